@@ -41,12 +41,12 @@ from rawpack.order import (
     resolve_rank,
 )
 from rawpack.order.keys import whole_number
-from rawpack.order.mixed import MixLength, shares_of
+from rawpack.order.mixed import MixLength, length_of, shares_of
 from rawpack.order.sampled import Indices
 from rawpack.remote.url import shown
 from rawpack.store.common import STORE
 from rawpack.store.concatenated import CLIP, INDEX
-from rawpack.store.mix import Mix, Part, only, pairs_of, selection_of
+from rawpack.store.mix import Mix, MixPart, only, pairs_of, selection_of
 from rawpack.store.opening import StorePath, absolute, open_stores
 from rawpack.store.samples import value_of, values_of
 from rawpack.store.selection import positions_at, positions_of
@@ -161,7 +161,7 @@ class Reader:
         Raises UsageError for shares that make no sense, and where a store has a field named `store`.
         """
         pairs = pairs_of(stores)
-        parts = [one._as_part() if isinstance(one, Reader) else Part(_paths(one, split)) for one, _ in pairs]
+        parts = [one._as_part() if isinstance(one, Reader) else MixPart(_paths(one, split)) for one, _ in pairs]
         given = {"cache": cache, "cache_bytes": cache_bytes, "storage_options": storage_options, "timeout": timeout}
         names, shares = tuple(part.name for part in parts), shares_of([share for _, share in pairs])
         mixed = object.__new__(cls)
@@ -171,18 +171,18 @@ class Reader:
             verify or any(part.verify for part in parts),
             {name: only(name, [value, *(part.remote.get(name) for part in parts)]) for name, value in given.items()},
             [len(part.paths) for part in parts],
-            Mix(names, shares, length),
+            Mix(names, shares, length_of(length)),
         )
         mixed._selection = selection_of(parts, mixed._library)
         mixed._sizes()
         return mixed
 
-    def _as_part(self) -> Part:
+    def _as_part(self) -> MixPart:
         if self._clips is not None or self._mix is not None:
             raise UsageError(
                 f"{self!r} cannot be part of a mix: mix readers of images or frames, and call clips() on the mix"
             )
-        return Part(self._paths, self._selection, self._library.memory is not None, self._verify, self._remote)
+        return MixPart(self._paths, self._selection, self._library.memory is not None, self._verify, self._remote)
 
     def _sizes(self) -> list[int]:
         """Of a mix: how many samples each part has."""

@@ -17,6 +17,7 @@ from rawpack.disk.manifest import Field
 from rawpack.errors import UsageError
 from rawpack.order.keys import derive_key, whole_number
 from rawpack.order.permutation import splitmix
+from rawpack.store.common import STORE
 from rawpack.store.concatenated import CLIP, INDEX, ConcatenatedStore
 from rawpack.system.warning import warn
 
@@ -62,8 +63,9 @@ class ClipTable:
     """All clips of a reader, numbered in the order of videos and frames; random clips are numbered `per_video` for each
     video. Any number of threads may use one. It can be pickled."""
 
-    def __init__(self, runs: FrameRuns, shape: ClipShape) -> None:
-        self.shape, self._runs = shape, runs
+    def __init__(self, runs: FrameRuns, shape: ClipShape, mixed: bool = False) -> None:
+        """mixed: whether they are clips of a mix."""
+        self.shape, self._runs, self._mixed = shape, runs, mixed
         starts = np.maximum((runs.length - shape.span) // shape.spacing + 1, 0)
         self._fill_up(starts)
         # A video's first start is in its first run that has one.
@@ -120,7 +122,8 @@ class ClipTable:
     @property
     def once(self) -> tuple[str, ...]:
         """Fields that have one value for a clip, instead of one for each frame."""
-        return (VIDEO, LABEL) if self._runs.one_label else (VIDEO,)
+        label = (LABEL,) if self._runs.one_label else ()
+        return (VIDEO, *label, STORE) if self._mixed else (VIDEO, *label)
 
     @cached_property
     def identity(self) -> str:
@@ -184,7 +187,7 @@ def find_clips(library: ConcatenatedStore, rows: NDArray[np.int64] | None, shape
             f"the store has a field {CLIP!r}, which is the name of a clip's number: pack it under another name"
         )
     runs = find_runs(library, rows)
-    table = ClipTable(runs, shape)
+    table = ClipTable(runs, shape, library.parts is not None)
     if table.left_out:
         problem = (
             f"no {shape.span} consecutive frames (frames={shape.frames}, stride={shape.stride}) in {table.left_out} of "

@@ -12,7 +12,7 @@ from rawpack.errors import UsageError
 from rawpack.order.base import Order, Samples
 from rawpack.order.from_column import Column, FromColumn
 from rawpack.order.keys import derive_key, whole_number
-from rawpack.order.mixed import MixLength
+from rawpack.order.mixed import MixLength, length_of
 from rawpack.order.permutation import splitmix, swapped
 from rawpack.order.shuffled import WINDOW
 
@@ -36,9 +36,8 @@ class Balanced(FromColumn):
         self, by: str | ArrayLike = "label", *, length: MixLength | None = None, replacement: bool = False
     ) -> None:
         super().__init__(by)
-        if length not in (None, "longest", "shortest"):
-            length = whole_number("length", length, 1)
-        self._length, self._replacement = length, replacement
+        self._length = None if length is None else length_of(length)
+        self._replacement = replacement
 
     def _order(self, column: Column, seed: int, batch_size: int) -> Order:
         if column.dtype.kind not in "iubUST":

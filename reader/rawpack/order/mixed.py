@@ -37,6 +37,15 @@ def shares_of(values: Sequence[object]) -> tuple[Fraction, ...]:
     return tuple(share / total for share in exact)
 
 
+def length_of(value: object) -> MixLength:
+    """A length, checked. Raises UsageError."""
+    if isinstance(value, str):
+        if value not in ("longest", "shortest"):
+            raise UsageError(f"length={value!r} must be 'longest', 'shortest' or a number of samples")
+        return "longest" if value == "longest" else "shortest"
+    return whole_number("length", value, 1)
+
+
 @dataclass(frozen=True)
 class Mixed(Order):
     """Positions are dealt to several stores, so that each store's count is within one of its share in every batch and
@@ -60,11 +69,6 @@ class Mixed(Order):
 
     def __post_init__(self) -> None:
         self._check("batch_size", 1)
-        if isinstance(self.length_by, str):
-            if self.length_by not in ("longest", "shortest"):
-                raise UsageError(f"length={self.length_by!r} must be 'longest', 'shortest' or a number of samples")
-        else:
-            object.__setattr__(self, "length_by", whole_number("length", self.length_by, 1))
         if not self._batches:
             sizes = [len(order) for order in self.orders]
             few = min(range(len(sizes)), key=lambda store: sizes[store] / self.shares[store])

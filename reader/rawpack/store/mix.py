@@ -21,7 +21,7 @@ from rawpack.store.concatenated import ConcatenatedStore
 
 
 @dataclass(frozen=True)
-class Part:
+class MixPart:
     """One part of a mix: a store or several, or a reader of them."""
 
     paths: list[Path | str]
@@ -76,7 +76,7 @@ def pairs_of(stores: object) -> list[tuple[Any, object]]:
     return [(store, share) for store, share in pairs]
 
 
-def selection_of(parts: Sequence[Part], library: ConcatenatedStore) -> NDArray[np.int64] | None:
+def selection_of(parts: Sequence[MixPart], library: ConcatenatedStore) -> NDArray[np.int64] | None:
     """The rows of all parts in the library that has their stores; None for all."""
     if all(part.selection is None for part in parts):
         return None
