@@ -22,8 +22,9 @@ from running import FORMATS
 
 import rawpack_packer
 from rawpack import Reader, UsageError
-from rawpack.order import Mixed, RankSplit, Sequential, Shuffled
+from rawpack.order import Mixed, RankSplit, Sequential, Shuffled, Weighted
 from rawpack.order.mixed import shares_of
+from rawpack.transforms import RandomHorizontalFlip
 
 SIZES = {"a": 23, "b": 7, "c": 3}
 SHARES = {"a": 0.6, "b": 0.3, "c": 0.1}
@@ -375,6 +376,63 @@ def test_a_mix_is_a_reader(shares: dict[str, float], stores: dict[str, Path]) ->
         preloaded.batches(BATCH, workers=2), Reader.mix(shares).batches(BATCH, workers=0), strict=True
     ):
         np.testing.assert_array_equal(one["image"], other["image"])
+
+
+def flips_of(batch: Mapping[str, Any]) -> list[bool]:
+    """Of images whose red rises from left to right: whether each was mirrored."""
+    return [bool(image[0, 0, 0] > image[0, -1, 0]) for image in batch["image"]]
+
+
+class Slanted:
+    """A dataset of images whose red rises from left to right, with a box at their left end."""
+
+    def __len__(self) -> int:
+        return 3
+
+    def __getitem__(self, i: int) -> dict[str, Any]:
+        image = np.zeros((6, 10, 3), np.uint8)
+        image[..., 0] = np.arange(10) * 20
+        return {"image": image, "boxes": np.array([[0, 0, 4, 6, 0]], np.float32), "video": 0, "frame": i}
+
+
+@pytest.fixture(scope="module")
+def slanted(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("slanted") / "store"
+    rawpack_packer.pack(Slanted(), folder, fields={"boxes": "xyxy"}, size="keep", workers=0)
+    return folder
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_repeats_are_transformed_anew(slanted: Path, way: str) -> None:
+    """Each time that a sample comes in an epoch, it is transformed anew, with its boxes, by (seed, epoch, position):
+    the same in all workers, for other ranks, and after a resume."""
+    options: dict[str, Any] = {"transform": [RandomHorizontalFlip()], "fields": ["image", "boxes"], **WAYS[way]}
+    mixed = Reader.mix([(slanted, 1), (slanted, 1)], length=96)
+    batches = mixed.batches(16, shuffle=True, **options)
+    epoch = list(batches)
+    flips = [flip for batch in epoch for flip in flips_of(batch)]
+    boxes = [bool(one[0, 0] > 0) for batch in epoch for one in batch["boxes"]]
+    assert flips == boxes
+    for row in range(6):
+        own = [
+            flip
+            for flip, index in zip(flips, (i for batch in epoch for i in batch["index"]), strict=True)
+            if index == row
+        ]
+        assert 0 < sum(own) < len(own)
+    later = mixed.batches(16, shuffle=True, rank=1, world_size=2, **options)
+    later.load_state_dict(batches.state_dict(after=epoch[1]))
+    np.testing.assert_array_equal(next(iter(later))["image"], epoch[3]["image"])
+
+
+def test_random_clips_are_drawn_anew(tmp_path: Path) -> None:
+    """A random clip that comes several times in an epoch begins anywhere each time."""
+    frames = pack_frames(Frames([range(40)]), tmp_path / "frames", "memmap")
+    for reader, sampler in ((Reader.mix({frames: 1}, length=64), None), (Reader(frames), Weighted([1], length=64))):
+        batches = reader.clips(4, per_video=1).batches(8, sampler=sampler, workers=0)
+        starts = [start for batch in batches for start in batch["index"][:, 0].tolist()]
+        assert len(starts) == 64
+        assert len(set(starts)) > 15
 
 
 def test_images_of_different_sizes(tmp_path: Path) -> None:

@@ -335,10 +335,11 @@ class Batches(Iterable[Batch]):
             samples = span.samples(self._order, start.epoch)
             if self._selection is not None:
                 samples = self._selection[samples]
+            first = span.start if self._order.repeats else -1
             if self._clips is None:
-                yield EpochStep(samples, after)
+                yield EpochStep(samples, after, first=first)
             else:
-                yield EpochStep(self._clips.rows(samples, self._seed, start.epoch), after, samples)
+                yield EpochStep(self._clips.rows(samples, self._seed, start.epoch, first), after, samples, first)
 
     def _prefetch(self, steps: Iterator[EpochStep], start: EpochStart) -> Prefetch:
         """The same steps, each when its shards are in the cache."""

@@ -29,8 +29,8 @@ except ImportError:  # Windows
     resource = None  # type: ignore[assignment]
 
 Views = dict[str, NDArray[Any]]
-Seeds = tuple[int, int]
-"""Seed and epoch: what random numbers depend on, besides the sample."""
+Seeds = tuple[int, int, int]
+"""What random numbers depend on, for a batch: see `rawpack.transforms.randomness`."""
 _WHOLE = -1
 """The position that stands for a batch as a whole."""
 
@@ -76,7 +76,9 @@ class BatchFiller:
         if self._pipeline is not None and plans:
             outs = {name: self._frames(name, views[name][start:stop], samples) for name in plans}
             check = self._library.check if self._verify else None
-            self._pipeline.fill(self._library, samples, outs, seeds, times, check, clips)
+            seed, epoch, first = seeds
+            own = seed, epoch, first + start if first >= 0 else first
+            self._pipeline.fill(self._library, samples, outs, own, times, check, clips)
         for name, field in self._fields:
             if name in plans:
                 continue
@@ -156,7 +158,7 @@ def _add(times: Times, field: Field, planes: bool, seconds: float) -> None:
 def do(task: Task, filler: BatchFiller, views: Views, heartbeat: Heartbeat) -> Reply:
     """Do one task; an exception is reported with the sample that raised it."""
     times, position, before = Times(), task.start, major_faults()
-    seeds = task.seed, task.epoch
+    seeds = task.seed, task.epoch, task.first
     try:
         targets = filler.targets(views)
         if not _filled(task, filler, targets, heartbeat, times):
@@ -178,7 +180,7 @@ def _filled(task: Task, filler: BatchFiller, targets: Views, heartbeat: Heartbea
         return False
     heartbeat.note(task.number, -1)
     try:
-        filler.fill(targets, task.start, task.stop, times, (task.seed, task.epoch))
+        filler.fill(targets, task.start, task.stop, times, (task.seed, task.epoch, task.first))
     except Exception:
         if task.stop - task.start == 1:
             raise

@@ -40,6 +40,7 @@ class Pending:
     rows: int
     seed: int
     epoch: int
+    first: int
     slices: int
     """How many it is cut into."""
     left: int = 0
@@ -176,6 +177,7 @@ class WorkerPool:
                 careful=pending.deaths[start] > 0,
                 seed=pending.seed,
                 epoch=pending.epoch,
+                first=pending.first,
             )
             self._give(min(self._handles, key=lambda handle: len(handle.slices)), _Slice(task, pending))
 

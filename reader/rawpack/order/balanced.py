@@ -64,6 +64,8 @@ class ByClass(Order):
     2**32 samples on).
     """
 
+    repeats = True
+
     def __init__(
         self,
         of_class: NDArray[np.intp],

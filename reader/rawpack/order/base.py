@@ -34,6 +34,9 @@ class Order(ABC):
     foreseeable: bool = True
     """Whether an epoch may be computed before it begins: not if that calls the user's code."""
 
+    repeats: bool = False
+    """Whether random numbers must depend on positions, because the same sample may come several times in an epoch."""
+
     batch_size: int | None = None
     """Where the order depends on the size of batches: that size. Part of a state, like `name`."""
 

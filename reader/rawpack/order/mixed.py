@@ -58,6 +58,8 @@ class Mixed(Order):
     Samples are numbered through all stores. Memory is O(1) for each store, besides the table of `Quota`.
     """
 
+    repeats = True
+
     orders: tuple[Order, ...]
     """Of each store: its epochs are the rounds."""
     shares: tuple[Fraction, ...]

@@ -59,6 +59,8 @@ class ByWeight(Order):
     order. Other methods need a random number for each sample, all sorted, in every epoch.
     """
 
+    repeats = True
+
     def __init__(self, weights: NDArray[np.float64], length: int, seed: int, replacement: bool) -> None:
         """weights: 0 or more, at least one of them above."""
         if not replacement and length >= _MOST_WITHOUT:
