@@ -46,7 +46,7 @@ from rawpack.order.sampled import Indices
 from rawpack.remote.url import shown
 from rawpack.store.common import STORE
 from rawpack.store.concatenated import CLIP, INDEX
-from rawpack.store.mix import Mix, MixPart, only, pairs_of, selection_of
+from rawpack.store.mix import Mix, MixEntry, only, pairs_of, selection_of
 from rawpack.store.opening import StorePath, absolute, open_stores
 from rawpack.store.samples import value_of, values_of
 from rawpack.store.selection import positions_at, positions_of
@@ -111,12 +111,12 @@ class Reader:
         preload: bool,
         verify: bool,
         remote: dict[str, Any],
-        parts: Sequence[int] | None = None,
+        groups: Sequence[int] | None = None,
         mix: Mix | None = None,
     ) -> None:
-        """parts, mix: for a mix, how many of the paths belong to each part of it, and how it is mixed."""
+        """groups, mix: for a mix, how many of the paths count as one store, for each, and how they are mixed."""
         self._paths, self._remote, self._verify, self._mix = paths, remote, verify, mix
-        self._library = open_stores(paths, **remote, parts=parts)
+        self._library = open_stores(paths, **remote, groups=groups)
         self._clips: ClipTable | None = None
         """Where samples are clips: which rows each has."""
         self._selection: NDArray[np.int64] | None = None
@@ -161,31 +161,32 @@ class Reader:
         Raises UsageError for shares that make no sense, and where a store has a field named `store`.
         """
         pairs = pairs_of(stores)
-        parts = [one._as_part() if isinstance(one, Reader) else MixPart(_paths(one, split)) for one, _ in pairs]
+        entries = [one._as_entry() if isinstance(one, Reader) else MixEntry(_paths(one, split)) for one, _ in pairs]
         given = {"cache": cache, "cache_bytes": cache_bytes, "storage_options": storage_options, "timeout": timeout}
-        names, shares = tuple(part.name for part in parts), shares_of([share for _, share in pairs])
+        names, shares = tuple(entry.name for entry in entries), shares_of([share for _, share in pairs])
         mixed = object.__new__(cls)
         mixed._open(
-            [path for part in parts for path in part.paths],
-            preload or any(part.preload for part in parts),
-            verify or any(part.verify for part in parts),
-            {name: only(name, [value, *(part.remote.get(name) for part in parts)]) for name, value in given.items()},
-            [len(part.paths) for part in parts],
+            [path for entry in entries for path in entry.paths],
+            preload or any(entry.preload for entry in entries),
+            verify or any(entry.verify for entry in entries),
+            {
+                name: only(name, [value, *(entry.remote.get(name) for entry in entries)])
+                for name, value in given.items()
+            },
+            [len(entry.paths) for entry in entries],
             Mix(names, shares, length_of(length)),
         )
-        mixed._selection = selection_of(parts, mixed._library)
+        mixed._selection = selection_of(entries, mixed._library)
         mixed._sizes()
         return mixed
 
-    def _as_part(self) -> MixPart:
+    def _as_entry(self) -> MixEntry:
         if self._clips is not None or self._mix is not None:
-            raise UsageError(
-                f"{self!r} cannot be part of a mix: mix readers of images or frames, and call clips() on the mix"
-            )
-        return MixPart(self._paths, self._selection, self._library.memory is not None, self._verify, self._remote)
+            raise UsageError(f"{self!r} cannot be mixed: mix readers of images or frames, and call clips() on the mix")
+        return MixEntry(self._paths, self._selection, self._library.memory is not None, self._verify, self._remote)
 
     def _sizes(self) -> list[int]:
-        """Of a mix: how many samples each part has."""
+        """Of a mix: how many samples each store has."""
         assert self._mix is not None
         rows = self._selection if self._clips is None else self._clips.first_rows(np.arange(len(self._clips)))
         return self._mix.sizes(self._library, rows)
@@ -219,7 +220,7 @@ class Reader:
 
     def __reduce__(self) -> tuple[Any, ...]:
         preload = self._library.memory is not None
-        where = self._paths, preload, self._verify, self._remote, self._library.parts, self._mix
+        where = self._paths, preload, self._verify, self._remote, self._library.groups, self._mix
         return _reopened, (where, self._clips, self._selection)
 
     @property
@@ -324,7 +325,7 @@ class Reader:
         names = [name for name in self._library.fields if name in store.fields]
         sample = {name: value_of(store, name, at, self._verify) for name in names}
         if self._mix is not None:
-            sample[STORE] = np.int64(self._library.part_of(row))
+            sample[STORE] = np.int64(self._library.group_of(row))
         return {**sample, INDEX: np.int64(row)}
 
     def select(
@@ -434,7 +435,7 @@ class Reader:
         image_size: resize to cover and center-crop each image to (height, width), in the workers; masks by the nearest
             pixel; boxes move with it.
         transform: a list of steps of `rawpack.transforms` and functions, applied in the workers after `image_size`.
-            Its random numbers depend only on seed, epoch and sample.
+            Its random numbers depend only on seed, epoch and sample; on the position, if an order repeats samples.
         color: "yuv420" gives the images of a store that was packed with `--color yuv420` as they are stored, half the
             bytes of RGB: flat, (batch, H * W + 2 * ceil(H / 2) * ceil(W / 2)), the planes Y, Cb and Cr of each. None
             gives RGB, or gray.

@@ -519,7 +519,7 @@ def test_what_is_refused(tmp_path: Path, shares: dict[str, float], stores: dict[
         ({a: True}, "a share must be a number above 0, not True"),
         ([(3, 1)], "must be a folder or URL"),
         ([(Reader(a).select([]), 1), (b, 1)], "has no samples to mix"),
-        ([(Reader.mix({a: 1}), 1), (b, 1)], "cannot be part of a mix"),
+        ([(Reader.mix({a: 1}), 1), (b, 1)], "cannot be mixed"),
     ]
     for given_stores, words in wrong:
         with pytest.raises(UsageError, match=words):

@@ -94,7 +94,7 @@ class Batches(Iterable[Batch]):
         manifests = tuple(dump(store.manifest) for store in library.stores)
         once = () if clips is None else clips.once
         self._spec = WorkSpec(
-            files, manifests, layout, options.pipeline, options.planes, options.verify, memory, once, library.parts
+            files, manifests, layout, options.pipeline, options.planes, options.verify, memory, once, library.groups
         )
         if options.workers and options.backend == "process" and options.pipeline is not None:
             check_travels(options.pipeline)

@@ -54,7 +54,7 @@ class WorkSpec:
     """`Memory.layout` of preloaded shards; the descriptor is sent along with the spec."""
     once: tuple[str, ...] = ()
     """Fields that a clip has one value of, instead of one for each frame."""
-    parts: tuple[int, ...] | None = None
+    groups: tuple[int, ...] | None = None
     """As of `ConcatenatedStore`."""
 
 

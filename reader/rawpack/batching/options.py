@@ -111,7 +111,7 @@ def choose_fields(
         for name, problem in library.problems.items():
             if all(name in store.fields and store.fields[name].in_slot for store in library.stores):
                 raise UsageError(f"{problem}; else name the fields that you want with fields=, without {name!r}")
-    given = () if library.parts is None else (STORE,)
+    given = () if library.groups is None else (STORE,)
     chosen = tuple(dict.fromkeys(name for name in (*names("fields", fields), *given) if name != INDEX))
     for name in chosen:
         if name not in library.fields:

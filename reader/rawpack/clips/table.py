@@ -193,7 +193,7 @@ def find_clips(library: ConcatenatedStore, rows: NDArray[np.int64] | None, shape
             f"the store has a field {CLIP!r}, which is the name of a clip's number: pack it under another name"
         )
     runs = find_runs(library, rows)
-    table = ClipTable(runs, shape, library.parts is not None)
+    table = ClipTable(runs, shape, library.groups is not None)
     if table.left_out:
         problem = (
             f"no {shape.span} consecutive frames (frames={shape.frames}, stride={shape.stride}) in {table.left_out} of "

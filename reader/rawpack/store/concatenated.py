@@ -30,11 +30,11 @@ CLIP = "clip"
 
 
 class ConcatenatedStore:
-    """The samples of one or more stores with the same fields, whatever their formats; or of several parts of a mix,
+    """The samples of one or more stores with the same fields, whatever their formats; or of the stores of a mix,
     which need not have the same fields."""
 
-    def __init__(self, stores: Sequence[Store], parts: Sequence[int] | None = None) -> None:
-        """parts: of a mix: how many of the stores belong to each part of it."""
+    def __init__(self, stores: Sequence[Store], groups: Sequence[int] | None = None) -> None:
+        """groups: of a mix: how many of the stores count as one, for each of those that are mixed."""
         self.stores = list(stores)
         self.fetcher: Fetcher | None = next((store.origin.fetcher for store in self.stores if store.origin), None)
         """What fetches shards of the stores behind URLs; None where all are on this machine, or in memory."""
@@ -44,15 +44,15 @@ class ConcatenatedStore:
         self.ends = np.cumsum([len(store) for store in self.stores], dtype=np.int64)
         self.fields: dict[str, Field] = first.fields
         self.classes = first.manifest.classes
-        self.parts = None if parts is None else tuple(parts)
+        self.groups = None if groups is None else tuple(groups)
         self.problems: dict[str, str] = {}
         """Of a mix: why a field is not in `fields`, or should not be used unless it is named."""
-        if parts is None:
+        if groups is None:
             check_alike(self.stores)
         else:
             self.fields, self.problems = common_fields(self.stores)
             self.fields[STORE] = Field(kind="number", dtype="int64")
-            self._part_ends = self.ends[np.cumsum(parts) - 1]
+            self.group_ends = self.ends[np.cumsum(groups) - 1]
             if any(store.manifest.classes != self.classes for store in self.stores):
                 self.classes = None
         self._gathers: dict[str, Gather | None] = {}
@@ -111,14 +111,14 @@ class ConcatenatedStore:
         k = int(np.searchsorted(self.ends, row, side="right"))
         return self.stores[k], row - self._first(k)
 
-    def part_of(self, rows: NDArray[np.int64] | int) -> NDArray[np.int64]:
-        """Of a mix: the number of the part that each row belongs to."""
-        return np.searchsorted(self._part_ends, rows, side="right")
+    def group_of(self, rows: NDArray[np.int64] | int) -> NDArray[np.int64]:
+        """Of a mix: the number of the group that each row belongs to."""
+        return np.searchsorted(self.group_ends, rows, side="right")
 
     def read_into(self, name: str, rows: NDArray[np.int64], out: Array) -> None:
         """Fill out[i] with field `name` (image or mask of one shape, or number) of sample rows[i]."""
-        if name == STORE and self.parts is not None:
-            out[...] = self.part_of(rows)
+        if name == STORE and self.groups is not None:
+            out[...] = self.group_of(rows)
             return
         gather = None if self.fields[name].planar else self._gather(name)
         if gather is not None:

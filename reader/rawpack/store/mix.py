@@ -21,8 +21,8 @@ from rawpack.store.concatenated import ConcatenatedStore
 
 
 @dataclass(frozen=True)
-class MixPart:
-    """One part of a mix: a store or several, or a reader of them."""
+class MixEntry:
+    """One of the stores of a mix; also several that count as one, or a reader."""
 
     paths: list[Path | str]
     selection: NDArray[np.int64] | None = None
@@ -40,7 +40,7 @@ class MixPart:
 
 @dataclass(frozen=True)
 class Mix:
-    """How the parts of a library are mixed."""
+    """How the groups of stores in a library are mixed."""
 
     names: tuple[str, ...]
     shares: tuple[Fraction, ...]
@@ -52,40 +52,43 @@ class Mix:
         return f"mix of {', '.join(f'{float(share):.3g} {name}' for share, name in shares)}"
 
     def sizes(self, library: ConcatenatedStore, rows: NDArray[np.int64] | None) -> list[int]:
-        """How many samples each part has. rows: of all samples, or of their first frames; None: all rows.
+        """How many samples each group has. rows: of all samples, or of their first frames; None: all rows.
 
-        Raises UsageError where a part has none.
+        Raises UsageError where one has none.
         """
-        parts = library.part_of(np.arange(len(library)) if rows is None else rows)
-        sizes: list[int] = np.bincount(parts, minlength=len(self.names)).tolist()
+        if rows is None:
+            counts = np.diff(library.group_ends, prepend=0)
+        else:
+            counts = np.bincount(library.group_of(rows), minlength=len(self.names))
+        sizes: list[int] = counts.tolist()
         if 0 in sizes:
             raise UsageError(f"{self.names[sizes.index(0)]} has no samples to mix: leave it out")
         return sizes
 
     def order(self, sizes: Sequence[int], order: Callable[[int, int], Order], seed: int, batch_size: int) -> Mixed:
-        """The order of the mix. order: makes that of a part, by its size and a seed."""
+        """The order of the mix. order: makes that of one store, by its size and a seed."""
         orders = (order(size, derive_key("mix", seed, number)) for number, size in enumerate(sizes))
         return Mixed(tuple(orders), self.shares, batch_size, self.length)
 
 
 def pairs_of(stores: object) -> list[tuple[Any, object]]:
-    """(store, share) of each part of a mix, from a mapping or pairs. UsageError for anything else."""
+    """(store, share) of each entry of a mix, from a mapping or pairs. UsageError for anything else."""
     pairs = list(stores.items() if isinstance(stores, Mapping) else stores if isinstance(stores, Iterable) else ())
     if not pairs or not all(isinstance(pair, tuple | list) and len(pair) == 2 for pair in pairs):
         raise UsageError(f"{reprlib.repr(stores)} must map paths to shares, or be a list of pairs of path and share")
     return [(store, share) for store, share in pairs]
 
 
-def selection_of(parts: Sequence[MixPart], library: ConcatenatedStore) -> NDArray[np.int64] | None:
-    """The rows of all parts in the library that has their stores; None for all."""
-    if all(part.selection is None for part in parts):
+def selection_of(entries: Sequence[MixEntry], library: ConcatenatedStore) -> NDArray[np.int64] | None:
+    """The rows of all entries in the library that has their stores; None for all."""
+    if all(entry.selection is None for entry in entries):
         return None
-    starts = np.flatnonzero(np.diff(library.part_of(np.arange(len(library))), prepend=-1))
-    stops = np.append(starts[1:], len(library))
+    stops = library.group_ends
+    starts = np.append(0, stops[:-1])
     return np.concatenate(
         [
-            np.arange(start, stop) if part.selection is None else part.selection + start
-            for part, start, stop in zip(parts, starts, stops, strict=True)
+            np.arange(start, stop) if entry.selection is None else entry.selection + start
+            for entry, start, stop in zip(entries, starts, stops, strict=True)
         ]
     )
 
