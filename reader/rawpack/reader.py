@@ -31,11 +31,23 @@ from rawpack.batching.options import (
 from rawpack.batching.ragged import by_clip
 from rawpack.disk.manifest import Field
 from rawpack.errors import UsageError
-from rawpack.order import BlockShuffled, Order, RankSplit, Sampled, Sequential, Shuffled, resolve_rank
+from rawpack.order import (
+    BlockShuffled,
+    FromColumn,
+    Order,
+    RankSplit,
+    Sampled,
+    Sequential,
+    Shuffled,
+    resolve_rank,
+)
 from rawpack.order.keys import whole_number
+from rawpack.order.mixed import MixLength, length_of, shares_of
 from rawpack.order.sampled import Indices
 from rawpack.remote.url import shown
+from rawpack.store.common import STORE
 from rawpack.store.concatenated import CLIP, INDEX
+from rawpack.store.mix import Mix, MixEntry, only, pairs_of, selection_of
 from rawpack.store.opening import StorePath, absolute, open_stores
 from rawpack.store.samples import value_of, values_of
 from rawpack.store.selection import positions_at, positions_of
@@ -87,17 +99,26 @@ class Reader:
         Raises StoreError (UnfinishedStoreError, DamagedStoreError) where there is no store, UsageError where there is
         no such split.
         """
-        several = list(path) if isinstance(path, Iterable) and not isinstance(path, str | os.PathLike) else [path]
-        if not all(isinstance(one, str | os.PathLike) for one in several):
-            raise UsageError(f"path={path!r} must be a folder or URL of a store, or a list of them")
-        self._paths = [absolute(one, split) for one in several]
-        self._remote: dict[str, Any] = {
+        remote = {
             "cache": cache,
             "cache_bytes": cache_bytes,
             "storage_options": storage_options,
             "timeout": timeout,
         }
-        self._library, self._verify = open_stores(self._paths, **self._remote), verify
+        self._open(_paths(path, split), preload, verify, remote)
+
+    def _open(
+        self,
+        paths: list[Path | str],
+        preload: bool,
+        verify: bool,
+        remote: dict[str, Any],
+        groups: Sequence[int] | None = None,
+        mix: Mix | None = None,
+    ) -> None:
+        """groups, mix: for a mix, how many of the paths count as one store, for each, and how they are mixed."""
+        self._paths, self._remote, self._verify, self._mix = paths, remote, verify, mix
+        self._library = open_stores(paths, **remote, groups=groups)
         self._clips: ClipTable | None = None
         """Where samples are clips: which rows each has."""
         self._selection: NDArray[np.int64] | None = None
@@ -106,6 +127,71 @@ class Reader:
             self._library.check_columns()
         if preload:
             self._preload()
+
+    @classmethod
+    @suggests
+    def mix(
+        cls,
+        stores: Mapping[Any, float] | Sequence[tuple[StorePath | Sequence[StorePath] | Reader, float]],
+        *,
+        length: MixLength = "longest",
+        split: str | None = None,
+        preload: bool = False,
+        verify: bool = False,
+        cache: StorePath | None = None,
+        cache_bytes: int | str | None = None,
+        storage_options: Mapping[str, Any] | None = None,
+        timeout: float | None = None,
+    ) -> Reader:
+        """A reader of several stores whose batches have a fixed share of each.
+
+            reader = Reader.mix({"a/": 0.6, "b/": 0.3, "c/": 0.1})
+
+        In each batch, and in all batches from an epoch's start up to any of them, the samples of each store are as
+        many as its share says, rounded up or down. This also holds for the batches of each rank. Small stores repeat,
+        each time in another order.
+
+        stores: path -> share, or pairs of path and share. A path may be a list of paths, or a reader, of all its
+            samples or some of them. Only the proportions of the shares count.
+        length: of an epoch. "longest": until each store was read completely; "shortest": until one of them would
+            repeat; or a number of samples. An epoch has whole batches, so it may be up to one batch longer, or shorter
+            with "shortest".
+        Other parameters are those of `Reader`, for all stores. Readers among `stores` are opened again.
+
+        Samples have the fields that all stores have, and `store`, int64: which of `stores` they are from, counted from
+        0. Everything but `batches` treats the stores as one, one after another.
+        Raises UsageError for shares that make no sense, and where a store has a field named `store`.
+        """
+        pairs = pairs_of(stores)
+        entries = [one._as_entry() if isinstance(one, Reader) else MixEntry(_paths(one, split)) for one, _ in pairs]
+        given = {"cache": cache, "cache_bytes": cache_bytes, "storage_options": storage_options, "timeout": timeout}
+        names, shares = tuple(entry.name for entry in entries), shares_of([share for _, share in pairs])
+        mixed = object.__new__(cls)
+        mixed._open(
+            [path for entry in entries for path in entry.paths],
+            preload or any(entry.preload for entry in entries),
+            verify or any(entry.verify for entry in entries),
+            {
+                name: only(name, [value, *(entry.remote.get(name) for entry in entries)])
+                for name, value in given.items()
+            },
+            [len(entry.paths) for entry in entries],
+            Mix(names, shares, length_of(length)),
+        )
+        mixed._selection = selection_of(entries, mixed._library)
+        mixed._sizes()
+        return mixed
+
+    def _as_entry(self) -> MixEntry:
+        if self._clips is not None or self._mix is not None:
+            raise UsageError(f"{self!r} cannot be mixed: mix readers of images or frames, and call clips() on the mix")
+        return MixEntry(self._paths, self._selection, self._library.memory is not None, self._verify, self._remote)
+
+    def _sizes(self) -> list[int]:
+        """Of a mix: how many samples each store has."""
+        assert self._mix is not None
+        rows = self._selection if self._clips is None else self._clips.first_rows(np.arange(len(self._clips)))
+        return self._mix.sizes(self._library, rows)
 
     def __len__(self) -> int:
         if self._selection is not None:
@@ -126,6 +212,8 @@ class Reader:
     def _title(self) -> str:
         formats = "+".join(dict.fromkeys(store.manifest.format for store in self._library.stores))
         where = ", ".join(shown(str(path)) for path in self._paths)
+        if self._mix is not None:
+            where = str(self._mix)
         samples = "samples" if self._clips is None else f"clips of {self._clips.description}"
         return f"{where}: {formats}, {len(self)} {samples}"
 
@@ -134,7 +222,8 @@ class Reader:
 
     def __reduce__(self) -> tuple[Any, ...]:
         preload = self._library.memory is not None
-        return _reopened, (self._paths, self._clips, self._selection, preload, self._verify, self._remote)
+        where = self._paths, preload, self._verify, self._remote, self._library.groups, self._mix
+        return _reopened, (where, self._clips, self._selection)
 
     @property
     def fields(self) -> Mapping[str, Field]:
@@ -235,7 +324,10 @@ class Reader:
     def _sample(self, row: int) -> dict[str, Any]:
         self._library.look_at_files()
         store, at = self._library.locate(row)
-        sample = {name: value_of(store, name, at, self._verify) for name in store.fields}
+        names = [name for name in self._library.fields if name in store.fields]
+        sample = {name: value_of(store, name, at, self._verify) for name in names}
+        if self._mix is not None:
+            sample[STORE] = np.int64(self._library.group_of(row))
         return {**sample, INDEX: np.int64(row)}
 
     def select(
@@ -253,6 +345,8 @@ class Reader:
         "score > 0.5 and label in (1, 2)" or "label == 'cat'". Clips have the fields of their first frame. Labels stay
         as they are, and `index` and `clip` keep their numbers.
         """
+        if self._mix is not None:
+            raise UsageError("select() cannot be called on a mix: mix readers on which it was called")
         if classes is not None:
             classes = names("classes", classes)
         condition = None if where is None else Where(where, self._library.fields, self._library.classes)
@@ -304,6 +398,8 @@ class Reader:
         clips = self._copy()
         clips._clips = find_clips(self._library, self._selection, ClipShape(frames, stride, step, per_video, short))
         clips._selection = None
+        if clips._mix is not None:
+            clips._sizes()
         return clips
 
     @suggests
@@ -314,7 +410,7 @@ class Reader:
         shuffle: bool | Literal["block"] = False,
         block: int = 32,
         window: int = 256,
-        sampler: Indices | Callable[[int], Indices] | None = None,
+        sampler: Indices | Callable[[int], Indices] | FromColumn | None = None,
         seed: int = 0,
         drop_last: bool = False,
         fields: Sequence[str] | None = None,
@@ -340,7 +436,8 @@ class Reader:
         block, window: for "block": consecutive samples in a block, and blocks whose samples are shuffled together.
             Blocks come in random order.
         sampler: your own order instead: an array of indices, an iterable that gives them again each epoch, or a
-            function of the epoch that returns either. Samples may be repeated and left out.
+            function of the epoch that returns either. Samples may be repeated and left out. `Balanced` and `Weighted`
+            of `rawpack.order` are such orders.
         seed: any whole number.
         drop_last: leave out the last batch of an epoch if it is not full.
         fields: names; None means all numbers, images and masks. Texts and ragged fields must be named; texts come as a
@@ -348,7 +445,7 @@ class Reader:
         image_size: resize to cover and center-crop each image to (height, width), in the workers; masks by the nearest
             pixel; boxes move with it.
         transform: a list of steps of `rawpack.transforms` and functions, applied in the workers after `image_size`.
-            Its random numbers depend only on seed, epoch and sample.
+            Its random numbers depend only on seed, epoch and sample; on the position, if an order repeats samples.
         color: "yuv420" gives the images of a store that was packed with `--color yuv420` as they are stored, half the
             bytes of RGB: flat, (batch, H * W + 2 * ceil(H / 2) * ceil(W / 2)), the planes Y, Cb and Cr of each. None
             gives RGB, or gray.
@@ -396,7 +493,7 @@ class Reader:
         number, kind = choose_workers(self._library, worked, planes, workers, backend, pipeline is not None, frames)
         if len(self) == 0:
             raise UsageError("there are no samples to read: the store or the selection is empty")
-        order = self._order(shuffle, block, window, sampler, seed)
+        order = self._order(shuffle, block, window, sampler, seed, batch_size)
         options = Options(
             batch_size=min(batch_size, order.length(0)) if sampler is None else batch_size,
             fields=chosen,
@@ -410,12 +507,14 @@ class Reader:
             timeout=seconds("timeout", timeout),
             max_slots=max_slots,
             ragged=ragged,
-            order_name=_order_name(order),
+            order_name=order.name,
             progress=flag("progress", progress),
             verify=self._verify,
         )
         ranks = (rank, world_size)
-        split = RankSplit(len(order), batch_size, *resolve_rank(*ranks), uneven, flag("drop_last", drop_last))
+        split = RankSplit(
+            len(order), batch_size, *resolve_rank(*ranks), uneven, flag("drop_last", drop_last), self._mix is not None
+        )
         batches = Batches(self._library, self._selection, order, split, seed, options, self._clips, ranks)
         if workers is not None and (problem := doubtful_workers(number, batches.options)):
             warn(problem, UserWarning)
@@ -449,18 +548,29 @@ class Reader:
         shuffle: bool | str,
         block: int,
         window: int,
-        sampler: Indices | Callable[[int], Indices] | None,
+        sampler: Indices | Callable[[int], Indices] | FromColumn | None,
         seed: int,
+        batch_size: int,
     ) -> Order:
         if sampler is not None:
             if shuffle is not False:
                 raise UsageError("sampler= is its own order: leave out shuffle=")
+            if self._mix is not None:
+                raise UsageError("a mix has its own order: leave out sampler=")
+            if isinstance(sampler, FromColumn):
+                return sampler.order(self.column, len(self), seed, batch_size)
             return Sampled(sampler, len(self))
-        if isinstance(shuffle, str) and shuffle == "block":
-            return BlockShuffled(len(self), seed, block, window)
-        if not isinstance(shuffle, bool | np.bool_):
-            raise UsageError(f"shuffle={shuffle!r} must be True, False or 'block'")
-        return Shuffled(len(self), seed) if shuffle else Sequential(len(self))
+
+        def order(n: int, seed: int) -> Order:
+            if isinstance(shuffle, str) and shuffle == "block":
+                return BlockShuffled(n, seed, block, window)
+            if not isinstance(shuffle, bool | np.bool_):
+                raise UsageError(f"shuffle={shuffle!r} must be True, False or 'block'")
+            return Shuffled(n, seed) if shuffle else Sequential(n)
+
+        if self._mix is not None:
+            return self._mix.order(self._sizes(), order, seed, batch_size)
+        return order(len(self), seed)
 
     def _copy(self) -> Self:
         """Another reader of the same open stores; `copy.copy` would pickle it, and open them again."""
@@ -476,23 +586,17 @@ class Reader:
             self._library.preload(bar.update)
 
 
-def _reopened(
-    paths: list[Path | str],
-    clips: ClipTable | None,
-    selection: NDArray[np.int64] | None,
-    preload: bool,
-    verify: bool,
-    remote: dict[str, Any],
-) -> Reader:
-    """A reader as it was pickled."""
-    reader = Reader(paths, preload=preload, verify=verify, **remote)
+def _reopened(where: tuple[Any, ...], clips: ClipTable | None, selection: NDArray[np.int64] | None) -> Reader:
+    """A reader as it was pickled. where: the arguments of `Reader._open`."""
+    reader = object.__new__(Reader)
+    reader._open(*where)
     reader._clips, reader._selection = clips, selection
     return reader
 
 
-def _order_name(order: Order) -> str:
-    if isinstance(order, BlockShuffled):
-        return f"block {order.block} {order.window}"
-    if isinstance(order, Sampled) and order.digest is not None:
-        return f"sampled {order.digest}"
-    return type(order).__name__.lower()
+def _paths(path: Any, split: str | None) -> list[Path | str]:
+    """The folders or URLs of one or several stores."""
+    several = list(path) if isinstance(path, Iterable) and not isinstance(path, str | os.PathLike) else [path]
+    if not all(isinstance(one, str | os.PathLike) for one in several):
+        raise UsageError(f"path={path!r} must be a folder or URL of a store, or a list of them")
+    return [absolute(one, split) for one in several]

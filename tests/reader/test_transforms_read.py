@@ -510,7 +510,7 @@ def filled(samples: Samples, pipeline: Pipeline) -> dict[str, NDArray[Any]]:
         name: np.empty((len(rows), *(n or 0 for n in plan.result.shape)), plan.result.dtype)
         for name, plan in pipeline.plans.items()
     }
-    pipeline.fill(samples, rows, outs, (1, 2), Times(), None)  # type: ignore[arg-type]
+    pipeline.fill(samples, rows, outs, (1, 2, -1), Times(), None)  # type: ignore[arg-type]
     return outs
 
 
@@ -635,7 +635,7 @@ def test_boxes_come_along_where_a_mask_comes_first(sizes: tuple[int | None, int 
     library = Samples({"image": "image", "mask": "mask"}, arrays)
     library.fields = fields
     given = {"boxes": [np.array([[6, 7, 16, 9]], np.float32)] * 2}
-    found = mover(library, np.arange(2), given, (0, 0))["boxes"]  # type: ignore[arg-type]
+    found = mover(library, np.arange(2), given, (0, 0, -1))["boxes"]  # type: ignore[arg-type]
     for boxes in found:
         np.testing.assert_array_equal(boxes, [[30 - 16 - 5, 7 - 5, 30 - 6 - 5, 9 - 5]])
 

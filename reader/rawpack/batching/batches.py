@@ -96,7 +96,9 @@ class Batches(Iterable[Batch]):
         memory = None if library.memory is None else library.memory.layout
         manifests = tuple(dump(store.manifest) for store in library.stores)
         once = () if clips is None else clips.once
-        self._spec = WorkSpec(files, manifests, layout, options.pipeline, options.planes, options.verify, memory, once)
+        self._spec = WorkSpec(
+            files, manifests, layout, options.pipeline, options.planes, options.verify, memory, once, library.groups
+        )
         if options.workers and options.backend == "process" and options.pipeline is not None:
             check_travels(options.pipeline)
         self._filler = BatchFiller(self._spec, library)
@@ -249,9 +251,10 @@ class Batches(Iterable[Batch]):
             raise UsageError(f"a state is what state_dict() returned, not a {type(state).__name__}")
         for name, value in expected.items():
             if state.get(name) != value:
+                same = name if name == "batch_size" else "samples, seed, shuffle and rawpack's order version"
                 raise UsageError(
                     f"this state does not fit: its {name} is {state.get(name)!r}, here it is {value!r}; resume with "
-                    "the same samples, seed, shuffle and rawpack's order version"
+                    f"the same {same}"
                 )
         if "worker" in state and state["worker"] != (here := self.next_start().worker_identity.get("worker")):
             raise UsageError(
@@ -350,10 +353,11 @@ class Batches(Iterable[Batch]):
             samples = span.samples(self._order, start.epoch)
             if self._selection is not None:
                 samples = self._selection[samples]
+            first = span.start if self._order.repeats else -1
             if self._clips is None:
-                yield EpochStep(samples, after)
+                yield EpochStep(samples, after, first=first)
             else:
-                yield EpochStep(self._clips.rows(samples, self._seed, start.epoch), after, samples)
+                yield EpochStep(self._clips.rows(samples, self._seed, start.epoch, first), after, samples, first)
 
     def _prefetch(self, steps: Iterator[EpochStep], start: EpochStart) -> Prefetch:
         """The same steps, each when its shards are in the cache."""
@@ -384,6 +388,7 @@ class Batches(Iterable[Batch]):
             "keys": self._library.key_digest,
             "selected": selected,
             "clips": None if self._clips is None else self._clips.identity,
+            **({} if self._order.batch_size is None else {"batch_size": self._order.batch_size}),
         }
 
     def _own(self) -> None:

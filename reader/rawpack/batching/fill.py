@@ -31,8 +31,8 @@ except ImportError:  # Windows
     resource = None  # type: ignore[assignment]
 
 Views = dict[str, NDArray[Any]]
-Seeds = tuple[int, int]
-"""Seed and epoch: what random numbers depend on, besides the sample."""
+Seeds = tuple[int, int, int]
+"""What random numbers depend on, for a batch: see `rawpack.transforms.randomness`."""
 _WHOLE = -1
 """The position that stands for a batch as a whole."""
 
@@ -56,6 +56,8 @@ class WorkSpec:
     """`Memory.layout` of preloaded shards; the descriptor is sent along with the spec."""
     once: tuple[str, ...] = ()
     """Fields that a clip has one value of, instead of one for each frame."""
+    groups: tuple[int, ...] | None = None
+    """As of `ConcatenatedStore`."""
 
 
 class BatchFiller:
@@ -76,7 +78,9 @@ class BatchFiller:
         if self._pipeline is not None and plans:
             outs = {name: self._frames(name, views[name][start:stop], samples) for name in plans}
             check = self._library.check if self._verify else None
-            self._pipeline.fill(self._library, samples, outs, seeds, times, check, clips)
+            seed, epoch, first = seeds
+            own = seed, epoch, first + start if first >= 0 else first
+            self._pipeline.fill(self._library, samples, outs, own, times, check, clips)
         for name, field in self._fields:
             if name in plans:
                 continue
@@ -95,7 +99,7 @@ class BatchFiller:
     @property
     def uses_opencv(self) -> bool:
         """Whether OpenCV works on the samples, besides decoding them."""
-        converted = [name for name, _ in self._fields if name not in self._planes]
+        converted = [name for name, field in self._fields if field.in_shards and name not in self._planes]
         planar = any(store.fields[name].planar for store in self._library.stores for name in converted)
         return self._pipeline is not None or planar
 
@@ -166,7 +170,7 @@ def _add(times: Times, field: Field, planes: bool, seconds: float) -> None:
 def do(task: Task, filler: BatchFiller, views: Views, heartbeat: Heartbeat) -> Reply:
     """Do one task; an exception is reported with the sample that raised it."""
     times, position, before = Times(), task.start, major_faults()
-    seeds = task.seed, task.epoch
+    seeds = task.seed, task.epoch, task.first
     try:
         targets = filler.targets(views)
         if not _filled(task, filler, targets, heartbeat, times):
@@ -188,7 +192,7 @@ def _filled(task: Task, filler: BatchFiller, targets: Views, heartbeat: Heartbea
         return False
     heartbeat.note(task.number, -1)
     try:
-        filler.fill(targets, task.start, task.stop, times, (task.seed, task.epoch))
+        filler.fill(targets, task.start, task.stop, times, (task.seed, task.epoch, task.first))
     except Exception:
         if task.stop - task.start == 1:
             raise

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import numpy as np
 from numpy.typing import NDArray
 
-from rawpack.batching.fill import BatchFiller, blame
+from rawpack.batching.fill import BatchFiller, Seeds, blame
 from rawpack.batching.pool_cache import Begun, PoolCache, WorkerSet
 from rawpack.batching.readahead import Readahead
 from rawpack.batching.steps import EpochStart, EpochStep, EpochSteps
@@ -73,13 +73,13 @@ class BatchIterator(Iterator[Batch]):
         owner: Batches,
         pool_cache: PoolCache,
         filler: BatchFiller,
-        ragged_fields: Callable[[NDArray[np.int64], tuple[int, int], NDArray[np.int64] | None], dict[str, Any]] | None,
+        ragged_fields: Callable[[NDArray[np.int64], Seeds, NDArray[np.int64] | None], dict[str, Any]] | None,
         *,
         seed: int,
         in_flight: int,
         together: int,
     ) -> None:
-        """ragged_fields: gives the fields of rows that are not in slots, by seed and epoch, if there are any. together:
+        """ragged_fields: gives the fields of rows that are not in slots, if there are any. together:
         without workers, how many batches fit into a slot, and are read at once."""
         self._owner, self._pool_cache = owner, pool_cache
         self._filler, self._ragged_fields = filler, ragged_fields
@@ -123,7 +123,7 @@ class BatchIterator(Iterator[Batch]):
                     self._begin()
                 step, batch = self._made_here() if self._pool is None else self._from_pool(self._pool)
                 if self._ragged_fields is not None:
-                    batch.update(self._ragged_fields(step.rows, (self._seed, self.start.epoch), step.clips))
+                    batch.update(self._ragged_fields(step.rows, (self._seed, self.start.epoch, step.first), step.clips))
                 self._count(step, began)
                 self._owner.handed_over(self, step, batch)
                 return batch
@@ -192,7 +192,7 @@ class BatchIterator(Iterator[Batch]):
             start, end = end, end + len(step.rows)
             step.write(whole, start)
         rows = whole[INDEX]
-        seeds, times = (self._seed, self.start.epoch), self._owner.counted.times
+        seeds, times = (self._seed, self.start.epoch, steps[0].first), self._owner.counted.times
         try:
             self._readahead.ask_if_cold(rows)
             targets = self._filler.targets(whole)
@@ -252,7 +252,7 @@ class BatchIterator(Iterator[Batch]):
         step.write(layout.views(slot.memory, rows))
         self._readahead.before_batch(step.rows)
         slices = most_slices(layout.size * rows // layout.batch_size, self._filler.whole_batches)
-        return pool.submit(slot, rows, (self._seed, epoch), min(len(pool), slices))
+        return pool.submit(slot, rows, (self._seed, epoch, step.first), min(len(pool), slices))
 
     def _slot(self) -> Any:
         began = time.perf_counter()

@@ -25,6 +25,8 @@ class Task(msgspec.Struct, frozen=True, array_like=True):
     """Do one sample at a time, and note each before it is begun: this slice has killed a worker before."""
     seed: int = 0
     epoch: int = 0
+    first: int = -1
+    """Of `Seeds`."""
     forget: tuple[int, ...] = ()
     """Slots that will not be used again, to be unmapped."""
 

@@ -14,6 +14,7 @@ import numpy as np
 from rawpack.batching.ragged import Ragged
 from rawpack.errors import UsageError
 from rawpack.order.keys import whole_number
+from rawpack.store.common import STORE
 from rawpack.store.concatenated import INDEX, ConcatenatedStore
 from rawpack.system import machine
 
@@ -117,10 +118,15 @@ def choose_fields(
     encoded: those that come as files."""
     if fields is None:
         fields = [name for name, field in library.fields.items() if field.in_slot]
-    chosen = tuple(dict.fromkeys(name for name in names("fields", fields) if name != INDEX))
+        for name, problem in library.problems.items():
+            if all(name in store.fields and store.fields[name].in_slot for store in library.stores):
+                raise UsageError(f"{problem}; else name the fields that you want with fields=, without {name!r}")
+    given = () if library.groups is None else (STORE,)
+    chosen = tuple(dict.fromkeys(name for name in (*names("fields", fields), *given) if name != INDEX))
     for name in chosen:
         if name not in library.fields:
-            raise UsageError(f"there is no field {name!r}; the store has {', '.join(library.fields)}")
+            why = library.problems.get(name, f"there is no field {name!r}")
+            raise UsageError(f"{why}; the store has {', '.join(library.fields)}")
         field = library.fields[name]
         if field.kind == "image" and image_size is not None and (field.dtype not in RESIZABLE or len(field.shape) != 3):
             raise UsageError(
@@ -151,7 +157,9 @@ def choose_planes(
     planar = [
         name
         for name in library.fields
-        if (fields is None or name in fields) and all(store.fields[name].planar for store in library.stores)
+        if (fields is None or name in fields)
+        and library.fields[name].in_shards
+        and all(store.fields[name].planar for store in library.stores)
     ]
     if not planar:
         raise UsageError(f"color={color!r}: no field of the batch is stored that way; pack with --color {color}")

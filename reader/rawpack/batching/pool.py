@@ -38,6 +38,7 @@ class Pending:
     rows: int
     seed: int
     epoch: int
+    first: int
     slices: int
     """How many it is cut into."""
     left: int = 0
@@ -147,6 +148,7 @@ class WorkerPool(SupervisedPool[Worker, _Slice]):
                 careful=pending.deaths[start] > 0,
                 seed=pending.seed,
                 epoch=pending.epoch,
+                first=pending.first,
             )
             self._give(min(self.handles, key=lambda handle: len(handle.jobs)), _Slice(task, pending))
 

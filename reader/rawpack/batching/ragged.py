@@ -15,6 +15,7 @@ from rawpack.store.concatenated import ConcatenatedStore
 
 if TYPE_CHECKING:
     from rawpack.transforms.boxes import BoxMover
+    from rawpack.transforms.randomness import Seeds
 
 Ragged = Literal["list", "pad"] | int
 """How ragged fields come: see `Reader.batches`."""
@@ -29,18 +30,16 @@ class RaggedFields:
         """mover: what moves boxes, and what follows them, with their images, where these are transformed."""
         self.names, self._library, self._ragged, self._mover = tuple(names), library, ragged, mover
 
-    def __call__(
-        self, rows: NDArray[np.int64], seeds: tuple[int, int], clips: NDArray[np.int64] | None = None
-    ) -> dict[str, Any]:
+    def __call__(self, rows: NDArray[np.int64], seeds: Seeds, clips: NDArray[np.int64] | None = None) -> dict[str, Any]:
         """What a batch of these rows has besides its slot. The arrays belong to the caller.
 
-        rows: int64 (n,), or for clips (n, frames): then each clip has a list of its frames, or an axis. seeds: (seed,
-        epoch). clips: their numbers, (n,).
+        rows: int64 (n,), or for clips (n, frames): then each clip has a list of its frames, or an axis. seeds: see
+        `Seeds`. clips: their numbers, (n,).
         """
         made = self._of(rows.reshape(-1), seeds, clips)
         return made if rows.ndim == 1 else {name: by_clip(values, *rows.shape) for name, values in made.items()}
 
-    def _of(self, rows: NDArray[np.int64], seeds: tuple[int, int], clips: NDArray[np.int64] | None) -> dict[str, Any]:
+    def _of(self, rows: NDArray[np.int64], seeds: Seeds, clips: NDArray[np.int64] | None) -> dict[str, Any]:
         batch: dict[str, Any] = {}
         fields = self._library.fields
         moved = {name: self._library.ragged(name, rows) for name in self.names if self._mover and fields[name].moves}

@@ -24,6 +24,9 @@ class EpochStep:
     clips: NDArray[np.int64] | None = None
     """The numbers of clips, int64 (n,), where samples are clips."""
 
+    first: int = -1
+    """Where samples may repeat in an epoch: the position of the first one in the epoch."""
+
     def write(self, views: dict[str, NDArray[Any]], start: int = 0) -> None:
         """Write into a slot's arrays, from `start` on, which samples they are to hold."""
         stop = start + len(self.rows)

@@ -32,7 +32,7 @@ def main(channel: Channel, heartbeat: Heartbeat, spec: WorkSpec, descriptors: li
     if spec.memory is not None:
         memory = Memory(descriptors[0], *spec.memory)
         files = [InMemory(one, memory) for one in files]
-    library = ConcatenatedStore([Store(*one) for one in zip(files, spec.manifests, strict=True)])
+    library = ConcatenatedStore([Store(*one) for one in zip(files, spec.manifests, strict=True)], spec.groups)
     filler = BatchFiller(spec, library)
     if filler.uses_opencv:
         # OpenCV's threads would multiply with the workers.

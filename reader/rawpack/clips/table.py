@@ -17,6 +17,7 @@ from rawpack.disk.manifest import Field
 from rawpack.errors import UsageError
 from rawpack.order.keys import derive_key, whole_number
 from rawpack.order.permutation import splitmix
+from rawpack.store.common import STORE
 from rawpack.store.concatenated import CLIP, INDEX, ConcatenatedStore
 from rawpack.system.warning import warn
 
@@ -62,8 +63,9 @@ class ClipTable:
     """All clips of a reader, numbered in the order of videos and frames; random clips are numbered `per_video` for each
     video. Any number of threads may use one. It can be pickled."""
 
-    def __init__(self, runs: FrameRuns, shape: ClipShape) -> None:
-        self.shape, self._runs = shape, runs
+    def __init__(self, runs: FrameRuns, shape: ClipShape, mixed: bool = False) -> None:
+        """mixed: whether they are clips of a mix."""
+        self.shape, self._runs, self._mixed = shape, runs, mixed
         starts = np.maximum((runs.length - shape.span) // shape.spacing + 1, 0)
         self._fill_up(starts)
         # A video's first start is in its first run that has one.
@@ -80,9 +82,10 @@ class ClipTable:
             return len(self._videos) * self.shape.per_video
         return int(self._ends[-1]) if len(self._ends) else 0
 
-    def rows(self, numbers: NDArray[np.int64], seed: int, epoch: int) -> NDArray[np.int64]:
-        """The rows of clips: int64 (n, frames). seed, epoch: for random clips; others are always the same."""
-        run, start = self._places(numbers, seed, epoch)
+    def rows(self, numbers: NDArray[np.int64], seed: int, epoch: int, position: int = -1) -> NDArray[np.int64]:
+        """The rows of clips: int64 (n, frames). seed, epoch, position: for random clips, as of `Seeds`; others are
+        always the same."""
+        run, start = self._places(numbers, seed, epoch, position)
         first, length = self._runs.first[run, None], self._runs.length[run, None]
         frames = start[:, None] + np.arange(0, self.shape.span, self.shape.stride)
         if self.shape.short == "repeat_last":
@@ -120,7 +123,8 @@ class ClipTable:
     @property
     def once(self) -> tuple[str, ...]:
         """Fields that have one value for a clip, instead of one for each frame."""
-        return (VIDEO, LABEL) if self._runs.one_label else (VIDEO,)
+        label = (LABEL,) if self._runs.one_label else ()
+        return (VIDEO, *label, STORE) if self._mixed else (VIDEO, *label)
 
     @cached_property
     def identity(self) -> str:
@@ -137,14 +141,16 @@ class ClipTable:
         how = f"step {shape.spacing}" if shape.per_video is None else f"{shape.per_video} per video"
         return f"{shape.frames} frames, stride {shape.stride}, {how}, {shape.short}"
 
-    def _places(self, numbers: NDArray[np.int64], seed: int, epoch: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    def _places(
+        self, numbers: NDArray[np.int64], seed: int, epoch: int, position: int = -1
+    ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """The run of each clip, and where in the run it begins."""
-        places = numbers if self.shape.per_video is None else self._drawn(numbers, seed, epoch)
+        places = numbers if self.shape.per_video is None else self._drawn(numbers, seed, epoch, position)
         at = np.searchsorted(self._ends, places, side="right")
         before = np.where(at > 0, self._ends[at - 1], 0)
         return self._runs_with[at], (places - before) * self.shape.spacing
 
-    def _drawn(self, numbers: NDArray[np.int64], seed: int, epoch: int) -> NDArray[np.int64]:
+    def _drawn(self, numbers: NDArray[np.int64], seed: int, epoch: int, position: int) -> NDArray[np.int64]:
         """Where each random clip begins: each possible start in its video is equally likely."""
         assert self.shape.per_video is not None
         video, draw = np.divmod(numbers, self.shape.per_video)
@@ -156,6 +162,9 @@ class ClipTable:
         # draws the same.
         key = derive_key("clips", seed, epoch)
         own = splitmix(self._runs.first[self._runs_with[run]].astype(np.uint64), key)
+        if position >= 0:
+            positions = np.arange(position, position + len(numbers), dtype=np.uint64)
+            own ^= splitmix(positions, derive_key("repeats", seed, epoch))
         words = splitmix(own + draw.astype(np.uint64), key)
         # The upper half of a word, scaled: for fewer than 2**32 places.
         drawn: NDArray[np.uint64] = (words >> _WORD_HALF) * count >> _WORD_HALF
@@ -184,7 +193,7 @@ def find_clips(library: ConcatenatedStore, rows: NDArray[np.int64] | None, shape
             f"the store has a field {CLIP!r}, which is the name of a clip's number: pack it under another name"
         )
     runs = find_runs(library, rows)
-    table = ClipTable(runs, shape)
+    table = ClipTable(runs, shape, library.groups is not None)
     if table.left_out:
         problem = (
             f"no {shape.span} consecutive frames (frames={shape.frames}, stride={shape.stride}) in {table.left_out} of "

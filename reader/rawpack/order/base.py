@@ -34,8 +34,19 @@ class Order(ABC):
     foreseeable: bool = True
     """Whether an epoch may be computed before it begins: not if that calls the user's code."""
 
+    repeats: bool = False
+    """Whether random numbers must depend on positions, because the same sample may come several times in an epoch."""
+
+    batch_size: int | None = None
+    """Where the order depends on the size of batches: that size. Part of a state, like `name`."""
+
     _kept: tuple[tuple[int, int, int, Samples], ...] = ()
     """(epoch, start, stop, samples) of the last two windows."""
+
+    @property
+    def name(self) -> str:
+        """The kind of order and its parameters except the seed: part of a state."""
+        return type(self).__name__.lower()
 
     @abstractmethod
     def length(self, epoch: int) -> int:

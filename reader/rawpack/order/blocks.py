@@ -68,6 +68,10 @@ class BlockShuffled(Order):
         blocks = Shuffled(self.n // self.block, derive_key("blocks", self.n, self.seed, self.block))
         object.__setattr__(self, "_blocks", blocks)
 
+    @property
+    def name(self) -> str:
+        return f"block {self.block} {self.window}"
+
     def length(self, epoch: int) -> int:
         return self.n
 

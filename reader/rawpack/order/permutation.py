@@ -17,6 +17,11 @@ permutations, whose own worst is 4.5. Worst of 500 keys at 17 bits, the fewest i
 4.5 after 6. Worst of 2,000 keys at 13 bits: 37 after 5 rounds, 12.6 after 6 (one key), 4.5 after 7."""
 
 
+SWAP_ROUNDS, SWAP_STEP = 24, 0xD1342543DE82EF95
+"""Of `swapped`. After 12 rounds, all orders of 3 to 6 samples are equally likely, as are the distances of pairs in sets
+of 1,000 and 50,000, by chi-square of 400,000 keys. The step is the multiplier of a generator of random points."""
+
+
 def sorted_shuffle(n: int, key: int) -> Samples:
     """range(n) in the order of keyed hashes, int64 (n,), for n < 2**32. Memory is O(n)."""
     low = np.uint64((1 << n.bit_length()) - 1)
@@ -53,10 +58,40 @@ def splitmix(index: NDArray[np.uint64], key: int) -> NDArray[np.uint64]:
     word = index + np.uint64(1)
     word *= np.uint64(GAMMA)
     word += np.uint64(key)
+    return mix_all(word)
+
+
+def mix_all(words: NDArray[np.uint64]) -> NDArray[np.uint64]:
+    """`mix` of each word, in place."""
     for shift, multiplier in zip(SHIFTS, (*MULTIPLIERS, 1), strict=True):
-        word ^= word >> np.uint64(shift)
-        word *= np.uint64(multiplier)
-    return word
+        words ^= words >> np.uint64(shift)
+        words *= np.uint64(multiplier)
+    return words
+
+
+def swapped(positions: NDArray[np.int64], sizes: NDArray[np.int64], keys: NDArray[np.uint64]) -> NDArray[np.int64]:
+    """Each position through a permutation of its own, of range(size) by its key, for sizes below 2**32. All (n,).
+
+    For many small sets at once, of each of which only a few positions are wanted. The method is the swap-or-not shuffle
+    of Hoang, Morris and Rogaway (CRYPTO 2012): in each round, a position and its mirror image around a random point
+    change places or not, by a random bit. Unlike rounds of multiply and xor-shift, that is uniform for few samples too.
+    """
+    made, chunk = np.empty(len(positions), np.int64), CHUNK_BYTES // 8
+    half, top = np.uint64(32), np.uint64(63)
+    step, start = np.uint64(SWAP_STEP), np.uint64(GAMMA)
+    for at in range(0, len(positions), chunk):
+        of = slice(at, at + chunk)
+        x, size, words = positions[of].astype(np.uint64), sizes[of].astype(np.uint64), keys[of]
+        for _ in range(SWAP_ROUNDS):
+            words = words * step + start
+            mirrored = (words >> half) * size >> half
+            mirrored += (mirrored < x) * size
+            mirrored -= x
+            # One of the two, whichever is given, decides for both.
+            bits = mix_all(words ^ np.maximum(x, mirrored) * start)
+            x = np.where(bits >> top, mirrored, x)
+        made[of] = x
+    return made
 
 
 class KeyedPermutation:

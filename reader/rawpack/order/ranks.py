@@ -71,6 +71,9 @@ class RankSplit:
     world_size: int = 1
     uneven: Uneven = "pad"
     drop_last: bool = False
+    undivided: bool = False
+    """Whether batches must not be divided, for orders whose epochs have full batches only. The remaining ones go to the
+    first ranks, and with "pad", the other ranks read batches from the start of the epoch."""
 
     def __post_init__(self) -> None:
         whole_number("length", self.length, 0, MAX_SAMPLES)
@@ -110,6 +113,9 @@ class RankSplit:
         """This rank's slice [low, high) of an uneven last step. `high` exceeds `left` where it is filled up."""
         if left <= 0 or self.drop_last:
             return 0, 0
+        if self.undivided:
+            low = self.rank * self.batch_size
+            return (low, low + self.batch_size) if self.uneven == "pad" or low < left else (0, 0)
         if self.uneven == "pad":
             size = -(-left // self.world_size)
             return self.rank * size, (self.rank + 1) * size

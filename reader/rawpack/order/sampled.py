@@ -50,9 +50,11 @@ class Sampled(Order):
         self.foreseeable = self._fixed is not None
 
     @property
-    def digest(self) -> str | None:
-        """A checksum of an array of indices; None for samplers that draw each epoch."""
-        return None if self._fixed is None else xxhash.xxh3_64_hexdigest(np.ascontiguousarray(self._fixed).data)
+    def name(self) -> str:
+        """With a checksum of an array of indices; without one for samplers that draw each epoch."""
+        if self._fixed is None:
+            return super().name
+        return f"{super().name} {xxhash.xxh3_64_hexdigest(np.ascontiguousarray(self._fixed).data)}"
 
     def length(self, epoch: int) -> int:
         """The number of indices of `epoch`, which is drawn unless it is one of the last two."""

@@ -13,6 +13,7 @@ from rawpack.disk.manifest import Field
 from rawpack.errors import UsageError
 from rawpack.formats.field_reader import Array, Box, FieldReader
 from rawpack.formats.gather import Gather
+from rawpack.store.common import STORE, check_alike, common_fields
 from rawpack.store.preload import Memory
 from rawpack.store.shard_files import InMemory
 from rawpack.store.store import Store, gather_of
@@ -29,25 +30,32 @@ CLIP = "clip"
 
 
 class ConcatenatedStore:
-    """The samples of one or more stores with the same fields, whatever their formats."""
+    """The samples of one or more stores with the same fields, whatever their formats; or of the stores of a mix,
+    which need not have the same fields."""
 
-    def __init__(self, stores: Sequence[Store]) -> None:
+    def __init__(self, stores: Sequence[Store], groups: Sequence[int] | None = None) -> None:
+        """groups: of a mix: how many of the stores count as one, for each of those that are mixed."""
         self.stores = list(stores)
         self.fetcher: Fetcher | None = next((store.origin.fetcher for store in self.stores if store.origin), None)
         """What fetches shards of the stores behind URLs; None where all are on this machine, or in memory."""
         if not self.stores:
             raise UsageError("no store was named")
         first = self.stores[0]
-        for other in self.stores[1:]:
-            if _layout(other) != _layout(first):
-                raise UsageError(
-                    f"{other.path} and {first.path} do not have the same fields and classes, "
-                    f"so they cannot be read as one: {_layout(other)} and {_layout(first)}"
-                )
+        self.ends = np.cumsum([len(store) for store in self.stores], dtype=np.int64)
         self.fields: dict[str, Field] = first.fields
         self.classes = first.manifest.classes
+        self.groups = None if groups is None else tuple(groups)
+        self.problems: dict[str, str] = {}
+        """Of a mix: why a field is not in `fields`, or should not be used unless it is named."""
+        if groups is None:
+            check_alike(self.stores)
+        else:
+            self.fields, self.problems = common_fields(self.stores)
+            self.fields[STORE] = Field(kind="number", dtype="int64")
+            self.group_ends = self.ends[np.cumsum(groups) - 1]
+            if any(store.manifest.classes != self.classes for store in self.stores):
+                self.classes = None
         self._gathers: dict[str, Gather | None] = {}
-        self.ends = np.cumsum([len(store) for store in self.stores], dtype=np.int64)
 
     def __len__(self) -> int:
         return int(self.ends[-1])
@@ -108,8 +116,15 @@ class ConcatenatedStore:
         k = int(np.searchsorted(self.ends, row, side="right"))
         return self.stores[k], row - self._first(k)
 
+    def group_of(self, rows: NDArray[np.int64] | int) -> NDArray[np.int64]:
+        """Of a mix: the number of the group that each row belongs to."""
+        return np.searchsorted(self.group_ends, rows, side="right")
+
     def read_into(self, name: str, rows: NDArray[np.int64], out: Array) -> None:
         """Fill out[i] with field `name` (image or mask of one shape, or number) of sample rows[i]."""
+        if name == STORE and self.groups is not None:
+            out[...] = self.group_of(rows)
+            return
         gather = None if self.fields[name].planar else self._gather(name)
         if gather is not None:
             gather.read_into(rows, out)
@@ -152,7 +167,8 @@ class ConcatenatedStore:
 
     def _gather(self, name: str) -> Gather | None:
         """What reads an image field of several stores in one call, if they allow it. One store has its own."""
-        if len(self.stores) == 1 or not self.fields[name].in_shards:
+        field = self.fields[name]
+        if len(self.stores) == 1 or not field.in_shards or not field.uniform:
             return None
         try:
             return self._gathers[name]
@@ -210,12 +226,3 @@ class ConcatenatedStore:
     def longest(self, name: str) -> int:
         """The length of the longest sample of the ragged field `name`."""
         return max(store.columns.longest(name) for store in self.stores)
-
-
-def _layout(store: Store) -> dict[str, object]:
-    """What must be equal for stores to be read as one: fields as the user sees them, and the meaning of labels."""
-    fields = {
-        name: ("boxes" if field.is_boxes else field.kind, field.dtype, field.shape, field.follows, field.mirror)
-        for name, field in store.fields.items()
-    }
-    return {"fields": fields, "classes": store.manifest.classes}

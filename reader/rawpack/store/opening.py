@@ -47,8 +47,9 @@ def open_stores(
     cache_bytes: int | str | None = None,
     storage_options: Mapping[str, Any] | None = None,
     timeout: float | None = None,
+    groups: Sequence[int] | None = None,
 ) -> ConcatenatedStore:
-    """Stores to be read in random order, as one. See `Reader`."""
+    """Stores to be read in random order, as one. See `Reader`. groups: as of `ConcatenatedStore`."""
     urls, stores = [path for path in paths if isinstance(path, str)], list[Store]()
     if urls:
         from rawpack.remote.cache import Cache
@@ -61,7 +62,7 @@ def open_stores(
         else:
             origin = next(origins)
             stores.append(Store(Fetched(origin, random_access=True), origin.manifest_bytes))
-    return ConcatenatedStore(stores)
+    return ConcatenatedStore(stores, groups)
 
 
 def _open_folder(path: Path) -> Store:

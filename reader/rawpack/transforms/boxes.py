@@ -22,7 +22,7 @@ from rawpack.store.concatenated import ConcatenatedStore
 from rawpack.transforms.followers import BOXES, Window, follow, misfit
 from rawpack.transforms.pipeline import MASK, PIXELS, shapes_of, sides
 from rawpack.transforms.plan import Transform, as_steps, concerns, spec_of
-from rawpack.transforms.randomness import Random, randoms
+from rawpack.transforms.randomness import Random, Seeds, randoms_of
 from rawpack.transforms.step import Array, BatchStep, Move, Spec, Step
 
 LEAST = 0.01
@@ -62,11 +62,11 @@ class BoxMover:
         library: ConcatenatedStore,
         rows: NDArray[np.int64],
         values: Mapping[str, Sequence[Array]],
-        seeds: tuple[int, int],
+        seeds: Seeds,
         clips: NDArray[np.int64] | None = None,
     ) -> dict[str, list[Array]]:
         """The values of some samples, by field, in the pixels of a batch's images: new arrays of the same dtype, with
-        fewer rows if boxes are left out. seeds: (seed, epoch). clips: if rows are the frames of clips, the numbers of
+        fewer rows if boxes are left out. seeds: see `Seeds`. clips: if rows are the frames of clips, the numbers of
         the clips, whose frames all move alike."""
         samples = rows if clips is None else clips
         frames = len(rows) // max(1, len(samples))
@@ -75,7 +75,7 @@ class BoxMover:
         for name, steps in self._lines:
             of_image = name == self._image
             shapes = iter(shapes_of(library, name, rows))
-            for random, known in zip(randoms(*seeds, samples), drawn, strict=True):
+            for random, known in zip(randoms_of(seeds, samples), drawn, strict=True):
                 for shape in islice(shapes, frames):
                     way = _way(steps, random, known, shape)
                     if of_image:

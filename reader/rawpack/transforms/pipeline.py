@@ -16,7 +16,7 @@ from rawpack.disk.tables import Codec
 from rawpack.errors import UsageError
 from rawpack.store.concatenated import ConcatenatedStore
 from rawpack.system.times import Times
-from rawpack.transforms.randomness import Random, batch_random, randoms
+from rawpack.transforms.randomness import Random, Seeds, batch_random, randoms_of
 from rawpack.transforms.step import Array, BatchStep, CropStep, Spec, Step
 
 MASK = "mask"
@@ -87,7 +87,7 @@ class Pipeline:
         library: ConcatenatedStore,
         rows: NDArray[np.int64],
         outs: Mapping[str, Array],
-        seeds: tuple[int, int],
+        seeds: Seeds,
         times: Times,
         check: Check | None,
         clips: NDArray[np.int64] | None = None,
@@ -95,7 +95,7 @@ class Pipeline:
         """Make the fields in `plans` of these samples.
 
         rows: (n,), or (n, frames) for clips. outs: (n, *shape) for each field; for clips (n * frames, *shape), except
-        for fields of which a clip has one value. seeds: (seed, epoch). check: called with field and row before a sample
+        for fields of which a clip has one value. seeds: see `Seeds`. check: called with field and row before a sample
         is read. clips: (n,), their numbers.
         """
         random, each = partial(_for_rows, seeds, rows if clips is None else clips), rows.reshape(-1)
@@ -117,11 +117,11 @@ class Pipeline:
             plan = self.plans[name]
             _fill_pixels(library, name, plan, each, outs[name], random, times, check, drawn, sizes)
 
-    def finish(self, batch: dict[str, Array], outs: dict[str, Array], seeds: tuple[int, int], times: Times) -> None:
+    def finish(self, batch: dict[str, Array], outs: dict[str, Array], seeds: Seeds, times: Times) -> None:
         """Apply the batch steps. batch: the samples; outs: the slot's arrays, for the result."""
         began = time.perf_counter()
         given = ("index", "clip") if batch["index"].ndim == 2 else ("index",)
-        random = batch_random(*seeds, batch[given[-1]])
+        random = batch_random(*seeds[:2], batch[given[-1]])
         made = dict(batch)
         for step in self.batch_steps:
             changed = step.apply(made, random)
@@ -146,13 +146,11 @@ def with_frames(spec: Spec, frames: int | None) -> Spec:
     return spec if frames is None else replace(spec, shape=(frames, *spec.shape))
 
 
-def _for_rows(
-    seeds: tuple[int, int], samples: NDArray[np.int64], rows: NDArray[np.int64]
-) -> Iterator[tuple[int, Random]]:
+def _for_rows(seeds: Seeds, samples: NDArray[np.int64], rows: NDArray[np.int64]) -> Iterator[tuple[int, Random]]:
     """For each row, the position of its sample and that sample's random numbers: one object for all frames of a
     clip."""
     frames = len(rows) // max(1, len(samples))
-    numbers = enumerate(randoms(*seeds, samples))
+    numbers = enumerate(randoms_of(seeds, samples))
     return numbers if frames == 1 else chain.from_iterable(repeat(one, frames) for one in numbers)
 
 

@@ -1,4 +1,5 @@
-"""The random numbers of a sample: a pure function of (seed, epoch, sample).
+"""The random numbers of a sample: a pure function of (seed, epoch, sample), or, in orders that repeat samples within an
+epoch, of (seed, epoch, position).
 
 Counters through splitmix64's mixer, like the keys of the order: the same on every machine, with every numpy version.
 """
@@ -16,6 +17,8 @@ from rawpack.order.keys import GAMMA, MULTIPLIERS, SHIFTS, WORD, derive_key, mix
 _AHEAD = 16
 """Numbers that are drawn for all samples of a slice at once: more than most transforms need."""
 _UNIT = 2.0**-53
+Seeds = tuple[int, int, int]
+"""Seed; epoch; and -1, or the position of the first of the samples, where random numbers depend on positions."""
 
 
 class Random:
@@ -50,6 +53,13 @@ def randoms(seed: int, epoch: int, rows: NDArray[np.int64]) -> Iterator[Random]:
     words = _mixed(keys[:, None] + counters)
     first = ((words >> np.uint64(11)) * _UNIT).tolist()
     return map(Random, keys.tolist(), first)
+
+
+def randoms_of(seeds: Seeds, samples: NDArray[np.int64]) -> Iterator[Random]:
+    """The random numbers of each sample, (n,), by its number or its position."""
+    seed, epoch, first = seeds
+    # The numbers that stand for positions are negative, so that they are never those of samples.
+    return randoms(seed, epoch, samples if first < 0 else ~np.arange(first, first + len(samples)))
 
 
 def batch_random(seed: int, epoch: int, rows: NDArray[np.int64]) -> Random:

@@ -1,0 +1,86 @@
+"""The fields that several stores have in common, which a mix of them has."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from msgspec.structs import replace
+
+from rawpack.disk.manifest import Field
+from rawpack.errors import UsageError
+from rawpack.store.store import Store
+
+STORE = "store"
+"""The name of what every sample of a mix has besides its fields: which of the mixed stores it is from."""
+LABEL = "label"
+
+
+def check_alike(stores: Sequence[Store]) -> None:
+    """Raise UsageError unless all stores have the same fields and classes."""
+    first = _layout(stores[0])
+    for other in stores[1:]:
+        if (layout := _layout(other)) != first:
+            raise UsageError(
+                f"{other.path} and {stores[0].path} do not have the same fields and classes, "
+                f"so they cannot be read as one: {layout} and {first}"
+            )
+
+
+def common_fields(stores: Sequence[Store]) -> tuple[dict[str, Field], dict[str, str]]:
+    """The fields that all stores have, with sides of None where images differ in size; and why other fields, and labels
+    of different classes, should not be mixed, by name. UsageError where a store has a field `store`."""
+    fields, problems = dict[str, Field](), dict[str, str]()
+    for name in dict.fromkeys(name for store in stores for name in store.fields):
+        having = [store for store in stores if name in store.fields]
+        if name == STORE:
+            raise UsageError(
+                f"{having[0].where} has a field {STORE!r}, which is the name of each sample's store in a mix: pack it "
+                "under another name"
+            )
+        if len(having) < len(stores):
+            without = next(store for store in stores if name not in store.fields)
+            problems[name] = f"{without.where} has no field {name!r}, so a mix with it has none"
+            continue
+        joined = having[0].fields[name]
+        for store in having[1:]:
+            one = _joined(joined, store.fields[name])
+            if one is None:
+                problems[name] = (
+                    f"the field {name!r} is {_shown(having[0].fields[name])} in {having[0].where} and "
+                    f"{_shown(store.fields[name])} in {store.where}, which cannot be mixed"
+                )
+                break
+            joined = one
+        else:
+            fields[name] = joined
+    other = next((store for store in stores if store.manifest.classes != stores[0].manifest.classes), None)
+    if other is not None and LABEL in fields:
+        problems[LABEL] = (
+            f"{stores[0].where} and {other.where} have different classes, so the same {LABEL!r} means another one in "
+            f"each; if that is right, because {STORE!r} says which store it is, name {LABEL!r} in fields="
+        )
+    return fields, problems
+
+
+def _joined(field: Field, other: Field) -> Field | None:
+    """A field that both are samples of; None where there is none."""
+    if _kind(field) != _kind(other) or len(field.shape) != len(other.shape):
+        return None
+    if field.in_shards and len(field.shape) == 3:
+        sides = [one if one == two else None for one, two in zip(field.shape[:2], other.shape[:2], strict=True)]
+        other, field = replace(other, shape=(*sides, other.shape[2])), replace(field, shape=(*sides, field.shape[2]))
+    return field if field.shape == other.shape else None
+
+
+def _layout(store: Store) -> dict[str, object]:
+    """What must be equal for stores to be read as one: fields as the user sees them, and the meaning of labels."""
+    fields = {name: (*_kind(field)[:2], field.shape, *_kind(field)[2:]) for name, field in store.fields.items()}
+    return {"fields": fields, "classes": store.manifest.classes}
+
+
+def _kind(field: Field) -> tuple[object, ...]:
+    return "boxes" if field.is_boxes else field.kind, field.dtype, field.follows, field.mirror
+
+
+def _shown(field: Field) -> str:
+    return f"{_kind(field)[0]} {field.dtype} {field.shape}"

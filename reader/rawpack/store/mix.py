@@ -1,0 +1,101 @@
+"""What `Reader.mix` needs to know of the stores that it mixes."""
+
+from __future__ import annotations
+
+import reprlib
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rawpack.errors import UsageError
+from rawpack.order import Mixed, Order
+from rawpack.order.keys import derive_key
+from rawpack.order.mixed import MixLength
+from rawpack.remote.url import shown
+from rawpack.store.concatenated import ConcatenatedStore
+
+
+@dataclass(frozen=True)
+class MixEntry:
+    """One of the stores of a mix; also several that count as one, or a reader."""
+
+    paths: list[Path | str]
+    selection: NDArray[np.int64] | None = None
+    """The rows that are read; None for all."""
+    preload: bool = False
+    verify: bool = False
+    remote: Mapping[str, Any] = field(default_factory=dict)
+    """The options for URLs."""
+
+    @property
+    def name(self) -> str:
+        """How to name it to a person."""
+        return " + ".join(shown(str(path)) for path in self.paths)
+
+
+@dataclass(frozen=True)
+class Mix:
+    """How the groups of stores in a library are mixed."""
+
+    names: tuple[str, ...]
+    shares: tuple[Fraction, ...]
+    """1 in sum."""
+    length: MixLength
+
+    def __str__(self) -> str:
+        shares = zip(self.shares, self.names, strict=True)
+        return f"mix of {', '.join(f'{float(share):.3g} {name}' for share, name in shares)}"
+
+    def sizes(self, library: ConcatenatedStore, rows: NDArray[np.int64] | None) -> list[int]:
+        """How many samples each group has. rows: of all samples, or of their first frames; None: all rows.
+
+        Raises UsageError where one has none.
+        """
+        if rows is None:
+            counts = np.diff(library.group_ends, prepend=0)
+        else:
+            counts = np.bincount(library.group_of(rows), minlength=len(self.names))
+        sizes: list[int] = counts.tolist()
+        if 0 in sizes:
+            raise UsageError(f"{self.names[sizes.index(0)]} has no samples to mix: leave it out")
+        return sizes
+
+    def order(self, sizes: Sequence[int], order: Callable[[int, int], Order], seed: int, batch_size: int) -> Mixed:
+        """The order of the mix. order: makes that of one store, by its size and a seed."""
+        orders = (order(size, derive_key("mix", seed, number)) for number, size in enumerate(sizes))
+        return Mixed(tuple(orders), self.shares, batch_size, self.length)
+
+
+def pairs_of(stores: object) -> list[tuple[Any, object]]:
+    """(store, share) of each entry of a mix, from a mapping or pairs. UsageError for anything else."""
+    pairs = list(stores.items() if isinstance(stores, Mapping) else stores if isinstance(stores, Iterable) else ())
+    if not pairs or not all(isinstance(pair, tuple | list) and len(pair) == 2 for pair in pairs):
+        raise UsageError(f"{reprlib.repr(stores)} must map paths to shares, or be a list of pairs of path and share")
+    return [(store, share) for store, share in pairs]
+
+
+def selection_of(entries: Sequence[MixEntry], library: ConcatenatedStore) -> NDArray[np.int64] | None:
+    """The rows of all entries in the library that has their stores; None for all."""
+    if all(entry.selection is None for entry in entries):
+        return None
+    stops = library.group_ends
+    starts = np.append(0, stops[:-1])
+    return np.concatenate(
+        [
+            np.arange(start, stop) if entry.selection is None else entry.selection + start
+            for entry, start, stop in zip(entries, starts, stops, strict=True)
+        ]
+    )
+
+
+def only(name: str, values: Iterable[Any]) -> Any:
+    """The one value of an option that is not None; UsageError where several differ."""
+    given = [value for value in values if value is not None]
+    if any(value != given[0] for value in given):
+        raise UsageError(f"the readers of a mix have different values of {name}: open all of them with the same one")
+    return given[0] if given else None

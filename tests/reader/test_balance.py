@@ -1,0 +1,308 @@
+"""Balanced and weighted samplers: how often each class and each sample comes, in batches, epochs and over epochs."""
+
+from __future__ import annotations
+
+import json
+import math
+import tracemalloc
+from collections import Counter
+from itertools import permutations
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+from reading import rows_of
+from running import Packed
+
+from rawpack import Reader, UsageError
+from rawpack.order import Balanced, Order, Weighted
+from rawpack.order.permutation import swapped
+
+WORST = 5.0
+"""Standard deviations that a statistic may lie from what chance gives: p is 6e-7."""
+
+
+def order_of(sampler: Balanced | Weighted, count: int, seed: int = 0, batch_size: int = 8) -> Order:
+    def no_column(name: str) -> Any:
+        raise AssertionError(name)
+
+    return sampler.order(no_column, count, seed, batch_size)
+
+
+def epoch_of(order: Order, epoch: int = 0) -> NDArray[np.int64]:
+    return order.samples(epoch, 0, order.length(epoch))
+
+
+# ---------------------------------------------------------------------------------------------- balanced
+
+
+COLUMNS = st.lists(st.integers(0, 6), min_size=1, max_size=60).map(lambda values: np.array(values) * 3 - 4)
+
+
+@settings(deadline=None, max_examples=60)
+@given(
+    column=COLUMNS,
+    batch=st.integers(1, 20),
+    length=st.sampled_from([None, "longest", "shortest", 1, 50]),
+    replacement=st.booleans(),
+    epoch=st.integers(0, 4),
+)
+def test_every_class_within_one(column: Any, batch: int, length: Any, replacement: bool, epoch: int) -> None:
+    """Any two classes are within one of each other in every batch and at every position; at an epoch's end they are
+    equal."""
+    classes = np.unique(column)
+    order = order_of(Balanced(column, length=length, replacement=replacement), len(column), 3, batch)
+    came = column[epoch_of(order, epoch)]
+    for start in range(0, len(came), batch):
+        counts = [np.count_nonzero(came[start : start + batch] == one) for one in classes]
+        assert max(counts) - min(counts) <= 1
+    counts_so_far = np.cumsum(came[:, None] == classes, axis=0)
+    assert (np.ptp(counts_so_far, axis=1) <= 1).all()
+    assert np.ptp(counts_so_far[-1]) == 0
+
+
+@settings(deadline=None, max_examples=40)
+@given(column=COLUMNS, batch=st.integers(1, 20), length=st.sampled_from([None, "longest", "shortest", 50]))
+def test_classes_come_in_rounds(column: Any, batch: int, length: Any) -> None:
+    """A class is used up before a sample of it comes again. What an epoch does not use comes in the next ones."""
+    order = order_of(Balanced(column, length=length), len(column), 0, batch)
+    epochs = [epoch_of(order, epoch).tolist() for epoch in range(6)]
+    for one in np.unique(column):
+        members = np.flatnonzero(column == one).tolist()
+        drawn = [[sample for sample in epoch if column[sample] == one] for epoch in epochs]
+        if len(drawn[0]) < len(members):
+            drawn = [[sample for epoch in drawn for sample in epoch]]
+        for samples in drawn:
+            for at in range(0, len(samples), len(members)):
+                piece = samples[at : at + len(members)]
+                assert len(set(piece)) == len(piece)
+                assert len(piece) < len(members) or sorted(piece) == members
+
+
+def test_lengths_of_epochs() -> None:
+    """None: as many samples as there are; "longest" and "shortest": as the largest and the smallest class say."""
+    column = ["a"] * 10 + ["b"] * 3 + ["c"] * 4
+    lengths = {
+        length: len(order_of(Balanced(column, length=length), 17))
+        for length in (None, "longest", "shortest", 7, 9)
+    }  # fmt: skip
+    assert lengths == {None: 18, "longest": 30, "shortest": 9, 7: 9, 9: 9}
+    assert sorted(epoch_of(order_of(Balanced(column, length="shortest"), 17), 0))[6:] >= [13, 14, 15]
+
+
+def test_batches_do_not_have_the_same_classes_together() -> None:
+    """Which classes share a batch changes within an epoch: with 100 classes and batches of 10, each class meets most
+    others."""
+    column = np.repeat(np.arange(100), 50)
+    came = column[epoch_of(order_of(Balanced(column), 5000, 0, 10))].reshape(-1, 10)
+    met = [len(set(came[(came == one).any(axis=1)].ravel().tolist())) for one in range(100)]
+    assert min(met) > 90
+
+
+def test_samples_are_drawn_uniformly() -> None:
+    """Each sample of a class is equally often at each place of its round: over classes and epochs, and over seeds."""
+    classes, members = 100, 7
+    column = np.repeat(np.arange(classes), members)
+    for kind in ("epochs", "seeds"):
+        counts = np.zeros((members, members))
+        for number in range(30):
+            seed, epoch = (0, number) if kind == "epochs" else (number, 0)
+            came = epoch_of(order_of(Balanced(column), len(column), seed), epoch)
+            by_class = came[np.argsort(column[came], kind="stable")].reshape(classes, members) % members
+            for place in range(members):
+                counts[place] += np.bincount(by_class[:, place], minlength=members)
+        expected = 30 * classes / members
+        chi2, freedom = ((counts - expected) ** 2 / expected).sum(), (members - 1) ** 2
+        assert abs(chi2 - freedom) / math.sqrt(2 * freedom) < WORST
+
+
+def test_many_classes_take_little_memory() -> None:
+    """A column of 400,000 samples in 20,000 classes: less is kept than the column, and nothing grows over an epoch."""
+    column = np.arange(400_000) % 20_000
+    order = order_of(Balanced(column), len(column), 0, 256)
+    tracemalloc.start()
+    for start in range(0, 400_000, 50_000):
+        order.samples(0, start, start + 50_000)
+    kept, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert kept < 3_000_000
+    assert peak < 12_000_000
+
+
+@pytest.mark.parametrize("size", [2, 3, 4, 5])
+def test_swapped_gives_every_order_equally_often(size: int) -> None:
+    """The permutations of small sets, of 24,000 keys, by chi-square; and each is one."""
+    draws = 24_000
+    keys = np.random.default_rng(size).integers(0, 2**64, draws, np.uint64)
+    made = np.stack([swapped(np.full(draws, k), np.full(draws, size), keys) for k in range(size)], axis=1)
+    counts = Counter(map(tuple, made.tolist()))
+    expected = draws / math.factorial(size)
+    assert counts.keys() == set(permutations(range(size)))
+    chi2 = sum((count - expected) ** 2 / expected for count in counts.values())
+    freedom = len(counts) - 1
+    assert (chi2 - freedom) / math.sqrt(2 * freedom) < WORST
+
+
+def test_swapped_is_a_permutation_of_large_sets() -> None:
+    """Of sizes that are no powers of two, each by its own key."""
+    for size in (1, 100, 4097, 70_001):
+        made = swapped(np.arange(size), np.full(size, size), np.full(size, 77 + size, np.uint64))
+        assert sorted(made.tolist()) == list(range(size))
+        assert size < 100 or np.count_nonzero(made == np.arange(size)) < 10
+
+
+# ---------------------------------------------------------------------------------------------- weighted
+
+
+def test_weights_with_replacement() -> None:
+    """Each sample comes as often as its weight says, within what chance gives, and one of weight 0 never."""
+    weights = np.array([0.0, 3, 1, 0, 0.5, 10, 0])
+    came = epoch_of(order_of(Weighted(weights, length=100_000), 7))
+    counts, shares = np.bincount(came, minlength=7), weights / weights.sum()
+    assert (counts[weights == 0] == 0).all()
+    deviation = np.sqrt(100_000 * shares * (1 - shares))[weights > 0]
+    assert (np.abs(counts - 100_000 * shares)[weights > 0] < WORST * deviation).all()
+    # Independent draws: how often two of the same follow each other.
+    expected = 100_000 * (shares**2).sum()
+    assert abs(np.count_nonzero(came[1:] == came[:-1]) - expected) < WORST * math.sqrt(expected)
+
+
+@settings(deadline=None, max_examples=60)
+@given(
+    weights=st.lists(st.one_of(st.just(0), st.integers(1, 9), st.floats(0.001, 5)), min_size=1, max_size=40),
+    length=st.integers(1, 100),
+    seed=st.integers(-5, 2**70),
+    epoch=st.integers(0, 2**40),
+)
+def test_weights_without_replacement(weights: list[float], length: int, seed: int, epoch: int) -> None:
+    """Each sample comes as often as its share of the epoch says, rounded down or up; at most once if that is at most
+    1."""
+    total = math.fsum(weights)
+    if not total:
+        weights[0] = total = 1
+    order = order_of(Weighted(weights, length=length, replacement=False), len(weights), seed)
+    counts = np.bincount(epoch_of(order, epoch), minlength=len(weights))
+    assert counts.sum() == length
+    for count, weight in zip(counts.tolist(), weights, strict=True):
+        share = length * weight / total
+        assert math.floor(share - 1e-9) <= count <= math.ceil(share + 1e-9)
+
+
+def test_weights_even_out_over_epochs() -> None:
+    """Equal weights and an epoch of all samples: each exactly once. Epochs of a tenth: over ten epochs, no sample is
+    left behind."""
+    assert sorted(epoch_of(order_of(Weighted(np.full(50, 0.3), replacement=False), 50))) == list(range(50))
+    order = order_of(Weighted(np.ones(1000), length=100, replacement=False), 1000)
+    epochs = [epoch_of(order, epoch) for epoch in range(30)]
+    assert all(len(set(epoch.tolist())) == 100 for epoch in epochs)
+    counts = np.bincount(np.concatenate(epochs), minlength=1000)
+    assert counts.min() >= 1
+    assert counts.max() <= 5
+    assert len({tuple(epoch.tolist()) for epoch in epochs}) == 30
+    neighbors = np.abs(np.diff(epochs[0])) <= 10
+    assert np.count_nonzero(neighbors) < 15
+
+
+# ---------------------------------------------------------------------------------------------- in batches
+
+
+@pytest.fixture(scope="module")
+def store(packed: Packed) -> Any:
+    return packed("memmap", "--size", 48)
+
+
+@pytest.fixture(scope="module")
+def labeled(reader: Reader) -> Reader:
+    return reader.select(mask=reader.column("label") >= 0)
+
+
+@pytest.mark.parametrize(
+    "sampler",
+    [
+        Balanced("label"),
+        Balanced("label", replacement=True),
+        Weighted("label"),
+        Weighted("label", replacement=False),
+    ],
+)
+def test_resume_with_other_ranks(labeled: Reader, sampler: Any) -> None:
+    """Stopped after any step, another number of ranks reads the rest of the epoch."""
+    few = labeled.select(range(0, len(labeled), 3))
+
+    def made(rank: int = 0, world_size: int = 1) -> Any:
+        return few.batches(
+            3, sampler=sampler, workers=0, rank=rank, world_size=world_size, uneven="keep", fields=["label"]
+        )
+
+    whole = rows_of(made())
+    for before, after in ((1, 2), (2, 1), (2, 3)):
+        for steps in range(1, len(whole) // (3 * before)):
+            read = []
+            for rank in range(before):
+                batches = made(rank, before)
+                for _, batch in zip(range(steps), batches, strict=False):
+                    read += batch["index"].tolist()
+                state = json.loads(json.dumps(batches.state_dict(after=batch)))
+            for rank in range(after):
+                batches = made(rank, after)
+                batches.load_state_dict(state)
+                read += rows_of(batches)
+            assert sorted(read) == sorted(whole)
+
+
+def test_balanced_batches(labeled: Reader) -> None:
+    """A field by its name, an array, and a selection: classes of samples that are read."""
+    labels = labeled.column("label")
+    for sampler in (Balanced("label"), Balanced(labels), Balanced([f"class {label}" for label in labels])):
+        for batch in labeled.batches(10, sampler=sampler, workers=0):
+            counts = np.bincount(batch["label"], minlength=len(labeled.classes or ()))
+            assert np.ptp(counts[np.bincount(labels) > 0]) <= 1
+    some = labeled.select(np.flatnonzero(labels < 3))
+    for batch in some.batches(4, sampler=Balanced("label"), drop_last=True, workers=0):
+        assert np.bincount(batch["label"]).tolist() == [0, 2, 2]
+
+
+def test_states_and_samplers(labeled: Reader) -> None:
+    """A state belongs to a sampler and its column, and for balanced batches to their size."""
+    count = len(labeled)
+    state = labeled.batches(4, sampler=Balanced("label")).state_dict()
+    with pytest.raises(UsageError, match="its batch_size is 4, here it is 5; resume with the same batch_size"):
+        labeled.batches(5, sampler=Balanced("label")).load_state_dict(state)
+    weights = np.arange(count)
+    state = labeled.batches(4, sampler=Weighted(weights)).state_dict()
+    labeled.batches(5, sampler=Weighted(weights * 2)).load_state_dict(state)
+    others: list[Any] = [
+        Weighted(weights[::-1]), Weighted(weights, replacement=False), Weighted(weights, length=5), Balanced("label")
+    ]  # fmt: skip
+    for other in others:
+        with pytest.raises(UsageError, match="its order is 'weighted"):
+            labeled.batches(4, sampler=other).load_state_dict(state)
+
+
+def test_what_is_refused(reader: Reader, labeled: Reader) -> None:
+    """Columns that do not fit are named before anything is read."""
+    count = len(labeled)
+    with pytest.raises(UsageError, match=r"2 samples have no label: leave them out first, with reader\.select"):
+        reader.batches(4, sampler=Balanced("label"))
+    wrong: list[tuple[Any, str]] = [
+        (Balanced("nothing"), "there is no field 'nothing'"),
+        (Balanced("image"), "'image' is in shards"),
+        (Balanced([1, 2]), rf"Balanced\(array\) must have one value for each of the {count} samples"),
+        (Balanced(np.zeros(count)), r"must have whole numbers or texts, not float64"),
+        (Weighted("key"), r"Weighted\('key'\) must have numbers"),
+        (Weighted(np.zeros(count)), "only weights of 0"),
+        (Weighted(np.arange(count) - 1), r"sample 0 .*-1|-1.* sample 0"),
+        (Weighted(np.full(count, np.nan)), "nan"),
+        (Weighted(np.ones(count), length=2**31, replacement=False), "fewer than 2147483648 samples"),
+    ]
+    for sampler, words in wrong:
+        with pytest.raises(UsageError, match=words):
+            labeled.batches(4, sampler=sampler)
+    for call in (lambda: Balanced("label", length="most"), lambda: Weighted("label", length=0)):  # type: ignore[arg-type]
+        with pytest.raises(UsageError, match="length="):
+            call()
+    with pytest.raises(UsageError, match="leave out shuffle="):
+        labeled.batches(4, sampler=Balanced("label"), shuffle=True)

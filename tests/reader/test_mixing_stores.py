@@ -1,0 +1,555 @@
+"""Mixing stores: each store's share in every batch, its samples in rounds, and what may differ between stores."""
+
+from __future__ import annotations
+
+import json
+import math
+import pickle
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from clip_frames import Frames, pack_frames
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+from reading import WAYS
+from running import FORMATS
+
+import rawpack_packer
+from rawpack import Reader, UsageError
+from rawpack.order import Mixed, RankSplit, Sequential, Shuffled, Weighted
+from rawpack.order.mixed import shares_of
+from rawpack.transforms import RandomHorizontalFlip
+
+SIZES = {"a": 23, "b": 7, "c": 3}
+SHARES = {"a": 0.6, "b": 0.3, "c": 0.1}
+BATCH = 6
+
+
+class Numbered:
+    """A dataset whose images hold the number of their store and their own; fields and classes as asked for."""
+
+    def __init__(
+        self, count: int, store: int = 0, side: int = 4, classes: Sequence[str] = ("x", "y"), **extra: Any
+    ) -> None:
+        self.count, self.store, self.side, self.classes, self.extra = count, store, side, tuple(classes), extra
+
+    def __len__(self) -> int:
+        return self.count
+
+    def __getitem__(self, i: int) -> dict[str, Any]:
+        image = np.full((self.side, self.side + 1, 3), self.store, np.uint8)
+        image[..., 1] = i
+        return {"image": image, "label": i % len(self.classes), **self.extra}
+
+
+def packed_numbers(folder: Path, layout: str = "memmap", **arguments: Any) -> Path:
+    """A store of a `Numbered`."""
+    rawpack_packer.pack(Numbered(**arguments), folder, **_options(layout), size="keep", workers=0)
+    return folder
+
+
+def _options(layout: str) -> dict[str, Any]:
+    options = FORMATS[layout]
+    return {name.removeprefix("--"): value for name, value in zip(options[::2], options[1::2], strict=True)}
+
+
+@pytest.fixture(scope="module")
+def stores(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """Three small stores, each of another format."""
+    base = tmp_path_factory.mktemp("stores")
+    layouts = ("memmap", "hdf5-gzip", "hdf5")
+    return {
+        name: packed_numbers(base / name, layout, count=count, store=number)
+        for number, ((name, count), layout) in enumerate(zip(SIZES.items(), layouts, strict=True))
+    }
+
+
+@pytest.fixture(scope="module")
+def shares(stores: Mapping[str, Path]) -> dict[str, float]:
+    return {str(stores[name]): share for name, share in SHARES.items()}
+
+
+def within_one(counts: NDArray[np.int64], shares: Sequence[Fraction], batch: int) -> bool:
+    """Whether counts (batches, stores) are within one of the shares in every batch and at every prefix."""
+    for one, before in zip(counts.tolist(), np.cumsum(counts, axis=0).tolist(), strict=True):
+        number = sum(before)
+        for count, total, share in zip(one, before, shares, strict=True):
+            if abs(count - share * batch) >= 1 or abs(total - share * number) >= 1:
+                return False
+    return bool((counts.sum(axis=1) == batch).all())
+
+
+def counted(order: Mixed, epoch: int = 0) -> NDArray[np.int64]:
+    """How many samples of each store are in each batch, (batches, stores)."""
+    ends = np.cumsum([len(one) for one in order.orders])
+    which = np.searchsorted(ends, order.samples(epoch, 0, order.length(epoch)), side="right")
+    return np.stack([np.bincount(batch, minlength=len(ends)) for batch in which.reshape(-1, order.batch_size)])
+
+
+# ---------------------------------------------------------------------------------------------- shares
+
+
+@settings(deadline=None, max_examples=60)
+@given(
+    parts=st.lists(st.one_of(st.integers(1, 50), st.floats(0.01, 10)), min_size=1, max_size=9),
+    batch=st.integers(1, 40),
+    batches=st.integers(1, 60),
+    epoch=st.integers(0, 3),
+)
+def test_every_store_has_its_share(parts: list[float], batch: int, batches: int, epoch: int) -> None:
+    """In every batch, and in all batches up to any of them, each store's count is its share, rounded up or down."""
+    exact = [Fraction(str(part)) / sum(Fraction(str(one)) for one in parts) for part in parts]
+    orders = tuple(Sequential(3 + 5 * number) for number in range(len(parts)))
+    order = Mixed(orders, shares_of(parts), batch, batch * batches)
+    assert order.length(epoch) == batch * batches
+    assert within_one(counted(order, epoch), exact, batch)
+
+
+def test_shares_hold_over_many_periods() -> None:
+    """Shares of many digits are within one too, as far as 4,096 batches; after that they are as near as that period
+    allows."""
+    thirds = Mixed((Sequential(99_000), Sequential(99_000)), shares_of([1 / 3, 2 / 3]), 100, 500_000)
+    assert within_one(counted(thirds), [Fraction(1, 3), Fraction(2, 3)], 100)
+    odd = [math.sqrt(2), math.sqrt(3), math.pi]
+    for length in (4096 * 5, 3 * 4096 * 5):
+        order = Mixed(tuple(Sequential(10_000) for _ in odd), shares_of(odd), 5, length)
+        total = Fraction(sum(Fraction(str(one)) for one in odd))
+        drift = counted(order).sum(axis=0) - np.array([float(Fraction(str(one)) / total) * length for one in odd])
+        assert np.abs(drift).max() < 1 if length == 4096 * 5 else np.abs(drift).max() < 4
+
+
+def test_many_stores() -> None:
+    """Hundreds of stores with shares below one sample in a batch."""
+    parts = [1 + number % 7 for number in range(300)]
+    order = Mixed(tuple(Shuffled(5, number) for number in range(300)), shares_of(parts), 32, 32 * 40)
+    assert within_one(counted(order), [Fraction(part, sum(parts)) for part in parts], 32)
+
+
+def test_samples_of_a_store_are_spread_within_a_batch() -> None:
+    """So that a batch that is cut into pieces for gradient accumulation has about the shares in each piece."""
+    order = Mixed((Sequential(99), Sequential(99)), shares_of([3, 1]), 16, 160)
+    for start in range(0, 160, 4):
+        assert np.count_nonzero(order.samples(0, start, start + 4) >= 99) == 1
+
+
+def test_shares_reach_the_batches(shares: dict[str, float]) -> None:
+    """The field `store` says which store each sample is from; its image is that of the sample."""
+    exact = [Fraction(6, 10), Fraction(3, 10), Fraction(1, 10)]
+    batches = Reader.mix(shares).batches(BATCH, shuffle=True, workers=0)
+    starts = np.cumsum([0, *SIZES.values()])
+    for _ in range(2):
+        epoch = list(batches)
+        assert len(epoch) == len(batches)
+        assert within_one(np.stack([np.bincount(batch["store"], minlength=3) for batch in epoch]), exact, BATCH)
+        for batch in epoch:
+            assert batch["store"].dtype == np.int64
+            assert (batch["image"][:, 0, 0, 0] == batch["store"]).all()
+            assert (batch["image"][:, 0, 0, 1] == batch["index"] - starts[batch["store"]]).all()
+
+
+@pytest.mark.parametrize("uneven", ["pad", "keep"])
+@pytest.mark.parametrize("world_size", [2, 3, 5])
+def test_every_rank_has_the_shares(shares: dict[str, float], world_size: int, uneven: Any) -> None:
+    """Each batch of each rank has the shares; together, the ranks read what one rank would, and with "pad" batches of
+    the epoch's start again."""
+    alone = [batch["index"].tolist() for batch in Reader.mix(shares).batches(BATCH, shuffle=True, workers=0)]
+    ranks = [
+        list(
+            Reader.mix(shares).batches(
+                BATCH, shuffle=True, workers=0, rank=rank, world_size=world_size, uneven=uneven
+            )
+        )
+        for rank in range(world_size)
+    ]  # fmt: skip
+    for batch in (batch for rank in ranks for batch in rank):
+        counts = np.bincount(batch["store"], minlength=3)
+        assert all(abs(count - share * BATCH) < 1 for count, share in zip(counts, SHARES.values(), strict=True))
+    steps = max(map(len, ranks))
+    read = [rank[step]["index"].tolist() for step in range(steps) for rank in ranks if step < len(rank)]
+    assert read[: len(alone)] == alone
+    if uneven == "keep":
+        assert len(read) == len(alone)
+    else:
+        assert {len(rank) for rank in ranks} == {steps}
+        assert read[len(alone) :] == (alone * world_size)[: len(read) - len(alone)]
+
+
+def test_undivided_batches() -> None:
+    """What is left for the last step goes to ranks in full batches."""
+    for batches in range(1, 9):
+        for world_size in range(1, 5):
+            for uneven in ("pad", "keep"):
+                splits = [
+                    RankSplit(4 * batches, 4, rank, world_size, uneven, undivided=True)  # type: ignore[arg-type]
+                    for rank in range(world_size)
+                ]
+                spans = [split.batch(step) for split in splits for step in range(len(split))]
+                assert all(span.start % 4 == 0 and len(span) == 4 for span in spans)
+                starts = sorted(span.start for span in spans)
+                padded = -(-batches // world_size) * world_size if uneven == "pad" else batches
+                assert starts == [4 * number for number in range(padded)]
+                assert all(len(split) == batches // world_size for split in _dropped(splits))
+
+
+def _dropped(splits: Sequence[RankSplit]) -> list[RankSplit]:
+    return [RankSplit(one.length, one.batch_size, one.rank, one.world_size, one.uneven, True, True) for one in splits]
+
+
+# ---------------------------------------------------------------------------------------------- rounds and epochs
+
+
+def drawn_of(order: Mixed, store: int, epochs: range) -> list[list[int]]:
+    """What each epoch takes of a store, in order."""
+    ends = np.cumsum([0, *(len(one) for one in order.orders)])
+    found = []
+    for epoch in epochs:
+        samples = order.samples(epoch, 0, order.length(epoch))
+        found.append((samples[(samples >= ends[store]) & (samples < ends[store + 1])] - ends[store]).tolist())
+    return found
+
+
+@pytest.mark.parametrize("length", ["longest", "shortest", 100, 7])
+def test_stores_come_in_rounds(length: Any) -> None:
+    """A store comes completely before it repeats, in another order each time. What an epoch does not use up of it comes
+    in the next epochs."""
+    order = Mixed(tuple(Shuffled(n, n) for n in (50, 20, 3)), shares_of([5, 4, 3]), 8, length)
+    for store, n in enumerate((50, 20, 3)):
+        epochs = drawn_of(order, store, range(20))
+        if len(epochs[0]) < n:
+            epochs = [[sample for epoch in epochs for sample in epoch]]
+        rounds = [epoch[at : at + n] for epoch in epochs for at in range(0, len(epoch), n)]
+        complete = [one for one in rounds if len(one) == n]
+        assert all(len(set(one)) == len(one) for one in rounds)
+        assert complete
+        assert n < 5 or len({tuple(one) for one in complete}) == len(complete)
+
+
+def test_lengths() -> None:
+    """ "longest": each store completely, and no batch more than that takes. "shortest": no sample twice, and no batch
+    less. A number: rounded up to whole batches."""
+    sizes, parts = (50, 21, 13), (5, 4, 3)
+    for batch in range(4, 14):
+        orders = {
+            length: Mixed(tuple(map(Shuffled, sizes)), shares_of(parts), batch, length)  # type: ignore[arg-type]
+            for length in ("longest", "shortest", 100)
+        }
+        assert len(orders[100]) == math.ceil(100 / batch) * batch
+        fewest = [len(set(drawn_of(orders["longest"], store, range(1))[0])) for store in range(3)]
+        assert fewest == list(sizes)
+        assert any(
+            (len(orders["longest"]) - batch) * Fraction(part, 12) < n for n, part in zip(sizes, parts, strict=True)
+        )
+        for store in range(3):
+            (drawn,) = drawn_of(orders["shortest"], store, range(1))
+            assert len(set(drawn)) == len(drawn)
+        assert any(
+            (len(orders["shortest"]) + batch) * Fraction(part, 12) > n for n, part in zip(sizes, parts, strict=True)
+        )
+
+
+def test_epochs_and_seeds_differ() -> None:
+    """Each epoch and each seed has orders of its own; one seed always gives the same."""
+
+    def epochs(seed: int) -> list[list[int]]:
+        order = Mixed((Shuffled(30, seed), Shuffled(40, seed + 1)), shares_of([1, 1]), 10)
+        return [order.samples(epoch, 0, len(order)).tolist() for epoch in range(3)]
+
+    made = [*epochs(0), *epochs(5)]
+    assert len({tuple(one) for one in made}) == 6
+    assert epochs(0) == epochs(0)
+
+
+def test_one_store_twice(stores: dict[str, Path]) -> None:
+    """A store may come twice, such as with another selection: each part has its share and rounds of its own."""
+    whole = Reader(stores["a"])
+    first = whole.select(range(5))
+    mixed = Reader.mix([(first, 1), (whole, 2)])
+    assert len(mixed) == 5 + 23
+    batches = list(mixed.batches(9, shuffle=True, workers=0))
+    for batch in batches:
+        assert Counter(batch["store"].tolist()) == {0: 3, 1: 6}
+        assert (batch["image"][:, 0, 0, 1][batch["store"] == 0] < 5).all()
+    taken = [sample for batch in batches for sample in batch["image"][:, 0, 0, 1][batch["store"] == 1].tolist()]
+    assert sorted(taken[:23]) == list(range(23))
+
+
+# ---------------------------------------------------------------------------------------------- stop and resume
+
+
+def test_resume_at_every_position_with_other_ranks(shares: dict[str, float]) -> None:
+    """Stopped after any step of any number of ranks, any other number of ranks reads exactly the rest of the epoch, and
+    then the next epoch."""
+
+    def made(rank: int, world_size: int) -> Any:
+        return Reader.mix(shares).batches(
+            BATCH, shuffle=True, workers=0, rank=rank, world_size=world_size, uneven="keep", fields=["label"]
+        )
+
+    alone = made(0, 1)
+    epochs = [[batch["index"].tolist() for batch in alone] for _ in range(2)]
+    for before in (1, 2, 3):
+        for steps in range(len(epochs[0]) // before + 1):
+            ranks = [made(rank, before) for rank in range(before)]
+            read, states = [], []
+            for batches in ranks:
+                states.append(batches.state_dict())
+                for step, batch in enumerate(batches):
+                    if step == steps:
+                        break
+                    read.append(batch["index"].tolist())
+                    states[-1] = json.loads(json.dumps(batches.state_dict(after=batch)))
+            # A rank that has no batch in the last step is in the next epoch before it.
+            assert all(state in (states[0], {**states[0], "epoch": 1, "position": 0}) for state in states)
+            for after in (1, 2, 4):
+                rest = []
+                for rank in range(after):
+                    batches = made(rank, after)
+                    batches.load_state_dict(states[0])
+                    if states[0]["epoch"] == 0:
+                        rest += [batch["index"].tolist() for batch in batches]
+                    following = [batch["index"].tolist() for batch in batches]
+                    assert following == epochs[1][rank::after]
+                assert sorted(read + rest) == sorted(epochs[0])
+
+
+def test_states_that_do_not_fit(shares: dict[str, float], stores: dict[str, Path]) -> None:
+    """A state belongs to one batch size, one mix and one length: a change is refused by name."""
+    state = Reader.mix(shares).batches(BATCH, workers=0).state_dict()
+    with pytest.raises(UsageError, match=r"its batch_size is 6, here it is 4; resume with the same batch_size"):
+        Reader.mix(shares).batches(4, workers=0).load_state_dict(state)
+    others: list[Any] = [{**shares, str(stores["c"]): 0.2}, dict(reversed(shares.items()))]
+    for other in others:
+        with pytest.raises(UsageError, match="its order is"):
+            Reader.mix(other).batches(BATCH, workers=0).load_state_dict(state)
+    with pytest.raises(UsageError, match="its order is"):
+        Reader.mix(shares, length=100).batches(BATCH, workers=0).load_state_dict(state)
+    with pytest.raises(UsageError, match="its order is"):
+        Reader(list(stores.values())).batches(BATCH, workers=0).load_state_dict(state)
+    grouped: list[Any] = [
+        [([stores["a"], stores["b"]], 0.5), (stores["c"], 0.5)],
+        [(stores["a"], 0.5), ([stores["b"], stores["c"]], 0.5)],
+    ]
+    with pytest.raises(UsageError, match="its order is"):
+        Reader.mix(grouped[0]).batches(BATCH, workers=0).load_state_dict(
+            Reader.mix(grouped[1]).batches(BATCH, workers=0).state_dict()
+        )
+
+
+# ---------------------------------------------------------------------------------------------- how it is read
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_the_same_whoever_reads(shares: dict[str, float], way: str) -> None:
+    """Workers, threads and this process make the same batches, in a copy of the reader too."""
+    mixed = Reader.mix(shares)
+    options: dict[str, Any] = {"shuffle": "block", "block": 2, "window": 3, "seed": 4}
+    here = list(mixed.batches(BATCH, workers=0, **options))
+    copied = pickle.loads(pickle.dumps(mixed))
+    for one, other in zip(here, copied.batches(BATCH, **options, **WAYS[way]), strict=True):
+        for name in ("image", "label", "store", "index"):
+            np.testing.assert_array_equal(one[name], other[name])
+
+
+def test_a_mix_is_a_reader(shares: dict[str, float], stores: dict[str, Path]) -> None:
+    """Everything but batches() treats the stores as one, one after another."""
+    mixed = Reader.mix([(Reader(stores["a"]).select([20, 3]), 1), ([stores["b"], stores["c"]], 1)])
+    assert len(mixed) == 12
+    assert mixed.column("store").tolist() == [0] * 2 + [1] * 10
+    assert [mixed[i]["store"] for i in (0, 1, 2, -1)] == [0, 0, 1, 1]
+    assert [mixed[i]["index"] for i in (0, 1, 2, -1)] == [20, 3, 23, 32]
+    assert [mixed[i]["image"][0, 0, :2].tolist() for i in (1, -1)] == [[0, 3], [2, 2]]
+    assert mixed[[0, 2, 11]]["image"][:, 0, 0, :2].tolist() == [[0, 20], [1, 0], [2, 2]]
+    assert mixed.classes == ("x", "y")
+    assert repr(mixed).startswith(
+        f"Reader(mix of 0.5 {stores['a']}, 0.5 {stores['b']} + {stores['c']}: memmap+hdf5, 12"
+    )
+    assert "3/5 of 23 sequential" in repr(Reader.mix(shares).batches(BATCH, workers=0))
+    assert next(iter(mixed.batches(4, fields=["label"], workers=0))).keys() == {"label", "store", "index"}
+    preloaded = Reader.mix(shares, preload=True, verify=True)
+    for one, other in zip(
+        preloaded.batches(BATCH, workers=2), Reader.mix(shares).batches(BATCH, workers=0), strict=True
+    ):
+        np.testing.assert_array_equal(one["image"], other["image"])
+
+
+def flips_of(batch: Mapping[str, Any]) -> list[bool]:
+    """Of images whose red rises from left to right: whether each was mirrored."""
+    return [bool(image[0, 0, 0] > image[0, -1, 0]) for image in batch["image"]]
+
+
+class Slanted:
+    """A dataset of images whose red rises from left to right, with a box at their left end."""
+
+    def __len__(self) -> int:
+        return 3
+
+    def __getitem__(self, i: int) -> dict[str, Any]:
+        image = np.zeros((6, 10, 3), np.uint8)
+        image[..., 0] = np.arange(10) * 20
+        return {"image": image, "boxes": np.array([[0, 0, 4, 6, 0]], np.float32), "video": 0, "frame": i}
+
+
+@pytest.fixture(scope="module")
+def slanted(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("slanted") / "store"
+    rawpack_packer.pack(Slanted(), folder, fields={"boxes": "xyxy"}, size="keep", workers=0)
+    return folder
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_repeats_are_transformed_anew(slanted: Path, way: str) -> None:
+    """Each time that a sample comes in an epoch, it is transformed anew, with its boxes, by (seed, epoch, position):
+    the same in all workers, for other ranks, and after a resume."""
+    options: dict[str, Any] = {"transform": [RandomHorizontalFlip()], "fields": ["image", "boxes"], **WAYS[way]}
+    mixed = Reader.mix([(slanted, 1), (slanted, 1)], length=96)
+    batches = mixed.batches(16, shuffle=True, **options)
+    epoch = list(batches)
+    flips = [flip for batch in epoch for flip in flips_of(batch)]
+    boxes = [bool(one[0, 0] > 0) for batch in epoch for one in batch["boxes"]]
+    assert flips == boxes
+    for row in range(6):
+        own = [
+            flip
+            for flip, index in zip(flips, (i for batch in epoch for i in batch["index"]), strict=True)
+            if index == row
+        ]
+        assert 0 < sum(own) < len(own)
+    later = mixed.batches(16, shuffle=True, rank=1, world_size=2, **options)
+    later.load_state_dict(batches.state_dict(after=epoch[1]))
+    np.testing.assert_array_equal(next(iter(later))["image"], epoch[3]["image"])
+
+
+def test_random_clips_are_drawn_anew(tmp_path: Path) -> None:
+    """A random clip that comes several times in an epoch begins anywhere each time."""
+    frames = pack_frames(Frames([range(40)]), tmp_path / "frames", "memmap")
+    for reader, sampler in ((Reader.mix({frames: 1}, length=64), None), (Reader(frames), Weighted([1], length=64))):
+        batches = reader.clips(4, per_video=1).batches(8, sampler=sampler, workers=0)
+        starts = [start for batch in batches for start in batch["index"][:, 0].tolist()]
+        assert len(starts) == 64
+        assert len(set(starts)) > 15
+
+
+def test_images_of_different_sizes(tmp_path: Path) -> None:
+    """Stores may differ in size, format and encoding where image_size= or the transform makes them alike."""
+    small = packed_numbers(tmp_path / "small", count=9, side=8)
+    large = packed_numbers(tmp_path / "large", "lmdb", count=5, store=1, side=24)
+    mixed = Reader.mix({small: 2, large: 1})
+    assert mixed.fields["image"].shape == (None, None, 3)
+    assert [mixed[i]["image"].shape for i in (0, 9)] == [(8, 9, 3), (24, 25, 3)]
+    with pytest.raises(UsageError, match="pass image_size="):
+        mixed.batches(6)
+    for batch in mixed.batches(6, image_size=8, workers=0):
+        assert batch["image"].shape == (6, 8, 8, 3)
+        assert (np.abs(batch["image"][:, 0, 0, 0].astype(int) - batch["store"]) <= 2).all()
+        assert np.bincount(batch["store"]).tolist() == [4, 2]
+
+
+def test_fields_that_differ(tmp_path: Path) -> None:
+    """A mix has the fields that all stores have. What the others are, and why, is said where they are asked for."""
+    one = packed_numbers(tmp_path / "one", count=4, score=np.float32(1), caption="first", depth=np.zeros(3))
+    two = packed_numbers(tmp_path / "two", count=4, score=np.float32(2), caption="second")
+    mixed = Reader.mix({one: 1, two: 1})
+    assert set(mixed.fields) == {"image", "label", "score", "caption", "key", "store"}
+    batch = next(iter(mixed.batches(4, fields=["score", "caption"], workers=0)))
+    assert batch["caption"] == ["first" if store == 0 else "second" for store in batch["store"]]
+    assert (batch["score"] == batch["store"] + 1).all()
+    with pytest.raises(UsageError, match=r"two has no field 'depth'.*the store has"):
+        mixed.batches(4, fields=["depth"])
+    other = packed_numbers(tmp_path / "other", count=4, score=np.float64(3))
+    unlike = Reader.mix({one: 1, other: 1})
+    with pytest.raises(UsageError, match=r"'score' is number float32 \(\) in .*one and number float64 \(\) in .*other"):
+        unlike.batches(4)
+    assert set(next(iter(unlike.batches(4, fields=["image"], workers=0)))) == {"image", "store", "index"}
+
+
+def test_classes_that_differ(tmp_path: Path, stores: dict[str, Path]) -> None:
+    """Labels of different classes are mixed only if they are named."""
+    cats = packed_numbers(tmp_path / "cats", count=4, classes=("cat", "dog", "owl"))
+    mixed = Reader.mix({cats: 1, stores["a"]: 1})
+    assert mixed.classes is None
+    with pytest.raises(UsageError, match=r"have different classes.*name 'label' in fields="):
+        mixed.batches(4)
+    for batch in mixed.batches(4, fields=["label"], workers=0):
+        assert (batch["label"] == np.where(batch["store"] == 0, batch["index"] % 3, (batch["index"] - 4) % 2)).all()
+    assert "label" not in next(iter(mixed.batches(4, fields=["image"], image_size=4, workers=0)))
+
+
+def test_clips_of_a_mix(tmp_path: Path) -> None:
+    """Clips of a mix: shares count clips, and a clip has one `store`."""
+    first = pack_frames(Frames([range(20), range(9)]), tmp_path / "first", "memmap")
+    second = pack_frames(Frames([range(8)]), tmp_path / "second", "memmap")
+    frames = Reader.mix({first: 2, second: 1})
+    for clips in (frames.clips(4), frames.clips(4, per_video=3)):
+        for batch in clips.batches(6, shuffle=True, fields=["video"], workers=0):
+            assert batch["index"].shape == (6, 4)
+            assert (batch["store"][:, None] == (batch["index"] >= 29)).all()
+            assert np.bincount(batch["store"]).tolist() == [4, 2]
+    assert frames.clips(4)[-1]["store"] == 1
+    with (
+        pytest.warns(RuntimeWarning, match="left out"),
+        pytest.raises(UsageError, match=r"second has no samples to mix"),
+    ):
+        frames.clips(9)
+    with pytest.raises(UsageError, match=r"call clips\(\) on the mix"):
+        Reader.mix([(Reader(first).clips(4), 1), (second, 1)])
+
+
+# ---------------------------------------------------------------------------------------------- refusals
+
+
+def test_what_is_refused(tmp_path: Path, shares: dict[str, float], stores: dict[str, Path]) -> None:
+    """Mistakes are named before anything is read."""
+    a, b = str(stores["a"]), str(stores["b"])
+    wrong: list[tuple[Any, str]] = [
+        ({}, "must map paths to shares"),
+        ("ab", "must map paths to shares"),
+        ([a, b], "must map paths to shares"),
+        (5, "must map paths to shares"),
+        ({a: 1, b: 0}, "a share must be a number above 0, not 0"),
+        ({a: 1, b: -0.5}, "a share must be a number above 0, not -0.5"),
+        ({a: float("nan")}, "a share must be a number above 0, not nan"),
+        ({a: float("inf")}, "a share must be a number above 0, not inf"),
+        ({a: "half"}, "a share must be a number above 0, not 'half'"),
+        ({a: True}, "a share must be a number above 0, not True"),
+        ([(3, 1)], "must be a folder or URL"),
+        ([(Reader(a).select([]), 1), (b, 1)], "has no samples to mix"),
+        ([(Reader.mix({a: 1}), 1), (b, 1)], "cannot be mixed"),
+    ]
+    for given_stores, words in wrong:
+        with pytest.raises(UsageError, match=words):
+            Reader.mix(given_stores)
+    mixed = Reader.mix(shares)
+    with pytest.raises(UsageError, match="mix readers on which it was called"):
+        mixed.select([1])
+    with pytest.raises(UsageError, match="leave out sampler="):
+        mixed.batches(4, sampler=[1, 2])
+    with pytest.raises(UsageError, match="shuffle='yes' must be"):
+        mixed.batches(4, shuffle="yes")  # type: ignore[arg-type]
+    for length, words in (("most", "length='most' must be"), (0, "length=0 must be"), (True, "length=True must be")):
+        with pytest.raises(UsageError, match=words):
+            Reader.mix(shares, length=length).batches(4)  # type: ignore[arg-type]
+    with pytest.raises(
+        UsageError, match=r"length='shortest' leaves no batch: store 1 of the mix has 7 samples.*takes 15"
+    ):
+        Reader.mix(shares, length="shortest").batches(50)
+    with pytest.raises(UsageError, match=r"share .* of store 1 is too small"):
+        Reader.mix({a: 1, b: 1e-12}).batches(4)
+    with pytest.raises(UsageError, match="'store', which is the name"):
+        Reader.mix({a: 1, _own(tmp_path): 1})
+
+
+def _own(folder: Path) -> Path:
+    """A store with a field that is named `store`."""
+
+    class Own(Numbered):
+        def __getitem__(self, i: int) -> dict[str, Any]:
+            return {**super().__getitem__(i), "store": 4}
+
+    rawpack_packer.pack(Own(3), folder / "own", workers=0)
+    return folder / "own"
