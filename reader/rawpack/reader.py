@@ -30,7 +30,7 @@ from rawpack.batching.options import (
 from rawpack.batching.ragged import by_clip
 from rawpack.disk.manifest import Field
 from rawpack.errors import UsageError
-from rawpack.order import BlockShuffled, Order, RankSplit, Sampled, Sequential, Shuffled, resolve_rank
+from rawpack.order import BlockShuffled, Bucketed, Order, RankSplit, Sampled, Sequential, Shuffled, resolve_rank
 from rawpack.order.keys import whole_number
 from rawpack.order.sampled import Indices
 from rawpack.remote.url import shown
@@ -42,6 +42,7 @@ from rawpack.system.keywords import suggests
 from rawpack.system.warning import warn
 
 if TYPE_CHECKING:
+    from rawpack.batching.buckets import Buckets
     from rawpack.clips.table import ClipTable, Short
     from rawpack.transforms.boxes import BoxMover
     from rawpack.transforms.pipeline import Pipeline
@@ -310,6 +311,7 @@ class Reader:
         drop_last: bool = False,
         fields: Sequence[str] | None = None,
         image_size: int | tuple[int, int] | None = None,
+        buckets: Sequence[tuple[int, int]] | Literal["auto"] | None = None,
         transform: Transform | None = None,
         color: Literal["yuv420"] | None = None,
         workers: int | None = None,
@@ -337,6 +339,8 @@ class Reader:
             list of str. `index`, the sample's row in this reader, is always included.
         image_size: resize to cover and center-crop each image to (height, width), in the workers; masks by the nearest
             pixel; boxes move with it.
+        buckets: sizes (height, width): all images of a batch come in one of these, as by `image_size`, each image in
+            the one in which it loses least. "auto" chooses about as many pixels as the images have, or `image_size`.
         transform: a list of steps of `rawpack.transforms` and functions, applied in the workers after `image_size`.
             Its random numbers depend only on seed, epoch and sample.
         color: "yuv420" gives the images of a store that was packed with `--color yuv420` as they are stored, half the
@@ -364,30 +368,37 @@ class Reader:
         block, window = whole_number("block", block, 1), whole_number("window", window, 1)
         one_of("uneven", uneven, "pad", "keep")
         size = image_size_of(image_size)
-        transformed = bool(transform) or size is not None
-        planes = choose_planes(self._library, fields, color, transformed)
-        chosen = choose_fields(self._library, fields, size, transformed)
-        check_ragged(self._library, chosen, ragged)
-        pipeline, mover = self._pipeline(transform, chosen, size)
-        frames = 1 if self._clips is None else self._clips.shape.frames
-        number, kind = choose_workers(self._library, chosen, planes, workers, backend, pipeline is not None, frames)
         if len(self) == 0:
             raise UsageError("there are no samples to read: the store or the selection is empty")
+        found = None if buckets is None else self._buckets(buckets, size)
+        sizes = [size] if found is None else found.sizes
+        transformed = bool(transform) or sizes[0] is not None
+        planes = choose_planes(self._library, fields, color, transformed)
+        chosen = choose_fields(self._library, fields, sizes[0], transformed)
+        check_ragged(self._library, chosen, ragged)
+        pipelines, movers = zip(*(self._pipeline(transform, chosen, one) for one in sizes), strict=True)
+        frames = 1 if self._clips is None else self._clips.shape.frames
+        number, kind = choose_workers(self._library, chosen, planes, workers, backend, pipelines[0] is not None, frames)
         order = self._order(shuffle, block, window, sampler, seed)
+        order_name = _order_name(order)
+        if found is not None:
+            order = Bucketed(order, found.of, len(found), batch_size, seed, found.identity)
+            order_name += " in buckets"
         options = Options(
             batch_size=min(batch_size, order.length(0)) if sampler is None else batch_size,
             fields=chosen,
-            pipeline=pipeline,
-            mover=mover,
+            pipelines=pipelines,
+            movers=movers,
             planes=planes,
             workers=number,
             backend=kind,
             timeout=seconds("timeout", timeout),
             max_slots=max_slots,
             ragged=ragged,
-            order_name=_order_name(order),
+            order_name=order_name,
             progress=flag("progress", progress),
             verify=self._verify,
+            buckets=found,
         )
         ranks = (rank, world_size)
         split = RankSplit(len(order), batch_size, *resolve_rank(*ranks), uneven, flag("drop_last", drop_last))
@@ -395,6 +406,16 @@ class Reader:
         if workers is not None and (problem := doubtful_workers(number, batches.options)):
             warn(problem, UserWarning)
         return batches
+
+    def _buckets(
+        self, asked: Sequence[tuple[int, int]] | Literal["auto"], image_size: tuple[int, int] | None
+    ) -> Buckets:
+        from rawpack.batching.buckets import find_buckets
+
+        rows = self._selection
+        if self._clips is not None:
+            rows = self._clips.first_rows(np.arange(len(self._clips)) if rows is None else rows)
+        return find_buckets(self._library, rows, asked, image_size)
 
     def _pipeline(
         self, transform: Transform | None, chosen: Sequence[str], size: tuple[int, int] | None

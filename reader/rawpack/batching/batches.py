@@ -31,6 +31,7 @@ from rawpack.order.keys import whole_number
 from rawpack.store.concatenated import CLIP, INDEX, ConcatenatedStore
 
 if TYPE_CHECKING:
+    from rawpack.batching.buckets import Buckets
     from rawpack.batching.prefetch import Prefetch
     from rawpack.clips.table import ClipTable
     from rawpack.transforms.pipeline import Pipeline
@@ -83,19 +84,20 @@ class Batches(Iterable[Batch]):
         self._seed, self.options, self._clips, self._ranks = seed, options, clips, ranks
         shown = [name for name in options.fields if library.fields[name].in_slot]
         ragged_fields = [name for name in options.fields if name not in shown]
-        self._ragged_fields = RaggedFields(library, ragged_fields, options.ragged, options.mover)
-        slot_fields = [*(self._slot_field(name) for name in shown), SlotField(INDEX, "int64", self._axes(INDEX))]
+        self._ragged_fields = RaggedFields(library, ragged_fields, options.ragged, options.movers)
+        given = [SlotField(INDEX, "int64", self._axes(INDEX))]
         if clips is not None:
-            slot_fields.append(SlotField(CLIP, "int64", ()))
+            given.append(SlotField(CLIP, "int64", ()))
+        slot_fields, *others = ([*(self._slot_field(name, one) for name in shown), *given] for one in options.pipelines)
         self._together = self._read_together(slot_fields)
-        layout = SlotLayout(slot_fields, options.batch_size * self._together)
+        layout = SlotLayout(slot_fields, options.batch_size * self._together, *others)
         files = tuple(store.files.for_worker() for store in library.stores)
         memory = None if library.memory is None else library.memory.layout
         manifests = tuple(dump(store.manifest) for store in library.stores)
         once = () if clips is None else clips.once
-        self._spec = WorkSpec(files, manifests, layout, options.pipeline, options.planes, options.verify, memory, once)
+        self._spec = WorkSpec(files, manifests, layout, options.pipelines, options.planes, options.verify, memory, once)
         if options.workers and options.backend == "process" and options.pipeline is not None:
-            check_travels(options.pipeline)
+            check_travels(options.pipelines)
         self._filler = BatchFiller(self._spec, library)
         # More workers than there are slices in flight would only wait.
         self._in_flight = IN_FLIGHT
@@ -104,7 +106,7 @@ class Batches(Iterable[Batch]):
         making = self._in_flight + 1 if options.max_slots is None else min(self._in_flight + 1, options.max_slots)
         useful = making * most_slices(layout.size, self._filler.whole_batches)
         self.options = options = replace(options, workers=min(options.workers, useful))
-        self.counted = Stats(options.workers, layout.sample_bytes)
+        self.counted = Stats(options.workers)
         self.held = 1
         """Batches that the caller is expected to hold at a time: slots are reused for these."""
         self._bookmark = Bookmark()
@@ -136,6 +138,8 @@ class Batches(Iterable[Batch]):
         count = f"{len(self)} " if self._order.foreseeable else ""
         plural = "" if count == "1 " else "es"
         order = f"{options.order_name}, seed={self._seed}" if options.order_name != "sequential" else "sequential"
+        if self.buckets is not None:
+            order += f", {len(self.buckets)} sizes, {self.buckets.lost:.1%} of the pixels lost"
         ranks = f", rank {split.rank} of {split.world_size}" if split.world_size > 1 else ""
         kind = {"process": "worker processes", "thread": "worker threads"}[options.backend]
         workers = f"{options.workers} {kind}" if options.workers else "no workers"
@@ -145,7 +149,13 @@ class Batches(Iterable[Batch]):
         """Name, dtype and shape of each field of a batch."""
         fields: dict[str, SlotField | Field] = {name: self._library.fields[name] for name in self.options.fields}
         fields |= {field.name: field for field in self._spec.layout.fields}
-        return [(name, one.dtype, sides((self.options.batch_size, *one.shape))) for name, one in fields.items()]
+        shapes = {name: one.shape for name, one in fields.items()} | self._spec.layout.shapes
+        return [(name, one.dtype, sides((self.options.batch_size, *shapes[name]))) for name, one in fields.items()]
+
+    @property
+    def buckets(self) -> Buckets | None:
+        """The sizes of batches, the samples of each, and how many of their pixels are lost; None without `buckets=`."""
+        return self.options.buckets
 
     def __len__(self) -> int:
         """The number of batches that this rank gets in the epoch that comes next, from its start."""
@@ -224,10 +234,7 @@ class Batches(Iterable[Batch]):
         start, position = reached
         if after_batches is not None:
             position = start.reached(whole_number("after_batches", after_batches, 0, len(start)))
-        epoch, position = start.state(position)
-        return {
-            "version": STATE_VERSION, "epoch": epoch, "position": position, **self._identity, **start.worker_identity
-        }  # fmt: skip
+        return {"version": STATE_VERSION, **start.state(position), **self._identity, **start.worker_identity}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """The iterator that begins next resumes where `state` was taken. Raises UsageError where it belongs to another
@@ -239,7 +246,8 @@ class Batches(Iterable[Batch]):
             if state.get(name) != value:
                 raise UsageError(
                     f"this state does not fit: its {name} is {state.get(name)!r}, here it is {value!r}; resume with "
-                    "the same samples, seed, shuffle and rawpack's order version"
+                    f"the same {', '.join(['samples', 'seed', 'shuffle', *self._order.identity])} and rawpack's order "
+                    "version"
                 )
         if "worker" in state and state["worker"] != (here := self.next_start().worker_identity.get("worker")):
             raise UsageError(
@@ -251,7 +259,7 @@ class Batches(Iterable[Batch]):
             raise UsageError(f"this state is damaged: epoch {epoch!r}, position {position!r}")
         if position > self._order.length(epoch):
             raise UsageError(f"this state is damaged: position {position} of {self._order.length(epoch)}")
-        self._bookmark.load(epoch, position)
+        self._bookmark.load(epoch, position, self._order.consumed_of(state, epoch, position))
 
     def stats(self) -> dict[str, Any]:
         """Where the time goes, over all iterators so far: samples/s, bytes/s, the share of time that the loop waited,
@@ -261,9 +269,9 @@ class Batches(Iterable[Batch]):
     torch, tensordict, jax = faced.torch, faced.tensordict, faced.jax
     data_iter, queue = faced.data_iter, faced.queue
 
-    def with_pipeline(self, pipeline: Pipeline | None) -> Batches:
-        """Called by a face: the same batches from the same position, with another pipeline."""
-        options = replace(self.options, pipeline=pipeline)
+    def with_pipelines(self, pipelines: tuple[Pipeline | None, ...]) -> Batches:
+        """Called by a face: the same batches from the same position, with another pipeline for each bucket."""
+        options = replace(self.options, pipelines=pipelines)
         other = Batches(
             self._library, self._selection, self._order, self._split, self._seed, options, self._clips, self._ranks
         )
@@ -281,7 +289,8 @@ class Batches(Iterable[Batch]):
                 layout = len(stored.shape) == 3 if made is None else made.layout == "HWC"
                 kind = stored.kind
                 channels_last = layout and stored.in_shards and field.name not in self.options.planes
-            described[field.name] = BatchField(kind, field.dtype, channels_last, field.shape)
+            shape: Any = self._spec.layout.shapes[field.name]
+            described[field.name] = BatchField(kind, field.dtype, channels_last, None if None in shape else shape)
         for name in self._ragged_fields.names:
             stored, padded = self._library.fields[name], self.options.ragged != "list"
             listed = stored.kind == "text" or not padded
@@ -312,10 +321,10 @@ class Batches(Iterable[Batch]):
 
     def next_start(self) -> EpochStart:
         """Called by a face: where the next iterator begins."""
-        return self._start(self._bookmark.epoch, self._bookmark.position)
+        return self._start(self._bookmark.epoch, self._bookmark.position, self._bookmark.consumed)
 
-    def _start(self, epoch: int, position: int) -> EpochStart:
-        split = replace(self._ranked(), length=self._order.length(epoch))
+    def _start(self, epoch: int, position: int, consumed: tuple[int, ...] = ()) -> EpochStart:
+        split = self._order.split(self._ranked(), epoch, consumed)
         return EpochStart(epoch, position, split, dataloader.worker_here())
 
     def _ranked(self) -> RankSplit:
@@ -333,9 +342,9 @@ class Batches(Iterable[Batch]):
             if self._selection is not None:
                 samples = self._selection[samples]
             if self._clips is None:
-                yield EpochStep(samples, after)
+                yield EpochStep(samples, after, bucket=span.bucket)
             else:
-                yield EpochStep(self._clips.rows(samples, self._seed, start.epoch), after, samples)
+                yield EpochStep(self._clips.rows(samples, self._seed, start.epoch), after, samples, span.bucket)
 
     def _prefetch(self, steps: Iterator[EpochStep], start: EpochStart) -> Prefetch:
         """The same steps, each when its shards are in the cache."""
@@ -366,6 +375,7 @@ class Batches(Iterable[Batch]):
             "keys": self._library.key_digest,
             "selected": selected,
             "clips": None if self._clips is None else self._clips.identity,
+            **self._order.identity,
         }
 
     def _own(self) -> None:
@@ -398,12 +408,12 @@ class Batches(Iterable[Batch]):
             return 1
         return max(1, _TOGETHER_BYTES // (sum(field.bytes for field in fields) * options.batch_size))
 
-    def _slot_field(self, name: str) -> SlotField:
+    def _slot_field(self, name: str, pipeline: Pipeline | None) -> SlotField:
         field = self._library.fields[name]
         if name in self.options.planes:
             return SlotField(name, field.dtype, (*self._axes(name), *field.stored_shape))
-        if self.options.pipeline is not None and name in self.options.pipeline.results:
-            made = self.options.pipeline.results[name]
+        if pipeline is not None and name in pipeline.results:
+            made = pipeline.results[name]
             return SlotField(name, made.dtype, tuple(n for n in made.shape if n is not None))
         return SlotField(name, field.dtype, (*self._axes(name), *(n for n in field.shape if n is not None)))
 

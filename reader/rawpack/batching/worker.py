@@ -58,9 +58,9 @@ class SlotMap:
         for number in task.forget:
             self._slots.pop(number, None)
         if not descriptors:
-            return self._layout.views(self._slots[task.slot], task.rows)
+            return self._layout.views(self._slots[task.slot], task.rows, task.bucket)
         memory = map_descriptor(descriptors[0], task.size, writable=True)
         os.close(descriptors[0])
         if task.keep:
             self._slots[task.slot] = memory
-        return self._layout.views(memory, task.rows)
+        return self._layout.views(memory, task.rows, task.bucket)

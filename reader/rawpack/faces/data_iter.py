@@ -64,6 +64,8 @@ class DataIter(Iterator[DataBatch]):
     ) -> None:
         """Made by `Batches.data_iter`, with its arguments."""
         self._batches, self._place = batches, place
+        if batches.options.buckets is not None:
+            raise UsageError("data_iter() has batches of one shape, as MXNet needs it: leave out buckets=")
         self.batch_size = batches.next_start().split.batch_size
         self._data, self._label = _named("data", data, "data"), _named("label", label, "softmax_label")
         described = batches.described()

@@ -2,6 +2,7 @@
 
 from rawpack.order.base import Order
 from rawpack.order.blocks import BlockShuffled
+from rawpack.order.buckets import Bucketed
 from rawpack.order.launcher import ranks_here, resolve_rank
 from rawpack.order.mixing import Mixing, mixing
 from rawpack.order.ranks import RankSplit, Span
@@ -10,6 +11,7 @@ from rawpack.order.shuffled import Sequential, Shuffled
 
 __all__ = [
     "BlockShuffled",
+    "Bucketed",
     "Mixing",
     "Order",
     "RankSplit",

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import Any, ClassVar
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from rawpack.errors import UsageError
 from rawpack.order.keys import whole_number
+
+if TYPE_CHECKING:
+    from rawpack.order.ranks import RankSplit
 
 MAX_SAMPLES = 1 << 62
 
@@ -34,8 +39,16 @@ class Order(ABC):
     foreseeable: bool = True
     """Whether an epoch may be computed before it begins: not if that calls the user's code."""
 
+    same_each_epoch: bool = False
+    """Whether all epochs have the same samples in the same order."""
+
     _kept: tuple[tuple[int, int, int, Samples], ...] = ()
     """(epoch, start, stop, samples) of the last two windows."""
+
+    @property
+    def identity(self) -> dict[str, Any]:
+        """What else must be equal for a state to mean the same samples, by name."""
+        return {}
 
     @abstractmethod
     def length(self, epoch: int) -> int:
@@ -78,6 +91,14 @@ class Order(ABC):
         """The end of the region from `position` on that `ranks` ranks should request from the disk together. See
         `Readahead`."""
         return min(position + REGION * ranks, self.length(epoch))
+
+    def split(self, ranks: RankSplit, epoch: int, consumed: tuple[int, ...] = ()) -> RankSplit:
+        """How `ranks` share this epoch. consumed: as of `consumed_of`."""
+        return replace(ranks, length=self.length(epoch))
+
+    def consumed_of(self, state: Mapping[str, Any], epoch: int, position: int) -> tuple[int, ...]:
+        """What a state says of what was read, besides the position. UsageError where that makes no sense."""
+        return ()
 
     def _keep(self, epoch: int, position: int) -> tuple[int, Samples]:
         """`_window`, from the last two or computed and kept."""
