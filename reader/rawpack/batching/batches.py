@@ -137,7 +137,8 @@ class Batches(Iterable[Batch]):
         # A sampler is not asked: it may draw, and may raise.
         count = f"{len(self)} " if self._order.foreseeable else ""
         plural = "" if count == "1 " else "es"
-        order = f"{options.order_name}, seed={self._seed}" if options.order_name != "sequential" else "sequential"
+        fixed = options.order_name.startswith("sequential")
+        order = options.order_name if fixed else f"{options.order_name}, seed={self._seed}"
         if self.buckets is not None:
             order += f", {len(self.buckets)} sizes, {self.buckets.lost:.1%} of the pixels lost"
         ranks = f", rank {split.rank} of {split.world_size}" if split.world_size > 1 else ""
