@@ -5,21 +5,26 @@ from __future__ import annotations
 import itertools
 import json
 import math
+import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
+from folders import files_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 from PIL import Image
 from reading import WAYS
 from running import Packed
+from simulated_cuda import SimulatedCuda
 
+import rawpack_packer
 from rawpack import Reader, UsageError, transforms
 from rawpack.order import BlockShuffled, Bucketed, Order, RankSplit, Sampled, Sequential, Shuffled
 from rawpack.order.keys import derive_key
@@ -558,3 +563,139 @@ def test_what_makes_no_sense_is_refused(reader: Reader, packed: Packed) -> None:
         reader.select([]).batches(4, buckets="auto")
     with pytest.raises(UsageError, match=r"data_iter\(\) .*leave out buckets="):
         reader.batches(4, buckets=BUCKETS, workers=0).data_iter()
+
+
+# ---------------------------------------------------------------------------------------------- what comes with images
+
+
+def painted(number: int) -> dict[str, Any]:
+    """A gray image of its own size with a bright rectangle, the same as a mask, and as a box with the number."""
+    height, width = 40 + 7 * (number % 5), 90 - 9 * (number % 7)
+    mask = np.zeros((height, width), np.uint8)
+    mask[10 : height - 8, 15 : width - 20] = 255
+    image = Image.fromarray(np.repeat(mask[..., None], 3, axis=2))
+    box = np.array([[15, 10, width - 20, height - 8, number]], np.float32)
+    return {
+        "image": image,
+        "mask": mask,
+        "boxes": box,
+        "number": number,
+        "label": number % 3,
+        "caption": f"no. {number}",
+    }
+
+
+@pytest.fixture(scope="module")
+def detection(tmp_path_factory: pytest.TempPathFactory) -> Reader:
+    where = tmp_path_factory.mktemp("detection") / "store"
+    fields = {"mask": "mask", "boxes": "xyxy"}
+    rawpack_packer.pack([painted(n) for n in range(30)], where, fields=fields, size="keep", workers=0)
+    return Reader(where)
+
+
+@pytest.mark.parametrize("ragged", ["list", "pad"])
+@pytest.mark.parametrize("way", ["here", "processes"])
+def test_masks_boxes_and_texts_stay_with_their_images(detection: Reader, way: str, ragged: Any) -> None:
+    """Masks have the batch's size too, boxes move with their images, and texts are those of the same samples."""
+    fields, sizes = ["image", "mask", "boxes", "caption", "number"], [(32, 64), (48, 48), (56, 40)]
+    batches = detection.batches(4, shuffle=True, buckets=sizes, fields=fields, ragged=ragged, **WAYS[way])
+    seen = set()
+    for batch in batches:
+        size = batch["image"].shape[1:3]
+        assert batch["mask"].shape[1:3] == size
+        seen.add(size)
+        for i, number in enumerate(batch["number"].tolist()):
+            assert batch["caption"][i] == f"no. {number}"
+            left, top, right, bottom, tag = batch["boxes"][i][0]
+            assert tag == number
+            assert ((batch["image"][i, ..., 0] > 127) == (batch["mask"][i, ..., 0] > 127)).mean() > 0.93
+            rows, columns = np.nonzero(batch["mask"][i, ..., 0])
+            edges = columns.min(), rows.min(), columns.max() + 1, rows.max() + 1
+            assert np.allclose((left, top, right, bottom), edges, atol=1.5)
+    assert seen == set(sizes)
+
+
+def test_fields_without_images_have_the_same_order(detection: Reader) -> None:
+    """Which fields are read does not change which samples are in a batch, nor does it need an image."""
+    options: dict[str, Any] = {"shuffle": True, "seed": 1, "buckets": "auto", "workers": 0}
+    orders = [
+        [batch["index"].tolist() for batch in detection.batches(3, fields=fields, **options)]
+        for fields in (["image"], ["label"], ["caption"], ["mask", "boxes"])
+    ]
+    assert orders[0] == orders[1] == orders[2] == orders[3]
+
+
+def test_workers_of_a_dataloader_share_the_batches(few: Reader, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They take the batches of a rank in turn, and resume with their own."""
+    options: dict[str, Any] = {"shuffle": True, "buckets": BUCKETS, "workers": 0, "fields": ["label"]}
+    alone = [[batch["index"].tolist() for batch in epoch] for epoch in [few.batches(2, **options)] * 2]
+    for number, of in ((0, 1), (0, 3), (2, 3)):
+        info = SimpleNamespace(id=number, num_workers=of)
+        monkeypatch.setitem(sys.modules, "torch.utils.data", SimpleNamespace(get_worker_info=lambda info=info: info))  # type: ignore[arg-type]
+        batches, again = few.batches(2, **options), few.batches(2, **options)
+        for done, batch in enumerate(batches, 1):
+            assert batch["index"].tolist() == alone[0][number::of][done - 1]
+            again.load_state_dict(as_saved(batches.state_dict()))
+            assert [rest["index"].tolist() for rest in again] == alone[0][number::of][done:]
+            assert [rest["index"].tolist() for rest in again] == alone[1][number::of]
+
+
+@pytest.mark.parametrize("way", ["here", "processes"])
+def test_a_store_behind_a_url(detection: Reader, tmp_path: Path, way: str) -> None:
+    """The same batches as of the folder, which are fetched before they are read."""
+    import fsspec
+
+    folder = detection._paths[0]
+    memory = fsspec.filesystem("memory")
+    memory.pipe({f"/sizes-{way}/store/{name}": data for name, data in files_of(Path(folder)).items()})
+    far = Reader(f"memory://sizes-{way}/store", cache=tmp_path / "cache")
+    options: dict[str, Any] = {"shuffle": True, "buckets": "auto", "seed": 3}
+    for one, same in zip(
+        far.batches(4, **options, **WAYS[way]), detection.batches(4, **options, workers=0), strict=True
+    ):
+        assert np.array_equal(one["image"], same["image"])
+        assert np.array_equal(one["index"], same["index"])
+
+
+# ---------------------------------------------------------------------------------------------- frameworks
+
+
+def test_tensors(detection: Reader) -> None:
+    """As tensors, batches have their own shapes, on the CPU and on a device that does the last steps of a transform."""
+    torch = pytest.importorskip("torch", reason="torch is not installed")
+    from rawpack.faces.torch import torch_batches
+
+    options: dict[str, Any] = {"shuffle": True, "buckets": [(32, 64), (56, 40)], "seed": 5, "workers": 0}
+    expected = list(detection.batches(4, **options))
+    tensors = detection.batches(4, **options).torch()
+    for one, same in zip(tensors, expected, strict=True):
+        assert np.array_equal(one["image"].permute(0, 2, 3, 1).numpy(), same["image"])
+    steps = [transforms.Normalize([0.5], [0.25]), transforms.ToCHW()]
+    device = SimulatedCuda(torch.from_numpy, eager=True)
+    on_device = torch_batches(detection.batches(4, **options, transform=steps), runtime=device)
+    assert len(on_device) == len(expected)
+    for one, same in zip(on_device, expected, strict=True):
+        by_hand = (same["image"].transpose(0, 3, 1, 2) / 255 - 0.5) / 0.25
+        assert one["image"].shape == by_hand.shape
+        assert np.allclose(one["image"].numpy(), by_hand, atol=1e-5)
+    first, again = (detection.batches(4, **options).torch() for _ in range(2))
+    next(iter(first))
+    again.load_state_dict(as_saved(first.state_dict()))
+    assert [one["index"].tolist() for one in again] == [one["index"].tolist() for one in expected[1:]]
+
+
+def test_arrays_of_jax(detection: Reader) -> None:
+    """Batches have their own shapes; a sharding that does not divide the last batch of a size is refused at once."""
+    jax = pytest.importorskip("jax", reason="JAX is not installed")
+    options: dict[str, Any] = {"shuffle": True, "buckets": [(32, 64), (56, 40)], "seed": 5, "workers": 0}
+    expected = list(detection.batches(4, **options))
+    for one, same in zip(detection.batches(4, **options).jax(), expected, strict=True):
+        assert np.array_equal(np.asarray(one["image"]), same["image"])
+    if len(jax.devices()) > 1:
+        mesh = jax.make_mesh((2,), ("data",), devices=jax.devices()[:2])
+        sharding = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec("data"))
+        assert {len(batch["index"]) % 2 for batch in expected} == {0, 1}
+        with pytest.raises(UsageError, match=r"the last batch of a bucket, .* drop_last=True"):
+            next(iter(detection.batches(4, **options).jax(sharding)))
+        for batch in detection.batches(4, **options, drop_last=True).jax(sharding):
+            assert batch["index"].shape == (4,)
