@@ -168,8 +168,7 @@ class Reader:
         at = self._at(index)
         if self._clips is None:
             return self._sample(at)
-        rows = self._clips.rows(np.array([at], np.int64), 0, 0)[0].tolist()
-        return self._clips.joined(at, [self._sample(row) for row in rows], self._library.fields)
+        return self._clip(at)
 
     def __getitems__(self, indices: Sequence[int]) -> list[dict[str, Any]]:
         """These samples, read together, one by one: what a DataLoader of torch asks for."""
@@ -194,8 +193,12 @@ class Reader:
         chosen = np.arange(len(self)) if self._selection is None else self._selection
         if self._clips is None:
             return values_of(self._library, name, chosen)
-        if name not in self._clips.once and self._clips.shape.per_video is not None:
+        if name in self._clips.once:
+            return values_of(self._library, name, self._clips.first_rows(chosen))
+        if self._clips.shape.per_video is not None:
             raise UsageError(f"the {name!r} of random clips differs from epoch to epoch: read it with batches()")
+        if len(self._clips.shape.lengths) > 1:
+            raise UsageError(f"the {name!r} of clips of several lengths is no array: read it with batches()")
         return self._of_clips(name, self._clips.rows(chosen, 0, 0))
 
     def _at(self, index: Any) -> int:
@@ -221,8 +224,16 @@ class Reader:
         if self._clips is None:
             batch = {name: values_of(self._library, name, chosen, self._verify) for name in self._library.fields}
             return {**batch, INDEX: chosen}
+        if len(self._clips.shape.lengths) > 1:
+            clips = [self._clip(number) for number in chosen.tolist()]
+            return {CLIP: chosen, **{name: [clip[name] for clip in clips] for name in (*self._library.fields, INDEX)}}
         rows = self._clips.rows(chosen, 0, 0)
         return {CLIP: chosen, **{name: self._of_clips(name, rows) for name in self._library.fields}, INDEX: rows}
+
+    def _clip(self, number: int) -> dict[str, Any]:
+        assert self._clips is not None
+        rows = self._clips.rows(np.array([number], np.int64), 0, 0)[0].tolist()
+        return self._clips.joined(number, [self._sample(row) for row in rows], self._library.fields)
 
     def _of_clips(self, name: str, rows: NDArray[np.int64]) -> Any:
         """Field `name` of clips with these rows, (n, frames)."""
@@ -266,7 +277,7 @@ class Reader:
 
     def clips(
         self,
-        frames: int,
+        frames: int | Sequence[int],
         *,
         stride: int = 1,
         step: int | None = None,
@@ -279,7 +290,8 @@ class Reader:
         Fields have the frames as their first axis, and so has `index`: the rows of a clip's frames. `video` has one
         value per clip, and so has `label` where each video has one label. `clip` is the clip's number.
 
-        frames, stride: frames in a clip, and the distance between them in stored frames.
+        frames, stride: frames in a clip, and the distance between them in stored frames. With several numbers of
+            frames, each video has clips of the greatest that it can fill, and all clips of a batch have the same.
         step: stored frames from the start of one clip to the start of the next; None means frames * stride, so that
             clips do not overlap.
         per_video: instead of `step`, the number of clips of each video. They start at random in each epoch, depending
@@ -376,14 +388,19 @@ class Reader:
         planes = choose_planes(self._library, fields, color, transformed)
         chosen = choose_fields(self._library, fields, sizes[0], transformed)
         check_ragged(self._library, chosen, ragged)
-        pipelines, movers = zip(*(self._pipeline(transform, chosen, one) for one in sizes), strict=True)
-        frames = 1 if self._clips is None else self._clips.shape.frames
+        lengths = self._clips.shape.lengths if self._clips is not None else (None,)
+        made = [self._pipeline(transform, chosen, one, frames) for one in sizes for frames in lengths]
+        pipelines, movers = zip(*made, strict=True)
+        frames = lengths[-1] or 1
         number, kind = choose_workers(self._library, chosen, planes, workers, backend, pipelines[0] is not None, frames)
         order = self._order(shuffle, block, window, sampler, seed)
         order_name = _order_name(order)
         if found is not None:
             order = Bucketed(order, found.of, len(found), batch_size, seed, found.identity)
-            order_name += " in buckets"
+        elif self._clips is not None and len(lengths) > 1:
+            of = self._clips.buckets(np.arange(len(self._clips)) if self._selection is None else self._selection)
+            order = Bucketed(order, of, len(lengths), batch_size, seed, f"{' '.join(map(str, lengths))} frames")
+        order_name += " in buckets" * isinstance(order, Bucketed)
         options = Options(
             batch_size=min(batch_size, order.length(0)) if sampler is None else batch_size,
             fields=chosen,
@@ -414,11 +431,13 @@ class Reader:
 
         rows = self._selection
         if self._clips is not None:
+            if len(self._clips.shape.lengths) > 1:
+                raise UsageError("buckets= is for clips of one length: leave it out, or call clips() with one number")
             rows = self._clips.first_rows(np.arange(len(self._clips)) if rows is None else rows)
         return find_buckets(self._library, rows, asked, image_size)
 
     def _pipeline(
-        self, transform: Transform | None, chosen: Sequence[str], size: tuple[int, int] | None
+        self, transform: Transform | None, chosen: Sequence[str], size: tuple[int, int] | None, frames: int | None
     ) -> tuple[Pipeline | None, BoxMover | None]:
         if transform is None and size is None:
             return None, None
@@ -427,8 +446,7 @@ class Reader:
         from rawpack.transforms.resizing import Fit
 
         before = [] if size is None else [Fit(size)]
-        clips = self._clips
-        frames, once = (None, ()) if clips is None else (clips.shape.frames, clips.once)
+        once = () if self._clips is None else self._clips.once
         classes = len(self.classes) if self.classes else None
         pipeline = plan_pipeline(transform or [], self._library.fields, chosen, before, frames, once, classes)
         mover = mover_for(transform, self._library.fields, chosen, before)

@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from clip_frames import Frames, pack_frames
 from folders import files_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -699,3 +700,121 @@ def test_arrays_of_jax(detection: Reader) -> None:
             next(iter(detection.batches(4, **options).jax(sharding)))
         for batch in detection.batches(4, **options, drop_last=True).jax(sharding):
             assert batch["index"].shape == (4,)
+
+
+# ---------------------------------------------------------------------------------------------- clips by length
+
+VIDEOS = [range(50), range(9), range(20), range(70, 75), range(33), [*range(6), *range(20, 41)], range(16)]
+"""The numbers of the frames of each video; the sixth has a gap."""
+LENGTHS = [8, 16, 32]
+
+
+@pytest.fixture(scope="module")
+def frames(tmp_path_factory: pytest.TempPathFactory) -> Reader:
+    return Reader(pack_frames(Frames(VIDEOS), tmp_path_factory.mktemp("frames") / "store"))
+
+
+def clips_by_hand(lengths: Sequence[int], stride: int = 1, step: int | None = None) -> list[list[int]]:
+    """The rows of all clips: each video has those of the longest that it can fill."""
+    clips, row = list[list[int]](), 0
+    for video in VIDEOS:
+        runs = [[row]]
+        for before, frame in itertools.pairwise(video):
+            row += 1
+            runs.append([row]) if frame != before + 1 else runs[-1].append(row)
+        row += 1
+        fitting = [n for n in lengths if any(len(run) > (n - 1) * stride for run in runs)]
+        for run in runs if fitting else ():
+            span = (max(fitting) - 1) * stride + 1
+            for start in range(0, len(run) - span + 1, step or max(fitting) * stride):
+                clips.append(run[start : start + span : stride])
+    return clips
+
+
+@pytest.mark.filterwarnings("ignore:.*which are left out")
+@pytest.mark.parametrize(("stride", "step"), [(1, None), (2, None), (1, 5)])
+def test_a_video_has_the_longest_clips_that_it_fills(frames: Reader, stride: int, step: int | None) -> None:
+    """Their numbers, rows and fields are right, by themselves, in batches and when several are asked for."""
+    clips = frames.clips([32, 8, 16], stride=stride, step=step)
+    expected = clips_by_hand(LENGTHS, stride, step)
+    assert [clips[number]["index"].tolist() for number in range(len(clips))] == expected
+    assert clips.left_out == len(VIDEOS) - len({frames[rows[0]]["video"] for rows in expected})
+    several = clips[[0, len(clips) - 1]]
+    assert [rows.tolist() for rows in several["index"]] == [expected[0], expected[-1]]
+    assert clips.column("video").tolist() == [frames[rows[0]]["video"] for rows in expected]
+    assert clips.fields["image"].shape == (None, 12, 16, 3)
+    with pytest.raises(UsageError, match="'frame' of clips of several lengths"):
+        clips.column("frame")
+    assert "clips of 8 or 16 or 32 frames" in repr(clips)
+    some = clips.select(range(1, len(clips), 2))
+    for reader in (clips, some):
+        for batch in reader.batches(3, shuffle=True, workers=0):
+            assert batch["index"].shape == batch["image"].shape[:2] == batch["frame"].shape
+            for number, rows in zip(batch["clip"].tolist(), batch["index"].tolist(), strict=True):
+                assert rows == expected[number]
+
+
+@pytest.mark.filterwarnings("ignore:.*which are left out")
+@pytest.mark.parametrize("way", WAYS)
+def test_batches_of_clips_have_one_length(frames: Reader, way: str) -> None:
+    """Each clip comes once, with its fields; so it is after a resume with other ranks at any step, and with a transform
+    and values for each frame."""
+    clips = frames.clips(LENGTHS, step=4)
+    fields = ["image", "mask", "caption", "boxes", "frame"]
+    options: dict[str, Any] = {"shuffle": True, "seed": 2, "fields": fields, "ragged": "pad"}
+    crop = [transforms.RandomCrop(8)]
+    batches, lengths = clips.batches(3, transform=crop, **options, **WAYS[way]), set()
+    seen = list[int]()
+    for batch in batches:
+        count = batch["image"].shape[1]
+        lengths.add(count)
+        assert batch["image"].shape[1:] == (count, 8, 8, 3)
+        assert batch["mask"].shape[1:4] == (count, 8, 8)
+        assert batch["boxes"].shape[:2] == batch["frame"].shape == (len(batch["clip"]), count)
+        for number, texts in zip(batch["clip"].tolist(), batch["caption"], strict=True):
+            assert texts == clips[number]["caption"]
+            seen.append(number)
+    assert lengths == set(LENGTHS)
+    assert sorted(seen) == list(range(len(clips)))
+    options = {"shuffle": True, "seed": 2, "fields": ["frame"], "uneven": "keep", **WAYS["here"]}
+    for stop in range(len(batches)):
+        first = clips.batches(3, **options)
+        rows = [number for batch in itertools.islice(first, stop) for number in batch["clip"].tolist()]
+        state = as_saved(first.state_dict())
+        second = [clips.batches(3, rank=rank, world_size=2, **options) for rank in range(2)]
+        for one in second:
+            one.load_state_dict(state)
+            rows += [number for batch in one for number in batch["clip"].tolist()]
+        assert sorted(rows) == list(range(len(clips)))
+    with pytest.raises(UsageError, match="its batch_size is 3, here it is 4"):
+        clips.batches(4, **options).load_state_dict(state)
+    with pytest.raises(UsageError, match="its clips is"):
+        frames.clips([8, 16], step=4).batches(3, **options).load_state_dict(state)
+
+
+@pytest.mark.filterwarnings("ignore:.*which are left out")
+def test_random_and_padded_clips_of_several_lengths(frames: Reader) -> None:
+    """Random clips have the longest length that their video fills; a video that is too short for all has padded ones of
+    the shortest."""
+    drawn = frames.clips(LENGTHS, per_video=3)
+    batches = drawn.batches(2, shuffle=True, workers=0, fields=["frame", "video"])
+    for _ in range(2):
+        found = {}
+        for batch in batches:
+            for number, its, video in zip(batch["clip"].tolist(), batch["frame"], batch["video"].tolist(), strict=True):
+                assert (np.diff(its) == 1).all()
+                assert set(its.tolist()) <= set(VIDEOS[video])
+                found[number] = len(its)
+        assert [found[number] for number in range(0, 18, 3)] == [32, 8, 16, 32, 16, 16]
+        assert sorted(found) == list(range(18))
+    padded = frames.clips(LENGTHS, short="repeat_last")
+    assert padded.left_out == 0
+    assert padded[3]["frame"].tolist() == [70, 71, 72, 73, 74, 74, 74, 74]
+    one, same = frames.clips([8]), frames.clips(8)
+    states = [reader.batches(2, workers=0).state_dict() for reader in (one, same)]
+    assert states[0] == states[1]
+    for wrong in ([], [8, 8], [0, 8], ["8"], list(range(1, 300))):
+        with pytest.raises(UsageError, match="frames="):
+            frames.clips(wrong)  # type: ignore[arg-type]
+    with pytest.raises(UsageError, match="buckets= is for clips of one length"):
+        padded.batches(2, buckets=[(8, 8)])

@@ -85,10 +85,11 @@ class Batches(Iterable[Batch]):
         shown = [name for name in options.fields if library.fields[name].in_slot]
         ragged_fields = [name for name in options.fields if name not in shown]
         self._ragged_fields = RaggedFields(library, ragged_fields, options.ragged, options.movers)
-        given = [SlotField(INDEX, "int64", self._axes(INDEX))]
-        if clips is not None:
-            given.append(SlotField(CLIP, "int64", ()))
-        slot_fields, *others = ([*(self._slot_field(name, one) for name in shown), *given] for one in options.pipelines)
+        clip = [] if clips is None else [SlotField(CLIP, "int64", ())]
+        slot_fields, *others = (
+            [*(self._slot_field(name, k) for name in shown), SlotField(INDEX, "int64", self._axes(INDEX, k)), *clip]
+            for k in range(len(options.pipelines))
+        )
         self._together = self._read_together(slot_fields)
         layout = SlotLayout(slot_fields, options.batch_size * self._together, *others)
         files = tuple(store.files.for_worker() for store in library.stores)
@@ -295,15 +296,15 @@ class Batches(Iterable[Batch]):
         for name in self._ragged_fields.names:
             stored, padded = self._library.fields[name], self.options.ragged != "list"
             listed = stored.kind == "text" or not padded
-            length = self.options.ragged
-            shape = (
-                (*self._axes(name), length, *(n or 0 for n in stored.shape[1:])) if isinstance(length, int) else None
-            )
+            length, axes = self.options.ragged, described[INDEX].shape
+            shape = None
+            if axes is not None and isinstance(length, int):
+                shape = (*axes, length, *(n or 0 for n in stored.shape[1:]))
             described[name] = BatchField(
                 stored.kind, None if listed else stored.dtype, False, None if listed else shape
             )
             if not listed:
-                described[f"{name}.length"] = BatchField("number", "int64", False, self._axes(name))
+                described[f"{name}.length"] = BatchField("number", "int64", False, axes)
         return described
 
     def handed_over(self, iterator: BatchIterator, step: EpochStep, batch: Batch) -> None:
@@ -358,7 +359,7 @@ class Batches(Iterable[Batch]):
             if self._selection is not None:
                 samples = self._selection[samples]
             # The first frames of clips: most clips are in the shard where they begin.
-            return samples if self._clips is None else self._clips.rows(samples, self._seed, epoch)[:, 0]
+            return samples if self._clips is None else self._clips.first_rows(samples, self._seed, epoch)
 
         names = [name for name in self.options.fields if self._library.fields[name].in_shards]
         left, batch = self._order.length(epoch) - position, self.options.batch_size
@@ -402,22 +403,27 @@ class Batches(Iterable[Batch]):
     def _read_together(self, fields: list[SlotField]) -> int:
         """How many batches are read at once, into one slot: more than one only where tiny samples are copied in this
         process, and the number of held batches is not limited. Batches of a remote store wait for their own shards."""
-        options, frames = self.options, 1 if self._clips is None else self._clips.shape.frames
+        options, frames = self.options, 1 if self._clips is None else self._clips.shape.lengths[-1]
+        if self._clips is not None and len(self._clips.shape.lengths) > 1:
+            return 1
         if options.workers or options.max_slots is not None or options.pipeline is not None or self._library.fetcher:
             return 1
         if not tiny(self._library, options.fields, options.planes, frames):
             return 1
         return max(1, _TOGETHER_BYTES // (sum(field.bytes for field in fields) * options.batch_size))
 
-    def _slot_field(self, name: str, pipeline: Pipeline | None) -> SlotField:
-        field = self._library.fields[name]
+    def _slot_field(self, name: str, bucket: int) -> SlotField:
+        field, pipeline = self._library.fields[name], self.options.pipelines[bucket]
         if name in self.options.planes:
-            return SlotField(name, field.dtype, (*self._axes(name), *field.stored_shape))
+            return SlotField(name, field.dtype, (*self._axes(name, bucket), *field.stored_shape))
         if pipeline is not None and name in pipeline.results:
             made = pipeline.results[name]
             return SlotField(name, made.dtype, tuple(n for n in made.shape if n is not None))
-        return SlotField(name, field.dtype, (*self._axes(name), *(n for n in field.shape if n is not None)))
+        return SlotField(name, field.dtype, (*self._axes(name, bucket), *(n for n in field.shape if n is not None)))
 
-    def _axes(self, name: str) -> tuple[int, ...]:
+    def _axes(self, name: str, bucket: int) -> tuple[int, ...]:
         """The axes between the batch's and those of a stored sample: for clips, the frames."""
-        return () if self._clips is None or name in self._clips.once else (self._clips.shape.frames,)
+        if self._clips is None or name in self._clips.once:
+            return ()
+        lengths = self._clips.shape.lengths
+        return (lengths[bucket if len(lengths) > 1 else 0],)

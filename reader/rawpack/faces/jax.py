@@ -98,7 +98,7 @@ class _JaxCopies:
 
     def check_last(self, start: EpochStart) -> None:
         """Raise UsageError where a short batch of an epoch cannot be sharded, before its first one is read."""
-        where = "a bucket" if self._batches.options.buckets else f"epoch {start.epoch}"
+        where = "a bucket" if len(self._batches.options.pipelines) > 1 else f"epoch {start.epoch}"
         for rows in start.split.lengths(start.position):
             self._check(rows, f"the last batch of {where}", f"pass {_CURE}")
 
