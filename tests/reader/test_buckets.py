@@ -277,7 +277,7 @@ def test_buckets_are_spread_over_the_epoch() -> None:
     of = random.choice(4, 40_000, p=[0.6, 0.3, 0.099, 0.001]).astype(np.uint8)
     order, firsts, rare = Bucketed(Shuffled(len(of), 5), of, 4, 64, 5), set(), []
     for epoch in range(40):
-        steps = order.split(RankSplit(len(of), 64), epoch).steps  # type: ignore[attr-defined]
+        steps = order.split(RankSplit(len(of), 64), epoch).steps
         firsts.add(int(steps.bucket[0]))
         rare.append(int(np.flatnonzero(steps.bucket == 3)[0]) / len(steps.bucket))
         for bucket, share in ((0, 0.6), (1, 0.3), (2, 0.099)):
@@ -560,6 +560,8 @@ def test_what_makes_no_sense_is_refused(reader: Reader, packed: Packed) -> None:
         reader.batches(4, buckets=BUCKETS, image_size=32)
     with pytest.raises(UsageError, match=r"all images of the store are 48x48.*leave out buckets="):
         Reader(packed("memmap", "--size", 48)).batches(4, buckets="auto")
+    with pytest.raises(UsageError, match="400000000 pixels are too many for one image"):
+        reader.batches(4, buckets="auto", image_size=20_000)
     with pytest.raises(UsageError, match="there are no samples"):
         reader.select([]).batches(4, buckets="auto")
     with pytest.raises(UsageError, match=r"data_iter\(\) .*leave out buckets="):

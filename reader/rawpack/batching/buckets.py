@@ -16,6 +16,8 @@ from rawpack.pixels.aspects import Size, Sizes, best_sizes, choose_sizes
 from rawpack.store.concatenated import ConcatenatedStore
 
 AUTO = "auto"
+_MOST_PIXELS = 1 << 28
+"""More are no size to train with, and have too many sizes to choose from."""
 _MOST = 256
 """A number of a bucket is one byte."""
 
@@ -113,6 +115,10 @@ def find_buckets(
     images = images if rows is None else images[rows]
     if sizes is None:
         area = np.median(images.astype(np.int64).prod(axis=1)) if image_size is None else image_size[0] * image_size[1]
+        if area > _MOST_PIXELS:
+            raise UsageError(
+                f'buckets="auto": {area:.0f} pixels are too many for one image: pass a smaller image_size='
+            )
         sizes = choose_sizes(images, float(area))
     return Buckets(images, sizes)
 

@@ -19,6 +19,7 @@ from rawpack.errors import UsageError
 from rawpack.order.base import Order, Samples
 from rawpack.order.keys import derive_key
 from rawpack.order.ranks import RankSplit, Span
+from rawpack.order.shuffled import WINDOW
 
 CONSUMED = "consumed"
 """What a state has for each bucket: how many of its samples were read."""
@@ -54,6 +55,7 @@ class Bucketed(Order):
         self._seed, self._name = seed, name
         self.foreseeable = order.foreseeable
         self._deals: tuple[tuple[int, Deal], ...] = ()
+        self._alone: BucketSplit | None = None
 
     @property
     def identity(self) -> dict[str, Any]:
@@ -85,7 +87,7 @@ class Bucketed(Order):
         self._deals = ((epoch, deal), *self._deals[:1])
         return deal
 
-    def split(self, ranks: RankSplit, epoch: int, consumed: Sequence[int] = ()) -> RankSplit:
+    def split(self, ranks: RankSplit, epoch: int, consumed: Sequence[int] = ()) -> BucketSplit:
         shared = {one.name: getattr(ranks, one.name) for one in fields(RankSplit)}
         shared["length"] = self.length(epoch)
         return BucketSplit(**shared, order=self, epoch=epoch, consumed=tuple(consumed) or (0,) * self._count)
@@ -104,12 +106,15 @@ class Bucketed(Order):
         return tuple(consumed)
 
     def _window(self, epoch: int, position: int) -> tuple[int, Samples]:
-        # What one rank reads in an epoch that it begins.
-        alone = self.split(RankSplit(self.length(epoch), self._batch_size), epoch)
-        assert isinstance(alone, BucketSplit)
-        batch = int(np.searchsorted(alone.steps.after, position, side="right"))
-        span = alone.batch(batch)
-        return int(alone.steps.after[batch]) - len(span), np.array(span.samples(self, epoch))
+        # What one rank reads in an epoch that it begins: some of its batches.
+        if self._alone is None or self._alone.epoch != epoch:
+            self._alone = self.split(RankSplit(self.length(epoch), self._batch_size), epoch)
+        steps, members = self._alone.steps, self.deal(epoch).members
+        first = int(np.searchsorted(steps.after, position, side="right"))
+        begin = int(steps.after[first - 1]) if first else 0
+        some = slice(first, int(np.searchsorted(steps.after, begin + WINDOW)) + 1)
+        batches = zip(steps.bucket[some].tolist(), steps.start[some].tolist(), steps.stop[some].tolist(), strict=True)
+        return begin, np.concatenate([members[bucket][start:stop] for bucket, start, stop in batches]).astype(np.int64)
 
 
 @dataclass(slots=True)
