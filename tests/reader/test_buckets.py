@@ -452,17 +452,22 @@ class Shape(transforms.Step):
 
 @pytest.mark.parametrize("way", WAYS)
 def test_a_transform_comes_after(reader: Reader, way: str) -> None:
-    """Steps work on images of the bucket's size, for each size by itself; steps on whole batches too."""
+    """Steps work on images of the bucket's size, for each size by itself."""
     steps = [Shape(), transforms.RandomHorizontalFlip(0.0), transforms.ToCHW()]
     for batch in reader.batches(6, shuffle=True, buckets=BUCKETS, transform=steps, **WAYS[way]):
         height, width = batch["image"].shape[2:]
         assert (height, width) in BUCKETS
         assert (batch["image"][:, :, 0, 0] == [height, width, 0]).all()
+
+
+def test_steps_on_batches_and_crops_of_one_size(reader: Reader) -> None:
+    """Steps on whole batches work on each size; a transform may bring all sizes to one."""
     labelled = reader.select(mask=reader.column("label") >= 0)
-    mixed = labelled.batches(6, buckets=BUCKETS, transform=[transforms.CutMix(num_classes=6)], **WAYS[way])
+    mixed = labelled.batches(6, buckets=BUCKETS, transform=[transforms.CutMix(num_classes=6)], **WAYS["threads"])
     assert {batch["image"].shape[1:3] for batch in mixed} == set(BUCKETS)
-    small = reader.batches(6, buckets=BUCKETS, transform=[transforms.RandomCrop(32)], **WAYS[way])
+    small = reader.batches(6, buckets=BUCKETS, transform=[transforms.RandomCrop(32)], **WAYS["here"])
     assert {batch["image"].shape[1:3] for batch in small} == {(32, 32)}
+    assert "image: uint8 6x32x32x3" in repr(small)
 
 
 # ---------------------------------------------------------------------------------------------- reported and refused
