@@ -33,6 +33,7 @@ from rawpack.disk.manifest import Field
 from rawpack.errors import UsageError
 from rawpack.order import (
     BlockShuffled,
+    Bucketed,
     FromColumn,
     Order,
     RankSplit,
@@ -56,6 +57,7 @@ from rawpack.system.keywords import suggests
 from rawpack.system.warning import warn
 
 if TYPE_CHECKING:
+    from rawpack.batching.buckets import Buckets
     from rawpack.clips.table import ClipTable, Short
     from rawpack.transforms.boxes import BoxMover
     from rawpack.transforms.pipeline import Pipeline
@@ -258,8 +260,7 @@ class Reader:
         at = self._at(index)
         if self._clips is None:
             return self._sample(at)
-        rows = self._clips.rows(np.array([at], np.int64), 0, 0)[0].tolist()
-        return self._clips.joined(at, [self._sample(row) for row in rows], self._library.fields)
+        return self._clip(at)
 
     def __getitems__(self, indices: Sequence[int]) -> list[dict[str, Any]]:
         """These samples, read together, one by one: what a DataLoader of torch asks for."""
@@ -284,8 +285,12 @@ class Reader:
         chosen = np.arange(len(self)) if self._selection is None else self._selection
         if self._clips is None:
             return values_of(self._library, name, chosen)
-        if name not in self._clips.once and self._clips.shape.per_video is not None:
+        if name in self._clips.once:
+            return values_of(self._library, name, self._clips.first_rows(chosen))
+        if self._clips.shape.per_video is not None:
             raise UsageError(f"the {name!r} of random clips differs from epoch to epoch: read it with batches()")
+        if len(self._clips.shape.lengths) > 1:
+            raise UsageError(f"the {name!r} of clips of several lengths is no array: read it with batches()")
         return self._of_clips(name, self._clips.rows(chosen, 0, 0))
 
     def _at(self, index: Any) -> int:
@@ -311,8 +316,16 @@ class Reader:
         if self._clips is None:
             batch = {name: values_of(self._library, name, chosen, self._verify) for name in self._library.fields}
             return {**batch, INDEX: chosen}
+        if len(self._clips.shape.lengths) > 1:
+            clips = [self._clip(number) for number in chosen.tolist()]
+            return {CLIP: chosen, **{name: [clip[name] for clip in clips] for name in (*self._library.fields, INDEX)}}
         rows = self._clips.rows(chosen, 0, 0)
         return {CLIP: chosen, **{name: self._of_clips(name, rows) for name in self._library.fields}, INDEX: rows}
+
+    def _clip(self, number: int) -> dict[str, Any]:
+        assert self._clips is not None
+        rows = self._clips.rows(np.array([number], np.int64), 0, 0)[0].tolist()
+        return self._clips.joined(number, [self._sample(row) for row in rows], self._library.fields)
 
     def _of_clips(self, name: str, rows: NDArray[np.int64]) -> Any:
         """Field `name` of clips with these rows, (n, frames)."""
@@ -368,7 +381,7 @@ class Reader:
 
     def clips(
         self,
-        frames: int,
+        frames: int | Sequence[int],
         *,
         stride: int = 1,
         step: int | None = None,
@@ -381,7 +394,8 @@ class Reader:
         Fields have the frames as their first axis, and so has `index`: the rows of a clip's frames. `video` has one
         value per clip, and so has `label` where each video has one label. `clip` is the clip's number.
 
-        frames, stride: frames in a clip, and the distance between them in stored frames.
+        frames, stride: frames in a clip, and the distance between them in stored frames. With several numbers of
+            frames, each video has clips of the greatest that it can fill, and all clips of a batch have the same.
         step: stored frames from the start of one clip to the start of the next; None means frames * stride, so that
             clips do not overlap.
         per_video: instead of `step`, the number of clips of each video. They start at random in each epoch, depending
@@ -415,6 +429,7 @@ class Reader:
         drop_last: bool = False,
         fields: Sequence[str] | None = None,
         image_size: int | tuple[int, int] | None = None,
+        buckets: Sequence[tuple[int, int]] | Literal["auto"] | None = None,
         transform: Transform | None = None,
         color: Literal["yuv420"] | None = None,
         encoded: bool | Sequence[str] = False,
@@ -444,6 +459,8 @@ class Reader:
             list of str. `index`, the sample's row in this reader, is always included.
         image_size: resize to cover and center-crop each image to (height, width), in the workers; masks by the nearest
             pixel; boxes move with it.
+        buckets: sizes (height, width): all images of a batch come in one of these, as by `image_size`, each image in
+            the one in which it loses least. "auto" chooses about as many pixels as the images have, or `image_size`.
         transform: a list of steps of `rawpack.transforms` and functions, applied in the workers after `image_size`.
             Its random numbers depend only on seed, epoch and sample; on the position, if an order repeats samples.
         color: "yuv420" gives the images of a store that was packed with `--color yuv420` as they are stored, half the
@@ -475,30 +492,36 @@ class Reader:
         block, window = whole_number("block", block, 1), whole_number("window", window, 1)
         one_of("uneven", uneven, "pad", "keep")
         size = image_size_of(image_size)
-        transformed = bool(transform) or size is not None
-        fields = None if fields is None else names("fields", fields)
-        files = choose_encoded(self._library, fields, encoded)
-        if files and (size is not None or self._clips is not None):
-            raise UsageError(
-                "encoded= gives files, which cannot be resized, nor be frames of clips: leave out image_size= and "
-                "clips(); transform= may begin with a crop"
-            )
-        planes = choose_planes(self._library, fields, color, transformed)
-        chosen = choose_fields(self._library, fields, size, transformed, files)
-        check_ragged(self._library, chosen, ragged)
-        crop = first_crop(transform, self._library, chosen, files) if files else (None, ())
-        pipeline, mover = self._pipeline(transform, chosen, size, files)
-        frames = 1 if self._clips is None else self._clips.shape.frames
-        worked = [name for name in chosen if not files or (name not in files and self._library.fields[name].in_slot)]
-        number, kind = choose_workers(self._library, worked, planes, workers, backend, pipeline is not None, frames)
         if len(self) == 0:
             raise UsageError("there are no samples to read: the store or the selection is empty")
-        order = self._order(shuffle, block, window, sampler, seed, batch_size)
+        found = None if buckets is None else self._buckets(buckets, size)
+        sizes = [size] if found is None else found.sizes
+        transformed = bool(transform) or sizes[0] is not None
+        fields = None if fields is None else names("fields", fields)
+        files = choose_encoded(self._library, fields, encoded)
+        if files and (sizes[0] is not None or self._clips is not None):
+            raise UsageError(
+                "encoded= gives files, which cannot be resized, nor be frames of clips: leave out image_size=, "
+                "buckets= and clips(); transform= may begin with a crop"
+            )
+        planes = choose_planes(self._library, fields, color, transformed)
+        chosen = choose_fields(self._library, fields, sizes[0], transformed, files)
+        check_ragged(self._library, chosen, ragged)
+        crop = first_crop(transform, self._library, chosen, files) if files else (None, ())
+        lengths = self._clips.shape.lengths if self._clips is not None else (None,)
+        made = [self._pipeline(transform, chosen, one, files, frames) for one in sizes for frames in lengths]
+        pipelines, movers = zip(*made, strict=True)
+        frames = lengths[-1] or 1
+        worked = [name for name in chosen if not files or (name not in files and self._library.fields[name].in_slot)]
+        number, kind = choose_workers(self._library, worked, planes, workers, backend, pipelines[0] is not None, frames)
+        order = self._in_buckets(
+            self._order(shuffle, block, window, sampler, seed, batch_size), found, batch_size, seed
+        )
         options = Options(
             batch_size=min(batch_size, order.length(0)) if sampler is None else batch_size,
             fields=chosen,
-            pipeline=pipeline,
-            mover=mover,
+            pipelines=pipelines,
+            movers=movers,
             planes=planes,
             encoded=files,
             crop=crop,
@@ -510,6 +533,7 @@ class Reader:
             order_name=order.name,
             progress=flag("progress", progress),
             verify=self._verify,
+            buckets=found,
         )
         ranks = (rank, world_size)
         split = RankSplit(
@@ -520,12 +544,38 @@ class Reader:
             warn(problem, UserWarning)
         return batches
 
+    def _buckets(
+        self, asked: Sequence[tuple[int, int]] | Literal["auto"], image_size: tuple[int, int] | None
+    ) -> Buckets:
+        from rawpack.batching.buckets import find_buckets
+
+        rows = self._selection
+        if self._clips is not None:
+            if len(self._clips.shape.lengths) > 1:
+                raise UsageError("buckets= is for clips of one length: leave it out, or call clips() with one number")
+            rows = self._clips.first_rows(np.arange(len(self._clips)) if rows is None else rows)
+        return find_buckets(self._library, rows, asked, image_size)
+
+    def _in_buckets(self, order: Order, found: Buckets | None, batch_size: int, seed: int) -> Order:
+        """The order with all samples of a batch in one bucket, where there are any."""
+        lengths = () if self._clips is None else self._clips.shape.lengths
+        if found is None and len(lengths) < 2:
+            return order
+        if self._mix is not None:
+            raise UsageError("a mix has each store in every batch, so its batches cannot have sizes of their own")
+        if found is not None:
+            return Bucketed(order, found.of, len(found), batch_size, seed, found.identity)
+        assert self._clips is not None
+        of = self._clips.buckets(np.arange(len(self._clips)) if self._selection is None else self._selection)
+        return Bucketed(order, of, len(lengths), batch_size, seed, f"{' '.join(map(str, lengths))} frames")
+
     def _pipeline(
         self,
         transform: Transform | None,
         chosen: Sequence[str],
         size: tuple[int, int] | None,
         files: Sequence[str],
+        frames: int | None,
     ) -> tuple[Pipeline | None, BoxMover | None]:
         """files: the chosen fields that workers leave alone."""
         if transform is None and size is None:
@@ -535,8 +585,7 @@ class Reader:
         from rawpack.transforms.resizing import Fit
 
         before = [] if size is None else [Fit(size)]
-        clips = self._clips
-        frames, once = (None, ()) if clips is None else (clips.shape.frames, clips.once)
+        once = () if self._clips is None else self._clips.once
         classes = len(self.classes) if self.classes else None
         worked = [name for name in chosen if name not in files]
         pipeline = plan_pipeline(transform or [], self._library.fields, worked, before, frames, once, classes)

@@ -79,7 +79,7 @@ class ThreadWorker(Worker):
         self._words = ""
 
         def views_of(task: Task, _: list[int]) -> Views:
-            return layout.views(slots[task.slot].memory, task.rows)
+            return layout.views(slots[task.slot].memory, task.rows, task.bucket)
 
         def run() -> None:
             try:

@@ -32,6 +32,7 @@ from rawpack.order.keys import whole_number
 from rawpack.store.concatenated import CLIP, INDEX, ConcatenatedStore
 
 if TYPE_CHECKING:
+    from rawpack.batching.buckets import Buckets
     from rawpack.batching.prefetch import Prefetch
     from rawpack.clips.table import ClipTable
 
@@ -86,21 +87,23 @@ class Batches(Iterable[Batch]):
         self._seed, self.options, self._clips, self._ranks = seed, options, clips, ranks
         shown = [name for name in options.fields if library.fields[name].in_slot and name not in options.encoded]
         ragged_fields = [name for name in options.fields if not library.fields[name].in_slot]
-        self._ragged_fields = RaggedFields(library, ragged_fields, options.ragged, options.mover)
-        slot_fields = [*(self._slot_field(name) for name in shown), SlotField(INDEX, "int64", self._axes(INDEX))]
-        if clips is not None:
-            slot_fields.append(SlotField(CLIP, "int64", ()))
+        self._ragged_fields = RaggedFields(library, ragged_fields, options.ragged, options.movers)
+        clip = [] if clips is None else [SlotField(CLIP, "int64", ())]
+        slot_fields, *others = (
+            [*(self._slot_field(name, k) for name in shown), SlotField(INDEX, "int64", self._axes(INDEX, k)), *clip]
+            for k in range(len(options.pipelines))
+        )
         self._together = self._read_together(slot_fields)
-        layout = SlotLayout(slot_fields, options.batch_size * self._together)
+        layout = SlotLayout(slot_fields, options.batch_size * self._together, *others)
         files = tuple(store.files.for_worker() for store in library.stores)
         memory = None if library.memory is None else library.memory.layout
         manifests = tuple(dump(store.manifest) for store in library.stores)
         once = () if clips is None else clips.once
         self._spec = WorkSpec(
-            files, manifests, layout, options.pipeline, options.planes, options.verify, memory, once, library.groups
+            files, manifests, layout, options.pipelines, options.planes, options.verify, memory, once, library.groups
         )
         if options.workers and options.backend == "process" and options.pipeline is not None:
-            check_travels(options.pipeline)
+            check_travels(options.pipelines)
         self._filler = BatchFiller(self._spec, library)
         # More workers than there are slices in flight would only wait.
         self._in_flight = IN_FLIGHT
@@ -109,7 +112,9 @@ class Batches(Iterable[Batch]):
         making = self._in_flight + 1 if options.max_slots is None else min(self._in_flight + 1, options.max_slots)
         useful = making * most_slices(layout.size, self._filler.whole_batches)
         self.options = options = replace(options, workers=min(options.workers, useful))
-        self.counted = Stats(options.workers, layout.sample_bytes + library.mean_bytes(options.encoded))
+        self.counted = Stats(options.workers)
+        self.besides_bytes = library.mean_bytes(options.encoded)
+        """Mean bytes of a sample's files, which are not in slots."""
         self._besides_slots: RaggedFields | EncodedFields | None = None
         if options.encoded:
             self._besides_slots = EncodedFields(
@@ -148,7 +153,10 @@ class Batches(Iterable[Batch]):
         # A sampler is not asked: it may draw, and may raise.
         count = f"{len(self)} " if self.foreseeable else ""
         plural = "" if count == "1 " else "es"
-        order = f"{options.order_name}, seed={self._seed}" if options.order_name != "sequential" else "sequential"
+        fixed = options.order_name.startswith("sequential")
+        order = options.order_name if fixed else f"{options.order_name}, seed={self._seed}"
+        if self.buckets is not None:
+            order += f", {len(self.buckets)} sizes, {self.buckets.lost:.1%} of the pixels lost"
         ranks = f", rank {split.rank} of {split.world_size}" if split.world_size > 1 else ""
         kind = {"process": "worker processes", "thread": "worker threads"}[options.backend]
         workers = f"{options.workers} {kind}" if options.workers else "no workers"
@@ -159,7 +167,13 @@ class Batches(Iterable[Batch]):
         fields: dict[str, SlotField | Field] = {name: self._library.fields[name] for name in self.options.fields}
         fields |= {name: Field(kind="image", dtype="uint8", shape=(None,)) for name in self.options.encoded}
         fields |= {field.name: field for field in self._spec.layout.fields}
-        return [(name, one.dtype, sides((self.options.batch_size, *one.shape))) for name, one in fields.items()]
+        shapes = {name: one.shape for name, one in fields.items()} | self._spec.layout.shapes
+        return [(name, one.dtype, sides((self.options.batch_size, *shapes[name]))) for name, one in fields.items()]
+
+    @property
+    def buckets(self) -> Buckets | None:
+        """The sizes of batches, the samples of each, and how many of their pixels are lost; None without `buckets=`."""
+        return self.options.buckets
 
     def __len__(self) -> int:
         """The number of batches that this rank gets in the epoch that comes next, from its start."""
@@ -238,10 +252,7 @@ class Batches(Iterable[Batch]):
         start, position = reached
         if after_batches is not None:
             position = start.reached(whole_number("after_batches", after_batches, 0, len(start)))
-        epoch, position = start.state(position)
-        return {
-            "version": STATE_VERSION, "epoch": epoch, "position": position, **self._identity, **start.worker_identity
-        }  # fmt: skip
+        return {"version": STATE_VERSION, **start.state(position), **self._identity, **start.worker_identity}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """The iterator that begins next resumes where `state` was taken. Raises UsageError where it belongs to another
@@ -251,10 +262,10 @@ class Batches(Iterable[Batch]):
             raise UsageError(f"a state is what state_dict() returned, not a {type(state).__name__}")
         for name, value in expected.items():
             if state.get(name) != value:
-                same = name if name == "batch_size" else "samples, seed, shuffle and rawpack's order version"
                 raise UsageError(
                     f"this state does not fit: its {name} is {state.get(name)!r}, here it is {value!r}; resume with "
-                    f"the same {same}"
+                    f"the same {', '.join(['samples', 'seed', 'shuffle', *self._order.identity])} and rawpack's order "
+                    "version"
                 )
         if "worker" in state and state["worker"] != (here := self.next_start().worker_identity.get("worker")):
             raise UsageError(
@@ -266,7 +277,7 @@ class Batches(Iterable[Batch]):
             raise UsageError(f"this state is damaged: epoch {epoch!r}, position {position!r}")
         if position > self._order.length(epoch):
             raise UsageError(f"this state is damaged: position {position} of {self._order.length(epoch)}")
-        self._bookmark.load(epoch, position)
+        self._bookmark.load(epoch, position, self._order.consumed_of(state, epoch, position))
 
     def stats(self) -> dict[str, Any]:
         """Where the time goes, over all iterators so far: samples/s, bytes/s, the share of time that the loop waited,
@@ -296,20 +307,23 @@ class Batches(Iterable[Batch]):
                 layout = len(stored.shape) == 3 if made is None else made.layout == "HWC"
                 kind = stored.kind
                 channels_last = layout and stored.in_shards and field.name not in self.options.planes
-            described[field.name] = BatchField(kind, field.dtype, channels_last, field.shape, field.shape)
+            axes: Any = self._spec.layout.shapes[field.name]
+            shape = None if None in axes else axes
+            described[field.name] = BatchField(kind, field.dtype, channels_last, shape, axes)
         for name in self.options.encoded:
             described[name] = BatchField(self._library.fields[name].kind, None, False)
         if self.options.crop[0] is not None:
             described[BOXES] = BatchField("number", "int64", False, (4,), (4,))
         for name in self._ragged_fields.names:
-            stored, axes, length = self._library.fields[name], self._axes(name), self.options.ragged
+            stored, length = self._library.fields[name], self.options.ragged
+            axes = described[INDEX].axes if self._clips is not None else ()
             if stored.kind == "text" or length == "list":
                 described[name] = BatchField(stored.kind, None, False, axes=axes if stored.kind == "text" else None)
                 continue
             rest = tuple(n or 0 for n in stored.shape[1:])
-            shape = (*axes, length, *rest) if isinstance(length, int | np.integer) else None
-            described[name] = BatchField(stored.kind, stored.dtype, False, shape, shape or (*axes, None, *rest))
-            described[f"{name}.length"] = BatchField("number", "int64", False, axes, axes)
+            whole = (*axes, length, *rest) if isinstance(length, int | np.integer) else (*axes, None, *rest)
+            described[name] = BatchField(stored.kind, stored.dtype, False, None if None in whole else whole, whole)
+            described[f"{name}.length"] = BatchField("number", "int64", False, None if None in axes else axes, axes)
         return described
 
     def handed_over(self, iterator: BatchIterator, step: EpochStep, batch: Batch) -> None:
@@ -333,10 +347,10 @@ class Batches(Iterable[Batch]):
 
     def next_start(self) -> EpochStart:
         """Called by a face: where the next iterator begins."""
-        return self._start(self._bookmark.epoch, self._bookmark.position)
+        return self._start(self._bookmark.epoch, self._bookmark.position, self._bookmark.consumed)
 
-    def _start(self, epoch: int, position: int) -> EpochStart:
-        split = replace(self._ranked(), length=self._order.length(epoch))
+    def _start(self, epoch: int, position: int, consumed: tuple[int, ...] = ()) -> EpochStart:
+        split = self._order.split(self._ranked(), epoch, consumed)
         return EpochStart(epoch, position, split, dataloader.worker_here())
 
     def _ranked(self) -> RankSplit:
@@ -355,9 +369,10 @@ class Batches(Iterable[Batch]):
                 samples = self._selection[samples]
             first = span.start if self._order.repeats else -1
             if self._clips is None:
-                yield EpochStep(samples, after, first=first)
+                yield EpochStep(samples, after, bucket=span.bucket, first=first)
             else:
-                yield EpochStep(self._clips.rows(samples, self._seed, start.epoch, first), after, samples, first)
+                rows = self._clips.rows(samples, self._seed, start.epoch, first)
+                yield EpochStep(rows, after, samples, span.bucket, first)
 
     def _prefetch(self, steps: Iterator[EpochStep], start: EpochStart) -> Prefetch:
         """The same steps, each when its shards are in the cache."""
@@ -370,7 +385,7 @@ class Batches(Iterable[Batch]):
             if self._selection is not None:
                 samples = self._selection[samples]
             # The first frames of clips: most clips are in the shard where they begin.
-            return samples if self._clips is None else self._clips.rows(samples, self._seed, epoch)[:, 0]
+            return samples if self._clips is None else self._clips.first_rows(samples, self._seed, epoch)
 
         names = [name for name in self.options.fields if self._library.fields[name].in_shards]
         left, batch = self._order.length(epoch) - position, self.options.batch_size
@@ -388,7 +403,7 @@ class Batches(Iterable[Batch]):
             "keys": self._library.key_digest,
             "selected": selected,
             "clips": None if self._clips is None else self._clips.identity,
-            **({} if self._order.batch_size is None else {"batch_size": self._order.batch_size}),
+            **self._order.identity,
         }
 
     def _own(self) -> None:
@@ -414,22 +429,27 @@ class Batches(Iterable[Batch]):
     def _read_together(self, fields: list[SlotField]) -> int:
         """How many batches are read at once, into one slot: more than one only where tiny samples are copied in this
         process, and the number of held batches is not limited. Batches of a remote store wait for their own shards."""
-        options, frames = self.options, 1 if self._clips is None else self._clips.shape.frames
+        options, frames = self.options, 1 if self._clips is None else self._clips.shape.lengths[-1]
+        if self._clips is not None and len(self._clips.shape.lengths) > 1:
+            return 1
         if options.workers or options.max_slots is not None or options.pipeline is not None or self._library.fetcher:
             return 1
         if not tiny(self._library, options.fields, options.planes, frames):
             return 1
         return max(1, _TOGETHER_BYTES // (sum(field.bytes for field in fields) * options.batch_size))
 
-    def _slot_field(self, name: str) -> SlotField:
-        field = self._library.fields[name]
+    def _slot_field(self, name: str, bucket: int) -> SlotField:
+        field, pipeline = self._library.fields[name], self.options.pipelines[bucket]
         if name in self.options.planes:
-            return SlotField(name, field.dtype, (*self._axes(name), *field.stored_shape))
-        if self.options.pipeline is not None and name in self.options.pipeline.results:
-            made = self.options.pipeline.results[name]
+            return SlotField(name, field.dtype, (*self._axes(name, bucket), *field.stored_shape))
+        if pipeline is not None and name in pipeline.results:
+            made = pipeline.results[name]
             return SlotField(name, made.dtype, tuple(n for n in made.shape if n is not None))
-        return SlotField(name, field.dtype, (*self._axes(name), *(n for n in field.shape if n is not None)))
+        return SlotField(name, field.dtype, (*self._axes(name, bucket), *(n for n in field.shape if n is not None)))
 
-    def _axes(self, name: str) -> tuple[int, ...]:
+    def _axes(self, name: str, bucket: int) -> tuple[int, ...]:
         """The axes between the batch's and those of a stored sample: for clips, the frames."""
-        return () if self._clips is None or name in self._clips.once else (self._clips.shape.frames,)
+        if self._clips is None or name in self._clips.once:
+            return ()
+        lengths = self._clips.shape.lengths
+        return (lengths[bucket if len(lengths) > 1 else 0],)

@@ -20,6 +20,8 @@ class Bookmark:
     def __init__(self) -> None:
         self.epoch = self.position = 0
         """Where the next iterator begins."""
+        self.consumed: tuple[int, ...] = ()
+        """What its order says besides the position: see `Order.consumed_of`."""
         self.loads = 0
         """How often a place was loaded. Batches from before are forgotten."""
         self._loaded = False
@@ -34,24 +36,29 @@ class Bookmark:
         """Another one, for iterators that begin at the same place."""
         other = Bookmark()
         other.epoch, other.position, other._loaded = self.epoch, self.position, self._loaded
+        other.consumed = self.consumed
         return other
 
     def set_epoch(self, epoch: int) -> None:
         """Epoch `epoch` comes next: from its start, or from the position that was loaded for it."""
         if epoch != self.epoch or not self._loaded:
-            self.epoch, self.position, self._loaded = epoch, 0, False
+            self._begin_at(epoch)
         self._reached = None
 
-    def load(self, epoch: int, position: int) -> None:
+    def load(self, epoch: int, position: int, consumed: tuple[int, ...]) -> None:
         """The next iterator begins there."""
-        self.epoch, self.position, self._loaded, self._reached = epoch, position, True, None
+        self._begin_at(epoch, position, consumed)
+        self._loaded, self._reached = True, None
         self.loads += 1
         self._handed = {}
 
     def taken(self, start: EpochStart, iterator: BatchIterator) -> None:
         """An iterator has taken this epoch: it is the latest one, and the next one begins with the epoch after it."""
-        self.epoch, self.position, self._loaded = start.epoch + 1, 0, False
+        self._begin_at(start.epoch + 1)
         self._reached, self._latest = (start, start.position), weakref.ref(iterator)
+
+    def _begin_at(self, epoch: int, position: int = 0, consumed: tuple[int, ...] = ()) -> None:
+        self.epoch, self.position, self.consumed, self._loaded = epoch, position, consumed, False
 
     def handed_over(self, iterator: BatchIterator, batch: Batch, position: int) -> None:
         """An iterator hands over a batch, and has reached this position."""

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, SupportsIndex, overload
 import numpy as np
 from numpy.typing import NDArray
 
+from rawpack.batching.fill import Seeds
 from rawpack.batching.options import names
 from rawpack.batching.ragged import RaggedFields
 from rawpack.errors import UsageError, WorkerError
@@ -107,7 +108,7 @@ class EncodedFields:
         self._others, self._name, self._times, self._verify = others, name, times, verify
 
     def __call__(
-        self, rows: NDArray[np.int64], seeds: tuple[int, int], clips: NDArray[np.int64] | None = None
+        self, rows: NDArray[np.int64], seeds: Seeds, clips: NDArray[np.int64] | None = None, bucket: int = 0
     ) -> dict[str, Any]:
         """As `RaggedFields`. Raises WorkerError, with the name of the sample that cannot be read."""
         began = time.perf_counter()
@@ -121,9 +122,7 @@ class EncodedFields:
         self._times.reading += time.perf_counter() - began
         return batch | self._others(rows, seeds, clips)
 
-    def _stored(
-        self, rows: NDArray[np.int64], seeds: tuple[int, int]
-    ) -> tuple[dict[str, Files], NDArray[np.int64] | None]:
+    def _stored(self, rows: NDArray[np.int64], seeds: Seeds) -> tuple[dict[str, Files], NDArray[np.int64] | None]:
         """The files of these samples, read-only views of the mapped shards; and the boxes of their crops."""
         stored = dict[str, Files]()
         for name in self._encoded:
@@ -133,18 +132,18 @@ class EncodedFields:
             stored[name] = [reader.stored(at) for reader, at in self._library.located(name, rows)]
         return stored, None if self._crop is None else self._boxes(self._crop, rows, seeds)
 
-    def _boxes(self, crop: CropStep, rows: NDArray[np.int64], seeds: tuple[int, int]) -> NDArray[np.int64]:
+    def _boxes(self, crop: CropStep, rows: NDArray[np.int64], seeds: Seeds) -> NDArray[np.int64]:
         from rawpack.transforms.pipeline import same_size, shapes_of
-        from rawpack.transforms.randomness import randoms
+        from rawpack.transforms.randomness import randoms_of
 
         sizes: list[tuple[int, ...]] = []
         for name in self._cropped:
             for i, shape in enumerate(shapes_of(self._library, name, rows)):
                 same_size(sizes, i, shape, name)
-        drawn = (crop.draw(random, *size) for random, size in zip(randoms(*seeds, rows), sizes, strict=True))
+        drawn = (crop.draw(random, *size) for random, size in zip(randoms_of(seeds, rows), sizes, strict=True))
         return np.array([crop.box(place) for place in drawn], np.int64).reshape(len(rows), 4)
 
-    def _blame(self, rows: NDArray[np.int64], seeds: tuple[int, int], error: Exception) -> WorkerError:
+    def _blame(self, rows: NDArray[np.int64], seeds: Seeds, error: Exception) -> WorkerError:
         """The error to raise for one that came up in a batch: it names the sample."""
         for i, row in enumerate(rows.tolist()):
             try:

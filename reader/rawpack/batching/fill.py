@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 import traceback
 from collections.abc import Callable
+from copy import copy
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -46,8 +47,8 @@ class WorkSpec:
     manifests: tuple[bytes, ...]
     """As the reader found them: a worker that starts later must not read what was packed since."""
     layout: SlotLayout
-    pipeline: Pipeline | None = None
-    """The transform."""
+    pipelines: tuple[Pipeline | None, ...] = (None,)
+    """The transform; more than one where batches are of buckets."""
     planes: tuple[str, ...] = ()
     """Fields that come as planes, as they are stored."""
     verify: bool = False
@@ -64,11 +65,20 @@ class BatchFiller:
     """Fills slots by a spec. Any number of threads may use one."""
 
     def __init__(self, spec: WorkSpec, library: ConcatenatedStore) -> None:
-        self._library, self._pipeline, self._verify = library, spec.pipeline, spec.verify
+        self._library, self._verify = library, spec.verify
+        self._pipelines, self._pipeline = spec.pipelines, spec.pipelines[0]
         self._planes, self._once = spec.planes, spec.once
         given = (INDEX, CLIP) if spec.once else (INDEX,)
         names = [field.name for field in spec.layout.fields if field.name not in given]
         self._fields = [(name, library.fields[name]) for name in names]
+
+    def of_bucket(self, bucket: int) -> BatchFiller:
+        """The same for batches of this bucket."""
+        if len(self._pipelines) == 1:
+            return self
+        filler = copy(self)
+        filler._pipeline = self._pipelines[bucket]
+        return filler
 
     def fill(self, views: Views, start: int, stop: int, times: Times, seeds: Seeds) -> None:
         """Fill rows start .. stop of every array of a slot, by its `index`; add to `times` what that took."""
@@ -233,7 +243,7 @@ def serve(
         if received is None:
             return
         task = decode_task(received[0])
-        reply = do(task, filler, views_of(task, received[1]), heartbeat)
+        reply = do(task, filler.of_bucket(task.bucket), views_of(task, received[1]), heartbeat)
         try:
             channel.send(encode(reply))
         except OSError:

@@ -73,13 +73,13 @@ class BatchIterator(Iterator[Batch]):
         owner: Batches,
         pool_cache: PoolCache,
         filler: BatchFiller,
-        ragged_fields: Callable[[NDArray[np.int64], Seeds, NDArray[np.int64] | None], dict[str, Any]] | None,
+        ragged_fields: Callable[[NDArray[np.int64], Seeds, NDArray[np.int64] | None, int], dict[str, Any]] | None,
         *,
         seed: int,
         in_flight: int,
         together: int,
     ) -> None:
-        """ragged_fields: gives the fields of rows that are not in slots, if there are any. together:
+        """ragged_fields: gives the fields of rows that are not in slots, by seeds and bucket, if any. together:
         without workers, how many batches fit into a slot, and are read at once."""
         self._owner, self._pool_cache = owner, pool_cache
         self._filler, self._ragged_fields = filler, ragged_fields
@@ -123,7 +123,8 @@ class BatchIterator(Iterator[Batch]):
                     self._begin()
                 step, batch = self._made_here() if self._pool is None else self._from_pool(self._pool)
                 if self._ragged_fields is not None:
-                    batch.update(self._ragged_fields(step.rows, (self._seed, self.start.epoch, step.first), step.clips))
+                    seeds = self._seed, self.start.epoch, step.first
+                    batch.update(self._ragged_fields(step.rows, seeds, step.clips, step.bucket))
                 self._count(step, began)
                 self._owner.handed_over(self, step, batch)
                 return batch
@@ -186,7 +187,10 @@ class BatchIterator(Iterator[Batch]):
         steps = list(islice(self._steps, self._together))
         if not steps:
             raise StopIteration
-        whole: Batch = self._slot_pool.hand_over(self._slot(), sum(len(step.rows) for step in steps))
+        # Where several are read at once, samples are only copied, and all buckets are alike.
+        bucket = steps[0].bucket
+        filler = self._filler.of_bucket(bucket)
+        whole: Batch = self._slot_pool.hand_over(self._slot(), sum(len(step.rows) for step in steps), bucket)
         end = 0
         for step in steps:
             start, end = end, end + len(step.rows)
@@ -195,12 +199,12 @@ class BatchIterator(Iterator[Batch]):
         seeds, times = (self._seed, self.start.epoch, steps[0].first), self._owner.counted.times
         try:
             self._readahead.ask_if_cold(rows)
-            targets = self._filler.targets(whole)
-            self._filler.fill(targets, 0, len(rows), times, seeds)
-            self._filler.finish(targets, whole, times, seeds)
+            targets = filler.targets(whole)
+            filler.fill(targets, 0, len(rows), times, seeds)
+            filler.finish(targets, whole, times, seeds)
         except Exception as error:
             if len(steps) == 1:
-                raise blame(self._filler, whole, seeds, error) from error
+                raise blame(filler, whole, seeds, error) from error
             # One by one, so that the batches before the one that fails are handed over.
             self._steps, self._together = chain(steps, self._steps), 1
             self._make()
@@ -219,7 +223,7 @@ class BatchIterator(Iterator[Batch]):
         pool.wait(pending)
         self._pending.popleft()
         self._owner.counted.times.add(pending.times)
-        return step, self._slot_pool.hand_over(pending.slot, pending.rows)
+        return step, self._slot_pool.hand_over(pending.slot, pending.rows, pending.bucket)
 
     def _submit(self, pool: WorkerPool) -> None:
         """Have `in_flight` batches in the making besides the next one, as far as `max_slots` allows."""
@@ -249,10 +253,10 @@ class BatchIterator(Iterator[Batch]):
     def _submit_step(self, pool: WorkerPool, step: EpochStep, epoch: int) -> Pending:
         """Give out a batch to the workers."""
         rows, slot, layout = len(step.rows), self._slot(), self._slot_pool.layout
-        step.write(layout.views(slot.memory, rows))
+        step.write(layout.views(slot.memory, rows, step.bucket))
         self._readahead.before_batch(step.rows)
         slices = most_slices(layout.size * rows // layout.batch_size, self._filler.whole_batches)
-        return pool.submit(slot, rows, (self._seed, epoch, step.first), min(len(pool), slices))
+        return pool.submit(slot, rows, (self._seed, epoch, step.first), min(len(pool), slices), step.bucket)
 
     def _slot(self) -> Any:
         began = time.perf_counter()
@@ -271,6 +275,8 @@ class BatchIterator(Iterator[Batch]):
         if self._last:
             # The clock runs from one batch to the next, so that the start of workers does not count as waiting.
             stats.timed_samples += rows
+            in_slot = self._slot_pool.layout.sample_bytes[step.bucket]
+            stats.timed_bytes += rows * (in_slot + self._owner.besides_bytes)
             stats.elapsed_s += now - self._last
             stats.waited_s += now - began
         else:

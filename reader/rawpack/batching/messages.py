@@ -23,6 +23,8 @@ class Task(msgspec.Struct, frozen=True, array_like=True):
     stop: int
     careful: bool
     """Do one sample at a time, and note each before it is begun: this slice has killed a worker before."""
+    bucket: int = 0
+    """Of the batch."""
     seed: int = 0
     epoch: int = 0
     first: int = -1

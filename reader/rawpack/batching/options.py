@@ -19,6 +19,7 @@ from rawpack.store.concatenated import INDEX, ConcatenatedStore
 from rawpack.system import machine
 
 if TYPE_CHECKING:
+    from rawpack.batching.buckets import Buckets
     from rawpack.transforms.boxes import BoxMover
     from rawpack.transforms.pipeline import Pipeline
     from rawpack.transforms.step import CropStep
@@ -38,9 +39,9 @@ class Options:
 
     batch_size: int
     fields: tuple[str, ...]
-    pipeline: Pipeline | None
-    """What is done to samples; None where they are only copied or decoded."""
-    mover: BoxMover | None
+    pipelines: tuple[Pipeline | None, ...]
+    """What is done to samples; None where they are only copied or decoded. One, or one for each bucket."""
+    movers: tuple[BoxMover | None, ...]
     """What that does to boxes; None where no boxes were chosen."""
     planes: tuple[str, ...]
     """Fields that come as planes, as they are stored."""
@@ -57,6 +58,12 @@ class Options:
     """The kind of order and its parameters: part of a state."""
     progress: bool
     verify: bool
+    buckets: Buckets | None = None
+
+    @property
+    def pipeline(self) -> Pipeline | None:
+        """That of the first bucket: None where there is none in any."""
+        return self.pipelines[0]
 
 
 def flag(name: str, value: object) -> bool:
@@ -94,12 +101,12 @@ def sides(shape: Sequence[int | None]) -> str:
     return "x".join("?" if n is None else str(n) for n in shape) or "scalar"
 
 
-def check_travels(pipeline: Pipeline) -> None:
+def check_travels(pipelines: Sequence[Pipeline | None]) -> None:
     """Raise UsageError where a transform cannot be sent to worker processes."""
     import cloudpickle
 
     try:
-        cloudpickle.dumps(pipeline)
+        cloudpickle.dumps(pipelines)
     except Exception as error:
         raise UsageError(
             f"the transform cannot be sent to worker processes: {type(error).__name__}: {error}; functions must not "

@@ -41,6 +41,7 @@ class Pending:
     first: int
     slices: int
     """How many it is cut into."""
+    bucket: int = 0
     left: int = 0
     """Slices that are not done."""
     deaths: Counter[int] = field(default_factory=Counter)
@@ -89,9 +90,9 @@ class WorkerPool(SupervisedPool[Worker, _Slice]):
             self.close()
             raise
 
-    def submit(self, slot: Slot, rows: int, seeds: Seeds, slices: int) -> Pending:
+    def submit(self, slot: Slot, rows: int, seeds: Seeds, slices: int, bucket: int = 0) -> Pending:
         """Give out a batch in `slices` slices, to the workers that have the least to do. slot: has its `index`."""
-        pending = Pending(slot, rows, *seeds, max(1, min(slices, rows)))
+        pending = Pending(slot, rows, *seeds, max(1, min(slices, rows)), bucket)
         self._give_out(pending)
         return pending
 
@@ -146,6 +147,7 @@ class WorkerPool(SupervisedPool[Worker, _Slice]):
                 start=start,
                 stop=pending.rows * (k + 1) // pending.slices,
                 careful=pending.deaths[start] > 0,
+                bucket=pending.bucket,
                 seed=pending.seed,
                 epoch=pending.epoch,
                 first=pending.first,
@@ -224,14 +226,15 @@ class WorkerPool(SupervisedPool[Worker, _Slice]):
         self.slot_pool.retire(old)
         pending.slot = self.slot_pool.acquire()
         # The rows were written by this process, and workers only read them.
-        views, before = layout.views(pending.slot.memory, pending.rows), layout.views(old.memory, pending.rows)
+        views, before = (layout.views(slot.memory, pending.rows, pending.bucket) for slot in (pending.slot, old))
         for name in (INDEX, CLIP):
             if name in views:
                 views[name][:] = before[name]
         self._give_out(pending)
 
     def _name(self, piece: _Slice, position: int) -> str:
-        views = self._spec.layout.views(piece.pending.slot.memory, piece.pending.rows)
-        if 0 <= position < piece.pending.rows:
+        pending = piece.pending
+        views = self._spec.layout.views(pending.slot.memory, pending.rows, pending.bucket)
+        if 0 <= position < pending.rows:
             return self._filler.name(first_row(views, position))
         return f"one of the samples {views[INDEX][piece.task.start : piece.task.stop].tolist()}"

@@ -25,26 +25,35 @@ class RaggedFields:
     """The texts and ragged fields of one `Batches`."""
 
     def __init__(
-        self, library: ConcatenatedStore, names: Sequence[str], ragged: Ragged, mover: BoxMover | None = None
+        self,
+        library: ConcatenatedStore,
+        names: Sequence[str],
+        ragged: Ragged,
+        movers: Sequence[BoxMover | None] = (None,),
     ) -> None:
-        """mover: what moves boxes, and what follows them, with their images, where these are transformed."""
-        self.names, self._library, self._ragged, self._mover = tuple(names), library, ragged, mover
+        """movers: what moves boxes, and what follows them, with their images, where these are transformed: for each
+        bucket."""
+        self.names, self._library, self._ragged, self._movers = tuple(names), library, ragged, tuple(movers)
 
-    def __call__(self, rows: NDArray[np.int64], seeds: Seeds, clips: NDArray[np.int64] | None = None) -> dict[str, Any]:
+    def __call__(
+        self, rows: NDArray[np.int64], seeds: Seeds, clips: NDArray[np.int64] | None = None, bucket: int = 0
+    ) -> dict[str, Any]:
         """What a batch of these rows has besides its slot. The arrays belong to the caller.
 
         rows: int64 (n,), or for clips (n, frames): then each clip has a list of its frames, or an axis. seeds: see
-        `Seeds`. clips: their numbers, (n,).
+        `Seeds`. clips: their numbers, (n,). bucket: of the batch.
         """
-        made = self._of(rows.reshape(-1), seeds, clips)
+        made = self._of(rows.reshape(-1), seeds, clips, self._movers[bucket])
         return made if rows.ndim == 1 else {name: by_clip(values, *rows.shape) for name, values in made.items()}
 
-    def _of(self, rows: NDArray[np.int64], seeds: Seeds, clips: NDArray[np.int64] | None) -> dict[str, Any]:
+    def _of(
+        self, rows: NDArray[np.int64], seeds: Seeds, clips: NDArray[np.int64] | None, mover: BoxMover | None
+    ) -> dict[str, Any]:
         batch: dict[str, Any] = {}
         fields = self._library.fields
-        moved = {name: self._library.ragged(name, rows) for name in self.names if self._mover and fields[name].moves}
-        if self._mover is not None:
-            moved = self._mover(self._library, rows, moved, seeds, clips)
+        moved = {name: self._library.ragged(name, rows) for name in self.names if mover and fields[name].moves}
+        if mover is not None:
+            moved = mover(self._library, rows, moved, seeds, clips)
         for name in self.names:
             if self._library.fields[name].kind == "text":
                 batch[name] = self._library.text(name, rows)

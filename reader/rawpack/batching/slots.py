@@ -49,21 +49,38 @@ class SlotField:
 class SlotLayout:
     """Where the arrays of a batch are in a slot: one after another, each at a page boundary."""
 
-    def __init__(self, fields: Iterable[SlotField], batch_size: int) -> None:
+    def __init__(self, fields: Iterable[SlotField], batch_size: int, *others: Iterable[SlotField]) -> None:
+        """fields: of a batch. others: those of further buckets, whose arrays have other shapes and the same names."""
         self.batch_size = batch_size
-        self.fields = tuple(fields)
-        self.sample_bytes = sum(field.bytes for field in self.fields)
-        self._columns: list[tuple[str, np.dtype[Any], tuple[int, ...], int]] = []
-        """Name, dtype, shape of a sample, and offset of each array."""
-        end = 0
-        for field in self.fields:
-            self._columns.append((field.name, np.dtype(field.dtype), field.shape, end))
-            end += -(-field.bytes * batch_size // _ALIGN) * _ALIGN
-        self.size = max(end, _ALIGN)
+        buckets = [tuple(each) for each in (fields, *others)]
+        self.fields = buckets[0]
+        self.sample_bytes = [sum(field.bytes for field in each) for each in buckets]
+        """Of each bucket."""
+        self.shapes: dict[str, tuple[int | None, ...]] = {
+            same[0].name: tuple(
+                lengths[0] if len(set(lengths)) == 1 else None
+                for lengths in zip(*(field.shape for field in same), strict=True)
+            )
+            for same in zip(*buckets, strict=True)
+        }
+        """Of one sample of each field; None where buckets differ."""
+        self._columns: list[list[tuple[str, np.dtype[Any], tuple[int, ...], int]]] = []
+        """For each bucket: name, dtype, shape of a sample, and offset of each array."""
+        self.size = _ALIGN
+        for each in buckets:
+            columns, end = [], 0
+            for field in each:
+                columns.append((field.name, np.dtype(field.dtype), field.shape, end))
+                end += -(-field.bytes * batch_size // _ALIGN) * _ALIGN
+            self._columns.append(columns)
+            self.size = max(self.size, end)
 
-    def views(self, buffer: Any, rows: int) -> dict[str, NDArray[Any]]:
+    def views(self, buffer: Any, rows: int, bucket: int = 0) -> dict[str, NDArray[Any]]:
         """Arrays (rows, *shape) over `buffer`, whose lifetime they share."""
-        return {name: np.ndarray((rows, *shape), dtype, buffer, offset) for name, dtype, shape, offset in self._columns}
+        return {
+            name: np.ndarray((rows, *shape), dtype, buffer, offset)
+            for name, dtype, shape, offset in self._columns[bucket]
+        }
 
 
 class Slot:
@@ -153,14 +170,14 @@ class SlotPool:
         """Whether a slot can be acquired without fresh memory."""
         return not self.full and (bool(self._free) or len(self.slots) < self.reusable)
 
-    def hand_over(self, slot: Slot, rows: int) -> dict[str, NDArray[Any]]:
+    def hand_over(self, slot: Slot, rows: int, bucket: int = 0) -> dict[str, NDArray[Any]]:
         """The batch in `slot`, as arrays. The slot is not reused while any of them, or a view of one, lives."""
         lease: Any = slot.lease_type.from_buffer(slot.memory)
         lease.slot = slot
         self._leases[slot.number] = weakref.ref(lease, slot.ended)
         if slot.fresh:
             slot.close_descriptor()
-        return self.layout.views(lease, rows)
+        return self.layout.views(lease, rows, bucket)
 
     def leave_leased(self) -> None:
         """Never reuse what is held now: the child of a fork that is about to happen holds it too, and for longer."""

@@ -17,12 +17,12 @@ class Stats:
     """What `Batches` counts, over all its iterators. Seconds are wall-clock time, summed over the workers."""
 
     workers: int = 0
-    sample_bytes: int = 0
-    """Bytes of one sample in a batch's arrays."""
     samples: int = 0
     batches: int = 0
     timed_samples: int = 0
     """The samples that `elapsed_s` covers: without the first batch of each iterator."""
+    timed_bytes: int = 0
+    """Their bytes in the arrays of batches."""
     elapsed_s: float = 0.0
     """From the moment an iterator's first batch was handed over to its latest."""
     waited_s: float = 0.0
@@ -45,7 +45,7 @@ class Stats:
             "samples": self.samples,
             "batches": self.batches,
             "samples_per_s": per_elapsed(self.timed_samples),
-            "bytes_per_s": per_elapsed(self.timed_samples * self.sample_bytes),
+            "bytes_per_s": per_elapsed(self.timed_bytes),
             "elapsed_s": self.elapsed_s,
             "waited_s": self.waited_s,
             "waited_share": per_elapsed(self.waited_s),

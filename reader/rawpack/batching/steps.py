@@ -23,6 +23,8 @@ class EpochStep:
     """Samples of the epoch that all ranks together have consumed when this batch has been handed over."""
     clips: NDArray[np.int64] | None = None
     """The numbers of clips, int64 (n,), where samples are clips."""
+    bucket: int = 0
+    """Where batches are of buckets, the one that all its samples are in."""
 
     first: int = -1
     """Where samples may repeat in an epoch: the position of the first one in the epoch."""
@@ -60,13 +62,13 @@ class EpochStart:
         """The position to resume from after this many batches."""
         return self.split.reached(batches * self._turns[1], self.position)
 
-    def state(self, position: int) -> tuple[int, int]:
-        """Epoch and position to resume from where `position` of this epoch was reached."""
+    def state(self, position: int) -> dict[str, Any]:
+        """What to resume from where `position` of this epoch was reached: epoch, position, and what its order adds."""
         # A worker that is done waits for the others: if it resumed with the next epoch, two epochs would be mixed.
-        if self.worker is not None:
-            return self.epoch, position
-        # Nothing may be left before the end: where uneven="keep" gives this rank no batch in the last step.
-        return (self.epoch, position) if self.split.count(position) else (self.epoch + 1, 0)
+        # Else nothing may be left before the end: where uneven="keep" gives this rank no batch in the last step.
+        if self.worker is not None or self.split.count(position):
+            return {"epoch": self.epoch, "position": position, **self.split.state(position)}
+        return {"epoch": self.epoch + 1, "position": 0, **self.split.next_epoch.state(0)}
 
     @property
     def worker_identity(self) -> dict[str, str]:
@@ -86,7 +88,7 @@ class EpochStart:
     @property
     def next_epoch(self) -> EpochStart:
         """The start of the epoch after this one, where all epochs have the same length."""
-        return replace(self, epoch=self.epoch + 1, position=0)
+        return replace(self, epoch=self.epoch + 1, position=0, split=self.split.next_epoch)
 
 
 class EpochSteps(Iterator[EpochStep], Protocol):

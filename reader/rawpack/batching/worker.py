@@ -46,7 +46,7 @@ def main(channel: Channel, heartbeat: Heartbeat, spec: WorkSpec, descriptors: li
 def preparation(spec: WorkSpec, filler: BatchFiller) -> Callable[[], None]:
     """What the template of such workers runs: it loads what `main` will use, but nothing of the user's or of other
     packages. filler: one by the same spec."""
-    return partial(_load, filler.references, filler.uses_opencv, spec.pipeline is not None)
+    return partial(_load, filler.references, filler.uses_opencv, spec.pipelines[0] is not None)
 
 
 def _load(references: tuple[str, ...], opencv: bool, transforms: bool) -> None:
@@ -84,9 +84,9 @@ class SlotMap:
         for number in task.forget:
             self._slots.pop(number, None)
         if not descriptors:
-            return self._layout.views(self._slots[task.slot], task.rows)
+            return self._layout.views(self._slots[task.slot], task.rows, task.bucket)
         memory = map_descriptor(descriptors[0], task.size, writable=True)
         os.close(descriptors[0])
         if task.keep:
             self._slots[task.slot] = memory
-        return self._layout.views(memory, task.rows)
+        return self._layout.views(memory, task.rows, task.bucket)

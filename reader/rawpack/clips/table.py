@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 import numpy as np
 import xxhash
@@ -23,6 +23,8 @@ from rawpack.system.warning import warn
 
 Short = Literal["drop", "repeat_last", "wrap"]
 SHORT: tuple[Short, ...] = ("drop", "repeat_last", "wrap")
+_MOST_LENGTHS = 256
+Whole = TypeVar("Whole", int, NDArray[np.int64])
 _WORD_HALF = np.uint64(32)
 
 
@@ -30,7 +32,8 @@ _WORD_HALF = np.uint64(32)
 class ClipShape:
     """The options of `Reader.clips`."""
 
-    frames: int
+    frames: int | Sequence[int]
+    """Several: a video has clips of the greatest that it can fill."""
     stride: int = 1
     step: int | None = None
     """None: a clip begins where the one before it ends."""
@@ -39,9 +42,14 @@ class ClipShape:
 
     def __post_init__(self) -> None:
         """Raises UsageError where an option is invalid."""
+        if isinstance(self.frames, list | tuple):
+            lengths = [whole_number("frames", one, 1) for one in self.frames]
+            if not 0 < len(set(lengths)) == len(lengths) <= _MOST_LENGTHS:
+                raise UsageError(f"frames={self.frames!r} must be one number, or up to {_MOST_LENGTHS} different ones")
+            object.__setattr__(self, "frames", lengths[0] if len(lengths) == 1 else tuple(sorted(lengths)))
         for name in ("frames", "stride", "step", "per_video"):
             value = getattr(self, name)
-            if value is not None or name in ("frames", "stride"):
+            if (value is not None or name in ("frames", "stride")) and not isinstance(value, tuple):
                 object.__setattr__(self, name, whole_number(name, value, 1))
         if self.step is not None and self.per_video is not None:
             raise UsageError(f"step={self.step} and per_video={self.per_video} exclude each other: leave one out")
@@ -49,14 +57,17 @@ class ClipShape:
             raise UsageError(f"short={self.short!r} must be one of {', '.join(map(repr, SHORT))}")
 
     @property
-    def span(self) -> int:
-        """Rows from a clip's first frame to its last, both included."""
-        return (self.frames - 1) * self.stride + 1
+    def lengths(self) -> tuple[int, ...]:
+        """The numbers of frames that clips have, least first."""
+        return self.frames if isinstance(self.frames, tuple) else (self.frames,)
 
-    @property
-    def spacing(self) -> int:
+    def span(self, frames: Whole) -> Whole:
+        """Rows from the first frame of a clip to its last, both included."""
+        return (frames - 1) * self.stride + 1
+
+    def spacing(self, frames: Whole) -> Whole | int:
         """Rows from one possible start of a clip to the next."""
-        return 1 if self.per_video is not None else self.step or self.frames * self.stride
+        return 1 if self.per_video is not None else self.step or frames * self.stride
 
 
 class ClipTable:
@@ -66,7 +77,11 @@ class ClipTable:
     def __init__(self, runs: FrameRuns, shape: ClipShape, mixed: bool = False) -> None:
         """mixed: whether they are clips of a mix."""
         self.shape, self._runs, self._mixed = shape, runs, mixed
-        starts = np.maximum((runs.length - shape.span) // shape.spacing + 1, 0)
+        self._length_of = _lengths_that_fit(runs, shape)
+        """The number of each run's length among `shape.lengths`, the same in all runs of a video."""
+        frames = np.array(shape.lengths)[self._length_of]
+        self._spacing = np.broadcast_to(shape.spacing(frames), frames.shape)
+        starts = np.maximum((runs.length - shape.span(frames)) // self._spacing + 1, 0)
         self._fill_up(starts)
         # A video's first start is in its first run that has one.
         self._runs_with = np.flatnonzero(starts)
@@ -83,26 +98,32 @@ class ClipTable:
         return int(self._ends[-1]) if len(self._ends) else 0
 
     def rows(self, numbers: NDArray[np.int64], seed: int, epoch: int, position: int = -1) -> NDArray[np.int64]:
-        """The rows of clips: int64 (n, frames). seed, epoch, position: for random clips, as of `Seeds`; others are
-        always the same."""
+        """The rows of clips of one length: int64 (n, frames). seed, epoch, position: for random clips, as of `Seeds`;
+        others are always the same."""
         run, start = self._places(numbers, seed, epoch, position)
         first, length = self._runs.first[run, None], self._runs.length[run, None]
-        frames = start[:, None] + np.arange(0, self.shape.span, self.shape.stride)
+        count = self.shape.lengths[self._length_of[run[0]] if len(run) else 0]
+        frames = start[:, None] + np.arange(0, self.shape.span(count), self.shape.stride)
         if self.shape.short == "repeat_last":
             frames = np.minimum(frames, length - 1)
         elif self.shape.short == "wrap":
             frames %= length
         return first + frames
 
-    def first_rows(self, numbers: NDArray[np.int64]) -> NDArray[np.int64]:
-        """The row of each clip's first frame, int64 (n,); for random clips those of epoch 0 of seed 0."""
-        run, start = self._places(numbers, 0, 0)
+    def first_rows(self, numbers: NDArray[np.int64], seed: int = 0, epoch: int = 0) -> NDArray[np.int64]:
+        """The row of each clip's first frame, int64 (n,). seed, epoch: as in `rows`."""
+        run, start = self._places(numbers, seed, epoch)
         return self._runs.first[run] + start
+
+    def buckets(self, numbers: NDArray[np.int64]) -> NDArray[np.uint8]:
+        """The number of each clip's length among `shape.lengths`, (n,)."""
+        return self._length_of[self._places(numbers, 0, 0)[0]]
 
     def fields(self, stored: Mapping[str, Field]) -> dict[str, Field]:
         """The fields of a clip, from those of a frame."""
+        frames = self.shape.lengths[0] if len(self.shape.lengths) == 1 else None
         return {
-            name: field if name in self.once else replace(field, shape=(self.shape.frames, *field.shape))
+            name: field if name in self.once else replace(field, shape=(frames, *field.shape))
             for name, field in stored.items()
         }
 
@@ -138,8 +159,9 @@ class ClipTable:
     def description(self) -> str:
         """The options, in words."""
         shape = self.shape
-        how = f"step {shape.spacing}" if shape.per_video is None else f"{shape.per_video} per video"
-        return f"{shape.frames} frames, stride {shape.stride}, {how}, {shape.short}"
+        steps = dict.fromkeys(str(shape.spacing(frames)) for frames in shape.lengths)
+        how = f"step {' or '.join(steps)}" if shape.per_video is None else f"{shape.per_video} per video"
+        return f"{' or '.join(map(str, shape.lengths))} frames, stride {shape.stride}, {how}, {shape.short}"
 
     def _places(
         self, numbers: NDArray[np.int64], seed: int, epoch: int, position: int = -1
@@ -148,7 +170,8 @@ class ClipTable:
         places = numbers if self.shape.per_video is None else self._drawn(numbers, seed, epoch, position)
         at = np.searchsorted(self._ends, places, side="right")
         before = np.where(at > 0, self._ends[at - 1], 0)
-        return self._runs_with[at], (places - before) * self.shape.spacing
+        run = self._runs_with[at]
+        return run, (places - before) * self._spacing[run]
 
     def _drawn(self, numbers: NDArray[np.int64], seed: int, epoch: int, position: int) -> NDArray[np.int64]:
         """Where each random clip begins: each possible start in its video is equally likely."""
@@ -183,6 +206,18 @@ class ClipTable:
         starts[longest[without]] = 1
 
 
+def _lengths_that_fit(runs: FrameRuns, shape: ClipShape) -> NDArray[np.uint8]:
+    """For each run, (runs,): the number of the greatest length that some run of its video has the frames for; of the
+    least where none has."""
+    begins = np.flatnonzero(np.diff(runs.video, prepend=-1))
+    if not len(begins):
+        return np.zeros(0, np.uint8)
+    longest = np.maximum.reduceat(runs.length, begins)
+    spans = shape.span(np.array(shape.lengths))
+    fits: NDArray[np.intp] = np.searchsorted(spans, longest, side="right") - 1
+    return np.maximum(fits, 0).astype(np.uint8)[runs.video]
+
+
 def find_clips(library: ConcatenatedStore, rows: NDArray[np.int64] | None, shape: ClipShape) -> ClipTable:
     """The clips of a library's rows, int64 (n,), or of all its rows. Warns about videos without a clip.
 
@@ -195,8 +230,9 @@ def find_clips(library: ConcatenatedStore, rows: NDArray[np.int64] | None, shape
     runs = find_runs(library, rows)
     table = ClipTable(runs, shape, library.groups is not None)
     if table.left_out:
+        least = shape.lengths[0]
         problem = (
-            f"no {shape.span} consecutive frames (frames={shape.frames}, stride={shape.stride}) in {table.left_out} of "
+            f"no {shape.span(least)} consecutive frames (frames={least}, stride={shape.stride}) in {table.left_out} of "
             f"{int(runs.video[-1]) + 1} videos"
         )
         cure = "short='repeat_last' or short='wrap' pads them"

@@ -64,6 +64,11 @@ class DataIter(Iterator[DataBatch]):
     ) -> None:
         """Made by `Batches.data_iter`, with its arguments."""
         self._batches, self._place = batches, place
+        if len(batches.options.pipelines) > 1:
+            raise UsageError(
+                "data_iter() has batches of one shape, as MXNet needs it: leave out buckets=, or call clips() with one "
+                "number of frames"
+            )
         self.batch_size = batches.next_start().split.batch_size
         self._data, self._label = _named("data", data, "data"), _named("label", label, "softmax_label")
         described = batches.described()

@@ -104,9 +104,10 @@ class _JaxCopies:
         pass
 
     def check_last(self, start: EpochStart) -> None:
-        """Raise UsageError where the last batch of an epoch cannot be sharded, before its first one is read."""
-        if len(start):
-            self._check(len(start.span(len(start) - 1)), f"the last batch of epoch {start.epoch}", f"pass {_CURE}")
+        """Raise UsageError where a short batch of an epoch cannot be sharded, before its first one is read."""
+        where = "a bucket" if len(self._batches.options.pipelines) > 1 else f"epoch {start.epoch}"
+        for rows in start.split.lengths(start.position):
+            self._check(rows, f"the last batch of {where}", f"pass {_CURE}")
 
     def _check(self, rows: int, words: str, cure: str) -> None:
         """Raise UsageError where batches of this many rows cannot be sharded. words: which batches."""

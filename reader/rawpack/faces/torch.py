@@ -43,8 +43,10 @@ def torch_batches(
         if runtime is None:
             runtime = TorchRuntime(torch, target)
         if batches.options.pipeline is not None:
-            pipeline, tails = cut_tails(batches.options.pipeline)
-            batches = batches.with_options(pipeline=pipeline) if tails else batches
+            pipelines, each = zip(*(cut_tails(one) for one in batches.options.pipelines if one), strict=True)
+            if all(one == each[0] for one in each):
+                tails = each[0]
+                batches = batches.with_options(pipelines=pipelines) if tails else batches
     described = batches.described()
     tupled, shown = tuples(batches, as_tuple)
     converters = {}

@@ -3,6 +3,7 @@
 from rawpack.order.balanced import Balanced
 from rawpack.order.base import Order
 from rawpack.order.blocks import BlockShuffled
+from rawpack.order.buckets import Bucketed
 from rawpack.order.from_column import FromColumn
 from rawpack.order.how_random import Mixing, mixing
 from rawpack.order.launcher import ranks_here, resolve_rank
@@ -15,6 +16,7 @@ from rawpack.order.weighted import Weighted
 __all__ = [
     "Balanced",
     "BlockShuffled",
+    "Bucketed",
     "FromColumn",
     "Mixed",
     "Mixing",

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import Any, ClassVar
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from rawpack.errors import UsageError
 from rawpack.order.keys import whole_number
+
+if TYPE_CHECKING:
+    from rawpack.order.ranks import RankSplit
 
 MAX_SAMPLES = 1 << 62
 
@@ -38,7 +43,10 @@ class Order(ABC):
     """Whether random numbers must depend on positions, because the same sample may come several times in an epoch."""
 
     batch_size: int | None = None
-    """Where the order depends on the size of batches: that size. Part of a state, like `name`."""
+    """Where the order depends on the size of batches: that size."""
+
+    same_each_epoch: bool = False
+    """Whether all epochs have the same samples in the same order."""
 
     _kept: tuple[tuple[int, int, int, Samples], ...] = ()
     """(epoch, start, stop, samples) of the last two windows."""
@@ -47,6 +55,11 @@ class Order(ABC):
     def name(self) -> str:
         """The kind of order and its parameters except the seed: part of a state."""
         return type(self).__name__.lower()
+
+    @property
+    def identity(self) -> dict[str, Any]:
+        """What else must be equal for a state to mean the same samples, by name."""
+        return {} if self.batch_size is None else {"batch_size": self.batch_size}
 
     @abstractmethod
     def length(self, epoch: int) -> int:
@@ -89,6 +102,14 @@ class Order(ABC):
         """The end of the region from `position` on that `ranks` ranks should request from the disk together. See
         `Readahead`."""
         return min(position + REGION * ranks, self.length(epoch))
+
+    def split(self, ranks: RankSplit, epoch: int, consumed: tuple[int, ...] = ()) -> RankSplit:
+        """How `ranks` share this epoch. consumed: as of `consumed_of`."""
+        return replace(ranks, length=self.length(epoch))
+
+    def consumed_of(self, state: Mapping[str, Any], epoch: int, position: int) -> tuple[int, ...]:
+        """What a state says of what was read, besides the position. UsageError where that makes no sense."""
+        return ()
 
     def _keep(self, epoch: int, position: int) -> tuple[int, Samples]:
         """`_window`, from the last two or computed and kept."""

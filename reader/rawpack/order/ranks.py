@@ -8,7 +8,7 @@ may have another world size.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 
@@ -27,6 +27,8 @@ class Span:
     stop: int
     length: int
     """Positions in the epoch, 1 or more."""
+    bucket: int = 0
+    """Where batches are of buckets, the one that it is in."""
 
     def __len__(self) -> int:
         return self.stop - self.start
@@ -97,10 +99,7 @@ class RankSplit:
         """This rank's batch in a step, counted from 0 at `position`. Raises IndexError where it has none."""
         step_size = self.batch_size * self.world_size
         start = position + step * step_size
-        if start + step_size <= self.length:
-            low, high = self.rank * self.batch_size, (self.rank + 1) * self.batch_size
-        else:
-            low, high = self._last(self.length - start)
+        low, high = self._slice(min(step_size, self.length - start))
         if low >= high or step < 0 or position < 0:
             raise IndexError(f"no step {step} from position {position}: rank {self.rank} has {self.count(position)}")
         return Span(start + low, start + high, self.length)
@@ -108,6 +107,26 @@ class RankSplit:
     def reached(self, steps: int, position: int = 0) -> int:
         """The position to resume from after `steps` steps of all ranks. At most the epoch's length."""
         return min(position + steps * self.batch_size * self.world_size, self.length)
+
+    def state(self, position: int) -> dict[str, Any]:
+        """What a state has at this position besides the position itself."""
+        return {}
+
+    @property
+    def next_epoch(self) -> RankSplit:
+        """The split of the next epoch from its start, where all epochs have the same length."""
+        return self
+
+    def lengths(self, position: int = 0) -> list[int]:
+        """The lengths that this rank's batches have, from `position` to the end of the epoch."""
+        count = self.count(position)
+        return sorted({len(self.batch(step, position)) for step in (0, count - 1)}) if count else []
+
+    def _slice(self, samples: int) -> tuple[int, int]:
+        """This rank's slice [low, high) of a step of this many samples. `high` exceeds them where it is filled up."""
+        if samples < self.batch_size * self.world_size:
+            return self._last(samples)
+        return self.rank * self.batch_size, (self.rank + 1) * self.batch_size
 
     def _last(self, left: int) -> tuple[int, int]:
         """This rank's slice [low, high) of an uneven last step. `high` exceeds `left` where it is filled up."""

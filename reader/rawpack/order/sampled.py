@@ -47,7 +47,7 @@ class Sampled(Order):
             self._fixed = self._indices(_from_array(source), "sampler")
         elif not callable(source) and not isinstance(source, Iterable):
             raise UsageError(f"sampler must be indices, an iterable of them or a function of the epoch, not {source!r}")
-        self.foreseeable = self._fixed is not None
+        self.foreseeable = self.same_each_epoch = self._fixed is not None
 
     @property
     def name(self) -> str:

@@ -18,6 +18,8 @@ WINDOW = 1 << 16
 class Sequential(Order):
     """The samples as they are stored, the same in every epoch."""
 
+    same_each_epoch = True
+
     n: int
     """Number of samples, 0 to 2**62."""
 

@@ -223,6 +223,10 @@ class ConcatenatedStore:
         """Ragged field `name` of samples `rows`: (n, ...) each, read-only views of mapped columns."""
         return self._listed(lambda store, local: store.columns.ragged(name, local), rows)
 
+    def shapes(self, name: str) -> NDArray[np.int32]:
+        """The shapes of all samples of an image or mask field, (n, axes), where they differ."""
+        return np.concatenate([store.shapes(name) for store in self.stores])
+
     def longest(self, name: str) -> int:
         """The length of the longest sample of the ragged field `name`."""
         return max(store.columns.longest(name) for store in self.stores)

@@ -247,6 +247,12 @@ class Store:
         folder = max(first for first in self.columns.firsts if first <= self.first(number))
         return int(before[number] - before[self.locate(folder)[0]])
 
+    def shapes(self, name: str) -> NDArray[np.int32]:
+        """The shapes of all samples of an image or mask field, (n, axes), where they differ."""
+        shapes = np.concatenate([folder.arrays[f"{name}.shape"] for folder in self.columns.folders])
+        self._check_shapes(name, shapes)
+        return shapes
+
     def _check_shapes(self, name: str, shapes: NDArray[np.int32]) -> None:
         """Raise DamagedStoreError where shapes (rows, 3) of samples do not fit the field."""
         for axis, length in enumerate(self.fields[name].shape):

@@ -80,7 +80,8 @@ class Step:
     """What a batch must not contain because the step cannot keep it in line with the images: "masks", "boxes"."""
 
     def makes(self, spec: Spec) -> Spec:
-        """What it makes from samples like `spec`. Raises UsageError if it cannot work on them. Called once."""
+        """What it makes from samples like `spec`. Raises UsageError if it cannot work on them. Called once for
+        each size of batches."""
         return spec
 
     def makes_mask(self, spec: Spec) -> Spec:

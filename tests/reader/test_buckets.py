@@ -1,0 +1,827 @@
+"""Buckets: batches of one size each out of images of many sizes: which size an image gets, and which batch."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import math
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from fractions import Fraction
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+from clip_frames import Frames, pack_frames
+from folders import files_of
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+from PIL import Image
+from reading import WAYS
+from running import Packed
+from simulated_cuda import SimulatedCuda
+
+import rawpack_packer
+from rawpack import Reader, UsageError, transforms
+from rawpack.order import BlockShuffled, Bucketed, Order, RankSplit, Sampled, Sequential, Shuffled
+from rawpack.order.keys import derive_key
+from rawpack.pixels.aspects import best_sizes, choose_sizes
+
+BUCKETS = [(48, 48), (64, 40), (40, 64)]
+SIDES = st.integers(1, 3000)
+SIZE = st.tuples(SIDES, SIDES)
+Size = tuple[int, int]
+
+
+@pytest.fixture(scope="module")
+def store(packed: Packed) -> Path:
+    """75 images: of five sizes, with a few others."""
+    return packed("memmap", "--size", "keep")
+
+
+@pytest.fixture(scope="module")
+def few(reader: Reader) -> Reader:
+    """So few of them that each position of an epoch can be tried."""
+    return reader.select(range(10, 33))
+
+
+def sizes_of(reader: Reader) -> list[Size]:
+    return [reader[i]["image"].shape[:2] for i in range(len(reader))]
+
+
+def as_saved(state: dict[str, Any]) -> dict[str, Any]:
+    """A state as a checkpoint file gives it back."""
+    loaded: dict[str, Any] = json.loads(json.dumps(state))
+    return loaded
+
+
+# ---------------------------------------------------------------------------------------------- which size
+
+
+def best_by_hand(image: Size, sizes: Sequence[Size]) -> tuple[int, Fraction]:
+    """The bucket of an image, and the share of its pixels that it loses there, in exact numbers."""
+
+    def told(number: int) -> tuple[Fraction, bool, Fraction, int]:
+        size = sizes[number]
+        scale = max(Fraction(size[0], image[0]), Fraction(size[1], image[1]))
+        seen = (size[0] / scale) * (size[1] / scale)
+        lost = 1 - seen / (image[0] * image[1])
+        return lost, scale > 1, scale if scale > 1 else -scale, number
+
+    lost, _, _, number = min(map(told, range(len(sizes))))
+    return number, lost
+
+
+@given(st.lists(SIZE, min_size=1, max_size=20), st.lists(SIZE, min_size=1, max_size=6, unique=True))
+def test_each_image_loses_least(images: list[Size], sizes: list[Size]) -> None:
+    """The bucket is the one in which the image loses the smallest share of its pixels. Of equal ones it is the largest
+    that does not enlarge the image, else the one that enlarges it least, else the first."""
+    best, lost, enlarged = best_sizes(np.array(images, np.int32), sizes)
+    for image, number, share, grown in zip(images, best.tolist(), lost.tolist(), enlarged.tolist(), strict=True):
+        by_hand, exact = best_by_hand(image, sizes)
+        assert math.isclose(share, exact, abs_tol=1e-12)
+        assert number == by_hand
+        assert grown == (max(sizes[number][0] / image[0], sizes[number][1] / image[1]) > 1)
+
+
+def test_of_one_shape_the_largest_that_does_not_enlarge() -> None:
+    """Several sizes of one shape share the images by their resolution."""
+    sizes, images = [(32, 32), (64, 64), (48, 48)], [(200, 200), (64, 64), (63, 63), (40, 40), (10, 10)]
+    best, lost, enlarged = best_sizes(np.array(images, np.int32), sizes)
+    assert best.tolist() == [1, 1, 2, 0, 0]
+    assert lost.tolist() == [0] * 5
+    assert enlarged.tolist() == [False] * 4 + [True]
+
+
+def losses(images: list[Size], sizes: Sequence[Size]) -> float:
+    """The share of all pixels that is lost."""
+    pixels = sum(height * width for height, width in images)
+    return float(sum(best_by_hand(one, sizes)[1] * one[0] * one[1] for one in images) / pixels)
+
+
+AREAS = st.sampled_from([40 * 40, 64 * 64, 100 * 90, 128 * 128])
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.lists(st.tuples(st.integers(20, 200), st.integers(20, 200)), min_size=1, max_size=12), AREAS)
+def test_auto_finds_the_best_sizes(images: list[Size], area: int) -> None:
+    """No other sizes of the grid, as many, lose less; and fewer would lose more than 2 %."""
+    chosen = choose_sizes(np.array(images, np.int32), area)
+    side = math.isqrt(area)
+    grid = set()
+    for short in range(math.ceil(side / 2 / 8) * 8, side + 1, 8):
+        long = max(short, round(area / short / 8) * 8)
+        grid |= {(short, long), (long, short)}
+    assert set(chosen) <= grid
+    lost = losses(images, chosen)
+    if len(chosen) <= 3:
+        assert lost <= min(losses(images, some) for some in itertools.combinations(grid, len(chosen))) + 1e-9
+    if 1 < len(chosen) <= 4:
+        fewer = min(losses(images, some) for some in itertools.combinations(grid, len(chosen) - 1))
+        assert fewer > 0.02
+        assert fewer - lost >= 0.002 - 1e-9
+    assert len(chosen) <= 8
+
+
+def test_auto_has_rules_that_people_know() -> None:
+    """Sides are multiples of 32, or of 16 or 8 for small images; areas are near the one asked for; photographs of the
+    usual shapes lose little in few sizes."""
+    shapes = [(3, 2), (2, 3), (4, 3), (3, 4), (1, 1), (16, 9), (9, 16)]
+    images = np.array([(shape[0] * 300, shape[1] * 300) for shape in shapes for _ in range(10)], np.int32)
+    for side, step in ((1024, 32), (512, 32), (400, 16), (256, 16), (224, 8), (64, 8)):
+        chosen = choose_sizes(images, side * side)
+        assert len(chosen) <= 8
+        for height, width in chosen:
+            assert height % step == width % step == 0
+            assert abs(height * width / side**2 - 1) < 0.15
+        assert chosen == sorted(chosen, key=lambda size: size[1] / size[0])
+        assert losses([(h, w) for h, w in images.tolist()], chosen) < (0.03 if side > 64 else 0.05)
+    assert choose_sizes(np.array([(500, 500)], np.int32), 512 * 512) == [(512, 512)]
+    assert choose_sizes(np.array([(3, 3)], np.int32), 9) == [(8, 8)]
+    assert choose_sizes(np.array([(5, 6000)], np.int32), 256 * 256) == [(128, 512)]
+
+
+# ---------------------------------------------------------------------------------------------- which batch
+
+
+def orders(n: int, seed: int) -> list[Order]:
+    picks = np.random.default_rng(seed).integers(0, n, n + 3)
+    return [Shuffled(n, seed), Sequential(n), BlockShuffled(n, seed, 4, 2), Sampled(picks, n)]
+
+
+class Run:
+    """A training run that is stopped now and then, and resumes with another number of ranks."""
+
+    def __init__(self, order: Bucketed, batch_size: int, **options: Any) -> None:
+        self.order, self.batch_size, self.options = order, batch_size, options
+        self.consumed: tuple[int, ...] = ()
+        self.position = 0
+        self.seen = list[int]()
+        self.steps = list[tuple[int, list[int]]]()
+        """The bucket of each step, and how many samples each rank got."""
+
+    def go(self, world_size: int, steps: int, epoch: int = 0) -> bool:
+        """Do some steps with this many ranks; whether any are left."""
+        base = RankSplit(self.order.length(epoch), self.batch_size, 0, world_size, **self.options)
+        splits = [self.order.split(replace(base, rank=rank), epoch, self.consumed) for rank in range(world_size)]
+        counts = [split.count(self.position) for split in splits]
+        for step in range(min(steps, max(counts))):
+            spans = [
+                split.batch(step, self.position) for split, count in zip(splits, counts, strict=True) if step < count
+            ]
+            assert len({span.bucket for span in spans}) == 1
+            assert counts[: len(spans)] == [count for count in counts if step < count]
+            for span in spans:
+                self.seen += span.samples(self.order, epoch).tolist()
+            self.steps.append((spans[0].bucket, [len(span) for span in spans]))
+        reached = splits[0].reached(min(steps, max(counts)), self.position)
+        state = as_saved(splits[0].state(reached))
+        self.consumed = self.order.consumed_of(state, epoch, reached)
+        self.position = reached
+        return steps < max(counts)
+
+
+CASES = st.tuples(st.integers(1, 60), st.integers(1, 5), st.integers(1, 9), st.integers(0, 2**40))
+
+
+@settings(deadline=None)
+@given(CASES, st.integers(0, 3), st.lists(st.tuples(st.integers(1, 5), st.integers(0, 4)), max_size=6), st.data())
+def test_every_sample_exactly_once(
+    case: tuple[int, int, int, int], kind: int, stops: list[tuple[int, int]], data: st.DataObject
+) -> None:
+    """However often a run is stopped, and whatever its number of ranks is then: each sample comes once, all ranks of a
+    step are in one bucket, and only the last step of a bucket is short."""
+    n, count, batch_size, seed = case
+    of = np.array(data.draw(st.lists(st.integers(0, count - 1), min_size=n, max_size=n)), np.uint8)
+    base = orders(n, seed)[kind]
+    order = Bucketed(base, of, count, batch_size, seed)
+    run = Run(order, batch_size, uneven="keep")
+    for world_size, steps in stops:
+        run.go(world_size, steps)
+    last = data.draw(st.integers(1, 5))
+    assert not run.go(last, 1000)
+    assert sorted(run.seen) == sorted(base.samples(0, 0, base.length(0)).tolist())
+    assert run.position == base.length(0)
+    for bucket in range(count):
+        its = [sizes for of_step, sizes in run.steps if of_step == bucket]
+        for sizes in its[:-1]:
+            assert set(sizes) == {batch_size}
+        if its:
+            assert max(its[-1]) - min(its[-1]) <= 1
+
+
+@settings(deadline=None)
+@given(CASES, st.integers(1, 4), st.integers(0, 30), st.sampled_from(["pad", "keep"]), st.booleans())
+def test_the_rest_is_the_rest(
+    case: tuple[int, int, int, int], world_size: int, stop: int, uneven: str, drop_last: bool
+) -> None:
+    """Resumed with as many ranks, a run goes through exactly the batches that it would have gone through."""
+    n, count, batch_size, seed = case
+    of = np.random.default_rng(seed).integers(0, count, n).astype(np.uint8)
+    order, options = (
+        Bucketed(Shuffled(n, seed), of, count, batch_size, seed),
+        {"uneven": uneven, "drop_last": drop_last},
+    )
+    runs = [Run(order, batch_size, **options) for _ in range(2)]
+    runs[0].go(world_size, 1000)
+    runs[1].go(world_size, stop)
+    runs[1].go(world_size, 1000)
+    assert runs[0].seen == runs[1].seen
+    assert runs[0].steps == runs[1].steps
+
+
+@settings(deadline=None)
+@given(CASES, st.integers(1, 6))
+def test_padded_ranks_are_even(case: tuple[int, int, int, int], world_size: int) -> None:
+    """With uneven="pad", all ranks of a step have batches of one length, filled up with samples of the same bucket, and
+    as few as possible. drop_last leaves out what would have been filled up or short."""
+    n, count, batch_size, seed = case
+    of = np.random.default_rng(seed).integers(0, count, n).astype(np.uint8)
+    order = Bucketed(Shuffled(n, seed), of, count, batch_size, seed)
+    padded, dropped = Run(order, batch_size), Run(order, batch_size, drop_last=True)
+    padded.go(world_size, 1000)
+    dropped.go(world_size, 1000)
+    size = batch_size * world_size
+    sizes = np.bincount(of, minlength=count).tolist()
+    for bucket, members in enumerate(sizes):
+        its = [lengths for of_step, lengths in padded.steps if of_step == bucket]
+        short = math.ceil(members % size / world_size)
+        assert its == [[batch_size] * world_size] * (members // size) + [[short] * world_size] * (short > 0)
+        assert [lengths for of_step, lengths in dropped.steps if of_step == bucket] == its[: members // size]
+    assert set(padded.seen) == set(range(n))
+    assert len(dropped.seen) == len(set(dropped.seen))
+    seen = iter(padded.seen)
+    for bucket, lengths in padded.steps:
+        assert {int(of[next(seen)]) for _ in range(sum(lengths))} == {bucket}
+
+
+def test_within_a_bucket_the_order_stays() -> None:
+    """The samples of a bucket come in the order that they would have had without buckets."""
+    of = np.random.default_rng(0).integers(0, 3, 500).astype(np.uint8)
+    for base in orders(500, 7):
+        for epoch in (0, 3):
+            samples = base.samples(epoch, 0, base.length(epoch))
+            members = Bucketed(base, of, 3, 16, 7).deal(epoch).members
+            for bucket in range(3):
+                assert members[bucket].tolist() == [one for one in samples.tolist() if of[one] == bucket]
+
+
+def test_buckets_are_spread_over_the_epoch() -> None:
+    """In a shuffled epoch, each stretch of steps has about its share of each bucket. Where a rare bucket comes differs
+    from epoch to epoch, and so does the first bucket. Not shuffled, the batch with the first sample comes first."""
+    random = np.random.default_rng(1)
+    of = random.choice(4, 40_000, p=[0.6, 0.3, 0.099, 0.001]).astype(np.uint8)
+    order, firsts, rare = Bucketed(Shuffled(len(of), 5), of, 4, 64, 5), set(), []
+    for epoch in range(40):
+        steps = order.split(RankSplit(len(of), 64), epoch).steps
+        firsts.add(int(steps.bucket[0]))
+        rare.append(int(np.flatnonzero(steps.bucket == 3)[0]) / len(steps.bucket))
+        for bucket, share in ((0, 0.6), (1, 0.3), (2, 0.099)):
+            halves = [np.count_nonzero(half == bucket) / len(half) for half in np.array_split(steps.bucket, 2)]
+            assert np.allclose(halves, share, atol=0.02)
+    assert len(firsts) > 1
+    assert min(rare) < 0.2
+    assert max(rare) > 0.8
+    assert abs(np.mean(rare) - 0.5) < 0.2
+    plain = Bucketed(Sequential(10), np.array([1, 1, 0, 0, 0, 1, 1, 0, 0, 0], np.uint8), 2, 2, 5)
+    assert plain.samples(3, 0, 10).tolist() == [0, 1, 2, 3, 4, 7, 5, 6, 8, 9]
+
+
+def dealt_by_hand(samples: list[int], of: NDArray[np.uint8], batch_size: int, seed: int, epoch: int) -> list[int]:
+    """The whole order of one rank, dealt sample by sample."""
+    batches = list[tuple[int, list[int]]]()
+    for bucket in range(int(of.max()) + 1):
+        its = [(place, sample) for place, sample in enumerate(samples) if of[sample] == bucket]
+        key = derive_key("bucket", seed, epoch, bucket)
+        for start in range(0, len(its), batch_size):
+            batch = its[start : start + batch_size]
+            batches.append((batch[key * len(batch) >> 64][0], [sample for _, sample in batch]))
+    return [sample for _, batch in sorted(batches) for sample in batch]
+
+
+def test_the_order_is_that_of_version_1() -> None:
+    """What seed and epoch give is what dealing by hand gives, and never changes."""
+    of = np.random.default_rng(3).integers(0, 4, 300).astype(np.uint8)
+    for base, batch_size, epoch in itertools.product((orders(300, 8)[0], orders(300, 8)[2]), (1, 7, 64, 400), (0, 5)):
+        samples = base.samples(epoch, 0, 300).tolist()
+        order = Bucketed(base, of, 4, batch_size, 8)
+        assert order.samples(epoch, 0, 300).tolist() == dealt_by_hand(samples, of, batch_size, 8, epoch)
+        assert order.samples(epoch, 90, 200).tolist() == dealt_by_hand(samples, of, batch_size, 8, epoch)[90:200]
+    few = Bucketed(Shuffled(12, 11), np.arange(12).astype(np.uint8) % 2, 2, 4, 11)
+    assert few.samples(2, 0, 12).tolist() == [10, 4, 2, 0, 5, 1, 7, 11, 9, 3, 6, 8]
+
+
+# ---------------------------------------------------------------------------------------------- batches
+
+
+def fitted(image: NDArray[np.uint8], size: Size) -> NDArray[np.uint8]:
+    """An image, resized to cover a size and cropped to its center, by Pillow."""
+    scale = max(size[0] / image.shape[0], size[1] / image.shape[1])
+    seen = size[0] / scale, size[1] / scale
+    top, left = ((whole - part) / 2 for whole, part in zip(image.shape, seen, strict=False))
+    box = left, top, left + seen[1], top + seen[0]
+    resized = Image.fromarray(image).resize((size[1], size[0]), Image.Resampling.BILINEAR, box=box)
+    return np.asarray(resized)
+
+
+@pytest.mark.parametrize(("layout", "way"), [("hdf5-gzip", "here"), ("memmap", "threads"), ("lmdb", "processes")])
+def test_batches_have_one_size_each(packed: Packed, layout: str, way: str) -> None:
+    """In every format and with all kinds of workers: each image is in a batch of the size in which it loses least,
+    resized and cropped, and everything else of the sample is with it."""
+    reader = Reader(packed(layout, "--size", "keep"))
+    batches = reader.batches(7, shuffle=True, seed=2, buckets=BUCKETS, fields=["image", "label", "key"], **WAYS[way])
+    assert batches.buckets is not None
+    seen, sizes = list[int](), set[Size]()
+    for batch in itertools.chain(batches, batches):
+        size = batch["image"].shape[1:3]
+        sizes.add(size)
+        assert len(batch["image"]) <= 7
+        for image, label, key, row in zip(*(batch[name] for name in ("image", "label", "key", "index")), strict=True):
+            sample = reader[row]
+            assert size == BUCKETS[best_by_hand(sample["image"].shape[:2], BUCKETS)[0]]
+            assert (label, key) == (sample["label"], sample["key"])
+            difference = np.abs(image.astype(float) - fitted(sample["image"], size))
+            assert difference.mean() < 3
+            seen.append(int(row))
+    assert sizes == set(BUCKETS)
+    assert sorted(seen) == sorted([*range(len(reader))] * 2)
+    stats = batches.stats()
+    assert stats["samples"] == 2 * len(reader)
+    assert stats["bytes_per_s"] > 0
+
+
+def test_one_bucket_is_image_size(reader: Reader) -> None:
+    """Buckets of one size give the very batches of `image_size`."""
+    options: dict[str, Any] = {"shuffle": True, "seed": 4, "workers": 0}
+    one, same = reader.batches(8, buckets=[(40, 56)], **options), reader.batches(8, image_size=(40, 56), **options)
+    assert {batch["image"].tobytes() for batch in one} == {batch["image"].tobytes() for batch in same}
+
+
+@pytest.mark.parametrize("shuffle", [True, False, "block"])
+def test_resumed_at_every_position_with_other_ranks(few: Reader, shuffle: Any) -> None:
+    """A run that is killed after any step of any number of ranks, and resumes with any other number, reads each sample
+    of the epoch exactly once; all ranks of a step have batches of one size; the epoch after it begins at its start."""
+    options: dict[str, Any] = {"shuffle": shuffle, "seed": 6, "buckets": BUCKETS, "uneven": "keep", "workers": 0}
+    options["fields"] = ["image"]
+    order = sorted(few[i]["index"] for i in range(len(few)))
+
+    def made(world_size: int) -> list[Any]:
+        return [few.batches(4, rank=rank, world_size=world_size, **options) for rank in range(world_size)]
+
+    def steps_of(ranks: list[Any]) -> Iterator[list[dict[str, Any]]]:
+        for step in itertools.zip_longest(*ranks):
+            batches = [batch for batch in step if batch is not None]
+            assert len({batch["image"].shape[1:] for batch in batches}) == 1
+            yield batches
+
+    for before, after in itertools.product((1, 2, 3), repeat=2):
+        first, second = made(before), made(after)
+        for stop in range(math.ceil(len(few) / 4 / before) + 3):
+            rows = list[int]()
+            for ranks in (first, second):
+                for one in ranks:
+                    one.set_epoch(1)
+            states = [one.state_dict() for one in first]
+            for batches in itertools.islice(steps_of(first), stop):
+                rows += [row for batch in batches for row in batch["index"].tolist()]
+                states = [one.state_dict() for one in first[: len(batches)]]
+            for one in second:
+                one.load_state_dict(as_saved(states[0]))
+            if states[0]["epoch"] == 2:
+                assert states[0]["position"] == 0
+                assert not any(states[0]["consumed"])
+            else:
+                rows += [row for batches in steps_of(second) for batch in batches for row in batch["index"].tolist()]
+            assert sorted(rows) == order
+            assert {one.state_dict()["epoch"] for one in second} == {2}
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_killed_at_every_step(few: Reader, way: str) -> None:
+    """With workers that prepare batches in advance: the state after any batch resumes with the very next one, also from
+    a batch that was handed over before others, and by count."""
+    options: dict[str, Any] = {"shuffle": True, "seed": 9, "buckets": BUCKETS, **WAYS[way]}
+    first, second = (few.batches(5, **options) for _ in range(2))
+    kept = list(first)
+    assert len(kept) == len(first)
+    whole = [batch["image"].tobytes() for batch in kept]
+    for number, batch in enumerate(kept, 1):
+        state = as_saved(first.state_dict(after=batch))
+        assert state == first.state_dict(after_batches=number)
+        second.load_state_dict(state)
+        rest = [one["image"].tobytes() for one in second]
+        assert rest[: len(kept) - number] == (whole[number:] if number < len(kept) else rest[:0])
+        assert len(rest) == (len(kept) - number or len(kept))
+
+
+def test_len_is_right(few: Reader) -> None:
+    """`len()` counts the batches of a rank, with each way to treat tails."""
+    for world_size, uneven, drop_last in itertools.product((1, 2, 3), ("pad", "keep"), (False, True)):
+        for rank in range(world_size):
+            batches = few.batches(
+                3, buckets=BUCKETS, shuffle=True, rank=rank, world_size=world_size, uneven=uneven, drop_last=drop_last,
+                workers=0, fields=["label"],
+            )  # fmt: skip
+            assert len(batches) == len(list(batches)) == len(list(batches))
+
+
+def test_held_batches_never_change(reader: Reader) -> None:
+    """Slots are shared by batches of all sizes, and reused only when nobody holds them."""
+    batches = reader.batches(6, shuffle=True, buckets=BUCKETS, workers=2, backend="process")
+    kept, copies = [], []
+    for _ in range(3):
+        for number, batch in enumerate(batches):
+            if number % 3:
+                kept.append(batch["image"][1:, ::2])
+                copies.append(kept[-1].copy())
+    assert all(np.array_equal(one, copy) for one, copy in zip(kept, copies, strict=True))
+
+
+class Shape(transforms.Step):
+    """Writes the size of its image into the first pixel."""
+
+    def apply(self, image: Any, drawn: Any, out: Any = None) -> Any:
+        image = np.array(image)
+        image[0, 0] = [image.shape[0], image.shape[1], 0]
+        return image
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_a_transform_comes_after(reader: Reader, way: str) -> None:
+    """Steps work on images of the bucket's size, for each size by itself."""
+    steps = [Shape(), transforms.RandomHorizontalFlip(0.0), transforms.ToCHW()]
+    for batch in reader.batches(6, shuffle=True, buckets=BUCKETS, transform=steps, **WAYS[way]):
+        height, width = batch["image"].shape[2:]
+        assert (height, width) in BUCKETS
+        assert (batch["image"][:, :, 0, 0] == [height, width, 0]).all()
+
+
+def test_steps_on_batches_and_crops_of_one_size(reader: Reader) -> None:
+    """Steps on whole batches work on each size; a transform may bring all sizes to one."""
+    labelled = reader.select(mask=reader.column("label") >= 0)
+    mixed = labelled.batches(6, buckets=BUCKETS, transform=[transforms.CutMix(num_classes=6)], **WAYS["threads"])
+    assert {batch["image"].shape[1:3] for batch in mixed} == set(BUCKETS)
+    small = reader.batches(6, buckets=BUCKETS, transform=[transforms.RandomCrop(32)], **WAYS["here"])
+    assert {batch["image"].shape[1:3] for batch in small} == {(32, 32)}
+    assert "image: uint8 6x32x32x3" in repr(small)
+
+
+# ---------------------------------------------------------------------------------------------- reported and refused
+
+
+def test_the_share_of_pixels_lost(reader: Reader) -> None:
+    """`buckets` has a line for each size, with figures that add up; the repr of the batches has the total."""
+    batches = reader.select(range(5, 60)).batches(7, buckets=BUCKETS, workers=0)
+    buckets = batches.buckets
+    assert buckets is not None
+    images = sizes_of(reader.select(range(5, 60)))
+    by_hand = [best_by_hand(image, BUCKETS) for image in images]
+    for number, bucket in enumerate(buckets):
+        its = [(image, lost) for image, (best, lost) in zip(images, by_hand, strict=True) if best == number]
+        assert (bucket.size, bucket.samples) == (BUCKETS[number], len(its))
+        pixels = sum(height * width for (height, width), _ in its)
+        assert math.isclose(bucket.lost, sum(lost * h * w for (h, w), lost in its) / pixels)
+        height, width = bucket.size
+        assert bucket.enlarged == sum(max(Fraction(height, h), Fraction(width, w)) > 1 for (h, w), _ in its)
+    assert math.isclose(buckets.lost, losses(images, BUCKETS))
+    assert f"3 sizes, {buckets.lost:.1%} of the pixels lost" in repr(batches)
+    assert "image: uint8 7x?x?x3" in repr(batches)
+    table = str(buckets).splitlines()
+    assert [line.split()[0] for line in table] == ["size", "48x48", "64x40", "40x64", "all"]
+    assert table[-1].split()[1] == "55"
+    assert repr(buckets).endswith(f"{buckets.lost:.1%} of all pixels lost)")
+    assert reader.batches(7, image_size=32, workers=0).buckets is None
+    assert "3 sizes" in batches._repr_html_()
+
+
+def test_auto_takes_the_sizes_from_the_index(reader: Reader) -> None:
+    """ "auto" chooses sizes of about the median of the images, or as many pixels as `image_size` has: always the same
+    ones, the same in each format."""
+    pixels = np.median([height * width for height, width in sizes_of(reader)])
+    buckets = reader.batches(4, buckets="auto", workers=0).buckets
+    assert buckets is not None
+    assert sum(bucket.samples for bucket in buckets) == len(reader)
+    assert all(abs(h * w / pixels - 1) < 0.3 for h, w in buckets.sizes)
+    small = reader.batches(4, buckets="auto", image_size=32, workers=0)
+    assert small.buckets is not None
+    assert all(abs(h * w / 32**2 - 1) < 0.3 for h, w in small.buckets.sizes)
+    assert {batch["image"].shape[1:3] for batch in small} <= set(small.buckets.sizes)
+    assert small.buckets.lost < reader.batches(4, buckets=[(32, 32)], workers=0).buckets.lost / 2  # type: ignore[union-attr]
+
+
+def test_states_are_refused_by_name(few: Reader) -> None:
+    """The batch size, the sizes, and which samples they have are part of a state; a state of another kind of order, or
+    one that was changed, is refused too."""
+    options: dict[str, Any] = {"shuffle": True, "buckets": BUCKETS, "workers": 0}
+    batches = few.batches(4, **options)
+    next(iter(batches))
+    state = as_saved(batches.state_dict())
+    batches.load_state_dict(state)
+    with pytest.raises(UsageError, match=r"its batch_size is 4, here it is 5; .* batch_size, buckets"):
+        few.batches(5, **options).load_state_dict(state)
+    with pytest.raises(UsageError, match=r"its buckets is '48x48 64x40 40x64 .*, here it is '48x48 64x40 "):
+        few.batches(4, **{**options, "buckets": BUCKETS[:2]}).load_state_dict(state)
+    with pytest.raises(UsageError, match="its order is 'shuffled in buckets', here it is 'shuffled'"):
+        few.batches(4, image_size=32, shuffle=True, workers=0).load_state_dict(state)
+    with pytest.raises(UsageError, match="its order is 'shuffled', here it is 'shuffled in buckets'"):
+        batches.load_state_dict(few.batches(4, image_size=32, shuffle=True, workers=0).state_dict())
+    done = state["consumed"]
+    for wrong in (
+        None,
+        [],
+        done[:2],
+        [*done, 0],
+        [4.0, 0, 0],
+        [-4, 8, 0],
+        [3, 1, 0],
+        [True, 3, 0],
+        [99, 0, 0],
+        [8, 0, 0],
+    ):
+        with pytest.raises(UsageError, match="this state is damaged: consumed"):
+            batches.load_state_dict(state | {"consumed": wrong})
+
+
+def test_what_makes_no_sense_is_refused(reader: Reader, packed: Packed) -> None:
+    """With what is wrong, and what to pass instead."""
+    wrong: list[tuple[Any, str]] = [
+        ([], "must be a list of sizes"),
+        ("square", "must be a list of sizes"),
+        (64, "must be a list of sizes"),
+        ([(64, 64), (64, 0)], r"buckets= has \(64, 0\), which is not a size"),
+        ([(64, 64, 3)], "which is not a size"),
+        ([(64, 64), "auto"], "buckets= has 'auto', which is not a size"),
+        ([(64, 64), (64, 64)], "buckets= has 64x64 twice"),
+        ([(1, n) for n in range(1, 258)], "buckets= has 257 sizes: pass at most 256"),
+    ]
+    for buckets, problem in wrong:
+        with pytest.raises(UsageError, match=problem):
+            reader.batches(4, buckets=buckets)
+    with pytest.raises(UsageError, match="leave out image_size="):
+        reader.batches(4, buckets=BUCKETS, image_size=32)
+    with pytest.raises(UsageError, match=r"all images of the store are 48x48.*leave out buckets="):
+        Reader(packed("memmap", "--size", 48)).batches(4, buckets="auto")
+    with pytest.raises(UsageError, match="400000000 pixels are too many for one image"):
+        reader.batches(4, buckets="auto", image_size=20_000)
+    with pytest.raises(UsageError, match="there are no samples"):
+        reader.select([]).batches(4, buckets="auto")
+    with pytest.raises(UsageError, match=r"data_iter\(\) .*leave out buckets="):
+        reader.batches(4, buckets=BUCKETS, workers=0).data_iter()
+
+
+# ---------------------------------------------------------------------------------------------- what comes with images
+
+
+def painted(number: int) -> dict[str, Any]:
+    """A gray image of its own size with a bright rectangle, the same as a mask, and as a box with the number."""
+    height, width = 40 + 7 * (number % 5), 90 - 9 * (number % 7)
+    mask = np.zeros((height, width), np.uint8)
+    mask[10 : height - 8, 15 : width - 20] = 255
+    image = Image.fromarray(np.repeat(mask[..., None], 3, axis=2))
+    box = np.array([[15, 10, width - 20, height - 8, number]], np.float32)
+    return {
+        "image": image,
+        "mask": mask,
+        "boxes": box,
+        "number": number,
+        "label": number % 3,
+        "caption": f"no. {number}",
+    }
+
+
+@pytest.fixture(scope="module")
+def detection(tmp_path_factory: pytest.TempPathFactory) -> Reader:
+    where = tmp_path_factory.mktemp("detection") / "store"
+    fields = {"mask": "mask", "boxes": "xyxy"}
+    rawpack_packer.pack([painted(n) for n in range(30)], where, fields=fields, size="keep", workers=0)
+    return Reader(where)
+
+
+@pytest.mark.parametrize("ragged", ["list", "pad"])
+@pytest.mark.parametrize("way", ["here", "processes"])
+def test_masks_boxes_and_texts_stay_with_their_images(detection: Reader, way: str, ragged: Any) -> None:
+    """Masks have the batch's size too, boxes move with their images, and texts are those of the same samples."""
+    fields, sizes = ["image", "mask", "boxes", "caption", "number"], [(32, 64), (48, 48), (56, 40)]
+    batches = detection.batches(4, shuffle=True, buckets=sizes, fields=fields, ragged=ragged, **WAYS[way])
+    seen = set()
+    for batch in batches:
+        size = batch["image"].shape[1:3]
+        assert batch["mask"].shape[1:3] == size
+        seen.add(size)
+        for i, number in enumerate(batch["number"].tolist()):
+            assert batch["caption"][i] == f"no. {number}"
+            left, top, right, bottom, tag = batch["boxes"][i][0]
+            assert tag == number
+            assert ((batch["image"][i, ..., 0] > 127) == (batch["mask"][i, ..., 0] > 127)).mean() > 0.93
+            rows, columns = np.nonzero(batch["mask"][i, ..., 0])
+            edges = columns.min(), rows.min(), columns.max() + 1, rows.max() + 1
+            assert np.allclose((left, top, right, bottom), edges, atol=1.5)
+    assert seen == set(sizes)
+
+
+def test_fields_without_images_have_the_same_order(detection: Reader) -> None:
+    """Which fields are read does not change which samples are in a batch, nor does it need an image."""
+    options: dict[str, Any] = {"shuffle": True, "seed": 1, "buckets": "auto", "workers": 0}
+    orders = [
+        [batch["index"].tolist() for batch in detection.batches(3, fields=fields, **options)]
+        for fields in (["image"], ["label"], ["caption"], ["mask", "boxes"])
+    ]
+    assert orders[0] == orders[1] == orders[2] == orders[3]
+
+
+def test_workers_of_a_dataloader_share_the_batches(few: Reader, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They take the batches of a rank in turn, and resume with their own."""
+    options: dict[str, Any] = {"shuffle": True, "buckets": BUCKETS, "workers": 0, "fields": ["label"]}
+    alone = [[batch["index"].tolist() for batch in epoch] for epoch in [few.batches(2, **options)] * 2]
+    for number, of in ((0, 1), (0, 3), (2, 3)):
+        info = SimpleNamespace(id=number, num_workers=of)
+        monkeypatch.setitem(sys.modules, "torch.utils.data", SimpleNamespace(get_worker_info=lambda info=info: info))  # type: ignore[arg-type]
+        batches, again = few.batches(2, **options), few.batches(2, **options)
+        for done, batch in enumerate(batches, 1):
+            assert batch["index"].tolist() == alone[0][number::of][done - 1]
+            again.load_state_dict(as_saved(batches.state_dict()))
+            assert [rest["index"].tolist() for rest in again] == alone[0][number::of][done:]
+            assert [rest["index"].tolist() for rest in again] == alone[1][number::of]
+
+
+@pytest.mark.parametrize("way", ["here", "processes"])
+def test_a_store_behind_a_url(detection: Reader, tmp_path: Path, way: str) -> None:
+    """The same batches as of the folder, which are fetched before they are read."""
+    import fsspec
+
+    folder = detection._paths[0]
+    memory = fsspec.filesystem("memory")
+    memory.pipe({f"/sizes-{way}/store/{name}": data for name, data in files_of(Path(folder)).items()})
+    far = Reader(f"memory://sizes-{way}/store", cache=tmp_path / "cache")
+    options: dict[str, Any] = {"shuffle": True, "buckets": "auto", "seed": 3}
+    for one, same in zip(
+        far.batches(4, **options, **WAYS[way]), detection.batches(4, **options, workers=0), strict=True
+    ):
+        assert np.array_equal(one["image"], same["image"])
+        assert np.array_equal(one["index"], same["index"])
+
+
+# ---------------------------------------------------------------------------------------------- frameworks
+
+
+def test_tensors(detection: Reader) -> None:
+    """As tensors, batches have their own shapes, on the CPU and on a device that does the last steps of a transform."""
+    torch = pytest.importorskip("torch", reason="torch is not installed")
+    from rawpack.faces.torch import torch_batches
+
+    options: dict[str, Any] = {"shuffle": True, "buckets": [(32, 64), (56, 40)], "seed": 5, "workers": 0}
+    expected = list(detection.batches(4, **options))
+    tensors = detection.batches(4, **options).torch()
+    for one, same in zip(tensors, expected, strict=True):
+        assert np.array_equal(one["image"].permute(0, 2, 3, 1).numpy(), same["image"])
+    steps = [transforms.Normalize([0.5], [0.25]), transforms.ToCHW()]
+    device = SimulatedCuda(torch.from_numpy, eager=True)
+    on_device = torch_batches(detection.batches(4, **options, transform=steps), runtime=device)
+    assert len(on_device) == len(expected)
+    for one, same in zip(on_device, expected, strict=True):
+        by_hand = (same["image"].transpose(0, 3, 1, 2) / 255 - 0.5) / 0.25
+        assert one["image"].shape == by_hand.shape
+        assert np.allclose(one["image"].numpy(), by_hand, atol=1e-5)
+    first, again = (detection.batches(4, **options).torch() for _ in range(2))
+    next(iter(first))
+    again.load_state_dict(as_saved(first.state_dict()))
+    assert [one["index"].tolist() for one in again] == [one["index"].tolist() for one in expected[1:]]
+
+
+def test_arrays_of_jax(detection: Reader) -> None:
+    """Batches have their own shapes; a sharding that does not divide the last batch of a size is refused at once."""
+    jax = pytest.importorskip("jax", reason="JAX is not installed")
+    options: dict[str, Any] = {"shuffle": True, "buckets": [(32, 64), (56, 40)], "seed": 5, "workers": 0}
+    expected = list(detection.batches(4, **options))
+    for one, same in zip(detection.batches(4, **options).jax(), expected, strict=True):
+        assert np.array_equal(np.asarray(one["image"]), same["image"])
+    if len(jax.devices()) > 1:
+        mesh = jax.make_mesh((2,), ("data",), devices=jax.devices()[:2])
+        sharding = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec("data"))
+        assert {len(batch["index"]) % 2 for batch in expected} == {0, 1}
+        with pytest.raises(UsageError, match=r"the last batch of a bucket, .* drop_last=True"):
+            next(iter(detection.batches(4, **options).jax(sharding)))
+        for batch in detection.batches(4, **options, drop_last=True).jax(sharding):
+            assert batch["index"].shape == (4,)
+
+
+# ---------------------------------------------------------------------------------------------- clips by length
+
+VIDEOS = [range(50), range(9), range(20), range(70, 75), range(33), [*range(6), *range(20, 41)], range(16)]
+"""The numbers of the frames of each video; the sixth has a gap."""
+LENGTHS = [8, 16, 32]
+
+
+@pytest.fixture(scope="module")
+def frames(tmp_path_factory: pytest.TempPathFactory) -> Reader:
+    return Reader(pack_frames(Frames(VIDEOS), tmp_path_factory.mktemp("frames") / "store"))
+
+
+def clips_by_hand(lengths: Sequence[int], stride: int = 1, step: int | None = None) -> list[list[int]]:
+    """The rows of all clips: each video has those of the longest that it can fill."""
+    clips, row = list[list[int]](), 0
+    for video in VIDEOS:
+        runs = [[row]]
+        for before, frame in itertools.pairwise(video):
+            row += 1
+            runs.append([row]) if frame != before + 1 else runs[-1].append(row)
+        row += 1
+        fitting = [n for n in lengths if any(len(run) > (n - 1) * stride for run in runs)]
+        for run in runs if fitting else ():
+            span = (max(fitting) - 1) * stride + 1
+            for start in range(0, len(run) - span + 1, step or max(fitting) * stride):
+                clips.append(run[start : start + span : stride])
+    return clips
+
+
+@pytest.mark.filterwarnings("ignore:.*which are left out")
+@pytest.mark.parametrize(("stride", "step"), [(1, None), (2, None), (1, 5)])
+def test_a_video_has_the_longest_clips_that_it_fills(frames: Reader, stride: int, step: int | None) -> None:
+    """Their numbers, rows and fields are right, by themselves, in batches and when several are asked for."""
+    clips = frames.clips([32, 8, 16], stride=stride, step=step)
+    expected = clips_by_hand(LENGTHS, stride, step)
+    assert [clips[number]["index"].tolist() for number in range(len(clips))] == expected
+    assert clips.left_out == len(VIDEOS) - len({frames[rows[0]]["video"] for rows in expected})
+    several = clips[[0, len(clips) - 1]]
+    assert [rows.tolist() for rows in several["index"]] == [expected[0], expected[-1]]
+    assert clips.column("video").tolist() == [frames[rows[0]]["video"] for rows in expected]
+    assert clips.fields["image"].shape == (None, 12, 16, 3)
+    with pytest.raises(UsageError, match="'frame' of clips of several lengths"):
+        clips.column("frame")
+    assert "clips of 8 or 16 or 32 frames" in repr(clips)
+    some = clips.select(range(1, len(clips), 2))
+    for reader in (clips, some):
+        for batch in reader.batches(3, shuffle=True, workers=0):
+            assert batch["index"].shape == batch["image"].shape[:2] == batch["frame"].shape
+            for number, rows in zip(batch["clip"].tolist(), batch["index"].tolist(), strict=True):
+                assert rows == expected[number]
+
+
+@pytest.mark.filterwarnings("ignore:.*which are left out")
+@pytest.mark.parametrize("way", WAYS)
+def test_batches_of_clips_have_one_length(frames: Reader, way: str) -> None:
+    """Each clip comes once, with its fields; so it is after a resume with other ranks at any step, and with a transform
+    and values for each frame."""
+    clips = frames.clips(LENGTHS, step=4)
+    fields = ["image", "mask", "caption", "boxes", "frame"]
+    options: dict[str, Any] = {"shuffle": True, "seed": 2, "fields": fields, "ragged": "pad"}
+    crop = [transforms.RandomCrop(8)]
+    batches, lengths = clips.batches(3, transform=crop, **options, **WAYS[way]), set()
+    seen = list[int]()
+    for batch in batches:
+        count = batch["image"].shape[1]
+        lengths.add(count)
+        assert batch["image"].shape[1:] == (count, 8, 8, 3)
+        assert batch["mask"].shape[1:4] == (count, 8, 8)
+        assert batch["boxes"].shape[:2] == batch["frame"].shape == (len(batch["clip"]), count)
+        for number, texts in zip(batch["clip"].tolist(), batch["caption"], strict=True):
+            assert texts == clips[number]["caption"]
+            seen.append(number)
+    assert lengths == set(LENGTHS)
+    assert sorted(seen) == list(range(len(clips)))
+    options = {"shuffle": True, "seed": 2, "fields": ["frame"], "uneven": "keep", **WAYS["here"]}
+    for stop in range(len(batches)):
+        first = clips.batches(3, **options)
+        rows = [number for batch in itertools.islice(first, stop) for number in batch["clip"].tolist()]
+        state = as_saved(first.state_dict())
+        second = [clips.batches(3, rank=rank, world_size=2, **options) for rank in range(2)]
+        for one in second:
+            one.load_state_dict(state)
+            rows += [number for batch in one for number in batch["clip"].tolist()]
+        assert sorted(rows) == list(range(len(clips)))
+    with pytest.raises(UsageError, match="its batch_size is 3, here it is 4"):
+        clips.batches(4, **options).load_state_dict(state)
+    with pytest.raises(UsageError, match="its clips is"):
+        frames.clips([8, 16], step=4).batches(3, **options).load_state_dict(state)
+
+
+@pytest.mark.filterwarnings("ignore:.*which are left out")
+def test_random_and_padded_clips_of_several_lengths(frames: Reader) -> None:
+    """Random clips have the longest length that their video fills; a video that is too short for all has padded ones of
+    the shortest."""
+    drawn = frames.clips(LENGTHS, per_video=3)
+    batches = drawn.batches(2, shuffle=True, workers=0, fields=["frame", "video"])
+    for _ in range(2):
+        found = {}
+        for batch in batches:
+            for number, its, video in zip(batch["clip"].tolist(), batch["frame"], batch["video"].tolist(), strict=True):
+                assert (np.diff(its) == 1).all()
+                assert set(its.tolist()) <= set(VIDEOS[video])
+                found[number] = len(its)
+        assert [found[number] for number in range(0, 18, 3)] == [32, 8, 16, 32, 16, 16]
+        assert sorted(found) == list(range(18))
+    padded = frames.clips(LENGTHS, short="repeat_last")
+    assert padded.left_out == 0
+    assert padded[3]["frame"].tolist() == [70, 71, 72, 73, 74, 74, 74, 74]
+    one, same = frames.clips([8]), frames.clips(8)
+    states = [reader.batches(2, workers=0).state_dict() for reader in (one, same)]
+    assert states[0] == states[1]
+    for wrong in ([], [8, 8], [0, 8], ["8"], list(range(1, 300))):
+        with pytest.raises(UsageError, match="frames="):
+            frames.clips(wrong)  # type: ignore[arg-type]
+    with pytest.raises(UsageError, match="buckets= is for clips of one length"):
+        padded.batches(2, buckets=[(8, 8)])
