@@ -140,7 +140,7 @@ class Fetching:
 
     def __init__(self, follower: SaysWhy) -> None:
         self._say = follower.waits
-        self._in_terminal = isinstance(follower, Bar)
+        self._as_bar = isinstance(follower, Bar)
         self._bar: tqdm[Any] | None = None
         self._done = -1
         self._began = self._moved = self._next_line = self._next_waiting = 0.0
@@ -159,8 +159,8 @@ class Fetching:
             self._say(f"still waiting for {waiting} after {now - self._moved:.0f} s; gives up after {gives_up_s:.0f} s")
         if not total:
             return
-        if self._in_terminal:
-            self._bar = self._bar or bar("fetching", unit="B", total=total, initial=done, miniters=1)
+        if self._as_bar:
+            self._bar = self._bar or bar("fetching", unit="B", total=total, initial=done, miniters=1, disable=False)
             self._bar.update(done - self._bar.n)
         elif now >= self._next_line:
             self._next_line = now + _LINE_EVERY_S

@@ -30,6 +30,7 @@ from rawpack.errors import DecodeError, PackError, UsageError
 from rawpack_packer import api
 from rawpack_packer.part.readahead import ReadAhead
 from rawpack_packer.sources import DividedError, Item, Samples, Source, SourceChangedError, open_source
+from rawpack_packer.sources.archives import index, kept
 from rawpack_packer.sources.archives.files import expanded
 from rawpack_packer.sources.archives.source import ArchiveSource
 from rawpack_packer.sources.archives.spool import Spool
@@ -120,6 +121,24 @@ def same(one: Samples, two: Samples) -> None:
     assert [one.key(i) for i in range(len(one))] == [two.key(i) for i in range(len(two))]
     for i in range(len(one)):
         assert read(one, i) == read(two, i), one.key(i)
+
+
+@pytest.mark.parametrize("name", ARCHIVES)
+def test_a_list_that_was_kept_gives_the_same_source(tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With links, odd names and damaged files: samples, states and counts are those of a look through the archive."""
+    make_tree(tmp_path)
+    shell(tmp_path, ARCHIVES[name])
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(kept, "_found", [])
+    spool = Spool(tmp_path / "spool", 1 << 30)
+    looked = open_source(name, spool=spool)
+    kept.keep_found(tmp_path / "spool")
+    for reads in ("tar_members", "zip_members"):
+        monkeypatch.setattr(index, reads, None)
+    again = open_source(name, spool=spool)
+    assert again.info == looked.info
+    assert np.array_equal(again.states(), looked.states())
+    same(again, looked)
 
 
 # ---- which folder

@@ -133,6 +133,21 @@ def test_damage_is_noticed(archives: Path, tmp_path: Path, name: str) -> None:
         check_files(settled_files(tmp_path / f"{number}"), settled_files(tmp_path / "once"))
 
 
+def test_what_is_no_file_is_looked_past(archives: Path, tmp_path: Path) -> None:
+    """A link or a pipe in place of a list is not opened."""
+    pack(archives / "photos.tar", tmp_path / "once", *SMALL)
+    (file,) = stop(archives / "photos.tar", tmp_path / "store").iterdir()
+    shutil.copytree(tmp_path / "store", tmp_path / "linked")
+    file.unlink()
+    os.mkfifo(file)
+    linked = tmp_path / "linked" / file.relative_to(tmp_path / "store")
+    linked.rename(tmp_path / "elsewhere")
+    linked.symlink_to(tmp_path / "elsewhere")
+    for name in ("store", "linked"):
+        pack(archives / "photos.tar", tmp_path / name, *SMALL)
+        check_files(settled_files(tmp_path / name), settled_files(tmp_path / "once"))
+
+
 def test_lists_of_something_else_are_not_used(archives: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A file with the right checksum over other things, as another version might write, is looked past."""
     pack(archives / "photos.tar", tmp_path / "once", *SMALL)

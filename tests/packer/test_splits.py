@@ -482,3 +482,11 @@ def test_dry_run_writes_nothing(tmp_path: Path) -> None:
     assert ran.code == 0, ran.err
     assert {name: one["samples"] for name, one in json.loads(ran.out).items()} == {"train": 3, "val": 2}
     assert not (tmp_path / "sets").exists()
+
+
+@pytest.mark.parametrize("name", ["set", "set.tar"])
+def test_a_source_that_does_not_exist(tmp_path: Path, name: str) -> None:
+    """`--splits` of a missing folder or archive names it, and not one of its splits."""
+    ran = run_here("pack", "--splits", "train,val", tmp_path / name, tmp_path / "out")
+    assert ran.code == 2
+    assert f"there is no file or folder {tmp_path / name}: check" in ran.err

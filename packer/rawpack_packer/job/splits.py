@@ -28,8 +28,10 @@ from rawpack_packer.job.split_by import SplitBy
 from rawpack_packer.recipe.fields import made_here, store_fields
 from rawpack_packer.recipe.recipe import Recipe
 from rawpack_packer.sources import Source, has_split
+from rawpack_packer.sources.archives.files import is_pattern
 from rawpack_packer.sources.archives.kept import keep_found
 from rawpack_packer.sources.archives.source import split_path
+from rawpack_packer.sources.files import missing as no_source
 from rawpack_packer.sources.stores.compatible import differing_field, shown_field
 from rawpack_packer.sources.view import View
 from rawpack_packer.text import listed, plain
@@ -65,6 +67,8 @@ def open_divided(root: str, names: Sequence[str], open_one: Callable[[str], Sour
                 "split by a command of its own"
             )
         return one_numbering({name: open_one(join(root, name)) for name in names})
+    if not (os.path.lexists(root) or split_path(root)[1] or is_pattern(root)):
+        raise no_source(root)
     missing = [name for name in names if not has_split(root, name)]
     if missing and not Path(root).is_dir():
         raise UsageError(f"{plain(root)} is not a folder; --splits names folders in it")

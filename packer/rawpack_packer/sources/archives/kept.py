@@ -20,8 +20,12 @@ from typing import Any, TypeVar
 import msgspec
 import xxhash
 
+from rawpack.disk.plain_files import read_plain
+from rawpack.errors import RawpackError
+
 T = TypeVar("T")
-_BLOCK = 4096
+_BLOCK = 16
+"""Few, because the bytes of labels may be long."""
 _SUM_BYTES = 16
 _PIECE = 1 << 20
 _MOST_BYTES = 1 << 29
@@ -69,14 +73,14 @@ def read_kept(name: str, kind: Any, folder: Path) -> Iterator[Any] | None:
     """What was kept in a folder, or found by this process; None where there is nothing, or not what was written."""
     path = next((path for path in _found if path.name == name), folder / name)
     try:
-        data = path.read_bytes() if path.stat().st_size <= _MOST_BYTES else b""
+        data = read_plain(path, _MOST_BYTES)
         if data[:_SUM_BYTES] != _sum(memoryview(data)[_SUM_BYTES:]):
             return None
         blocks = msgspec.msgpack.decode(memoryview(data)[_SUM_BYTES:], type=list[bytes])
         decoder = msgspec.msgpack.Decoder(list[kind])
         for block in blocks:  # nothing is used of a list that is not right to its end
             decoder.decode(block)
-    except (OSError, msgspec.DecodeError):
+    except (OSError, RawpackError, msgspec.DecodeError):
         return None
     return (one for block in blocks for one in decoder.decode(block))
 
