@@ -117,6 +117,8 @@ def test_shares_hold_over_many_periods() -> None:
     allows."""
     thirds = Mixed((Sequential(99_000), Sequential(99_000)), shares_of([1 / 3, 2 / 3]), 100, 500_000)
     assert within_one(counted(thirds), [Fraction(1, 3), Fraction(2, 3)], 100)
+    assert shares_of([1 / 3, 1 / 2, 1 / 6, 2]) == (Fraction(1, 9), Fraction(1, 6), Fraction(1, 18), Fraction(2, 3))
+    assert shares_of([0.7071, np.float64(0.2929)]) == (Fraction(7071, 10000), Fraction(2929, 10000))
     odd = [math.sqrt(2), math.sqrt(3), math.pi]
     for length in (4096 * 5, 3 * 4096 * 5):
         order = Mixed(tuple(Sequential(10_000) for _ in odd), shares_of(odd), 5, length)
