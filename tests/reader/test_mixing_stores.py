@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 from clip_frames import Frames, pack_frames
+from folders import files_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
@@ -116,6 +117,8 @@ def test_shares_hold_over_many_periods() -> None:
     allows."""
     thirds = Mixed((Sequential(99_000), Sequential(99_000)), shares_of([1 / 3, 2 / 3]), 100, 500_000)
     assert within_one(counted(thirds), [Fraction(1, 3), Fraction(2, 3)], 100)
+    assert shares_of([1 / 3, 1 / 2, 1 / 6, 2]) == (Fraction(1, 9), Fraction(1, 6), Fraction(1, 18), Fraction(2, 3))
+    assert shares_of([0.7071, np.float64(0.2929)]) == (Fraction(7071, 10000), Fraction(2929, 10000))
     odd = [math.sqrt(2), math.sqrt(3), math.pi]
     for length in (4096 * 5, 3 * 4096 * 5):
         order = Mixed(tuple(Sequential(10_000) for _ in odd), shares_of(odd), 5, length)
@@ -498,6 +501,29 @@ def test_clips_of_a_mix(tmp_path: Path) -> None:
         frames.clips(9)
     with pytest.raises(UsageError, match=r"call clips\(\) on the mix"):
         Reader.mix([(Reader(first).clips(4), 1), (second, 1)])
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_stores_behind_urls(stores: dict[str, Path], tmp_path: Path, way: str) -> None:
+    """Stores behind URLs and on this machine are mixed as local ones are; a reader's options for URLs are kept."""
+    for module in ("aiohttp", "s3fs"):
+        pytest.importorskip(module, reason="rawpack[remote] is not installed")
+    from store_server import serving
+
+    with serving() as server:
+        for name in "ab":
+            server.put_folder(f"bucket/{name}", files_of(stores[name]))
+        first = Reader(f"{server.url}/bucket/a", cache=tmp_path / "cache").select(range(4, 20))
+        remote = Reader.mix([(first, 3), (f"{server.url}/bucket/b", 2), (stores["c"], 1), (first, 1)])
+        whole = Reader(stores["a"]).select(range(4, 20))
+        local = Reader.mix([(whole, 3), (stores["b"], 2), (stores["c"], 1), (whole, 1)])
+        for one, other in zip(
+            remote.batches(7, shuffle=True, **WAYS[way]), local.batches(7, shuffle=True, workers=0), strict=True
+        ):
+            for name in ("image", "label", "store", "index"):
+                np.testing.assert_array_equal(one[name], other[name])
+        with pytest.raises(UsageError, match="different values of cache"):
+            Reader.mix([(first, 1), (stores["b"], 1)], cache=tmp_path / "other")
 
 
 # ---------------------------------------------------------------------------------------------- refusals

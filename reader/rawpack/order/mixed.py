@@ -24,7 +24,8 @@ MixLength = Literal["longest", "shortest"] | int
 
 
 def shares_of(values: Sequence[object]) -> tuple[Fraction, ...]:
-    """Shares that sum up to 1, in the proportions of `values`. Floats count as the decimal numbers that they print as.
+    """Shares that sum up to 1, in the proportions of `values`. Floats count as the fraction that they obviously stand
+    for, such as 1/3, or else as the decimal number that they print as.
 
     Raises UsageError for anything but numbers above 0.
     """
@@ -32,9 +33,14 @@ def shares_of(values: Sequence[object]) -> tuple[Fraction, ...]:
     for value in values:
         if isinstance(value, bool) or not isinstance(value, Real) or not 0 < float(value) < float("inf"):
             raise UsageError(f"a share must be a number above 0, not {value!r}")
-        exact.append(Fraction(value) if isinstance(value, Rational) else Fraction(repr(float(value))))
+        exact.append(Fraction(value) if isinstance(value, Rational) else _fraction(float(value)))
     total = sum(exact)
     return tuple(share / total for share in exact)
+
+
+def _fraction(value: float) -> Fraction:
+    simple = Fraction(value).limit_denominator(1000)
+    return simple if float(simple) == value else Fraction(repr(value))
 
 
 def length_of(value: object) -> MixLength:

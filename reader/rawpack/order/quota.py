@@ -25,8 +25,8 @@ from numpy.typing import NDArray
 from rawpack.errors import UsageError
 
 _MOST_BATCHES = 4096
-_MOST_ENTRIES = 1 << 20
-"""Of the table of counts: 8 MiB."""
+_MOST_ENTRIES = 1 << 18
+"""Of the table of counts: 2 MiB."""
 
 
 class Quota:
@@ -55,7 +55,7 @@ class Quota:
 def rounded(shares: Sequence[Fraction], batch_size: int, batches: int) -> list[Fraction]:
     """The shares, or, if they would repeat only after very many batches, the nearest ones that repeat after few.
 
-    The result differs from `shares` only in epochs of more than 4,096 batches (of more than 2**20 / stores, if there
+    The result differs from `shares` only in epochs of more than 4,096 batches (of more than 2**18 / stores, if there
     are many stores), by less than one sample in as many batches. Raises UsageError
     for a share that would become 0.
     """
