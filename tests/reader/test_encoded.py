@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import io
 import pickle
+import re
 import shutil
 from pathlib import Path
 from typing import Any
@@ -373,7 +374,7 @@ def test_other_fields(segmented: Path) -> None:
         ({"transform": [RandomCrop(20, pad_if_needed=True)]}, "pads"),
         ({"transform": [RandomCrop(20)], "fields": ["image", "boxes"]}, "the name of the field 'boxes'"),
     ],
-    ids=str,
+    ids=lambda value: re.sub(" at 0x[0-9a-f]+", "", str(value)),
 )  # fmt: skip
 def test_what_files_cannot_be(segmented: Path, options: dict[str, Any], message: str) -> None:
     """What would need pixels is refused by name, with what to do instead."""

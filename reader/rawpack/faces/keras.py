@@ -139,8 +139,8 @@ class KerasBatches:
 
     @property
     def num_batches(self) -> int:
-        """As `len`, which Keras asks for before the first epoch. When it begins an epoch that was resumed in the
-        middle: the number that is left, after which it ends the epoch."""
+        """As `len`, which Keras asks for before the first epoch. When it begins an epoch that a checkpoint resumes in
+        the middle: the number that is left, after which it ends the epoch."""
         return self._left if self.watched and not self.in_order else len(self)
 
     def __getitem__(self, index: int) -> tuple[Any, ...]:
