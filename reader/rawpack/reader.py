@@ -561,8 +561,9 @@ class Reader:
         lengths = () if self._clips is None else self._clips.shape.lengths
         if found is None and len(lengths) < 2:
             return order
-        if self._mix is not None:
-            raise UsageError("a mix has each store in every batch, so its batches cannot have sizes of their own")
+        if order.batch_size is not None:
+            what = "a mix" if self._mix is not None else "Balanced"
+            raise UsageError(f"{what} decides what is in each batch, so its batches cannot have sizes of their own")
         if found is not None:
             return Bucketed(order, found.of, len(found), batch_size, seed, found.identity)
         assert self._clips is not None
