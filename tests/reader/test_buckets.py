@@ -27,9 +27,10 @@ from simulated_cuda import SimulatedCuda
 
 import rawpack_packer
 from rawpack import Reader, UsageError, transforms
-from rawpack.order import BlockShuffled, Bucketed, Order, RankSplit, Sampled, Sequential, Shuffled
+from rawpack.order import BlockShuffled, Bucketed, Order, RankSplit, Sampled, Sequential, Shuffled, Weighted
 from rawpack.order.keys import derive_key
 from rawpack.pixels.aspects import best_sizes, choose_sizes
+from rawpack.transforms.step import Spec
 
 BUCKETS = [(48, 48), (64, 40), (40, 64)]
 SIDES = st.integers(1, 3000)
@@ -825,3 +826,48 @@ def test_random_and_padded_clips_of_several_lengths(frames: Reader) -> None:
             frames.clips(wrong)  # type: ignore[arg-type]
     with pytest.raises(UsageError, match="buckets= is for clips of one length"):
         padded.batches(2, buckets=[(8, 8)])
+
+
+# ---------------------------------------------------------------------------------------------- with other orders
+
+
+class Drawn(transforms.Step):
+    """Makes one pixel of what is drawn."""
+
+    def makes(self, spec: Spec) -> Spec:
+        return Spec((), "int64")
+
+    def makes_mask(self, spec: Spec) -> Spec:
+        return Spec((), "int64")
+
+    def draw(self, random: Any, height: int, width: int) -> int:
+        return int(random.integer(1 << 40))
+
+    def apply(self, image: Any, drawn: int, out: Any = None) -> Any:
+        return np.int64(drawn)
+
+
+@pytest.mark.parametrize("way", ["here", "threads"])
+def test_samples_that_repeat_are_dealt_too(detection: Reader, way: str) -> None:
+    """Each position comes once, in batches of one bucket, and random numbers differ from position to position, also
+    between buckets; after a resume they are the same."""
+    drawn = Weighted(np.repeat([1.0, 20.0], 15), length=90)
+    plain = detection.batches(5, sampler=drawn, seed=3, fields=["label"], workers=0)
+    rows = sorted(row for batch in plain for row in batch["index"].tolist())
+    options: dict[str, Any] = {"sampler": drawn, "buckets": [(32, 64), (56, 40)], "seed": 3, "fields": ["image"]}
+    batches = detection.batches(5, transform=[Drawn()], **options, **WAYS[way])
+    whole = list(batches)
+    assert sorted(row for batch in whole for row in batch["index"].tolist()) == rows
+    assert len(set(rows)) < len(rows)
+    assert len({number for batch in whole for number in batch["image"].tolist()}) == 90
+    again = detection.batches(5, transform=[Drawn()], **options, **WAYS[way])
+    again.load_state_dict(as_saved(batches.state_dict(after=whole[3])))
+    assert [batch["image"].tolist() for batch in again] == [batch["image"].tolist() for batch in whole[4:]]
+
+
+def test_a_mix_has_no_buckets(detection: Reader, frames: Reader) -> None:
+    """A batch cannot have its share of each store and be of one bucket: refused by name."""
+    with pytest.raises(UsageError, match="a mix decides what is in each batch"):
+        Reader.mix([(detection, 1), (detection, 2)]).batches(4, buckets=BUCKETS)
+    with pytest.raises(UsageError, match="a mix decides what is in each batch"):
+        Reader.mix([(frames, 1), (frames, 2)]).clips([2, 4]).batches(4)

@@ -367,7 +367,8 @@ class Batches(Iterable[Batch]):
             samples = span.samples(self._order, start.epoch)
             if self._selection is not None:
                 samples = self._selection[samples]
-            first = span.start if self._order.repeats else -1
+            # Positions are counted from 0 in each bucket, and random numbers must differ between buckets.
+            first = span.start + (span.bucket << 48) if self._order.repeats else -1
             if self._clips is None:
                 yield EpochStep(samples, after, bucket=span.bucket, first=first)
             else:
