@@ -27,6 +27,7 @@ from simulated_cuda import SimulatedCuda
 
 import rawpack_packer
 from rawpack import Reader, UsageError, transforms
+from rawpack.faces.keras import KerasBatches, keras_form
 from rawpack.order import BlockShuffled, Bucketed, Order, RankSplit, Sampled, Sequential, Shuffled, Weighted
 from rawpack.order.keys import derive_key
 from rawpack.pixels.aspects import best_sizes, choose_sizes
@@ -708,6 +709,25 @@ def test_arrays_of_jax(detection: Reader) -> None:
             next(iter(detection.batches(4, **options).jax(sharding)))
         for batch in detection.batches(4, **options, drop_last=True).jax(sharding):
             assert batch["index"].shape == (4,)
+
+
+def test_batches_for_keras(detection: Reader) -> None:
+    """In any order, epoch after epoch, and after a resume, what Keras gets is what a loop gets."""
+    options: dict[str, Any] = {"shuffle": True, "buckets": [(32, 64), (56, 40)], "seed": 5, "workers": 0}
+    batches, wanted = detection.batches(4, **options), detection.batches(4, **options)
+    data, saved = KerasBatches(batches, *keras_form(batches, "image", "number", None)), dict[str, Any]()
+    for epoch in range(3):
+        expected = [(batch["image"].tobytes(), batch["number"].tolist()) for batch in wanted]
+        asked = list(range(len(expected)))[:: -1 if epoch else 1]
+        given = {k: (image.tobytes(), numbers.tolist()) for k in asked for image, numbers in [data[k]]}
+        assert [given[k] for k in range(len(data))] == expected
+        saved = as_saved(data.state_dict(after_batches=3))
+        data.on_epoch_end()
+    data.load_state_dict(saved)
+    assert [data[k][1].tolist() for k in range(len(data))] == [numbers for _, numbers in expected[3:]]
+    data.set_epoch(0)
+    wanted.set_epoch(0)
+    assert data[0][1].tolist() == next(iter(wanted))["number"].tolist()
 
 
 # ---------------------------------------------------------------------------------------------- clips by length

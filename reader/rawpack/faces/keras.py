@@ -246,13 +246,15 @@ class KerasBatches:
 
     def state_in(self, start: EpochStart, batches: int) -> dict[str, Any]:
         """Called by a checkpoint: the state after these batches of an epoch that begins at `start`."""
-        epoch, position = start.state(start.reached(whole_number("after_batches", batches, 0, len(start))))
-        return self._batches.state_dict() | {"epoch": epoch, "position": position}
+        reached = start.reached(whole_number("after_batches", batches, 0, len(start)))
+        return self._batches.state_dict() | start.state(reached)
 
     def _go(self, epoch: int, position: int) -> None:
         # Ended first, so that its workers are free for the epoch that comes.
         self._end_stream()
-        self._batches.load_state_dict(self._batches.state_dict() | {"epoch": epoch, "position": position})
+        split = self._start.split if epoch == self._start.epoch else self._start.split.next_epoch
+        there = {"epoch": epoch, "position": position, **split.state(position)}
+        self._batches.load_state_dict(self._batches.state_dict() | there)
         self._begin()
 
     def _check_order(self, number: int) -> None:
