@@ -730,6 +730,19 @@ def test_batches_for_keras(detection: Reader) -> None:
     assert data[0][1].tolist() == next(iter(wanted))["number"].tolist()
 
 
+def test_one_size_for_mxnet(detection: Reader) -> None:
+    """Buckets of one size make batches of one shape: a short last batch is filled up, also after a resume."""
+    batches = detection.batches(4, shuffle=True, buckets=[(40, 48)], workers=0)
+    whole, again = batches.data_iter(label="number"), detection.batches(4, shuffle=True, buckets=[(40, 48)], workers=0)
+    given = [(batch.label[0].tolist(), batch.pad) for batch in whole]
+    assert [pad for _, pad in given] == [0] * 7 + [2]
+    resumed = again.data_iter(label="number")
+    for _ in range(3):
+        resumed.next()
+    resumed.load_state_dict(as_saved(resumed.state_dict()))
+    assert [(batch.label[0].tolist(), batch.pad) for batch in resumed] == given[3:]
+
+
 # ---------------------------------------------------------------------------------------------- clips by length
 
 VIDEOS = [range(50), range(9), range(20), range(70, 75), range(33), [*range(6), *range(20, 41)], range(16)]
