@@ -83,9 +83,7 @@ def numbers_in(batch: Any, keep: list[Any] | None = None) -> list[int]:
     return numbers[: 8 - batch.pad]
 
 
-@pytest.mark.parametrize(
-    "workers", [{"workers": 0}, {"workers": 1, "backend": "process"}, {"workers": 3, "backend": "process"}], ids=str
-)
+@pytest.mark.parametrize("workers", [{"workers": 0}, {"workers": 2, "backend": "process"}], ids=["one", "several"])
 def test_a_loader_of_train_and_val(photos: Path, workers: dict[str, Any]) -> None:
     """Over three epochs, with one process and with several: each photograph of train once an epoch, each in another
     order, then each of val; all of them with their labels. What the loop keeps does not change. No copy is larger than
@@ -299,7 +297,7 @@ def test_more_producers(videos: Path, tmp_path: Path, monkeypatch: pytest.Monkey
     images = list[Any]()
     if real_files:
         look_through_here(monkeypatch)
-        rawpack_packer.pack(real("videos"), tmp_path / "real", size=32, fps=4, max_frames=24, workers=0)
+        rawpack_packer.pack(real("videos"), tmp_path / "real", size=32, fps=10, max_frames=16, workers=0)
         images = [sample["image"] for sample in Reader(tmp_path / "real")]
         clips = Reader(tmp_path / "real").clips(4, per_video=8, short="repeat_last")
         assert len(clips) == 8 * len(list(real("videos").iterdir()))
@@ -310,17 +308,18 @@ def test_more_producers(videos: Path, tmp_path: Path, monkeypatch: pytest.Monkey
         loader = clips.batches(1, shuffle=True, **making(producers, PRODUCER_S))
         with loader.queue(depth=8) as queue:
             queue.dequeue()
-            began = time.perf_counter()
+            taken, began = list[Any](), time.perf_counter()
             for _ in range(steps):
-                batch = queue.dequeue()
-                assert batch is not None
-                if images:
-                    expected = [images[row] for row in batch["index"][0].tolist()]
-                    np.testing.assert_array_equal(batch["image"][0], expected)
-                else:
-                    shown(batch)
+                taken.append(queue.dequeue())
                 time.sleep(CONSUMER_S)
-            return steps / (time.perf_counter() - began), queue.stats()
+            rate, stats = steps / (time.perf_counter() - began), queue.stats()
+        for batch in taken:
+            if images:
+                expected = [images[row] for row in batch["index"][0].tolist()]
+                np.testing.assert_array_equal(batch["image"][0], expected)
+            else:
+                shown(batch)
+        return rate, stats
 
     (one, starved), (ten, _), (thirty, full) = run(1, 12), run(10, 24), run(30, 24)
     assert min(ten, thirty) > 2 * one
