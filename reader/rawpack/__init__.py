@@ -9,9 +9,9 @@ for batch in rawpack.Reader("dst/").batches(512, shuffle=True):
 
 from __future__ import annotations
 
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from rawpack.batching.batches import Batches
 from rawpack.errors import (
     DamagedStoreError,
     DecodeError,
@@ -23,9 +23,10 @@ from rawpack.errors import (
     UsageError,
     WorkerError,
 )
-from rawpack.reader import Reader
 
 if TYPE_CHECKING:
+    from rawpack.batching.batches import Batches
+    from rawpack.reader import Reader
     from rawpack_packer.api import (
         append,
         bench,
@@ -72,10 +73,18 @@ __all__ = [
 ]
 
 
+_READING = {"Batches": "rawpack.batching.batches", "Reader": "rawpack.reader"}
+"""Name -> its module. A worker of the packer needs neither."""
+
+
 if not TYPE_CHECKING:  # type checkers know all names
 
     def __getattr__(name: str) -> Any:
-        """A function of the packer, which is loaded when the first of them is asked for: a training job never does."""
+        """`Reader`, `Batches`, or a function of the packer, which is loaded when the first of them is asked for: a
+        training job never does."""
+        if name in _READING:
+            globals()[name] = found = getattr(import_module(_READING[name]), name)
+            return found
         if name not in __all__:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
         try:

@@ -46,8 +46,8 @@ def loaded_by(code: str) -> set[str]:
 
 
 def test_import_rawpack_is_light() -> None:
-    """`import rawpack` loads nothing that only packing, workers, one format or one extra needs."""
-    loaded = loaded_by("import rawpack")
+    """`import rawpack` and its `Reader` load nothing that only packing, workers, one format or one extra needs."""
+    loaded = loaded_by("import rawpack\nrawpack.Reader")
     assert "rawpack.reader" in loaded
     assert loaded.isdisjoint(HEAVY)
     # Each of these costs several percent of the time of the import, which is mostly numpy's.
@@ -60,6 +60,7 @@ def test_a_packing_worker_is_light() -> None:
     """What packs a part loads neither HDF5 before it writes such a shard nor anything that other machines need."""
     loaded = loaded_by("import rawpack_packer.engines.local")
     assert "rawpack_packer.part.part" in loaded
+    assert not loaded & {"rawpack.reader", "rawpack.batching", "rawpack_packer.sources.registry", "importlib.metadata"}
     assert not loaded & {"h5py", "asyncio", "distributed", "ray", "click", "tqdm", "av", "matplotlib", "jinja2"}
 
 
