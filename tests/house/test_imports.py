@@ -146,6 +146,7 @@ except rawpack.MissingExtraError as error:
     assert "rawpack.pack needs the package rawpack_packer" in str(error) and "pip install" in str(error), error
 else:
     raise AssertionError
+assert rawpack.Reader and rawpack.Batches
 """
     assert "rawpack.reader" in loaded_by(code)
 
