@@ -62,6 +62,7 @@ def test_a_packing_worker_is_light() -> None:
     """What packs a part loads neither HDF5 before it writes such a shard nor anything that other machines need."""
     loaded = loaded_by("import rawpack_packer.engines.local")
     assert "rawpack_packer.part.part" in loaded
+    assert not loaded & {"rawpack.reader", "rawpack.batching", "rawpack_packer.sources.registry", "importlib.metadata"}
     assert not loaded & {"h5py", "asyncio", "distributed", "ray", "click", "tqdm", "av", "matplotlib", "jinja2"}
 
 
@@ -148,7 +149,7 @@ except rawpack.MissingExtraError as error:
     assert "rawpack.pack needs the package rawpack_packer" in str(error) and "pip install" in str(error), error
 else:
     raise AssertionError
-rawpack.Reader
+assert rawpack.Reader and rawpack.Batches
 """
     assert "rawpack.reader" in loaded_by(code)
 

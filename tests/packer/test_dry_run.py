@@ -19,6 +19,9 @@ from running import FORMATS, pack, run_here
 from troubled import die, opening
 
 from rawpack import Reader
+from rawpack_packer.job.estimate import Estimate, check_space
+from rawpack_packer.recipe.recipe import make_recipe
+from rawpack_packer.sources import open_source
 
 COUNT = 200
 
@@ -145,3 +148,22 @@ def test_photographs_of_their_own_size_are_estimated_closely(photos: Path, tmp_p
     store = pack(source, tmp_path / "store", *args[2:])
     took = sum(path.stat().st_size for path in store.rglob("*") if path.is_file())
     assert 0.96 < plan["store_bytes"] / took < 1.04
+
+
+def test_jpeg_files_that_are_kept_need_no_trial_where_space_is_ample(tmp_path: Path) -> None:
+    """Eight times their bytes are enough; with less, or if some are not JPEG by their names, samples are tried."""
+    for i in range(5):
+        save(tmp_path / "source" / f"{i}.jpg", picture(90, 90, i))
+    size = sum(path.stat().st_size for path in (tmp_path / "source").iterdir())
+    recipe = make_recipe(format="lmdb", size="keep", quality="keep")
+
+    def tries(free: int) -> bool:
+        with mock.patch("rawpack_packer.job.estimate.estimate", return_value=Estimate(0, 0, 0, 0, 0.0)) as estimate:
+            check_space(tmp_path, [(open_source(tmp_path / "source"), recipe)], 0, free)
+        return bool(estimate.called)
+
+    ample = 8 * size + 5 * 3 * 4096 + 5
+    assert not tries(ample)
+    assert tries(8 * size)
+    save(tmp_path / "source" / "5.png", picture(9, 9, 5))
+    assert tries(100 * ample)

@@ -14,6 +14,7 @@ import xxhash
 from numpy.typing import NDArray
 
 from rawpack.errors import UsageError
+from rawpack_packer.sources import path_pattern
 from rawpack_packer.sources.base import SourceInfo, given_options
 from rawpack_packer.sources.fields import FieldKind, check_names
 from rawpack_packer.sources.files import reason_of
@@ -51,7 +52,6 @@ from rawpack_packer.sources.listing.table import (
     no_classes,
     texts_of,
 )
-from rawpack_packer.sources.path_pattern import PathTemplate, path_template
 from rawpack_packer.sources.video.filetype import EXTENSIONS as VIDEO_EXTENSIONS
 from rawpack_packer.text import listed, plain
 
@@ -141,7 +141,9 @@ class _ListingColumns:
         where: str,
     ) -> None:
         names = list(rows.names)
-        self._template = path_template(path) if path is not None and "{" in path and path not in names else None
+        self._template = (
+            path_pattern.path_template(path) if path is not None and "{" in path and path not in names else None
+        )
         for name in [path] if self._template is None else self._template.columns:
             if name is not None and name not in names:
                 raise UsageError(f"--path {name!r}: {where} has no such column: it has {_listed(names)}")
@@ -213,7 +215,9 @@ class _ListingColumns:
                 self._fields.remove(name)
                 self._parsers[name] = TimeParser(self._places[name])
 
-    def _made_paths(self, template: PathTemplate, columns: Sequence[Sequence[Any]], lines: Lines) -> list[str | None]:
+    def _made_paths(
+        self, template: path_pattern.PathTemplate, columns: Sequence[Sequence[Any]], lines: Lines
+    ) -> list[str | None]:
         """The path of each row by a template; None after a fault."""
         paths = list[str | None]()
         names = list(self._parsers)
