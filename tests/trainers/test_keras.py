@@ -126,8 +126,13 @@ def test_epochs_continue_after_fit(store: Path, whole: list[Any]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("steps", "every", "saved"), [(18, 4, 17), (13, 5, 10), (16, None, 13)]
-)  # fmt: skip
+    ("steps", "every", "saved"),
+    [
+        (18, 4, 17),
+        pytest.param(13, 5, 10, marks=pytest.mark.soak),
+        pytest.param(16, None, 13, marks=pytest.mark.soak),
+    ],
+)
 def test_a_stopped_run_resumes(
     store: Path, tmp_path: Path, whole: list[Any], steps: int, every: int | None, saved: int
 ) -> None:

@@ -12,6 +12,5 @@ from trainers.test_keras import (  # noqa: F401
     test_a_stopped_run_resumes,
     test_fit_is_a_loop_over_the_batches,
     test_lists_are_refused_by_name,
-    test_several_labels_and_weights,
     whole,
 )
