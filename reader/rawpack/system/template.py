@@ -45,9 +45,11 @@ class _TemplateReady:
 
 @dataclass(frozen=True)
 class _Request:
-    """A message to the template: kill this child; 0: fork one."""
+    """A message to the template: fork a worker, or kill it."""
 
-    kill: int
+    worker: int
+    """A number that no other one of its workers has: the system uses process numbers again."""
+    kill: bool
 
 
 @dataclass(frozen=True)
@@ -66,7 +68,7 @@ class _KillSent:
 class _WorkerEnded:
     """A worker is gone and reaped."""
 
-    pid: int
+    worker: int
     status: int
 
 
@@ -114,6 +116,8 @@ class _Running:
         function = getattr(prepare, "func", prepare)
         self.child = Child(_main, work, package_of=function, single=True)
         self.gone = False
+        self._last = 0
+        """The number of the latest worker."""
         self._ended: dict[int, int] = {}
         """Worker -> its exit status."""
 
@@ -130,7 +134,10 @@ class _Running:
 
     def fork(self, ends: Ends, channel: Channel) -> ForkedProcess | None:
         """See `Launcher.launch`."""
-        if _surroundings() != self._surroundings or not self._send(_Request(kill=0), ends):
+        if _surroundings() != self._surroundings:
+            return None
+        self._last += 1
+        if not self._send(_Request(self._last, kill=False), ends):
             return None
         reply: object = None
         try:
@@ -138,20 +145,22 @@ class _Running:
         finally:
             if not isinstance(reply, _WorkerForked):
                 self._give_up()
-        return ForkedProcess(self, reply.pid, channel) if isinstance(reply, _WorkerForked) and reply.pid else None
+        if not isinstance(reply, _WorkerForked) or not reply.pid:
+            return None
+        return ForkedProcess(self, self._last, reply.pid, channel)
 
-    def kill(self, pid: int) -> None:
-        """Have the template kill a worker, which it knows not to be reaped yet; end the template if it hangs."""
-        if pid in self._ended or self.gone:
+    def kill(self, worker: int) -> None:
+        """Have the template kill a worker, unless it is reaped already; end the template if it hangs."""
+        if worker in self._ended or self.gone:
             return
-        self._send(_Request(kill=pid))
+        self._send(_Request(worker, kill=True))
         if self._next(_SIGNAL_TIMEOUT_S) is None:
             self._give_up()
 
-    def await_end(self, pid: int, channel: Channel, timeout: float) -> int | None:
+    def await_end(self, worker: int, channel: Channel, timeout: float) -> int | None:
         """The exit status of a worker, once it is reaped; None where it still lives after `timeout` seconds."""
         end = time.monotonic() + timeout
-        while pid not in self._ended:
+        while worker not in self._ended:
             left = end - time.monotonic()
             if self.gone:
                 # Nobody reports it. The system kills it, and closes its end of the channel when it has no memory left.
@@ -162,10 +171,10 @@ class _Running:
             if not self.child.channel.readable(left):
                 return None
             self._take()
-        return self._ended.pop(pid)
+        return self._ended.pop(worker)
 
     def _give_up(self) -> None:
-        """End a template that hangs, and with it its workers."""
+        """End a template that hangs or has closed its channel, and with it its workers."""
         self.child.process.kill()
         self.gone = True
 
@@ -173,7 +182,7 @@ class _Running:
         try:
             self.child.channel.send(pickle.dumps(order), descriptors)
         except OSError:
-            self.gone = True
+            self._give_up()
         return not self.gone
 
     def _next(self, timeout: float) -> object:
@@ -191,31 +200,30 @@ class _Running:
         with contextlib.suppress(OSError):
             received = self.child.channel.receive()
         if received is None:
-            self.gone = True
+            self._give_up()
             return None
         message = pickle.loads(received[0])
         if isinstance(message, _WorkerEnded):
-            self._ended[message.pid] = message.status
+            self._ended[message.worker] = message.status
             return None
-        if isinstance(message, _WorkerForked):
-            self._ended.pop(message.pid, None)  # of an earlier process with this number
         return message
 
 
 class ForkedProcess:
     """A worker that a template has forked, seen from the template's parent. See `Process`."""
 
-    def __init__(self, running: _Running, pid: int, channel: Channel) -> None:
-        self._running, self.pid, self._channel = running, pid, channel
+    def __init__(self, running: _Running, worker: int, pid: int, channel: Channel) -> None:
+        """worker: its number in the template's messages. channel: this process's end."""
+        self._running, self._worker, self.pid, self._channel = running, worker, pid, channel
         self.returncode: int | None = None
 
     def kill(self) -> None:
         if self.returncode is None:
-            self._running.kill(self.pid)
+            self._running.kill(self._worker)
 
     def wait(self, timeout: float) -> int:
         if self.returncode is None:
-            self.returncode = self._running.await_end(self.pid, self._channel, timeout)
+            self.returncode = self._running.await_end(self._worker, self._channel, timeout)
         if self.returncode is None:
             raise subprocess.TimeoutExpired("a worker", timeout)
         return self.returncode
@@ -271,7 +279,8 @@ class _Forks:
 
     def __init__(self, channel: Channel, parent: int, variables: dict[str, str]) -> None:
         self._channel, self._parent, self._variables = channel, parent, variables
-        self._children: set[int] = set()
+        self._children: dict[int, int] = {}
+        """Process number of each that is not reaped -> its number in messages."""
         self._prctl = ctypes.CDLL(None).prctl
         self.able = _threads() == 1 and self._prctl(_PR_SET_PDEATHSIG, 0) == 0
         """Whether a fork is safe, and its end is sure when this process ends."""
@@ -299,14 +308,14 @@ class _Forks:
                 return None
             order: _Request = pickle.loads(received[0])
             if order.kill:
-                if order.kill in self._children:
-                    os.kill(order.kill, signal.SIGKILL)
+                for pid in [pid for pid, worker in self._children.items() if worker == order.worker]:
+                    os.kill(pid, signal.SIGKILL)
                 _report(self._channel, _KillSent())
-            elif (worker := self._fork(Ends(*received[1]))) is not None:
-                return worker
+            elif (run := self._fork(order.worker, Ends(*received[1]))) is not None:
+                return run
         return None
 
-    def _fork(self, ends: Ends) -> Callable[[], None] | None:
+    def _fork(self, worker: int, ends: Ends) -> Callable[[], None] | None:
         """Fork a worker. In the parent None; in the child what it is to run."""
         pid, template = 0, os.getpid()
         sys.stdout.flush()
@@ -319,7 +328,7 @@ class _Forks:
         for descriptor in ends:
             os.close(descriptor)
         if pid:
-            self._children.add(pid)
+            self._children[pid] = worker
         _report(self._channel, _WorkerForked(pid))
         return None
 
@@ -327,8 +336,8 @@ class _Forks:
         """Report every child that is gone."""
         with contextlib.suppress(ChildProcessError):
             while (ended := os.waitpid(-1, os.WNOHANG))[0]:
-                self._children.discard(ended[0])
-                _report(self._channel, _WorkerEnded(ended[0], os.waitstatus_to_exitcode(ended[1])))
+                worker = self._children.pop(ended[0])
+                _report(self._channel, _WorkerEnded(worker, os.waitstatus_to_exitcode(ended[1])))
 
     def _begin(self, ends: Ends, template: int) -> None:
         """Be a worker: a process like a plain child, but for what is loaded."""
