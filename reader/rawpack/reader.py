@@ -12,37 +12,14 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from rawpack.batching.batches import Batches
-from rawpack.batching.encoded import choose_encoded, first_crop
+from rawpack.batching.build import build_batches
 from rawpack.batching.fill import rows_of
-from rawpack.batching.options import (
-    Options,
-    check_ragged,
-    choose_fields,
-    choose_planes,
-    choose_workers,
-    doubtful_workers,
-    flag,
-    image_size_of,
-    names,
-    one_of,
-    seconds,
-    sides,
-)
+from rawpack.batching.options import names, sides
+from rawpack.batching.ordering import samples_in
 from rawpack.batching.ragged import by_clip
 from rawpack.disk.manifest import Field
 from rawpack.errors import UsageError
-from rawpack.order import (
-    BlockShuffled,
-    Bucketed,
-    FromColumn,
-    Order,
-    RankSplit,
-    Sampled,
-    Sequential,
-    Shuffled,
-    resolve_rank,
-)
-from rawpack.order.keys import whole_number
+from rawpack.order import FromColumn
 from rawpack.order.mixed import MixLength, length_of, shares_of
 from rawpack.order.sampled import Indices
 from rawpack.remote.url import shown
@@ -54,13 +31,9 @@ from rawpack.store.samples import value_of, values_of
 from rawpack.store.selection import positions_at, positions_of
 from rawpack.store.where import Where
 from rawpack.system.keywords import suggests
-from rawpack.system.warning import warn
 
 if TYPE_CHECKING:
-    from rawpack.batching.buckets import Buckets
     from rawpack.clips.table import ClipTable, Short
-    from rawpack.transforms.boxes import BoxMover
-    from rawpack.transforms.pipeline import Pipeline
     from rawpack.transforms.plan import Transform
 
 
@@ -192,13 +165,11 @@ class Reader:
     def _sizes(self) -> list[int]:
         """Of a mix: how many samples each store has."""
         assert self._mix is not None
-        rows = self._selection if self._clips is None else self._clips.first_rows(np.arange(len(self._clips)))
+        rows = self._selection if self._clips is None else self._clips.first_rows()
         return self._mix.sizes(self._library, rows)
 
     def __len__(self) -> int:
-        if self._selection is not None:
-            return len(self._selection)
-        return len(self._library) if self._clips is None else len(self._clips)
+        return samples_in(self._library, self._selection, self._clips)
 
     def __repr__(self) -> str:
         fields = ", ".join(f"{name}: {dtype} {shape}" for name, dtype, shape in self._table())
@@ -486,141 +457,13 @@ class Reader:
         The arrays are yours: their memory is reused only when you hold neither them nor any view of them.
         Raises UsageError here, not in a worker, for arguments that make no sense.
         """
-        batch_size, seed = whole_number("batch_size", batch_size, 1), whole_number("seed", seed)
-        if max_slots is not None:
-            max_slots = whole_number("max_slots", max_slots, 2)  # one to hold and one to fill
-        block, window = whole_number("block", block, 1), whole_number("window", window, 1)
-        one_of("uneven", uneven, "pad", "keep")
-        size = image_size_of(image_size)
-        if len(self) == 0:
-            raise UsageError("there are no samples to read: the store or the selection is empty")
-        found = None if buckets is None else self._buckets(buckets, size)
-        sizes = [size] if found is None else found.sizes
-        transformed = bool(transform) or sizes[0] is not None
-        fields = None if fields is None else names("fields", fields)
-        files = choose_encoded(self._library, fields, encoded)
-        if files and (sizes[0] is not None or self._clips is not None):
-            raise UsageError(
-                "encoded= gives files, which cannot be resized, nor be frames of clips: leave out image_size=, "
-                "buckets= and clips(); transform= may begin with a crop"
-            )
-        planes = choose_planes(self._library, fields, color, transformed)
-        chosen = choose_fields(self._library, fields, sizes[0], transformed, files)
-        check_ragged(self._library, chosen, ragged)
-        crop = first_crop(transform, self._library, chosen, files) if files else (None, ())
-        lengths = self._clips.shape.lengths if self._clips is not None else (None,)
-        made = [self._pipeline(transform, chosen, one, files, frames) for one in sizes for frames in lengths]
-        pipelines, movers = zip(*made, strict=True)
-        frames = lengths[-1] or 1
-        worked = [name for name in chosen if not files or (name not in files and self._library.fields[name].in_slot)]
-        number, kind = choose_workers(self._library, worked, planes, workers, backend, pipelines[0] is not None, frames)
-        order = self._in_buckets(
-            self._order(shuffle, block, window, sampler, seed, batch_size), found, batch_size, seed
-        )
-        options = Options(
-            batch_size=min(batch_size, order.length(0)) if sampler is None else batch_size,
-            fields=chosen,
-            pipelines=pipelines,
-            movers=movers,
-            planes=planes,
-            encoded=files,
-            crop=crop,
-            workers=number,
-            backend=kind,
-            timeout=seconds("timeout", timeout),
-            max_slots=max_slots,
-            ragged=ragged,
-            order_name=order.name,
-            progress=flag("progress", progress),
-            verify=self._verify,
-            buckets=found,
-        )
-        ranks = (rank, world_size)
-        split = RankSplit(
-            len(order), batch_size, *resolve_rank(*ranks), uneven, flag("drop_last", drop_last), self._mix is not None
-        )
-        batches = Batches(self._library, self._selection, order, split, seed, options, self._clips, ranks)
-        if workers is not None and (problem := doubtful_workers(number, batches.options)):
-            warn(problem, UserWarning)
-        return batches
-
-    def _buckets(
-        self, asked: Sequence[tuple[int, int]] | Literal["auto"], image_size: tuple[int, int] | None
-    ) -> Buckets:
-        from rawpack.batching.buckets import find_buckets
-
-        rows = self._selection
-        if self._clips is not None:
-            if len(self._clips.shape.lengths) > 1:
-                raise UsageError("buckets= is for clips of one length: leave it out, or call clips() with one number")
-            rows = self._clips.first_rows(np.arange(len(self._clips)) if rows is None else rows)
-        return find_buckets(self._library, rows, asked, image_size)
-
-    def _in_buckets(self, order: Order, found: Buckets | None, batch_size: int, seed: int) -> Order:
-        """The order with all samples of a batch in one bucket, where there are any."""
-        lengths = () if self._clips is None else self._clips.shape.lengths
-        if found is None and len(lengths) < 2:
-            return order
-        if order.batch_size is not None:
-            what = "a mix" if self._mix is not None else "Balanced"
-            raise UsageError(f"{what} decides what is in each batch, so its batches cannot have sizes of their own")
-        if found is not None:
-            return Bucketed(order, found.of, len(found), batch_size, seed, found.identity)
-        assert self._clips is not None
-        of = self._clips.buckets(np.arange(len(self._clips)) if self._selection is None else self._selection)
-        return Bucketed(order, of, len(lengths), batch_size, seed, f"{' '.join(map(str, lengths))} frames")
-
-    def _pipeline(
-        self,
-        transform: Transform | None,
-        chosen: Sequence[str],
-        size: tuple[int, int] | None,
-        files: Sequence[str],
-        frames: int | None,
-    ) -> tuple[Pipeline | None, BoxMover | None]:
-        """files: the chosen fields that workers leave alone."""
-        if transform is None and size is None:
-            return None, None
-        from rawpack.transforms.boxes import mover_for
-        from rawpack.transforms.plan import plan_pipeline
-        from rawpack.transforms.resizing import Fit
-
-        before = [] if size is None else [Fit(size)]
-        once = () if self._clips is None else self._clips.once
-        classes = len(self.classes) if self.classes else None
-        worked = [name for name in chosen if name not in files]
-        pipeline = plan_pipeline(transform or [], self._library.fields, worked, before, frames, once, classes)
-        mover = mover_for(transform, self._library.fields, chosen, before)
-        return pipeline if pipeline.plans or pipeline.batch_steps else None, mover
-
-    def _order(
-        self,
-        shuffle: bool | str,
-        block: int,
-        window: int,
-        sampler: Indices | Callable[[int], Indices] | FromColumn | None,
-        seed: int,
-        batch_size: int,
-    ) -> Order:
-        if sampler is not None:
-            if shuffle is not False:
-                raise UsageError("sampler= is its own order: leave out shuffle=")
-            if self._mix is not None:
-                raise UsageError("a mix has its own order: leave out sampler=")
-            if isinstance(sampler, FromColumn):
-                return sampler.order(self.column, len(self), seed, batch_size)
-            return Sampled(sampler, len(self))
-
-        def order(n: int, seed: int) -> Order:
-            if isinstance(shuffle, str) and shuffle == "block":
-                return BlockShuffled(n, seed, block, window)
-            if not isinstance(shuffle, bool | np.bool_):
-                raise UsageError(f"shuffle={shuffle!r} must be True, False or 'block'")
-            return Shuffled(n, seed) if shuffle else Sequential(n)
-
-        if self._mix is not None:
-            return self._mix.order(self._sizes(), order, seed, batch_size)
-        return order(len(self), seed)
+        return build_batches(
+            self._library, self._selection, self._clips, self._mix, self.column, verify=self._verify,
+            batch_size=batch_size, shuffle=shuffle, block=block, window=window, sampler=sampler, seed=seed,
+            drop_last=drop_last, fields=fields, image_size=image_size, buckets=buckets, transform=transform,
+            color=color, encoded=encoded, workers=workers, backend=backend, rank=rank, world_size=world_size,
+            uneven=uneven, timeout=timeout, max_slots=max_slots, ragged=ragged, progress=progress,
+        )  # fmt: skip
 
     def _copy(self) -> Self:
         """Another reader of the same open stores; `copy.copy` would pickle it, and open them again."""

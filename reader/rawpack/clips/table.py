@@ -110,14 +110,14 @@ class ClipTable:
             frames %= length
         return first + frames
 
-    def first_rows(self, numbers: NDArray[np.int64], seed: int = 0, epoch: int = 0) -> NDArray[np.int64]:
-        """The row of each clip's first frame, int64 (n,). seed, epoch: as in `rows`."""
-        run, start = self._places(numbers, seed, epoch)
+    def first_rows(self, numbers: NDArray[np.int64] | None = None, seed: int = 0, epoch: int = 0) -> NDArray[np.int64]:
+        """The row of each clip's first frame, int64 (n,). numbers: None for all. seed, epoch: as in `rows`."""
+        run, start = self._places(np.arange(len(self)) if numbers is None else numbers, seed, epoch)
         return self._runs.first[run] + start
 
-    def buckets(self, numbers: NDArray[np.int64]) -> NDArray[np.uint8]:
-        """The number of each clip's length among `shape.lengths`, (n,)."""
-        return self._length_of[self._places(numbers, 0, 0)[0]]
+    def buckets(self, numbers: NDArray[np.int64] | None) -> NDArray[np.uint8]:
+        """The number of each clip's length among `shape.lengths`, (n,). numbers: None for all."""
+        return self._length_of[self._places(np.arange(len(self)) if numbers is None else numbers, 0, 0)[0]]
 
     def fields(self, stored: Mapping[str, Field]) -> dict[str, Field]:
         """The fields of a clip, from those of a frame."""
