@@ -23,7 +23,8 @@ from rawpack.batching.options import (
     one_of,
     seconds,
 )
-from rawpack.batching.ordering import Sampler, in_buckets, make_order, samples_in
+from rawpack.batching.ordering import Sampler, in_buckets, make_order
+from rawpack.clips.reading import samples_in
 from rawpack.errors import UsageError
 from rawpack.order import RankSplit, resolve_rank
 from rawpack.order.keys import whole_number
@@ -70,7 +71,7 @@ def build_batches(
     ragged: Literal["list", "pad"] | int,
     progress: bool,
 ) -> Batches:
-    """Batches of a reader. library, selection, clips: as of `Batches`. column: gives a field of all samples. verify:
+    """Batches of a reader. library, selection, clips: as for `Batches`. column: gives a field of all samples. verify:
     check images and masks against their checksums. The others are the parameters of `Reader.batches`."""
     batch_size, seed = whole_number("batch_size", batch_size, 1), whole_number("seed", seed)
     if max_slots is not None:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from rawpack.clips.reading import samples_in
 from rawpack.errors import UsageError
 from rawpack.order import BlockShuffled, Bucketed, FromColumn, Order, Sampled, Sequential, Shuffled
 from rawpack.order.sampled import Indices
@@ -19,13 +20,6 @@ if TYPE_CHECKING:
     from rawpack.clips.table import ClipTable
 
 Sampler = Indices | Callable[[int], Indices] | FromColumn
-
-
-def samples_in(library: ConcatenatedStore, selection: NDArray[np.int64] | None, clips: ClipTable | None) -> int:
-    """How many samples, or clips, a reader has."""
-    if selection is not None:
-        return len(selection)
-    return len(library) if clips is None else len(clips)
 
 
 def make_order(
