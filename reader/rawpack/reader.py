@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import operator
-import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Self, SupportsIndex
 
@@ -12,55 +11,25 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from rawpack.batching.batches import Batches
-from rawpack.batching.encoded import choose_encoded, first_crop
-from rawpack.batching.fill import rows_of
-from rawpack.batching.options import (
-    Options,
-    check_ragged,
-    choose_fields,
-    choose_planes,
-    choose_workers,
-    doubtful_workers,
-    flag,
-    image_size_of,
-    names,
-    one_of,
-    seconds,
-    sides,
-)
-from rawpack.batching.ragged import by_clip
+from rawpack.batching.build import build_batches
+from rawpack.batching.options import names, sides
+from rawpack.clips.reading import clip_at, clips_at, column_of, samples_in
 from rawpack.disk.manifest import Field
 from rawpack.errors import UsageError
-from rawpack.order import (
-    BlockShuffled,
-    Bucketed,
-    FromColumn,
-    Order,
-    RankSplit,
-    Sampled,
-    Sequential,
-    Shuffled,
-    resolve_rank,
-)
-from rawpack.order.keys import whole_number
-from rawpack.order.mixed import MixLength, length_of, shares_of
+from rawpack.order import FromColumn
+from rawpack.order.mixed import MixLength
 from rawpack.order.sampled import Indices
 from rawpack.remote.url import shown
-from rawpack.store.common import STORE
-from rawpack.store.concatenated import CLIP, INDEX
-from rawpack.store.mix import Mix, MixEntry, only, pairs_of, selection_of
-from rawpack.store.opening import StorePath, absolute, open_stores
-from rawpack.store.samples import value_of, values_of
+from rawpack.store.concatenated import INDEX
+from rawpack.store.mix import Mix, MixEntry, opening_of, pairs_of, selection_of
+from rawpack.store.opening import StorePath, open_stores, paths_of
+from rawpack.store.samples import sample_at, samples_at, values_of
 from rawpack.store.selection import positions_at, positions_of
 from rawpack.store.where import Where
 from rawpack.system.keywords import suggests
-from rawpack.system.warning import warn
 
 if TYPE_CHECKING:
-    from rawpack.batching.buckets import Buckets
     from rawpack.clips.table import ClipTable, Short
-    from rawpack.transforms.boxes import BoxMover
-    from rawpack.transforms.pipeline import Pipeline
     from rawpack.transforms.plan import Transform
 
 
@@ -101,13 +70,8 @@ class Reader:
         Raises StoreError (UnfinishedStoreError, DamagedStoreError) where there is no store, UsageError where there is
         no such split.
         """
-        remote = {
-            "cache": cache,
-            "cache_bytes": cache_bytes,
-            "storage_options": storage_options,
-            "timeout": timeout,
-        }
-        self._open(_paths(path, split), preload, verify, remote)
+        remote = {"cache": cache, "cache_bytes": cache_bytes, "storage_options": storage_options, "timeout": timeout}
+        self._open(paths_of(path, split), preload, verify, remote)
 
     def _open(
         self,
@@ -165,23 +129,12 @@ class Reader:
         Raises UsageError for shares that make no sense, and where a store has a field named `store`.
         """
         pairs = pairs_of(stores)
-        entries = [one._as_entry() if isinstance(one, Reader) else MixEntry(_paths(one, split)) for one, _ in pairs]
-        given = {"cache": cache, "cache_bytes": cache_bytes, "storage_options": storage_options, "timeout": timeout}
-        names, shares = tuple(entry.name for entry in entries), shares_of([share for _, share in pairs])
+        entries = [one._as_entry() if isinstance(one, Reader) else MixEntry(paths_of(one, split)) for one, _ in pairs]
+        remote = {"cache": cache, "cache_bytes": cache_bytes, "storage_options": storage_options, "timeout": timeout}
         mixed = object.__new__(cls)
-        mixed._open(
-            [path for entry in entries for path in entry.paths],
-            preload or any(entry.preload for entry in entries),
-            verify or any(entry.verify for entry in entries),
-            {
-                name: only(name, [value, *(entry.remote.get(name) for entry in entries)])
-                for name, value in given.items()
-            },
-            [len(entry.paths) for entry in entries],
-            Mix(names, shares, length_of(length)),
-        )
+        mixed._open(*opening_of(entries, [share for _, share in pairs], length, preload, verify, remote))
         mixed._selection = selection_of(entries, mixed._library)
-        mixed._sizes()
+        mixed._check_mix()
         return mixed
 
     def _as_entry(self) -> MixEntry:
@@ -189,16 +142,13 @@ class Reader:
             raise UsageError(f"{self!r} cannot be mixed: mix readers of images or frames, and call clips() on the mix")
         return MixEntry(self._paths, self._selection, self._library.memory is not None, self._verify, self._remote)
 
-    def _sizes(self) -> list[int]:
-        """Of a mix: how many samples each store has."""
-        assert self._mix is not None
-        rows = self._selection if self._clips is None else self._clips.first_rows(np.arange(len(self._clips)))
-        return self._mix.sizes(self._library, rows)
+    def _check_mix(self) -> None:
+        """Raise UsageError where a store of a mix has no samples."""
+        if self._mix is not None:
+            self._mix.sizes(self._library, self._selection if self._clips is None else self._clips.first_rows())
 
     def __len__(self) -> int:
-        if self._selection is not None:
-            return len(self._selection)
-        return len(self._library) if self._clips is None else len(self._clips)
+        return samples_in(self._library, self._selection, self._clips)
 
     def __repr__(self) -> str:
         fields = ", ".join(f"{name}: {dtype} {shape}" for name, dtype, shape in self._table())
@@ -256,11 +206,14 @@ class Reader:
         A clip has `clip` too, and lists of what differs in length or size; random clips are those of epoch 0, seed 0.
         """
         if isinstance(index, list | range) or getattr(index, "ndim", 0) > 0:
-            return self._together(self._several(index))
+            chosen = self._several(index)
+            if self._clips is None:
+                return samples_at(self._library, chosen, self._verify)
+            return clips_at(self._library, self._clips, chosen, self._verify)
         at = self._at(index)
         if self._clips is None:
-            return self._sample(at)
-        return self._clip(at)
+            return sample_at(self._library, at, self._verify)
+        return clip_at(self._library, self._clips, at, self._verify)
 
     def __getitems__(self, indices: Sequence[int]) -> list[dict[str, Any]]:
         """These samples, read together, one by one: what a DataLoader of torch asks for."""
@@ -285,13 +238,7 @@ class Reader:
         chosen = np.arange(len(self)) if self._selection is None else self._selection
         if self._clips is None:
             return values_of(self._library, name, chosen)
-        if name in self._clips.once:
-            return values_of(self._library, name, self._clips.first_rows(chosen))
-        if self._clips.shape.per_video is not None:
-            raise UsageError(f"the {name!r} of random clips differs from epoch to epoch: read it with batches()")
-        if len(self._clips.shape.lengths) > 1:
-            raise UsageError(f"the {name!r} of clips of several lengths is no array: read it with batches()")
-        return self._of_clips(name, self._clips.rows(chosen, 0, 0))
+        return column_of(self._library, self._clips, name, chosen)
 
     def _at(self, index: Any) -> int:
         """The row of sample `index`, or the number of its clip."""
@@ -310,38 +257,6 @@ class Reader:
         """The rows of several samples, or the numbers of their clips."""
         positions = positions_at(indices, len(self), outside=IndexError)
         return positions if self._selection is None else self._selection[positions]
-
-    def _together(self, chosen: NDArray[np.int64]) -> dict[str, Any]:
-        self._library.look_at_files()
-        if self._clips is None:
-            batch = {name: values_of(self._library, name, chosen, self._verify) for name in self._library.fields}
-            return {**batch, INDEX: chosen}
-        if len(self._clips.shape.lengths) > 1:
-            clips = [self._clip(number) for number in chosen.tolist()]
-            return {CLIP: chosen, **{name: [clip[name] for clip in clips] for name in (*self._library.fields, INDEX)}}
-        rows = self._clips.rows(chosen, 0, 0)
-        return {CLIP: chosen, **{name: self._of_clips(name, rows) for name in self._library.fields}, INDEX: rows}
-
-    def _clip(self, number: int) -> dict[str, Any]:
-        assert self._clips is not None
-        rows = self._clips.rows(np.array([number], np.int64), 0, 0)[0].tolist()
-        return self._clips.joined(number, [self._sample(row) for row in rows], self._library.fields)
-
-    def _of_clips(self, name: str, rows: NDArray[np.int64]) -> Any:
-        """Field `name` of clips with these rows, (n, frames)."""
-        assert self._clips is not None
-        once = name in self._clips.once
-        values = values_of(self._library, name, rows_of(rows, once), self._verify)
-        return values if once else by_clip(values, *rows.shape)
-
-    def _sample(self, row: int) -> dict[str, Any]:
-        self._library.look_at_files()
-        store, at = self._library.locate(row)
-        names = [name for name in self._library.fields if name in store.fields]
-        sample = {name: value_of(store, name, at, self._verify) for name in names}
-        if self._mix is not None:
-            sample[STORE] = np.int64(self._library.group_of(row))
-        return {**sample, INDEX: np.int64(row)}
 
     def select(
         self,
@@ -366,14 +281,7 @@ class Reader:
         selected, before = self._copy(), self._selection
         rows = before
         if self._clips is not None:
-            before = np.arange(len(self._clips)) if before is None else before
-            # Where a random clip begins is not known yet, so its class is known only if the whole video has one.
-            if classes is not None and self._clips.shape.per_video is not None and "label" not in self._clips.once:
-                raise UsageError("random clips of videos with several labels have no class: select by indices or mask=")
-            if condition is not None and self._clips.shape.per_video is not None:
-                unknown = [name for name in condition.names if name not in self._clips.once]
-                if unknown:
-                    raise UsageError(f"where={where!r}: the {unknown[0]!r} of random clips differs from epoch to epoch")
+            self._clips.check_known(classes, condition, where)
             rows = self._clips.first_rows(before)
         positions = positions_of(self._library, rows, indices, mask, classes, condition)
         selected._selection = positions if before is None else before[positions]
@@ -412,8 +320,7 @@ class Reader:
         clips = self._copy()
         clips._clips = find_clips(self._library, self._selection, ClipShape(frames, stride, step, per_video, short))
         clips._selection = None
-        if clips._mix is not None:
-            clips._sizes()
+        clips._check_mix()
         return clips
 
     @suggests
@@ -486,141 +393,13 @@ class Reader:
         The arrays are yours: their memory is reused only when you hold neither them nor any view of them.
         Raises UsageError here, not in a worker, for arguments that make no sense.
         """
-        batch_size, seed = whole_number("batch_size", batch_size, 1), whole_number("seed", seed)
-        if max_slots is not None:
-            max_slots = whole_number("max_slots", max_slots, 2)  # one to hold and one to fill
-        block, window = whole_number("block", block, 1), whole_number("window", window, 1)
-        one_of("uneven", uneven, "pad", "keep")
-        size = image_size_of(image_size)
-        if len(self) == 0:
-            raise UsageError("there are no samples to read: the store or the selection is empty")
-        found = None if buckets is None else self._buckets(buckets, size)
-        sizes = [size] if found is None else found.sizes
-        transformed = bool(transform) or sizes[0] is not None
-        fields = None if fields is None else names("fields", fields)
-        files = choose_encoded(self._library, fields, encoded)
-        if files and (sizes[0] is not None or self._clips is not None):
-            raise UsageError(
-                "encoded= gives files, which cannot be resized, nor be frames of clips: leave out image_size=, "
-                "buckets= and clips(); transform= may begin with a crop"
-            )
-        planes = choose_planes(self._library, fields, color, transformed)
-        chosen = choose_fields(self._library, fields, sizes[0], transformed, files)
-        check_ragged(self._library, chosen, ragged)
-        crop = first_crop(transform, self._library, chosen, files) if files else (None, ())
-        lengths = self._clips.shape.lengths if self._clips is not None else (None,)
-        made = [self._pipeline(transform, chosen, one, files, frames) for one in sizes for frames in lengths]
-        pipelines, movers = zip(*made, strict=True)
-        frames = lengths[-1] or 1
-        worked = [name for name in chosen if not files or (name not in files and self._library.fields[name].in_slot)]
-        number, kind = choose_workers(self._library, worked, planes, workers, backend, pipelines[0] is not None, frames)
-        order = self._in_buckets(
-            self._order(shuffle, block, window, sampler, seed, batch_size), found, batch_size, seed
-        )
-        options = Options(
-            batch_size=min(batch_size, order.length(0)) if sampler is None else batch_size,
-            fields=chosen,
-            pipelines=pipelines,
-            movers=movers,
-            planes=planes,
-            encoded=files,
-            crop=crop,
-            workers=number,
-            backend=kind,
-            timeout=seconds("timeout", timeout),
-            max_slots=max_slots,
-            ragged=ragged,
-            order_name=order.name,
-            progress=flag("progress", progress),
-            verify=self._verify,
-            buckets=found,
-        )
-        ranks = (rank, world_size)
-        split = RankSplit(
-            len(order), batch_size, *resolve_rank(*ranks), uneven, flag("drop_last", drop_last), self._mix is not None
-        )
-        batches = Batches(self._library, self._selection, order, split, seed, options, self._clips, ranks)
-        if workers is not None and (problem := doubtful_workers(number, batches.options)):
-            warn(problem, UserWarning)
-        return batches
-
-    def _buckets(
-        self, asked: Sequence[tuple[int, int]] | Literal["auto"], image_size: tuple[int, int] | None
-    ) -> Buckets:
-        from rawpack.batching.buckets import find_buckets
-
-        rows = self._selection
-        if self._clips is not None:
-            if len(self._clips.shape.lengths) > 1:
-                raise UsageError("buckets= is for clips of one length: leave it out, or call clips() with one number")
-            rows = self._clips.first_rows(np.arange(len(self._clips)) if rows is None else rows)
-        return find_buckets(self._library, rows, asked, image_size)
-
-    def _in_buckets(self, order: Order, found: Buckets | None, batch_size: int, seed: int) -> Order:
-        """The order with all samples of a batch in one bucket, where there are any."""
-        lengths = () if self._clips is None else self._clips.shape.lengths
-        if found is None and len(lengths) < 2:
-            return order
-        if order.batch_size is not None:
-            what = "a mix" if self._mix is not None else "Balanced"
-            raise UsageError(f"{what} decides what is in each batch, so its batches cannot have sizes of their own")
-        if found is not None:
-            return Bucketed(order, found.of, len(found), batch_size, seed, found.identity)
-        assert self._clips is not None
-        of = self._clips.buckets(np.arange(len(self._clips)) if self._selection is None else self._selection)
-        return Bucketed(order, of, len(lengths), batch_size, seed, f"{' '.join(map(str, lengths))} frames")
-
-    def _pipeline(
-        self,
-        transform: Transform | None,
-        chosen: Sequence[str],
-        size: tuple[int, int] | None,
-        files: Sequence[str],
-        frames: int | None,
-    ) -> tuple[Pipeline | None, BoxMover | None]:
-        """files: the chosen fields that workers leave alone."""
-        if transform is None and size is None:
-            return None, None
-        from rawpack.transforms.boxes import mover_for
-        from rawpack.transforms.plan import plan_pipeline
-        from rawpack.transforms.resizing import Fit
-
-        before = [] if size is None else [Fit(size)]
-        once = () if self._clips is None else self._clips.once
-        classes = len(self.classes) if self.classes else None
-        worked = [name for name in chosen if name not in files]
-        pipeline = plan_pipeline(transform or [], self._library.fields, worked, before, frames, once, classes)
-        mover = mover_for(transform, self._library.fields, chosen, before)
-        return pipeline if pipeline.plans or pipeline.batch_steps else None, mover
-
-    def _order(
-        self,
-        shuffle: bool | str,
-        block: int,
-        window: int,
-        sampler: Indices | Callable[[int], Indices] | FromColumn | None,
-        seed: int,
-        batch_size: int,
-    ) -> Order:
-        if sampler is not None:
-            if shuffle is not False:
-                raise UsageError("sampler= is its own order: leave out shuffle=")
-            if self._mix is not None:
-                raise UsageError("a mix has its own order: leave out sampler=")
-            if isinstance(sampler, FromColumn):
-                return sampler.order(self.column, len(self), seed, batch_size)
-            return Sampled(sampler, len(self))
-
-        def order(n: int, seed: int) -> Order:
-            if isinstance(shuffle, str) and shuffle == "block":
-                return BlockShuffled(n, seed, block, window)
-            if not isinstance(shuffle, bool | np.bool_):
-                raise UsageError(f"shuffle={shuffle!r} must be True, False or 'block'")
-            return Shuffled(n, seed) if shuffle else Sequential(n)
-
-        if self._mix is not None:
-            return self._mix.order(self._sizes(), order, seed, batch_size)
-        return order(len(self), seed)
+        return build_batches(
+            self._library, self._selection, self._clips, self._mix, self.column, verify=self._verify,
+            batch_size=batch_size, shuffle=shuffle, block=block, window=window, sampler=sampler, seed=seed,
+            drop_last=drop_last, fields=fields, image_size=image_size, buckets=buckets, transform=transform,
+            color=color, encoded=encoded, workers=workers, backend=backend, rank=rank, world_size=world_size,
+            uneven=uneven, timeout=timeout, max_slots=max_slots, ragged=ragged, progress=progress,
+        )  # fmt: skip
 
     def _copy(self) -> Self:
         """Another reader of the same open stores; `copy.copy` would pickle it, and open them again."""
@@ -642,11 +421,3 @@ def _reopened(where: tuple[Any, ...], clips: ClipTable | None, selection: NDArra
     reader._open(*where)
     reader._clips, reader._selection = clips, selection
     return reader
-
-
-def _paths(path: Any, split: str | None) -> list[Path | str]:
-    """The folders or URLs of one or several stores."""
-    several = list(path) if isinstance(path, Iterable) and not isinstance(path, str | os.PathLike) else [path]
-    if not all(isinstance(one, str | os.PathLike) for one in several):
-        raise UsageError(f"path={path!r} must be a folder or URL of a store, or a list of them")
-    return [absolute(one, split) for one in several]

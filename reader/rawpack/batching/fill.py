@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from rawpack.batching.messages import Reply, SliceDone, SliceFailed, Task, decode_task, encode
 from rawpack.batching.slots import SlotLayout
+from rawpack.clips.reading import rows_of
 from rawpack.disk.manifest import Field
 from rawpack.disk.tables import CODECS, FORMATS
 from rawpack.errors import RawpackError, WorkerError
@@ -163,11 +164,6 @@ class BatchFiller:
         if position == _WHOLE:
             doing = f"transforming the batch of {len(views[INDEX])} that begins with {name}"
         return f"{doing} failed: {type(error).__name__}: {error}"
-
-
-def rows_of(samples: NDArray[np.int64], once: bool) -> NDArray[np.int64]:
-    """The rows to read. samples: rows (n,), or those of clips (n, frames); once: whether a clip has one value."""
-    return samples if samples.ndim == 1 else samples[:, 0] if once else samples.reshape(-1)
 
 
 def _add(times: Times, field: Field, planes: bool, seconds: float) -> None:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from rawpack.clips.reading import by_clip
 from rawpack.store.concatenated import ConcatenatedStore
 
 if TYPE_CHECKING:
@@ -74,10 +75,3 @@ class RaggedFields:
         for target, sample in zip(padded, samples, strict=True):
             target[: len(sample)] = sample
         return padded
-
-
-def by_clip(values: Any, clips: int, frames: int) -> Any:
-    """The values of clips * frames samples, clip by clip."""
-    if isinstance(values, list):
-        return [values[start : start + frames] for start in range(0, clips * frames, frames)]
-    return values.reshape(clips, frames, *values.shape[1:])

@@ -19,6 +19,7 @@ from rawpack.order.keys import derive_key, whole_number
 from rawpack.order.permutation import splitmix
 from rawpack.store.common import STORE
 from rawpack.store.concatenated import CLIP, INDEX, ConcatenatedStore
+from rawpack.store.where import Where
 from rawpack.system.warning import warn
 
 Short = Literal["drop", "repeat_last", "wrap"]
@@ -110,14 +111,26 @@ class ClipTable:
             frames %= length
         return first + frames
 
-    def first_rows(self, numbers: NDArray[np.int64], seed: int = 0, epoch: int = 0) -> NDArray[np.int64]:
-        """The row of each clip's first frame, int64 (n,). seed, epoch: as in `rows`."""
-        run, start = self._places(numbers, seed, epoch)
+    def first_rows(self, numbers: NDArray[np.int64] | None = None, seed: int = 0, epoch: int = 0) -> NDArray[np.int64]:
+        """The row of each clip's first frame, int64 (n,). numbers: None for all. seed, epoch: as in `rows`."""
+        run, start = self._places(np.arange(len(self)) if numbers is None else numbers, seed, epoch)
         return self._runs.first[run] + start
 
-    def buckets(self, numbers: NDArray[np.int64]) -> NDArray[np.uint8]:
-        """The number of each clip's length among `shape.lengths`, (n,)."""
-        return self._length_of[self._places(numbers, 0, 0)[0]]
+    def buckets(self, numbers: NDArray[np.int64] | None) -> NDArray[np.uint8]:
+        """The number of each clip's length among `shape.lengths`, (n,). numbers: None for all."""
+        return self._length_of[self._places(np.arange(len(self)) if numbers is None else numbers, 0, 0)[0]]
+
+    def check_known(self, classes: Sequence[str] | None, condition: Where | None, where: str | None) -> None:
+        """Raise UsageError where random clips cannot be selected by these classes, or by this condition, written
+        `where`."""
+        if self.shape.per_video is None:
+            return
+        # Where a random clip begins is not known yet, so its class is known only if the whole video has one.
+        if classes is not None and "label" not in self.once:
+            raise UsageError("random clips of videos with several labels have no class: select by indices or mask=")
+        unknown = [] if condition is None else [name for name in condition.names if name not in self.once]
+        if unknown:
+            raise UsageError(f"where={where!r}: the {unknown[0]!r} of random clips differs from epoch to epoch")
 
     def fields(self, stored: Mapping[str, Field]) -> dict[str, Field]:
         """The fields of a clip, from those of a frame."""

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from rawpack.errors import UsageError
 from rawpack.order import Mixed, Order
 from rawpack.order.keys import derive_key
-from rawpack.order.mixed import MixLength
+from rawpack.order.mixed import MixLength, length_of, shares_of
 from rawpack.remote.url import shown
 from rawpack.store.concatenated import ConcatenatedStore
 
@@ -79,6 +79,29 @@ def pairs_of(stores: object) -> list[tuple[Any, object]]:
     return [(store, share) for store, share in pairs]
 
 
+def opening_of(
+    entries: Sequence[MixEntry],
+    shares: Sequence[object],
+    length: object,
+    preload: bool,
+    verify: bool,
+    remote: Mapping[str, Any],
+) -> tuple[list[Path | str], bool, bool, dict[str, Any], list[int], Mix]:
+    """The arguments of `Reader._open` for a mix. The others are the parameters of `Reader.mix`; remote: those for URLs.
+
+    Raises UsageError for shares and a length that make no sense, and where entries disagree.
+    """
+    names, fractions = tuple(entry.name for entry in entries), shares_of(shares)
+    return (
+        [path for entry in entries for path in entry.paths],
+        preload or any(entry.preload for entry in entries),
+        verify or any(entry.verify for entry in entries),
+        {name: _only(name, [value, *(entry.remote.get(name) for entry in entries)]) for name, value in remote.items()},
+        [len(entry.paths) for entry in entries],
+        Mix(names, fractions, length_of(length)),
+    )
+
+
 def selection_of(entries: Sequence[MixEntry], library: ConcatenatedStore) -> NDArray[np.int64] | None:
     """The rows of all entries in the library that has their stores; None for all."""
     if all(entry.selection is None for entry in entries):
@@ -93,7 +116,7 @@ def selection_of(entries: Sequence[MixEntry], library: ConcatenatedStore) -> NDA
     )
 
 
-def only(name: str, values: Iterable[Any]) -> Any:
+def _only(name: str, values: Iterable[Any]) -> Any:
     """The one value of an option that is not None; UsageError where several differ."""
     given = [value for value in values if value is not None]
     if any(value != given[0] for value in given):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from itertools import islice
 from pathlib import Path
@@ -21,7 +21,15 @@ _MOST_SIBLINGS = 1000
 """Entries of a folder that are looked at to suggest another name."""
 
 
-def absolute(path: StorePath, split: str | None) -> Path | str:
+def paths_of(path: Any, split: str | None) -> list[Path | str]:
+    """The folders or URLs of one or several stores."""
+    several = list(path) if isinstance(path, Iterable) and not isinstance(path, str | os.PathLike) else [path]
+    if not all(isinstance(one, str | os.PathLike) for one in several):
+        raise UsageError(f"path={path!r} must be a folder or URL of a store, or a list of them")
+    return [_absolute(one, split) for one in several]
+
+
+def _absolute(path: StorePath, split: str | None) -> Path | str:
     """The URL or the absolute folder of a store, or of a split of it. Shards are mapped later, workers are started and
     copies unpickled elsewhere, and links may change."""
     if isinstance(path, str) and is_url(path):

@@ -7,11 +7,29 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from rawpack.store.concatenated import ConcatenatedStore
+from rawpack.store.common import STORE
+from rawpack.store.concatenated import INDEX, ConcatenatedStore
 from rawpack.store.store import Store
 
 _BLOCK = 1 << 20
 """Values that are read in one call."""
+
+
+def sample_at(library: ConcatenatedStore, row: int, verify: bool) -> dict[str, Any]:
+    """One sample, as `Reader[row]` gives it."""
+    library.look_at_files()
+    store, at = library.locate(row)
+    names = [name for name in library.fields if name in store.fields]
+    sample = {name: value_of(store, name, at, verify) for name in names}
+    if library.groups is not None:
+        sample[STORE] = np.int64(library.group_of(row))
+    return {**sample, INDEX: np.int64(row)}
+
+
+def samples_at(library: ConcatenatedStore, rows: NDArray[np.int64], verify: bool) -> dict[str, Any]:
+    """Several samples, as a batch has them."""
+    library.look_at_files()
+    return {**{name: values_of(library, name, rows, verify) for name in library.fields}, INDEX: rows}
 
 
 def value_of(store: Store, name: str, row: int, verify: bool = False) -> Any:
