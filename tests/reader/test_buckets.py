@@ -27,7 +27,7 @@ from simulated_cuda import SimulatedCuda
 
 import rawpack_packer
 from rawpack import Reader, UsageError, transforms
-from rawpack.order import BlockShuffled, Bucketed, Order, RankSplit, Sampled, Sequential, Shuffled
+from rawpack.order import BlockShuffled, Bucketed, Order, RankSplit, Sampled, Sequential, Shuffled, Weighted
 from rawpack.order.keys import derive_key
 from rawpack.pixels.aspects import best_sizes, choose_sizes
 
@@ -825,3 +825,12 @@ def test_random_and_padded_clips_of_several_lengths(frames: Reader) -> None:
             frames.clips(wrong)  # type: ignore[arg-type]
     with pytest.raises(UsageError, match="buckets= is for clips of one length"):
         padded.batches(2, buckets=[(8, 8)])
+
+
+def test_epochs_of_weighted_samples_differ_in_batches(few: Reader) -> None:
+    """What counts all epochs by one, such as tf.data's cardinality, must ask whether they are alike."""
+    weights = np.arange(len(few))
+    weighted = few.batches(4, buckets=BUCKETS, sampler=Weighted(weights), workers=0)
+    assert len({len(list(weighted)) for _ in range(6)}) > 1
+    assert not weighted.foreseeable
+    assert few.batches(4, buckets=BUCKETS, shuffle=True, workers=0).foreseeable
