@@ -35,8 +35,14 @@ def keras_batches(batches: Batches, x: Chosen, y: Chosen | None = None, sample_w
     described = batches.described()
     for name in fields:
         if described[name].dtype is None:
-            cure = "" if described[name].kind == "text" else ', or pass ragged="pad" or a length to batches()'
+            cure = ', or pass ragged="pad" or a length to batches()' if described[name].kind == "ragged" else ""
             raise UsageError(f"{name!r} is a list in a batch, which Keras does not take: name other fields{cure}")
+        # It makes the signature of all batches of the first two.
+        if None in (described[name].axes or ()) and keras.backend.backend() == "tensorflow":
+            raise UsageError(
+                f"the shape of {name!r} differs from batch to batch, and Keras with TensorFlow expects that of the "
+                "first ones: pass batches.tf_data(), with the same arguments, to fit()"
+            )
     kind = type(KerasBatches.__name__, (KerasBatches, keras.utils.PyDataset), {})
     check = None
     if keras.backend.backend() == "jax":
