@@ -390,7 +390,7 @@ def test_stores_without_files(packed: Packed, layout: str) -> None:
 
 def test_clips_are_refused(tmp_path: Path) -> None:
     frames = pack_frames(Frames([range(4), range(5)]), tmp_path / "store", "lmdb")
-    with pytest.raises(UsageError, match=r"leave out image_size= and clips\(\)"):
+    with pytest.raises(UsageError, match=r"leave out image_size=, buckets= and clips\(\)"):
         Reader(frames).clips(2).batches(2, encoded=True)
 
 
