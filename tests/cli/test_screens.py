@@ -25,7 +25,7 @@ GROUPS = {
     "merge": ["Merging", "Image", "Format", "Run"],
     "subset": ["Selection", "Image", "Format", "Run"],
     "plan": ["Goals", "Image", "Format", "Measuring", "Source", "Video", "Run"],
-    "bench": ["Measuring", "Run"],
+    "bench": ["Measuring", "Selection", "Run"],
 }
 
 

@@ -904,3 +904,12 @@ def test_a_mix_has_no_buckets(detection: Reader, frames: Reader) -> None:
         Reader.mix([(detection, 1), (detection, 2)]).batches(4, buckets=BUCKETS)
     with pytest.raises(UsageError, match="a mix decides what is in each batch"):
         Reader.mix([(frames, 1), (frames, 2)]).clips([2, 4]).batches(4)
+
+
+def test_epochs_of_weighted_samples_differ_in_batches(few: Reader) -> None:
+    """What counts all epochs by one, such as tf.data's cardinality, must ask whether they are alike."""
+    weights = np.arange(len(few))
+    weighted = few.batches(4, buckets=BUCKETS, sampler=Weighted(weights), workers=0)
+    assert len({len(list(weighted)) for _ in range(6)}) > 1
+    assert not weighted.foreseeable
+    assert few.batches(4, buckets=BUCKETS, shuffle=True, workers=0).foreseeable

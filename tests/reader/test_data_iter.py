@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 from clip_frames import Frames, pack_frames
 from pictures import picture
+from PIL import Image
 from reading import WAYS
 from trained import numbered_store
 
@@ -274,3 +275,16 @@ def test_with_mxnet(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def _rows(reader: Reader, epochs: int) -> list[list[int]]:
     batches = reader.batches(8, shuffle=True, workers=0)
     return [[row for batch in batches for row in batch["index"].tolist()] for _ in range(epochs)]
+
+
+def test_one_bucket_resumed(tmp_path: Path) -> None:
+    """Batches of a single size have one shape; a resumed epoch is filled up from its start."""
+    images = [{"image": Image.new("RGB", (8, 8 + i % 2)), "label": 0} for i in range(11)]
+    rawpack_packer.pack(images, tmp_path / "store", size="keep", workers=0)
+    iterators = [
+        Reader(tmp_path / "store").batches(4, shuffle=True, buckets=[(8, 8)], workers=0).data_iter() for _ in range(2)
+    ]
+    first = [batch.index.tolist() for batch in [next(iterators[0])]]
+    iterators[1].load_state_dict(iterators[0].state_dict())
+    assert [batch.index.tolist() for batch in iterators[1]] == (rest := [one.index.tolist() for one in iterators[0]])
+    assert rest[-1][-1] == first[0][0]

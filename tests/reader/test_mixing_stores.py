@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import pickle
+import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from fractions import Fraction
@@ -20,6 +21,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from reading import WAYS
 from running import FORMATS
+from trained import numbered_store
 
 import rawpack_packer
 from rawpack import Reader, UsageError
@@ -524,6 +526,34 @@ def test_stores_behind_urls(stores: dict[str, Path], tmp_path: Path, way: str) -
                 np.testing.assert_array_equal(one[name], other[name])
         with pytest.raises(UsageError, match="different values of cache"):
             Reader.mix([(first, 1), (stores["b"], 1)], cache=tmp_path / "other")
+
+
+@pytest.mark.filterwarnings("ignore:rawpack. in this order:RuntimeWarning")
+def test_the_cure_for_a_small_cache_works(tmp_path: Path) -> None:
+    """Each store of a mix has blocks of its own, and all of them must be in the cache."""
+    pytest.importorskip("aiohttp", reason="rawpack[remote] is not installed")
+    from store_server import serving
+
+    cured = 0
+    with serving() as server:
+        for number in range(3):
+            server.put_folder(f"bucket/{number}", files_of(numbered_store(tmp_path / str(number), 520)))
+        urls = {f"{server.url}/bucket/{number}": 1 for number in range(3)}
+
+        def read(room: int, **options: Any) -> int:
+            reader = Reader.mix(urls, cache=tmp_path / f"cache {room} {len(options)}", cache_bytes=room)
+            return sum(len(batch["index"]) for batch in reader.batches(16, fields=["image"], workers=0, **options))
+
+        for room in range(60_000, 200_000, 20_000):
+            try:
+                read(room, shuffle=True)
+            except UsageError as error:
+                pattern = r'with cache_bytes=(\d+) or more, shuffle="block", block=(\d+), window=(\d+)'
+                if found := re.search(pattern, str(error)):
+                    least, block, window = map(int, found.groups())
+                    assert read(least, shuffle="block", block=block, window=window) >= 1560
+                    cured += 1
+    assert cured
 
 
 # ---------------------------------------------------------------------------------------------- refusals

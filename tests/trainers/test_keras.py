@@ -295,8 +295,13 @@ def test_lists_are_refused_by_name(tmp_path: Path) -> None:
         batches.keras(y="text")
     with pytest.raises(UsageError, match=r"'boxes' is a list.* or pass ragged=\"pad\" or a length to batches\(\)"):
         batches.keras(x=["image", "boxes"])
-    [(_, boxes)] = reader.batches(4, fields=names, workers=0, ragged="pad").keras(y="boxes")
-    assert boxes.shape == (4, 3, 5)
+    padded = reader.batches(4, fields=names, workers=0, ragged="pad")
+    if BACKEND == "tensorflow":
+        with pytest.raises(UsageError, match=r"shape of 'boxes' differs from batch to batch.* batches.tf_data\(\)"):
+            padded.keras(y="boxes")
+    else:
+        [(_, boxes)] = padded.keras(y="boxes")
+        assert boxes.shape == (4, 3, 5)
     data = batches.keras(y="id")
     if BACKEND == "jax":
         with pytest.raises(UsageError, match="'id' has numbers that JAX would cut to int32"):
@@ -357,3 +362,26 @@ def test_the_page_does_what_it_says(photos_here: None) -> None:
     for needs, block in blocks:
         if find_spec(needs) is not None:
             exec(compile(block, str(PAGE), "exec"), namespace)
+
+
+def test_batches_of_several_sizes(tmp_path: Path) -> None:
+    """Where Keras takes their shapes as they come; with TensorFlow, by a signature that is open where they differ."""
+    from PIL import Image
+
+    import rawpack_packer
+
+    images = [{"image": Image.fromarray(picture(8, 8 + 4 * (i > 3), i)), "label": i % 2} for i in range(12)]
+    rawpack_packer.pack(images, tmp_path / "store", size="keep", workers=0)
+    batches = Reader(tmp_path / "store").batches(2, buckets=[(8, 8), (8, 12)], workers=0)
+    image = keras.Input((None, None, 3))
+    outputs = keras.layers.Dense(2, "softmax")(keras.layers.GlobalAveragePooling2D()(image))
+    model = keras.Model(image, outputs)
+    model.compile("sgd", "sparse_categorical_crossentropy")
+    if BACKEND == "tensorflow":
+        with pytest.raises(UsageError, match=r"shape of 'image' differs from batch to batch.* batches.tf_data\(\)"):
+            batches.keras(y="label")
+        data = batches.tf_data(x="image", y="label")
+    else:
+        data = batches.keras(y="label")
+    model.fit(data, epochs=2, shuffle=False, verbose=0)
+    assert batches.stats()["samples"] >= 24

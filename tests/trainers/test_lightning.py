@@ -104,14 +104,14 @@ def test_epochs_are_those_of_a_plain_loop(place: Place) -> None:
 def test_what_lightning_tries_costs_nothing(place: Place) -> None:
     """The calls of iter() before training start no worker; the workers of the first epoch serve all epochs."""
     here = psutil.Process()
-    before, found = set(here.children()), []
+    before, found = set(here.children(recursive=True)), []
 
     class Watched(Model):
         def on_train_start(self) -> None:
-            found.append(set(here.children()) - before)
+            found.append(set(here.children(recursive=True)) - before)
 
         def on_train_epoch_end(self) -> None:
-            found.append(set(here.children()) - before)
+            found.append(set(here.children(recursive=True)) - before)
 
     run = place.run("watched", batches={"workers": 2, "backend": "process"})
     loader = run.loader()

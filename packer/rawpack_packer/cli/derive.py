@@ -119,7 +119,7 @@ def subset(
       rawpack subset store/ balanced/ --per-class 100
       rawpack subset store/ tenth/ --every 10
       rawpack subset store/ chosen/ --keys-from keys.txt
-      rawpack subset store/ sharp/ --where "score > 0.5 and label in ('cat', 'dog')"
+      rawpack subset store/ sharp/ --where "score > 0.5 and label == 'cat'"
     """
     choice = Choice(
         _listed(classes_from, str),

@@ -119,7 +119,8 @@ def keras(batches: Batches, x: Chosen = "image", y: Chosen | None = None, sample
 
     Batches are numpy arrays; images stay (n, H, W, C). Raises MissingExtraError without Keras 3, and UsageError for
     fields that no batch has, or that are lists: texts, and ragged fields without `ragged="pad"` or a length. Under JAX,
-    numbers that JAX would cut are a UsageError.
+    numbers that JAX would cut are a UsageError; under TensorFlow, so are shapes that differ from batch to batch: use
+    `tf_data` then.
     """
     from rawpack.faces.keras import keras_batches
 

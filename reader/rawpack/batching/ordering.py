@@ -74,7 +74,10 @@ def in_buckets(
         return order
     if order.batch_size is not None:
         what = "a mix" if mix is not None else "Balanced"
-        raise UsageError(f"{what} decides what is in each batch, so its batches cannot have sizes of their own")
+        raise UsageError(
+            f"{what} decides what is in each batch, so its batches cannot have sizes or lengths of their own: leave "
+            "out buckets=, or call clips() with one number of frames"
+        )
     if found is not None:
         return Bucketed(order, found.of, len(found), batch_size, seed, found.identity)
     assert clips is not None

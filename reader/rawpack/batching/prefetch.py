@@ -206,7 +206,8 @@ class Prefetch(Iterator["EpochStep"]):
         def need(shards: int, window: int) -> int:
             """Bytes that are needed at once: of the windows that a batch has samples of, and of the next."""
             windows = max(_WINDOWS, _WINDOWS + (self._batch - 2) // (shards * rows * window))
-            return min(total, windows * window * (shards + 1) * largest)
+            # Each store of a mix has windows of its own.
+            return min(total, len(self._library.groups or (1,)) * windows * window * (shards + 1) * largest)
 
         fitting: list[tuple[int, int]] = []
         for shards in blocks:

@@ -199,8 +199,8 @@ class DataIter(Iterator[DataBatch]):
     def _begun_at_zero(self, epoch: int) -> Batch:
         """The first batch of an epoch that is resumed further on."""
         again = self._batches.with_options(workers=0, progress=False)
-        begin = again.next_start().split.next_epoch.state(0)
-        again.load_state_dict({**again.state_dict(), "epoch": epoch, "position": 0, **begin})
+        again.set_epoch(epoch + 1)  # else the position that was loaded for this epoch stays
+        again.set_epoch(epoch)
         return next(iter(again))
 
     def _filled(self, name: str, array: NDArray[Any], pad: int) -> NDArray[Any]:

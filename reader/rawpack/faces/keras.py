@@ -6,7 +6,6 @@ import operator
 import sys
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
@@ -36,8 +35,14 @@ def keras_batches(batches: Batches, x: Chosen, y: Chosen | None = None, sample_w
     described = batches.described()
     for name in fields:
         if described[name].dtype is None:
-            cure = "" if described[name].kind == "text" else ', or pass ragged="pad" or a length to batches()'
+            cure = ', or pass ragged="pad" or a length to batches()' if described[name].kind == "ragged" else ""
             raise UsageError(f"{name!r} is a list in a batch, which Keras does not take: name other fields{cure}")
+        # It makes the signature of all batches of the first two.
+        if None in (described[name].axes or ()) and keras.backend.backend() == "tensorflow":
+            raise UsageError(
+                f"the shape of {name!r} differs from batch to batch, and Keras with TensorFlow expects that of the "
+                "first ones: pass batches.tf_data(), with the same arguments, to fit()"
+            )
     kind = type(KerasBatches.__name__, (KerasBatches, keras.utils.PyDataset), {})
     check = None
     if keras.backend.backend() == "jax":
@@ -116,8 +121,8 @@ class KerasBatches:
     def _begin(self) -> None:
         """The current epoch is the one that the batches have as their next one."""
         self._start = self._batches.next_start()
-        self._left = len(self._start)
-        """Batches in the epoch, from where it begins: after a resume, its rest."""
+        self._count, self._left = len(self._batches), len(self._start)
+        """Batches in the epoch, from its start; and from where it begins: after a resume, its rest."""
         self._asked = set[int]()
         self._end_stream()
         self.watched = False
@@ -135,7 +140,7 @@ class KerasBatches:
 
     def __len__(self) -> int:
         """The number of batches in the current epoch, from its start also where it was resumed in the middle."""
-        return len(replace(self._start, position=0))
+        return self._count
 
     @property
     def num_batches(self) -> int:
@@ -197,7 +202,10 @@ class KerasBatches:
                 self.watched = False
             elif len(self._asked) >= self._left:
                 count = len(self)
-                self._go(self._start.epoch + 1, 0)
+                # Ended first, so that its workers are free for the epoch that comes.
+                self._end_stream()
+                self._batches.set_epoch(self._start.epoch + 1)
+                self._begin()
                 if len(self) != count:
                     raise UsageError(
                         f"epoch {self._start.epoch} has {len(self)} batches, the one before it {count}: Keras counts "
@@ -208,7 +216,12 @@ class KerasBatches:
         """Epoch `epoch` is the current one: from its start, or from the position that was loaded for this epoch."""
         epoch = whole_number("epoch", epoch, 0)
         with self._lock:
-            self._go(epoch, self._start.position if epoch == self._start.epoch else 0)
+            self._end_stream()
+            if epoch == self._start.epoch:
+                self._batches.load_state_dict(self.state_dict(after_batches=0))
+            else:
+                self._batches.set_epoch(epoch)
+            self._begin()
 
     def state_dict(self, *, after_batches: int) -> dict[str, Any]:
         """The state after the first `after_batches` batches of the current epoch, counted from where it begins.
@@ -248,14 +261,6 @@ class KerasBatches:
         """Called by a checkpoint: the state after these batches of an epoch that begins at `start`."""
         reached = start.reached(whole_number("after_batches", batches, 0, len(start)))
         return self._batches.state_dict() | start.state(reached)
-
-    def _go(self, epoch: int, position: int) -> None:
-        # Ended first, so that its workers are free for the epoch that comes.
-        self._end_stream()
-        split = self._start.split if epoch == self._start.epoch else self._start.split.next_epoch
-        there = {"epoch": epoch, "position": position, **split.state(position)}
-        self._batches.load_state_dict(self._batches.state_dict() | there)
-        self._begin()
 
     def _check_order(self, number: int) -> None:
         if number not in (0, self.in_order):

@@ -29,9 +29,9 @@ def tf_dataset(
     for name in fields:
         field = described[name]
         if field.axes is None:
+            cure = 'pass ragged="pad" or a length to batches(), or ' if field.kind == "ragged" else ""
             raise UsageError(
-                f'{name!r} is a list of arrays of different lengths in a batch: pass ragged="pad" or a length to '
-                "batches(), or leave it out with fields="
+                f"{name!r} is a list of arrays of different lengths in a batch: {cure}leave it out with fields="
             )
         dtype = tf.string if field.kind == "text" else tf.as_dtype(field.dtype)
         specs[name] = tf.TensorSpec((rows, *field.axes), dtype, name=name)

@@ -53,7 +53,9 @@ class Bucketed(Order):
         which samples are in them."""
         self._order, self._bucket_of, self._count, self._batch_size = order, bucket_of, count, batch_size
         self._seed, self._name = seed, name
-        self.foreseeable, self.repeats = order.foreseeable, order.repeats
+        self.repeats = order.repeats
+        # Where samples repeat, epochs have different ones, and so differ in their number of batches.
+        self.foreseeable = order.foreseeable and not order.repeats
         self._deals: tuple[tuple[int, Deal], ...] = ()
         self._alone: BucketSplit | None = None
 
