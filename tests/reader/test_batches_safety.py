@@ -195,7 +195,7 @@ def test_nothing_grows_from_epoch_to_epoch(packed: Packed) -> None:
             held.append(batch)
             del held[:-8]
         if epoch in (19, 219):
-            processes = [psutil.Process(), *psutil.Process().children()]
+            processes = [psutil.Process(), *psutil.Process().children(recursive=True)]
             figures.append([
                 (process.pid, process.num_fds(), len(process.memory_maps(grouped=False)), process.memory_info().rss)
                 for process in processes
