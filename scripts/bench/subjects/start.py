@@ -53,7 +53,7 @@ class PackingStart:
         destination = Path(settings.work) / "packing.start"
         shutil.rmtree(destination, ignore_errors=True)
         began = time.perf_counter()
-        rawpack.pack(settings.images, destination, format="lmdb", size=settings.size, workers=settings.workers)
+        rawpack.pack(settings.images, destination, format="lmdb", size=settings.shape[0], workers=settings.workers)
         self._epoch = Epoch(len(data.image_files(settings.images)), time.perf_counter() - began, 0.0)
         shutil.rmtree(destination)
 
