@@ -237,6 +237,13 @@ def test_every_format_measures_what_it_stores(planted: Path, tmp_path: Path, opt
             }
 
 
+def test_the_summary_says_where_to_look(planted: Path, tmp_path: Path) -> None:
+    ran = running.run_here("pack", "--workers", 0, "--curate", "--size", 32, planted / "val", tmp_path / "store")
+    assert f"rawpack inspect --html report.html {tmp_path / 'store'}" in ran.out
+    plain = running.run_here("pack", "--workers", 0, "--size", 32, planted / "val", tmp_path / "plain")
+    assert "--html" not in plain.out
+
+
 def test_an_append_measures_too(planted: Path, tmp_path: Path) -> None:
     store = running.pack(planted / "val", tmp_path / "store", "--curate", "--size", 64)
     ran = running.run_here("append", "--workers", 0, planted / "train", store)

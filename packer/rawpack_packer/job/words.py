@@ -58,6 +58,8 @@ def packed_rows(summary: Summary, *, shuffle: bool = True) -> tuple[str, Rows]:
     options += "" if manifest.fields["image"].uniform else ", image_size=224"
     code = f'for batch in rawpack.Reader("{path}").batches(256{options}): ...'
     rows.append(("read it", code))
+    if manifest.recipe.get("curate"):
+        rows.append(("look", f"rawpack inspect --html report.html {path}"))
     return "Packed.", rows
 
 
