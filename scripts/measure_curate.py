@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""How well `pack --curate` finds planted near duplicates, leaks and blurred images, beside cleanvision, and how long
-each takes.
+"""How well `pack --curate` finds planted near duplicates, leaks and blurred images, compared with cleanvision,
+and how long each takes.
 
     scripts/measure_curate.py ~/photos
     scripts/measure_curate.py ~/photos --cleanvision ~/other-venv/bin/python

@@ -200,6 +200,27 @@ def test_the_commands_leave_them_out(stores: Path, tmp_path: Path, monkeypatch: 
         assert set(keys) - set(Reader(words[2]).column("key")) == gone
 
 
+def test_commands_leave_out_what_is_shown_and_no_more(tmp_path: Path) -> None:
+    """Also where most images have the same value, or all of them."""
+    for i in range(20):
+        _write(tmp_path / f"some/a/{i:02}.jpg", photo_like(i, 64, 64))
+        _write(tmp_path / f"same/a/{i:02}.jpg", np.full((64, 64, 3), 90, np.uint8))
+    _write(tmp_path / "some/a/blank.jpg", np.full((64, 64, 3), 90, np.uint8))
+    some = Store(running.pack(tmp_path / "some", tmp_path / "some-store", "--curate", "--size", 64))
+    same = Store(running.pack(tmp_path / "same", tmp_path / "same-store", "--curate", "--size", 64))
+    found, none = curation_of(some), curation_of(same)
+    assert found is not None
+    assert none is not None
+    assert none.extremes == []
+    assert [len(group) for group in none.groups] == [20]
+    largest = next(one for one in found.extremes if one.title == "Largest area of one color")
+    assert largest.values == [1000]
+    for one in found.extremes:
+        condition = shlex.split(one.command)[-1]
+        kept = Reader(some.path).select(where=condition)
+        assert len(kept) == 21 - len(one.rows), one.title
+
+
 def test_the_page_shows_them(stores: Path, tmp_path: Path) -> None:
     pytest.importorskip("jinja2")
     ran = running.run_here("inspect", "--html", tmp_path / "page.html", stores / "train")

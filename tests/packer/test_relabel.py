@@ -224,6 +224,14 @@ def test_it_refuses_and_changes_nothing(
         assert Reader(store).classes == ("cat", "dog", "3", "x")  # cells of a column of texts are texts
 
 
+def test_what_is_no_store_is_said(photos: Path, store: Path, tmp_path: Path) -> None:
+    table = _table(tmp_path / "new.csv", {"key": "cat/1.png", "label": "dog"})
+    sets = running.pack(photos, tmp_path / "sets", "--size", 8, "--holdout", "val=0.5")
+    assert "is a set of splits: relabel one of them" in _relabel(sets, table).err
+    assert "there is no store at" in _relabel(tmp_path / "none", table).err
+    assert "cannot be read" in _relabel(store, tmp_path / "none.csv").err
+
+
 def test_boxes_stay_with_their_images(photos: Path, tmp_path: Path) -> None:
     rows = [{"path": f"photos/{name}", "boxes": [[0, 0, 4, 4, 1]], "score": i} for i, name in enumerate(_NAMES)]
     listing = _table(tmp_path / "list.jsonl", *rows)

@@ -117,6 +117,14 @@ def test_classes_go_by_name_and_by_number(reader: Reader, samples: list[dict[str
     assert _chosen(reader, "label == 0") == with_labels(number[0])
 
 
+def test_long_lists_are_exact(reader: Reader, samples: list[dict[str, Any]]) -> None:
+    for name in ("big", "small", "label"):
+        wanted = [one[name] for one in samples[:30]]
+        near = [*wanted[::2], *(one + 1 for one in wanted[1::2])]
+        expected = [one["small"] for one in samples if one[name] in near]
+        assert _chosen(reader, f"{name} in {near}") == expected
+
+
 def test_it_chooses_among_what_was_selected(reader: Reader) -> None:
     few = reader.select([40, 3, 3, 17])
     kept = few.select(where="index != 17")

@@ -39,8 +39,8 @@ def relabel(
 
     Samples are found by their keys. A sample without a line keeps what it has; a new field needs a line for every
     sample. Labels may be class names: those of STORE keep their numbers, and new ones come after them. Image files are
-    not touched. Readers that are open keep the old values; the old columns stay for them. If this is interrupted, the
-    store is the old one.
+    not touched. Readers that are open keep the old values; the old columns stay for them. If this is interrupted, give
+    the command again: the store is the old one or the new one.
 
     \b
     Examples:

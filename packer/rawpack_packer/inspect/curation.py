@@ -84,11 +84,15 @@ def curation_of(store: Store) -> Curation | None:
         leaks,
         _without(store, leaked, "without-leaks"),
         [
-            _extremes(store, "Darkest", "brightness", least=True),
-            _extremes(store, "Brightest", "brightness", least=False),
-            _extremes(store, "Blurriest", "sharpness", least=True),
-            _extremes(store, "Least detail", "entropy", least=True),
-            _extremes(store, "Largest area of one color", "one_color", least=False),
+            found
+            for title, name, least in (
+                ("Darkest", "brightness", True),
+                ("Brightest", "brightness", False),
+                ("Blurriest", "sharpness", True),
+                ("Least detail", "entropy", True),
+                ("Largest area of one color", "one_color", False),
+            )
+            if (found := _extremes(store, title, name, least=least)).rows
         ],
     )
 
@@ -172,15 +176,16 @@ def _siblings(store: Store) -> Iterator[tuple[str, Path]]:
 def _extremes(store: Store, title: str, name: str, *, least: bool) -> Extremes:
     values = _column(store, name).astype(np.int64)
     order = np.argsort(values if least else -values, kind="stable")
-    shown = order[:_SHOWN].tolist()
-    # The last value that is shown, and all that are as extreme, are left out.
-    limit = int(values[shown[-1]])
+    # Those that are more extreme than the next one, so that the command leaves out these and no others.
+    rest = int(values[order[min(_SHOWN, len(order) - 1)]])
+    shown = [row for row in order[:_SHOWN].tolist() if values[row] != rest]
+    limit = int(values[shown[-1]]) if shown else rest
     command = _command(store, f"{name} {'>' if least else '<'} {limit}", f"without-{title.split()[0].lower()}")
     return Extremes(title, _WORDS[name], shown, values[shown].tolist(), command)
 
 
 def _without(store: Store, rows: list[int], name: str) -> str:
-    """The command that makes a store without these rows; of very many, without the first ones."""
+    """The command that makes a store without these rows, or without as many of them as a command has room for."""
     listed = ""
     for row in rows:
         if len(listed) > _ARGUMENT:

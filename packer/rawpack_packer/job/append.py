@@ -120,21 +120,21 @@ def append(
     return AppendSummary(summary, added, rejected, chosen.existing, chosen.changed, chosen.later)
 
 
-def open_store(path: Path, sources: Sequence[str | Path]) -> Store:
-    """The finished store to append to. Raises UsageError where there is none."""
+def open_store(path: Path, sources: Sequence[str | Path], doing: str = "append to") -> Store:
+    """The finished store to append to. doing: what it is opened for, in words. Raises UsageError where there is none."""
     names = splits.stores_of(path) if path.is_dir() else {}
     if names:
-        raise UsageError(f"{path} is a set of splits: append to one of them, {', '.join(map(str, names.values()))}")
+        raise UsageError(f"{path} is a set of splits: {doing} one of them, {', '.join(map(str, names.values()))}")
     if not destinations.is_finished(path):
         unfinished = path.is_dir() and destinations.is_begun(path)
         cure = "packing did not finish: the same `rawpack pack` resumes" if unfinished else "`rawpack pack` makes one"
-        raise UsageError(f"there is no store at {path} to append to: {cure}")
+        raise UsageError(f"there is no store at {path} to {doing}: {cure}")
     destinations.check(path, sources)
     try:
         store = Store(path)
         check_sizes(path, store.manifest)
     except (StoreError, PackError) as error:
-        raise UsageError(f"{error}; only an intact store can be appended to") from None
+        raise UsageError(f"{error}; to {doing} a store, it must be intact") from None
     return store
 
 

@@ -90,19 +90,12 @@ def relabel_store(
     skip_unknown: bool = False,
     stale_copies: bool = False,
 ) -> Relabeled:
-    """Give the samples of `store` the fields in the file `new`, a CSV, TSV or JSON Lines file with a column of keys.
-
-    A sample without a line keeps what it has; a new field needs a line for every sample. `label` may have class names:
-    those of the store keep their numbers, and new ones come after them.
-
-    key: the column of keys; None takes `key`, or else `path`. fields: what columns hold, where their values do not show
-    it, as for `pack`. skip_unknown: ignore lines whose key no sample has. stale_copies: allow it for hdf5 stores, whose
-    shards have copies of small fields, for other programs: these keep the old values.
+    """What `rawpack.relabel` does, with its parameters.
 
     Raises UsageError with nothing changed. Killed at any time, the store is the old one or the new one.
     """
     path = Path(store)
-    opened = open_store(path, [Path(new)])
+    opened = open_store(path, [Path(new)], "relabel")
     opened.columns.check_contents()
     if journal.read_append(path) is not None:
         raise UsageError(f"{path} has an unfinished append: run it again to resume it first")

@@ -224,14 +224,24 @@ class Where:
         if first.kind == "text":
             known = frozenset(constants)
             return lambda values: _each_text(lambda text, _: text in known, a(values), "")
+
+        def each(values: Values) -> Any:
+            numbers = a(values)
+            return _all_of(
+                np.logical_or, [np.zeros(np.shape(numbers), np.bool_), *(numbers == one for one in constants)]
+            )
+
         whole = all(isinstance(one, int) and abs(one) < _EXACT for one in constants)
         if whole and len(constants) > _FEW:
-            known_numbers = np.array(constants, np.int64)
-            return lambda values: np.isin(_exact(a(values)), known_numbers)
-        # Not np.isin, which makes floats of whole numbers next to fractions.
-        return lambda values: _all_of(
-            np.logical_or, [np.zeros(np.shape(a(values)), np.bool_), *(a(values) == one for one in constants)]
-        )
+            wanted = np.array(constants, np.int64)
+
+            def among(values: Values) -> Any:
+                numbers = np.asarray(a(values))
+                # Otherwise np.isin compares as floats.
+                return np.isin(numbers, wanted) if np.can_cast(numbers.dtype, np.int64) else each(values)
+
+            return among
+        return each
 
     def _numbered(self, node: ast.expr, value: _Value, beside_labels: bool) -> _Value:
         """The number of a class where its name is compared with labels."""
