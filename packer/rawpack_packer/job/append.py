@@ -121,7 +121,7 @@ def append(
 
 
 def open_store(path: Path, sources: Sequence[str | Path], doing: str = "append to") -> Store:
-    """The finished store to append to. doing: what it is opened for, in words. Raises UsageError where there is none."""
+    """The finished store to append to. Raises UsageError where there is none. doing: what it is opened for."""
     names = splits.stores_of(path) if path.is_dir() else {}
     if names:
         raise UsageError(f"{path} is a set of splits: {doing} one of them, {', '.join(map(str, names.values()))}")
