@@ -96,8 +96,8 @@ def _cosines() -> NDArray[np.int64]:
 
 def _sharpness(gray: NDArray[np.uint8]) -> int:
     edges = cv2.Laplacian(gray, cv2.CV_16S)
-    # Sums of whole numbers below 2 ** 53, which float64 holds exactly.
-    total, squares, n = int(cv2.sumElems(edges)[0]), int(cv2.norm(edges, cv2.NORM_L2SQR)), gray.size
+    # Sums of whole numbers far below 2 ** 53, which float64 holds; OpenCV 5 squares the root of the second one again.
+    total, squares, n = int(cv2.sumElems(edges)[0]), round(cv2.norm(edges, cv2.NORM_L2SQR)), gray.size
     return (n * squares - total * total) // (n * n)
 
 
