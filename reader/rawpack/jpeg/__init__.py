@@ -11,6 +11,8 @@ RAWPACK_JPEG chooses the library. Encoding is in the packer, which always uses O
 
 from __future__ import annotations
 
+from typing import Any
+
 from rawpack.errors import DecodeError
 from rawpack.jpeg.choice import BackendReport, decoder, others, survey
 from rawpack.jpeg.decoder import Color, Data, JpegDecoder, Pixels, as_bytes
@@ -57,18 +59,16 @@ def read_header(data: Data) -> JpegHeader:
     return _read_header(as_bytes(data))
 
 
-def _decode_whole(
-    data: Data, *, color: Color = "rgb", scale: int = 1, out: Pixels | None = None, warnings: list[str] | None = None
-) -> Pixels:
+def _decode_whole(data: Data, **options: Any) -> Pixels:
     """See `JpegDecoder.decode`: by the first decoder that supports the file."""
     try:
-        return decoder().decode(data, color=color, scale=scale, out=out, warnings=warnings)
+        return decoder().decode(data, **options)
     except DecodeError as error:
         if error.reason != "unsupported":
             raise
         for other in others():
             try:
-                return other.decode(data, color=color, scale=scale, out=out, warnings=warnings)
+                return other.decode(data, **options)
             except DecodeError as refusal:
                 if refusal.reason != "unsupported":
                     raise refusal from None

@@ -54,6 +54,7 @@ class JpegDecoder(ABC):
         scale: int = 1,
         out: Pixels | None = None,
         warnings: list[str] | None = None,
+        header: JpegHeader | None = None,
     ) -> Pixels:
         """The whole image: uint8 (H, W, 3) RGB, (H, W, 1) gray or (H, W, 4) CMYK as stored, H and W divided by `scale`
         (1, 2, 4 or 8) and rounded up. EXIF orientation is not applied.
@@ -63,12 +64,13 @@ class JpegDecoder(ABC):
         components decodes as "cmyk" only: YCCK is converted to CMYK, Adobe's inversion is kept.
         `out`: C order, uint8, of exactly the result's shape; filled and returned. Undefined after an error.
         `warnings`: receives libjpeg's warnings that leave the pixels complete (see `rawpack.jpeg.decoder_warnings`).
+        `header`: what `read_header` returns for `data`, if it was read already.
 
         Raises DecodeError with reason "empty", "not_an_image", "truncated", "corrupt" or "unsupported", and UsageError
         for invalid arguments.
         """
         view = as_bytes(data)
-        shape = _result_shape(read_header(view), color, scale)
+        shape = _result_shape(header or read_header(view), color, scale)
         if out is not None:
             check_out(out, shape)
         seen: list[str] = []

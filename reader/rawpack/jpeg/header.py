@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 import struct
 from collections.abc import Iterable, Iterator
+from functools import lru_cache
 from typing import NamedTuple
 
 from rawpack.errors import DecodeError
@@ -56,14 +57,19 @@ class JpegHeader(NamedTuple):
     @property
     def mcu_shape(self) -> tuple[int, int]:
         """(height, width) in pixels of the smallest coded unit of an interleaved scan. Never 0, even if stored."""
-        if self.components == 1:
-            return 8, 8
-        return 8 * max(1, *(s & 15 for s in self.sampling)), 8 * max(1, *(s >> 4 for s in self.sampling))
+        return _mcu_shape(self.sampling)
 
     @property
     def mixes_rows(self) -> bool:
         """Whether chroma is subsampled vertically, so that decoding interpolates between rows."""
         return len({s & 15 for s in self.sampling}) > 1
+
+
+@lru_cache
+def _mcu_shape(sampling: bytes) -> tuple[int, int]:
+    if len(sampling) == 1:
+        return 8, 8
+    return 8 * max(1, *(s & 15 for s in sampling)), 8 * max(1, *(s >> 4 for s in sampling))
 
 
 def segments(data: memoryview) -> Iterator[tuple[int, int, int]]:

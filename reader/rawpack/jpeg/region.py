@@ -9,11 +9,12 @@ result is identical to the bit.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
+from itertools import islice
 from operator import index
 
 import numpy as np
-from numpy.typing import NDArray
 
 from rawpack.errors import DecodeError, UsageError
 from rawpack.jpeg.decoder import CHANNELS, Color, Data, Pixels, as_bytes, check_options, check_out
@@ -26,6 +27,7 @@ _MCU_WIDTH = {"444": 8, "422": 16, "420": 16, "440": 8, "411": 32, "gray": 8}
 _HUFFMAN_SEQUENTIAL = (0xC0, 0xC1)
 _WHOLE_SPECTRUM = b"\x00\x3f\x00"
 _RESTART_CODES = bytes(range(0xD0, 0xD8)) * 1024  # 8,192 rows: the most that 65,535 pixels make
+_MARKER = re.compile(rb"\xff[^\x00\xff]", re.DOTALL)  # neither a stuffed byte nor a fill byte
 _LEAST_ROWS, _LEAST_SHARE = 2, 1 / 16
 """How many MCU rows a cut must leave out: decoding so few is as fast as finding the markers and copying the others."""
 Decode = Callable[..., Pixels]
@@ -76,10 +78,10 @@ def decode_box(
     end = -(-min(header.height, (top + height) * scale + margin) // mcu_height)
     cut = _cut_rows(view, header, first, end)
     if cut is not None:
-        image = _decode_cleanly(decode, cut, color, scale)
+        image = _decode_cleanly(decode, *cut, color, scale)
         top -= first * mcu_height // scale if image is not None else 0
     if image is None:
-        image = decode(data, color=color, scale=scale, warnings=warnings)
+        image = decode(view, color=color, scale=scale, warnings=warnings, header=header)
     part = image[top : top + height, left : left + width]
     if out is None:
         return part
@@ -87,23 +89,23 @@ def decode_box(
     return out
 
 
-def _decode_cleanly(decode: Decode, cut: bytearray, color: Color, scale: int) -> Pixels | None:
+def _decode_cleanly(decode: Decode, cut: bytearray, header: JpegHeader, color: Color, scale: int) -> Pixels | None:
     """The image of a cut; None after an error or a warning, which the whole file will show to be serious or not."""
     warnings: list[str] = []
     try:
-        image = decode(cut, color=color, scale=scale, warnings=warnings)
+        image = decode(cut, color=color, scale=scale, warnings=warnings, header=header)
     except DecodeError:
         return None
     return None if warnings else image
 
 
-def _cut_rows(data: memoryview, header: JpegHeader, first: int, end: int) -> bytearray | None:
+def _cut_rows(data: memoryview, header: JpegHeader, first: int, end: int) -> tuple[bytearray, JpegHeader] | None:
     """A JPEG of the MCU rows first:end; None where the file cannot be cut, or cutting would save too little."""
     mcu_height, mcu_width = header.mcu_shape
     rows = -(-header.height // mcu_height)
     if rows - (end - first) < max(_LEAST_ROWS, rows * _LEAST_SHARE):
         return None
-    scan_header, scan_offset = header.scan_header, header.scan_offset
+    scan_header, scan_offset, height_offset = header.scan_header, header.scan_offset, header.height_offset
     if not (
         header.restart_interval == -(-header.width // mcu_width)
         and header.process in _HUFFMAN_SEQUENTIAL
@@ -111,31 +113,30 @@ def _cut_rows(data: memoryview, header: JpegHeader, first: int, end: int) -> byt
         and scan_header[-3:] == _WHOLE_SPECTRUM
     ):
         return None
-    ends = _row_ends(np.frombuffer(data, np.uint8)[scan_offset:], rows)
+    ends = _row_ends(data, scan_offset, end, rows)
     if ends is None:
         return None
 
-    begin_at = scan_offset + (int(ends[first - 1]) + 2 if first else 0)
-    cut = bytearray(data[:scan_offset])
+    begin_at = ends[first - 1] + 2 if first else scan_offset
     height = min(header.height, end * mcu_height) - first * mcu_height
-    cut[header.height_offset : header.height_offset + 2] = height.to_bytes(2, "big")
-    cut += data[begin_at : scan_offset + int(ends[end - 1])]
+    cut = bytearray(data[:scan_offset])
+    cut[height_offset : height_offset + 2] = height.to_bytes(2, "big")
+    cut += data[begin_at : ends[end - 1]]
     cut += EOI
     if first % 8:
-        numbers = ends[first : end - 1] + (2 * scan_offset - begin_at + 1)
-        np.frombuffer(cut, np.uint8)[numbers] = np.frombuffer(_RESTART_CODES, np.uint8, len(numbers))
-    return cut
+        shift = scan_offset + 1 - begin_at
+        for at, code in zip(ends[first : end - 1], _RESTART_CODES, strict=False):
+            cut[at + shift] = code
+    return cut, JpegHeader(height, *header[1:])
 
 
-def _row_ends(scan: NDArray[np.uint8], rows: int) -> NDArray[np.intp] | None:
-    """Where each row ends in the entropy-coded bytes: at its restart marker, the last row at the end marker.
+def _row_ends(data: memoryview, scan_offset: int, end: int, rows: int) -> list[int] | None:
+    """Where each of the first `end` rows ends in the data: at its restart marker, the last of all at the end marker.
 
     None unless there are exactly these markers, in order, and the data ends with the end marker.
     """
-    prefixes: NDArray[np.intp] = np.flatnonzero(scan[:-1] == 0xFF)
-    codes = scan[prefixes + 1]
-    is_marker = codes % 0xFF != 0  # neither 0x00, a stuffed byte, nor 0xFF, a fill byte
-    if codes[is_marker].tobytes() != _RESTART_CODES[: rows - 1] + EOI[1:]:
-        return None
-    ends = prefixes[is_marker]
-    return ends if ends[-1] == len(scan) - 2 else None
+    ends = [found.start() for found in islice(_MARKER.finditer(data, scan_offset), end)]
+    codes = bytes([data[at + 1] for at in ends])
+    if end == rows:
+        return ends if codes == _RESTART_CODES[: rows - 1] + EOI[1:] and ends[-1] == len(data) - 2 else None
+    return ends if codes == _RESTART_CODES[:end] and data[-2:] == EOI else None

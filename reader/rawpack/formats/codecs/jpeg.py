@@ -17,14 +17,14 @@ class JpegRows(FileRows):
         self._color: jpeg.Color = "gray" if part.field.shape[2] == 1 else "rgb"
 
     def read(self, row: int, /, box: Box | None = None, scale: int = 1, out: Array | None = None) -> Array:
-        data, shape = self.stored(row), self.shape(row)
+        data = self.stored(row)
         try:
             # Without `out`, the decoder allocates by the JPEG's own header, which it has checked.
             image = jpeg.decode(data, box=box, scale=scale, out=out, color=self._color)
         except DecodeError as error:
             raise DamagedStoreError(f"row {row} of the shard does not decode: {error}") from error
         except ValueError as error:
-            raise DamagedStoreError(f"row {row} of the shard is not an image of {shape}: {error}") from error
-        if out is None and box is None and scale == 1 and image.shape != shape:
+            raise DamagedStoreError(f"row {row} of the shard is not an image of {self.shape(row)}: {error}") from error
+        if out is None and box is None and scale == 1 and image.shape != (shape := self.shape(row)):
             raise DamagedStoreError(f"row {row} of the shard is an image of {image.shape}; {shape} was packed")
         return image
