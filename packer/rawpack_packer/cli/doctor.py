@@ -47,6 +47,10 @@ def _as_text(about: dict[str, Any]) -> str:
         works = "works" if one["works"] else f"{missing}: {one['why_not']}"
         is_used = ", used" if one["name"] == used else ""
         decoders.append((one["name"], text.plain(f"{one['version'] or ''} {works}{is_used}".strip())))
+    regions = about["jpeg"]["regions"]
+    if regions["works"]:
+        use = "used for small boxes" if regions["used"] else "not used"
+        decoders.append((regions["name"], text.plain(f"{regions['version']} works, {use}")))
     if used.startswith(_NONE):
         decoders.append(("", text.plain(used)))
     blocks = {

@@ -26,7 +26,7 @@ def examine() -> dict[str, Any]:
         chosen = jpeg.decoder().name
     except RawpackError as error:
         chosen = f"{NONE}{error}"
-    extras = _requirements()
+    extras, regions = _requirements(), jpeg.survey_regions()
     return {
         "rawpack": rawpack.__version__,
         "machine": machine.describe(),
@@ -37,6 +37,13 @@ def examine() -> dict[str, Any]:
                 {"name": one.name, "version": one.version, "works": one.works, "why_not": one.why_not}
                 for one in jpeg.survey()
             ],
+            "regions": {
+                "name": regions.name,
+                "version": regions.version,
+                "works": regions.works,
+                "used": regions.chosen,
+                "why_not": regions.why_not,
+            },
         },
         "packages": extras.pop("", {}),
         "extras": extras,

@@ -14,11 +14,11 @@ from __future__ import annotations
 from typing import Any
 
 from rawpack.errors import DecodeError
-from rawpack.jpeg.choice import BackendReport, decoder, others, survey
-from rawpack.jpeg.decoder import Color, Data, JpegDecoder, Pixels, as_bytes
+from rawpack.jpeg.choice import BackendReport, decoder, others, survey, survey_regions
+from rawpack.jpeg.decoder import Box, Color, Data, JpegDecoder, Pixels, as_bytes
 from rawpack.jpeg.header import JpegHeader
 from rawpack.jpeg.header import read_header as _read_header
-from rawpack.jpeg.region import Box, decode_box, restart_interval
+from rawpack.jpeg.region import decode_box, restart_interval
 
 __all__ = [
     "BackendReport",
@@ -33,6 +33,7 @@ __all__ = [
     "read_header",
     "restart_interval",
     "survey",
+    "survey_regions",
 ]
 
 

@@ -12,8 +12,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
 
+import numpy as np
+
 from rawpack.errors import DecodeError, RawpackError, UsageError
 from rawpack.jpeg.decoder import JpegDecoder
+from rawpack.jpeg.with_nvimgcodec import RegionDecoder
 from rawpack.jpeg.with_opencv import OpencvDecoder
 from rawpack.jpeg.with_simplejpeg import SimplejpegDecoder
 from rawpack.jpeg.with_turbojpeg import TurbojpegDecoder
@@ -35,7 +38,7 @@ class BackendReport:
     name: str
     works: bool
     chosen: bool
-    """Whether `decoder()` returns this one."""
+    """Whether `decoder()` returns this one, or `region_decoder()` if it decodes regions."""
     version: str | None
     """Of the Python package; None where it does not work."""
     library: str | None
@@ -66,6 +69,14 @@ def decoder() -> JpegDecoder:
 
 
 @cache
+def region_decoder() -> RegionDecoder | None:
+    """The decoder of regions of this process, loaded at the first call: in a worker, after the fork. None where it does
+    not work, and where RAWPACK_JPEG says which library decodes."""
+    opened = None if os.environ.get(VARIABLE) else open_regions()
+    return opened if isinstance(opened, RegionDecoder) else None
+
+
+@cache
 def others() -> list[JpegDecoder]:
     """The other decoders that work here, for files that the chosen one does not support."""
     opened = [open_backend(name) for name in BACKENDS if name != decoder().name]
@@ -81,6 +92,17 @@ def open_backend(name: str) -> JpegDecoder | str:
     except Exception as error:  # loading a C library may fail in any way
         return f"{type(error).__name__}: {error}".splitlines()[0]
     return backend
+
+
+@cache
+def open_regions() -> RegionDecoder | str:
+    """The decoder of regions, once it has decoded a small JPEG; else why it does not work, in one line."""
+    try:
+        regions = RegionDecoder()
+        _try_out_regions(regions)
+    except Exception as error:  # loading a C library may fail in any way
+        return f"{type(error).__name__}: {error}".splitlines()[0]
+    return regions
 
 
 def survey() -> list[BackendReport]:
@@ -100,6 +122,15 @@ def survey() -> list[BackendReport]:
     return reports
 
 
+def survey_regions() -> BackendReport:
+    """A report on the optional decoder of regions. Raises nothing."""
+    opened = open_regions()
+    if isinstance(opened, RegionDecoder):
+        used = region_decoder() is not None
+        return BackendReport(opened.name, True, used, opened.package_version, None, None)
+    return BackendReport(RegionDecoder.name, False, False, None, None, opened)
+
+
 def _try_out(backend: JpegDecoder) -> None:
     """Raise RawpackError unless the backend decodes a JPEG of 8 x 8 mid-gray pixels, and refuses it truncated."""
     image = backend.decode(_MID_GRAY)
@@ -110,6 +141,18 @@ def _try_out(backend: JpegDecoder) -> None:
     except DecodeError:
         return
     raise RawpackError("does not notice a truncated file")
+
+
+def _try_out_regions(regions: RegionDecoder) -> None:
+    """Raise RawpackError unless it decodes a box to the pixels that the chosen decoder computes."""
+    import simplejpeg
+
+    y, x = np.mgrid[:64, :64]
+    scene = np.stack([x * 4, y * 4, x * y % 256], axis=2).astype(np.uint8)
+    data = memoryview(simplejpeg.encode_jpeg(scene, quality=90, colorsubsampling="420"))
+    part = regions.decode(data, (17, 23, 20, 30))
+    if part is None or not np.array_equal(part, decoder().decode(data)[17:37, 23:53]):
+        raise RawpackError("does not decode the pixels that the other libraries decode")
 
 
 _MID_GRAY = base64.b64decode(

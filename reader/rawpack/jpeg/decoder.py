@@ -20,6 +20,8 @@ Color: TypeAlias = Literal["rgb", "gray", "cmyk"]
 Data: TypeAlias = bytes | bytearray | memoryview | mmap.mmap | NDArray[Any]
 Pixels: TypeAlias = NDArray[np.uint8]
 Shape: TypeAlias = tuple[int, int, int]
+Box: TypeAlias = tuple[int, int, int, int]
+"""(y, x, height, width) in stored pixels."""
 
 CHANNELS: dict[str, int] = {"rgb": 3, "gray": 1, "cmyk": 4}
 SCALES = (1, 2, 4, 8)

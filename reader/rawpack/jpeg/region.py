@@ -3,8 +3,10 @@
 Where a restart marker ends every row of MCUs, as in the files that rawpack packs, rows of MCUs are independent of one
 another. The header with another height, some of the rows with renumbered markers, and an end marker are then a valid
 small JPEG, which any decoder decodes. Where chroma is subsampled vertically, decoding interpolates between rows, so a
-box that touches the edge of its MCU rows needs one row more. Any other file is decoded completely and sliced; the
-result is identical to the bit.
+box that touches the edge of its MCU rows needs one row more.
+
+Of such a cut, and of any other file, an optional library decodes only the columns and rows of a small box (see
+`rawpack.jpeg.with_nvimgcodec`). Everything else is decoded completely and sliced. The result is identical to the bit.
 """
 
 from __future__ import annotations
@@ -17,11 +19,10 @@ from operator import index
 import numpy as np
 
 from rawpack.errors import DecodeError, UsageError
-from rawpack.jpeg.decoder import CHANNELS, Color, Data, Pixels, as_bytes, check_options, check_out
+from rawpack.jpeg import with_nvimgcodec
+from rawpack.jpeg.choice import region_decoder
+from rawpack.jpeg.decoder import CHANNELS, Box, Color, Data, Pixels, as_bytes, check_options, check_out
 from rawpack.jpeg.header import EOI, JpegHeader, read_header
-
-Box = tuple[int, int, int, int]
-"""(y, x, height, width) in stored pixels."""
 
 _MCU_WIDTH = {"444": 8, "422": 16, "420": 16, "440": 8, "411": 32, "gray": 8}
 _HUFFMAN_SEQUENTIAL = (0xC0, 0xC1)
@@ -71,25 +72,38 @@ def decode_box(
     if out is not None:
         check_out(out, (height, width, CHANNELS[color]))
 
-    image = None
     mcu_height = header.mcu_shape[0]
     margin = scale if header.mixes_rows and color != "gray" else 0
     first = max(0, top * scale - margin) // mcu_height
     end = -(-min(header.height, (top + height) * scale + margin) // mcu_height)
     cut = _cut_rows(view, header, first, end)
+    part = None
     if cut is not None:
-        image = _decode_cleanly(decode, *cut, color, scale)
-        top -= first * mcu_height // scale if image is not None else 0
-    if image is None:
+        above = first * mcu_height
+        part = _decode_region(*cut, (y - above, x, h, w), color, scale)
+        if part is None:
+            image = _decode_cleanly(decode, *cut, color, scale)
+            part = None if image is None else image[top - above // scale :][:height, left : left + width]
+    else:
+        part = _decode_region(view, header, (y, x, h, w), color, scale)
+    if part is None:
         image = decode(view, color=color, scale=scale, warnings=warnings, header=header)
-    part = image[top : top + height, left : left + width]
+        part = image[top : top + height, left : left + width]
     if out is None:
         return part
     np.copyto(out, part)
     return out
 
 
-def _decode_cleanly(decode: Decode, cut: bytearray, header: JpegHeader, color: Color, scale: int) -> Pixels | None:
+def _decode_region(data: memoryview, header: JpegHeader, box: Box, color: Color, scale: int) -> Pixels | None:
+    """The box, decoded without the rest of the image; None where that is impossible, or would save too little."""
+    if color != "rgb" or scale != 1 or not with_nvimgcodec.pays(header, box):
+        return None
+    decoder = region_decoder()
+    return decoder.decode(data, box) if decoder is not None else None
+
+
+def _decode_cleanly(decode: Decode, cut: memoryview, header: JpegHeader, color: Color, scale: int) -> Pixels | None:
     """The image of a cut; None after an error or a warning, which the whole file will show to be serious or not."""
     warnings: list[str] = []
     try:
@@ -99,7 +113,7 @@ def _decode_cleanly(decode: Decode, cut: bytearray, header: JpegHeader, color: C
     return None if warnings else image
 
 
-def _cut_rows(data: memoryview, header: JpegHeader, first: int, end: int) -> tuple[bytearray, JpegHeader] | None:
+def _cut_rows(data: memoryview, header: JpegHeader, first: int, end: int) -> tuple[memoryview, JpegHeader] | None:
     """A JPEG of the MCU rows first:end; None where the file cannot be cut, or cutting would save too little."""
     mcu_height, mcu_width = header.mcu_shape
     rows = -(-header.height // mcu_height)
@@ -127,7 +141,7 @@ def _cut_rows(data: memoryview, header: JpegHeader, first: int, end: int) -> tup
         shift = scan_offset + 1 - begin_at
         for at, code in zip(ends[first : end - 1], _RESTART_CODES, strict=False):
             cut[at + shift] = code
-    return cut, JpegHeader(height, *header[1:])
+    return memoryview(cut), JpegHeader(height, *header[1:])
 
 
 def _row_ends(data: memoryview, scan_offset: int, end: int, rows: int) -> list[int] | None:
