@@ -592,6 +592,60 @@ def test_damage_in_the_needed_rows_is_found() -> None:
         jpeg.decode(data[:-50], box=(30, 0, 20, 64))
 
 
+def lies(data: bytes, kind: str, k: int) -> bytes:
+    """A file whose restart markers or header are not those of its rows. k: which row, or by how much."""
+    start = offset_of(data, 0xDA)
+    markers = [at for at in range(start, len(data) - 1) if data[at] == 0xFF and 0xD0 <= data[at + 1] <= 0xD7]
+    at, after = markers[k % (len(markers) - 1)], markers[k % (len(markers) - 1) + 1]
+    frame, interval = offset_of(data, 0xC0), offset_of(data, 0xDD)
+    return {
+        "swapped": data[: at + 1] + data[after + 1 : after + 2] + data[at + 2 : after + 1] + data[at + 1 : at + 2],
+        "lost": data[:at] + data[after:],
+        "twice": data[:after] + data[at:],
+        "unmarked": data[:at] + data[at + 2 :],
+        "ends": data[:at] + b"\xff\xd9",
+        "cut": data[: at + 3],
+        "height": data[: frame + 5] + (1 + k * 9 % 250).to_bytes(2, "big") + data[frame + 7 :],
+        "width": data[: frame + 7] + (1 + k * 7 % 120).to_bytes(2, "big") + data[frame + 9 :],
+        "interval": data[: interval + 4] + (k % 9).to_bytes(2, "big") + data[interval + 6 :],
+        "sampling": data[: frame + 11] + (0x12, 0x21, 0x11, 0x14)[k % 4].to_bytes(1, "big") + data[frame + 12 :],
+    }[kind] + (data[after + 2 :] if kind == "swapped" else b"")
+
+
+@settings(max_examples=300, deadline=None)
+@given(
+    boxes(),
+    subsamplings,
+    st.sampled_from(["swapped", "lost", "twice", "unmarked", "ends", "cut", "height", "width", "interval", "sampling"]),
+    st.integers(0, 40),
+)
+def test_lying_files_give_right_pixels_or_an_error(
+    case: tuple[tuple[int, int], jpeg.Box], subsampling: str, kind: str, k: int
+) -> None:
+    """Markers in the wrong order, missing or too many, headers that lie, files that end early: a box has the pixels of
+    the whole; where the whole is refused, so is the box, or it has the pixels of the intact rows."""
+    (height, width), box = case
+    height, box = height + 70, (box[0] + 35, *box[1:])
+    intact = encode(scene(height, width), subsampling)
+    data = lies(intact, kind, k)
+    y, x, h, w = box
+    try:
+        whole = jpeg.decode(data)
+    except DecodeError:
+        whole = None
+    if whole is not None and (y + h > whole.shape[0] or x + w > whole.shape[1]):
+        return
+    part = None
+    with suppress(DecodeError, UsageError):
+        part = jpeg.decode(data, box=box)
+    if whole is not None:
+        assert part is not None
+        np.testing.assert_array_equal(part, whole[y : y + h, x : x + w])
+    elif part is not None and kind not in ("width", "sampling"):  # which may turn intact rows into others
+        kept = min(h, jpeg.read_header(data).height - 1 - y)  # the color of a lie's last row has no neighbor below
+        np.testing.assert_array_equal(part[:kept], jpeg.decode(intact)[y : y + kept, x : x + w])
+
+
 @pytest.mark.parametrize(
     "box", [(0, 0, 0, 5), (0, 0, 5, 0), (-1, 0, 5, 5), (0, -1, 5, 5), (30, 0, 4, 5), (0, 40, 5, 8), (0, 0, 500, 500)]
 )
