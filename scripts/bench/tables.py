@@ -124,8 +124,8 @@ AUGMENT_256 = (
     Entry("Albumentations crops", "crops, memmap"),
     Entry("FFCV crops, jpeg"),
     Entry("crops, lmdb", "FFCV crops, jpeg", 1.7),
-    Entry("decode limit"),
-    Entry("centre crop, lmdb", "decode limit", 1.1),
+    Entry("lmdb"),
+    Entry("crops of half the side, lmdb", "lmdb", 1.35),
     Entry("fused normalise"),
     Entry("normalise, memmap", "fused normalise", 0.7),
 )

@@ -98,7 +98,7 @@ SUBJECTS: dict[str, Callable[[], Subject]] = {
     "crops, memmap": lambda: RawpackAugment("memmap", "crops"),
     "crops, lmdb": lambda: RawpackAugment("lmdb", "crops"),
     "crops, lmdb, scaled decoding": lambda: RawpackAugment("lmdb", "crops, scaled"),
-    "centre crop, lmdb": lambda: RawpackAugment("lmdb", "centre"),
+    "crops of half the side, lmdb": lambda: RawpackAugment("lmdb", "half"),
     "normalise, memmap": lambda: RawpackAugment("memmap", "normalise"),
     "FFCV crops, raw": lambda: FfcvAugment(jpeg=False),
     "FFCV crops, jpeg": lambda: FfcvAugment(jpeg=True),

@@ -8,13 +8,13 @@ from typing import Any, Literal
 import data
 from contract import Epoch, Pixels, Settings, consume
 
-What = Literal["crops", "crops, scaled", "centre", "normalise"]
+What = Literal["crops", "crops, scaled", "half", "normalise"]
 SIDE = 224
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 
 
 class RawpackAugment:
-    """Random resized crops and flips, centre crops, or normalising to float32 (C, H, W)."""
+    """Random resized crops and flips, random crops of half the side, or normalising to float32 (C, H, W)."""
 
     needs: tuple[str, ...] = ()
 
@@ -33,7 +33,7 @@ class RawpackAugment:
             shuffle=True,
             workers=settings.workers,
             backend="process",
-            transform=steps(self._what, side_of(settings)),
+            transform=steps(self._what, settings.shape[0] // 2 if self._what == "half" else side_of(settings)),
         )
 
     def epoch(self, n: int) -> Epoch:
@@ -54,10 +54,10 @@ def side_of(settings: Settings) -> int:
 
 def steps(what: What, side: int) -> list[Any]:
     """The transform. `interpolation="area"` is what FFCV does: OpenCV's INTER_AREA."""
-    from rawpack.transforms import CenterCrop, Normalize, RandomHorizontalFlip, RandomResizedCrop, ToCHW
+    from rawpack.transforms import Normalize, RandomCrop, RandomHorizontalFlip, RandomResizedCrop, ToCHW
 
-    if what == "centre":
-        return [CenterCrop(side)]
+    if what == "half":
+        return [RandomCrop(side)]
     if what == "normalise":
         return [Normalize(MEAN, STD), ToCHW()]
     scaled = 1.0 if what == "crops, scaled" else None
