@@ -51,6 +51,8 @@ def _as_text(about: dict[str, Any]) -> str:
     if regions["works"]:
         use = "used for small boxes" if regions["used"] else "not used"
         decoders.append((regions["name"], text.plain(f"{regions['version']} works, {use}")))
+    elif not regions["why_not"].startswith("ModuleNotFoundError"):
+        decoders.append((regions["name"], text.plain(f"does not work: {regions['why_not']}")))
     if used.startswith(_NONE):
         decoders.append(("", text.plain(used)))
     blocks = {
