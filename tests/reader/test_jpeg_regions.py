@@ -115,7 +115,8 @@ def test_a_region_is_the_whole_sliced(
             out = np.empty((*box[2:], 3), np.uint8)
             assert jpeg.decode(data, box=box, out=out) is out
             np.testing.assert_array_equal(out, sliced(expected, box))
-        assert len(decoded) == 2 * sum(box[3] >= 16 for box in boxes_of(height, width, 4, seed))
+        if not any(option.startswith("restart") for option in options):  # cut files are not decoded by regions
+            assert len(decoded) == 2 * sum(box[3] >= 16 for box in boxes_of(height, width, 4, seed))
 
 
 def damaged(data: bytes, seed: int) -> bytes:
@@ -166,19 +167,20 @@ def test_damage_never_changes_a_result(options: dict[str, object], always: list[
                 np.testing.assert_array_equal(part[: kept[2]], sliced(whole(intact), kept))
     assert refused > 100
     assert accepted > 100
-    assert always
+    assert options or always
 
 
 @installed
 def test_regions_are_for_small_boxes_of_usual_files(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Large boxes, small images, progressive files, grayscale, and scales are decoded whole: exact all the same."""
+    """Not for large boxes, small images, progressive files, grayscale, scales, and files that can be cut."""
     decoded = spy(monkeypatch)
     image = scene(375, 500)
-    data, small = encode(image), (100, 120, 200, 200)
+    data, small = encode(image), (100, 120, 190, 200)
     for other, box, options in [
-        (data, (0, 0, 370, 490), {}),
-        (encode(scene(200, 200)), (20, 10, 100, 190), {}),
+        (data, (0, 0, 300, 400), {}),
+        (encode(scene(256, 256)), (20, 10, 100, 190), {}),
         (encode(image, progressive=True), small, {}),
+        (encode(image, restart_marker_rows=1), small, {}),
         (data, small, {"color": "gray"}),
         (data, small, {"scale": 2}),
     ]:
@@ -186,15 +188,6 @@ def test_regions_are_for_small_boxes_of_usual_files(monkeypatch: pytest.MonkeyPa
         assert not decoded
     np.testing.assert_array_equal(jpeg.decode(data, box=small), sliced(whole(data), small))
     assert decoded == [small]
-
-
-@installed
-def test_a_cut_file_is_decoded_by_columns_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Rows that restart markers separate are cut out first, and the region is decoded from the cut."""
-    decoded = spy(monkeypatch)
-    data, box = encode(scene(600, 700), restart_marker_rows=1), (300, 200, 100, 150)
-    np.testing.assert_array_equal(jpeg.decode(data, box=box), sliced(whole(data), box))
-    assert decoded == [(300 - 288, 200, 100, 150)]
 
 
 @installed
@@ -212,7 +205,7 @@ def test_the_variable_turns_regions_off(monkeypatch: pytest.MonkeyPatch) -> None
     """RAWPACK_JPEG names the library that decodes everything."""
     decoded = spy(monkeypatch)
     monkeypatch.setenv(choice.VARIABLE, "simplejpeg")
-    data, box = encode(scene(375, 500)), (100, 120, 200, 200)
+    data, box = encode(scene(375, 500)), (100, 120, 190, 200)
     np.testing.assert_array_equal(jpeg.decode(data, box=box), sliced(whole(data), box))
     assert not decoded
     assert not jpeg.survey_regions().chosen
@@ -223,7 +216,7 @@ def test_without_the_library_boxes_are_decoded_whole(monkeypatch: pytest.MonkeyP
     monkeypatch.setitem(sys.modules, "nvidia", None)
     choice.open_regions.cache_clear()
     try:
-        data, box = encode(scene(375, 500)), (100, 120, 200, 200)
+        data, box = encode(scene(375, 500)), (100, 120, 190, 200)
         np.testing.assert_array_equal(jpeg.decode(data, box=box), sliced(whole(data), box))
         report = jpeg.survey_regions()
         assert not report.works
@@ -257,7 +250,7 @@ def test_it_is_quiet_and_starts_no_thread_also_after_a_fork(tmp_path: Path) -> N
         "import os, sys\n"
         "from rawpack import jpeg\n"
         "from rawpack.errors import DecodeError\n"
-        "data, box = open(sys.argv[1], 'rb').read(), (100, 120, 200, 200)\n"
+        "data, box = open(sys.argv[1], 'rb').read(), (100, 120, 190, 200)\n"
         "before = len(os.listdir('/proc/self/task'))\n"
         "part = jpeg.decode(data, box=box)\n"
         "assert jpeg.survey_regions().chosen\n"
@@ -288,7 +281,7 @@ def test_workers_crop_photographs_that_were_kept(tmp_path: Path, monkeypatch: py
     decoding everything gives."""
     (tmp_path / "photos" / "a").mkdir(parents=True)
     for k in range(6):
-        (tmp_path / "photos" / "a" / f"{k}.jpg").write_bytes(encode(scene(400, 360, k)))
+        (tmp_path / "photos" / "a" / f"{k}.jpg").write_bytes(encode(scene(500, 400, k)))
     ran = run_here("pack", tmp_path / "photos", tmp_path / "store", "--format", "lmdb", "--quality", "keep")
     assert ran.code == 0, ran.err
     reader = Reader(tmp_path / "store")

@@ -5,8 +5,8 @@ another. The header with another height, some of the rows with renumbered marker
 small JPEG, which any decoder decodes. Where chroma is subsampled vertically, decoding interpolates between rows, so a
 box that touches the edge of its MCU rows needs one row more.
 
-Of such a cut, and of any other file, an optional library decodes only the columns and rows of a small box (see
-`rawpack.jpeg.with_nvimgcodec`). Everything else is decoded completely and sliced. The result is identical to the bit.
+Of any other file, an optional library decodes only a small box (see `rawpack.jpeg.with_nvimgcodec`). On cut files it
+saves nothing. Everything else is decoded completely and sliced. The result is identical to the bit.
 """
 
 from __future__ import annotations
@@ -79,11 +79,9 @@ def decode_box(
     cut = _cut_rows(view, header, first, end)
     part = None
     if cut is not None:
-        above = first * mcu_height
-        part = _decode_region(*cut, (y - above, x, h, w), color, scale)
-        if part is None:
-            image = _decode_cleanly(decode, *cut, color, scale)
-            part = None if image is None else image[top - above // scale :][:height, left : left + width]
+        image = _decode_cleanly(decode, *cut, color, scale)
+        if image is not None:
+            part = image[top - first * mcu_height // scale :][:height, left : left + width]
     else:
         part = _decode_region(view, header, (y, x, h, w), color, scale)
     if part is None:
