@@ -98,7 +98,7 @@ def test_packing_is_held_against_a_bare_loop(result: dict[str, Any]) -> None:
 
 
 def test_transforms_are_held_against_bare_loops(result: dict[str, Any]) -> None:
-    """Crops of half the side against whole images, normalising against one fused loop; peers where they are installed."""
+    """Crops of half the side against whole images, normalising against a fused loop; peers where they are installed."""
     table = next(table for table in result["tables"] if table["table"] == "augment-256")
     lines = {line["label"]: line for line in table["lines"]}
     assert lines["crops of half the side, lmdb"]["against"] == "lmdb"

@@ -62,7 +62,7 @@ class JpegHeader(NamedTuple):
     @property
     def mixes_rows(self) -> bool:
         """Whether chroma is subsampled vertically, so that decoding interpolates between rows."""
-        return len({s & 15 for s in self.sampling}) > 1
+        return _mixes_rows(self.sampling)
 
 
 @lru_cache
@@ -70,6 +70,11 @@ def _mcu_shape(sampling: bytes) -> tuple[int, int]:
     if len(sampling) == 1:
         return 8, 8
     return 8 * max(1, *(s & 15 for s in sampling)), 8 * max(1, *(s >> 4 for s in sampling))
+
+
+@lru_cache
+def _mixes_rows(sampling: bytes) -> bool:
+    return len({s & 15 for s in sampling}) > 1
 
 
 def segments(data: memoryview) -> Iterator[tuple[int, int, int]]:
