@@ -40,6 +40,10 @@ class Settings:
     """What is done with a batch: the sum of every 97th row and column, or of all pixels."""
     samples: int = 0
     """Of a store that is made of zeros, at least."""
+    frames: int = 16
+    """Of a clip."""
+    stride: int = 4
+    """A clip takes every so many frames of its video."""
 
     @property
     def folder(self) -> Path:

@@ -7,6 +7,7 @@
     scripts/bench/run.py --tables reading --line "copy limit" --line memmap --rounds 15
     scripts/bench/run.py --tables growth        how cost grows with workers, batch and image size
     scripts/bench/run.py --tables clips --videos ~/videos       random clips of videos, against decoding them anew
+    scripts/bench/run.py --tables videos        the same of many small videos, and of four cameras
     scripts/bench/run.py --quick                to see that it works; its figures mean nothing
 
 Each subject is measured in fresh processes, in turn with the others of its table, round by round; a ratio is the median
@@ -123,9 +124,14 @@ def plan(asked: argparse.Namespace) -> list[Table]:
     """The tables asked for, with their images made."""
     work: Path = asked.work.resolve()
     work.mkdir(parents=True, exist_ok=True)
-    shape, small, epochs, samples, made_videos = (224, 224, 3), 60_000, 1000, 100_000_000, (20, 10.0)
+    shape, small, epochs, samples = (224, 224, 3), 60_000, 1000, 100_000_000
+    made, small_made = videos.Made(20, 10.0, (256, 340)), videos.Made(400, 4.0, (96, 96))
+    # Three scenes with four cameras; with key frames as close as LeRobot's recorder puts them, for random access.
+    cameras = videos.Made(12, 10.0, (480, 640), key_every=2)
     if asked.quick:
-        shape, small, epochs, samples, made_videos = (48, 48, 3), 200, 20, 20_000, (2, 2.5)
+        shape, small, epochs, samples = (48, 48, 3), 200, 20, 20_000
+        made, small_made = videos.Made(2, 2.5, (256, 340)), videos.Made(4, 1.0, (96, 96))
+        cameras = videos.Made(4, 1.0, (96, 128), key_every=2)
     common: dict[str, Any] = {"work": str(work), "images": "", "seconds": asked.seconds}
     few: dict[str, Any] = common | {"seconds": _ONE_EPOCH}
     every = tables(
@@ -158,7 +164,9 @@ def plan(asked: argparse.Namespace) -> list[Table]:
         # More of them, because starting takes longer than copying a few.
         "copies": lambda: data.copies(work, data.photos(work, asked.data, 4 * asked.pack_images)),
         "few": lambda: data.photos(work, asked.data, _FEW),
-        "videos": lambda: videos.videos(work, asked.videos, *made_videos),
+        "videos": lambda: videos.videos(work, asked.videos, made),
+        "small videos": lambda: videos.videos(work, None, small_made),
+        "cameras": lambda: videos.videos(work, None, cameras),
         "none": lambda: Path(),
     }
     images = {name: str(make[name]()) for name in {table.images for table in chosen}}

@@ -46,7 +46,9 @@ class Table:
     """Lines that are measured in turn, so that they share the machine's moods."""
 
     name: str
-    images: Literal["photos", "fewer photos", "small", "packing", "copies", "few", "videos", "none"]
+    images: Literal[
+        "photos", "fewer photos", "small", "packing", "copies", "few", "videos", "small videos", "cameras", "none"
+    ]
     settings: Settings
     entries: tuple[Entry, ...]
     bars: tuple[Bar, ...] = ()
@@ -149,13 +151,19 @@ COLD = (
 CLIPS = (
     Entry("clips by PyAV"),
     Entry("clips by torchcodec"),
+    Entry("clips by decord"),
     Entry("clips, memmap", "clips by PyAV"),
     Entry("clips, hdf5", "clips by PyAV"),
     Entry("clips, lmdb", "clips by PyAV"),
 )
 CLIPS_BARS: tuple[Bar, ...] = (
     Faster("clips, memmap", ("clips by PyAV",), 20),
-    Faster("clips, memmap", ("clips by torchcodec",), 20),
+    *(
+        Faster(
+            f"clips, {form}", ("clips by torchcodec", "clips by decord"), called="the faster of torchcodec and decord"
+        )
+        for form in ("memmap", "lmdb")
+    ),
 )
 REMOTE = (
     Entry("plain requests"),
@@ -216,6 +224,22 @@ def tables(
         Table("augment-256", "photos", _larger(photos, 256), AUGMENT_256, (), "shuffled, warm"),
         Table("augment-512", "fewer photos", _larger(photos, 512), AUGMENT_512, (), "shuffled, warm"),
         Table("clips", "videos", clips, CLIPS, CLIPS_BARS, "random clips, warm; images are frames"),
+        Table(
+            "videos-small",
+            "small videos",
+            replace(clips, shape=_side(clips, 96), batch=32, stride=1),
+            CLIPS,
+            CLIPS_BARS,
+            "random clips of many small videos, warm; images are frames",
+        ),
+        Table(
+            "videos-cameras",
+            "cameras",
+            replace(clips, shape=_shape(clips, 480, 640), frames=2, stride=3),
+            CLIPS,
+            CLIPS_BARS,
+            "random pairs of frames of four cameras, warm; images are frames",
+        ),
         *_growth(photos),
     ]
 
@@ -285,4 +309,8 @@ def _larger(photos: Settings, side: int) -> Settings:
 
 def _side(photos: Settings, side: int) -> tuple[int, int, int]:
     """The shape of images of that side; those of --quick, which are smaller than any, as they are."""
-    return photos.shape if photos.shape[0] < 224 else (side, side, 3)
+    return _shape(photos, side, side)
+
+
+def _shape(photos: Settings, height: int, width: int) -> tuple[int, int, int]:
+    return photos.shape if photos.shape[0] < 224 else (height, width, 3)

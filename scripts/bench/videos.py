@@ -15,46 +15,53 @@ import numpy as np
 import data
 from contract import Pixels, Settings
 
-FRAMES, STRIDE, PER_VIDEO = 16, 4, 8
-"""Sixteen frames, every fourth: of videos of 30 frames a second, two seconds."""
+PER_VIDEO = 8
 SEED = 0
-_FPS, _KEY_EVERY = 30, 60
-_MADE_SIZE = (256, 340)
+_FPS = 30
 _SUFFIXES = (".mp4", ".mkv", ".mov", ".avi", ".webm")
 
 
-def videos(work: Path, given: Path | None, made: int, seconds: float) -> Path:
-    """A folder of video files: `given`, or `made` ones of so many seconds."""
+@dataclass(frozen=True)
+class Made:
+    """Videos to make: how many, their seconds, their size (height, width), and how many frames key frames are apart."""
+
+    number: int
+    seconds: float
+    size: tuple[int, int]
+    key_every: int = 60
+
+
+def videos(work: Path, given: Path | None, made: Made) -> Path:
+    """A folder of video files: `given`, or `made` ones."""
     if given is not None:
         return given.resolve()
     if importlib.util.find_spec("av") is None:
         raise SystemExit("videos are made by PyAV, which is not installed: pip install av, or name some by --videos")
-    folder = work / f"videos-{made}-{seconds:g}"
+    folder = work / f"videos-{made.number}-{made.seconds:g}-{made.size[0]}x{made.size[1]}-{made.key_every}"
     if not folder.is_dir():
-        photos = sorted(data.photos(work, None, made).rglob("*.jpg"))
+        photos = sorted(data.photos(work, None, made.number).rglob("*.jpg"))
         partial = folder.with_name(folder.name + ".partial")
         partial.mkdir(exist_ok=True)
         for number, photo in enumerate(photos):
-            _make_video(partial / f"{number:03d}.mp4", photo, int(seconds * _FPS), number)
+            _make_video(partial / f"{number:03d}.mp4", photo, made, number)
         partial.rename(folder)
     return folder
 
 
-def _make_video(path: Path, photo: Path, frames: int, seed: int) -> None:
-    """H.264 as x264 makes it, a key frame every two seconds: a window that wanders over a photograph, with the noise of
-    a sensor."""
+def _make_video(path: Path, photo: Path, made: Made, seed: int) -> None:
+    """H.264 as x264 makes it: a window that wanders over a photograph, with the noise of a sensor."""
     import av
     import cv2
 
-    height, width = _MADE_SIZE
+    height, width = made.size
     image: Any = cv2.cvtColor(np.asarray(cv2.imread(str(photo))), cv2.COLOR_BGR2RGB)
     image = cv2.resize(image, (width + 160, height + 160), interpolation=cv2.INTER_AREA)
     random = np.random.default_rng(seed)
     phase = random.uniform(0, 2 * np.pi, 4)
     with av.open(str(path), "w") as container:
-        stream = container.add_stream("libx264", rate=_FPS, options={"g": str(_KEY_EVERY), "threads": "1"})
+        stream = container.add_stream("libx264", rate=_FPS, options={"g": str(made.key_every), "threads": "1"})
         stream.width, stream.height, stream.pix_fmt = width, height, "yuv420p"
-        for t in range(frames):
+        for t in range(int(made.seconds * _FPS)):
             y = 80 + 70 * np.sin(t / 40 + phase[0]) + 10 * np.sin(t / 7 + phase[1])
             x = 80 + 70 * np.sin(t / 50 + phase[2]) + 10 * np.sin(t / 9 + phase[3])
             window = image[int(y) : int(y) + height, int(x) : int(x) + width].astype(np.float32)
@@ -144,7 +151,7 @@ def clips_of(settings: Settings, form: str) -> Any:
     with warnings.catch_warnings():
         # That videos are too short was said when they were packed.
         warnings.simplefilter("ignore", RuntimeWarning)
-        return Reader(store_path(settings, form)).clips(FRAMES, stride=STRIDE, per_video=PER_VIDEO)
+        return Reader(store_path(settings, form)).clips(settings.frames, stride=settings.stride, per_video=PER_VIDEO)
 
 
 @dataclass(frozen=True)

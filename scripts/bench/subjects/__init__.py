@@ -33,7 +33,7 @@ from subjects.cold import ColdStore, SequentialRead
 from subjects.copy_files import Copy, CopyFiles
 from subjects.copy_limit import CopyLimit
 from subjects.decode_limit import DecodeLimit
-from subjects.decoded_clips import DecodedClips, by_pyav, by_torchcodec
+from subjects.decoded_clips import DecodedClips, by_decord, by_pyav, by_torchcodec
 from subjects.ffcv_augment import FfcvAugment
 from subjects.ffcv_loader import FfcvLoader
 from subjects.ffcv_pack import FfcvPack
@@ -77,6 +77,7 @@ SUBJECTS: dict[str, Callable[[], Subject]] = {
     **{f"clips, {form}": partial(RawpackClips, form) for form in FORMS},
     "clips by PyAV": lambda: DecodedClips(by_pyav, ("av",)),
     "clips by torchcodec": lambda: DecodedClips(by_torchcodec, ("av", "torch", "torchcodec")),
+    "clips by decord": lambda: DecodedClips(by_decord, ("av", "decord")),
     "pack memmap": lambda: RawpackPack("memmap"),
     "pack hdf5": lambda: RawpackPack("hdf5"),
     "pack lmdb": lambda: RawpackPack("lmdb"),

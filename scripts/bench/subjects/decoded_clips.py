@@ -1,9 +1,11 @@
-"""The same random clips, each decoded anew from its video file: by PyAV, or by torchcodec."""
+"""The same random clips, each decoded anew from its video file: by PyAV, by torchcodec, or by decord."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from functools import lru_cache
+from typing import Any
 
 import numpy as np
 
@@ -47,28 +49,63 @@ def work(number: int, of: int, decode: Decode, settings: Settings) -> Iterator[i
 
 def by_pyav(clip: videos.Clip, size: tuple[int, int]) -> Pixels:
     """From the key frame before the first of them on; only those that are wanted are converted and scaled."""
-    import av
-
-    with av.open(clip.file) as container:
-        stream = container.streams.best("video")
-        stream.codec_context.thread_count = 1
-        container.seek(round(clip.seconds[0] / stream.time_base), stream=stream)
-        found, half = list[Pixels](), float(stream.time_base) / 2
-        for frame in container.decode(stream):
-            if frame.time > clip.seconds[len(found)] - half:
-                found.append(videos.fitted(frame, size))
-                if len(found) == len(clip.seconds):
-                    break
-        return np.stack(found)
+    container, stream = _opened_by_pyav(clip.file)
+    container.seek(round(clip.seconds[0] / stream.time_base), stream=stream)
+    found, half = list[Pixels](), float(stream.time_base) / 2
+    for frame in container.decode(stream):
+        if frame.time > clip.seconds[len(found)] - half:
+            found.append(videos.fitted(frame, size))
+            if len(found) == len(clip.seconds):
+                break
+    return np.stack(found)
 
 
 def by_torchcodec(clip: videos.Clip, size: tuple[int, int]) -> Pixels:
     """`get_frames_at`, with the key frames from the container's index; then scaled as OpenCV does it fastest."""
-    import cv2
+    frames = _opened_by_torchcodec(clip.file).get_frames_at(clip.frames).data.numpy()
+    return _scaled(frames, size)
+
+
+def by_decord(clip: videos.Clip, size: tuple[int, int]) -> Pixels:
+    """`get_batch` of decord, or of one of the distributions that continue it."""
+    return _scaled(_opened_by_decord(clip.file).get_batch(clip.frames).asnumpy(), size)
+
+
+_opened = lru_cache(maxsize=64)
+"""Who reads clips of a few videos keeps them open; of many videos, each process keeps so many."""
+
+
+@_opened
+def _opened_by_pyav(file: str) -> Any:
+    import av
+
+    container = av.open(file)
+    stream = container.streams.best("video")
+    stream.codec_context.thread_count = 1
+    return container, stream
+
+
+@_opened
+def _opened_by_torchcodec(file: str) -> Any:
+    import torch
     from torchcodec.decoders import VideoDecoder
 
-    decoder = VideoDecoder(clip.file, dimension_order="NHWC", num_ffmpeg_threads=1, seek_mode="approximate")
-    frames = decoder.get_frames_at(clip.frames).data.numpy()
+    torch.set_num_threads(1)
+    return VideoDecoder(file, dimension_order="NHWC", num_ffmpeg_threads=1, seek_mode="approximate")
+
+
+@_opened
+def _opened_by_decord(file: str) -> Any:
+    import decord
+
+    return decord.VideoReader(file, num_threads=1)
+
+
+def _scaled(frames: Pixels, size: tuple[int, int]) -> Pixels:
+    if frames.shape[1:3] == size:
+        return frames
+    import cv2
+
     width, height = videos.covering(frames.shape[2], frames.shape[1], size)
     return np.stack([videos.centre(cv2.resize(frame, (width, height)), size) for frame in frames])
 
