@@ -40,8 +40,8 @@ _WHOLE_BATCHES_BYTES = 1 << 30
 """If one worker makes each batch, there is one in flight for each worker, but no more than this many bytes together."""
 STATE_VERSION = 1
 _TOGETHER_BYTES = 1 << 21
-"""Without workers, about this many bytes of small batches are read at once: finding 64 samples of 784 bytes takes longer
-than copying them."""
+"""Without workers, about this many bytes of small batches are read at once: finding 64 samples of 784 bytes takes
+longer than copying them."""
 
 
 @dataclass(frozen=True)
@@ -361,7 +361,12 @@ class Batches(Iterable[Batch]):
         return self._split
 
     def _steps(self, start: EpochStart) -> Generator[EpochStep]:
-        order, epoch, repeats, look_at_files = self._order, start.epoch, self._order.repeats, self._library.look_at_files
+        order, epoch, repeats, look_at_files = (
+            self._order,
+            start.epoch,
+            self._order.repeats,
+            self._library.look_at_files,
+        )
         for span, after in start.spans():
             look_at_files()
             samples = span.samples(order, epoch)

@@ -106,8 +106,8 @@ class RankSplit:
         return Span(start + low, start + high, self.length)
 
     def spans(self, position: int, first: int, stride: int) -> Iterator[tuple[Span, int]]:
-        """`batch` of every `stride`-th step from step `first` on, and the position that is reached with the steps before
-        the next one."""
+        """`batch` of every `stride`-th step from step `first` on, and the position reached by all steps before the
+        next of these."""
         step_size, low, length = self.batch_size * self.world_size, self.rank * self.batch_size, self.length
         full = (length - position) // step_size
         for step in range(first, self.count(position), stride):
