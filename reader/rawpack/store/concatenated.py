@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
+from functools import cached_property
 from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
@@ -191,7 +192,7 @@ class ConcatenatedStore:
         for store, local, _ in self._by_store(rows):
             store.readahead(name, local)
 
-    @property
+    @cached_property
     def tells_cached(self) -> bool:
         """Whether the system answers `is_cached`: not for files of other users."""
         firsts = [store.path / store.manifest.shards[0].files[0].name for store in self.stores if store.manifest.shards]

@@ -23,7 +23,8 @@ def sample_at(library: ConcatenatedStore, row: int, verify: bool) -> dict[str, A
     library.look_at_files()
     store, at = library.locate(row)
     names = [name for name in library.fields if name in store.fields]
-    sample = {name: value_of(store, name, at, verify) for name in names}
+    tells = library.tells_cached
+    sample = {name: value_of(store, name, at, verify, tells_cached=tells) for name in names}
     if library.groups is not None:
         sample[STORE] = np.int64(library.group_of(row))
     return {**sample, INDEX: np.int64(row)}
@@ -35,13 +36,13 @@ def samples_at(library: ConcatenatedStore, rows: NDArray[np.int64], verify: bool
     return {**{name: values_of(library, name, rows, verify) for name in library.fields}, INDEX: rows}
 
 
-def value_of(store: Store, name: str, row: int, verify: bool = False) -> Any:
+def value_of(store: Store, name: str, row: int, verify: bool = False, *, tells_cached: bool = False) -> Any:
     """Field `name` of the sample at a row of this store, as `values_of` gives it of several, in a fraction of the
-    time."""
+    time. tells_cached: see `ConcatenatedStore`."""
     field = store.fields[name]
     if not field.in_shards:
         return store.columns.value(name, row, field.kind)
-    if store.is_random_access(name) and not store.is_cached(name, row):
+    if store.is_random_access(name) and not (tells_cached and store.is_cached(name, row)):
         store.readahead(name, np.array([row], np.int64))
     if verify:
         store.check(name, row)
@@ -73,5 +74,5 @@ def _ask_if_cold(library: ConcatenatedStore, name: str, rows: NDArray[np.int64])
     """Ask the disk for images where nothing is read around them, unless some of them are in the page cache."""
     if any(store.is_random_access(name) for store in library.stores):
         looked_at = rows[:: -(-len(rows) // _LOOKS)].tolist()
-        if not all(library.is_cached(name, row) for row in looked_at):
+        if not (library.tells_cached and all(library.is_cached(name, row) for row in looked_at)):
             library.readahead(name, rows)
