@@ -36,8 +36,10 @@ class Settings:
     """If not 0, exactly so many epochs are measured, and what memory grows by after the first tenth of them."""
     warm: bool = True
     """Whether epochs go before that are not measured."""
-    consumer: Literal["grid", "sum"] = "grid"
-    """What is done with a batch: the sum of every 97th row and column, or of all pixels."""
+    consumer: Literal["grid", "sum", "none"] = "grid"
+    """What is done with a batch: the sum of every 97th row and column, or of all pixels, or nothing."""
+    step_s: float = 0.0
+    """How long a training step takes: seconds of sleep after each batch, as while an accelerator computes."""
     samples: int = 0
     """Of a store that is made of zeros, at least."""
     frames: int = 16
@@ -88,15 +90,19 @@ class Subject(Protocol):
         """Go through epoch n once, and time it."""
 
 
-def consume(batches: Iterable[Any], consumer: str) -> Epoch:
-    """Go through batches of images (n, H, W, C), look at each as `consumer` says, and time it all."""
+def consume(batches: Iterable[Any], consumer: str, step_s: float = 0.0) -> Epoch:
+    """Go through batches of images (n, H, W, C), look at each as `consumer` says, sleep for `step_s`, and time it
+    all."""
     began = time.perf_counter()
     images, total, first = 0, 0, None
     for batch in batches:
         if first is None:
             first = time.perf_counter() - began
-        total += int((batch[:, ::97, ::97] if consumer == "grid" else batch).sum())
+        if consumer != "none":
+            total += int((batch[:, ::97, ::97] if consumer == "grid" else batch).sum())
         images += len(batch)
-    if images and not total:
+        if step_s:
+            time.sleep(step_s)
+    if images and not total and consumer != "none":
         raise ValueError("all images were black: the subject did not read them")
     return Epoch(images, time.perf_counter() - began, first)

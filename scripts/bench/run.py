@@ -56,7 +56,7 @@ _IMAGES = 16_000
 """An epoch of raw images of 224 px then takes a tenth of a second or more, of which its first batch is 3 to 4 ms. They
 are 2.4 GB, and lie in memory several times, once for each subject's own file."""
 _FEW = 64
-DEFAULT = "reading,small,cold,remote,memory,start,epochs,giant,packing,passing,augment"
+DEFAULT = "reading,copying,next-epoch,single,small,cold,remote,memory,start,epochs,giant,packing,passing,augment"
 
 
 def main() -> None:

@@ -60,7 +60,7 @@ class Table:
 READING = (
     Entry("copy limit"),
     Entry("copy limit, large pages"),
-    Entry("memmap", "copy limit", 0.90),
+    Entry("memmap", "copy limit", 0.92),
     Entry("hdf5", "memmap", 0.95),
     Entry("FFCV raw", "copy limit"),
     Entry("torch DataLoader, memmap", "copy limit"),
@@ -76,16 +76,46 @@ READING = (
 )
 _READERS = ("memmap", "hdf5", "hdf5, gzip", "lmdb")
 READING_BARS: tuple[Bar, ...] = (
-    Faster("memmap", ("FFCV raw",), 1.5),
+    Faster("memmap", ("FFCV raw",), 2.0),
     Faster("memmap", ("copy limit, large pages",)),
     *(AtMost(label, "first_batch_s", 1.0) for label in _READERS),
-    *(AtMost(label, "next_epoch_s", 0.050) for label in _READERS),
+)
+
+
+def _copies(title: str, changes: Mapping[str, Any], backend: Literal["process", "thread"] = "thread") -> list[Entry]:
+    """The bare limit under settings of its own, and the reader against it."""
+    limit = f"copy limit, {title}"
+    if backend == "process":
+        return [Entry("memmap", limit, 0.92, f"memmap, {title}, processes", {**changes, "backend": backend})]
+    return [
+        Entry("copy limit", name=limit, changes=changes),
+        Entry("memmap", limit, 0.92, f"memmap, {title}", changes),
+    ]
+
+
+COPYING = (
+    *(entry for batch in (64, 256, 1024) for entry in _copies(f"batch {batch}", {"batch": batch})),
+    *(entry for batch in (64, 256) for entry in _copies(f"batch {batch}", {"batch": batch}, "process")),
+    *(entry for workers in (1, 3, 4) for entry in _copies(f"workers {workers}", {"workers": workers})),
+    Entry("memmap", "copy limit, batch 64", 0.92, "memmap, batch 64, untouched", {"batch": 64, "consumer": "none"}),
+    Entry("memmap", "copy limit, batch 256", 0.92, "memmap, batch 256, untouched", {"consumer": "none"}),
+)
+COPYING_BATCHES = tuple(entry for batch in (64, 256, 1024) for entry in _copies(f"batch {batch}", {"batch": batch}))
+NEXT_EPOCH = tuple(Entry(label) for label in _READERS)
+NEXT_EPOCH_BARS: tuple[Bar, ...] = tuple(AtMost(label, "next_epoch_s", 0.050) for label in _READERS)
+_STEP_S = 0.2
+"""A training step: longer than two workers need for a batch of any format, so that they are done when it is."""
+SINGLE = (
+    Entry("a row by numpy"),
+    Entry("reader[i]", "a row by numpy", 1 / 6),
+    Entry("batches of 256, all fields, workers=0"),
+    Entry("reader[[...]], 256", "batches of 256, all fields, workers=0", 0.95),
 )
 
 _TORCH = tuple((f"torch DataLoader, workers={workers}", workers) for workers in sorted({0, 1, os.cpu_count() or 1}))
 SMALL = (
     Entry("take loop"),
-    Entry("memmap", "take loop", 0.8, "memmap, workers=0", {"workers": 0}),
+    Entry("memmap", "take loop", 0.85, "memmap, workers=0", {"workers": 0}),
     Entry("memmap", "take loop", None, "memmap, workers=None", {"workers": None}),
     *(Entry("torch DataLoader, memmap", "take loop", None, name, {"workers": workers}) for name, workers in _TORCH),
     Entry("tensordict memmap", "take loop"),
@@ -141,9 +171,9 @@ AUGMENT_512 = (
 
 COLD = (
     Entry("dd, memmap"),
-    Entry("memmap, cold", "dd, memmap", 0.8),
+    Entry("memmap, cold", "dd, memmap", 0.95),
     Entry("dd, hdf5"),
-    Entry("hdf5, cold", "dd, hdf5", 0.8),
+    Entry("hdf5, cold", "dd, hdf5", 0.95),
     Entry("dd, lmdb"),
     Entry("lmdb, cold", "dd, lmdb"),
 )
@@ -209,6 +239,18 @@ def tables(
     once: dict[str, Any] = {"warm": False, "seconds": 1e-9}
     return [
         Table("reading", "photos", photos, READING, READING_BARS, "shuffled, warm"),
+        Table("copying-128", "photos", _larger(photos, 128), COPYING_BATCHES, (), "shuffled, warm"),
+        Table("copying-256", "photos", _larger(photos, 256), COPYING, (), "shuffled, warm"),
+        Table("copying-512", "fewer photos", _larger(photos, 512), COPYING_BATCHES, (), "shuffled, warm"),
+        Table(
+            "next-epoch",
+            "fewer photos",
+            replace(photos, warm=False, seconds=1e-9, epochs=3, step_s=_STEP_S),
+            NEXT_EPOCH,
+            NEXT_EPOCH_BARS,
+            f"shuffled, after each batch a training step of {_STEP_S} s",
+        ),
+        Table("single", "small", replace(small, batch=256), SINGLE, (), "random samples of a warm store"),
         Table("small-64", "small", replace(small, batch=64), SMALL, SMALL_BARS, "shuffled, warm"),
         Table("small-512", "small", replace(small, batch=512), SMALL, SMALL_BARS, "shuffled, warm"),
         Table("cold", "photos", replace(photos, warm=False, seconds=1e-9), COLD, (), "from the disk, block shuffle"),

@@ -39,9 +39,9 @@ if TYPE_CHECKING:
 _WHOLE_BATCHES_BYTES = 1 << 30
 """If one worker makes each batch, there is one in flight for each worker, but no more than this many bytes together."""
 STATE_VERSION = 1
-_TOGETHER_BYTES = 1 << 19
-"""Without workers, about this many bytes of small batches are read at once, as much as a core's cache holds: finding 64
-samples of 784 bytes takes longer than copying them."""
+_TOGETHER_BYTES = 1 << 21
+"""Without workers, about this many bytes of small batches are read at once: finding 64 samples of 784 bytes takes
+longer than copying them."""
 
 
 @dataclass(frozen=True)
@@ -361,16 +361,21 @@ class Batches(Iterable[Batch]):
         return self._split
 
     def _steps(self, start: EpochStart) -> Generator[EpochStep]:
-        for batch in range(len(start)):
-            self._library.look_at_files()
-            span, after = start.span(batch), start.reached(batch + 1)
-            samples = span.samples(self._order, start.epoch)
+        order, epoch, repeats, look_at_files = (
+            self._order,
+            start.epoch,
+            self._order.repeats,
+            self._library.look_at_files,
+        )
+        for span, after in start.spans():
+            look_at_files()
+            samples = span.samples(order, epoch)
             if self._selection is not None:
                 samples = self._selection[samples]
             # Positions are counted from 0 in each bucket, and random numbers must differ between buckets.
-            first = span.start + (span.bucket << 48) if self._order.repeats else -1
+            first = span.start + (span.bucket << 48) if repeats else -1
             if self._clips is None:
-                yield EpochStep(samples, after, bucket=span.bucket, first=first)
+                yield EpochStep(samples, after, None, span.bucket, first)
             else:
                 rows = self._clips.rows(samples, self._seed, start.epoch, first)
                 yield EpochStep(rows, after, samples, span.bucket, first)

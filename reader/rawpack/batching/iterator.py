@@ -121,7 +121,12 @@ class BatchIterator(Iterator[Batch]):
             try:
                 if not self._begun:
                     self._begin()
-                step, batch = self._made_here() if self._pool is None else self._from_pool(self._pool)
+                if self._pool is not None:
+                    step, batch = self._from_pool(self._pool)
+                else:
+                    if not self._made:
+                        self._make()
+                    step, batch = self._made.popleft()
                 if self._ragged_fields is not None:
                     seeds = self._seed, self.start.epoch, step.first
                     batch.update(self._ragged_fields(step.rows, seeds, step.clips, step.bucket))
@@ -176,14 +181,8 @@ class BatchIterator(Iterator[Batch]):
 
             self._bar = progress_bar(total=len(self.start), desc=f"epoch {self.start.epoch}", unit=" batches")
 
-    def _made_here(self) -> tuple[EpochStep, Batch]:
-        """The next batch, made in this process."""
-        if not self._made:
-            self._make()
-        return self._made.popleft()
-
     def _make(self) -> None:
-        """Read the next batches, as many as a slot holds, as if they were one."""
+        """Read the next batches in this process, as many as a slot holds, as if they were one."""
         steps = list(islice(self._steps, self._together))
         if not steps:
             raise StopIteration

@@ -58,6 +58,11 @@ class EpochStart:
         first, stride = self._turns
         return self.split.batch(first + batch * stride, self.position)
 
+    def spans(self) -> Iterator[tuple[Span, int]]:
+        """For each batch, its positions, and the position to resume from after it."""
+        first, stride = self._turns
+        return self.split.spans(self.position, first, stride)
+
     def reached(self, batches: int) -> int:
         """The position to resume from after this many batches."""
         return self.split.reached(batches * self._turns[1], self.position)

@@ -7,7 +7,7 @@ resume needs one number for each bucket, and may have another world size.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from typing import Any
@@ -175,6 +175,10 @@ class BucketSplit(RankSplit):
         bucket, start, stop = (int(of[own[at]]) for of in (self.steps.bucket, self.steps.start, self.steps.stop))
         low, high = self._slice(stop - start)
         return BucketSpan(start + low, start + high, len(self.order.deal(self.epoch).members[bucket]), bucket)
+
+    def spans(self, position: int, first: int, stride: int) -> Iterator[tuple[Span, int]]:
+        for step in range(first, self.count(position), stride):
+            yield self.batch(step, position), self.reached(step - first + stride, position)
 
     def reached(self, steps: int, position: int = 0) -> int:
         own, at = self.steps.own, self._first(position) + steps

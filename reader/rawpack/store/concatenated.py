@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
+from functools import cached_property
 from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
@@ -42,6 +44,7 @@ class ConcatenatedStore:
             raise UsageError("no store was named")
         first = self.stores[0]
         self.ends = np.cumsum([len(store) for store in self.stores], dtype=np.int64)
+        self._ends: list[int] = self.ends.tolist()
         self.fields: dict[str, Field] = first.fields
         self.classes = first.manifest.classes
         self.groups = None if groups is None else tuple(groups)
@@ -113,7 +116,7 @@ class ConcatenatedStore:
 
     def locate(self, row: int) -> tuple[Store, int]:
         """The store that holds `row`, and the row there."""
-        k = int(np.searchsorted(self.ends, row, side="right"))
+        k = bisect_right(self._ends, row)
         return self.stores[k], row - self._first(k)
 
     def group_of(self, rows: NDArray[np.int64] | int) -> NDArray[np.int64]:
@@ -143,7 +146,7 @@ class ConcatenatedStore:
 
     def _first(self, k: int) -> int:
         """The row of a store's first sample."""
-        return int(self.ends[k - 1]) if k else 0
+        return self._ends[k - 1] if k else 0
 
     def _by_store(self, rows: NDArray[np.int64]) -> Iterator[tuple[Store, NDArray[np.int64], NDArray[np.int64] | None]]:
         """Rows as (store, its rows, their positions in `rows`), store after store; None for all positions."""
@@ -189,7 +192,7 @@ class ConcatenatedStore:
         for store, local, _ in self._by_store(rows):
             store.readahead(name, local)
 
-    @property
+    @cached_property
     def tells_cached(self) -> bool:
         """Whether the system answers `is_cached`: not for files of other users."""
         firsts = [store.path / store.manifest.shards[0].files[0].name for store in self.stores if store.manifest.shards]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
@@ -53,6 +54,7 @@ class Store:
         rows = [shard.rows for shard in self.manifest.shards]
         self.ends = np.cumsum(rows, dtype=np.int64)
         """(shards,): the row after each shard's last."""
+        self._ends: list[int] = self.ends.tolist()
         self._gathers: dict[str, Gather | None] = {}
         self._first_chunks: dict[str, NDArray[np.int64]] = {}
         self._readers: dict[tuple[int, str], FieldReader] = {}
@@ -76,12 +78,12 @@ class Store:
 
     def locate(self, row: int) -> tuple[int, int]:
         """The shard that holds sample `row`, and its row there."""
-        shard = int(np.searchsorted(self.ends, row, side="right"))
+        shard = bisect_right(self._ends, row)
         return shard, row - self.first(shard)
 
     def first(self, shard: int) -> int:
         """The store's row of a shard's first sample."""
-        return int(self.ends[shard - 1]) if shard else 0
+        return self._ends[shard - 1] if shard else 0
 
     def read_into(self, name: str, rows: NDArray[np.int64], out: Array, at: NDArray[np.int64] | None = None) -> None:
         """Fill out[i], or out[at[i]], with image, mask or number field `name` of sample rows[i], rows of this store."""

@@ -8,6 +8,7 @@
 | `order_alone.py` | what the order of the samples costs by itself |
 | `copy_limit.py`, `decode_limit.py`, `inflate_limit.py` | processes that do only the unavoidable work of reading |
 | `take_loop.py` | a loop of one `np.take` a batch, in one process |
+| `single.py` | samples by their indices, in one process |
 | `torch_loader.py`, `tensordict_memmap.py`, `ffcv_loader.py` | peers, over the same images |
 | `rawpack_clips.py`, `decoded_clips.py` | random clips of videos, by this project and decoded anew from their files |
 | `rawpack_augment.py`, `ffcv_augment.py` | transforms in the workers, by this project and by FFCV |
@@ -46,6 +47,7 @@ from subjects.rawpack_crop import RawpackCrop
 from subjects.rawpack_pack import RawpackPack
 from subjects.rawpack_store import RawpackStore
 from subjects.remote import RemoteStore, RemoteStreaming, RemoteWebdataset, Wire
+from subjects.single import Single, by_batches, by_numpy, by_reader
 from subjects.start import PackingStart, ReaderStart
 from subjects.take_loop import TakeLoop
 from subjects.tensordict_memmap import TensordictMemmap
@@ -67,6 +69,10 @@ SUBJECTS: dict[str, Callable[[], Subject]] = {
     **{f"{form} of zeros": partial(Zeros, form) for form in FORMS},
     "order alone": OrderAlone,
     "take loop": TakeLoop,
+    "reader[i]": lambda: Single(by_reader),
+    "a row by numpy": lambda: Single(by_numpy),
+    "reader[[...]], 256": lambda: Single(by_reader, 256),
+    "batches of 256, all fields, workers=0": lambda: Single(by_batches, 256),
     "first batch": ReaderStart,
     "pack a few": PackingStart,
     "torch DataLoader, memmap": TorchLoader,

@@ -20,11 +20,11 @@ class RawpackStore:
     def open(self, settings: Settings) -> None:
         from rawpack import Reader
 
-        self._consumer = settings.consumer
+        self._consumer, self._step_s = settings.consumer, settings.step_s
         self._batches = Reader(data.store_path(settings, self._form)).batches(
             settings.batch, shuffle=True, workers=settings.workers, backend=settings.backend
         )
 
     def epoch(self, n: int) -> Epoch:
         self._batches.set_epoch(n)
-        return consume((batch["image"] for batch in self._batches), self._consumer)
+        return consume((batch["image"] for batch in self._batches), self._consumer, self._step_s)

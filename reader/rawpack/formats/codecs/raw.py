@@ -32,6 +32,7 @@ class UniformRows:
         """data: exactly the bytes of the samples."""
         self._flat = data.view(dtype).reshape(rows, -1)
         self._shape = shape
+        self._begin, self._stride = data.ctypes.data, self._flat.strides[0]
 
     def read_into(self, rows: Rows, out: Array, at: Rows | None = None, /) -> None:
         check_rows(rows, len(self._flat))
@@ -44,12 +45,12 @@ class UniformRows:
             flat[i] = self._flat[row]
 
     def readahead(self, rows: Rows, /) -> None:
-        size = self._flat.strides[0]
-        readahead(self._flat, rows * size, np.full(len(rows), size, np.int64))
+        readahead(self._flat, rows * self._stride, np.full(len(rows), self._stride, np.int64))
 
     def is_cached(self, row: int, /) -> bool:
         check_row(row, len(self._flat))
-        return is_cached(self._flat.ctypes.data + row * self._flat.strides[0])
+        # In the middle: the first page is shared with the sample before.
+        return is_cached(self._begin + row * self._stride + self._stride // 2)
 
     def read(self, row: int, /, box: Box | None = None, scale: int = 1, out: Array | None = None) -> Array:
         check_row(row, len(self._flat))
