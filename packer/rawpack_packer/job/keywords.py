@@ -32,7 +32,7 @@ class RecipeKeywords(TypedDict, total=False):
         256 for pictures, and "keep" for arrays and for PIL images of one size that are all gray or all in color.
     crop: (x, y, width, height), cut out of the upright image before it is resized.
     fit: "cover" keeps proportions and cuts to the center, "stretch" distorts. interpolation: how images are resized.
-    color: "yuv420" stores RGB as planes of YCbCr: memmap and hdf5 only.
+    color: "yuv420" stores RGB as planes of YCgCo: memmap and hdf5 only.
     quality: of JPEG, 1 to 100; "keep", with size="keep", stores JPEG files unchanged: lmdb only, as are
     check: how unchanged JPEG files are checked; and subsampling: of chroma.
     compression: "none" or "gzip": hdf5 only, unless an added format has others. chunk: images per chunk, hdf5 only.

@@ -49,7 +49,7 @@ class Recipe(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     fit: Fit = "cover"
     interpolation: Interpolation = "area"
     color: Color = "rgb"
-    """"yuv420": RGB, stored as planes of YCbCr with one value of chroma for four pixels. Not in every format."""
+    """"yuv420": RGB, stored as planes of YCgCo with one value of chroma for four pixels. Not in every format."""
     quality: int | Literal["keep"] | None = None
     """JPEG quality 1..100; "keep" passes JPEG files through where nothing else changes them. lmdb only."""
     check: Check | None = None

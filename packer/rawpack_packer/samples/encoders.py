@@ -65,7 +65,7 @@ def to_png(mask: NDArray[Any], recipe: Recipe) -> NDArray[np.uint8]:
 
 
 def to_planes(image: NDArray[np.uint8], recipe: Recipe) -> NDArray[np.uint8]:
-    """An image (H, W, 3) as planes (n,) of YCbCr 4:2:0."""
+    """An image (H, W, 3) as planes (n,) of YCgCo 4:2:0."""
     return yuv420.from_rgb(image)
 
 
