@@ -80,6 +80,11 @@ READING_BARS: tuple[Bar, ...] = (
     *(AtMost(label, "next_epoch_s", 0.050) for label in _READERS),
 )
 
+PLANES = (
+    Entry("lmdb, quality 95"),
+    Entry("memmap, planes", "lmdb, quality 95", 2.8),
+    Entry("memmap"),
+)
 _TORCH = tuple((f"torch DataLoader, workers={workers}", workers) for workers in sorted({0, 1, os.cpu_count() or 1}))
 SMALL = (
     Entry("take loop"),
@@ -201,6 +206,7 @@ def tables(
     once: dict[str, Any] = {"warm": False, "seconds": 1e-9}
     return [
         Table("reading", "photos", photos, READING, READING_BARS, "shuffled, warm"),
+        Table("planes", "photos", replace(_larger(photos, 256), workers=1), PLANES, (), "shuffled, warm"),
         Table("small-64", "small", replace(small, batch=64), SMALL, SMALL_BARS, "shuffled, warm"),
         Table("small-512", "small", replace(small, batch=512), SMALL, SMALL_BARS, "shuffled, warm"),
         Table("cold", "photos", replace(photos, warm=False, seconds=1e-9), COLD, (), "from the disk, block shuffle"),
