@@ -25,8 +25,9 @@ from rawpack.pixels.geometry import chroma_size
 Bytes = NDArray[np.uint8]
 Signed = NDArray[np.int8]
 Box = tuple[int, int, int, int]
-_TOGETHER = 1 << 16
-"""Pixels that are converted at once: their scratch arrays, 8 bytes per pixel, about fit into a core's cache."""
+_TOGETHER = 1 << 17
+"""Pixels that are converted at once, with 6 bytes of scratch arrays each: more would not fit into caches, fewer would
+cost more calls."""
 _KEPT = 64
 """Sizes whose arrays a thread keeps: random crops have nine."""
 _MIDDLE, _TWO = np.uint8(128), np.int8(2)
@@ -58,7 +59,7 @@ def to_rgb(stored: Bytes, size: tuple[int, int], box: Box | None = None, out: By
 def _convert(luma: Bytes, chroma: Bytes, offset: tuple[int, int], out: Bytes) -> None:
     """Writes RGB (h, w, 3) of luma (h, w), which begins at pixel `offset` of chroma (2, r, m) once that is enlarged."""
     (height, width), (y, x) = luma.shape, offset
-    at = _scratch.arrays(chroma.shape[1], chroma.shape[2], height, width)
+    at = _memory.arrays(chroma.shape[1], chroma.shape[2], height, width)
     np.bitwise_xor(chroma, _MIDDLE, at.chroma)
     at.columns.enlarge()
     cv2.merge(at.even_and_odd, at.wide)
@@ -132,7 +133,7 @@ class _Arrays:
         self.rgb_bytes = self.rgb.view(np.uint8)
 
 
-class _Scratch(threading.local):
+class _ThreadMemory(threading.local):
     """Memory of a thread: without it, pages that the system gives and takes again cost more than the conversion."""
 
     def __init__(self) -> None:
@@ -152,4 +153,4 @@ class _Scratch(threading.local):
         return self._made[key]
 
 
-_scratch = _Scratch()
+_memory = _ThreadMemory()
