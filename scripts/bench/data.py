@@ -29,7 +29,7 @@ _PACKED_AS = {
     PLANES: ["--format", "memmap", "--color", "yuv420"],
     JPEG_95: ["--format", "lmdb", "--quality", "95"],
 }
-"""The format hdf5, compressed."""
+"""Stores that are packed with more options than a format -> these."""
 
 
 def photos(work: Path, data: Path | None, images: int) -> Path:
