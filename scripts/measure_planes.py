@@ -3,8 +3,8 @@
 
     scripts/measure_planes.py PHOTOS [--size 256]
 
-Chroma is fitted, as `--color yuv420` does it, or averaged over two by two pixels; it is brought back by repeating
-values, or by linear interpolation in one of two ways. OpenCV's own conversion and JPEG files stand beside them.
+Chroma is fitted, as `--color yuv420` does it, or averaged over two by two pixels; it is brought back by linear
+interpolation, or by repeating values. Planes of YCbCr, OpenCV's own conversion and JPEG files are measured too.
 """
 
 from __future__ import annotations
@@ -64,10 +64,10 @@ def ways() -> dict[tuple[str, str], tuple[Encode, Decode]]:
     """What is stored and how it is brought back -> the functions that do it."""
     found: dict[tuple[str, str], tuple[Encode, Decode]] = {
         ("fitted", "triangle filter (rawpack)"): (from_rgb, lambda stored, out: to_rgb(stored, _size(out), out=out)),
-        ("fitted", "cv2.resize, linear"): (from_rgb, _resized),
         ("averaged", "triangle filter (rawpack)"): (averaged, lambda stored, out: to_rgb(stored, _size(out), out=out)),
-        ("averaged", "repeated"): (averaged, _repeated),
-        ("OpenCV, limited range", "OpenCV, repeated"): (_to_i420, _from_i420),
+        ("averaged, YCbCr", "OpenCV, linear"): (_to_ycbcr, partial(_from_ycbcr, how=cv2.INTER_LINEAR)),
+        ("averaged, YCbCr", "OpenCV, repeated"): (_to_ycbcr, partial(_from_ycbcr, how=cv2.INTER_NEAREST)),
+        ("OpenCV, YCbCr of limited range", "OpenCV, repeated"): (_to_i420, _from_i420),
     }
     for quality in ("90", "95"):
         recipe = make_recipe(format="lmdb", quality=quality)
@@ -103,30 +103,30 @@ def measure(images: list[Bytes], encode: Encode, decode: Decode) -> tuple[str, .
 def averaged(image: Bytes) -> Bytes:
     """The planes of `from_rgb`, with each two by two pixels' mean as chroma. Of even sides."""
     height, width = _size(image)
-    small = image.reshape(height // 2, 2, width // 2, 2, 3).mean(axis=(1, 3))
-    red, green, blue = np.moveaxis(small, 2, 0)
-    chroma = [
-        -0.168735892 * red - 0.331264108 * green + 0.5 * blue + 128,
-        0.5 * red - 0.418687589 * green - 0.081312411 * blue + 128,
-    ]
+    red, green, blue = np.moveaxis(_means(image), 2, 0)
+    chroma = [(2 * green - red - blue) / 4 + 128, (red - blue) / 2 + 128]
     planes = [plane.round().clip(0, 255).astype(np.uint8) for plane in chroma]
     return np.concatenate([from_rgb(image)[: height * width], *planes], axis=None)
 
 
-def _resized(stored: Bytes, out: Bytes) -> None:
+def _to_ycbcr(image: Bytes) -> Bytes:
+    """Planes of JFIF's YCbCr, with means as chroma."""
+    ycrcb = cv2.cvtColor(image, cv2.COLOR_RGB2YCrCb)
+    chroma = _means(ycrcb)[..., :0:-1].round().astype(np.uint8)
+    return np.concatenate([ycrcb[..., 0], *np.moveaxis(chroma, 2, 0)], axis=None)
+
+
+def _from_ycbcr(stored: Bytes, out: Bytes, how: int) -> None:
     luma, chroma = planes_of(stored, _size(out))
-    blue, red = (cv2.resize(plane, luma.shape[::-1]) for plane in chroma)
+    blue, red = (cv2.resize(plane, luma.shape[::-1], interpolation=how) for plane in chroma)
     cv2.cvtColor(cv2.merge((luma, red, blue)), cv2.COLOR_YCrCb2RGB, dst=out)
 
 
-def _repeated(stored: Bytes, out: Bytes) -> None:
-    luma, chroma = planes_of(stored, _size(out))
-    count, rows, columns = chroma.shape
-    flat = chroma.reshape(count * rows, columns)
-    repeated = np.empty((count, rows, 2, 2 * columns), np.uint8)
-    repeated[:] = cv2.merge((flat, flat)).reshape(count, rows, 1, 2 * columns)
-    blue, red = repeated.reshape(count, 2 * rows, 2 * columns)
-    cv2.cvtColor(cv2.merge((luma, red, blue)), cv2.COLOR_YCrCb2RGB, dst=out)
+def _means(image: NDArray[np.generic]) -> NDArray[np.float64]:
+    """Of two by two pixels."""
+    height, width, channels = image.shape
+    means: NDArray[np.float64] = image.reshape(height // 2, 2, width // 2, 2, channels).mean(axis=(1, 3))
+    return means
 
 
 def _to_i420(image: Bytes) -> Bytes:

@@ -23,8 +23,13 @@ from contract import Pixels, Settings
 _MAKE_PHOTOS = Path(__file__).resolve().parent.parent / "make_photos.py"
 _MADE_PHOTOS = 400
 FORMS = ("memmap", "hdf5", "lmdb")
-GZIP = "gzip.hdf5"
-"""The format hdf5, compressed."""
+GZIP, PLANES, JPEG_95 = "gzip.hdf5", "yuv420.memmap", "q95.lmdb"
+_PACKED_AS = {
+    GZIP: ["--format", "hdf5", "--compression", "gzip"],
+    PLANES: ["--format", "memmap", "--color", "yuv420"],
+    JPEG_95: ["--format", "lmdb", "--quality", "95"],
+}
+"""Stores that are packed with more options than a format -> these."""
 
 
 def photos(work: Path, data: Path | None, images: int) -> Path:
@@ -116,14 +121,14 @@ def make_photos(folder: Path, images: int) -> None:
 
 
 def store_path(settings: Settings, form: str) -> Path:
-    """Where the rawpack store of the settings' images in format `form`, or `GZIP`, lies."""
+    """Where the rawpack store of the settings' images in format `form`, or of one of `_PACKED_AS`, lies."""
     return settings.folder / f"{Path(settings.images).name}-{settings.size}.{form}"
 
 
 def make_store(settings: Settings, form: str) -> None:
     """Pack that store; one that is complete already is left as it is."""
     command = [sys.executable, "-m", "rawpack_packer", "pack", "--quiet", "--size", settings.size]
-    command += ["--format", "hdf5", "--compression", "gzip"] if form == GZIP else ["--format", form]
+    command += _PACKED_AS.get(form, ["--format", form])
     if settings.shape[2] == 1:
         command += ["--color", "gray"]
     subprocess.run([*command, settings.images, store_path(settings, form)], check=True)

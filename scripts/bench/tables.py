@@ -112,6 +112,11 @@ SINGLE = (
     Entry("reader[[...]], 256", "batches of 256, all fields, workers=0", 0.95),
 )
 
+PLANES = (
+    Entry("lmdb, quality 95"),
+    Entry("memmap, planes", "lmdb, quality 95", 2.8),
+    Entry("memmap"),
+)
 _TORCH = tuple((f"torch DataLoader, workers={workers}", workers) for workers in sorted({0, 1, os.cpu_count() or 1}))
 SMALL = (
     Entry("take loop"),
@@ -251,6 +256,7 @@ def tables(
             f"shuffled, after each batch a training step of {_STEP_S} s",
         ),
         Table("single", "small", replace(small, batch=256), SINGLE, (), "random samples of a warm store"),
+        Table("planes", "photos", replace(_larger(photos, 256), workers=1), PLANES, (), "shuffled, warm"),
         Table("small-64", "small", replace(small, batch=64), SMALL, SMALL_BARS, "shuffled, warm"),
         Table("small-512", "small", replace(small, batch=512), SMALL, SMALL_BARS, "shuffled, warm"),
         Table("cold", "photos", replace(photos, warm=False, seconds=1e-9), COLD, (), "from the disk, block shuffle"),

@@ -262,7 +262,7 @@ def test_a_class_without_a_name_is_said_to_be_lost(tmp_path: Path) -> None:
 
 def test_what_packs_again_otherwise_is_said(tmp_path: Path) -> None:
     """What no listing can say: a field that is called path, classes that stand on no line, boxes that are no float32,
-    one size of files that are kept, planes of YCbCr. The command still packs, and the export says what will differ."""
+    one size of files that are kept, planes of YCgCo. The command still packs, and the export says what will differ."""
     pixels = [picture(8, 8, i) for i in range(3)]
     labelled = [{"image": one, "label": i % 2} for i, one in enumerate(pixels)]
     boxed = [{"image": one, "boxes": np.array([[0, 0, 0.1, 5]])} for one in pixels]
@@ -273,7 +273,7 @@ def test_what_packs_again_otherwise_is_said(tmp_path: Path) -> None:
             tmp_path / "b", boxed, fields={"boxes": FieldKind("float64", (None, 4), boxes="xyxy")}
         ),
         "all are 8x8": packed(tmp_path / "j", pixels, format="lmdb"),
-        "planes of YCbCr": packed(tmp_path / "y", pixels, color="yuv420"),
+        "planes of YCgCo": packed(tmp_path / "y", pixels, color="yuv420"),
     }  # fmt: skip
     for words, store in stores.items():
         out = tmp_path / f"out {store.name}"
@@ -283,7 +283,7 @@ def test_what_packs_again_otherwise_is_said(tmp_path: Path) -> None:
         assert json.loads(run_here("export", "--json", store, out).out)["differs"] == [said]
         assert packed_again(out, tmp_path / f"again {store.name}") == (0, ""), words
         before, after = Reader(store), Reader(tmp_path / f"again {store.name}")
-        assert (before.classes, before.fields) != (after.classes, after.fields) or words == "planes of YCbCr"
+        assert (before.classes, before.fields) != (after.classes, after.fields) or words == "planes of YCgCo"
 
 
 def test_names_of_classes_of_boxes_that_cannot_be_kept_are_said_to_be_lost(tmp_path: Path) -> None:

@@ -22,7 +22,7 @@ from rawpack.transforms import RandomCrop
 from rawpack_packer import text
 from rawpack_packer.job import NoProgress, derive
 from rawpack_packer.job.keywords import RecipeKeywords, RunKeywords, SourceKeywords, in_python, names_of
-from rawpack_packer.recipe.recipe import CHECKS, COLORS, FITS, INTERPOLATIONS, RECIPE_OPTIONS, SUBSAMPLINGS
+from rawpack_packer.recipe.recipe import CHECKS, COLORS, FITS, INTERPOLATIONS, JPEG_TABLES, RECIPE_OPTIONS, SUBSAMPLINGS
 from rawpack_packer.sources import OPTIONS
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -56,7 +56,7 @@ def test_what_types_say_is_what_is_taken() -> None:
     assert names_of(SourceKeywords) == {"kind", "fields", "image", "classes", "keys", "names", *OPTIONS}
     hints = get_type_hints(RecipeKeywords)
     values = {"fit": FITS, "interpolation": INTERPOLATIONS, "color": COLORS, "check": CHECKS}
-    values["subsampling"] = SUBSAMPLINGS
+    values |= {"subsampling": SUBSAMPLINGS, "jpeg_tables": JPEG_TABLES}
     for name, allowed in values.items():
         assert {word for one in get_args(hints[name]) for word in get_args(one)} == set(allowed), name
     assert set(derive.PREFIXES) == set(get_args(derive.Prefix))

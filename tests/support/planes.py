@@ -1,11 +1,13 @@
-"""Planes of YCbCr 4:2:0 into RGB by the formula of `docs/format/README.md`, in float64: imports nothing of rawpack."""
+"""Planes of YCgCo 4:2:0 into RGB by the formula of `docs/format/README.md`: imports nothing of rawpack."""
 
 from __future__ import annotations
+
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-Floats = NDArray[np.float64]
+Floats, Ints = NDArray[np.float64], NDArray[np.int64]
 
 
 def bytes_of(height: int, width: int) -> int:
@@ -27,13 +29,22 @@ def spread(count: int) -> Floats:
     return matrix
 
 
-def rgb_of(stored: NDArray[np.uint8], height: int, width: int) -> Floats:
-    """The RGB (height, width, 3) of a stored sample (n,), not rounded."""
+def enlarged(plane: NDArray[np.integer[Any]]) -> Ints:
+    """A plane (r, m) with twice the columns: pixel by pixel, as the formula has it."""
+    rows, columns = plane.shape
+    wide = np.zeros((rows, 2 * columns), np.int64)
+    for pixel in range(2 * columns):
+        nearer = pixel // 2
+        farther = min(max(nearer + (1 if pixel % 2 else -1), 0), columns - 1)
+        wide[:, pixel] = plane[:, nearer] - plane[:, nearer] // 4 + plane[:, farther] // 4
+    return wide
+
+
+def rgb_of(stored: NDArray[np.uint8], height: int, width: int) -> Ints:
+    """The RGB (height, width, 3) of a stored sample (n,)."""
     assert stored.shape == (bytes_of(height, width),)
-    luma = stored[: height * width].reshape(height, width).astype(np.float64)
-    chroma = stored[height * width :].reshape(2, -(-height // 2), -(-width // 2)).astype(np.float64) - 128
-    blue, red = (spread(height) @ plane @ spread(width).T for plane in chroma)
-    rgb: Floats = np.stack(
-        [luma + 1.402 * red, luma - 0.344136 * blue - 0.714136 * red, luma + 1.772 * blue], axis=2
-    ).clip(0, 255)
-    return rgb
+    luma = stored[: height * width].reshape(height, width).astype(np.int64)
+    chroma = stored[height * width :].reshape(2, -(-height // 2), -(-width // 2)).astype(np.int64)
+    green, orange = (enlarged(enlarged(plane).T).T[:height, :width] - 128 for plane in chroma)
+    mean = (luma - green).clip(0, 255)
+    return np.stack([mean + orange, luma + green, mean - orange], axis=2).clip(0, 255)

@@ -235,7 +235,7 @@ class StoreByDocs:
             if field["kind"] == "image" and field["dtype"] == "uint8":
                 color = ("grey" if field["shape"][2] == 1 else "RGB") + ", uint8, 0 to 255"
                 if field["encoding"] in PLANES:
-                    color = "YCbCr 4:2:0, uint8: ITU-R BT.601, full range 0 to 255, as JFIF"
+                    color = "YCgCo 4:2:0, uint8: ITU-T H.273, full range 0 to 255"
                 assert data.attrs["color"] == color
             assert (data.compression, data.compression_opts) == (
                 ("gzip", 4) if "deflate" in field["encoding"] else (None, None)

@@ -88,7 +88,7 @@ def _differences(source: StoreSource) -> Iterator[str]:
         size = f"{image.shape[0]}x{image.shape[1]}"
         yield f"images that are kept as files may have any size, so the store does not say that all are {size}"
     if image.planar:
-        yield "pixels are rounded once more, since planes of YCbCr are made from RGB"
+        yield "pixels are rounded once more, since planes of YCgCo are made from RGB"
     for name, column in called(source.info.fields).items():
         field = store.fields[name]
         if name != column:

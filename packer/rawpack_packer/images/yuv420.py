@@ -1,9 +1,8 @@
-"""Converts RGB to planes of YCbCr 4:2:0, as `--color yuv420` stores them. `rawpack.pixels.yuv420` converts them back.
+"""Converts RGB to planes of YCgCo 4:2:0, as `--color yuv420` stores them. `rawpack.pixels.yuv420` converts them back.
 
-The conversion is JFIF's, with libjpeg's constants. Chroma is not the average of four pixels, which the reader's
-triangle filter would blur again. It is a fit: the plane from which that filter restores the pixels' chroma with the
-least squared error. An image from a 4:2:0 JPEG, whose decoder used the same filter, thus nearly gets the JPEG's own
-planes back.
+Chroma is not the average of four pixels, which the reader's triangle filter would blur again. It is a fit: the plane
+from which that filter restores the pixels' chroma with the least squared error. An image from a 4:2:0 JPEG, whose
+decoder used the same filter, thus nearly keeps the chroma of that JPEG.
 
 Integer arithmetic makes the planes the same on every machine.
 """
@@ -16,16 +15,10 @@ import cv2
 import numpy as np
 from numpy.typing import NDArray
 
-VERSION = 1
+VERSION = 2
 """Recorded in stores. To be increased when any byte of a result changes."""
 Bytes = NDArray[np.uint8]
 Ints = NDArray[np.int32]
-_BITS = 16
-"""Fractional bits of the conversion's constants."""
-_LUMA = (19595, 38470, 7471)
-_BLUE = (-11059, -21709, 32768)
-_RED = (32768, -27439, -5329)
-"""0.299, 0.587, 0.114 and so on in 65536ths. Those of luma add up to one, those of chroma to zero."""
 _SPARE = 6
 """Fractional bits that chroma keeps until it is fitted."""
 _FIT_BITS = 14
@@ -42,31 +35,23 @@ _REACH = len(_FIT)
 
 
 def from_rgb(image: Bytes) -> Bytes:
-    """The planes Y, Cb and Cr of an image (H, W, 3) in one flat array, for `rawpack.pixels.yuv420.planes_of`.
+    """The planes Y, Cg and Co of an image (H, W, 3) in one flat array, for `rawpack.pixels.yuv420.planes_of`.
 
     Needs 16 bytes per pixel of memory, no more than decoding does.
     """
     height, width, _ = image.shape
     luma = np.empty((height, width), np.uint8)
-    blue, red = np.empty((2, height, width), np.int16)
+    greens, oranges = np.empty((2, height, width), np.int16)
     step = max(1, _TOGETHER // width)
     for start in range(0, height, step):
         rows = slice(start, start + step)
-        channels = [channel.astype(np.int32) for channel in cv2.split(image[rows])]
-        luma[rows] = _mixed(channels, _LUMA, _BITS)
-        blue[rows] = _mixed(channels, _BLUE, _BITS - _SPARE)
-        red[rows] = _mixed(channels, _RED, _BITS - _SPARE)
-    return np.concatenate([luma, _chroma(blue), _chroma(red)], axis=None)
-
-
-def _mixed(channels: list[Ints], weights: tuple[int, int, int], bits: int) -> Ints:
-    """The sum of weighted channels without its last bits, rounded to nearest."""
-    mixed = channels[0] * weights[0]
-    mixed += 1 << bits - 1
-    for channel, weight in zip(channels[1:], weights[1:], strict=True):
-        mixed += channel * weight
-    mixed >>= bits
-    return mixed
+        red, green, blue = (channel.astype(np.int16) for channel in cv2.split(image[rows]))
+        both = red + blue
+        green *= 2
+        luma[rows] = (both + green + 2) >> 2
+        greens[rows] = (green - both) << _SPARE - 2
+        oranges[rows] = (red - blue) << _SPARE - 1
+    return np.concatenate([luma, _chroma(greens), _chroma(oranges)], axis=None)
 
 
 def _chroma(values: NDArray[np.int16]) -> Bytes:

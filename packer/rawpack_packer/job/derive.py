@@ -53,7 +53,7 @@ def recipe_as_before(source: StoreSource, options: Mapping[str, Any]) -> Recipe:
     if declared["format"] == first.format:
         uniform = declared["size"] != "keep" or (source.info.image is not None and None not in source.info.image.shape)
         applies = {"subsampling": declared["color"] != "gray", "chunk": uniform}
-        kinds = {"quality": int, "subsampling": str, "compression": str, "chunk": int}
+        kinds = {"quality": int, "subsampling": str, "jpeg_tables": str, "compression": str, "chunk": int}
         names |= {name: kinds[name] for name in output_format(first.format).options if applies.get(name, True)}
     # The recipe of a store is untrusted.
     before = {name: first.recipe[name] for name, kind in names.items() if type(first.recipe.get(name)) is kind}

@@ -42,7 +42,7 @@ _OPTIONS = {name: f"--{name.replace('_', '-')}" for name in ("format", *RECIPE_O
 """Entries of a recipe that are options, in the order of `--help`."""
 _DERIVED = ("quality", "check", "subsampling", "chunk")
 """Options that are None in a recipe whose other options leave them no meaning."""
-_OF_FORMAT = (*_DERIVED, "compression")
+_OF_FORMAT = (*_DERIVED, "compression", "jpeg_tables")
 
 
 @dataclass(frozen=True)

@@ -32,9 +32,10 @@ class RecipeKeywords(TypedDict, total=False):
         256 for pictures, and "keep" for arrays and for PIL images of one size that are all gray or all in color.
     crop: (x, y, width, height), cut out of the upright image before it is resized.
     fit: "cover" keeps proportions and cuts to the center, "stretch" distorts. interpolation: how images are resized.
-    color: "yuv420" stores RGB as planes of YCbCr: memmap and hdf5 only.
+    color: "yuv420" stores RGB as planes of YCgCo: memmap and hdf5 only.
     quality: of JPEG, 1 to 100; "keep", with size="keep", stores JPEG files unchanged: lmdb only, as are
     check: how unchanged JPEG files are checked; and subsampling: of chroma.
+    jpeg_tables: quantization tables of JPEG files: "jpegli" has less loss at the same size than "standard". lmdb only.
     compression: "none" or "gzip": hdf5 only, unless an added format has others. chunk: images per chunk, hdf5 only.
     shard_size: bytes of raw pixels in a shard, about: 1 << 30 or "1GiB".
     max_pixels: images with more are rejected. fast: decode large JPEGs at a reduced scale, with slightly other pixels.
@@ -50,6 +51,7 @@ class RecipeKeywords(TypedDict, total=False):
     quality: int | Literal["keep"] | None
     check: Literal["structure", "decode"] | None
     subsampling: Literal["420", "422", "440", "444"] | None
+    jpeg_tables: Literal["standard", "jpegli"] | None
     compression: str | None
     chunk: int | None
     shard_size: int | str | None
@@ -164,8 +166,8 @@ class PlanKeywords(SourceKeywords, MeasuringKeywords, total=False):
 
     target: images per second that training consumes. disk: how much disk space the store may take, as "500GB".
     memory: how much memory files may take where the training runs. Default: most of what is free here.
-    format, size, quality, color, compression: as of `pack`, one value or a list of those to try. Default: all formats,
-        size 256, quality [75, 90, 95], "rgb", "none".
+    format, size, quality, jpeg_tables, color, compression: as of `pack`, one value or a list of those to try. Default:
+        all formats, size 256, quality [75, 90, 95], "standard", "rgb", "none".
     batch: samples in a batch. Default: 256.
     budget: about how long planning may take: 60, "45s", "5min". Default: "60s".
     seed: of the sample. tmp: the folder for trial stores, on the disk to be measured.
@@ -177,6 +179,7 @@ class PlanKeywords(SourceKeywords, MeasuringKeywords, total=False):
     format: str | list[str] | None
     size: int | tuple[int, int] | Literal["keep"] | list[Any] | None
     quality: int | Literal["keep"] | list[Any] | None
+    jpeg_tables: Literal["standard", "jpegli"] | list[str] | None
     color: Literal["rgb", "gray", "yuv420"] | list[str] | None
     compression: str | list[str] | None
     batch: int | None

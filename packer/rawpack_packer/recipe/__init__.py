@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rawpack_packer.recipe.recipe import CHECKS, COLORS, FITS, INTERPOLATIONS
+from rawpack_packer.recipe.recipe import CHECKS, COLORS, FITS, INTERPOLATIONS, JPEG_TABLES
 from rawpack_packer.recipe.tables import format_names
 
-__all__ = ["CHECKS", "COLORS", "FITS", "INTERPOLATIONS", "format_names"]
+__all__ = ["CHECKS", "COLORS", "FITS", "INTERPOLATIONS", "JPEG_TABLES", "format_names"]

@@ -38,7 +38,8 @@ def as_stored(source: StoreSource, given: Mapping[str, Any]) -> dict[str, Any]:
     gray, planes = _is_gray(source), source.holds_planes and "yuv420" in written.colors
     whole = {"size": "keep", "color": "gray" if gray else "yuv420" if planes else "rgb", **given}
     as_they_are = whole["size"] == "keep" and "crop" not in given and gray == (whole["color"] == "gray")
-    if "quality" in written.options and source.holds_jpeg and as_they_are and "subsampling" not in given:
+    encoded = not given.keys().isdisjoint(("subsampling", "jpeg_tables"))
+    if "quality" in written.options and source.holds_jpeg and as_they_are and not encoded:
         whole.setdefault("quality", "keep")
     return whole
 

@@ -21,7 +21,10 @@ Interpolation = Literal["area", "linear", "cubic", "lanczos", "nearest"]
 Color = Literal["rgb", "gray", "yuv420"]
 Check = Literal["structure", "decode"]
 Subsampling = Literal["420", "422", "440", "444"]
-FITS, INTERPOLATIONS, COLORS, CHECKS, SUBSAMPLINGS = map(get_args, (Fit, Interpolation, Color, Check, Subsampling))
+JpegTables = Literal["standard", "jpegli"]
+FITS, INTERPOLATIONS, COLORS, CHECKS, SUBSAMPLINGS, JPEG_TABLES = map(
+    get_args, (Fit, Interpolation, Color, Check, Subsampling, JpegTables)
+)
 
 KEPT_QUALITY = 95
 """JPEG quality of images that `--quality keep` cannot pass through."""
@@ -49,13 +52,15 @@ class Recipe(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     fit: Fit = "cover"
     interpolation: Interpolation = "area"
     color: Color = "rgb"
-    """"yuv420": RGB, stored as planes of YCbCr with one value of chroma for four pixels. Not in every format."""
+    """"yuv420": RGB, stored as planes of YCgCo with one value of chroma for four pixels. Not in every format."""
     quality: int | Literal["keep"] | None = None
     """JPEG quality 1..100; "keep" passes JPEG files through where nothing else changes them. lmdb only."""
     check: Check | None = None
     """How a JPEG that is stored as it is gets checked: by its segments, markers and length, or by decoding it."""
     subsampling: Subsampling | None = None
     """Of the chroma. lmdb only."""
+    jpeg_tables: Literal["jpegli"] | None = None
+    """The quantization tables of JPEG files that are encoded; None for those of the standard. lmdb only."""
     compression: Literal["gzip"] | None = None
     """hdf5 only."""
     chunk: int | None = None
@@ -113,7 +118,7 @@ class Recipe(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
     def as_manifest(self) -> dict[str, Any]:
         built: dict[str, Any] = msgspec.to_builtins(self)
-        for name in ("origin", "curate"):
+        for name in ("origin", "curate", "jpeg_tables"):
             if not built[name]:
                 del built[name]
         return built
@@ -152,6 +157,7 @@ RECIPE_OPTIONS: dict[str, tuple[Callable[[str, Any], Any], Any]] = {
     "quality": (lambda _, value: parse_quality(_text(value)), "90"),
     "check": (_one_of(*CHECKS), None),
     "subsampling": (lambda flag, value: _one_of(*SUBSAMPLINGS)(flag, value.replace(":", "")), SUBSAMPLINGS[0]),
+    "jpeg_tables": (_one_of(*JPEG_TABLES), None),
     "compression": (_as_is, None),
     "chunk": (_at_least_1, None),
     "shard_size": (lambda flag, value: parse_bytes(flag, _text(value)), "256MiB"),
@@ -161,7 +167,7 @@ RECIPE_OPTIONS: dict[str, tuple[Callable[[str, Any], Any], Any]] = {
     "libraries": (_as_is, {}),
 }
 """Entry of the recipe -> how its option is parsed, by the option's flag and value, and its default."""
-_OF_SOME_FORMATS = ("quality", "subsampling", "compression", "chunk")
+_OF_SOME_FORMATS = ("quality", "subsampling", "jpeg_tables", "compression", "chunk")
 """The options that only some formats have: see `OutputFormat.options`."""
 
 
@@ -183,8 +189,9 @@ def make_recipe(*, format: str = DEFAULT_FORMAT, **options: Any) -> Recipe:
             raise UsageError(f"{flag} applies to {_having(name)} only")
         value = given.get(name, default) if has else None
         values[name] = None if value is None else parse(flag, value)
-    if values["compression"] == "none":
-        values["compression"] = None
+    for name, usual in (("compression", "none"), ("jpeg_tables", JPEG_TABLES[0])):
+        if values[name] == usual:
+            values[name] = None
     if values["compression"] is not None:
         _one_of(*written.compressions)("--compression", values["compression"])
     if values["color"] not in written.colors:
@@ -215,6 +222,8 @@ def _check_together(values: Mapping[str, Any], given: Mapping[str, Any]) -> None
             raise UsageError(f"--{name} applies to images that are resized; --size keep leaves them as they are")
     if values["color"] == "gray" and "subsampling" in given:
         raise UsageError("--subsampling applies to color images only; --color gray stores none")
+    if values["jpeg_tables"] and values["subsampling"] == "440":
+        raise UsageError(f"--jpeg-tables {values['jpeg_tables']} applies to --subsampling 420, 422 and 444 only")
     if values["fast"] and (kept or values["crop"] is not None):
         raise UsageError("--fast decodes at a smaller scale for --size: leave out --size keep and --crop")
     if "check" in given and not _passes(values["quality"], values["size"], values["crop"]):
@@ -295,6 +304,7 @@ def libraries(recipe: Recipe, *, video: bool = False) -> dict[str, str]:
 
     from rawpack import jpeg
     from rawpack.pixels import area
+    from rawpack_packer.images import jpeg_tables
 
     chosen = jpeg.decoder()
     resizer = f"opencv {cv2.__version__}"
@@ -303,6 +313,8 @@ def libraries(recipe: Recipe, *, video: bool = False) -> dict[str, str]:
     used = {"decoder": f"{chosen.name} {chosen.version}", "resizer": resizer}
     for row in (output_format(recipe.format), encoder_of(recipe.encoding)):
         used |= resolve(row.libraries)() if row.libraries else {}
+    if recipe.jpeg_tables:
+        used["encoder"] = jpeg_tables.library()
     if recipe.compression:
         import zlib
 

@@ -54,7 +54,8 @@ class OutputFormat:
     mask_encoding: Callable[[Recipe], str] = lambda recipe: "raw"
     """The encodings that a recipe chooses; each has an `Encoder`."""
     options: frozenset[str] = frozenset()
-    """Which of the options that only some formats have: quality, subsampling, compression, chunk."""
+    """Which of the options that only some formats have: quality, subsampling, jpeg_tables,
+    compression, chunk."""
     colors: tuple[str, ...] = ("rgb", "gray")
     """What `--color` may be."""
     compressions: tuple[str, ...] = ("gzip",)
@@ -145,7 +146,7 @@ OUTPUT_FORMATS: dict[str, OutputFormat] = {
             f"{_WRITERS}.lmdb:LmdbWriter",
             image_encoding=lambda recipe: "jpeg",
             mask_encoding=lambda recipe: "png",
-            options=frozenset({"quality", "subsampling"}),
+            options=frozenset({"quality", "subsampling", "jpeg_tables"}),
             libraries=f"{_WRITERS}.lmdb:libraries",
             compare=f"{_WRITERS}.lmdb:compare",
             value_bytes=f"{_WRITERS}.lmdb:value_bytes",

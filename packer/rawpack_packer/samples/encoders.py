@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import io
+from collections.abc import Sequence
 from typing import Any
 
 import cv2
@@ -13,6 +15,7 @@ from rawpack.errors import DecodeError
 from rawpack.jpeg import restart_interval
 from rawpack.pixels import png
 from rawpack_packer.images import yuv420
+from rawpack_packer.images.jpeg_tables import jpegli_tables
 from rawpack_packer.recipe.recipe import KEPT_QUALITY, Recipe
 
 _SAMPLING = {
@@ -21,6 +24,7 @@ _SAMPLING = {
     "440": cv2.IMWRITE_JPEG_SAMPLING_FACTOR_440,
     "444": cv2.IMWRITE_JPEG_SAMPLING_FACTOR_444,
 }
+_PILLOW_SAMPLING = {"444": 0, "422": 1, "420": 2}
 _MAX_JPEG_SIDE = 65_500
 
 
@@ -34,10 +38,12 @@ def to_jpeg(image: NDArray[np.uint8], recipe: Recipe) -> NDArray[np.uint8]:
     height, width, channels = image.shape
     if max(height, width) > _MAX_JPEG_SIDE:
         raise DecodeError("too_large", f"{width}x{height} pixels; a JPEG has at most {_MAX_JPEG_SIDE} a side")
-    quality = KEPT_QUALITY if recipe.quality == "keep" else recipe.quality
+    quality = int(recipe.quality) if recipe.quality not in (None, "keep") else KEPT_QUALITY
     sampling = recipe.subsampling or "444"
+    if recipe.jpeg_tables:
+        return _with_tables(image, jpegli_tables(quality, sampling), sampling)
     options = [
-        cv2.IMWRITE_JPEG_QUALITY, int(quality or KEPT_QUALITY),
+        cv2.IMWRITE_JPEG_QUALITY, quality,
         cv2.IMWRITE_JPEG_RST_INTERVAL, restart_interval(width, sampling),
     ]  # fmt: skip
     if channels == 3:
@@ -47,6 +53,18 @@ def to_jpeg(image: NDArray[np.uint8], recipe: Recipe) -> NDArray[np.uint8]:
     if not done:
         raise DecodeError("unsupported", f"OpenCV could not encode {width}x{height} pixels")
     return np.asarray(encoded, np.uint8).reshape(-1)
+
+
+def _with_tables(image: NDArray[np.uint8], tables: Sequence[list[int]], sampling: str) -> NDArray[np.uint8]:
+    """The same with these quantization tables, by Pillow: OpenCV's encoder takes none."""
+    from PIL import Image
+
+    file, gray = io.BytesIO(), image.shape[2] == 1
+    options = {} if gray else {"subsampling": _PILLOW_SAMPLING[sampling]}
+    Image.fromarray(image[..., 0] if gray else image).save(
+        file, "JPEG", qtables=tables[:1] if gray else tables, restart_marker_rows=1, **options
+    )
+    return np.frombuffer(file.getvalue(), np.uint8)
 
 
 def from_jpeg(stored: NDArray[np.uint8], shape: tuple[int, ...], recipe: Recipe) -> NDArray[np.uint8]:
@@ -65,7 +83,7 @@ def to_png(mask: NDArray[Any], recipe: Recipe) -> NDArray[np.uint8]:
 
 
 def to_planes(image: NDArray[np.uint8], recipe: Recipe) -> NDArray[np.uint8]:
-    """An image (H, W, 3) as planes (n,) of YCbCr 4:2:0."""
+    """An image (H, W, 3) as planes (n,) of YCgCo 4:2:0."""
     return yuv420.from_rgb(image)
 
 

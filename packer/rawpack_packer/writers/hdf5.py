@@ -50,9 +50,9 @@ _PLANAR_FORMULA = (
     "h, w, c are {name}_shape[i]. "
 )
 _PLANES = (
-    "Its first h * w values are Y, row by row; then come Cb and Cr, each of ceil(h / 2) * ceil(w / 2) values, one for "
-    "each two by two pixels, in their middle. Bring Cb and Cr to height and width by linear interpolation; then "
-    "R = Y + 1.402 (Cr - 128), G = Y - 0.344136 (Cb - 128) - 0.714136 (Cr - 128), B = Y + 1.772 (Cb - 128)."
+    "Its first h * w values are Y, row by row; then come Cg and Co, each of ceil(h / 2) * ceil(w / 2) values, one for "
+    "each two by two pixels, in their middle. Bring Cg and Co to height and width by linear interpolation; subtract "
+    "128; then M = Y - Cg, R = M + Co, G = Y + Cg, B = M - Co, each clipped to 0 to 255."
 )
 
 
@@ -238,7 +238,7 @@ class _ImageDataset:
         if field.planar:
             where = _PLANAR if field.uniform else _PLANAR_FORMULA
             data.attrs["how_to_read"] = where.format(name=name, shape=field.shape) + _PLANES
-            data.attrs["color"] = "YCbCr 4:2:0, uint8: ITU-R BT.601, full range 0 to 255, as JFIF"
+            data.attrs["color"] = "YCgCo 4:2:0, uint8: ITU-T H.273, full range 0 to 255"
             return
         if not field.uniform:
             data.attrs["how_to_read"] = _FORMULA.format(what=what.capitalize() + "s", name=name)

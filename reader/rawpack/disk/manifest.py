@@ -106,7 +106,7 @@ class Field(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
     @property
     def planar(self) -> bool:
-        """Whether each sample is an image as planes of YCbCr 4:2:0."""
+        """Whether each sample is an image as planes of YCgCo 4:2:0."""
         return self.codec.planar
 
     @property

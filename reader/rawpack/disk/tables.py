@@ -65,7 +65,7 @@ class Codec:
     """Whether the file has the `stored_shape` values of each sample, one sample after another and not compressed: rows
     of one shape are then copied by one call for all shards."""
     planar: bool = False
-    """Whether each sample is an image as planes of YCbCr 4:2:0."""
+    """Whether each sample is an image as planes of YCgCo 4:2:0."""
     lossy: bool = False
     """Whether decoded pixels may differ from those that were packed."""
     scales: bool = False

@@ -1,1 +1,1 @@
-"""Image arithmetic: resizing, geometry, planes of YCbCr, and PNG files of masks."""
+"""Image arithmetic: resizing, geometry, planes of YCgCo, and PNG files of masks."""

@@ -28,6 +28,6 @@ def chroma_size(size: tuple[int, int]) -> tuple[int, int]:
 
 
 def planar_bytes(size: tuple[int, int]) -> int:
-    """Bytes of an image of this size as planes of YCbCr 4:2:0."""
+    """Bytes of an image of this size as planes of YCgCo 4:2:0."""
     rows, columns = chroma_size(size)
     return size[0] * size[1] + 2 * rows * columns

@@ -27,7 +27,7 @@ from collections.abc import Callable
 from functools import partial
 
 from contract import Subject
-from data import FORMS, GZIP, PACKED
+from data import FORMS, GZIP, JPEG_95, PACKED, PLANES
 from subjects.bare_augment import BareAugment, albumentations, fused_normalise
 from subjects.bare_pack import BarePack
 from subjects.cold import ColdStore, SequentialRead
@@ -63,6 +63,8 @@ SUBJECTS: dict[str, Callable[[], Subject]] = {
     "hdf5": lambda: RawpackStore("hdf5"),
     "hdf5, gzip": lambda: RawpackStore(GZIP),
     "lmdb": lambda: RawpackStore("lmdb"),
+    "memmap, planes": lambda: RawpackStore(PLANES),
+    "lmdb, quality 95": lambda: RawpackStore(JPEG_95),
     "lmdb, 256 px, centre crop": lambda: RawpackCrop(256),
     **{f"{form}, cold": partial(ColdStore, form) for form in FORMS},
     **{f"dd, {form}": partial(SequentialRead, form) for form in FORMS},

@@ -208,7 +208,7 @@ class StoreSource(BaseSource):
 
     @property
     def holds_planes(self) -> bool:
-        """Whether images of all stores are planes of YCbCr 4:2:0."""
+        """Whether images of all stores are planes of YCgCo 4:2:0."""
         return all(store.fields[IMAGE].planar for store in self.stores)
 
     @property

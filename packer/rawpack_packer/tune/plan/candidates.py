@@ -11,7 +11,7 @@ import msgspec
 
 from rawpack.disk.tables import codec_of
 from rawpack.errors import UsageError
-from rawpack_packer.recipe.recipe import Recipe, make_recipe
+from rawpack_packer.recipe.recipe import JPEG_TABLES, Recipe, make_recipe
 from rawpack_packer.recipe.tables import output_format
 
 Group = tuple[object, ...]
@@ -57,12 +57,15 @@ class Candidate:
         recipe = self.recipe
         size = "x".join(map(str, recipe.size)) if isinstance(recipe.size, tuple) else str(recipe.size)
         words = ["copy" if self.raw else "decode", size, *([] if recipe.color == "rgb" else [recipe.color])]
-        return " ".join([*words, *([] if self.raw else [f"q{recipe.quality}"])])
+        if not self.raw:
+            words += [f"q{recipe.quality}", *([recipe.jpeg_tables] if recipe.jpeg_tables else [])]
+        return " ".join(words)
 
     @property
     def raw_recipe(self) -> Recipe:
         """The recipe of the same pixels before any loss."""
-        values = {"quality": None, "check": None, "subsampling": None, "compression": None, "chunk": None}
+        of_formats = ("quality", "check", "subsampling", "jpeg_tables", "compression", "chunk")
+        values = dict.fromkeys(of_formats)
         return msgspec.structs.replace(self.recipe, format="memmap", color=self.recipe.pixels, **values)
 
     def trial(self, rows: int) -> TrialRecipe:
@@ -81,12 +84,13 @@ def candidates(
     qualities: Sequence[str],
     colors: Sequence[str],
     compressions: Sequence[str],
+    jpeg_tables: Sequence[str] = JPEG_TABLES[:1],
 ) -> list[Candidate]:
-    """All combinations, with qualities and compressions where formats have them. Raises UsageError for none."""
+    """All combinations, with qualities, tables and compressions where formats have them. Raises UsageError for none."""
     found = {
         candidate.name: candidate
         for format, size, color in itertools.product(formats, sizes, colors)
-        for candidate in _of(format, size, color, qualities, compressions)
+        for candidate in _of(format, size, color, qualities, compressions, jpeg_tables)
     }
     if not found:
         raise UsageError("there is nothing to compare: name a --format, other than lmdb for --color yuv420")
@@ -94,7 +98,12 @@ def candidates(
 
 
 def _of(
-    format: str, size: str, color: str, qualities: Sequence[str], compressions: Sequence[str]
+    format: str,
+    size: str,
+    color: str,
+    qualities: Sequence[str],
+    compressions: Sequence[str],
+    jpeg_tables: Sequence[str],
 ) -> Iterator[Candidate]:
     common = {"format": format, "size": size} | ({"color": color} if color != "rgb" else {})
     name = f"{format} {size}" + (f" {color}" if color != "rgb" else "")
@@ -102,8 +111,12 @@ def _of(
     if color not in written.colors:
         return
     if "quality" in written.options:
-        for quality in qualities:
-            yield _candidate(f"{name} q{quality}", common | {"quality": quality})
+        for quality, tables in itertools.product(qualities, jpeg_tables):
+            usual = tables == JPEG_TABLES[0]
+            yield _candidate(
+                f"{name} q{quality}" + ("" if usual else f" {tables}"),
+                common | {"quality": quality} | ({} if usual else {"jpeg_tables": tables}),
+            )
     elif "compression" in written.options:
         for compression in compressions:
             packed = compression != "none"
@@ -115,5 +128,5 @@ def _of(
 
 
 def _candidate(name: str, options: dict[str, str]) -> Candidate:
-    words = itertools.chain.from_iterable((f"--{option}", value) for option, value in options.items())
+    words = itertools.chain.from_iterable((f"--{option.replace('_', '-')}", value) for option, value in options.items())
     return Candidate(name, make_recipe(**options), tuple(words))

@@ -11,7 +11,7 @@ from typing import Any
 from rawpack.errors import UsageError
 from rawpack.order.keys import whole_number
 from rawpack.system import machine
-from rawpack_packer.recipe.recipe import FORMATS, parse_bytes
+from rawpack_packer.recipe.recipe import FORMATS, JPEG_TABLES, parse_bytes
 from rawpack_packer.tune.measure.rounds import worker_counts
 from rawpack_packer.tune.measure.steps import parse_side, parse_steps
 from rawpack_packer.tune.plan.candidates import candidates
@@ -19,7 +19,8 @@ from rawpack_packer.tune.plan.planned import PlanRequest
 from rawpack_packer.tune.plan.recommend import Goals
 
 _TRIED = {
-    "format": "formats", "size": "sizes", "quality": "qualities", "color": "colors", "compression": "compressions",
+    "format": "formats", "size": "sizes", "quality": "qualities", "jpeg_tables": "jpeg_tables", "color": "colors",
+    "compression": "compressions",
 }  # fmt: skip
 """Keywords that take several values -> the options that do."""
 
@@ -36,6 +37,7 @@ def plan_request(
     qualities: Sequence[str] = (),
     colors: Sequence[str] = (),
     compressions: Sequence[str] = (),
+    jpeg_tables: Sequence[str] = (),
     workers: Sequence[int] = (),
     image_size: str | int | tuple[int, int] | None = None,
     transforms: Sequence[Any] = (),
@@ -51,6 +53,7 @@ def plan_request(
             qualities or ("75", "90", "95"),
             colors or ("rgb",),
             compressions or ("none",),
+            jpeg_tables or JPEG_TABLES[:1],
         ),
         workers=sorted(set(workers)) or worker_counts(machine.cpus()),
         goals=Goals(target, None if disk is None else parse_bytes("--disk", disk)),
