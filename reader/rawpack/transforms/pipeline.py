@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
-from itertools import chain, repeat
+from itertools import chain, islice, repeat
 from typing import Any
 
 import numpy as np
@@ -22,8 +23,14 @@ from rawpack.transforms.step import Array, BatchStep, CropStep, Spec, Step
 MASK = "mask"
 PIXELS = ("image", MASK)
 """The kinds of fields that a step without `field` is applied to, with the same random numbers."""
+_MANY_BYTES = 1 << 18
+"""Of the samples that go through the last steps in one call: they stay in the processor's cache."""
 Check = Callable[[str, int], None]
-_RandomOf = Callable[[NDArray[np.int64]], Iterator[tuple[int, Random]]]
+_Numbered = tuple[int, Random]
+"""The position of a sample, and its random numbers."""
+_RandomOf = Callable[[NDArray[np.int64]], Iterator[_Numbered]]
+_Made = tuple[list[_Numbered], Array, Array]
+"""Some samples; what has been made of them, (n, *shape); and the memory for the result, which that may be already."""
 
 
 @dataclass(frozen=True)
@@ -51,6 +58,22 @@ class FieldPlan:
         """Of each step: whether it makes the shape and dtype of `result`, and may be handed the memory for that."""
         result = self.result.shape, self.result.dtype
         return tuple((made.shape, made.dtype) == result for made in self.specs[1:])
+
+    @property
+    def alone(self) -> int:
+        """How many steps are applied to one sample at a time. Those after them take several (`Step.apply_many`)."""
+        k, least = len(self.steps), 1 if self.steps and isinstance(self.steps[0], CropStep) else 0
+        while k > least and self.kind != MASK and self.steps[k - 1].takes_many():
+            k -= 1
+        return k
+
+    @property
+    def many(self) -> int:
+        """How many samples those take in one call."""
+        given = self.specs[self.alone]
+        if self.alone == len(self.steps) or not given.fixed:
+            return 1
+        return max(1, _MANY_BYTES // max(1, np.dtype(given.dtype).itemsize * math.prod(n or 0 for n in given.shape)))
 
     @property
     def sample_result(self) -> Spec:
@@ -168,22 +191,98 @@ def _fill_pixels(
 ) -> None:
     """Make the samples of one field. rows: of all frames. drawn: for each sample, step number -> what was drawn; used
     and added to. sizes: the size of each sample, that of its first field and frame."""
-    clock = time.perf_counter
-    reading = transforming = 0.0
+    spent, given = Times(), plan.specs[plan.alone]
+    state = library, name, plan, rows, outs, random_of, spent
+    steps = list(zip(plan.numbers, plan.steps, plan.fits, plan.specs[:-1], strict=True))[plan.alone :]
+    memory: Array = np.empty((min(plan.many, len(rows)), *(n or 0 for n in given.shape)), given.dtype)
+    if len(memory) == 1:
+        made = _made_alone(*state, check, drawn, sizes)
+    elif plan.alone == 0 and check is None and drawn is None and library.fields[name].uniform:
+        made = _read_many(*state, memory)
+    else:
+        made = _collected(_made_alone(*state, check, drawn, sizes), memory, outs)
+    for numbered, images, out in made:
+        began = time.perf_counter()
+        for number, step, fits, before in steps:
+            places = _all_drawn(step, number, numbered, images.shape[1:], before.layout, drawn)
+            images = step.apply_many(images, places, out if fits else None)
+        if images is not out:
+            one = len(out) == 1
+            _put(images[0] if one else images, out[0] if one else out, plan, name)
+        spent.transforming += time.perf_counter() - began
+    if not plan.codec.in_place or plan.codec.planar:
+        spent.decoding, spent.reading = spent.reading, 0.0
+    times.add(spent)
+
+
+def _read_many(
+    library: ConcatenatedStore,
+    name: str,
+    plan: FieldPlan,
+    rows: NDArray[np.int64],
+    outs: Array,
+    random_of: _RandomOf,
+    spent: Times,
+    memory: Array,
+) -> Iterator[_Made]:
+    """The samples as they are stored, as many at a time as `memory` holds."""
+    numbered = random_of(rows) if any(map(_draws, plan.steps)) else repeat((0, Random(0)))
+    for start in range(0, len(rows), len(memory)):
+        part = slice(start, start + len(memory))
+        began, its, out = time.perf_counter(), rows[part], outs[part]
+        library.read_into(name, its, memory[: len(its)])
+        spent.reading += time.perf_counter() - began
+        yield list(islice(numbered, len(its))), memory[: len(its)], out
+
+
+def _collected(made: Iterator[_Made], memory: Array, outs: Array) -> Iterator[_Made]:
+    """Samples that were made one by one, as many at a time as `memory` holds. One that is not as declared stays
+    alone."""
+    some, end = list[_Numbered](), 0
+    for numbered, images, out in made:
+        alike = images.shape[1:] == memory.shape[1:] and images.dtype == memory.dtype
+        if some and not (alike and len(some) < len(memory)):
+            yield some, memory[: len(some)], outs[end - len(some) : end]
+            some = []
+        if alike:
+            memory[len(some)] = images[0]
+            some += numbered
+        else:
+            yield numbered, images, out
+        end += 1
+    if some:
+        yield some, memory[: len(some)], outs[end - len(some) : end]
+
+
+def _made_alone(
+    library: ConcatenatedStore,
+    name: str,
+    plan: FieldPlan,
+    rows: NDArray[np.int64],
+    outs: Array,
+    random_of: _RandomOf,
+    spent: Times,
+    check: Check | None,
+    drawn: list[dict[int, Any]] | None,
+    sizes: list[tuple[int, ...]] | None,
+) -> Iterator[_Made]:
+    """The samples after the steps that take one at a time."""
+    clock, alone = time.perf_counter, plan.alone
     crop = plan.steps[0] if plan.steps and isinstance(plan.steps[0], CropStep) else None
     first = 1 if crop is not None else 0
     mask, all_fit = plan.kind == MASK, plan.fits
     later = [
         (number, step.draw, step.apply_mask if mask else step.apply, fits, given.layout)
         for number, step, fits, given in zip(plan.numbers, plan.steps, all_fit, plan.specs[:-1], strict=True)
-    ][first:]
+    ][first:alone]
     if crop is not None:
         crop_number, crop_fits = plan.numbers[0], all_fit[0]
         scales = plan.codec.scales and not mask
         finish = crop.finish_mask if mask else crop.finish
-    samples = zip(library.located(name, rows), random_of(rows), _each(outs), rows.tolist(), strict=True)
-    for (reader, row), (i, random), out, sample in samples:
-        began = clock()
+    samples = zip(library.located(name, rows), random_of(rows), rows.tolist(), strict=True)
+    for n, ((reader, row), (i, random), sample) in enumerate(samples):
+        began, its = clock(), outs[n : n + 1]
+        out = its[0, ...]
         if check is not None:
             check(name, sample)
         known = None if drawn is None else drawn[i]
@@ -200,15 +299,30 @@ def _fill_pixels(
         for number, draw, apply, fits, layout in later:
             place = _drawn(draw, number, random, image.shape, layout, known)
             image = apply(image, place, out if fits else None)
-        if image is not out:
-            _put(image, out, plan, name)
-        reading += read - began
-        transforming += clock() - read
-    if plan.codec.in_place and not plan.codec.planar:
-        times.reading += reading
-    else:
-        times.decoding += reading
-    times.transforming += transforming
+        spent.reading += read - began
+        spent.transforming += clock() - read
+        yield [(i, random)], its if image is out else np.asarray(image)[None], its
+
+
+def _all_drawn(
+    step: Step,
+    number: int,
+    numbered: list[_Numbered],
+    shape: tuple[int, ...],
+    layout: str,
+    drawn: list[dict[int, Any]] | None,
+) -> list[Any]:
+    """What a step draws for samples of one shape."""
+    if not _draws(step):
+        return [None] * len(numbered)
+    if drawn is None:
+        height, width = sides(shape, layout)
+        return [step.draw(random, height, width) for _, random in numbered]
+    return [_drawn(step.draw, number, random, shape, layout, drawn[i]) for i, random in numbered]
+
+
+def _draws(step: Step) -> bool:
+    return type(step).draw is not Step.draw
 
 
 def _drawn(
@@ -260,9 +374,9 @@ def _fill_numbers(
     values: Array = np.empty((len(rows), *(n or 0 for n in stored.shape)), stored.dtype)
     library.read_into(name, rows, values)
     read = time.perf_counter()
-    if all(step.vectorized for step in plan.steps):
+    if all(step.vectorized and not _draws(step) for step in plan.steps):
         for step in plan.steps:
-            values = step.apply(values, None)
+            values = step.apply_many(values, [None] * len(values))
         _put(values, outs, plan, name)
     else:
         drawn, last = list[Any](), -1

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
@@ -75,7 +75,8 @@ class Step:
     """Whether each value of the result depends only on one value and its channel, and not on what is drawn: then the
     step may be computed in advance for all 256 values of a byte."""
     vectorized: bool = False
-    """For steps on number fields: whether `apply` takes all samples in one call, (n, *shape), with nothing drawn."""
+    """Whether `apply_many` takes several samples in one call. It does what `apply` does, so a class that overrides only
+    `apply` of a step on images is called for one sample at a time again."""
     refuses: tuple[str, ...] = ()
     """What a batch must not contain because the step cannot keep it in line with the images: "masks", "boxes"."""
 
@@ -111,8 +112,16 @@ class Step:
         """
         raise NotImplementedError(f"{type(self).__name__} has no method apply()")
 
+    def apply_many(self, images: Array, drawn: Sequence[Any], out: Array | None = None) -> Array:
+        """The same for several samples of one shape, if the step is `vectorized`.
+
+        images: (n, *shape). drawn: what was drawn for each. out: as of `apply`, for all. By default `apply` is called
+        with all of them, and with None for `drawn`: for steps that draw nothing.
+        """
+        return self.apply(images, None, out)
+
     def apply_mask(self, mask: Array, drawn: Any, out: Array | None = None) -> Array:
-        """The same for a mask (H, W, C) that belongs to the image: it holds labels, so no new values may appear.
+        """As `apply`, for a mask (H, W, C) that belongs to the image: it holds labels, so no new values may appear.
 
         By default masks stay as they are. If `field` names the mask, it goes to `apply`.
         """
@@ -125,6 +134,12 @@ class Step:
     def __repr__(self) -> str:
         shown = (f"{name}={value!r}" for name, value in vars(self).items() if not name.startswith("_"))
         return f"{type(self).__name__}({', '.join(shown)})"
+
+    @classmethod
+    def takes_many(cls) -> bool:
+        """Whether `apply_many` does what `apply` does: not where a class overrides only the latter."""
+        newest = next(vars(base) for base in cls.__mro__ if not {"apply", "vectorized"}.isdisjoint(vars(base)))
+        return cls.vectorized and "vectorized" in newest
 
 
 class CropStep(Step):
