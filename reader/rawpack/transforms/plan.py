@@ -16,7 +16,8 @@ from typing import Any
 from rawpack.disk.manifest import Field
 from rawpack.errors import UsageError
 from rawpack.transforms.functions import Lambda
-from rawpack.transforms.pipeline import MASK, PIXELS, FieldPlan, Pipeline, with_frames
+from rawpack.transforms.images import MASK, PIXELS
+from rawpack.transforms.pipeline import FieldPlan, Pipeline, with_frames
 from rawpack.transforms.step import Array, BatchStep, Spec, Step
 from rawpack.transforms.values import ByTable, Tail, by_tables, tail_of
 
