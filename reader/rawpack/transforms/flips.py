@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from contextlib import suppress
 
 import numpy as np
 
 from rawpack.transforms.arguments import probability
-from rawpack.transforms.randomness import Random
-from rawpack.transforms.step import Array, Move, Spec, Step
+from rawpack.transforms.randomness import Random, Randoms
+from rawpack.transforms.step import Array, Drawn, Move, Spec, Step
 
 
 class _RandomFlip(Step):
+    vectorized = True
     _axis: int
     """1 swaps left and right, 0 top and bottom."""
 
@@ -26,6 +26,9 @@ class _RandomFlip(Step):
     def draw(self, random: Random, height: int, width: int) -> bool:
         return random.random() < self.p
 
+    def draw_many(self, random: Randoms, height: int, width: int) -> Drawn:
+        return random.random() < self.p
+
     def apply(self, image: Array, drawn: bool, out: Array | None = None) -> Array:
         if not drawn:
             return image
@@ -37,7 +40,7 @@ class _RandomFlip(Step):
                 return flipped if flipped is out else flipped.reshape(image.shape)
         return image[:, ::-1].copy() if self._axis else image[::-1].copy()
 
-    def apply_many(self, images: Array, drawn: Sequence[bool], out: Array | None = None) -> Array:
+    def apply_many(self, images: Array, drawn: Drawn, out: Array | None = None) -> Array:
         which = np.flatnonzero(drawn)
         if not len(which):
             return images

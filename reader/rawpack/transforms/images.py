@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from itertools import islice, repeat
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 from rawpack.errors import UsageError
 from rawpack.store.concatenated import ConcatenatedStore
 from rawpack.system.times import Times
-from rawpack.transforms.randomness import Random
-from rawpack.transforms.step import Array, CropStep, Step
+from rawpack.transforms.randomness import Random, Randoms
+from rawpack.transforms.step import Array, CropStep, Drawn, Step
 
 if TYPE_CHECKING:
     from rawpack.transforms.pipeline import FieldPlan
@@ -24,11 +24,11 @@ MASK = "mask"
 PIXELS = ("image", MASK)
 """The kinds of fields that a step without `field` is applied to, with the same random numbers."""
 Check = Callable[[str, int], None]
-_Numbered = tuple[int, Random]
-"""The position of a sample, and its random numbers."""
-RandomOf = Callable[[NDArray[np.int64]], Iterator[_Numbered]]
-_Made = tuple[list[_Numbered], Array, Array]
-"""Some samples; what has been made of them, (n, *shape); and the memory for the result, which that may be already."""
+_Numbered = list[tuple[int, Random]]
+"""For some samples the position of each, and its random numbers."""
+_Made = tuple[_Numbered | Randoms, Array, Array]
+"""The random numbers of some samples; what has been made of them, (n, *shape); and the memory for the result, which may
+hold that already."""
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,7 @@ class ImageFiller:
     rows: NDArray[np.int64]
     """Of all frames."""
     outs: Array
-    random_of: RandomOf
+    randoms: Randoms
     check: Check | None
     drawn: list[dict[int, Any]] | None = None
     """For each sample, step number -> what was drawn; used and added to."""
@@ -80,17 +80,17 @@ class ImageFiller:
 
     def _read_many(self, memory: Array) -> Iterator[_Made]:
         """Samples as they are stored, as many at a time as `memory` holds."""
-        numbered = self.random_of(self.rows) if any(map(draws, self.plan.steps)) else repeat((0, Random(0)))
         for start in range(0, len(self.rows), len(memory)):
-            rows, began = self.rows[start : start + len(memory)], time.perf_counter()
+            part, began = slice(start, start + len(memory)), time.perf_counter()
+            rows = self.rows[part]
             images = memory[: len(rows)]
             self.library.read_into(self.name, rows, images)
             self._spent.reading += time.perf_counter() - began
-            yield list(islice(numbered, len(rows))), images, self.outs[start : start + len(rows)]
+            yield self.randoms[part], images, self.outs[part]
 
     def _collected(self, memory: Array) -> Iterator[_Made]:
         """Samples made one by one, as many at a time as `memory` holds. One that is not as declared stays alone."""
-        some, end = list[_Numbered](), 0
+        some, end = _Numbered(), 0
         for numbered, images, out in self._one_by_one():
             alike = images.shape[1:] == memory.shape[1:] and images.dtype == memory.dtype
             if some and not (alike and len(some) < len(memory)):
@@ -105,7 +105,7 @@ class ImageFiller:
         if some:
             yield some, memory[: len(some)], self.outs[end - len(some) : end]
 
-    def _one_by_one(self) -> Iterator[_Made]:
+    def _one_by_one(self) -> Iterator[tuple[_Numbered, Array, Array]]:
         """Each sample after the steps that take one at a time."""
         clock, plan, spent, drawn, sizes = time.perf_counter, self.plan, self._spent, self.drawn, self.sizes
         crop = plan.steps[0] if plan.steps and isinstance(plan.steps[0], CropStep) else None
@@ -120,7 +120,8 @@ class ImageFiller:
             scales = plan.codec.scales and not mask
             finish = crop.finish_mask if mask else crop.finish
         rows = self.rows
-        samples = zip(self.library.located(self.name, rows), self.random_of(rows), rows.tolist(), strict=True)
+        located, numbered = self.library.located(self.name, rows), self.randoms.of_rows(len(rows))
+        samples = zip(located, numbered, rows.tolist(), strict=True)
         for n, ((reader, row), (i, random), sample) in enumerate(samples):
             began, outs = clock(), self.outs[n : n + 1]
             out = outs[0, ...]
@@ -144,10 +145,13 @@ class ImageFiller:
             spent.transforming += clock() - read
             yield [(i, random)], outs if image is out else np.asarray(image)[None], outs
 
-    def _all_drawn(self, step: Step, number: int, numbered: list[_Numbered], size: tuple[int, int]) -> list[Any]:
+    def _all_drawn(self, step: Step, number: int, numbered: _Numbered | Randoms, size: tuple[int, int]) -> Drawn:
         """What a step draws for some samples of one size."""
         if not draws(step):
             return [None] * len(numbered)
+        if isinstance(numbered, Randoms):
+            draw_many = step.draw_many if step.has("draw_many", "draw") else partial(Step.draw_many, step)
+            return draw_many(numbered, *size)
         if self.drawn is None:
             return [step.draw(random, *size) for _, random in numbered]
         return [_drawn(step.draw, number, random, size, "", self.drawn[i]) for i, random in numbered]

@@ -6,8 +6,6 @@ import math
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from functools import partial
-from itertools import chain, repeat
 from typing import Any
 
 import numpy as np
@@ -17,8 +15,8 @@ from rawpack.disk.tables import Codec
 from rawpack.errors import UsageError
 from rawpack.store.concatenated import ConcatenatedStore
 from rawpack.system.times import Times
-from rawpack.transforms.images import MASK, PIXELS, Check, ImageFiller, RandomOf, draws, put
-from rawpack.transforms.randomness import Random, Seeds, batch_random, randoms_of
+from rawpack.transforms.images import MASK, PIXELS, Check, ImageFiller, draws, put
+from rawpack.transforms.randomness import Randoms, Seeds, batch_random, randoms_of
 from rawpack.transforms.step import Array, BatchStep, CropStep, Spec, Step
 
 _MANY_BYTES = 1 << 18
@@ -55,7 +53,7 @@ class FieldPlan:
     def alone(self) -> int:
         """How many steps are applied to one sample at a time. Those after them take several (`Step.apply_many`)."""
         k, least = len(self.steps), 1 if self.steps and isinstance(self.steps[0], CropStep) else 0
-        while k > least and self.kind != MASK and self.steps[k - 1].takes_many():
+        while k > least and self.kind != MASK and _takes_many(self.steps[k - 1]):
             k -= 1
         return k
 
@@ -113,24 +111,24 @@ class Pipeline:
         for fields of which a clip has one value. seeds: see `Seeds`. check: called with field and row before a sample
         is read. clips: (n,), their numbers.
         """
-        random, each = partial(_for_rows, seeds, rows if clips is None else clips), rows.reshape(-1)
+        samples, each = rows if clips is None else clips, rows.reshape(-1)
         pixels = [name for name, plan in self.plans.items() if plan.kind in PIXELS]
         for name, plan in self.plans.items():
             if plan.kind not in PIXELS:
                 its = each if plan.frames or clips is None else rows[:, 0]
-                _fill_numbers(library, name, plan, its, outs[name], random, times)
+                _fill_numbers(library, name, plan, its, outs[name], randoms_of(seeds, samples), times)
         if not pixels:
             return
         if len(pixels) == 1 and clips is None:
             # The common case: no other field needs what is drawn.
             name, plan = pixels[0], self.plans[pixels[0]]
-            ImageFiller(library, name, plan, rows, outs[name], random, check).fill(times)
+            ImageFiller(library, name, plan, rows, outs[name], randoms_of(seeds, samples), check).fill(times)
             return
         drawn: list[dict[int, Any]] = [{} for _ in rows]
         sizes: list[tuple[int, ...]] = []
         for name in pixels:
-            plan = self.plans[name]
-            ImageFiller(library, name, plan, each, outs[name], random, check, drawn, sizes).fill(times)
+            plan, randoms = self.plans[name], randoms_of(seeds, samples)
+            ImageFiller(library, name, plan, each, outs[name], randoms, check, drawn, sizes).fill(times)
 
     def finish(self, batch: dict[str, Array], outs: dict[str, Array], seeds: Seeds, times: Times) -> None:
         """Apply the batch steps. batch: the samples; outs: the slot's arrays, for the result."""
@@ -150,17 +148,13 @@ class Pipeline:
         times.transforming += time.perf_counter() - began
 
 
+def _takes_many(step: Step) -> bool:
+    return step.vectorized and step.has("vectorized", "apply")
+
+
 def with_frames(spec: Spec, frames: int | None) -> Spec:
     """A whole sample whose frames have `spec`."""
     return spec if frames is None else replace(spec, shape=(frames, *spec.shape))
-
-
-def _for_rows(seeds: Seeds, samples: NDArray[np.int64], rows: NDArray[np.int64]) -> Iterator[tuple[int, Random]]:
-    """For each row, the position of its sample and that sample's random numbers: one object for all frames of a
-    clip."""
-    frames = len(rows) // max(1, len(samples))
-    numbers = enumerate(randoms_of(seeds, samples))
-    return numbers if frames == 1 else chain.from_iterable(repeat(one, frames) for one in numbers)
 
 
 def _fill_numbers(
@@ -169,7 +163,7 @@ def _fill_numbers(
     plan: FieldPlan,
     rows: NDArray[np.int64],
     outs: Array,
-    random_of: RandomOf,
+    randoms: Randoms,
     times: Times,
 ) -> None:
     """Make the samples of a number field, such as labels."""
@@ -184,7 +178,7 @@ def _fill_numbers(
         put(values, outs, plan, name)
     else:
         drawn, last = list[Any](), -1
-        for value, (i, random), out in zip(values, random_of(rows), _each(outs), strict=True):
+        for value, (i, random), out in zip(values, randoms.of_rows(len(rows)), _each(outs), strict=True):
             made = np.asarray(value)
             if i != last:
                 drawn, last = [step.draw(random, 1, 1) for step in plan.steps], i

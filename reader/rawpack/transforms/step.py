@@ -9,12 +9,14 @@ from typing import Any, Literal
 from numpy.typing import NDArray
 
 from rawpack.errors import UsageError
-from rawpack.transforms.randomness import Random
+from rawpack.transforms.randomness import Random, Randoms
 
 Array = NDArray[Any]
 Box = tuple[int, int, int, int]
 """(y, x, height, width) in pixels."""
 Shape = tuple[int | None, ...]
+Drawn = Sequence[Any] | NDArray[Any]
+"""What was drawn for each of several samples."""
 
 
 @dataclass(frozen=True)
@@ -104,6 +106,10 @@ class Step:
         each of its frames."""
         return None
 
+    def draw_many(self, random: Randoms, height: int, width: int) -> Drawn:
+        """What `draw` draws for each of several samples of one size."""
+        return [self.draw(one, height, width) for one in random]
+
     def apply(self, image: Array, drawn: Any, out: Array | None = None) -> Array:
         """The result for one sample, with the shape and dtype that `makes` promised.
 
@@ -112,7 +118,7 @@ class Step:
         """
         raise NotImplementedError(f"{type(self).__name__} has no method apply()")
 
-    def apply_many(self, images: Array, drawn: Sequence[Any], out: Array | None = None) -> Array:
+    def apply_many(self, images: Array, drawn: Drawn, out: Array | None = None) -> Array:
         """The same for several samples of one shape, if the step is `vectorized`.
 
         images: (n, *shape). drawn: what was drawn for each. out: as of `apply`, for all. By default `apply` is called
@@ -136,10 +142,9 @@ class Step:
         return f"{type(self).__name__}({', '.join(shown)})"
 
     @classmethod
-    def takes_many(cls) -> bool:
-        """Whether `apply_many` does what `apply` does: not where a class overrides only the latter."""
-        newest = next(vars(base) for base in cls.__mro__ if not {"apply", "vectorized"}.isdisjoint(vars(base)))
-        return cls.vectorized and "vectorized" in newest
+    def has(cls, many: str, one: str) -> bool:
+        """Whether member `many` is about method `one` as this class has it: not where a class overrides only that."""
+        return many in next(vars(base) for base in cls.__mro__ if many in vars(base) or one in vars(base))
 
 
 class CropStep(Step):
