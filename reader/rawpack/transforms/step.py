@@ -77,8 +77,8 @@ class Step:
     """Whether each value of the result depends only on one value and its channel, and not on what is drawn: then the
     step may be computed in advance for all 256 values of a byte."""
     vectorized: bool = False
-    """Whether `apply_many` takes several samples in one call. It does what `apply` does, so a class that overrides only
-    `apply` of a step on images is called for one sample at a time again."""
+    """Whether `apply_many` takes several samples in one call. Where a class of images overrides only `apply`, one
+    sample at a time is made again."""
     refuses: tuple[str, ...] = ()
     """What a batch must not contain because the step cannot keep it in line with the images: "masks", "boxes"."""
 
