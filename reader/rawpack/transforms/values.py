@@ -18,6 +18,8 @@ _MOST_TABLED = 128
 """Channels: with more, OpenCV 5 does no lookup."""
 _TILE_PIXELS = 1 << 17
 """Looked up at once, so that their planes are still in the processor's cache."""
+_PAGE, _APART = 4096, 320
+"""Planes that are a multiple of a page apart would push each other out of that cache while they are written."""
 
 
 class ConvertImageDtype(Step):
@@ -127,11 +129,11 @@ class ByTable(Step):
 
         width, channels = rows.shape[1:]
         tall = len(rows) if len(outs) > 1 else min(len(rows), max(1, _TILE_PIXELS // width))
-        planes: Array = np.empty((channels, tall, width), np.uint8)
+        planes: Array = np.empty((channels, -(-tall * width // _PAGE) * _PAGE + _APART), np.uint8)
         for y in range(0, len(rows), tall):
             tile = rows[y : y + tall]
             # Into memory that is used again: new pages would take longer than the lookup.
-            split = cv2.split(tile, list(planes[:, : len(tile)]))
+            split = cv2.split(tile, [plane[: len(tile) * width].reshape(-1, width) for plane in planes])
             for c, (plane, table) in enumerate(zip(split, self._tables, strict=True)):
                 cv2.LUT(plane.reshape(len(outs), -1), table, dst=outs[:, c, y * width : (y + tall) * width])
 
