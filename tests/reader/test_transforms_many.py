@@ -79,8 +79,11 @@ class AddDrawn(Step):
 
     vectorized = True
 
+    def __init__(self, end: int = 100, field: str | None = None) -> None:
+        self.end, self.field = end, field
+
     def draw(self, random: Random, height: int, width: int) -> int:
-        return random.integer(100)
+        return random.integer(self.end)
 
     def apply(self, image: Image, drawn: int, out: Image | None = None) -> Any:
         return image + np.array(drawn, image.dtype)
@@ -89,11 +92,11 @@ class AddDrawn(Step):
         return images + np.array(drawn, images.dtype)[:, None, None, None]
 
 
-class FlipAndInvert(RandomHorizontalFlip):
+class HalfTurn(RandomHorizontalFlip):
     """A class of a user's that overrides only `apply`, and only for one sample."""
 
     def apply(self, image: Image, drawn: bool, out: Image | None = None) -> Any:
-        return -image[:, ::-1] if drawn else image
+        return image[::-1, ::-1] if drawn else image
 
 
 class FlipLate(RandomVerticalFlip):
@@ -117,7 +120,7 @@ def transforms(channels: int) -> st.SearchStrategy[list[Any]]:
     """Lists of steps, most of which fit any images of so many channels."""
     flips: Any = st.builds(
         lambda kind, p: kind(p),
-        st.sampled_from([RandomHorizontalFlip, RandomVerticalFlip, FlipAndInvert, FlipLate]),
+        st.sampled_from([RandomHorizontalFlip, RandomVerticalFlip, HalfTurn, FlipLate]),
         st.sampled_from([0.0, 0.4, 1.0]),
     )
     dtypes = st.sampled_from(["float16", "float32", "float64"])
@@ -142,7 +145,31 @@ def transforms(channels: int) -> st.SearchStrategy[list[Any]]:
     return st.builds(lambda first, last: [*first, *last], steps, tail)
 
 
-@settings(max_examples=60, deadline=None)
+def doubles(image: Image) -> Image:
+    """Not what was declared, for some of the images."""
+    return image * np.float64(1.7) if image[0, 0, 0] > 0.3 else image
+
+
+@pytest.mark.parametrize("kind", ["odd", "few together", "floats"])
+@pytest.mark.parametrize(
+    "transform",
+    [
+        [Lambda(lambda image: image), RandomHorizontalFlip(), Normalize(MEAN[:3], STD[:3]), ToCHW()],
+        [HalfTurn(), Normalize(MEAN[:3], STD[:3])],
+        [Normalize(MEAN[:3], STD[:3]), FlipLate()],
+        [ConvertImageDtype(), Doubled((0.5,), (0.25,)), RandomHorizontalFlip()],
+        [RandomHorizontalFlip(), AddDrawn(), RandomVerticalFlip(), AddDrawn(), RandomHorizontalFlip()],
+        [RandomErasing(0.5, value=7), RandomHorizontalFlip(), ToCHW(), Normalize((0.5,), (0.25,))],
+        [ConvertImageDtype(), Lambda(doubles), Normalize(MEAN[:3], STD[:3]), ToCHW()],
+    ],
+    ids=lambda transform: ", ".join(type(step).__name__ for step in transform),
+)
+def test_steps_of_both_sorts_mix(stores: dict[str, Path], kind: str, transform: list[Any]) -> None:
+    """Those that take one sample and those that take several, also classes that override only part of such a step."""
+    assert_same(read(stores[kind], transform, 20), read(stores[kind], transform, 1))
+
+
+@settings(max_examples=40, deadline=None)
 @given(data=st.data())
 def test_a_batch_is_what_its_samples_are_one_by_one(stores: dict[str, Path], data: st.DataObject) -> None:
     """Any list of steps, any dtype, number of channels, odd size and size of batch, also a short last one."""
@@ -285,7 +312,14 @@ def test_what_belongs_together_is_flipped_together(tmp_path: Path) -> None:
     image = np.stack([y, x, y + x], axis=-1)
     samples = [{"image": image, "mask": image[..., 1:2]}] * 40
     rawpack_packer.pack(samples, tmp_path / "s", fields={"mask": "mask"}, workers=0)
-    transform = [RandomHorizontalFlip(), RandomVerticalFlip(), ConvertImageDtype("float64"), ToCHW()]
+    # The first step draws a number, a 0, for the image alone.
+    transform = [
+        AddDrawn(1, "image"),
+        RandomHorizontalFlip(),
+        RandomVerticalFlip(),
+        ConvertImageDtype("float64"),
+        ToCHW(),
+    ]
     batch = next(iter(Reader(tmp_path / "s").batches(40, transform=transform, workers=0)))
     pixels = np.rint(batch["image"] * 255)
     np.testing.assert_array_equal(batch["mask"][:, 0], pixels[:, 1])
