@@ -15,7 +15,7 @@ from rawpack.errors import UsageError
 from rawpack.store.concatenated import ConcatenatedStore
 from rawpack.system.times import Times
 from rawpack.transforms.randomness import Random, Randoms
-from rawpack.transforms.step import Array, CropStep, Drawn, Step
+from rawpack.transforms.step import Array, CropStep, Drawn, Step, agrees
 
 if TYPE_CHECKING:
     from rawpack.transforms.pipeline import FieldPlan
@@ -150,7 +150,7 @@ class ImageFiller:
         if not draws(step):
             return [None] * len(numbered)
         if isinstance(numbered, Randoms):
-            draw_many = step.draw_many if step.has("draw_many", "draw") else partial(Step.draw_many, step)
+            draw_many = step.draw_many if agrees(step, "draw_many", "draw") else partial(Step.draw_many, step)
             return draw_many(numbered, *size)
         if self.drawn is None:
             return [step.draw(random, *size) for _, random in numbered]

@@ -1,4 +1,4 @@
-"""A transform, fitted to the fields of a store by `plan.py`: it makes one sample after another."""
+"""A transform, fitted to the fields of a store by `plan.py`: it makes the samples of a batch."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from rawpack.store.concatenated import ConcatenatedStore
 from rawpack.system.times import Times
 from rawpack.transforms.images import MASK, PIXELS, Check, ImageFiller, draws, put
 from rawpack.transforms.randomness import Randoms, Seeds, batch_random, randoms_of
-from rawpack.transforms.step import Array, BatchStep, CropStep, Spec, Step
+from rawpack.transforms.step import Array, BatchStep, CropStep, Spec, Step, agrees
 
 _MANY_BYTES = 1 << 18
 """Of the samples that go through the last steps in one call: they stay in the processor's cache."""
@@ -149,7 +149,7 @@ class Pipeline:
 
 
 def _takes_many(step: Step) -> bool:
-    return step.vectorized and step.has("vectorized", "apply")
+    return step.vectorized and agrees(step, "vectorized", "apply")
 
 
 def with_frames(spec: Spec, frames: int | None) -> Spec:

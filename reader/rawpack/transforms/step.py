@@ -141,10 +141,10 @@ class Step:
         shown = (f"{name}={value!r}" for name, value in vars(self).items() if not name.startswith("_"))
         return f"{type(self).__name__}({', '.join(shown)})"
 
-    @classmethod
-    def has(cls, many: str, one: str) -> bool:
-        """Whether member `many` is about method `one` as this class has it: not where a class overrides only that."""
-        return many in next(vars(base) for base in cls.__mro__ if many in vars(base) or one in vars(base))
+
+def agrees(step: Step, many: str, one: str) -> bool:
+    """Whether member `many` of a step is about its method `one`: not where a derived class overrides only that."""
+    return many in next(vars(base) for base in type(step).__mro__ if many in vars(base) or one in vars(base))
 
 
 class CropStep(Step):

@@ -80,7 +80,7 @@ class ToCHW(Step):
         return replace(spec, shape=(channels, height, width), layout="CHW")
 
     def apply(self, image: Array, drawn: Any, out: Array | None = None) -> Array:
-        return np.moveaxis(image, -1, -3)
+        return image.swapaxes(-1, -2).swapaxes(-2, -3)
 
     def apply_mask(self, mask: Array, drawn: Any, out: Array | None = None) -> Array:
         return mask.transpose(2, 0, 1)
