@@ -19,8 +19,9 @@ from rawpack.transforms.images import MASK, PIXELS, Check, ImageFiller, draws, p
 from rawpack.transforms.randomness import Randoms, Seeds, batch_random, randoms_of
 from rawpack.transforms.step import Array, BatchStep, CropStep, Spec, Step, agrees
 
-_MANY_BYTES = 1 << 18
-"""Of the samples that go through the last steps in one call: they stay in the processor's cache."""
+_MANY_BYTES, _FEWEST = 1 << 19, 8
+"""Of the samples that go through the last steps in one call: they stay in the processor's cache. Collecting fewer than
+these does not pay."""
 
 
 @dataclass(frozen=True)
@@ -63,7 +64,8 @@ class FieldPlan:
         given = self.specs[self.alone]
         if self.alone == len(self.steps) or not given.fixed:
             return 1
-        return max(1, _MANY_BYTES // max(1, np.dtype(given.dtype).itemsize * math.prod(n or 0 for n in given.shape)))
+        many = _MANY_BYTES // max(1, np.dtype(given.dtype).itemsize * math.prod(n or 0 for n in given.shape))
+        return many if many >= _FEWEST else 1
 
     @property
     def sample_result(self) -> Spec:
