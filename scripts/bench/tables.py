@@ -164,7 +164,17 @@ AUGMENT_256 = (
     Entry("lmdb"),
     Entry("crops of half the side, lmdb", "lmdb", 1.35),
     Entry("fused normalise"),
-    Entry("normalise, memmap", "fused normalise", 0.7),
+    Entry("normalise, memmap", "fused normalise", 0.9),
+)
+AUGMENT_540 = (
+    Entry("fused normalise"),
+    Entry("normalise, memmap", "fused normalise", 0.8),
+)
+_FLIPPED = "flip and normalise, memmap"
+AUGMENT_28 = (
+    Entry("numpy on the batch"),
+    Entry(_FLIPPED, "numpy on the batch", 0.7),
+    Entry(_FLIPPED, "numpy on the batch", None, f"{_FLIPPED}, workers=0", {"workers": 0}),
 )
 AUGMENT_512 = (
     Entry("FFCV crops, raw"),
@@ -270,6 +280,8 @@ def tables(
         Table("packing-2", "packing", replace(packing, workers=2), PACKING),
         Table("passing", "copies", replace(packing, workers=2), PASSING, PASSING_BARS, "from the disk"),
         Table("augment-256", "photos", _larger(photos, 256), AUGMENT_256, (), "shuffled, warm"),
+        Table("augment-540x960", "packing", _wide(photos), AUGMENT_540, (), "shuffled, warm"),
+        Table("augment-28", "small", replace(small, batch=512, consumer="grid"), AUGMENT_28, (), "shuffled, warm"),
         Table("augment-512", "fewer photos", _larger(photos, 512), AUGMENT_512, (), "shuffled, warm"),
         Table("clips", "videos", clips, CLIPS, CLIPS_BARS, "random clips, warm; images are frames"),
         Table(
@@ -353,6 +365,11 @@ def _growth(photos: Settings) -> list[Table]:
 def _larger(photos: Settings, side: int) -> Settings:
     """The settings for images of that side."""
     return replace(photos, shape=_side(photos, side))
+
+
+def _wide(photos: Settings) -> Settings:
+    """The settings for frames of 540x960, in fewer at a time."""
+    return replace(photos, shape=(540, 960, 3) if photos.shape[0] >= 224 else (27, 48, 3), batch=min(photos.batch, 32))
 
 
 def _side(photos: Settings, side: int) -> tuple[int, int, int]:

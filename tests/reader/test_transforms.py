@@ -73,9 +73,9 @@ def test_a_samples_numbers_are_splitmix64() -> None:
 def test_a_samples_numbers_depend_on_nothing_else() -> None:
     """The same alone and among others; others for another seed, epoch or sample."""
     together = [random.random() for random in randoms(3, 4, np.array([7, 8, 9]))]
-    alone = [next(randoms(3, 4, np.array([row]))).random() for row in (7, 8, 9)]
+    alone = [next(iter(randoms(3, 4, np.array([row])))).random() for row in (7, 8, 9)]
     assert together == alone
-    others = [next(randoms(*of)).random() for of in ((3, 5, np.array([7])), (4, 4, np.array([7])))]
+    others = [next(iter(randoms(*of))).random() for of in ((3, 5, np.array([7])), (4, 4, np.array([7])))]
     assert len({*together, *others}) == 5
     assert batch_random(0, 0, np.array([1, 2])).random() != batch_random(0, 0, np.array([2, 1])).random()
 
@@ -92,7 +92,7 @@ def test_numbers_are_uniform_and_unrelated() -> None:
 
 def test_numpys_distributions_are_at_hand() -> None:
     """generator() is numpy's, different each time, and the same for the same sample."""
-    one, other = (next(randoms(0, 0, np.array([3]))) for _ in range(2))
+    one, other = (next(iter(randoms(0, 0, np.array([3])))) for _ in range(2))
     first = one.generator().normal(size=3).tolist()
     assert first == other.generator().normal(size=3).tolist()
     assert first != one.generator().normal(size=3).tolist()

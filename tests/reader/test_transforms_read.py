@@ -483,6 +483,9 @@ class Samples:
         for row in rows.tolist():
             yield Stored(self._arrays[name]), row
 
+    def read_into(self, name: str, rows: NDArray[np.int64], out: NDArray[Any]) -> None:
+        out[...] = self._arrays[name][rows]
+
 
 class Stored:
     """A field of a shard, in memory."""

@@ -133,7 +133,7 @@ class EncodedFields:
         return stored, None if self._crop is None else self._boxes(self._crop, rows, seeds)
 
     def _boxes(self, crop: CropStep, rows: NDArray[np.int64], seeds: Seeds) -> NDArray[np.int64]:
-        from rawpack.transforms.pipeline import same_size, shapes_of
+        from rawpack.transforms.images import same_size, shapes_of
         from rawpack.transforms.randomness import randoms_of
 
         sizes: list[tuple[int, ...]] = []

@@ -13,7 +13,7 @@
 | `functions.py` | steps that call a function of the user's own |
 | `randomness.py` | the random numbers of a sample |
 | `plan.py` | a list of steps, fitted to the fields of a store |
-| `pipeline.py` | the fitted transform, which makes one sample after another |
+| `pipeline.py`, `images.py` | the fitted transform, which makes the samples; those of a field of images |
 | `boxes.py` | boxes, moved with their images |
 """
 

@@ -20,7 +20,7 @@ from rawpack.disk.manifest import Field
 from rawpack.errors import DamagedStoreError, UsageError
 from rawpack.store.concatenated import ConcatenatedStore
 from rawpack.transforms.followers import BOXES, Window, follow, misfit
-from rawpack.transforms.pipeline import MASK, PIXELS, shapes_of, sides
+from rawpack.transforms.images import MASK, PIXELS, shapes_of, sides
 from rawpack.transforms.plan import Transform, as_steps, concerns, spec_of
 from rawpack.transforms.randomness import Random, Seeds, randoms_of
 from rawpack.transforms.step import Array, BatchStep, Move, Spec, Step

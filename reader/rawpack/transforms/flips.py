@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from contextlib import suppress
 
+import numpy as np
+
 from rawpack.transforms.arguments import probability
-from rawpack.transforms.randomness import Random
-from rawpack.transforms.step import Array, Move, Spec, Step
+from rawpack.transforms.randomness import Random, Randoms
+from rawpack.transforms.step import Array, Drawn, Move, Spec, Step
 
 
 class _RandomFlip(Step):
+    vectorized = True
     _axis: int
     """1 swaps left and right, 0 top and bottom."""
 
@@ -23,6 +26,9 @@ class _RandomFlip(Step):
     def draw(self, random: Random, height: int, width: int) -> bool:
         return random.random() < self.p
 
+    def draw_many(self, random: Randoms, height: int, width: int) -> Drawn:
+        return random.random() < self.p
+
     def apply(self, image: Array, drawn: bool, out: Array | None = None) -> Array:
         if not drawn:
             return image
@@ -30,8 +36,30 @@ class _RandomFlip(Step):
 
         if image.dtype.kind not in "iu" or image.dtype.itemsize < 8:  # OpenCV silently casts those to int32
             with suppress(cv2.error):  # it does not support all dtypes and numbers of channels
-                return cv2.flip(image, self._axis, dst=out).reshape(image.shape)
+                flipped: Array = cv2.flip(image, self._axis, dst=out)
+                return flipped if flipped is out else flipped.reshape(image.shape)
         return image[:, ::-1].copy() if self._axis else image[::-1].copy()
+
+    def apply_many(self, images: Array, drawn: Drawn, out: Array | None = None) -> Array:
+        which = np.flatnonzero(drawn)
+        if not len(which):
+            return images
+        if len(images) == 1:
+            memory = None if out is None else out[0]
+            flipped = self.apply(images[0], True, memory)
+            return out if out is not None and flipped is memory else flipped[None]
+        chosen = images[which]
+        if self._axis:
+            # The rows of all images at once: left and right do not leave their row.
+            flipped = self.apply(chosen.reshape(-1, *chosen.shape[2:]), True).reshape(chosen.shape)
+        else:
+            flipped = chosen[:, ::-1]
+        if images is not out:
+            # A copy: the images may be the store's own memory.
+            out = np.empty_like(images) if out is None else out
+            np.copyto(out, images)
+        out[which] = flipped
+        return out
 
     def apply_mask(self, mask: Array, drawn: bool, out: Array | None = None) -> Array:
         return self.apply(mask, drawn, out)

@@ -1,12 +1,11 @@
-"""A transform, fitted to the fields of a store by `plan.py`: it makes one sample after another."""
+"""A transform, fitted to the fields of a store by `plan.py`: it makes the samples of a batch."""
 
 from __future__ import annotations
 
+import math
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from functools import partial
-from itertools import chain, repeat
 from typing import Any
 
 import numpy as np
@@ -16,14 +15,13 @@ from rawpack.disk.tables import Codec
 from rawpack.errors import UsageError
 from rawpack.store.concatenated import ConcatenatedStore
 from rawpack.system.times import Times
-from rawpack.transforms.randomness import Random, Seeds, batch_random, randoms_of
-from rawpack.transforms.step import Array, BatchStep, CropStep, Spec, Step
+from rawpack.transforms.images import MASK, PIXELS, Check, ImageFiller, draws, put
+from rawpack.transforms.randomness import Randoms, Seeds, batch_random, randoms_of
+from rawpack.transforms.step import Array, BatchStep, CropStep, Spec, Step, agrees
 
-MASK = "mask"
-PIXELS = ("image", MASK)
-"""The kinds of fields that a step without `field` is applied to, with the same random numbers."""
-Check = Callable[[str, int], None]
-_RandomOf = Callable[[NDArray[np.int64]], Iterator[tuple[int, Random]]]
+_MANY_BYTES, _FEWEST = 1 << 19, 8
+"""Of the samples that go through the last steps in one call: they stay in the processor's cache. Collecting fewer than
+these does not pay."""
 
 
 @dataclass(frozen=True)
@@ -51,6 +49,23 @@ class FieldPlan:
         """Of each step: whether it makes the shape and dtype of `result`, and may be handed the memory for that."""
         result = self.result.shape, self.result.dtype
         return tuple((made.shape, made.dtype) == result for made in self.specs[1:])
+
+    @property
+    def alone(self) -> int:
+        """How many steps are applied to one sample at a time. Those after them take several (`Step.apply_many`)."""
+        k, least = len(self.steps), 1 if self.steps and isinstance(self.steps[0], CropStep) else 0
+        while k > least and self.kind != MASK and _takes_many(self.steps[k - 1]):
+            k -= 1
+        return k
+
+    @property
+    def many(self) -> int:
+        """How many samples those take in one call."""
+        given = self.specs[self.alone]
+        if self.alone == len(self.steps) or not given.fixed:
+            return 1
+        many = _MANY_BYTES // max(1, np.dtype(given.dtype).itemsize * math.prod(n or 0 for n in given.shape))
+        return many if many >= _FEWEST else 1
 
     @property
     def sample_result(self) -> Spec:
@@ -98,24 +113,24 @@ class Pipeline:
         for fields of which a clip has one value. seeds: see `Seeds`. check: called with field and row before a sample
         is read. clips: (n,), their numbers.
         """
-        random, each = partial(_for_rows, seeds, rows if clips is None else clips), rows.reshape(-1)
+        samples, each = rows if clips is None else clips, rows.reshape(-1)
         pixels = [name for name, plan in self.plans.items() if plan.kind in PIXELS]
         for name, plan in self.plans.items():
             if plan.kind not in PIXELS:
                 its = each if plan.frames or clips is None else rows[:, 0]
-                _fill_numbers(library, name, plan, its, outs[name], random, times)
+                _fill_numbers(library, name, plan, its, outs[name], randoms_of(seeds, samples), times)
         if not pixels:
             return
         if len(pixels) == 1 and clips is None:
             # The common case: no other field needs what is drawn.
             name, plan = pixels[0], self.plans[pixels[0]]
-            _fill_pixels(library, name, plan, rows, outs[name], random, times, check, None, None)
+            ImageFiller(library, name, plan, rows, outs[name], randoms_of(seeds, samples), check).fill(times)
             return
         drawn: list[dict[int, Any]] = [{} for _ in rows]
         sizes: list[tuple[int, ...]] = []
         for name in pixels:
-            plan = self.plans[name]
-            _fill_pixels(library, name, plan, each, outs[name], random, times, check, drawn, sizes)
+            plan, randoms = self.plans[name], randoms_of(seeds, samples)
+            ImageFiller(library, name, plan, each, outs[name], randoms, check, drawn, sizes).fill(times)
 
     def finish(self, batch: dict[str, Array], outs: dict[str, Array], seeds: Seeds, times: Times) -> None:
         """Apply the batch steps. batch: the samples; outs: the slot's arrays, for the result."""
@@ -131,118 +146,17 @@ class Pipeline:
             made.update(changed)
         for name, out in outs.items():
             if made[name] is not out:
-                _put(made[name], out, "the batch steps", name)
+                put(made[name], out, "the batch steps", name)
         times.transforming += time.perf_counter() - began
 
 
-def sides(shape: tuple[int, ...], layout: str) -> tuple[int, int]:
-    """(height, width) of an array; of one that is not an image, the lengths of its first two axes."""
-    height, width = (*(shape[1:] if layout == "CHW" else shape), 1, 1)[:2]
-    return height, width
+def _takes_many(step: Step) -> bool:
+    return step.vectorized and agrees(step, "vectorized", "apply")
 
 
 def with_frames(spec: Spec, frames: int | None) -> Spec:
     """A whole sample whose frames have `spec`."""
     return spec if frames is None else replace(spec, shape=(frames, *spec.shape))
-
-
-def _for_rows(seeds: Seeds, samples: NDArray[np.int64], rows: NDArray[np.int64]) -> Iterator[tuple[int, Random]]:
-    """For each row, the position of its sample and that sample's random numbers: one object for all frames of a
-    clip."""
-    frames = len(rows) // max(1, len(samples))
-    numbers = enumerate(randoms_of(seeds, samples))
-    return numbers if frames == 1 else chain.from_iterable(repeat(one, frames) for one in numbers)
-
-
-def _fill_pixels(
-    library: ConcatenatedStore,
-    name: str,
-    plan: FieldPlan,
-    rows: NDArray[np.int64],
-    outs: Array,
-    random_of: _RandomOf,
-    times: Times,
-    check: Check | None,
-    drawn: list[dict[int, Any]] | None,
-    sizes: list[tuple[int, ...]] | None,
-) -> None:
-    """Make the samples of one field. rows: of all frames. drawn: for each sample, step number -> what was drawn; used
-    and added to. sizes: the size of each sample, that of its first field and frame."""
-    clock = time.perf_counter
-    reading = transforming = 0.0
-    crop = plan.steps[0] if plan.steps and isinstance(plan.steps[0], CropStep) else None
-    first = 1 if crop is not None else 0
-    mask, all_fit = plan.kind == MASK, plan.fits
-    later = [
-        (number, step.draw, step.apply_mask if mask else step.apply, fits, given.layout)
-        for number, step, fits, given in zip(plan.numbers, plan.steps, all_fit, plan.specs[:-1], strict=True)
-    ][first:]
-    if crop is not None:
-        crop_number, crop_fits = plan.numbers[0], all_fit[0]
-        scales = plan.codec.scales and not mask
-        finish = crop.finish_mask if mask else crop.finish
-    samples = zip(library.located(name, rows), random_of(rows), _each(outs), rows.tolist(), strict=True)
-    for (reader, row), (i, random), out, sample in samples:
-        began = clock()
-        if check is not None:
-            check(name, sample)
-        known = None if drawn is None else drawn[i]
-        if sizes is not None:
-            same_size(sizes, i, reader.shape(row), name)
-        if crop is not None:
-            place = _drawn(crop.draw, crop_number, random, reader.shape(row), "HWC", known)
-            part = reader.read(row, crop.box(place), crop.reduction(place) if scales else 1)
-            read = clock()
-            image = finish(part, place, out if crop_fits else None)
-        else:
-            image = reader.read(row)
-            read = clock()
-        for number, draw, apply, fits, layout in later:
-            place = _drawn(draw, number, random, image.shape, layout, known)
-            image = apply(image, place, out if fits else None)
-        if image is not out:
-            _put(image, out, plan, name)
-        reading += read - began
-        transforming += clock() - read
-    if plan.codec.in_place and not plan.codec.planar:
-        times.reading += reading
-    else:
-        times.decoding += reading
-    times.transforming += transforming
-
-
-def _drawn(
-    draw: Callable[[Random, int, int], Any],
-    number: int,
-    random: Random,
-    shape: tuple[int, ...],
-    layout: str,
-    known: dict[int, Any] | None,
-) -> Any:
-    if known is None:
-        return draw(random, *sides(shape, layout))
-    if number not in known:
-        known[number] = draw(random, *sides(shape, layout))
-    return known[number]
-
-
-def shapes_of(library: ConcatenatedStore, name: str, rows: NDArray[np.int64]) -> list[tuple[int, ...]]:
-    """The shape of each sample's image, as it is stored."""
-    stored = library.fields[name]
-    if stored.uniform:
-        return [tuple(n or 0 for n in stored.shape)] * len(rows)
-    return [reader.shape(row) for reader, row in library.located(name, rows)]
-
-
-def same_size(sizes: list[tuple[int, ...]], i: int, shape: tuple[int, ...], name: str) -> None:
-    """Note the size of sample i. Raises UsageError if its other images have another one."""
-    if len(sizes) <= i:
-        sizes.append(shape[:2])
-    elif sizes[i] != shape[:2]:
-        raise UsageError(
-            f"{name!r} is {shape[0]}x{shape[1]} and another image of the sample {sizes[i][0]}x{sizes[i][1]} (height x "
-            "width): all images of a sample must have one size; leave one out with fields=, or pack frames with --size"
-        )
 
 
 def _fill_numbers(
@@ -251,7 +165,7 @@ def _fill_numbers(
     plan: FieldPlan,
     rows: NDArray[np.int64],
     outs: Array,
-    random_of: _RandomOf,
+    randoms: Randoms,
     times: Times,
 ) -> None:
     """Make the samples of a number field, such as labels."""
@@ -260,19 +174,19 @@ def _fill_numbers(
     values: Array = np.empty((len(rows), *(n or 0 for n in stored.shape)), stored.dtype)
     library.read_into(name, rows, values)
     read = time.perf_counter()
-    if all(step.vectorized for step in plan.steps):
+    if all(step.vectorized and not draws(step) for step in plan.steps):
         for step in plan.steps:
-            values = step.apply(values, None)
-        _put(values, outs, plan, name)
+            values = step.apply_many(values, [None] * len(values))
+        put(values, outs, plan, name)
     else:
         drawn, last = list[Any](), -1
-        for value, (i, random), out in zip(values, random_of(rows), _each(outs), strict=True):
+        for value, (i, random), out in zip(values, randoms.of_rows(len(rows)), _each(outs), strict=True):
             made = np.asarray(value)
             if i != last:
                 drawn, last = [step.draw(random, 1, 1) for step in plan.steps], i
             for step, place in zip(plan.steps, drawn, strict=True):
                 made = np.asarray(step.apply(made, place))
-            _put(made, out, plan, name)
+            put(made, out, plan, name)
     times.reading += read - began
     times.transforming += time.perf_counter() - read
 
@@ -280,15 +194,3 @@ def _fill_numbers(
 def _each(outs: Array) -> Iterator[Array]:
     """A view of each sample, also if that has no axes: numpy's own iteration would give copies then."""
     return (outs[i, ...] for i in range(len(outs)))
-
-
-def _put(made: Array, out: Array, plan: FieldPlan | str, name: str) -> None:
-    """Copy a result into `out`. Raises UsageError if its shape or dtype is not the declared one."""
-    shape, dtype = np.shape(made), getattr(made, "dtype", None)
-    if shape != out.shape or dtype != out.dtype:
-        by = plan if isinstance(plan, str) else ", ".join(map(repr, plan.steps))
-        raise UsageError(
-            f"{by} made {dtype} {shape} of {name!r}, where {out.dtype} {out.shape} was expected: declare the result of "
-            "a function with shape= and dtype=, that of a step of your own with makes()"
-        )
-    np.copyto(out, made)

@@ -1,10 +1,11 @@
 """A list of steps, fitted to the fields of a store.
 
-Shapes and dtypes are known before the first sample is made, so slots can be. Three things save work:
+Shapes and dtypes are known before the first sample is made, so slots can be. Four things save work:
 
 - a step whose result has the shape and dtype of the slot's array gets that memory;
 - if a crop comes first, nothing else of a sample is read and decoded (`CropStep`);
-- steps that change each byte by itself become one table of 256 entries (`values.ByTable`).
+- steps that change each byte by itself become one table of 256 entries (`values.ByTable`);
+- steps at the end of the list that are `vectorized` take several small samples in one call (`images.py`).
 """
 
 from __future__ import annotations
@@ -16,7 +17,8 @@ from typing import Any
 from rawpack.disk.manifest import Field
 from rawpack.errors import UsageError
 from rawpack.transforms.functions import Lambda
-from rawpack.transforms.pipeline import MASK, PIXELS, FieldPlan, Pipeline, with_frames
+from rawpack.transforms.images import MASK, PIXELS
+from rawpack.transforms.pipeline import FieldPlan, Pipeline, with_frames
 from rawpack.transforms.step import Array, BatchStep, Spec, Step
 from rawpack.transforms.values import ByTable, Tail, by_tables, tail_of
 

@@ -7,7 +7,7 @@ Counters through splitmix64's mixer, like the keys of the order: the same on eve
 from __future__ import annotations
 
 from collections.abc import Iterator
-from itertools import chain
+from itertools import chain, repeat
 
 import numpy as np
 from numpy.typing import NDArray
@@ -46,16 +46,52 @@ class Random:
         return np.random.Generator(np.random.Philox(key=mix(self._key ^ int(self.random() * WORD))))
 
 
-def randoms(seed: int, epoch: int, rows: NDArray[np.int64]) -> Iterator[Random]:
+class Randoms:
+    """The random numbers of several samples, each of which has its own. One thread uses them."""
+
+    def __init__(self, keys: NDArray[np.uint64]) -> None:
+        """keys: (n,), as `Random` has one."""
+        self._keys, self._drawn = keys, 0
+        self._each: list[Random] | None = None
+
+    def __len__(self) -> int:
+        return len(self._keys)
+
+    def __getitem__(self, part: slice) -> Randoms:
+        """Those of some samples, from the first number on."""
+        return Randoms(self._keys[part])
+
+    def random(self) -> NDArray[np.float64]:
+        """(n,): the next number of each."""
+        if self._each is not None:
+            return np.array([one.random() for one in self._each])
+        self._drawn += 1
+        return _floats(_mixed(self._keys + np.uint64(GAMMA * self._drawn & WORD)))
+
+    def __iter__(self) -> Iterator[Random]:
+        """Those of each, which continue where `random` is."""
+        if self._each is None:
+            counters = np.arange(1, _AHEAD + 1, dtype=np.uint64) * np.uint64(GAMMA)
+            first = _floats(_mixed(self._keys[:, None] + counters)).tolist()
+            self._each = list(map(Random, self._keys.tolist(), first))
+            for _ in range(self._drawn):
+                for one in self._each:
+                    one.random()
+        return iter(self._each)
+
+    def of_rows(self, rows: int) -> Iterator[tuple[int, Random]]:
+        """For each row, the position of its sample and that sample's random numbers: one object for all frames of a
+        clip."""
+        frames = rows // max(1, len(self))
+        return enumerate(self) if frames == 1 else chain.from_iterable(repeat(one, frames) for one in enumerate(self))
+
+
+def randoms(seed: int, epoch: int, rows: NDArray[np.int64]) -> Randoms:
     """The random numbers of each sample. rows: int64 (n,), which samples."""
-    keys = _mixed(rows.astype(np.uint64) * np.uint64(GAMMA) + np.uint64(derive_key("transform", seed, epoch)))
-    counters = np.arange(1, _AHEAD + 1, dtype=np.uint64) * np.uint64(GAMMA)
-    words = _mixed(keys[:, None] + counters)
-    first = ((words >> np.uint64(11)) * _UNIT).tolist()
-    return map(Random, keys.tolist(), first)
+    return Randoms(_mixed(rows.astype(np.uint64) * np.uint64(GAMMA) + np.uint64(derive_key("transform", seed, epoch))))
 
 
-def randoms_of(seeds: Seeds, samples: NDArray[np.int64]) -> Iterator[Random]:
+def randoms_of(seeds: Seeds, samples: NDArray[np.int64]) -> Randoms:
     """The random numbers of each sample, (n,), by its number or its position."""
     seed, epoch, first = seeds
     # The numbers that stand for positions are negative, so that they are never those of samples.
@@ -76,6 +112,11 @@ def _units(key: int, drawn: int) -> Iterator[float]:
     while True:
         word = (word + GAMMA) & WORD
         yield (mix(word) >> 11) * _UNIT
+
+
+def _floats(words: NDArray[np.uint64]) -> NDArray[np.float64]:
+    """In [0, 1)."""
+    return (words >> np.uint64(11)) * np.float64(_UNIT)
 
 
 def _mixed(words: NDArray[np.uint64]) -> NDArray[np.uint64]:

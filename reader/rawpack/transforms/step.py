@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from numpy.typing import NDArray
 
 from rawpack.errors import UsageError
-from rawpack.transforms.randomness import Random
+from rawpack.transforms.randomness import Random, Randoms
 
 Array = NDArray[Any]
 Box = tuple[int, int, int, int]
 """(y, x, height, width) in pixels."""
 Shape = tuple[int | None, ...]
+Drawn = Sequence[Any] | NDArray[Any]
+"""What was drawn for each of several samples."""
 
 
 @dataclass(frozen=True)
@@ -75,7 +77,8 @@ class Step:
     """Whether each value of the result depends only on one value and its channel, and not on what is drawn: then the
     step may be computed in advance for all 256 values of a byte."""
     vectorized: bool = False
-    """For steps on number fields: whether `apply` takes all samples in one call, (n, *shape), with nothing drawn."""
+    """Whether `apply_many` takes several samples in one call. Where a class of images overrides only `apply`, one
+    sample at a time is made again."""
     refuses: tuple[str, ...] = ()
     """What a batch must not contain because the step cannot keep it in line with the images: "masks", "boxes"."""
 
@@ -103,6 +106,10 @@ class Step:
         each of its frames."""
         return None
 
+    def draw_many(self, random: Randoms, height: int, width: int) -> Drawn:
+        """What `draw` draws for each of several samples of one size."""
+        return [self.draw(one, height, width) for one in random]
+
     def apply(self, image: Array, drawn: Any, out: Array | None = None) -> Array:
         """The result for one sample, with the shape and dtype that `makes` promised.
 
@@ -111,8 +118,16 @@ class Step:
         """
         raise NotImplementedError(f"{type(self).__name__} has no method apply()")
 
+    def apply_many(self, images: Array, drawn: Drawn, out: Array | None = None) -> Array:
+        """The same for several samples of one shape, if the step is `vectorized`.
+
+        images: (n, *shape). drawn: what was drawn for each. out: as of `apply`, for all. By default `apply` is called
+        with all of them, and with None for `drawn`: for steps that draw nothing.
+        """
+        return self.apply(images, None, out)
+
     def apply_mask(self, mask: Array, drawn: Any, out: Array | None = None) -> Array:
-        """The same for a mask (H, W, C) that belongs to the image: it holds labels, so no new values may appear.
+        """As `apply`, for a mask (H, W, C) that belongs to the image: it holds labels, so no new values may appear.
 
         By default masks stay as they are. If `field` names the mask, it goes to `apply`.
         """
@@ -125,6 +140,11 @@ class Step:
     def __repr__(self) -> str:
         shown = (f"{name}={value!r}" for name, value in vars(self).items() if not name.startswith("_"))
         return f"{type(self).__name__}({', '.join(shown)})"
+
+
+def agrees(step: Step, many: str, one: str) -> bool:
+    """Whether member `many` of a step is about its method `one`: not where a derived class overrides only that."""
+    return many in next(vars(base) for base in type(step).__mro__ if many in vars(base) or one in vars(base))
 
 
 class CropStep(Step):

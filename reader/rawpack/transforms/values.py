@@ -16,12 +16,16 @@ from rawpack.transforms.step import Array, Spec, Step
 _FLOATS = ("float16", "float32", "float64")
 _MOST_TABLED = 128
 """Channels: with more, OpenCV 5 does no lookup."""
+_TILE_PIXELS = 1 << 17
+"""Looked up at once, so that their planes are still in the processor's cache."""
+_PAGE, _APART = 4096, 320
+"""Planes that are a multiple of a page apart would push each other out of that cache while they are written."""
 
 
 class ConvertImageDtype(Step):
     """Convert to floats; whole numbers are scaled so that the greatest of their dtype becomes 1, as in torchvision."""
 
-    pointwise = True
+    pointwise = vectorized = True
 
     def __init__(self, dtype: Any = "float32") -> None:
         """dtype: "float16", "float32" or "float64", or numpy's types."""
@@ -37,7 +41,7 @@ class ConvertImageDtype(Step):
 class Normalize(Step):
     """(x - mean) / std for each channel. Whole numbers are scaled first, so that the greatest becomes 1."""
 
-    pointwise = True
+    pointwise = vectorized = True
 
     def __init__(self, mean: Sequence[float], std: Sequence[float], dtype: Any = "float32") -> None:
         """mean, std: one for each channel, or one for all, for values from 0 to 1. dtype: of the result."""
@@ -69,12 +73,14 @@ class Normalize(Step):
 class ToCHW(Step):
     """(H, W, C) becomes (C, H, W)."""
 
+    vectorized = True
+
     def makes(self, spec: Spec) -> Spec:
         height, width, channels = spec.pixels(self).shape
         return replace(spec, shape=(channels, height, width), layout="CHW")
 
     def apply(self, image: Array, drawn: Any, out: Array | None = None) -> Array:
-        return image.transpose(2, 0, 1)
+        return image.swapaxes(-1, -2).swapaxes(-2, -3)
 
     def apply_mask(self, mask: Array, drawn: Any, out: Array | None = None) -> Array:
         return mask.transpose(2, 0, 1)
@@ -82,6 +88,8 @@ class ToCHW(Step):
 
 class ByTable(Step):
     """Pointwise steps on bytes as a table of 256 entries, and a ToCHW that follows them."""
+
+    vectorized = True
 
     def __init__(self, steps: Sequence[Step], spec: Spec, made: Spec) -> None:
         """spec: before `steps`, (H, W, C) of uint8; made: after them."""
@@ -92,29 +100,42 @@ class ByTable(Step):
             if step.pointwise:
                 ramp = step.apply(ramp, None)
         self._dtype, self._planes = np.dtype(made.dtype), made.layout == "CHW"
-        # OpenCV has no float16 tables: it moves integers of the same size.
-        carrier = np.uint16 if self._dtype.itemsize == 2 else self._dtype
-        self._carrier = np.dtype(carrier)
-        self._table = np.ascontiguousarray(ramp).view(carrier)
+        # OpenCV has no tables of some dtypes, such as float16: it moves another one of the same size.
+        self._carrier = np.dtype({2: np.uint16, 8: np.float64}.get(self._dtype.itemsize, self._dtype))
+        self._table = np.ascontiguousarray(ramp).view(self._carrier)
         self._tables = [np.ascontiguousarray(self._table[0, :, c]) for c in range(channels)]
+        self._one_table = all(np.array_equal(table, self._tables[0]) for table in self._tables)
 
     def apply(self, image: Array, drawn: Any, out: Array | None = None) -> Array:
         import cv2
 
-        if not self._planes:
-            target = None if out is None else out.view(self._carrier)
-            made = cv2.LUT(image, self._table, dst=target)
-            return made.reshape(image.shape).view(self._dtype)
-        height, width, channels = image.shape
-        if out is None:
-            out = np.empty((channels, height, width), self._dtype)
-        carried = out.view(self._carrier)
-        for plane, table, target in zip(cv2.split(image), self._tables, carried, strict=True):
-            cv2.LUT(plane, table, dst=target)
+        *several, height, width, channels = image.shape
+        if out is None or not out.flags.c_contiguous:
+            shape = (*several, channels, height, width) if self._planes else image.shape
+            out = np.empty(shape, self._dtype)
+        rows: Array = image.reshape(-1, width, channels)
+        if self._planes and channels > 1:
+            self._into_planes(rows, out.view(self._carrier).reshape(-1, channels, height * width))
+            return out
+        table = self._table
+        if self._one_table:
+            rows, table = rows.reshape(len(rows), -1), self._tables[0]
+        cv2.LUT(rows, table, dst=out.view(self._carrier).reshape(rows.shape))
         return out
 
-    def apply_mask(self, mask: Array, drawn: Any, out: Array | None = None) -> Array:
-        return mask.transpose(2, 0, 1) if self._planes else mask
+    def _into_planes(self, rows: Array, outs: Array) -> None:
+        """rows: (n * H, W, C), of all images; if there are several, they are small. outs: (n, C, H * W)."""
+        import cv2
+
+        width, channels = rows.shape[1:]
+        tall = len(rows) if len(outs) > 1 else min(len(rows), max(1, _TILE_PIXELS // width))
+        planes: Array = np.empty((channels, -(-tall * width // _PAGE) * _PAGE + _APART), np.uint8)
+        for y in range(0, len(rows), tall):
+            tile = rows[y : y + tall]
+            # Into memory that is used again: new pages would take longer than the lookup.
+            split = cv2.split(tile, [plane[: len(tile) * width].reshape(-1, width) for plane in planes])
+            for c, (plane, table) in enumerate(zip(split, self._tables, strict=True)):
+                cv2.LUT(plane.reshape(len(outs), -1), table, dst=outs[:, c, y * width : (y + tall) * width])
 
     def scale_and_shift(self) -> tuple[Array, Array] | None:
         """What each channel's bytes are multiplied by, and what is added then: float64 (C,). None where the table is

@@ -7,6 +7,7 @@
 | `zeros.py` | this project's reader over very many samples |
 | `order_alone.py` | what the order of the samples costs by itself |
 | `copy_limit.py`, `decode_limit.py`, `inflate_limit.py` | processes that do only the unavoidable work of reading |
+| `numpy_batch.py` | numpy on whole batches of small images, in one process |
 | `take_loop.py` | a loop of one `np.take` a batch, in one process |
 | `single.py` | samples by their indices, in one process |
 | `torch_loader.py`, `tensordict_memmap.py`, `ffcv_loader.py` | peers, over the same images |
@@ -40,6 +41,7 @@ from subjects.ffcv_loader import FfcvLoader
 from subjects.ffcv_pack import FfcvPack
 from subjects.inflate_limit import InflateLimit
 from subjects.litdata_pack import LitdataPack
+from subjects.numpy_batch import NumpyBatch
 from subjects.order_alone import OrderAlone
 from subjects.rawpack_augment import RawpackAugment
 from subjects.rawpack_clips import RawpackClips
@@ -111,6 +113,8 @@ SUBJECTS: dict[str, Callable[[], Subject]] = {
     "normalise, memmap": lambda: RawpackAugment("memmap", "normalise"),
     "FFCV crops, raw": lambda: FfcvAugment(jpeg=False),
     "FFCV crops, jpeg": lambda: FfcvAugment(jpeg=True),
+    "flip and normalise, memmap": lambda: RawpackAugment("memmap", "flip and normalise"),
+    "numpy on the batch": NumpyBatch,
     "Albumentations crops": lambda: BareAugment(albumentations, ("albumentations",)),
     "fused normalise": lambda: BareAugment(fused_normalise, () if shutil.which("cc") else ("a C compiler",)),
 }

@@ -8,13 +8,14 @@ from typing import Any, Literal
 import data
 from contract import Epoch, Pixels, Settings, consume
 
-What = Literal["crops", "crops, scaled", "half", "normalise"]
+What = Literal["crops", "crops, scaled", "half", "normalise", "flip and normalise"]
 SIDE = 224
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 
 
 class RawpackAugment:
-    """Random resized crops and flips, random crops of half the side, or normalising to float32 (C, H, W)."""
+    """Random resized crops and flips, random crops of half the side, or normalising to float32 (C, H, W), also with
+    flips."""
 
     needs: tuple[str, ...] = ()
 
@@ -33,7 +34,7 @@ class RawpackAugment:
             shuffle=True,
             workers=settings.workers,
             backend="process",
-            transform=steps(self._what, settings.shape[0] // 2 if self._what == "half" else side_of(settings)),
+            transform=steps(self._what, settings),
         )
 
     def epoch(self, n: int) -> Epoch:
@@ -44,7 +45,7 @@ class RawpackAugment:
         for batch in self._batches:
             image = batch["image"]
             # The consumer looks at rows and columns of (n, H, W, C); bytes are enough to see that something came.
-            yield image.view("uint8").transpose(0, 2, 3, 1) if self._what == "normalise" else image
+            yield image.view("uint8").transpose(0, 2, 3, 1) if "normalise" in self._what else image
 
 
 def side_of(settings: Settings) -> int:
@@ -52,13 +53,20 @@ def side_of(settings: Settings) -> int:
     return min(SIDE, settings.shape[0] - 8)
 
 
-def steps(what: What, side: int) -> list[Any]:
+def channels_of(settings: Settings) -> tuple[tuple[float, ...], tuple[float, ...]]:
+    """Mean and standard deviation of each channel."""
+    return MEAN[: settings.shape[2]], STD[: settings.shape[2]]
+
+
+def steps(what: What, settings: Settings) -> list[Any]:
     """The transform. `interpolation="area"` is what FFCV does: OpenCV's INTER_AREA."""
     from rawpack.transforms import Normalize, RandomCrop, RandomHorizontalFlip, RandomResizedCrop, ToCHW
 
     if what == "half":
-        return [RandomCrop(side)]
-    if what == "normalise":
-        return [Normalize(MEAN, STD), ToCHW()]
+        return [RandomCrop(settings.shape[0] // 2)]
+    if "normalise" in what:
+        flips = [RandomHorizontalFlip()] if "flip" in what else []
+        return [*flips, Normalize(*channels_of(settings)), ToCHW()]
+    side = side_of(settings)
     scaled = 1.0 if what == "crops, scaled" else None
     return [RandomResizedCrop(side, interpolation="area", scaled_decode=scaled), RandomHorizontalFlip()]

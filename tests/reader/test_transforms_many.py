@@ -1,0 +1,327 @@
+"""Steps that take several samples in one call make of a batch what they make of its samples one by one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+from reading import WAYS
+
+import rawpack_packer
+from rawpack import Reader
+from rawpack.transforms import (
+    ConvertImageDtype,
+    Lambda,
+    Normalize,
+    Random,
+    RandomCrop,
+    RandomErasing,
+    RandomHorizontalFlip,
+    RandomVerticalFlip,
+    Spec,
+    Step,
+    ToCHW,
+)
+from rawpack.transforms.images import ImageFiller
+from rawpack.transforms.randomness import randoms
+from rawpack.transforms.values import ByTable
+
+Image = NDArray[Any]
+KINDS: dict[str, tuple[int, int, int, int, str]] = {
+    "gray": (50, 28, 28, 1, "uint8"),
+    "odd": (37, 13, 9, 3, "uint8"),
+    "few together": (23, 96, 97, 3, "uint8"),
+    "one at a time": (3, 300, 301, 3, "uint8"),
+    "four channels": (19, 5, 9, 4, "uint8"),
+    "floats": (41, 11, 7, 3, "float32"),
+    "shorts": (33, 6, 5, 1, "uint16"),
+    "longs": (12, 5, 6, 3, "int64"),
+}
+"""Samples, height, width, channels, dtype."""
+MEAN, STD = (0.485, 0.456, 0.406, 0.3), (0.229, 0.224, 0.225, 0.5)
+
+
+@pytest.fixture(scope="module")
+def stores(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """A store of each kind, of noise."""
+    folder, noise = tmp_path_factory.mktemp("many"), np.random.default_rng(5)
+    for name, (*shape, dtype) in KINDS.items():
+        images = noise.integers(0, 256, shape) if dtype != "float32" else noise.normal(size=shape)
+        rawpack_packer.pack(images.astype(dtype), folder / name, workers=0)
+    return {name: folder / name for name in KINDS}
+
+
+def read(store: Path, transform: list[Any], batch_size: int, verify: bool = False, **options: Any) -> Image:
+    """All images in the order of the store, of an epoch that is shuffled; in batches of that size."""
+    options = {"workers": 0, "seed": 3} | options
+    batches = Reader(store, verify=verify).batches(batch_size, shuffle=True, transform=transform, **options)
+    found = [(batch["index"].copy(), batch["image"].copy()) for batch in batches]
+    assert sum(len(index) for index, _ in found) == len(Reader(store))
+    return np.concatenate([image for _, image in found])[np.argsort(np.concatenate([index for index, _ in found]))]
+
+
+def assert_same(one: Image, other: Image) -> None:
+    """Bit for bit."""
+    assert (one.shape, one.dtype) == (other.shape, other.dtype)
+    assert one.tobytes() == other.tobytes()
+
+
+class AddDrawn(Step):
+    """A step of a user's, vectorized: it draws, and has no `draw_many`."""
+
+    vectorized = True
+
+    def __init__(self, end: int = 100, field: str | None = None) -> None:
+        self.end, self.field = end, field
+
+    def draw(self, random: Random, height: int, width: int) -> int:
+        return random.integer(self.end)
+
+    def apply(self, image: Image, drawn: int, out: Image | None = None) -> Any:
+        return image + np.array(drawn, image.dtype)
+
+    def apply_many(self, images: Image, drawn: Any, out: Image | None = None) -> Any:
+        return images + np.array(drawn, images.dtype)[:, None, None, None]
+
+
+class HalfTurn(RandomHorizontalFlip):
+    """A class of a user's that overrides only `apply`, and only for one sample."""
+
+    def apply(self, image: Image, drawn: bool, out: Image | None = None) -> Any:
+        return image[::-1, ::-1] if drawn else image
+
+
+class FlipLate(RandomVerticalFlip):
+    """A class of a user's that overrides only `draw`, for one sample."""
+
+    def draw(self, random: Random, height: int, width: int) -> bool:
+        return bool(random.generator().random() < self.p)
+
+
+class Doubled(Normalize):
+    """A class of a user's whose `apply` works on one image alone."""
+
+    pointwise = False
+
+    def apply(self, image: Image, drawn: Any, out: Image | None = None) -> Any:
+        height, width, channels = image.shape
+        return (image.astype("float64").reshape(height * width, channels) * 2).reshape(image.shape).astype(self.dtype)
+
+
+def transforms(channels: int) -> st.SearchStrategy[list[Any]]:
+    """Lists of steps, most of which fit any images of so many channels."""
+    flips: Any = st.builds(
+        lambda kind, p: kind(p),
+        st.sampled_from([RandomHorizontalFlip, RandomVerticalFlip, HalfTurn, FlipLate]),
+        st.sampled_from([0.0, 0.4, 1.0]),
+    )
+    dtypes = st.sampled_from(["float16", "float32", "float64"])
+    values = st.one_of(
+        st.builds(ConvertImageDtype, dtypes),
+        st.builds(lambda dtype: Normalize(MEAN[:channels], STD[:channels], dtype), dtypes),
+        st.builds(lambda dtype: Normalize((0.5,), (0.25,), dtype), dtypes),
+        st.builds(Doubled, st.just((0.5,)), st.just((0.25,))),
+    )
+    others = st.sampled_from(
+        [
+            RandomCrop((4, 3)),
+            AddDrawn(),
+            RandomErasing(0.5, value=7),
+            Lambda(lambda image: image[::-1]),
+            # Not what was declared, where images are floats.
+            Lambda(lambda image: image * np.float64(1.7) if image.dtype.kind == "f" else image),
+        ]
+    )
+    steps = st.lists(st.one_of(flips, values, others), max_size=4)
+    tail = st.lists(st.one_of(st.just(ToCHW()), values), max_size=2)
+    return st.builds(lambda first, last: [*first, *last], steps, tail)
+
+
+def doubles(image: Image) -> Image:
+    """Not what was declared, for some of the images."""
+    return image * np.float64(1.7) if image[0, 0, 0] > 0.3 else image
+
+
+@pytest.mark.parametrize("kind", ["odd", "few together", "floats"])
+@pytest.mark.parametrize(
+    "transform",
+    [
+        [Lambda(lambda image: image), RandomHorizontalFlip(), Normalize(MEAN[:3], STD[:3]), ToCHW()],
+        [HalfTurn(), Normalize(MEAN[:3], STD[:3])],
+        [Normalize(MEAN[:3], STD[:3]), FlipLate()],
+        [ConvertImageDtype(), Doubled((0.5,), (0.25,)), RandomHorizontalFlip()],
+        [RandomHorizontalFlip(), AddDrawn(), RandomVerticalFlip(), AddDrawn(), RandomHorizontalFlip()],
+        [RandomErasing(0.5, value=7), RandomHorizontalFlip(), ToCHW(), Normalize((0.5,), (0.25,))],
+        [ConvertImageDtype(), Lambda(doubles), Normalize(MEAN[:3], STD[:3]), ToCHW()],
+    ],
+    ids=lambda transform: ", ".join(type(step).__name__ for step in transform),
+)
+def test_steps_of_both_sorts_mix(stores: dict[str, Path], kind: str, transform: list[Any]) -> None:
+    """Those that take one sample and those that take several, also classes that override only part of such a step."""
+    assert_same(read(stores[kind], transform, 20), read(stores[kind], transform, 1))
+
+
+@settings(max_examples=40, deadline=None)
+@given(data=st.data())
+def test_a_batch_is_what_its_samples_are_one_by_one(stores: dict[str, Path], data: st.DataObject) -> None:
+    """Any list of steps, any dtype, number of channels, odd size and size of batch, also a short last one."""
+    kind = data.draw(st.sampled_from(sorted(KINDS)))
+    transform, batch_size = data.draw(transforms(KINDS[kind][3])), data.draw(st.sampled_from([2, 5, 16, 64]))
+    made = []
+    for size in (1, batch_size):
+        try:
+            made.append(read(stores[kind], transform, size, verify=data.draw(st.booleans())))
+        except Exception as error:  # the steps do not fit: then in no size of batch
+            made.append(np.array(type(error).__name__))
+    assert_same(*made)
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("kind", ["gray", "odd", "few together", "floats"])
+def test_workers_make_the_same(stores: dict[str, Path], way: str, kind: str) -> None:
+    """Processes, threads, and this process, whatever slices they cut a batch into."""
+    channels = KINDS[kind][3]
+    transform = [RandomHorizontalFlip(), RandomVerticalFlip(), Normalize(MEAN[:channels], STD[:channels]), ToCHW()]
+    with mock.patch("rawpack.batching.iterator._SLICE_BYTES", 1 << 10):
+        assert_same(read(stores[kind], transform, 20, **WAYS[way]), read(stores[kind], transform, 1))
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16"])
+@pytest.mark.parametrize("kind", ["gray", "odd", "few together", "one at a time", "four channels"])
+@pytest.mark.parametrize("planes", [False, True])
+def test_it_is_numpys_formula_on_the_batch(stores: dict[str, Path], kind: str, dtype: str, planes: bool) -> None:
+    """(x / 255 - mean) / std in double precision, rounded once; flips turn about half of the images, and no pixel is
+    elsewhere."""
+    channels = KINDS[kind][3]
+    mean, std = np.array(MEAN[:channels]), np.array(STD[:channels])
+    stored = np.concatenate([np.load(path) for path in sorted(stores[kind].glob("shard-*.npy"))])
+    expected = ((stored / 255 - mean) / std).astype(dtype)
+    both = np.stack([expected, expected[:, :, ::-1], expected[:, ::-1], expected[:, ::-1, ::-1]])
+    if planes:
+        expected, both = expected.transpose(0, 3, 1, 2), both.transpose(0, 1, 4, 2, 3)
+    last = [Normalize(MEAN[:channels], STD[:channels], dtype), *([ToCHW()] if planes else [])]
+    np.testing.assert_array_equal(read(stores[kind], last, 32), expected)
+    np.testing.assert_array_equal(read(stores[kind], [RandomHorizontalFlip(1), *last], 32), both[1])
+    np.testing.assert_array_equal(read(stores[kind], [RandomVerticalFlip(1), *last], 32), both[2])
+    made = read(stores[kind], [RandomHorizontalFlip(), RandomVerticalFlip(), *last], 32)
+    which = (made == both).all(axis=(2, 3, 4))
+    assert (which.sum(axis=0) == 1).all()
+    if len(stored) > 15:
+        assert (which.sum(axis=1) > 0).all()
+
+
+@pytest.mark.parametrize(("height", "width"), [(1, 1), (5, 7), (9, 1), (1, 40), (16, 16)])
+@pytest.mark.parametrize("channels", [1, 2, 3, 5, 128])
+@pytest.mark.parametrize("dtype", ["bool", "uint8", "int16", "float16", "int32", "float32", "int64", "complex64"])
+def test_a_table_is_looked_up_in_tiles(height: int, width: int, channels: int, dtype: str) -> None:
+    """For one image or several, from memory with gaps or without, into memory that is given or not."""
+
+    class Threes(Step):
+        pointwise = True
+
+        def makes(self, spec: Spec) -> Spec:
+            return replace(spec, dtype=dtype)
+
+        def apply(self, image: Image, drawn: Any, out: Image | None = None) -> Any:
+            return (image.astype("int64") * 3 % 128 + np.arange(channels) > 60 if dtype == "bool" else image).astype(
+                dtype
+            ) + np.arange(channels).astype(dtype)
+
+    many = np.random.default_rng(0).integers(0, 256, (4, height, 2 * width, channels)).astype(np.uint8)
+    for several in (True, False):
+        gaps = many[:, :, ::2] if several else many[0, :, :width]
+        spec = Spec(gaps.shape[-3:], "uint8", "HWC")
+        for steps, axes in (([Threes()], None), ([Threes(), ToCHW()], (0, 3, 1, 2) if several else (2, 0, 1))):
+            expected = Threes().apply(gaps, None)
+            expected = expected if axes is None else expected.transpose(axes)
+            made = Spec(expected.shape[-3:], dtype, "HWC" if axes is None else "CHW")
+            out = np.empty(expected.shape, dtype)
+            with mock.patch("rawpack.transforms.values._TILE_PIXELS", 16):
+                table = ByTable(steps, spec, made)
+                for given, into in ((gaps, None), (gaps.copy(), out), (gaps, np.empty((*out.shape, 2), dtype)[..., 0])):
+                    result = table.apply(given, None, into)
+                    assert result.dtype == dtype
+                    np.testing.assert_array_equal(result, expected)
+            np.testing.assert_array_equal(out, expected)
+
+
+def test_samples_are_not_made_one_by_one(stores: dict[str, Path]) -> None:
+    """Where all steps take several, no sample is read by itself; where the images are large, each is."""
+    calls: list[str] = []
+
+    def spied(method: str) -> Callable[..., Any]:
+        real = getattr(ImageFiller, method)
+
+        def call(self: ImageFiller, *given: Any) -> Any:
+            calls.append(method)
+            return real(self, *given)
+
+        return call
+
+    with (
+        mock.patch.object(ImageFiller, "_one_by_one", spied("_one_by_one")),
+        mock.patch.object(ImageFiller, "_read_many", spied("_read_many")),
+    ):
+        for kind, method in (("gray", "_read_many"), ("one at a time", "_one_by_one")):
+            read(stores[kind], [RandomHorizontalFlip(), Normalize((0.5,), (0.5,)), ToCHW()], 64)
+            assert set(calls) == {method}
+            calls.clear()
+
+
+@pytest.mark.parametrize("before", [0, 1, 3])
+def test_the_numbers_of_many_are_those_of_each(before: int) -> None:
+    """However they are taken in turn: for all at once, one by one, and for all again."""
+    rows = np.array([0, 7, 10**12, 5])
+    alone = [[one.random() for _ in range(30)] for one in randoms(3, 4, rows)]
+    together = randoms(3, 4, rows)
+    columns = [together.random() for _ in range(before)]
+    columns.append(np.array([one.random() for one in together]))
+    columns += [together.random() for _ in range(29 - before)]
+    np.testing.assert_array_equal(np.array(columns).T, alone)
+    some = randoms(3, 4, rows)
+    some.random()
+    np.testing.assert_array_equal(some[1:3].random(), np.array(alone)[1:3, 0])
+    keyed, continued = list(randoms(3, 4, rows)), randoms(3, 4, rows)
+    continued.random()
+    for one, other in zip(keyed, continued, strict=True):
+        one.random()
+        assert one.generator().random() == other.generator().random()
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_a_function_may_use_its_memory_again(stores: dict[str, Path], way: str) -> None:
+    """A function before such steps may return the same array for each sample."""
+    memory = np.zeros((13, 9, 3), np.uint8)
+    again = Lambda(lambda image: np.add(image, 0, out=memory))
+    way_options = WAYS[way] | ({"workers": 1} if way == "threads" else {})
+    made = read(stores["odd"], [again, Normalize((0.5,), (0.5,)), ToCHW()], 16, **way_options)
+    assert_same(made, read(stores["odd"], [Normalize((0.5,), (0.5,)), ToCHW()], 16))
+
+
+def test_what_belongs_together_is_flipped_together(tmp_path: Path) -> None:
+    """An image, of which several are made in one call, and its mask, which is made by itself."""
+    y, x = np.mgrid[:12, :10].astype(np.uint8)
+    image = np.stack([y, x, y + x], axis=-1)
+    samples = [{"image": image, "mask": image[..., 1:2]}] * 40
+    rawpack_packer.pack(samples, tmp_path / "s", fields={"mask": "mask"}, workers=0)
+    # The first step draws a number, a 0, for the image alone.
+    transform = [
+        AddDrawn(1, "image"),
+        RandomHorizontalFlip(),
+        RandomVerticalFlip(),
+        ConvertImageDtype("float64"),
+        ToCHW(),
+    ]
+    batch = next(iter(Reader(tmp_path / "s").batches(40, transform=transform, workers=0)))
+    pixels = np.rint(batch["image"] * 255)
+    np.testing.assert_array_equal(batch["mask"][:, 0], pixels[:, 1])
+    corners = {tuple(one[:2, 0, 0].tolist()) for one in pixels}
+    assert corners == {(0, 0), (11, 0), (0, 9), (11, 9)}
