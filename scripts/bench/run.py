@@ -55,7 +55,7 @@ _IMAGES = 16_000
 """An epoch of raw images of 224 px then takes a tenth of a second or more, of which its first batch is 3 to 4 ms. They
 are 2.4 GB, and lie in memory several times, once for each subject's own file."""
 _FEW = 64
-DEFAULT = "reading,small,cold,remote,memory,start,epochs,giant,packing,passing,augment"
+DEFAULT = "reading,small,cold,remote,memory,start,epochs,giant,packing,passing,scan,tiny,augment"
 
 
 def main() -> None:
@@ -123,9 +123,9 @@ def plan(asked: argparse.Namespace) -> list[Table]:
     """The tables asked for, with their images made."""
     work: Path = asked.work.resolve()
     work.mkdir(parents=True, exist_ok=True)
-    shape, small, epochs, samples, made_videos = (224, 224, 3), 60_000, 1000, 100_000_000, (20, 10.0)
+    shape, small, tiny, epochs, samples, made_videos = (224, 224, 3), 60_000, 200_000, 1000, 100_000_000, (20, 10.0)
     if asked.quick:
-        shape, small, epochs, samples, made_videos = (48, 48, 3), 200, 20, 20_000, (2, 2.5)
+        shape, small, tiny, epochs, samples, made_videos = (48, 48, 3), 200, 1000, 20, 20_000, (2, 2.5)
     common: dict[str, Any] = {"work": str(work), "images": "", "seconds": asked.seconds}
     few: dict[str, Any] = common | {"seconds": _ONE_EPOCH}
     every = tables(
@@ -157,6 +157,7 @@ def plan(asked: argparse.Namespace) -> list[Table]:
         "packing": lambda: data.photos(work, asked.data, asked.pack_images),
         # More of them, because starting takes longer than copying a few.
         "copies": lambda: data.copies(work, data.photos(work, asked.data, 4 * asked.pack_images)),
+        "tiny": lambda: data.tiny_images(work, tiny),
         "few": lambda: data.photos(work, asked.data, _FEW),
         "videos": lambda: videos.videos(work, asked.videos, *made_videos),
         "none": lambda: Path(),

@@ -46,7 +46,7 @@ class Table:
     """Lines that are measured in turn, so that they share the machine's moods."""
 
     name: str
-    images: Literal["photos", "fewer photos", "small", "packing", "copies", "few", "videos", "none"]
+    images: Literal["photos", "fewer photos", "small", "packing", "copies", "few", "tiny", "videos", "none"]
     settings: Settings
     entries: tuple[Entry, ...]
     bars: tuple[Bar, ...] = ()
@@ -118,6 +118,24 @@ PASSING_BARS: tuple[Bar, ...] = tuple(
     Faster(f"pack {kind}, cold", (f"cp {kind} and sync, cold",), 0.9) for kind in PACKED
 )
 """A store is on the disk when packing ends, which `cp` does not wait for."""
+SCAN = (
+    Entry("os.walk"),
+    Entry("os.walk and stat", "os.walk"),
+    Entry("scan", "os.walk and stat", 1 / 1.5),
+)
+SCAN_BARS: tuple[Bar, ...] = (AtMost("scan", "bytes_per_file", 100),)
+TINY = (
+    Entry("copy files"),
+    Entry("pack as they are", "copy files"),
+    Entry("bare loop, raw"),
+    Entry("pack memmap", "bare loop, raw"),
+)
+FRAMES = (
+    Entry("frames by PyAV"),
+    Entry("pack frames, memmap", "frames by PyAV", 0.9),
+    Entry("frames by PyAV, jpeg"),
+    Entry("pack frames, lmdb", "frames by PyAV, jpeg", 0.9),
+)
 AUGMENT_256 = (
     Entry("FFCV crops, raw"),
     Entry("crops, memmap", "FFCV crops, raw", 2),
@@ -213,6 +231,9 @@ def tables(
         Table("packing-1", "packing", replace(packing, workers=1), PACKING),
         Table("packing-2", "packing", replace(packing, workers=2), PACKING),
         Table("passing", "copies", replace(packing, workers=2), PASSING, PASSING_BARS, "from the disk"),
+        Table("scan", "tiny", replace(photos, shape=(8, 8, 1), **once), SCAN, SCAN_BARS, "in memory"),
+        Table("tiny", "tiny", replace(packing, shape=(8, 8, 3), workers=2), TINY, (), "in memory"),
+        Table("packing-videos", "videos", replace(packing, workers=2), FRAMES, (), "images are frames"),
         Table("augment-256", "photos", _larger(photos, 256), AUGMENT_256, (), "shuffled, warm"),
         Table("augment-512", "fewer photos", _larger(photos, 512), AUGMENT_512, (), "shuffled, warm"),
         Table("clips", "videos", clips, CLIPS, CLIPS_BARS, "random clips, warm; images are frames"),
