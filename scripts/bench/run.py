@@ -160,6 +160,7 @@ def plan(asked: argparse.Namespace) -> list[Table]:
         "tiny": lambda: data.tiny_images(work, tiny),
         "few": lambda: data.photos(work, asked.data, _FEW),
         "videos": lambda: videos.videos(work, asked.videos, *made_videos),
+        "videos twice": lambda: videos.linked(work, videos.videos(work, asked.videos, *made_videos), 2),
         "none": lambda: Path(),
     }
     images = {name: str(make[name]()) for name in {table.images for table in chosen}}

@@ -46,7 +46,9 @@ class Table:
     """Lines that are measured in turn, so that they share the machine's moods."""
 
     name: str
-    images: Literal["photos", "fewer photos", "small", "packing", "copies", "few", "tiny", "videos", "none"]
+    images: Literal[
+        "photos", "fewer photos", "small", "packing", "copies", "few", "tiny", "videos", "videos twice", "none"
+    ]
     settings: Settings
     entries: tuple[Entry, ...]
     bars: tuple[Bar, ...] = ()
@@ -233,7 +235,7 @@ def tables(
         Table("passing", "copies", replace(packing, workers=2), PASSING, PASSING_BARS, "from the disk"),
         Table("scan", "tiny", replace(photos, shape=(8, 8, 1), **once), SCAN, SCAN_BARS, "in memory"),
         Table("tiny", "tiny", replace(packing, shape=(8, 8, 3), workers=2), TINY, (), "in memory"),
-        Table("packing-videos", "videos", replace(packing, workers=2), FRAMES, (), "images are frames"),
+        Table("packing-videos", "videos twice", replace(packing, workers=2), FRAMES, (), "images are frames"),
         Table("augment-256", "photos", _larger(photos, 256), AUGMENT_256, (), "shuffled, warm"),
         Table("augment-512", "fewer photos", _larger(photos, 512), AUGMENT_512, (), "shuffled, warm"),
         Table("clips", "videos", clips, CLIPS, CLIPS_BARS, "random clips, warm; images are frames"),

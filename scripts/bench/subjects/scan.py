@@ -1,8 +1,8 @@
 """Listing a folder of very many files: by this project, and by `os.walk` with nothing else."""
 
 from __future__ import annotations
-# ruff: noqa: PTH116, PTH118 - a Path for each file would slow the limit
 
+# ruff: noqa: PTH116, PTH118 - a Path for each file would slow the limit
 import os
 import time
 from typing import Any
