@@ -113,11 +113,17 @@ PASSING = tuple(
     for entry in (
         Entry(f"cp {kind}, cold"),
         Entry(f"cp {kind} and sync, cold", f"cp {kind}, cold"),
+        Entry(f"bare {kind}, cold", f"cp {kind}, cold"),
         Entry(f"pack {kind}, cold", f"cp {kind}, cold", 0.9),
     )
 )
 PASSING_BARS: tuple[Bar, ...] = tuple(
-    Faster(f"pack {kind}, cold", (f"cp {kind} and sync, cold",), 0.9) for kind in PACKED
+    bar
+    for kind in PACKED
+    for bar in (
+        Faster(f"pack {kind}, cold", (f"cp {kind} and sync, cold",), 0.9),
+        Faster(f"pack {kind}, cold", (f"bare {kind}, cold",)),
+    )
 )
 """A store is on the disk when packing ends, which `cp` does not wait for."""
 SCAN = (

@@ -18,6 +18,7 @@
 | `start.py` | how long this project's reader and packing take to start |
 | `scan.py` | listing a folder of very many files, by this project and by `os.walk` |
 | `bare_frames.py` | decoding and scaling every frame of videos, which is the limit of packing them |
+| `bare_pass.py` | what passing files through must do: read, check, put into LMDB, sync |
 | `copy_files.py` | copying files' bytes, by `cp` and by processes, which is the limit of passing them through |
 """
 
@@ -32,6 +33,7 @@ from data import FORMS, GZIP, PACKED
 from subjects.bare_augment import BareAugment, albumentations, fused_normalise
 from subjects.bare_frames import BareFrames
 from subjects.bare_pack import BarePack
+from subjects.bare_pass import BarePass
 from subjects.cold import ColdStore, SequentialRead
 from subjects.copy_files import Copy, CopyFiles
 from subjects.copy_limit import CopyLimit
@@ -100,6 +102,7 @@ SUBJECTS: dict[str, Callable[[], Subject]] = {
     "frames by PyAV, jpeg": lambda: BareFrames(jpeg=True),
     "pack frames, memmap": lambda: RawpackPack("memmap", kind="video"),
     "pack frames, lmdb": lambda: RawpackPack("lmdb", kind="video"),
+    **{f"bare {kind}, cold": partial(BarePass, kind) for kind in PACKED},
     **{f"cp {kind}, cold": partial(Copy, kind) for kind in PACKED},
     **{f"cp {kind} and sync, cold": partial(Copy, kind, sync=True) for kind in PACKED},
     "plain requests": Wire,
