@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 _HDR = (16, 18)
 """Transfer functions, by their ITU-T H.273 numbers: PQ and HLG."""
 _UNSPECIFIED = 2
-_BY_PLANES = frozenset(
+BY_PLANES = frozenset(
     {"yuv420p", "yuvj420p", "yuv422p", "yuvj422p", "yuv444p", "yuvj444p", "nv12", "yuv420p10le", "yuv422p10le"}
     | {"yuv444p10le", "p010le"}
 )
@@ -59,7 +59,7 @@ class ToRgb:
         """Upright pixels, (H, W, 3)."""
         from av.video.reformatter import ColorRange
 
-        by_planes = frame.format.name in _BY_PLANES and frame.height >= _ROWS
+        by_planes = frame.format.name in BY_PLANES and frame.height >= _ROWS
         # By default, RGB would have the range of the video: 16 to 235.
         rgb = self._reformatter.reformat(
             frame,
