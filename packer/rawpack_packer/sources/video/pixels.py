@@ -90,9 +90,9 @@ def _merged(frame: VideoFrame) -> NDArray[np.uint8]:
     """The pixels (H, W, 3) of a frame whose planes are green, blue and red."""
     import cv2
 
+    planes: Any = frame.planes
     green, blue, red = (
-        np.frombuffer(plane, np.uint8).reshape(-1, plane.line_size)[: frame.height, : frame.width]
-        for plane in frame.planes
+        np.frombuffer(plane, np.uint8).reshape(-1, plane.line_size)[: frame.height, : frame.width] for plane in planes
     )
     return np.asarray(cv2.merge([red, green, blue]), np.uint8)
 
