@@ -241,7 +241,7 @@ def tables(
         Table("passing", "copies", replace(packing, workers=2), PASSING, PASSING_BARS, "from the disk"),
         Table("scan", "tiny", replace(photos, shape=(8, 8, 1), **once), SCAN, SCAN_BARS, "in memory"),
         Table("tiny", "tiny", replace(packing, shape=(8, 8, 3), workers=2), TINY, (), "in memory"),
-        Table("packing-videos", "videos twice", replace(packing, workers=2), FRAMES, (), "images are frames"),
+        Table("frames", "videos twice", replace(packing, workers=2), FRAMES, (), "images are frames"),
         Table("augment-256", "photos", _larger(photos, 256), AUGMENT_256, (), "shuffled, warm"),
         Table("augment-512", "fewer photos", _larger(photos, 512), AUGMENT_512, (), "shuffled, warm"),
         Table("clips", "videos", clips, CLIPS, CLIPS_BARS, "random clips, warm; images are frames"),
