@@ -18,6 +18,7 @@ _SHOWN: dict[str, tuple[str, Callable[[float], str]]] = {
     "process_bytes": ("memory of the process", lambda value: f"{value / 1e6:.0f} MB"),
     "worker_bytes": ("memory of a worker", lambda value: f"{value / 1e6:.0f} MB"),
     "worker_private_bytes": ("memory that a worker shares with nobody", lambda value: f"{value / 1e6:.0f} MB"),
+    "bytes_per_file": ("memory for each file", lambda value: f"{value:.0f} bytes"),
     "growth_bytes": ("growth of memory", lambda value: f"{value / 1e6:.2f} MB"),
 }
 """Quantity -> what it is called, and how it is written."""

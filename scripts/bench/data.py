@@ -115,6 +115,24 @@ def small_images(work: Path, images: int, side: int = 28) -> Path:
     return folder
 
 
+def tiny_images(work: Path, images: int) -> Path:
+    """A folder of JPEG files of a few hundred bytes, each a file of its own, in up to a thousand classes."""
+    import cv2
+
+    folder = work / f"tiny-{images}"
+    if not folder.is_dir():
+        partial = folder.with_name(folder.name + ".partial")
+        random, classes = np.random.default_rng(0), min(1000, images // 20)
+        contents = [cv2.imencode(".jpg", random.integers(0, 255, (8, 8), np.uint8))[1].tobytes() for _ in range(500)]
+        for number in range(classes):
+            (partial / f"class{number:04d}").mkdir(parents=True, exist_ok=True)
+        for number in range(images):
+            path = partial / f"class{number % classes:04d}" / f"img_{number:08d}.jpg"
+            path.write_bytes(contents[number % len(contents)])
+        partial.rename(folder)
+    return folder
+
+
 def make_photos(folder: Path, images: int) -> None:
     """Photo-like JPEG files in several classes."""
     subprocess.run([sys.executable, _MAKE_PHOTOS, folder, "--images", str(images)], check=True, stdout=sys.stderr)

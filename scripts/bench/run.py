@@ -56,7 +56,9 @@ _IMAGES = 16_000
 """An epoch of raw images of 224 px then takes a tenth of a second or more, of which its first batch is 3 to 4 ms. They
 are 2.4 GB, and lie in memory several times, once for each subject's own file."""
 _FEW = 64
-DEFAULT = "reading,copying,next-epoch,single,small,cold,remote,memory,start,epochs,giant,packing,passing,augment"
+DEFAULT = (
+    "reading,copying,next-epoch,single,small,cold,remote,memory,start,epochs,giant,packing,passing,scan,tiny,augment"
+)
 
 
 def main() -> None:
@@ -124,12 +126,12 @@ def plan(asked: argparse.Namespace) -> list[Table]:
     """The tables asked for, with their images made."""
     work: Path = asked.work.resolve()
     work.mkdir(parents=True, exist_ok=True)
-    shape, small, epochs, samples = (224, 224, 3), 60_000, 1000, 100_000_000
+    shape, small, tiny, epochs, samples = (224, 224, 3), 60_000, 200_000, 1000, 100_000_000
     made, small_made = videos.Made(20, 10.0, (256, 340)), videos.Made(400, 4.0, (96, 96))
     # Three scenes with four cameras; with key frames as close as LeRobot's recorder puts them, for random access.
     cameras = videos.Made(12, 10.0, (480, 640), key_every=2)
     if asked.quick:
-        shape, small, epochs, samples = (48, 48, 3), 200, 20, 20_000
+        shape, small, tiny, epochs, samples = (48, 48, 3), 200, 1000, 20, 20_000
         made, small_made = videos.Made(2, 2.5, (256, 340)), videos.Made(4, 1.0, (96, 96))
         cameras = videos.Made(4, 1.0, (96, 128), key_every=2)
     common: dict[str, Any] = {"work": str(work), "images": "", "seconds": asked.seconds}
@@ -163,10 +165,12 @@ def plan(asked: argparse.Namespace) -> list[Table]:
         "packing": lambda: data.photos(work, asked.data, asked.pack_images),
         # More of them, because starting takes longer than copying a few.
         "copies": lambda: data.copies(work, data.photos(work, asked.data, 4 * asked.pack_images)),
+        "tiny": lambda: data.tiny_images(work, tiny),
         "few": lambda: data.photos(work, asked.data, _FEW),
         "videos": lambda: videos.videos(work, asked.videos, made),
         "small videos": lambda: videos.videos(work, None, small_made),
         "cameras": lambda: videos.videos(work, None, cameras),
+        "videos twice": lambda: videos.linked(work, videos.videos(work, asked.videos, made), 2),
         "none": lambda: Path(),
     }
     images = {name: str(make[name]()) for name in {table.images for table in chosen}}

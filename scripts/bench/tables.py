@@ -47,7 +47,18 @@ class Table:
 
     name: str
     images: Literal[
-        "photos", "fewer photos", "small", "packing", "copies", "few", "videos", "small videos", "cameras", "none"
+        "photos",
+        "fewer photos",
+        "small",
+        "packing",
+        "copies",
+        "few",
+        "tiny",
+        "videos",
+        "videos twice",
+        "small videos",
+        "cameras",
+        "none",
     ]
     settings: Settings
     entries: tuple[Entry, ...]
@@ -148,13 +159,37 @@ PASSING = tuple(
     for entry in (
         Entry(f"cp {kind}, cold"),
         Entry(f"cp {kind} and sync, cold", f"cp {kind}, cold"),
+        Entry(f"bare {kind}, cold", f"cp {kind}, cold"),
         Entry(f"pack {kind}, cold", f"cp {kind}, cold", 0.9),
     )
 )
 PASSING_BARS: tuple[Bar, ...] = tuple(
-    Faster(f"pack {kind}, cold", (f"cp {kind} and sync, cold",), 0.9) for kind in PACKED
+    bar
+    for kind in PACKED
+    for bar in (
+        Faster(f"pack {kind}, cold", (f"cp {kind} and sync, cold",), 0.9),
+        Faster(f"pack {kind}, cold", (f"bare {kind}, cold",)),
+    )
 )
 """A store is on the disk when packing ends, which `cp` does not wait for."""
+SCAN = (
+    Entry("os.walk"),
+    Entry("os.walk and stat", "os.walk"),
+    Entry("scan", "os.walk and stat", 1 / 1.5),
+)
+SCAN_BARS: tuple[Bar, ...] = (AtMost("scan", "bytes_per_file", 100),)
+TINY = (
+    Entry("copy files"),
+    Entry("pack as they are", "copy files"),
+    Entry("bare loop, raw"),
+    Entry("pack memmap", "bare loop, raw"),
+)
+FRAMES = (
+    Entry("frames by PyAV"),
+    Entry("pack frames, memmap", "frames by PyAV", 0.9),
+    Entry("frames by PyAV, jpeg"),
+    Entry("pack frames, lmdb", "frames by PyAV, jpeg", 0.9),
+)
 AUGMENT_256 = (
     Entry("FFCV crops, raw"),
     Entry("crops, memmap", "FFCV crops, raw", 2),
@@ -279,6 +314,9 @@ def tables(
         Table("packing-1", "packing", replace(packing, workers=1), PACKING),
         Table("packing-2", "packing", replace(packing, workers=2), PACKING),
         Table("passing", "copies", replace(packing, workers=2), PASSING, PASSING_BARS, "from the disk"),
+        Table("scan", "tiny", replace(photos, shape=(8, 8, 1), **once), SCAN, SCAN_BARS, "in memory"),
+        Table("tiny", "tiny", replace(packing, shape=(8, 8, 3), workers=2), TINY, (), "in memory"),
+        Table("frames", "videos twice", replace(packing, workers=2), FRAMES, (), "images are frames"),
         Table("augment-256", "photos", _larger(photos, 256), AUGMENT_256, (), "shuffled, warm"),
         Table("augment-540x960", "packing", _wide(photos), AUGMENT_540, (), "shuffled, warm"),
         Table("augment-28", "small", replace(small, batch=512, consumer="grid"), AUGMENT_28, (), "shuffled, warm"),

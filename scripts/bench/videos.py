@@ -48,6 +48,18 @@ def videos(work: Path, given: Path | None, made: Made) -> Path:
     return folder
 
 
+def linked(work: Path, folder: Path, times: int) -> Path:
+    """A folder of links to each of these videos, so many to each."""
+    made = work / f"{folder.name}-times-{times}"
+    made.mkdir(exist_ok=True)
+    for path in folder.iterdir():
+        for number in range(times):
+            link = made / f"{path.stem}-{number}{path.suffix}"
+            if not link.is_symlink():
+                link.symlink_to(path)
+    return made
+
+
 def _make_video(path: Path, photo: Path, made: Made, seed: int) -> None:
     """H.264 as x264 makes it: a window that wanders over a photograph, with the noise of a sensor."""
     import av

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from running import Packed, environment
 
-TABLES = "reading,next-epoch,single,cold,giant,packing-1,augment-256"
+TABLES = "reading,next-epoch,single,cold,giant,packing-1,scan,augment-256"
 BENCH = Path(__file__).resolve().parents[2] / "scripts" / "bench"
 RUN = BENCH / "run.py"
 
@@ -54,6 +54,12 @@ def test_reading_is_held_against_the_bare_limits(result: dict[str, Any]) -> None
         assert 0 < least <= median <= most
         assert lines[form]["images_per_s"][0] > 0
         assert lines[form]["first_batch_s"] > 0
+
+
+def test_the_scan_is_held_against_a_bare_walk(result: dict[str, Any]) -> None:
+    """Listing files has a ratio to `os.walk` and `os.stat`, and what it keeps of each file."""
+    assert lines_of(result, "scan")["scan"]["against"] == "os.walk and stat"
+    assert any("memory for each file" in bar["bar"] for bar in table_of(result, "scan")["bars"])
 
 
 @pytest.mark.parametrize("form", ["memmap", "hdf5"])

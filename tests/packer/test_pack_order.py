@@ -16,6 +16,10 @@ import pytest
 from pictures import picture, save
 from running import FORMATS, command, environment
 
+from rawpack_packer import pack
+from rawpack_packer.destination import files
+from rawpack_packer.writers import memmap
+
 CALLS = (
     "open", "openat", "creat", "write", "writev", "pwrite64", "pwritev", "pwritev2", "ftruncate", "fallocate",
     "copy_file_range", "sendfile", "fsync", "fdatasync", "rename", "renameat", "renameat2", "unlink", "unlinkat",
@@ -199,3 +203,17 @@ def test_the_trace_shows_what_is_wrong(name: str) -> None:
     """The check itself: each fault that it is for is found."""
     with pytest.raises(AssertionError, match="/s"):
         replay("\n".join(f"17 {line}" for line in BROKEN[name]), Path("/s"))
+
+
+def test_the_disk_begins_to_write_before_a_memmap_shard_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every so many bytes, the system is asked to write what it has; the shard has the same bytes."""
+    for number in range(10):
+        save(tmp_path / "a" / f"{number}.png", picture(16, 16, number))
+    pack(tmp_path / "a", tmp_path / "whole", format="memmap", size=16, workers=0)
+    begun: list[Path] = []
+    monkeypatch.setattr(memmap, "_SYNC_BYTES", 1000)
+    monkeypatch.setattr(files, "begin_sync", begun.append)
+    pack(tmp_path / "a", tmp_path / "begun", format="memmap", size=16, workers=0)
+    assert len(begun) == 10 * 16 * 16 * 3 // 1000
+    shards = [(tmp_path / name / "shard-00000.npy").read_bytes() for name in ("whole", "begun")]
+    assert shards[0] == shards[1]

@@ -307,6 +307,8 @@ def test_random_trees(tree: list[tuple[list[bytes], bytes, bytes, bytes]]) -> No
         assert keys(source) == [path.decode(errors="backslashreplace") for path in paths]
         assert len(source.info.classes or ()) == len(classes)
         assert source.info.counts["unlabelled"] == (numbers.count(-1) if classes else 0)
+        odd = [path for path in paths if path.decode(errors="replace").encode() != path]
+        assert source.info.counts["bad_names"] == len(odd)
         cut = len(paths) // 2
         for part, first in ((source, 0), (pickle.loads(pickle.dumps(source.part(cut, len(paths)))), cut)):
             for i in range(len(part)):
@@ -320,6 +322,14 @@ def test_random_trees(tree: list[tuple[list[bytes], bytes, bytes, bytes]]) -> No
                 item = part[i]
                 assert (item.key.encode(), item.image) == (path, data)
                 assert item.fields == ({"label": number} if classes else {})
+
+
+@linux_only
+def test_halves_of_a_character_do_not_make_a_name(tmp_path: Path) -> None:
+    """Two names that would be UTF-8 only one after the other are two bad names."""
+    put(tmp_path, b"a/\xc3", b"a/\xa9.jpg", data=JPEG)
+    source = FolderSource(tmp_path)
+    assert (keys(source), source.info.counts["bad_names"]) == (["a/\\xa9.jpg", "a/\\xc3"], 2)
 
 
 # ---- links, loops, special files

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import re
 import shutil
@@ -40,6 +41,7 @@ import rawpack_packer
 from rawpack import MissingExtraError, Reader, UsageError
 from rawpack.errors import PackError
 from rawpack_packer.sources import open_source
+from rawpack_packer.sources.video.pixels import BY_PLANES, ToRgb
 from rawpack_packer.sources.video.select import Selection, make_selection
 from rawpack_packer.sources.video.source import VideoSource
 
@@ -272,7 +274,8 @@ MATRICES = {"bt709": (0.2126, 0.0722), "smpte170m": (0.299, 0.114)}
 @pytest.mark.parametrize("matrix", MATRICES)
 @pytest.mark.parametrize("full", [False, True])
 @pytest.mark.parametrize("bits", [8, 10])
-def test_colours_follow_matrix_and_range(tmp_path: Path, matrix: str, full: bool, bits: int) -> None:
+@pytest.mark.parametrize("rows", [16, 48])
+def test_colours_follow_matrix_and_range(tmp_path: Path, matrix: str, full: bool, bits: int, rows: int) -> None:
     """From Y'CbCr by the formulas of the standards, in 8 and 10 bits: what is stored is the colour that went in."""
     red, blue = MATRICES[matrix]
     rgb = COLORS.astype(np.float64) / 255
@@ -282,14 +285,14 @@ def test_colours_follow_matrix_and_range(tmp_path: Path, matrix: str, full: bool
     y = luma * 255 * scale if full else (16 + 219 * luma) * scale
     planes = [y, *((128 + c * (255 if full else 224)) * scale for c in chroma)]
     type_of = np.uint8 if bits == 8 else np.uint16
-    data = np.stack([np.repeat(np.repeat(p.round().clip(0, 256 * scale - 1)[None], 16, 0), 16, 1) for p in planes])
+    data = np.stack([np.repeat(np.repeat(p.round().clip(0, 256 * scale - 1)[None], rows, 0), 16, 1) for p in planes])
     path = tmp_path / "colours.mkv"
     with av.open(str(path), "w") as file:
         stream = file.add_stream("ffv1", rate=5)
-        stream.width, stream.height, stream.pix_fmt = 96, 16, "yuv444p" if bits == 8 else "yuv444p10le"
-        frame = av.VideoFrame(96, 16, stream.pix_fmt)
+        stream.width, stream.height, stream.pix_fmt = 96, rows, "yuv444p" if bits == 8 else "yuv444p10le"
+        frame = av.VideoFrame(96, rows, stream.pix_fmt)
         for plane, values in zip(frame.planes, data.astype(type_of), strict=True):
-            padded = np.zeros((16, plane.line_size // type_of().itemsize), type_of)
+            padded = np.zeros((rows, plane.line_size // type_of().itemsize), type_of)
             padded[:, :96] = values
             plane.update(padded.tobytes())
         stream.codec_context.colorspace = frame.colorspace = {"bt709": 1, "smpte170m": 6}[matrix]
@@ -302,6 +305,27 @@ def test_colours_follow_matrix_and_range(tmp_path: Path, matrix: str, full: bool
     assert np.abs(seen.astype(int) - COLORS).max() <= 3
     assert source.info.counts["more_than_8_bits"] == (bits == 10)
     assert source.info.counts["colors_unsaid"] == 0
+
+
+@here
+@pytest.mark.parametrize("name", [*sorted(BY_PLANES), "yuv410p", "yuva420p", "gray", "rgb24", "gbrp"])
+def test_pixels_are_those_that_ffmpeg_makes_in_one_step(name: str) -> None:
+    """Frames of any size and color range have the values of FFmpeg's own conversion to RGB, in formats for which the
+    way goes through planes of RGB and in others."""
+    from av.video.reformatter import Interpolation, VideoReformatter
+
+    random, to_rgb, direct = np.random.default_rng(0), ToRgb(None), VideoReformatter()
+    how = Interpolation.BICUBIC | Interpolation.ACCURATE_RND | Interpolation.BITEXACT | Interpolation.FULL_CHR_H_INT
+    largest = 1 << (10 if "10" in name and name != "yuv410p" else 8)
+    for width, height in itertools.product((1, 2, 17, 340), (1, 4, 7, 8, 15, 16, 31, 32, 33, 63)):
+        for matrix, span in ((1, 1), (5, 2), (9, 1), (2, 0)):
+            frame = av.VideoFrame(width, height, name)
+            for plane in frame.planes:
+                values = random.integers(0, largest, plane.buffer_size // (2 if largest > 256 else 1))
+                plane.update(values.astype(np.uint16 if largest > 256 else np.uint8).tobytes())
+            frame.colorspace, frame.color_range = matrix, span
+            expected = direct.reformat(frame, format="rgb24", interpolation=int(how), dst_color_range=2).to_ndarray()
+            assert np.array_equal(to_rgb(frame), expected), (width, height, matrix, span)
 
 
 @here

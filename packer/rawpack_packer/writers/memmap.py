@@ -10,6 +10,7 @@ import numpy as np
 
 from rawpack.disk import npy
 from rawpack.disk.manifest import Field, Placement
+from rawpack_packer.destination import files
 from rawpack_packer.recipe.recipe import Recipe
 from rawpack_packer.samples.sample import PreparedSample, Stored
 from rawpack_packer.writers.contract import Finished, Keys, large
@@ -17,6 +18,8 @@ from rawpack_packer.writers.contract import Finished, Keys, large
 HEADER_BYTES = 4096
 """One page: values begin at a page boundary."""
 BUFFER_BYTES = 1 << 20
+_SYNC_BYTES = 64 << 20
+"""Bytes after which the system begins to write to the disk: it does so while the next samples are prepared."""
 
 
 class MemmapWriter:
@@ -43,13 +46,16 @@ class _ArrayFile:
     """The file of one field. Images of one shape are rows of its array; others are concatenated in a flat array."""
 
     def __init__(self, path: Path, field: Field) -> None:
-        self._field, self._ends = field, [0]
+        self._path, self._field, self._ends = path, field, [0]
         self._file = path.open("wb", buffering=BUFFER_BYTES)
         self._file.seek(HEADER_BYTES)
 
     def add(self, stored: Stored) -> None:
         self._file.write(stored.data.data)
-        self._ends.append(self._ends[-1] + stored.data.nbytes)
+        before, end = self._ends[-1], self._ends[-1] + stored.data.nbytes
+        self._ends.append(end)
+        if end // _SYNC_BYTES > before // _SYNC_BYTES:
+            files.begin_sync(self._path)
 
     def finish(self, number: int) -> Finished:
         size, uniform = self._ends[-1], self._field.uniform

@@ -18,6 +18,9 @@
 | `ffcv_pack.py`, `litdata_pack.py` | packing by peers, each image made by the same library calls |
 | `remote.py` | this project's reader and peers from a server on loopback of a given bandwidth, and plain requests |
 | `start.py` | how long this project's reader and packing take to start |
+| `scan.py` | listing a folder of very many files, by this project and by `os.walk` |
+| `bare_frames.py` | decoding and scaling every frame of videos, which is the limit of packing them |
+| `bare_pass.py` | what passing files through must do: read, check, put into LMDB, sync |
 | `copy_files.py` | copying files' bytes, by `cp` and by processes, which is the limit of passing them through |
 """
 
@@ -30,7 +33,9 @@ from functools import partial
 from contract import Subject
 from data import FORMS, GZIP, JPEG_95, PACKED, PLANES
 from subjects.bare_augment import BareAugment, albumentations, fused_normalise
+from subjects.bare_frames import BareFrames
 from subjects.bare_pack import BarePack
+from subjects.bare_pass import BarePass
 from subjects.cold import ColdStore, SequentialRead
 from subjects.copy_files import Copy, CopyFiles
 from subjects.copy_limit import CopyLimit
@@ -49,6 +54,7 @@ from subjects.rawpack_crop import RawpackCrop
 from subjects.rawpack_pack import RawpackPack
 from subjects.rawpack_store import RawpackStore
 from subjects.remote import RemoteStore, RemoteStreaming, RemoteWebdataset, Wire
+from subjects.scan import ScanFolder, Walk
 from subjects.single import Single, by_batches, by_numpy, by_reader
 from subjects.start import PackingStart, ReaderStart
 from subjects.take_loop import TakeLoop
@@ -100,6 +106,14 @@ SUBJECTS: dict[str, Callable[[], Subject]] = {
     "pack as they are": lambda: RawpackPack("lmdb", as_they_are=True),
     **{f"pack {kind}, cold": partial(RawpackPack, "lmdb", as_they_are=True, cold=kind) for kind in PACKED},
     "copy files": CopyFiles,
+    "os.walk": Walk,
+    "os.walk and stat": lambda: Walk(stat=True),
+    "scan": ScanFolder,
+    "frames by PyAV": lambda: BareFrames(jpeg=False),
+    "frames by PyAV, jpeg": lambda: BareFrames(jpeg=True),
+    "pack frames, memmap": lambda: RawpackPack("memmap", kind="video"),
+    "pack frames, lmdb": lambda: RawpackPack("lmdb", kind="video"),
+    **{f"bare {kind}, cold": partial(BarePass, kind) for kind in PACKED},
     **{f"cp {kind}, cold": partial(Copy, kind) for kind in PACKED},
     **{f"cp {kind} and sync, cold": partial(Copy, kind, sync=True) for kind in PACKED},
     "plain requests": Wire,

@@ -17,10 +17,10 @@ class RawpackPack:
 
     needs: tuple[str, ...] = ()
 
-    def __init__(self, form: str, *, as_they_are: bool = False, cold: str = "") -> None:
+    def __init__(self, form: str, *, as_they_are: bool = False, cold: str = "", kind: str | None = None) -> None:
         """as_they_are: with `--size keep --quality keep`, whatever the shape in the settings. cold: from the disk, this
-        kind of `packed_path`."""
-        self._form, self._as_they_are, self._cold = form, as_they_are, cold
+        kind of `packed_path`. kind: of the source."""
+        self._form, self._as_they_are, self._cold, self._kind = form, as_they_are, cold, kind
 
     def prepare(self, settings: Settings) -> None:
         if self._cold:
@@ -47,7 +47,7 @@ class RawpackPack:
             drop(packed_files(self._settings, self._cold))
             os.sync()
         began = time.perf_counter()
-        summary = pack(open_source(self._source), self._destination, self._recipe, self._how)
+        summary = pack(open_source(self._source, self._kind), self._destination, self._recipe, self._how)
         took = time.perf_counter() - began
         shutil.rmtree(self._destination)
         return Epoch(summary.packed_now, took)

@@ -6,6 +6,7 @@ are read; sizes beyond 8 GiB are base-256 numbers or in pax records. Names are b
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from typing import Literal, NamedTuple
@@ -120,13 +121,18 @@ def _check_sum(header: bytes, at: int) -> None:
     field = header[148:156].strip(b"\0 ").split(b"\0")[0].strip()
     with suppress(ValueError):
         found = int(field, 8)
-        total = sum(header) - sum(header[148:156]) + 8 * 32
+        total = _sum(header[:148]) + 8 * 32 + _sum(header[156:384]) + _sum(header[384:])
         if found == total:
             return
         above = sum(byte > 127 for byte in header[:148]) + sum(byte > 127 for byte in header[156:])
         if found == total - 256 * above:
             return
     raise BadArchiveError(f"it has no valid header at byte {at}")
+
+
+def _sum(part: bytes) -> int:
+    """The sum of 256 bytes or fewer, which is half of their Adler-32: the sum by Python takes twenty times as long."""
+    return (zlib.adler32(part) & 0xFFFF) - 1
 
 
 def _number(field: bytes, at: int) -> int:

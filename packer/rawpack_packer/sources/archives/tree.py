@@ -212,7 +212,7 @@ class TreeScan(FolderScan):
         """Add the files whose paths lead out of the archive, as samples that are rejected; others are counted."""
         for name, number in self._tree.outside.items():
             if os.path.splitext(os.fsdecode(name))[1].lower() in self._wanted.extensions:  # noqa: PTH122
-                self._add(0, name, self._tree.size[number], number)
+                self._add(0, [(name, self._tree.size[number], number)])
                 self.counts["bad_names"] += 1
             else:
                 self.counts["other_files"] += 1
@@ -222,7 +222,7 @@ class TreeScan(FolderScan):
         self.counts["problems"] += 1
         if len(self._problems) < MAX_PROBLEMS:
             self._problems.append(problem)
-        self._add(0, name, NOT_SCANNED, errno.EIO)
+        self._add(0, [(name, NOT_SCANNED, errno.EIO)])
 
     def files(self, spans: Spans | None = None) -> FolderPart:
         """All that was found. spans: where each number is."""
