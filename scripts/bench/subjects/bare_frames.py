@@ -5,6 +5,8 @@ from __future__ import annotations
 import multiprocessing
 import time
 
+import numpy as np
+
 import videos
 from contract import Epoch, Pixels, Settings
 from subjects.bare_pack import encode
@@ -58,4 +60,5 @@ def scaled(image: Pixels, size: tuple[int, int]) -> Pixels:
     import cv2
 
     covering = videos.covering(image.shape[1], image.shape[0], size)
-    return videos.centre(cv2.resize(image, covering, interpolation=cv2.INTER_AREA), size)
+    resized: Pixels = np.asarray(cv2.resize(image, covering, interpolation=cv2.INTER_AREA), np.uint8)
+    return videos.centre(resized, size)
