@@ -14,14 +14,17 @@ import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 
 from rawpack.disk.manifest import NAME, FileRecord, parse
 from rawpack.errors import DamagedStoreError, RawpackError, StoreError
 from rawpack.remote.cache import Busy, Cache, Download, Key, Lease, NoRoom
+from rawpack.remote.pieces import Requests
 from rawpack.remote.transfer import Remote
 
-CONNECTIONS = 8
-"""Files that are fetched at the same time; up to twice as many while some are needed now."""
+_MOST_FILES, _ENOUGH_BYTES = 32, 64 << 20
+"""Files that are fetched at the same time: no more than these, and no others to prefetch while they have so many bytes,
+which keep the link busy. As many again may be fetched while they are needed now."""
 _LOOK_EVERY_S = 0.05
 _ROOM_EVERY_S = 0.2
 _DROP_WAIT_S = 0.1
@@ -219,7 +222,9 @@ class Fetcher:
         """Files that were in the cache when last checked. Those on the lease are still there."""
         self._lost: dict[Key, RemoteFile] = {}
         """Columns and rejects of stores in use that are missing since the cache was removed."""
-        self._busy: set[Key] = set()
+        self._busy: dict[Key, int] = {}
+        """Files that threads are fetching, and their bytes."""
+        self._requests = Requests()
         self._failed: dict[Key, RawpackError] = {}
         self._threads = 0
         self._full_until = 0.0
@@ -275,9 +280,12 @@ class Fetcher:
 
     def _work(self) -> None:
         """Start threads for the missing files, within limits. Files that are needed now do not wait for prefetching."""
-        missing = list(self._missing())
-        urgent = sum(now for _, now in missing)
-        while self._threads < min(len(self._busy) + len(missing), CONNECTIONS + min(urgent, CONNECTIONS)):
+        count, size = len(self._busy), sum(self._busy.values())
+        for item, now in self._missing():
+            if not _may_begin(count, size, now):
+                break
+            count, size = count + 1, size + item.record.bytes
+        while self._threads < count:
             try:
                 threading.Thread(target=self._run, daemon=True, name="rawpack-fetch").start()
             except RuntimeError as error:
@@ -300,11 +308,11 @@ class Fetcher:
         """Fetch one file after another until none is missing. Runs in a thread."""
         while True:
             with self._changed:
-                item, _ = next(self._missing(), (None, False))
-                if item is None:
+                item, now = next(self._missing(), (None, False))
+                if item is None or not _may_begin(len(self._busy), sum(self._busy.values()), now):
                     self._threads -= 1
                     return
-                self._busy.add(item.key)
+                self._busy[item.key] = item.record.bytes
             error: RawpackError | None = None
             here = False
             try:
@@ -316,7 +324,7 @@ class Fetcher:
             except Exception as raised:
                 error = item.remote.error(item.key[1], raised)
             with self._changed:
-                self._busy.discard(item.key)
+                del self._busy[item.key]
                 if here:
                     self._here.add(item.key)
                 elif error is not None:
@@ -373,7 +381,9 @@ class Fetcher:
     def _complete(self, item: RemoteFile, part: Download) -> bool:
         try:
             # `download` syncs before the rename: a crash of the machine must not leave the name without the bytes.
-            if not item.remote.download(item.key[1], item.record, part.descriptor, lambda: self._is_wanted(item.key)):
+            name, record, key = item.key[1], item.record, item.key
+            wanted, urgent = partial(self._is_wanted, key), partial(self._is_urgent, key)
+            if not item.remote.download(name, record, part.descriptor, wanted, self._requests, urgent):
                 return False
         except (FileNotFoundError, DamagedStoreError) as error:
             os.ftruncate(part.descriptor, 0)
@@ -405,5 +415,14 @@ class Fetcher:
         with self._changed:
             return any(key in ticket.now or (not now and key in ticket.prefetch) for ticket in self._tickets)
 
+    def _is_urgent(self, key: Key) -> bool:
+        """Whether a file is needed now. Without the lock, for which a request would have to wait."""
+        return any(key in ticket.now for ticket in list(self._tickets))
+
     def _needed(self) -> set[Key]:
         return {key for ticket in self._tickets for key in ticket.now}
+
+
+def _may_begin(count: int, size: int, now: bool) -> bool:
+    """Whether one more file may be fetched besides `count` with `size` bytes. now: whether it is needed now."""
+    return count < 2 * _MOST_FILES if now else count < _MOST_FILES and size < _ENOUGH_BYTES
