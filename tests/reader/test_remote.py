@@ -563,10 +563,11 @@ def test_a_cache_that_is_removed(
     opened: Callable[..., Reader], truth: NDArray[np.uint8], tmp_path: Path, folder: Path, way: str
 ) -> None:
     """A cache that somebody removes under an open reader is made anew: before its first epoch, and between two."""
-    reader = opened()
+    reader, cache = opened(), tmp_path / "cache"
     batches = reader.batches(BATCH, **WAYS[way])
     for _ in range(2):
-        shutil.rmtree(tmp_path / "cache")
+        while cache.exists():
+            shutil.rmtree(cache, ignore_errors=True)  # where columns are still coming
         assert right(batches, truth) == list(range(SAMPLES))
         assert restored(tmp_path, folder)
     shutil.rmtree(tmp_path / "cache")
@@ -782,8 +783,8 @@ def test_goes_on_where_a_connection_broke(
     opened: Callable[..., Reader], server: Server, truth: NDArray[np.uint8], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """After a break, only what is missing is asked for."""
-    monkeypatch.setattr("rawpack.remote.transfer._PIECE", 1 << 15)
-    monkeypatch.setattr("rawpack.remote.transfer._MOST_PIECE", 1 << 15)
+    monkeypatch.setattr("rawpack.remote.pieces._WINDOW", 1 << 18)
+    monkeypatch.setattr("rawpack.remote.pieces._MOST_WINDOW", 1 << 18)
     met: list[tuple[int, int]] = []
 
     def note(request: Request) -> bool:
@@ -796,9 +797,9 @@ def test_goes_on_where_a_connection_broke(
     server.faults.append(lambda request: bool(request.range and request.range[0]) and broken(request))
     assert np.array_equal(opened()[5]["image"], truth[5])
     starts = [start for start, _ in met]
-    assert starts == sorted(starts)
+    assert sorted(set(starts)) == list(range(0, SHARD_BYTES, 1 << 15))
     assert starts.count(0) == 1
-    assert len(starts) == -(-SHARD_BYTES // (1 << 15)) + 1
+    assert len(starts) == len(set(starts)) + 1
 
 
 def test_a_full_disk(opened: Callable[..., Reader], monkeypatch: pytest.MonkeyPatch) -> None:

@@ -100,15 +100,17 @@ class Fetcher:
         return self.cache.limit - sum(kept.size for kept in list(self._stores.values()))
 
     def keep_store(self, kept: Kept) -> None:
-        """Fetch the manifest and columns of a store, which then stay in the cache."""
+        """Keep the manifest of a store in the cache, and begin to fetch its columns, which then stay there too."""
         self._check_process()
         with self._changed:
             self._stores[kept.digest] = kept
             with self.cache.locked():
                 self._write_lease()
                 self.cache.keep_manifest(kept.digest, kept.manifest_bytes)
-        with self.held(kept.small):
-            pass
+            self._lost |= {item.key: item for item in kept.small}
+        ticket = self.ticket()
+        self._opened.append(ticket)
+        ticket.want(())  # and what is lost
 
     def look(self) -> None:
         """Check whether the cache was removed; if so, fetch the wanted files again."""
@@ -118,13 +120,17 @@ class Fetcher:
             self._work()
 
     def restore(self) -> None:
-        """As `look`, and wait for the manifests and columns of the stores in use. Raises as `wait`."""
+        """As `look`, and wait for the columns of the stores in use. Raises as `wait`."""
         self.look()
         with self._changed:
             lost = list(self._lost.values())
+            opened = list(self._opened)
+            self._opened.clear()
         if lost:
             with self.held(lost):
                 pass
+        for ticket in opened:
+            ticket.close()
 
     def discard(self, item: RemoteFile) -> None:
         """Remove a file with wrong contents from the cache. It is fetched again when it is next needed."""
@@ -220,8 +226,10 @@ class Fetcher:
         """File on the lease -> when it was last needed."""
         self._here: set[Key] = set()
         """Files that were in the cache when last checked. Those on the lease are still there."""
-        self._lost: dict[Key, RemoteFile] = {}
-        """Columns and rejects of stores in use that are missing since the cache was removed."""
+        self._lost = {item.key: item for kept in self._stores.values() for item in kept.small}
+        """Columns and rejects of stores in use that are not there: yet, or since the cache was removed."""
+        self._opened: list[Ticket] = []
+        """One for each store that was opened, until somebody waits for its columns."""
         self._busy: dict[Key, int] = {}
         """Files that threads are fetching, and their bytes."""
         self._requests = Requests()

@@ -54,6 +54,13 @@ class _Piece:
     asked: float = 0.0
     answered: float = 0.0
 
+    @property
+    def size(self) -> int:
+        return self.stop - self.start
+
+    def note_time(self, _: object) -> None:
+        self.answered = time.monotonic()
+
 
 @dataclass(eq=False)
 class Pieces:
@@ -132,8 +139,9 @@ class Requests:
         with self._changed:
             piece = file.queue.popleft()
             self._release(piece)
-            # The answer's callback may not have run yet.
-            if (piece.answered or time.monotonic()) - piece.asked < _QUICK_S:
+            # `note_time` may not have run yet. A much smaller piece says nothing about the link.
+            quick = (piece.answered or time.monotonic()) - piece.asked < _QUICK_S
+            if quick and piece.size >= self._window // _PIECES // 4:
                 self._resize(piece, 2)
             self._fill()
 
@@ -167,10 +175,10 @@ class Requests:
                 file.queue.append(piece)
                 file.end = piece.stop
             self._count += 1
-            self._bytes += piece.stop - piece.start
+            self._bytes += piece.size
             piece.asked = time.monotonic()
             piece.answer = file.source.ask(piece.start, piece.stop, file.source.seconds)
-            piece.answer.add_done_callback(lambda _, piece=piece: setattr(piece, "answered", time.monotonic()))
+            piece.answer.add_done_callback(piece.note_time)
             self._changed.notify_all()
 
     def _best(self) -> tuple[Pieces, _Piece] | None:
@@ -183,7 +191,7 @@ class Requests:
             if file.queue and piece is file.queue[0]:
                 # It failed before. Those after it keep their room until it comes, so it must not wait for any.
                 return file, piece
-            room = room and (not self._count or self._bytes + piece.stop - piece.start <= self._window)
+            room = room and (not self._count or self._bytes + piece.size <= self._window)
             if room:
                 return file, piece
         return None
@@ -203,7 +211,7 @@ class Requests:
         if piece.answer is not None:
             piece.answer.cancel()
             self._count -= 1
-            self._bytes -= piece.stop - piece.start
+            self._bytes -= piece.size
 
     def _resize(self, piece: _Piece, times: float) -> None:
         """Change the window, once for all requests that were begun before."""

@@ -120,7 +120,7 @@ class Remote:
         wrong bytes, OSError where it cannot be written, or other bytes are read back.
         """
         attempts, wrong = _Attempts(self, name), 0
-        with (requests or Requests()).pieces(_Source(self, name, record.bytes), urgent) as pieces:
+        with (requests or Requests()).pieces(_FileSource(self, name, record.bytes), urgent) as pieces:
             while True:
                 done, seen = _resume(file, record)
                 resumed = done > 0
@@ -192,7 +192,7 @@ class Remote:
 
 
 @dataclass
-class _Source:
+class _FileSource:
     """See `PieceSource`."""
 
     remote: Remote
