@@ -156,6 +156,19 @@ def test_s3(server: Server, truth: NDArray[np.uint8], tmp_path: Path, monkeypatc
     assert right(reader.batches(BATCH, workers=2, backend="process"), truth) == list(range(SAMPLES))
 
 
+def test_s3_has_a_connection_for_each_request(monkeypatch: pytest.MonkeyPatch) -> None:
+    """More than botocore's 10; but what the user or the environment configures counts."""
+    import fsspec
+
+    def configured(**options: object) -> dict[str, object]:
+        return dict(urls.filesystem("s3://bucket/store", {"anon": True, **options})[0].config_kwargs)
+
+    assert configured() == {"max_pool_connections": 32}
+    assert configured(config_kwargs={"max_pool_connections": 4}) == {"max_pool_connections": 4}
+    monkeypatch.setitem(fsspec.config.conf, "s3", {"config_kwargs": {"s3": {"addressing_style": "path"}}})
+    assert configured() == {"max_pool_connections": 32, "s3": {"addressing_style": "path"}}
+
+
 def test_any_other_file_system(folder: Path, truth: NDArray[np.uint8], tmp_path: Path) -> None:
     """What fsspec knows can be read, also file systems that are not asynchronous."""
     import fsspec

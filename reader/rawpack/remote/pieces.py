@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Protocol
 
-_MOST_REQUESTS, _MOST_OF_A_FILE = 32, 8
+MOST_REQUESTS, _MOST_OF_A_FILE = 32, 8
 """Requests that wait for their answers at the same time: for all files together, and for one."""
 _WINDOW, _LEAST_WINDOW, _MOST_WINDOW = 16 << 20, 512 << 10, 64 << 20
 """Bytes that are requested at the same time: at first, and the limits. 100 MB/s with a latency of 100 ms need 10 MB, or
@@ -183,7 +183,7 @@ class Requests:
 
     def _best(self) -> tuple[Pieces, _Piece] | None:
         """What to request next."""
-        room = self._count < _MOST_REQUESTS
+        room = self._count < MOST_REQUESTS
         for file in sorted(self._files, key=lambda file: not file.urgent()):
             piece = self._next(file)
             if piece is None:
