@@ -433,4 +433,7 @@ class Fetcher:
 
 def _may_begin(count: int, size: int, now: bool) -> bool:
     """Whether one more file may be fetched besides `count` with `size` bytes. now: whether it is needed now."""
-    return count < 2 * _MOST_FILES if now else count < _MOST_FILES and size < _ENOUGH_BYTES
+    if now:
+        return count < 2 * _MOST_FILES
+    # Two at least: while one is verified, the other keeps the link busy.
+    return count < 2 or (count < _MOST_FILES and size < _ENOUGH_BYTES)
