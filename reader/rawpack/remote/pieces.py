@@ -17,9 +17,10 @@ MOST_REQUESTS, _MOST_OF_A_FILE = 32, 8
 _WINDOW, _LEAST_WINDOW, _MOST_WINDOW = 16 << 20, 512 << 10, 64 << 20
 """Bytes that are requested at the same time: at first, and the limits. 100 MB/s with a latency of 100 ms need 10 MB, or
 the link is idle; but a slow link must deliver all of them before the requests time out."""
-_PIECES = 8
-"""A piece has this fraction of the window."""
-_QUICK_S = 0.5
+_PIECES, _MOST_PIECE = 8, 2 << 20
+"""A piece has this fraction of the window, and at most so many bytes: the memory of larger ones is new each time, which
+takes the system as long as receiving them."""
+_QUICK_S = 0.25
 _LATE_S = 1.0
 """How long to wait for a request that should have timed out by itself."""
 
@@ -70,6 +71,8 @@ class Pieces:
     source: PieceSource
     urgent: Callable[[], bool]
     """Whether the file is needed now. Takes no lock."""
+    asked: threading.Condition
+    """Notified when a piece is requested. Its lock is that of `Requests`."""
     queue: deque[_Piece] = field(default_factory=deque)
     """Those that are requested or will be next."""
     end: int = 0
@@ -105,7 +108,7 @@ class Requests:
     """The requests for all files that are downloaded together. Any number of threads may use one."""
 
     def __init__(self) -> None:
-        self._changed = threading.Condition()
+        self._lock = threading.RLock()
         self._files: list[Pieces] = []
         """In the order in which they were begun."""
         self._count = self._bytes = 0
@@ -116,50 +119,50 @@ class Requests:
     @contextmanager
     def pieces(self, source: PieceSource, urgent: Callable[[], bool]) -> Iterator[Pieces]:
         """The pieces of one more file, as long as the block runs."""
-        file = Pieces(self, source, urgent)
-        with self._changed:
+        file = Pieces(self, source, urgent, threading.Condition(self._lock))
+        with self._lock:
             self._files.append(file)
         try:
             yield file
         finally:
-            with self._changed:
+            with self._lock:
                 self._files.remove(file)
                 self._forget(file)
                 self._fill()
 
     def first(self, file: Pieces) -> _Piece | None:
         """The first piece of a file once it is requested; None if that takes longer than a second."""
-        with self._changed:
+        with self._lock:
             self._fill()
-            self._changed.wait_for(lambda: file.queue and file.queue[0].answer is not None, 1.0)
+            file.asked.wait_for(lambda: file.queue and file.queue[0].answer is not None, 1.0)
             return file.queue[0] if file.queue and file.queue[0].answer is not None else None
 
     def received(self, file: Pieces) -> None:
         """The first piece of a file was taken."""
-        with self._changed:
+        with self._lock:
             piece = file.queue.popleft()
             self._release(piece)
             # `note_time` may not have run yet. A much smaller piece says nothing about the link.
             quick = (piece.answered or time.monotonic()) - piece.asked < _QUICK_S
-            if quick and piece.size >= self._window // _PIECES // 4:
+            if quick and piece.size >= self._piece // 4:
                 self._resize(piece, 2)
             self._fill()
 
     def failed(self, file: Pieces, timed_out: bool) -> None:
         """The first piece of a file failed."""
-        with self._changed:
+        with self._lock:
             file.paused = True
             piece = file.queue.popleft()
             self._release(piece)
             if timed_out:
                 self._resize(piece, 0.25)
-            starts = range(piece.start, piece.stop, self._window // _PIECES)
+            starts = range(piece.start, piece.stop, self._piece)
             smaller = [_Piece(start, min(start + starts.step, piece.stop)) for start in starts]
             file.queue.extendleft(reversed(smaller))
 
     def start(self, file: Pieces, start: int) -> None:
         """See `Pieces.start`."""
-        with self._changed:
+        with self._lock:
             self._forget(file)
             file.end, file.paused = start, False
 
@@ -179,7 +182,7 @@ class Requests:
             piece.asked = time.monotonic()
             piece.answer = file.source.ask(piece.start, piece.stop, file.source.seconds)
             piece.answer.add_done_callback(piece.note_time)
-            self._changed.notify_all()
+            file.asked.notify()
 
     def _best(self) -> tuple[Pieces, _Piece] | None:
         """What to request next."""
@@ -205,7 +208,11 @@ class Requests:
             return next(piece for piece in file.queue if piece.answer is None)
         if asked == _MOST_OF_A_FILE or file.end >= file.source.total:
             return None
-        return _Piece(file.end, min(file.end + self._window // _PIECES, file.source.total))
+        return _Piece(file.end, min(file.end + self._piece, file.source.total))
+
+    @property
+    def _piece(self) -> int:
+        return min(_MOST_PIECE, self._window // _PIECES)
 
     def _release(self, piece: _Piece) -> None:
         if piece.answer is not None:
