@@ -59,9 +59,9 @@ class Served:
 @pytest.fixture(autouse=True)
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
     """Pieces of 100 bytes, of which a file may have 8 at once and all files 10."""
-    monkeypatch.setattr(pieces, "_WINDOW", 1000)
-    monkeypatch.setattr(pieces, "_LEAST_WINDOW", 80)
-    monkeypatch.setattr(pieces, "_MOST_WINDOW", 1000)
+    monkeypatch.setattr(pieces, "_FIRST_BYTES", 1000)
+    monkeypatch.setattr(pieces, "_LEAST_BYTES", 80)
+    monkeypatch.setattr(pieces, "_MOST_BYTES", 1000)
     monkeypatch.setattr(pieces, "_PIECES", 10)
     monkeypatch.setattr(pieces, "_QUICK_S", 0.0)
 

@@ -796,8 +796,8 @@ def test_goes_on_where_a_connection_broke(
     opened: Callable[..., Reader], server: Server, truth: NDArray[np.uint8], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """After a break, only what is missing is asked for."""
-    monkeypatch.setattr("rawpack.remote.pieces._WINDOW", 1 << 18)
-    monkeypatch.setattr("rawpack.remote.pieces._MOST_WINDOW", 1 << 18)
+    monkeypatch.setattr("rawpack.remote.pieces._FIRST_BYTES", 1 << 18)
+    monkeypatch.setattr("rawpack.remote.pieces._MOST_BYTES", 1 << 18)
     met: list[tuple[int, int]] = []
 
     def note(request: Request) -> bool:

@@ -14,11 +14,11 @@ from typing import Protocol
 
 MOST_REQUESTS, _MOST_OF_A_FILE = 32, 8
 """Requests that wait for their answers at the same time: for all files together, and for one."""
-_WINDOW, _LEAST_WINDOW, _MOST_WINDOW = 16 << 20, 512 << 10, 64 << 20
+_FIRST_BYTES, _LEAST_BYTES, _MOST_BYTES = 16 << 20, 512 << 10, 64 << 20
 """Bytes that are requested at the same time: at first, and the limits. 100 MB/s with a latency of 100 ms need 10 MB, or
 the link is idle; but a slow link must deliver all of them before the requests time out."""
 _PIECES, _MOST_PIECE = 8, 2 << 20
-"""A piece has this fraction of the window, and at most so many bytes: the memory of larger ones is new each time, which
+"""A piece has this fraction of that limit, and at most so many bytes: the memory of larger ones is new each time, which
 takes the system as long as receiving them."""
 _QUICK_S = 0.25
 _LATE_S = 1.0
@@ -113,8 +113,8 @@ class Requests:
         """In the order in which they were begun."""
         self._count = self._bytes = 0
         """Of the requests whose answers were not taken yet."""
-        self._window = _WINDOW
-        self._window_since = 0.0
+        self._limit = _FIRST_BYTES
+        self._limit_since = 0.0
 
     @contextmanager
     def pieces(self, source: PieceSource, urgent: Callable[[], bool]) -> Iterator[Pieces]:
@@ -194,7 +194,7 @@ class Requests:
             if file.queue and piece is file.queue[0]:
                 # It failed before. Those after it keep their room until it comes, so it must not wait for any.
                 return file, piece
-            room = room and (not self._count or self._bytes + piece.size <= self._window)
+            room = room and (not self._count or self._bytes + piece.size <= self._limit)
             if room:
                 return file, piece
         return None
@@ -212,7 +212,7 @@ class Requests:
 
     @property
     def _piece(self) -> int:
-        return min(_MOST_PIECE, self._window // _PIECES)
+        return min(_MOST_PIECE, self._limit // _PIECES)
 
     def _release(self, piece: _Piece) -> None:
         if piece.answer is not None:
@@ -221,7 +221,7 @@ class Requests:
             self._bytes -= piece.size
 
     def _resize(self, piece: _Piece, times: float) -> None:
-        """Change the window, once for all requests that were begun before."""
-        if piece.asked > self._window_since:
-            self._window = min(_MOST_WINDOW, max(_LEAST_WINDOW, int(self._window * times)))
-            self._window_since = time.monotonic()
+        """Change the limit, once for all requests that were begun before."""
+        if piece.asked > self._limit_since:
+            self._limit = min(_MOST_BYTES, max(_LEAST_BYTES, int(self._limit * times)))
+            self._limit_since = time.monotonic()
