@@ -18,8 +18,8 @@ _FIRST_BYTES, _LEAST_BYTES, _MOST_BYTES = 16 << 20, 512 << 10, 64 << 20
 """Bytes that are requested at the same time: at first, and the limits. 100 MB/s with a latency of 100 ms need 10 MB, or
 the link is idle; but a slow link must deliver all of them before the requests time out."""
 _PIECES, _MOST_PIECE = 8, 2 << 20
-"""A piece has this fraction of that limit, and at most so many bytes: the memory of larger ones is new each time, which
-takes the system as long as receiving them."""
+"""A piece has this fraction of that limit, and at most this size: for larger ones, the system provides new memory each
+time, which takes as long as receiving them."""
 _QUICK_S = 0.25
 _LATE_S = 1.0
 """How long to wait for a request that should have timed out by itself."""
@@ -32,7 +32,7 @@ class PieceSource(Protocol):
     """Its bytes."""
 
     def ask(self, start: int, stop: int, seconds: float) -> Future[bytes]:
-        """Begin a request for bytes start..stop-1 that fails with TimeoutError after so long. Raises nothing."""
+        """Begin a request for bytes start..stop-1 that fails with TimeoutError after `seconds`. Raises nothing."""
 
     def check(self, data: bytes, start: int, stop: int) -> bytes:
         """The bytes from `start` in the answer to such a request. Raises OSError for an answer of a wrong length."""
