@@ -23,8 +23,8 @@ from rawpack.remote.pieces import Requests
 from rawpack.remote.transfer import Remote
 
 _MOST_FILES, _ENOUGH_BYTES = 32, 64 << 20
-"""How many files are fetched at the same time at most, and the bytes of such files that keep the link busy: then no more
-are prefetched. Of files that are needed now, twice as many are fetched."""
+"""The most files that are fetched at the same time, and how many bytes of them keep the link busy: then no more are
+prefetched. Of files that are needed now, twice as many are fetched."""
 _LOOK_EVERY_S = 0.05
 _ROOM_EVERY_S = 0.2
 _DROP_WAIT_S = 0.1
