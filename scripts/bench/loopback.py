@@ -1,9 +1,11 @@
 #!/usr/bin/env python3
 """A file server on loopback with a bandwidth: what the subjects of the table `remote` read from.
 
-    python loopback.py FOLDER BYTES_PER_SECOND      prints its port, and ends when its standard input does
+    python loopback.py FOLDER BYTES_PER_SECOND LATENCY_S     prints its port, and ends when its standard input does
 
 It answers GET and HEAD, with ranges, as HTTP servers and S3 (by path: /bucket/key) do. Connections share the bandwidth.
+The first byte of each answer comes after the latency; on a new connection after twice as long, as over a network, where
+a connection is made before anything can be asked.
 """
 
 from __future__ import annotations
@@ -41,6 +43,11 @@ class Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
     folder: Path
     wire: Wire
+    latency: float
+
+    def setup(self) -> None:
+        super().setup()
+        time.sleep(self.latency)
 
     def do_GET(self) -> None:
         self._answer()
@@ -51,6 +58,7 @@ class Handler(BaseHTTPRequestHandler):
     def log_message(self, format: str, *args: object) -> None: ...
 
     def _answer(self) -> None:
+        time.sleep(self.latency)
         path = (self.folder / unquote(urlsplit(self.path).path).lstrip("/")).resolve()
         if not path.is_relative_to(self.folder) or not path.is_file():
             self.send_error(404)
@@ -78,10 +86,18 @@ class Handler(BaseHTTPRequestHandler):
                 start += os.sendfile(self.connection.fileno(), file.fileno(), start, piece)
 
 
+class Server(ThreadingHTTPServer):
+    """A thread for each connection."""
+
+    daemon_threads = True
+    request_queue_size = 128
+    """With fewer, the system drops connections that are made at once, and clients try again a second later."""
+
+
 def main() -> None:
     Handler.folder, Handler.wire = Path(sys.argv[1]).resolve(), Wire(float(sys.argv[2]))
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    server.daemon_threads = True
+    Handler.latency = float(sys.argv[3])
+    server = Server(("127.0.0.1", 0), Handler)
     threading.Thread(target=server.serve_forever, daemon=True).start()
     print(server.server_port, flush=True)
     sys.stdin.read()

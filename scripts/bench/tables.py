@@ -10,6 +10,7 @@ from typing import Any, Literal
 from bars import AtMost, Bar, Faster
 from contract import Settings
 from data import PACKED
+from subjects import LATENCIES_MS, REMOTE_STORES
 
 SLOTS = 4
 """Batches that rawpack's ring holds: one in the caller's hands, three in the making."""
@@ -256,6 +257,19 @@ REMOTE_BARS: tuple[Bar, ...] = (
     Faster("memmap, remote", ("streaming, remote",), 1.0),
 )
 
+
+def _remote_entries(at: str, files: bool) -> tuple[Entry, ...]:
+    """A remote store with a latency. files: images are decoded, and for that the limit is another: processors also
+    serve, fetch and decode at the same time, and a full shuffle decodes only what has been fetched."""
+    plain = f"plain requests, {at}"
+    what = ", files" if files else ""
+    found = [Entry(plain), *(Entry(f"{order}{what}, {at}", plain, 0.9) for order in ("block", "full"))]
+    if files:
+        for order, limit in (("block", "plain requests while reading"), ("full", "plain requests, then reading")):
+            found += [Entry(f"{limit}, {at}"), Entry(f"{order}, {at}", f"{limit}, {at}", 0.9)]
+    return tuple(found)
+
+
 START = (
     Entry("first batch", name="2 workers"),
     Entry("first batch", name="128 workers, batches of 2,048", changes={"workers": 128, "batch": 2048}),
@@ -306,6 +320,7 @@ def tables(
         Table("small-512", "small", replace(small, batch=512), SMALL, SMALL_BARS, "shuffled, warm"),
         Table("cold", "photos", replace(photos, warm=False, seconds=1e-9), COLD, (), "from the disk, block shuffle"),
         _remote(packing),
+        *_remote_latencies(packing, photos),
         _memory(photos),
         Table("start", "fewer photos", replace(photos, shape=_side(photos, 128), **once), START, START_BARS, "warm"),
         Table("start-packing", "few", replace(photos, **once), PACKING_START, PACKING_START_BARS, "warm"),
@@ -357,6 +372,20 @@ def _remote(photos: Settings) -> Table:
     """From a server on loopback, each epoch with an empty cache."""
     settings = replace(photos, batch=min(photos.batch, 64), seconds=1e-9, warm=False)
     return Table("remote", "packing", settings, REMOTE, REMOTE_BARS, "100 MB/s, empty cache, shuffled, first epoch")
+
+
+def _remote_latencies(packing: Settings, photos: Settings) -> list[Table]:
+    """The same over stores and latencies: 200 to 300 MB each, which take 2 to 3 s."""
+    tables = []
+    for store in REMOTE_STORES:
+        for latency in LATENCIES_MS:
+            raw = store == "raw"
+            settings = replace(packing if raw else photos, batch=min(photos.batch, 64), seconds=1e-9, warm=False)
+            entries = _remote_entries(f"{store}, {latency} ms", store == "lmdb")
+            title = f"100 MB/s, latency of {latency} ms, empty cache, first epoch"
+            name, images = f"remote-{store}-{latency}", "packing" if raw else "photos"
+            tables.append(Table(name, images, settings, entries, (), title))
+    return tables
 
 
 def _steady() -> tuple[Bar, ...]:

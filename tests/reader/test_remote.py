@@ -156,6 +156,19 @@ def test_s3(server: Server, truth: NDArray[np.uint8], tmp_path: Path, monkeypatc
     assert right(reader.batches(BATCH, workers=2, backend="process"), truth) == list(range(SAMPLES))
 
 
+def test_s3_has_a_connection_for_each_request(monkeypatch: pytest.MonkeyPatch) -> None:
+    """More than botocore's 10; but what the user or the environment configures counts."""
+    import fsspec
+
+    def configured(**options: object) -> dict[str, object]:
+        return dict(urls.filesystem("s3://bucket/store", {"anon": True, **options})[0].config_kwargs)
+
+    assert configured() == {"max_pool_connections": 32}
+    assert configured(config_kwargs={"max_pool_connections": 4}) == {"max_pool_connections": 4}
+    monkeypatch.setitem(fsspec.config.conf, "s3", {"config_kwargs": {"s3": {"addressing_style": "path"}}})
+    assert configured() == {"max_pool_connections": 32, "s3": {"addressing_style": "path"}}
+
+
 def test_any_other_file_system(folder: Path, truth: NDArray[np.uint8], tmp_path: Path) -> None:
     """What fsspec knows can be read, also file systems that are not asynchronous."""
     import fsspec
@@ -563,10 +576,11 @@ def test_a_cache_that_is_removed(
     opened: Callable[..., Reader], truth: NDArray[np.uint8], tmp_path: Path, folder: Path, way: str
 ) -> None:
     """A cache that somebody removes under an open reader is made anew: before its first epoch, and between two."""
-    reader = opened()
+    reader, cache = opened(), tmp_path / "cache"
     batches = reader.batches(BATCH, **WAYS[way])
     for _ in range(2):
-        shutil.rmtree(tmp_path / "cache")
+        while cache.exists():
+            shutil.rmtree(cache, ignore_errors=True)  # where columns are still coming
         assert right(batches, truth) == list(range(SAMPLES))
         assert restored(tmp_path, folder)
     shutil.rmtree(tmp_path / "cache")
@@ -782,8 +796,8 @@ def test_goes_on_where_a_connection_broke(
     opened: Callable[..., Reader], server: Server, truth: NDArray[np.uint8], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """After a break, only what is missing is asked for."""
-    monkeypatch.setattr("rawpack.remote.transfer._PIECE", 1 << 15)
-    monkeypatch.setattr("rawpack.remote.transfer._MOST_PIECE", 1 << 15)
+    monkeypatch.setattr("rawpack.remote.pieces._FIRST_BYTES", 1 << 18)
+    monkeypatch.setattr("rawpack.remote.pieces._MOST_BYTES", 1 << 18)
     met: list[tuple[int, int]] = []
 
     def note(request: Request) -> bool:
@@ -796,9 +810,9 @@ def test_goes_on_where_a_connection_broke(
     server.faults.append(lambda request: bool(request.range and request.range[0]) and broken(request))
     assert np.array_equal(opened()[5]["image"], truth[5])
     starts = [start for start, _ in met]
-    assert starts == sorted(starts)
+    assert sorted(set(starts)) == list(range(0, SHARD_BYTES, 1 << 15))
     assert starts.count(0) == 1
-    assert len(starts) == -(-SHARD_BYTES // (1 << 15)) + 1
+    assert len(starts) == len(set(starts)) + 1
 
 
 def test_a_full_disk(opened: Callable[..., Reader], monkeypatch: pytest.MonkeyPatch) -> None:

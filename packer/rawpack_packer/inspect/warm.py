@@ -102,6 +102,7 @@ def warm_folders(name: str, stores: Sequence[Path], begin: Begin) -> Warmed:
 def warm_url(url: str, cache: str | None, cache_bytes: str | None, begin: Begin) -> Warmed:
     """Have all files of a store at a URL in the cache, checked. Raises UsageError if they do not fit."""
     (origin,) = open_origins([url], Cache(cache, cache_bytes))
+    origin.fetcher.restore()
     total, into = sum(record.bytes for _, record in origin.manifest.records()), origin.fetcher.cache
     if origin.manifest.shard_bytes > origin.fetcher.room:
         raise UsageError(

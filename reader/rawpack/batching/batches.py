@@ -200,26 +200,30 @@ class Batches(Iterable[Batch]):
     def begin(self, iterator: BatchIterator) -> Setup:
         """Called by an iterator at its first `next()`: it takes the next epoch."""
         self._library.look_at_files(now=True)
-        if self._library.fetcher is not None:
-            self._library.fetcher.restore()  # new workers open what is in the cache
         with self._taking:
             start = self.next_start()
-            worker_set = self._pool_cache.acquire(start) or self._new_worker_set()
+            steps: EpochSteps = self._steps(start)
+            prefetch = None
+            if self._library.fetcher is not None:
+                steps = prefetch = self._prefetch(steps, start)
             try:
-                setup = self._setup(start, worker_set)
+                if self._library.fetcher is not None:
+                    self._library.fetcher.restore()  # new workers open what is in the cache
+                worker_set = self._pool_cache.acquire(start) or self._new_worker_set()
+            except BaseException:
+                steps.close()
+                raise
+            try:
+                setup = self._setup(start, steps, prefetch, worker_set)
             except BaseException:
                 self._pool_cache.discard(worker_set)
                 raise
             self._bookmark.taken(start, iterator)
         return setup
 
-    def _setup(self, start: EpochStart, worker_set: WorkerSet) -> Setup:
+    def _setup(self, start: EpochStart, steps: EpochSteps, prefetch: Prefetch | None, worker_set: WorkerSet) -> Setup:
         readahead = Readahead(self._library, self.options.fields, worker_set.pool)
-        steps: EpochSteps = self._steps(start)
-        prefetch = None
-        if self._library.fetcher is not None:
-            steps = prefetch = self._prefetch(steps, start)
-        elif readahead.useful:
+        if prefetch is None and readahead.useful:
             ranks = start.split.world_size
             region_end = partial(self._order.region_end, start.epoch, ranks=ranks)
             steps = readahead.by_region(steps, start.position, region_end, ranks)
@@ -381,7 +385,7 @@ class Batches(Iterable[Batch]):
                 yield EpochStep(rows, after, samples, span.bucket, first)
 
     def _prefetch(self, steps: Iterator[EpochStep], start: EpochStart) -> Prefetch:
-        """The same steps, each when its shards are in the cache."""
+        """The same steps, each when its shards are in the cache. Those of the first are being fetched then."""
         from rawpack.batching.prefetch import Prefetch
 
         epoch, position = start.epoch, start.position
@@ -395,7 +399,9 @@ class Batches(Iterable[Batch]):
 
         names = [name for name in self.options.fields if self._library.fields[name].in_shards]
         left, batch = self._order.length(epoch) - position, self.options.batch_size
-        return Prefetch(steps, self._library, names, order, left, batch)
+        prefetch = Prefetch(steps, self._library, names, order, left, batch)
+        prefetch.ready()
+        return prefetch
 
     @cached_property
     def _identity(self) -> dict[str, Any]:

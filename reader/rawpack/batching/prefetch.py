@@ -32,6 +32,8 @@ _BLOCK_SHARDS = (4, 2, 1)
 """Shards in a block: it touches at most one more, so that each is fetched 1.25, 1.5 or 2 times in an epoch."""
 _WINDOWS = 2
 """What the cache must hold: the window that batches are made of, and the one after it."""
+_ALL_EVERY_S = 0.25
+"""How often to check whether the cache has everything by now: then no step has to be checked anymore."""
 _WHOLE_EVERY_S = 1.0
 """How often to check that a cache that holds everything is still there."""
 
@@ -73,12 +75,13 @@ class Prefetch(Iterator["EpochStep"]):
         self._complete = self._has_all()
         """Whether nothing need be fetched: then all files stay in the cache, and steps are passed on as they are."""
         if not self._complete:
+            self._look_at = 0.0
             self._warn_of_refetching(order, left)
 
     def __next__(self) -> EpochStep:
         if self._complete:
             self._keep_all()
-            return next(self._steps)
+            return self._next.popleft()[0] if self._next else next(self._steps)
         if not self._asked:
             self._ask()
         if not self._next:
@@ -97,6 +100,9 @@ class Prefetch(Iterator["EpochStep"]):
                 del self._uses[item.key], self._wanted[item.key]
                 self._bytes -= item.record.bytes
         self._asked = False
+        if time.monotonic() >= self._look_at:
+            self._look_at = time.monotonic() + _ALL_EVERY_S
+            self._complete = self._has_all()
         return step
 
     def ready(self) -> bool:

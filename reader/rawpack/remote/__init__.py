@@ -1,6 +1,7 @@
 """Stores behind a URL: fetched into a cache on this machine, shard by shard as the order needs them.
 
 url.py       recognizing URLs, the URLs of a store's files, and URLs without credentials
+pieces.py    how much is requested at the same time, and what first
 transfer.py  downloading one file: in pieces, with retries, checked
 cache.py     the folder of fetched files, which all processes of the machine share, and its size limit
 fetch.py     downloading in the background, most urgent files first

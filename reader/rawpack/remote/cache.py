@@ -1,7 +1,7 @@
 """The cache: a folder of fetched files, which all processes of the machine share, with a size limit.
 
     CACHE/
-      lock                          held by a process while it looks at the cache and decides
+      lock                          held by a process while it looks at the cache and decides; has the sum of all files
       leases/<process>-<random>     what a reader needs right now; locked as long as the reader lives
       <digest of a store>/          a store: store.json, columns-1/, and the shards that were fetched
         shard-00007.npy
@@ -38,6 +38,9 @@ _PART = re.compile(r"(?P<name>.+)\.(?P<bytes>\d+)\.part")
 _LEASES, _LOCK, _TAG = "leases", "lock", "CACHEDIR.TAG"
 _TAGGED = "Signature: 8a477f597d28d172789f06886806bc55\n# Fetched parts of rawpack stores: needs no backup.\n"
 _LOCK_WAIT_S = 60.0
+_COUNT = re.compile(rb"(?P<bytes>\d{20}) (?P<at>\d{20})\n")
+_COUNT_AGAIN_S = 60
+"""How long the sum in the lock file is believed: somebody may copy files into the cache."""
 _LOOK_EVERY_S = 0.02
 _UNITS = {"": 0, "k": 1, "m": 2, "g": 3, "t": 4}
 _BYTES = re.compile(r"\s*(?P<number>\d+(\.\d+)?)\s*(?P<unit>([kmgt]i?)?)b?\s*", re.IGNORECASE)
@@ -148,6 +151,7 @@ class Cache:
                 write_all(file.fileno(), manifest_bytes)
                 os.fsync(file.fileno())
             temporary.replace(path)
+            self._reserve(len(manifest_bytes))
         finally:
             temporary.unlink(missing_ok=True)
 
@@ -234,10 +238,13 @@ class Cache:
 
     def _make_room(self, key: Key, size: int, keep: set[Key]) -> NoRoom | None:
         """Remove the least recently needed files until there is room for one more."""
+        if self._reserve(size):
+            return None
         sizes = self._sizes()
         # The file itself may be there in part.
         total = sum(sizes.values()) - sizes.get((key[0], f"{key[1]}.{size}.part"), 0)
         if total + size <= self.limit:
+            self._note_bytes(total + size)
             return None
         stores_in_use = {digest for digest, _ in keep} | {key[0]}
         candidates = [one for one in sizes if one not in keep and self._may_go(one, stores_in_use)]
@@ -252,7 +259,26 @@ class Cache:
             total -= sizes[one]
             if one[1] == NAME:
                 shutil.rmtree(self.folder / one[0], ignore_errors=True)
+        self._note_bytes(total + size)
         return None
+
+    def _reserve(self, size: int) -> bool:
+        """Add to the sum of all files that the lock file has. False, and nothing added, where it has none, or the sum
+        would exceed the limit. It may be too large, since nothing is subtracted: then the files must be looked at,
+        which takes too long to do for each of many small ones."""
+        with contextlib.suppress(OSError):
+            found = _COUNT.fullmatch((self.folder / _LOCK).read_bytes())
+            if found and 0 <= time.time() - int(found["at"]) < _COUNT_AGAIN_S:
+                total = int(found["bytes"]) + size
+                if total <= self.limit:
+                    self._note_bytes(total, int(found["at"]))
+                    return True
+        return False
+
+    def _note_bytes(self, total: int, at: int | None = None) -> None:
+        """Write the sum of all files, which were looked at then, into the lock file."""
+        with contextlib.suppress(OSError), (self.folder / _LOCK).open("r+b", buffering=0) as file:
+            file.write(b"%020d %020d\n" % (total, time.time() if at is None else at))
 
     def _may_go(self, key: Key, stores_in_use: set[str]) -> bool:
         """Whether a file that is not needed now may be removed. Manifest and columns stay as long as their store is in

@@ -14,14 +14,17 @@ import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 
 from rawpack.disk.manifest import NAME, FileRecord, parse
 from rawpack.errors import DamagedStoreError, RawpackError, StoreError
 from rawpack.remote.cache import Busy, Cache, Download, Key, Lease, NoRoom
+from rawpack.remote.pieces import Requests
 from rawpack.remote.transfer import Remote
 
-CONNECTIONS = 8
-"""Files that are fetched at the same time; up to twice as many while some are needed now."""
+_MOST_FILES, _ENOUGH_BYTES = 32, 64 << 20
+"""The most files that are fetched at the same time, and how many bytes of them keep the link busy: then no more are
+prefetched. Of files that are needed now, twice as many are fetched."""
 _LOOK_EVERY_S = 0.05
 _ROOM_EVERY_S = 0.2
 _DROP_WAIT_S = 0.1
@@ -97,15 +100,17 @@ class Fetcher:
         return self.cache.limit - sum(kept.size for kept in list(self._stores.values()))
 
     def keep_store(self, kept: Kept) -> None:
-        """Fetch the manifest and columns of a store, which then stay in the cache."""
+        """Keep the manifest of a store in the cache, and begin to fetch its columns, which then stay there too."""
         self._check_process()
         with self._changed:
             self._stores[kept.digest] = kept
             with self.cache.locked():
                 self._write_lease()
                 self.cache.keep_manifest(kept.digest, kept.manifest_bytes)
-        with self.held(kept.small):
-            pass
+            self._lost |= {item.key: item for item in kept.small}
+        ticket = self.ticket()
+        self._opened.append(ticket)
+        ticket.want(())  # and what is lost
 
     def look(self) -> None:
         """Check whether the cache was removed; if so, fetch the wanted files again."""
@@ -115,13 +120,17 @@ class Fetcher:
             self._work()
 
     def restore(self) -> None:
-        """As `look`, and wait for the manifests and columns of the stores in use. Raises as `wait`."""
+        """As `look`, and wait for the columns of the stores in use. Raises as `wait`."""
         self.look()
         with self._changed:
             lost = list(self._lost.values())
+            opened = list(self._opened)
+            self._opened.clear()
         if lost:
             with self.held(lost):
                 pass
+        for ticket in opened:
+            ticket.close()
 
     def discard(self, item: RemoteFile) -> None:
         """Remove a file with wrong contents from the cache. It is fetched again when it is next needed."""
@@ -217,9 +226,13 @@ class Fetcher:
         """File on the lease -> when it was last needed."""
         self._here: set[Key] = set()
         """Files that were in the cache when last checked. Those on the lease are still there."""
-        self._lost: dict[Key, RemoteFile] = {}
-        """Columns and rejects of stores in use that are missing since the cache was removed."""
-        self._busy: set[Key] = set()
+        self._lost = {item.key: item for kept in self._stores.values() for item in kept.small}
+        """Columns and rejects of stores in use that are not there: yet, or since the cache was removed."""
+        self._opened: list[Ticket] = []
+        """One for each store that was opened, until somebody waits for its columns."""
+        self._busy: dict[Key, int] = {}
+        """Files that threads are fetching, and their bytes."""
+        self._requests = Requests()
         self._failed: dict[Key, RawpackError] = {}
         self._threads = 0
         self._full_until = 0.0
@@ -275,9 +288,12 @@ class Fetcher:
 
     def _work(self) -> None:
         """Start threads for the missing files, within limits. Files that are needed now do not wait for prefetching."""
-        missing = list(self._missing())
-        urgent = sum(now for _, now in missing)
-        while self._threads < min(len(self._busy) + len(missing), CONNECTIONS + min(urgent, CONNECTIONS)):
+        count, size = len(self._busy), sum(self._busy.values())
+        for item, now in self._missing():
+            if not _may_begin(count, size, now):
+                break
+            count, size = count + 1, size + item.record.bytes
+        while self._threads < count:
             try:
                 threading.Thread(target=self._run, daemon=True, name="rawpack-fetch").start()
             except RuntimeError as error:
@@ -300,11 +316,11 @@ class Fetcher:
         """Fetch one file after another until none is missing. Runs in a thread."""
         while True:
             with self._changed:
-                item, _ = next(self._missing(), (None, False))
-                if item is None:
+                item, now = next(self._missing(), (None, False))
+                if item is None or not _may_begin(len(self._busy), sum(self._busy.values()), now):
                     self._threads -= 1
                     return
-                self._busy.add(item.key)
+                self._busy[item.key] = item.record.bytes
             error: RawpackError | None = None
             here = False
             try:
@@ -316,7 +332,7 @@ class Fetcher:
             except Exception as raised:
                 error = item.remote.error(item.key[1], raised)
             with self._changed:
-                self._busy.discard(item.key)
+                del self._busy[item.key]
                 if here:
                     self._here.add(item.key)
                 elif error is not None:
@@ -373,7 +389,9 @@ class Fetcher:
     def _complete(self, item: RemoteFile, part: Download) -> bool:
         try:
             # `download` syncs before the rename: a crash of the machine must not leave the name without the bytes.
-            if not item.remote.download(item.key[1], item.record, part.descriptor, lambda: self._is_wanted(item.key)):
+            name, record, key = item.key[1], item.record, item.key
+            wanted, urgent = partial(self._is_wanted, key), partial(self._is_urgent, key)
+            if not item.remote.download(name, record, part.descriptor, wanted, self._requests, urgent):
                 return False
         except (FileNotFoundError, DamagedStoreError) as error:
             os.ftruncate(part.descriptor, 0)
@@ -405,5 +423,17 @@ class Fetcher:
         with self._changed:
             return any(key in ticket.now or (not now and key in ticket.prefetch) for ticket in self._tickets)
 
+    def _is_urgent(self, key: Key) -> bool:
+        """Whether a file is needed now. Without the lock, for which a request would have to wait."""
+        return any(key in ticket.now for ticket in list(self._tickets))
+
     def _needed(self) -> set[Key]:
         return {key for ticket in self._tickets for key in ticket.now}
+
+
+def _may_begin(count: int, size: int, now: bool) -> bool:
+    """Whether one more file may be fetched besides `count` with `size` bytes. now: whether it is needed now."""
+    if now:
+        return count < 2 * _MOST_FILES
+    # Two at least: while one is verified, the other keeps the link busy.
+    return count < 2 or (count < _MOST_FILES and size < _ENOUGH_BYTES)

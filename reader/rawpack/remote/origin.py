@@ -57,7 +57,7 @@ def open_origins(
     options: Mapping[str, Any] | None = None,
     timeout: float | None = None,
 ) -> list[RemoteStore]:
-    """Open the stores at these URLs, with one fetcher for all, and fetch their manifests and columns.
+    """Open the stores at these URLs, with one fetcher for all. Their columns are there after `Fetcher.restore`.
 
     options: fsspec's `storage_options`. timeout: seconds without any byte after which a transfer fails.
     Raises StoreError where there is no store, or it cannot be reached.

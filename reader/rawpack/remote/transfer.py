@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import errno
 import os
 import random
@@ -10,6 +11,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, TypeVar
 
@@ -17,6 +19,7 @@ import xxhash
 
 from rawpack.disk.manifest import FileRecord
 from rawpack.errors import DamagedStoreError, RawpackError, StoreError, UsageError
+from rawpack.remote.pieces import Requests
 from rawpack.remote.url import filesystem, join, scrubbed, shown
 from rawpack.system.writing import write_all
 
@@ -25,10 +28,8 @@ TIMEOUT_S = 120.0
 """Seconds without any byte after which a transfer fails, by default."""
 _STALL_S = 30.0
 """The longest that a request may take; less with a short timeout."""
-_PIECE, _LEAST_PIECE, _MOST_PIECE = 2 << 20, 64 << 10, 8 << 20
-"""Bytes per request: at first, and the limits. Large enough for the overhead of a request to be small, small enough for
-a slow connection to transfer them before the request times out."""
-_QUICK_S = 0.5
+_READ = 2 << 20
+"""Bytes per read of a file that is verified."""
 _WRONG = 3
 """Downloads with a wrong checksum after which a file is damaged."""
 _PAUSE_S, _MOST_PAUSE_S = 0.1, 10.0
@@ -49,7 +50,8 @@ class Remote:
     def __init__(self, url: str, options: Mapping[str, Any], timeout: float) -> None:
         """options: fsspec's `storage_options` for this URL. Raises as `filesystem`."""
         self.url, self._options, self.timeout = url, dict(options), timeout
-        self._ignores_ranges = False
+        self._has_ranges: bool | None = None
+        """Whether the server answers with the requested bytes and not with the whole file, once that is known."""
         filesystem(url, self._options)
 
     def __str__(self) -> str:
@@ -68,7 +70,7 @@ class Remote:
         attempts, wrong = _Attempts(self, name), 0
         while True:
             try:
-                data = self._request(name, None, None, self.timeout)
+                data = self._ask(name, None, None, self.timeout).result(self.timeout)
             except Exception as error:
                 attempts.failed(error)
                 continue
@@ -101,46 +103,55 @@ class Remote:
             version = next((found[key] for key in _VERSIONS if found.get(key)), "")
             return found["size"], str(version)
 
-    def download(self, name: str, record: FileRecord, file: int, wanted: Callable[[], bool] = lambda: True) -> bool:
+    def download(
+        self,
+        name: str,
+        record: FileRecord,
+        file: int,
+        wanted: Callable[[], bool] = lambda: True,
+        requests: Requests | None = None,
+        urgent: Callable[[], bool] = lambda: False,
+    ) -> bool:
         """Complete the descriptor `file`, which is empty or has the first bytes of file `name`, and sync it.
 
         record: without a checksum, any bytes are taken. wanted: called between pieces. Where it returns False, so does
-        this, and `file` keeps what it has. Raises
-        StoreError where the file cannot be downloaded, DamagedStoreError where it arrives with wrong bytes, OSError
-        where it cannot be written, or other bytes are read back.
+        this, and `file` keeps what it has. requests: shared with other downloads. urgent: whether this one goes first;
+        takes no lock. Raises StoreError where the file cannot be downloaded, DamagedStoreError where it arrives with
+        wrong bytes, OSError where it cannot be written, or other bytes are read back.
         """
-        attempts, wrong, piece = _Attempts(self, name), 0, _PIECE
-        while True:
-            done, seen = _resume(file, record)
-            resumed = done > 0
-            while done < record.bytes:
-                if not wanted():
-                    return False
-                began = time.monotonic()
-                try:
-                    data = self._piece(name, done, min(piece, record.bytes - done), record.bytes)
-                except Exception as error:
-                    if is_timeout(error):
-                        piece = max(_LEAST_PIECE, piece // 4)
-                    attempts.failed(error)
-                    continue
-                attempts.progressed()
-                if time.monotonic() - began < _QUICK_S:
-                    piece = min(_MOST_PIECE, piece * 2)
-                write_all(file, data)
-                seen.update(data)
-                done += len(data)
-            if record.xxh3 in ("", seen.hexdigest()):
-                _check_disk(file, record, seen.hexdigest())
-                return True
-            # The bytes of an earlier run may have been wrong already: that is not the server's fault.
-            wrong += not resumed
-            if wrong == _WRONG:
-                raise DamagedStoreError(
-                    f"{self.where(name)} was downloaded {wrong} times with a checksum other than the manifest's: "
-                    f"{seen.hexdigest()}, not {record.xxh3}; upload the file or the store again"
-                )
-            os.ftruncate(file, 0)
+        attempts, wrong = _Attempts(self, name), 0
+        with (requests or Requests()).pieces(_FileSource(self, name, record.bytes), urgent) as pieces:
+            while True:
+                done, seen = _resume(file, record)
+                resumed = done > 0
+                pieces.start(done)
+                while done < record.bytes:
+                    if not wanted():
+                        return False
+                    try:
+                        data = pieces.next()
+                    except Exception as error:
+                        with pieces.failed(is_timeout(error)):
+                            attempts.failed(error)
+                        continue
+                    attempts.progressed()
+                    if data is None:
+                        continue
+                    write_all(file, data)
+                    seen.update(data)
+                    done += len(data)
+                if record.xxh3 in ("", seen.hexdigest()):
+                    break
+                # The bytes of an earlier run may have been wrong already: that is not the server's fault.
+                wrong += not resumed
+                if wrong == _WRONG:
+                    raise DamagedStoreError(
+                        f"{self.where(name)} was downloaded {wrong} times with a checksum other than the manifest's: "
+                        f"{seen.hexdigest()}, not {record.xxh3}; upload the file or the store again"
+                    )
+                os.ftruncate(file, 0)
+        _check_disk(file, record, seen.hexdigest())
+        return True
 
     def error(self, name: str, error: BaseException, seconds: float = 0.0) -> RawpackError:
         """The error to raise for a request that kept failing."""
@@ -165,31 +176,53 @@ class Remote:
         system, path = filesystem(self.url, self._options)
         return has_no_bucket(system, path, min(_STALL_S, self.timeout))
 
-    def _piece(self, name: str, start: int, size: int, total: int) -> bytes:
-        """`size` bytes from `start`; all bytes from `start` where the server ignores ranges."""
-        if self._ignores_ranges:
-            data = self._request(name, None, None, self.timeout)
-            if len(data) != total:
-                raise _WrongLengthError(f"received {len(data)} bytes, but {total} were packed")
-            return data[start:]
-        data = self._request(name, start, start + size, min(_STALL_S, self.timeout / 3))
-        if len(data) == total and total != size:
-            self._ignores_ranges = True
-            return data[start:]
-        if len(data) != size:
-            raise _WrongLengthError(f"received {len(data)} bytes, but requested {size} from byte {start} of {total}")
-        return data
+    def _ask(self, name: str, start: int | None, stop: int | None, seconds: float) -> Future[bytes]:
+        """Begin a request for bytes start..stop-1 of a file, or all of them. It fails with what the file system raises;
+        with TimeoutError after `seconds`, if the file system is asynchronous."""
+        try:
+            system, path = filesystem(join(self.url, name), self._options)
+            if not system.async_impl:
+                return _begun(partial(system.cat_file, path, start=start, end=stop))
+            request = asyncio.wait_for(system._cat_file(path, start=start, end=stop), seconds)
+            return asyncio.run_coroutine_threadsafe(request, system.loop)
+        except Exception as error:
+            answer: Future[bytes] = Future()
+            answer.set_exception(error)
+            return answer
 
-    def _request(self, name: str, start: int | None, stop: int | None, seconds: float) -> bytes:
-        """Bytes start..stop-1 of a file, or all of them. Raises what the file system raises, and TimeoutError."""
-        system, path = filesystem(join(self.url, name), self._options)
-        data: bytes
-        if system.async_impl:
-            from fsspec.asyn import sync
 
-            data = sync(system.loop, system._cat_file, path, start=start, end=stop, timeout=seconds)
-        else:
-            data = bounded(lambda: system.cat_file(path, start=start, end=stop), seconds)
+@dataclass
+class _FileSource:
+    """See `PieceSource`."""
+
+    remote: Remote
+    name: str
+    total: int
+
+    @property
+    def seconds(self) -> float:
+        whole = self.remote._has_ranges is False
+        return self.remote.timeout if whole else min(_STALL_S, self.remote.timeout / 3)
+
+    @property
+    def has_ranges(self) -> bool:
+        return bool(self.remote._has_ranges)
+
+    def ask(self, start: int, stop: int, seconds: float) -> Future[bytes]:
+        if self.remote._has_ranges is False:
+            return self.remote._ask(self.name, None, None, seconds)
+        return self.remote._ask(self.name, start, stop, seconds)
+
+    def check(self, data: bytes, start: int, stop: int) -> bytes:
+        if len(data) == self.total and (self.remote._has_ranges is False or stop - start < self.total):
+            self.remote._has_ranges = False
+            return data[start:]
+        if len(data) != stop - start:
+            raise _WrongLengthError(
+                f"received {len(data)} bytes, but requested {stop - start} from byte {start} of {self.total}"
+            )
+        if stop - start < self.total:
+            self.remote._has_ranges = True
         return data
 
 
@@ -218,7 +251,7 @@ def _read_through(file: int) -> tuple[int, Any]:
     """The number of bytes in a file, and their checksum. Seeks to its end."""
     os.lseek(file, 0, os.SEEK_SET)
     done, seen = 0, xxhash.xxh3_64()
-    while data := os.read(file, _PIECE):
+    while data := os.read(file, _READ):
         seen.update(data)
         done += len(data)
     return done, seen
@@ -313,7 +346,13 @@ def is_timeout(error: BaseException) -> bool:
 
 def bounded(call: Callable[[], T], seconds: float) -> T:
     """The result of `call`. Raises TimeoutError where it takes longer; the call is then left to itself."""
+    return _begun(call).result(timeout=seconds)
+
+
+def _begun(call: Callable[[], T]) -> Future[T]:
+    """The future result of `call`, which runs in a thread of its own."""
     answer: Future[T] = Future()
+    answer.set_running_or_notify_cancel()
 
     def run() -> None:
         try:
@@ -322,4 +361,4 @@ def bounded(call: Callable[[], T], seconds: float) -> T:
             answer.set_exception(error)
 
     threading.Thread(target=run, daemon=True, name="rawpack-request").start()
-    return answer.result(timeout=seconds)
+    return answer

@@ -10,6 +10,7 @@ from typing import Any
 from urllib.parse import unquote, urlsplit
 
 from rawpack.errors import MissingExtraError, UsageError
+from rawpack.remote.pieces import MOST_REQUESTS
 
 # Two letters at least: C:// is a drive.
 _URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+://")
@@ -76,6 +77,11 @@ def filesystem(url: str, options: Mapping[str, Any]) -> tuple[Any, str]:
         import fsspec
     except ImportError:
         raise MissingExtraError(f"{shown(url)}: URLs need fsspec: pip install 'rawpack[remote]'") from None
+    if url.lower().startswith(("s3://", "s3a://")):
+        # Otherwise it has 10 connections, too few for small shards with a latency of 100 ms.
+        given = options.get("config_kwargs", fsspec.config.conf.get("s3", {}).get("config_kwargs", {}))
+        if isinstance(given, Mapping):
+            options = {**options, "config_kwargs": {"max_pool_connections": MOST_REQUESTS, **given}}
     try:
         filesystem, path = fsspec.core.url_to_fs(url, **options)
     except ImportError as error:

@@ -58,6 +58,12 @@ class ShardFiles(ABC):
     def open(self, record: FileRecord) -> tuple[int, int]:
         """See `RawShard.open`."""
 
+    columns_come = False
+    """Whether the store is opened before its columns are there."""
+
+    def wait_for_columns(self) -> None:  # noqa: B027 # nothing to wait for, by default
+        """Return when the columns are there. Raises StoreError where they cannot be fetched."""
+
     def held(self, record: FileRecord) -> AbstractContextManager[None]:
         """While this context is open, the file exists."""
         return contextlib.nullcontext()
@@ -145,9 +151,14 @@ class InCache(OnDisk):
 class Fetched(InCache):
     """Shards of a remote store: each is fetched into the cache before it is mapped."""
 
+    columns_come = True
+
     def __init__(self, origin: RemoteStore, *, random_access: bool = False) -> None:
         super().__init__(origin.folder, random_access=random_access)
         self.origin: RemoteStore = origin
+
+    def wait_for_columns(self) -> None:
+        self.origin.fetcher.restore()
 
     @property
     def where(self) -> str:

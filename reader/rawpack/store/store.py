@@ -50,7 +50,7 @@ class Store:
         self.manifest, self.digest = load(path) if manifest_bytes is None else parse(manifest_bytes, str(path))
         self._check_sizes()
         self.mapped = MappedFiles()
-        self.columns = ColumnTable(path, self.manifest, self.mapped)
+        self._columns = None if self.files.columns_come else ColumnTable(path, self.manifest, self.mapped)
         rows = [shard.rows for shard in self.manifest.shards]
         self.ends = np.cumsum(rows, dtype=np.int64)
         """(shards,): the row after each shard's last."""
@@ -61,6 +61,14 @@ class Store:
 
     def __len__(self) -> int:
         return self.manifest.samples
+
+    @property
+    def columns(self) -> ColumnTable:
+        """Its columns. Waits for them, and raises StoreError where they cannot be fetched."""
+        if self._columns is None:
+            self.files.wait_for_columns()
+            self._columns = ColumnTable(self.path, self.manifest, self.mapped)
+        return self._columns
 
     @property
     def where(self) -> str:

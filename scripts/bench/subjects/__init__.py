@@ -53,7 +53,7 @@ from subjects.rawpack_clips import RawpackClips
 from subjects.rawpack_crop import RawpackCrop
 from subjects.rawpack_pack import RawpackPack
 from subjects.rawpack_store import RawpackStore
-from subjects.remote import RemoteStore, RemoteStreaming, RemoteWebdataset, Wire
+from subjects.remote import LMDB, RAW, SMALL_SHARDS, RemoteStore, RemoteStreaming, RemoteWebdataset, Wire
 from subjects.scan import ScanFolder, Walk
 from subjects.single import Single, by_batches, by_numpy, by_reader
 from subjects.start import PackingStart, ReaderStart
@@ -61,6 +61,25 @@ from subjects.take_loop import TakeLoop
 from subjects.tensordict_memmap import TensordictMemmap
 from subjects.torch_loader import TorchLoader
 from subjects.zeros import Zeros
+
+REMOTE_STORES = {"raw": RAW, "lmdb": LMDB, "small": SMALL_SHARDS}
+LATENCIES_MS = (20, 100)
+
+
+def _remote() -> dict[str, Callable[[], Subject]]:
+    """The subjects of the tables `remote-<store>-<latency>`."""
+    subjects: dict[str, Callable[[], Subject]] = {}
+    for name, stored in REMOTE_STORES.items():
+        for latency in LATENCIES_MS:
+            at, s = f"{name}, {latency} ms", latency / 1000
+            subjects[f"plain requests, {at}"] = partial(Wire, s, stored)
+            subjects[f"plain requests while reading, {at}"] = partial(Wire, s, stored, "at once")
+            subjects[f"plain requests, then reading, {at}"] = partial(Wire, s, stored, "then")
+            for order in ("block", "full"):
+                subjects[f"{order}, {at}"] = partial(RemoteStore, s, stored, order)
+                subjects[f"{order}, files, {at}"] = partial(RemoteStore, s, stored, order, encoded=True)
+    return subjects
+
 
 SUBJECTS: dict[str, Callable[[], Subject]] = {
     "copy limit": CopyLimit,
@@ -118,6 +137,7 @@ SUBJECTS: dict[str, Callable[[], Subject]] = {
     **{f"cp {kind} and sync, cold": partial(Copy, kind, sync=True) for kind in PACKED},
     "plain requests": Wire,
     "memmap, remote": RemoteStore,
+    **_remote(),
     "webdataset, remote": RemoteWebdataset,
     "streaming, remote": RemoteStreaming,
     "crops, memmap": lambda: RawpackAugment("memmap", "crops"),

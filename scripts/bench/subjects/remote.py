@@ -1,21 +1,24 @@
 """Reading from a server on loopback, all of the same bandwidth: rawpack, webdataset, streaming, and plain requests.
 
-Every subject begins with an empty cache, shuffles, and has its images raw, in shards of 8 MiB.
+Every subject begins with an empty cache. An epoch includes opening the store, but no imports.
 """
 
 from __future__ import annotations
 
 import http.client
+import importlib
 import os
 import shutil
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -26,17 +29,42 @@ BYTES_PER_S = 100e6
 _SHARD_BYTES = 8 << 20
 _BUFFER = 1000
 """Samples that webdataset shuffles together: its documentation's choice."""
-_CONNECTIONS = 8
+_CONNECTIONS = 32
+"""With 8, a latency of 100 ms and files of less than 1 MB would leave the link idle."""
 _LOOPBACK = Path(__file__).resolve().parent.parent / "loopback.py"
+
+
+@dataclass(frozen=True)
+class Stored:
+    """A store that is served."""
+
+    form: str = "memmap"
+    side: int | None = None
+    """Of its images, in pixels; None for the table's."""
+    shard_size: int = _SHARD_BYTES
+    """As `rawpack pack --shard-size` takes it: for lmdb, the bytes of decoded images."""
+
+    def size(self, settings: Settings) -> str:
+        return settings.size if self.side is None else f"{self.side}x{self.side}"
+
+
+RAW = Stored()
+LMDB = Stored("lmdb", shard_size=64 << 20)
+SMALL_SHARDS = Stored(side=64, shard_size=512 << 10)
+"""Shards of 64 images, the fewest that packing makes: 0.8 MB."""
 
 
 class Served:
     """What the subjects share: a server over the benchmark's folder, and an empty cache for each epoch."""
 
     needs: tuple[str, ...] = ()
+    imports: tuple[str, ...] = ()
+    """What an epoch would import."""
+
+    def __init__(self, latency_s: float = 0.0, stored: Stored = RAW) -> None:
+        self.latency_s, self.stored = latency_s, stored
 
     def prepare(self, settings: Settings) -> None:
-        data.make_array(settings)
         folder = self.folder(settings)
         if not folder.exists():
             partial = folder.with_name(folder.name + ".partial")
@@ -46,16 +74,20 @@ class Served:
 
     def pack(self, settings: Settings, folder: Path) -> None:
         """Make what is read."""
-        command = [sys.executable, "-m", "rawpack_packer", "pack", "--quiet", "--size", settings.size]
-        subprocess.run([*command, "--shard-size", str(_SHARD_BYTES), settings.images, folder], check=True)
+        command = [sys.executable, "-m", "rawpack_packer", "pack", "--quiet", "--format", self.stored.form]
+        command += ["--size", self.stored.size(settings), "--shard-size", str(self.stored.shard_size)]
+        subprocess.run([*command, settings.images, folder], check=True)
 
     def folder(self, settings: Settings) -> Path:
-        """Where that lies."""
-        return data.array_path(settings).with_suffix(".remote-rawpack")
+        """Where that is stored."""
+        name = f"{Path(settings.images).name}-{self.stored.size(settings)}"
+        return settings.folder / f"{name}.remote-{self.stored.form}-{self.stored.shard_size >> 10}"
 
     def open(self, settings: Settings) -> None:
+        for name in self.imports:
+            importlib.import_module(name)
         self.settings = settings
-        command = [sys.executable, str(_LOOPBACK), settings.work, str(BYTES_PER_S)]
+        command = [sys.executable, str(_LOOPBACK), settings.work, str(BYTES_PER_S), str(self.latency_s)]
         self._server = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
         assert self._server.stdout is not None
         self.port = int(self._server.stdout.readline())
@@ -66,7 +98,7 @@ class Served:
         try:
             return consume(self.batches(Path(cache), n), self.settings.consumer)
         finally:
-            shutil.rmtree(cache)
+            shutil.rmtree(cache, ignore_errors=True)
 
     def batches(self, cache: Path, n: int) -> Iterator[Any]:
         """Batches of images of epoch n, by an empty cache."""
@@ -74,49 +106,101 @@ class Served:
 
 
 class Wire(Served):
-    """Plain requests for the shards' files, and nothing done with them: the bare limit."""
+    """Plain requests for all files that a reader fetches, with their names known and over connections that are kept.
+    Nothing is done with the bytes: this is the bare limit.
+
+    read: an epoch of the same store on the disk is also read, while the bytes come, or then. This is the limit where
+    decoding takes about as long as fetching: a full shuffle has no batch before almost all shards are there.
+    """
+
+    def __init__(
+        self, latency_s: float = 0.0, stored: Stored = RAW, read: Literal["no", "at once", "then"] = "no"
+    ) -> None:
+        super().__init__(latency_s, stored)
+        self._read = read
+        if read != "no":
+            self.imports = ("rawpack",)
 
     def epoch(self, n: int) -> Epoch:
-        files = sorted(self.folder(self.settings).glob("shard-*"))
+        files = [path for path in self.folder(self.settings).rglob("*") if path.is_file()]
+        files = [path for path in files if not path.name.startswith("provenance")]
+        files.sort(key=lambda path: path.stat().st_size, reverse=True)
+        of_thread = threading.local()
 
         def get(file: Path) -> int:
-            connection = http.client.HTTPConnection("127.0.0.1", self.port)
-            connection.request("GET", f"/{self.name}/{file.name}")
-            response, buffer, size = connection.getresponse(), bytearray(1 << 20), 0
-            while count := response.readinto(buffer):
+            if not hasattr(of_thread, "connection"):
+                of_thread.connection = http.client.HTTPConnection("127.0.0.1", self.port)
+                of_thread.buffer = bytearray(1 << 20)
+            of_thread.connection.request("GET", f"/{file.relative_to(self.settings.folder)}")
+            response, size = of_thread.connection.getresponse(), 0
+            while count := response.readinto(of_thread.buffer):
                 size += count
-            connection.close()
             return size
 
-        began = time.perf_counter()
+        began, images = time.perf_counter(), 1
         with ThreadPoolExecutor(_CONNECTIONS) as pool:
-            sizes = list(pool.map(get, files))
+            sizes = pool.map(get, files)
+            if self._read == "at once":
+                images = self._local(n)
+        if self._read == "then":
+            images = self._local(n)
         took = time.perf_counter() - began
-        if sizes != [file.stat().st_size for file in files]:
+        if list(sizes) != [file.stat().st_size for file in files]:
             raise RuntimeError("not all bytes came")
-        return Epoch(len(np.load(data.array_path(self.settings), mmap_mode="r")), took)
+        if self._read == "no":
+            from rawpack import Reader
+
+            images = len(Reader(self.folder(self.settings)))
+        return Epoch(images, took)
+
+    def _local(self, n: int) -> int:
+        """Read an epoch from the disk. Returns the number of its images."""
+        from rawpack import Reader
+
+        batches = Reader(self.folder(self.settings)).batches(
+            self.settings.batch, shuffle=True, seed=n, workers=self.settings.workers
+        )
+        return consume((batch["image"] for batch in batches), self.settings.consumer).images
 
 
 class RemoteStore(Served):
-    """This project's reader, by block shuffle."""
+    """This project's reader."""
 
     needs: tuple[str, ...] = ("fsspec", "aiohttp")
+    imports = ("rawpack", "fsspec.implementations.http")
+
+    def __init__(
+        self,
+        latency_s: float = 0.0,
+        stored: Stored = RAW,
+        order: Literal["block", "full"] = "block",
+        *,
+        encoded: bool = False,
+    ) -> None:
+        """encoded: images as the files that the store holds, which a GPU would decode."""
+        super().__init__(latency_s, stored)
+        self._order, self._encoded = order, encoded
 
     def batches(self, cache: Path, n: int) -> Iterator[Any]:
         from rawpack import Reader
 
         settings, url = self.settings, f"http://127.0.0.1:{self.port}/{self.name}"
+        order: dict[str, Any] = {"shuffle": True}
+        if self._order == "block":
+            order = {"shuffle": "block", "block": _BUFFER // 8, "window": 8}
         batches = Reader(url, cache=cache).batches(
-            settings.batch, shuffle="block", block=_BUFFER // 8, window=8, seed=n, workers=settings.workers
+            settings.batch, **order, seed=n, workers=settings.workers, encoded=["image"] if self._encoded else []
         )
         for batch in batches:
-            yield batch["image"]
+            # Of files, the first bytes are looked at as if they were pixels.
+            yield np.stack([file[:4] for file in batch["image"]])[:, None, None] if self._encoded else batch["image"]
 
 
 class RemoteWebdataset(Served):
     """Tar files, shuffled, then a shuffle buffer; by a torch DataLoader, as its documentation has it."""
 
     needs: tuple[str, ...] = ("torch", "webdataset")
+    imports = needs
 
     def folder(self, settings: Settings) -> Path:
         return data.array_path(settings).with_suffix(".remote-wds")
@@ -124,6 +208,7 @@ class RemoteWebdataset(Served):
     def pack(self, settings: Settings, folder: Path) -> None:
         import webdataset
 
+        data.make_array(settings)
         folder.mkdir()
         with webdataset.ShardWriter(f"{folder}/%05d.tar", maxsize=_SHARD_BYTES, verbose=0) as writer:
             for i, image in enumerate(np.load(data.array_path(settings), mmap_mode="r")):
@@ -150,6 +235,7 @@ class RemoteStreaming(Served):
     """MDS shards by S3, shuffled as by default; by a torch DataLoader."""
 
     needs: tuple[str, ...] = ("torch", "streaming", "boto3")
+    imports = needs
 
     def folder(self, settings: Settings) -> Path:
         return data.array_path(settings).with_suffix(".remote-mds")
@@ -157,6 +243,7 @@ class RemoteStreaming(Served):
     def pack(self, settings: Settings, folder: Path) -> None:
         from streaming import MDSWriter
 
+        data.make_array(settings)
         columns = {"image": f"ndarray:uint8:{','.join(map(str, settings.shape))}"}
         with MDSWriter(out=str(folder), columns=columns, size_limit=_SHARD_BYTES, progress_bar=False) as writer:
             for image in np.load(data.array_path(settings), mmap_mode="r"):
