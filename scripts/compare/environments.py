@@ -5,6 +5,7 @@ Torch comes from PyPI with CUDA. Set PIP_EXTRA_INDEX_URL=https://download.pytorc
 
 from __future__ import annotations
 
+import filecmp
 import hashlib
 import json
 import shutil
@@ -17,6 +18,7 @@ from pathlib import Path
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent.parent
 _LAST_LINES = 15
+_LARGE = 1 << 20
 
 
 class EnvironmentFailedError(Exception):
@@ -48,6 +50,7 @@ def make(name: str, home: Path) -> Path:
         for asked in (torch, rest and torch + rest, *(["--no-deps", *one] for one in alone)):
             if asked:
                 _pip(name, python, asked)
+        _share(folder)
         mark.write_text(wanted)
     if "." in lines:
         _pip(name, python, ["--no-deps", "--force-reinstall", str(ROOT)])
@@ -73,6 +76,19 @@ def installed(python: Path) -> list[str]:
 def size(python: Path) -> int:
     """Bytes of all files in the environment's `lib`."""
     return sum(path.lstat().st_size for path in (python.parent.parent / "lib").rglob("*") if path.is_file())
+
+
+def _share(folder: Path) -> None:
+    """Make large files that another environment has, too, hard links to it: torch is 700 MB."""
+    for path in folder.rglob("*"):
+        if path.is_file() and not path.is_symlink() and path.stat().st_size > _LARGE:
+            below = path.relative_to(folder)
+            for other in folder.parent.glob("*/"):
+                twin = other / below
+                if other != folder and twin.is_file() and filecmp.cmp(twin, path, shallow=False):
+                    path.unlink()
+                    path.hardlink_to(twin)
+                    break
 
 
 def _pip(name: str, python: Path, asked: Sequence[str]) -> None:

@@ -6,15 +6,16 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
+import rawpack_packer
 from images import JPEG_SIDE, QUALITY, SIDE, Source
 from job import Job
+from rawpack import Reader
+from rawpack.transforms import CenterCrop, RandomHorizontalFlip, RandomResizedCrop
 
 NAME = "rawpack"
 
 
 def pack(source: Source, folder: Path, job: Job) -> None:
-    import rawpack_packer
-
     if job.kind == "raw":
         rawpack_packer.pack(job.images, folder, format=job.variant, size=SIDE, workers=job.workers)
     else:
@@ -24,9 +25,6 @@ def pack(source: Source, folder: Path, job: Job) -> None:
 
 
 def open_batches(folder: Path, job: Job) -> Any:
-    from rawpack import Reader
-    from rawpack.transforms import CenterCrop, RandomHorizontalFlip, RandomResizedCrop
-
     options: dict[str, Any] = {}
     if job.crop == "random":
         options["transform"] = [RandomResizedCrop(SIDE, interpolation="area"), RandomHorizontalFlip()]
