@@ -122,8 +122,8 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--parts", default="pack,read,pace,behavior", help="what is measured [pack,read,pace,behavior]")
     asked = parser.parse_args()
     if asked.quick:
-        asked.rounds, asked.seconds, asked.images, asked.batch = 1, 0.2, 512, 64
-    if asked.images % (2 * asked.batch) or asked.images < 16 * asked.batch // 4:
+        asked.rounds, asked.seconds, asked.images, asked.batch = 1, 0.2, 256, 16
+    if asked.images < 1 or asked.images % (2 * asked.batch):
         parser.error("--images must be a multiple of two batches")
     return asked
 

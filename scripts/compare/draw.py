@@ -393,7 +393,8 @@ def draw_cores(result: Result, path: Path) -> None:
                 axes.plot(x, y, "o-", ms=3, lw=2.4 if own else 1.1, color=colors[row["system"]], label=row["system"])
             axes.set(xscale="log", xlabel=f"images/s that the step gets, {called}")
             axes.xaxis.set_major_formatter(lambda value, _: f"{value:,.0f}")
-            axes.legend(fontsize=7, frameon=False, labelcolor=_INK)
+            if axes.lines:
+                axes.legend(fontsize=7, frameon=False, labelcolor=_INK)
         figure.axes[0].set_ylabel("CPU cores in use")
         save(figure, path)
 
