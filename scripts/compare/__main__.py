@@ -85,8 +85,9 @@ SYSTEMS = (
 )
 LIMITS = {"raw": ("copy limit", 224), "jpeg": ("decode limit", 256)}
 PACK_LIMITS = {"raw": ("bare loop, raw", 224), "jpeg": ("bare loop, jpeg", 256)}
+_PACK_ROUNDS, _PACE_S = 2, 1.5
 MODES = (("raw", "centre"), ("jpeg", "centre"), ("jpeg", "random"))
-RATES = {"raw": (2_000, 5_000, 10_000, 20_000, 40_000, 80_000), "jpeg": (500, 1_000, 2_000, 3_000, 4_500, 6_000)}
+RATES = {"raw": (2_000, 5_000, 10_000, 20_000, 40_000, 80_000), "jpeg": (500, 1_000, 2_000, 4_000, 8_000)}
 
 
 def main() -> None:
@@ -116,7 +117,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--quick", action="store_true", help="few images, one round: only to see that it works")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--seconds", type=float, default=2.0, help="of each measurement, at least [2]")
-    parser.add_argument("--images", type=int, default=6144, help="in a raw store; a JPEG store has half [6144]")
+    parser.add_argument("--images", type=int, default=4096, help="in a raw store; a JPEG store has half [4096]")
     parser.add_argument("--batch", type=int, default=256)
     parser.add_argument("--workers", type=int, default=min(2, os.cpu_count() or 1), help="[2]")
     parser.add_argument("--parts", default="pack,read,pace,behavior", help="what is measured [pack,read,pace,behavior]")
@@ -201,7 +202,7 @@ class Run:
 
     def packing(self, call: Call, systems: list[System], kind: str, folder: Path, again: bool) -> Iterator[Row]:
         """Each system's store, made `rounds` times if `again`, else once and only where it is not there."""
-        for number in range(self.asked.rounds if again else 1):
+        for number in range(min(self.asked.rounds, _PACK_ROUNDS) if again else 1):
             if again:
                 yield self.limit(call, PACK_LIMITS[kind], kind, folder, number, once=True) | {"measure": "pack"}
             for system in systems:
@@ -211,7 +212,7 @@ class Run:
                 shutil.rmtree(store, ignore_errors=True)
                 row = self.job(call, system, kind, "pack", folder, round=number, folder=str(store / "data"))
                 if "error" not in row:
-                    (store / "done").touch()
+                    (store / "done").write_text(str(row["wall_s"]))
                     row["disk_bytes"] = behavior.apparent_bytes(store / "data")
                 if again:
                     yield row
@@ -227,8 +228,8 @@ class Run:
             rates = RATES[kind][:2] if self.asked.quick else RATES[kind]
             for system in systems:
                 if kind in system.kinds:
-                    batch = min(64, self.asked.batch)
-                    yield self.job(call, system, kind, "pace", sets[kind], rates=rates, batch=batch)
+                    batch, seconds = min(64, self.asked.batch), min(_PACE_S, self.asked.seconds)
+                    yield self.job(call, system, kind, "pace", sets[kind], rates=rates, batch=batch, seconds=seconds)
 
     def behaving(self, call: Call, systems: list[System], sets: dict[str, Path]) -> Iterator[Row]:
         for system in systems:
@@ -236,7 +237,9 @@ class Run:
                 yield self.job(call, system, kind, "check", sets[kind])
             kind = system.kinds[-1]
             job = call.job(system, kind, "check", sets[kind], self.store(system, kind) / "data")
-            yield from self.named(system, kind, behavior.rows(call, system.environment, job, bool(system.store)))
+            done = self.store(system, kind) / "done"
+            took = float(done.read_text()) if done.exists() and not system.store else None
+            yield from self.named(system, kind, behavior.rows(call, system.environment, job, took))
             # Batches of raw images are those that do not fit.
             kind = system.kinds[0]
             job = call.job(system, kind, "check", sets[kind], self.store(system, kind) / "data")
@@ -248,11 +251,13 @@ class Run:
         """A row: what the system's process said, or the error."""
         job = call.job(system, kind, action, images, self.store(system, kind) / "data")
         job = replace(job, **changes)
+        began = time.perf_counter()
         try:
             found = call(system.environment, job)
         except CallFailedError as failure:
             found = {"error": str(failure)}
-        return {"system": system.name, "kind": kind, "crop": job.crop, "measure": action, "round": round, **found}
+        about = {"system": system.name, "kind": kind, "crop": job.crop, "measure": action, "round": round}
+        return about | found | {"wall_s": time.perf_counter() - began}
 
     def named(self, system: System, kind: str, rows: Iterator[Row]) -> Iterator[Row]:
         for row in rows:
@@ -280,12 +285,13 @@ class Run:
 
     def tabulate(self, table: str, rows: Iterator[Row], begin: Row) -> None:
         """Take the rows as they are measured; then print the table, and write what there is so far."""
+        already = len(self.rows)
         for row in rows:
             self.rows.append(begin | row)
             said = row.get("error") or row.get("images_per_s") or ""
             print(f"  {row['measure']}: {row['system']}, {row['kind']} {said}", file=sys.stderr, flush=True)
         result = self.result()
-        for title, text in draw.tables(result, table):
+        for title, text in draw.tables(result | {"rows": self.rows[already:]}, table):
             print(f"\n{title}\n\n{text}", flush=True)
         if self.asked.json:
             self.asked.json.write_text(json.dumps(result, indent=1))

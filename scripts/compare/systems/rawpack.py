@@ -16,12 +16,11 @@ NAME = "rawpack"
 
 
 def pack(source: Source, folder: Path, job: Job) -> None:
-    if job.kind == "raw":
-        rawpack_packer.pack(job.images, folder, format=job.variant, size=SIDE, workers=job.workers)
-    else:
-        rawpack_packer.pack(
-            job.images, folder, format=job.variant, size=JPEG_SIDE, quality=QUALITY, workers=job.workers
-        )
+    size, options = (SIDE, {}) if job.kind == "raw" else (JPEG_SIDE, {"quality": QUALITY})
+    # Shards as large as those of the others.
+    rawpack_packer.pack(
+        job.images, folder, format=job.variant, size=size, shard_size="64MB", workers=job.workers, **options
+    )
 
 
 def open_batches(folder: Path, job: Job) -> Any:

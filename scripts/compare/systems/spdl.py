@@ -37,7 +37,7 @@ def read(folder: Path, job: Job) -> Callable[[int], Iterable[Any]]:
             box = f"format=pix_fmts=rgb24,crop={width}:{height}:{left}:{top}:exact=1,scale={SIDE}:{SIDE}:flags=area"
             if np.random.random() < 0.5:
                 box += ",hflip"
-            buffer = spdl.io.load_image(files[row], width=None, height=None, pix_fmt=None, filter_desc=box)
+            buffer = spdl.io.load_image(files[row], filter_desc=box)
             images[k] = spdl.io.to_numpy(buffer)
         return images, np.array(rows)
 
