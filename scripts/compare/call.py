@@ -81,7 +81,8 @@ class Call:
         if process.returncode:
             said = [line for line in complaint.strip().splitlines() if line.strip()]
             by = f"signal {-process.returncode}" if process.returncode < 0 else f"exit code {process.returncode}"
-            raise CallFailedError(blamed(said) or by)
+            # Paths of this run say nothing to others.
+            raise CallFailedError((blamed(said) or by).replace(f"{self.work}/", ""))
         if last and not lines:
             raise CallFailedError("printed nothing")
         return lines[-1] if last else out

@@ -180,10 +180,15 @@ def said(row: Row | None, words: Callable[[Row], str]) -> str:
     return "" if row is None else words(row)
 
 
+def failed(row: Row) -> str:
+    """An error, in words: what hangs says so itself."""
+    return plain(row["error"]) if row["error"].startswith("hangs") else f"fails: {plain(row['error'])}"
+
+
 def checked(row: Row) -> str:
     """One epoch, in words."""
     if "error" in row:
-        return f"fails: {plain(row['error'])}"
+        return failed(row)
     if "left_out" in row:
         return f"not tried: {row['left_out']}"
     faults = [
@@ -198,13 +203,13 @@ def checked(row: Row) -> str:
 
 def kept(row: Row) -> str:
     if "error" in row:
-        return f"fails: {plain(row['error'])}"
+        return failed(row)
     return "unchanged" if not row["changed"] else f"{row['changed']} of {row['kept']} changed"
 
 
 def killed_worker(row: Row) -> str:
     if "error" in row:
-        return plain(row["error"])
+        return failed(row)
     if not row["workers"]:
         return "has threads"
     return f"raises {plain(row['raised'])}" if "raised" in row else f"continues: {checked(row)}"
@@ -212,7 +217,7 @@ def killed_worker(row: Row) -> str:
 
 def resumed(row: Row) -> str:
     if "error" in row:
-        return f"fails: {plain(row['error'])}"
+        return failed(row)
     if not row["offered"]:
         return "not offered"
     return "exactly" if not (row["missing"] or row["repeated"]) else checked(row)

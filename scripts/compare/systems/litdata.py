@@ -42,14 +42,15 @@ def pack(source: Source, folder: Path, job: Job) -> None:
 class Images(litdata.StreamingDataset):  # type: ignore[misc]
     """Samples as pairs."""
 
-    def __init__(self, folder: Path, crop: str) -> None:
+    def __init__(self, folder: Path, job: Job) -> None:
         super().__init__(str(folder), shuffle=True, seed=1)
-        self.crop = crop
+        self.kind, self.crop = job.kind, job.crop
 
     def __getitem__(self, index: Any) -> Any:
         sample = super().__getitem__(index)
         image = sample["image"]
-        return decoded(image, self.crop) if isinstance(image, bytes) else np.asarray(image), sample["index"]
+        # Bytes come as a view of the mapped chunk.
+        return np.asarray(image) if self.kind == "raw" else decoded(bytes(image), self.crop), sample["index"]
 
 
 def collate(samples: list[Any]) -> Any:
@@ -58,7 +59,7 @@ def collate(samples: list[Any]) -> Any:
 
 def loader(folder: Path, job: Job) -> Any:
     return litdata.StreamingDataLoader(
-        Images(folder, job.crop),
+        Images(folder, job),
         batch_size=job.batch,
         num_workers=job.workers,
         collate_fn=collate,
