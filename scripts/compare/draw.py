@@ -387,7 +387,7 @@ def draw_cores(result: Result, path: Path) -> None:
     rows = [row for row in result["rows"] if row["measure"] == "pace" and "paced" in row]
     if not rows:
         return
-    colors = colors_of(row["system"] for row in rows)
+    colors = colors_of(result)
     with style() as figure_of:
         figure = figure_of((10.5, 5.2))
         for axes, (kind, called) in zip(figure.subplots(1, 2, sharey=True), _KINDS.items(), strict=True):
@@ -397,7 +397,7 @@ def draw_cores(result: Result, path: Path) -> None:
                 x, y = zip(*points, strict=True)
                 axes.plot(x, y, "o-", ms=3, lw=2.4 if own else 1.1, color=colors[row["system"]], label=row["system"])
             axes.set(xscale="log", xlabel=f"images/s that the step gets, {called}")
-            axes.xaxis.set_major_formatter(lambda value, _: f"{value:,.0f}")
+            round_numbers(axes.xaxis)
             if axes.lines:
                 axes.legend(fontsize=7, frameon=False, labelcolor=_INK)
         figure.axes[0].set_ylabel("CPU cores in use")
@@ -423,16 +423,18 @@ def draw_disk(result: Result, path: Path) -> None:
                 marks.append((sizes[0] / 1e3, middle(read, row["system"], "images_per_s"), row["system"], kind))
     if not marks:
         return
-    colors = colors_of(name for _, _, name, _ in marks)
+    colors = colors_of(result)
     with style() as figure_of:
         figure = figure_of((9.0, 5.6))
         axes = figure.subplots()
         axes.set(
             xscale="log", yscale="log", xlabel="kB on disk for each image (smaller is to the left)", ylabel="images/s"
         )
+        rates = [rate for _, rate, _, _ in marks]
+        span = max(10.0, max(rates) / min(rates))
         for kind in _KINDS:
             column = sorted((mark for mark in marks if mark[3] == kind), key=lambda mark: mark[1])
-            shown = apart([rate for _, rate, _, _ in column])
+            shown = apart([rate for _, rate, _, _ in column], span)
             for (size, rate, name, _), height in zip(column, shown, strict=True):
                 axes.plot(size, rate, "o" if kind == "raw" else "s", ms=7, color=colors[name])
                 axes.annotate(
@@ -441,21 +443,32 @@ def draw_disk(result: Result, path: Path) -> None:
                     arrowprops={"arrowstyle": "-", "color": colors[name], "lw": 0.5},
                 )  # fmt: skip
         axes.set_xlim(min(mark[0] for mark in marks) / 1.3, max(mark[0] for mark in marks) * 4)
-        axes.xaxis.set_major_formatter(lambda value, _: f"{value:g}")
-        axes.yaxis.set_major_formatter(lambda value, _: f"{value:,.0f}")
+        round_numbers(axes.xaxis)
+        round_numbers(axes.yaxis)
         save(figure, path)
 
 
-def apart(rates: list[float]) -> list[float]:
-    """Heights of labels, rising and far enough from each other on a logarithmic axis."""
+def apart(rates: list[float], span: float) -> list[float]:
+    """Heights of labels, rising and far enough from each other on a logarithmic axis that spans `span` times."""
     shown: list[float] = []
     for rate in rates:
-        shown.append(max(rate, shown[-1] * 1.16) if shown else rate)
+        shown.append(max(rate, shown[-1] * span ** (1 / 26)) if shown else rate)
     return shown
 
 
-def colors_of(names: Iterable[str]) -> dict[str, str]:
-    return {name: _COLORS[k % len(_COLORS)] for k, name in enumerate(dict.fromkeys(names))}
+def round_numbers(axis: Any) -> None:
+    """1, 2 and 5 of each power of ten, written out."""
+    from matplotlib.ticker import LogLocator, NullLocator
+
+    axis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+    axis.set_minor_locator(NullLocator())
+    axis.set_major_formatter(lambda value, _: f"{value:,.0f}")
+
+
+def colors_of(result: Result) -> dict[str, str]:
+    """The same in all plots of a result."""
+    names = dict.fromkeys(row["system"] for row in result["rows"] if not row.get("limit"))
+    return {name: _COLORS[k % len(_COLORS)] for k, name in enumerate(names)}
 
 
 class style:  # noqa: N801, read as a word of a `with`
