@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 import types
 from collections.abc import Callable, Iterable, Iterator
+from importlib.machinery import ModuleSpec
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ def _without_torchvision() -> None:
     """The library imports torchvision, whose wheel does not work beside the CPU build of torch, and uses none of it."""
     for name in ("torchvision", "torchvision.datasets", "torchvision.transforms", "torchvision.transforms.functional"):
         module: Any = types.ModuleType(name)
+        module.__spec__ = ModuleSpec(name, None)
         module.VisionDataset = module.CIFAR10 = module.to_tensor = object
         module.__path__ = []
         sys.modules[name] = module
