@@ -43,7 +43,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))
 import behavior
 import draw
 import environments
-from call import Call, CallFailedError
+from call import LIMIT_S, Call, CallFailedError
 from draw import Row
 
 BENCH = environments.ROOT / "scripts" / "bench"
@@ -274,11 +274,14 @@ class Run:
         }  # fmt: skip
         job = json.dumps({"subjects": [name], "settings": settings})
         python = call.pythons[REFERENCE]
-        for action in ("prepare", "measure"):
-            out = call.output([python, BENCH / "measure.py", action, job], 600)
-        found = json.loads(out.strip().rpartition("\n")[2])
-        keys = ("images_per_s", "cpu_s_per_1000")
-        return {"system": name, "kind": kind, "limit": True, "round": round, **{key: found[key] for key in keys}}
+        about = {"system": name, "kind": kind, "limit": True, "round": round}
+        try:
+            for action in ("prepare", "measure"):
+                out = call.output([python, BENCH / "measure.py", action, job], LIMIT_S, last=action == "measure")
+        except CallFailedError as failure:
+            return about | {"error": str(failure)}
+        found = json.loads(out)
+        return about | {key: found[key] for key in ("images_per_s", "cpu_s_per_1000")}
 
     def store(self, system: System, kind: str) -> Path:
         return self.work / "stores" / (system.store or system.name) / kind

@@ -127,7 +127,10 @@ def pacing(rows: list[Row]) -> Iterator[tuple[str, str]]:
                 for row in sorted(mine, key=lambda row: -row["paced"][-1]["images_per_s"])
             ]
             head = ("sustained images/s (cores in use)", *(f"step of {rate:,}" for rate in wanted))
-            yield f"A step that takes its time, {called}", markdown(head, cells) + failures(rows)
+            yield (
+                f"A step that takes its time, {called}",
+                markdown(head, cells) + failures([row for row in rows if row["kind"] == kind]),
+            )
 
 
 def behaving(rows: list[Row]) -> Iterator[tuple[str, str]]:
