@@ -119,7 +119,8 @@ def reading(rows: list[Row]) -> Iterator[tuple[str, str]]:
 
 def pacing(rows: list[Row]) -> Iterator[tuple[str, str]]:
     for kind, called in _KINDS.items():
-        mine = [row for row in rows if row["kind"] == kind and "paced" in row]
+        every = [row for row in rows if row["kind"] == kind]
+        mine = [row for row in every if "paced" in row]
         if mine:
             wanted = [point["wanted"] for point in mine[0]["paced"]]
             cells = [
@@ -129,7 +130,7 @@ def pacing(rows: list[Row]) -> Iterator[tuple[str, str]]:
             head = ("sustained images/s (cores in use)", *(f"step of {rate:,}" for rate in wanted))
             yield (
                 f"A step that takes its time, {called}",
-                markdown(head, cells) + failures([row for row in rows if row["kind"] == kind]),
+                markdown(head, cells) + failures(every),
             )
 
 
