@@ -328,7 +328,7 @@ def about(result: Result) -> str:
         f"{machine['memory_bytes'] / 2**30:.0f} GiB, {machine['os']}, Python {machine['python']}, load at the start "
         f"{machine['load_at_start']:.1f}. {settings['images']:,} raw images and {settings['images'] // 2:,} JPEG "
         f"files, batches of {settings['batch']}, {settings['workers']} workers; the median of {settings['rounds']} "
-        f"rounds, with the least and the most. Made by `{result['command']}`."
+        f"round{'s' * (settings['rounds'] != 1)}, with the least and the most. Made by `{result['command']}`."
     )
     return textwrap.fill(text, 120, break_long_words=False, break_on_hyphens=False)
 
