@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
@@ -28,16 +29,17 @@ def rows(numbers: list[int], images: str, kind: str) -> Iterator[dict[str, Any]]
 
 def pack(source: Source, folder: Path, job: Job) -> None:
     image = datasets.Array3D((SIDE, SIDE, 3), "uint8") if job.kind == "raw" else datasets.Value("binary")
+    cache = folder.with_name(f"{folder.name}.cache")
     made = datasets.Dataset.from_generator(
         rows,
         features=datasets.Features({"image": image, "index": datasets.Value("int64")}),
         gen_kwargs={"numbers": list(range(len(source))), "images": job.images, "kind": job.kind},
         num_proc=job.workers,
-        cache_dir=str(folder.with_name(folder.name + ".cache")),
+        cache_dir=str(cache),
         writer_batch_size=100,
     )
     made.save_to_disk(folder)
-    made.cleanup_cache_files()
+    shutil.rmtree(cache)
 
 
 class Rows:
