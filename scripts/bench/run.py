@@ -31,6 +31,7 @@ from __future__ import annotations
 
 import argparse
 import compileall
+import datetime
 import importlib.util
 import json
 import os
@@ -95,7 +96,9 @@ def main() -> None:
         results.append({"table": table.name, "lines": lines, "bars": bars, "left_out": missing, "rows": rows})
         if asked.json:
             # After each table: a run of an hour that is stopped keeps what it has.
-            kept = {"load_at_start": load, "quick": asked.quick, "tables": results}
+            command = " ".join(["python scripts/bench/run.py", *sys.argv[1:]])
+            when = datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%d %H:%M UTC")
+            kept = {"date": when, "command": command, "load_at_start": load, "quick": asked.quick, "tables": results}
             asked.json.write_text(json.dumps(kept, indent=1))
         if stopped:
             sys.exit(130)

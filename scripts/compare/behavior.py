@@ -1,0 +1,105 @@
+"""What a system does when things go wrong, and whether what it hands over stays: one row for each question."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from call import Call, CallFailedError
+from job import Job
+
+_PATIENCE_S = 60.0
+"""What takes longer hangs."""
+_KEPT, _TAKEN = 16, 5
+_SMALL_SHM = 'mount -t tmpfs -o size=1m tmpfs /dev/shm && exec "$@"'
+
+
+def rows(call: Call, environment: str, job: Job, took: float | None) -> Iterator[dict[str, Any]]:
+    """All questions about one system but `small_shm`. took: seconds to pack its store; None where it packs none."""
+    batch = max(1, min(64, len(list(Path(job.images).rglob("*.jpg"))) // _KEPT))
+    job = replace(job, batch=batch)
+    yield {"measure": "kept", **answer(call, environment, replace(job, action="kept", keep=_KEPT))}
+    yield {"measure": "kill_worker", **answer(call, environment, replace(job, action="kill_worker"))}
+    yield {"measure": "resume", **resume(call, environment, job)}
+    if took is not None:
+        yield {"measure": "killed_packer", **killed_packer(call, environment, job, took)}
+
+
+def answer(call: Call, environment: str, job: Job, prefix: tuple[str, ...] = ()) -> dict[str, Any]:
+    """What the process said, or its error."""
+    try:
+        return call(environment, job, _PATIENCE_S, prefix)
+    except CallFailedError as failure:
+        return {"error": str(failure)}
+
+
+def small_shm(call: Call, environment: str, job: Job) -> Iterator[dict[str, Any]]:
+    """One epoch where /dev/shm has 1 MB, as in a container; only root can arrange that."""
+    if os.geteuid() or not shutil.which("unshare"):
+        yield {"measure": "small_shm", "left_out": "needs root and unshare"}
+        return
+    prefix = ("unshare", "--mount", "sh", "-c", _SMALL_SHM, "sh")
+    yield {"measure": "small_shm", **answer(call, environment, job, prefix)}
+
+
+def resume(call: Call, environment: str, job: Job) -> dict[str, Any]:
+    """Part of an epoch, a saved state, and the rest of the epoch in another process."""
+    with tempfile.TemporaryDirectory(dir=call.work) as folder:
+        job = replace(job, take=_TAKEN, state=str(Path(folder, "state")))
+        saved = answer(call, environment, replace(job, action="resume_save"))
+        if not saved.get("offered"):
+            return saved
+        return saved | answer(call, environment, replace(job, action="resume_rest"))
+
+
+def killed_packer(call: Call, environment: str, job: Job, took: float) -> dict[str, Any]:
+    """Kill packing at half, look what reading says, pack again by the same call, and read again."""
+    whole = disk_bytes(Path(job.folder))
+    folder = Path(call.work, "killed")
+    shutil.rmtree(folder, ignore_errors=True)
+    pack = replace(job, action="pack", folder=str(folder))
+    check = replace(job, folder=str(folder))
+    scratch = Path(tempfile.mkdtemp(dir=call.work, prefix="tmp-"))
+    process = call.start(call.command(environment, pack), scratch)
+    began = time.perf_counter()
+    while process.poll() is None and disk_bytes(folder) < whole / 2 and time.perf_counter() - began < 0.7 * took:
+        time.sleep(0.02)
+    finished = process.poll() is not None
+    with suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+    shutil.rmtree(scratch, ignore_errors=True)
+    left = disk_bytes(folder)
+    found: dict[str, Any] = {"finished": finished, "left_bytes": left, "left": answer(call, environment, check)}
+    began = time.perf_counter()
+    found["again"] = answer(call, environment, pack)
+    found |= {"again_s": time.perf_counter() - began, "whole_s": took}
+    if "error" not in found["again"]:
+        found["after"] = answer(call, environment, check)
+    shutil.rmtree(folder, ignore_errors=True)
+    return found
+
+
+def disk_bytes(folder: Path) -> int:
+    """Bytes that a folder takes on the disk: files may be larger than what has been written of them."""
+    return 512 * sum(status.st_blocks for status in _statuses(folder))
+
+
+def apparent_bytes(folder: Path) -> int:
+    """Sizes of all files in a folder."""
+    return sum(status.st_size for status in _statuses(folder))
+
+
+def _statuses(folder: Path) -> Iterator[os.stat_result]:
+    for path in folder.rglob("*"):
+        with suppress(OSError):
+            if path.is_file():
+                yield path.stat()

@@ -1,0 +1,282 @@
+"""One job with one system, in a process and an environment of its own: needs nothing but numpy, OpenCV and simplejpeg.
+
+python harness.py '{"action": "read", "system": "webdataset", ...}'      one line of JSON on standard output
+
+An adapter is a module of `systems` with
+
+- `NAME`, the distribution whose version counts;
+- `pack(source, folder, job)`: write all samples of `source`, a `Source`, with their numbers as labels, into `folder`;
+- `read(folder, job)`: a function of the epoch's number that returns its shuffled batches: images, uint8
+  (n, 224, 224, 3), and the numbers of their samples, both as a user of the system has them;
+- if the system can resume, `resume(folder, job, state)`: the batches of an epoch as an iterator, those that are left
+  after `state` unless that is None; and a function that returns the state after the last batch.
+"""
+
+from __future__ import annotations
+
+import importlib
+import itertools
+import json
+import os
+import pickle
+import signal
+import sys
+import time
+import zlib
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from images import SIDE, Source, cropped
+from job import Job
+
+_WARM_S = 1.0
+_CHECKED = 256
+"""Images whose pixels are compared, about."""
+_WRONG = 8.0
+"""Levels that an image may be off on average before it counts as another image; decoders differ by less than 2."""
+
+
+def main() -> None:
+    job = Job(**json.loads(sys.argv[1]))
+    result = globals()[job.action](job, importlib.import_module(f"systems.{job.system}"))
+    print("\n" + json.dumps(result), flush=True)
+
+
+def pack(job: Job, system: Any) -> dict[str, Any]:
+    """Write the store, and time it: listing the photographs, imports and start of workers included."""
+    began, cpu = time.perf_counter(), cpu_seconds()
+    folder = Path(job.folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    source = Source(job.images)
+    system.pack(source, folder, job)
+    seconds = time.perf_counter() - began
+    return {
+        "images": len(source),
+        "seconds": seconds,
+        "images_per_s": len(source) / seconds,
+        "cpu_s_per_1000": (cpu_seconds() - cpu) / len(source) * 1000,
+        "version": metadata.version(system.NAME),
+    }
+
+
+def read(job: Job, system: Any) -> dict[str, Any]:
+    """Whole epochs, after one that warms up; then one more to look at the memory."""
+    began = time.perf_counter()
+    epochs = system.read(Path(job.folder), job)
+    first = None
+    numbers = itertools.count()
+    while first is None or time.perf_counter() - began < first + _WARM_S:
+        for images, _ in epochs(next(numbers)):
+            first = time.perf_counter() - began if first is None else first
+            touch(images)
+    count, cpu, began = 0, cpu_seconds(), time.perf_counter()
+    while time.perf_counter() - began < job.seconds:
+        count += sum(touch(images) for images, _ in epochs(next(numbers)))
+    seconds, cpu = time.perf_counter() - began, cpu_seconds() - cpu
+    memory = 0
+    for number, (images, _) in enumerate(epochs(next(numbers))):
+        touch(images)
+        if number < 8:
+            memory = max(memory, memory_bytes())
+    return {
+        "first_batch_s": first,
+        "images_per_s": count / seconds,
+        "cpu_s_per_1000": cpu / count * 1000,
+        "memory_bytes": memory,
+        "version": metadata.version(system.NAME),
+    }
+
+
+def pace(job: Job, system: Any) -> dict[str, Any]:
+    """What a consumer gets that takes a fixed time for each batch, and how many cores that keeps busy."""
+    epochs = system.read(Path(job.folder), job)
+    stream = (images for number in itertools.count() for images, _ in epochs(number))
+    began, found = time.perf_counter(), []
+    while time.perf_counter() - began < _WARM_S:
+        touch(next(stream))
+    for rate in job.rates:
+        step, count = job.batch / rate, 0
+        for _ in range(4):
+            touch(next(stream))
+            time.sleep(step)
+        cpu, began = cpu_seconds(), time.perf_counter()
+        while time.perf_counter() - began < job.seconds:
+            count += touch(next(stream))
+            time.sleep(step)
+        seconds = time.perf_counter() - began
+        found.append({"wanted": rate, "images_per_s": count / seconds, "cores": (cpu_seconds() - cpu) / seconds})
+    return {"paced": found}
+
+
+def check(job: Job, system: Any) -> dict[str, Any]:
+    """One epoch: is each sample there exactly once, and are its pixels those that were packed?"""
+    source = Source(job.images)
+    every = max(1, len(source) // _CHECKED)
+    seen: list[int] = []
+    differences: list[float] = []
+    for images, numbers in system.read(Path(job.folder), job)(0):
+        found = as_numpy(images)
+        if found.dtype != np.uint8 or found.shape[1:] != (SIDE, SIDE, 3):
+            raise ValueError(f"images are {found.dtype} {found.shape}")
+        for image, number in zip(found, as_numpy(numbers).reshape(-1).tolist(), strict=True):
+            seen.append(number)
+            if number % every == 0:
+                differences.append(float(np.abs(image.astype(int) - expected(source, number, job)).mean()))
+    wrong = sum(difference > _WRONG for difference in differences)
+    return counted(seen, len(source)) | {"difference": max(differences), "checked": len(differences), "wrong": wrong}
+
+
+def kept(job: Job, system: Any) -> dict[str, Any]:
+    """Keep batches as they come, and see later which of them have changed."""
+    batches: list[tuple[Any, int]] = []
+    for number in itertools.count():
+        for images, _ in system.read(Path(job.folder), job)(number):
+            if len(batches) < job.keep:
+                batches.append((images, checksum(images)))
+        if len(batches) == job.keep:
+            return {"kept": job.keep, "changed": sum(checksum(images) != told for images, told in batches)}
+    raise AssertionError
+
+
+def kill_worker(job: Job, system: Any) -> dict[str, Any]:
+    """Kill the busiest worker process after two batches, by SIGKILL. What comes after that?"""
+    source, seen, killed = Source(job.images), list[int](), None
+    try:
+        for batch, (images, numbers) in enumerate(system.read(Path(job.folder), job)(0)):
+            touch(images)
+            seen += as_numpy(numbers).reshape(-1).tolist()
+            if batch == 1:
+                killed = max(workers(), key=ticks, default=None)
+                if killed is None:
+                    return {"workers": 0}
+                print("\n" + json.dumps({"killed": True}), flush=True)
+                os.kill(int(killed), signal.SIGKILL)
+    except Exception as error:
+        return {"workers": 1, "raised": f"{type(error).__name__}: {first_line(error)}", **counted(seen, len(source))}
+    return {"workers": int(killed is not None), **counted(seen, len(source))}
+
+
+def resume_save(job: Job, system: Any) -> dict[str, Any]:
+    """Take some batches of an epoch and save the state."""
+    if not hasattr(system, "resume"):
+        return {"offered": False}
+    batches, state = system.resume(Path(job.folder), job, None)
+    taken = [as_numpy(numbers).reshape(-1).tolist() for _, numbers in itertools.islice(batches, job.take)]
+    Path(job.state).write_bytes(pickle.dumps((state(), list(itertools.chain(*taken)))))
+    return {"offered": True}
+
+
+def resume_rest(job: Job, system: Any) -> dict[str, Any]:
+    """Load the state in a new process and take the rest of the epoch: both parts together are to be the epoch."""
+    state, taken = pickle.loads(Path(job.state).read_bytes())
+    batches, _ = system.resume(Path(job.folder), job, state)
+    count = len(Source(job.images))
+    rest: list[int] = []
+    for _, numbers in batches:
+        rest += as_numpy(numbers).reshape(-1).tolist()
+        if len(rest) > 2 * count:
+            break
+    return {"taken": len(taken), **counted(taken + rest, count)}
+
+
+def counted(seen: list[int], samples: int) -> dict[str, Any]:
+    """How often samples were delivered."""
+    often = np.bincount(np.array(seen, np.int64), minlength=samples)
+    return {
+        "samples": samples,
+        "delivered": len(seen),
+        "missing": int((often == 0).sum()),
+        "repeated": int((often > 1).sum()),
+    }
+
+
+def expected(source: Source, number: int, job: Job) -> Any:
+    """Sample `number` as it was packed and as it is to come back."""
+    sample = source.sample(number, job.kind)
+    if job.kind == "raw":
+        return sample
+    import cv2
+
+    image = cv2.imdecode(np.frombuffer(sample, np.uint8), cv2.IMREAD_COLOR)
+    return cropped(cv2.cvtColor(image, cv2.COLOR_BGR2RGB), "centre")  # type: ignore[arg-type]
+
+
+def touch(images: Any) -> int:
+    """Look at every 97th row and column, as a consumer that does next to nothing; how many images there are."""
+    if not int(images[:, ::97, ::97].sum()):
+        raise ValueError("all images are black")
+    return len(images)
+
+
+def checksum(images: Any) -> int:
+    return zlib.crc32(np.ascontiguousarray(as_numpy(images)))
+
+
+def as_numpy(array: Any) -> Any:
+    return array.numpy() if hasattr(array, "numpy") else np.asarray(array)
+
+
+def first_line(error: BaseException) -> str:
+    """The error's message, as far as it fits into a table."""
+    lines = str(error).strip().splitlines()
+    return lines[0][:120] if lines else ""
+
+
+def processes(pid: str = "self") -> Iterator[str]:
+    """Living descendants."""
+    for listed in Path(f"/proc/{pid}/task").glob("*/children"):
+        with suppress(OSError):
+            for child in listed.read_text().split():
+                yield child
+                yield from processes(child)
+
+
+def workers() -> list[str]:
+    """Descendants that load data, without multiprocessing's own helpers."""
+    found = []
+    for pid in processes():
+        with suppress(OSError):
+            command = Path(f"/proc/{pid}/cmdline").read_bytes()
+            if not any(helper in command for helper in (b"resource_tracker", b"forkserver import main")):
+                found.append(pid)
+    return found
+
+
+def ticks(pid: str) -> int:
+    """CPU time of a process and of its children that are gone."""
+    with suppress(OSError):
+        return sum(map(int, Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[11:15]))
+    return 0
+
+
+def cpu_seconds() -> float:
+    """CPU time so far of this process and of all its descendants."""
+    return sum(os.times()[:4]) + sum(map(ticks, processes())) / os.sysconf("SC_CLK_TCK")
+
+
+def memory_bytes() -> int:
+    """Private and shared memory of this process and all its descendants; the page cache does not count."""
+    total = 0
+    for pid in ("self", *processes()):
+        with suppress(OSError):
+            for line in Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()[1:]:
+                name, _, rest = line.partition(":")
+                if name in ("Pss_Anon", "Pss_Shmem"):
+                    total += int(rest.split()[0]) * 1024
+    return total
+
+
+def batched(items: Iterable[int], size: int) -> Iterator[list[int]]:
+    """Runs of `size` items; the last may be shorter."""
+    left = iter(items)
+    while run := list(itertools.islice(left, size)):
+        yield run
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,83 @@
+"""torch's DataLoader over what people write by hand: one .npy file that is mapped, or a folder of JPEG files.
+
+Variant "whole batches": a data set with `__getitems__`, which copies the rows of a batch by one call.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch.utils.data import DataLoader, Dataset
+
+from images import SIDE, Source, decoded
+from job import Job
+
+NAME = "torch"
+
+
+def pack(source: Source, folder: Path, job: Job) -> None:
+    if job.kind == "raw":
+        shape = (len(source), SIDE, SIDE, 3)
+        images = np.lib.format.open_memmap(folder / "images.npy", "w+", np.uint8, shape)
+        for i, image in source.samples(job):
+            images[i] = image
+        images.flush()
+    else:
+        for i, data in source.samples(job):
+            (folder / f"{i:07}.jpg").write_bytes(data)
+
+
+class Rows(Dataset[Any]):
+    """Rows of the mapped file."""
+
+    def __init__(self, folder: Path) -> None:
+        self.images = np.load(folder / "images.npy", mmap_mode="r")
+
+    def __len__(self) -> int:
+        return len(self.images)
+
+    def __getitem__(self, i: int) -> Any:
+        return torch.from_numpy(self.images[i].copy()), i
+
+
+class WholeBatches(Rows):
+    """The rows of a batch at once."""
+
+    def __getitems__(self, rows: list[int]) -> Any:
+        return torch.from_numpy(self.images[rows]), torch.tensor(rows)
+
+
+class Files(Dataset[Any]):
+    """JPEG files."""
+
+    def __init__(self, folder: Path, crop: str) -> None:
+        self.files, self.crop = sorted(folder.glob("*.jpg")), crop
+
+    def __len__(self) -> int:
+        return len(self.files)
+
+    def __getitem__(self, i: int) -> Any:
+        return torch.from_numpy(decoded(self.files[i].read_bytes(), self.crop)), i
+
+
+def as_it_is(batch: Any) -> Any:
+    return batch
+
+
+def loader(dataset: Any, job: Job, **options: Any) -> Callable[[int], Iterable[Any]]:
+    """As one writes it: shuffled, with workers that stay. Used by other adapters, too."""
+    options = {"shuffle": True, "persistent_workers": job.workers > 0} | options
+    batches = DataLoader(dataset, job.batch, num_workers=job.workers, **options)
+    return lambda number: batches
+
+
+def read(folder: Path, job: Job) -> Callable[[int], Iterable[Any]]:
+    if job.kind == "jpeg":
+        return loader(Files(folder, job.crop), job)
+    if job.variant:
+        return loader(WholeBatches(folder), job, collate_fn=as_it_is)
+    return loader(Rows(folder), job)

@@ -1,0 +1,65 @@
+"""FFCV: one .beton file, read by threads that compile their pipeline."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+from ffcv.fields import IntField, RGBImageField
+from ffcv.fields.decoders import (
+    CenterCropRGBImageDecoder,
+    IntDecoder,
+    RandomResizedCropRGBImageDecoder,
+    SimpleRGBImageDecoder,
+)
+from ffcv.loader import Loader, OrderOption
+from ffcv.transforms import RandomHorizontalFlip, Squeeze, ToTensor
+from ffcv.writer import DatasetWriter
+
+from images import JPEG_SIDE, QUALITY, SIDE, Source, single_threaded
+from job import Job
+
+NAME = "ffcv"
+
+
+class Images:
+    """Pairs of image and number, as the writer wants them; it encodes them itself."""
+
+    def __init__(self, source: Source, side: int) -> None:
+        self.source, self.side = source, side
+
+    def __len__(self) -> int:
+        return len(self.source)
+
+    def __getitem__(self, i: int) -> Any:
+        return self.source.image(i, self.side), i
+
+
+def pack(source: Source, folder: Path, job: Job) -> None:
+    single_threaded()
+    raw = job.kind == "raw"
+    fields = {"image": RGBImageField(write_mode="raw" if raw else "jpg", jpeg_quality=QUALITY), "index": IntField()}
+    writer = DatasetWriter(str(folder / "images.beton"), fields, num_workers=job.workers)
+    writer.from_indexed_dataset(Images(source, SIDE if raw else JPEG_SIDE))
+
+
+def read(folder: Path, job: Job) -> Callable[[int], Iterable[Any]]:
+    steps: list[Any]
+    if job.crop == "random":
+        steps = [RandomResizedCropRGBImageDecoder((SIDE, SIDE)), RandomHorizontalFlip()]
+    elif job.kind == "raw":
+        steps = [SimpleRGBImageDecoder()]
+    else:
+        steps = [CenterCropRGBImageDecoder((SIDE, SIDE), SIDE / JPEG_SIDE)]
+    batches = Loader(
+        str(folder / "images.beton"),
+        batch_size=job.batch,
+        num_workers=job.workers,
+        order=OrderOption.RANDOM,
+        os_cache=True,
+        drop_last=False,
+        seed=1,
+        pipelines={"image": [*steps, ToTensor()], "index": [IntDecoder(), ToTensor(), Squeeze()]},
+    )
+    return lambda number: batches

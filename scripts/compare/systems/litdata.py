@@ -1,0 +1,79 @@
+"""litdata: chunks of 64 MB; their order is shuffled, and the samples within each."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from images import Source, decoded
+from job import Job
+
+# optimize() deletes what is in these folders, by default $TMPDIR/chunks and $TMPDIR/data, whoever made them.
+for _name in ("DATA_OPTIMIZER_CACHE_FOLDER", "DATA_OPTIMIZER_DATA_CACHE_FOLDER"):
+    os.environ.setdefault(_name, tempfile.mkdtemp())
+
+import litdata  # noqa: E402
+
+NAME = "litdata"
+
+
+def sample(i: int, source: Source, kind: str) -> dict[str, Any]:
+    return {"image": source.sample(i, kind), "index": i}
+
+
+def pack(source: Source, folder: Path, job: Job) -> None:
+    litdata.optimize(
+        fn=partial(sample, source=source, kind=job.kind),
+        inputs=list(range(len(source))),
+        output_dir=str(folder),
+        chunk_bytes="64MB",
+        num_workers=job.workers,
+        verbose=False,
+    )
+
+
+class Images(litdata.StreamingDataset):  # type: ignore[misc]
+    """Samples as pairs."""
+
+    def __init__(self, folder: Path, job: Job) -> None:
+        super().__init__(str(folder), shuffle=True, seed=1)
+        self.kind, self.crop = job.kind, job.crop
+
+    def __getitem__(self, index: Any) -> Any:
+        sample = super().__getitem__(index)
+        image = sample["image"]
+        # Bytes come as a view of the mapped chunk.
+        return np.asarray(image) if self.kind == "raw" else decoded(bytes(image), self.crop), sample["index"]
+
+
+def collate(samples: list[Any]) -> Any:
+    return torch.from_numpy(np.stack([image for image, _ in samples])), torch.tensor([number for _, number in samples])
+
+
+def loader(folder: Path, job: Job) -> Any:
+    return litdata.StreamingDataLoader(
+        Images(folder, job),
+        batch_size=job.batch,
+        num_workers=job.workers,
+        collate_fn=collate,
+        persistent_workers=job.workers > 0,
+    )
+
+
+def read(folder: Path, job: Job) -> Callable[[int], Iterable[Any]]:
+    batches = loader(folder, job)
+    return lambda number: batches
+
+
+def resume(folder: Path, job: Job, state: Any) -> tuple[Iterator[Any], Callable[[], Any]]:
+    batches = loader(folder, job)
+    if state is not None:
+        batches.load_state_dict(state)
+    return iter(batches), batches.state_dict

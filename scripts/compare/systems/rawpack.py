@@ -1,0 +1,52 @@
+"""rawpack: three formats, one reader."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+import rawpack_packer
+from images import JPEG_SIDE, QUALITY, SIDE, Source
+from job import Job
+from rawpack import Reader
+from rawpack.transforms import CenterCrop, RandomHorizontalFlip, RandomResizedCrop
+
+NAME = "rawpack"
+
+
+def pack(source: Source, folder: Path, job: Job) -> None:
+    size, options = (SIDE, {}) if job.kind == "raw" else (JPEG_SIDE, {"quality": QUALITY})
+    # Shards as large as those of the others.
+    rawpack_packer.pack(
+        job.images, folder, format=job.variant, size=size, shard_size="64MB", workers=job.workers, **options
+    )
+
+
+def open_batches(folder: Path, job: Job) -> Any:
+    options: dict[str, Any] = {}
+    if job.crop == "random":
+        options["transform"] = [RandomResizedCrop(SIDE, interpolation="area"), RandomHorizontalFlip()]
+    elif job.kind == "jpeg":
+        options["transform"] = [CenterCrop(SIDE)]
+    if job.action == "kill_worker":
+        options["backend"] = "process"
+    return Reader(folder).batches(job.batch, shuffle=True, seed=1, workers=job.workers, **options)
+
+
+def read(folder: Path, job: Job) -> Callable[[int], Iterable[tuple[Any, Any]]]:
+    batches = open_batches(folder, job)
+
+    def epoch(number: int) -> Iterator[tuple[Any, Any]]:
+        batches.set_epoch(number)
+        for batch in batches:
+            yield batch["image"], batch["index"]
+
+    return epoch
+
+
+def resume(folder: Path, job: Job, state: Any) -> tuple[Iterator[tuple[Any, Any]], Callable[[], Any]]:
+    batches = open_batches(folder, job)
+    if state is not None:
+        batches.load_state_dict(state)
+    return ((batch["image"], batch["index"]) for batch in batches), batches.state_dict

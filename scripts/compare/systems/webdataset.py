@@ -1,0 +1,55 @@
+"""WebDataset: tar shards; their order and a shuffle buffer make the order of the samples."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import webdataset
+
+from images import SIDE, Source, decoded
+from job import Job
+
+NAME = "webdataset"
+_SHARD, _BUFFER = 256, 1000
+
+
+def pack(source: Source, folder: Path, job: Job) -> None:
+    with webdataset.ShardWriter(f"{folder}/%05d.tar", maxcount=_SHARD, verbose=0) as writer:
+        for i, sample in source.samples(job):
+            data = {"bin": sample.tobytes()} if job.kind == "raw" else {"jpg": sample}
+            writer.write({"__key__": f"{i:07}", "cls": str(i).encode(), **data})
+
+
+class Decode:
+    """Sample of bytes -> image and number."""
+
+    def __init__(self, crop: str) -> None:
+        self.crop = crop
+
+    def __call__(self, sample: dict[str, Any]) -> Any:
+        if "bin" in sample:
+            image = np.frombuffer(sample["bin"], np.uint8).reshape(SIDE, SIDE, 3)
+        else:
+            image = decoded(sample["jpg"], self.crop)
+        return image, int(sample["cls"])
+
+
+def collate(samples: list[Any]) -> Any:
+    import torch
+
+    return torch.from_numpy(np.stack([image for image, _ in samples])), torch.tensor([number for _, number in samples])
+
+
+def read(folder: Path, job: Job) -> Callable[[int], Iterable[Any]]:
+    shards = sorted(map(str, folder.glob("*.tar")))
+    samples = webdataset.WebDataset(
+        shards, shardshuffle=len(shards), nodesplitter=webdataset.split_by_node, seed=1, empty_check=False
+    )
+    samples = samples.shuffle(_BUFFER).map(Decode(job.crop)).batched(job.batch, collation_fn=collate, partial=True)
+    batches = webdataset.WebLoader(
+        samples, batch_size=None, shuffle=False, num_workers=job.workers, persistent_workers=job.workers > 0
+    )
+    return lambda number: batches

@@ -1,0 +1,244 @@
+"""The comparison with other systems: its harness finds faults, its tables say what was measured, and it runs."""
+
+from __future__ import annotations
+
+import json
+import os
+import runpy
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+from pictures import picture, save
+
+COMPARE = Path(__file__).resolve().parents[2] / "scripts" / "compare"
+COUNT, BATCH = 12, 4
+
+
+@pytest.fixture
+def harness(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+    """The module, which imports its neighbors by their bare names."""
+    before = set(sys.modules)
+    monkeypatch.syspath_prepend(COMPARE)
+    import harness
+
+    yield harness
+    for name in set(sys.modules) - before:
+        if str(COMPARE) in str(getattr(sys.modules[name], "__file__", "")):
+            del sys.modules[name]
+
+
+@pytest.fixture
+def job(harness: Any, tmp_path: Path) -> Any:
+    """A job over a few photographs of several sizes."""
+    for i in range(COUNT):
+        save(tmp_path / "images" / "all" / f"{i:07}.jpg", picture(230 + 7 * i, 300 - 5 * i, i))
+    return harness.Job("check", "none", "raw", str(tmp_path), str(tmp_path / "images"), batch=BATCH, keep=3, take=1)
+
+
+def system(harness: Any, job: Any, order: list[int], change: Callable[[Any], Any] = lambda images: images) -> Any:
+    """A system whose epoch is these samples."""
+    source = harness.Source(job.images)
+
+    def epoch(number: int) -> Iterator[tuple[Any, Any]]:
+        for start in range(0, len(order), job.batch):
+            rows = order[start : start + job.batch]
+            yield change(np.stack([source.sample(i, "raw") for i in rows])), np.array(rows)
+
+    return SimpleNamespace(NAME="numpy", read=lambda folder, job: epoch)
+
+
+def test_an_honest_system_passes(harness: Any, job: Any) -> None:
+    """Each sample once, exactly its pixels, and batches that stay."""
+    honest = system(harness, job, [*range(COUNT)][::-1])
+    found = harness.check(job, honest)
+    assert (found["samples"], found["delivered"], found["missing"], found["repeated"]) == (COUNT, COUNT, 0, 0)
+    assert (found["difference"], found["wrong"], found["checked"]) == (0, 0, COUNT)
+    assert harness.kept(job, honest) == {"kept": 3, "changed": 0}
+
+
+@pytest.mark.parametrize(
+    ("order", "missing", "repeated"),
+    [([*range(COUNT - 1)], 1, 0), ([*range(COUNT - 1), 0], 1, 1), ([0, 0, 0, 0], 11, 1)],
+)
+def test_samples_that_do_not_come_exactly_once_are_counted(
+    harness: Any, job: Any, order: list[int], missing: int, repeated: int
+) -> None:
+    found = harness.check(job, system(harness, job, order))
+    assert (found["missing"], found["repeated"]) == (missing, repeated)
+
+
+def test_wrong_pixels_are_counted(harness: Any, job: Any) -> None:
+    """Two images changed places, as after a mistake with labels."""
+    found = harness.check(job, system(harness, job, [*range(COUNT)], lambda images: images[[1, 0, 2, 3]]))
+    assert found["wrong"] == 6
+
+
+def test_batches_that_change_are_counted(harness: Any, job: Any) -> None:
+    """One buffer for all batches: all but the last that was kept have changed."""
+    buffer: list[Any] = []
+
+    def reuse(images: Any) -> Any:
+        if not buffer:
+            buffer.append(images.copy())
+        buffer[0][:] = images
+        return buffer[0]
+
+    assert harness.kept(job, system(harness, job, [*range(COUNT)], reuse)) == {"kept": 3, "changed": 2}
+
+
+@pytest.mark.parametrize(("skipped", "missing"), [(0, 0), (1, BATCH)])
+def test_a_resumed_epoch_is_compared_with_a_whole_one(harness: Any, job: Any, skipped: int, missing: int) -> None:
+    """State is the number of batches taken; a system that skips one more loses its samples."""
+    whole = system(harness, job, [*range(COUNT)])
+
+    def resume(folder: Path, job: Any, state: Any) -> Any:
+        batches = list(whole.read(folder, job)(0))
+        return iter(batches if state is None else batches[state + skipped :]), lambda: job.take
+
+    whole.resume = resume
+    job = replace(job, state=f"{job.folder}/state")
+    assert harness.resume_save(job, whole) == {"offered": True}
+    found = harness.resume_rest(job, whole)
+    assert (found["taken"], found["missing"], found["repeated"]) == (BATCH, missing, 0)
+    assert harness.resume_save(job, system(harness, job, [0])) == {"offered": False}
+
+
+def test_a_paced_consumer_gets_what_it_asks_for(harness: Any, job: Any) -> None:
+    """A step of a known time: no more images than it asks for, whatever the reader could deliver."""
+    images = np.ones((BATCH, 224, 224, 3), np.uint8)
+    endless = SimpleNamespace(read=lambda folder, job: lambda number: [(images, None)] * 10)
+    (point,) = harness.pace(replace(job, rates=(100.0,), seconds=0.2), endless)["paced"]
+    assert point["wanted"] == 100
+    assert 0 < point["images_per_s"] <= 100
+
+
+def result() -> dict[str, Any]:
+    """A run of two rounds with two systems, one of which failed at JPEG."""
+    rows: list[dict[str, Any]] = []
+    for number, (limit, own, other) in enumerate([(1000.0, 500.0, 100.0), (4000.0, 3000.0, 240.0)]):
+        for name, rate in (("copy limit", limit), ("rawpack memmap", own), ("Other", other)):
+            rows.append(
+                {
+                    "measure": "read", "group": 0, "round": number, "system": name, "kind": "raw", "crop": "centre",
+                    "images_per_s": rate, "cpu_s_per_1000": 0.5, "limit": name == "copy limit",
+                    "first_batch_s": 0.25, "memory_bytes": 5e6, "version": "1.2",
+                }
+            )  # fmt: skip
+    base = {"group": 0, "round": 0, "kind": "raw", "crop": "centre"}
+    counted = {"samples": 8, "delivered": 8, "missing": 0, "repeated": 0}
+    checked = counted | {"difference": 0.0, "checked": 8, "wrong": 0}
+    for name, gone in (("rawpack memmap", 0), ("Other", 3)):
+        about = base | {"system": name}
+        rows += [
+            about | {"measure": "pack", "images": 10, "images_per_s": 50.0, "cpu_s_per_1000": 2.0}
+            | {"disk_bytes": 1_500_000},
+            about | {"measure": "check", **checked},
+            about | {"measure": "kept", "kept": 16, "changed": gone},
+            about | {"measure": "kill_worker", "workers": 1, **counted},
+            about | {"measure": "resume", "offered": not gone, **counted},
+            about | {"measure": "small_shm", "error": "RuntimeError: bus | error"},
+            about | {
+                "measure": "killed_packer", "finished": False, "left": checked | {"missing": gone}, "again": {},
+                "again_s": 1.0, "whole_s": 4.0, "after": checked,
+            },
+            about | {"measure": "pace", "paced": [{"wanted": 10, "images_per_s": 9.0, "cores": 0.5}]},
+        ]  # fmt: skip
+    rows.append(base | {"measure": "read", "system": "Other", "kind": "jpeg", "error": "ImportError: no decoder"})
+    return {
+        "date": "2026-01-02", "machine": {"cpu": "A", "cpus": 2, "memory_bytes": 2**34, "os": "L", "python": "3"}
+        | {"load_at_start": 0.1},
+        "rawpack": "abc", "command": "python scripts/compare", "left_out": {"ffcv": "pip failed:\nno compiler"},
+        "settings": {"images": 20, "batch": 4, "workers": 2, "rounds": 2, "seconds": 1, "quick": False},
+        "environments": {"rawpack": {"distributions": ["a==1"], "bytes": 5_000_000, "seconds": 3.0}}, "rows": rows,
+    }  # fmt: skip
+
+
+def cells(text: str, name: str) -> list[str]:
+    (line,) = (line for line in text.splitlines() if line.startswith(f"| {name} |"))
+    return [cell.strip() for cell in line.strip("|").split("|")]
+
+
+def test_tables_say_what_was_measured(harness: Any) -> None:
+    """Medians, the range, ratios round by round; failures and what was left out in words."""
+    import draw
+
+    shown = dict(draw.everything(result()))
+    read = shown["Reading, raw, 224 px"]
+    # Ratios to the limit: 0.5 and 0.75, 0.1 and 0.06; to rawpack: 0.2 and 0.08.
+    assert cells(read, "rawpack memmap")[1:4] == ["1,750 (500 to 3,000)", "0.62", "1.00"]
+    assert cells(read, "Other")[1:4] == ["170 (100 to 240)", "0.08", "0.14"]
+    assert [line.split("|")[1].strip() for line in read.splitlines()[2:5]] == [
+        "*copy limit*",
+        "rawpack memmap",
+        "Other",
+    ]
+    assert cells(shown["Packing, raw"], "Other")[-1] == "150.0"
+    wrong = shown["When things go wrong"]
+    assert cells(wrong, "rawpack memmap")[1:] == [
+        "yes", "unchanged", "continues: all 8 once", "fails: RuntimeError: bus / error", "exactly",
+    ]  # fmt: skip
+    assert cells(wrong, "Other")[2] == "3 of 16 changed"
+    assert cells(wrong, "Other")[-1] == "not offered"
+    assert cells(shown["A killed packer"], "Other")[1] == "opens without a word; 3 missing of 8"
+    assert cells(shown["A killed packer"], "Other")[2] == "succeeds in 1.0 s (25% of a whole run)"
+    assert "ffcv, which could not be installed: no compiler" in shown["Installation, with NumPy, OpenCV and simplejpeg"]
+
+
+def test_pages_and_plots_are_drawn(harness: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One command puts a result between the markers of the real pages, and draws the plots."""
+    import draw
+
+    pages = COMPARE.parents[1] / "docs" / "explanation"
+    (tmp_path / "compared.md").write_text((pages / "compared.md").read_text("utf-8"), "utf-8")
+    (tmp_path / "README.md").write_text("before\n<!-- compared:begin -->\nold\n<!-- compared:end -->\nafter\n")
+    (tmp_path / "results.json").write_text(json.dumps(result()))
+    arguments = [tmp_path / "results.json", "--out", tmp_path, "--readme", tmp_path / "README.md"]
+    monkeypatch.setattr(sys, "argv", ["draw.py", *map(str, arguments)])
+    draw.main()
+    page = (tmp_path / "compared.md").read_text("utf-8")
+    assert "1,750 (500 to 3,000)" in page
+    assert "## Where rawpack is not ahead" in page
+    readme = (tmp_path / "README.md").read_text("utf-8")
+    assert readme.startswith("before\n")
+    assert readme.endswith("after\n")
+    assert "old" not in readme
+    assert "Other" in readme
+    for name in ("compared-cores.svg", "compared-disk.svg"):
+        assert "rawpack memmap" in (tmp_path / name).read_text("utf-8")
+
+
+def test_rawpack_is_measured_from_end_to_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """--quick: packs, reads and answers every question, with this Python in place of an environment."""
+    for i in range(4):
+        save(tmp_path / "photos" / f"{i}.jpg", picture(240 + i, 300, i))
+    python = tmp_path / "python"
+    path = os.pathsep.join(sys.path)
+    python.write_text(f"#!/bin/sh\nPYTHONPATH='{path}' exec '{sys.executable}' \"$@\"\n")
+    python.chmod(0o755)
+    monkeypatch.syspath_prepend(COMPARE)
+    import environments
+
+    monkeypatch.setattr(environments, "make", lambda name, home: python)
+    monkeypatch.setattr(environments, "size", lambda python: 1)
+    out = tmp_path / "out.json"
+    arguments = ["--photos", tmp_path / "photos", "--quick", "--systems", "rawpack lmdb", "--parts", "read,behavior"]
+    arguments += ["--json", out, "--work", tmp_path / "work", "--home", tmp_path / "home"]
+    monkeypatch.setattr(sys, "argv", ["compare", *map(str, arguments)])
+    runpy.run_path(str(COMPARE), run_name="__main__")
+    found = json.loads(out.read_text())
+    assert not [row for row in found["rows"] if "error" in row]
+    by = {row["measure"]: row for row in found["rows"] if not row.get("limit")}
+    assert by["read"]["images_per_s"] > 0
+    assert by["read"]["memory_bytes"] > 0
+    for measure in ("check", "kill_worker", "resume"):
+        assert (by[measure]["delivered"], by[measure]["missing"], by[measure]["repeated"]) == (128, 0, 0)
+    assert by["check"]["wrong"] == 0
+    assert by["kept"] == by["kept"] | {"kept": 16, "changed": 0}
+    assert by["killed_packer"]["after"]["missing"] == 0
+    assert found["machine"]["cpus"] >= 1
