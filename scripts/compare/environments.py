@@ -1,0 +1,88 @@
+"""Virtual environments of pinned versions, one for each system: made, asked about, removed.
+
+Torch comes from PyPI with CUDA. Set PIP_EXTRA_INDEX_URL=https://download.pytorch.org/whl/cpu for the CPU build.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import shutil
+import subprocess
+import sys
+import venv
+from collections.abc import Sequence
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+ROOT = HERE.parent.parent
+_LAST_LINES = 15
+
+
+class EnvironmentFailedError(Exception):
+    """pip could not build an environment; the message ends with its last lines."""
+
+
+def requirements(name: str) -> Path:
+    """The file that pins what the environment `name` holds."""
+    return HERE / "requirements" / f"{name}.txt"
+
+
+def make(name: str, home: Path) -> Path:
+    """The python of the environment `home/name`, built from `requirements/name.txt` unless it is there already.
+
+    A line `torch==...` is installed first and holds for all that follows. A line `.` is this checkout, installed again
+    each time. A line `--no-deps X` installs X without what it asks for. Raises EnvironmentFailedError.
+    """
+    lines = [line.partition("#")[0].strip() for line in requirements(name).read_text().splitlines()]
+    lines = [line for line in lines if line]
+    folder = home.resolve() / name
+    python, mark = folder / "bin" / "python", folder / "complete"
+    wanted = hashlib.sha256("\n".join(lines).encode()).hexdigest()
+    if not mark.exists() or mark.read_text() != wanted:
+        remove(name, home)
+        venv.create(folder, with_pip=False, symlinks=True)
+        torch = [line for line in lines if line.startswith("torch==")]
+        alone = [line.split()[1:] for line in lines if line.startswith("--no-deps ")]
+        rest = [line for line in lines if not line.startswith(("torch==", "--no-deps ")) and line != "."]
+        for asked in (torch, rest and torch + rest, *(["--no-deps", *one] for one in alone)):
+            if asked:
+                _pip(name, python, asked)
+        mark.write_text(wanted)
+    if "." in lines:
+        _pip(name, python, ["--no-deps", "--force-reinstall", str(ROOT)])
+    return python
+
+
+def remove(name: str, home: Path) -> None:
+    """Delete the environment, whether or not it is there."""
+    shutil.rmtree(home.resolve() / name, ignore_errors=True)
+
+
+def installed(python: Path) -> list[str]:
+    """What the environment holds, as `name==version`, sorted."""
+    code = (
+        "import importlib.metadata as m, json;"
+        "print(json.dumps(sorted({f'{d.name}=={d.version}' for d in m.distributions()}, key=str.lower)))"
+    )
+    done = subprocess.run([python, "-c", code], stdout=subprocess.PIPE, text=True, check=True)
+    found: list[str] = json.loads(done.stdout)
+    return found
+
+
+def size(python: Path) -> int:
+    """Bytes of all files in the environment's `lib`."""
+    return sum(path.lstat().st_size for path in (python.parent.parent / "lib").rglob("*") if path.is_file())
+
+
+def _pip(name: str, python: Path, asked: Sequence[str]) -> None:
+    command = [sys.executable, "-m", "pip", "--python", str(python), "install", "--disable-pip-version-check", *asked]
+    done = subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
+    if done.returncode:
+        last = "\n".join(done.stdout.splitlines()[-_LAST_LINES:])
+        raise EnvironmentFailedError(f"environment {name}: pip install {' '.join(asked)} failed:\n{last}")
+
+
+if __name__ == "__main__":
+    for one in sys.argv[2:]:
+        print(make(one, Path(sys.argv[1])))
