@@ -40,7 +40,7 @@ from published_parts import drawing
 from published_parts.contract import Method, Part, Task
 
 _HERE = Path(__file__).resolve().parent
-NAMES = ("reader_128", "video_queue", "keras_generator", "five_ways", "full_hd")
+NAMES = ("reader_128", "video_queue", "keras_generator", "five_ways", "full_hd", "ffcv_table")
 _WORK = _HERE.parents[1] / "build" / "compare"
 _CHILD = _HERE / "published_parts" / "child.py"
 

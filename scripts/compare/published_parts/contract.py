@@ -85,12 +85,12 @@ class Relation:
             return ours, ""
         if low <= ours <= high:
             return ours, "agrees"
-        expected = self.theirs or (low + min(high, 10 * low)) / 2
-        if 1 / _SAME < ours < _SAME or (ours > 1) != (expected > 1):
+        typical = self.theirs or low
+        about_one = 1 / _SAME < ours < _SAME or (self.within is not None and low < 1 < high)
+        if about_one or (ours > 1) != (typical > 1):
             return ours, "does not agree"
-        return ours, "same direction, larger here" if abs_ratio(ours) > abs_ratio(expected) else (
-            "same direction, smaller here"
-        )
+        further = max(ours, 1 / ours) > max(typical, 1 / typical)
+        return ours, f"same direction, {'larger' if further else 'smaller'} here"
 
 
 @dataclass(frozen=True)
@@ -111,11 +111,6 @@ class Part:
     """The report's figures, in the same units."""
     relations: tuple[Relation, ...]
     rounds: int = 3
-
-
-def abs_ratio(ratio: float) -> float:
-    """How far a ratio is from 1, in either direction."""
-    return max(ratio, 1 / ratio)
 
 
 def medians(rows: Iterable[Mapping[str, Any]]) -> dict[Cell, float]:

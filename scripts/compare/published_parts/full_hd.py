@@ -236,8 +236,11 @@ def original(
     workers: int = WORKERS,
     finish: Callable[[Iterable[Any]], Iterator[Any]] | None = None,
 ) -> Values:
+    import cv2
     from torch.utils.data import DataLoader
 
+    # One thread for each worker; and no deadlock in forks of a process that has used OpenCV.
+    cv2.setNumThreads(0)
     batches: Any = DataLoader(
         Cropped(task, make(task), convert), batch_size=BATCH, shuffle=True, num_workers=workers, collate_fn=_collate,
         persistent_workers=workers > 0,

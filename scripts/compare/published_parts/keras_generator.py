@@ -240,8 +240,13 @@ PART = Part(
         *(_method(f"rawpack, {format}", partial(ours, format)) for format in ("memmap", "hdf5", "lmdb")),
         _method(SPARSE, partial(ours, "memmap", sparse=True)),
     ),
-    published={(ALL, MEMORY): 200_000.0, (ONE, MEMORY): 10_000.0, (ONE, READING): 100.0, (ONE, CROPPING): 20.0,
-               (ONE, TRAINING): 2.0},
+    published={
+        (ALL, MEMORY): 200_000.0,
+        (ONE, MEMORY): 10_000.0,
+        (ONE, READING): 100.0,
+        (ONE, CROPPING): 20.0,
+        (ONE, TRAINING): 2.0,
+    },
     relations=(
         Relation("A generator takes a twentieth of the memory", (ALL, MEMORY), (ONE, MEMORY), theirs=20.0),
         Relation("The time for an epoch stays the same", (ONE, EPOCH_S), (ALL, EPOCH_S), within=(0.8, 1.25)),
@@ -254,4 +259,4 @@ PART = Part(
         Relation("rawpack: one-hot labels against numbers, memory", ("rawpack, memmap", MEMORY), (SPARSE, MEMORY)),
         Relation("rawpack: one-hot labels against numbers, time", ("rawpack, memmap", EPOCH_S), (SPARSE, EPOCH_S)),
     ),
-)  # fmt: skip
+)

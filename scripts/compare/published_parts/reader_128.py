@@ -9,7 +9,8 @@ import os
 import struct
 import tempfile
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections import deque
+from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from multiprocessing.pool import ThreadPool
@@ -30,6 +31,8 @@ FAR_S, NEAR_S = 0.085, 0.005
 """What one request for a file cost in the report's slowest and fastest object store, by its times for one process."""
 LOCAL, FAR, NEAR = "local", "object store, 85 ms", "object store, 5 ms"
 LATER, FIRST = "object store, 85 ms, later epochs", "first batch, local"
+_CAPACITY, _GROUP = 1024, 4
+"""Of the queue between the children and their parent, and files that a child reads at once."""
 _MAGIC, _HEADER = 0xCED7230A, struct.Struct("<IfQQ")
 Pixels = NDArray[np.uint8]
 
@@ -162,8 +165,17 @@ def by_one(task: Task, files: Files, batch: int) -> Iterator[Pixels]:
 
 def by_readers(processes: int, task: Task, files: Files, batch: int) -> Iterator[Pixels]:
     """Children read bytes, and this process decodes them."""
-    with multiprocessing.get_context("fork").Pool(processes) as pool:
-        yield from in_this_process(pool.imap(files.get, files.names, chunksize=4), batch)
+    with multiprocessing.get_context("fork").Pool(processes, _share, (files,)) as pool:
+        yield from in_this_process(_in_order(pool, files.names), batch)
+
+
+def _in_order(pool: Any, names: list[str]) -> Iterator[bytes]:
+    """The bytes of files that a pool reads, at most `_CAPACITY` of them ahead."""
+    groups = iter([names[start : start + _GROUP] for start in range(0, len(names), _GROUP)])
+    reading = deque(pool.map_async(_get, group) for group in itertools.islice(groups, _CAPACITY // _GROUP))
+    while reading:
+        yield from reading.popleft().get()
+        reading.extend(pool.map_async(_get, group) for group in itertools.islice(groups, 1))
 
 
 def by_decoders(processes: int, task: Task, files: Files, batch: int) -> Iterator[Pixels]:
@@ -186,21 +198,23 @@ def _slots(names: list[str], block: int) -> list[tuple[str, int, int]]:
     return [(name, block, row) for row, name in enumerate(names)]
 
 
-def _share(files: Files, blocks: Pixels) -> None:
-    import cv2
-
+def _share(files: Files, blocks: Pixels | None = None) -> None:
     global _files_here, _blocks
     _files_here, _blocks = files, blocks
-    cv2.setNumThreads(1)
+
+
+def _get(name: str) -> bytes:
+    return _files_here.get(name)
 
 
 def _fill(slot: tuple[str, int, int]) -> None:
     name, block, row = slot
+    assert _blocks is not None
     _blocks[block, row] = prepared(_files_here.get(name))
 
 
 _files_here: Files
-_blocks: Pixels
+_blocks: Pixels | None
 
 
 # ------------------------------------------------------------------------------------------ measurements
@@ -210,6 +224,10 @@ Way = Callable[[Task, Files, int], Iterator[Pixels]]
 
 def original(way: Way, task: Task, *, far: bool = True, slow: bool = False) -> Values:
     """slow: only a few images are read from the store that is far away, and their time is multiplied."""
+    import cv2
+
+    # With threads of its own, OpenCV deadlocks in forks of a process that has used it.
+    cv2.setNumThreads(1)
     batch = _batch(task)
     first, each = _timed(way(task, Disk(task), batch))
     found = {LOCAL: each, FIRST: first}
@@ -233,9 +251,8 @@ def _timed(batches: Iterator[Any], most: int = 3) -> tuple[float, float]:
     for _ in itertools.islice(batches, most):
         count += 1
     each = (time.perf_counter() - began) / count
-    for close in [getattr(batches, "close", None)]:
-        if close is not None:
-            close()
+    if isinstance(batches, Generator):
+        batches.close()
     return first, each
 
 

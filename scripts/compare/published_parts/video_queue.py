@@ -212,8 +212,11 @@ PART = Part(
         *(Method(f"rawpack, {format}", partial(ours, format)) for format in ("memmap", "hdf5", "lmdb")),
     ),
     published={
-        (ONE, BATCH_S): 3.0, (JPEG, SIZE): 10.0,
-        (ONE, _cpu(1)): 5.3, (ONE, _cpu(10)): 29.8, (ONE, _cpu(30)): 119.0,
+        (ONE, BATCH_S): 3.0,
+        (JPEG, SIZE): 10.0,
+        (ONE, _cpu(1)): 5.3,
+        (ONE, _cpu(10)): 29.8,
+        (ONE, _cpu(30)): 119.0,
     },
     relations=(
         Relation("Ten producers use 6 times the CPU of one", (ONE, _cpu(10)), (ONE, _cpu(1)), theirs=29.8 / 5.3),
@@ -227,4 +230,4 @@ PART = Part(
         Relation("rawpack: JPEG files of frames against lmdb, bytes", (JPEG, SIZE), ("rawpack, lmdb", SIZE)),
         Relation("rawpack: CPU of thirty producers against memmap's", (ONE, _cpu(30)), (MEMMAP, _cpu(30))),
     ),
-)  # fmt: skip
+)
