@@ -35,8 +35,9 @@ Pixels = NDArray[np.uint8]
 def prepare(task: Task) -> None:
     _files(task)
     for side in SIDES:
-        pack(task, f"side-{side}", Resized(_files(task), side), shard_size=8 << 20)
-        pack(task, f"side-{side}-yuv420", Resized(_files(task), side), ("memmap",), color="yuv420")
+        images: Any = AsImages(_files(task), side)
+        pack(task, f"side-{side}", images, size="keep", shard_size=8 << 20)
+        pack(task, f"side-{side}-yuv420", images, ("memmap",), size="keep", color="yuv420")
 
 
 def _files(task: Task) -> list[str]:
@@ -64,6 +65,16 @@ class Resized:
         return np.ascontiguousarray(image[..., ::-1]), i % 1000
 
 
+class AsImages(Resized):
+    """The same as PIL images, which rawpack packs at their own sizes."""
+
+    def __getitem__(self, i: int) -> tuple[Any, int]:
+        from PIL import Image
+
+        pixels, label = super().__getitem__(i)
+        return Image.fromarray(pixels), label
+
+
 def by_ffcv(label: str, task: Task) -> Values:
     from ffcv.fields import IntField, RGBImageField
     from ffcv.fields.decoders import IntDecoder, RandomResizedCropRGBImageDecoder
@@ -72,7 +83,7 @@ def by_ffcv(label: str, task: Task) -> Values:
     from ffcv.writer import DatasetWriter
 
     cpus, found = _cpus(), {}
-    for side in SIDES:
+    for side in SIDES[: task.count(3, 1)]:
         files = photos_here(task)
 
         def write(path: Path, side: int = side, files: list[str] = files) -> None:

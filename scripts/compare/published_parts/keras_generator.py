@@ -16,6 +16,8 @@ import numpy as np
 from published_parts.common import once, pack, photos, store
 from published_parts.contract import Method, Part, Relation, Task, Values
 
+# Keras reads it when it is imported.
+os.environ["KERAS_BACKEND"] = "jax"
 BOX = (186, 0, 300, 30)
 """Left, top, right, bottom."""
 ROWS, COLUMNS_ = 32, 128
