@@ -71,12 +71,14 @@ def test_a_part_runs_and_its_table_is_drawn(tmp_path: Path) -> None:
     if importlib.util.find_spec("torch") is None:
         assert "torch" in found["left_out"]["LMDB, unencoded"]
     page = tmp_path / "page.md"
-    page.write_text("before\n<!-- table 5: begin -->\nold\n<!-- table 5: end -->\nafter\n")
+    overview = "<!-- overview: begin -->\n<!-- overview: end -->\n"
+    page.write_text(f"before\n{overview}<!-- table 5: begin -->\nold\n<!-- table 5: end -->\nafter\n")
     for _ in range(2):
         drawn = published("draw", "--json", tmp_path / "out.json", "--page", page)
         assert drawn.returncode == 0, drawn.stderr
     text = page.read_text()
-    assert text.startswith("before\n<!-- table 5: begin -->")
+    assert text.startswith("before\n<!-- overview: begin -->")
+    assert "| [5. A loader of 1080p images](#5-a-loader-of-1080p-images) | 3 | " in text
     assert text.endswith("<!-- table 5: end -->\nafter\n")
     assert "old" not in text
     assert text.count("Tiny sets") == 1
@@ -85,8 +87,8 @@ def test_a_part_runs_and_its_table_is_drawn(tmp_path: Path) -> None:
 
 
 def test_the_words_of_the_verdicts() -> None:
-    """Within half and twice the report's ratio agrees; beyond that on the same side of 1 is the same direction; the other
-    side, or about equal, does not agree."""
+    """Within half and twice the ratio of the report agrees; beyond that, the same side of 1 is the same direction; the
+    other side, or about equal, does not agree."""
     from published_parts.contract import Relation
 
     times_four = Relation("a takes 4 times as long as b", ("a", "s"), ("b", "s"), theirs=4.0)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import statistics
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -27,18 +28,37 @@ def as_text(part: Part, result: Result) -> str:
     return "\n".join(lines)
 
 
+def overview(parts: Sequence[Part], results: Mapping[str, Result]) -> str:
+    """For each part, how many of the report's relations hold here."""
+    lines = ["| section | relations of the report | agree | same direction | do not agree |", "|---|---|---|---|---|"]
+    for part in parts:
+        if found := results.get(str(part.number)):
+            words = [relation.judge(medians(found["rows"]))[1] for relation in part.relations]
+            counts = [sum(word.startswith(one) for word in words) for one in ("agrees", "same", "does not")]
+            anchor = f"{part.number}-{re.sub(r'[^a-z0-9 -]', '', part.title.lower()).replace(' ', '-')}"
+            lines.append(
+                f"| [{part.number}. {part.title}](#{anchor}) | {sum(counts)} | " + " | ".join(map(str, counts)) + " |"
+            )
+    return "\n".join(lines)
+
+
 def draw(parts: Sequence[Part], results: Mapping[str, Result], page: Path) -> None:
     """Put the tables between the markers of the page; parts that were not measured keep what they have."""
-    text = page.read_text("utf-8")
-    for part in parts:
-        if str(part.number) in results:
-            begin, end = f"<!-- table {part.number}: begin -->", f"<!-- table {part.number}: end -->"
-            before, found, rest = text.partition(begin)
-            _, found_end, after = rest.partition(end)
-            if not (found and found_end):
-                raise SystemExit(f"{page} lacks the markers {begin} and {end}")
-            text = f"{before}{begin}\n\n{as_text(part, results[str(part.number)])}\n\n{end}{after}"
-    page.write_text(text, "utf-8")
+    texts = {"overview": overview(parts, results)}
+    texts |= {
+        f"table {part.number}": as_text(part, results[str(part.number)])
+        for part in parts
+        if str(part.number) in results
+    }
+    whole = page.read_text("utf-8")
+    for name, text in texts.items():
+        begin, end = f"<!-- {name}: begin -->", f"<!-- {name}: end -->"
+        before, found, rest = whole.partition(begin)
+        _, found_end, after = rest.partition(end)
+        if not (found and found_end):
+            raise SystemExit(f"{page} lacks the markers {begin} and {end}")
+        whole = f"{before}{begin}\n\n{text}\n\n{end}{after}"
+    page.write_text(whole, "utf-8")
 
 
 def _figures(part: Part, result: Result) -> list[str]:
