@@ -40,9 +40,13 @@ def prepare(task: Task) -> None:
         pack(task, f"side-{side}-yuv420", images, ("memmap",), size="keep", color="yuv420")
 
 
+def _count(task: Task) -> int:
+    return task.count(512, 32)
+
+
 def _files(task: Task) -> list[str]:
     """In the order of every store."""
-    return [str(path) for path in photos(task, task.count(1000, 32))]
+    return [str(path) for path in photos(task, _count(task))]
 
 
 class Resized:
@@ -106,7 +110,7 @@ def by_ffcv(label: str, task: Task) -> Values:
 
 def photos_here(task: Task) -> list[str]:
     """The same files, found without the modules that made them."""
-    (folder,) = task.folder.glob(f"images-*-{task.count(1000, 32)}")
+    (folder,) = task.folder.glob(f"images-*-{_count(task)}")
     return [str(path) for path in sorted(folder.rglob("*.jpg"))]
 
 

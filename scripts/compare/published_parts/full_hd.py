@@ -47,7 +47,7 @@ def _make_files(folder: Path, task: Task) -> None:
 
     folder.mkdir(parents=True, exist_ok=True)
     random, rows = np.random.default_rng(0), []
-    for number, path in enumerate(photos(task, task.count(168, 8))):
+    for number, path in enumerate(photos(task, task.count(84, 8))):
         image: Any = cv2.imread(str(path))
         scale = max(HEIGHT / image.shape[0], WIDTH / image.shape[1])
         image = cv2.resize(image, None, fx=scale, fy=scale, interpolation=cv2.INTER_CUBIC)
@@ -295,7 +295,7 @@ def ours(format: str, task: Task, *, steps: str = "crop", sized: bool = False) -
 
 def stage(work: Callable[[Task], Callable[[int], Any]], task: Task) -> Values:
     """Milliseconds for an image, in one process."""
-    do, count = work(task), min(len(_files(task)), 84)
+    do, count = work(task), len(_files(task))
     do(0)
     began = time.perf_counter()
     for i in range(count):
@@ -309,12 +309,12 @@ def _reading(task: Task) -> Callable[[int], Any]:
 
 
 def _decoding(task: Task) -> Callable[[int], Any]:
-    contents = [file.read_bytes() for file in _files(task)[:84]]
+    contents = [file.read_bytes() for file in _files(task)]
     return lambda i: _decode(contents[i])
 
 
 def _decoding_by_turbojpeg(task: Task) -> Callable[[int], Any]:
-    contents, decoder = [file.read_bytes() for file in _files(task)[:84]], _turbojpeg()
+    contents, decoder = [file.read_bytes() for file in _files(task)], _turbojpeg()
     return lambda i: decoder.decode(contents[i])
 
 
@@ -341,7 +341,7 @@ PART = Part(
     number=5,
     name="full_hd",
     title="A loader of 1080p images",
-    unit="Random crops of 960x540 of 168 images of 1920x1080, in batches of 8, with 2 workers.",
+    unit="Random crops of 960x540 of 84 images of 1920x1080, in batches of 8, with 2 workers.",
     columns=(RATE, DISK, STAGE),
     prepare=prepare,
     methods=(
