@@ -171,10 +171,10 @@ def _with_producers(
 ) -> Values:
     """What a loop with a step of 0.2 s gets of a queue, and the CPU time of both, as a share of one CPU."""
     take, close = start()
-    for _ in range(task.count(5, 1)):
+    for _ in range(task.count(3, 1)):
         take()
     began, cpu, taken = time.perf_counter(), time.process_time(), 0
-    while time.perf_counter() - began < task.count(5, 1):
+    while time.perf_counter() - began < task.count(4, 1):
         take()
         taken += 1
         time.sleep(CONSUMER_S)
