@@ -57,10 +57,15 @@ def measured(method: Method, task: Task) -> dict[str, Any]:
             warnings.simplefilter("ignore")
             return {"values": method.call(task), "versions": versions()}
     except contract.UnavailableError as error:
-        return {"left_out": str(error)}
+        return {"left_out": _line(error)}
     except Exception as error:
         traceback.print_exc()
-        return {"left_out": f"failed: {type(error).__name__}: {error}"}
+        return {"left_out": f"failed: {type(error).__name__}: {_line(error)}"}
+
+
+def _line(error: Exception) -> str:
+    """The first line of its message, which becomes part of a table."""
+    return (str(error).strip().splitlines() or [""])[0]
 
 
 def about() -> dict[str, Any]:

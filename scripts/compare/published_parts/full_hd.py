@@ -47,7 +47,7 @@ def _make_files(folder: Path, task: Task) -> None:
 
     folder.mkdir(parents=True, exist_ok=True)
     random, rows = np.random.default_rng(0), []
-    for number, path in enumerate(photos(task, task.count(84, 8))):
+    for number, path in enumerate(photos(task, task.count(84, 4))):
         image: Any = cv2.imread(str(path))
         scale = max(HEIGHT / image.shape[0], WIDTH / image.shape[1])
         image = cv2.resize(image, None, fx=scale, fy=scale, interpolation=cv2.INTER_CUBIC)
