@@ -47,12 +47,14 @@ def main() -> None:
 
 def measured(method: Method, task: Task) -> dict[str, Any]:
     """The values of one measurement, or why there are none."""
-    from published_parts import contract
+    from published_parts import common, contract
 
     missing = [module for module in method.needs if importlib.util.find_spec(module) is None]
     if missing:
         return {"left_out": f"not installed: {', '.join(missing)}"}
     try:
+        for name in method.reads:
+            common.warm(task.folder / name)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             return {"values": method.call(task), "versions": versions()}

@@ -51,6 +51,15 @@ def seconds(work: Callable[[], Any]) -> float:
     return time.perf_counter() - began
 
 
+def warm(path: Path) -> None:
+    """Read a file, or all files below a folder, so that the page cache has them."""
+    for file in path.rglob("*") if path.is_dir() else [path]:
+        if file.is_file():
+            with file.open("rb", buffering=0) as opened:
+                while opened.read(16 << 20):
+                    pass
+
+
 def size_of(path: Path) -> int:
     """Bytes of a file, or of all files below a folder."""
     files = path.rglob("*") if path.is_dir() else [path]

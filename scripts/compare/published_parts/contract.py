@@ -53,6 +53,8 @@ class Method:
     call: Callable[[Task], Values]
     needs: tuple[str, ...] = ()
     """Modules that must be installed."""
+    reads: tuple[str, ...] = ()
+    """Files and folders of the task that it reads: they are brought into the page cache first."""
     environment: str = "published-torch"
     """Which of `requirements/` it runs in."""
     most_rounds: int = 99

@@ -193,7 +193,12 @@ PART = Part(
             for label in (RAW, HALF, JPEG)
         ),
         *(
-            Method(f"rawpack, {format}", partial(ours, format), needs=("aiohttp",))
+            Method(
+                f"rawpack, {format}",
+                partial(ours, format),
+                needs=("aiohttp",),
+                reads=tuple(f"side-{side}.{format}" for side in SIDES),
+            )
             for format in ("memmap", "hdf5", "lmdb")
         ),
         Method("rawpack, memmap, planes", partial(ours, "memmap", color="-yuv420")),

@@ -302,10 +302,19 @@ PART = Part(
     prepare=prepare,
     methods=(
         *(
-            Method(label, partial(measure, label), needs=("torch", "tensordict"))
-            for label in (RAW, PRELOAD, CLASS, CLASS_MAPPED, MEMMAP)
+            Method(label, partial(measure, label), needs=("torch", "tensordict"), reads=reads)
+            for label, reads in (
+                (RAW, ("small-png", "small.npz")),
+                (PRELOAD, ("small-png", "small.npz")),
+                (CLASS, ("small.tensorclass", "small-npz.tensorclass")),
+                (CLASS_MAPPED, ("small.tensorclass", "small-npz.tensorclass")),
+                (MEMMAP, ("small.npy", "small-npz.npy")),
+            )
         ),
-        *(Method(label, partial(measure, label), needs=("torch",)) for label in OURS),
+        *(
+            Method(label, partial(measure, label), needs=("torch",), reads=(f"small.{format}", f"small-npz.{format}"))
+            for label, format in OURS.items()
+        ),
     ),
     published=table(COLUMNS[:4], REPORT),
     relations=(

@@ -334,7 +334,8 @@ MANY = f"{FILES}, 16 workers"
 
 
 def _method(label: str, make: Callable[[Task], Any], needs: tuple[str, ...] = (), **options: Any) -> Method:
-    return Method(label, partial(original, make, **options), needs=("torch", "cv2", *needs))
+    reads = ("hd", options.get("file", "hd"))
+    return Method(label, partial(original, make, **options), needs=("torch", "cv2", *needs), reads=reads)
 
 
 PART = Part(
@@ -365,12 +366,17 @@ PART = Part(
         _method(AFTER, FromFiles, finish=_each_converted),
         _method(PREFETCHED, FromFiles, finish=prefetched),
         *(
-            Method(f"rawpack, {format}", partial(ours, format, sized=True), needs=("torch",))
+            Method(f"rawpack, {format}", partial(ours, format, sized=True), needs=("torch",), reads=(f"hd.{format}",))
             for format in ("memmap", "hdf5", "lmdb")
         ),
         Method("rawpack, lmdb, decoded at 1/2", partial(ours, "lmdb", steps="half"), needs=("torch",)),
         *(
-            Method(f"rawpack, {format}, normalized", partial(ours, format, steps="normalize"), needs=("torch",))
+            Method(
+                f"rawpack, {format}, normalized",
+                partial(ours, format, steps="normalize"),
+                needs=("torch",),
+                reads=(f"hd.{format}",),
+            )
             for format in ("memmap", "hdf5", "lmdb")
         ),
     ),

@@ -225,7 +225,7 @@ SPARSE = "rawpack, memmap, labels as numbers"
 
 
 def _method(label: str, call: Callable[[Task], Values]) -> Method:
-    return Method(label, call, needs=("keras", "jax"), environment="published-keras")
+    return Method(label, call, needs=("keras", "jax"), environment="published-keras", reads=("strips",))
 
 
 PART = Part(

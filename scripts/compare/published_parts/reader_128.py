@@ -21,7 +21,7 @@ from urllib.parse import quote
 import numpy as np
 from numpy.typing import NDArray
 
-from published_parts.common import once, pack, photos, store
+from published_parts.common import FORMATS, once, pack, photos, store
 from published_parts.contract import Method, Part, Relation, Task, Values, table
 from published_parts.slow_store import served
 
@@ -33,6 +33,8 @@ LOCAL, FAR, NEAR = "local", "object store, 85 ms", "object store, 5 ms"
 LATER, FIRST = "object store, 85 ms, later epochs", "first batch, local"
 _CAPACITY, _GROUP = 1024, 4
 """Of the queue between the children and their parent, and files that a child reads at once."""
+COPIES = "jpeg-files"
+"""The folder of JPEG files."""
 _MAGIC, _HEADER = 0xCED7230A, struct.Struct("<IfQQ")
 Pixels = NDArray[np.uint8]
 
@@ -41,13 +43,13 @@ def prepare(task: Task) -> None:
     import data
 
     files = photos(task, task.count(2048, 64))
-    data.copies(task.folder, files[0].parents[1])
+    once(task.folder / COPIES, lambda path: data.copies(task.folder, files[0].parents[1]).rename(path))
     once(_record(task), partial(_make_record, files=_files(task)))
     pack(task, "photos", _folder(task), size=SHORTER, shard_size=32 << 20)
 
 
 def _folder(task: Task) -> Path:
-    return next(task.folder.glob("copied-images-*"))
+    return task.folder / COPIES
 
 
 def _files(task: Task) -> list[Path]:
@@ -300,7 +302,7 @@ COLUMNS = (LOCAL, FAR, NEAR, LATER, FIRST)
 RECORD, ONE = "record file", "JPEG, one process"
 MANY, MANY_READ = f"JPEG, {PROCESSES} processes", f"JPEG, {PROCESSES} processes that only read"
 FEW = "JPEG, a process for each CPU"
-OURS, OURS_MANY = "rawpack, {}", f"rawpack, lmdb, {PROCESSES} workers"
+OURS_MANY = f"rawpack, lmdb, {PROCESSES} workers"
 
 PART = Part(
     number=1,
@@ -310,16 +312,16 @@ PART = Part(
     columns=COLUMNS,
     prepare=prepare,
     methods=(
-        Method(RECORD, partial(original, by_record)),
-        Method(ONE, partial(original, by_one, slow=True)),
-        Method(MANY_READ, partial(original, partial(by_readers, PROCESSES))),
-        Method(MANY, partial(original, partial(by_decoders, PROCESSES))),
-        Method(FEW, partial(original, partial(by_decoders, os.cpu_count() or 1), far=False)),
+        Method(RECORD, partial(original, by_record), reads=("photos.rec",)),
+        Method(ONE, partial(original, by_one, slow=True), reads=(COPIES,)),
+        Method(MANY_READ, partial(original, partial(by_readers, PROCESSES)), reads=(COPIES,)),
+        Method(MANY, partial(original, partial(by_decoders, PROCESSES)), reads=(COPIES,)),
+        Method(FEW, partial(original, partial(by_decoders, os.cpu_count() or 1), far=False), reads=(COPIES,)),
         *(
-            Method(OURS.format(format), partial(ours, format), needs=("aiohttp",))
-            for format in ("memmap", "hdf5", "lmdb")
+            Method(f"rawpack, {format}", partial(ours, format), needs=("aiohttp",), reads=(f"photos.{format}",))
+            for format in FORMATS
         ),
-        Method(OURS_MANY, partial(ours, "lmdb", workers=PROCESSES, far=False)),
+        Method(OURS_MANY, partial(ours, "lmdb", workers=PROCESSES, far=False), reads=("photos.lmdb",)),
     ),
     published=table(
         (LOCAL, FAR, NEAR),

@@ -206,10 +206,13 @@ PART = Part(
     columns=(BATCH_S, SIZE, *(name(count) for name in (_cpu, _rate) for count in PRODUCERS)),
     prepare=prepare,
     methods=(
-        Method(ONE, partial(original, by_decoding, "avi", queues=True), needs=("av",)),
-        Method(EACH, partial(original, by_decoding, "avi", threads=os.cpu_count() or 1), needs=("av",)),
-        Method(JPEG, partial(original, by_frames, "frames"), needs=("cv2",)),
-        *(Method(f"rawpack, {format}", partial(ours, format)) for format in ("memmap", "hdf5", "lmdb")),
+        Method(ONE, partial(original, by_decoding, "avi", queues=True), needs=("av",), reads=("avi",)),
+        Method(EACH, partial(original, by_decoding, "avi", threads=os.cpu_count() or 1), needs=("av",), reads=("avi",)),
+        Method(JPEG, partial(original, by_frames, "frames"), needs=("cv2",), reads=("frames",)),
+        *(
+            Method(f"rawpack, {format}", partial(ours, format), reads=(f"clips.{format}",))
+            for format in ("memmap", "hdf5", "lmdb")
+        ),
     ),
     published={
         (ONE, BATCH_S): 3.0,
