@@ -39,7 +39,7 @@ def _make_files(folder: Path, task: Task) -> None:
 
     folder.mkdir(parents=True, exist_ok=True)
     random, rows = np.random.default_rng(0), [",".join(("path", *LABELS))]
-    for number, path in enumerate(photos(task, task.count(4096, 256))):
+    for number, path in enumerate(photos(task, task.count(1536, 256))):
         image: Any = cv2.imread(str(path))
         cv2.imwrite(str(folder / f"{number:05d}.jpg"), cv2.resize(image, (400, 300)), [cv2.IMWRITE_JPEG_QUALITY, 90])
         rows.append(",".join((f"{number:05d}.jpg", *map(str, random.integers(CLASSES, size=len(LABELS))))))
@@ -232,7 +232,7 @@ PART = Part(
     number=3,
     name="keras_generator",
     title="A Keras generator instead of all images in memory",
-    unit="Training on 4,096 images of 32x128 with four labels of 21,000 classes, in batches of 128.",
+    unit="Training on 1,536 images of 32x128 with four labels of 21,000 classes, in batches of 128.",
     columns=(EPOCH_S, MEMORY, READING, CROPPING, ENCODING, TRAINING),
     prepare=prepare,
     methods=(
