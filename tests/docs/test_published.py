@@ -137,7 +137,7 @@ def test_the_figures_of_a_table(tmp_path: Path) -> None:
     assert lines["raw, decoded at each access"][:2] == ["", "32.98"]
     assert lines["np.memmap is slower than preloaded tensors (traverse)"] == ["2.12 times", "3 times", "agrees |"]
     assert "Left out: rawpack, lmdb (no disk)." in text
-    assert "3 CPUs (one of them), 8 GiB" in text
+    assert "3 CPUs (one of them), 8 GiB, load before the start 1.5 for each CPU" in text
 
 
 def test_the_record_file_is_one(tmp_path: Path) -> None:

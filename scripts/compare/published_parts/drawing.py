@@ -15,7 +15,7 @@ Result = Mapping[str, Any]
 
 def as_text(part: Part, result: Result) -> str:
     """Both tables of a part: its figures, and its relations with their verdicts."""
-    lines = [f"{part.unit} Measured on {_machine(result)}, {result['date']}. Median of the rounds [least, most].", ""]
+    lines = [part.unit, f"Measured on {_machine(result)}, {result['date']}. Median of the rounds [least, most].", ""]
     if result["quick"]:
         lines = ["**Tiny sets, one round: these figures only show that all works.**", "", *lines]
     lines += _figures(part, result)
@@ -113,4 +113,6 @@ def _times(ratio: float | None) -> str:
 
 def _machine(result: Result) -> str:
     machine = result["machine"]
-    return f"{machine['cpus']} CPUs ({machine['cpu']}), {machine['memory_limit_bytes'] / 2**30:.0f} GiB"
+    load = result["load"] / machine["cpus"]
+    memory = machine["memory_limit_bytes"] / 2**30
+    return f"{machine['cpus']} CPUs ({machine['cpu']}), {memory:.0f} GiB, load before the start {load:.1f} for each CPU"
