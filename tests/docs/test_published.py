@@ -125,6 +125,7 @@ def test_the_figures_of_a_table(tmp_path: Path) -> None:
             "rows": rows,
             "left_out": {"rawpack, lmdb": "no disk"},
             "machine": machine,
+            "load": 4.5,
             "date": "2026-01-01",
             "quick": False,
         },
