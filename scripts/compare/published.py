@@ -1,0 +1,204 @@
+#!/usr/bin/env python3
+"""Do the measurements of six published reports again: their own methods, and rawpack's three stores.
+
+    scripts/compare/published.py 4                      one of them; `all` for all six
+    scripts/compare/published.py 4 --quick              tiny sets, to see that it works; its figures mean nothing
+    scripts/compare/published.py all --data ~/photos --videos ~/videos --json out.json
+    scripts/compare/published.py draw --json out.json                  the tables as text
+    scripts/compare/published.py draw --json out.json --page docs/explanation/published.md
+
+| number | report |
+|---|---|
+| 1 | a reader for MXNet with 128 processes |
+| 2 | a queue of video clips with 1, 10 and 30 producers |
+| 3 | a Keras generator instead of all images in memory |
+| 4 | five ways to hold a data set |
+| 5 | a loader of 1080p images |
+| 6 | FFCV's table |
+
+Each method runs in a fresh process, in turn with the others, round by round. Its environment is made from
+`requirements/` when it is first needed; with --here, all methods run in this Python, and those whose packages are
+missing are left out. Results are added to the JSON file as soon as they are measured; a part, or the methods chosen by
+--only, replace what the file had of them. To send yours back, send that file.
+"""
+
+from __future__ import annotations
+
+import argparse
+import datetime
+import importlib
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import environments
+from published_parts import drawing
+from published_parts.contract import Method, Part, Task
+
+_HERE = Path(__file__).resolve().parent
+NAMES = ("reader_128", "video_queue", "keras_generator", "five_ways", "full_hd", "ffcv_table")
+_WORK = _HERE.parents[1] / "build" / "compare"
+_CHILD = _HERE / "published_parts" / "child.py"
+
+
+def main() -> None:
+    asked = arguments()
+    if asked.what == "draw":
+        results = json.loads(asked.json.read_text())["parts"]
+        if asked.page:
+            drawing.draw(parts(), results, asked.page)
+        else:
+            for part in parts():
+                if str(part.number) in results:
+                    print(f"\n## {part.number}. {part.title}\n\n{drawing.as_text(part, results[str(part.number)])}")
+        return
+    failed = False
+    for part in parts():
+        if asked.what in ("all", str(part.number)):
+            failed |= run(part, asked)
+    sys.exit(failed)
+
+
+def arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("what", choices=[*"123456", "all", "draw"])
+    parser.add_argument("--data", type=Path, help="folder of JPEG photographs [made ones]")
+    parser.add_argument("--videos", type=Path, help="folder of videos [made ones]")
+    parser.add_argument("--work", type=Path, default=_WORK, help="folder for all that is made [build/compare]")
+    parser.add_argument("--home", type=Path, help="folder of the environments [WORK/environments]")
+    parser.add_argument("--here", action="store_true", help="use this Python instead of environments")
+    parser.add_argument(
+        "--python", action="append", default=[], metavar="NAME=PATH", help="the Python of an environment"
+    )
+    parser.add_argument("--only", action="append", metavar="TEXT", help="methods with this in their names; repeatable")
+    parser.add_argument("--rounds", type=int, help="[3, or as the part says]")
+    parser.add_argument("--prepare", action="store_true", help="only make the data, the stores and the environments")
+    parser.add_argument("--more", action="store_true", help="add rounds to those in the JSON file")
+    parser.add_argument("--quick", action="store_true", help="tiny sets, one round")
+    parser.add_argument("--json", type=Path, help="the file of results")
+    parser.add_argument("--page", type=Path, help="with draw: put the tables between the markers of this page")
+    asked = parser.parse_args()
+    if asked.what == "draw" and not asked.json:
+        parser.error("draw needs --json FILE")
+    return asked
+
+
+@cache
+def parts() -> tuple[Part, ...]:
+    return tuple(importlib.import_module(f"published_parts.{name}").PART for name in NAMES)
+
+
+def run(part: Part, asked: argparse.Namespace) -> bool:
+    """Measure a part, print its tables, and keep its results; whether a method failed."""
+    print(f"\n## {part.number}. {part.title}\n", flush=True)
+    photos, videos = (str(folder.resolve()) if folder else "" for folder in (asked.data, asked.videos))
+    task = Task(work=str(asked.work.resolve()), photos=photos, videos=videos, quick=asked.quick)
+    python = Pythons(asked)
+    methods = [method for method in part.methods if not asked.only or any(text in method.label for text in asked.only)]
+    (about,) = child(python("published-torch"), "prepare", part, task)
+    result: dict[str, Any] = {
+        **about, "quick": asked.quick, "date": f"{datetime.date.today():%Y-%m-%d}", "rows": [], "left_out": {},
+    }  # fmt: skip
+    left_out = result["left_out"]
+    for number in range(1 if asked.quick else asked.rounds or part.rounds):
+        left = [method for method in methods if method.label not in left_out and number < method.most_rounds]
+        for together in by_environment(left) if asked.quick or asked.prepare else [[method] for method in left]:
+            for found in measure(together, part, task, python, prepare_only=asked.prepare):
+                label = found["label"]
+                if why := found.get("left_out"):
+                    left_out[label] = why
+                    print(f"left out: {label}: {why}", file=sys.stderr, flush=True)
+                    continue
+                values = ", ".join(f"{name} {value:.4g}" for name, value in found["values"].items())
+                print(f"round {number + 1}: {label}: {values}", file=sys.stderr, flush=True)
+                result["versions"] |= found.pop("versions")
+                result["rows"].append({"round": number, **found})
+                keep(part, result, asked)
+        if asked.prepare:
+            return False
+    result = keep(part, result, asked)
+    print(drawing.as_text(part, result), flush=True)
+    return any(why.startswith("failed") for why in left_out.values())
+
+
+def by_environment(methods: list[Method]) -> list[list[Method]]:
+    """Those of the same environment together."""
+    names = list(dict.fromkeys(method.environment for method in methods))
+    return [[method for method in methods if method.environment == name] for name in names]
+
+
+class Pythons:
+    """The Python of each environment, made when it is first asked for."""
+
+    def __init__(self, asked: argparse.Namespace) -> None:
+        self._here, self._home = asked.here, asked.home or asked.work / "environments"
+        self._known = {name: Path(path) for name, _, path in (one.partition("=") for one in asked.python)}
+
+    def __call__(self, name: str) -> Path:
+        """Raises EnvironmentFailedError."""
+        if self._here:
+            return Path(sys.executable)
+        if name not in self._known:
+            print(f"environment {name}", file=sys.stderr, flush=True)
+            self._known[name] = environments.make(name, self._home)
+        return self._known[name]
+
+
+def measure(
+    methods: list[Method], part: Part, task: Task, python: Pythons, *, prepare_only: bool
+) -> Iterator[dict[str, Any]]:
+    """What one fresh process finds for each of these methods, which have the same environment."""
+    labels = [method.label for method in methods]
+    try:
+        path = python(methods[0].environment)
+        if not prepare_only:
+            yield from child(path, "measure", part, task, *labels)
+    except environments.EnvironmentFailedError as error:
+        for label in labels:
+            yield {"label": label, "left_out": str(error).strip().splitlines()[0]}
+    except subprocess.CalledProcessError as error:
+        for label in labels:
+            yield {"label": label, "left_out": f"failed: the process ended with {error.returncode}"}
+
+
+def child(python: Path, action: str, part: Part, task: Task, *labels: str) -> list[dict[str, Any]]:
+    """Run a step in a fresh process; the lines of JSON that it printed."""
+    command = [str(python), str(_CHILD), action, part.name, json.dumps(vars(task)), *labels]
+    done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=False)
+    if done.returncode and action == "prepare":
+        sys.exit(f"{part.title}: the data could not be made, see above")
+    done.check_returncode()
+    return [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
+
+
+def keep(part: Part, result: dict[str, Any], asked: argparse.Namespace) -> dict[str, Any]:
+    """Put the results so far into the file, with what it has of other methods; what it then has of this part."""
+    if not asked.json:
+        return result
+    known = json.loads(asked.json.read_text()) if asked.json.exists() else {"made_by": "published.py", "parts": {}}
+    before = _BEFORE.setdefault(part.number, known["parts"].get(str(part.number)))
+    whole = result
+    if before and before["quick"] == result["quick"] and (asked.only or asked.more):
+        again = set() if asked.more else {row["label"] for row in result["rows"]}
+        rows = [row for row in before["rows"] if row["label"] not in again]
+        measured = {row["label"] for row in rows + result["rows"]}
+        left_out = {
+            label: why for label, why in (before["left_out"] | result["left_out"]).items() if label not in measured
+        }
+        versions = before["versions"] | result["versions"]
+        whole = result | {"rows": rows + result["rows"], "left_out": left_out, "versions": versions}
+    known["parts"][str(part.number)] = whole
+    asked.json.write_text(json.dumps(known, indent=1) + "\n")
+    return whole
+
+
+_BEFORE: dict[int, Any] = {}
+"""What the file had of each part before this run."""
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,1 @@
+"""One module for each of the six reports, and what they share."""

@@ -1,0 +1,139 @@
+"""What a part is: the figures of a report, the methods that are measured again, and the relations between both."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+Values = dict[str, float]
+"""Column -> what one measurement found."""
+Cell = tuple[str, str]
+"""Label of a method, and a column."""
+_FACTOR = 2.0
+_SAME = 1.1
+
+
+class UnavailableError(Exception):
+    """This machine lacks something that a method needs; the method is left out."""
+
+
+@dataclass(frozen=True)
+class Task:
+    """What a method gets. Travels to fresh processes as JSON."""
+
+    work: str
+    """Folder for all that is made, used again."""
+    photos: str
+    """A folder of JPEG files, or "": photographs are made."""
+    videos: str
+    """A folder of videos, or "": videos are made."""
+    quick: bool
+    """Tiny sets: only to see that all works."""
+
+    @property
+    def folder(self) -> Path:
+        """Where a part puts what it makes; quick and full sets never mix."""
+        folder = Path(self.work) / ("quick" if self.quick else "full")
+        folder.mkdir(parents=True, exist_ok=True)
+        return folder
+
+    def count(self, full: int, quick: int) -> int:
+        """How many to make or to read."""
+        return quick if self.quick else full
+
+
+@dataclass(frozen=True)
+class Method:
+    """A row of the table, measured in a fresh process in each round."""
+
+    label: str
+    call: Callable[[Task], Values]
+    needs: tuple[str, ...] = ()
+    """Modules that must be installed."""
+    reads: tuple[str, ...] = ()
+    """Files and folders of the task that it reads: they are brought into the page cache first."""
+    environment: str = "published-torch"
+    """Which of `requirements/` it runs in."""
+    most_rounds: int = 99
+    """Fewer rounds for what takes minutes and hardly varies."""
+
+
+@dataclass(frozen=True)
+class Relation:
+    """A ratio between two cells, and what the report found for it."""
+
+    says: str
+    """The report's finding, as a sentence."""
+    over: Cell
+    under: Cell
+    theirs: float | None = None
+    """The ratio of the report's own figures, if it has them."""
+    within: tuple[float, float] | None = None
+    """Ratios that agree. By default, from half of theirs to twice theirs."""
+
+    def judge(self, medians: Mapping[Cell, float]) -> tuple[float | None, str]:
+        """The ratio here, and a verdict in words."""
+        if self.over not in medians or self.under not in medians:
+            return None, "not measured"
+        ours = medians[self.over] / medians[self.under]
+        if self.within is not None:
+            low, high = self.within
+        elif self.theirs is not None:
+            low, high = self.theirs / _FACTOR, self.theirs * _FACTOR
+        else:
+            return ours, ""
+        if low <= ours <= high:
+            return ours, "agrees"
+        typical = self.theirs or low
+        about_one = 1 / _SAME < ours < _SAME or (self.within is not None and low < 1 < high)
+        if about_one or (ours > 1) != (typical > 1):
+            return ours, "does not agree"
+        further = max(ours, 1 / ours) > max(typical, 1 / typical)
+        return ours, f"same direction, {'larger' if further else 'smaller'} here"
+
+
+@dataclass(frozen=True)
+class Part:
+    """One report, done again."""
+
+    number: int
+    name: str
+    """Of its module."""
+    title: str
+    unit: str
+    """What the figures are, for the line above the table."""
+    columns: tuple[str, ...]
+    prepare: Callable[[Task], None]
+    """Makes all data and stores, unless they are there: never measured."""
+    methods: tuple[Method, ...]
+    published: Mapping[Cell, float]
+    """The report's figures, in the same units."""
+    relations: tuple[Relation, ...]
+    rounds: int = 3
+
+
+def medians(rows: Iterable[Mapping[str, Any]]) -> dict[Cell, float]:
+    """The median over the rounds of each cell that was measured."""
+    return {cell: statistics.median(values) for cell, values in by_cell(rows).items()}
+
+
+def by_cell(rows: Iterable[Mapping[str, Any]]) -> dict[Cell, list[float]]:
+    """What the rounds found for each cell."""
+    found: dict[Cell, list[float]] = {}
+    for row in rows:
+        for column, value in row["values"].items():
+            found.setdefault((row["label"], column), []).append(value)
+    return found
+
+
+def table(columns: Sequence[str], figures: Mapping[str, Sequence[float | None]]) -> dict[Cell, float]:
+    """Cells from rows of figures, in the order of the columns; None where the report has none."""
+    return {
+        (label, column): value
+        for label, row in figures.items()
+        for column, value in zip(columns, row, strict=True)
+        if value is not None
+    }

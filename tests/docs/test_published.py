@@ -1,0 +1,167 @@
+"""The measurements that others published, done again: they run, they read what they claim to read, and their tables say
+what was measured."""
+
+from __future__ import annotations
+
+import importlib
+import io
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from pictures import picture, save
+from running import environment
+
+import rawpack_packer
+from rawpack import Reader
+
+ROOT = Path(__file__).resolve().parents[2]
+COMPARE = ROOT / "scripts" / "compare"
+NAMES = ("reader_128", "video_queue", "keras_generator", "five_ways", "full_hd", "ffcv_table")
+
+
+@pytest.fixture(autouse=True)
+def scripts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(COMPARE))
+
+
+def part_of(name: str) -> Any:
+    return importlib.import_module(f"published_parts.{name}")
+
+
+def published(*arguments: object) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, COMPARE / "published.py", *map(str, arguments)],
+        capture_output=True, encoding="utf-8", env=environment(), check=False,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_relations_are_between_cells_of_the_table(name: str) -> None:
+    """No relation names a method or a column that its part lacks, and each ratio of a report is that of its figures."""
+    part = part_of(name).PART
+    labels = {method.label for method in part.methods}
+    assert len(labels) == len(part.methods)
+    for relation in part.relations:
+        for label, column in (relation.over, relation.under):
+            assert label in labels, relation.says
+            assert column in part.columns, relation.says
+        if {relation.over, relation.under} <= part.published.keys() and relation.theirs is not None:
+            ratio = part.published[relation.over] / part.published[relation.under]
+            assert relation.theirs == pytest.approx(ratio, rel=0.01), relation.says
+
+
+def test_a_part_runs_and_its_table_is_drawn(tmp_path: Path) -> None:
+    """One command measures; the file it writes is enough to draw the table, also into a page, as often as one likes.
+    What is not installed is named, and no failure."""
+    for i in range(4):
+        save(tmp_path / "photos" / f"{i % 2}" / f"{i}.jpg", picture(80 + i, 90, i))
+    ran = published(
+        5, "--quick", "--here", "--only", "stage", "--only", "LMDB, unencoded", "--data", tmp_path / "photos",
+        "--work", tmp_path / "work", "--json", tmp_path / "out.json",
+    )  # fmt: skip
+    assert ran.returncode == 0, ran.stderr
+    found = json.loads((tmp_path / "out.json").read_text())["parts"]["5"]
+    values = {row["label"]: row["values"]["ms per image"] for row in found["rows"] if row["label"].startswith("stage")}
+    assert values["stage: decode, OpenCV"] > values["stage: read a file"] > 0
+    if importlib.util.find_spec("torch") is None:
+        assert "torch" in found["left_out"]["LMDB, unencoded"]
+    page = tmp_path / "page.md"
+    overview = "<!-- overview: begin -->\n<!-- overview: end -->\n"
+    page.write_text(f"before\n{overview}<!-- table 5: begin -->\nwhat was there\n<!-- table 5: end -->\nafter\n")
+    for _ in range(2):
+        drawn = published("draw", "--json", tmp_path / "out.json", "--page", page)
+        assert drawn.returncode == 0, drawn.stderr
+    text = page.read_text()
+    assert text.startswith("before\n<!-- overview: begin -->")
+    assert "| [5. A loader of 1080p images](#5-a-loader-of-1080p-images) | 3 | " in text
+    assert text.endswith("<!-- table 5: end -->\nafter\n")
+    assert "what was there" not in text
+    assert text.count("Tiny sets") == 1
+    page.write_text("no markers")
+    assert published("draw", "--json", tmp_path / "out.json", "--page", page).returncode != 0
+
+
+def test_the_words_of_the_verdicts() -> None:
+    """Within half and twice the ratio of the report agrees; beyond that, the same side of 1 is the same direction; the
+    other side, or about equal, does not agree."""
+    from published_parts.contract import Relation
+
+    times_four = Relation("a takes 4 times as long as b", ("a", "s"), ("b", "s"), theirs=4.0)
+    tenth = Relation("a takes a tenth of b", ("a", "s"), ("b", "s"), theirs=0.1)
+    same = Relation("a takes as long as b", ("a", "s"), ("b", "s"), within=(0.8, 1.25))
+    more = Relation("a takes longer than b", ("a", "s"), ("b", "s"), within=(1.15, 1e9))
+    for relation, ours, verdict in (
+        (times_four, 4.1, "agrees"), (times_four, 7.9, "agrees"), (times_four, 1.5, "same direction, smaller here"),
+        (times_four, 9.0, "same direction, larger here"), (times_four, 1.05, "does not agree"),
+        (times_four, 0.2, "does not agree"), (tenth, 0.12, "agrees"), (tenth, 0.01, "same direction, larger here"),
+        (tenth, 0.6, "same direction, smaller here"), (tenth, 3.0, "does not agree"),
+        (same, 1.0, "agrees"), (same, 2.0, "does not agree"), (same, 0.5, "does not agree"),
+        (more, 90.0, "agrees"), (more, 1.0, "does not agree"), (more, 0.5, "does not agree"),
+    ):  # fmt: skip
+        found = relation.judge({("a", "s"): ours * 3, ("b", "s"): 3.0})
+        assert found == (pytest.approx(ours), verdict)
+    assert times_four.judge({("a", "s"): 1.0}) == (None, "not measured")
+
+
+def test_the_figures_of_a_table(tmp_path: Path) -> None:
+    """Medians with the least and the most, next to the report's figures; a method that was not measured keeps those."""
+    from published_parts import drawing
+
+    part = part_of("five_ways").PART
+    rows = [
+        {"label": label, "round": number, "values": {"traverse, FashionMNIST": value}}
+        for label, values in (("np.memmap", (7.0, 5.0, 6.0)), ("preload, decoded in memory", (2.0, 2.0, 4.0)))
+        for number, value in enumerate(values)
+    ]
+    machine = {"cpu": "one of them", "cpus": 3, "memory_limit_bytes": 2**33}
+    text = drawing.as_text(
+        part,
+        {
+            "rows": rows,
+            "left_out": {"rawpack, lmdb": "no disk"},
+            "machine": machine,
+            "load": 4.5,
+            "date": "2026-01-01",
+            "quick": False,
+        },
+    )
+    lines = {
+        line.split(" | ")[0].removeprefix("| "): line.split(" | ")[1:] for line in text.splitlines() if " | " in line
+    }
+    assert lines["np.memmap"][:2] == ["6 [5, 7]", "4.41"]
+    assert lines["preload, decoded in memory"][:2] == ["2 [2, 4]", "2.08"]
+    assert lines["raw, decoded at each access"][:2] == ["", "32.98"]
+    assert lines["np.memmap is slower than preloaded tensors (traverse)"] == ["2.12 times", "3 times", "agrees |"]
+    assert "Left out: rawpack, lmdb (no disk)." in text
+    assert "3 CPUs (one of them), 8 GiB, load before the start 1.5 for each CPU" in text
+
+
+def test_the_record_file_is_one(tmp_path: Path) -> None:
+    """rawpack's own reader of RecordIO finds in it the images of the files, and so does the loop that is measured."""
+    reader_128 = part_of("reader_128")
+    files = [
+        save(tmp_path / "photos" / f"{i}.jpg", picture(40 + i, 50, i)) or tmp_path / "photos" / f"{i}.jpg"
+        for i in range(5)
+    ]
+    reader_128._make_record(tmp_path / "photos.rec", files)
+    contents = sorted(path.read_bytes() for path in files)
+    assert sorted(reader_128.records(io.BytesIO((tmp_path / "photos.rec").read_bytes()))) == contents
+    rawpack_packer.pack(
+        tmp_path / "photos.rec", tmp_path / "store", format="lmdb", size="keep", quality="keep", workers=0
+    )
+    (batch,) = Reader(tmp_path / "store").batches(5, encoded=True, workers=0)
+    assert sorted(image.tobytes() for image in batch["image"]) == contents
+
+
+def test_both_ways_to_normalize_are_one() -> None:
+    """The look-up table gives the numbers of the arithmetic, channels first."""
+    full_hd = part_of("full_hd")
+    image = np.random.default_rng(0).integers(0, 256, (12, 17, 3), np.uint8)
+    expected = (image / 255 - full_hd.MEAN) / full_hd.STD
+    for convert in (full_hd.by_arithmetic, full_hd.by_table):
+        np.testing.assert_allclose(convert(image), expected.transpose(2, 0, 1), atol=1e-5)
