@@ -179,10 +179,14 @@ class Cache:
         return Download(part, descriptor)
 
     def commit(self, part: Download, key: Key) -> bool:
-        """Give a complete file its name. False where another process has taken it over. Within `locked`."""
+        """Give a complete file its name. False where another process has taken it over, or the cache is being removed.
+        Within `locked`."""
         if not part.ours:
             return False
-        part.path.replace(self.path(key))
+        try:
+            part.path.replace(self.path(key))
+        except FileNotFoundError:
+            return False
         return True
 
     def take_over(self, key: Key, record: FileRecord) -> None:
