@@ -96,7 +96,7 @@ def main() -> None:
         results.append({"table": table.name, "lines": lines, "bars": bars, "left_out": missing, "rows": rows})
         if asked.json:
             # After each table: a run of an hour that is stopped keeps what it has.
-            command = " ".join(["python scripts/bench/run.py", *sys.argv[1:]])
+            command = " ".join(["python scripts/bench/run.py", *(one.rpartition("/")[2] for one in sys.argv[1:])])
             when = datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%d %H:%M UTC")
             kept = {"date": when, "command": command, "load_at_start": load, "quick": asked.quick, "tables": results}
             asked.json.write_text(json.dumps(kept, indent=1))

@@ -105,6 +105,11 @@ def main() -> None:
             shutil.rmtree(run.work, ignore_errors=True)
 
 
+def without_folder(argument: str) -> str:
+    """An argument as it may be published: results travel, and the folders of a machine are nobody's business."""
+    return argument.rstrip("/").rpartition("/")[2]
+
+
 def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python scripts/compare", description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--photos", type=Path, help="a folder with JPEG files [made ones]")
@@ -149,7 +154,7 @@ class Run:
         self.rows: list[Row] = []
         self.left_out: dict[str, str] = {}
         self.environments: dict[str, Any] = {}
-        self.about = about() | {"command": " ".join(["python", "scripts/compare", *sys.argv[1:]])}
+        self.about = about() | {"command": " ".join(["python scripts/compare", *map(without_folder, sys.argv[1:])])}
 
     def measure(self, group: int, systems: list[System]) -> None:
         """Install and measure these systems, in turn, beside the bare limits; then remove them unless they are kept."""
@@ -341,7 +346,7 @@ def about() -> dict[str, Any]:
             "cpu": cpu or platform.processor(),
             "cpus": len(os.sched_getaffinity(0)),
             "memory_bytes": os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
-            "os": platform.platform(),
+            "os": f"{platform.system()} {platform.machine()}",
             "python": platform.python_version(),
             "load_at_start": os.getloadavg()[0],
         },

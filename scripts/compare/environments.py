@@ -1,6 +1,6 @@
 """Virtual environments of pinned versions, one for each system: made, asked about, removed.
 
-Torch comes from PyPI with CUDA. For the CPU build, set PIP_EXTRA_INDEX_URL to the index of CPU builds that PyTorch names.
+Torch comes from PyPI with CUDA. For the CPU build, set PIP_EXTRA_INDEX_URL to PyTorch's index of CPU builds.
 """
 
 from __future__ import annotations
