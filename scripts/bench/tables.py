@@ -383,8 +383,8 @@ def _remote_latencies(packing: Settings, photos: Settings) -> list[Table]:
             settings = replace(packing if raw else photos, batch=min(photos.batch, 64), seconds=1e-9, warm=False)
             entries = _remote_entries(f"{store}, {latency} ms", store == "lmdb")
             title = f"100 MB/s, latency of {latency} ms, empty cache, first epoch"
-            name, images = f"remote-{store}-{latency}", "packing" if raw else "photos"
-            tables.append(Table(name, images, settings, entries, (), title))
+            name = f"remote-{store}-{latency}"
+            tables.append(Table(name, "packing" if raw else "photos", settings, entries, (), title))
     return tables
 
 
