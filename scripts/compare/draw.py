@@ -28,7 +28,7 @@ _COLORS = (
 )  # fmt: skip
 _WAYS = {
     ("raw", "centre"): "raw, 224 px",
-    ("jpeg", "centre"): "JPEG, 256 px, centre crop 224",
+    ("jpeg", "centre"): "JPEG, 256 px, center crop 224",
     ("jpeg", "random"): "JPEG, 256 px, random-resized-crop 224 and flip",
 }
 _KINDS = {"raw": "raw", "jpeg": "JPEG"}
