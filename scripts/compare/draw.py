@@ -393,7 +393,7 @@ def draw_cores(result: Result, path: Path) -> None:
         return
     colors = colors_of(result)
     with style() as figure_of:
-        figure = figure_of((10.5, 5.2))
+        figure = figure_of((10.5, 6.2))
         for axes, (kind, called) in zip(figure.subplots(1, 2, sharey=True), _KINDS.items(), strict=True):
             for row in (row for row in rows if row["kind"] == kind):
                 own = is_own(row)
@@ -403,7 +403,8 @@ def draw_cores(result: Result, path: Path) -> None:
             axes.set(xscale="log", xlabel=f"images/s that the step gets, {called}")
             round_numbers(axes.xaxis)
             if axes.lines:
-                axes.legend(fontsize=7, frameon=False, labelcolor=_INK)
+                below: Any = {"loc": "upper center", "bbox_to_anchor": (0.5, -0.12), "ncols": 3}
+                axes.legend(fontsize=7, frameon=False, labelcolor=_INK, **below)
         figure.axes[0].set_ylabel("CPU cores in use")
         save(figure, path)
 
