@@ -45,7 +45,7 @@ class Settings:
     frames: int = 16
     """Of a clip."""
     stride: int = 4
-    """A clip takes every so many frames of its video."""
+    """Stored frames from one frame of a clip to the next."""
 
     @property
     def folder(self) -> Path:

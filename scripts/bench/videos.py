@@ -49,7 +49,7 @@ def videos(work: Path, given: Path | None, made: Made) -> Path:
 
 
 def linked(work: Path, folder: Path, times: int) -> Path:
-    """A folder of links to each of these videos, so many to each."""
+    """A folder with several links to each of these videos."""
     made = work / f"{folder.name}-times-{times}"
     made.mkdir(exist_ok=True)
     for path in folder.iterdir():

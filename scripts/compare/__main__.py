@@ -7,7 +7,7 @@
     python scripts/compare/draw.py results.json --out docs/explanation  tables and plots
 
 Each system has an environment of its own, built from the pinned versions in `requirements/`, and every measurement is
-a fresh process. Without --keep, one system after another is installed, measured beside the bare limits, and removed.
+a fresh process. Without --keep, one system after another is installed, measured next to the bare limits, and removed.
 With --keep, all are installed first and measured in turn, round by round, which is fairer and needs about 40 GB of
 disk. What cannot be installed is left out, and the result says so. Linux only.
 
@@ -157,7 +157,7 @@ class Run:
         self.about = about() | {"command": " ".join(["python scripts/compare", *map(without_folder, sys.argv[1:])])}
 
     def measure(self, group: int, systems: list[System]) -> None:
-        """Install and measure these systems, in turn, beside the bare limits; then remove them unless they are kept."""
+        """Install these systems, measure them in turn next to the bare limits, and remove them unless they are kept."""
         asked, parts = self.asked, self.asked.parts.split(",")
         pythons = self.install(dict.fromkeys((REFERENCE, *unique(systems))))
         systems = [system for system in systems if system.environment in pythons]

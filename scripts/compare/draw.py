@@ -43,6 +43,9 @@ def main() -> None:
     parser.add_argument("--out", type=Path, help="the folder with compared.md and performance.md; plots go there")
     parser.add_argument("--readme", type=Path, help="a page with the markers `compared`")
     asked = parser.parse_args()
+    for path in (asked.results, asked.bench):
+        if path is not None and not path.is_file():
+            parser.error(f"{path} is not there: name the file that --json wrote")
     result: Result | None = json.loads(asked.results.read_text()) if asked.results else None
     bench: Result | None = json.loads(asked.bench.read_text()) if asked.bench else None
     if result is None and bench is None:

@@ -206,7 +206,7 @@ def test_the_trace_shows_what_is_wrong(name: str) -> None:
 
 
 def test_the_disk_begins_to_write_before_a_memmap_shard_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every so many bytes, the system is asked to write what it has; the shard has the same bytes."""
+    """While a shard is packed, the system is asked to write what it has; the shard has the same bytes."""
     for number in range(10):
         save(tmp_path / "a" / f"{number}.png", picture(16, 16, number))
     pack(tmp_path / "a", tmp_path / "whole", format="memmap", size=16, workers=0)

@@ -117,7 +117,7 @@ class Doubled(Normalize):
 
 
 def transforms(channels: int) -> st.SearchStrategy[list[Any]]:
-    """Lists of steps, most of which fit any images of so many channels."""
+    """Lists of steps, most of which fit any images with this number of channels."""
     flips: Any = st.builds(
         lambda kind, p: kind(p),
         st.sampled_from([RandomHorizontalFlip, RandomVerticalFlip, HalfTurn, FlipLate]),

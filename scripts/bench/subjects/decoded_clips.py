@@ -72,7 +72,7 @@ def by_decord(clip: videos.Clip, size: tuple[int, int]) -> Pixels:
 
 
 _opened = lru_cache(maxsize=64)
-"""Who reads clips of a few videos keeps them open; of many videos, each process keeps so many."""
+"""Each process keeps the videos that it used last open, as a careful user does."""
 
 
 @_opened

@@ -19,7 +19,7 @@ NAME = "mosaicml-streaming"
 
 
 def _without_torchvision() -> None:
-    """The library imports torchvision, whose wheel does not work beside the CPU build of torch, and uses none of it."""
+    """The library imports torchvision, whose wheel does not work with the CPU build of torch, and uses none of it."""
     for name in ("torchvision", "torchvision.datasets", "torchvision.transforms", "torchvision.transforms.functional"):
         module: Any = types.ModuleType(name)
         module.__spec__ = ModuleSpec(name, None)
