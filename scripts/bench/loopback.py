@@ -90,7 +90,7 @@ class Server(ThreadingHTTPServer):
     """A thread for each connection."""
 
     daemon_threads = True
-    request_queue_size = 128
+    request_queue_size = 1024
     """With fewer, the system drops connections that are made at once, and clients try again a second later."""
 
 
