@@ -248,7 +248,7 @@ def test_a_store_holds_planes_and_gives_rgb(name: str, stores: dict[str, Path], 
     the source's pixels; sizes of the field are those of RGB."""
     reader, planes = Reader(stores[name]), stored_planes(stores[name])
     field = reader.fields["image"]
-    assert field.encoding == ("yuv420_deflate" if "gzip" in name else "yuv420")
+    assert field.encoding == ("ycgco420_deflate" if "gzip" in name else "ycgco420")
     assert (field.dtype, field.shape) == ("uint8", (None, None, 3) if name.endswith("keep") else (17, 22, 3))
     assert len(planes) == len(reader) == 70
     for i in range(0, 70, 3):
@@ -510,7 +510,7 @@ def test_a_plan_compares_planes_with_rgb_and_jpeg(source: Path) -> None:
     "change",
     [
         {}, {"dtype": "uint16"}, {"shape": [17, 22, 1]}, {"shape": [17, 22]}, {"kind": "mask"}, {"encoding": "raw"},
-        {"encoding": "yuv420_deflate"}, {"shape": [17, 21, 3]}, {"shape": [34, 22, 3]},
+        {"encoding": "ycgco420_deflate"}, {"shape": [17, 21, 3]}, {"shape": [34, 22, 3]},
     ],
 )  # fmt: skip
 def test_a_manifest_that_lies_about_planes_is_refused(

@@ -29,7 +29,7 @@ from planes import bytes_of, rgb_of
 Pixels = NDArray[np.uint8]
 PLAIN_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,254}")
 HDF5_SIGNATURE = bytes.fromhex("894844460D0A1A0A")
-PLANES = ("yuv420", "yuv420_deflate")
+PLANES = ("ycgco420", "ycgco420_deflate")
 LMDB_MAGIC = bytes.fromhex("DEC0EFBE")
 
 
@@ -241,7 +241,7 @@ class StoreByDocs:
                 ("gzip", 4) if "deflate" in field["encoding"] else (None, None)
             )
             size = int(np.prod(data.chunks)) * data.dtype.itemsize
-            if field["encoding"] in ("raw", "yuv420"):
+            if field["encoding"] in ("raw", "ycgco420"):
                 chunks = [data.id.get_chunk_info(k) for k in range(data.id.get_num_chunks())]
                 assert [chunk.byte_offset for chunk in chunks] == [
                     place["offset"] + k * size for k in range(len(chunks))

@@ -120,7 +120,10 @@ class LocalEngine:
         return self._pool.add() if len(self._pool) < self._max_workers else None
 
     def _start(self, template: Template | None) -> Child:
-        return Child(_main, None, self._held, launcher=template)
+        child = Child(_main, None, self._held, launcher=template)
+        # An order that brings its samples is large: a worker takes it only once it has started, which may be slow.
+        child.channel.socket.settimeout(self._stuck_after_s)
+        return child
 
     def _assign_helpers(self) -> None:
         while (order := self._piece()) is not None and (worker := self._free_worker()) is not None:
@@ -153,7 +156,10 @@ class LocalEngine:
         try:
             self._pool.give(worker, order.task.number, order, cloudpickle.dumps(order))
         except TimeoutError:
-            raise PackError("a packing worker takes no work; is this machine out of memory?") from None
+            raise PackError(
+                f"a packing worker has taken no work for {self._stuck_after_s:g} s; is this machine out of memory? The "
+                "same command resumes"
+            ) from None
 
     def _wait(self, report: Report) -> None:
         """Handle the workers' messages, once there is one."""
@@ -169,7 +175,7 @@ class LocalEngine:
         for worker, message in received:
             self._receive(worker, message, report)
 
-    def _receive(self, worker: _PackWorker, received: bytes | None, report: Report) -> None:
+    def _receive(self, worker: _PackWorker, received: bytearray | None, report: Report) -> None:
         """Handle one message from a worker, or its death."""
         if received is None:
             self._replace(worker)

@@ -101,7 +101,7 @@ ENCODERS: dict[str, Encoder] = {
                 name, f"{_ENCODE}:to_planes", f"{_ENCODE}:from_planes", f"{_ENCODE}:planes_libraries",
                 "--color yuv420 is for RGB, uint8 (height, width, 3), not for {what}",
             )
-            for name in ("yuv420", "yuv420_deflate")
+            for name in ("ycgco420", "ycgco420_deflate")
         ),
     )
 }  # fmt: skip
@@ -112,7 +112,7 @@ _WRITERS = "rawpack_packer.writers"
 
 def _hdf5_image(recipe: Recipe) -> str:
     if recipe.color == "yuv420":
-        return "yuv420_deflate" if recipe.compression else "yuv420"
+        return "ycgco420_deflate" if recipe.compression else "ycgco420"
     return "deflate" if recipe.compression else "raw"
 
 
@@ -122,7 +122,7 @@ OUTPUT_FORMATS: dict[str, OutputFormat] = {
         OutputFormat(
             "memmap",
             f"{_WRITERS}.memmap:MemmapWriter",
-            image_encoding=lambda recipe: "yuv420" if recipe.color == "yuv420" else "raw",
+            image_encoding=lambda recipe: "ycgco420" if recipe.color == "yuv420" else "raw",
             colors=("rgb", "gray", "yuv420"),
             file_per_field=True,
             shard_bytes=4400,

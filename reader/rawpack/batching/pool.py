@@ -162,7 +162,7 @@ class WorkerPool(SupervisedPool[Worker, _Slice]):
         with contextlib.suppress(TimeoutError):
             self.give(handle, task.number, piece, message, descriptors)
 
-    def _take(self, handle: _Handle, message: bytes) -> None:
+    def _take(self, handle: _Handle, message: bytearray) -> None:
         reply: Reply = decode_reply(message)
         piece = handle.jobs.pop(reply.number, None)
         if piece is None:

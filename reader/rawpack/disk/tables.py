@@ -116,25 +116,25 @@ CODECS: dict[str, Codec] = {
             holds=_deep_image,
         ),
         Codec(
-            "yuv420", f"{_OPEN}.yuv420:open_rows", in_place=True, planar=True, lossy=True, holds=_color_image,
+            "ycgco420", f"{_OPEN}.yuv420:open_rows", in_place=True, planar=True, lossy=True, holds=_color_image,
             stored_shape=_flat_planes,
         ),
         Codec(
-            "yuv420_deflate", f"{_OPEN}.yuv420:open_deflated_rows", index=("chunk",), planar=True, lossy=True,
+            "ycgco420_deflate", f"{_OPEN}.yuv420:open_deflated_rows", index=("chunk",), planar=True, lossy=True,
             max_inflation=_DEFLATE, holds=_color_image, stored_shape=_flat_planes,
         ),
     )
 }  # fmt: skip
 """The built-in codecs."""
 
-_RAW = frozenset({"raw", "yuv420"})
+_RAW = frozenset({"raw", "ycgco420"})
 
 FORMATS: dict[str, Format] = {
     row.name: row
     for row in (
         Format("memmap", ".npy", _RAW, "rawpack.formats.memmap:open_field"),
         Format(
-            "hdf5", ".h5", _RAW | {"deflate", "yuv420_deflate"}, "rawpack.formats.hdf5:open_field",
+            "hdf5", ".h5", _RAW | {"deflate", "ycgco420_deflate"}, "rawpack.formats.hdf5:open_field",
             "rawpack.formats.hdf5:used_bytes",
         ),
         Format(

@@ -9,8 +9,9 @@ import socket
 import time
 from collections.abc import Sequence
 
-_LENGTH = 4
-_MAX_DESCRIPTORS = 4
+_LENGTH = 8
+_RIGHTS_BYTES = socket.CMSG_LEN(4 * array.array("i").itemsize)
+"""Room for four descriptors."""
 
 
 class Channel:
@@ -25,16 +26,19 @@ class Channel:
         return self.socket.fileno()
 
     def send(self, message: bytes, descriptors: Sequence[int] = ()) -> None:
-        """Send one message. Raises OSError where the other end is gone, TimeoutError where it takes nothing."""
-        data = len(message).to_bytes(_LENGTH, "little") + message
-        if descriptors:
-            rights = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", descriptors))]
-            sent = self.socket.sendmsg([data], rights)
-            data = data[sent:]
-        if data:
-            self.socket.sendall(data)
+        """Send one message. Raises OSError where the other end is gone, TimeoutError where it takes nothing for as long
+        as the socket's timeout."""
+        head = len(message).to_bytes(_LENGTH, "little")
+        rights = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", descriptors))] if descriptors else []
+        sent = self.socket.sendmsg([head, message], rights)
+        left = memoryview(message)[max(0, sent - _LENGTH) :]
+        if sent < _LENGTH:
+            self.socket.sendall(head[sent:])
+        # Not `sendall`, whose timeout is for all of it: a slow machine takes its time over a message of a gigabyte.
+        while left:
+            left = left[self.socket.send(left) :]
 
-    def receive(self) -> tuple[bytes, list[int]] | None:
+    def receive(self) -> tuple[bytearray, list[int]] | None:
         """The next message and the descriptors that came with it; None where the other end is gone."""
         descriptors: list[int] = []
         head = self._read(_LENGTH, descriptors)
@@ -69,20 +73,22 @@ class Channel:
     def close(self) -> None:
         self.socket.close()
 
-    def _read(self, size: int, descriptors: list[int]) -> bytes | None:
-        data = b""
-        while len(data) < size:
+    def _read(self, size: int, descriptors: list[int]) -> bytearray | None:
+        data = bytearray(size)
+        left = memoryview(data)
+        while left:
             try:
                 if self._takes_descriptors:
-                    piece, received, _, _ = socket.recv_fds(self.socket, size - len(data), _MAX_DESCRIPTORS)
-                    descriptors += received
+                    count, rights, _, _ = self.socket.recvmsg_into([left], _RIGHTS_BYTES)
+                    for _, _, numbers in rights:
+                        descriptors += array.array("i", numbers)
                 else:
-                    piece = self.socket.recv(size - len(data))
+                    count = self.socket.recv_into(left)
             except ConnectionError:
                 return None
-            if not piece:
+            if not count:
                 return None
-            data += piece
+            left = left[count:]
         return data
 
 

@@ -126,12 +126,12 @@ class SupervisedPool(Generic[W, J]):
         except OSError:
             pass
 
-    def receive(self, timeout: float = LOOK_EVERY_S) -> list[tuple[WorkerHandle[W, J], bytes | None]]:
+    def receive(self, timeout: float = LOOK_EVERY_S) -> list[tuple[WorkerHandle[W, J], bytearray | None]]:
         """One message of each worker that has sent one, None for one that is gone; empty after `timeout` seconds."""
         ready = [self._by_number[number] for number, _ in self._poll.poll(timeout * 1000)]
         return [(handle, self.receive_from(handle)) for handle in ready]
 
-    def receive_from(self, handle: WorkerHandle[W, J]) -> bytes | None:
+    def receive_from(self, handle: WorkerHandle[W, J]) -> bytearray | None:
         """The next message of a worker; None where it is gone."""
         received = None
         with contextlib.suppress(OSError):

@@ -82,7 +82,7 @@ class _VideoScan:
         else:
             self._pool.remove(worker)
 
-    def _answered(self, worker: _ScanWorker, received: bytes | None) -> None:
+    def _answered(self, worker: _ScanWorker, received: bytearray | None) -> None:
         """Take what a worker found. One that died is replaced, and its video is rejected."""
         if received is None:
             death = self._pool.bury(worker, died=True)

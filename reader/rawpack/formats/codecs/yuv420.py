@@ -1,4 +1,4 @@
-"""The codecs "yuv420" and "yuv420_deflate": planes of YCgCo 4:2:0, read as RGB (see `rawpack.pixels.yuv420`)."""
+"""The codecs "ycgco420" and "ycgco420_deflate": planes of YCgCo 4:2:0, read as RGB (see `rawpack.pixels.yuv420`)."""
 
 from __future__ import annotations
 
