@@ -41,10 +41,10 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
 import behavior
-import draw
 import environments
+import result_tables
 from call import LIMIT_S, Call, CallFailedError
-from draw import Row
+from figures import Row
 
 BENCH = environments.ROOT / "scripts" / "bench"
 
@@ -299,7 +299,7 @@ class Run:
             said = row.get("error") or row.get("images_per_s") or ""
             print(f"  {row['measure']}: {row['system']}, {row['kind']} {said}", file=sys.stderr, flush=True)
         result = self.result()
-        for title, text in draw.tables(result | {"rows": self.rows[already:]}, table):
+        for title, text in result_tables.tables(result | {"rows": self.rows[already:]}, table):
             print(f"\n{title}\n\n{text}", flush=True)
         if self.asked.json:
             self.asked.json.write_text(json.dumps(result, indent=1))

@@ -166,9 +166,9 @@ def cells(text: str, name: str) -> list[str]:
 
 def test_tables_say_what_was_measured(harness: Any) -> None:
     """Medians, the range, ratios round by round; failures and what was left out in words."""
-    import draw
+    import result_tables
 
-    shown = dict(draw.everything(result()))
+    shown = dict(result_tables.everything(result()))
     read = shown["Reading, raw, 224 px"]
     # Ratios to the limit: 0.5 and 0.75, 0.1 and 0.06; to rawpack: 0.2 and 0.08.
     assert cells(read, "rawpack memmap")[1:4] == ["1,750 (500 to 3,000)", "0.62", "1.00"]
