@@ -35,7 +35,8 @@ Pixels = NDArray[np.uint8]
 def prepare(task: Task) -> None:
     import videos
 
-    found = videos.videos(task.folder, Path(task.videos) if task.videos else None, task.count(6, 1), 6.0)
+    made = videos.Made(task.count(6, 1), 6.0, (256, 340))
+    found = videos.videos(task.folder, Path(task.videos) if task.videos else None, made)
     folder = once(task.folder / "avi", partial(_make_clips, source=found, count=task.count(128, 6)))
     once(task.folder / "frames", partial(_make_frames, clips=folder))
     pack(task, "clips", folder, size=SIDE)
