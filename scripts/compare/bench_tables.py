@@ -1,4 +1,4 @@
-"""The benchmark's rows as Markdown, with their limits and bars."""
+"""The benchmark's rows as Markdown tables, with their limits and bars."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from result_tables import markdown
 
 
 def benchmark(bench: Result) -> str:
-    """Every row of the benchmark with its limit, where and when."""
+    """All rows of the benchmark with their limits, and when and where they were measured."""
     parts = []
     for table in bench["tables"]:
         if not table["lines"]:
@@ -22,18 +22,18 @@ def benchmark(bench: Result) -> str:
             bar = "" if line["bar"] is None else f"at least {line['bar']:.2f}, {'met' if line['passed'] else 'missed'}"
             times = "" if line["ratio"] is None else f"{line['ratio'][0]:.2f} of {line['against']}"
             cells.append((line["label"], rate, times, bar))
-        text = markdown(("", "images/s", "ratio", "wanted"), cells)
+        text = markdown(("row", "images/s", "ratio", "bar"), cells)
         bars = [
             (b["bar"], b["found"], b["wanted"], {True: "met", False: "missed", None: ""}[b["passed"]])
             for b in table["bars"]
         ]
         if bars:
-            text += "\n\n" + markdown(("", "found", "wanted", ""), bars)
+            text += "\n\n" + markdown(("bar", "found", "wanted", "result"), bars)
         settings = next(iter(rows.values()))["settings"]
         shape = "x".join(map(str, settings["shape"]))
         parts.append(f"### {table['table']}\n\nImages {shape}, batches of {settings['batch']}.\n\n{text}")
         if table["left_out"]:
-            parts.append("Not installed, so left out: " + ", ".join(table["left_out"]) + ".")
+            parts.append("Left out, because not installed: " + ", ".join(table["left_out"]) + ".")
     row = next(row for table in bench["tables"] for row in table["rows"])
     machine = row["machine"]
     versions = ", ".join(f"{name} {version}" for name, version in row["versions"].items())

@@ -1,4 +1,4 @@
-"""Figures from the rows of a result: medians, ranges, ratios, the order of the systems."""
+"""Figures from the rows of a result: medians, ranges, ratios, and the order of the systems."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ KINDS = {"raw": "raw", "jpeg": "JPEG"}
 
 
 def ordered(rows: list[Row]) -> list[Row]:
-    """One row for each system, the fastest first."""
+    """One row for each system, fastest first."""
     good = [row for row in rows if "images_per_s" in row]
     one = {row["system"]: row for row in good}
     return sorted(one.values(), key=lambda row: -middle(good, row["system"], "images_per_s"))
@@ -36,14 +36,14 @@ def median(rows: list[Row], row: Row, quantity: str, shape: str, times: float = 
 
 
 def spread(rows: list[Row], row: Row, quantity: str) -> str:
-    """The median, and the range where there is one."""
+    """The median, and the range if there was more than one round."""
     found = values(rows, row["system"], quantity)
     text = f"{statistics.median(found):,.0f}"
     return text if len(found) == 1 else f"{text} ({min(found):,.0f} to {max(found):,.0f})"
 
 
 def ratio(rows: list[Row], row: Row, *, limit: bool) -> str:
-    """The median of the rounds' ratios to the bare limit, or to rawpack's fastest format."""
+    """The median over the rounds of the ratio to the bare limit, or to rawpack's fastest format."""
     others: dict[Any, float] = {}
     for other in rows:
         if "images_per_s" in other and (other.get("limit", False) if limit else is_own(other)):

@@ -17,7 +17,7 @@ _COLORS = (
 
 
 def draw_cores(result: Result, path: Path) -> None:
-    """How many cores are in use at a sustained rate; a line ends where the system gives no more."""
+    """Cores in use at each sustained rate; a line ends where the system can deliver no more."""
     rows = [row for row in result["rows"] if row["measure"] == "pace" and "paced" in row]
     if not rows:
         return
@@ -30,7 +30,7 @@ def draw_cores(result: Result, path: Path) -> None:
                 points = sorted((point["images_per_s"], point["cores"]) for point in row["paced"])
                 x, y = zip(*points, strict=True)
                 axes.plot(x, y, "o-", ms=3, lw=2.4 if own else 1.1, color=colors[row["system"]], label=row["system"])
-            axes.set(xscale="log", xlabel=f"images/s that the step gets, {called}")
+            axes.set(xscale="log", xlabel=f"images/s delivered to the step, {called}")
             round_numbers(axes.xaxis)
             if axes.lines:
                 below: Any = {"loc": "upper center", "bbox_to_anchor": (0.5, -0.12), "ncols": 3}
@@ -40,7 +40,7 @@ def draw_cores(result: Result, path: Path) -> None:
 
 
 def draw_disk(result: Result, path: Path) -> None:
-    """Bytes on disk against images/s, a point for each format of each system."""
+    """Images/s against bytes on disk, with a point for each format of each system."""
     marks = []
     for kind in KINDS:
         packed = [row for row in result["rows"] if row["measure"] == "pack" and row["kind"] == kind]
@@ -62,9 +62,7 @@ def draw_disk(result: Result, path: Path) -> None:
     with style() as figure_of:
         figure = figure_of((9.0, 5.6))
         axes = figure.subplots()
-        axes.set(
-            xscale="log", yscale="log", xlabel="kB on disk for each image (smaller is to the left)", ylabel="images/s"
-        )
+        axes.set(xscale="log", yscale="log", xlabel="kB on disk per image (smaller to the left)", ylabel="images/s")
         rates = [rate for _, rate, _, _ in marks]
         span = max(10.0, max(rates) / min(rates))
         for kind in KINDS:
@@ -84,7 +82,7 @@ def draw_disk(result: Result, path: Path) -> None:
 
 
 def apart(rates: list[float], span: float) -> list[float]:
-    """Heights of labels, rising and far enough from each other on a logarithmic axis that spans `span` times."""
+    """Heights for the labels of rising rates, far enough apart on a logarithmic axis of `span` times its lower end."""
     shown: list[float] = []
     for rate in rates:
         shown.append(max(rate, shown[-1] * span ** (1 / 26)) if shown else rate)
@@ -92,7 +90,7 @@ def apart(rates: list[float], span: float) -> list[float]:
 
 
 def round_numbers(axis: Any) -> None:
-    """1, 2 and 5 of each power of ten, written out."""
+    """Ticks at 1, 2 and 5 times each power of ten, written out."""
     from matplotlib.ticker import LogLocator, NullLocator
 
     axis.set_major_locator(LogLocator(subs=(1, 2, 5)))
@@ -101,13 +99,13 @@ def round_numbers(axis: Any) -> None:
 
 
 def colors_of(result: Result) -> dict[str, str]:
-    """The same in all plots of a result."""
+    """Name of a system -> its color, the same in all plots of a result."""
     names = dict.fromkeys(row["system"] for row in result["rows"] if not row.get("limit"))
     return {name: _COLORS[k % len(_COLORS)] for k, name in enumerate(names)}
 
 
 class style:  # noqa: N801, read as a word of a `with`
-    """Text and axes that show on light and dark pages; the same bytes from the same figures."""
+    """Text and axes that are readable on light and dark pages; the same figures give the same bytes."""
 
     def __enter__(self) -> Callable[[tuple[float, float]], Any]:
         import matplotlib as mpl

@@ -14,7 +14,7 @@ def everything(result: Result) -> list[tuple[str, str]]:
 
 
 def tables(result: Result, name: str) -> list[tuple[str, str]]:
-    """The tables of one part of the result: title and Markdown. Parts without rows have none."""
+    """The tables of one part of the result, as pairs of title and Markdown; none for parts without rows."""
     if name == "install":
         return installation(result)
     rows = [row for row in result["rows"] if PARTS[row["measure"]] == name]
@@ -35,7 +35,7 @@ def packing(rows: list[Row]) -> Iterator[tuple[str, str]]:
             )
             for row in ordered(mine)
         ]
-        head = ("packing", "images/s", "of the bare loop", "of rawpack", "CPU s per 1,000", "MB per 1,000")
+        head = ("system", "images/s", "vs. bare loop", "vs. rawpack", "CPU s per 1,000 images", "MB per 1,000 images")
         yield f"Packing, {called}", markdown(head, cells) + failures(mine)
 
 
@@ -55,7 +55,8 @@ def reading(rows: list[Row]) -> Iterator[tuple[str, str]]:
             for row in ordered(mine)
         ]
         head = (
-            "reading", "images/s", "of the bare limit", "of rawpack", "CPU s per 1,000", "first batch s", "memory MB",
+            "system", "images/s", "vs. bare limit", "vs. rawpack", "CPU s per 1,000 images", "first batch, s",
+            "memory, MB",
         )  # fmt: skip
         yield f"Reading, {called}", markdown(head, cells) + failures(mine)
 
@@ -70,9 +71,9 @@ def pacing(rows: list[Row]) -> Iterator[tuple[str, str]]:
                 (row["system"], *(f"{point['images_per_s']:,.0f} ({point['cores']:.1f})" for point in row["paced"]))
                 for row in sorted(mine, key=lambda row: -row["paced"][-1]["images_per_s"])
             ]
-            head = ("sustained images/s (cores in use)", *(f"step of {rate:,}" for rate in wanted))
+            head = ("system", *(f"{rate:,} wanted" for rate in wanted))
             yield (
-                f"A step that takes its time, {called}",
+                f"Images/s that a step of fixed duration gets (cores in use), {called}",
                 markdown(head, cells) + failures(every),
             )
 
@@ -81,8 +82,9 @@ def behaving(rows: list[Row]) -> Iterator[tuple[str, str]]:
     names = list(dict.fromkeys(row["system"] for row in rows))
     by = {(row["system"], row["measure"]): row for row in rows if row["measure"] != "check"}
     checks = {name: [row for row in rows if row["system"] == name and row["measure"] == "check"] for name in names}
-    head = ("", "each sample once, right pixels", "16 kept batches", "a killed worker", "/dev/shm of 1 MB",
-            "resume in mid-epoch")  # fmt: skip
+    head: tuple[str, ...]
+    head = ("system", "each sample once, correct pixels", "16 kept batches", "after a worker is killed",
+            "/dev/shm of 1 MB", "resumes in mid-epoch")  # fmt: skip
     cells = [
         (
             name,
@@ -96,8 +98,8 @@ def behaving(rows: list[Row]) -> Iterator[tuple[str, str]]:
     ]
     yield "When things go wrong", markdown(head, cells)
     killed = [by[name, "killed_packer"] for name in names if (name, "killed_packer") in by]
-    head = ("packing killed at half", "what is left", "the same call again", "then")
-    yield "A killed packer", markdown(head, [(row["system"], *killed_packer(row)) for row in killed])
+    head = ("system", "reading the partial store", "packing again", "reading after that")
+    yield "When packing is killed halfway", markdown(head, [(row["system"], *killed_packer(row)) for row in killed])
 
 
 def installation(result: Result) -> list[tuple[str, str]]:
@@ -106,7 +108,7 @@ def installation(result: Result) -> list[tuple[str, str]]:
         (name, str(len(one["distributions"])), f"{one['bytes'] / 1e6:,.0f}", f"{one['seconds']:.0f}")
         for name, one in sorted(result["environments"].items(), key=lambda item: item[1]["bytes"])
     ]
-    text = markdown(("environment", "distributions", "MB", "seconds to make or find"), cells)
+    text = markdown(("environment", "packages", "MB", "seconds to install, or to find it installed"), cells)
     if used:
         text += "\n\nVersions: " + ", ".join(f"{name} {version}" for name, version in used.items()) + "."
     for name, reason in result["left_out"].items():
@@ -138,27 +140,27 @@ def failures(rows: list[Row]) -> str:
 
 
 def markdown(head: Sequence[str], cells: Iterable[Sequence[str]]) -> str:
-    """A table, or nothing where it has no rows."""
+    """A table, or "" if it has no rows."""
     found = list(cells)
     lines = [head, ("---",) * len(head), *found]
     return "\n".join(f"| {' | '.join(line)} |" for line in lines) if found else ""
 
 
 def about(result: Result) -> str:
-    """Where, when and with what, in a sentence."""
+    """When, where and with which settings, as a paragraph."""
     machine, settings = result["machine"], result["settings"]
     text = (
         f"Measured on {result['date']} with rawpack {result['rawpack']} on {machine['cpus']} CPUs ({machine['cpu']}), "
         f"{machine['memory_bytes'] / 2**30:.0f} GiB, {machine['os']}, Python {machine['python']}, load at the start "
         f"{machine['load_at_start']:.1f}. {settings['images']:,} raw images and {settings['images'] // 2:,} JPEG "
         f"files, batches of {settings['batch']}, {settings['workers']} workers; the median of {settings['rounds']} "
-        f"round{'s' * (settings['rounds'] != 1)}, with the least and the most. Made by `{result['command']}`."
+        f"round{'s' * (settings['rounds'] != 1)}, with the lowest and the highest. Made by `{result['command']}`."
     )
     return textwrap.fill(text, 120, break_long_words=False, break_on_hyphens=False)
 
 
 def lines(result: Result) -> str:
-    """What README says: rawpack and the fastest of the others, in one small table."""
+    """The table for README: rawpack and the three fastest of the others."""
     cells = []
     for (kind, crop), called in WAYS.items():
         rows = [
@@ -171,4 +173,4 @@ def lines(result: Result) -> str:
             cells.append(
                 (called, row["system"], spread(rows, row, "images_per_s"), ratio(rows, row, limit=False), first)
             )
-    return markdown(("", "", "images/s", "of rawpack", "first batch"), cells) + "\n\n" + about(result)
+    return markdown(("data", "system", "images/s", "vs. rawpack", "first batch"), cells) + "\n\n" + about(result)

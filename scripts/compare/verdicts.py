@@ -1,4 +1,4 @@
-"""What a system did when things went wrong, in the words of a table's cell."""
+"""What a system did when things went wrong, in words for the cells of a table."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ def said(row: Row | None, words: Callable[[Row], str]) -> str:
 
 
 def failed(row: Row) -> str:
-    """An error, in words: what hangs says so itself."""
+    """An error, in words; the message of a process that hung already says so."""
     return plain(row["error"]) if row["error"].startswith("hangs") else f"fails: {plain(row['error'])}"
 
 
@@ -43,7 +43,7 @@ def killed_worker(row: Row) -> str:
     if "error" in row:
         return failed(row)
     if not row["workers"]:
-        return "has threads"
+        return "no worker processes"
     return f"raises {plain(row['raised'])}" if "raised" in row else f"continues: {checked(row)}"
 
 
@@ -56,24 +56,24 @@ def resumed(row: Row) -> str:
 
 
 def killed_packer(row: Row) -> tuple[str, str, str]:
-    """What is left, what the same call does, what is there then."""
+    """What reading finds after the kill, what packing again does, and what reading finds after that."""
     if "error" in row:
         return f"packing fails: {plain(row['error'])}", "", ""
     left, again = row["left"], row["again"]
     if "error" in left:
         found = f"refused: {plain(left['error'])}"
     elif left["missing"] or left["wrong"]:
-        found = f"opens without a word; {checked(left)}"
+        found = f"opens without an error; {checked(left)}"
     else:
         found = "complete"
     if row["finished"]:
-        found = f"had finished; {found}"
+        found = f"had already finished; {found}"
     if "error" in again:
         return found, f"refuses: {plain(again['error'])}", ""
     share = row["again_s"] / row["whole_s"]
-    return found, f"succeeds in {row['again_s']:.1f} s ({share:.0%} of a whole run)", checked(row["after"])
+    return found, f"succeeds in {row['again_s']:.1f} s ({share:.0%} of a full run)", checked(row["after"])
 
 
 def plain(text: str) -> str:
-    """An error's message as a cell."""
+    """An error's message, made safe and short for a cell."""
     return textwrap.shorten(text.replace("|", "/").replace("<", "‹").replace(">", "›"), 90, placeholder=" ...")

@@ -185,8 +185,8 @@ def test_tables_say_what_was_measured(harness: Any) -> None:
     ]  # fmt: skip
     assert cells(wrong, "Other")[2] == "3 of 16 changed"
     assert cells(wrong, "Other")[-1] == "not offered"
-    assert cells(shown["A killed packer"], "Other")[1] == "opens without a word; 3 missing of 8"
-    assert cells(shown["A killed packer"], "Other")[2] == "succeeds in 1.0 s (25% of a whole run)"
+    assert cells(shown["When packing is killed halfway"], "Other")[1] == "opens without an error; 3 missing of 8"
+    assert cells(shown["When packing is killed halfway"], "Other")[2] == "succeeds in 1.0 s (25% of a full run)"
     assert "ffcv, which could not be installed: no compiler" in shown["Installation, with NumPy, OpenCV and simplejpeg"]
 
 

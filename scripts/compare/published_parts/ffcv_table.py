@@ -21,7 +21,7 @@ SIDES, CROP, BATCH = (256, 384, 512), 224, 256
 IMAGENET = 1_281_167
 THEIR_CPUS = 96
 NETWORK_BYTES_PER_S = 910e6 / THEIR_CPUS
-"""For each CPU: the report's raw images of 256 pixels came from its network disk at 910 MB/s."""
+"""Per CPU: the report read its raw images of 256 pixels from a network disk at 910 MB/s."""
 _NETWORK_IMAGES = 256
 RAW, HALF, JPEG = "FFCV, raw", "FFCV, half and half", "FFCV, JPEG 90"
 _WRITING: dict[str, dict[str, Any]] = {
@@ -45,12 +45,12 @@ def _count(task: Task) -> int:
 
 
 def _files(task: Task) -> list[str]:
-    """In the order of every store."""
+    """The photographs, in the order of all stores."""
     return [str(path) for path in photos(task, _count(task))]
 
 
 class Resized:
-    """Photographs whose longer side is at most `side`, as FFCV's `max_resolution` makes them; RGB, with labels."""
+    """Photographs whose longer side is at most `side`, as with FFCV's `max_resolution`; RGB, with labels."""
 
     def __init__(self, files: list[str], side: int) -> None:
         self._files, self._side = files, side
@@ -70,7 +70,7 @@ class Resized:
 
 
 class AsImages(Resized):
-    """The same as PIL images, which rawpack packs at their own sizes."""
+    """The same photographs as PIL images, which rawpack packs at their own sizes."""
 
     def __getitem__(self, i: int) -> tuple[Any, int]:
         from PIL import Image
@@ -92,7 +92,7 @@ def by_ffcv(label: str, task: Task) -> Values:
 
         def write(path: Path, side: int = side, files: list[str] = files) -> None:
             fields = {"image": RGBImageField(**_WRITING[label]), "label": IntField()}
-            # Files are padded to whole pages: with the usual 8 MiB, that would be a sixth of such a small file.
+            # Files are padded to whole pages: with the default of 8 MiB, that would be a sixth of such a small file.
             writer = DatasetWriter(str(path), fields, page_size=1 << 21, num_workers=cpus)
             writer.from_indexed_dataset(Resized(files, side))
 
@@ -111,7 +111,7 @@ def by_ffcv(label: str, task: Task) -> Values:
 
 
 def photos_here(task: Task) -> list[str]:
-    """The same files, found without the modules that made them."""
+    """The same photographs, found without the modules that made the links."""
     (folder,) = task.folder.glob(f"images-*-{_count(task)}")
     return [str(path) for path in sorted(folder.rglob("*.jpg"))]
 
@@ -141,7 +141,7 @@ def ours(format: str, task: Task, *, color: str = "") -> Values:
 
 
 def _images_per_s(epoch: Callable[[], Iterable[Any]]) -> float:
-    """Of a few epochs after the first one, which fills caches, starts workers and, in FFCV, compiles."""
+    """The rate of a few epochs after a first one, which fills caches, starts workers and, in FFCV, compiles."""
     for _ in epoch():
         pass
     began, images = time.perf_counter(), 0
@@ -184,8 +184,8 @@ PART = Part(
     name="ffcv_table",
     title="FFCV's table",
     unit=(
-        "Random-resized crops of 224x224 and flips, in batches of 256, images/s for each CPU; the whole of ImageNet "
-        "in GB. The network disk gives 9.5 MB/s for each CPU."
+        "Random-resized crops of 224x224 and flips, in batches of 256: images/s per CPU, and the size of the whole of "
+        "ImageNet in GB. The network disk delivers 9.5 MB/s per CPU."
     ),
     columns=(*map(_rate, SIDES), *(_network(side) for side in SIDES[::2]), *map(_size, SIDES)),
     prepare=prepare,
