@@ -39,7 +39,7 @@ _WARM_S = 1.0
 _CHECKED = 256
 """About how many images have their pixels compared."""
 _WRONG = 8.0
-"""Mean difference in levels from which on an image counts as a wrong one; decoders differ by less than 2."""
+"""Mean difference in levels from which on an image counts as a wrong one; decoders differ by less than 4."""
 
 
 def main() -> None:

@@ -26,7 +26,7 @@ def as_text(part: Part, result: Result) -> str:
     for label, why in result["left_out"].items():
         lines += ["", f"Left out: {label} ({why})."]
     verdicts = [(relation, *relation.judge(medians(result["rows"]))) for relation in part.relations]
-    lines += ["", "| relation | report | here | |", "|---|---|---|---|"]
+    lines += ["", "| relation | report | here | verdict |", "|---|---|---|---|"]
     for relation, ours, verdict in verdicts:
         lines.append(f"| {relation.says} | {_expected(relation)} | {_times(ours)} | {verdict} |")
     return "\n".join(lines)
