@@ -21,7 +21,7 @@ SIDES, CROP, BATCH = (256, 384, 512), 224, 256
 IMAGENET = 1_281_167
 THEIR_CPUS = 96
 NETWORK_BYTES_PER_S = 910e6 / THEIR_CPUS
-"""Per CPU: the report read its raw images of 256 pixels from a network disk at 910 MB/s."""
+"""For each CPU: the report's raw images of 256 pixels came from its network disk at 910 MB/s."""
 _NETWORK_IMAGES = 256
 RAW, HALF, JPEG = "FFCV, raw", "FFCV, half and half", "FFCV, JPEG 90"
 _WRITING: dict[str, dict[str, Any]] = {
