@@ -2,23 +2,25 @@
 
     python scripts/compare --photos ~/photos --json results.json        everything: an hour, mostly installing
     python scripts/compare --photos ~/photos --systems rawpack,ffcv     some of the systems
-    python scripts/compare --photos ~/photos --quick                    to see that it works; figures mean nothing
+    python scripts/compare --photos ~/photos --quick                    check that it works; the figures mean nothing
     python scripts/compare --make-only --keep --home ~/environments     only install
     python scripts/compare/draw.py results.json --out docs/explanation  tables and plots
 
 Each system has an environment of its own, built from the pinned versions in `requirements/`, and every measurement is
 a fresh process. Without --keep, one system after another is installed, measured next to the bare limits, and removed.
 With --keep, all are installed first and measured in turn, round by round, which is fairer and needs about 40 GB of
-disk. What cannot be installed is left out, and the result says so. Linux only.
+disk. Systems that cannot be installed are left out, and the result says so. Linux only.
 
 | file | holds |
 |---|---|
 | `systems/` | one adapter for each system |
 | `requirements/`, `environments.py` | what is installed, and how |
-| `images.py` | the images that all pack, and decoding for those that bring none |
-| `harness.py` | one measurement, the same for all, in a process of its own |
+| `images.py` | the images that all systems pack, and decoding for systems without a decoder |
+| `harness.py`, `job.py`, `call.py` | one measurement, the same for all; its parameters; the process that it runs in |
 | `behavior.py` | kills, a small /dev/shm, kept batches, resuming |
-| `draw.py` | tables and plots of a result |
+| `draw.py` | the command that draws a result: `result_tables.py`, `bench_tables.py`, `plots.py` |
+| `figures.py`, `verdicts.py` | what tables show: medians and ratios; what a system did, in words |
+| `published.py`, `published_parts/` | another command, which repeats measurements that others published |
 """
 
 from __future__ import annotations
@@ -41,10 +43,10 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
 import behavior
-import draw
 import environments
+import result_tables
 from call import LIMIT_S, Call, CallFailedError
-from draw import Row
+from figures import Row
 
 BENCH = environments.ROOT / "scripts" / "bench"
 
@@ -55,12 +57,12 @@ class System:
 
     name: str
     module: str
-    """Of `systems`."""
+    """Its adapter in `systems`."""
     environment: str
     kinds: tuple[str, ...]
     variant: str = ""
     store: str = ""
-    """The system whose store it reads, if it does not pack one of its own."""
+    """The system whose store it reads, or "" if it packs its own."""
 
 
 BOTH = ("raw", "jpeg")
@@ -95,7 +97,8 @@ def main() -> None:
     run = Run(asked)
     chosen = [system for system in SYSTEMS if wanted(system, asked.systems)]
     if not chosen:
-        sys.exit(f"--systems {asked.systems}: beginnings of {', '.join(system.name for system in SYSTEMS)}")
+        names = ", ".join(system.name for system in SYSTEMS)
+        sys.exit(f"--systems {asked.systems}: no system's name begins like this; there are {names}")
     groups = [chosen] if asked.keep else [[s for s in chosen if s.environment == e] for e in unique(chosen)]
     try:
         for number, group in enumerate(groups):
@@ -106,26 +109,26 @@ def main() -> None:
 
 
 def without_folder(argument: str) -> str:
-    """An argument as it may be published: results travel, and the folders of a machine are nobody's business."""
+    """The last part of a path: results are published, and the folders of a machine stay private."""
     return argument.rstrip("/").rpartition("/")[2]
 
 
 def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python scripts/compare", description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--photos", type=Path, help="a folder with JPEG files [made ones]")
-    parser.add_argument("--systems", help="beginnings of names, with commas [all]")
-    parser.add_argument("--json", type=Path, help="write all rows there, after each table")
+    parser.add_argument("--photos", type=Path, help="folder of JPEG files [generated ones]")
+    parser.add_argument("--systems", help="names or their beginnings, separated by commas [all]")
+    parser.add_argument("--json", type=Path, help="write all rows to this file, after each table")
     parser.add_argument("--home", type=Path, help="folder for the environments [a temporary one]")
     parser.add_argument("--work", type=Path, help="folder for the stores, removed unless --keep [a temporary one]")
-    parser.add_argument("--keep", action="store_true", help="leave environments and stores; measure in turn")
+    parser.add_argument("--keep", action="store_true", help="keep environments and stores; measure all systems in turn")
     parser.add_argument("--make-only", action="store_true", help="only install")
-    parser.add_argument("--quick", action="store_true", help="few images, one round: only to see that it works")
-    parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--seconds", type=float, default=2.0, help="of each measurement, at least [2]")
-    parser.add_argument("--images", type=int, default=4096, help="in a raw store; a JPEG store has half [4096]")
-    parser.add_argument("--batch", type=int, default=256)
+    parser.add_argument("--quick", action="store_true", help="few images, one round: only to check that it works")
+    parser.add_argument("--rounds", type=int, default=3, help="[3]")
+    parser.add_argument("--seconds", type=float, default=2.0, help="least duration of a measurement [2]")
+    parser.add_argument("--images", type=int, default=4096, help="in a raw store; a JPEG store has half as many [4096]")
+    parser.add_argument("--batch", type=int, default=256, help="[256]")
     parser.add_argument("--workers", type=int, default=min(2, os.cpu_count() or 1), help="[2]")
-    parser.add_argument("--parts", default="pack,read,pace,behavior", help="what is measured [pack,read,pace,behavior]")
+    parser.add_argument("--parts", default="pack,read,pace,behavior", help="what to measure [pack,read,pace,behavior]")
     asked = parser.parse_args()
     if asked.quick:
         asked.rounds, asked.seconds, asked.images, asked.batch = 1, 0.2, 256, 16
@@ -143,7 +146,7 @@ def unique(systems: list[System]) -> list[str]:
 
 
 class Run:
-    """All that is measured, and where."""
+    """One run of the comparison: its folders, and what it has found so far."""
 
     def __init__(self, asked: argparse.Namespace) -> None:
         self.asked = asked
@@ -157,7 +160,7 @@ class Run:
         self.about = about() | {"command": " ".join(["python scripts/compare", *map(without_folder, sys.argv[1:])])}
 
     def measure(self, group: int, systems: list[System]) -> None:
-        """Install these systems, measure them in turn next to the bare limits, and remove them unless they are kept."""
+        """Install these systems, measure them in turn next to the bare limits, and remove them unless --keep is set."""
         asked, parts = self.asked, self.asked.parts.split(",")
         pythons = self.install(dict.fromkeys((REFERENCE, *unique(systems))))
         systems = [system for system in systems if system.environment in pythons]
@@ -183,7 +186,7 @@ class Run:
                 shutil.rmtree(self.work / "stores" / system.name, ignore_errors=True)
 
     def install(self, names: dict[str, None]) -> dict[str, Path]:
-        """Name of an environment -> its python; what fails is left out."""
+        """Name of an environment -> its Python. Environments that cannot be installed are left out."""
         pythons = {}
         for name in names:
             began = time.perf_counter()
@@ -202,11 +205,11 @@ class Run:
             }
             print(f"{name}: {len(held)} distributions, {self.environments[name]['bytes'] / 1e6:,.0f} MB", flush=True)
         if REFERENCE not in pythons:
-            sys.exit("without rawpack's own environment there is nothing to compare with")
+            sys.exit("rawpack's own environment could not be installed: there is nothing to compare with")
         return pythons
 
     def packing(self, call: Call, systems: list[System], kind: str, folder: Path, again: bool) -> Iterator[Row]:
-        """Each system's store, made `rounds` times if `again`, else once and only where it is not there."""
+        """Pack each system's store: in at most two rounds if `again`, otherwise once and only if it is missing."""
         for number in range(min(self.asked.rounds, _PACK_ROUNDS) if again else 1):
             if again:
                 yield self.limit(call, PACK_LIMITS[kind], kind, folder, number, once=True) | {"measure": "pack"}
@@ -245,7 +248,7 @@ class Run:
             done = self.store(system, kind) / "done"
             took = float(done.read_text()) if done.exists() and not system.store else None
             yield from self.named(system, kind, behavior.rows(call, system.environment, job, took))
-            # Batches of raw images are those that do not fit.
+            # Only batches of raw images are too large.
             kind = system.kinds[0]
             job = call.job(system, kind, "check", sets[kind], self.store(system, kind) / "data")
             yield from self.named(system, kind, behavior.small_shm(call, system.environment, job))
@@ -253,7 +256,7 @@ class Run:
     def job(
         self, call: Call, system: System, kind: str, action: str, images: Path, round: int = 0, **changes: Any
     ) -> Row:
-        """A row: what the system's process said, or the error."""
+        """A row: what the system's process reported, or its error."""
         job = call.job(system, kind, action, images, self.store(system, kind) / "data")
         job = replace(job, **changes)
         began = time.perf_counter()
@@ -292,14 +295,14 @@ class Run:
         return self.work / "stores" / (system.store or system.name) / kind
 
     def tabulate(self, table: str, rows: Iterator[Row], begin: Row) -> None:
-        """Take the rows as they are measured; then print the table, and write what there is so far."""
+        """Collect the rows as they are measured; then print their tables, and write all results so far."""
         already = len(self.rows)
         for row in rows:
             self.rows.append(begin | row)
             said = row.get("error") or row.get("images_per_s") or ""
             print(f"  {row['measure']}: {row['system']}, {row['kind']} {said}", file=sys.stderr, flush=True)
         result = self.result()
-        for title, text in draw.tables(result | {"rows": self.rows[already:]}, table):
+        for title, text in result_tables.tables(result | {"rows": self.rows[already:]}, table):
             print(f"\n{title}\n\n{text}", flush=True)
         if self.asked.json:
             self.asked.json.write_text(json.dumps(result, indent=1))
@@ -315,7 +318,7 @@ class Run:
 
 
 def images(call: Call, asked: argparse.Namespace, kind: str) -> Path:
-    """A folder of numbered links to the photographs, repeated as often as it takes; JPEG stores have half as many."""
+    """A folder of numbered links to the photographs, repeated as often as needed; half as many for JPEG stores."""
     count = asked.images if kind == "raw" else asked.images // 2
     folder = call.work / f"images-{count}"
     if not folder.exists():
@@ -324,7 +327,7 @@ def images(call: Call, asked: argparse.Namespace, kind: str) -> Path:
             "import data; from pathlib import Path;"
             f"print(data.photos(Path({str(call.work)!r}), {photos} and Path({photos}), {count}))"
         )
-        command = [call.pythons[REFERENCE], "-c", code]
+        command: list[str | Path] = [call.pythons[REFERENCE], "-c", code]
         found = Path(call.output(command, 600, cwd=BENCH).strip().rpartition("\n")[2])
         partial = folder.with_suffix(".partial")
         (partial / "all").mkdir(parents=True)
@@ -335,7 +338,7 @@ def images(call: Call, asked: argparse.Namespace, kind: str) -> Path:
 
 
 def about() -> dict[str, Any]:
-    """Machine, date, and the checkout."""
+    """The date, the machine, and the commit."""
     info = Path("/proc/cpuinfo").read_text()
     cpu = next((line.partition(":")[2].strip() for line in info.splitlines() if line.startswith("model name")), "")
     git = ["git", "-C", str(environments.ROOT), "describe", "--always", "--dirty", "--abbrev=12"]

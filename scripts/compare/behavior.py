@@ -1,4 +1,4 @@
-"""What a system does when things go wrong, and whether what it hands over stays: one row for each question."""
+"""What a system does when things go wrong, and whether kept batches stay as they are: one row for each question."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from call import Call, CallFailedError
 from job import Job
 
 _PATIENCE_S = 60.0
-"""What takes longer hangs."""
+"""A process that takes longer is reported as hanging."""
 _KEPT, _TAKEN = 16, 5
 _SMALL_SHM = 'mount -t tmpfs -o size=1m tmpfs /dev/shm && exec "$@"'
 
 
 def rows(call: Call, environment: str, job: Job, took: float | None) -> Iterator[dict[str, Any]]:
-    """All questions about one system but `small_shm`. took: seconds to pack its store; None where it packs none."""
+    """All questions about one system except `small_shm`. took: seconds to pack its store, None if it packs none."""
     batch = max(1, min(64, len(list(Path(job.images).rglob("*.jpg"))) // _KEPT))
     job = replace(job, batch=batch)
     yield {"measure": "kept", **answer(call, environment, replace(job, action="kept", keep=_KEPT))}
@@ -34,7 +34,7 @@ def rows(call: Call, environment: str, job: Job, took: float | None) -> Iterator
 
 
 def answer(call: Call, environment: str, job: Job, prefix: tuple[str, ...] = ()) -> dict[str, Any]:
-    """What the process said, or its error."""
+    """What the process reported, or its error."""
     try:
         return call(environment, job, _PATIENCE_S, prefix)
     except CallFailedError as failure:
@@ -42,7 +42,7 @@ def answer(call: Call, environment: str, job: Job, prefix: tuple[str, ...] = ())
 
 
 def small_shm(call: Call, environment: str, job: Job) -> Iterator[dict[str, Any]]:
-    """One epoch where /dev/shm has 1 MB, as in a container; only root can arrange that."""
+    """Read one epoch with a /dev/shm of 1 MB, as in some containers; this needs root."""
     if os.geteuid() or not shutil.which("unshare"):
         yield {"measure": "small_shm", "left_out": "needs root and unshare"}
         return
@@ -51,7 +51,7 @@ def small_shm(call: Call, environment: str, job: Job) -> Iterator[dict[str, Any]
 
 
 def resume(call: Call, environment: str, job: Job) -> dict[str, Any]:
-    """Part of an epoch, a saved state, and the rest of the epoch in another process."""
+    """Read part of an epoch, save the state, and read the rest in another process."""
     with tempfile.TemporaryDirectory(dir=call.work) as folder:
         job = replace(job, take=_TAKEN, state=str(Path(folder, "state")))
         saved = answer(call, environment, replace(job, action="resume_save"))
@@ -61,7 +61,7 @@ def resume(call: Call, environment: str, job: Job) -> dict[str, Any]:
 
 
 def killed_packer(call: Call, environment: str, job: Job, took: float) -> dict[str, Any]:
-    """Kill packing at half, look what reading says, pack again by the same call, and read again."""
+    """Kill packing halfway and try to read; then pack again by the same call, and read again."""
     whole = disk_bytes(Path(job.folder))
     folder = Path(call.work, "killed")
     shutil.rmtree(folder, ignore_errors=True)
@@ -89,12 +89,12 @@ def killed_packer(call: Call, environment: str, job: Job, took: float) -> dict[s
 
 
 def disk_bytes(folder: Path) -> int:
-    """Bytes that a folder takes on the disk: files may be larger than what has been written of them."""
+    """Bytes that a folder takes on disk: less than the sizes of its files while these are still sparse."""
     return 512 * sum(status.st_blocks for status in _statuses(folder))
 
 
 def apparent_bytes(folder: Path) -> int:
-    """Sizes of all files in a folder."""
+    """Sum of the sizes of all files in a folder."""
     return sum(status.st_size for status in _statuses(folder))
 
 

@@ -1,4 +1,4 @@
-"""Processes of their own: start, wait, read what they printed, kill what is left."""
+"""Fresh processes: start one, wait for it, read what it printed, and kill its remaining children."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ from job import Job
 
 HARNESS = Path(__file__).resolve().parent / "harness.py"
 LIMIT_S = 300
-"""A measurement that takes longer hangs."""
+"""A measurement that takes longer is reported as hanging."""
 
 
 class CallFailedError(Exception):
-    """A process ended with an error or not at all; the message is the error's last line."""
+    """A process failed or hung; the message is the last line of its error."""
 
 
 class Described(Protocol):
-    """What a job needs to know of a system."""
+    """What a job needs to know about a system."""
 
     @property
     def module(self) -> str: ...
@@ -52,7 +52,7 @@ class Call:
     def __call__(
         self, environment: str, job: Job, limit: float = LIMIT_S, prefix: Sequence[str] = ()
     ) -> dict[str, Any]:
-        """What the process printed last. Raises CallFailedError."""
+        """The last result that the process printed. Raises CallFailedError."""
         found: dict[str, Any] = json.loads(self.output([*prefix, *self.command(environment, job)], limit, last=True))
         return found
 
@@ -62,7 +62,7 @@ class Call:
     def output(
         self, command: Sequence[str | Path], limit: float, *, last: bool = False, cwd: Path | None = None
     ) -> str:
-        """Standard output; with `last`, its last line of JSON. Nothing that the process started outlives it."""
+        """Standard output, or only its last line of JSON if `last`. Children of the process do not outlive it."""
         scratch = Path(tempfile.mkdtemp(dir=self.work, prefix="tmp-"))
         process = self.start(command, scratch, cwd)
         hangs = False
@@ -73,22 +73,22 @@ class Call:
         with suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
         process.wait()
-        out, complaint = ((scratch / name).read_text(errors="replace") for name in ("out", "err"))
+        out, errors = ((scratch / name).read_text(errors="replace") for name in ("out", "err"))
         shutil.rmtree(scratch, ignore_errors=True)
         lines = [line for line in out.splitlines() if line.startswith("{")]
         if hangs:
-            raise CallFailedError(f"hangs: no end after {limit:.0f} s")
+            raise CallFailedError(f"hangs: still running after {limit:.0f} s")
         if process.returncode:
-            said = [line for line in complaint.strip().splitlines() if line.strip()]
+            said = [line for line in errors.strip().splitlines() if line.strip()]
             by = f"signal {-process.returncode}" if process.returncode < 0 else f"exit code {process.returncode}"
-            # Paths of this run say nothing to others.
-            raise CallFailedError((blamed(said) or by).replace(f"{self.work}/", ""))
+            # Paths of this run mean nothing elsewhere.
+            raise CallFailedError((error_line(said) or by).replace(f"{self.work}/", ""))
         if last and not lines:
             raise CallFailedError("printed nothing")
         return lines[-1] if last else out
 
     def start(self, command: Sequence[str | Path], scratch: Path, cwd: Path | None = None) -> subprocess.Popen[bytes]:
-        """The process, in a session of its own, with temporary folders of its own."""
+        """Start the process in a session of its own, with its own temporary folders."""
         changes = {"TMPDIR": str(scratch), "HF_HOME": str(scratch / "hf"), "PYTHONUNBUFFERED": "1"}
         with (scratch / "out").open("wb") as out, (scratch / "err").open("wb") as err:
             return subprocess.Popen(
@@ -97,8 +97,8 @@ class Call:
             )  # fmt: skip
 
 
-def blamed(lines: Sequence[str]) -> str:
-    """The line of a traceback that names the error: the last that is not indented and looks like one."""
+def error_line(lines: Sequence[str]) -> str:
+    """The line of a traceback that names the error: the last one that begins with a name and a colon."""
     for line in reversed(lines):
         name, colon, _ = line.partition(":")
         if colon and name.replace(".", "").replace("_", "").isalnum() and name[:1].isalpha():

@@ -1,4 +1,4 @@
-"""Virtual environments of pinned versions, one for each system: made, asked about, removed.
+"""Virtual environments with pinned versions, one for each system: make, inspect and remove them.
 
 Torch comes from PyPI with CUDA. For the CPU build, set PIP_EXTRA_INDEX_URL to PyTorch's index of CPU builds.
 """
@@ -22,19 +22,19 @@ _LARGE = 1 << 20
 
 
 class EnvironmentFailedError(Exception):
-    """pip could not build an environment; the message ends with its last lines."""
+    """pip could not build an environment; the message ends with the last lines of pip's output."""
 
 
 def requirements(name: str) -> Path:
-    """The file that pins what the environment `name` holds."""
+    """The file that pins the packages of the environment `name`."""
     return HERE / "requirements" / f"{name}.txt"
 
 
 def make(name: str, home: Path) -> Path:
-    """The python of the environment `home/name`, built from `requirements/name.txt` unless it is there already.
+    """The Python of the environment `home/name`, built from `requirements/name.txt` unless it is there already.
 
-    A line `torch==...` is installed first and holds for all that follows. A line `.` is this checkout, installed again
-    each time. A line `--no-deps X` installs X without what it asks for. Raises EnvironmentFailedError.
+    A line `torch==...` is installed first, so that no other package brings another torch. A line `.` installs this
+    checkout, every time. A line `--no-deps X` installs X without its dependencies. Raises EnvironmentFailedError.
     """
     lines = [line.partition("#")[0].strip() for line in requirements(name).read_text().splitlines()]
     lines = [line for line in lines if line]
@@ -58,12 +58,12 @@ def make(name: str, home: Path) -> Path:
 
 
 def remove(name: str, home: Path) -> None:
-    """Delete the environment, whether or not it is there."""
+    """Delete the environment if it is there."""
     shutil.rmtree(home.resolve() / name, ignore_errors=True)
 
 
 def installed(python: Path) -> list[str]:
-    """What the environment holds, as `name==version`, sorted."""
+    """The packages of the environment as `name==version`, sorted."""
     code = (
         "import importlib.metadata as m, json;"
         "print(json.dumps(sorted({f'{d.name}=={d.version}' for d in m.distributions()}, key=str.lower)))"
@@ -79,7 +79,7 @@ def size(python: Path) -> int:
 
 
 def _share(folder: Path) -> None:
-    """Make large files that another environment has, too, hard links to it: torch is 700 MB."""
+    """Replace large files by hard links to the same files of other environments: torch takes 700 MB."""
     for path in folder.rglob("*"):
         if path.is_file() and not path.is_symlink() and path.stat().st_size > _LARGE:
             below = path.relative_to(folder)

@@ -1,15 +1,16 @@
-"""One job with one system, in a process and an environment of its own: needs nothing but numpy, OpenCV and simplejpeg.
+"""One job with one system, in a process and an environment of its own: needs only numpy, OpenCV and simplejpeg.
 
 python harness.py '{"action": "read", "system": "webdataset", ...}'      one line of JSON on standard output
 
 An adapter is a module of `systems` with
 
-- `NAME`, the distribution whose version counts;
-- `pack(source, folder, job)`: write all samples of `source`, a `Source`, with their numbers as labels, into `folder`;
-- `read(folder, job)`: a function of the epoch's number that returns its shuffled batches: images, uint8
-  (n, 224, 224, 3), and the numbers of their samples, both as a user of the system has them;
-- if the system can resume, `resume(folder, job, state)`: the batches of an epoch as an iterator, those that are left
-  after `state` unless that is None; and a function that returns the state after the last batch.
+- `NAME`, the distribution whose version is reported;
+- `pack(source, folder, job)`, which writes all samples of `source`, a `Source`, into `folder`, with their numbers as
+  labels;
+- `read(folder, job)`, which returns a function from an epoch's number to its shuffled batches: images, uint8
+  (n, 224, 224, 3), and the numbers of their samples, both in the type that the system gives its users;
+- if the system can resume, `resume(folder, job, state)`, which returns an iterator over the batches of an epoch (over
+  those after `state` unless that is None), and a function that returns the state after the last batch taken.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ import signal
 import sys
 import time
 import zlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import suppress
 from importlib import metadata
 from pathlib import Path
@@ -36,9 +37,9 @@ from job import Job
 
 _WARM_S = 1.0
 _CHECKED = 256
-"""Images whose pixels are compared, about."""
+"""About how many images have their pixels compared."""
 _WRONG = 8.0
-"""Levels that an image may be off on average before it counts as another image; decoders differ by less than 2."""
+"""Mean difference in levels from which on an image counts as a wrong one; decoders differ by less than 4."""
 
 
 def main() -> None:
@@ -48,7 +49,7 @@ def main() -> None:
 
 
 def pack(job: Job, system: Any) -> dict[str, Any]:
-    """Write the store, and time it: listing the photographs, imports and start of workers included."""
+    """Write the store, and time it: this includes listing the photographs and starting workers."""
     began, cpu = time.perf_counter(), cpu_seconds()
     folder = Path(job.folder)
     folder.mkdir(parents=True, exist_ok=True)
@@ -65,7 +66,7 @@ def pack(job: Job, system: Any) -> dict[str, Any]:
 
 
 def read(job: Job, system: Any) -> dict[str, Any]:
-    """Whole epochs, after one that warms up; then one more to look at the memory."""
+    """Time whole epochs after a warm-up; then measure the memory in one more."""
     began = time.perf_counter()
     epochs = system.read(Path(job.folder), job)
     first = None
@@ -93,7 +94,7 @@ def read(job: Job, system: Any) -> dict[str, Any]:
 
 
 def pace(job: Job, system: Any) -> dict[str, Any]:
-    """What a consumer gets that takes a fixed time for each batch, and how many cores that keeps busy."""
+    """The rate for a consumer that takes a fixed time for each batch, and the number of cores in use."""
     epochs = system.read(Path(job.folder), job)
     stream = (images for number in itertools.count() for images, _ in epochs(number))
     began, found = time.perf_counter(), []
@@ -114,7 +115,7 @@ def pace(job: Job, system: Any) -> dict[str, Any]:
 
 
 def check(job: Job, system: Any) -> dict[str, Any]:
-    """One epoch: is each sample there exactly once, and are its pixels those that were packed?"""
+    """Read one epoch: does each sample come exactly once, with the pixels that were packed?"""
     source = Source(job.images)
     every = max(1, len(source) // _CHECKED)
     seen: list[int] = []
@@ -132,19 +133,19 @@ def check(job: Job, system: Any) -> dict[str, Any]:
 
 
 def kept(job: Job, system: Any) -> dict[str, Any]:
-    """Keep batches as they come, and see later which of them have changed."""
+    """Keep batches while reading continues, and count those that have changed by the end."""
     batches: list[tuple[Any, int]] = []
     for number in itertools.count():
         for images, _ in system.read(Path(job.folder), job)(number):
             if len(batches) < job.keep:
                 batches.append((images, checksum(images)))
         if len(batches) == job.keep:
-            return {"kept": job.keep, "changed": sum(checksum(images) != told for images, told in batches)}
+            return {"kept": job.keep, "changed": sum(checksum(images) != before for images, before in batches)}
     raise AssertionError
 
 
 def kill_worker(job: Job, system: Any) -> dict[str, Any]:
-    """Kill the busiest worker process after two batches, by SIGKILL. What comes after that?"""
+    """Kill the busiest worker process by SIGKILL after two batches, and continue to read."""
     source, seen, killed = Source(job.images), list[int](), None
     try:
         for batch, (images, numbers) in enumerate(system.read(Path(job.folder), job)(0)):
@@ -162,7 +163,7 @@ def kill_worker(job: Job, system: Any) -> dict[str, Any]:
 
 
 def resume_save(job: Job, system: Any) -> dict[str, Any]:
-    """Take some batches of an epoch and save the state."""
+    """Read some batches of an epoch, and save the state."""
     if not hasattr(system, "resume"):
         return {"offered": False}
     batches, state = system.resume(Path(job.folder), job, None)
@@ -172,7 +173,7 @@ def resume_save(job: Job, system: Any) -> dict[str, Any]:
 
 
 def resume_rest(job: Job, system: Any) -> dict[str, Any]:
-    """Load the state in a new process and take the rest of the epoch: both parts together are to be the epoch."""
+    """Load the state in a new process and read the rest: both parts together must be the epoch."""
     state, taken = pickle.loads(Path(job.state).read_bytes())
     batches, _ = system.resume(Path(job.folder), job, state)
     count = len(Source(job.images))
@@ -185,7 +186,7 @@ def resume_rest(job: Job, system: Any) -> dict[str, Any]:
 
 
 def counted(seen: list[int], samples: int) -> dict[str, Any]:
-    """How often samples were delivered."""
+    """How many samples were delivered, are missing, and came more than once."""
     often = np.bincount(np.array(seen, np.int64), minlength=samples)
     return {
         "samples": samples,
@@ -196,7 +197,7 @@ def counted(seen: list[int], samples: int) -> dict[str, Any]:
 
 
 def expected(source: Source, number: int, job: Job) -> Any:
-    """Sample `number` as it was packed and as it is to come back."""
+    """The pixels of sample `number` as the system should return them."""
     sample = source.sample(number, job.kind)
     if job.kind == "raw":
         return sample
@@ -207,14 +208,14 @@ def expected(source: Source, number: int, job: Job) -> Any:
 
 
 def touch(images: Any) -> int:
-    """Look at every 97th row and column, as a consumer that does next to nothing; how many images there are."""
+    """Read every 97th row and column, as a consumer that does almost nothing; returns the number of images."""
     if not int(images[:, ::97, ::97].sum()):
         raise ValueError("all images are black")
     return len(images)
 
 
 def checksum(images: Any) -> int:
-    return zlib.crc32(np.ascontiguousarray(as_numpy(images)))
+    return zlib.crc32(np.ascontiguousarray(as_numpy(images)).data)
 
 
 def as_numpy(array: Any) -> Any:
@@ -222,13 +223,13 @@ def as_numpy(array: Any) -> Any:
 
 
 def first_line(error: BaseException) -> str:
-    """The error's message, as far as it fits into a table."""
+    """The first line of the error's message, short enough for a table."""
     lines = str(error).strip().splitlines()
     return lines[0][:120] if lines else ""
 
 
 def processes(pid: str = "self") -> Iterator[str]:
-    """Living descendants."""
+    """The ids of a process's living descendants."""
     for listed in Path(f"/proc/{pid}/task").glob("*/children"):
         with suppress(OSError):
             for child in listed.read_text().split():
@@ -237,7 +238,7 @@ def processes(pid: str = "self") -> Iterator[str]:
 
 
 def workers() -> list[str]:
-    """Descendants that load data, without multiprocessing's own helpers."""
+    """The ids of descendants that load data: all except multiprocessing's own helpers."""
     found = []
     for pid in processes():
         with suppress(OSError):
@@ -248,7 +249,7 @@ def workers() -> list[str]:
 
 
 def ticks(pid: str) -> int:
-    """CPU time of a process and of its children that are gone."""
+    """CPU time of a process and of its children that have ended, in clock ticks."""
     with suppress(OSError):
         return sum(map(int, Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[11:15]))
     return 0
@@ -260,7 +261,7 @@ def cpu_seconds() -> float:
 
 
 def memory_bytes() -> int:
-    """Private and shared memory of this process and all its descendants; the page cache does not count."""
+    """Private and shared memory of this process and all its descendants, without the page cache."""
     total = 0
     for pid in ("self", *processes()):
         with suppress(OSError):
@@ -269,13 +270,6 @@ def memory_bytes() -> int:
                 if name in ("Pss_Anon", "Pss_Shmem"):
                     total += int(rest.split()[0]) * 1024
     return total
-
-
-def batched(items: Iterable[int], size: int) -> Iterator[list[int]]:
-    """Runs of `size` items; the last may be shorter."""
-    left = iter(items)
-    while run := list(itertools.islice(left, size)):
-        yield run
 
 
 if __name__ == "__main__":

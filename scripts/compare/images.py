@@ -1,4 +1,4 @@
-"""What every adapter shares: the images that are packed, plain decoding and cropping for those that bring none."""
+"""What the adapters share: the images to pack, and decoding and cropping for systems that have none of their own."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from job import Job
 
 Pixels = NDArray[np.uint8]
 SIDE = 224
-"""Pixels a side of a raw image, and of every image that is delivered."""
+"""Pixels per side of a raw image, and of every image that is delivered."""
 JPEG_SIDE = 256
-"""Pixels a side of a JPEG file in a store."""
+"""Pixels per side of a JPEG file in a store."""
 QUALITY = 90
 _AREA, _ASPECT = (0.08, 1.0), (3 / 4, 4 / 3)
 _SLICE = 16
 
 
 class Source:
-    """The photographs in their order: sample i is made of file i."""
+    """The photographs in order: sample i is made from file i."""
 
     def __init__(self, images: str | Path) -> None:
         self.files = sorted(str(path) for path in Path(images).rglob("*.jpg"))
@@ -33,7 +33,7 @@ class Source:
         return len(self.files)
 
     def image(self, i: int, side: int) -> Pixels:
-        """The file's image, scaled to cover `side` pixels, its centre cut out as torchvision does: RGB."""
+        """The file's image, scaled to cover `side` pixels and cropped at the center as torchvision does it: RGB."""
         import cv2
         import simplejpeg
 
@@ -48,7 +48,7 @@ class Source:
         return np.ascontiguousarray(image[top : top + side, left : left + side])
 
     def sample(self, i: int, kind: str) -> Any:
-        """What is stored of file i: pixels (224, 224, 3), or the bytes of a JPEG file."""
+        """What is stored for file i: pixels (224, 224, 3), or the bytes of a JPEG file."""
         if kind == "raw":
             return self.image(i, SIDE)
         import cv2
@@ -66,7 +66,7 @@ class Source:
 
 
 _made: tuple[Source, str]
-"""Of a process of the pool."""
+"""What a process of the pool works on."""
 
 
 def _start(images: str, kind: str) -> None:
@@ -81,21 +81,21 @@ def _make(i: int) -> Any:
 
 @cache
 def single_threaded() -> None:
-    """OpenCV without threads of its own: each system has its workers."""
+    """Keep OpenCV from starting threads: each system has its own workers."""
     import cv2
 
     cv2.setNumThreads(1)
 
 
 def decoded(data: bytes, crop: str) -> Pixels:
-    """A JPEG file as an image of 224 x 224: its centre, or a random-resized-crop that may be flipped."""
+    """A JPEG file as an image of 224 x 224: its center, or a random-resized-crop that may be flipped."""
     import simplejpeg
 
     return cropped(simplejpeg.decode_jpeg(data, "RGB"), crop)
 
 
 def cropped(image: Pixels, crop: str) -> Pixels:
-    """The centre, or a random-resized-crop that may be flipped, as a contiguous image of 224 x 224."""
+    """The center, or a random-resized-crop that may be flipped, as a contiguous image of 224 x 224."""
     if crop == "centre":
         top, left = (image.shape[0] - SIDE) // 2, (image.shape[1] - SIDE) // 2
         return np.ascontiguousarray(image[top : top + SIDE, left : left + SIDE])
@@ -109,7 +109,7 @@ def cropped(image: Pixels, crop: str) -> Pixels:
 
 
 def random_box(height: int, width: int) -> tuple[int, int, int, int]:
-    """Top, left, height and width as torchvision's RandomResizedCrop draws them."""
+    """Top, left, height and width of a crop, drawn as by torchvision's RandomResizedCrop."""
     for _ in range(10):
         area = height * width * np.random.uniform(*_AREA)
         aspect = float(np.exp(np.random.uniform(*np.log(_ASPECT))))

@@ -1,4 +1,4 @@
-"""What one process is to do: as light as the command that starts it."""
+"""The parameters of one measurement. Imports nothing heavy, because the command imports it too."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Job:
-    """What a process of its own is to do with one system. Travels as JSON."""
+    """What a fresh process does with one system. Passed to it as JSON."""
 
     action: str
     """A function of `harness.py`."""
@@ -16,13 +16,13 @@ class Job:
     kind: str
     """raw: pixels of 224 x 224; jpeg: JPEG files of 256 x 256."""
     folder: str
-    """Where the system's store is, or is to be."""
+    """Where the system's store is, or will be."""
     images: str
     """The folder with the numbered photographs."""
     variant: str = ""
-    """Which of its ways, where a module has several."""
+    """Which variant, if the module has several."""
     crop: str = "centre"
-    """Of JPEG files: centre, or random for random-resized-crop and flip."""
+    """For JPEG files: `centre`, or `random` for random-resized-crop and flip."""
     batch: int = 256
     workers: int = 2
     seconds: float = 2.0
@@ -30,13 +30,13 @@ class Job:
     rates: tuple[float, ...] = ()
     """Images/s that the paced consumer asks for."""
     keep: int = 16
-    """Batches that are kept."""
+    """How many batches are kept."""
     take: int = 0
-    """Batches before the state is saved."""
+    """How many batches are read before the state is saved."""
     state: str = ""
     """The file for the state."""
 
     @property
     def endless(self) -> bool:
-        """Whether epochs may follow each other without a border."""
+        """Whether epochs may follow each other without a boundary."""
         return self.action in ("read", "pace")

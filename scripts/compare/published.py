@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""Do the measurements of six published reports again: their own methods, and rawpack's three stores.
+"""Repeat the measurements of six published reports: their own methods, and rawpack's three formats.
 
     scripts/compare/published.py 4                      one of them; `all` for all six
-    scripts/compare/published.py 4 --quick              tiny sets, to see that it works; its figures mean nothing
+    scripts/compare/published.py 4 --quick              tiny data, to check that it works; the figures mean nothing
     scripts/compare/published.py all --data ~/photos --videos ~/videos --json out.json
     scripts/compare/published.py draw --json out.json                  the tables as text
     scripts/compare/published.py draw --json out.json --page docs/explanation/published.md
@@ -18,8 +18,8 @@
 
 Each method runs in a fresh process, in turn with the others, round by round. Its environment is made from
 `requirements/` when it is first needed; with --here, all methods run in this Python, and those whose packages are
-missing are left out. Results are added to the JSON file as soon as they are measured; a part, or the methods chosen by
---only, replace what the file had of them. To send yours back, send that file.
+missing are left out. Results are written to the JSON file as soon as they are measured, and replace those that the file
+had of the same part, or of the methods chosen by --only. To share your results, send that file.
 """
 
 from __future__ import annotations
@@ -66,21 +66,25 @@ def main() -> None:
 def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("what", choices=[*"123456", "all", "draw"])
-    parser.add_argument("--data", type=Path, help="folder of JPEG photographs [made ones]")
-    parser.add_argument("--videos", type=Path, help="folder of videos [made ones]")
-    parser.add_argument("--work", type=Path, default=_WORK, help="folder for all that is made [build/compare]")
+    parser.add_argument("--data", type=Path, help="folder of JPEG photographs [generated ones]")
+    parser.add_argument("--videos", type=Path, help="folder of videos [generated ones]")
+    parser.add_argument(
+        "--work", type=Path, default=_WORK, help="folder for data, stores and environments [build/compare]"
+    )
     parser.add_argument("--home", type=Path, help="folder of the environments [WORK/environments]")
     parser.add_argument("--here", action="store_true", help="use this Python instead of environments")
     parser.add_argument(
         "--python", action="append", default=[], metavar="NAME=PATH", help="the Python of an environment"
     )
-    parser.add_argument("--only", action="append", metavar="TEXT", help="methods with this in their names; repeatable")
-    parser.add_argument("--rounds", type=int, help="[3, or as the part says]")
+    parser.add_argument(
+        "--only", action="append", metavar="TEXT", help="only methods whose names contain this; repeatable"
+    )
+    parser.add_argument("--rounds", type=int, help="[3, or as many as the part sets]")
     parser.add_argument("--prepare", action="store_true", help="only make the data, the stores and the environments")
     parser.add_argument("--more", action="store_true", help="add rounds to those in the JSON file")
-    parser.add_argument("--quick", action="store_true", help="tiny sets, one round")
-    parser.add_argument("--json", type=Path, help="the file of results")
-    parser.add_argument("--page", type=Path, help="with draw: put the tables between the markers of this page")
+    parser.add_argument("--quick", action="store_true", help="tiny data, one round")
+    parser.add_argument("--json", type=Path, help="file for the results")
+    parser.add_argument("--page", type=Path, help="with draw: write the tables between the markers of this page")
     asked = parser.parse_args()
     if asked.what == "draw" and not asked.json:
         parser.error("draw needs --json FILE")
@@ -93,7 +97,7 @@ def parts() -> tuple[Part, ...]:
 
 
 def run(part: Part, asked: argparse.Namespace) -> bool:
-    """Measure a part, print its tables, and keep its results; whether a method failed."""
+    """Measure a part, print its tables, and keep its results. Returns whether a method failed."""
     print(f"\n## {part.number}. {part.title}\n", flush=True)
     photos, videos = (str(folder.resolve()) if folder else "" for folder in (asked.data, asked.videos))
     task = Task(work=str(asked.work.resolve()), photos=photos, videos=videos, quick=asked.quick)
@@ -126,7 +130,7 @@ def run(part: Part, asked: argparse.Namespace) -> bool:
 
 
 def by_environment(methods: list[Method]) -> list[list[Method]]:
-    """Those of the same environment together."""
+    """The methods grouped by environment."""
     names = list(dict.fromkeys(method.environment for method in methods))
     return [[method for method in methods if method.environment == name] for name in names]
 
@@ -151,7 +155,7 @@ class Pythons:
 def measure(
     methods: list[Method], part: Part, task: Task, python: Pythons, *, prepare_only: bool
 ) -> Iterator[dict[str, Any]]:
-    """What one fresh process finds for each of these methods, which have the same environment."""
+    """Measure these methods, which have the same environment, in one fresh process: a result for each."""
     labels = [method.label for method in methods]
     try:
         path = python(methods[0].environment)
@@ -166,20 +170,22 @@ def measure(
 
 
 def child(python: Path, action: str, part: Part, task: Task, *labels: str) -> list[dict[str, Any]]:
-    """Run a step in a fresh process; the lines of JSON that it printed."""
+    """Run a step in a fresh process. Returns the lines of JSON that it printed."""
     command = [str(python), str(_CHILD), action, part.name, json.dumps(vars(task)), *labels]
     done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=False)
     if done.returncode and action == "prepare":
-        sys.exit(f"{part.title}: the data could not be made, see above")
+        sys.exit(f"{part.title}: could not make the data, see above")
     done.check_returncode()
     return [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
 
 
 def keep(part: Part, result: dict[str, Any], asked: argparse.Namespace) -> dict[str, Any]:
-    """Put the results so far into the file, with what it has of other methods; what it then has of this part."""
+    """Write the results so far to the file, next to those of other methods. Returns all it then has of this part."""
     if not asked.json:
         return result
-    known = json.loads(asked.json.read_text()) if asked.json.exists() else {"made_by": "published.py", "parts": {}}
+    known: dict[str, Any] = (
+        json.loads(asked.json.read_text()) if asked.json.exists() else {"made_by": "published.py", "parts": {}}
+    )
     before = _BEFORE.setdefault(part.number, known["parts"].get(str(part.number)))
     whole = result
     if before and before["quick"] == result["quick"] and (asked.only or asked.more):

@@ -166,9 +166,9 @@ def cells(text: str, name: str) -> list[str]:
 
 def test_tables_say_what_was_measured(harness: Any) -> None:
     """Medians, the range, ratios round by round; failures and what was left out in words."""
-    import draw
+    import result_tables
 
-    shown = dict(draw.everything(result()))
+    shown = dict(result_tables.everything(result()))
     read = shown["Reading, raw, 224 px"]
     # Ratios to the limit: 0.5 and 0.75, 0.1 and 0.06; to rawpack: 0.2 and 0.08.
     assert cells(read, "rawpack memmap")[1:4] == ["1,750 (500 to 3,000)", "0.62", "1.00"]
@@ -185,8 +185,8 @@ def test_tables_say_what_was_measured(harness: Any) -> None:
     ]  # fmt: skip
     assert cells(wrong, "Other")[2] == "3 of 16 changed"
     assert cells(wrong, "Other")[-1] == "not offered"
-    assert cells(shown["A killed packer"], "Other")[1] == "opens without a word; 3 missing of 8"
-    assert cells(shown["A killed packer"], "Other")[2] == "succeeds in 1.0 s (25% of a whole run)"
+    assert cells(shown["When packing is killed halfway"], "Other")[1] == "opens without an error; 3 missing of 8"
+    assert cells(shown["When packing is killed halfway"], "Other")[2] == "succeeds in 1.0 s (25% of a full run)"
     assert "ffcv, which could not be installed: no compiler" in shown["Installation, with NumPy, OpenCV and simplejpeg"]
 
 

@@ -8,24 +8,16 @@ import time
 import numpy as np
 
 import videos
-from contract import Epoch, Pixels, Settings
-from subjects.bare_pack import encode
+from contract import Epoch, Pixels
+from subjects.bare_pack import BarePack, encode
 
 
-class BareFrames:
-    """Each process does every n-th video; their start is part of the time. Frames go nowhere: writing and syncing them
-    is left out, as are the checks that a file has not changed and that no frame is damaged."""
+class BareFrames(BarePack):
+    """`BarePack` for videos: each process does every n-th one; their start is part of the time. Frames go nowhere:
+    writing and syncing them is left out, as are the checks that a file has not changed and that no frame is damaged.
+    """
 
     needs: tuple[str, ...] = ("av", "cv2")
-
-    def __init__(self, *, jpeg: bool) -> None:
-        """jpeg: each frame is encoded too."""
-        self._jpeg = jpeg
-
-    def prepare(self, settings: Settings) -> None: ...
-
-    def open(self, settings: Settings) -> None:
-        self._settings = settings
 
     def epoch(self, n: int) -> Epoch:
         settings, of = self._settings, self._settings.workers or 1

@@ -6,25 +6,13 @@ from collections.abc import Iterator
 
 import numpy as np
 
-import data
-from contract import Epoch, Pixels, Settings, consume
+from contract import Pixels
 from subjects.rawpack_augment import channels_of
+from subjects.take_loop import TakeLoop
 
 
-class NumpyBatch:
-    """A loop over a permutation: one `np.take` a batch, and a few calls for all of its images."""
-
-    needs: tuple[str, ...] = ()
-
-    def prepare(self, settings: Settings) -> None:
-        data.make_array(settings)
-
-    def open(self, settings: Settings) -> None:
-        self._settings = settings
-        self._images = np.asarray(np.load(data.array_path(settings), mmap_mode="r"))
-
-    def epoch(self, n: int) -> Epoch:
-        return consume(self._batches(n), self._settings.consumer)
+class NumpyBatch(TakeLoop):
+    """The loop of `TakeLoop`, with a few calls for all images of a batch."""
 
     def _batches(self, n: int) -> Iterator[Pixels]:
         random, size = np.random.default_rng(n), self._settings.batch

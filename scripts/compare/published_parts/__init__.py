@@ -1,1 +1,1 @@
-"""One module for each of the six reports, and what they share."""
+"""One module for each of the six reports, and the modules that they share."""

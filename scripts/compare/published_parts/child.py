@@ -1,7 +1,7 @@
-"""One step of a part in this process, which is started for it.
+"""Run one step of a part in this process, which is started only for it.
 
 python child.py prepare five_ways '{"work": ...}'
-python child.py measure five_ways '{"work": ...}' 'np.memmap'      a line of JSON for each method that is named
+python child.py measure five_ways '{"work": ...}' 'np.memmap'      prints a line of JSON for each named method
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _DISTRIBUTIONS = (
 
 def main() -> None:
     action, name, task_json, *labels = sys.argv[1:]
-    # scripts/bench, for its server, photographs and counters, is first: modules of other folders have the same names.
+    # scripts/bench, for its server, photographs and counters, comes first: other folders have modules with its names.
     sys.path[:1] = [str(_ROOT / "scripts" / "bench"), str(_ROOT / "reader"), str(_ROOT / "packer"), str(HERE.parent)]
     from published_parts.contract import Task
 
@@ -66,12 +66,12 @@ def measured(method: Method, task: Task) -> dict[str, Any]:
 
 
 def _line(error: Exception) -> str:
-    """The first line of its message, which becomes part of a table."""
+    """The first line of the error's message, for a table."""
     return (str(error).strip().splitlines() or [""])[0]
 
 
 def about() -> dict[str, Any]:
-    """Machine and load, for a table that is read elsewhere and later."""
+    """The machine, its load and all versions, for those who read the table later."""
     from rawpack.system import machine
 
     facts = machine.describe()
@@ -83,7 +83,7 @@ def about() -> dict[str, Any]:
 
 
 def versions() -> dict[str, str]:
-    """Of Python and of the libraries that are measured."""
+    """The versions of Python and of the libraries that are measured."""
     found = {"python": sys.version.split()[0]}
     for name in _DISTRIBUTIONS:
         if found_version := _version(name):

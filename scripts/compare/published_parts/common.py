@@ -1,4 +1,4 @@
-"""What the parts share: stores of their data, JPEG files, and the seconds of loops."""
+"""What the parts share: photographs, stores of their data, times and sizes."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ FORMATS = ("memmap", "hdf5", "lmdb")
 
 
 def photos(task: Task, count: int) -> list[Path]:
-    """`count` JPEG files: links to those of `--data`, or to made ones, each as often as needed."""
+    """`count` JPEG files: links to those of `--data`, or to generated ones, repeated as often as needed."""
     import data
 
     folder = data.photos(task.folder, Path(task.photos) if task.photos else None, count)
@@ -21,12 +21,12 @@ def photos(task: Task, count: int) -> list[Path]:
 
 
 def store(task: Task, name: str, format: str) -> Path:
-    """Where the store of a part's data in this format is."""
+    """The path of a part's store in this format."""
     return task.folder / f"{name}.{format}"
 
 
 def pack(task: Task, name: str, source: Any, formats: Iterable[str] = FORMATS, **options: Any) -> None:
-    """Pack a store of each format; those that are complete stay as they are."""
+    """Pack a store in each format, unless there is one already."""
     import rawpack_packer
 
     for format in formats:
@@ -35,8 +35,8 @@ def pack(task: Task, name: str, source: Any, formats: Iterable[str] = FORMATS, *
             rawpack_packer.pack(source, path, format=format, workers=0 if task.quick else None, **options)
 
 
-def once(path: Path, make: Callable[[Path], None]) -> Path:
-    """Make a file or folder under another name, and rename it when it is complete."""
+def once(path: Path, make: Callable[[Path], object]) -> Path:
+    """Make a file or folder unless it exists: under another name, and renamed when it is complete."""
     if not path.exists():
         partial = path.with_name("partial-" + path.name)
         make(partial)
@@ -52,7 +52,7 @@ def seconds(work: Callable[[], Any]) -> float:
 
 
 def warm(path: Path) -> None:
-    """Read a file, or all files below a folder, so that the page cache has them."""
+    """Read a file, or all files below a folder, into the page cache."""
     for file in path.rglob("*") if path.is_dir() else [path]:
         if file.is_file():
             with file.open("rb", buffering=0) as opened:
@@ -61,6 +61,6 @@ def warm(path: Path) -> None:
 
 
 def size_of(path: Path) -> int:
-    """Bytes of a file, or of all files below a folder."""
+    """The size of a file, or of all files below a folder, in bytes."""
     files = path.rglob("*") if path.is_dir() else [path]
     return sum(file.stat().st_size for file in files if file.is_file())

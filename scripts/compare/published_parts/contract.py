@@ -1,4 +1,4 @@
-"""What a part is: the figures of a report, the methods that are measured again, and the relations between both."""
+"""What a part is: a report's figures, the methods that are measured again, and the relations that the report found."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 Values = dict[str, float]
-"""Column -> what one measurement found."""
+"""Column -> the figure that one measurement found."""
 Cell = tuple[str, str]
-"""Label of a method, and a column."""
+"""The label of a method, and a column."""
 _FACTOR = 2.0
 _SAME = 1.1
 
@@ -22,26 +22,26 @@ class UnavailableError(Exception):
 
 @dataclass(frozen=True)
 class Task:
-    """What a method gets. Travels to fresh processes as JSON."""
+    """What a method gets. Passed to fresh processes as JSON."""
 
     work: str
-    """Folder for all that is made, used again."""
+    """Folder for data and stores, which later runs use again."""
     photos: str
-    """A folder of JPEG files, or "": photographs are made."""
+    """A folder of JPEG files, or "" to generate photographs."""
     videos: str
-    """A folder of videos, or "": videos are made."""
+    """A folder of videos, or "" to generate videos."""
     quick: bool
-    """Tiny sets: only to see that all works."""
+    """Tiny data: only to check that all works."""
 
     @property
     def folder(self) -> Path:
-        """Where a part puts what it makes; quick and full sets never mix."""
+        """Where a part puts its data and stores; those of quick and full runs never mix."""
         folder = Path(self.work) / ("quick" if self.quick else "full")
         folder.mkdir(parents=True, exist_ok=True)
         return folder
 
     def count(self, full: int, quick: int) -> int:
-        """How many to make or to read."""
+        """`full` or `quick`, as this run is."""
         return quick if self.quick else full
 
 
@@ -54,28 +54,28 @@ class Method:
     needs: tuple[str, ...] = ()
     """Modules that must be installed."""
     reads: tuple[str, ...] = ()
-    """Files and folders of the task that it reads: they are brought into the page cache first."""
+    """Files and folders of the task that it reads: they are read into the page cache first."""
     environment: str = "published-torch"
-    """Which of `requirements/` it runs in."""
+    """The environment of `requirements/` that it runs in."""
     most_rounds: int = 99
-    """Fewer rounds for what takes minutes and hardly varies."""
+    """Fewer rounds, for methods that take minutes and hardly vary."""
 
 
 @dataclass(frozen=True)
 class Relation:
-    """A ratio between two cells, and what the report found for it."""
+    """The ratio of two cells, and what the report found for it."""
 
     says: str
     """The report's finding, as a sentence."""
     over: Cell
     under: Cell
     theirs: float | None = None
-    """The ratio of the report's own figures, if it has them."""
+    """The ratio of the report's own figures, if it gives them."""
     within: tuple[float, float] | None = None
-    """Ratios that agree. By default, from half of theirs to twice theirs."""
+    """The lowest and the highest ratio that agrees. By default, half of theirs and twice theirs."""
 
     def judge(self, medians: Mapping[Cell, float]) -> tuple[float | None, str]:
-        """The ratio here, and a verdict in words."""
+        """The ratio measured here, and a verdict in words."""
         if self.over not in medians or self.under not in medians:
             return None, "not measured"
         ours = medians[self.over] / medians[self.under]
@@ -97,17 +97,17 @@ class Relation:
 
 @dataclass(frozen=True)
 class Part:
-    """One report, done again."""
+    """One report, measured again."""
 
     number: int
     name: str
-    """Of its module."""
+    """The name of its module."""
     title: str
     unit: str
-    """What the figures are, for the line above the table."""
+    """What the figures mean, for the line above the table."""
     columns: tuple[str, ...]
     prepare: Callable[[Task], None]
-    """Makes all data and stores, unless they are there: never measured."""
+    """Makes all data and stores that are missing; never measured."""
     methods: tuple[Method, ...]
     published: Mapping[Cell, float]
     """The report's figures, in the same units."""
@@ -116,12 +116,12 @@ class Part:
 
 
 def medians(rows: Iterable[Mapping[str, Any]]) -> dict[Cell, float]:
-    """The median over the rounds of each cell that was measured."""
+    """The median over the rounds, for each cell that was measured."""
     return {cell: statistics.median(values) for cell, values in by_cell(rows).items()}
 
 
 def by_cell(rows: Iterable[Mapping[str, Any]]) -> dict[Cell, list[float]]:
-    """What the rounds found for each cell."""
+    """The figures of all rounds, for each cell."""
     found: dict[Cell, list[float]] = {}
     for row in rows:
         for column, value in row["values"].items():
@@ -130,7 +130,7 @@ def by_cell(rows: Iterable[Mapping[str, Any]]) -> dict[Cell, list[float]]:
 
 
 def table(columns: Sequence[str], figures: Mapping[str, Sequence[float | None]]) -> dict[Cell, float]:
-    """Cells from rows of figures, in the order of the columns; None where the report has none."""
+    """Cells from rows of figures in the order of the columns, with None for figures that the report lacks."""
     return {
         (label, column): value
         for label, row in figures.items()

@@ -1,4 +1,4 @@
-"""The tables of a results file as Markdown, on a terminal and in the page."""
+"""The tables of a results file as Markdown, for the terminal and for the page."""
 
 from __future__ import annotations
 
@@ -14,22 +14,26 @@ Result = Mapping[str, Any]
 
 
 def as_text(part: Part, result: Result) -> str:
-    """Both tables of a part: its figures, and its relations with their verdicts."""
-    lines = [part.unit, f"Measured on {_machine(result)}, {result['date']}. Median of the rounds [least, most].", ""]
+    """Both tables of a part: its figures, and its relations with verdicts."""
+    lines = [
+        part.unit,
+        f"Measured on {_machine(result)}, {result['date']}. Median of the rounds [lowest, highest].",
+        "",
+    ]
     if result["quick"]:
-        lines = ["**Tiny sets, one round: these figures only show that all works.**", "", *lines]
+        lines = ["**Tiny sets, one round: these figures only show that everything works.**", "", *lines]
     lines += _figures(part, result)
     for label, why in result["left_out"].items():
         lines += ["", f"Left out: {label} ({why})."]
     verdicts = [(relation, *relation.judge(medians(result["rows"]))) for relation in part.relations]
-    lines += ["", "| relation | report | here | |", "|---|---|---|---|"]
+    lines += ["", "| relation | report | here | verdict |", "|---|---|---|---|"]
     for relation, ours, verdict in verdicts:
         lines.append(f"| {relation.says} | {_expected(relation)} | {_times(ours)} | {verdict} |")
     return "\n".join(lines)
 
 
 def overview(parts: Sequence[Part], results: Mapping[str, Result]) -> str:
-    """For each part, how many of the report's relations hold here."""
+    """For each part, how many of the report's relations hold on this machine."""
     lines = ["| section | relations of the report | agree | same direction | do not agree |", "|---|---|---|---|---|"]
     for part in parts:
         if found := results.get(str(part.number)):
@@ -43,7 +47,7 @@ def overview(parts: Sequence[Part], results: Mapping[str, Result]) -> str:
 
 
 def draw(parts: Sequence[Part], results: Mapping[str, Result], page: Path) -> None:
-    """Put the tables between the markers of the page; parts that were not measured keep what they have."""
+    """Write the tables between the markers of the page; parts that were not measured stay as they are."""
     texts = {"overview": overview(parts, results)}
     texts |= {
         f"table {part.number}": as_text(part, results[str(part.number)])
@@ -56,7 +60,7 @@ def draw(parts: Sequence[Part], results: Mapping[str, Result], page: Path) -> No
         before, found, rest = whole.partition(begin)
         _, found_end, after = rest.partition(end)
         if not (found and found_end):
-            raise SystemExit(f"{page} lacks the markers {begin} and {end}")
+            raise SystemExit(f"{page} needs the markers {begin} and {end}")
         whole = f"{before}{begin}\n\n{text}\n\n{end}{after}"
     page.write_text(whole, "utf-8")
 
@@ -103,7 +107,7 @@ def _number(value: float | None) -> str:
 
 
 def _given(value: float | None) -> str:
-    """A figure of a report, with its own digits."""
+    """A figure of a report, with all its digits."""
     return "" if value is None else f"{value:,}"
 
 

@@ -44,12 +44,12 @@ def _count(task: Task) -> int:
 
 
 def _files(task: Task) -> list[str]:
-    """In the order of every store."""
+    """The photographs, in the order of all stores."""
     return [str(path) for path in photos(task, _count(task))]
 
 
 class Resized:
-    """Photographs whose longer side is at most `side`, as FFCV's `max_resolution` makes them; RGB, with labels."""
+    """Photographs whose longer side is at most `side`, as with FFCV's `max_resolution`; RGB, with labels."""
 
     def __init__(self, files: list[str], side: int) -> None:
         self._files, self._side = files, side
@@ -69,7 +69,7 @@ class Resized:
 
 
 class AsImages(Resized):
-    """The same as PIL images, which rawpack packs at their own sizes."""
+    """The same photographs as PIL images, which rawpack packs at their own sizes."""
 
     def __getitem__(self, i: int) -> tuple[Any, int]:
         from PIL import Image
@@ -91,7 +91,7 @@ def by_ffcv(label: str, task: Task) -> Values:
 
         def write(path: Path, side: int = side, files: list[str] = files) -> None:
             fields = {"image": RGBImageField(**_WRITING[label]), "label": IntField()}
-            # Files are padded to whole pages: with the usual 8 MiB, that would be a sixth of such a small file.
+            # Files are padded to whole pages: with the default of 8 MiB, that would be a sixth of such a small file.
             writer = DatasetWriter(str(path), fields, page_size=1 << 21, num_workers=cpus)
             writer.from_indexed_dataset(Resized(files, side))
 
@@ -110,7 +110,7 @@ def by_ffcv(label: str, task: Task) -> Values:
 
 
 def photos_here(task: Task) -> list[str]:
-    """The same files, found without the modules that made them."""
+    """The same photographs, found without the modules that made the links."""
     (folder,) = task.folder.glob(f"images-*-{_count(task)}")
     return [str(path) for path in sorted(folder.rglob("*.jpg"))]
 
@@ -140,7 +140,7 @@ def ours(format: str, task: Task, *, color: str = "") -> Values:
 
 
 def _images_per_s(epoch: Callable[[], Iterable[Any]]) -> float:
-    """Of a few epochs after the first one, which fills caches, starts workers and, in FFCV, compiles."""
+    """The rate of a few epochs after a first one, which fills caches, starts workers and, in FFCV, compiles."""
     for _ in epoch():
         pass
     began, images = time.perf_counter(), 0
@@ -183,8 +183,8 @@ PART = Part(
     name="ffcv_table",
     title="FFCV's table",
     unit=(
-        "Random-resized crops of 224x224 and flips, in batches of 256, images/s for each CPU; the whole of ImageNet "
-        "in GB. The network disk gives 9.5 MB/s for each CPU."
+        "Random-resized crops of 224x224 and flips, in batches of 256: images/s per CPU, and the size of the whole of "
+        "ImageNet in GB. The network disk delivers 9.5 MB/s per CPU."
     ),
     columns=(*map(_rate, SIDES), *(_network(side) for side in SIDES[::2]), *map(_size, SIDES)),
     prepare=prepare,

@@ -1,4 +1,4 @@
-"""4. Five ways to hold a data set, with torch's DataLoader, in one process and in several over one file system."""
+"""4. Five ways to hold a data set, read by torch's DataLoader in one process and in several on one file system."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from published_parts.contract import Method, Part, Relation, Task, Values, table
 
 BATCH, SIDE, CLASSES, EPOCHS = 64, 28, 10, 5
 _RAW_STEPS, _TRAIN_STEPS = 150, 300
-"""Steps that are measured; the time is that of five epochs at this speed."""
+"""At most so many steps are measured; the time is that of five epochs at the same speed."""
 RAW, PRELOAD, CLASS, CLASS_MAPPED, MEMMAP = (
     "raw, decoded at each access", "preload, decoded in memory", "tensorclass in memory",
     "tensorclass, memory-mapped", "np.memmap",
 )  # fmt: skip
 OURS = {f"rawpack, {format}": format for format in FORMATS}
 SHARED = (RAW, CLASS_MAPPED, MEMMAP, *OURS)
-"""What processes can share by a file system."""
+"""The ways in which several processes can share the data by a file system."""
 FASHION, NPZ = "FashionMNIST", "npz"
 COLUMNS = (
     *(f"{work}, {data}" for work in ("traverse", "train") for data in (FASHION, NPZ)),
@@ -54,7 +54,7 @@ def _folder(task: Task) -> Path:
 
 
 def _make_images(folder: Path, count: int) -> None:
-    """Gray images as varied as garments: smooth shapes with texture on black, ten classes of forms."""
+    """Gray images as varied as photographs of garments: shapes of ten classes on black, with smooth texture."""
     import cv2
 
     random = np.random.default_rng(0)
@@ -72,9 +72,9 @@ def _make_npz(path: Path, folder: Path) -> None:
     import cv2
 
     files = sorted(folder.rglob("*.png"))
-    images = np.stack([cv2.imread(str(file), cv2.IMREAD_GRAYSCALE) for file in files])
+    images: list[Any] = [cv2.imread(str(file), cv2.IMREAD_GRAYSCALE) for file in files]
     with path.open("wb") as file:
-        np.savez(file, image=images, label=np.array([int(file.parent.name) for file in files]))
+        np.savez(file, image=np.stack(images), label=np.array([int(file.parent.name) for file in files]))
 
 
 def _arrays(task: Task, npz: bool) -> tuple[Any, Any]:
@@ -90,10 +90,15 @@ def _arrays(task: Task, npz: bool) -> tuple[Any, Any]:
 
 
 def _map_class(task: Task, path: Path, npz: bool = False) -> None:
+    images, labels = _arrays(task, npz)
+    _samples()(images=images, targets=labels, batch_size=[len(labels)]).memmap(path)
+
+
+def _samples() -> Any:
+    """The tensorclass."""
     from published_parts.five_ways_class import Samples
 
-    images, labels = _arrays(task, npz)
-    Samples(images=images, targets=labels, batch_size=[len(labels)]).memmap(path)
+    return Samples
 
 
 def _map_array(task: Task, path: Path, npz: bool = False) -> None:
@@ -102,7 +107,7 @@ def _map_array(task: Task, path: Path, npz: bool = False) -> None:
 
 
 class Files:
-    """The original's first way: each access reads a file, decodes it, and converts it."""
+    """The report's first way: each access reads a file, decodes it, and converts it."""
 
     def __init__(self, task: Task) -> None:
         self._files = [str(path) for path in sorted(_folder(task).rglob("*.png"))]
@@ -137,7 +142,7 @@ class Npz:
 
 
 class Mapped:
-    """Each access is a row of an array that is mapped from a file."""
+    """Each access copies a row of a memory-mapped array."""
 
     def __init__(self, path: Path, labels: Any) -> None:
         self._images, self._labels = np.load(path, mmap_mode="r"), labels
@@ -154,7 +159,8 @@ class Mapped:
 def loader(
     task: Task, label: str, *, npz: bool, rank: int = 0, world: int = 1
 ) -> tuple[Callable[[], Iterator[Any]], int]:
-    """What starts an epoch of (images float32 (n, 1, 28, 28) from 0 to 1, labels), and the batches in an epoch."""
+    """A function that starts an epoch, and the number of batches in one: pairs of images, float32 (n, 1, 28, 28) from
+    0 to 1, and labels."""
     import torch
     from torch.utils.data import DataLoader, TensorDataset
     from torch.utils.data.distributed import DistributedSampler
@@ -180,9 +186,7 @@ def loader(
     elif label == MEMMAP:
         dataset = Mapped(task.folder / f"{name}.npy", _labels(task))
     else:
-        from published_parts.five_ways_class import Samples
-
-        dataset = Samples.load_memmap(task.folder / f"{name}.tensorclass")
+        dataset = _samples().load_memmap(task.folder / f"{name}.tensorclass")
         if label == CLASS:
             dataset = dataset.contiguous().clone()
         collate = _unchanged
@@ -252,7 +256,7 @@ def measure(label: str, task: Task) -> Values:
 
 
 def _together(task: Task, label: str, count: int) -> dict[str, float]:
-    """Seconds for five epochs that `count` processes share: those of the slowest."""
+    """Seconds that the slowest of `count` processes takes for five epochs that they share."""
     context = multiprocessing.get_context("spawn")
     results, meeting = context.SimpleQueue(), task.folder / f"meeting-{os.getpid()}-{count}"
     processes = [
@@ -292,6 +296,16 @@ REPORT = {
     MEMMAP: (4.41, 4.32, 10.99, 12.09),
 }
 TRAVERSE, TRAVERSE_NPZ, TRAIN, TRAIN_NPZ = COLUMNS[:4]
+_IN_BRACKETS = {TRAVERSE: "traverse", TRAVERSE_NPZ: "traverse, npz", TRAIN: "train"}
+
+
+def _reported(says: str, over: str, under: str, column: str = TRAVERSE) -> Relation:
+    """A relation that the report's own figures show."""
+    k = COLUMNS.index(column)
+    return Relation(
+        f"{says} ({_IN_BRACKETS[column]})", (over, column), (under, column), theirs=REPORT[over][k] / REPORT[under][k]
+    )
+
 
 PART = Part(
     number=4,
@@ -318,48 +332,13 @@ PART = Part(
     ),
     published=table(COLUMNS[:4], REPORT),
     relations=(
-        Relation(
-            "Decoding at each access costs much more than rows in memory (traverse)",
-            (RAW, TRAVERSE),
-            (PRELOAD, TRAVERSE),
-            theirs=32.98 / 2.08,
-        ),
-        Relation(
-            "Without decoding, access by access is no slower than preloading (traverse, npz)",
-            (RAW, TRAVERSE_NPZ),
-            (PRELOAD, TRAVERSE_NPZ),
-            theirs=3.19 / 3.77,
-        ),
-        Relation(
-            "With a training step, decoding at each access still costs much more (train)",
-            (RAW, TRAIN),
-            (PRELOAD, TRAIN),
-            theirs=51.46 / 8.68,
-        ),
-        Relation(
-            "A tensorclass in memory is slower than preloaded tensors (traverse)",
-            (CLASS, TRAVERSE),
-            (PRELOAD, TRAVERSE),
-            theirs=3.65 / 2.08,
-        ),
-        Relation(
-            "np.memmap is slower than preloaded tensors (traverse)",
-            (MEMMAP, TRAVERSE),
-            (PRELOAD, TRAVERSE),
-            theirs=4.41 / 2.08,
-        ),
-        Relation(
-            "Mapping a tensorclass costs little more than holding it (traverse)",
-            (CLASS_MAPPED, TRAVERSE),
-            (CLASS, TRAVERSE),
-            theirs=4.23 / 3.65,
-        ),
-        Relation(
-            "np.memmap is about as fast as a mapped tensorclass (traverse)",
-            (MEMMAP, TRAVERSE),
-            (CLASS_MAPPED, TRAVERSE),
-            theirs=4.41 / 4.23,
-        ),
+        _reported("Decoding at each access costs much more than rows in memory", RAW, PRELOAD),
+        _reported("Without decoding, access by access is no slower than preloading", RAW, PRELOAD, TRAVERSE_NPZ),
+        _reported("With a training step, decoding at each access still costs much more", RAW, PRELOAD, TRAIN),
+        _reported("A tensorclass in memory is slower than preloaded tensors", CLASS, PRELOAD),
+        _reported("np.memmap is slower than preloaded tensors", MEMMAP, PRELOAD),
+        _reported("Mapping a tensorclass costs little more than holding it", CLASS_MAPPED, CLASS),
+        _reported("np.memmap is about as fast as a mapped tensorclass", MEMMAP, CLASS_MAPPED),
         Relation(
             "rawpack: the best of the five against memmap (traverse)", (CLASS, TRAVERSE), ("rawpack, memmap", TRAVERSE)
         ),

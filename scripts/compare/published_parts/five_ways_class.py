@@ -1,4 +1,4 @@
-"""The tensorclass of the five ways: a module of its own, since tensordict reads its annotations as types."""
+"""The tensorclass of `five_ways`, in a module of its own because tensordict needs annotations that are types."""
 
 import torch
 from tensordict import tensorclass

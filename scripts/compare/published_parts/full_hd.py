@@ -22,7 +22,7 @@ CROP = (540, 960)
 BATCH, WORKERS = 8, 2
 THEIR_IMAGES = 840
 _QUALITY, _NOISE = 93, 2.0
-"""Files of about 417 kB, as the report's are."""
+"""These make files of about 417 kB, as in the report."""
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 RATE, DISK, STAGE = "images/s", "GB for 840 images", "ms per image"
 Pixels = NDArray[np.uint8]
@@ -88,11 +88,12 @@ def _files(task: Task) -> list[Path]:
 
 
 def _decode(path: Path | bytes, flag: str = "IMREAD_COLOR") -> Pixels:
-    """BGR, as OpenCV gives it and the report leaves it."""
+    """BGR, the order of OpenCV, which the report keeps."""
     import cv2
 
     data = path if isinstance(path, bytes) else path.read_bytes()
-    image: Any = cv2.imdecode(np.frombuffer(data, np.uint8), getattr(cv2, flag))
+    decoder: Any = cv2.imdecode
+    image: Pixels = decoder(np.frombuffer(data, np.uint8), getattr(cv2, flag))
     return image
 
 
@@ -129,7 +130,8 @@ class FromLmdb:
     """Opened in each worker when it is first read."""
 
     def __init__(self, task: Task, *, jpeg: bool) -> None:
-        self._path, self._jpeg, self._environment = task.folder / f"hd-{'jpeg' if jpeg else 'raw'}.lmdb.mdb", jpeg, None
+        self._path, self._jpeg = task.folder / f"hd-{'jpeg' if jpeg else 'raw'}.lmdb.mdb", jpeg
+        self._environment: Any = None
 
     def __call__(self, i: int) -> Pixels:
         import lmdb
@@ -147,14 +149,15 @@ class FromHdf5:
     """Opened in each worker when it is first read."""
 
     def __init__(self, task: Task, name: str) -> None:
-        self._path, self._file = task.folder / name, None
+        self._path = task.folder / name
+        self._file: Any = None
 
     def __call__(self, i: int) -> Pixels:
         import h5py
 
         if self._file is None:
             self._file = h5py.File(self._path)
-        read: Pixels = self._file["image"][i]  # type: ignore[index]
+        read: Pixels = self._file["image"][i]
         return read
 
 
@@ -192,13 +195,13 @@ def _collate(samples: list[tuple[Any, Any]]) -> tuple[Any, list[Any]]:
 
 def by_arithmetic(image: Pixels) -> NDArray[np.float32]:
     """(H, W, 3) uint8 to (3, H, W) float32."""
-    scaled = (image.astype(np.float32) / 255 - np.float32(MEAN)) / np.float32(STD)
+    scaled = (image.astype(np.float32) / 255 - np.array(MEAN, np.float32)) / np.array(STD, np.float32)
     return np.ascontiguousarray(scaled.transpose(2, 0, 1))
 
 
 def by_table(image: Pixels) -> NDArray[np.float32]:
-    """The same numbers, looked up: 256 for each channel."""
-    tables = (np.arange(256, dtype=np.float32)[:, None] / 255 - np.float32(MEAN)) / np.float32(STD)
+    """The same numbers from look-up tables: 256 for each channel."""
+    tables = (np.arange(256, dtype=np.float32)[:, None] / 255 - np.array(MEAN, np.float32)) / np.array(STD, np.float32)
     out = np.empty((3, *image.shape[:2]), np.float32)
     for channel in range(3):
         np.take(tables[:, channel], image[..., channel], out=out[channel], mode="clip")
@@ -206,7 +209,7 @@ def by_table(image: Pixels) -> NDArray[np.float32]:
 
 
 def after_the_batch(images: Any) -> Any:
-    """A batch (n, H, W, 3) of bytes as (n, 3, H, W) of floats: on a GPU, this is after the copy."""
+    """A batch uint8 (n, H, W, 3) as normalized float32 (n, 3, H, W). With a GPU, this runs there, after the copy."""
     import torch
 
     mean, std = torch.tensor(MEAN).view(3, 1, 1), torch.tensor(STD).view(3, 1, 1)
@@ -214,7 +217,7 @@ def after_the_batch(images: Any) -> Any:
 
 
 def prefetched(batches: Iterable[Any]) -> Iterator[Any]:
-    """Batches that a thread takes and converts in advance."""
+    """Batches that a thread reads and converts in advance."""
     ready: queue.Queue[Any] = queue.Queue(2)
 
     def fill() -> None:
@@ -239,7 +242,7 @@ def original(
     import cv2
     from torch.utils.data import DataLoader
 
-    # One thread for each worker; and no deadlock in forks of a process that has used OpenCV.
+    # One thread per worker; and with threads of its own, OpenCV deadlocks in forks of a process that has used it.
     cv2.setNumThreads(0)
     batches: Any = DataLoader(
         Cropped(task, make(task), convert), batch_size=BATCH, shuffle=True, num_workers=workers, collate_fn=_collate,
@@ -252,7 +255,7 @@ def original(
 
 
 def _rate(epoch: Callable[[], Iterable[Any]], images: int) -> float:
-    """Images per second of two epochs after the first one: workers run, and files are in memory."""
+    """Images per second in two epochs after a first one, so that workers run and files are in memory."""
     for _ in epoch():
         pass
     began = time.perf_counter()
@@ -294,7 +297,7 @@ def ours(format: str, task: Task, *, steps: str = "crop", sized: bool = False) -
 
 
 def stage(work: Callable[[Task], Callable[[int], Any]], task: Task) -> Values:
-    """Milliseconds for an image, in one process."""
+    """Milliseconds per image, in one process."""
     do, count = work(task), len(_files(task))
     do(0)
     began = time.perf_counter()

@@ -16,7 +16,7 @@ import numpy as np
 from published_parts.common import once, pack, photos, store
 from published_parts.contract import Method, Part, Relation, Task, Values
 
-# Keras reads it when it is imported.
+# Keras reads this when it is imported.
 os.environ["KERAS_BACKEND"] = "jax"
 BOX = (186, 0, 300, 30)
 """Left, top, right, bottom."""
@@ -67,7 +67,7 @@ def cropped(image: Any) -> Any:
 
 
 def one_hot(labels: Any) -> tuple[Any, ...]:
-    """Four arrays (n, 21000) of labels (n, 4)."""
+    """Four arrays float32 (n, 21000) from labels (n, 4)."""
     found = tuple(np.zeros((len(labels), CLASSES), np.float32) for _ in LABELS)
     for column, array in enumerate(found):
         array[np.arange(len(labels)), labels[:, column]] = 1
@@ -89,7 +89,7 @@ def model(sparse: bool = False) -> Any:
 
 
 class Spent:
-    """Seconds that the generator spends on each step of its work, over all threads."""
+    """The seconds that the generator spends on each step of its work, summed over all threads."""
 
     def __init__(self) -> None:
         self.seconds = dict.fromkeys((READING, CROPPING, ENCODING), 0.0)
@@ -164,7 +164,7 @@ def ours(format: str, task: Task, *, sparse: bool = False) -> Values:
 def _fitted(
     task: Task, data: Callable[[], dict[str, Any]], *, sparse: bool = False, before: Callable[[], Any] = lambda: None
 ) -> Values:
-    """Seconds of the second epoch, and the most memory that data and loading took."""
+    """Seconds for the second epoch, and the peak of the memory that the data and its loading take."""
     made = model(sparse)
     _one_step(made, sparse)
     with most_memory() as memory:
@@ -178,14 +178,14 @@ def _fitted(
 
 
 def _one_step(made: Any, sparse: bool) -> None:
-    """Compile, so that neither its time nor its memory counts."""
+    """Compile the model, so that neither the time nor the memory for it counts."""
     labels = np.zeros((BATCH, len(LABELS)), np.int64)
     y = [labels[:, column] for column in range(len(LABELS))] if sparse else list(one_hot(labels))
     made.fit(np.zeros((BATCH, ROWS, COLUMNS_, 3), np.float32), y, batch_size=BATCH, verbose=0)
 
 
 def _training(task: Task) -> float:
-    """Seconds of the steps of an epoch alone, on a batch that is there."""
+    """Seconds for the training steps of an epoch alone, on one batch in memory."""
     made, steps = model(), len(_listed(task)[0]) // BATCH
     x, y = np.zeros((BATCH, ROWS, COLUMNS_, 3), np.float32), list(one_hot(np.zeros((BATCH, len(LABELS)), np.int64)))
     made.train_on_batch(x, y)
@@ -197,8 +197,7 @@ def _training(task: Task) -> float:
 
 @contextmanager
 def most_memory() -> Iterator[list[float]]:
-    """The most bytes that this process and its workers have beyond what they had at the start, without files that are
-    mapped."""
+    """The peak memory of this process and its workers beyond what they had before, in bytes, without mapped files."""
     from measure import memory
 
     def now() -> int:

@@ -1,4 +1,4 @@
-"""1. A raw-image reader for MXNet: a record file, JPEG files by one process, and by 128."""
+"""1. A reader of images for MXNet: from a record file, and from JPEG files by one process and by 128."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ from published_parts.slow_store import served
 SIDE, SHORTER = 224, 256
 PROCESSES = 128
 FAR_S, NEAR_S = 0.085, 0.005
-"""What one request for a file cost in the report's slowest and fastest object store, by its times for one process."""
+"""What one request cost in the report's slowest and fastest object store, as its times for one process imply."""
 LOCAL, FAR, NEAR = "local", "object store, 85 ms", "object store, 5 ms"
 LATER, FIRST = "object store, 85 ms, later epochs", "first batch, local"
 _CAPACITY, _GROUP = 1024, 4
-"""Of the queue between the children and their parent, and files that a child reads at once."""
+"""Files in the queue between the children and their parent, and files that a child reads at once."""
 COPIES = "jpeg-files"
 """The folder of JPEG files."""
 _MAGIC, _HEADER = 0xCED7230A, struct.Struct("<IfQQ")
@@ -61,7 +61,7 @@ def _record(task: Task) -> Path:
 
 
 def _make_record(path: Path, files: list[Path]) -> None:
-    """RecordIO as MXNet has it, with the very bytes of the files: shuffled, as im2rec writes them."""
+    """MXNet's RecordIO with the bytes of the files as they are, shuffled as by im2rec."""
     order = np.random.default_rng(0).permutation(len(files)).tolist()
     with path.open("wb") as file:
         for number in order:
@@ -98,14 +98,15 @@ def prepared(image: bytes) -> Pixels:
     width, height = (max(SHORTER, round(side * scale)) for side in (pixels.shape[1], pixels.shape[0]))
     pixels = cv2.resize(pixels, (width, height))
     top, left = (height - SIDE) // 2, (width - SIDE) // 2
-    return pixels[top : top + SIDE, left : left + SIDE].transpose(2, 0, 1)
+    planes: Pixels = pixels[top : top + SIDE, left : left + SIDE].transpose(2, 0, 1)
+    return planes
 
 
 # ------------------------------------------------------------------------------------------ files, near and far
 
 
 class Disk:
-    """Files by their paths."""
+    """Files on the local disk."""
 
     def __init__(self, task: Task) -> None:
         self.names = [str(path) for path in _files(task)]
@@ -120,7 +121,7 @@ class Disk:
 
 
 class Remote:
-    """Files by requests; one connection for each process."""
+    """Files on a server, with one connection for each process."""
 
     _connection: http.client.HTTPConnection | None = None
 
@@ -149,7 +150,7 @@ Files = Disk | Remote
 
 
 def in_this_process(images: Iterable[bytes], batch: int) -> Iterator[Pixels]:
-    """Batches of images whose bytes come one after another; MXNet's engine threads decode them."""
+    """Batches of images whose bytes come one after another; threads decode them, as in MXNet's engine."""
     with ThreadPool(os.cpu_count()) as engine:
         iterator = iter(images)
         while contents := list(itertools.islice(iterator, batch)):
@@ -225,7 +226,7 @@ Way = Callable[[Task, Files, int], Iterator[Pixels]]
 
 
 def original(way: Way, task: Task, *, far: bool = True, slow: bool = False) -> Values:
-    """slow: only a few images are read from the store that is far away, and their time is multiplied."""
+    """slow: read only a few images from the slowest store, and scale their time up to a batch."""
     import cv2
 
     # With threads of its own, OpenCV deadlocks in forks of a process that has used it.
@@ -245,7 +246,7 @@ def _batch(task: Task) -> int:
 
 
 def _timed(batches: Iterator[Any], most: int = 3) -> tuple[float, float]:
-    """Seconds to the first batch, and for each of the next ones."""
+    """Seconds to the first batch, and per batch for the next ones."""
     began = time.perf_counter()
     next(batches)
     first = time.perf_counter() - began
@@ -291,7 +292,7 @@ def ours(format: str, task: Task, *, workers: int | None = None, far: bool = Tru
 
 
 def _whole(batches: Any) -> float:
-    """Seconds for an epoch, from its start."""
+    """Seconds for a whole epoch."""
     began = time.perf_counter()
     for _ in batches:
         pass

@@ -1,4 +1,4 @@
-"""2. Serial against parallel loading of video: a FIFO queue of batches of clips."""
+"""2. Serial and parallel loading of video: a FIFO queue of batches of clips."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ from published_parts.common import once, pack, size_of, store
 from published_parts.contract import Method, Part, Relation, Task, Values
 
 HEIGHT, WIDTH, LENGTH = 240, 320, 64
-"""Of a clip in its AVI file."""
+"""The size of a clip in its AVI file."""
 FRAMES, STRIDE, SIDE = 16, 4, 112
-"""What training takes of it."""
+"""The part of a clip that training uses."""
 CONSUMER_S, PRODUCER_S = 0.2, 1.0
 PRODUCERS = (1, 10, 30)
 IN_A_BATCH = 2
@@ -35,14 +35,15 @@ Pixels = NDArray[np.uint8]
 def prepare(task: Task) -> None:
     import videos
 
-    found = videos.videos(task.folder, Path(task.videos) if task.videos else None, task.count(6, 1), 6.0)
+    made = videos.Made(task.count(6, 1), 6.0, (256, 340))
+    found = videos.videos(task.folder, Path(task.videos) if task.videos else None, made)
     folder = once(task.folder / "avi", partial(_make_clips, source=found, count=task.count(128, 6)))
     once(task.folder / "frames", partial(_make_frames, clips=folder))
     pack(task, "clips", folder, size=SIDE)
 
 
 def _make_clips(folder: Path, source: Path, count: int) -> None:
-    """AVI files of `LENGTH` frames, MPEG-4, cut out of the videos in turn, each from another frame on."""
+    """MPEG-4 in AVI files of `LENGTH` frames, cut out of the videos in turn, each from a different frame on."""
     import av
 
     films = [frames for path in sorted(source.iterdir()) if len(frames := _film(path)) > 1]
@@ -71,7 +72,7 @@ def _film(path: Path) -> list[Pixels]:
 
 
 def _make_frames(folder: Path, clips: Path) -> None:
-    """Every frame as a JPEG file: the images that the report decoded its clips to beforehand."""
+    """Every frame as a JPEG file, as the report decoded its clips beforehand."""
     import av
     import cv2
 
@@ -89,7 +90,7 @@ def _clips(folder: Path) -> list[Path]:
 
 
 def by_decoding(clip: Path) -> Pixels:
-    """(16, 112, 112, 3) of an AVI file: all frames up to the last one that is needed are decoded."""
+    """A clip (16, 112, 112, 3) from an AVI file: decodes all frames up to the last one that it needs."""
     import av
 
     with av.open(str(clip)) as file:
@@ -98,11 +99,11 @@ def by_decoding(clip: Path) -> Pixels:
 
 
 def by_frames(clip: Path) -> Pixels:
-    """The same of the JPEG files of its frames."""
+    """The same clip from the JPEG files of its frames."""
     import cv2
 
     folder = clip.parents[2] / "frames" / clip.stem
-    images = [cv2.imread(str(folder / f"{number:03d}.jpg")) for number in range(0, FRAMES * STRIDE, STRIDE)]
+    images: list[Any] = [cv2.imread(str(folder / f"{number:03d}.jpg")) for number in range(0, FRAMES * STRIDE, STRIDE)]
     return np.stack([cv2.resize(image, (SIDE, SIDE)) for image in images])
 
 
@@ -122,7 +123,7 @@ def original(read: Read, folder: str, task: Task, *, threads: int = 1, queues: b
 
 
 def _fifo(read: Read, clips: list[Path], count: int) -> tuple[Callable[[], Any], Callable[[], None]]:
-    """The report's queue: producers put batches into it without end, faster or slower than they are taken."""
+    """The report's queue: producers add batches without end, faster or slower than the consumer takes them."""
     fifo: queue.Queue[Any] = queue.Queue()
     ended = threading.Event()
 
@@ -169,7 +170,7 @@ def ours(format: str, task: Task) -> Values:
 def _with_producers(
     task: Task, count: int, start: Callable[[], tuple[Callable[[], Any], Callable[[], None]]]
 ) -> Values:
-    """What a loop with a step of 0.2 s gets of a queue, and the CPU time of both, as a share of one CPU."""
+    """The rate at which a loop with a step of 0.2 s gets batches, and the CPU time of all in percent of one CPU."""
     take, close = start()
     for _ in range(task.count(3, 1)):
         take()
@@ -200,7 +201,7 @@ PART = Part(
     name="video_queue",
     title="A queue of video clips",
     unit=(
-        "Clips of 16 frames of 112x112 out of AVI files of 64 frames of 320x240. Producers take a second for a batch, "
+        "Clips of 16 frames of 112x112 from AVI files of 64 frames of 320x240. A producer takes 1 s for a batch, "
         "the consumer 0.2 s."
     ),
     columns=(BATCH_S, SIZE, *(name(count) for name in (_cpu, _rate) for count in PRODUCERS)),

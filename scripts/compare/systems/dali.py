@@ -1,4 +1,4 @@
-"""NVIDIA DALI on the CPU: files for JPEG, tar shards with an index for raw; a shuffle buffer makes the order."""
+"""NVIDIA DALI on the CPU: files for JPEG, tar shards with an index for raw; shuffled by a buffer."""
 
 from __future__ import annotations
 
@@ -42,13 +42,12 @@ def pack(source: Source, folder: Path, job: Job) -> None:
 
 
 def close(tar: tarfile.TarFile | None, lines: list[str]) -> None:
-    """Finish a shard, and write the index that DALI's own tool would make of it."""
+    """Finish a shard, and write the index that DALI's own tool would make for it."""
     if tar is not None:
         tar.close()
         Path(str(tar.name)).with_suffix(".idx").write_text("\n".join([f"v1.2 {len(lines)}", *lines, ""]))
 
 
-@pipeline_def  # type: ignore[misc]
 def steps(folder: Path, job: Job) -> Any:
     if job.kind == "raw":
         shards = sorted(map(str, folder.glob("*.tar")))
@@ -80,7 +79,7 @@ def steps(folder: Path, job: Job) -> Any:
 
 
 def open_pipeline(folder: Path, job: Job, **options: Any) -> Any:
-    pipeline = steps(
+    pipeline = pipeline_def(steps)(
         folder, job, batch_size=job.batch, num_threads=job.workers, device_id=None, prefetch_queue_depth=2, **options
     )
     pipeline.build()

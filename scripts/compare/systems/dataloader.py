@@ -1,6 +1,6 @@
-"""torch's DataLoader over what people write by hand: one .npy file that is mapped, or a folder of JPEG files.
+"""torch's DataLoader over data sets as people write them: one memory-mapped .npy file, or a folder of JPEG files.
 
-Variant "whole batches": a data set with `__getitems__`, which copies the rows of a batch by one call.
+Variant "whole batches": a data set with `__getitems__`, which copies the rows of a batch in one call.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def pack(source: Source, folder: Path, job: Job) -> None:
             (folder / f"{i:07}.jpg").write_bytes(data)
 
 
-class Rows(Dataset[Any]):
+class Rows(Dataset[Any]):  # type: ignore[misc]
     """Rows of the mapped file."""
 
     def __init__(self, folder: Path) -> None:
@@ -51,7 +51,7 @@ class WholeBatches(Rows):
         return torch.from_numpy(self.images[rows]), torch.tensor(rows)
 
 
-class Files(Dataset[Any]):
+class Files(Dataset[Any]):  # type: ignore[misc]
     """JPEG files."""
 
     def __init__(self, folder: Path, crop: str) -> None:
@@ -68,8 +68,13 @@ def as_it_is(batch: Any) -> Any:
     return batch
 
 
+def stacked(samples: list[Any]) -> Any:
+    """A batch of pairs of image and number, for adapters whose images are numpy arrays."""
+    return torch.from_numpy(np.stack([image for image, _ in samples])), torch.tensor([number for _, number in samples])
+
+
 def loader(dataset: Any, job: Job, **options: Any) -> Callable[[int], Iterable[Any]]:
-    """As one writes it: shuffled, with workers that stay. Used by other adapters, too."""
+    """A DataLoader as people write it: shuffled, with persistent workers. Other adapters use it too."""
     options = {"shuffle": True, "persistent_workers": job.workers > 0} | options
     batches = DataLoader(dataset, job.batch, num_workers=job.workers, **options)
     return lambda number: batches

@@ -43,11 +43,11 @@ def pack(source: Source, folder: Path, job: Job) -> None:
 
 
 class Rows:
-    """The rows of a batch by one index."""
+    """The rows of a batch in one access."""
 
     def __init__(self, folder: Path, job: Job) -> None:
         self.images = datasets.load_from_disk(folder)
-        # Without the dtype, its numpy format makes int64 of uint8.
+        # Without the dtype, the numpy format turns uint8 into int64.
         self.numpy = self.images.with_format("numpy", columns=["image"], dtype=np.uint8)
         self.job = job
 

@@ -1,4 +1,4 @@
-"""FFCV: one .beton file, read by threads that compile their pipeline."""
+"""FFCV: one .beton file, read by threads with a compiled pipeline."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ NAME = "ffcv"
 
 
 class Images:
-    """Pairs of image and number, as the writer wants them; it encodes them itself."""
+    """Pairs of image and number for the writer, which encodes the images itself."""
 
     def __init__(self, source: Source, side: int) -> None:
         self.source, self.side = source, side

@@ -16,7 +16,7 @@ from images import SIDE, Source, decoded
 from job import Job
 
 NAME = "grain"
-# Its worker processes read flags, which absl refuses before they are parsed.
+# Its worker processes read absl's flags, which must be parsed before.
 flags.FLAGS(["compare"], known_only=True)
 
 
@@ -28,7 +28,7 @@ def pack(source: Source, folder: Path, job: Job) -> None:
 
 
 class Decode(grain.MapTransform):  # type: ignore[misc]
-    """Record -> image and number."""
+    """Turns a record into an image and its number."""
 
     def __init__(self, kind: str, crop: str) -> None:
         self.kind, self.crop = kind, crop
@@ -57,7 +57,7 @@ def loader(folder: Path, job: Job, seed: int, epochs: int | None) -> Any:
 def read(folder: Path, job: Job) -> Callable[[int], Iterable[Any]]:
     if not job.endless:
         return lambda number: loader(folder, job, number, 1)
-    # One iterator without an end, as its documentation has it: workers stay.
+    # One endless iterator, as in Grain's documentation, so that workers stay.
     batches = iter(loader(folder, job, 1, None))
     count = len(Source(job.images)) // job.batch
     return lambda number: (next(batches) for _ in range(count))

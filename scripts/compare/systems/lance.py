@@ -48,7 +48,7 @@ def pack(source: Source, folder: Path, job: Job) -> None:
 
 
 class Rows:
-    """The rows of a batch by one `take`; opened in the worker, because Lance does not survive a fork."""
+    """The rows of a batch in one `take`. Opened in the worker, because Lance does not survive a fork."""
 
     def __init__(self, folder: Path, crop: str) -> None:
         self.path, self.crop = str(folder / "images.lance"), crop
@@ -63,7 +63,7 @@ class Rows:
         table = self.opened.take(rows).combine_chunks()
         images, numbers = table["image"].chunk(0), table["index"].to_numpy()
         if pyarrow.types.is_fixed_size_list(images.type):
-            # As torch wants it: memory that may be written to.
+            # torch needs memory that may be written to.
             found = images.flatten().to_numpy().reshape(-1, SIDE, SIDE, 3).copy()
         else:
             found = np.stack([decoded(data.as_py(), self.crop) for data in images])

@@ -1,4 +1,4 @@
-"""litdata: chunks of 64 MB; their order is shuffled, and the samples within each."""
+"""litdata: chunks of 64 MB; shuffles the order of the chunks, and the samples within each."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 
 from images import Source, decoded
 from job import Job
+from systems.dataloader import stacked
 
-# optimize() deletes what is in these folders, by default $TMPDIR/chunks and $TMPDIR/data, whoever made them.
+# optimize() deletes all files in these folders, by default $TMPDIR/chunks and $TMPDIR/data, whoever wrote them.
 for _name in ("DATA_OPTIMIZER_CACHE_FOLDER", "DATA_OPTIMIZER_DATA_CACHE_FOLDER"):
     os.environ.setdefault(_name, tempfile.mkdtemp())
 
@@ -49,12 +49,8 @@ class Images(litdata.StreamingDataset):  # type: ignore[misc]
     def __getitem__(self, index: Any) -> Any:
         sample = super().__getitem__(index)
         image = sample["image"]
-        # Bytes come as a view of the mapped chunk.
+        # Bytes are a view of the mapped chunk.
         return np.asarray(image) if self.kind == "raw" else decoded(bytes(image), self.crop), sample["index"]
-
-
-def collate(samples: list[Any]) -> Any:
-    return torch.from_numpy(np.stack([image for image, _ in samples])), torch.tensor([number for _, number in samples])
 
 
 def loader(folder: Path, job: Job) -> Any:
@@ -62,7 +58,7 @@ def loader(folder: Path, job: Job) -> Any:
         Images(folder, job),
         batch_size=job.batch,
         num_workers=job.workers,
-        collate_fn=collate,
+        collate_fn=stacked,
         persistent_workers=job.workers > 0,
     )
 

@@ -16,11 +16,9 @@ NAME = "rawpack"
 
 
 def pack(source: Source, folder: Path, job: Job) -> None:
-    size, options = (SIDE, {}) if job.kind == "raw" else (JPEG_SIDE, {"quality": QUALITY})
+    options: dict[str, Any] = {"size": SIDE} if job.kind == "raw" else {"size": JPEG_SIDE, "quality": QUALITY}
     # Shards as large as those of the others.
-    rawpack_packer.pack(
-        job.images, folder, format=job.variant, size=size, shard_size="64MB", workers=job.workers, **options
-    )
+    rawpack_packer.pack(job.images, folder, format=job.variant, shard_size="64MB", workers=job.workers, **options)
 
 
 def open_batches(folder: Path, job: Job) -> Any:

@@ -1,4 +1,4 @@
-"""MosaicML streaming: MDS shards of 64 MB, read from where they are."""
+"""MosaicML streaming: MDS shards of 64 MB, read in place."""
 
 from __future__ import annotations
 
@@ -9,17 +9,15 @@ from importlib.machinery import ModuleSpec
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-import torch
-
 from images import SIDE, Source, decoded
 from job import Job
+from systems.dataloader import stacked
 
 NAME = "mosaicml-streaming"
 
 
 def _without_torchvision() -> None:
-    """The library imports torchvision, whose wheel does not work with the CPU build of torch, and uses none of it."""
+    """Replace torchvision, which the library imports but does not use here: its wheel needs the CUDA build of torch."""
     for name in ("torchvision", "torchvision.datasets", "torchvision.transforms", "torchvision.transforms.functional"):
         module: Any = types.ModuleType(name)
         module.__spec__ = ModuleSpec(name, None)
@@ -56,18 +54,14 @@ class Images(streaming.StreamingDataset):  # type: ignore[misc]
         return decoded(image, self.crop) if isinstance(image, bytes) else image, sample["index"]
 
 
-def collate(samples: list[Any]) -> Any:
-    return torch.from_numpy(np.stack([image for image, _ in samples])), torch.tensor([number for _, number in samples])
-
-
 def loader(folder: Path, job: Job) -> Any:
-    # What a killed process leaves in /dev/shm would keep the next one from starting.
+    # Files that a killed process left in /dev/shm would keep the next one from starting.
     streaming.base.util.clean_stale_shared_memory()
     return streaming.StreamingDataLoader(
         Images(folder, job),
         batch_size=job.batch,
         num_workers=job.workers,
-        collate_fn=collate,
+        collate_fn=stacked,
         persistent_workers=job.workers > 0,
     )
 

@@ -28,7 +28,7 @@ def pack(source: Source, folder: Path, job: Job) -> None:
 
 
 class Rows:
-    """The rows of a batch by one index."""
+    """The rows of a batch in one access."""
 
     def __init__(self, folder: Path) -> None:
         self.samples = TensorDict.load_memmap(folder)

@@ -58,7 +58,7 @@ def pipeline(folder: Path, job: Job) -> Any:
         return tf.ensure_shape(image, (SIDE, SIDE, 3)), found["index"]
 
     auto = tf.data.AUTOTUNE
-    # To resume, the order must be the same in both processes.
+    # To resume, both processes need the same order.
     any_order = {"num_parallel_calls": auto, "deterministic": job.action.startswith("resume")}
     shards = tf.data.Dataset.from_tensor_slices(sorted(map(str, folder.glob("*.tfrecord"))))
     records = shards.shuffle(_SHARDS, seed=1).interleave(tf.data.TFRecordDataset, cycle_length=4, **any_order)

@@ -1,4 +1,4 @@
-"""WebDataset: tar shards; their order and a shuffle buffer make the order of the samples."""
+"""WebDataset: tar shards in shuffled order, and a shuffle buffer for the samples."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import webdataset
 
 from images import SIDE, Source, decoded
 from job import Job
+from systems.dataloader import stacked
 
 NAME = "webdataset"
 _SHARD, _BUFFER = 256, 1000
@@ -24,7 +25,7 @@ def pack(source: Source, folder: Path, job: Job) -> None:
 
 
 class Decode:
-    """Sample of bytes -> image and number."""
+    """Turns the bytes of a sample into an image and its number."""
 
     def __init__(self, crop: str) -> None:
         self.crop = crop
@@ -37,18 +38,12 @@ class Decode:
         return image, int(sample["cls"])
 
 
-def collate(samples: list[Any]) -> Any:
-    import torch
-
-    return torch.from_numpy(np.stack([image for image, _ in samples])), torch.tensor([number for _, number in samples])
-
-
 def read(folder: Path, job: Job) -> Callable[[int], Iterable[Any]]:
     shards = sorted(map(str, folder.glob("*.tar")))
     samples = webdataset.WebDataset(
         shards, shardshuffle=len(shards), nodesplitter=webdataset.split_by_node, seed=1, empty_check=False
     )
-    samples = samples.shuffle(_BUFFER).map(Decode(job.crop)).batched(job.batch, collation_fn=collate, partial=True)
+    samples = samples.shuffle(_BUFFER).map(Decode(job.crop)).batched(job.batch, collation_fn=stacked, partial=True)
     batches = webdataset.WebLoader(
         samples, batch_size=None, shuffle=False, num_workers=job.workers, persistent_workers=job.workers > 0
     )
