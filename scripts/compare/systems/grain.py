@@ -50,6 +50,8 @@ def loader(folder: Path, job: Job, seed: int, epochs: int | None) -> Any:
         sampler=sampler,
         worker_count=job.workers,
         worker_buffer_size=2,
+        # Without threads in the workers, as Grain's documentation advises for records in memory.
+        read_options=grain.ReadOptions(num_threads=0, prefetch_buffer_size=0),
         operations=[Decode(job.kind, job.crop), grain.Batch(job.batch)],
     )
 
