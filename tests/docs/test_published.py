@@ -8,6 +8,8 @@ import io
 import json
 import subprocess
 import sys
+import time
+import urllib.request
 from pathlib import Path
 from typing import Any
 
@@ -84,6 +86,17 @@ def test_a_part_runs_and_its_table_is_drawn(tmp_path: Path) -> None:
     assert text.count("Tiny sets") == 1
     page.write_text("no markers")
     assert published("draw", "--json", tmp_path / "out.json", "--page", page).returncode != 0
+
+
+def test_the_object_store_serves_files_after_its_latency(tmp_path: Path) -> None:
+    (tmp_path / "file").write_bytes(b"0123456789")
+    served = importlib.import_module("published_parts.slow_store").served
+    with served(tmp_path, 0.2) as port:
+        began = time.monotonic()
+        request = urllib.request.Request(f"http://127.0.0.1:{port}/file", headers={"Range": "bytes=2-4"})
+        with urllib.request.urlopen(request, timeout=30) as answer:
+            assert answer.read() == b"234"
+        assert time.monotonic() - began >= 0.2
 
 
 def test_the_words_of_the_verdicts() -> None:
