@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -45,6 +45,16 @@ def pytest_configure() -> None:
     that it starts there."""
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def slices() -> Iterator[None]:
+    """Cut copied batches into slices as small as those of decoded ones: batches of tests are small."""
+    from rawpack.batching import iterator
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(iterator, "_COPIED_BYTES", iterator._SLICE_BYTES)
+        yield
 
 
 # ---------------------------------------------------------------------------------------------- the command

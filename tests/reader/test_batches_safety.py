@@ -22,8 +22,9 @@ from reading import WAYS, Truth, descriptors, nothing_left, run_script, script
 from running import Packed
 
 from rawpack import RawpackError, Reader
-from rawpack.batching import slots
+from rawpack.batching import iterator, slots
 from rawpack.batching.batches import IN_FLIGHT, Batches
+from rawpack.transforms import CenterCrop
 
 BATCH = 7
 SIZE = 160
@@ -41,6 +42,18 @@ def store(packed: Packed) -> Path:
 def batches(request: pytest.FixtureRequest, reader: Reader) -> Batches:
     """Shuffled batches in every way there is, kept from test to test: each test takes the next epochs."""
     return reader.batches(BATCH, shuffle=True, **WAYS[request.param])
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning")
+def test_copied_batches_are_cut_into_fewer_slices(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A batch of 21 images has 1.6 MB: where they are only copied, that is a single slice, otherwise six."""
+    monkeypatch.setattr(iterator, "_COPIED_BYTES", 1 << 22)
+    for reader, options, workers in (
+        (Reader(store), {}, 3),
+        (Reader(store, verify=True), {}, 12),
+        (Reader(store), {"transform": [CenterCrop(SIZE)]}, 12),
+    ):
+        assert reader.batches(21, workers=12, **options).options.workers == workers  # for three batches in the making
 
 
 # ---------------------------------------------------------------------------------------------- what is held

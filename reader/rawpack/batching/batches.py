@@ -110,7 +110,7 @@ class Batches(Iterable[Batch]):
         if self._filler.whole_batches:
             self._in_flight = max(IN_FLIGHT, min(options.workers, _WHOLE_BATCHES_BYTES // layout.size))
         making = self._in_flight + 1 if options.max_slots is None else min(self._in_flight + 1, options.max_slots)
-        useful = making * most_slices(layout.size, self._filler.whole_batches)
+        useful = making * most_slices(layout.size, self._filler)
         self.options = options = replace(options, workers=min(options.workers, useful))
         self.counted = Stats(options.workers)
         self.besides_bytes = library.mean_bytes(options.encoded)

@@ -119,6 +119,15 @@ class BatchFiller:
         """Whether a batch must be made as a whole, not in slices."""
         return self._pipeline is not None and self._pipeline.whole_batches
 
+    @property
+    def only_copies(self) -> bool:
+        """Whether samples are neither decoded nor transformed nor verified."""
+        return (
+            self._pipeline is None
+            and not self._verify
+            and all(field.codec.in_place and field.planar == (name in self._planes) for name, field in self._fields)
+        )
+
     def targets(self, views: Views) -> Views:
         """The arrays that samples are made in: the slot's, or others that `finish` copies into the slot's."""
         if self._pipeline is None:

@@ -30,14 +30,16 @@ if TYPE_CHECKING:
 Batch = dict[str, Any]
 IN_FLIGHT = 2
 """Batches that are made while the caller holds one."""
-_SLICE_BYTES = 1 << 18
-"""A batch is cut into no more slices than have this many bytes: below, the messages cost more than the work."""
+_SLICE_BYTES, _COPIED_BYTES = 1 << 18, 1 << 22
+"""A batch is cut into no more slices than have this many bytes, or where samples are only copied, the second: below,
+the messages cost more than the work."""
 
 
-def most_slices(batch_bytes: int, whole: bool) -> int:
-    """How many slices a batch is cut into if there are enough workers. whole: whether a step of the transform needs the
-    whole batch."""
-    return 1 if whole else max(1, batch_bytes // _SLICE_BYTES)
+def most_slices(batch_bytes: int, filler: BatchFiller) -> int:
+    """How many slices a batch is cut into if there are enough workers."""
+    if filler.whole_batches:
+        return 1
+    return max(1, batch_bytes // (_COPIED_BYTES if filler.only_copies else _SLICE_BYTES))
 
 
 @dataclass(frozen=True, slots=True)
@@ -254,7 +256,7 @@ class BatchIterator(Iterator[Batch]):
         rows, slot, layout = len(step.rows), self._slot(), self._slot_pool.layout
         step.write(layout.views(slot.memory, rows, step.bucket))
         self._readahead.before_batch(step.rows)
-        slices = most_slices(layout.size * rows // layout.batch_size, self._filler.whole_batches)
+        slices = most_slices(layout.size * rows // layout.batch_size, self._filler)
         return pool.submit(slot, rows, (self._seed, epoch, step.first), min(len(pool), slices), step.bucket)
 
     def _slot(self) -> Any:
