@@ -19,6 +19,8 @@ _LEAST_BYTES = 64 << 20
 """Of smaller archives, the headers are read in order."""
 _PIECE, _SEARCHED = 256 << 10, 8 << 20
 """Bytes that are read at a time to find a header, and at most."""
+_HEADERS = 4 * BLOCK
+"""Bytes that are read at a time: a member may have a header with records, these, and its own header."""
 _MAGIC, _MAGIC_AT = b"ustar", 257
 
 
@@ -48,8 +50,12 @@ def _follow(fd: int, at: int, stop: int) -> None:
     """Read headers from the first one on that begins between `at` and `stop`."""
     at = _first_header(fd, at, min(stop, at + _SEARCHED))
     try:
-        while at < stop and (header := os.pread(fd, BLOCK, at))[_MAGIC_AT:].startswith(_MAGIC):
-            at += BLOCK + -(-size_of(header, at) // BLOCK) * BLOCK
+        while at < stop:
+            first, headers = at, os.pread(fd, _HEADERS, at)
+            while (header := headers[at - first :][:BLOCK])[_MAGIC_AT:].startswith(_MAGIC):
+                at += BLOCK + -(-size_of(header, at) // BLOCK) * BLOCK
+            if at == first:
+                return
     except BadArchiveError:
         return
 

@@ -19,8 +19,6 @@ from rawpack_packer.sources.files import MAX_FILE_BYTES
 
 _LOCAL = struct.Struct("<4s22xHH")
 """The header before a member: its mark, and the lengths of its name and extra fields, which follow."""
-_BEFORE = _LOCAL.size + 256
-"""Bytes that are read together with a member; usually its header."""
 _LONGEST_LINK = 4096
 _UTF8, _ENCRYPTED, _DOS = 0x800, 0x1, 0
 
@@ -99,13 +97,12 @@ def zip_head(fd: int, *, offset: int, length: int, method: int, most: int) -> by
 
 def _packed(fd: int, offset: int, length: int) -> bytes:
     """The first `length` bytes of a member's data."""
-    start = os.pread(fd, _BEFORE + length, offset)
-    mark, name, extra = _LOCAL.unpack_from(start) if len(start) >= _LOCAL.size else (b"", 0, 0)
+    header = os.pread(fd, _LOCAL.size, offset)
+    mark, name, extra = _LOCAL.unpack(header) if len(header) == _LOCAL.size else (b"", 0, 0)
     if mark != b"PK\3\4":
         raise DecodeError("corrupt", "the zip archive is damaged: no member begins where its directory says")
-    before = _LOCAL.size + name + extra
-    data = start[before : before + length]
-    return data if len(data) == length else read_range(fd, offset + before, length)
+    # Read separately: to cut the data out of one read would copy them.
+    return read_range(fd, offset + _LOCAL.size + name + extra, length)
 
 
 def _kind(info: zipfile.ZipInfo) -> Kind:
