@@ -6,6 +6,7 @@ import os
 import shutil
 import time
 from pathlib import Path
+from typing import Any
 
 from contract import Epoch, Settings
 from data import make_packed, packed_files, packed_path
@@ -27,27 +28,22 @@ class RawpackPack:
             make_packed(settings, self._cold)
 
     def open(self, settings: Settings) -> None:
-        from rawpack_packer.job.options import RunOptions
-        from rawpack_packer.recipe.recipe import make_recipe
+        import rawpack_packer.api  # noqa: F401
 
         self._settings, self._source = settings, packed_path(settings, self._cold or "folder")
         self._destination = Path(settings.work) / f"packing.{self._form}"
-        if self._as_they_are:
-            self._recipe = make_recipe(format=self._form, size="keep", quality="keep")
-        else:
-            self._recipe = make_recipe(format=self._form, size=settings.size)
-        self._how = RunOptions(workers=settings.workers)
+        stored: dict[str, Any] = {"size": "keep", "quality": "keep"} if self._as_they_are else {"size": settings.size}
+        self._options = {"format": self._form, "workers": settings.workers, "kind": self._kind, **stored}
 
     def epoch(self, n: int) -> Epoch:
-        from rawpack_packer.job.pack import pack
-        from rawpack_packer.sources import open_source
+        import rawpack
 
         shutil.rmtree(self._destination, ignore_errors=True)
         if self._cold:
             drop(packed_files(self._settings, self._cold))
             os.sync()
         began = time.perf_counter()
-        summary = pack(open_source(self._source, self._kind), self._destination, self._recipe, self._how)
+        summary = rawpack.pack(self._source, self._destination, **self._options)
         took = time.perf_counter() - began
         shutil.rmtree(self._destination)
         return Epoch(summary.packed_now, took)
