@@ -277,7 +277,8 @@ class Fetcher:
         for key, at in list(self._leased.items()):
             if key not in needed and (strictly or at < old):
                 del self._leased[key]
-                self._here.discard(key)
+                if not any(key in ticket.prefetch for ticket in self._tickets):
+                    self._here.discard(key)
         self._lease.write([*((digest, "") for digest in self._stores), *self._leased])
 
     def _look(self, item: RemoteFile) -> None:
@@ -378,8 +379,13 @@ class Fetcher:
         with self._changed, self.cache.locked():
             needed, stores = self._needed(), {(digest, "") for digest in self._stores}
             prefetch = {key for ticket in self._tickets for key in ticket.prefetch}
-            self._write_lease(strictly=True)
-            began = self.cache.begin(item.key, item.record, needed | prefetch | stores, self._lease)
+            if not self._lease.is_there:
+                self._write_lease()
+            began = self.cache.begin(item.key, item.record, {*self._leased, *prefetch, *stores}, self._lease)
+            if isinstance(began, NoRoom):
+                # Evict what lingers on the lease.
+                self._write_lease(strictly=True)
+                began = self.cache.begin(item.key, item.record, needed | prefetch | stores, self._lease)
             if isinstance(began, NoRoom) and item.key in needed:
                 # Rather than wait, evict prefetched files.
                 began = self.cache.begin(item.key, item.record, needed | stores, self._lease)
