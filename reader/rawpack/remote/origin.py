@@ -42,6 +42,10 @@ class RemoteStore:
         ]
         return (*columns, self.item(self.manifest.rejects.file))
 
+    def touch(self, record: FileRecord) -> None:
+        """Note that a shard file is needed now, so that it is removed last."""
+        self.fetcher.cache.touch([self.item(record).key])
+
     def discard(self, record: FileRecord) -> None:
         """Remove a wrong shard file from the cache: see `Fetcher.discard`."""
         self.fetcher.discard(self.item(record))
