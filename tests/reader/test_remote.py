@@ -872,6 +872,7 @@ def test_goes_on_where_a_connection_broke(
     """After a break, only what is missing is asked for."""
     monkeypatch.setattr("rawpack.remote.pieces._FIRST_BYTES", 1 << 18)
     monkeypatch.setattr("rawpack.remote.pieces._MOST_BYTES", 1 << 18)
+    monkeypatch.setattr("rawpack.remote.pieces._FIRST_SIZES", 1)
     met: list[tuple[int, int]] = []
 
     def note(request: Request) -> bool:

@@ -204,12 +204,12 @@ class Fetcher:
 
     def drop(self, ticket: Ticket) -> None:
         """See `Ticket.close`."""
-        needed, ticket.now, ticket.prefetch = ticket.now, {}, {}
+        ticket.now, ticket.prefetch = {}, {}
         # A garbage collection may call this in a thread that holds the lock. The next write of the lease catches up.
         if os.getpid() != self._process or not self._changed.acquire(timeout=_DROP_WAIT_S):
             return
         try:
-            if needed and self._lease.is_there:
+            if self._leased and self._lease.is_there:
                 # An idle reader needs no room, and does not recreate a cache that was removed.
                 with contextlib.suppress(StoreError), self.cache.locked(_DROP_WAIT_S):
                     self._write_lease(strictly=True)

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from rawpack.disk.manifest import FileRecord
 from rawpack.disk.mapped import MappedFiles, map_file, open_whole
-from rawpack.errors import DamagedStoreError
+from rawpack.errors import DamagedStoreError, StoreError
 from rawpack.store.preload import Memory
 
 if TYPE_CHECKING:
@@ -171,13 +171,13 @@ class Fetched(InCache):
         return InCache(self.path, random_access=self.random_access)
 
     def open(self, record: FileRecord) -> tuple[int, int]:
-        with contextlib.suppress(DamagedStoreError):
+        with contextlib.suppress(StoreError):
             return super().open(record)
         with self.held(record):
             return super().open(record)
 
     def _map(self, record: FileRecord, mapped: MappedFiles, random_access: bool) -> Bytes:
-        with contextlib.suppress(DamagedStoreError):
+        with contextlib.suppress(StoreError):
             # Mostly it is there: then nothing has to be waited for.
             data = map_file(self.path, record, random_access=random_access, mapped=mapped)
             self.origin.touch(record)
