@@ -181,10 +181,14 @@ def test_smaller_pieces_after_a_timeout() -> None:
 
 
 def test_the_first_pieces_end_at_different_times(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The first pieces, which begin together, have different sizes; those after the first answer have full size."""
+    """The first pieces of several files, which begin together, have different sizes; later ones have full size."""
     monkeypatch.setattr(pieces, "_FIRST_SIZES", 4)
-    source = Served(bytes_of(1000, 1))
-    with Requests().pieces(source, lambda: False) as file, ThreadPoolExecutor(1) as pool:
+    requests, source, other = Requests(), Served(bytes_of(1000, 1)), Served(b"")
+    with (
+        requests.pieces(other, lambda: False),
+        requests.pieces(source, lambda: False) as file,
+        ThreadPoolExecutor(1) as pool,
+    ):
         file.start(0)
         waiting = pool.submit(file.next)
         while len(source.asked) < 8:

@@ -21,8 +21,8 @@ _PIECES, _MOST_PIECE = 8, 2 << 20
 """A piece has this fraction of that limit, and at most this size: for larger ones, the system provides new memory each
 time, which takes as long as receiving them."""
 _FIRST_SIZES = 8
-"""Sizes of the first pieces. Answers of one size that share a link end at the same time, and the link is idle until the
-next ones come."""
+"""Sizes of the first pieces of several files. Answers of one size that share a link end at the same time, and the link
+is idle until the next ones come."""
 _QUICK_S = 0.25
 _LATE_S = 1.0
 """How long to wait for a request that should have timed out by itself."""
@@ -213,7 +213,8 @@ class Requests:
             return next(piece for piece in file.queue if piece.answer is None)
         if asked == _MOST_OF_A_FILE or file.end >= file.source.total:
             return None
-        size = self._piece if self._answered else self._piece * (1 + self._count % _FIRST_SIZES) // _FIRST_SIZES
+        sizes = 1 if self._answered or len(self._files) == 1 else _FIRST_SIZES
+        size = self._piece * (1 + self._count % sizes) // sizes
         return _Piece(file.end, min(file.end + size, file.source.total))
 
     @property
