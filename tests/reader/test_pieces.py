@@ -63,6 +63,7 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pieces, "_LEAST_BYTES", 80)
     monkeypatch.setattr(pieces, "_MOST_BYTES", 1000)
     monkeypatch.setattr(pieces, "_PIECES", 10)
+    monkeypatch.setattr(pieces, "_FIRST_SIZES", 1)
     monkeypatch.setattr(pieces, "_QUICK_S", 0.0)
 
 
@@ -177,6 +178,32 @@ def test_smaller_pieces_after_a_timeout() -> None:
         assert read(file, len(data)) == data
     assert source.asked[0] == (0, 100)
     assert all(stop - start <= 100 for start, stop in source.asked)
+
+
+def test_the_first_pieces_end_at_different_times(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first pieces of several files, which begin together, have different sizes; later ones have full size."""
+    monkeypatch.setattr(pieces, "_FIRST_SIZES", 4)
+    requests, source, other = Requests(), Served(bytes_of(1000, 1)), Served(b"")
+    with (
+        requests.pieces(other, lambda: False),
+        requests.pieces(source, lambda: False) as file,
+        ThreadPoolExecutor(1) as pool,
+    ):
+        file.start(0)
+        waiting = pool.submit(file.next)
+        while len(source.asked) < 8:
+            time.sleep(0.001)
+        assert [stop - start for start, stop in source.asked] == [25, 50, 75, 100] * 2
+        source.answer()
+        assert waiting.result() == source.data[:25]
+        assert source.asked[8:] == [(500, 600)]
+        source.reply = lambda start, stop: source.data[start:stop]
+        while source.open:
+            source.answer()
+        data = source.data[:25]
+        while len(data) < 1000:
+            data += file.next() or b""
+        assert data == source.data
 
 
 def test_one_request_until_ranges_are_known() -> None:

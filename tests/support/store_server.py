@@ -22,6 +22,12 @@ from xml.sax.saxutils import escape
 Fault = Callable[["Request"], bool]
 
 
+class _Http(ThreadingHTTPServer):
+    daemon_threads = True
+    request_queue_size = 128
+    """With fewer, the system drops connections that are made at once, and clients try again a second later."""
+
+
 class Server:
     """One server: paths -> bytes, the log of what was asked, and the faults that come before the right answer."""
 
@@ -36,8 +42,7 @@ class Server:
         """The buckets that there are; None: every one."""
         self.ended = threading.Event()
         self.uploads: dict[str, dict[int, bytes]] = {}
-        self.http = ThreadingHTTPServer(("127.0.0.1", 0), type("Handler", (Request,), {"server_state": self}))
-        self.http.daemon_threads = True
+        self.http = _Http(("127.0.0.1", 0), type("Handler", (Request,), {"server_state": self}))
         self.http.handle_error = lambda request, address: None  # of clients that were killed
 
     @property

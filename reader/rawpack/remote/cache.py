@@ -144,16 +144,18 @@ class Cache:
         with contextlib.suppress(OSError):
             if path.read_bytes() == manifest_bytes:
                 return
-        path.parent.mkdir(parents=True, exist_ok=True)
         temporary = path.with_name(f"{NAME}.tmp")
-        try:
-            with temporary.open("wb", buffering=0) as file:
-                write_all(file.fileno(), manifest_bytes)
-                os.fsync(file.fileno())
-            temporary.replace(path)
-            self._reserve(len(manifest_bytes))
-        finally:
-            temporary.unlink(missing_ok=True)
+        # Where it is missing in between, somebody is removing the cache: the lease is gone too, and this is done again.
+        with contextlib.suppress(FileNotFoundError):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            try:
+                with temporary.open("wb", buffering=0) as file:
+                    write_all(file.fileno(), manifest_bytes)
+                    os.fsync(file.fileno())
+                temporary.replace(path)
+                self._reserve(len(manifest_bytes))
+            finally:
+                temporary.unlink(missing_ok=True)
 
     def begin(self, key: Key, record: FileRecord, keep: Iterable[Key], lease: Lease) -> Download | NoRoom | Busy | None:
         """Begin or continue to fetch a file, for which room is made. None where it is there already. Within `locked`.

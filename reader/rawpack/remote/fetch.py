@@ -204,12 +204,12 @@ class Fetcher:
 
     def drop(self, ticket: Ticket) -> None:
         """See `Ticket.close`."""
-        needed, ticket.now, ticket.prefetch = ticket.now, {}, {}
+        ticket.now, ticket.prefetch = {}, {}
         # A garbage collection may call this in a thread that holds the lock. The next write of the lease catches up.
         if os.getpid() != self._process or not self._changed.acquire(timeout=_DROP_WAIT_S):
             return
         try:
-            if needed and self._lease.is_there:
+            if self._leased and self._lease.is_there:
                 # An idle reader needs no room, and does not recreate a cache that was removed.
                 with contextlib.suppress(StoreError), self.cache.locked(_DROP_WAIT_S):
                     self._write_lease(strictly=True)
@@ -277,7 +277,8 @@ class Fetcher:
         for key, at in list(self._leased.items()):
             if key not in needed and (strictly or at < old):
                 del self._leased[key]
-                self._here.discard(key)
+                if not any(key in ticket.prefetch for ticket in self._tickets):
+                    self._here.discard(key)
         self._lease.write([*((digest, "") for digest in self._stores), *self._leased])
 
     def _look(self, item: RemoteFile) -> None:
@@ -287,20 +288,26 @@ class Fetcher:
             self._here.discard(item.key)
 
     def _work(self) -> None:
-        """Start threads for the missing files, within limits. Files that are needed now do not wait for prefetching."""
+        """Start a thread if there is a file for it. It starts the next one: to start all of them here would delay the
+        first request."""
+        item, now = next(self._missing(), (None, False))
+        if item is None or self._threads > len(self._busy) or not self._may_begin(now):
+            return
+        try:
+            threading.Thread(target=self._run, daemon=True, name="rawpack-fetch").start()
+        except RuntimeError as error:
+            if not self._threads:
+                raise StoreError(f"no thread can be started to fetch files: {error}") from None
+            return
+        self._threads += 1
+
+    def _may_begin(self, now: bool) -> bool:
+        """Whether one more file may be fetched. now: whether it is needed now, and so does not wait for prefetching."""
         count, size = len(self._busy), sum(self._busy.values())
-        for item, now in self._missing():
-            if not _may_begin(count, size, now):
-                break
-            count, size = count + 1, size + item.record.bytes
-        while self._threads < count:
-            try:
-                threading.Thread(target=self._run, daemon=True, name="rawpack-fetch").start()
-            except RuntimeError as error:
-                if not self._threads:
-                    raise StoreError(f"no thread can be started to fetch files: {error}") from None
-                return
-            self._threads += 1
+        if now:
+            return count < 2 * _MOST_FILES
+        # Two at least: while one is verified, the other keeps the link busy.
+        return count < 2 or (count < _MOST_FILES and size < _ENOUGH_BYTES)
 
     def _missing(self) -> Iterator[tuple[RemoteFile, bool]]:
         """Files that no thread is fetching yet, and whether they are needed now; those come first."""
@@ -317,10 +324,11 @@ class Fetcher:
         while True:
             with self._changed:
                 item, now = next(self._missing(), (None, False))
-                if item is None or not _may_begin(len(self._busy), sum(self._busy.values()), now):
+                if item is None or not self._may_begin(now):
                     self._threads -= 1
                     return
                 self._busy[item.key] = item.record.bytes
+                self._work()
             error: RawpackError | None = None
             here = False
             try:
@@ -429,11 +437,3 @@ class Fetcher:
 
     def _needed(self) -> set[Key]:
         return {key for ticket in self._tickets for key in ticket.now}
-
-
-def _may_begin(count: int, size: int, now: bool) -> bool:
-    """Whether one more file may be fetched besides `count` with `size` bytes. now: whether it is needed now."""
-    if now:
-        return count < 2 * _MOST_FILES
-    # Two at least: while one is verified, the other keeps the link busy.
-    return count < 2 or (count < _MOST_FILES and size < _ENOUGH_BYTES)

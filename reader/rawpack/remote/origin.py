@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,7 +13,11 @@ from rawpack.disk.manifest import NAME, FileRecord, Manifest, parse
 from rawpack.errors import StoreError, UsageError
 from rawpack.remote.cache import Cache
 from rawpack.remote.fetch import Fetcher, Kept, RemoteFile
+from rawpack.remote.pieces import MOST_REQUESTS
 from rawpack.remote.transfer import TIMEOUT_S, Remote
+
+_CONNECTIONS = 12
+"""Made while the first manifest is on its way, so that the columns and the first shards need not wait for them."""
 
 
 @dataclass(frozen=True)
@@ -42,6 +47,10 @@ class RemoteStore:
         ]
         return (*columns, self.item(self.manifest.rejects.file))
 
+    def touch(self, record: FileRecord) -> None:
+        """Note that a shard file is needed now, so that it is removed last."""
+        self.fetcher.cache.touch([self.item(record).key])
+
     def discard(self, record: FileRecord) -> None:
         """Remove a wrong shard file from the cache: see `Fetcher.discard`."""
         self.fetcher.discard(self.item(record))
@@ -68,13 +77,24 @@ def open_origins(
     if options is not None and not isinstance(options, Mapping):
         raise UsageError(f"storage_options= must be a dict of options for fsspec, not {type(options).__name__}")
     fetcher = Fetcher(cache, timeout)
-    return [_open(Remote(url, options or {}, timeout), fetcher) for url in urls]
+    remotes = [Remote(url, options or {}, timeout) for url in urls]
+    return [_open(remote, asked, fetcher) for remote, asked in zip(remotes, _asked(remotes), strict=True)]
 
 
-def _open(remote: Remote, fetcher: Fetcher) -> RemoteStore:
+def _asked(remotes: Sequence[Remote]) -> Iterator[Future[bytes]]:
+    """The requests for the manifests: the first, and once that is answered, many at once."""
+    asked = [remotes[0].ask(NAME)]
+    remotes[0].connect(NAME, _CONNECTIONS - 1)
+    yield asked[0]
+    for k in range(1, len(remotes)):
+        asked += [remote.ask(NAME) for remote in remotes[len(asked) : k + MOST_REQUESTS]]
+        yield asked[k]
+
+
+def _open(remote: Remote, asked: Future[bytes], fetcher: Fetcher) -> RemoteStore:
     where = remote.where(NAME)
     try:
-        manifest_bytes = remote.read(NAME, lambda data: parse(data, where))
+        manifest_bytes = remote.read(NAME, lambda data: parse(data, where), asked)
     except FileNotFoundError:
         if remote.has_no_bucket():
             raise UsageError(f"{remote}: there is no such bucket; check its name and the endpoint") from None

@@ -20,6 +20,9 @@ the link is idle; but a slow link must deliver all of them before the requests t
 _PIECES, _MOST_PIECE = 8, 2 << 20
 """A piece has this fraction of that limit, and at most this size: for larger ones, the system provides new memory each
 time, which takes as long as receiving them."""
+_FIRST_SIZES = 8
+"""Sizes of the first pieces of several files. Answers of one size that share a link end at the same time, and the link
+is idle until the next ones come."""
 _QUICK_S = 0.25
 _LATE_S = 1.0
 """How long to wait for a request that should have timed out by itself."""
@@ -115,6 +118,7 @@ class Requests:
         """Of the requests whose answers were not taken yet."""
         self._limit = _FIRST_BYTES
         self._limit_since = 0.0
+        self._answered = False
 
     @contextmanager
     def pieces(self, source: PieceSource, urgent: Callable[[], bool]) -> Iterator[Pieces]:
@@ -142,6 +146,7 @@ class Requests:
         with self._lock:
             piece = file.queue.popleft()
             self._release(piece)
+            self._answered = True
             # `note_time` may not have run yet. A much smaller piece says nothing about the link.
             quick = (piece.answered or time.monotonic()) - piece.asked < _QUICK_S
             if quick and piece.size >= self._piece // 4:
@@ -208,7 +213,9 @@ class Requests:
             return next(piece for piece in file.queue if piece.answer is None)
         if asked == _MOST_OF_A_FILE or file.end >= file.source.total:
             return None
-        return _Piece(file.end, min(file.end + self._piece, file.source.total))
+        sizes = 1 if self._answered or len(self._files) == 1 else _FIRST_SIZES
+        size = self._piece * (1 + self._count % sizes) // sizes
+        return _Piece(file.end, min(file.end + size, file.source.total))
 
     @property
     def _piece(self) -> int:

@@ -11,7 +11,8 @@ from __future__ import annotations
 import contextlib
 import time
 from abc import ABC, abstractmethod
-from contextlib import AbstractContextManager
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -20,7 +21,7 @@ from numpy.typing import NDArray
 
 from rawpack.disk.manifest import FileRecord
 from rawpack.disk.mapped import MappedFiles, map_file, open_whole
-from rawpack.errors import DamagedStoreError
+from rawpack.errors import DamagedStoreError, StoreError
 from rawpack.store.preload import Memory
 
 if TYPE_CHECKING:
@@ -138,14 +139,13 @@ class InCache(OnDisk):
         self._look_at += _LOOK_SHARE * (time.monotonic() - now)
         return found
 
+    def open(self, record: FileRecord) -> tuple[int, int]:
+        with _cured():
+            return super().open(record)
+
     def _map(self, record: FileRecord, mapped: MappedFiles, random_access: bool) -> Bytes:
-        try:
+        with _cured():
             return map_file(self.path, record, random_access=random_access, mapped=mapped)
-        except DamagedStoreError as error:
-            raise DamagedStoreError(
-                f"{error}: it was removed or changed in the cache; the next epoch fetches again what is missing, and "
-                "`rawpack warm` what was changed"
-            ) from None
 
 
 class Fetched(InCache):
@@ -170,13 +170,36 @@ class Fetched(InCache):
     def for_worker(self) -> ShardFiles:
         return InCache(self.path, random_access=self.random_access)
 
+    def open(self, record: FileRecord) -> tuple[int, int]:
+        with contextlib.suppress(StoreError):
+            return super().open(record)
+        with self.held(record):
+            return super().open(record)
+
     def _map(self, record: FileRecord, mapped: MappedFiles, random_access: bool) -> Bytes:
+        with contextlib.suppress(StoreError):
+            # Mostly it is there: then nothing has to be waited for.
+            data = map_file(self.path, record, random_access=random_access, mapped=mapped)
+            self.origin.touch(record)
+            return data
         with contextlib.suppress(DamagedStoreError), self.held(record):
             return map_file(self.path, record, random_access=random_access, mapped=mapped)
         # It is not the file that was packed: fetch it once more.
         self.origin.discard(record)
         with self.held(record):
             return map_file(self.path, record, random_access=random_access, mapped=mapped)
+
+
+@contextmanager
+def _cured() -> Iterator[None]:
+    """Add the cure to an error about a file in the cache."""
+    try:
+        yield
+    except DamagedStoreError as error:
+        raise DamagedStoreError(
+            f"{error}: it was removed or changed in the cache; the next epoch fetches again what is missing, and "
+            "`rawpack warm` what was changed"
+        ) from None
 
 
 def _inode(path: Path) -> int | None:

@@ -126,8 +126,8 @@ class Store:
     def raw_shards(self, name: str) -> list[RawShard] | None:
         """The shards of a field for a `Gather` of what is stored; None where that is compressed, or differs in size."""
         field = self.fields[name]
-        if not field.codec.in_place or not field.uniform or self.files.evictable:
-            return None  # a range of addresses cannot be unmapped while others read in it
+        if not field.codec.in_place or not field.uniform:
+            return None
         found = []
         for number, shard in enumerate(self.manifest.shards):
             placed = shard.fields[name]
@@ -141,7 +141,15 @@ class Store:
         self.reader(number, name)  # which checks the file
         return self.files.open(record)
 
+    def _let_go(self) -> None:
+        """Unmap shards that were removed from the cache, as soon as nobody is reading by what maps them."""
+        if self.files.evictable:
+            for key in self.files.removed():
+                self._readers.pop(key, None)
+                self._gathers.clear()
+
     def _gather(self, name: str) -> Gather | None:
+        self._let_go()
         try:
             return self._gathers[name]
         except KeyError:
@@ -159,8 +167,10 @@ class Store:
             yield int(shards[0]), rows - self.first(int(shards[0])), None
             return
         order = np.argsort(shards, kind="stable")
-        found, starts = np.unique(shards[order], return_index=True)
-        for shard, at in zip(found.tolist(), np.split(order, starts[1:]), strict=True):
+        found = shards[order]
+        starts = np.flatnonzero(np.diff(found, prepend=-1))
+        for start, stop in zip(starts.tolist(), np.append(starts, len(rows))[1:].tolist(), strict=True):
+            shard, at = int(found[start]), order[start:stop]
             yield shard, rows[at] - self.first(shard), at
 
     def read(self, name: str, row: int, box: Box | None = None, scale: int = 1, out: Array | None = None) -> Array:
@@ -177,10 +187,7 @@ class Store:
 
     def reader(self, shard: int, name: str) -> FieldReader:
         """The reader of one field of one shard, opened on first use."""
-        if self.files.evictable:
-            # Whoever is reading one of them still holds it.
-            for key in self.files.removed():
-                self._readers.pop(key, None)
+        self._let_go()
         try:
             return self._readers[shard, name]
         except KeyError:
@@ -218,8 +225,8 @@ class Store:
 
     def remote_items(self, rows: NDArray[np.int64], names: Sequence[str]) -> list[RemoteFile]:
         """The files behind the URL that hold fields `names` of samples `rows`."""
-        shards = np.unique(np.searchsorted(self.ends, rows, side="right")).tolist()
-        return [item for number in shards for item in self._items_of(number, tuple(names))]
+        shards = set(np.searchsorted(self.ends, rows, side="right").tolist())
+        return [item for number in sorted(shards) for item in self._items_of(number, tuple(names))]
 
     def _items_of(self, number: int, names: tuple[str, ...]) -> list[RemoteFile]:
         assert self.origin is not None
@@ -293,6 +300,8 @@ class Store:
 def gather_of(stores: Sequence[Store], name: str) -> Gather | None:
     """What reads rows of a field as they are stored, counted through all shards of some stores, in one call; None where
     the field or the system does not allow that."""
+    if len(stores) > 1 and any(store.files.evictable for store in stores):
+        return None  # what one store maps can only be unmapped with what the others map
     by_store = [store.raw_shards(name) for store in stores]
     shards = [shard for found in by_store for shard in found or ()]
     if not shards or None in by_store or len({store.fields[name].encoding for store in stores}) > 1:
