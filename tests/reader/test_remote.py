@@ -54,8 +54,6 @@ SHARDS, ROWS, SIDE = 10, 64, 24
 SAMPLES = SHARDS * ROWS
 SHARD_BYTES = 4096 + ROWS * SIDE * SIDE * 3
 BATCH = 16
-CONNECTIONS = 12
-"""Requests at the same time when a store is opened."""
 
 
 @pytest.fixture(scope="module")
@@ -229,7 +227,7 @@ def test_each_file_is_fetched_once(opened: Callable[..., Reader], server: Server
     right(opened().batches(BATCH), truth)
     assert all(server.asked(name) == 1 for name in server.files if "/shard-" in name)
     assert server.asked("columns-1") == sum("columns-1" in name for name in server.files)
-    assert 2 <= server.asked("store.json") <= 2 * CONNECTIONS
+    assert server.asked("store.json") == 2
 
 
 def test_what_is_here_is_not_begun_again(
@@ -245,7 +243,7 @@ def test_what_is_here_is_not_begun_again(
 
 
 def test_manifests_are_asked_for_at_once(folder: Path, tmp_path: Path) -> None:
-    """However many stores are opened, it takes the time of two; and no store but the first is asked twice."""
+    """However many stores are opened, it takes the time of two; and no store is asked twice."""
     names = [f"store-{k}" for k in range(5)]
     together = threading.Barrier(len(names) - 1, timeout=5)
 
@@ -260,24 +258,7 @@ def test_manifests_are_asked_for_at_once(folder: Path, tmp_path: Path) -> None:
         server.faults.append(on("store.json", waits))
         stores = [f"{server.url}/bucket/{name}" for name in names]
         assert len(Reader(stores, cache=tmp_path / "cache", timeout=6)) == len(names) * SAMPLES
-        assert [server.asked(f"{name}/store.json") for name in names[1:]] == [1] * 4
-        assert server.asked("store-0/store.json") <= CONNECTIONS
-
-
-def test_connections_are_made_while_the_manifest_comes(opened: Callable[..., Reader], server: Server) -> None:
-    """The first shards need not wait for connections, and the server is known to have ranges."""
-    clients = set[tuple[str, int]]()
-    together = threading.Barrier(CONNECTIONS, timeout=5)
-
-    def waits(request: Request) -> bool:
-        clients.add(request.client_address)
-        together.wait()
-        return False
-
-    server.faults.append(on("store.json", waits, CONNECTIONS))
-    remote = opened()._library.stores[0].origin.remote  # type: ignore[union-attr]
-    assert len(clients) == CONNECTIONS
-    wait_until(lambda: remote._has_ranges is True, "the server is known to have ranges")
+        assert [server.asked(f"{name}/store.json") for name in names] == [1] * 5
 
 
 def test_a_cached_store_is_a_store(opened: Callable[..., Reader], folder: Path, tmp_path: Path) -> None:
@@ -784,11 +765,6 @@ def test_a_shard_that_workers_find_spoiled(
 # ---------------------------------------------------------------------------------------------- trouble
 
 
-def whole(fault: Fault) -> Fault:
-    """The fault, at requests for whole files only."""
-    return lambda request: request.range is None and fault(request)
-
-
 FAULTS: dict[str, Fault] = {
     "500": on("shard-00001", status(500), 3),
     "503": on("", status(503), 3),
@@ -797,8 +773,8 @@ FAULTS: dict[str, Fault] = {
     "shortens": on("shard-00001", shortens, 2),
     "flips": on("shard-00001", flips, 2),
     "flips a column": on("label.npy", flips, 2),
-    "flips the manifest": whole(on("store.json", flips, 2)),
-    "truncates the manifest": whole(on("store.json", shortens, 2)),
+    "flips the manifest": on("store.json", flips, 2),
+    "truncates the manifest": on("store.json", shortens, 2),
 }
 
 

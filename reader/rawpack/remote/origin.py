@@ -16,9 +16,6 @@ from rawpack.remote.fetch import Fetcher, Kept, RemoteFile
 from rawpack.remote.pieces import MOST_REQUESTS
 from rawpack.remote.transfer import TIMEOUT_S, Remote
 
-_CONNECTIONS = 12
-"""Made while the first manifest is on its way, so that the columns and the first shards need not wait for them."""
-
 
 @dataclass(frozen=True)
 class RemoteStore:
@@ -84,7 +81,6 @@ def open_origins(
 def _asked(remotes: Sequence[Remote]) -> Iterator[Future[bytes]]:
     """The requests for the manifests: the first, and once that is answered, many at once."""
     asked = [remotes[0].ask(NAME)]
-    remotes[0].connect(NAME, _CONNECTIONS - 1)
     yield asked[0]
     for k in range(1, len(remotes)):
         asked += [remote.ask(NAME) for remote in remotes[len(asked) : k + MOST_REQUESTS]]

@@ -57,10 +57,6 @@ class Remote:
     def __str__(self) -> str:
         return shown(self.url)
 
-    @property
-    def _is_http(self) -> bool:
-        return self.url.lower().startswith(("http://", "https://"))
-
     def where(self, name: str) -> str:
         """The URL of a file, for messages."""
         return shown(join(self.url, name))
@@ -68,17 +64,6 @@ class Remote:
     def ask(self, name: str) -> Future[bytes]:
         """Begin to read a small file: see `read`. Raises nothing."""
         return self._ask(name, None, None, self.timeout)
-
-    def connect(self, name: str, count: int) -> None:
-        """Have connections made while file `name` is being read, and learn whether the server knows ranges: by `count`
-        requests for its first byte, over HTTP only. Nothing waits for them, and nothing depends on them."""
-        # Other file systems begin by logging in, which several requests at once would repeat.
-        for _ in range(count if self._is_http else 0):
-            self._ask(name, 0, 1, self.timeout).add_done_callback(self._note_ranges)
-
-    def _note_ranges(self, answer: Future[bytes]) -> None:
-        if not answer.cancelled() and not answer.exception() and len(answer.result()) == 1:
-            self._has_ranges = True
 
     def read(self, name: str, check: Callable[[bytes], Any], asked: Future[bytes] | None = None) -> bytes:
         """All bytes of a small file.
@@ -192,7 +177,7 @@ class Remote:
 
     def has_no_bucket(self) -> bool:
         """Whether the server says that the bucket of this URL does not exist."""
-        if self._is_http:
+        if self.url.lower().startswith(("http://", "https://")):
             return False
         system, path = filesystem(self.url, self._options)
         return has_no_bucket(system, path, min(_STALL_S, self.timeout))
