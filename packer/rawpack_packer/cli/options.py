@@ -57,7 +57,7 @@ _RECIPE = (
                 "JPEG quality in lmdb stores. keep: with --size keep, store JPEG files as they are.",
                 "90; keep for the JPEG files of a store", "keep where possible, else as in the store, else 90"),
     _OptionRow(("--check",), "Format", click.Choice(CHECKS),
-                "How to check JPEG files that are stored as they are: by their structure, at the speed of the disk, "
+                "How to check JPEG files that are stored as they are: by their structure, without decoding them, "
                 "or by decoding each.",
                 "structure", None),
     _OptionRow(("--subsampling",), "Format", "420|422|440|444", "Chroma subsampling in lmdb stores.", "420"),
