@@ -100,7 +100,7 @@ def packed_files(settings: Settings, kind: str) -> list[Path]:
 
 
 def small_images(work: Path, images: int, side: int = 28) -> Path:
-    """A folder of small grey PNG files in ten classes."""
+    """A folder of small gray PNG files in ten classes."""
     import cv2
 
     folder = work / f"small-{images}"

@@ -83,8 +83,8 @@ READING = (
     Entry("hdf5, gzip", "inflate limit", 0.90),
     Entry("decode limit"),
     Entry("lmdb", "decode limit", 0.95),
-    Entry("FFCV JPEG, 256 px, centre crop"),
-    Entry("lmdb, 256 px, centre crop", "FFCV JPEG, 256 px, centre crop", 1.0),
+    Entry("FFCV JPEG, 256 px, center crop"),
+    Entry("lmdb, 256 px, center crop", "FFCV JPEG, 256 px, center crop", 1.0),
 )
 _READERS = ("memmap", "hdf5", "hdf5, gzip", "lmdb")
 READING_BARS: tuple[Bar, ...] = (
@@ -199,14 +199,14 @@ AUGMENT_256 = (
     Entry("crops, lmdb", "FFCV crops, jpeg", 1.7),
     Entry("lmdb"),
     Entry("crops of half the side, lmdb", "lmdb", 1.35),
-    Entry("fused normalise"),
-    Entry("normalise, memmap", "fused normalise", 0.9),
+    Entry("fused normalize"),
+    Entry("normalize, memmap", "fused normalize", 0.9),
 )
 AUGMENT_540 = (
-    Entry("fused normalise"),
-    Entry("normalise, memmap", "fused normalise", 0.8),
+    Entry("fused normalize"),
+    Entry("normalize, memmap", "fused normalize", 0.8),
 )
-_FLIPPED = "flip and normalise, memmap"
+_FLIPPED = "flip and normalize, memmap"
 AUGMENT_28 = (
     Entry("numpy on the batch"),
     Entry(_FLIPPED, "numpy on the batch", 0.7),

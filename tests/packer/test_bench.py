@@ -108,8 +108,8 @@ def test_transforms_are_held_against_bare_loops(result: dict[str, Any]) -> None:
     table = next(table for table in result["tables"] if table["table"] == "augment-256")
     lines = {line["label"]: line for line in table["lines"]}
     assert lines["crops of half the side, lmdb"]["against"] == "lmdb"
-    assert lines["normalise, memmap"]["against"] == "fused normalise"
-    for label in ("crops, memmap", "crops, lmdb", "crops of half the side, lmdb", "normalise, memmap"):
+    assert lines["normalize, memmap"]["against"] == "fused normalize"
+    for label in ("crops, memmap", "crops, lmdb", "crops of half the side, lmdb", "normalize, memmap"):
         assert lines[label]["images_per_s"][0] > 0
 
 

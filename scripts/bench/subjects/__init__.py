@@ -13,7 +13,7 @@
 | `torch_loader.py`, `tensordict_memmap.py`, `ffcv_loader.py` | peers, over the same images |
 | `rawpack_clips.py`, `decoded_clips.py` | random clips of videos, by this project and decoded anew from their files |
 | `rawpack_augment.py`, `ffcv_augment.py` | transforms in the workers, by this project and by FFCV |
-| `bare_augment.py` | bare loops of Albumentations, and of one fused loop of C that normalises |
+| `bare_augment.py` | bare loops of Albumentations, and of one fused loop of C that normalizes |
 | `rawpack_pack.py`, `bare_pack.py` | packing, by this project and by a bare loop of the same library calls |
 | `ffcv_pack.py`, `litdata_pack.py` | packing by peers, each image made by the same library calls |
 | `remote.py` | this project's reader and peers from a server on loopback of a given bandwidth, and plain requests |
@@ -32,7 +32,7 @@ from functools import partial
 
 from contract import Subject
 from data import FORMS, GZIP, JPEG_95, PACKED, PLANES
-from subjects.bare_augment import BareAugment, albumentations, fused_normalise
+from subjects.bare_augment import BareAugment, albumentations, fused_normalize
 from subjects.bare_frames import BareFrames
 from subjects.bare_pack import BarePack
 from subjects.bare_pass import BarePass
@@ -92,7 +92,7 @@ SUBJECTS: dict[str, Callable[[], Subject]] = {
     "lmdb": lambda: RawpackStore("lmdb"),
     "memmap, planes": lambda: RawpackStore(PLANES),
     "lmdb, quality 95": lambda: RawpackStore(JPEG_95),
-    "lmdb, 256 px, centre crop": lambda: RawpackCrop(256),
+    "lmdb, 256 px, center crop": lambda: RawpackCrop(256),
     **{f"{form}, cold": partial(ColdStore, form) for form in FORMS},
     **{f"dd, {form}": partial(SequentialRead, form) for form in FORMS},
     **{f"{form} of zeros": partial(Zeros, form) for form in FORMS},
@@ -108,7 +108,7 @@ SUBJECTS: dict[str, Callable[[], Subject]] = {
     "tensordict memmap": TensordictMemmap,
     "torch DataLoader, memmap, whole batches": lambda: TorchLoader(whole_batches=True),
     "FFCV raw": FfcvLoader,
-    "FFCV JPEG, 256 px, centre crop": lambda: FfcvLoader(256),
+    "FFCV JPEG, 256 px, center crop": lambda: FfcvLoader(256),
     **{f"clips, {form}": partial(RawpackClips, form) for form in FORMS},
     "clips by PyAV": lambda: DecodedClips(by_pyav, ("av",)),
     "clips by torchcodec": lambda: DecodedClips(by_torchcodec, ("av", "torch", "torchcodec")),
@@ -144,11 +144,11 @@ SUBJECTS: dict[str, Callable[[], Subject]] = {
     "crops, lmdb": lambda: RawpackAugment("lmdb", "crops"),
     "crops, lmdb, scaled decoding": lambda: RawpackAugment("lmdb", "crops, scaled"),
     "crops of half the side, lmdb": lambda: RawpackAugment("lmdb", "half"),
-    "normalise, memmap": lambda: RawpackAugment("memmap", "normalise"),
+    "normalize, memmap": lambda: RawpackAugment("memmap", "normalize"),
     "FFCV crops, raw": lambda: FfcvAugment(jpeg=False),
     "FFCV crops, jpeg": lambda: FfcvAugment(jpeg=True),
-    "flip and normalise, memmap": lambda: RawpackAugment("memmap", "flip and normalise"),
+    "flip and normalize, memmap": lambda: RawpackAugment("memmap", "flip and normalize"),
     "numpy on the batch": NumpyBatch,
     "Albumentations crops": lambda: BareAugment(albumentations, ("albumentations",)),
-    "fused normalise": lambda: BareAugment(fused_normalise, () if shutil.which("cc") else ("a C compiler",)),
+    "fused normalize": lambda: BareAugment(fused_normalize, () if shutil.which("cc") else ("a C compiler",)),
 }

@@ -17,7 +17,7 @@ from subjects.team import Share, WorkerSet
 _BATCHES = 4
 """So many results lie in memory, as in a ring of slots: more than a cache holds."""
 _SOURCE = """
-void normalise(const unsigned char *image, float *out, long pixels, const float *scale, const float *shift) {
+void normalize(const unsigned char *image, float *out, long pixels, const float *scale, const float *shift) {
     for (long i = 0; i < pixels; i++)
         for (int c = 0; c < 3; c++) out[c * pixels + i] = image[3 * i + c] * scale[c] + shift[c];
 }
@@ -32,7 +32,7 @@ class BareAugment:
 
     def prepare(self, settings: Settings) -> None:
         data.make_array(settings)
-        if self._share is fused_normalise:
+        if self._share is fused_normalize:
             build(settings)
 
     def open(self, settings: Settings) -> None:
@@ -63,7 +63,7 @@ def albumentations(number: int, of: int, settings: Settings) -> Iterator[int]:
             yield 1
 
 
-def fused_normalise(number: int, of: int, settings: Settings) -> Iterator[int]:
+def fused_normalize(number: int, of: int, settings: Settings) -> Iterator[int]:
     """uint8 (H, W, 3) to float32 (3, H, W), multiplied and shifted in one pass: see `Share`."""
     library = ctypes.CDLL(str(build(settings)))
     height, width, _ = settings.shape
@@ -78,7 +78,7 @@ def fused_normalise(number: int, of: int, settings: Settings) -> Iterator[int]:
     while True:
         for row in order:
             image, target = rows[row], out[done % len(out)]
-            library.normalise(
+            library.normalize(
                 ctypes.c_void_p(image.ctypes.data), ctypes.c_void_p(target.ctypes.data), pixels, *pointers
             )
             done += 1
@@ -87,7 +87,7 @@ def fused_normalise(number: int, of: int, settings: Settings) -> Iterator[int]:
 
 def build(settings: Settings) -> Path:
     """The loop, compiled for this machine, unless it is there."""
-    library = settings.folder / "normalise.so"
+    library = settings.folder / "normalize.so"
     if not library.exists():
         source = library.with_suffix(".c")
         source.write_text(_SOURCE)

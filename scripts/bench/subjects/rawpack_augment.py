@@ -8,7 +8,7 @@ from typing import Any, Literal
 import data
 from contract import Epoch, Pixels, Settings, consume
 
-What = Literal["crops", "crops, scaled", "half", "normalise", "flip and normalise"]
+What = Literal["crops", "crops, scaled", "half", "normalize", "flip and normalize"]
 SIDE = 224
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 
@@ -45,7 +45,7 @@ class RawpackAugment:
         for batch in self._batches:
             image = batch["image"]
             # The consumer looks at rows and columns of (n, H, W, C); bytes are enough to see that something came.
-            yield image.view("uint8").transpose(0, 2, 3, 1) if "normalise" in self._what else image
+            yield image.view("uint8").transpose(0, 2, 3, 1) if "normalize" in self._what else image
 
 
 def side_of(settings: Settings) -> int:
@@ -64,7 +64,7 @@ def steps(what: What, settings: Settings) -> list[Any]:
 
     if what == "half":
         return [RandomCrop(settings.shape[0] // 2)]
-    if "normalise" in what:
+    if "normalize" in what:
         flips = [RandomHorizontalFlip()] if "flip" in what else []
         return [*flips, Normalize(*channels_of(settings)), ToCHW()]
     side = side_of(settings)
