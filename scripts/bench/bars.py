@@ -14,7 +14,7 @@ _SHOWN: dict[str, tuple[str, Callable[[float], str]]] = {
     "opened_s": ("time to open", lambda value: f"{value:.2f} s"),
     "first_batch_s": ("first batch", lambda value: f"{value:.2f} s"),
     "next_epoch_s": ("first batch of the next epoch", lambda value: f"{value * 1000:.1f} ms"),
-    "beside_bytes": ("memory beside the page cache", lambda value: f"{value / 1e6:.0f} MB"),
+    "beside_bytes": ("memory without the page cache", lambda value: f"{value / 1e6:.0f} MB"),
     "process_bytes": ("memory of the process", lambda value: f"{value / 1e6:.0f} MB"),
     "worker_bytes": ("memory of a worker", lambda value: f"{value / 1e6:.0f} MB"),
     "worker_private_bytes": ("memory that a worker shares with nobody", lambda value: f"{value / 1e6:.0f} MB"),
