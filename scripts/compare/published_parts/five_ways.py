@@ -18,7 +18,7 @@ from published_parts.contract import Method, Part, Relation, Task, Values, table
 
 BATCH, SIDE, CLASSES, EPOCHS = 64, 28, 10, 5
 _RAW_STEPS, _TRAIN_STEPS = 150, 300
-"""At most so many steps are measured; the time is that of five epochs at the same speed."""
+"""The most steps that are measured; the time is that of five epochs at the same speed."""
 RAW, PRELOAD, CLASS, CLASS_MAPPED, MEMMAP = (
     "raw, decoded at each access", "preload, decoded in memory", "tensorclass in memory",
     "tensorclass, memory-mapped", "np.memmap",
