@@ -88,24 +88,34 @@ SYSTEMS = (
 LIMITS = {"raw": ("copy limit", 224), "jpeg": ("decode limit", 256)}
 PACK_LIMITS = {"raw": ("bare loop, raw", 224), "jpeg": ("bare loop, jpeg", 256)}
 _PACK_ROUNDS, _PACE_S = 2, 1.5
+_MARK = ".rawpack-compare"
 MODES = (("raw", "centre"), ("jpeg", "centre"), ("jpeg", "random"))
 RATES = {"raw": (2_000, 5_000, 10_000, 20_000, 40_000, 80_000), "jpeg": (500, 1_000, 2_000, 4_000, 8_000)}
 
 
 def main() -> None:
     asked = arguments()
-    run = Run(asked)
     chosen = [system for system in SYSTEMS if wanted(system, asked.systems)]
     if not chosen:
         names = ", ".join(system.name for system in SYSTEMS)
         sys.exit(f"--systems {asked.systems}: no system's name begins like this; there are {names}")
+    run = Run(asked)
     groups = [chosen] if asked.keep else [[s for s in chosen if s.environment == e] for e in unique(chosen)]
     try:
         for number, group in enumerate(groups):
             run.measure(number, group)
     finally:
         if not asked.keep:
-            shutil.rmtree(run.work, ignore_errors=True)
+            for folder in (run.home, run.work):
+                shutil.rmtree(folder, ignore_errors=True)
+
+
+def own_folder(asked: Path | None) -> Path:
+    """A folder that may be deleted in the end, with a mark that says so."""
+    folder = (asked or Path(tempfile.mkdtemp(prefix="compare-"))).resolve()
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / _MARK).touch()
+    return folder
 
 
 def without_folder(argument: str) -> str:
@@ -118,7 +128,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--photos", type=Path, help="folder of JPEG files [generated ones]")
     parser.add_argument("--systems", help="names or their beginnings, separated by commas [all]")
     parser.add_argument("--json", type=Path, help="write all rows to this file, after each table")
-    parser.add_argument("--home", type=Path, help="folder for the environments [a temporary one]")
+    parser.add_argument("--home", type=Path, help="folder for environments, removed unless --keep [a temporary one]")
     parser.add_argument("--work", type=Path, help="folder for the stores, removed unless --keep [a temporary one]")
     parser.add_argument("--keep", action="store_true", help="keep environments and stores; measure all systems in turn")
     parser.add_argument("--make-only", action="store_true", help="only install")
@@ -132,6 +142,9 @@ def arguments() -> argparse.Namespace:
     asked = parser.parse_args()
     if asked.quick:
         asked.rounds, asked.seconds, asked.images, asked.batch = 1, 0.2, 256, 16
+    for folder in (asked.home, asked.work):
+        if folder and folder.exists() and not (folder / _MARK).exists() and any(folder.iterdir()):
+            parser.error(f"{folder} holds other files, which would be deleted: name a new or an empty folder")
     if asked.images < 1 or asked.images % (2 * asked.batch):
         parser.error("--images must be a multiple of two batches")
     return asked
@@ -150,10 +163,7 @@ class Run:
 
     def __init__(self, asked: argparse.Namespace) -> None:
         self.asked = asked
-        self.home = (asked.home or Path(tempfile.mkdtemp(prefix="compare-environments-"))).resolve()
-        self.work = (asked.work or Path(tempfile.mkdtemp(prefix="compare-"))).resolve()
-        for folder in (self.home, self.work):
-            folder.mkdir(parents=True, exist_ok=True)
+        self.home, self.work = own_folder(asked.home), own_folder(asked.work)
         self.rows: list[Row] = []
         self.left_out: dict[str, str] = {}
         self.environments: dict[str, Any] = {}

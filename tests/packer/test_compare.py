@@ -242,3 +242,21 @@ def test_rawpack_is_measured_from_end_to_end(tmp_path: Path, monkeypatch: pytest
     assert by["kept"] == by["kept"] | {"kept": 16, "changed": 0}
     assert by["killed_packer"]["after"]["missing"] == 0
     assert found["machine"]["cpus"] >= 1
+    assert not (tmp_path / "work").exists()
+    assert not (tmp_path / "home").exists()
+
+
+@pytest.mark.parametrize("option", ["--work", "--home"])
+def test_a_folder_with_other_files_is_not_deleted(
+    option: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """What a run makes is removed at its end, so that it begins only in a folder of its own."""
+    precious = tmp_path / "data" / "photo.jpg"
+    precious.parent.mkdir()
+    precious.write_bytes(b"")
+    monkeypatch.syspath_prepend(COMPARE)
+    monkeypatch.setattr(sys, "argv", ["compare", "--quick", "--systems", "rawpack", option, str(precious.parent)])
+    with pytest.raises(SystemExit):
+        runpy.run_path(str(COMPARE), run_name="__main__")
+    assert "data holds other files" in capsys.readouterr().err
+    assert [*tmp_path.rglob("*.jpg")] == [precious]
