@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import subprocess
 import sys
@@ -72,6 +73,17 @@ def test_room_is_made_by_what_was_not_needed_for_the_longest_time(server: Server
         assert read(spool, c) == server.files["c.tar"]
         assert fetched(tmp_path) == {"a.tar", "c.tar"}
     assert not spool.is_full()
+
+
+def test_a_process_that_keeps_the_lock(server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever waits for it gives up in the end, and names the file; when it is free, packing continues."""
+    monkeypatch.setattr("rawpack_packer.sources.archives.spool._LOCK_WAIT_S", 0.2)
+    spool, a = Spool(tmp_path, MANY), found(server, "a.tar")
+    with (tmp_path / "lock").open("w") as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        with pytest.raises(PackError, match=f"another process has held {tmp_path / 'lock'}"):
+            read(spool, a)
+    assert read(spool, a) == server.files["a.tar"]
 
 
 def test_a_limit_that_is_too_small_stops_nothing(server: Server, tmp_path: Path) -> None:

@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from rawpack.disk.manifest import FileRecord
-from rawpack.remote.cache import Cache, Download, Lease
+from rawpack.remote.cache import Cache, Download
+from rawpack.remote.lease import Lease
 
 STORE = "0" * 32
 

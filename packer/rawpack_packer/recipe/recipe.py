@@ -11,6 +11,7 @@ import msgspec
 
 from rawpack.disk.tables import resolve
 from rawpack.errors import PackError, UsageError
+from rawpack.system.byte_count import byte_count
 from rawpack_packer.recipe.tables import OUTPUT_FORMATS, encoder_of, output_format
 
 FORMATS = tuple(OUTPUT_FORMATS)
@@ -285,11 +286,9 @@ def parse_quality(text: str) -> int | Literal["keep"]:
 
 def parse_bytes(option: str, text: str) -> int:
     """A number of bytes: "256MiB", "1GB", "65536"."""
-    match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([KMGT]?)(i?)B?", text.strip(), re.IGNORECASE)
-    if not match:
+    value = byte_count(text)
+    if value is None:
         raise UsageError(f"{option} {text!r}: must be a number of bytes such as 256MiB, 1GB or 65536")
-    base = 1024 if match[3] else 1000
-    value = int(float(match[1]) * base ** " KMGT".index(match[2].upper() or " "))
     if not 1 <= value <= 1 << 44:
         raise UsageError(f"{option} {text}: must be between 1 byte and 16 TiB")
     return value

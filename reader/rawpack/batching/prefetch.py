@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from rawpack.errors import UsageError
 from rawpack.order.blocks import MAX_WINDOW_SAMPLES
-from rawpack.remote.fetch import RemoteFile
+from rawpack.remote.tickets import RemoteFile
 from rawpack.system.warning import warn
 
 if TYPE_CHECKING:

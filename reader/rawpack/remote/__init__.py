@@ -4,6 +4,8 @@ url.py       recognizing URLs, the URLs of a store's files, and URLs without cre
 pieces.py    how much is requested at the same time, and what first
 transfer.py  downloading one file: in pieces, with retries, checked
 cache.py     the folder of fetched files, which all processes of the machine share, and its size limit
+lease.py     what one reader needs of the cache, for the other processes to see
+tickets.py   what one reader needs now and next, within this process
 fetch.py     downloading in the background, most urgent files first
 origin.py    an open store behind a URL
 

@@ -16,14 +16,11 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import fcntl
 import os
 import re
-import secrets
 import shutil
 import stat
 import time
-import weakref
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -31,19 +28,20 @@ from pathlib import Path
 
 from rawpack.disk.manifest import NAME, FileRecord
 from rawpack.errors import StoreError, UsageError
+from rawpack.remote.lease import LEASES, Lease
+from rawpack.system.byte_count import byte_count
+from rawpack.system.file_lock import is_at, try_lock
 from rawpack.system.writing import write_all
 
 _STORE = re.compile("[0-9a-f]{32}")
 _PART = re.compile(r"(?P<name>.+)\.(?P<bytes>\d+)\.part")
-_LEASES, _LOCK, _TAG = "leases", "lock", "CACHEDIR.TAG"
+_LOCK, _TAG = "lock", "CACHEDIR.TAG"
 _TAGGED = "Signature: 8a477f597d28d172789f06886806bc55\n# Fetched parts of rawpack stores: needs no backup.\n"
 _LOCK_WAIT_S = 60.0
 _COUNT = re.compile(rb"(?P<bytes>\d{20}) (?P<at>\d{20})\n")
 _COUNT_AGAIN_S = 60
 """How long the sum in the lock file is believed: somebody may copy files into the cache."""
 _LOOK_EVERY_S = 0.02
-_UNITS = {"": 0, "k": 1, "m": 2, "g": 3, "t": 4}
-_BYTES = re.compile(r"\s*(?P<number>\d+(\.\d+)?)\s*(?P<unit>([kmgt]i?)?)b?\s*", re.IGNORECASE)
 
 Key = tuple[str, str]
 """(digest of a store, name of one of its files)."""
@@ -78,7 +76,7 @@ class Download:
     @property
     def ours(self) -> bool:
         """Whether the file is still there: another process may take over from one that seems to be dead."""
-        return _is_at(self.descriptor, self.path)
+        return is_at(self.descriptor, self.path)
 
 
 class Cache:
@@ -98,7 +96,7 @@ class Cache:
                 "with cache= or RAWPACK_CACHE that this process may write to"
             ) from None
         free = shutil.disk_usage(self.folder).free
-        self.limit = (free + sum(self._sizes().values())) // 2 if limit is None else byte_count("cache_bytes", limit)
+        self.limit = (free + sum(self._sizes().values())) // 2 if limit is None else _limit(limit)
 
     def path(self, key: Key) -> Path:
         """Where a file is, or will be."""
@@ -166,7 +164,7 @@ class Cache:
             return None
         part = self._part(key, record)
         part.parent.mkdir(parents=True, exist_ok=True)
-        descriptor = _try_lock(part)
+        descriptor = try_lock(part)
         if descriptor is None:
             try:
                 return Busy(part.stat().st_size)
@@ -207,14 +205,14 @@ class Cache:
 
     def _make(self) -> None:
         """Create the folder, and the tag that excludes it from backups."""
-        (self.folder / _LEASES).mkdir(parents=True, exist_ok=True)
+        (self.folder / LEASES).mkdir(parents=True, exist_ok=True)
         if not (self.folder / _TAG).exists():
             (self.folder / _TAG).write_text(_TAGGED)
 
     def _lock(self, wait_s: float) -> int:
         """Acquire the lock and return its descriptor. Raises OSError, and as `locked`."""
         until = time.monotonic() + wait_s
-        while (descriptor := _try_lock(self.folder / _LOCK)) is None:
+        while (descriptor := try_lock(self.folder / _LOCK)) is None:
             if time.monotonic() > until:
                 raise StoreError(
                     f"another process has held {self.folder / _LOCK} for {wait_s:.0f} s: if it is suspended, end it; "
@@ -293,7 +291,7 @@ class Cache:
         if _is_small(name):
             return digest not in stores_in_use
         if _PART.fullmatch(name):
-            descriptor = _try_lock(self.path(key), make=False)
+            descriptor = try_lock(self.path(key), os.O_RDWR)
             if descriptor is None:
                 return False
             os.close(descriptor)
@@ -309,10 +307,10 @@ class Cache:
     def _leased(self, but: Lease) -> set[Key]:
         """What all other readers on this machine need now. Removes the leases of readers that have ended."""
         found: set[Key] = set()
-        for entry in _entries(self.folder / _LEASES):
+        for entry in _entries(self.folder / LEASES):
             if Path(entry.path) == but.path:
                 continue
-            descriptor = _try_lock(Path(entry.path), make=False)
+            descriptor = try_lock(Path(entry.path), os.O_RDWR)
             if descriptor is not None:
                 Path(entry.path).unlink(missing_ok=True)
                 os.close(descriptor)
@@ -321,41 +319,6 @@ class Cache:
                 lines = Path(entry.path).read_text().splitlines()
                 found.update((digest, name) for digest, _, name in (line.partition("/") for line in lines))
         return found
-
-
-class Lease:
-    """What one reader needs right now, visible to all processes until the reader or its process ends."""
-
-    def __init__(self, cache: Cache) -> None:
-        self.path = cache.folder / _LEASES / f"{os.getpid()}-{secrets.token_hex(8)}"
-        with cache.locked():
-            self._held = [self._begin()]
-        weakref.finalize(self, _end_lease, self._held, self.path, os.getpid())
-
-    @property
-    def is_there(self) -> bool:
-        """Whether other processes can see it: not if the cache was removed."""
-        return _is_at(self._held[0], self.path)
-
-    def renew(self) -> None:
-        """Create it again, empty, after the cache was removed. Within `Cache.locked`."""
-        before, self._held[0] = self._held[0], self._begin()
-        os.close(before)
-
-    def write(self, keys: Iterable[Key]) -> None:
-        """Replace its contents by these files. Within `Cache.locked`."""
-        text = "".join(f"{digest}/{name}\n" for digest, name in keys).encode()
-        os.ftruncate(self._held[0], 0)
-        os.lseek(self._held[0], 0, os.SEEK_SET)
-        write_all(self._held[0], text)
-
-    def _begin(self) -> int:
-        self.path.parent.mkdir(parents=True, exist_ok=True)
-        descriptor = _try_lock(self.path)
-        if descriptor is None:
-            # Nobody else knows the name, so its folder was removed at this moment.
-            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(self.path))
-        return descriptor
 
 
 def default_folder() -> Path:
@@ -370,7 +333,7 @@ def default_folder() -> Path:
 def is_cached_store(path: Path) -> bool:
     """Whether a folder is a store in a cache, which has no provenance, and only the shards that were fetched."""
     path = path.absolute()
-    return bool(_STORE.fullmatch(path.name)) and (path.parent / _LEASES).is_dir() and (path.parent / _LOCK).is_file()
+    return bool(_STORE.fullmatch(path.name)) and (path.parent / LEASES).is_dir() and (path.parent / _LOCK).is_file()
 
 
 def is_coming(name: str) -> bool:
@@ -378,48 +341,16 @@ def is_coming(name: str) -> bool:
     return bool(_PART.fullmatch(name)) or (name.startswith(f"{NAME}.") and name.endswith(".tmp"))
 
 
-def byte_count(name: str, value: object) -> int:
-    """A number of bytes, such as 200_000_000_000, "200GB" or "1.5 TiB". Raises UsageError."""
-    if isinstance(value, int) and not isinstance(value, bool) and value > 0:
-        return value
-    match = _BYTES.fullmatch(value) if isinstance(value, str) else None
-    unit = match["unit"].lower() if match else ""
-    base = 1024 if unit.endswith("i") else 1000
-    count = int(float(match["number"]) * base ** _UNITS[unit[:1]]) if match else 0
-    if count < 1:
-        raise UsageError(f'{name}={value!r} must be a number of bytes, such as 200_000_000_000 or "200GB"')
+def _limit(value: object) -> int:
+    count = byte_count(value)
+    if count is None or count < 1:
+        raise UsageError(f'cache_bytes={value!r} must be a number of bytes, such as 200_000_000_000 or "200GB"')
     return count
 
 
 def _is_small(name: str) -> bool:
     """Whether a file is a manifest or a column."""
     return name == NAME or "/" in name
-
-
-def _try_lock(path: Path, *, make: bool = True) -> int | None:
-    """Lock a file, and return its descriptor. None where somebody else has locked it, or where it is missing and not to
-    be created."""
-    while True:
-        try:
-            descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC | (os.O_CREAT if make else 0), 0o666)
-        except FileNotFoundError:
-            return None
-        except PermissionError:
-            if make:
-                raise
-            return None  # of another user, who may be using it
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            # If it was removed or renamed after it was opened, the lock would keep nobody out.
-            if _is_at(descriptor, path):
-                return descriptor
-        except BlockingIOError:
-            os.close(descriptor)
-            return None
-        except BaseException:
-            os.close(descriptor)
-            raise
-        os.close(descriptor)
 
 
 def _entries(folder: str | Path) -> list[os.DirEntry[str]]:
@@ -429,17 +360,3 @@ def _entries(folder: str | Path) -> list[os.DirEntry[str]]:
             return list(entries)
     except OSError:
         return []
-
-
-def _is_at(descriptor: int, path: Path) -> bool:
-    """Whether an open file is the one at this path."""
-    with contextlib.suppress(OSError):
-        return os.path.samestat(os.fstat(descriptor), path.stat())
-    return False
-
-
-def _end_lease(held: list[int], path: Path, process: int) -> None:
-    with contextlib.suppress(OSError):
-        if os.getpid() == process:
-            path.unlink(missing_ok=True)
-    os.close(held[0])

@@ -1,8 +1,7 @@
 """Background downloads: threads of the process that asks for batches fetch files, most urgent ones first.
 
-Each reader has a *ticket*, which says which files it needs now and which to prefetch. A file that is needed now is on
-the reader's lease, so that it is not evicted. Others are prefetched while there is room. Threads end when there is
-nothing left to fetch.
+A file that is needed now is on the reader's lease, so that it is not evicted. Others are prefetched while there is
+room. Threads end when there is nothing left to fetch.
 """
 
 from __future__ import annotations
@@ -13,14 +12,14 @@ import threading
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from functools import partial
 
-from rawpack.disk.manifest import NAME, FileRecord, parse
+from rawpack.disk.manifest import NAME, parse
 from rawpack.errors import DamagedStoreError, RawpackError, StoreError
-from rawpack.remote.cache import Busy, Cache, Download, Key, Lease, NoRoom
+from rawpack.remote.cache import Busy, Cache, Download, Key, NoRoom
+from rawpack.remote.lease import Lease
 from rawpack.remote.pieces import Requests
-from rawpack.remote.transfer import Remote
+from rawpack.remote.tickets import Kept, RemoteFile, Ticket
 
 _MOST_FILES, _ENOUGH_BYTES = 32, 64 << 20
 """The most files that are fetched at the same time, and how many bytes of them keep the link busy: then no more are
@@ -31,57 +30,6 @@ _DROP_WAIT_S = 0.1
 _LINGER_S = 1.0
 """How long a file stays on the lease after it was needed. A full shuffle needs it again soon, and writing a lease for
 each batch would take longer than the batch."""
-
-
-@dataclass(frozen=True)
-class RemoteFile:
-    """A file of a store behind a URL."""
-
-    remote: Remote
-    key: Key
-    record: FileRecord
-
-
-@dataclass(frozen=True)
-class Kept:
-    """The files that the cache keeps while a store is in use."""
-
-    digest: str
-    manifest_bytes: bytes
-    small: tuple[RemoteFile, ...]
-    """Its columns and rejects."""
-
-    @property
-    def size(self) -> int:
-        """In bytes, with the manifest."""
-        return len(self.manifest_bytes) + sum(item.record.bytes for item in self.small)
-
-
-class Ticket:
-    """The files that one reader needs. Used by one thread."""
-
-    def __init__(self, fetcher: Fetcher) -> None:
-        self._fetcher = fetcher
-        self.now: dict[Key, RemoteFile] = {}
-        self.prefetch: dict[Key, RemoteFile] = {}
-        self.closed = False
-
-    def want(self, now: Iterable[RemoteFile], prefetch: Iterable[RemoteFile] = ()) -> None:
-        """Replace the files that are needed now, and those to prefetch, in this order."""
-        self._fetcher.want(self, {item.key: item for item in now}, {item.key: item for item in prefetch})
-
-    def ready(self) -> bool:
-        """Whether all files that are needed now are in the cache. They stay there while they are needed."""
-        return self._fetcher.has(self.now)
-
-    def wait(self) -> None:
-        """Wait until all files that are needed now are there. Raises StoreError where one cannot be fetched."""
-        self._fetcher.wait(self)
-
-    def close(self) -> None:
-        """Need nothing anymore. Suitable for finalizers: it never waits long for a lock."""
-        self.closed = True
-        self._fetcher.drop(self)
 
 
 class Fetcher:

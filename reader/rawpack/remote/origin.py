@@ -12,8 +12,9 @@ from typing import Any
 from rawpack.disk.manifest import NAME, FileRecord, Manifest, parse
 from rawpack.errors import StoreError, UsageError
 from rawpack.remote.cache import Cache
-from rawpack.remote.fetch import Fetcher, Kept, RemoteFile
+from rawpack.remote.fetch import Fetcher
 from rawpack.remote.pieces import MOST_REQUESTS
+from rawpack.remote.tickets import Kept, RemoteFile
 from rawpack.remote.transfer import TIMEOUT_S, Remote
 
 

@@ -22,7 +22,8 @@ from rawpack.store.store import Store, gather_of
 from rawpack.system.memory import tells_cached
 
 if TYPE_CHECKING:
-    from rawpack.remote.fetch import Fetcher, RemoteFile
+    from rawpack.remote.fetch import Fetcher
+    from rawpack.remote.tickets import RemoteFile
 
 T = TypeVar("T")
 INDEX = "index"

@@ -25,8 +25,8 @@ from rawpack.store.preload import Memory
 from rawpack.store.shard_files import InMemory, OnDisk, ShardFiles
 
 if TYPE_CHECKING:
-    from rawpack.remote.fetch import RemoteFile
     from rawpack.remote.origin import RemoteStore
+    from rawpack.remote.tickets import RemoteFile
 
 _RANDOM_ACCESS_BYTES = 16 << 10
 """Smaller samples share pages with their neighbors, so reading around them wastes nothing."""

@@ -28,6 +28,7 @@ from rawpack.disk.manifest import FileRecord
 from rawpack.errors import PackError, RawpackError, StoreError
 from rawpack.remote.transfer import TIMEOUT_S, Remote
 from rawpack.remote.url import shown
+from rawpack.system.file_lock import try_lock
 from rawpack_packer.sources.files import changed
 
 if TYPE_CHECKING:
@@ -37,7 +38,7 @@ _FETCHED = re.compile(r"[0-9a-f]{32}\.(\d+)\..+")
 _ODD = re.compile(r"[^A-Za-z0-9._-]")
 _LONGEST_NAME = 100
 _LAST_NAME = re.compile(r"(?P<folder>[^?#]*)/(?P<name>[^/?#]*)(?P<query>.*)", re.DOTALL)
-_LOOK_EVERY_S = 0.05
+_LOOK_EVERY_S, _LOCK_WAIT_S = 0.05, 60.0
 _CONNECTIONS = 4
 """Files that are fetched at the same time while archives are looked through."""
 _SHOW_EVERY_S = 0.5
@@ -201,11 +202,11 @@ class Spool:
         part = path.with_name(f"{path.name}.part")
         self.folder.mkdir(parents=True, exist_ok=True)
         while True:
-            reading = _locked(path, os.O_RDONLY, exclusively=False)
+            reading = try_lock(path, os.O_RDONLY, shared=True)
             if reading is not None:
                 os.utime(path)
                 return reading
-            fetching = _locked(part, os.O_RDWR | os.O_CREAT, exclusively=True)
+            fetching = try_lock(part)
             if fetching is not None:
                 try:
                     if not path.exists():
@@ -256,10 +257,8 @@ class Spool:
 
     def _make_room(self, file: RemoteArchive) -> None:
         """Remove files that nobody reads, those first that were not needed for the longest time."""
-        import fcntl
-
-        with (self.folder / "lock").open("ab") as lock:
-            fcntl.flock(lock, fcntl.LOCK_EX)
+        lock = self._lock()
+        try:
             sizes = self._sizes()
             total = sum(sizes.values()) + file.bytes - sizes.get(f"{file.name}.part", 0)
             for name in sorted(sizes, key=lambda name: _mtime(self.folder / name)):
@@ -267,6 +266,20 @@ class Spool:
                     return
                 if not name.endswith(".part") and _remove_unused(self.folder / name):
                     total -= sizes[name]
+        finally:
+            os.close(lock)
+
+    def _lock(self) -> int:
+        """Acquire the lock for making room, and return its descriptor."""
+        path, until = self.folder / "lock", time.monotonic() + _LOCK_WAIT_S
+        while (descriptor := try_lock(path)) is None:
+            if time.monotonic() > until:
+                raise PackError(
+                    f"another process has held {path} for {_LOCK_WAIT_S:.0f} s: if it is suspended, end it; then run "
+                    "the same command again"
+                )
+            time.sleep(_LOOK_EVERY_S)
+        return descriptor
 
     def _sizes(self) -> dict[str, int]:
         """Every fetched file with its bytes; its final size while it is being fetched."""
@@ -281,32 +294,9 @@ def _remote(url: str, options: Mapping[str, Any]) -> tuple[Remote, str]:
     return Remote(split["folder"] + split["query"], options, TIMEOUT_S), split["name"]
 
 
-def _locked(path: Path, flags: int, *, exclusively: bool) -> int | None:
-    """A descriptor of a file that is locked; None where it is not there, or somebody else has locked it. exclusively:
-    otherwise with others that read it."""
-    import fcntl
-
-    try:
-        descriptor = os.open(path, flags | os.O_CLOEXEC, 0o666)
-    except FileNotFoundError:
-        return None
-    try:
-        fcntl.flock(descriptor, (fcntl.LOCK_EX if exclusively else fcntl.LOCK_SH) | fcntl.LOCK_NB)
-        # If it was removed or renamed after it was opened, the lock would keep nobody out.
-        if os.path.samestat(os.fstat(descriptor), path.stat()):
-            return descriptor
-    except (BlockingIOError, FileNotFoundError):
-        pass
-    except BaseException:
-        os.close(descriptor)
-        raise
-    os.close(descriptor)
-    return None
-
-
 def _remove_unused(path: Path) -> bool:
     """Remove a file unless somebody is reading it. Returns whether it is gone."""
-    descriptor = _locked(path, os.O_RDONLY, exclusively=True)
+    descriptor = try_lock(path, os.O_RDONLY)
     if descriptor is None:
         return not path.exists()
     path.unlink()
