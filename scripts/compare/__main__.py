@@ -199,7 +199,6 @@ class Run:
         """Name of an environment -> its Python. Environments that cannot be installed are left out."""
         pythons = {}
         for name in names:
-            began = time.perf_counter()
             try:
                 python = environments.make(name, self.home)
             except environments.EnvironmentFailedError as error:
@@ -211,7 +210,6 @@ class Run:
             self.environments[name] = {
                 "distributions": held,
                 "bytes": environments.size(python),
-                "seconds": time.perf_counter() - began,
             }
             print(f"{name}: {len(held)} distributions, {self.environments[name]['bytes'] / 1e6:,.0f} MB", flush=True)
         if REFERENCE not in pythons:

@@ -105,10 +105,10 @@ def behaving(rows: list[Row]) -> Iterator[tuple[str, str]]:
 def installation(result: Result) -> list[tuple[str, str]]:
     used = {row["system"]: row["version"] for row in result["rows"] if "version" in row}
     cells = [
-        (name, str(len(one["distributions"])), f"{one['bytes'] / 1e6:,.0f}", f"{one['seconds']:.0f}")
+        (name, str(len(one["distributions"])), f"{one['bytes'] / 1e6:,.0f}")
         for name, one in sorted(result["environments"].items(), key=lambda item: item[1]["bytes"])
     ]
-    text = markdown(("environment", "packages", "MB", "seconds to install, or to find it installed"), cells)
+    text = markdown(("environment", "packages", "MB"), cells)
     if used:
         text += "\n\nVersions: " + ", ".join(f"{name} {version}" for name, version in used.items()) + "."
     for name, reason in result["left_out"].items():
