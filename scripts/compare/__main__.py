@@ -89,6 +89,7 @@ LIMITS = {"raw": ("copy limit", 224), "jpeg": ("decode limit", 256)}
 PACK_LIMITS = {"raw": ("bare loop, raw", 224), "jpeg": ("bare loop, jpeg", 256)}
 _PACK_ROUNDS, _PACE_S = 2, 1.5
 _MARK = ".rawpack-compare"
+PARTS = ("pack", "read", "pace", "behavior")
 MODES = (("raw", "centre"), ("jpeg", "centre"), ("jpeg", "random"))
 RATES = {"raw": (2_000, 5_000, 10_000, 20_000, 40_000, 80_000), "jpeg": (500, 1_000, 2_000, 4_000, 8_000)}
 
@@ -96,26 +97,16 @@ RATES = {"raw": (2_000, 5_000, 10_000, 20_000, 40_000, 80_000), "jpeg": (500, 1_
 def main() -> None:
     asked = arguments()
     chosen = [system for system in SYSTEMS if wanted(system, asked.systems)]
-    if not chosen:
-        names = ", ".join(system.name for system in SYSTEMS)
-        sys.exit(f"--systems {asked.systems}: no system's name begins like this; there are {names}")
     run = Run(asked)
     groups = [chosen] if asked.keep else [[s for s in chosen if s.environment == e] for e in unique(chosen)]
     try:
         for number, group in enumerate(groups):
             run.measure(number, group)
     finally:
-        if not asked.keep:
-            for folder in (run.home, run.work):
-                shutil.rmtree(folder, ignore_errors=True)
-
-
-def own_folder(asked: Path | None) -> Path:
-    """A folder that may be deleted in the end, with a mark that says so."""
-    folder = (asked or Path(tempfile.mkdtemp(prefix="compare-"))).resolve()
-    folder.mkdir(parents=True, exist_ok=True)
-    (folder / _MARK).touch()
-    return folder
+        if asked.keep:
+            print(f"kept: environments in {run.home}, stores in {run.work}", file=sys.stderr)
+        for folder in run.removed_at_end:
+            shutil.rmtree(folder, ignore_errors=True)
 
 
 def without_folder(argument: str) -> str:
@@ -133,21 +124,36 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--keep", action="store_true", help="keep environments and stores; measure all systems in turn")
     parser.add_argument("--make-only", action="store_true", help="only install")
     parser.add_argument("--quick", action="store_true", help="few images, one round: only to check that it works")
-    parser.add_argument("--rounds", type=int, default=3, help="[3]")
+    parser.add_argument("--rounds", type=int, default=3, help="of reading; packing has two at most [3]")
     parser.add_argument("--seconds", type=float, default=2.0, help="least duration of a measurement [2]")
     parser.add_argument("--images", type=int, default=4096, help="in a raw store; a JPEG store has half as many [4096]")
     parser.add_argument("--batch", type=int, default=256, help="[256]")
-    parser.add_argument("--workers", type=int, default=min(2, os.cpu_count() or 1), help="[2]")
-    parser.add_argument("--parts", default="pack,read,pace,behavior", help="what to measure [pack,read,pace,behavior]")
+    parser.add_argument("--workers", type=int, default=min(2, os.cpu_count() or 1), help="of each system [2]")
+    parser.add_argument("--parts", default=",".join(PARTS), help=f"what to measure [{','.join(PARTS)}]")
     asked = parser.parse_args()
     if asked.quick:
         asked.rounds, asked.seconds, asked.images, asked.batch = 1, 0.2, 256, 16
     for folder in (asked.home, asked.work):
         if folder and folder.exists() and not (folder / _MARK).exists() and any(folder.iterdir()):
             parser.error(f"{folder} holds other files, which would be deleted: name a new or an empty folder")
+    if asked.photos and not photographs(asked.photos):
+        parser.error(f"--photos {asked.photos}: no JPEG files there")
+    if unknown := set(asked.parts.split(",")) - set(PARTS):
+        parser.error(f"--parts {', '.join(sorted(unknown))}: there are {', '.join(PARTS)}")
+    for one in (asked.systems or "").split(",") if asked.systems is not None else ():
+        if not one or not any(wanted(system, one) for system in SYSTEMS):
+            names = ", ".join(system.name for system in SYSTEMS)
+            parser.error(f"--systems {one!r}: no system's name begins like this; there are {names}")
+    if min(asked.batch, asked.workers, asked.rounds) < 1:
+        parser.error("--batch, --workers and --rounds must be 1 or more")
     if asked.images < 1 or asked.images % (2 * asked.batch):
         parser.error("--images must be a multiple of two batches")
     return asked
+
+
+def photographs(folder: Path) -> int:
+    """How many JPEG files are in a folder. They are repeated until there are `--images`."""
+    return sum(path.suffix.lower() in (".jpg", ".jpeg") for path in folder.rglob("*"))
 
 
 def wanted(system: System, beginnings: str | None) -> bool:
@@ -163,7 +169,16 @@ class Run:
 
     def __init__(self, asked: argparse.Namespace) -> None:
         self.asked = asked
-        self.home, self.work = own_folder(asked.home), own_folder(asked.work)
+        self.home, self.work = (
+            (folder or Path(tempfile.mkdtemp(prefix="compare-"))).resolve() for folder in (asked.home, asked.work)
+        )
+        # Not what an earlier run has kept: other files may be there by now.
+        self.removed_at_end = [
+            folder for folder in (self.home, self.work) if not asked.keep and not (folder / _MARK).exists()
+        ]
+        for folder in (self.home, self.work):
+            folder.mkdir(parents=True, exist_ok=True)
+            (folder / _MARK).touch()
         self.rows: list[Row] = []
         self.left_out: dict[str, str] = {}
         self.environments: dict[str, Any] = {}
@@ -235,7 +250,7 @@ class Run:
 
     def reading(self, call: Call, systems: list[System], kind: str, crop: str, sets: dict[str, Path]) -> Iterator[Row]:
         for number in range(self.asked.rounds):
-            yield self.limit(call, LIMITS[kind], kind, sets["jpeg"], number) | {"measure": "read", "crop": crop}
+            yield self.limit(call, LIMITS[kind], kind, sets[kind], number) | {"measure": "read", "crop": crop}
             for system in systems:
                 yield self.job(call, system, kind, "read", sets[kind], round=number, crop=crop)
 
@@ -319,6 +334,7 @@ class Run:
         settings = {
             name: getattr(self.asked, name) for name in ("images", "batch", "workers", "rounds", "seconds", "quick")
         }
+        settings["photographs"] = photographs(self.asked.photos) if self.asked.photos else None
         return {
             **self.about, "settings": settings, "left_out": self.left_out,
             "environments": self.environments, "rows": self.rows,
@@ -338,6 +354,7 @@ def images(call: Call, asked: argparse.Namespace, kind: str) -> Path:
         command: list[str | Path] = [call.pythons[REFERENCE], "-c", code]
         found = Path(call.output(command, 600, cwd=BENCH).strip().rpartition("\n")[2])
         partial = folder.with_suffix(".partial")
+        shutil.rmtree(partial, ignore_errors=True)
         (partial / "all").mkdir(parents=True)
         for number, path in enumerate(sorted(found.rglob("*.jpg"))):
             (partial / "all" / f"{number:07}.jpg").symlink_to(path.resolve())

@@ -39,10 +39,14 @@ def make(name: str, home: Path) -> Path:
     lines = [line.partition("#")[0].strip() for line in requirements(name).read_text().splitlines()]
     lines = [line for line in lines if line]
     folder = home.resolve() / name
-    python, mark = folder / "bin" / "python", folder / "complete"
+    python, mark, begun = folder / "bin" / "python", folder / "complete", folder / "compare"
     wanted = hashlib.sha256("\n".join(lines).encode()).hexdigest()
     if not mark.exists() or mark.read_text() != wanted:
+        if folder.exists() and not (begun.exists() or mark.exists()):
+            raise EnvironmentFailedError(f"{folder} is there, and was not made by this: name another --home")
         remove(name, home)
+        folder.mkdir(parents=True)
+        begun.touch()
         venv.create(folder, with_pip=False, symlinks=True)
         torch = [line for line in lines if line.startswith("torch==")]
         alone = [line.split()[1:] for line in lines if line.startswith("--no-deps ")]

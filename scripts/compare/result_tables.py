@@ -149,12 +149,14 @@ def markdown(head: Sequence[str], cells: Iterable[Sequence[str]]) -> str:
 def about(result: Result) -> str:
     """When, where and with which settings, as a paragraph."""
     machine, settings = result["machine"], result["settings"]
+    of = f", which repeat {settings['photographs']:,} photographs" if settings.get("photographs") else ""
     text = (
         f"Measured on {result['date']} with rawpack {result['rawpack']} on {machine['cpus']} CPUs ({machine['cpu']}), "
         f"{machine['memory_bytes'] / 2**30:.0f} GiB, {machine['os']}, Python {machine['python']}, load at the start "
         f"{machine['load_at_start']:.1f}. {settings['images']:,} raw images and {settings['images'] // 2:,} JPEG "
-        f"files, batches of {settings['batch']}, {settings['workers']} workers; the median of {settings['rounds']} "
-        f"round{'s' * (settings['rounds'] != 1)}, with the lowest and the highest. Made by `{result['command']}`."
+        f"files{of}, batches of {settings['batch']}, {settings['workers']} workers; reading is the median of "
+        f"{settings['rounds']} round{'s' * (settings['rounds'] != 1)}, with the lowest and the highest. Made by "
+        f"`{result['command']}`."
     )
     return textwrap.fill(text, 120, break_long_words=False, break_on_hyphens=False)
 

@@ -61,7 +61,7 @@ def read(folder: Path, job: Job) -> Callable[[int], Iterable[Any]]:
         return lambda number: loader(folder, job, number, 1)
     # One endless iterator, as in Grain's documentation, so that workers stay.
     batches = iter(loader(folder, job, 1, None))
-    count = len(Source(job.images)) // job.batch
+    count = len(grain.ArrayRecordDataSource(str(folder / "images.array_record"))) // job.batch
     return lambda number: (next(batches) for _ in range(count))
 
 

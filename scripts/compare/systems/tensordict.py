@@ -1,8 +1,8 @@
-"""tensordict: a memory-mapped TensorDict, indexed by the rows of a batch in a DataLoader's workers."""
+"""tensordict: a memory-mapped TensorDict, indexed in this process, which is faster than in a DataLoader's workers."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +11,6 @@ from tensordict import MemoryMappedTensor, TensorDict
 
 from images import SIDE, Source
 from job import Job
-from systems.dataloader import loader
 
 NAME = "tensordict"
 
@@ -27,22 +26,13 @@ def pack(source: Source, folder: Path, job: Job) -> None:
         samples["image"][i], samples["index"][i] = torch.from_numpy(image), i
 
 
-class Rows:
-    """The rows of a batch in one access."""
-
-    def __init__(self, folder: Path) -> None:
-        self.samples = TensorDict.load_memmap(folder)
-
-    def __len__(self) -> int:
-        return len(self.samples)
-
-    def __getitems__(self, rows: list[int]) -> Any:
-        return self.samples[rows]
-
-
-def pair(batch: Any) -> Any:
-    return batch["image"], batch["index"]
-
-
 def read(folder: Path, job: Job) -> Callable[[int], Iterable[Any]]:
-    return loader(Rows(folder), job, collate_fn=pair)
+    samples = TensorDict.load_memmap(folder)
+
+    def epoch(number: int) -> Iterator[Any]:
+        order = torch.randperm(len(samples), generator=torch.Generator().manual_seed(number))
+        for rows in order.split(job.batch):
+            batch = samples[rows]
+            yield batch["image"], batch["index"]
+
+    return epoch

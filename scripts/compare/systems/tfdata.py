@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
@@ -62,6 +63,8 @@ def pipeline(folder: Path, job: Job) -> Any:
     any_order = {"num_parallel_calls": auto, "deterministic": job.action.startswith("resume")}
     shards = tf.data.Dataset.from_tensor_slices(sorted(map(str, folder.glob("*.tfrecord"))))
     records = shards.shuffle(_SHARDS, seed=1).interleave(tf.data.TFRecordDataset, cycle_length=4, **any_order)
+    if job.endless:
+        records = records.repeat()
     batches = records.shuffle(_BUFFER, seed=1).map(sample, **any_order).batch(job.batch).prefetch(auto)
     options = tf.data.Options()
     options.threading.private_threadpool_size = job.workers
@@ -70,7 +73,10 @@ def pipeline(folder: Path, job: Job) -> Any:
 
 def read(folder: Path, job: Job) -> Callable[[int], Iterable[Any]]:
     batches = pipeline(folder, job)
-    return lambda number: batches.as_numpy_iterator()
+    if not job.endless:
+        return lambda number: batches.as_numpy_iterator()
+    stream, count = batches.as_numpy_iterator(), len(Source(job.images)) // job.batch
+    return lambda number: itertools.islice(stream, count)
 
 
 def resume(folder: Path, job: Job, state: Any) -> tuple[Iterator[Any], Callable[[], Any]]:
