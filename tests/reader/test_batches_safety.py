@@ -24,6 +24,8 @@ from running import Packed
 from rawpack import RawpackError, Reader
 from rawpack.batching import iterator, slots
 from rawpack.batching.batches import IN_FLIGHT, Batches
+from rawpack.batching.pool import WorkerPool
+from rawpack.batching.readahead import Readahead
 from rawpack.transforms import CenterCrop
 
 BATCH = 7
@@ -46,14 +48,28 @@ def batches(request: pytest.FixtureRequest, reader: Reader) -> Batches:
 
 @pytest.mark.filterwarnings("ignore::UserWarning")
 def test_copied_batches_are_cut_into_fewer_slices(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A batch of 21 images has 1.6 MB: where they are only copied, that is a single slice, otherwise six."""
+    """A batch of 21 images has 1.6 MB: if they are only copied from memory, that is a single slice, otherwise six."""
     monkeypatch.setattr(iterator, "_COPIED_BYTES", 1 << 22)
-    for reader, options, workers in (
-        (Reader(store), {}, 3),
-        (Reader(store, verify=True), {}, 12),
-        (Reader(store), {"transform": [CenterCrop(SIZE)]}, 12),
+    cut: list[int] = []
+    submit = WorkerPool.submit
+
+    def noting(pool: WorkerPool, slot: Any, rows: int, seeds: Any, slices: int, bucket: int = 0) -> Any:
+        cut.append(slices)
+        return submit(pool, slot, rows, seeds, slices, bucket)
+
+    monkeypatch.setattr(WorkerPool, "submit", noting)
+    for reader, options, waiting, slices in (
+        (Reader(store), {}, False, 1),
+        (Reader(store), {}, True, 6),
+        (Reader(store, verify=True), {}, False, 6),
+        (Reader(store), {"transform": [CenterCrop(SIZE)]}, False, 6),
     ):
-        assert reader.batches(21, workers=12, **options).options.workers == workers  # for three batches in the making
+        monkeypatch.setattr(Readahead, "workers_wait", waiting)
+        batches = reader.batches(21, workers=12, drop_last=True, **options)
+        assert batches.options.workers == 12
+        cut.clear()
+        assert len(list(batches)) == 3
+        assert set(cut) == {slices}
 
 
 # ---------------------------------------------------------------------------------------------- what is held

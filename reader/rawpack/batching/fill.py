@@ -125,7 +125,11 @@ class BatchFiller:
         return (
             self._pipeline is None
             and not self._verify
-            and all(field.codec.in_place and field.planar == (name in self._planes) for name, field in self._fields)
+            and all(
+                one.codec.in_place and one.planar == (name in self._planes)
+                for name, field in self._fields
+                for one in ([store.fields[name] for store in self._library.stores] if field.in_shards else [field])
+            )
         )
 
     def targets(self, views: Views) -> Views:

@@ -30,16 +30,18 @@ if TYPE_CHECKING:
 Batch = dict[str, Any]
 IN_FLIGHT = 2
 """Batches that are made while the caller holds one."""
-_SLICE_BYTES, _COPIED_BYTES = 1 << 18, 1 << 22
-"""A batch is cut into no more slices than have this many bytes, or where samples are only copied, the second: below,
-the messages cost more than the work."""
+_SLICE_BYTES = 1 << 18
+"""A batch is cut into no more slices than have this many bytes: below, the messages cost more than the work."""
+_COPIED_BYTES = 1 << 22
+"""The same where samples are only copied from memory."""
 
 
-def most_slices(batch_bytes: int, filler: BatchFiller) -> int:
-    """How many slices a batch is cut into if there are enough workers."""
+def most_slices(batch_bytes: int, filler: BatchFiller, *, in_memory: bool = False) -> int:
+    """How many slices a batch is cut into if there are enough workers. in_memory: whether no worker waits for a disk,
+    which many can do at once."""
     if filler.whole_batches:
         return 1
-    return max(1, batch_bytes // (_COPIED_BYTES if filler.only_copies else _SLICE_BYTES))
+    return max(1, batch_bytes // (_COPIED_BYTES if in_memory and filler.only_copies else _SLICE_BYTES))
 
 
 @dataclass(frozen=True, slots=True)
@@ -256,7 +258,8 @@ class BatchIterator(Iterator[Batch]):
         rows, slot, layout = len(step.rows), self._slot(), self._slot_pool.layout
         step.write(layout.views(slot.memory, rows, step.bucket))
         self._readahead.before_batch(step.rows)
-        slices = most_slices(layout.size * rows // layout.batch_size, self._filler)
+        in_memory = not self._readahead.workers_wait
+        slices = most_slices(layout.size * rows // layout.batch_size, self._filler, in_memory=in_memory)
         return pool.submit(slot, rows, (self._seed, epoch, step.first), min(len(pool), slices), step.bucket)
 
     def _slot(self) -> Any:

@@ -84,7 +84,7 @@ class Readahead:
         """A batch is about to be given out to the workers."""
         # A damaged shard is reported by the worker that reads it, with the sample's name.
         with contextlib.suppress(RawpackError):
-            if self._workers_wait:
+            if self.workers_wait:
                 self.ask(rows)
                 return
             self._unseen += 1
@@ -103,11 +103,11 @@ class Readahead:
             stored = self._library.shard_bytes / max(1, len(self._library))
             most = min(most, int(share / max(1.0, stored)))
         # Where the system does not tell, all that is known is whether workers had to wait.
-        is_cached = self._is_cached if self._library.tells_cached else lambda row: not self._workers_wait
+        is_cached = self._is_cached if self._library.tells_cached else lambda row: not self.workers_wait
         return RegionSteps(steps, position, region_end, is_cached, self.ask, most)
 
     @property
-    def _workers_wait(self) -> bool:
+    def workers_wait(self) -> bool:
         """Whether a worker has waited for the disk recently."""
         return self._pool is not None and self._pool.tasks_since_disk_wait < _WARM_TASKS
 

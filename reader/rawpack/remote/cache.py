@@ -143,17 +143,20 @@ class Cache:
             if path.read_bytes() == manifest_bytes:
                 return
         temporary = path.with_name(f"{NAME}.tmp")
-        # Where it is missing in between, somebody is removing the cache: the lease is gone too, and this is done again.
-        with contextlib.suppress(FileNotFoundError):
-            path.parent.mkdir(parents=True, exist_ok=True)
-            try:
-                with temporary.open("wb", buffering=0) as file:
-                    write_all(file.fileno(), manifest_bytes)
-                    os.fsync(file.fileno())
-                temporary.replace(path)
-                self._reserve(len(manifest_bytes))
-            finally:
-                temporary.unlink(missing_ok=True)
+        # Where it is missing in between, somebody is removing the cache. If the lease goes too, this is done again; it
+        # may stay, where the removal had passed it already: so it is tried twice.
+        for _ in range(2):
+            with contextlib.suppress(FileNotFoundError):
+                path.parent.mkdir(parents=True, exist_ok=True)
+                try:
+                    with temporary.open("wb", buffering=0) as file:
+                        write_all(file.fileno(), manifest_bytes)
+                        os.fsync(file.fileno())
+                    temporary.replace(path)
+                    self._reserve(len(manifest_bytes))
+                    return
+                finally:
+                    temporary.unlink(missing_ok=True)
 
     def begin(self, key: Key, record: FileRecord, keep: Iterable[Key], lease: Lease) -> Download | NoRoom | Busy | None:
         """Begin or continue to fetch a file, for which room is made. None where it is there already. Within `locked`.
@@ -170,10 +173,14 @@ class Cache:
                 return Busy(part.stat().st_size)
             except FileNotFoundError:
                 return Busy(0)
-        room = self._make_room(key, record.bytes, set(keep) | self._leased(lease))
-        if room is not None:
-            if not os.fstat(descriptor).st_size:
+        try:
+            room = self._make_room(key, record.bytes, set(keep) | self._leased(lease))
+            if room is not None and not os.fstat(descriptor).st_size:
                 part.unlink()
+        except BaseException:
+            os.close(descriptor)
+            raise
+        if room is not None:
             os.close(descriptor)
             return room
         return Download(part, descriptor)

@@ -74,11 +74,13 @@ class Fetcher:
             lost = list(self._lost.values())
             opened = list(self._opened)
             self._opened.clear()
-        if lost:
-            with self.held(lost):
-                pass
-        for ticket in opened:
-            ticket.close()
+        try:
+            if lost:
+                with self.held(lost):
+                    pass
+        finally:
+            for ticket in opened:
+                ticket.close()
 
     def discard(self, item: RemoteFile) -> None:
         """Remove a file with wrong contents from the cache. It is fetched again when it is next needed."""

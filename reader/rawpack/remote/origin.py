@@ -79,16 +79,16 @@ def open_origins(
     return [_open(remote, asked, fetcher) for remote, asked in zip(remotes, _asked(remotes), strict=True)]
 
 
-def _asked(remotes: Sequence[Remote]) -> Iterator[Future[bytes]]:
-    """The requests for the manifests: the first, and once that is answered, many at once."""
-    asked = [remotes[0].ask(NAME)]
-    yield asked[0]
+def _asked(remotes: Sequence[Remote]) -> Iterator[Future[bytes] | None]:
+    """The requests for the manifests: none yet for the first, and once that is there, many at once."""
+    yield None
+    asked = list[Future[bytes]]()
     for k in range(1, len(remotes)):
-        asked += [remote.ask(NAME) for remote in remotes[len(asked) : k + MOST_REQUESTS]]
-        yield asked[k]
+        asked += [remote.ask(NAME) for remote in remotes[1 + len(asked) : k + MOST_REQUESTS]]
+        yield asked[k - 1]
 
 
-def _open(remote: Remote, asked: Future[bytes], fetcher: Fetcher) -> RemoteStore:
+def _open(remote: Remote, asked: Future[bytes] | None, fetcher: Fetcher) -> RemoteStore:
     where = remote.where(NAME)
     try:
         manifest_bytes = remote.read(NAME, lambda data: parse(data, where), asked)

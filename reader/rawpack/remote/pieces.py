@@ -95,6 +95,8 @@ class Pieces:
         assert piece.answer is not None
         data = piece.answer.result(max(0.0, piece.asked + self.source.seconds + _LATE_S - time.monotonic()))
         data = self.source.check(data, piece.start, piece.stop)
+        if len(data) > piece.size:
+            self.end = self.source.total  # the server has sent the whole file
         self._requests.received(self)
         return data
 

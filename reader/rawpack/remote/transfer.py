@@ -69,16 +69,21 @@ class Remote:
         """All bytes of a small file.
 
         check: raises DamagedStoreError for wrong bytes, which are then downloaded again. asked: what `ask` returned for
-        this file. Raises FileNotFoundError where there is no such file, StoreError where it cannot be downloaded, and
-        the last error of `check`.
+        this file, if it was asked for together with others. Raises FileNotFoundError where there is no such file,
+        StoreError where it cannot be downloaded, and the last error of `check`.
         """
         attempts, wrong = _Attempts(self, name), 0
         while True:
-            answer, asked = asked or self.ask(name), None
+            together, asked = asked, None
+            answer = together or self.ask(name)
             try:
                 data = answer.result(self.timeout)
             except Exception as error:
-                attempts.failed(error)
+                if together and isinstance(error, TimeoutError):
+                    answer.cancel()
+                    attempts.progressed()  # it shared the link with many: alone, it has all the time
+                else:
+                    attempts.failed(error)
                 continue
             try:
                 check(data)

@@ -178,10 +178,9 @@ class Fetched(InCache):
 
     def _map(self, record: FileRecord, mapped: MappedFiles, random_access: bool) -> Bytes:
         with contextlib.suppress(StoreError):
-            # Mostly it is there: then nothing has to be waited for.
-            data = map_file(self.path, record, random_access=random_access, mapped=mapped)
+            # Mostly it is there: then nothing has to be waited for. Touched first, or it would look changed later.
             self.origin.touch(record)
-            return data
+            return map_file(self.path, record, random_access=random_access, mapped=mapped)
         with contextlib.suppress(DamagedStoreError), self.held(record):
             return map_file(self.path, record, random_access=random_access, mapped=mapped)
         # It is not the file that was packed: fetch it once more.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 _UNITS = {"": 0, "k": 1, "m": 2, "g": 3, "t": 4}
-_BYTES = re.compile(r"\s*(?P<number>\d+(\.\d+)?)\s*(?P<unit>([kmgt]i?)?)b?\s*", re.IGNORECASE | re.ASCII)
+_BYTES = re.compile(r"\s*(?P<number>\d{1,18}(\.\d{1,18})?)\s*(?P<unit>([kmgt]i?)?)b?\s*", re.IGNORECASE | re.ASCII)
 
 
 def byte_count(value: object) -> int | None:

@@ -26,7 +26,7 @@ def try_lock(path: Path, flags: int = os.O_RDWR | os.O_CREAT, *, shared: bool = 
         except FileNotFoundError:
             return None
         except PermissionError:
-            if flags & os.O_CREAT:
+            if shared or flags & os.O_CREAT:  # whoever shares a lock wants to read the file
                 raise
             return None  # of another user, who may be using it
         try:

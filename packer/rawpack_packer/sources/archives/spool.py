@@ -204,7 +204,8 @@ class Spool:
         while True:
             reading = try_lock(path, os.O_RDONLY, shared=True)
             if reading is not None:
-                os.utime(path)
+                with suppress(OSError):  # of another user, or a folder that was made read-only
+                    os.utime(path)
                 return reading
             fetching = try_lock(part)
             if fetching is not None:
@@ -273,6 +274,7 @@ class Spool:
         """Acquire the lock for making room, and return its descriptor."""
         path, until = self.folder / "lock", time.monotonic() + _LOCK_WAIT_S
         while (descriptor := try_lock(path)) is None:
+            self.folder.mkdir(parents=True, exist_ok=True)
             if time.monotonic() > until:
                 raise PackError(
                     f"another process has held {path} for {_LOCK_WAIT_S:.0f} s: if it is suspended, end it; then run "
@@ -296,7 +298,7 @@ def _remote(url: str, options: Mapping[str, Any]) -> tuple[Remote, str]:
 
 def _remove_unused(path: Path) -> bool:
     """Remove a file unless somebody is reading it. Returns whether it is gone."""
-    descriptor = try_lock(path, os.O_RDONLY)
+    descriptor = try_lock(path, os.O_RDWR)  # NFS locks only what is open for writing
     if descriptor is None:
         return not path.exists()
     path.unlink()
