@@ -51,7 +51,7 @@ def main() -> None:
     command = [sys.executable, "-m", "rawpack_packer", "plan", "--json", *options, str(asked.photos)]
     plan = json.loads(subprocess.run(command, check=True, stdout=subprocess.PIPE).stdout)
     file_bytes = compare_stores.size_of(asked.photos)
-    replace("gain", gain(plan, files))
+    replace("gain", gain(plan, files, file_bytes))
     replace("trade-off", table(plan, files, file_bytes, asked.name or f"{plan['samples']:,} photographs", options))
     draw(plan, files, file_bytes)
 
@@ -73,20 +73,19 @@ def read_files(photos: Path, torch: str | None) -> dict[str, tuple[float, float]
     }
 
 
-def gain(plan: dict[str, Any], files: dict[str, tuple[float, float]]) -> str:
+def gain(plan: dict[str, Any], files: dict[str, tuple[float, float]], file_bytes: int) -> str:
     """What one gains with the default store and with the smallest one, in a sentence."""
     default = best_rate(plan["candidates"][0])
     smallest = min(plan["candidates"], key=lambda one: float(one["store_bytes"]))
-    against = (
-        f"**{rounded(default / files['pool'][1])} times** the images per second of plain workers that decode JPEG files"
-    )
+    against = f"**{rounded(default / files['pool'][1])} times** as fast as plain workers decode the JPEG files"
     if "torch" in files:
-        against += f", {rounded(default / files['torch'][1])} times those of torch's `DataLoader`"
+        against += f", and {rounded(default / files['torch'][1])} times as fast as torch's `DataLoader` does"
     small = rounded(best_rate(smallest) / files["pool"][1])
-    share = f"{smallest['store_bytes'] / plan['candidates'][0]['store_bytes']:.0%}"
+    larger = f"{plan['candidates'][0]['store_bytes'] / file_bytes:.1f}"
     sentence = (
-        f"Batches arrive at {against}. The smallest store, {share} of that size, still gives {small} times. "
-        "([Measured](#size-against-speed) on 2 CPU cores, all files in memory.)"
+        f"On {plan['machine']['cpus']} CPU cores, with all files in memory, raw pixels arrive {against}. They take "
+        f"{larger} times the space of the files. The smallest store takes {smallest['store_bytes'] / file_bytes:.0%} "
+        f"of it, and is {small} times as fast. ([Measured](#size-against-speed).)"
     )
     return textwrap.fill(sentence, 120, break_long_words=False, break_on_hyphens=False)
 

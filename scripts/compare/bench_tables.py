@@ -31,9 +31,12 @@ def benchmark(bench: Result) -> str:
             text += "\n\n" + markdown(("bar", "found", "wanted", "result"), bars)
         settings = next(iter(rows.values()))["settings"]
         shape = "x".join(map(str, settings["shape"]))
-        parts.append(f"### {table['table']}\n\nImages {shape}, batches of {settings['batch']}.\n\n{text}")
+        several = {one["settings"]["workers"] for one in rows.values()}
+        workers = f", {settings['workers']} workers" if len(several) == 1 and settings["workers"] else ""
+        workers = workers.replace(" 1 workers", " 1 worker")
+        parts.append(f"### {table['table']}\n\nImages {shape}, batches of {settings['batch']}{workers}.\n\n{text}")
         if table["left_out"]:
-            parts.append("Left out, because not installed: " + ", ".join(table["left_out"]) + ".")
+            parts.append("Left out, because not installed: " + "; ".join(table["left_out"]) + ".")
     row = next(row for table in bench["tables"] for row in table["rows"])
     machine = row["machine"]
     versions = ", ".join(f"{name} {version}" for name, version in row["versions"].items())

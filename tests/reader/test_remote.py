@@ -14,6 +14,7 @@ import shutil
 import subprocess
 import sys
 import threading
+import time
 import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -260,6 +261,24 @@ def test_manifests_are_asked_for_at_once(folder: Path, tmp_path: Path) -> None:
         stores = [f"{server.url}/bucket/{name}" for name in names]
         assert len(Reader(stores, cache=tmp_path / "cache", timeout=6)) == len(names) * SAMPLES
         assert [server.asked(f"{name}/store.json") for name in names] == [1] * 5
+
+
+def test_manifests_that_share_a_slow_link(folder: Path, tmp_path: Path) -> None:
+    """Requests that time out because they were made together are made again, one at a time."""
+    names, seen = [f"store-{k}" for k in range(3)], set[str]()
+
+    def takes_too_long_together(request: Request) -> bool:
+        if "store-0" not in request.name and request.name not in seen:
+            seen.add(request.name)
+            time.sleep(2.5)
+        return False
+
+    with serving() as server:
+        for name in names:
+            server.put_folder(f"bucket/{name}", files_of(folder))
+        server.faults.append(on("store.json", takes_too_long_together))
+        stores = [f"{server.url}/bucket/{name}" for name in names]
+        assert len(Reader(stores, cache=tmp_path / "cache", timeout=1.5)) == len(names) * SAMPLES
 
 
 def test_a_cached_store_is_a_store(opened: Callable[..., Reader], folder: Path, tmp_path: Path) -> None:

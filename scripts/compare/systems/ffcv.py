@@ -40,8 +40,10 @@ def pack(source: Source, folder: Path, job: Job) -> None:
     single_threaded()
     raw = job.kind == "raw"
     fields = {"image": RGBImageField(write_mode="raw" if raw else "jpg", jpeg_quality=QUALITY), "index": IntField()}
-    # The last page is padded: with the default of 8 MiB, a third of a file this small.
-    writer = DatasetWriter(str(folder / "images.beton"), fields, page_size=1 << 21, num_workers=job.workers)
+    # Pages are padded at their ends. The default of 8 MiB suits raw images of 150 kB; of a file of JPEG images that is
+    # this small, the last page of each process would be a third.
+    page = 1 << (23 if raw else 21)
+    writer = DatasetWriter(str(folder / "images.beton"), fields, page_size=page, num_workers=job.workers)
     writer.from_indexed_dataset(Images(source, SIDE if raw else JPEG_SIDE))
 
 
