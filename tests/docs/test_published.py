@@ -101,11 +101,15 @@ def test_the_object_store_serves_files_after_its_latency(tmp_path: Path) -> None
 
 def test_the_words_of_the_verdicts() -> None:
     """Within half and twice the ratio of the report agrees; beyond that, the same side of 1 is the same direction; the
-    other side, or about equal, does not agree."""
+    other side, or about equal, does not agree. What the report found equal must be as equal here, and has no
+    direction."""
     from published_parts.contract import Relation
 
     times_four = Relation("a takes 4 times as long as b", ("a", "s"), ("b", "s"), theirs=4.0)
     tenth = Relation("a takes a tenth of b", ("a", "s"), ("b", "s"), theirs=0.1)
+    half_more = Relation("a takes half as long again as b", ("a", "s"), ("b", "s"), theirs=1.5)
+    about = Relation("a takes about as long as b", ("a", "s"), ("b", "s"), theirs=1.04)
+    hardly = Relation("a takes hardly longer than b", ("a", "s"), ("b", "s"), theirs=1.16)
     same = Relation("a takes as long as b", ("a", "s"), ("b", "s"), within=(0.8, 1.25))
     more = Relation("a takes longer than b", ("a", "s"), ("b", "s"), within=(1.15, 1e9))
     for relation, ours, verdict in (
@@ -113,12 +117,50 @@ def test_the_words_of_the_verdicts() -> None:
         (times_four, 9.0, "same direction, larger here"), (times_four, 1.05, "does not agree"),
         (times_four, 0.2, "does not agree"), (tenth, 0.12, "agrees"), (tenth, 0.01, "same direction, larger here"),
         (tenth, 0.6, "same direction, smaller here"), (tenth, 3.0, "does not agree"),
+        (half_more, 2.9, "agrees"), (half_more, 1.05, "does not agree"), (half_more, 0.9, "does not agree"),
+        (about, 0.9, "agrees"), (about, 1.2, "agrees"), (about, 2.1, "does not agree"), (about, 0.5, "does not agree"),
+        (hardly, 1.4, "agrees"), (hardly, 1.82, "does not agree"), (hardly, 0.9, "does not agree"),
         (same, 1.0, "agrees"), (same, 2.0, "does not agree"), (same, 0.5, "does not agree"),
         (more, 90.0, "agrees"), (more, 1.0, "does not agree"), (more, 0.5, "does not agree"),
     ):  # fmt: skip
         found = relation.judge({("a", "s"): ours * 3, ("b", "s"): 3.0})
         assert found == (pytest.approx(ours), verdict)
     assert times_four.judge({("a", "s"): 1.0}) == (None, "not measured")
+
+
+def test_the_overview_counts_what_the_report_found_for_its_own_methods() -> None:
+    """No relation of rawpack counts, with a ratio of the report next to it or without."""
+    parts = {name: part_of(name).PART for name in NAMES}
+    counted = {name: sum(relation.reported for relation in part.relations) for name, part in parts.items()}
+    assert counted == dict(zip(NAMES, (9, 3, 4, 7, 13, 5), strict=True))
+    for part in parts.values():
+        for relation in part.relations:
+            if relation.reported:
+                assert "rawpack" not in relation.says
+
+
+def test_the_number_of_rounds_and_ones_are_drawn() -> None:
+    """Each table says how many rounds it is of, and which methods had fewer; a ratio of one reads 1.0 times."""
+    from published_parts import drawing
+
+    part = part_of("five_ways").PART
+    rows = [
+        {"label": label, "round": number, "values": {"traverse, FashionMNIST": 2.0}}
+        for label, rounds in (("np.memmap", 3), ("preload, decoded in memory", 2))
+        for number in range(rounds)
+    ]
+    result = {
+        "rows": rows, "left_out": {}, "machine": {"cpu": "one", "cpus": 1, "memory_limit_bytes": 2**30}, "load": 0.0,
+        "date": "2026-01-01", "quick": False, "versions": {"python": "3.11", "numpy": "1 and 2"}, "commit": "abc",
+    }  # fmt: skip
+    text = drawing.as_text(part, result)
+    assert "Median of 3 rounds [lowest, highest]. Fewer rounds: preload, decoded in memory: 2." in text
+    assert "| 1.0 times |" in text
+    assert "One round." in drawing.as_text(part, result | {"rows": rows[:1]})
+    other = result | {"versions": {"numpy": "2"}}
+    assert drawing.versions({"1": result, "2": other}) == (
+        "Versions: python 3.11, numpy 1 and 2, rawpack at commit abc."
+    )
 
 
 def test_the_figures_of_a_table(tmp_path: Path) -> None:
