@@ -3,6 +3,7 @@ what was measured."""
 
 from __future__ import annotations
 
+import argparse
 import importlib
 import io
 import json
@@ -88,6 +89,60 @@ def test_a_part_runs_and_its_table_is_drawn(tmp_path: Path) -> None:
     assert published("draw", "--json", tmp_path / "out.json", "--page", page).returncode != 0
 
 
+def test_what_the_file_had_of_a_method_stays_until_all_its_rounds_are_there(tmp_path: Path) -> None:
+    """Also without --only: a run that is interrupted loses nothing. With --more, all rows stay."""
+    script: Any = importlib.import_module("published")
+    part = part_of("five_ways").PART
+
+    def result(*rows: tuple[str, int], quick: bool = False, version: str = "2") -> dict[str, Any]:
+        found = [{"label": label, "round": 0, "values": {"s": value}} for label, value in rows]
+        return {"rows": found, "left_out": {}, "versions": {"numpy": version}, "quick": quick}
+
+    def kept(new: dict[str, Any], complete: set[str], *, more: bool = False, old_is_quick: bool = False) -> Any:
+        script._BEFORE.clear()
+        old = result(("a", 1), ("a", 2), ("b", 3), quick=old_is_quick, version="1")
+        file = tmp_path / "out.json"
+        file.write_text(json.dumps({"parts": {"4": old, "5": {}}}))
+        whole = script.keep(part, new, argparse.Namespace(json=file, more=more), complete)
+        assert json.loads(file.read_text())["parts"] == {"4": whole, "5": {}}
+        assert list(tmp_path.iterdir()) == [file]
+        return [(row["label"], row["values"]["s"]) for row in whole["rows"]], whole["versions"]["numpy"]
+
+    one = result(("a", 7), ("c", 8))
+    assert kept(one, set()) == ([("a", 1), ("a", 2), ("b", 3), ("c", 8)], "1 and 2")
+    assert kept(one, {"a"}) == ([("b", 3), ("a", 7), ("c", 8)], "1 and 2")
+    assert kept(result(("a", 7), ("b", 9)), {"a", "b"}) == ([("a", 7), ("b", 9)], "2")
+    assert kept(one, set(), more=True) == ([("a", 1), ("a", 2), ("b", 3), ("a", 7), ("c", 8)], "1 and 2")
+    assert kept(one, set(), old_is_quick=True) == ([("a", 7), ("c", 8)], "2")
+
+
+def test_what_is_refused_before_anything_is_measured(tmp_path: Path) -> None:
+    """Toy figures in place of full ones; and a name that no method has, with the names that there are."""
+    file, work = tmp_path / "out.json", tmp_path / "work"
+    file.write_text(json.dumps({"parts": {"5": {"quick": False}}}))
+    before = file.read_bytes()
+    refused = published(5, "--quick", "--here", "--json", file, "--work", work)
+    assert refused.returncode == 1
+    assert "full results of part 5" in refused.stderr
+    refused = published(4, "--quick", "--here", "--only", "xyz", "--work", work)
+    assert refused.returncode == 1
+    assert "--only xyz" in refused.stderr
+    assert "np.memmap" in refused.stderr
+    assert file.read_bytes() == before
+    assert not work.exists()
+
+
+def test_data_of_other_sources_is_not_used_again(tmp_path: Path) -> None:
+    """Each pair of --data and --videos has a folder of its own, the same in each run."""
+    from published_parts.contract import Task
+
+    sources = [("", ""), ("/a", ""), ("/b", ""), ("", "/a"), ("/a", "/b")]
+    folders = [Task(str(tmp_path), *pair, quick=quick).folder for pair in sources for quick in (False, True)]
+    assert len(set(folders)) == len(folders)
+    assert folders[:2] == [tmp_path / "full", tmp_path / "quick"]
+    assert Task(str(tmp_path), "/a", "", quick=False).folder == folders[2]
+
+
 def test_the_object_store_serves_files_after_its_latency(tmp_path: Path) -> None:
     (tmp_path / "file").write_bytes(b"0123456789")
     served = importlib.import_module("published_parts.slow_store").served
@@ -151,7 +206,8 @@ def test_the_number_of_rounds_and_ones_are_drawn() -> None:
     ]
     result = {
         "rows": rows, "left_out": {}, "machine": {"cpu": "one", "cpus": 1, "memory_limit_bytes": 2**30}, "load": 0.0,
-        "date": "2026-01-01", "quick": False, "versions": {"python": "3.11", "numpy": "1 and 2"}, "commit": "abc",
+        "date": "2026-01-01", "quick": False,
+        "versions": {"python": "3.11", "numpy": "1 and 2", "rawpack at commit": "abc"},
     }  # fmt: skip
     text = drawing.as_text(part, result)
     assert "Median of 3 rounds [lowest, highest]. Fewer rounds: preload, decoded in memory: 2." in text

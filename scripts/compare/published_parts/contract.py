@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import statistics
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -40,8 +41,12 @@ class Task:
 
     @property
     def folder(self) -> Path:
-        """Where a part puts its data and stores; those of quick and full runs never mix."""
-        folder = Path(self.work) / ("quick" if self.quick else "full")
+        """Where a part puts its data and stores; those of quick and full runs, and of other sources, never mix."""
+        name = "quick" if self.quick else "full"
+        if self.photos or self.videos:
+            sources = f"{self.photos}\0{self.videos}".encode()
+            name += "-" + hashlib.blake2s(sources, digest_size=4).hexdigest()
+        folder = Path(self.work) / name
         folder.mkdir(parents=True, exist_ok=True)
         return folder
 

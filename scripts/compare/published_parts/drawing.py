@@ -48,13 +48,11 @@ def overview(parts: Sequence[Part], results: Mapping[str, Result]) -> str:
 
 
 def versions(results: Mapping[str, Result]) -> str:
-    """A line with the versions of all libraries, and the commits of rawpack where they were recorded."""
+    """A line with the versions of all libraries, and the commit of rawpack if it was recorded."""
     found: dict[str, list[str]] = {}
     for result in results.values():
         for name, version in result["versions"].items():
             found.setdefault(name, []).extend(version.split(" and "))
-        if commit := result.get("commit"):
-            found.setdefault("rawpack at commit", []).append(commit)
     return "Versions: " + ", ".join(f"{name} {' and '.join(dict.fromkeys(each))}" for name, each in found.items()) + "."
 
 
