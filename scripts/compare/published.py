@@ -18,8 +18,9 @@
 
 Each method runs in a fresh process, in turn with the others, round by round. Its environment is made from
 `requirements/` when it is first needed; with --here, all methods run in this Python, and those whose packages are
-missing are left out. Results are written to the JSON file as soon as they are measured, and replace those that the file
-had of the same part, or of the methods chosen by --only. To share your results, send that file.
+missing are left out. Results are written to the JSON file as soon as they are measured. If the file has results of a
+method already, these stay until all rounds of the method are measured again. Quick results never replace full ones. To
+share your results, send that file.
 """
 
 from __future__ import annotations
@@ -28,9 +29,10 @@ import argparse
 import datetime
 import importlib
 import json
+import os
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -55,12 +57,36 @@ def main() -> None:
             for part in parts():
                 if str(part.number) in results:
                     print(f"\n## {part.number}. {part.title}\n\n{drawing.as_text(part, results[str(part.number)])}")
+            print(f"\n{drawing.versions(results)}")
         return
+    asked_for = [part for part in parts() if asked.what in ("all", str(part.number))]
+    check(asked_for, asked)
     failed = False
-    for part in parts():
-        if asked.what in ("all", str(part.number)):
+    for part in asked_for:
+        if chosen(part, asked):
             failed |= run(part, asked)
     sys.exit(failed)
+
+
+def check(asked_for: Sequence[Part], asked: argparse.Namespace) -> None:
+    """Exit, before anything is measured, if --only chooses no method, or if toy figures would replace full ones."""
+    labels = [method.label for part in asked_for for method in part.methods]
+    for text in asked.only or ():
+        if not any(text in label for label in labels):
+            sys.exit(f"--only {text}: no method has this in its name. The methods are:\n  " + "\n  ".join(labels))
+    if asked.quick and not asked.prepare and asked.json and asked.json.exists():
+        known = json.loads(asked.json.read_text())["parts"]
+        full = [str(part.number) for part in asked_for if not known.get(str(part.number), {"quick": True})["quick"]]
+        if full:
+            sys.exit(
+                f"{asked.json} has full results of part {', '.join(full)}, which --quick would replace by figures that "
+                "mean nothing: name another file"
+            )
+
+
+def chosen(part: Part, asked: argparse.Namespace) -> list[Method]:
+    """The methods of the part that --only chooses: all without it."""
+    return [method for method in part.methods if not asked.only or any(text in method.label for text in asked.only)]
 
 
 def arguments() -> argparse.Namespace:
@@ -102,13 +128,18 @@ def run(part: Part, asked: argparse.Namespace) -> bool:
     photos, videos = (str(folder.resolve()) if folder else "" for folder in (asked.data, asked.videos))
     task = Task(work=str(asked.work.resolve()), photos=photos, videos=videos, quick=asked.quick)
     python = Pythons(asked)
-    methods = [method for method in part.methods if not asked.only or any(text in method.label for text in asked.only)]
+    methods = chosen(part, asked)
     (about,) = child(python("published-torch"), "prepare", part, task)
     result: dict[str, Any] = {
         **about, "quick": asked.quick, "date": f"{datetime.date.today():%Y-%m-%d}", "rows": [], "left_out": {},
     }  # fmt: skip
+    if found_commit := commit():
+        result["versions"]["rawpack at commit"] = found_commit
     left_out = result["left_out"]
-    for number in range(1 if asked.quick else asked.rounds or part.rounds):
+    rounds = 1 if asked.quick else asked.rounds or part.rounds
+    wanted = {method.label: min(rounds, method.most_rounds) for method in methods}
+    complete: set[str] = set()
+    for number in range(rounds):
         left = [method for method in methods if method.label not in left_out and number < method.most_rounds]
         for together in by_environment(left) if asked.quick or asked.prepare else [[method] for method in left]:
             for found in measure(together, part, task, python, prepare_only=asked.prepare):
@@ -119,14 +150,34 @@ def run(part: Part, asked: argparse.Namespace) -> bool:
                     continue
                 values = ", ".join(f"{name} {value:.4g}" for name, value in found["values"].items())
                 print(f"round {number + 1}: {label}: {values}", file=sys.stderr, flush=True)
-                result["versions"] |= found.pop("versions")
+                result["versions"] = both(result["versions"], found.pop("versions"))
                 result["rows"].append({"round": number, **found})
-                keep(part, result, asked)
+                if number + 1 == wanted[label]:
+                    complete.add(label)
+                keep(part, result, asked, complete)
         if asked.prepare:
             return False
-    result = keep(part, result, asked)
-    print(drawing.as_text(part, result), flush=True)
+    whole = keep(part, result, asked, {row["label"] for row in result["rows"]})
+    print(drawing.as_text(part, whole), flush=True)
     return any(why.startswith("failed") for why in left_out.values())
+
+
+def commit() -> str:
+    """The commit of this checkout, which is the rawpack that is measured; "" outside of one."""
+    command = ["git", "-C", str(_HERE), "describe", "--always", "--dirty", "--exclude=*"]
+    try:
+        return subprocess.run(command, capture_output=True, text=True, check=False).stdout.strip()
+    except OSError:
+        return ""
+
+
+def both(versions: dict[str, str], more: dict[str, str]) -> dict[str, str]:
+    """The versions of several environments: where they differ, "1.0 and 2.0"."""
+    each = {
+        name: [version for found in (versions, more) if name in found for version in found[name].split(" and ")]
+        for name in versions | more
+    }
+    return {name: " and ".join(dict.fromkeys(found)) for name, found in each.items()}
 
 
 def by_environment(methods: list[Method]) -> list[list[Method]]:
@@ -179,8 +230,10 @@ def child(python: Path, action: str, part: Part, task: Task, *labels: str) -> li
     return [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
 
 
-def keep(part: Part, result: dict[str, Any], asked: argparse.Namespace) -> dict[str, Any]:
-    """Write the results so far to the file, next to those of other methods. Returns all it then has of this part."""
+def keep(part: Part, result: dict[str, Any], asked: argparse.Namespace, complete: set[str]) -> dict[str, Any]:
+    """Write the results so far to the file, next to those of other methods. Returns all it then has of this part.
+
+    What the file had of a method stays until the method is `complete`: an interrupted run loses no older results."""
     if not asked.json:
         return result
     known: dict[str, Any] = (
@@ -188,17 +241,20 @@ def keep(part: Part, result: dict[str, Any], asked: argparse.Namespace) -> dict[
     )
     before = _BEFORE.setdefault(part.number, known["parts"].get(str(part.number)))
     whole = result
-    if before and before["quick"] == result["quick"] and (asked.only or asked.more):
-        again = set() if asked.more else {row["label"] for row in result["rows"]}
-        rows = [row for row in before["rows"] if row["label"] not in again]
-        measured = {row["label"] for row in rows + result["rows"]}
+    if before and before["quick"] == result["quick"]:
+        old = before["rows"] if asked.more else [row for row in before["rows"] if row["label"] not in complete]
+        waiting = set() if asked.more else {row["label"] for row in old}
+        rows = old + [row for row in result["rows"] if row["label"] not in waiting]
+        measured = {row["label"] for row in rows}
         left_out = {
             label: why for label, why in (before["left_out"] | result["left_out"]).items() if label not in measured
         }
-        versions = before["versions"] | result["versions"]
-        whole = result | {"rows": rows + result["rows"], "left_out": left_out, "versions": versions}
+        versions = both(before["versions"], result["versions"]) if waiting or asked.more else result["versions"]
+        whole = result | {"rows": rows, "left_out": left_out, "versions": versions}
     known["parts"][str(part.number)] = whole
-    asked.json.write_text(json.dumps(known, indent=1) + "\n")
+    partial = asked.json.with_name(f"partial-{os.getpid()}-{asked.json.name}")
+    partial.write_text(json.dumps(known, indent=1) + "\n")
+    partial.replace(asked.json)
     return whole
 
 

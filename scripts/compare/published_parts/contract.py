@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import statistics
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -12,8 +13,13 @@ Values = dict[str, float]
 """Column -> the figure that one measurement found."""
 Cell = tuple[str, str]
 """The label of a method, and a column."""
+OURS = "rawpack"
+"""The labels of methods that no report measured begin with it."""
 _FACTOR = 2.0
-_SAME = 1.1
+_ABOUT_ONE = 1.1
+"""A ratio measured here has no direction below this factor."""
+_EQUAL = 1.25
+"""A report found two figures equal if their ratio is within this factor; the ratio here must be as close to theirs."""
 
 
 class UnavailableError(Exception):
@@ -35,8 +41,12 @@ class Task:
 
     @property
     def folder(self) -> Path:
-        """Where a part puts its data and stores; those of quick and full runs never mix."""
-        folder = Path(self.work) / ("quick" if self.quick else "full")
+        """Where a part puts its data and stores; those of quick and full runs, and of other sources, never mix."""
+        name = "quick" if self.quick else "full"
+        if self.photos or self.videos:
+            sources = f"{self.photos}\0{self.videos}".encode()
+            name += "-" + hashlib.blake2s(sources, digest_size=4).hexdigest()
+        folder = Path(self.work) / name
         folder.mkdir(parents=True, exist_ok=True)
         return folder
 
@@ -72,7 +82,14 @@ class Relation:
     theirs: float | None = None
     """The ratio of the report's own figures, if it gives them."""
     within: tuple[float, float] | None = None
-    """The lowest and the highest ratio that agrees. By default, half of theirs and twice theirs."""
+    """The lowest and the highest ratio that agrees. By default, half of theirs and twice theirs; if theirs is about 1,
+    theirs divided and multiplied by 1.25."""
+
+    @property
+    def reported(self) -> bool:
+        """Whether the report found it, for its own methods: the overview counts only these."""
+        own = not any(label.startswith(OURS) for label, _ in (self.over, self.under))
+        return own and (self.theirs is not None or self.within is not None)
 
     def judge(self, medians: Mapping[Cell, float]) -> tuple[float | None, str]:
         """The ratio measured here, and a verdict in words."""
@@ -81,15 +98,18 @@ class Relation:
         ours = medians[self.over] / medians[self.under]
         if self.within is not None:
             low, high = self.within
+            equal, typical = low < 1 < high, low
         elif self.theirs is not None:
-            low, high = self.theirs / _FACTOR, self.theirs * _FACTOR
+            equal, typical = 1 / _EQUAL <= self.theirs <= _EQUAL, self.theirs
+            factor = _EQUAL if equal else _FACTOR
+            low, high = typical / factor, typical * factor
+            if not equal:  # On the same side of 1 as theirs.
+                low, high = (max(low, _ABOUT_ONE), high) if typical > 1 else (low, min(high, 1 / _ABOUT_ONE))
         else:
             return ours, ""
         if low <= ours <= high:
             return ours, "agrees"
-        typical = self.theirs or low
-        about_one = 1 / _SAME < ours < _SAME or (self.within is not None and low < 1 < high)
-        if about_one or (ours > 1) != (typical > 1):
+        if equal or (ours > 1) != (typical > 1) or 1 / _ABOUT_ONE < ours < _ABOUT_ONE:
             return ours, "does not agree"
         further = max(ours, 1 / ours) > max(typical, 1 / typical)
         return ours, f"same direction, {'larger' if further else 'smaller'} here"

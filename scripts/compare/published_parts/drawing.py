@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import statistics
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,7 @@ def as_text(part: Part, result: Result) -> str:
     """Both tables of a part: its figures, and its relations with verdicts."""
     lines = [
         part.unit,
-        f"Measured on {_machine(result)}, {result['date']}. Median of the rounds [lowest, highest].",
+        f"Measured on {_machine(result)}, {result['date']}. {_rounds(part, result)}",
         "",
     ]
     if result["quick"]:
@@ -33,17 +34,26 @@ def as_text(part: Part, result: Result) -> str:
 
 
 def overview(parts: Sequence[Part], results: Mapping[str, Result]) -> str:
-    """For each part, how many of the report's relations hold on this machine."""
+    """For each part, how many of the report's relations between its own methods hold on this machine."""
     lines = ["| section | relations of the report | agree | same direction | do not agree |", "|---|---|---|---|---|"]
     for part in parts:
         if found := results.get(str(part.number)):
-            words = [relation.judge(medians(found["rows"]))[1] for relation in part.relations]
+            words = [relation.judge(medians(found["rows"]))[1] for relation in part.relations if relation.reported]
             counts = [sum(word.startswith(one) for word in words) for one in ("agrees", "same", "does not")]
             anchor = f"{part.number}-{re.sub(r'[^a-z0-9 -]', '', part.title.lower()).replace(' ', '-')}"
             lines.append(
                 f"| [{part.number}. {part.title}](#{anchor}) | {sum(counts)} | " + " | ".join(map(str, counts)) + " |"
             )
-    return "\n".join(lines)
+    return "\n".join([*lines, "", versions(results)])
+
+
+def versions(results: Mapping[str, Result]) -> str:
+    """A line with the versions of all libraries, and the commit of rawpack if it was recorded."""
+    found: dict[str, list[str]] = {}
+    for result in results.values():
+        for name, version in result["versions"].items():
+            found.setdefault(name, []).extend(version.split(" and "))
+    return "Versions: " + ", ".join(f"{name} {' and '.join(dict.fromkeys(each))}" for name, each in found.items()) + "."
 
 
 def draw(parts: Sequence[Part], results: Mapping[str, Result], page: Path) -> None:
@@ -63,6 +73,17 @@ def draw(parts: Sequence[Part], results: Mapping[str, Result], page: Path) -> No
             raise SystemExit(f"{page} needs the markers {begin} and {end}")
         whole = f"{before}{begin}\n\n{text}\n\n{end}{after}"
     page.write_text(whole, "utf-8")
+
+
+def _rounds(part: Part, result: Result) -> str:
+    """How many rounds the medians are of."""
+    counts = Counter(row["label"] for row in result["rows"])
+    most = max(counts.values(), default=0)
+    if most <= 1:
+        return "One round."
+    fewer = [f"{method.label}: {counts[method.label]}" for method in part.methods if 0 < counts[method.label] < most]
+    rest = f" Fewer rounds: {'; '.join(fewer)}." if fewer else ""
+    return f"Median of {most} rounds [lowest, highest].{rest}"
 
 
 def _figures(part: Part, result: Result) -> list[str]:
@@ -112,7 +133,10 @@ def _given(value: float | None) -> str:
 
 
 def _times(ratio: float | None) -> str:
-    return "" if ratio is None else f"{_number(ratio)} times"
+    if ratio is None:
+        return ""
+    number = _number(ratio)
+    return "1.0 times" if number == "1" else f"{number} times"
 
 
 def _machine(result: Result) -> str:
