@@ -84,8 +84,8 @@ def gain(plan: dict[str, Any], files: dict[str, tuple[float, float]], file_bytes
     larger = f"{plan['candidates'][0]['store_bytes'] / file_bytes:.1f}"
     sentence = (
         f"On {plan['machine']['cpus']} CPU cores, with all files in memory, raw pixels arrive {against}. They take "
-        f"{larger} times the space of the files. The smallest store takes {smallest['store_bytes'] / file_bytes:.0%} "
-        f"of it, and is {small} times as fast. ([Measured](#size-against-speed).)"
+        f"{larger} times the space of the files; the smallest store takes {smallest['store_bytes'] / file_bytes:.0%} "
+        f"of that space, and is {small} times as fast. ([Measured](#size-against-speed).)"
     )
     return textwrap.fill(sentence, 120, break_long_words=False, break_on_hyphens=False)
 

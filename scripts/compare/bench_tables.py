@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import textwrap
 
-from figures import Result
+from figures import Result, Row
 from result_tables import markdown
 
 
@@ -14,7 +14,6 @@ def benchmark(bench: Result) -> str:
     for table in bench["tables"]:
         if not table["lines"]:
             continue
-        rows = {row["label"]: row for row in table["rows"]}
         cells = []
         for line in table["lines"]:
             low, high = line["images_per_s"][1:]
@@ -29,19 +28,28 @@ def benchmark(bench: Result) -> str:
         ]
         if bars:
             text += "\n\n" + markdown(("bar", "found", "wanted", "result"), bars)
-        settings = next(iter(rows.values()))["settings"]
-        shape = "x".join(map(str, settings["shape"]))
-        several = {one["settings"]["workers"] for one in rows.values()}
-        workers = f", {settings['workers']} workers" if len(several) == 1 and settings["workers"] else ""
-        workers = workers.replace(" 1 workers", " 1 worker")
-        parts.append(f"### {table['table']}\n\nImages {shape}, batches of {settings['batch']}{workers}.\n\n{text}")
+        parts.append(f"### {table['table']}\n\n{_settings(table['rows'])}\n\n{text}")
         if table["left_out"]:
             parts.append("Left out, because not installed: " + "; ".join(table["left_out"]) + ".")
     row = next(row for table in bench["tables"] for row in table["rows"])
     machine = row["machine"]
-    versions = ", ".join(f"{name} {version}" for name, version in row["versions"].items())
+    used: dict[str, str] = {}
+    for table in bench["tables"]:
+        for one in table["rows"]:
+            used = one["versions"] | used
+    versions = ", ".join(f"{name} {version}" for name, version in used.items())
     where = (
         f"Measured {bench.get('date', '')} on {machine['cpus']} CPUs ({machine['cpu']}, {machine['os']}), load at the "
         f"start {bench['load_at_start']:.1f}; {versions}. Made by `{bench.get('command', 'scripts/bench/run.py')}`."
     )
     return "\n\n".join([textwrap.fill(where, 120, break_long_words=False, break_on_hyphens=False), *parts])
+
+
+def _settings(rows: list[Row]) -> str:
+    """What the rows of a table have in common."""
+    settings, rounds = rows[0]["settings"], len({row["round"] for row in rows})
+    parts = ["Images " + "x".join(map(str, settings["shape"])), f"batches of {settings['batch']}"]
+    workers = {row["settings"]["workers"] for row in rows}
+    if len(workers) == 1 and settings["workers"]:
+        parts.append(f"{settings['workers']} worker{'s' * (settings['workers'] != 1)}")
+    return f"{', '.join(parts)}; {rounds} round{'s' * (rounds != 1)}."
