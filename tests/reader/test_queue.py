@@ -275,7 +275,7 @@ def test_stats(store: Path) -> None:
     assert full["mean_fill"] > 3
     assert full["producer_waits"] > 0
     assert full["producer_waited_s"] > 0.05
-    with Reader(store).batches(10, workers=0, transform=[BatchLambda(slow)]).queue(depth=4) as queue:
+    with Reader(store).batches(10, workers=0, transform=[BatchLambda(slow)]).queue(depth=64) as queue:
         for _ in range(10):
             queue.dequeue()
         starved = queue.stats()
