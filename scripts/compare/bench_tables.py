@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import textwrap
+from typing import Any
 
 from figures import Result, Row
 from result_tables import markdown
@@ -47,9 +49,17 @@ def benchmark(bench: Result) -> str:
 
 def _settings(rows: list[Row]) -> str:
     """What the rows of a table have in common."""
-    settings, rounds = rows[0]["settings"], len({row["round"] for row in rows})
-    parts = ["Images " + "x".join(map(str, settings["shape"])), f"batches of {settings['batch']}"]
-    workers = {row["settings"]["workers"] for row in rows}
-    if len(workers) == 1 and settings["workers"]:
-        parts.append(f"{settings['workers']} worker{'s' * (settings['workers'] != 1)}")
+
+    def common(name: str) -> Any:
+        found = {json.dumps(row["settings"][name]) for row in rows}
+        return rows[0]["settings"][name] if len(found) == 1 else None
+
+    parts = []
+    if shape := common("shape"):
+        parts.append("Images " + "x".join(map(str, shape)))
+    if batch := common("batch"):
+        parts.append(f"batches of {batch}")
+    if workers := common("workers"):
+        parts.append(f"{workers} worker{'s' * (workers != 1)}")
+    rounds = len({row["round"] for row in rows})
     return f"{', '.join(parts)}; {rounds} round{'s' * (rounds != 1)}."
