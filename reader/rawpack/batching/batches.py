@@ -21,7 +21,7 @@ from rawpack.batching.iterator import IN_FLIGHT, Batch, BatchIterator, Setup, mo
 from rawpack.batching.options import Options, check_travels, sides, tiny
 from rawpack.batching.pool_cache import PoolCache, WorkerSet
 from rawpack.batching.ragged import RaggedFields
-from rawpack.batching.readahead import Readahead
+from rawpack.batching.readahead import OwnReads, Readahead
 from rawpack.batching.slots import SlotField, SlotLayout, SlotPool
 from rawpack.batching.stats import Stats
 from rawpack.batching.steps import EpochStart, EpochStep, EpochSteps
@@ -113,6 +113,7 @@ class Batches(Iterable[Batch]):
         useful = making * most_slices(layout.size, self._filler)
         self.options = options = replace(options, workers=min(options.workers, useful))
         self.counted = Stats(options.workers)
+        self._own_reads = OwnReads(library, options.workers)
         self.besides_bytes = library.mean_bytes(options.encoded)
         """Mean bytes of a sample's files, which are not in slots."""
         self._besides_slots: RaggedFields | EncodedFields | None = None
@@ -222,7 +223,7 @@ class Batches(Iterable[Batch]):
         return setup
 
     def _setup(self, start: EpochStart, steps: EpochSteps, prefetch: Prefetch | None, worker_set: WorkerSet) -> Setup:
-        readahead = Readahead(self._library, self.options.fields, worker_set.pool)
+        readahead = Readahead(self._library, self.options.fields, worker_set.pool, self._own_reads)
         if prefetch is None and readahead.useful:
             ranks = start.split.world_size
             region_end = partial(self._order.region_end, start.epoch, ranks=ranks)

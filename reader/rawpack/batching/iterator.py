@@ -133,7 +133,8 @@ class BatchIterator(Iterator[Batch]):
                     step, batch = self._made.popleft()
                 if self._ragged_fields is not None:
                     seeds = self._seed, self.start.epoch, step.first
-                    batch.update(self._ragged_fields(step.rows, seeds, step.clips, step.bucket))
+                    with self._readahead.own_reads.noted():
+                        batch.update(self._ragged_fields(step.rows, seeds, step.clips, step.bucket))
                 self._count(step, began)
                 self._owner.handed_over(self, step, batch)
                 return batch
@@ -203,7 +204,8 @@ class BatchIterator(Iterator[Batch]):
         try:
             self._readahead.ask_if_cold(rows)
             targets = filler.targets(whole)
-            filler.fill(targets, 0, len(rows), times, seeds)
+            with self._readahead.own_reads.noted():
+                filler.fill(targets, 0, len(rows), times, seeds)
             filler.finish(targets, whole, times, seeds)
         except Exception as error:
             if len(steps) == 1:
