@@ -6,6 +6,7 @@ They are read without HDF5, and therefore without its global lock.
 from __future__ import annotations
 
 import threading
+import weakref
 import zlib
 
 import numpy as np
@@ -85,9 +86,11 @@ class DeflatedRows:
         return range(start // self._chunk_bytes, max(start, start + size - 1) // self._chunk_bytes + 1)
 
     def _inflated(self, numbers: range) -> list[NDArray[np.uint8]]:
-        known: dict[int, NDArray[np.uint8]] = _recent.chunks if getattr(_recent, "data", None) is self._data else {}
+        latest = getattr(_recent, "reader", None)
+        known: dict[int, NDArray[np.uint8]] = _recent.chunks if latest is not None and latest() is self else {}
         chunks = {k: known[k] if k in known else self._inflate(k) for k in numbers}
-        _recent.data, _recent.chunks = self._data, chunks
+        # Not the reader itself, which would keep its file mapped as long as the thread lives.
+        _recent.reader, _recent.chunks = weakref.ref(self), chunks
         return list(chunks.values())
 
     def _inflate(self, k: int) -> NDArray[np.uint8]:
