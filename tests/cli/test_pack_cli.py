@@ -529,6 +529,7 @@ def test_too_many_rejects_leave_no_store_and_a_larger_limit_finishes_it(tmp_path
     line = one_line(ran)
     assert "4 of 154 images were rejected" in line
     assert "--max-rejects allows 1" in line
+    assert re.search(r"for example (.+?): \w.*The same command with --max-rejects 4 resumes", line)[1] in BAD  # type: ignore[index]
     assert not (store / "store.json").exists()
     with pytest.raises(UnfinishedStoreError, match="the same `rawpack pack` resumes"):
         Reader(store)

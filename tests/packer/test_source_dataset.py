@@ -460,6 +460,17 @@ def test_samples_that_have_names_are_taken_by_them(tmp_path: Path) -> None:
             np.testing.assert_array_equal(reader[i]["image"], picture(9, 8, i))
 
 
+def test_objects_of_samples_are_kept_as_json(tmp_path: Path) -> None:
+    """Dicts and lists of a sample, with arrays in them, are JSON text if texts are declared, as the error advises."""
+    values = [[{"from": "human", "x": np.arange(2)}], ({"a": np.float32(0.5)},), {"b": {"c": np.int64(2**60 + 1)}}]
+    samples = [{"image": picture(4, 4, i), "x": value} for i, value in enumerate(values)]
+    with pytest.raises(UsageError, match=r"Store it as JSON text by fields=\{'x': 'str'\}"):
+        rawpack_packer.pack(samples, tmp_path / "store", workers=0)
+    rawpack_packer.pack(samples, tmp_path / "store", fields={"x": "str"}, workers=0)
+    found = [json.loads(one) for one in Reader(tmp_path / "store").column("x")]
+    assert found == [[{"from": "human", "x": [0, 1]}], [{"a": 0.5}], {"b": {"c": 2**60 + 1}}]
+
+
 def test_a_dataset_whose_first_samples_raise_is_packed(tmp_path: Path) -> None:
     """What the fields are is seen by the first sample that can be had; the others are rejected."""
 

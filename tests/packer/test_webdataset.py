@@ -371,6 +371,16 @@ def test_fields_are_inferred_or_declared(tmp_path: Path) -> None:
     assert json.loads(str(item.fields["json"]))["width"] == 3
 
 
+def test_an_entry_of_json_is_kept_as_text(tmp_path: Path) -> None:
+    """An entry that is an object or a list, declared a text, is JSON text of which json.loads makes the same again."""
+    talks = [[{"from": "human", "value": "h\u00e9"}], {"a": [1.5, None]}]
+    members = [(f"{i}.jpg", image(i)) for i in range(2)]
+    members += [(f"{i}.json", json.dumps({"talk": talk}).encode()) for i, talk in enumerate(talks)]
+    path = shard(tmp_path / "a.tar", sorted(members))
+    store = pack(path, tmp_path / "store", "--field", "json.talk:str", "--size", 16, "--source", "webdataset")
+    assert [json.loads(one) for one in Reader(store).column("talk")] == talks
+
+
 def test_samples_whose_fields_do_not_fit_are_rejected_alone(tmp_path: Path) -> None:
     """A missing member, JSON that is none, a missing entry, bytes that are no text: each with its reason."""
     members = []

@@ -10,7 +10,7 @@ import click
 
 from rawpack.errors import UsageError
 from rawpack_packer import api
-from rawpack_packer.cli.command import Decorator, option, together
+from rawpack_packer.cli.command import Decorator, UserPath, option, together
 from rawpack_packer.engines import ENGINES
 from rawpack_packer.job import PREFIXES
 from rawpack_packer.recipe import CHECKS, COLORS, FITS, INTERPOLATIONS, JPEG_TABLES, format_names
@@ -155,12 +155,12 @@ source_options = together(
         help="The column of a listing or Parquet file that names samples. [default: the paths]",
     ),
     option(
-        "--images", group="Source", type=click.Path(), metavar="DIR",
+        "--images", group="Source", type=UserPath(), metavar="DIR",
         help="Folder that relative paths in a listing or in COCO's JSON start from [default: the file's own]; for "
         "YOLO's text files, the folder of the images.",
     ),
     option(
-        "--classes", group="Source", type=click.Path(), metavar="FILE",
+        "--classes", group="Source", type=UserPath(), metavar="FILE",
         help="Class names, one per line, in the order of their numbers, for a listing, YOLO's files, WebDataset, "
         "RecordIO or HDF5. [default: for a listing and WebDataset, the sorted names among the labels]",
     ),
@@ -170,7 +170,7 @@ source_options = together(
         "shards that share keys. [default: no prefix]",
     ),
     option(
-        "--labels", group="Source", type=click.Path(), metavar="FILE|DIR",
+        "--labels", group="Source", type=UserPath(), metavar="FILE|DIR",
         help="Classes of the images of an archive without class folders: ImageNet's development kit, Kaggle's "
         "LOC_val_solution.csv, or a text file with a class per line, in the order of the images' names. For a folder "
         "of images, the folder of YOLO's text files.",
@@ -252,11 +252,11 @@ def _report_file(ctx: click.Context, param: click.Parameter, path: str | None) -
     return _output_file(ctx, param, path)
 
 
-grid_option = option("--grid", callback=_output_file, type=click.Path(), metavar="FILE",
+grid_option = option("--grid", callback=_output_file, type=UserPath(), metavar="FILE",
                      help="Draw a contact sheet of random samples, such as sheet.png.")  # fmt: skip
-html_option = option("--html", callback=_report_file, type=click.Path(), metavar="FILE",
+html_option = option("--html", callback=_report_file, type=UserPath(), metavar="FILE",
                      help="Write an HTML report, such as report.html. Needs rawpack[report].")  # fmt: skip
-png_option = option("--png", callback=_report_file, type=click.Path(), metavar="FILE",
+png_option = option("--png", callback=_report_file, type=UserPath(), metavar="FILE",
                     help="Write only the plots, such as plots.png. Needs rawpack[report].")  # fmt: skip
 _job_options = together(
     workers_option("Worker processes; 0 packs in this process. With --engine local only. [default: one per CPU]"),

@@ -10,11 +10,13 @@ import functools
 import inspect
 import os
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor
+from pathlib import PurePath
 from typing import Any, Literal, TypedDict, TypeVar, get_args, get_type_hints
 
 from rawpack.errors import RawpackError
+from rawpack.system.home import expanded
 from rawpack.system.keywords import unknown_keyword
 from rawpack_packer.engines import Engine
 from rawpack_packer.job.options import Progress
@@ -214,11 +216,40 @@ _GROUPS = (RecipeKeywords, SourceKeywords, MeasuringKeywords, PlanKeywords, Benc
 """Those that describe their keywords, in the order in which `help` shows them."""
 
 
+def takes_paths(function: Call, others: Sequence[inspect.Parameter] = ()) -> Call:
+    """Expand a leading `~` in whatever a function takes as a path, by the types of its parameters: `str | PathLike`,
+    lists of these, and the values of a dict of splits. Lists of samples are data, which stay as they are.
+
+    others: keywords that it takes besides its own parameters.
+    """
+    own = [*inspect.signature(function).parameters.values()]
+    kinds = {one.name: str(one.annotation) for one in (*own, *others)}
+    paths = {name for name, kind in kinds.items() if re.search(r"\b(PathLike|Named|Data)\b", kind)}
+    several = {name for name, kind in kinds.items() if "Sequence[Named]" in kind}
+
+    def at_home(name: str, value: Any) -> Any:
+        if name in paths and isinstance(value, str | os.PathLike):
+            return expanded(value)
+        if name in several and isinstance(value, list | tuple):
+            return [at_home(name, one) for one in value]
+        if name in paths and type(value) is dict:
+            return {key: expanded(one) if isinstance(one, str | os.PathLike) else one for key, one in value.items()}
+        return value
+
+    @functools.wraps(function)
+    def called(*args: Any, **given: Any) -> Any:
+        placed = [at_home(one.name, value) for one, value in zip(own, args, strict=False)] + [*args[len(own) :]]
+        return function(*placed, **{name: at_home(name, value) for name, value in given.items()})
+
+    return called  # type: ignore[return-value] # it takes and gives the same
+
+
 def from_python(*keywords: Any, elsewhere: Mapping[str, str] | None = None) -> Callable[[Call], Call]:
     """Make a function one that users call from Python, with these keywords as well as its own parameters.
 
     `help` shows all of them, with their descriptions. An unknown keyword is a TypeError that suggests the nearest one,
-    or the function that takes it (`elsewhere`). Messages name keywords instead of options.
+    or the function that takes it (`elsewhere`). Messages name keywords instead of options. Paths are those of
+    `takes_paths`.
     """
 
     def decorate(function: Call) -> Call:
@@ -239,12 +270,14 @@ def from_python(*keywords: Any, elsewhere: Mapping[str, str] | None = None) -> C
                         raise TypeError(f"{function.__name__}() has no keyword {name!r}: use {elsewhere[name]}")
                     raise unknown_keyword(function.__name__, name, known)
             try:
-                return function(*args, **given)
+                return at_home(*args, **given)
             except RawpackError as error:
-                error.args = (in_python(str(error)), *error.args[1:])
+                theirs = [*error.verbatim, *(text for one in (*args, *given.values()) for text in _texts(one))]
+                error.args = (in_python(str(error), theirs), *error.args[1:])
                 raise
 
         called.__signature__ = signature.replace(parameters=[*own, *others])  # type: ignore[attr-defined]
+        at_home = takes_paths(function, others)
         groups = [one for one in _GROUPS if any(names_of(one) <= names_of(keyword) for keyword in keywords)]
         called.__doc__ = "\n\n".join(inspect.cleandoc(one.__doc__ or "") for one in (function, *groups))
         return called  # type: ignore[return-value] # it takes and gives the same
@@ -271,14 +304,34 @@ _TAKES: dict[str, Callable[[str], Any]] = {
     "fields": lambda text: dict([text.split(":", 1)]) if ":" in text else [text],
 }
 """Keywords whose values are neither text nor numbers."""
+_SAME = "same command"
+_KEPT = "\u27e6{}\u27e7"
+"""Stands for a text of a user while a message is reworded: brackets that no message has."""
+_MOST_TEXTS = 1000
+"""Longer lists are samples, keys or rows, which messages name one of at most."""
 
 
-def in_python(message: str) -> str:
-    """A message that names options, with keywords instead; `commands` stay.
+def _texts(value: Any) -> Iterator[str]:
+    """The texts in what a user gave; of a path, its parts and what they make together, as messages name them."""
+    if isinstance(value, dict):
+        value = [*value.keys(), *value.values()]
+    if isinstance(value, str | os.PathLike) and isinstance(text := os.fspath(value), str):
+        path = PurePath(text)
+        yield from (text, str(path), *map(str, path.parents), path.name, path.stem)
+    elif isinstance(value, list | tuple) and len(value) <= _MOST_TEXTS:
+        for one in value:
+            yield from _texts(one)
+
+
+def in_python(message: str, theirs: Iterable[str] = ()) -> str:
+    """A message that names options, with keywords instead; `commands` stay, and so does what users wrote themselves.
 
     "--shard-size '1x'" becomes "shard_size='1x'", "--size keep" "size='keep'", "--restart" "restart=True", and an
-    option without a value, such as "--crop", "crop=".
+    option without a value, such as "--crop", "crop=". theirs: texts of users, which may look like all of that.
     """
+    kept = sorted({text for text in theirs if "--" in text or _SAME in text}, key=len, reverse=True)
+    for k, text in enumerate(kept):
+        message = message.replace(text, _KEPT.format(k))
     types: dict[str, Any] = {**get_type_hints(PackKeywords), **_OTHERS, **_MEASURING}
     words = {word for one in types.values() for arg in get_args(one) for word in get_args(arg) if isinstance(word, str)}
     words |= {*format_names(), "local", "dask", "ray", "folder", "video", "yolo"}
@@ -298,5 +351,10 @@ def in_python(message: str) -> str:
         return f"{name}={text if re.fullmatch('-?[0-9.]+', text) else repr(takes(text) if takes else text)}"
 
     option = rf"`[^`]*`|(?<![\w/-])--(?P<option>[a-z]+(?:-[a-z]+)*)(?: (?P<value>{value}))?"
-    message = re.sub(option, keyword, message).replace("same command", "same call")
-    return message.replace("HEIGHTxWIDTH (224x160)", "(height, width)").replace("width), or keep", "width), or 'keep'")
+    message = re.sub(option, keyword, message).replace(_SAME, "same call")
+    message = message.replace("HEIGHTxWIDTH (224x160)", "(height, width)").replace(
+        "width), or keep", "width), or 'keep'"
+    )
+    for k, text in enumerate(kept):
+        message = message.replace(_KEPT.format(k), text)
+    return message

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from rawpack.errors import DecodeError, PackError, UsageError
 from rawpack_packer.sources.base import BaseSource, Item, SourceInfo, check_part, check_sample, numbered
 from rawpack_packer.sources.columns import ColumnDataset, as_columns
-from rawpack_packer.sources.fields import Boxes, FieldKind, ImageKind, Value
+from rawpack_packer.sources.fields import Boxes, FieldKind, ImageKind, Value, as_text
 from rawpack_packer.sources.files import reason_of
 from rawpack_packer.sources.kinds import Declared, as_array, declared_kind, inferred_kind, inferred_mask, plain_dtype
 from rawpack_packer.sources.pillow import check_mode, is_grey, is_pillow, pixels_of
@@ -316,6 +316,11 @@ def _as_value(value: Any, kind: FieldKind | None) -> Value:
     """A field's value as the packer takes it. Raises DecodeError."""
     if isinstance(value, str | bytes):
         return value
+    if kind is not None and kind.dtype == "str" and isinstance(value, Mapping | list | tuple):
+        try:
+            return as_text(dict(value) if isinstance(value, Mapping) else value)
+        except (TypeError, ValueError, RecursionError) as error:
+            raise DecodeError("bad_field", f"a value cannot be stored as JSON text: {error}") from None
     array = as_array(value)
     if array is None:
         raise DecodeError("bad_field", f"a value is {plain(type(value).__name__)}, no number, text or array")

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
+from decimal import Decimal
 from typing import Any, Literal
 
 from numpy.typing import NDArray
@@ -136,6 +138,27 @@ class ImageKind:
         if any(n is not None and n < 1 for n in self.shape) or len(self.shape) > 15:
             raise UsageError(f"images of shape {self.shape}: they need 1 to 15 axes, each of length 1 or more")
 
+
+def as_text(value: Any) -> str:
+    """A value of a field of texts: a text as it is, None as the empty text, and all else as JSON text, of which
+    `json.loads` makes the same value again. Raises TypeError for bytes, which JSON cannot hold."""
+    if value is None or isinstance(value, str):
+        return value or ""
+    text = json.dumps(value, ensure_ascii=False, default=_for_json)
+    # Half of a surrogate pair is no UTF-8; JSON has an escape for it.
+    return text if text.isascii() or not _HALVES.search(text) else json.dumps(value, default=_for_json)
+
+
+def _for_json(value: Any) -> Any:
+    """What JSON has instead: lists for arrays, infinity for what no float can hold, texts for dates and decimals."""
+    if isinstance(value, bytes | bytearray | memoryview):
+        raise TypeError("bytes cannot be stored as text")
+    if hasattr(value, "tolist"):  # numpy's and torch's
+        return value.tolist()
+    return float(value) if hasattr(value, "__float__") and not isinstance(value, Decimal) else str(value)
+
+
+_HALVES = re.compile("[\ud800-\udfff]")
 
 RESERVED = {"index": "row", "image": "picture", "key": "name"}
 """Fields that every sample has already -> a name that a source's field could have instead."""

@@ -71,11 +71,13 @@ def inferred_kind(name: str, value: Any) -> FieldKind:
 
 def _cure(name: str, value: Any) -> str:
     if isinstance(value, Mapping):
-        return ": make fields of its entries"
+        return f": make fields of its entries, or store it as JSON text by fields={{{name!r}: 'str'}}"
     if isinstance(value, bytes):
         return f": decode it to text; for a mask that is a PNG file, pass fields={{{name!r}: 'mask'}}"
     if value is None or isinstance(value, int):
         return ": give each sample a value, such as -1 for none, or a text"
+    if isinstance(value, list | tuple) and as_array(value) is None:
+        return f". Store it as JSON text by fields={{{name!r}: 'str'}}"
     return f". Declare it, as by fields={{{name!r}: 'float32[?,5]'}}"
 
 

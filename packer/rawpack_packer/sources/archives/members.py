@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from rawpack.errors import DecodeError, UsageError
 from rawpack_packer.sources.archives.spans import Rows, Spans
-from rawpack_packer.sources.fields import Boxes, FieldKind, Value, check_names
+from rawpack_packer.sources.fields import Boxes, FieldKind, Value, as_text, check_names
 from rawpack_packer.sources.folder import EXTENSIONS
 from rawpack_packer.sources.kinds import Declared, as_array, declared_kind, inferred_kind, inferred_mask
 from rawpack_packer.text import plain
@@ -152,6 +152,8 @@ def value_of(data: bytes, type: str, entry: Sequence[str], kind: FieldKind | Non
         value = _entry(parsed(data), entry)
         if not entry and (isinstance(value, dict) or (kind is not None and kind.dtype == "str")):
             value = value if isinstance(value, str) else _text(data)
+        elif kind is not None and kind.dtype == "str":
+            value = as_text(value)
     else:
         value = _text(data)
         if (type in _WHOLE_NUMBERS) if kind is None else (kind.dtype != "str"):

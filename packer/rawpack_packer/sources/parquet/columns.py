@@ -183,6 +183,8 @@ def _kind(
         kind = declared[name]
         if kind is None and not _holds_image(type_):
             return f"it holds {_shown(type_)}; a mask is an image"
+        if kind is not None and kind.dtype == "str" and not _is_binary(type_) and _has_bytes(type_):
+            return f"it holds {_shown(type_)}, and bytes cannot be stored as text"
         return kind
     shape = feature.get("shape") if isinstance(feature, dict) and str(_of(feature)).startswith("Array") else None
     if _holds_image(type_):
@@ -219,9 +221,17 @@ def _hint(name: str, type_: pa.DataType) -> str:
     nested = 0
     while pa.types.is_list(type_) or pa.types.is_large_list(type_):
         type_, nested = type_.value_type, nested + 1
-    if nested < 2 or _kind_of(type_) is None or _is_text(type_):
+    if pa.types.is_struct(type_) or pa.types.is_map(type_) or (nested and _is_text(type_)):
+        return "" if _has_bytes(type_) else f"; --field {name}:str stores it as JSON text"
+    if nested < 2 or _kind_of(type_) is None:
         return ""
     return f" unless its shape is declared: --field {name}:float32[?,4], or for boxes --field {name}:xyxy"
+
+
+def _has_bytes(type_: pa.DataType) -> bool:
+    """Whether there are bytes anywhere in a type, which JSON cannot hold."""
+    type_ = _storage(type_)
+    return _is_binary(type_) or any(_has_bytes(type_.field(i).type) for i in range(type_.num_fields))
 
 
 def _storage(type_: pa.DataType) -> pa.DataType:
