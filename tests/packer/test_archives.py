@@ -129,7 +129,7 @@ def test_a_list_that_was_kept_gives_the_same_source(tmp_path: Path, name: str, m
     make_tree(tmp_path)
     shell(tmp_path, ARCHIVES[name])
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(kept, "_found", [])
+    monkeypatch.setattr(kept, "_found", {})
     spool = Spool(tmp_path / "spool", 1 << 30)
     looked = open_source(name, spool=spool)
     kept.keep_found(tmp_path / "spool")
