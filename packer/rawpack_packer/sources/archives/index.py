@@ -206,14 +206,15 @@ class Index:
         self.tree.remove(path)
         if beside and path.lower().endswith(b".tar") and self._kinds[k] != "zip":
             why = (
-                f"is an archive next to {count(beside, 'image')}, and is read only where there are none: take these or "
-                f"the archives out of {outer}, or name a folder in it, such as {outer}/{plain(path[: -len('.tar')])}"
+                f"is an archive next to {count(beside, 'image')}: take out the one or the other, or name the folder to "
+                f"pack, such as {outer}/{plain(path[: -len('.tar')])}"
             )
         else:
             why = (
-                f"is an archive in an archive, of which only a .tar in a tar archive is read: unpack {outer}, then "
-                "each archive in it into a folder with its name, and pack the folder; or take it out"
+                "is an archive in an archive, of which only a .tar in a tar archive is read: unpack both, this one "
+                "into a folder with its name, and pack the folder; or take it out"
             )
+            why += f", or name the folder to pack: {outer}/FOLDER" if beside else ""
         self.problems[b"%d/%s" % (k, path)] = f"{outer}/{plain(path)} {why}"
 
     def _add(self, found: Iterable[Found], k: int, name: bytes, shown: str, folder: bytes = b"") -> None:
