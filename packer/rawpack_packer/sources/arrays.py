@@ -6,7 +6,8 @@ import gzip
 import os
 import zipfile
 import zlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO, Literal
@@ -16,6 +17,7 @@ from numpy.typing import NDArray
 
 from rawpack.disk.manifest import DTYPES
 from rawpack.errors import UsageError
+from rawpack_packer.sources.archives.zip import directory
 from rawpack_packer.sources.base import BaseSource, Item, SourceInfo, given_options
 from rawpack_packer.sources.fields import FieldKind, ImageKind
 from rawpack_packer.sources.files import changed
@@ -28,6 +30,7 @@ LABEL_NAMES = ("label", "labels", "y", "Y")
 """Names of the arrays of an `.npz` that hold these; the first that occurs."""
 _MAX_INFLATION = 1032
 """Bytes that one byte of gzip can hold at most."""
+_NPY = b"\x93NUMPY"
 _IDX = {8: "u1", 9: "i1", 11: ">i2", 12: ">i4", 13: ">f4", 14: ">f8"}
 
 
@@ -203,25 +206,40 @@ def _state(path: Path) -> tuple[int, int]:
 
 
 def _open_npy(path: Path, state: tuple[int, int]) -> Mapped:
-    array = np.load(path, mmap_mode="r", allow_pickle=False)
+    with _parsing(path):
+        array = np.load(path, mmap_mode="r", allow_pickle=False)
     if not isinstance(array, np.memmap):
         array.close()
         raise UsageError(f"{path} is an .npz, by its first bytes: rename it to {path.stem}.npz")
+    if state[0] != array.offset + array.nbytes:
+        has = f"{path} has {state[0]} bytes; {array.dtype} {array.shape} has {array.offset + array.nbytes}"
+        raise UsageError(f"{has}: an .npy is one array, so write others to files of their own")
     return Mapped(
         str(path), array.dtype.str, array.shape, array.offset, "C" if array.flags.c_contiguous else "F", state
     )
 
 
+@contextmanager
+def _parsing(path: Path) -> Iterator[None]:
+    """While in this block, numpy and zipfile read a file that others wrote: whatever they raise means that it is
+    damaged. Python's own parser is one of them."""
+    try:
+        yield
+    except (UsageError, OSError):
+        raise
+    except Exception as error:
+        raise UsageError(f"{plain(os.fsencode(path))} is not an intact file of arrays: {error}") from None
+
+
 def _read_npz(path: Path, named: Mapping[str, str]) -> tuple[NDArray[Any], dict[str, NDArray[Any]]]:
-    with path.open("rb") as opened:
-        file = np.load(opened, allow_pickle=False)
-        if isinstance(file, np.ndarray):
+    with path.open("rb") as opened, _parsing(path):
+        if opened.read(len(_NPY)) == _NPY:
             raise UsageError(f"{path} is an .npy, by its first bytes: rename it to {path.stem}.npy")
-        with file:
-            arrays = {name: file[name] for name in file.files}
-    for name, values in arrays.items():
-        if not isinstance(values, np.ndarray):
-            raise UsageError(f"{path}: {name!r} in it is not an array: take it out")
+        infos, problem = directory(opened)
+        if problem is not None:
+            raise problem
+        with zipfile.ZipFile(opened) as file:
+            arrays = {info.filename.removesuffix(".npy"): _read_member(file, info, path) for info in infos}
     for name in named.values():
         if name not in arrays:
             raise UsageError(f"{path} has arrays named {', '.join(arrays)}, and none named {name}")
@@ -238,6 +256,17 @@ def _read_npz(path: Path, named: Mapping[str, str]) -> tuple[NDArray[Any], dict[
     return arrays[image], {
         "label" if name == label else name: values for name, values in arrays.items() if name != image
     }
+
+
+def _read_member(file: zipfile.ZipFile, info: zipfile.ZipInfo, path: Path) -> NDArray[Any]:
+    with file.open(info) as member:
+        assert isinstance(member, zipfile.ZipExtFile)
+        if member.peek(len(_NPY))[: len(_NPY)] != _NPY:
+            raise UsageError(f"{path}: {info.filename!r} in it is not an array: take it out")
+        array: NDArray[Any] = np.lib.format.read_array(member, allow_pickle=False)
+        if member.read(1):  # which also checks the checksum
+            raise ValueError(f"more follows the array {info.filename}")
+    return array
 
 
 def _open_idx(path: Path, state: tuple[int, int]) -> Mapped | NDArray[Any]:

@@ -7,8 +7,8 @@ import os
 import stat
 from array import array
 from collections import deque
-from collections.abc import Callable, Iterable
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
@@ -107,6 +107,34 @@ class Tree:
         *parts, name = [part for part in path.split(b"/") if part not in (b"", b".")] or [b""]
         folder = self._enter(parts)
         return not isinstance(folder.get(name), dict) and folder.pop(name, None) is not None
+
+    def files(self, folder: bytes) -> Iterator[tuple[bytes, int]]:
+        """The path and the number of each file below a folder that is not hidden. Links to files are followed, those to
+        folders are not."""
+        waiting = [(folder + b"/" if folder else b"", self.resolve((self.root,), folder or b"."))]
+        while waiting:
+            path, where = waiting.pop()
+            at = where[-1]
+            for name, node in at.items() if isinstance(at, dict) else ():
+                if name.startswith(b"."):
+                    continue
+                if isinstance(node, dict):
+                    waiting.append((path + name + b"/", (*where, node)))
+                    continue
+                with suppress(OSError):
+                    found = self.resolve(where, name)[-1] if node in self._targets else node
+                    if isinstance(found, int) and found not in self._special:
+                        yield path + name, found
+
+    def find(self, folder: bytes) -> bytes | None:
+        """The path of a folder as a user names it, below the root or below `top`; of `top` where none is named. None
+        where there is no such folder."""
+        top = self.top()
+        for path in (folder, top + b"/" + folder) if folder else ():
+            with suppress(OSError):
+                if isinstance(self.resolve((self.root,), path.strip(b"/"))[-1], dict):
+                    return path
+        return None if folder else top
 
     def is_link(self, node: Node) -> bool:
         return isinstance(node, int) and node in self._targets

@@ -23,10 +23,11 @@ from rawpack_packer.sources.archives.compressed import (
     save_index,
 )
 from rawpack_packer.sources.archives.files import ArchiveFiles, archive_files, expanded, is_pattern, source_name
+from rawpack_packer.sources.archives.kept import Piece
 from rawpack_packer.sources.archives.members import NamedMember, named_fields, values_of
-from rawpack_packer.sources.archives.samples import FoundMember, Shards, is_shard, with_labels
+from rawpack_packer.sources.archives.samples import COPY_AGAIN, FoundMember, Shards, is_shard, with_labels
 from rawpack_packer.sources.archives.spans import Rows, Spans
-from rawpack_packer.sources.archives.tar import BLOCK, LONGEST, is_tar, tar_members
+from rawpack_packer.sources.archives.tar import BLOCK, LONGEST, Read, is_tar, read_of, tar_members
 from rawpack_packer.sources.base import SourceInfo, given_options
 from rawpack_packer.sources.fields import FieldKind
 from rawpack_packer.sources.files import reason_of, stop_if_of_any_file, text_of
@@ -164,7 +165,7 @@ def _read(
     files: ArchiveFiles, fields: Sequence[NamedMember], label: NamedMember | None, progress: Progress | None
 ) -> tuple[Shards, ArchiveFiles]:
     """The samples of all shards, and the shards, with the index of each compressed one."""
-    shards, indexes = Shards(fields, label), list[str]()
+    shards, indexes = Shards(fields, label), list[Piece | None]()
     what = f"samples with labels in {label.suffix}" if label is not None else "samples"
 
     def add(found: Iterable[FoundMember], number: int) -> None:
@@ -179,19 +180,18 @@ def _read(
                 add(kept, number)
                 indexes.append(index)
                 continue
-            with _shard(files, number) as (read, size, _):
-                compressed = size == LONGEST
+            with _shard(files, number) as (read, size, save):
                 found = with_labels(read, size, label)
-                add(files.keeping(number, f"compressed {what}" if compressed else what, found), number)
-                indexes.append(files.keep_index(number, save_index(read.args[0])) if compressed else "")
+                add(files.keeping(number, f"compressed {what}" if save else what, found), number)
+                indexes.append(files.keep_index(number, save()) if save else None)
     if progress is not None:
         progress(shards.members)
     return shards, replace(files, indexes=tuple(indexes) if any(indexes) else ())
 
 
 @contextmanager
-def _shard(files: ArchiveFiles, number: int) -> Iterator[tuple[partial[bytes], int, str]]:
-    """What reads a shard, its size in bytes, and its name in messages; the size is LONGEST if it is compressed.
+def _shard(files: ArchiveFiles, number: int) -> Iterator[tuple[Read, int, Callable[[], Piece] | None]]:
+    """What reads a shard, and its size in bytes; if it is compressed, LONGEST, and what saves its index.
 
     Raises UsageError where it cannot be read, SourceChangedError where it changes meanwhile.
     """
@@ -201,18 +201,14 @@ def _shard(files: ArchiveFiles, number: int) -> Iterator[tuple[partial[bytes], i
             if kind := compression(os.pread(fd, BLOCK, 0)):
                 check_readable(where, kind)
                 reader = readers.enter_context(closing(open_compressed(path, fd, threads=0)))
-                yield partial(read_at, reader), LONGEST, where
+                yield partial(read_at, reader), LONGEST, partial(save_index, reader, fd)
             else:
-                yield partial(_pread, fd), os.fstat(fd).st_size, where
+                yield read_of(fd), os.fstat(fd).st_size, None
     except DecodeError as error:
-        raise UsageError(f"{where} is damaged: {error.detail}; copy it again, or leave it out") from None
+        raise UsageError(f"{where} is damaged: {error.detail}{COPY_AGAIN}") from None
     except OSError as error:
         stop_if_of_any_file(error, where)
         raise UsageError(f"{where} cannot be read: {reason_of(error)}") from None
-
-
-def _pread(fd: int, offset: int, size: int) -> bytes:
-    return os.pread(fd, max(size, 0), offset)  # of a truncated archive, the next header is asked for beyond the end
 
 
 def _files(path: str | os.PathLike[str], where: str, spool: Spool | None) -> tuple[ArchiveFiles, tuple[str, ...]]:
