@@ -31,7 +31,7 @@ class RecipeKeywords(TypedDict, total=False):
 
     format: "memmap" (the default of `pack`), "hdf5", "lmdb", or one that an installed package adds.
     size: a side, which the shorter side is scaled to before the center is cut out; (height, width); or "keep". None is
-        256 for pictures, and "keep" for arrays and for PIL images of one size that are all gray or all in color.
+        "keep" for arrays of one size, and for PIL images of one size that are all gray or all in color; else 256.
     crop: (x, y, width, height), cut out of the upright image before it is resized.
     fit: "cover" keeps proportions and cuts to the center, "stretch" distorts. interpolation: how images are resized.
     color: "yuv420" stores RGB as planes of YCgCo: memmap and hdf5 only.
@@ -74,7 +74,9 @@ class SourceKeywords(TypedDict, total=False):
         column of keys; and the folder that relative paths start from.
     key_pattern: fields in the paths of a folder, an archive, a listing or videos, as "{person}/{label}_{n:d}.jpg".
     classes: of a listing, YOLO's files, WebDataset, RecordIO or HDF5, the path of a file of class names.
-    array: of HDF5 and `.npz` files, which arrays are packed: {"image": "train/x", "label": "train/y"}.
+    array: of HDF5 and `.npz` files, which arrays are packed: {"image": "train/x", "label": "train/y"}. Of these and
+        `.npy`, ":chw" after the images' name, or alone, says that their channels come first, and moves them to the end;
+        ":hwc" keeps the axes as they are.
     labels: of an archive without class folders, the path of ImageNet's development kit, Kaggle's table or a list.
     prefix: of WebDataset, put the name or the number of its shard before each key, as "a-000/".
     image_column, label_column, columns: of Parquet files, the columns of images, of labels, and those that become
@@ -82,15 +84,17 @@ class SourceKeywords(TypedDict, total=False):
     fps, every, start, end, max_frames: which frames of videos are taken.
 
     Of a dataset:
-    image: dtype and shape of images that are arrays and differ in size: ("uint8", (None, None, 3)).
+    image: of images that are arrays, "chw" where their channels come first, which moves them to the end, or "hwc" to
+        keep the axes; or dtype and shape, with None where sizes differ: ("uint8", (None, None, 3)).
     classes: names of the labels. keys: one for each sample, instead of its number.
     names: what the values of samples that are tuples are called; two are (image, label). Or a dict, name -> what
         samples or columns call it, or its position in a tuple: {"image": "img", "label": "fine_label"}.
 
     Of a listing or dataset:
     fields: what fields are, where their first value does not show it: "float32", "float32[?,5]" for arrays that differ
-        in length, "str", "mask"; "xyxy", "xywh" or "yolo" for boxes; or (dtype, shape). Of WebDataset, the members that
-        become fields: ["txt", "width=json.width"].
+        in length, "str"; "mask" for what moves with the image, "array" for what has its height and width and is no
+        image; "xyxy", "xywh" or "yolo" for boxes; or (dtype, shape). Of HDF5 and files of arrays, "mask" and "array".
+        Of WebDataset, the members that become fields: ["txt", "width=json.width"].
     """
 
     kind: str | None
@@ -112,7 +116,7 @@ class SourceKeywords(TypedDict, total=False):
     start: float | str | None
     end: float | str | None
     max_frames: int | None
-    image: tuple[str, tuple[int | None, ...]] | None
+    image: Literal["chw", "hwc"] | tuple[str, tuple[int | None, ...]] | None
     keys: Sequence[str] | None
     names: Sequence[str] | Mapping[str, str | int] | None
 
@@ -335,7 +339,7 @@ def in_python(message: str, theirs: Iterable[str] = ()) -> str:
     types: dict[str, Any] = {**get_type_hints(PackKeywords), **_OTHERS, **_MEASURING}
     words = {word for one in types.values() for arg in get_args(one) for word in get_args(arg) if isinstance(word, str)}
     words |= {*format_names(), "local", "dask", "ray", "folder", "video", "yolo"}
-    value = rf"'[^']*'|-?\d(?:[^\s:;]*[^\s:;,.)])?|\w+[:=,][^\s;]*\w|(?:{'|'.join(sorted(words))})\b"
+    value = rf"'[^']*'|:\w+|-?\d(?:[^\s:;]*[^\s:;,.)])?|\w+[:=,][^\s;]*\w|(?:{'|'.join(sorted(words))})\b"
 
     def keyword(found: re.Match[str]) -> str:
         option, text = found["option"] or "", found["value"]

@@ -135,10 +135,9 @@ def prepare_pack(
     if url is None:
         destinations.check(local_path(destination), _paths(source))
     how = how.connected()
-    colors = recipe.get("color") is not None
     folder = local_path(destination) if url is None else upload.store_of(url, scratch)
     opened = _open(
-        source, about, how, colors, "DST" if url is not None else os.fspath(destination),
+        source, about, how, recipe, "DST" if url is not None else os.fspath(destination),
         spool=_spool(source, folder, how, storage_options), scan=scan,
     )  # fmt: skip
     return PreparedPack(opened, recipe_for(opened, recipe), destination, how, scratch, storage_options)
@@ -178,10 +177,10 @@ def prepare_splits(
     where = Path(destination)
     splits.check(where, _paths(source), chosen_set, restart=how.restart)
     how = how.connected()
-    colors, drawn = recipe.get("color") is not None, None
+    drawn = None
 
     def opened(one: Any) -> Source:
-        return _open(one, about, how, colors, os.fspath(destination), spool=_spool(one, where, how), scan=scan)
+        return _open(one, about, how, recipe, os.fspath(destination), spool=_spool(one, where, how), scan=scan)
 
     if divided is not None:
         sources = splits.one_numbering({name: opened(one) for name, one in divided.items()})
@@ -207,7 +206,7 @@ def _divided_by(
     """Splits by the values of a field, whose names only the source says."""
     where, how = Path(destination), how.connected()
     spool = _spool(source, where, how)
-    opened = _open(source, about, how, recipe.get("color") is not None, os.fspath(destination), spool=spool, scan=scan)
+    opened = _open(source, about, how, recipe, os.fspath(destination), spool=spool, scan=scan)
     sources, chosen_set = splits.divide(opened, by)
     splits.check(where, _paths(source), chosen_set, restart=how.restart)
     return _prepared(sources, where, chosen_set, how, recipe)
@@ -240,7 +239,7 @@ def prepare_append(
     how = how.connected()
     other = ("rawpack", "append", "SRC", where)
     spool = _spool(source, Path(where), how)
-    opened = _open(source, about, how, colors=True, destination="NEW", other=other, spool=spool, scan=scan)
+    opened = _open(source, about, how, None, destination="NEW", other=other, spool=spool, scan=scan)
     return PreparedAppend(opened, Path(where), how, skip_existing, other_libraries)
 
 
@@ -286,15 +285,15 @@ def _open(
     source: Any,
     about: Mapping[str, Any],
     how: RunOptions,
-    colors: bool,
+    recipe: Mapping[str, Any] | None,
     destination: str,
     *,
     other: Sequence[str] = (),
     spool: Spool | None = None,
     scan: Scan | None = None,
 ) -> Source:
-    """The source that a user gave, ready for workers. colors: whether the user has chosen the color. destination,
-    other: of the command that an error names, see `DividedError`."""
+    """The source that a user gave, ready for workers. recipe: what the user said; None where a store says it all.
+    destination, other: of the command that an error names, see `DividedError`."""
     if isinstance(source, str | os.PathLike):
         return open_path(source, about, destination=destination, other=other, spool=spool, scan=scan)
     if isinstance(source, bytes | bytearray):
@@ -309,7 +308,9 @@ def _open(
         if given:
             raise UsageError(f"{', '.join(f'{name}=' for name in given)}: this source knows its own")
         return source
-    dataset = DatasetSource(source, **given, colors=colors)
+    colors = recipe is None or recipe.get("color") is not None
+    sized = None if recipe is None else recipe.get("size") not in (None, "keep") or recipe.get("crop") is not None
+    dataset = DatasetSource(source, **given, colors=colors, sized=sized)
     if dataset.in_order and (how.workers != 0 or how.engine is not None):
         raise UsageError(
             f"{dataset.info.root} can only be iterated, which one process does: pass workers=0; with source[i], all "

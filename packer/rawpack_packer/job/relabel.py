@@ -165,7 +165,9 @@ class _Change:
 
     def _field(self, name: str, kind: FieldKind, where: str) -> Field:
         shape = "text" if kind.dtype == "str" else "ragged" if kind.ragged else "number"
-        field, old = Field(kind=shape, dtype=kind.dtype, shape=kind.shape), self._store.fields.get(name)  # type: ignore[arg-type]
+        old = self._store.fields.get(name)
+        array = msgspec.UNSET if old is None or shape == "text" else old.array
+        field = Field(kind=shape, dtype=kind.dtype, shape=kind.shape, array=array)  # type: ignore[arg-type]
         if old is not None and (old.in_shards or old.boxes is not msgspec.UNSET or old.follows is not msgspec.UNSET):
             raise UsageError(
                 f"{where}: {name} cannot be replaced: images and masks, boxes and what follows them go together"

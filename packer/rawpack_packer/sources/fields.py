@@ -73,8 +73,13 @@ class FieldKind:
     in pixels of the whole upright image, unless a value is `Fractions`."""
     mirror: tuple[int, ...] = ()
     """For keypoints, which one takes the place of each when the image is mirrored; empty where that is unknown."""
+    array: bool = False
+    """Whether the user says that it is no image, though it may have the image's height and width: it does not move with
+    the image."""
 
     def __post_init__(self) -> None:
+        if self.array and (self.mask or self.boxes or self.follows or self.dtype == "str"):
+            raise UsageError("an array is numbers that do not move with the image: no text, mask or boxes")
         if self.mask:
             channels = self.shape[2] if len(self.shape) == 3 else None
             if channels is None or (self.shape[0] is None) != (self.shape[1] is None) or self.dtype == "str":
@@ -128,6 +133,9 @@ class ImageKind:
     stored as (H, W, 1)."""
     pictures: bool = False
     """Whether images are gray or RGB, so that the recipe decides how many channels are stored."""
+    resized: bool = False
+    """Whether images differ in size and nobody said that they keep it: unless the recipe says so, they are resized as
+    pictures are."""
 
     def __post_init__(self) -> None:
         if self.dtype not in DTYPES:

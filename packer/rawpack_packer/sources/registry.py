@@ -119,7 +119,7 @@ class RecognizesPaths(Protocol):
 
 
 KINDS: dict[str, SourceKind] = {
-    "arrays": SourceKind("arrays: .npy, .npz, IDX (MNIST)", ArraySource, ("array",), accepts_file=is_arrays),
+    "arrays": SourceKind("arrays: .npy, .npz, IDX (MNIST)", ArraySource, ("array", "fields"), accepts_file=is_arrays),
     "cifar": SourceKind(
         "CIFAR-10 and CIFAR-100, their Python or binary version",
         CifarSource,
@@ -139,7 +139,9 @@ KINDS: dict[str, SourceKind] = {
         ("skip_unreadable", "key_pattern"),
         with_subfolders=True,
     ),
-    "hdf5": SourceKind("data sets of an HDF5 file: .h5, .hdf5", Hdf5Source, ("array", "classes"), accepts_file=is_hdf5),
+    "hdf5": SourceKind(
+        "data sets of an HDF5 file: .h5, .hdf5", Hdf5Source, ("array", "fields", "classes"), accepts_file=is_hdf5
+    ),
     "listing": SourceKind(
         "a table of paths and fields: .csv, .tsv, .jsonl; a plain .txt list; of images or videos",
         open_listing,

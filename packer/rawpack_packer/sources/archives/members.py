@@ -20,7 +20,15 @@ from rawpack.errors import DecodeError, UsageError
 from rawpack_packer.sources.archives.spans import Rows, Spans
 from rawpack_packer.sources.fields import Boxes, FieldKind, Value, as_text, check_names
 from rawpack_packer.sources.folder import EXTENSIONS
-from rawpack_packer.sources.kinds import Declared, as_array, declared_kind, inferred_kind, inferred_mask
+from rawpack_packer.sources.kinds import (
+    ARRAY,
+    Declared,
+    as_array,
+    declared_kind,
+    inferred_kind,
+    inferred_mask,
+    with_arrays,
+)
 from rawpack_packer.text import plain
 
 PICKLES = frozenset({"pyd", "pkl", "pickle", "pth", "pt"})
@@ -122,7 +130,8 @@ class MemberValues:
 def values_of(field: NamedMember, spans: Spans, first: int) -> MemberValues:
     """The values of a field. first: a sample that has it. Raises UsageError where the first value fits no field."""
     kind = type_of(field.suffix)
-    declared = None if field.declared is None else declared_kind(field.name, field.declared)
+    array = field.declared == ARRAY
+    declared = None if field.declared is None or array else declared_kind(field.name, field.declared)
     if declared is not None:
         return MemberValues(spans, kind, field.entry, declared)
     try:
@@ -132,7 +141,10 @@ def values_of(field: NamedMember, spans: Spans, first: int) -> MemberValues:
         value = value_of(data, kind, field.entry, None)
     except DecodeError as error:
         raise UsageError(f"--field {field.name!r}: its first value cannot be read: {error.detail}") from None
-    return MemberValues(spans, kind, field.entry, inferred_kind(field.name, value))
+    found = {field.name: inferred_kind(field.name, value)}
+    return MemberValues(
+        spans, kind, field.entry, with_arrays(found, [field.name] if array else (), field.name)[field.name]
+    )
 
 
 def member_bytes(spans: Spans, i: int) -> bytes:

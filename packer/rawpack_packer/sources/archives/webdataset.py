@@ -32,7 +32,7 @@ from rawpack_packer.sources.base import SourceInfo, given_options
 from rawpack_packer.sources.fields import FieldKind
 from rawpack_packer.sources.files import reason_of, stop_if_of_any_file, text_of
 from rawpack_packer.sources.folder_scan import PROGRESS_EVERY
-from rawpack_packer.sources.kinds import Declared, declared_kind
+from rawpack_packer.sources.kinds import Declared, declared_kind, words_of
 from rawpack_packer.sources.listing.columns import Classes, classes_of
 from rawpack_packer.sources.listing.table import (
     Column,
@@ -114,9 +114,8 @@ class WebDatasetSource(TableSource):
                 values = values_of(one, spans, _first_with(one, spans, shards))
                 kinds[name], columns[name] = values.kind, values
         empty = () if names is None or labels is None else empty_classes(names, labels)
-        words = [":".join(map(str, pair)) for pair in fields.items()] if isinstance(fields, Mapping) else fields
         of_names = classes if isinstance(classes, str | os.PathLike) else None
-        options = given_options(field=tuple(words), classes=of_names, prefix=prefix)
+        options = given_options(field=words_of(fields), classes=of_names, prefix=prefix)
         info = SourceInfo(
             kind="webdataset",
             root=where,

@@ -18,7 +18,7 @@ from rawpack_packer.sources import path_pattern
 from rawpack_packer.sources.base import SourceInfo, given_options
 from rawpack_packer.sources.fields import FieldKind, check_names
 from rawpack_packer.sources.files import reason_of
-from rawpack_packer.sources.kinds import Declared, declared_kind
+from rawpack_packer.sources.kinds import Declared, declared_kind, split_arrays, with_arrays, words_of
 from rawpack_packer.sources.listing.columns import (
     Classes,
     ClassNumberParser,
@@ -91,14 +91,14 @@ class ListingSource(TableSource):
         Raises BadListingError with the first twenty faults, each with its line and column.
         """
         named = classes if isinstance(classes, str | os.PathLike) else None
-        words = [":".join(map(str, pair)) for pair in fields.items()] if isinstance(fields, Mapping) else fields
-        options = given_options(field=tuple(words), path=path_column, key=key, images=images, classes=named)
+        options = given_options(field=words_of(fields), path=path_column, key=key, images=images, classes=named)
         file = Path(path).absolute()
         where = plain(os.fsencode(file))
         if file.suffix.lower() not in SUFFIXES:
             raise UsageError(f"{where}: a listing's name ends in {', '.join(SUFFIXES)}: rename it by what it holds")
         faults = Faults(where)
-        declared = declared_fields(fields)
+        typed, arrays = split_arrays(fields)
+        declared = declared_fields(typed)
         root = folder_of(images, file.parent)
         names = None if classes is None else classes_of(classes)
         given = sorted(declared.items(), key=lambda item: item[0]), names
@@ -108,7 +108,7 @@ class ListingSource(TableSource):
                 rows = _rows(file.suffix.lower(), opened, faults, root, declared)
                 faults.stop()
                 columns = _ListingColumns(rows, declared, path_column, key, root, names, faults, where)
-                columns.videos = videos
+                columns.videos, columns.arrays = videos, arrays
                 columns.read(rows, progress)
         except OSError as error:
             raise UsageError(f"{where} cannot be read: {reason_of(error)}") from None
@@ -185,6 +185,8 @@ class _ListingColumns:
         self._lines: list[Lines] = []
         self.videos: bool | None = None
         """Whether paths are those of videos; None before the first one, if the user does not say."""
+        self.arrays: Sequence[str] = ()
+        """Fields that are no images, as the user says."""
 
     def read(self, rows: ListingRows, progress: Progress | None) -> None:
         """Read all rows, or until there are twenty faults."""
@@ -270,6 +272,7 @@ class _ListingColumns:
             self._check_classes(numbers, kinds, len(self._classes))
         self._faults.stop()
         empty = empty_classes(classes, np.concatenate([one for _, one, _ in numbers])) if numbers else ()
+        kinds = with_arrays(kinds, self.arrays, where)
         hints = [box_hint(name, kind) for name, kind in kinds.items() if name not in self._declared]
         info = SourceInfo(
             kind="listing",
@@ -400,7 +403,7 @@ def _no_path(where: str, names: Sequence[str]) -> str:
 def box_hint(name: str, kind: FieldKind) -> str | None:
     """What to tell the user of a field that looks like boxes but was not declared."""
     rows_of_box = len(kind.shape) == 2 and kind.ragged and kind.shape[1] in (4, 5)
-    if not rows_of_box and (name.lower() not in _BOX_NAMES or kind.dtype == "str"):
+    if kind.array or (not rows_of_box and (name.lower() not in _BOX_NAMES or kind.dtype == "str")):
         return None
     shape = ",".join("?" if n is None else str(n) for n in kind.shape)
     return (
