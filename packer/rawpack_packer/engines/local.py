@@ -26,6 +26,8 @@ from rawpack_packer.images.decoder_process import init_decoder_process
 from rawpack_packer.part.part import PartTask, Tick, run_part, try_samples
 from rawpack_packer.part.pieces import make_piece, starts
 
+_PACKAGE = __name__.partition(".")[0]
+"""What samples of a source of somebody else raise is their error, not one of ours."""
 _SAMPLE_DEATHS = 2
 """A sample that has killed this many workers is rejected."""
 _PART_DEATHS = 20
@@ -272,15 +274,13 @@ def _main(channel: Channel, notes: Heartbeat, _: Any, descriptors: list[int]) ->
                 try_samples(task, order.first, note)
             elif not make_piece(task, order.first):
                 error = PackError("too little space for a piece")
+        except PackError as raised:
+            error = raised
+        except (OSError, MemoryError) as raised:
+            error = files.refused(raised, task.destination)
         except Exception as raised:
-            error = _portable(raised, task)
+            if type(task.samples).__module__.startswith(f"{_PACKAGE}."):
+                raise
+            what = f"packing part {task.number} failed: {raised!r}"
+            error = PackError(f"{what}\n\nIn the worker:\n{traceback.format_exc()}")
         send(_Ended(error))
-
-
-def _portable(error: Exception, task: PartTask) -> PackError:
-    """The error as one that can be pickled."""
-    if isinstance(error, PackError):
-        return error
-    if isinstance(error, OSError | MemoryError):
-        return files.refused(error, task.destination)
-    return PackError(f"packing part {task.number} failed: {error!r}\n\nIn the worker:\n{traceback.format_exc()}")

@@ -16,6 +16,7 @@ from types import TracebackType
 from typing import Any, Protocol, Self
 
 from rawpack.errors import PackError
+from rawpack.system import failure
 from rawpack_packer import text
 from rawpack_packer.destination import files, run_token
 from rawpack_packer.destination.layout import WORK
@@ -231,6 +232,8 @@ class _PooledRun:
             self._take_outcome(task, outcome)
 
     def _take_outcome(self, task: PartTask, outcome: remote_worker.Outcome) -> None:
+        if outcome.failure is not None:
+            raise failure.unpack(outcome.failure)
         if outcome.error is not None:
             raise PackError(f"on host {outcome.host}: {outcome.error}")
         self._see(task, outcome.host, time.monotonic() + _SEEN_WITHIN_S)

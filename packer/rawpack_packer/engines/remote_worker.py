@@ -14,7 +14,6 @@ import platform
 import secrets
 import threading
 import time
-import traceback
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -24,6 +23,7 @@ import cloudpickle
 
 import rawpack
 from rawpack.errors import PackError, RawpackError
+from rawpack.system import failure
 from rawpack_packer.destination import files, run_token
 from rawpack_packer.destination.layout import WORK
 from rawpack_packer.destination.lock import shared
@@ -45,6 +45,8 @@ class Outcome:
     host: str
     error: str | None = None
     """None where its shard and record are on the disk."""
+    failure: bytes | None = None
+    """An exception that nobody expected, packed by `rawpack.system.failure`."""
 
 
 def packed(task: PartTask) -> bytes:
@@ -78,7 +80,8 @@ def run_remote(order: bytes) -> Outcome:
     except RawpackError as error:
         return Outcome(platform.node(), str(error))
     except Exception as error:
-        return Outcome(platform.node(), f"{error!r}\n\nIn the worker:\n{traceback.format_exc()}")
+        error.add_note(f"on host {platform.node()}")
+        return Outcome(platform.node(), repr(error), failure.pack(error))
     return Outcome(platform.node())
 
 

@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 from PIL import AvifImagePlugin, Image, TiffImagePlugin
 
 from rawpack.errors import DecodeError
+from rawpack.system.failure import is_no_fault_of_data
 from rawpack_packer.images.header import ImageHeader
 from rawpack_packer.images.orientation import apply_orientation, exif_orientation, turned_by_xmp
 from rawpack_packer.images.pixels import Pixels, bands, cmyk_to_rgb, on_white
@@ -78,6 +79,8 @@ def opened(data: bytes, format: str, max_pixels: int) -> Iterator[ImageFile]:
         except (DecodeError, MemoryError):
             raise
         except Exception as error:
+            if is_no_fault_of_data(error):
+                raise
             if format == "webp":
                 # libwebp calls a file corrupt when it gets no memory for the canvas.
                 _check_memory()
@@ -145,7 +148,9 @@ def _has_several(image: ImageFile) -> bool:
     """Whether there is a second frame; in a file that ends after the first, there is none."""
     try:
         return bool(getattr(image, "is_animated", False))
-    except Exception:  # plugins raise nearly every kind
+    except Exception as error:  # plugins raise nearly every kind
+        if is_no_fault_of_data(error):
+            raise
         return False
 
 

@@ -9,15 +9,15 @@ from pathlib import Path
 import cloudpickle
 
 from rawpack.disk.tables import resolve
-from rawpack.errors import RawpackError, WorkerError
+from rawpack.errors import RawpackError
 from rawpack.store.store import Store
 from rawpack.system.channel import Channel
 from rawpack.system.child import Child
+from rawpack.system.failure import is_no_fault_of_data
 from rawpack.system.heartbeat import Heartbeat
 from rawpack_packer.recipe.tables import output_format
 
 _TIMEOUT_S = 600.0
-_END_S = 5.0
 
 
 class ShardProbe:
@@ -52,20 +52,16 @@ class ShardProbe:
         return found
 
     def _answer(self, child: Child, number: int, name: str) -> str | None:
+        with contextlib.suppress(OSError):  # it is dead, which `receive` will see
+            child.channel.send(cloudpickle.dumps((number, name)))
         try:
-            child.channel.socket.settimeout(_TIMEOUT_S)
-            with contextlib.suppress(ConnectionError):  # it is dead, which `receive` will see
-                child.channel.send(cloudpickle.dumps((number, name)))
-            received = child.channel.receive()
-            if received is not None:
-                answer: str | None = cloudpickle.loads(received[0])
-                return answer
-            status = child.process.wait(_END_S)
-        except (TimeoutError, subprocess.TimeoutExpired):
+            received = child.receive(_TIMEOUT_S)
+        except subprocess.TimeoutExpired:
             return f"{self._library} does not end reading it within {_TIMEOUT_S:g} s"
-        if words := child.last_words():
-            raise WorkerError(f"{self._library} cannot be asked (exit status {status}); the process said:\n{words}")
-        return f"{self._library} dies of reading it (exit status {status})"
+        if received is None:
+            return f"{self._library} dies of reading it (exit status {child.status()})"
+        answer: str | None = cloudpickle.loads(received)
+        return answer
 
 
 def _main(channel: Channel, notes: Heartbeat, path: str, descriptors: list[int]) -> None:
@@ -80,6 +76,8 @@ def _main(channel: Channel, notes: Heartbeat, path: str, descriptors: list[int])
             answer: str | None = compare(store, number, name, file)
         except RawpackError as error:
             answer = str(error)
-        except Exception as error:
+        except Exception as error:  # h5py and lmdb raise many types for broken files
+            if is_no_fault_of_data(error):
+                raise
             answer = f"{store.manifest.format.upper()} cannot read it: {error}"
         channel.send(cloudpickle.dumps(answer))

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import math
 import os
+import subprocess
 import time
 import zlib
 from collections.abc import Callable, Generator, Mapping, Sequence
@@ -254,14 +255,9 @@ def _trials(
     done = 0
     while done < len(parts):
         child = Child(_main, (parts[done:], recipe, fields, measure))
-        child.channel.socket.settimeout(_STUCK_AFTER_S)
         try:
-            while done < len(parts) and (received := child.channel.receive()) is not None:
-                answer: _SampleTrial | Exception = cloudpickle.loads(received[0])
-                if isinstance(answer, SourceChangedError):
-                    return  # packing will say what changed
-                if isinstance(answer, Exception):
-                    raise answer
+            while done < len(parts) and (received := child.receive(_STUCK_AFTER_S)) is not None:
+                answer: _SampleTrial = cloudpickle.loads(received)
                 done += 1
                 yield answer
             if done < len(parts):
@@ -269,7 +265,9 @@ def _trials(
                     raise PackError("a worker process ended before it began; is this machine out of memory?")
                 done += 1
                 yield _SampleTrial(parts[done - 1][0], None, 0, 0.0)
-        except TimeoutError:
+        except SourceChangedError:
+            return  # packing will say what changed
+        except subprocess.TimeoutExpired:
             raise PackError(
                 f"a sample could not be read and decoded within {_STUCK_AFTER_S:g} s: is the disk of the source alive?"
             ) from None
@@ -325,12 +323,7 @@ def _main(
     parts, recipe, fields, measure = work
     for k, (number, part) in enumerate(parts):
         notes.note(0, k)
-        answer: _SampleTrial | Exception
-        try:
-            answer = measure(number, part, recipe, fields)
-        except (PackError, MemoryError) as error:
-            answer = error
-        channel.send(cloudpickle.dumps(answer))
+        channel.send(cloudpickle.dumps(measure(number, part, recipe, fields)))
 
 
 def check_space(path: Path, jobs: Sequence[tuple[Source, Recipe]], workers: int, free: int) -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import subprocess
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -37,17 +39,15 @@ def salvage(root: str, files: Sequence[tuple[str, tuple[int, int]]]) -> list[NDA
     try:
         for key, state in files:
             child = child or Child(_main, None)
-            child.channel.socket.settimeout(_TIMEOUT_S)
             answer = None
-            try:
+            with contextlib.suppress(OSError):  # it is dead, which `receive` will see
                 child.channel.send(cloudpickle.dumps((root, key, state)))
-                answer = child.channel.receive()
-            except OSError:
-                pass
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                answer = child.receive(_TIMEOUT_S)
             if answer is None:
                 child.kill()
                 child = None
-            found.append(None if answer is None else cloudpickle.loads(answer[0]))
+            found.append(None if answer is None else cloudpickle.loads(answer))
     finally:
         if child is not None:
             child.kill()
@@ -63,7 +63,7 @@ def _main(channel: Channel, notes: Heartbeat, work: None, descriptors: list[int]
         root, key, state = cloudpickle.loads(received[0])
         try:
             seen: Any = _decoded(root, key, state)
-        except (RawpackError, OSError, ValueError, ImportError, cv2.error, MemoryError):
+        except (RawpackError, OSError, ValueError, cv2.error, MemoryError):
             seen = None
         channel.send(cloudpickle.dumps(seen))
 

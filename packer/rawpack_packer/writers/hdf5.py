@@ -271,6 +271,8 @@ def compare(store: Store, number: int, name: str, file: Path) -> str | None:
         if not isinstance(link, h5py.HardLink):
             return f"{name} is a link to elsewhere"
         data = shard[name]
+        if not isinstance(data, h5py.Dataset):
+            return f"{name} is not a dataset"
         if data.external or data.is_virtual:
             return f"{name} is outside the file"
         field = store.fields[name]

@@ -19,6 +19,10 @@ from rawpack.system.template import Template
 _JOIN_TIMEOUT_S = 5.0
 
 
+class _SlotGoneError(Exception):
+    """A task's slot is gone: nobody waits for the batch anymore."""
+
+
 class Worker(ABC):
     """One worker of either kind."""
 
@@ -79,15 +83,19 @@ class ThreadWorker(Worker):
         self._words = ""
 
         def views_of(task: Task, _: list[int]) -> Views:
-            return layout.views(slots[task.slot].memory, task.rows, task.bucket)
+            slot = slots.get(task.slot)
+            if slot is None:
+                raise _SlotGoneError
+            return layout.views(slot.memory, task.rows, task.bucket)
 
         def run() -> None:
             try:
                 serve(theirs, filler, views_of, self.heartbeat)
-            except KeyError:
-                pass  # a slot that is gone: nobody waits for the batch anymore
-            except Exception:
+            except _SlotGoneError:
+                pass
+            except Exception as error:
                 self._words = traceback.format_exc()
+                theirs.fail(error)
             finally:
                 theirs.close()
 

@@ -121,12 +121,24 @@ class WorkerPool(SupervisedPool[Worker, _Slice]):
         for handle in self.handles:
             while handle.jobs:
                 readable = handle.worker.channel.readable(self._timeout)
-                if not readable or (reply := self.receive_from(handle)) is None:
+                try:
+                    reply = self.receive_from(handle) if readable else None
+                except Exception:
+                    reply = None
+                if reply is None:
                     return False
                 self._take(handle, reply)
         # Errors in batches that nobody waits for do not matter.
         self._failed = None
         return True
+
+    def receive_from(self, handle: _Handle) -> bytearray | None:
+        """As of every pool, but that a worker which ended for lack of memory or by an error of the system has died:
+        another one may do its slices."""
+        try:
+            return super().receive_from(handle)
+        except (MemoryError, OSError):
+            return None
 
     def _start_worker(self, template: Template | None) -> Worker:
         if self._backend == "thread":

@@ -9,9 +9,21 @@ import socket
 import time
 from collections.abc import Sequence
 
+from rawpack.system import failure
+
 _LENGTH = 8
+_FAILURE = 1 << 63
+"""In the length of a message: it is what ended the work at the other end."""
 _RIGHTS_BYTES = socket.CMSG_LEN(4 * array.array("i").itemsize)
 """Room for four descriptors."""
+
+
+class EndedByError(Exception):
+    """An exception has ended the work at the other end: `error`, with its traceback there as its cause."""
+
+    def __init__(self, error: Exception) -> None:
+        super().__init__(repr(error))
+        self.error = error
 
 
 class Channel:
@@ -28,7 +40,17 @@ class Channel:
     def send(self, message: bytes, descriptors: Sequence[int] = ()) -> None:
         """Send one message. Raises OSError where the other end is gone, TimeoutError where it takes nothing for as long
         as the socket's timeout."""
-        head = len(message).to_bytes(_LENGTH, "little")
+        self._send(len(message), message, descriptors)
+
+    def fail(self, error: Exception) -> None:
+        """Send what has ended the work at this end, as the last message: `receive` raises it at the other one. Does
+        nothing where that is gone."""
+        message = failure.pack(error)
+        with contextlib.suppress(OSError):
+            self._send(_FAILURE | len(message), message, ())
+
+    def _send(self, length: int, message: bytes, descriptors: Sequence[int]) -> None:
+        head = length.to_bytes(_LENGTH, "little")
         rights = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", descriptors))] if descriptors else []
         sent = self.socket.sendmsg([head, message], rights)
         left = memoryview(message)[max(0, sent - _LENGTH) :]
@@ -39,12 +61,18 @@ class Channel:
             left = left[self.socket.send(left) :]
 
     def receive(self) -> tuple[bytearray, list[int]] | None:
-        """The next message and the descriptors that came with it; None where the other end is gone."""
+        """The next message and the descriptors that came with it; None where the other end is gone.
+
+        Raises EndedByError where an exception has ended the work there.
+        """
         descriptors: list[int] = []
         head = self._read(_LENGTH, descriptors)
         if head is None:
             return None
-        body = self._read(int.from_bytes(head, "little"), descriptors)
+        length = int.from_bytes(head, "little")
+        body = self._read(length & ~_FAILURE, descriptors)
+        if body is not None and length & _FAILURE:
+            raise EndedByError(failure.unpack(body))
         return None if body is None else (body, descriptors)
 
     def readable(self, timeout: float) -> bool:

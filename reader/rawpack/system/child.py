@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
 from rawpack.errors import WorkerError
-from rawpack.system.channel import Channel, pair
+from rawpack.system.channel import Channel, EndedByError, pair
 from rawpack.system.heartbeat import HEARTBEAT_BYTES, Heartbeat
 from rawpack.system.memory import anonymous_file, map_descriptor
 from rawpack.system.writing import write_all
@@ -153,6 +153,27 @@ class Child:
         """The exit status of a child that is gone, negative for a signal."""
         return self.process.returncode
 
+    def receive(self, timeout: float) -> bytearray | None:
+        """The next message; None where the process has died, which is then reaped.
+
+        Raises what ended `main`; WorkerError, with what the child wrote, where it ended by itself before it was ready;
+        subprocess.TimeoutExpired where nothing comes for `timeout` seconds.
+        """
+        self.channel.socket.settimeout(timeout)
+        try:
+            received = self.channel.receive()
+        except EndedByError as ended:
+            raise ended.error from ended.error.__cause__
+        except TimeoutError:
+            raise subprocess.TimeoutExpired("a child process", timeout) from None
+        if received is not None:
+            return received[0]
+        self.kill(GRACE_S)
+        status, words = self.status(), self.last_words()
+        if words and status is not None and status > 0:
+            raise WorkerError(f"a child process cannot start here (exit status {status}); it wrote:\n{words}")
+        return None
+
     def last_words(self) -> str:
         """What the child wrote to standard error before it was ready to run `main`, or the traceback of what ended
         `main`; empty where there is neither."""
@@ -189,8 +210,11 @@ def serve_main(descriptor: int, errors: int, parent: int) -> None:
 
 
 def serve(sock: socket.socket, errors: int) -> None:
-    """What runs in every child. Its standard error goes to `Child.last_words` until it is ready, and then to
-    `errors`."""
+    """What runs in every child. Its standard error goes to `Child.last_words` until it is ready, and then to `errors`.
+
+    An exception that ends `main` is sent to the parent, whose `receive` raises it: here alone is decided that a fault
+    of our code is not the death of a process.
+    """
     channel = Channel(sock, takes_descriptors=True)
     first = channel.receive()
     if first is None:
@@ -207,8 +231,9 @@ def serve(sock: socket.socket, errors: int) -> None:
     heartbeat = Heartbeat(map_descriptor(words, HEARTBEAT_BYTES, writable=True))
     try:
         main(channel, heartbeat, work, first[1])
-    except Exception:
+    except Exception as error:
         write_all(words, traceback.format_exc().encode())
+        channel.fail(error)
         sys.exit(1)
 
 

@@ -1,19 +1,19 @@
 """Workers under supervision: who has which job, who has died or hangs, and what takes the place of whom.
 
 Here is all that is the same for every kind of work. Its users decide what a death means: do a slice again, try samples
-one by one, reject a video. There is no thread: the pool works while its user waits for a message.
+one by one, reject a video. An exception is no death: it is raised here. There is no thread: the pool works while its
+user waits for a message.
 """
 
 from __future__ import annotations
 
-import contextlib
 import select
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Generic, Protocol, TypeVar
 
-from rawpack.system.channel import Channel
+from rawpack.system.channel import Channel, EndedByError
 from rawpack.system.child import GRACE_S
 from rawpack.system.heartbeat import Heartbeat
 from rawpack.system.template import Template
@@ -98,6 +98,8 @@ class SupervisedPool(Generic[W, J]):
         self.handles: list[WorkerHandle[W, J]] = []
         self._poll = select.poll()
         self._by_number: dict[int, WorkerHandle[W, J]] = {}
+        self._failures: list[Exception] = []
+        """What ended the work of workers, to be raised."""
 
     def __len__(self) -> int:
         return len(self.handles)
@@ -127,15 +129,31 @@ class SupervisedPool(Generic[W, J]):
             pass
 
     def receive(self, timeout: float = LOOK_EVERY_S) -> list[tuple[WorkerHandle[W, J], bytearray | None]]:
-        """One message of each worker that has sent one, None for one that is gone; empty after `timeout` seconds."""
-        ready = [self._by_number[number] for number, _ in self._poll.poll(timeout * 1000)]
-        return [(handle, self.receive_from(handle)) for handle in ready]
+        """One message of each worker that has sent one, None for one that is gone; empty after `timeout` seconds.
+
+        Raises as `receive_from`.
+        """
+        found: list[tuple[WorkerHandle[W, J], bytearray | None]] = []
+        if self._failures:
+            first = self._failures[0]
+            self._failures.clear()
+            raise first
+        for handle in [self._by_number[number] for number, _ in self._poll.poll(timeout * 1000)]:
+            try:
+                found.append((handle, self.receive_from(handle)))
+            except Exception as error:
+                self._failures.append(error)  # for the next call: the messages of others are not lost
+        return found
 
     def receive_from(self, handle: WorkerHandle[W, J]) -> bytearray | None:
-        """The next message of a worker; None where it is gone."""
+        """The next message of a worker; None where it is gone. Raises the exception that ended its work."""
         received = None
-        with contextlib.suppress(OSError):
+        try:
             received = handle.worker.channel.receive()
+        except OSError:
+            pass
+        except EndedByError as ended:
+            raise ended.error from ended.error.__cause__
         handle.progress_at = time.monotonic()
         return received and received[0]
 

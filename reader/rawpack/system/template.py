@@ -23,7 +23,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from rawpack.system.channel import Channel
+from rawpack.system.channel import Channel, EndedByError
 from rawpack.system.child import Child, Ends, Process, environment, serve
 from rawpack.system.heartbeat import Heartbeat
 
@@ -120,6 +120,8 @@ class _Running:
         """The number of the latest worker."""
         self._ended: dict[int, int] = {}
         """Worker -> its exit status."""
+        self._failure: Exception | None = None
+        """What ended it, other than a signal."""
 
     def lives(self) -> bool:
         """Whether nothing says that it is gone."""
@@ -158,10 +160,15 @@ class _Running:
             self._give_up()
 
     def await_end(self, worker: int, channel: Channel, timeout: float) -> int | None:
-        """The exit status of a worker, once it is reaped; None where it still lives after `timeout` seconds."""
+        """The exit status of a worker, once it is reaped; None where it still lives after `timeout` seconds.
+
+        Raises what ended the template, where that was an exception: its workers did not die of what they did.
+        """
         end = time.monotonic() + timeout
         while worker not in self._ended:
             left = end - time.monotonic()
+            if self._failure is not None:
+                raise self._failure from self._failure.__cause__
             if self.gone:
                 # Nobody reports it. The system kills it, and closes its end of the channel when it has no memory left.
                 with contextlib.suppress(OSError):
@@ -197,8 +204,12 @@ class _Running:
     def _take(self) -> object:
         """Receive a message; None where it is not for the caller."""
         received = None
-        with contextlib.suppress(OSError):
+        try:
             received = self.child.channel.receive()
+        except OSError:
+            pass
+        except EndedByError as ended:
+            self._failure = ended.error
         if received is None:
             self._give_up()
             return None

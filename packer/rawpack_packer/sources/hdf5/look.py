@@ -11,9 +11,10 @@ import cloudpickle
 import numpy as np
 from numpy.typing import NDArray
 
-from rawpack.errors import PackError, UsageError, WorkerError
+from rawpack.errors import UsageError
 from rawpack.system.channel import Channel
 from rawpack.system.child import Child
+from rawpack.system.failure import is_no_fault_of_data
 from rawpack.system.heartbeat import Heartbeat
 from rawpack_packer.sources.files import reason_of, stop_if_of_any_file
 from rawpack_packer.sources.hdf5.choosing import DataSetChoice, choose
@@ -30,7 +31,6 @@ from rawpack_packer.sources.hdf5.opening import (
 from rawpack_packer.text import plain
 
 _TIMEOUT_S = 300.0
-_END_S = 5.0
 
 
 @dataclass(frozen=True)
@@ -62,33 +62,23 @@ def listed_data_sets(path: Path) -> list[DataSet]:
 def _in_child(path: Path, wanted: dict[str, str] | None) -> Looked | list[DataSet]:
     where, child = plain(str(path)), Child(_main, (path, wanted))
     try:
-        child.channel.socket.settimeout(_TIMEOUT_S)
-        received = child.channel.receive()
+        received = child.receive(_TIMEOUT_S)
         if received is None:
-            status = child.process.wait(_END_S)
-            if words := child.last_words():
-                raise WorkerError(f"HDF5 files cannot be read in a child process here; it said:\n{words}")
+            status = child.status()
             raise UsageError(f"{where} crashes the HDF5 library (exit status {status}): it is damaged; copy it again")
-    except (TimeoutError, subprocess.TimeoutExpired):
+    except subprocess.TimeoutExpired:
         raise UsageError(
             f"{where} keeps the HDF5 library busy for more than {_TIMEOUT_S:g} s: is it damaged?"
         ) from None
     finally:
         child.kill()
-    answer: Looked | list[DataSet] | Exception = cloudpickle.loads(received[0])
-    if isinstance(answer, Exception):
-        raise answer
+    answer: Looked | list[DataSet] = cloudpickle.loads(received)
     return answer
 
 
 def _main(channel: Channel, notes: Heartbeat, asked: tuple[Path, dict[str, str] | None], fds: list[int]) -> None:
     """Runs in the child process."""
-    answer: Looked | list[DataSet] | Exception
-    try:
-        answer = look_here(*asked)
-    except (PackError, UsageError) as error:
-        answer = error
-    channel.send(cloudpickle.dumps(answer))
+    channel.send(cloudpickle.dumps(look_here(*asked)))
 
 
 def look_here(path: Path, wanted: dict[str, str] | None) -> Looked | list[DataSet]:
@@ -130,6 +120,8 @@ def look_here(path: Path, wanted: dict[str, str] | None) -> Looked | list[DataSe
     except UsageError:
         raise
     except Exception as error:  # h5py raises many types for broken files
+        if is_no_fault_of_data(error):
+            raise
         if isinstance(error, OSError):
             stop_if_of_any_file(error, where)
             if error.errno is not None and error.strerror:

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rawpack.errors import DecodeError
+from rawpack.system.failure import is_no_fault_of_data
 from rawpack_packer.sources.axes import channels_last
 from rawpack_packer.sources.base import Item, check_part, check_sample, numbered
 from rawpack_packer.sources.fields import Value
@@ -149,6 +150,8 @@ class _Rows:
         except DecodeError:
             raise
         except Exception as error:  # h5py raises many types for broken files
+            if is_no_fault_of_data(error):
+                raise
             if isinstance(error, OSError):
                 stop_if_of_any_file(error, self.of.name)
             what = f"{self.of.name}, {plain(data_set.name)}, row {row}"

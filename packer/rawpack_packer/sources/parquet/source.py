@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from rawpack.errors import DecodeError, UsageError
 from rawpack.remote.url import is_url
+from rawpack.system.failure import is_no_fault_of_data
 from rawpack_packer.sources.archives.files import archive_files, source_name
 from rawpack_packer.sources.base import BaseSource, SourceInfo, given_options, without_samples
 from rawpack_packer.sources.fields import FieldKind
@@ -183,6 +184,8 @@ class _Scan:
         except UsageError:
             raise
         except Exception as error:  # pyarrow raises many types for broken files
+            if is_no_fault_of_data(error):
+                raise
             if isinstance(error, OSError):
                 stop_if_of_any_file(error, where)
                 if error.errno is not None:

@@ -11,6 +11,7 @@ from itertools import accumulate
 from typing import TYPE_CHECKING, Protocol
 
 from rawpack.errors import DecodeError
+from rawpack.system.failure import is_no_fault_of_data
 from rawpack_packer.sources.files import check_path, stop_if_of_any_file
 from rawpack_packer.sources.parquet.layout import ARROW
 from rawpack_packer.text import plain
@@ -184,6 +185,8 @@ class Cursor:
         except DecodeError:
             raise
         except Exception as error:
+            if is_no_fault_of_data(error):
+                raise
             if isinstance(error, OSError):
                 stop_if_of_any_file(error, self._file.name)
             why = "the file ends early" if isinstance(error, StopIteration) else fault_of(error, self._file.path)

@@ -123,7 +123,7 @@ def _open(fd: int, file: VideoFile) -> InputContainer:
     options = {"format_whitelist": ",".join(_DEMUXERS), "protocol_whitelist": "none"}
     try:
         container: InputContainer = av.open(
-            data, "r", options=options, metadata_errors="ignore", buffer_size=_BUFFER_BYTES
+            data, "r", options=options, buffer_size=_BUFFER_BYTES, **_any_text(av.__version__)
         )
         return container
     except av.error.FFmpegError as error:
@@ -131,6 +131,11 @@ def _open(fd: int, file: VideoFile) -> InputContainer:
         if cut and sniff_video(os.pread(fd, SNIFF_BYTES, 0)):
             raise DecodeError("truncated", "the file ends before the index of its frames") from None
         raise DecodeError("corrupt", f"FFmpeg cannot open it: {text_of_error(error)}") from None
+
+
+def _any_text(version: str) -> dict[str, Any]:
+    """What has this version of PyAV open files whose titles and the like are not UTF-8. From 19 on it takes any."""
+    return {"metadata_errors": "ignore"} if int(version.partition(".")[0]) < 19 else {}
 
 
 def _videos(container: InputContainer) -> list[VideoStream]:

@@ -88,7 +88,7 @@ def _demux(video: OpenVideo, beat: Callable[[], None]) -> _Demuxed:
     import av
 
     stream = video.stream
-    rate, notes = stream.average_rate or stream.guessed_rate, _notes_of_stream(video)
+    rate, notes = _fraction(stream.average_rate) or _fraction(stream.guessed_rate), _notes_of_stream(video)
     vp8 = stream.codec_context.name in ("vp8", "libvpx")
     pts, size, flags, key_dts = array("q"), array("i"), bytearray(), array("q")
     last, duration, intact_dts, broken = NO_PTS, 0, NO_PTS, ""
@@ -122,7 +122,7 @@ def _demux(video: OpenVideo, beat: Callable[[], None]) -> _Demuxed:
             0, np.array(pts, np.int64), np.array(size, np.int32), np.array(flags, np.uint8), np.array(key_dts, np.int64)
         ),
         stream=stream.index,
-        time_base=stream.time_base or Fraction(1, 1000),
+        time_base=_fraction(stream.time_base) or Fraction(1, 1000),
         rate=rate,
         notes=notes,
         duration=duration,
@@ -138,10 +138,15 @@ def _is_shown(packet: Any, *, vp8: bool) -> bool:
 
 
 def _notes_of_stream(video: OpenVideo) -> list[str]:
-    aspect = video.stream.sample_aspect_ratio
-    # 0 and None: not recorded.
-    found = {"several_streams": video.streams > 1, "not_square": aspect not in (None, 0, 1)}
+    aspect = _fraction(video.stream.sample_aspect_ratio)
+    found = {"several_streams": video.streams > 1, "not_square": aspect not in (None, 1)}
     return [name for name, holds in found.items() if holds]
+
+
+def _fraction(value: Any) -> Fraction | None:
+    """What FFmpeg records as a fraction; None where it is not recorded. From 19 on, PyAV has a type of its own for it,
+    which is 0/1 or 0/0 then."""
+    return Fraction(value.numerator, value.denominator) if value else None
 
 
 def _first_frames(file: VideoFile, read: _Demuxed) -> tuple[list[VideoFrame], bool, bool]:

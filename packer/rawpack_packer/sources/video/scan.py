@@ -130,6 +130,6 @@ def _main(channel: Channel, notes: Heartbeat, _: Any, descriptors: Iterable[int]
         answer: Found | Exception
         try:
             answer = _index(file, beat)
-        except (PackError, MemoryError) as error:
+        except PackError as error:
             answer = error
         channel.send(cloudpickle.dumps(answer))

@@ -1,0 +1,71 @@
+"""Exceptions that end the work of a child process or thread, on their way to who waits for it.
+
+There they are raised as what they are, with the child's traceback as their cause. A fault of our own code must look
+like one wherever it happens: never like a damaged file, a lack of memory, or a process that died.
+"""
+
+from __future__ import annotations
+
+import re
+import traceback
+
+from rawpack.errors import WorkerError
+
+_OF_CODE = (TypeError, AttributeError, NameError, AssertionError)
+_CALLED_WRONGLY = re.compile(r"keyword argument|positional argument|takes .*\barguments?\b")
+_OURS = ("rawpack", "rawpack_packer")
+
+
+def is_no_fault_of_data(error: BaseException) -> bool:
+    """Whether an exception that came up while untrusted bytes were read is not due to these bytes.
+
+    Libraries raise nearly every kind of exception for broken files. What is left: a missing library, a function that
+    was called as this version of its library does not allow, and what our own code is wrong about.
+    """
+    if isinstance(error, ImportError):
+        return True
+    if not isinstance(error, _OF_CODE):
+        return False
+    if isinstance(error, TypeError) and _CALLED_WRONGLY.search(str(error)):
+        return True
+    # The last frame is that of the library, if it raised.
+    names = [frame.f_globals.get("__name__", "") for frame, _ in traceback.walk_tb(error.__traceback__)]
+    return bool(names) and names[-1].partition(".")[0] in _OURS
+
+
+class ChildTraceback(Exception):  # noqa: N818 - it is no error of its own
+    """The traceback of an exception in the child that raised it: the cause of the exception here."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__(text)
+        self.text = text
+
+    def __str__(self) -> str:
+        return f"\n\nIn the child process or thread:\n{self.text.rstrip()}"
+
+
+def pack(error: Exception) -> bytes:
+    """An exception and its traceback, as `unpack` takes them; one that cannot be pickled as a `WorkerError`."""
+    import cloudpickle
+
+    text = "".join(traceback.format_exception(error))
+    try:
+        packed: bytes = cloudpickle.dumps((error, text))
+        cloudpickle.loads(packed)  # some exceptions can be pickled and not loaded
+    except Exception:
+        packed = cloudpickle.dumps((_plain(error, text), text))
+    return packed
+
+
+def unpack(data: bytes | bytearray) -> Exception:
+    """The exception, to be raised."""
+    import cloudpickle
+
+    error: Exception
+    error, text = cloudpickle.loads(data)
+    error.__cause__ = ChildTraceback(text)
+    return error
+
+
+def _plain(error: Exception, text: str) -> WorkerError:
+    return WorkerError(f"{type(error).__name__}: {error}\n\nIn the worker:\n{text}")
