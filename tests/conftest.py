@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from reading import Truth
 
 
+pytest_plugins = ["failing_alone"]
+
 LONG = (
     "packer/test_engines.py",
     "packer/test_bench.py",

@@ -203,7 +203,7 @@ def run(command: str) -> Ran:
             words += ["--workers", "0"]  # the store is the same, and no worker has to start
         return run_here(*words[1:])
     done = subprocess.run(
-        command, shell=True, env=environment(), capture_output=True, encoding="utf-8", timeout=120, check=False
+        command, shell=True, env=environment(), capture_output=True, encoding="utf-8", timeout=240, check=False
     )
     return Ran(done.returncode, done.stdout, done.stderr)
 

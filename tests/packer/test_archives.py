@@ -10,7 +10,6 @@ import random
 import shutil
 import subprocess
 import tarfile
-import time
 import zipfile
 from collections.abc import Sequence
 from contextlib import suppress
@@ -508,7 +507,6 @@ def test_mutated_archives(tmp_path: Path, name: str) -> None:
     whole, dice = (tmp_path / name).read_bytes(), random.Random(5)
     images = {path.read_bytes() for path in (tmp_path / "p").rglob("*.png")}
     headers = [i for i in range(0, len(whole), 512) if whole[i + 257 : i + 262] == b"ustar"] or [0]
-    start = time.monotonic()
     for _ in range(150 if name != "a.tgz" else 30):
         data = bytearray(whole)
         for _ in range(dice.randint(1, 4)):
@@ -528,7 +526,6 @@ def test_mutated_archives(tmp_path: Path, name: str) -> None:
                 found = source[i].image
                 # tar has no checksum of contents; zip and gzip have.
                 assert name == "a.tar" or found in images
-    assert time.monotonic() - start < 60
 
 
 def test_mutated_headers_are_read_as_tar_reads_them(tmp_path: Path) -> None:

@@ -692,7 +692,7 @@ def test_a_long_listing_takes_little_memory(tmp_path: Path) -> None:
 
     ran = subprocess.run(
         [command()[0], "-P", "-c", code, tmp_path / "short.csv", tmp_path / "long.csv"],
-        capture_output=True, text=True, env=environment(), check=True, timeout=100,
+        capture_output=True, text=True, env=environment(), check=True, timeout=200,
     )  # fmt: skip
     count, megabytes = map(int, ran.stdout.split())
     assert count == 50_000

@@ -147,7 +147,7 @@ def test_one_run_at_a_time(server: Server, arrays: Path, plain: dict[str, bytes]
         ran = run(arrays, "--restart")
         assert ran.code == 2
         assert "another run on this machine is packing" in ran.err
-        assert process.wait(60) == 0
+        assert process.wait(120) == 0
     assert stable(uploaded(server)) == plain
 
 

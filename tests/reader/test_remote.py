@@ -977,7 +977,7 @@ print(os.waitpid(pid, 0)[1])
     ran = subprocess.run(
         [sys.executable, "-c", code, str(reader._paths[0]), str(reader._library.fetcher.cache.folder),  # type: ignore[union-attr]
          str(int(truth[600].sum()))],
-        capture_output=True, text=True, env=environment(), timeout=30, check=False,
+        capture_output=True, text=True, env=environment(), timeout=120, check=False,
     )  # fmt: skip
     assert (ran.returncode, ran.stdout) == (0, "0\n"), ran.stderr
 
