@@ -29,6 +29,7 @@ from running import Ran, environment, run_here
 import rawpack
 import rawpack.transforms
 from rawpack import errors
+from rawpack.batching import batches, iterator
 from rawpack.faces.data_iter import DataIter
 from rawpack.faces.keras import KerasBatches
 from rawpack.faces.keras_checkpoint import KerasCheckpoint
@@ -305,6 +306,22 @@ def test_reject_reasons_and_counts_are_documented() -> None:
     page = text_of("docs/reference/counts-and-rejects.md")
     rows = dict(re.findall(r"^\| `(\w+)` \| (.+) \|$", page, re.MULTILINE))
     assert rows == dict(REASONS) | dict(COUNTS)
+
+
+@pytest.mark.parametrize(
+    ("page", "words", "size"),
+    [
+        ("how-a-batch-travels", "as many small batches as fit into {} at once", batches._TOGETHER_BYTES),
+        ("how-a-batch-travels", "a slice has at least {}.", iterator._COPIED_BYTES),
+        ("slots", "share a slot of {},", batches._TOGETHER_BYTES),
+        ("slots", "as long as they fit into {} together", batches._WHOLE_BATCHES_BYTES),
+    ],
+)
+def test_sizes_are_those_of_the_code(page: str, words: str, size: int) -> None:
+    """The sizes that pages name are those that the code has."""
+    unit, name = (1 << 30, "GiB") if size >= 1 << 30 else (1 << 20, "MiB")
+    text = " ".join((ROOT / "docs" / "explanation" / f"{page}.md").read_text().split())
+    assert words.format(f"{size // unit} {name}") in text
 
 
 def test_every_option_is_documented() -> None:
