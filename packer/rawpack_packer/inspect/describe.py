@@ -150,7 +150,8 @@ def is_even(classes: Mapping[str, int]) -> bool:
 def counts_of(about: Mapping[str, Any]) -> list[tuple[str, str]]:
     """What was counted while packing, without zeros: (how many, of what)."""
     noun = about["noun"]
-    words = {name: text.plain(count_of(name, noun)) for name in about["counts"]}
+    of_boxes = "label" not in about["fields"]
+    words = {name: text.plain(count_of(name, noun, of_boxes=of_boxes)) for name in about["counts"]}
     return [(f"{count:,}", text.counted(count, words[name], noun)) for name, count in about["counts"].items() if count]
 
 
