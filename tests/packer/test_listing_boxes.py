@@ -6,6 +6,8 @@ The oracle is the arithmetic of both formats, done here once more by hand.
 from __future__ import annotations
 
 import json
+import re
+import shutil
 import sys
 from pathlib import Path
 from typing import Any
@@ -98,7 +100,8 @@ def test_yolo_is_counted(yolo: Path, tmp_path: Path) -> None:
     ran = run_here("pack", "--workers", 0, yolo, tmp_path / "s")
     assert ran.code == 0
     assert "1 image without a box" in ran.out
-    assert "1 class without an image: yak" in ran.out
+    assert "1 class without a box: yak" in ran.out
+    assert re.search(r"^  classes +4$", ran.out, re.MULTILINE)  # the number of images of each is no question
     counts = json.loads((tmp_path / "s/store.json").read_bytes())["counts"]
     assert counts["no_boxes"] == 1
     assert counts["other_files"] == 2
@@ -217,6 +220,37 @@ def test_coco_images_are_found_or_said(coco: Path, tmp_path: Path) -> None:
     assert len(open_source(coco, images=elsewhere)) == 3
     moved = coco.rename(elsewhere / "all.json")
     assert len(open_source(moved)) == 3
+
+
+def test_coco_images_do_not_lead_out_of_their_folder(coco: Path, tmp_path: Path, monkeypatch: Any) -> None:
+    """The JSON of somebody else cannot take an image from elsewhere into the store, by an absolute path or by `..`,
+    unless --images says where its paths start. What stays in the set is packed, also in `annotations` and by links."""
+    (tmp_path / "private").mkdir()
+    secret = tmp_path / "private" / "0.jpg"
+    shutil.copy(coco.parents[1] / "tiny" / "0.jpg", secret)
+    tree = json.loads(coco.read_text())
+    file = tmp_path / "set" / "annotations" / "all.json"
+    file.parent.mkdir(parents=True)
+    for i in (1, 2):
+        shutil.copy(coco.parents[1] / "tiny" / f"{i}.jpg", file.parent.parent / f"{i}.jpg")
+        tree["images"][i]["file_name"] = f"../{i}.jpg"
+    for name in (str(secret), "../../private/0.jpg", "../x/../../private/0.jpg"):
+        tree["images"][0]["file_name"] = name
+        file.write_text(json.dumps(tree))
+        monkeypatch.chdir(tmp_path / "private")
+        for path in (file, Path("../set/annotations/all.json")):
+            ran = run_here("pack", "--workers", 0, path, tmp_path / "s")
+            assert ran.code == 2
+            assert f"$.images[0].file_name: {name} leads out of " in ran.err
+            assert "$.images[1]" not in ran.err
+            assert "--images " in ran.err
+            assert not (tmp_path / "s").exists()
+        (tmp_path / "set" / "x").mkdir(exist_ok=True)
+        assert len(open_source(file, images=file.parent)) == 3
+    tree["images"][0]["file_name"] = "../0.jpg"
+    file.write_text(json.dumps(tree))
+    (file.parent.parent / "0.jpg").symlink_to(secret)
+    assert len(open_source(file)) == 3
 
 
 def test_coco_categories_of_one_name_stay_apart(coco: Path) -> None:

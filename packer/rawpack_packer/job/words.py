@@ -39,8 +39,8 @@ def packed_rows(summary: Summary, *, shuffle: bool = True) -> tuple[str, Rows]:
     rows = [("samples", f"{manifest.samples:,} of {summary.seen:,} seen, {shape} ({manifest.format})")]
     rows += _class_rows(summary, spread=True)
     if summary.empty_classes:
-        an = "an" if summary.noun[0] in "aeiou" else "a"
-        without = f"{_classes(len(summary.empty_classes))} without {an} {summary.noun}"
+        what = count_of("empty_classes", summary.noun, of_boxes="label" not in manifest.fields)
+        without = f"{len(summary.empty_classes):,} {text.counted(len(summary.empty_classes), what, summary.noun)}"
         rows.append(("", f"{without}: {text.listed(summary.empty_classes, _SHOWN)}"))
     rows += rejected_rows(manifest.rejects.reasons, f"{path}/rejects.jsonl")
     rows += [
@@ -139,6 +139,8 @@ def _class_spread(store: str) -> tuple[int, int] | None:
         return None
     try:
         opened = Store(store_folder(store))
+        if "label" not in opened.fields:
+            return None  # the classes are those of boxes
         counts = label_counts(opened)
     except (StoreError, UsageError):
         return None

@@ -169,7 +169,7 @@ def _images(
     faults: Faults,
 ) -> _ImageSet:
     yaml, lists = None, list[Path]()
-    root, places = path, [path]
+    root, places, within = path, [path], [path]
     for folder, option in ((images, "images"), (labels, "labels")):
         if folder is not None and not Path(folder).is_dir():
             raise UsageError(
@@ -186,6 +186,7 @@ def _images(
             raise UsageError(f"{plain(os.fspath(file))} has no split {plain(split)!r}: it has {', '.join(found)}")
         chosen = found.values() if split is None else [found[split]]
         places = list(dict.fromkeys(place for one in chosen for place in one))
+        within = [root, file.parent]
         root = Path(os.path.commonpath([root, *places]))
         root = root.parent if root.is_file() else root
     elif (inner := _inner(path)) is not None and not os.path.lexists(path):
@@ -194,7 +195,7 @@ def _images(
     counts = dict.fromkeys((*_COUNTS, "other_files"), 0)
     for place in places:
         if place.is_file():
-            listed, state = read_list(place, root, faults)
+            listed, state = read_list(place, root, within, faults)
             lists.append(place)
         else:
             scan = FolderSource(place, skip_unreadable=skip_unreadable, progress=progress)
