@@ -518,12 +518,12 @@ print("opened", len(source), flush=True)
 time.sleep(600)
 """
 IN_MIDDLE = """
-write = kept._Scratch.add
+write = kept._UnnamedFile.add
 def add(self, pieces):
     write(self, pieces)
     print("opened", 12, flush=True)
     time.sleep(600)
-kept._Scratch.add = add
+kept._UnnamedFile.add = add
 """
 
 

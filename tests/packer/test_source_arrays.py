@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import io
 import pickle
 import struct
 import zipfile
@@ -306,6 +307,24 @@ def test_a_file_that_changes_stops_the_run(tmp_path: Path) -> None:
     assert "another source" in ran.err
 
 
+def bad_npz(whole: bytes) -> dict[str, bytes]:
+    """Archives of arrays of which some cannot be read, or are not listed. whole: an .npy."""
+    file = io.BytesIO()
+    with zipfile.ZipFile(file, "w") as archive:
+        archive.writestr("image.npy", whole)
+        archive.writestr("label.npy", whole)
+    good = file.getvalue()
+    entry, found = good.index(b"PK\1\2"), {}
+    for name, at, byte in (("encrypted", 8, 1), ("method", 10, 97), ("directory", 33, 255), ("checksum", 16, 1)):
+        data = bytearray(good)
+        data[entry + at] ^= byte
+        found[f"{name}.npz"] = bytes(data)
+    member = io.BytesIO()
+    with zipfile.ZipFile(member, "w") as archive:
+        archive.writestr("image.npy", whole + whole)
+    return {**found, "twice.npz": good + good, "member.npz": member.getvalue()}
+
+
 def bad_files(folder: Path) -> dict[str, Path]:
     """Files that are no whole arrays."""
     np.save(folder / "good.npy", np.zeros((9, 3)))
@@ -334,8 +353,22 @@ def bad_files(folder: Path) -> dict[str, Path]:
         "cut.gz": gzip.compress(idx(values("u1", (300, 40))))[:-30],
         "huge.gz": gzip.compress(bytes([0, 0, 14, 3]) + b"\xff" * 12),
     }
+    shape = b"(9, 3), "
+    assert shape in whole
+    for name, other in {
+        "open.npy": b"(9, 3(, ", "nul.npy": b"(9, 3\0, ", "cut.npy": b"(9, 3", "negative.npy": b"(-1, 3), ",
+        "wide.npy": b"(%d, 3), " % 10**50, "long.npy": b"(" + b"9" * 90 + b")", "call.npy": b"(9, f()), ",
+    }.items():  # fmt: skip
+        at = whole.index(shape)
+        head = whole[:at] + other + whole[at + len(shape) :]
+        contents[name] = head[:127].rstrip(b" \n").ljust(127) + b"\n" + whole[128:]
+    contents["two.npy"] = whole + whole
+    contents["more.npy"] = whole + bytes(5)
     for name, data in contents.items():
         (folder / name).write_bytes(data)
+    for name, data in bad_npz(whole).items():
+        (folder / name).write_bytes(data)
+        contents[name] = data
     names = [
         *contents,
         *(f"{n}.npy" for n in ("pickled", "scalar", "flat", "none", "text")),
@@ -364,5 +397,7 @@ def test_damaged_files_are_refused_by_name(tmp_path: Path) -> None:
         with pytest.raises(UsageError) as refused:
             ArraySource(path)
         assert name in str(refused.value), name
+        ran = run_here("pack", "--workers", 0, path, tmp_path / "store")
+        assert (ran.code, name in ran.err, (tmp_path / "store").exists()) == (2, True, False), ran
     with pytest.raises(UsageError, match="cannot be read"):
         ArraySource(tmp_path / "missing.npy")

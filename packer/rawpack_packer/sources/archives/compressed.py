@@ -14,13 +14,13 @@ from typing import Any
 import numpy as np
 
 from rawpack.errors import DecodeError, MissingExtraError, UsageError
-from rawpack_packer.sources.archives.kept import NO_PIECE, Piece, stored
+from rawpack_packer.sources.archives.kept import NO_BYTES, KeptBytes, stored
 from rawpack_packer.sources.archives.spans import Spans
 
 _MAGIC = {b"\x1f\x8b": ".gz", b"BZh": ".bz2", b"\xfd7zXZ\0": ".xz", b"\x28\xb5\x2f\xfd": ".zst"}
 """First bytes -> what a file is compressed by."""
 _PROGRAMS = {".xz": "xz", ".zst": "zstd"}
-NO_INDEX = NO_PIECE
+NO_INDEX = NO_BYTES
 """Stands for the index of an archive that is damaged, and is read from its beginning each time."""
 _PIECE = 1 << 20
 _OPEN = 4
@@ -82,7 +82,7 @@ class CompressedSpans(Spans):
         return None if self.archives.indexes[int(self.archive[i])] else super().image_file(i)
 
 
-def open_compressed(path: str, fd: int, threads: int, index: Piece | None = None) -> Any:
+def open_compressed(path: str, fd: int, threads: int, index: KeptBytes | None = None) -> Any:
     """A reader of the decompressed bytes of the archive at a path, which is open as `fd`.
 
     index: what `save_index` wrote. Where it is missing, as on another machine, the reader makes its own.
@@ -114,7 +114,7 @@ def read_at(reader: Any, offset: int, size: int) -> bytes:
     return data
 
 
-def save_index(reader: Any, fd: int) -> Piece:
+def save_index(reader: Any, fd: int) -> KeptBytes:
     """Read the archive that is open as `fd` to its end, which checks it, and store its index. Raises DecodeError for a
     damaged archive."""
     try:

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from rawpack.errors import DecodeError, UsageError
 from rawpack.remote.url import filesystem, is_url, refuse_url, shown
-from rawpack_packer.sources.archives.kept import Piece, keeping, read_kept, stored
+from rawpack_packer.sources.archives.kept import KeptBytes, keeping, read_kept, stored
 from rawpack_packer.sources.files import check_unchanged, opened, read_unchanged, reason_of
 from rawpack_packer.text import near_path, plain
 
@@ -46,7 +46,7 @@ class ArchiveFiles:
     """Absolute, as the operating system takes them; of archives behind URLs, where they are in the spool."""
     states: NDArray[np.int64]
     """(k, 2): size in bytes, and mtime in ns or a checksum, when the source was opened."""
-    indexes: tuple[Piece | None, ...] = ()
+    indexes: tuple[KeptBytes | None, ...] = ()
     """Of compressed archives: the index of each, see `compressed.py`; None for one that is not."""
     remotes: tuple[RemoteArchive, ...] = ()
     """Of archives behind URLs: where each is fetched from."""
@@ -122,14 +122,14 @@ class ArchiveFiles:
             return found
         return keeping(found, name, self.kept_in if self.remotes else None)
 
-    def kept_index(self, k: int) -> Piece | None:
+    def kept_index(self, k: int) -> KeptBytes | None:
         """The index of compressed archive k that an earlier run made; None if nothing is kept."""
         with suppress(OSError):
             found = self.kept(k, _INDEX, bytes)
             return None if found is None else stored(found)
         return None
 
-    def keep_index(self, k: int, index: Piece) -> Piece:
+    def keep_index(self, k: int, index: KeptBytes) -> KeptBytes:
         """Keep the index of compressed archive k. Returns it."""
         if index.size:
             for _ in self.keeping(k, _INDEX, index.pieces()):

@@ -24,7 +24,7 @@ from rawpack_packer.sources.archives.compressed import (
 )
 from rawpack_packer.sources.archives.files import ArchiveFiles
 from rawpack_packer.sources.archives.headers_ahead import read_headers_ahead
-from rawpack_packer.sources.archives.kept import Piece
+from rawpack_packer.sources.archives.kept import KeptBytes
 from rawpack_packer.sources.archives.spans import Fault, Spans
 from rawpack_packer.sources.archives.tar import (
     BLOCK,
@@ -115,7 +115,7 @@ class Index:
             one, other = (self._archives.name(self._kinds.index(kind)) for kind in sorted({*self._kinds})[:2])
             raise UsageError(f"{one} and {other} are of different kinds: pack zip and tar archives separately")
 
-    def _add_archive(self, k: int) -> Piece | None:
+    def _add_archive(self, k: int) -> KeptBytes | None:
         """Add archive k. Returns the index of a compressed one."""
         archives, shown = self._archives, self._archives.name(k)
         name = f"{k}/{shown.rpartition('/')[2]}".encode()

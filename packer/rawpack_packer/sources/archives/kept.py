@@ -37,7 +37,7 @@ _VERSION = 2
 
 
 @dataclass(frozen=True, slots=True)
-class Piece:
+class KeptBytes:
     """Bytes in the file without a name of the process that wrote them. Plain data, which other processes can read."""
 
     process: int
@@ -67,11 +67,11 @@ class Piece:
         return (data[at : at + _PIECE] for at in range(0, len(data), _PIECE))
 
 
-NO_PIECE = Piece(0, -1, 0, 0, b"")
+NO_BYTES = KeptBytes(0, -1, 0, 0, b"")
 """Without any bytes."""
 
 
-class _Scratch:
+class _UnnamedFile:
     """A file without a name."""
 
     def __init__(self) -> None:
@@ -80,7 +80,7 @@ class _Scratch:
             # Not a number of a standard stream that is closed, which a library may write to.
             self._descriptor = fcntl.fcntl(file, fcntl.F_DUPFD_CLOEXEC, 3)
 
-    def add(self, pieces: Iterable[bytes]) -> Piece:
+    def add(self, pieces: Iterable[bytes]) -> KeptBytes:
         hasher, at, to = xxhash.xxh3_128(seed=_VERSION), self._end, self._descriptor
         for piece in pieces:
             hasher.update(piece)
@@ -89,11 +89,11 @@ class _Scratch:
                 written = os.pwrite(to, left, at)
                 left, at = left[written:], at + written
         start, self._end = self._end, at
-        return Piece(self.process, to, start, at - start, hasher.digest())
+        return KeptBytes(self.process, to, start, at - start, hasher.digest())
 
 
-_scratch: _Scratch | None = None
-_found: dict[str, Piece] = {}
+_unnamed: _UnnamedFile | None = None
+_found: dict[str, KeptBytes] = {}
 """What this process has found since the last job began: the name of the file that it will be in -> the file."""
 
 
@@ -149,12 +149,12 @@ def read_kept(name: str, kind: Any, folder: Path) -> Iterator[Any] | None:
     return (one for block in blocks for one in decoder.decode(block))
 
 
-def stored(pieces: Iterable[bytes]) -> Piece:
+def stored(pieces: Iterable[bytes]) -> KeptBytes:
     """Bytes that are there as long as this process. Raises OSError."""
-    global _scratch
-    if _scratch is None or _scratch.process != os.getpid():  # not the file of the process that this one was forked from
-        _scratch = _Scratch()
-    return _scratch.add(pieces)
+    global _unnamed
+    if _unnamed is None or _unnamed.process != os.getpid():  # not the file of the process that this one was forked from
+        _unnamed = _UnnamedFile()
+    return _unnamed.add(pieces)
 
 
 def _sum(data: bytes | memoryview) -> bytes:

@@ -23,7 +23,7 @@ from rawpack_packer.sources.archives.compressed import (
     save_index,
 )
 from rawpack_packer.sources.archives.files import ArchiveFiles, archive_files, expanded, is_pattern, source_name
-from rawpack_packer.sources.archives.kept import Piece
+from rawpack_packer.sources.archives.kept import KeptBytes
 from rawpack_packer.sources.archives.members import NamedMember, named_fields, values_of
 from rawpack_packer.sources.archives.samples import COPY_AGAIN, FoundMember, Shards, is_shard, with_labels
 from rawpack_packer.sources.archives.spans import Rows, Spans
@@ -164,7 +164,7 @@ def _read(
     files: ArchiveFiles, fields: Sequence[NamedMember], label: NamedMember | None, progress: Progress | None
 ) -> tuple[Shards, ArchiveFiles]:
     """The samples of all shards, and the shards, with the index of each compressed one."""
-    shards, indexes = Shards(fields, label), list[Piece | None]()
+    shards, indexes = Shards(fields, label), list[KeptBytes | None]()
     what = f"samples with labels in {label.suffix}" if label is not None else "samples"
 
     def add(found: Iterable[FoundMember], number: int) -> None:
@@ -189,7 +189,7 @@ def _read(
 
 
 @contextmanager
-def _shard(files: ArchiveFiles, number: int) -> Iterator[tuple[Read, int, Callable[[], Piece] | None]]:
+def _shard(files: ArchiveFiles, number: int) -> Iterator[tuple[Read, int, Callable[[], KeptBytes] | None]]:
     """What reads a shard, and its size in bytes; if it is compressed, LONGEST, and what saves its index.
 
     Raises UsageError where it cannot be read, SourceChangedError where it changes meanwhile.
