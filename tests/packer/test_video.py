@@ -254,6 +254,15 @@ def test_turned_videos_are_upright(tmp_path: Path, turn: int) -> None:
 
 
 @here
+def test_a_title_that_is_not_utf_8(tmp_path: Path) -> None:
+    """What a file says about itself in another encoding keeps no frame from being packed, in any version of PyAV."""
+    path = encode(tmp_path / "a.mkv", "libx264", 3, title="T" * 16)
+    assert path.read_bytes().count(b"T" * 16) == 1
+    path.write_bytes(path.read_bytes().replace(b"T" * 16, b"\xff" * 16))
+    assert [row["shows"] for row in rows(open_source(path))] == [0, 1, 2]
+
+
+@here
 @needs_ffmpeg
 @pytest.mark.parametrize("aspect", ["1/1", "4/3"])
 def test_pixels_that_are_not_square_are_told(tmp_path: Path, aspect: str) -> None:

@@ -71,12 +71,15 @@ def encode(
     numbers: Iterable[int] | None = None,
     container: dict[str, str] | None = None,
     scale: int = 1,
+    title: str = "",
 ) -> Path:
     """Write a video of `count` frames, `scale` times as large; `pts` in 1/1000 s, else by the rate."""
     if codec not in av.codecs_available:
         pytest.skip(f"PyAV has no encoder {codec}")
     path.parent.mkdir(parents=True, exist_ok=True)
     with av.open(str(path), "w", options=container or {}) as file:
+        if title:
+            file.metadata["title"] = title
         stream: Any = file.add_stream(codec, rate=rate, options=options or {})
         stream.width, stream.height, stream.pix_fmt = WIDTH * scale, HEIGHT * scale, format
         stream.codec_context.thread_count = 1

@@ -16,6 +16,7 @@ import cloudpickle
 from rawpack.errors import PackError
 from rawpack.system.channel import Channel
 from rawpack.system.child import Child
+from rawpack.system.failure import is_no_fault_of_data
 from rawpack.system.heartbeat import Heartbeat
 from rawpack.system.pool import SupervisedPool, WorkerHandle
 from rawpack.system.template import Template
@@ -279,7 +280,7 @@ def _main(channel: Channel, notes: Heartbeat, _: Any, descriptors: list[int]) ->
         except (OSError, MemoryError) as raised:
             error = files.refused(raised, task.destination)
         except Exception as raised:
-            if type(task.samples).__module__.startswith(f"{_PACKAGE}."):
+            if is_no_fault_of_data(raised) or type(task.samples).__module__.startswith(f"{_PACKAGE}."):
                 raise
             what = f"packing part {task.number} failed: {raised!r}"
             error = PackError(f"{what}\n\nIn the worker:\n{traceback.format_exc()}")

@@ -188,11 +188,11 @@ class Child:
         grace: seconds for it to end by itself once its channel is closed, so that its exit status is its own.
         """
         self.channel.finish()
-        if grace:
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                self.process.wait(grace)
-        self.process.kill()
         try:
+            if grace:
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    self.process.wait(grace)
+            self.process.kill()
             self.process.wait(_REAP_TIMEOUT_S)
         except subprocess.TimeoutExpired:
             return False

@@ -17,7 +17,7 @@ _OURS = ("rawpack", "rawpack_packer")
 
 
 def is_no_fault_of_data(error: BaseException) -> bool:
-    """Whether an exception that came up while untrusted bytes were read is not due to these bytes.
+    """Whether an exception that came up while untrusted bytes, or samples of a user's, were read is not due to them.
 
     Libraries raise nearly every kind of exception for broken files. What is left: a missing library, a function that
     was called as this version of its library does not allow, and what our own code is wrong about.

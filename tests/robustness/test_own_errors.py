@@ -1,0 +1,303 @@
+"""A fault of our own code in a child process or thread: it is raised as what it is, with the child's traceback.
+
+It never becomes a reject, the fault of a file, the death of a process, or advice.
+
+The fault is put in from outside, into new processes alone: a name that a module uses is None there.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import sys
+import threading
+from collections.abc import Callable
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
+from pathlib import Path
+
+import h5py
+import numpy as np
+import pytest
+from pictures import picture, save
+from running import environment, run_command
+from troubled import At, Troubled, hang
+from videos import encode
+
+import rawpack_packer
+from rawpack import PackError, Reader, WorkerError
+from rawpack.system import failure
+from rawpack.system.channel import Channel
+from rawpack.system.child import Child
+from rawpack.system.heartbeat import Heartbeat
+from rawpack.system.template import Template
+from rawpack_packer import api
+from rawpack_packer.engines import ExecutorEngine, LocalEngine
+from rawpack_packer.inspect.probe import ShardProbe
+from rawpack_packer.job.estimate import estimate
+from rawpack_packer.recipe.by_user import recipe_for
+from rawpack_packer.report.salvage import salvage
+from rawpack_packer.sources import open_source
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="needs child processes")
+
+SHIM = """
+import importlib.abc, importlib.machinery, os, sys
+
+MODULE, _, NAME = os.environ["TEST_BUG"].partition(":")
+
+class Finder(importlib.abc.MetaPathFinder):
+    def find_spec(self, name, path=None, target=None):
+        if name != MODULE:
+            return None
+        spec = importlib.machinery.PathFinder.find_spec(name, path)
+        run = spec.loader.exec_module
+
+        def exec_module(module):
+            run(module)
+            getattr(module, NAME)
+            setattr(module, NAME, None)
+
+        spec.loader.exec_module = exec_module
+        return spec
+
+sys.meta_path.insert(0, Finder())
+"""
+"""The `sitecustomize` of every Python that starts while it is in PYTHONPATH."""
+
+Bug = Callable[[str], dict[str, str]]
+
+
+@pytest.fixture
+def bug(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Bug:
+    """`bug("module:name")`: from now on, `name` is None in that module of each process that starts. Returns the
+    environment of such a process."""
+
+    def put(where: str) -> dict[str, str]:
+        shim = tmp_path / "shim"
+        shim.mkdir()
+        (shim / "sitecustomize.py").write_text(SHIM)
+        path = environment()["PYTHONPATH"]
+        variables = {"TEST_BUG": where, "PYTHONPATH": f"{shim}{os.pathsep}{path}"}
+        for name, value in variables.items():
+            monkeypatch.setenv(name, value)
+        return variables
+
+    return put
+
+
+# ---------------------------------------------------------------------------------------------- what children do
+
+
+@pytest.fixture(scope="module")
+def photos(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("photos")
+    for k in range(80):
+        save(folder / f"class {k % 2}" / f"{k:02d}.jpg", picture(24, 30, k))
+    return folder
+
+
+def pack(source: Path, store: Path, **options: object) -> None:
+    rawpack_packer.pack(source, store, **{"size": 16, "shard_size": 1, "max_rejects": 1000, "workers": 2} | options)
+
+
+def scan_videos(photos: Path, folder: Path) -> None:
+    for name in ("a.mp4", "b.mp4"):
+        encode(folder / "videos" / name, "libx264", 3)
+    pack(folder / "videos", folder / "store")
+
+
+def pack_by_processes(photos: Path, folder: Path) -> None:
+    pack(photos, folder / "store")
+
+
+def help_with_a_part(photos: Path, folder: Path) -> None:
+    source = Troubled(open_source(photos), At(40, hang))
+    rawpack_packer.pack(source, folder / "store", size=16, shard_size=1, max_rejects=1000, engine=LocalEngine(2))
+
+
+def pack_by_a_pool(photos: Path, folder: Path) -> None:
+    with ProcessPoolExecutor(1, get_context("spawn")) as pool:
+        pack(photos, folder / "store", workers=None, engine=ExecutorEngine(pool))
+
+
+def try_samples(photos: Path, folder: Path) -> None:
+    source = open_source(photos)
+    estimate(source, recipe_for(source, {"size": "16", "format": "lmdb"}), workers=2)
+
+
+def plan(photos: Path, folder: Path) -> None:
+    api.plan(photos, budget=5, workers=1, tmp=folder)
+
+
+def look_at_hdf5(photos: Path, folder: Path) -> None:
+    with h5py.File(folder / "a.h5", "w") as file:
+        file["images"] = np.zeros((3, 8, 8, 3), np.uint8)
+    open_source(folder / "a.h5")
+
+
+def ask_lmdb(photos: Path, folder: Path) -> None:
+    pack(photos, folder / "store", workers=0, format="lmdb")
+    probe = ShardProbe(Reader(folder / "store")._library.stores[0])
+    try:
+        probe.complaint(0, "image")
+    finally:
+        probe.close()
+
+
+def verify_hdf5(photos: Path, folder: Path) -> None:
+    pack(photos, folder / "store", workers=0, format="hdf5")
+    api.verify(folder / "store")
+
+
+def show_rejects(photos: Path, folder: Path) -> None:
+    path = save(folder / "a.png", picture(8, 8, 0))
+    found = path.stat()
+    salvage(str(folder), [("a.png", (found.st_size, found.st_mtime_ns))])
+
+
+def pack_webp(photos: Path, folder: Path) -> None:
+    save(folder / "webp" / "a.webp", picture(24, 30, 0))
+    pack(folder / "webp", folder / "store")
+
+
+def read(photos: Path, folder: Path) -> None:
+    pack(photos, folder / "store", workers=0)
+    list(Reader(folder / "store").batches(8, workers=2, backend="process"))
+
+
+KINDS: dict[str, tuple[Callable[[Path, Path], None], str]] = {
+    "scan of videos": (scan_videos, "rawpack_packer.sources.video.scan:make_index"),
+    "decoder of videos, called wrongly": (scan_videos, "rawpack_packer.sources.video.container:_choose"),
+    "packing": (pack_by_processes, "rawpack_packer.part.part:prepare_item"),
+    "packing, before its first part": (pack_by_processes, "rawpack_packer.engines.local:init_decoder_process"),
+    "packing, pieces for another worker": (help_with_a_part, "rawpack_packer.engines.local:make_piece"),
+    "decoding by Pillow": (pack_webp, "rawpack_packer.images.with_pillow:exif_orientation"),
+    "packing by a pool of others": (pack_by_a_pool, "rawpack_packer.part.part:prepare_item"),
+    "estimate": (try_samples, "rawpack_packer.job.estimate:prepare_sample"),
+    "plan": (plan, "rawpack_packer.part.part:prepare_item"),
+    "look at HDF5": (look_at_hdf5, "rawpack_packer.sources.hdf5.look:choose"),
+    "probe of LMDB": (ask_lmdb, "rawpack_packer.writers.lmdb:key_of"),
+    "probe of HDF5": (verify_hdf5, "rawpack_packer.writers.hdf5:compare"),
+    "salvage": (show_rejects, "rawpack_packer.report.salvage:read_header"),
+    "reading": (read, "rawpack.batching.worker:SlotMap"),
+    "reading, before its first task": (read, "rawpack.batching.worker:ConcatenatedStore"),
+}
+"""Kinds of work in children -> what has a child do it, and a name that its code uses."""
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_is_raised_with_its_traceback(photos: Path, tmp_path: Path, bug: Bug, kind: str) -> None:
+    """A TypeError of our code in a child of any kind is a TypeError here, and its cause shows where in the child."""
+    work, where = KINDS[kind]
+    bug(where)
+    with pytest.raises(TypeError, match="'NoneType' object is not callable") as raised:
+        work(photos, tmp_path)
+    assert "Traceback" in str(raised.value.__cause__)
+    assert where.partition(":")[2] in str(raised.value.__cause__)
+
+
+def test_the_command_shows_it(tmp_path: Path, bug: Bug) -> None:
+    """The command ends with exit code 1, the tracebacks of both processes and the error, and advises nothing."""
+    encode(tmp_path / "videos" / "a.mp4", "libx264", 3)
+    variables = bug("rawpack_packer.sources.video.container:_open")
+    ran = run_command("pack", tmp_path / "videos", tmp_path / "store", **variables)
+    assert ran.code == 1
+    assert ran.err.count("Traceback (most recent call last)") == 2
+    assert ran.err.rstrip().endswith("TypeError: 'NoneType' object is not callable")
+    assert not [word for word in ("reject", "resumes", "crash", "damaged") if word in ran.out + ran.err]
+    assert not (tmp_path / "store").exists()
+
+
+def test_worker_threads(photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What ends a worker thread of the reader, outside of its samples, is raised by the iteration."""
+    pack(photos, tmp_path / "store", workers=0)
+    batches = Reader(tmp_path / "store").batches(8, workers=2, backend="thread")
+    monkeypatch.setattr("rawpack.batching.fill.do", None)
+    with pytest.raises(TypeError, match="'NoneType' object is not callable") as raised:
+        list(batches)
+    assert "in serve" in str(raised.value.__cause__)
+
+
+def test_while_a_sample_is_read(photos: Path, tmp_path: Path, bug: Bug) -> None:
+    """What is raised while a worker reads a sample comes with the sample's key and the worker's traceback."""
+    pack(photos, tmp_path / "store", workers=0)
+    bug("rawpack.batching.fill:rows_of")
+    with pytest.raises(WorkerError, match=r"sample 0 \('class 0/00\.jpg'\) failed: TypeError: 'NoneType'") as raised:
+        list(Reader(tmp_path / "store").batches(8, workers=2, backend="process"))
+    assert "Traceback" in str(raised.value)
+
+
+def complain() -> None:
+    raise ValueError("no such day")
+
+
+def test_a_source_of_somebody_else(photos: Path, tmp_path: Path) -> None:
+    """What a source of the user's own raises in a worker ends the run with a PackError that has its traceback."""
+    source = Troubled(open_source(photos), At(3, complain))
+    with pytest.raises(PackError, match=r"part 0 failed: ValueError\('no such day'\)(?s:.)*Traceback(?s:.)*complain"):
+        pack(source, tmp_path / "store")
+
+
+def test_the_template(bug: Bug) -> None:
+    """A fault of the process that forks workers is not taken for the death of a worker."""
+    bug("rawpack.system.template:_WorkerEnded")
+    template = Template(nothing)
+    child = Child(ends_at_once, None, launcher=template)
+    assert child.channel.receive() is None
+    with pytest.raises(TypeError, match="'NoneType' object is not callable") as raised:
+        child.kill(10)
+    assert "in _reap" in str(raised.value.__cause__)
+    template.close()
+
+
+def nothing() -> None: ...
+
+
+def ends_at_once(channel: Channel, notes: Heartbeat, work: None, descriptors: list[int]) -> None:
+    os._exit(0)
+
+
+class LockedError(Exception):
+    """Cannot be pickled, as it has a lock; nor loaded, if it had none."""
+
+    def __init__(self, text: str, lock: object) -> None:
+        super().__init__(text)
+        self.lock = lock
+
+
+@pytest.mark.parametrize("lock", [threading.Lock(), None])
+def test_an_exception_that_does_not_travel(lock: object) -> None:
+    """An exception that cannot be pickled, or not be loaded again, comes as a WorkerError with all that it said."""
+    try:
+        raise LockedError("the door is shut", lock)
+    except LockedError as error:
+        found = failure.unpack(failure.pack(error))
+    assert isinstance(found, WorkerError)
+    assert "LockedError: the door is shut" in str(found)
+    assert "test_an_exception_that_does_not_travel" in str(found)
+
+
+# ---------------------------------------------------------------------------------------------- damage or fault
+
+
+def of_a_library() -> None:
+    np.load(io.BytesIO(b"PK\x03\x04"))
+
+
+def of_a_keyword() -> None:
+    h5py.File("a.h5", "r", nothing=1)
+
+
+def of_a_missing_library() -> None:
+    import nothing_of_this_name  # type: ignore[import-not-found]  # noqa: F401
+
+
+@pytest.mark.parametrize(
+    ("raising", "fault"), [(of_a_library, False), (of_a_keyword, True), (of_a_missing_library, True)]
+)
+def test_what_is_no_fault_of_the_data(raising: Callable[[], None], fault: bool) -> None:
+    """A library that complains about bytes is believed; one that is missing, or called wrongly, is our fault."""
+    with pytest.raises(Exception, match=r"\w") as raised:
+        raising()
+    assert failure.is_no_fault_of_data(raised.value) == fault
