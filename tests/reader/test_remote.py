@@ -14,7 +14,6 @@ import shutil
 import subprocess
 import sys
 import threading
-import time
 import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -88,7 +87,7 @@ def opened(server: Server, tmp_path: Path) -> Callable[..., Reader]:
     def open_it(shards: float = 100, **options: Any) -> Reader:
         small = sum(len(data) for name, data in server.files.items() if "/shard-" not in name)
         limit = small + int(shards * SHARD_BYTES)
-        options = {"cache": tmp_path / "cache", "cache_bytes": limit, "timeout": 6} | options
+        options = {"cache": tmp_path / "cache", "cache_bytes": limit, "timeout": 20} | options
         return Reader(f"{server.url}/bucket/store", **options)
 
     return open_it
@@ -144,7 +143,7 @@ def test_the_same_clips_as_a_local_store(tmp_path: Path, way: str) -> None:
         server.put_folder("bucket/clips", files_of(store))
         small = sum(len(data) for name, data in server.files.items() if "/shard-" not in name)
         limit = small + 5 * SHARD_BYTES
-        reader = Reader(f"{server.url}/bucket/clips", cache=tmp_path / "cache", cache_bytes=limit, timeout=6)
+        reader = Reader(f"{server.url}/bucket/clips", cache=tmp_path / "cache", cache_bytes=limit, timeout=20)
         found = [batch["image"].copy() for batch in reader.clips(6).batches(4, **asked, **WAYS[way])]
     assert len(found) == len(expected)
     assert all(map(np.array_equal, found, expected))
@@ -247,7 +246,7 @@ def test_what_is_here_is_not_begun_again(
 def test_manifests_are_asked_for_at_once(folder: Path, tmp_path: Path) -> None:
     """However many stores are opened, it takes the time of two; and no store is asked twice."""
     names = [f"store-{k}" for k in range(5)]
-    together = threading.Barrier(len(names) - 1, timeout=5)
+    together = threading.Barrier(len(names) - 1, timeout=60)
 
     def waits(request: Request) -> bool:
         if "store-0" not in request.name:
@@ -259,7 +258,7 @@ def test_manifests_are_asked_for_at_once(folder: Path, tmp_path: Path) -> None:
             server.put_folder(f"bucket/{name}", files_of(folder))
         server.faults.append(on("store.json", waits))
         stores = [f"{server.url}/bucket/{name}" for name in names]
-        assert len(Reader(stores, cache=tmp_path / "cache", timeout=6)) == len(names) * SAMPLES
+        assert len(Reader(stores, cache=tmp_path / "cache", timeout=60)) == len(names) * SAMPLES
         assert [server.asked(f"{name}/store.json") for name in names] == [1] * 5
 
 
@@ -270,7 +269,7 @@ def test_manifests_that_share_a_slow_link(folder: Path, tmp_path: Path) -> None:
     def takes_too_long_together(request: Request) -> bool:
         if "store-0" not in request.name and request.name not in seen:
             seen.add(request.name)
-            time.sleep(2.5)
+            request.server_state.ended.wait(6)
         return False
 
     with serving() as server:
@@ -278,7 +277,7 @@ def test_manifests_that_share_a_slow_link(folder: Path, tmp_path: Path) -> None:
             server.put_folder(f"bucket/{name}", files_of(folder))
         server.faults.append(on("store.json", takes_too_long_together))
         stores = [f"{server.url}/bucket/{name}" for name in names]
-        assert len(Reader(stores, cache=tmp_path / "cache", timeout=1.5)) == len(names) * SAMPLES
+        assert len(Reader(stores, cache=tmp_path / "cache", timeout=4)) == len(names) * SAMPLES
 
 
 def test_a_cached_store_is_a_store(opened: Callable[..., Reader], folder: Path, tmp_path: Path) -> None:
@@ -420,7 +419,7 @@ READ = """
 import sys
 from rawpack import Reader
 url, cache, limit = sys.argv[1:]
-reader = Reader(url, cache=cache, cache_bytes=int(limit), timeout=20)
+reader = Reader(url, cache=cache, cache_bytes=int(limit), timeout=60)
 print("open", flush=True)
 sys.stdin.readline()
 print("sum", sum(int(batch["image"].sum()) for batch in reader.batches(16, workers=0)), flush=True)
@@ -620,7 +619,7 @@ def test_a_small_disk(tmp_path: Path) -> None:
         (disk / "ballast").write_bytes(bytes(1 << 21))
         with serving() as server:
             server.put_folder("bucket/store", files_of(store))
-            reader = Reader(f"{server.url}/bucket/store", cache=disk / "cache", cache_bytes="1GB", timeout=6)
+            reader = Reader(f"{server.url}/bucket/store", cache=disk / "cache", cache_bytes="1GB", timeout=20)
             with pytest.raises(StoreError, match=rf"the disk of the cache {disk}/cache is full") as raised:
                 reader[0]
             assert not isinstance(raised.value, DamagedStoreError)
@@ -695,7 +694,7 @@ EPOCHS = """
 import sys
 from rawpack import Reader
 url, cache = sys.argv[1:]
-reader = Reader(url, cache=cache, timeout=20)
+reader = Reader(url, cache=cache, timeout=60)
 for epoch in range(5):
     print("sum", sum(int(batch["image"].sum()) for batch in reader.batches(16, workers=0)), flush=True)
 """
@@ -828,7 +827,7 @@ def test_s3_trouble_that_passes(server: Server, truth: NDArray[np.uint8], tmp_pa
 
 
 LASTING: dict[str, tuple[Fault, type[Exception], str]] = {
-    "500": (on("shard-00001", status(500)), StoreError, r"shard-00001.npy cannot be read, tried for \d s: .*500"),
+    "500": (on("shard-00001", status(500)), StoreError, r"shard-00001.npy cannot be read, tried for \d+ s: .*500"),
     "stalls": (on("shard-00001", stalls), StoreError, r"shard-\d+.npy cannot be read.*the server does not answer"),
     "shortens": (on("shard-00001", shortens), StoreError, r"received \d+ bytes, but requested"),
     "flips": (
@@ -855,7 +854,7 @@ def test_trouble_that_stays(opened: Callable[..., Reader], server: Server, fault
     broken, kind, message = LASTING[fault]
     server.faults.append(broken)
     with pytest.raises(kind, match=message) as raised:
-        rows_of(opened(timeout=2).batches(BATCH, workers=2))
+        rows_of(opened(timeout=6).batches(BATCH, workers=2))
     assert server.url in str(raised.value)
 
 
@@ -984,7 +983,7 @@ print(os.waitpid(pid, 0)[1])
 
 def test_stats_tell_of_fetching(opened: Callable[..., Reader], server: Server) -> None:
     """Where a loop waits for the network, the figures and the verdict say so."""
-    server.faults.append(on("shard-", slow(0.1)))
+    server.faults.append(on("shard-", slow(0.3)))
     batches = opened(1.2).batches(BATCH, workers=2)
     rows_of(batches)
     stats = batches.stats()
