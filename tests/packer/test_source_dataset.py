@@ -378,7 +378,7 @@ GUISES: dict[str, Any] = {
 def test_an_image_of_another_size_than_was_seen_stops_with_what_to_pass(
     guise: str, workers: int, size: Any, tmp_path: Path
 ) -> None:
-    """Where one image in many has another size, none is lost: packing stops, and each way that the error names packs."""
+    """Where one image in many has another size, none is lost: packing stops, and every way that it names packs."""
     given = Made(40, lambda i: GUISES[guise](picture(9 if i == 12 else 12, 8, i)))
     with pytest.raises(PackError) as stopped:
         rawpack_packer.pack(given, tmp_path / "s", workers=workers, size=size)
