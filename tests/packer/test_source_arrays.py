@@ -21,7 +21,7 @@ from rawpack_packer.sources.arrays import ArraySource
 
 RAW = [name for name in FORMATS if name != "lmdb"]
 DTYPES = ["bool", "i1", "u1", "<i2", ">u2", "<i4", "<u8", "<f2", ">f4", "<f8", "<c8", "<c16"]
-SHAPES: list[tuple[int, ...]] = [(1,), (7,), (3, 5), (3, 4, 2), (2, 1, 3, 2)]
+SHAPES: list[tuple[int, ...]] = [(1,), (7,), (3, 5), (6, 4, 2), (2, 1, 3, 2)]
 IDX = {"u1": 8, "i1": 9, ">i2": 11, ">i4": 12, ">f4": 13, ">f8": 14}
 
 
@@ -196,16 +196,21 @@ def test_rows_are_appended_to_some_rows_of_others(tmp_path: Path) -> None:
 def test_channels_that_come_first_are_not_taken_for_rows(
     shape: tuple[int, ...], option: str, value: str, dtype: str, tmp_path: Path
 ) -> None:
-    """`--size` and `--crop` of (channels, height, width) are refused with the transpose, which then packs."""
+    """Images (channels, height, width) are not cropped and resized as rows: with `:chw` they pack as after a transpose,
+    and with `:hwc`, `--size` and `--crop` are refused."""
     array = values(dtype, (2, *shape))
     np.save(tmp_path / "first.npy", array)
-    ran = run_here("pack", "--workers", 0, option, value, tmp_path / "first.npy", tmp_path / "s")
+    kept = ("--array", ":hwc")
+    ran = run_here("pack", "--workers", 0, *kept, option, value, tmp_path / "first.npy", tmp_path / "s")
     assert (ran.code, "transpose each to height, width, channels" in ran.err) == (2, True), ran
     assert not (tmp_path / "s").exists()
-    same(packed(tmp_path / "first.npy", tmp_path / "as-they-are"), array)
+    same(packed(tmp_path / "first.npy", tmp_path / "as-they-are", *kept), array)
     np.save(tmp_path / "last.npy", np.moveaxis(array, 1, -1))
-    reader = packed(tmp_path / "last.npy", tmp_path / "s", option, value)
-    assert reader.fields["image"].shape[2] == shape[0]
+    last = packed(tmp_path / "last.npy", tmp_path / "last", option, value)
+    first = packed(tmp_path / "first.npy", tmp_path / "first", "--array", ":chw", option, value)
+    assert first.fields["image"].shape[2] == shape[0]
+    for i in range(2):
+        np.testing.assert_array_equal(first[i]["image"], last[i]["image"])
 
 
 @pytest.mark.parametrize(
@@ -213,9 +218,9 @@ def test_channels_that_come_first_are_not_taken_for_rows(
     [((32, 32, 3), "20"), ((4, 4, 64), "16"), ((4, 32, 20), "16x32"), ((1, 64, 16), "1x32"), ((5, 32, 32), "20")],
 )
 def test_low_images_of_many_channels_are_resized(shape: tuple[int, ...], size: str, tmp_path: Path) -> None:
-    """What may well be (height, width, channels) is: feature maps, single lines of a spectrum."""
+    """What is (height, width, channels), as the user says, is resized so: feature maps, single lines of a spectrum."""
     np.save(tmp_path / "a.npy", np.full((2, *shape), 9, np.float32))
-    reader = packed(tmp_path / "a.npy", tmp_path / "s", "--size", size)
+    reader = packed(tmp_path / "a.npy", tmp_path / "s", "--array", ":hwc", "--size", size)
     height, width = (int(size), int(size)) if size.isdigit() else map(int, size.split("x"))
     assert reader[0]["image"].shape == (height, width, shape[2])
     assert (reader[0]["image"] == 9).all()

@@ -38,7 +38,7 @@ class Numbered:
     """A dataset whose images hold the number of their store and their own; fields and classes as asked for."""
 
     def __init__(
-        self, count: int, store: int = 0, side: int = 4, classes: Sequence[str] = ("x", "y"), **extra: Any
+        self, count: int, store: int = 0, side: int = 5, classes: Sequence[str] = ("x", "y"), **extra: Any
     ) -> None:
         self.count, self.store, self.side, self.classes, self.extra = count, store, side, tuple(classes), extra
 

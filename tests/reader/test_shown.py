@@ -83,7 +83,7 @@ def test_a_notebook_shows_large_images_and_clips(packed: Packed, tmp_path: Path)
     rawpack_packer.pack(frames, tmp_path / "clips", workers=0)
     images = thumbnails(Reader(tmp_path / "clips").clips(3)._repr_html_())
     assert [round(image.mean()) for image in images] == [0, 60, 120, 180]
-    rawpack_packer.pack(np.arange(60, dtype=np.float32).reshape(5, 4, 3, 1), tmp_path / "floats", workers=0)
+    rawpack_packer.pack(np.arange(60, dtype=np.float32).reshape(5, 6, 2, 1), tmp_path / "floats", workers=0)
     assert len(thumbnails(Reader(tmp_path / "floats")._repr_html_())) == 4
     empty = Reader(tmp_path / "floats").select([])
     assert thumbnails(empty._repr_html_()) == []

@@ -136,7 +136,9 @@ source_options = together(
     option(
         "--field", "fields", group="Source", multiple=True, metavar="NAME[:DTYPE]",
         help="The type of a column of a listing or Parquet file, if its values do not tell: score:float32, "
-        "vector:float32[4], name:str, seg:mask; for boxes boxes:xyxy, boxes:xywh or boxes:yolo. Of WebDataset, a "
+        "vector:float32[4], name:str, seg:mask; for boxes boxes:xyxy, boxes:xywh or boxes:yolo. Of HDF5 and .npz too: "
+        "seg:mask for a mask, pose:array for an array that has the image's height and width and is no image. Of "
+        "WebDataset, a "
         "member or an entry of its JSON that becomes a field: txt, json.width, caption=txt:str. Of VOC and COCO, "
         "masks: SegmentationClass:mask; semantic:mask, instances:mask. May be repeated.",
     ),
@@ -177,8 +179,9 @@ source_options = together(
     ),
     option(
         "--array", group="Source", multiple=True, metavar="NAME=ARRAY,...",
-        help="Which arrays of an HDF5 or .npz file are packed, and as what: image=train/x,label=train/y. In HDF5, :chw "
-        "after the images' name moves their channels to the end. [default: all, where the names or shapes tell]",
+        help="Which arrays of an HDF5 or .npz file are packed, and as what: image=train/x,label=train/y. :chw after "
+        "the images' name (image=train/x:chw), or alone, also for .npy, says that channels come first, and moves them "
+        "to the end; :hwc keeps the axes as they are. [default: all arrays, where the names or shapes tell]",
     ),
     option(
         "--image-column", group="Source", metavar="COLUMN",

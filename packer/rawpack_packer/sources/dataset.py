@@ -17,8 +17,8 @@ from rawpack_packer.sources.columns import ColumnDataset, as_columns
 from rawpack_packer.sources.dataset_images import DatasetImages, DeclaredImage, Others, images_of
 from rawpack_packer.sources.fields import Boxes, FieldKind, ImageKind, Value, as_text
 from rawpack_packer.sources.kinds import (
-    ARRAY,
     Declared,
+    array_of,
     as_array,
     declared_kind,
     inferred_kind,
@@ -221,11 +221,11 @@ def _keys(given: Sequence[str] | None, count: int) -> list[str]:
 
 
 def _field_kind(name: str, value: Any, declared: Mapping[str, Declared], image: ImageKind | None) -> FieldKind:
-    if name not in declared or declared[name] == ARRAY:
-        found = {name: inferred_kind(name, value)}
-        return with_arrays(found, [name] if name in declared else (), "the dataset")[name]
-    kind = declared_kind(name, declared[name])
-    return inferred_mask(name, value, image) if kind is None else kind
+    array, rest = array_of(declared.get(name))
+    said = rest if array else declared.get(name)
+    kind = inferred_kind(name, value) if said is None else declared_kind(name, said)
+    found = {name: inferred_mask(name, value, image) if kind is None else kind}
+    return with_arrays(found, [name] if array else (), "the dataset")[name]
 
 
 def _classes(

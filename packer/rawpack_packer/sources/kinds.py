@@ -1,6 +1,7 @@
 """The kind of a field: inferred from a value, or declared by a word: "float32", "float32[?,5]", "mask", "xyxy".
 
-"array" says of a field that it is no image: what it holds is inferred, and it stays as it is where the image moves.
+"array" says of a field that it is no image, so that it stays as it is where the image moves. What it holds is inferred,
+or follows: "array:float32[4,4]".
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ def declared_kind(name: str, declared: Declared) -> FieldKind | None:
         return declared
     if declared == "mask":
         return None
-    if declared == ARRAY:
+    if array_of(declared)[0]:
         raise UsageError(f"field {name}: {ARRAY!r} is for fields of arrays that are packed with their images")
     if isinstance(declared, tuple):
         dtype, shape = declared
@@ -121,14 +122,23 @@ def words_of(fields: Fields) -> tuple[str, ...]:
     return tuple(":".join(map(str, pair)) for pair in fields.items()) if isinstance(fields, Mapping) else tuple(fields)
 
 
-def split_arrays(fields: Fields) -> tuple[Fields, tuple[str, ...]]:
-    """The declarations of fields without those that say "array", and the names of these."""
-    if isinstance(fields, Mapping):
-        arrays = tuple(name for name, declared in fields.items() if declared == ARRAY)
-        return {name: declared for name, declared in fields.items() if name not in arrays}, arrays
-    end = f":{ARRAY}"
-    arrays = tuple(text.removesuffix(end) for text in fields if text.endswith(end))
-    return [text for text in fields if not text.endswith(end)], arrays
+def array_of(declared: Any) -> tuple[bool, str | None]:
+    """Whether a declaration says that a field is no image: "array"; and what else it says: "array:float32[4,4]"."""
+    word, _, rest = declared.partition(":") if isinstance(declared, str) else ("", "", "")
+    return word == ARRAY, rest or None
+
+
+def split_arrays(fields: Fields) -> tuple[dict[str, Declared] | list[str], tuple[str, ...]]:
+    """The declarations of fields without the word "array", and the names of those that had it."""
+    pairs: list[tuple[str, Any]]
+    named = isinstance(fields, Mapping)
+    pairs = list(fields.items()) if isinstance(fields, Mapping) else [one.partition(":")[::2] for one in fields]
+    arrays = tuple(name for name, declared in pairs if array_of(declared)[0])
+    rest = [(name, array_of(declared)[1] if name in arrays else declared) for name, declared in pairs]
+    left = [(name, declared) for name, declared in rest if declared is not None]
+    if named:
+        return dict(left), arrays
+    return [f"{name}:{declared}" if declared else name for name, declared in left], arrays
 
 
 def with_arrays(kinds: Mapping[str, FieldKind], names: Iterable[str], where: str) -> dict[str, FieldKind]:
@@ -150,7 +160,7 @@ def with_roles(
     """Fields whose dtype and shape a file of arrays knows: those that are declared as masks, or as no images. image:
     what all images are, if that is known. Raises UsageError."""
     rest, arrays = split_arrays(fields)
-    pairs = rest.items() if isinstance(rest, Mapping) else [tuple(text.partition(":")[::2]) for text in rest]
+    pairs = list(rest.items()) if isinstance(rest, dict) else [one.partition(":")[::2] for one in rest]
     found = with_arrays(kinds, arrays, where)
     for name, declared in pairs:
         if declared != "mask":

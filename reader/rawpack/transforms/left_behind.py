@@ -1,8 +1,8 @@
 """Array fields that look like images: a step that moves the pixels of images would leave them behind.
 
 A field of numbers that has the height and width of its image may be a second image, a map of depths, or a matrix that
-has this size by chance. A store does not say which, unless the field was packed as a mask, which moves with the image, or
-as `array`, which is no image.
+happens to have this size. A store does not say which, unless the field was packed as a mask, which moves with the
+image, or as `array`, which is no image.
 """
 
 from __future__ import annotations

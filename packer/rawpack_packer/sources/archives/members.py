@@ -21,8 +21,8 @@ from rawpack_packer.sources.archives.spans import Rows, Spans
 from rawpack_packer.sources.fields import Boxes, FieldKind, Value, as_text, check_names
 from rawpack_packer.sources.folder import EXTENSIONS
 from rawpack_packer.sources.kinds import (
-    ARRAY,
     Declared,
+    array_of,
     as_array,
     declared_kind,
     inferred_kind,
@@ -130,10 +130,14 @@ class MemberValues:
 def values_of(field: NamedMember, spans: Spans, first: int) -> MemberValues:
     """The values of a field. first: a sample that has it. Raises UsageError where the first value fits no field."""
     kind = type_of(field.suffix)
-    array = field.declared == ARRAY
-    declared = None if field.declared is None or array else declared_kind(field.name, field.declared)
+    array, rest = array_of(field.declared)
+    word = rest if array else field.declared
+    declared = None if word is None else declared_kind(field.name, word)
+    arrays = [field.name] if array else []
     if declared is not None:
-        return MemberValues(spans, kind, field.entry, declared)
+        return MemberValues(
+            spans, kind, field.entry, with_arrays({field.name: declared}, arrays, field.name)[field.name]
+        )
     try:
         data = member_bytes(spans, first)
         if is_image(field.suffix):
@@ -142,9 +146,7 @@ def values_of(field: NamedMember, spans: Spans, first: int) -> MemberValues:
     except DecodeError as error:
         raise UsageError(f"--field {field.name!r}: its first value cannot be read: {error.detail}") from None
     found = {field.name: inferred_kind(field.name, value)}
-    return MemberValues(
-        spans, kind, field.entry, with_arrays(found, [field.name] if array else (), field.name)[field.name]
-    )
+    return MemberValues(spans, kind, field.entry, with_arrays(found, arrays, field.name)[field.name])
 
 
 def member_bytes(spans: Spans, i: int) -> bytes:
