@@ -709,15 +709,18 @@ def test_other_versions_of_rawpack_are_refused(tmp_path: Path) -> None:
 
 
 def test_idle_packing_processes_end(source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The process that a worker keeps for its next part goes when there is none."""
-    monkeypatch.setattr(remote_worker, "_IDLE_S", 1.0)
-    ended = remote_worker.end_idle
+    """The process that a worker keeps for its next part stays for a while, and goes when there is none."""
+    timers, ended = list[threading.Timer](), remote_worker.end_idle
     monkeypatch.setattr(remote_worker, "end_idle", lambda *only: ended(*only) if only else None)
+    monkeypatch.setattr(threading.Timer, "start", lambda timer: timers.append(timer))
     before = psutil.Process().children()
     with ThreadPoolExecutor(2) as threads:
         run(source, tmp_path / "store", ExecutorEngine(threads))
     kept = [process for process in psutil.Process().children() if process not in before]
     assert kept
+    for timer in timers:
+        assert timer.interval == remote_worker._IDLE_S
+        timer.function(*timer.args)
     assert not psutil.wait_procs(kept, timeout=120)[1]
 
 
