@@ -18,7 +18,7 @@ from pictures import picture, save
 from running import pack, run_here
 
 from rawpack import Reader, UsageError
-from rawpack_packer.sources import open_source
+from rawpack_packer.sources import AnnotatedError, open_source
 from rawpack_packer.sources.fields import Boxes
 from rawpack_packer.sources.view import View
 
@@ -108,15 +108,17 @@ def test_yolo_is_counted(yolo: Path, tmp_path: Path) -> None:
 
 
 def test_text_files_may_lie_beside_the_images(tmp_path: Path) -> None:
-    """Without folders named images, the text file lies beside its image, and --source yolo says so; without it the
-    folder is one of classes."""
+    """Without folders named images, the text file lies beside its image, and --source yolo says so; without it, the
+    error does."""
     root = tmp_path / "set"
     save(root / "a/one.png", picture(20, 10, 0))
     (root / "a/one.txt").write_text("0 0.5 0.5 0.5 0.5\n")
     reader = Reader(pack(root, tmp_path / "s", "--source", "yolo", "--size", "keep"))
     assert reader[0]["boxes"].tolist() == [[2.5, 5, 7.5, 15, 0]]
     assert reader.classes is None
-    assert open_source(root).info.kind == "folder"
+    with pytest.raises(AnnotatedError, match="--source yolo"):
+        open_source(root)
+    assert open_source(root, "folder").info.classes == ("a",)
 
 
 def test_a_folder_without_any_text_file_is_refused(yolo: Path, tmp_path: Path) -> None:

@@ -26,7 +26,7 @@ from running import pack, run_here
 import rawpack_packer
 from rawpack import Reader, UsageError
 from rawpack.errors import DecodeError, MissingExtraError
-from rawpack_packer.sources import DividedError, FieldKind, Item, Source, open_source
+from rawpack_packer.sources import AnnotatedError, DividedError, FieldKind, Item, Source, open_source
 from rawpack_packer.sources.fields import Boxes
 from rawpack_packer.sources.parquet import tables
 from rawpack_packer.sources.parquet.source import ParquetSource
@@ -196,11 +196,13 @@ def test_layouts_of_the_hub(tmp_path: Path) -> None:
 
 
 def test_a_table_next_to_image_files_is_not_the_source(tmp_path: Path) -> None:
-    """A folder of images stays one, whatever tables are in it; a picture next to shards does not hide them."""
+    """A folder of images is no table, whatever tables are in it; a picture next to shards does not hide them."""
     for name in ("metadata.parquet", "embeddings.parquet"):
         write(tmp_path / "photos" / name, {"x": [1]})
     (tmp_path / "photos" / "1.jpg").write_bytes(jpeg(1))
-    assert open_source(tmp_path / "photos").info.kind == "folder"
+    with pytest.raises(AnnotatedError, match=r"the tables embeddings.parquet and 1 more next to its images"):
+        open_source(tmp_path / "photos")
+    assert len(open_source(tmp_path / "photos", "folder")) == 1
     shutil.copytree(MADE / "checkout", tmp_path / "checkout")
     for place in ("logo.jpg", "assets/logo.jpg"):
         (tmp_path / "checkout" / place).parent.mkdir(exist_ok=True)

@@ -30,7 +30,7 @@ from webdataset import tariterators
 import rawpack_packer
 from rawpack import Reader
 from rawpack.errors import DecodeError, UsageError
-from rawpack_packer.sources import Source, open_source
+from rawpack_packer.sources import AnnotatedError, Source, open_source
 from rawpack_packer.sources.archives.members import value_of
 from rawpack_packer.sources.archives.webdataset import WebDatasetSource
 from rawpack_packer.sources.fields import Boxes, FieldKind
@@ -494,7 +494,11 @@ def test_a_folder_with_several_sets_of_shards_is_refused(tmp_path: Path) -> None
 def test_a_shard_is_known_by_its_first_members(members: list[str], kind: str, tmp_path: Path) -> None:
     """An image next to its `.cls`; outside of folders, next to its text or JSON. `--source` decides otherwise."""
     path = shard(tmp_path / "a.tar", [(name, JPEG if name.endswith("jpg") else b"1") for name in members])
-    assert open_source(path).info.kind == kind
+    if any(name.endswith(".txt") for name in members) and kind == "archive":
+        with pytest.raises(AnnotatedError, match=r"--source webdataset --field txt:str .* --source archive packs"):
+            open_source(path)
+    else:
+        assert open_source(path).info.kind == kind
     if members[2:] != ["0.txt", "1.txt"]:
         assert open_source(path, "webdataset").info.kind == "webdataset"
     assert open_source(path, "archive").info.kind == "archive"

@@ -126,7 +126,7 @@ source_options = together(
     option(
         "--source", "kind", group="Source", metavar="KIND",
         help=f"What SRC is: {', '.join(sorted(KINDS))}, or a kind from a plugin. With folder, train/ and val/ count as "
-        "classes. [default: detected from SRC]",
+        "classes, and tables and other annotations next to the images are left out. [default: detected from SRC]",
     ),
     option(
         "--skip-unreadable", group="Source", is_flag=True,

@@ -101,6 +101,7 @@ def as_dict(summary: Summary) -> dict[str, Any]:
         "counts": manifest.counts,
         "empty_classes": list(summary.empty_classes),
         "problems": list(summary.problems),
+        "skipped": dict(summary.skipped),
         "unread": summary.unread,
         "bytes_in": summary.bytes_in,
         "bytes_out": summary.bytes_out,

@@ -67,7 +67,7 @@ class SourceKeywords(TypedDict, total=False):
 
     Of a path:
     kind: "folder", "listing", "video", ..., or one that an installed package adds; None detects it. "folder" takes
-        `train` and `val` as classes.
+        `train` and `val` as classes, and leaves out tables and other annotations.
     skip_unreadable: pack what can be read of a folder or an archive. The rest is rejected as "not_scanned", and counted
         in the summary as `unread`. Otherwise it is a PackError, with nothing written.
     path_column, key, images: of a listing, the column of paths, or how columns make them, "{id}_{start:06d}.mp4"; the
@@ -338,7 +338,7 @@ def in_python(message: str, theirs: Iterable[str] = ()) -> str:
         message = message.replace(text, _KEPT.format(k))
     types: dict[str, Any] = {**get_type_hints(PackKeywords), **_OTHERS, **_MEASURING}
     words = {word for one in types.values() for arg in get_args(one) for word in get_args(arg) if isinstance(word, str)}
-    words |= {*format_names(), "local", "dask", "ray", "folder", "video", "yolo"}
+    words |= {*format_names(), "local", "dask", "ray", "folder", "video", "yolo", "archive", "listing", "webdataset"}
     value = rf"'[^']*'|:\w+|-?\d(?:[^\s:;]*[^\s:;,.)])?|\w+[:=,][^\s;]*\w|(?:{'|'.join(sorted(words))})\b"
 
     def keyword(found: re.Match[str]) -> str:

@@ -28,7 +28,16 @@ from rawpack_packer.job.split_by import SplitBy, parse_split_by
 from rawpack_packer.job.subset import Choice, chosen
 from rawpack_packer.recipe.by_user import check_options, recipe_for
 from rawpack_packer.recipe.recipe import Recipe
-from rawpack_packer.sources import DatasetSource, DividedError, Source, StoreSource, open_source
+from rawpack_packer.sources import (
+    LEFT_OUT,
+    AnnotatedError,
+    DatasetSource,
+    DividedError,
+    Source,
+    StoreSource,
+    open_source,
+    stop_above_splits,
+)
 
 if TYPE_CHECKING:
     from rawpack_packer.sources.archives.spool import Spool
@@ -185,12 +194,22 @@ def prepare_splits(
     if divided is not None:
         sources = splits.one_numbering({name: opened(one) for name, one in divided.items()})
     elif names is not None:
+        if about.get("kind") is None:
+            _check_above(os.fspath(source), names, os.fspath(destination))
         sources = splits.open_divided(os.fspath(source), names, opened)
     else:
         source = opened(source)
         sources, drawn = splits.draw(source, chosen_set)
     prepared = _prepared(sources, where, chosen_set, how, recipe)
     return prepared if drawn is None else replace(prepared, source=source, drawn=drawn)
+
+
+def _check_above(root: str, names: Sequence[str], destination: str) -> None:
+    """Raise AnnotatedError where the folder of splits holds what describes their images, and they would lose it."""
+    try:
+        stop_above_splits(root, names)
+    except AnnotatedError as error:
+        raise error.asked(destination) from None
 
 
 def _divided_by(
@@ -295,7 +314,13 @@ def _open(
     """The source that a user gave, ready for workers. recipe: what the user said; None where a store says it all.
     destination, other: of the command that an error names, see `DividedError`."""
     if isinstance(source, str | os.PathLike):
-        return open_path(source, about, destination=destination, other=other, spool=spool, scan=scan)
+        opened = open_path(source, about, destination=destination, other=other, spool=spool, scan=scan)
+        if how.strict and any(opened.info.counts.get(name) for name in LEFT_OUT):
+            differ = "; ".join(opened.info.problems)
+            raise UsageError(
+                f"{opened.info.root} differs from its folder: {differ}; leave out --strict to pack the rest"
+            )
+        return opened
     if isinstance(source, bytes | bytearray):
         raise UsageError("the source is bytes: a path is a str or a Path, image files in memory are a list of bytes")
     given = {name: value for name, value in about.items() if value is not None and value is not False}
@@ -334,7 +359,7 @@ def open_path(
     fetches archives behind URLs; None refuses URLs."""
     try:
         return open_source(path, spool=spool, progress=scan, **about)
-    except DividedError as error:
+    except (DividedError, AnnotatedError) as error:
         raise error.asked(destination, other) from None
 
 

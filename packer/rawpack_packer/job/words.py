@@ -12,6 +12,7 @@ from rawpack.store.store import Store
 from rawpack_packer import text
 from rawpack_packer.destination.named import store_folder
 from rawpack_packer.job.counts import count_of, label_counts
+from rawpack_packer.sources import LEFT_OUT
 
 if TYPE_CHECKING:
     from rawpack_packer.job.append import AppendSummary
@@ -43,11 +44,10 @@ def packed_rows(summary: Summary, *, shuffle: bool = True) -> tuple[str, Rows]:
         without = f"{len(summary.empty_classes):,} {text.counted(len(summary.empty_classes), what, summary.noun)}"
         rows.append(("", f"{without}: {text.listed(summary.empty_classes, _SHOWN)}"))
     rows += rejected_rows(manifest.rejects.reasons, f"{path}/rejects.jsonl")
-    rows += [
-        ("counted", f"{count:,} {text.counted(count, count_of(name, summary.noun), summary.noun)}")
-        for name, count in manifest.counts.items()
-        if count and name not in ("empty_classes", "problems")
-    ]
+    for name, count in manifest.counts.items():
+        if count and name not in ("empty_classes", "problems", *LEFT_OUT):
+            what = text.counted(count, count_of(name, summary.noun), summary.noun)
+            rows.append(("counted", f"{count:,} {what}{_suffixes(name, summary)}"))
     rows += _problems(summary)
     if summary.bytes_in:
         files = "video files" if summary.noun == "frame" else "files"
@@ -108,6 +108,14 @@ def _class_rows(summary: Summary, *, spread: bool = False) -> Rows:
         return [("classes", f"{len(classes):,}")]
     least, most = found
     return [("classes", f"{len(classes):,}, {least:,}{'' if least == most else f' to {most:,}'} each")]
+
+
+def _suffixes(name: str, summary: Summary) -> str:
+    """The suffixes of the files that a count counts: ": .json 24, .md 1"."""
+    if name not in ("other_files", "unnamed_members") or not summary.skipped:
+        return ""
+    most = sorted(summary.skipped.items(), key=lambda one: (-one[1], one[0]))
+    return ": " + text.listed([f"{suffix or 'no suffix'} {count:,}" for suffix, count in most], _SHOWN)
 
 
 def _problems(summary: Summary) -> Iterable[tuple[str, str]]:

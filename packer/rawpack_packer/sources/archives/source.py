@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from rawpack.errors import UsageError
 from rawpack.remote.url import is_url
+from rawpack_packer.sources.annotated import refuse_annotations
 from rawpack_packer.sources.archives.files import archive_files, is_pattern
 from rawpack_packer.sources.archives.index import EXTENSIONS, ZIP_MARKS, Index
 from rawpack_packer.sources.archives.labels import read_labels
@@ -82,12 +83,15 @@ class ArchiveSource(FolderSource):
         skip_unreadable: bool = False,
         spool: Spool | None = None,
         progress: Callable[[int], None] | None = None,
+        detected: bool = False,
     ) -> None:
         """Read the directory of each archive.
 
         labels: see `labels.py`; of archives without classes. skip_unreadable: pack what is intact of an archive that
         is truncated or damaged, and what is neither encrypted nor compressed in a way that is not read. spool: for
-        archives behind URLs. progress: called with the number of members so far, every 1,000 and at the end.
+        archives behind URLs. progress: called with the number of members so far, every 1,000 and at the end. detected:
+        whether the path shows that it is an archive of a folder, and nobody says so: then it may hold no annotations,
+        unless there are labels.
         Raises UsageError where the archives cannot be read or have no image, UnreadableError where one is not intact,
         MissingExtraError where one is compressed and nothing installed can read it.
         """
@@ -115,6 +119,8 @@ class ArchiveSource(FolderSource):
         self._all = scan.files(spans)
         if not skip_unreadable:
             _check_zipped(self._all.members, root)
+        if detected and labels is None:
+            refuse_annotations(path, scan.beside, self._all, info, scan.head)
         self._states = np.concatenate([self._all.states, archives.states])
         if labels is not None:
             self._set_labels(labels)

@@ -14,9 +14,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from rawpack.errors import UsageError
+from rawpack.errors import RawpackError, UsageError
 from rawpack_packer.sources.archives.spans import Fault, Spans
 from rawpack_packer.sources.archives.tar import Member
+from rawpack_packer.sources.beside import TABLES
 from rawpack_packer.sources.files import NOT_SCANNED
 from rawpack_packer.sources.folder_part import FolderPart
 from rawpack_packer.sources.folder_scan import MAX_PROBLEMS, Entry, FolderScan, Identity, Wanted
@@ -235,6 +236,18 @@ class TreeScan(FolderScan):
         self._tree, self._read = tree, first_bytes
         self._where = tree.resolve((tree.root,), inside or b".")
         super().__init__("", wanted, None)
+        for folder in self._where[:-1]:
+            for name, node in folder.items() if isinstance(folder, dict) else ():
+                if os.path.splitext(os.fsdecode(name))[1].lower() in TABLES and not isinstance(node, dict):  # noqa: PTH122
+                    self.beside.above.append(name)
+
+    def head(self, path: bytes, size: int) -> bytes:
+        """The first bytes of a file in the folder; b"" where it cannot be read."""
+        try:
+            node = self._tree.resolve(self._where, path)[-1]
+            return b"" if isinstance(node, dict) or node in self._tree.faults else self._read(node, size)
+        except (OSError, RawpackError):
+            return b""
 
     def add_outside(self) -> None:
         """Add the files whose paths lead out of the archive, as samples that are rejected; others are counted."""

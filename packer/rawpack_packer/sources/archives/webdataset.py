@@ -24,7 +24,7 @@ from rawpack_packer.sources.archives.compressed import (
 )
 from rawpack_packer.sources.archives.files import ArchiveFiles, archive_files, expanded, is_pattern, source_name
 from rawpack_packer.sources.archives.kept import KeptBytes
-from rawpack_packer.sources.archives.members import NamedMember, named_fields, values_of
+from rawpack_packer.sources.archives.members import PICKLES, NamedMember, named_fields, type_of, values_of
 from rawpack_packer.sources.archives.samples import COPY_AGAIN, FoundMember, Shards, is_shard, with_labels
 from rawpack_packer.sources.archives.spans import Rows, Spans
 from rawpack_packer.sources.archives.tar import BLOCK, LONGEST, Read, is_tar, read_of, tar_members
@@ -66,8 +66,8 @@ class WebDatasetSource(TableSource):
     The image of a sample is its one image member; a member `cls` becomes `label`, and any member, or entry of a JSON
     member, becomes a field if it is named. Samples without an image are left out.
 
-    `info.counts`: no_image (samples), pickles (members, never read), other_members (part of no sample), unlabelled,
-    empty_classes.
+    `info.counts`: no_image (samples), pickles (members, never read), other_members (part of no sample), unnamed_members
+    (left out), unlabelled, empty_classes.
     """
 
     def __init__(
@@ -114,6 +114,16 @@ class WebDatasetSource(TableSource):
                 values = values_of(one, spans, _first_with(one, spans, shards))
                 kinds[name], columns[name] = values.kind, values
         empty = () if names is None or labels is None else empty_classes(names, labels)
+        used = {
+            *suffixes,
+            *(suffix for one in named.values() for suffix in one.suffixes),
+            *([label.suffix] if label else []),
+        }
+        unnamed = {
+            f".{suffix}": number
+            for suffix, number in shards.suffixes.items()
+            if suffix not in used and type_of(suffix) not in PICKLES
+        }
         of_names = classes if isinstance(classes, str | os.PathLike) else None
         options = given_options(field=words_of(fields), classes=of_names, prefix=prefix)
         info = SourceInfo(
@@ -127,9 +137,11 @@ class WebDatasetSource(TableSource):
             counts={
                 "no_image": len(shards) - len(rows),
                 **shards.counts,
+                "unnamed_members": sum(unnamed.values()),
                 "unlabelled": 0 if labels is None else int((labels == -1).sum()),
                 "empty_classes": len(empty),
             },
+            skipped=unnamed,
             problems=problems,
         )
         state = np.array([[0, xxhash.xxh3_64_intdigest(repr(options).encode()) - (1 << 63)]], np.int64)

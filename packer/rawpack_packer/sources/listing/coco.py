@@ -78,7 +78,7 @@ class CocoSource(TableSource):
             raise UsageError(f"{where} lists no image")
         faults = Faults(where)
         classes, class_of = _classes(coco.categories, faults)
-        root = folder_of(images, _folder(file, coco.images[0].file_name))
+        root = folder_of(images, folder_of_images(file, coco.images[0].file_name))
         within = () if images is not None else (_dataset(file, root),)
         files = _files(coco.images, root, within, faults, progress)
         words = [f"{name}:{kind}" for name, kind in fields.items()] if isinstance(fields, Mapping) else list(fields)
@@ -113,10 +113,10 @@ class CocoSource(TableSource):
         super().__init__(info, files.paths, files, columns, state)
 
 
-def _folder(file: Path, first: str) -> Path:
-    """The folder of the images: next to the file, or as in COCO itself."""
-    split = file.stem.removeprefix("instances_")
-    beside = [file.parent, file.parent.parent / split, file.parent.parent / "images" / split]
+def folder_of_images(file: Path, first: str) -> Path:
+    """The folder of the images: next to the file, or as in COCO itself. first: the name of the first image."""
+    above, splits = file.parent.parent, (file.stem.removeprefix("instances_"), file.stem.rpartition("_")[2])
+    beside = [file.parent, *(above / split for split in splits), *(above / "images" / split for split in splits)]
     return next((folder for folder in beside if (folder / first).is_file()), file.parent)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from fractions import Fraction
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -63,6 +64,8 @@ _BLOCK = 1 << 13
 """Rows that are Python objects at one time."""
 _BOX_NAMES = ("box", "boxes", "bbox", "bboxes")
 Progress = Callable[[int], None]
+RowReader = Callable[[BinaryIO, Faults, str, Container[str]], ListingRows]
+"""Reads the rows of an open file: `rows_of` without its suffix."""
 
 
 class ListingSource(TableSource):
@@ -80,13 +83,15 @@ class ListingSource(TableSource):
         classes: Classes | None = None,
         videos: bool | None = None,
         progress: Progress | None = None,
+        rows_by: RowReader | None = None,
     ) -> None:
         """fields: what columns hold, where their values do not show it: {"boxes": "xyxy"}, or ["boxes:xyxy"].
         path_column: the column of paths, or a template with braces, see `path_template`; None takes the first of
         `PATH_NAMES`. key: the column of keys; None uses the paths. images: the folder that relative paths start from;
         None is the listing's own. classes: of the labels, or of the boxes if there is no column of labels. videos:
         whether the paths are those of videos, so that `start` and `end` are times; None decides by the first one.
-        progress: called with the number of rows read so far.
+        progress: called with the number of rows read so far. rows_by: what reads the rows, if not the file's suffix
+        decides.
 
         Raises BadListingError with the first twenty faults, each with its line and column.
         """
@@ -94,7 +99,7 @@ class ListingSource(TableSource):
         options = given_options(field=words_of(fields), path=path_column, key=key, images=images, classes=named)
         file = Path(path).absolute()
         where = plain(os.fsencode(file))
-        if file.suffix.lower() not in SUFFIXES:
+        if rows_by is None and file.suffix.lower() not in SUFFIXES:
             raise UsageError(f"{where}: a listing's name ends in {', '.join(SUFFIXES)}: rename it by what it holds")
         faults = Faults(where)
         typed, arrays = split_arrays(fields)
@@ -105,7 +110,8 @@ class ListingSource(TableSource):
         try:
             state = state_of(file, repr((*given, *([path_column] if path_column else []))))
             with file.open("rb") as opened, long_cells():
-                rows = _rows(file.suffix.lower(), opened, faults, root, declared)
+                read = rows_by or partial(rows_of, file.suffix.lower())
+                rows = read(opened, faults, root, declared)
                 faults.stop()
                 columns = _ListingColumns(rows, declared, path_column, key, root, names, faults, where)
                 columns.videos, columns.arrays = videos, arrays
@@ -342,7 +348,7 @@ def check_unique(keys: Texts, lines: Lines, place: CellPosition, cure: str) -> N
             return
 
 
-def _rows(suffix: str, file: BinaryIO, faults: Faults, root: str, declared: Container[str]) -> ListingRows:
+def rows_of(suffix: str, file: BinaryIO, faults: Faults, root: str, declared: Container[str]) -> ListingRows:
     """The rows of a listing whose name ends in `suffix`."""
     if suffix == PLAIN_SUFFIX:
         return PlainRows(file, faults, root=root, declared=declared)

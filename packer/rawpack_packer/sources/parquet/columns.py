@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rawpack.errors import UsageError
@@ -16,6 +17,8 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 LABEL, KEY = "label", "key"
+_FEW = 3
+"""How many tables of a folder show what all of them hold."""
 Features = Mapping[str, Any]
 
 
@@ -52,6 +55,20 @@ class TableColumns:
 
     def image_leaves(self) -> tuple[Leaf, ...]:
         return tuple((self.image, child) for child in self.image_has) or ((self.image, None),)
+
+
+def holds_images(folder: Path) -> bool | None:
+    """Whether the Parquet files at the top of a folder have images, by their types; None where there is none, or
+    pyarrow is missing."""
+    try:
+        import pyarrow.parquet as pq
+
+        files = sorted(file for file in folder.iterdir() if file.suffix.lower() == ".parquet")[:_FEW]
+        return any(_holds_image(_storage(type_)) for file in files for type_ in pq.read_schema(file).types) or (
+            False if files else None
+        )
+    except (OSError, ValueError, ImportError):
+        return None
 
 
 def features_in(schema: pa.Schema, where: str) -> Features:
