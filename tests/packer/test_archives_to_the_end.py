@@ -508,12 +508,12 @@ def contents(store: Path) -> dict[str, tuple[str | None, bytes]]:
 
 
 STOPS = """
-import os, sys, time
+import pathlib, sys, time
 from rawpack_packer.sources import open_source
-from rawpack_packer.sources.archives.zip import directory
 from rawpack_packer.sources.archives import kept
+from rawpack_packer.sources.archives.spool import Spool
 {before}
-source = open_source(sys.argv[1])
+source = open_source(sys.argv[1], spool=Spool(pathlib.Path(sys.argv[2]), 1 << 30))
 print("opened", len(source), flush=True)
 time.sleep(600)
 """
@@ -521,7 +521,7 @@ IN_MIDDLE = """
 write = kept._UnnamedFile.add
 def add(self, pieces):
     write(self, pieces)
-    print("opened", 12, flush=True)
+    print("writing", flush=True)
     time.sleep(600)
 kept._UnnamedFile.add = add
 """
@@ -540,7 +540,7 @@ def test_a_killed_command_leaves_nothing_in_the_folder_for_temporary_files(
         stdout=subprocess.PIPE, env=environment(TMPDIR=str(tmp_path / "tmp")), text=True,
     ) as child:  # fmt: skip
         assert child.stdout is not None
-        assert child.stdout.readline() == "opened 12\n"
+        assert child.stdout.readline() == ("writing\n" if before else "opened 12\n")
         child.send_signal(signal.SIGKILL)
     assert child.returncode == -signal.SIGKILL
     assert list((tmp_path / "tmp").iterdir()) == []
