@@ -102,7 +102,7 @@ def test_the_axes_follow_a_name(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("kind", "array", "words"),
     [
-        ("npy", "image=x:chw", "has one without a name"),
+        ("npy", "image=x:chw", "leave the name out"),
         ("npz", "image=none:chw", "none named none"),
         ("npz", ":chw,label=label", "next to other names"),
         ("npz", "chw=images", "names no image"),
