@@ -102,7 +102,7 @@ def test_the_axes_follow_a_name(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("kind", "array", "words"),
     [
-        ("npy", "image=x:chw", "has one without a name"),
+        ("npy", "image=x:chw", "leave the name out"),
         ("npz", "image=none:chw", "none named none"),
         ("npz", ":chw,label=label", "next to other names"),
         ("npz", "chw=images", "names no image"),
@@ -162,6 +162,16 @@ def test_a_dataset_asks_and_does_what_is_said(kind: str, dtype: Any, tmp_path: P
     np.testing.assert_array_equal(stored(store), last(images))
     rawpack_packer.pack(given, tmp_path / "kept", image="hwc", workers=0)
     np.testing.assert_array_equal(stored(tmp_path / "kept"), images)
+
+
+def test_gray_images_among_them_have_no_channels_to_turn(tmp_path: Path) -> None:
+    """Arrays (height, width) among (channels, height, width) become RGB of the same size."""
+    images = first(3, 24, 32)
+    given = [image[0] if i == 5 else image for i, image in enumerate(images)]
+    rawpack_packer.pack(given, tmp_path / "s", image="chw", workers=0)
+    wanted = last(images)
+    wanted[5] = images[5, 0, :, :, None]
+    np.testing.assert_array_equal(stored(tmp_path / "s"), wanted)
 
 
 def test_workers_turn_images_too(tmp_path: Path) -> None:

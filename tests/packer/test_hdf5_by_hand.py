@@ -185,8 +185,10 @@ def test_wrong_names_are_refused(tmp_path: Path, array: str, message: str) -> No
 def test_channels_that_come_first_are_moved_when_that_is_said(tmp_path: Path) -> None:
     """They are never guessed: the message names both ways."""
     path = written(tmp_path / "set.h5", x=images().transpose(0, 3, 1, 2), y=np.arange(COUNT))
-    with pytest.raises(UsageError, match="image=x:chw to move the channels, or image=x:hwc to keep"):
+    with pytest.raises(UsageError, match="--array :chw moves them to the end, --array :hwc keeps the axes"):
         open_source(path)
+    with pytest.raises(UsageError, match="--array image=x:chw moves them"):
+        open_source(path, array="image=x,label=y")
     moved, kept = (open_source(path, array=f"image=x:{axes},label=y") for axes in ("chw", "hwc"))
     assert np.array_equal(moved[3].image, images()[3])
     assert moved.info.image == ImageKind("uint8", (12, 10, 3))

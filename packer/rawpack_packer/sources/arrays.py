@@ -155,8 +155,8 @@ class ArraySource(BaseSource):
             self._states = [_state(file)]
             if file.suffix != ".npz" and named and split_axes(named[IMAGE])[0]:
                 raise UsageError(
-                    f"--array names the arrays of an .npz or HDF5 file, and {root} has one without a name: leave it "
-                    "out; --array :chw says that the channels of its images come first"
+                    f"--array names the arrays of an .npz or HDF5 file, and {root} is neither: leave the name out; "
+                    "--array :chw alone says that the channels of its images come first"
                 )
             if file.suffix == ".npz":
                 name, axes, image, held = _read_npz(file, named)

@@ -105,7 +105,8 @@ def images_of(
     if sized or len(kind.shape) not in (2, 3):
         return DatasetImages(kind, chw)
     seen = map(_shape_of, others.images(others.few if others.every is None else others.every))
-    shapes = [kind.shape, *(turned(shape, chw) for shape in seen if shape is not None and len(shape) in (2, 3))]
+    arrays = [shape for shape in seen if shape is not None and len(shape) in (2, 3)]
+    shapes = [kind.shape, *(turned(shape, chw and len(shape) == 3) for shape in arrays)]
     channels = {shape[2] if len(shape) == 3 else 1 for shape in shapes}
     if kind.dtype == "uint8" and channels == {1, 3}:  # gray images among others become RGB, as files do
         kind = ImageKind(kind.dtype, (*kind.shape[:2], 3))
