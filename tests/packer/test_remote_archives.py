@@ -112,10 +112,11 @@ def test_a_killed_run_fetches_nothing_again(server: Server, archives: Path, tmp_
     url = f"{server.url}/bucket/train-{{000..005}}.tar"
     server.faults.append(on("train-003", slow(1.0), 1))
     with started("pack", *SMALL, "--workers", 1, url, tmp_path / "far") as process:
-        wait_until(lambda: server.asked("train-005") > 0, "the last shard")
+        spool = tmp_path / "far" / ".rawpack" / "spool"
+        wait_until(lambda: server.asked("train-005") > 0 and any(spool.glob("*.tar")), "the last shard, after others")
         process.send_signal(signal.SIGKILL)
         process.wait()
-    kept = {path.name.split(".", 2)[2] for path in (tmp_path / "far" / ".rawpack" / "spool").glob("*.tar")}
+    kept = {path.name.split(".", 2)[2] for path in spool.glob("*.tar")}
     assert kept
     server.log.clear()
     pack(url, tmp_path / "far", *SMALL)
