@@ -9,6 +9,8 @@ import socket
 import time
 from collections.abc import Sequence
 
+from rawpack.system.standard_streams import above_streams
+
 _LENGTH = 8
 _RIGHTS_BYTES = socket.CMSG_LEN(4 * array.array("i").itemsize)
 """Room for four descriptors."""
@@ -94,5 +96,5 @@ class Channel:
 
 def pair() -> tuple[Channel, Channel]:
     """Two connected ends, which take no descriptors. A child's own `Channel` over the socket of one may."""
-    ours, theirs = socket.socketpair()
+    ours, theirs = (socket.socket(fileno=above_streams(end.detach())) for end in socket.socketpair())
     return Channel(ours), Channel(theirs)
