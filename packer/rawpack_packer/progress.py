@@ -24,7 +24,7 @@ def bar(what: str, *, unit: str, quiet: bool = False, **settings: Any) -> tqdm[A
     """A bar with rate and time left, which appears after a second and leaves nothing; none where nobody sees it."""
     defaults = {
         "desc": what, "unit": unit if unit == "B" else f" {unit}", "unit_scale": unit == "B", "delay": 1.0,
-        "leave": False, "dynamic_ncols": True, "disable": quiet or not sys.stderr.isatty(),
+        "leave": False, "dynamic_ncols": True, "disable": quiet or not _at_terminal(),
         "bar_format": _BAR,
     }  # fmt: skip
     return tqdm(**defaults | settings)
@@ -123,7 +123,8 @@ class Lines(_Follower):
         )
 
     def waits(self, why: str) -> None:
-        print(f"rawpack: {why}", file=self._stream, flush=True)
+        if self._stream is not None:
+            print(f"rawpack: {why}", file=self._stream, flush=True)
 
     def commit(self) -> None: ...
     def end(self) -> None: ...
@@ -177,7 +178,12 @@ class Fetching:
 
 def watched() -> Bar | Lines:
     """What follows a job: a bar at a terminal and in a notebook, lines elsewhere."""
-    return Bar() if sys.stderr.isatty() or _in_notebook() else Lines()
+    return Bar() if _at_terminal() or _in_notebook() else Lines()
+
+
+def _at_terminal() -> bool:
+    """Whether standard error is a terminal; it is None where it was closed when this process began."""
+    return sys.stderr is not None and sys.stderr.isatty()
 
 
 def _in_notebook() -> bool:

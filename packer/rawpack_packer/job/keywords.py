@@ -18,6 +18,7 @@ from typing import Any, Literal, TypedDict, TypeVar, get_args, get_type_hints
 from rawpack.errors import RawpackError
 from rawpack.system.home import expanded
 from rawpack.system.keywords import unknown_keyword
+from rawpack.system.standard_streams import fill_closed_streams
 from rawpack_packer.engines import Engine
 from rawpack_packer.job.options import Progress
 from rawpack_packer.recipe.tables import format_names
@@ -251,6 +252,8 @@ def takes_paths(function: Call, others: Sequence[inspect.Parameter] = ()) -> Cal
 def from_python(*keywords: Any, elsewhere: Mapping[str, str] | None = None) -> Callable[[Call], Call]:
     """Make a function one that users call from Python, with these keywords as well as its own parameters.
 
+    It never gives a file that it writes the descriptor of a closed standard stream.
+
     `help` shows all of them, with their descriptions. An unknown keyword is a TypeError that suggests the nearest one,
     or the function that takes it (`elsewhere`). Messages name keywords instead of options. Paths are those of
     `takes_paths`.
@@ -273,6 +276,7 @@ def from_python(*keywords: Any, elsewhere: Mapping[str, str] | None = None) -> C
                     if elsewhere and name in elsewhere:
                         raise TypeError(f"{function.__name__}() has no keyword {name!r}: use {elsewhere[name]}")
                     raise unknown_keyword(function.__name__, name, known)
+            fill_closed_streams()
             try:
                 return at_home(*args, **given)
             except RawpackError as error:
