@@ -36,6 +36,8 @@ Head = Callable[[bytes, int], bytes]
 _HEAD = 1 << 18
 _MOST_HITS = 1000
 _MOST_TRIED = 200
+_MOST_LISTS = 16
+"""Files with names of images, of which none need be here: each look goes through all names."""
 _MOST_COMMANDS = 4
 _MOST_SHOWN = 3
 _NO_BOXES = ("captions_", "panoptic_", "image_info_")
@@ -332,12 +334,15 @@ def _cure(seen: _Seen, suffix: str, member: str, head: bytes) -> str:
 
 def _apart(seen: _Seen) -> str:
     for (folder, suffix), names in seen.beside.apart.items():
-        found = [seen.locate(text_of(name.rpartition(b".")[0]), True) for name in names]
-        whole = [seen.locate(text_of(name.rpartition(b".")[0]), False) for name in names]
-        images = [one or other for one, other in zip(found, whole, strict=True) if one or other]
+        images = list[str]()
+        for number, name in enumerate(names):
+            if number == 2 and not images:
+                break
+            stem = text_of(name.rpartition(b".")[0])
+            images += [one for one in (seen.locate(stem, True) or seen.locate(stem, False),) if one]
         if len(images) < 2 or 2 * len(images) < len(names):
             continue
-        holds, beside = seen.below(folder.rstrip(b"/")), str(images[0]).rpartition("/")[0]
+        holds, beside = seen.below(folder.rstrip(b"/")), images[0].rpartition("/")[0]
         what = (
             f"{plain(holds)} holds {suffix} files that are named as the images in {plain(beside) or 'the folder'}, and "
             "a folder is packed without them"
@@ -358,13 +363,17 @@ def _apart(seen: _Seen) -> str:
 
 def _singles(seen: _Seen, *, labeled: bool) -> str:
     """labeled: whether folders give the images classes: then CVAT's files count only."""
+    tried = 0
     for file in seen.beside.singles[:_MOST_TRIED]:
         head = seen.head(file, _HEAD)
         of_cvat = b"<annotations" in head and b"<image " in head
         if labeled and not of_cvat:
             continue
-        named = [one for one in (seen.locate(text_of(found[0]), False) for found in _some(head)) if one]
-        if not named:
+        words = [text_of(found[0]) for found, _ in zip(_NAMED.finditer(head), range(_MOST_SHOWN), strict=False)]
+        tried += bool(words)
+        if tried > _MOST_LISTS:
+            break
+        if not any(seen.locate(word, False) for word in words):
             continue
         what = f"{seen.where} holds {plain(text_of(file))}, which names its images, and a folder is packed without it"
         if not file.endswith(b".txt"):
@@ -382,10 +391,6 @@ def _singles(seen: _Seen, *, labeled: bool) -> str:
         options = () if given or not image.endswith(path) else ("--images", folder)
         return f"{what}: {seen.first}{command(*options, seen.below(file))} packs its labels{seen.alone}"
     return ""
-
-
-def _some(head: bytes) -> list[re.Match[bytes]]:
-    return [found for found, _ in zip(_NAMED.finditer(head), range(8), strict=False)]
 
 
 def _is_relevant(folder: bytes, filled: set[bytes], empty: set[str]) -> bool:

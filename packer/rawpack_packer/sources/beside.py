@@ -6,7 +6,7 @@ memory that does not grow with the number of files.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
 Located = Callable[[str, bool], str | None]
@@ -28,6 +28,8 @@ _MOST_NAMES = 4096
 """Files of one folder, and of one suffix, that are compared with its images."""
 _MOST_OF_FOLDER, _MOST = 8, 256
 """Names of one folder that are kept, and names in all."""
+_MOST_APART = 16
+"""Folders without an image whose files are compared with the images of others: each look goes through all names."""
 _SAMPLED = 4
 """Files of one folder, and of one suffix, that are compared with the images of other folders."""
 
@@ -43,7 +45,7 @@ class Beside:
     pairs: dict[str, tuple[bytes, bytes]] = field(default_factory=dict)
     """Suffix of files that are named as an image in their folder -> the paths of the first one, and of its image."""
     apart: dict[tuple[bytes, str], list[bytes]] = field(default_factory=dict)
-    """Folder and suffix -> the names of some files that are not named as an image in their folder."""
+    """Folder without an image of its own, and suffix -> the names of two files or more."""
     singles: list[bytes] = field(default_factory=list)
     """Paths of files that may describe all images, the first few."""
     above: list[bytes] = field(default_factory=list)
@@ -67,28 +69,28 @@ class Beside:
         noted, self._noted = self._noted, {}
         for suffix in TABLES & noted.keys():
             self.tables += [folder + name for name in sorted(noted.pop(suffix))[: max(0, _MOST - len(self.tables))]]
-        waiting = {suffix: _by_stem(noted[suffix]) for suffix in noted}
+        alone, stems = True, _by_stem(noted)
         for image in images:
-            if not waiting:
+            alone = False
+            for suffix, name in stems.get(image) or stems.get(image.rpartition(b".")[0]) or ():
+                if noted.pop(suffix, None) is not None:
+                    self.pairs[suffix] = (folder + name, folder + image)
+            if not noted:
                 break
-            for suffix, stems in list(waiting.items()):
-                found = stems.get(image) or stems.get(image.rpartition(b".")[0])
-                if found is not None:
-                    self.pairs.setdefault(suffix, (folder + found, folder + image))
-                    del waiting[suffix], noted[suffix]
         for suffix, names in noted.items():
             some = sorted(names)[:_MOST_OF_FOLDER]
-            if len(self.apart) < _MOST:
+            if alone and len(some) > 1 and len(self.apart) < _MOST_APART:
                 self.apart[folder, suffix] = some[:_SAMPLED]
             if suffix in _SINGLE:
                 self.singles += [folder + name for name in some[: max(0, _MOST - len(self.singles))]]
 
 
-def _by_stem(names: Iterable[bytes]) -> dict[bytes, bytes]:
-    """Files by the names that their images may have: `a.jpg` and `a` for `a.jpg.json`."""
-    found = dict[bytes, bytes]()
-    for name in names:
-        for stem in (name.rpartition(b".")[0], name.partition(b".")[0]):
-            if stem and stem.decode("utf-8", "replace").lower() not in _NEVER:
-                found.setdefault(stem, name)
+def _by_stem(noted: Mapping[str, Iterable[bytes]]) -> dict[bytes, list[tuple[str, bytes]]]:
+    """Files, each with its suffix, by the names that their images may have: `a.jpg` and `a` for `a.jpg.json`."""
+    found = dict[bytes, list[tuple[str, bytes]]]()
+    for suffix, names in noted.items():
+        for name in names:
+            for stem in {name.rpartition(b".")[0], name.partition(b".")[0]}:
+                if stem and stem.decode("utf-8", "replace").lower() not in _NEVER:
+                    found.setdefault(stem, []).append((suffix, name))
     return found

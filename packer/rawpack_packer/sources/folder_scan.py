@@ -260,8 +260,8 @@ class FolderScan:
                         entries.append((coded, *state))
         except OSError as error:
             entries.append((b"", *self._problem(folder, error)))
-        self.beside.end(folder, (name for name, size, _ in entries if size != _FOLDER))
         entries.sort()
+        self.beside.end(folder, (name for name, size, _ in entries if size != _FOLDER))
         return entries
 
     def _look(self, entry: Entry, extension: str, folder: bytes, name: bytes) -> tuple[int, int] | None:
