@@ -417,6 +417,12 @@ class Reader:
 
 def _reopened(where: tuple[Any, ...], clips: ClipTable | None, selection: NDArray[np.int64] | None) -> Reader:
     """A reader as it was pickled. where: the arguments of `Reader._open`."""
+    paths, remote = where[0], where[3]
+    if any(isinstance(path, str) for path in paths):
+        from rawpack.remote.reach import host_of, note_answer
+
+        for url in (path for path in paths if isinstance(path, str)):
+            note_answer(host_of(url, remote["storage_options"] or {}))  # it did, in the process that opened it
     reader = object.__new__(Reader)
     reader._open(*where)
     reader._clips, reader._selection = clips, selection

@@ -11,6 +11,7 @@ import os
 import pickle
 import re
 import shutil
+import socket
 import subprocess
 import sys
 import threading
@@ -28,8 +29,9 @@ from reading import WAYS, nothing_left, rows_of, running, said, script, wait_unt
 from running import environment, run_here
 
 import rawpack_packer
-from rawpack import DamagedStoreError, MissingExtraError, Reader, StoreError, UsageError, WorkerError
+from rawpack import DamagedStoreError, MissingExtraError, PackError, Reader, StoreError, UsageError, WorkerError
 from rawpack.formats.gather import Gather
+from rawpack.remote import reach, transfer
 from rawpack.remote import url as urls
 from rawpack.remote.cache import Cache
 from rawpack.system.byte_count import byte_count
@@ -43,12 +45,14 @@ from store_server import (
     Server,
     flips,
     on,
+    refusing,
     serving,
     shortens,
     slow,
     stalls,
     status,
     truncates,
+    untrusted,
 )
 
 SHARDS, ROWS, SIDE = 10, 64, 24
@@ -859,9 +863,88 @@ def test_trouble_that_stays(opened: Callable[..., Reader], server: Server, fault
 
 
 def test_a_server_that_is_gone(opened: Callable[..., Reader], server: Server, tmp_path: Path) -> None:
-    """No connection at all: an error after the timeout that was asked for."""
-    with pytest.raises(StoreError, match=r"cannot be read, tried for \d+ s"):
-        Reader("http://127.0.0.1:9/store", cache=tmp_path / "cache", timeout=0.3)
+    """A server that was there and does not come back: an error after the timeout that was asked for."""
+    reader = opened(timeout=0.3)
+    server.stop()
+    with pytest.raises(StoreError, match=r"cannot be read, tried for \d+ s: 127.0.0.1:\d+ refuses the connection"):
+        reader[0]
+
+
+def test_a_server_that_restarts(
+    opened: Callable[..., Reader], server: Server, truth: NDArray[np.uint8], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A server that refuses connections for a while is waited for, once it has answered."""
+    reader, port, failed, refused = opened(), server.http.server_port, transfer._Attempts.failed, list[str]()
+    once = threading.Lock()
+    server.stop()
+
+    def restarts(attempts: Any, error: Exception) -> None:
+        refused.append(str(error))
+        if len(refused) >= 3 and once.acquire(blocking=False):
+            server.faults.clear()
+            server.http = server.at(port)
+            threading.Thread(target=server.http.serve_forever, args=(0.02,), daemon=True).start()
+        failed(attempts, error)
+
+    monkeypatch.setattr(transfer._Attempts, "failed", restarts)
+    assert np.array_equal(reader[0]["image"], truth[0])
+    assert len(refused) >= 3
+
+
+UNREACHABLE = {
+    "refused": r"cannot be reached: 127.0.0.1:\d+ refuses the connection; check that the server is running",
+    "unknown": r"cannot be reached: there is no host nosuch.invalid; check its name",
+    "untrusted": r"cannot be reached: the certificate of 127.0.0.1 is not accepted \(self.signed certificate\)",
+}
+
+
+@contextlib.contextmanager
+def unreachable(how: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """The URL of a server that cannot be reached, and that has never answered."""
+    monkeypatch.setattr(reach, "_answered", set())
+    with contextlib.ExitStack() as stack:
+        if how == "refused":
+            yield stack.enter_context(refusing())
+        elif how == "untrusted":
+            if shutil.which("openssl") is None:
+                pytest.skip("no openssl to make a certificate with")
+            yield stack.enter_context(untrusted(folder))
+        else:
+
+            def unknown(*args: Any, **options: Any) -> None:
+                raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
+
+            monkeypatch.setattr("socket.getaddrinfo", unknown)
+            yield "http://nosuch.invalid"
+
+
+@pytest.mark.parametrize("how", UNREACHABLE)
+def test_a_host_that_was_never_there(how: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A refused connection, an unknown host and a certificate that nobody trusts are errors at once, with the reason,
+    and not after the timeout: of a store to be read, and of archives to be packed."""
+    with unreachable(how, tmp_path, monkeypatch) as url:
+        with pytest.raises(StoreError, match=UNREACHABLE[how]):
+            Reader(f"{url}/store", cache=tmp_path / "cache", timeout=1000)
+        ran = run_here("pack", "--workers", 0, f"{url}/photos.tar", tmp_path / "store")
+        assert (ran.code, bool(re.search(UNREACHABLE[how], ran.err))) == (1, True), ran.err
+        assert "waiting" not in ran.err
+        assert not (tmp_path / "store" / "store.json").exists()
+
+
+@pytest.mark.parametrize("how", ["refused", "untrusted"])
+def test_an_endpoint_of_s3_that_was_never_there(how: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same through s3fs, whose URLs do not name the host: read, uploaded to, and packed from."""
+    monkeypatch.setenv("AWS_MAX_ATTEMPTS", "1")
+    monkeypatch.setattr("s3fs.S3FileSystem.retries", 1)
+    with unreachable(how, tmp_path, monkeypatch) as url:
+        options = {"key": "me", "secret": "sesame-open", "endpoint_url": url}
+        with pytest.raises(StoreError, match=UNREACHABLE[how]):
+            Reader("s3://bucket/store", cache=tmp_path / "cache", storage_options=options, timeout=1000)
+        monkeypatch.setattr(reach, "_answered", set())
+        images = np.zeros((1, 8, 8, 3), np.uint8)
+        scratch = tmp_path / "scratch"
+        with pytest.raises(PackError, match=UNREACHABLE[how]):
+            rawpack_packer.pack(images, "s3://bucket/new", storage_options=options, scratch=scratch, workers=0)
 
 
 def test_a_server_without_ranges(opened: Callable[..., Reader], server: Server, truth: NDArray[np.uint8]) -> None:

@@ -20,6 +20,7 @@ import xxhash
 from numpy.typing import NDArray
 
 from rawpack.errors import DecodeError, UsageError
+from rawpack.remote.reach import why_lost
 from rawpack.remote.url import filesystem, is_url, refuse_url, shown
 from rawpack_packer.sources.archives.kept import KeptBytes, keeping, read_kept, stored
 from rawpack_packer.sources.files import check_unchanged, opened, read_unchanged, reason_of
@@ -221,6 +222,8 @@ def _remote_glob(url: str, spool: Spool | None) -> list[str]:
     try:
         return sorted(system.unstrip_protocol(name) for name in system.glob(path))
     except Exception as error:  # each file system has its own
+        if why := why_lost(error):
+            raise UsageError(f"{plain(shown(url))} cannot be reached: {why}") from None
         what = f"{plain(shown(url))} cannot be listed ({type(error).__name__})"
         raise UsageError(f"{what}: name the files by a range such as {{000..123}}") from None
 
