@@ -37,8 +37,10 @@ class Reader:
     """Reads a store that `rawpack pack` made, whatever its format.
 
         reader = Reader("dst/")
-        for batch in reader.batches(512, shuffle=True):
-            batch["image"]      # uint8 (512, 256, 256, 3), RGB
+        batches = reader.batches(512, shuffle=True)     # once: each loop over it is the next epoch
+        for epoch in range(90):
+            for batch in batches:
+                batch["image"]      # uint8 (512, 256, 256, 3), RGB
 
     `reader[i]` is one sample, as a dict of arrays; `reader[[3, 1, 4]]` has several. A reader holds no open files.
     Several threads may use it. It can be pickled: the copy opens the store again.
@@ -350,7 +352,8 @@ class Reader:
         ragged: Literal["list", "pad"] | int = "list",
         progress: bool = False,
     ) -> Batches:
-        """Batches of this reader: dicts with one numpy array per field, all of the same length.
+        """Batches of this reader: dicts with one numpy array per field, all of the same length. Call this once, before
+        the loop over epochs: each iteration of the result is the next epoch, and each new result begins at epoch 0.
 
         batch_size: samples in a batch; the last one may have fewer.
         shuffle: True for a new random order each epoch, "block" for one that suits disks better, False for none. The
