@@ -92,17 +92,21 @@ def test_the_summary_tells_what_was_made(few: Path, tmp_path: Path) -> None:
     assert "6 images were smaller than the size and were enlarged" in ran.out
     assert re.search(r"bytes +\S+ kB of files in, \S+ kB out", ran.out)
     assert re.search(r"stored in +" + re.escape(str(store)), ran.out)
-    line = re.search(r"read it +for batch in (rawpack\.Reader\(.*\)): \.\.\.", ran.out)
+    line = re.search(r"read it +batches = (rawpack\.Reader\(.*\))\n +each epoch +for batch in batches: \.\.\.", ran.out)
     assert line
     import rawpack
 
-    assert next(iter(eval(line[1], {"rawpack": rawpack})))["image"].shape == (6, 32, 32, 3)
+    batches = eval(line[1], {"rawpack": rawpack})
+    epochs = [[batch["index"].tolist() for batch in batches] for _ in range(3)]
+    assert len({str(epoch) for epoch in epochs}) == 3
+    assert all(sorted(rows) == list(range(6)) for (rows,) in epochs)
+    assert next(iter(batches))["image"].shape == (6, 32, 32, 3)
 
 
 def test_the_line_of_python_fits_a_store_of_different_sizes(few: Path, tmp_path: Path) -> None:
     """The line that the summary shows for --size keep runs too."""
     ran = here("--size", "keep", few, tmp_path / "store")
-    line = re.search(r"read it +for batch in (rawpack\.Reader\(.*\)): \.\.\.", ran.out)
+    line = re.search(r"read it +batches = (rawpack\.Reader\(.*\))\n +each epoch +for batch in batches: \.\.\.", ran.out)
     assert line
     import rawpack
 

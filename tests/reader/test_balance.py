@@ -243,6 +243,7 @@ def test_resume_with_other_ranks(labeled: Reader, sampler: Any) -> None:
             read = []
             for rank in range(before):
                 batches = made(rank, before)
+                batches.set_epoch(0)
                 for _, batch in zip(range(steps), batches, strict=False):
                     read += batch["index"].tolist()
                 state = json.loads(json.dumps(batches.state_dict(after=batch)))
@@ -256,8 +257,8 @@ def test_resume_with_other_ranks(labeled: Reader, sampler: Any) -> None:
 def test_balanced_batches(labeled: Reader) -> None:
     """A field by its name, an array, and a selection: classes of samples that are read."""
     labels = labeled.column("label")
-    for sampler in (Balanced("label"), Balanced(labels), Balanced([f"class {label}" for label in labels])):
-        for batch in labeled.batches(10, sampler=sampler, workers=0):
+    for seed, sampler in enumerate((Balanced("label"), Balanced(labels), Balanced([f"class {n}" for n in labels]))):
+        for batch in labeled.batches(10, sampler=sampler, seed=seed, workers=0):
             counts = np.bincount(batch["label"], minlength=len(labeled.classes or ()))
             assert np.ptp(counts[np.bincount(labels) > 0]) <= 1
     some = labeled.select(np.flatnonzero(labels < 3))

@@ -90,6 +90,7 @@ def read(store: Path, transform: list[Any], epochs: int = 1, skip: int = 0, **op
     """All batches of the last epoch, sorted by sample, after the first `skip`."""
     options = {"batch_size": 20, "shuffle": True, "seed": 3, "workers": 0} | options
     batches = Reader(store).batches(transform=transform, **options)
+    batches.set_epoch(0)
     for _ in range(epochs - 1):
         for _ in batches:
             pass

@@ -30,7 +30,7 @@ def block(head: str, rows: Rows) -> str:
 
 def packed_rows(summary: Summary, *, shuffle: bool = True) -> tuple[str, Rows]:
     """A summary for a person: its head, and its rows; none where nothing was to do. shuffle: whether the line that
-    reads the store does so in random order."""
+    opens the store reads it in random order."""
     manifest, path = summary.manifest, _path(summary)
     size = text.size(manifest.store_bytes)
     amount = f"{text.count(manifest.samples, 'sample')}, {size}"
@@ -56,8 +56,9 @@ def packed_rows(summary: Summary, *, shuffle: bool = True) -> tuple[str, Rows]:
     rows += [("time", _time(summary)), ("stored in", f"{path}: {amount}")]
     options = ", shuffle=True" if shuffle else ""
     options += "" if manifest.fields["image"].uniform else ", image_size=224"
-    code = f'for batch in rawpack.Reader("{path}").batches(256{options}): ...'
-    rows.append(("read it", code))
+    # Made once, before the loop over epochs: each new one begins at epoch 0.
+    rows.append(("read it", f'batches = rawpack.Reader("{path}").batches(256{options})'))
+    rows.append(("each epoch", "for batch in batches: ..."))
     if manifest.recipe.get("curate"):
         rows.append(("look", f"rawpack inspect --html report.html {path}"))
     return "Packed.", rows
