@@ -114,6 +114,15 @@ def test_every_store_has_its_share(parts: list[float], batch: int, batches: int,
     assert within_one(counted(order, epoch), exact, batch)
 
 
+def test_stores_with_nearly_a_sample_of_every_batch() -> None:
+    """The same where most stores miss only a few batches, so that being late once would make them late again."""
+    shares = [
+        part / 4 for part in (Fraction(9, 10), Fraction(5, 7), Fraction(19, 20), Fraction(19, 20), Fraction(17, 35))
+    ]
+    order = Mixed(tuple(Sequential(100) for _ in shares), tuple(shares), 4, 4 * 400)
+    assert within_one(counted(order), shares, 4)
+
+
 def test_shares_hold_over_many_periods() -> None:
     """Shares of many digits are within one too, as far as 4,096 batches; after that they are as near as that period
     allows."""

@@ -831,6 +831,44 @@ def test_fork(store: Path, tmp_path: Path, way: str) -> None:
     assert (ran.code, ran.out, ran.err) == (0, "done\n", "")
 
 
+FORK_KEEPING = """
+import os, sys
+import numpy as np
+from rawpack import Reader
+
+batches = Reader(sys.argv[1]).batches(6, shuffle=True, **eval(sys.argv[2]))
+iterator = iter(batches)
+held = next(iterator)
+copy = {name: array.copy() for name, array in held.items()}
+done, tell = os.pipe()
+child = os.fork()
+if not child:
+    os.close(tell)
+    os.read(done, 1)
+    same = all(np.array_equal(held[name], copy[name]) for name in copy)
+    os._exit(0 if same else 1)
+del held
+for _ in iterator:
+    pass
+for _ in range(2):
+    for _ in batches:
+        pass
+os.close(tell)
+assert os.waitpid(child, 0)[1] == 0, "the batch that the child holds has changed"
+print("done")
+"""
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_a_batch_that_a_child_holds(store: Path, tmp_path: Path, way: str) -> None:
+    """A batch that was held over os.fork() stays what it is in the child, although the parent lets go of it and reads
+    on."""
+    ran = run_script(
+        script(tmp_path, FORK_KEEPING), store, repr(WAYS[way]), options=("-W", "ignore::DeprecationWarning")
+    )
+    assert (ran.code, ran.out, ran.err) == (0, "done\n", "")
+
+
 FORK_HOLDING = """
 import os, sys
 from rawpack import Reader

@@ -151,12 +151,14 @@ def main() -> None:
 
 def _open_streams() -> None:
     """Where a standard stream was closed, as by `2>&-`, read and print nothing, and run as usual."""
-    from rawpack.system.standard_streams import fill_closed_streams
+    closed = [name for name in ("stdin", "stdout", "stderr") if getattr(sys, name) is None]
+    if closed:
+        from rawpack.system.standard_streams import fill_closed_streams
 
-    fill_closed_streams()
-    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
-        if getattr(sys, name) is None:
-            setattr(sys, name, open(os.devnull, mode))  # noqa: SIM115 - as long as this process lives
+        fill_closed_streams()
+    for name in closed:
+        mode = "r" if name == "stdin" else "w"
+        setattr(sys, name, open(os.devnull, mode))  # noqa: SIM115 - as long as this process lives
 
 
 def _resumes() -> bool:
