@@ -57,8 +57,9 @@ _RECIPE = (
                 "JPEG quality in lmdb stores. keep: with --size keep, store JPEG files as they are.",
                 "90; keep for the JPEG files of a store", "keep where possible, else as in the store, else 90"),
     _OptionRow(("--check",), "Format", click.Choice(CHECKS),
-                "How to check JPEG files that are stored as they are: by their structure, without decoding them, "
-                "or by decoding each.",
+                "How to check JPEG files that are stored as they are. structure: finds truncated files without "
+                "decoding them, but hardly any damage inside the compressed data. decode: also finds what a decoder "
+                "notices, which is not all.",
                 "structure", None),
     _OptionRow(("--subsampling",), "Format", "420|422|440|444", "Chroma subsampling in lmdb stores.", "420"),
     _OptionRow(("--jpeg-tables",), "Format", click.Choice(JPEG_TABLES),

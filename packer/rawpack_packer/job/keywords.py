@@ -37,7 +37,8 @@ class RecipeKeywords(TypedDict, total=False):
     fit: "cover" keeps proportions and cuts to the center, "stretch" distorts. interpolation: how images are resized.
     color: "yuv420" stores RGB as planes of YCgCo: memmap and hdf5 only.
     quality: of JPEG, 1 to 100; "keep", with size="keep", stores JPEG files unchanged: lmdb only, as are
-    check: how unchanged JPEG files are checked; and subsampling: of chroma.
+    check: of unchanged JPEG files, "structure", which finds truncated ones, or "decode", which finds more but takes
+        longer; and subsampling: of chroma.
     jpeg_tables: quantization tables of JPEG files: "jpegli" has less loss at the same size than "standard". lmdb only.
     compression: "none" or "gzip": hdf5 only, unless an added format has others. chunk: images per chunk, hdf5 only.
     shard_size: bytes of raw pixels in a shard, about: 1 << 30 or "1GiB".
