@@ -396,6 +396,28 @@ def test_boxes_of_splits_stop_the_splits(tmp_path: Path) -> None:
         assert not (tmp_path / "sets").exists()
 
 
+@pytest.mark.parametrize(
+    ("name", "data"),
+    [
+        ("x.jsonl", b'{"a": "\\ud800", "b": [1]}\n'),
+        ("x.jsonl", b"[" * 100_000),
+        ("x.csv", b'\xff\xfe"\0,b\n1'),
+        ("x.csv", b"one;two\n1;2\n"),
+        ("metadata.csv", b"file_name\x00,\xff\n"),
+        ("metadata.jsonl", b'{"a": 1'),
+        ("metadata.parquet", b"PAR1 is not all"),
+        ("0.json", b"\xff"),
+        ("all.json", b'{"images": [{"file_name": "'),
+    ],
+)
+def test_files_that_cannot_be_read_stop_too(name: str, data: bytes, tmp_path: Path) -> None:
+    """Whatever bytes are in a table or in COCO's JSON, the command ends with one line, and nothing is written."""
+    root = write(tmp_path / "data", images("0.jpg") | {name: data})
+    ran = run_here("pack", *SMALL, root, tmp_path / "store")
+    assert (ran.code, ran.out, len(ran.err.splitlines())) == (2, "", 1), ran
+    assert not (tmp_path / "store").exists()
+
+
 def test_python_plan_and_append_stop_too(tmp_path: Path) -> None:
     """Each door into the packer stops, in its own words, and names the command that helps there."""
     root = write(tmp_path / "data", images("0.jpg") | {"labels.csv": "path,label\n0.jpg,cat\n"})

@@ -54,12 +54,12 @@ _DST = re.compile(r"`rawpack pack ((?:[^`])*?) DST`")
 
 
 class AnnotatedError(UsageError):
-    """What describes the images is beside them, and the kind of the source was not given."""
+    """What describes the images is next to them, and the kind of the source was not given."""
 
     def asked(self, destination: str, other: Sequence[str] = ()) -> AnnotatedError:
         """The same error, where more is known of what the user asked for: see `DividedError`."""
         verb, end = (other[1], list(other[3:])) if other else ("pack", [destination])
-        tail = plain(shlex.join(["", *end])[2:])
+        tail = plain("".join(f" {shlex.quote(one)}" for one in end))
         return AnnotatedError(_DST.sub(lambda found: f"`rawpack {verb} {found[1]}{tail}`", str(self)))
 
 
@@ -195,7 +195,10 @@ class _ImageNames:
 
     def locate(self, name: str, stem: bool) -> str | None:
         """See `Located`."""
-        part, last = self._part, os.fsencode(name.rpartition("/")[2])
+        try:
+            part, last = self._part, os.fsencode(name.rpartition("/")[2])
+        except UnicodeEncodeError:  # half of a surrogate pair, from a table
+            return None
         if not last:
             return None
         wanted, at = last + b"." if stem else last, -1

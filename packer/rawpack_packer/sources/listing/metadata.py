@@ -327,7 +327,7 @@ def _file_columns(file: Path) -> tuple[str, ...]:
     """The columns of a table that name files; none where it cannot be read."""
     try:
         names = _columns(file)
-    except (OSError, ValueError, csv.Error, RecursionError):
+    except (OSError, ValueError, NotImplementedError, csv.Error, RecursionError):
         return ()
     return tuple(name for name in names if name == _FILE_NAME or name.endswith(f"_{_FILE_NAME}"))
 

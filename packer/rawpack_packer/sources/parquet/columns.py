@@ -67,7 +67,7 @@ def holds_images(folder: Path) -> bool | None:
         return any(_holds_image(_storage(type_)) for file in files for type_ in pq.read_schema(file).types) or (
             False if files else None
         )
-    except (OSError, ValueError, ImportError):
+    except (OSError, ValueError, NotImplementedError, ImportError):
         return None
 
 
