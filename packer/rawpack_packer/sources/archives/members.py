@@ -9,6 +9,7 @@ from __future__ import annotations
 import io
 import json
 import math
+import tokenize
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
@@ -211,7 +212,8 @@ def _array(data: bytes) -> NDArray[Any]:
         if math.prod(shape) * dtype.itemsize != len(data) - file.tell():
             raise ValueError
         return np.frombuffer(data, dtype, offset=file.tell()).reshape(shape, order="F" if fortran else "C")
-    except (ValueError, KeyError, TypeError, OverflowError, MemoryError, RecursionError):
+    except (ValueError, KeyError, TypeError, OverflowError, MemoryError, RecursionError, tokenize.TokenError):
+        # numpy reads a header that it does not understand once more as one by Python 2, with Python's own tokenizer.
         raise DecodeError("bad_field", "the member is no .npy file, or damaged") from None
 
 
