@@ -25,6 +25,26 @@ find_python() {
   fail "needs Python 3.11 or newer, and found none. On Debian or Ubuntu: apt install python3 python3-venv"
 }
 
+# Each Python from 3.11 on that this machine has, on the PATH or by pyenv, as lines "VERSION PATH" such as
+# "3.12 /usr/bin/python3.12": the latest of each version, no previews, no free-threaded ones.
+all_pythons() {
+  local folder path
+  local -a folders
+  IFS=: read -ra folders <<<"$PATH"
+  if command -v pyenv >/dev/null; then folders+=("$(pyenv root)"/versions/*/bin); fi
+  for folder in "${folders[@]}"; do
+    for path in "$folder"/python3 "$folder"/python3.[0-9] "$folder"/python3.[0-9][0-9]; do
+      # A shim of pyenv fails for versions that are not enabled; those are in the folders above.
+      [ -x "$path" ] && "$path" -c '
+import sys, sysconfig
+if sys.version_info >= (3, 11) and sys.version_info[3] == "final" and not sysconfig.get_config_var("Py_GIL_DISABLED"):
+    print(*sys.version_info[:3], sys.base_prefix + "/bin/python%d.%d" % sys.version_info[:2])
+' 2>/dev/null || true
+    done
+  done | sort -u -k1,1n -k2,2n -k3,3n | awk '{ found[$1 "." $2] = $4 } END { for (version in found) print version, found[version] }' |
+    sort -t. -k2,2n
+}
+
 # pip_install VENV ARGUMENTS: at a terminal, one line says what pip is doing; elsewhere silent unless it fails.
 pip_install() {
   local venv=$1 log=$1/pip.log pid began=$SECONDS

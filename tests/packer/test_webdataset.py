@@ -431,6 +431,7 @@ def test_arrays_that_lie_are_rejected() -> None:
     lies = [good.replace(b"(3, 2)", shape) for shape in shapes]
     huge = b"(3000000000000,)"
     lies.append(good.replace(b"(3, 2), }" + b" " * 10, huge + b", }" + b" " * 0))
+    lies += [good.replace(b"(3, 2)", b"((3, 2"), good.replace(b"(3, 2)", b"(3,\x002)")]
     for bad in (*lies, good[:-1], good + b"x", good[:40], b"", b"text", b"\x93NUMPY\x09\x00"):
         with pytest.raises(DecodeError):
             value_of(bad, "npy", (), None)

@@ -337,7 +337,7 @@ def test_a_thread_that_hangs(store: Path, monkeypatch: pytest.MonkeyPatch) -> No
 FAILS: dict[str, tuple[str, str]] = {
     "an interpreter without its library": (
         "import os; os.environ['PYTHONHOME'] = '/nowhere'",
-        r"exit status 1.*PYTHONHOME = '/nowhere'.*(encodings|init)",
+        r"exit status 1.*Fatal Python error.*No module named 'encodings'",
     ),
     "a module that cannot be imported": (
         "import os; os.environ['PYTHONPATH'] = sys.argv[2]",
@@ -719,6 +719,9 @@ folder = tempfile.mkdtemp()
 os.chdir(folder)
 sys.path.insert(0, "")
 reader = Reader(sys.argv[1])
+if sys.version_info[:3] == (3, 13, 0):
+    # There, a module without some name raises SystemError once the current folder is gone. Most modules look for one.
+    import cloudpickle, rawpack.batching.pool
 os.rmdir(folder)
 print(sum(len(batch["index"]) for batch in reader.batches(16, workers=1, backend="process")))
 try:
