@@ -10,6 +10,7 @@ import zipfile
 from pathlib import Path
 from typing import Any
 
+import h5py
 import numpy as np
 import pytest
 from numpy.typing import NDArray
@@ -406,3 +407,22 @@ def test_damaged_files_are_refused_by_name(tmp_path: Path) -> None:
         assert (ran.code, name in ran.err, (tmp_path / "store").exists()) == (2, True, False), ran
     with pytest.raises(UsageError, match="cannot be read"):
         ArraySource(tmp_path / "missing.npy")
+
+
+@pytest.mark.parametrize("kind", ["npz", "hdf5"])
+def test_other_arrays_of_one_file_are_another_source(kind: str, tmp_path: Path) -> None:
+    """A store of one array of a file is not taken for a finished store of another array of it."""
+    first = np.random.default_rng(0).integers(0, 256, (13, 9, 8, 3), np.uint8)
+    file, store = tmp_path / f"arrays.{kind}", tmp_path / "store"
+    if kind == "npz":
+        np.savez(file, a=first, b=255 - first)
+    else:
+        with h5py.File(file, "w") as opened:
+            opened["a"], opened["b"] = first, 255 - first
+    assert run_here("pack", "--workers", 0, "--array", "image=a", file, store).code == 0
+    again = run_here("pack", "--workers", 0, "--array", "image=a", file, store)
+    assert again.code == 0
+    assert "complete already" in again.out
+    other = run_here("pack", "--workers", 0, "--array", "image=b", file, store)
+    assert other.code == 2
+    assert "--array was image=a, now image=b" in other.err
