@@ -7,6 +7,7 @@ A block that cannot run says so (```console notest), with the reason in a commen
 
 from __future__ import annotations
 
+import ast
 import gc
 import importlib.util
 import inspect
@@ -49,7 +50,7 @@ FENCE = re.compile(r"^```([^\n`]*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 REASON = re.compile(r"<!-- notest: [^>]{10,} -->\n$")
 LINK = re.compile(r"(?<!!)\[[^\]]*\]\(([^)\s]+)\)")
 FOR_ITERATORS = {"begin", "handed_over", "following", "begun", "with_options", "described", "next_start"}
-FOR_ITERATORS |= {"foreseeable", "watch", "state_in"}
+FOR_ITERATORS |= {"foreseeable", "watch", "state_in", "stay", "move_to", "read_through"}
 FOR_ITERATORS |= {
     f"on_{what}" for what in ("train_begin", "epoch_begin", "train_batch_begin", "train_batch_end", "test_begin")
 }
@@ -152,6 +153,34 @@ def test_blocks_are_marked_properly(page: Path) -> None:
             assert REASON.search(block.before), f"{where}: <!-- notest: reason --> must stand on the line before"
         if block.language == "console":
             assert block.code.startswith("$ "), where
+
+
+@all_pages
+def test_loops_do_not_make_their_batches(page: Path) -> None:
+    """Batches are made before the loop over them: whoever puts such a loop into one over epochs gets all of them, not
+    epoch 0 again and again."""
+    for block in blocks_of(page):
+        if block.language == "python":
+            loops = [node.iter for node in ast.walk(ast.parse(block.code)) if isinstance(node, ast.For)]
+            assert not any(makes_batches(one) for one in loops), f"{name_of(page)}:{block.line}"
+
+
+def test_docstrings_do_not_make_batches_in_loops() -> None:
+    """Nor do the examples of the package, of a reader, and of the demo."""
+    texts = rawpack.__doc__, rawpack.Reader.__doc__, (ROOT / "scripts" / "demo").read_text("utf-8")
+    for text in texts:
+        assert text
+        assert "for batch in batches:" in text
+        assert not re.search(r"for \w+ in .*\.batches\(", text)
+
+
+def makes_batches(looped_over: ast.AST) -> bool:
+    """Whether it calls a method `batches`, other than in a function that is called later."""
+    if isinstance(looped_over, ast.Lambda):
+        return False
+    if isinstance(looped_over, ast.Call) and getattr(looped_over.func, "attr", "") == "batches":
+        return True
+    return any(makes_batches(node) for node in ast.iter_child_nodes(looped_over))
 
 
 def needs_missing(block: Block) -> list[str]:
