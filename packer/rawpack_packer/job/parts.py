@@ -72,9 +72,9 @@ class Parts:
                 f"{self.job.destination}: parts of the store disappeared while packing; the same command resumes"
             )
         if not self.totals.samples and not self.job.adds:
-            what, quoted = self._rejected()
-            none = f"none of {text.count(len(source), source.info.noun)} could be packed: {what}"
-            raise PackError(none).quoting(*quoted)
+            example = self._example()
+            none = f"none of {text.count(len(source), source.info.noun)} could be packed: {self._reasons()}"
+            raise PackError(f"{none}, for example {example}" if example else none).quoting(example)
 
     def kept(self) -> str:
         """What an interrupted run leaves to the next one: "after 3 of 12 parts; the same command resumes"."""
@@ -133,34 +133,35 @@ class Parts:
             checked = self.totals.samples + rejects
             listed = self.job.destination / WORK / REJECTS
             commit.write_rejects(self.job.destination, self.job.numbers, listed)
-            what, quoted = self._rejected()
+            example = self._example()
             raise PackError(
                 f"{rejects:,} of {text.count(checked, self.job.source.info.noun)} "
-                f"{'was' if rejects == 1 else 'were'} rejected {what}. --max-rejects allows {self._allowed}; "
+                f"{'was' if rejects == 1 else 'were'} rejected ({self._reasons()}), for example {example}. "
+                f"--max-rejects allows {self._allowed}; "
                 f"{'it is' if rejects == 1 else 'all are'} listed in {listed}. {self._cure(rejects, checked)}"
-            ).quoting(*quoted)
+            ).quoting(example)
 
-    def _rejected(self) -> tuple[str, tuple[str, ...]]:
-        """How many samples were rejected for which reason, with an example of the commonest, which is quoted."""
+    def _reasons(self) -> str:
+        return ", ".join(f"{reason} {count}" for reason, count in self.totals.rejects.most_common())
+
+    def _example(self) -> str:
+        """A reject of the commonest reason; empty where none counts."""
         numbers = self.job.numbers
         records = (record for number in numbers if (record := read_record(self.job.destination, number)) is not None)
         example = typical(reject for record in records for reject in _counted(record))
-        reasons = ", ".join(f"{reason} {count}" for reason, count in self.totals.rejects.most_common())
-        if example is None:
-            return f"({reasons})", ()
-        return f"({reasons}), for example {example}", (str(example),)
+        return "" if example is None else str(example)
 
     def _cure(self, rejects: int, checked: int) -> str:
         """Which --max-rejects would do, if any."""
-        every = len(self.job.source)
+        left = len(self.job.source) - self.totals.samples - self.totals.rejects.total()
         if not self.totals.samples:
-            which = "of them" if checked == every else f"of the first {checked:,}"
+            which = f"of the first {checked:,}" if left else "of them"
             return f"None {which} could be packed, so a larger --max-rejects does not help"
-        if self.totals.samples + self.totals.rejects.total() == every:
+        if not left:
             return f"The same command with --max-rejects {rejects} resumes without doing anything twice"
         share = math.ceil(100 * rejects / checked)
         return (
-            f"{every - checked:,} are not tried yet: if they are like these, the same command with --max-rejects "
+            f"{left:,} are not tried yet: if they are like these, the same command with --max-rejects "
             f"{share}% resumes without doing anything twice"
         )
 
