@@ -160,6 +160,16 @@ PACKS: dict[str, tuple[Files, str, str, int, tuple[str, ...] | None]] = {
         {f"{k}.tar": tarred({f"{k}0.jpg": JPEG, f"{k}0.txt": "a cat"}) for k in range(2)} | {"0_stats.json": "{}"},
         "", "webdataset", 2, None,
     ),
+    "img2dataset's shards": (
+        {f"0000{k}.tar": tarred({f"{k}0.jpg": JPEG, f"{k}0.txt": "a cat", f"{k}0.json": "{}"}) for k in range(2)}
+        | {f"0000{k}_stats.json": "{}" for k in range(2)}
+        | {f"0000{k}.parquet": parquet({"url": ["u"], "caption": ["a cat"], "key": [f"{k}0"]}) for k in range(2)},
+        "", "webdataset", 2, None,
+    ),
+    "tables of images next to shards": (
+        {"0.tar": tarred({"0.jpg": JPEG, "0.cls": "1"})} | {"x.parquet": parquet({"image": [JPEG] * 3})}, "", "parquet",
+        3, None,
+    ),
     "several plain archives": (
         {"a-0.tar": tarred({"cat/0.jpg": JPEG}), "a-1.tar": tarred({"dog/0.jpg": JPEG})}, "a-{0..1}.tar", "archive", 2,
         ("cat", "dog"),
@@ -187,6 +197,16 @@ def test_layouts_that_lose_nothing_pack_as_they_are(name: str, tmp_path: Path) -
     assert (source.info.kind, len(source)) == (kind, samples)
     if classes is not None:
         assert source.info.classes == classes
+
+
+def test_captions_of_img2dataset_become_fields(tmp_path: Path) -> None:
+    """The folder that img2dataset writes packs with the members that `--field` names, without naming its kind."""
+    root = write(tmp_path / "i2d", PACKS["img2dataset's shards"][0])
+    ran = run_here("pack", *SMALL, "--field", "caption=txt", root, tmp_path / "store")
+    assert ran.code == 0, ran.err
+    assert [(sample["key"], sample["caption"]) for sample in Reader(tmp_path / "store")] == [
+        ("00", "a cat"), ("10", "a cat"),
+    ]  # fmt: skip
 
 
 def test_a_database_and_labels_from_elsewhere_stop_nothing(tmp_path: Path) -> None:
