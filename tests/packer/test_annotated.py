@@ -335,6 +335,26 @@ STOPS: dict[str, tuple[Files, str, str, tuple[str, ...]]] = {
 }  # fmt: skip
 
 
+@pytest.mark.parametrize(
+    ("masks", "stops"),
+    [
+        (("masks/0.png", "masks/1.png"), True),
+        (("annotations/0_mask.png", "annotations/1_mask.png"), True),
+        (("masks/carnival.png", "masks/theatre.png"), False),
+        (("mugs/0.png", "mugs/1.png"), False),
+    ],
+)
+def test_a_folder_of_masks_is_no_class(masks: tuple[str, ...], stops: bool, tmp_path: Path) -> None:
+    """A folder of masks next to the one of their images stops, and says how they are packed; classes whose files have
+    the same names, or a class that happens to be called so, do not."""
+    write(tmp_path / "data", images("images/0.jpg", "images/1.jpg", *masks))
+    ran = run_here("pack", *SMALL, tmp_path / "data", tmp_path / "store")
+    assert ran.code == (2 if stops else 0)
+    assert ("--field mask:mask LIST.csv" in ran.err) == stops
+    assert (tmp_path / "store").exists() != stops
+    assert run_here("pack", *SMALL, "--source", "folder", tmp_path / "data", tmp_path / "classes").code == 0
+
+
 @pytest.mark.parametrize("name", STOPS)
 def test_what_would_be_lost_stops_and_says_what_to_type(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -7,7 +7,8 @@ That is so for
 - a file such as `a.json`, `a.xml` or `a.txt` next to the image `a.jpg`, or in another folder whose files are named as
   the images;
 - COCO's JSON anywhere; and where there are no class folders, any other .json or .xml that names an image, and a .txt
-  that lists images with labels.
+  that lists images with labels;
+- a folder such as `masks`, whose images are named as those of a folder next to it: it is no class.
 
 Whoever names the kind of the source, as by `--source folder`, packs the images alone.
 """
@@ -17,8 +18,9 @@ from __future__ import annotations
 import os
 import re
 import shlex
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 
 import numpy as np
@@ -38,6 +40,7 @@ _MOST_HITS = 1000
 _MOST_TRIED = 200
 _MOST_LISTS = 16
 """Files with names of images, of which none need be here: each look goes through all names."""
+_MOST_MASKS = 4
 _MOST_COMMANDS = 4
 _MOST_SHOWN = 3
 _NO_BOXES = ("captions_", "panoptic_", "image_info_")
@@ -49,6 +52,10 @@ _COCO = (
     (re.compile(rb'"annotations"\s*:\s*\['), b'"image_id"'),
     (re.compile(rb'"categories"\s*:\s*\['), b'"supercategory"'),
 )
+_MASKS = re.compile(r"(annotation|depth|ground_?truth|gt|label|mask|segmentation|segmentationclass|trimap)s?", re.I)
+"""Names of folders of images that belong to other images."""
+_OF_MASK = re.compile(rb"[_-](mask|label|gt|seg|depth)s?$", re.IGNORECASE)
+"""Ends of the names of such images, without the extension."""
 _YOLO = re.compile(rb"\s*\d+(\s+-?\d*\.?\d+([eE]-?\d+)?){4,}\s*")
 _DST = re.compile(r"`rawpack pack ((?:[^`])*?) DST`")
 
@@ -83,6 +90,7 @@ def refuse_annotations(
         or _pairs(seen)
         or _apart(seen)
         or _singles(seen, labeled=classes > 1)
+        or _masks(seen, part, info.classes or ())
     )
     if found:
         raise AnnotatedError(found)
@@ -196,21 +204,24 @@ class _ImageNames:
     def locate(self, name: str, stem: bool) -> str | None:
         """See `Located`."""
         try:
-            part, last = self._part, os.fsencode(name.rpartition("/")[2])
+            last = os.fsencode(name.rpartition("/")[2])
         except UnicodeEncodeError:  # half of a surrogate pair, from a table
             return None
-        if not last:
-            return None
-        wanted, at = last + b"." if stem else last, -1
-        for _ in range(_MOST_HITS):
+        i = next(self.rows(last, stem), None)
+        return None if i is None else text_of(self._part.path(i))
+
+    def rows(self, name: bytes, stem: bool) -> Iterator[int]:
+        """The images of this name, or with `stem` of this name without the extension: the first thousand or so."""
+        part, at = self._part, -1
+        wanted = name + b"." if stem else name
+        for _ in range(_MOST_HITS if name else 0):
             at = part.names.find(wanted, at + 1)
             if at < 0:
-                return None
+                return
             i = int(np.searchsorted(part.ends, at))
             found = part.names[at : int(part.ends[i + 1])] if int(part.ends[i]) == at else b""
-            if found and (found.rpartition(b".")[0] if stem else found) == last:
-                return text_of(part.path(i))
-        return None
+            if found and (found.rpartition(b".")[0] if stem else found) == name:
+                yield i
 
 
 def command(*words: str) -> str:
@@ -393,6 +404,26 @@ def _singles(seen: _Seen, *, labeled: bool) -> str:
         folder = seen.below(os.fsencode(image.removesuffix(path).rstrip("/")))
         options = () if given or not image.endswith(path) else ("--images", folder)
         return f"{what}: {seen.first}{command(*options, seen.below(file))} packs its labels{seen.alone}"
+    return ""
+
+
+def _masks(seen: _Seen, part: FolderPart, classes: Sequence[str]) -> str:
+    for name in (one for one in classes if _MASKS.fullmatch(one)):
+        inside = {k for k, folder in enumerate(part.folders) if folder.startswith(os.fsencode(name) + b"/")}
+        images, pairs = _ImageNames(part), list[tuple[int, int]]()
+        some = np.flatnonzero(np.isin(part.folder_of, list(inside)))[:_MOST_MASKS].tolist()
+        for i in some:
+            stem = part.path(i).rpartition(b"/")[2].rpartition(b".")[0]
+            rows = (k for last in {stem, _OF_MASK.sub(b"", stem)} for k in images.rows(last, True))
+            pairs += [(i, k) for k in islice((k for k in rows if part.folder_of[k] not in inside), 1)]
+        if some and 2 * len(pairs) >= len(some):
+            mask, image = (plain(text_of(part.path(k))) for k in pairs[0])
+            return (
+                f"{seen.where} holds {mask} for the image {image}, and a folder is packed with {plain(name)} as a "
+                f"class: {seen.first}write a listing, a .csv with the columns path and mask, and "
+                f"{command('--field', 'mask:mask', 'LIST.csv')} packs images with their masks; --source {seen.kind} "
+                "packs all folders as classes"
+            )
     return ""
 
 
