@@ -125,8 +125,7 @@ def _from_ycbcr(stored: Bytes, out: Bytes, how: int) -> None:
 def _means(image: NDArray[np.generic]) -> NDArray[np.float64]:
     """Of two by two pixels."""
     height, width, channels = image.shape
-    means: NDArray[np.float64] = image.reshape(height // 2, 2, width // 2, 2, channels).mean(axis=(1, 3))
-    return means
+    return np.asarray(image.reshape(height // 2, 2, width // 2, 2, channels).mean(axis=(1, 3)), np.float64)
 
 
 def _to_i420(image: Bytes) -> Bytes:

@@ -218,8 +218,8 @@ def _kind_of(type_: pa.DataType) -> FieldKind | None:
     import pyarrow as pa
 
     type_ = _storage(type_)
-    if pa.types.is_boolean(type_) or pa.types.is_integer(type_) or pa.types.is_floating(type_):
-        return FieldKind("bool" if pa.types.is_boolean(type_) else type_.to_pandas_dtype().__name__)
+    if (number := number_dtype(type_)) is not None:
+        return FieldKind(number)
     if _is_text(type_):
         return FieldKind("str")
     fixed = pa.types.is_fixed_size_list(type_)
@@ -229,6 +229,16 @@ def _kind_of(type_: pa.DataType) -> FieldKind | None:
             return None
         return FieldKind(inner.dtype, (type_.list_size if fixed else None, *inner.shape))
     return None
+
+
+def number_dtype(type_: pa.DataType) -> str | None:
+    """numpy's name for a type of numbers; None for any other type. pyarrow's own function for it wants pandas in some
+    versions."""
+    import pyarrow as pa
+
+    if pa.types.is_floating(type_):
+        return f"float{type_.bit_width}"
+    return str(type_) if pa.types.is_boolean(type_) or pa.types.is_integer(type_) else None
 
 
 def _hint(name: str, type_: pa.DataType) -> str:

@@ -17,7 +17,7 @@ from rawpack_packer.sources.base import Item, check_part, check_sample, numbered
 from rawpack_packer.sources.fields import Boxes, FieldKind, Value, as_text
 from rawpack_packer.sources.files import MAX_FILE_BYTES, UNKNOWN, read_file
 from rawpack_packer.sources.listing.table import Texts
-from rawpack_packer.sources.parquet.columns import LABEL, TableColumns
+from rawpack_packer.sources.parquet.columns import LABEL, TableColumns, number_dtype
 from rawpack_packer.sources.parquet.tables import Leaf, TableFile, cursor_of
 from rawpack_packer.text import plain
 
@@ -173,7 +173,7 @@ def _numbers(type_: pa.DataType) -> Any:
             type_ = type_.value_type
         else:
             return None
-    return type_.to_pandas_dtype()
+    return number_dtype(type_) or type_.to_pandas_dtype()
 
 
 def _python(column: pa.Array, at: int, place: str) -> Any:
