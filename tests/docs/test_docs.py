@@ -55,6 +55,8 @@ FOR_ITERATORS |= {
     f"on_{what}" for what in ("train_begin", "epoch_begin", "train_batch_begin", "train_batch_end", "test_begin")
 }
 """Methods of `Batches` and its faces that only they and their iterators call."""
+MAKERS = {"batches", "torch", "tensordict", "jax", "keras", "tf_data", "data_iter", "queue"}
+"""Methods that make batches, whose epochs are counted from the first iteration on."""
 LANGUAGES = {"python", "console", "diff", "text", "json", "toml", ""}
 
 
@@ -175,10 +177,11 @@ def test_docstrings_do_not_make_batches_in_loops() -> None:
 
 
 def makes_batches(looped_over: ast.AST) -> bool:
-    """Whether it calls a method `batches`, other than in a function that is called later."""
+    """Whether it calls a method `batches`, or one that gives them to a framework, other than in a function that is
+    called later."""
     if isinstance(looped_over, ast.Lambda):
         return False
-    if isinstance(looped_over, ast.Call) and getattr(looped_over.func, "attr", "") == "batches":
+    if isinstance(looped_over, ast.Call) and getattr(looped_over.func, "attr", "") in MAKERS:
         return True
     return any(makes_batches(node) for node in ast.iter_child_nodes(looped_over))
 
