@@ -221,8 +221,8 @@ AUGMENT_512 = (
 )
 
 
-def _cold(form: str, bar: float | None) -> list[Entry]:
-    """A store from the disk by block shuffle and in order, with workers and without, against `dd` of its files."""
+def _cold(form: str, bar: float) -> list[Entry]:
+    """A raw store from the disk by block shuffle and in order, with workers and without, against `dd` of its files."""
     limit = f"dd, {form}"
     entries = [Entry(limit)]
     for row in (f"{form}, cold", f"{form}, cold, in order"):
@@ -230,7 +230,7 @@ def _cold(form: str, bar: float | None) -> list[Entry]:
     return entries
 
 
-COLD = (*_cold("memmap", 0.95), *_cold("hdf5", 0.95), *_cold("lmdb", None))
+COLD = (*_cold("memmap", 0.95), *_cold("hdf5", 0.95), Entry("dd, lmdb"), Entry("lmdb, cold", "dd, lmdb"))
 
 CLIPS = (
     Entry("clips by PyAV"),
