@@ -791,6 +791,7 @@ from rawpack import RawpackError, Reader
 reader, way = Reader(sys.argv[1]), eval(sys.argv[2])
 expected = [b["index"].tolist() for b in reader.batches(6, shuffle=True, workers=0)]
 batches = reader.batches(6, shuffle=True, **way)
+batches.set_epoch(0)
 iterator = iter(batches)
 seen = [next(iterator)["index"].tolist()]
 
@@ -1023,7 +1024,9 @@ from rawpack import Reader
 ways = ({"workers": 0}, {"workers": 2, "backend": "thread"}, {"workers": 2, "backend": "process"})
 for reader, way in [(Reader(sys.argv[1], preload=preload), way) for preload in (False, True) for way in ways]:
     held, rows = [], 0
-    for batch in reader.batches(64, shuffle=True, **way):
+    batches = reader.batches(64, shuffle=True, **way)
+    batches.set_epoch(0)
+    for batch in batches:
         assert (batch["image"] == (batch["index"] % 251)[:, None, None, None]).all()
         rows += len(batch["index"])
         held.append(batch)
