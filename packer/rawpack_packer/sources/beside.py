@@ -1,4 +1,4 @@
-"""What a scan of a folder sees beside the images: tables, files named as an image, and what else was left out.
+"""What a scan of a folder sees next to the images: tables, files named as an image, and what else was left out.
 
 It takes what the scan lists anyway, one folder after another, and keeps only a few names of each: no second walk, and
 memory that does not grow with the number of files.

@@ -1,4 +1,4 @@
-"""Which command packs a table that lies beside images: which of its columns has their paths or names."""
+"""Which command packs a table next to images: which of its columns has their paths or names."""
 
 from __future__ import annotations
 
