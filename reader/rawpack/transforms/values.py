@@ -81,10 +81,10 @@ class Normalize(Step):
             unit = next(n for n in _GREATEST if most <= n)
             right = {name: tuple(float(f"{n / unit:.4g}") for n in values) for name, values in given.items()}
             shown = ", ".join(f"{name}={values}" for name, values in right.items())
-            cure = f": divide by {unit} what was computed from values up to {unit}, {shown}"
+            cure = f": divide by {unit}, {shown}"
         raise UsageError(
-            f"{self!r}: at this point, values are from {least:.3g} to {greatest:.3g}, because whole numbers are scaled "
-            f"so that the greatest of their dtype becomes 1; they cannot have this {' and '.join(given)}{cure}"
+            f"{self!r}: whole numbers are scaled to 0..1 first, so values are from {least:.3g} to {greatest:.3g} here "
+            f"and cannot have this {' and '.join(given)}{cure}"
         )
 
     def _pairs(self) -> list[tuple[float, float]]:
