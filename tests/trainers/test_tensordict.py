@@ -85,6 +85,7 @@ def test_states(reader: Reader) -> None:
     """Those of the face for torch: a run that stops anywhere resumes with the next sample."""
     whole = [batch["index"].tolist() for batch in reader.batches(4, shuffle=True, workers=0)]
     given, states = reader.batches(4, shuffle=True, workers=0).tensordict(), []
+    given.set_epoch(0)
     for batch in given:
         states.append(json.loads(json.dumps(given.state_dict())))
         del batch

@@ -248,6 +248,7 @@ def test_states_of_nodes(stores: Stores) -> None:
 
     def make(kind: str, frequency: int) -> Any:
         source: Any = Reader(stores(23)).batches(4, shuffle=True, workers=0, fields=["number"])
+        source.set_epoch(0)
         source = nodes.IterableWrapper(source.torch() if kind == "tensors" else source)
         return nodes.Loader(nodes.Prefetcher(source, 3, snapshot_frequency=frequency) if frequency else source)
 
