@@ -96,7 +96,7 @@ def _row(name: str, kind: SourceKind) -> str:
     return f"| {link} | {kind.reads} | {options} | {extra} |\n"
 
 
-_OPTIONS = {"fields": "field"}
+_OPTIONS = {"fields": "field", "path_column": "path"}
 """Options whose name in the command is not that in Python."""
 
 

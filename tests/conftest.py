@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -17,6 +18,8 @@ import rawpack
 if TYPE_CHECKING:
     from reading import Truth
 
+
+pytest_plugins = ["failing_alone"]
 
 LONG = (
     "packer/test_engines.py",
@@ -55,6 +58,15 @@ def slices() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(iterator, "_COPIED_BYTES", iterator._SLICE_BYTES)
         yield
+
+
+@pytest.fixture(autouse=True)
+def nothing_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each test begins as a process does that has read no epoch: which tests warn does not depend on their order."""
+    from rawpack.batching import repeats
+
+    monkeypatch.setattr(repeats, "_warned", False)
+    monkeypatch.setattr(repeats, "_read", OrderedDict())
 
 
 # ---------------------------------------------------------------------------------------------- the command

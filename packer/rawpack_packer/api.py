@@ -33,6 +33,7 @@ from rawpack_packer.job.keywords import (
     SourceKeywords,
     from_python,
     names_of,
+    takes_paths,
 )
 from rawpack_packer.job.options import Progress, RunOptions, run_options
 from rawpack_packer.job.prepare import (
@@ -318,6 +319,7 @@ def prepare_export(store: Named, folder: Named, to: str, options: ExportOptions,
     return Export(StoreSource(path, progress=scan), Path(folder), to, options)
 
 
+@takes_paths
 def describe(store: Named) -> dict[str, Any]:
     """What is in a store, in a folder or at a URL, as `rawpack inspect --json` prints it."""
     from rawpack_packer.inspect.describe import describe as described
@@ -326,6 +328,7 @@ def describe(store: Named) -> dict[str, Any]:
     return described(open_store(os.fspath(store)))
 
 
+@takes_paths
 def describe_source(path: Named) -> dict[str, Any] | None:
     """What is in an HDF5 file, an LMDB or CIFAR that can be packed, and how; None for any other path."""
     from rawpack_packer.inspect import of_source
@@ -334,6 +337,7 @@ def describe_source(path: Named) -> dict[str, Any] | None:
     return None if of_source.kind_of(Path(name)) is None else of_source.describe_source(name)
 
 
+@takes_paths
 def verify(store: Named, *, quick: bool = False, tick: Callable[[int], object] | None = None) -> list[Problem]:
     """All problems of the store in a folder. quick: check sizes and headers only. tick: called with the number of bytes
     that were checked."""
@@ -342,10 +346,11 @@ def verify(store: Named, *, quick: bool = False, tick: Callable[[int], object] |
     return list(verified(store_folder(os.fspath(store)), quick=quick, tick=tick or (lambda size: None)))
 
 
+@takes_paths
 def warm(
     store: Named,
     *,
-    cache: str | None = None,
+    cache: Named | None = None,
     cache_bytes: str | None = None,
     begin: Callable[[int, int | None], Callable[[int], object]] | None = None,
 ) -> Warmed:

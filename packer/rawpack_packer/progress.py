@@ -15,7 +15,7 @@ from rawpack_packer import text
 _LINE_EVERY_S = 10.0
 _WAITING_S, _STILL_WAITING_S = 5.0, 30.0
 """Without a byte, after which a line says what is waited for; until the next such line."""
-_MIN_S = 1.0
+_MIN_S = _BAR_AFTER_S = 1.0
 _BAR = "{l_bar}{bar}| {n_fmt}/{total_fmt} [{elapsed}<{remaining}, {rate_noinv_fmt}{postfix}]"
 """As tqdm's own, but for rates below one a second, which tqdm writes the other way round."""
 
@@ -24,7 +24,7 @@ def bar(what: str, *, unit: str, quiet: bool = False, **settings: Any) -> tqdm[A
     """A bar with rate and time left, which appears after a second and leaves nothing; none where nobody sees it."""
     defaults = {
         "desc": what, "unit": unit if unit == "B" else f" {unit}", "unit_scale": unit == "B", "delay": 1.0,
-        "leave": False, "dynamic_ncols": True, "disable": quiet or not sys.stderr.isatty(),
+        "leave": False, "dynamic_ncols": True, "disable": quiet or not _at_terminal(),
         "bar_format": _BAR,
     }  # fmt: skip
     return tqdm(**defaults | settings)
@@ -123,7 +123,8 @@ class Lines(_Follower):
         )
 
     def waits(self, why: str) -> None:
-        print(f"rawpack: {why}", file=self._stream, flush=True)
+        if self._stream is not None:
+            print(f"rawpack: {why}", file=self._stream, flush=True)
 
     def commit(self) -> None: ...
     def end(self) -> None: ...
@@ -146,9 +147,10 @@ class Fetching:
         self._began = self._moved = self._next_line = self._next_waiting = 0.0
         self._first = 0
 
-    def show(self, done: int, total: int, waiting: str, gives_up_s: float) -> None:
+    def show(self, done: int, total: int, waiting: str, gives_up_s: float, trouble: str = "") -> None:
         """done, total: bytes; a total of 0 says that servers are only asked, and `done` is then any number that grows.
-        waiting: what is being waited for, printable; "" for nothing. gives_up_s: after which that fails."""
+        waiting: what is being waited for, printable; "" for nothing. gives_up_s: after which that fails. trouble: the
+        last error, if it is retried."""
         now = time.monotonic()
         if self._done < 0:
             self._began, self._first, self._next_line = now, done, now + _LINE_EVERY_S
@@ -156,12 +158,16 @@ class Fetching:
             self._done, self._moved, self._next_waiting = done, now, now + _WAITING_S
         elif waiting and now >= self._next_waiting:
             self._next_waiting = now + _STILL_WAITING_S
-            self._say(f"still waiting for {waiting} after {now - self._moved:.0f} s; gives up after {gives_up_s:.0f} s")
+            why = f" ({text.plain(trouble)})" if trouble else ""
+            waited = f"still waiting for {waiting} after {now - self._moved:.0f} s{why}"
+            self._say(f"{waited}; gives up after {gives_up_s:.0f} s")
         if not total:
             return
         if self._as_bar:
             self._bar = self._bar or bar("fetching", unit="B", total=total, initial=done, miniters=1, disable=False)
             self._bar.update(done - self._bar.n)
+            if now - self._began >= _BAR_AFTER_S:
+                self._bar.refresh()  # bytes come in pieces of megabytes: it shows the time before the first one too
         elif now >= self._next_line:
             self._next_line = now + _LINE_EVERY_S
             rate = (done - self._first) / max(now - self._began, _MIN_S)
@@ -177,7 +183,12 @@ class Fetching:
 
 def watched() -> Bar | Lines:
     """What follows a job: a bar at a terminal and in a notebook, lines elsewhere."""
-    return Bar() if sys.stderr.isatty() or _in_notebook() else Lines()
+    return Bar() if _at_terminal() or _in_notebook() else Lines()
+
+
+def _at_terminal() -> bool:
+    """Whether standard error is a terminal; it is None where it was closed when this process began."""
+    return sys.stderr is not None and sys.stderr.isatty()
 
 
 def _in_notebook() -> bool:

@@ -10,7 +10,7 @@ from pathlib import Path
 _NOUNS = {
     "images": "image", "frames": "frame", "files": "file", "classes": "class", "videos": "video", "links": "link",
     "names": "name", "boxes": "box", "outlines": "outline", "members": "member", "pickles": "pickle",
-    "records": "record", "samples": "sample", "columns": "column",
+    "records": "record", "samples": "sample", "columns": "column", "lines": "line",
 }  # fmt: skip
 _VERBS = {"are": "is", "were": "was", "have": "has", "lie": "lies", "begin": "begins", "do": "does", "they": "it"}
 _SINGULAR = {

@@ -3,8 +3,10 @@
 import rawpack
 
 rawpack.pack("photos/", "dst/")
-for batch in rawpack.Reader("dst/").batches(512, shuffle=True):
-    batch["image"], batch["label"], batch["index"]
+batches = rawpack.Reader("dst/").batches(512, shuffle=True)
+for epoch in range(90):
+    for batch in batches:
+        batch["image"], batch["label"], batch["index"]
 """
 
 from __future__ import annotations

@@ -37,8 +37,10 @@ class Reader:
     """Reads a store that `rawpack pack` made, whatever its format.
 
         reader = Reader("dst/")
-        for batch in reader.batches(512, shuffle=True):
-            batch["image"]      # uint8 (512, 256, 256, 3), RGB
+        batches = reader.batches(512, shuffle=True)     # once: each loop over it is the next epoch
+        for epoch in range(90):
+            for batch in batches:
+                batch["image"]      # uint8 (512, 256, 256, 3), RGB
 
     `reader[i]` is one sample, as a dict of arrays; `reader[[3, 1, 4]]` has several. A reader holds no open files.
     Several threads may use it. It can be pickled: the copy opens the store again.
@@ -350,7 +352,8 @@ class Reader:
         ragged: Literal["list", "pad"] | int = "list",
         progress: bool = False,
     ) -> Batches:
-        """Batches of this reader: dicts with one numpy array per field, all of the same length.
+        """Batches of this reader: dicts with one numpy array per field, all of the same length. Call this once, before
+        the loop over epochs: each iteration of the result is the next epoch, and each new result begins at epoch 0.
 
         batch_size: samples in a batch; the last one may have fewer.
         shuffle: True for a new random order each epoch, "block" for one that suits disks better, False for none. The
@@ -371,7 +374,7 @@ class Reader:
         transform: a list of steps of `rawpack.transforms` and functions, applied in the workers after `image_size`.
             Its random numbers depend only on seed, epoch and sample; on the position, if an order repeats samples.
         color: "yuv420" gives the images of a store that was packed with `--color yuv420` as they are stored, half the
-            bytes of RGB: flat, (batch, H * W + 2 * ceil(H / 2) * ceil(W / 2)), the planes Y, Cb and Cr of each. None
+            bytes of RGB: flat, (batch, H * W + 2 * ceil(H / 2) * ceil(W / 2)), the planes Y, Cg and Co of each. None
             gives RGB, or gray.
         encoded: True gives images and masks as the files of the store, for decoders on a GPU; a list names the fields.
             Such a field is a sequence of uint8 arrays, one per sample, over one array `data`, with `offsets` and
@@ -380,8 +383,8 @@ class Reader:
         workers: 0 to do the work in this process; None chooses by the CPUs available to this process and the store.
         backend: "process" or "thread"; None uses threads where workers only copy rows, processes where they decode.
         rank, world_size: which of how many processes this is; each gets its part of every step. rank="auto" asks
-            torch.distributed, or else the launcher's environment, whenever an epoch begins. None means 0, with a
-            warning where these know of other processes.
+            torch.distributed, or else the launcher's environment, whenever an epoch begins. None means that there is
+            only this one, with a warning where these know of others; with a world_size above 1, it is an error.
         uneven: the last step of an epoch: "pad" fills it up, so that all ranks get equal batches; "keep" does not.
         timeout: seconds without progress after which a worker is considered dead.
         max_slots: the most batches that may be held at once; None for any number.
@@ -417,6 +420,12 @@ class Reader:
 
 def _reopened(where: tuple[Any, ...], clips: ClipTable | None, selection: NDArray[np.int64] | None) -> Reader:
     """A reader as it was pickled. where: the arguments of `Reader._open`."""
+    paths, remote = where[0], where[3]
+    if any(isinstance(path, str) for path in paths):
+        from rawpack.remote.reach import host_of, note_answer
+
+        for url in (path for path in paths if isinstance(path, str)):
+            note_answer(host_of(url, remote["storage_options"] or {}))  # it did, in the process that opened it
     reader = object.__new__(Reader)
     reader._open(*where)
     reader._clips, reader._selection = clips, selection

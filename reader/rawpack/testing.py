@@ -165,7 +165,9 @@ class FormatSuite(ABC):
         """Shuffled batches from two worker processes hold the images that this process reads."""
         for _, path in self._stores(tmp_path_factory, different=False):
             reader, seen = Reader(path), list[int]()
-            for batch in reader.batches(16, shuffle=True, seed=3, workers=2, backend="process"):
+            batches = reader.batches(16, shuffle=True, seed=3, workers=2, backend="process")
+            batches.set_epoch(0)
+            for batch in batches:
                 seen += batch["index"].tolist()
                 for k, row in enumerate(batch["index"].tolist()):
                     np.testing.assert_array_equal(batch["image"][k], reader[row]["image"])

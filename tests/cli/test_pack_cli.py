@@ -92,17 +92,21 @@ def test_the_summary_tells_what_was_made(few: Path, tmp_path: Path) -> None:
     assert "6 images were smaller than the size and were enlarged" in ran.out
     assert re.search(r"bytes +\S+ kB of files in, \S+ kB out", ran.out)
     assert re.search(r"stored in +" + re.escape(str(store)), ran.out)
-    line = re.search(r"read it +for batch in (rawpack\.Reader\(.*\)): \.\.\.", ran.out)
+    line = re.search(r"read it +batches = (rawpack\.Reader\(.*\))\n +each epoch +for batch in batches: \.\.\.", ran.out)
     assert line
     import rawpack
 
-    assert next(iter(eval(line[1], {"rawpack": rawpack})))["image"].shape == (6, 32, 32, 3)
+    batches = eval(line[1], {"rawpack": rawpack})
+    epochs = [[batch["index"].tolist() for batch in batches] for _ in range(3)]
+    assert len({str(epoch) for epoch in epochs}) == 3
+    assert all(sorted(rows) == list(range(6)) for (rows,) in epochs)
+    assert next(iter(batches))["image"].shape == (6, 32, 32, 3)
 
 
 def test_the_line_of_python_fits_a_store_of_different_sizes(few: Path, tmp_path: Path) -> None:
     """The line that the summary shows for --size keep runs too."""
     ran = here("--size", "keep", few, tmp_path / "store")
-    line = re.search(r"read it +for batch in (rawpack\.Reader\(.*\)): \.\.\.", ran.out)
+    line = re.search(r"read it +batches = (rawpack\.Reader\(.*\))\n +each epoch +for batch in batches: \.\.\.", ran.out)
     assert line
     import rawpack
 
@@ -529,6 +533,7 @@ def test_too_many_rejects_leave_no_store_and_a_larger_limit_finishes_it(tmp_path
     line = one_line(ran)
     assert "4 of 154 images were rejected" in line
     assert "--max-rejects allows 1" in line
+    assert re.search(r"for example (.+?): \w.*The same command with --max-rejects 4 resumes", line)[1] in BAD  # type: ignore[index]
     assert not (store / "store.json").exists()
     with pytest.raises(UnfinishedStoreError, match="the same `rawpack pack` resumes"):
         Reader(store)
@@ -731,7 +736,7 @@ def test_a_killed_run_goes_on_to_the_very_same_bytes(tmp_path: Path, layout: str
         run.send_signal(signal.SIGKILL)
         run.wait()
     # Workers notice by themselves that their parent is gone.
-    _, alive = psutil.wait_procs(workers, timeout=30)
+    _, alive = psutil.wait_procs(workers, timeout=120)
     assert not alive
     done = [path.name.removeprefix("part-").removesuffix(".done") for path in finished_parts(store)]
     assert 2 <= len(done) < 25
@@ -760,14 +765,14 @@ def test_ctrl_c_stops_and_says_how_to_go_on(tmp_path: Path, lasting: Path, worke
         assert len(below) >= workers
         run.send_signal(signal.SIGINT)
         # Far less than the minutes that the run would take.
-        out, err = run.communicate(timeout=15)
+        out, err = run.communicate(timeout=120)
     assert run.returncode == 130
     assert out == ""
     kept = r"after \d+ of 47 parts; the same command resumes"
     nothing = "before the first part was finished: the same command starts over"
     last = [line for line in err.splitlines() if line][-1]
     assert re.fullmatch(f"rawpack: interrupted {kept if workers else nothing}", last), last
-    _, alive = psutil.wait_procs(below, timeout=15)
+    _, alive = psutil.wait_procs(below, timeout=120)
     assert not alive
     assert not (store / "store.json").exists()
 

@@ -7,6 +7,7 @@ A block that cannot run says so (```console notest), with the reason in a commen
 
 from __future__ import annotations
 
+import ast
 import gc
 import importlib.util
 import inspect
@@ -29,6 +30,7 @@ from running import Ran, environment, run_here
 import rawpack
 import rawpack.transforms
 from rawpack import errors
+from rawpack.batching import batches, iterator
 from rawpack.faces.data_iter import DataIter
 from rawpack.faces.keras import KerasBatches
 from rawpack.faces.keras_checkpoint import KerasCheckpoint
@@ -48,11 +50,13 @@ FENCE = re.compile(r"^```([^\n`]*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 REASON = re.compile(r"<!-- notest: [^>]{10,} -->\n$")
 LINK = re.compile(r"(?<!!)\[[^\]]*\]\(([^)\s]+)\)")
 FOR_ITERATORS = {"begin", "handed_over", "following", "begun", "with_options", "described", "next_start"}
-FOR_ITERATORS |= {"foreseeable", "watch", "state_in"}
+FOR_ITERATORS |= {"foreseeable", "watch", "state_in", "stay", "move_to", "read_through"}
 FOR_ITERATORS |= {
     f"on_{what}" for what in ("train_begin", "epoch_begin", "train_batch_begin", "train_batch_end", "test_begin")
 }
 """Methods of `Batches` and its faces that only they and their iterators call."""
+MAKERS = {"batches", "torch", "tensordict", "jax", "keras", "tf_data", "data_iter", "queue"}
+"""Methods that make batches, whose epochs are counted from the first iteration on."""
 LANGUAGES = {"python", "console", "diff", "text", "json", "toml", ""}
 
 
@@ -153,6 +157,35 @@ def test_blocks_are_marked_properly(page: Path) -> None:
             assert block.code.startswith("$ "), where
 
 
+@all_pages
+def test_loops_do_not_make_their_batches(page: Path) -> None:
+    """Batches are made before the loop over them: whoever puts such a loop into one over epochs gets all of them, not
+    epoch 0 again and again."""
+    for block in blocks_of(page):
+        if block.language == "python":
+            loops = [node.iter for node in ast.walk(ast.parse(block.code)) if isinstance(node, ast.For)]
+            assert not any(makes_batches(one) for one in loops), f"{name_of(page)}:{block.line}"
+
+
+def test_docstrings_do_not_make_batches_in_loops() -> None:
+    """Nor do the examples of the package, of a reader, and of the demo."""
+    texts = rawpack.__doc__, rawpack.Reader.__doc__, (ROOT / "scripts" / "demo").read_text("utf-8")
+    for text in texts:
+        assert text
+        assert "for batch in batches:" in text
+        assert not re.search(r"for \w+ in .*\.batches\(", text)
+
+
+def makes_batches(looped_over: ast.AST) -> bool:
+    """Whether it calls a method `batches`, or one that gives them to a framework, other than in a function that is
+    called later."""
+    if isinstance(looped_over, ast.Lambda):
+        return False
+    if isinstance(looped_over, ast.Call) and getattr(looped_over.func, "attr", "") in MAKERS:
+        return True
+    return any(makes_batches(node) for node in ast.iter_child_nodes(looped_over))
+
+
 def needs_missing(block: Block) -> list[str]:
     """Packages that the block needs and that are not installed."""
     needs = [word.removeprefix("needs=") for word in block.words if word.startswith("needs=")]
@@ -203,7 +236,7 @@ def run(command: str) -> Ran:
             words += ["--workers", "0"]  # the store is the same, and no worker has to start
         return run_here(*words[1:])
     done = subprocess.run(
-        command, shell=True, env=environment(), capture_output=True, encoding="utf-8", timeout=120, check=False
+        command, shell=True, env=environment(), capture_output=True, encoding="utf-8", timeout=240, check=False
     )
     return Ran(done.returncode, done.stdout, done.stderr)
 
@@ -305,6 +338,22 @@ def test_reject_reasons_and_counts_are_documented() -> None:
     page = text_of("docs/reference/counts-and-rejects.md")
     rows = dict(re.findall(r"^\| `(\w+)` \| (.+) \|$", page, re.MULTILINE))
     assert rows == dict(REASONS) | dict(COUNTS)
+
+
+@pytest.mark.parametrize(
+    ("page", "words", "size"),
+    [
+        ("how-a-batch-travels", "as many small batches as fit into {} at once", batches._TOGETHER_BYTES),
+        ("how-a-batch-travels", "a slice has at least {}.", iterator._COPIED_BYTES),
+        ("slots", "share a slot of {},", batches._TOGETHER_BYTES),
+        ("slots", "as long as they fit into {} together", batches._WHOLE_BATCHES_BYTES),
+    ],
+)
+def test_sizes_are_those_of_the_code(page: str, words: str, size: int) -> None:
+    """The sizes that pages name are those that the code has."""
+    unit, name = (1 << 30, "GiB") if size >= 1 << 30 else (1 << 20, "MiB")
+    text = " ".join((ROOT / "docs" / "explanation" / f"{page}.md").read_text().split())
+    assert words.format(f"{size // unit} {name}") in text
 
 
 def test_every_option_is_documented() -> None:

@@ -125,8 +125,8 @@ def test_it_converts_to_other_formats_and_back(store: Path, images: Path, tmp_pa
 
 def test_masks_are_stored_so_too(tmp_path: Path) -> None:
     """A mask of 16 bits in a toy store comes back to the bit."""
-    masks = [np.arange(12, dtype=np.uint16).reshape(3, 4) * 1000 + i for i in range(5)]
-    samples = [{"image": np.full((3, 4, 3), i, np.uint8), "depth": mask} for i, mask in enumerate(masks)]
+    masks = [np.arange(12, dtype=np.uint16).reshape(6, 2) * 1000 + i for i in range(5)]
+    samples = [{"image": np.full((6, 2, 3), i, np.uint8), "depth": mask} for i, mask in enumerate(masks)]
     rawpack_packer.pack(samples, tmp_path / "store", format="toy", fields={"depth": "mask"}, workers=0)
     reader = Reader(tmp_path / "store")
     for i, (mask, stored) in enumerate(zip(masks, by_hand(tmp_path / "store", "depth"), strict=True)):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import re
 import shutil
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -44,6 +45,8 @@ LAYOUTS: dict[str, tuple[str, ...]] = {
 }
 TO_YCGCO = np.array([[0.25, 0.5, 0.25], [-0.25, 0.5, -0.25], [0.5, 0, -0.5]], np.float64)
 """Of ITU-T H.273, matrix coefficients 8."""
+WORDS = r"flat: (\w+), then (\w+), then (\w+) of each"
+"""How the guide names the planes of a batch."""
 
 
 sides = st.integers(1, 21)
@@ -299,6 +302,21 @@ def test_planes_come_as_they_are_stored(name: str, way: str, stores: dict[str, P
             np.testing.assert_array_equal(image, planes[row])
             rows.append(row)
     assert sorted(rows) == list(range(70))
+
+
+def test_planes_are_what_the_documentation_calls_them(tmp_path: Path) -> None:
+    """Batches of pure colors hold the formula's Y, Cg and Co, in the order in which the docstring of batches() and the
+    guide name them: who converts by these words gets the colors."""
+    colors = np.array([(255, 0, 0), (0, 255, 0), (0, 0, 255)], np.uint8)
+    rawpack_packer.pack(np.broadcast_to(colors[:, None, None], (3, 8, 8, 3)).copy(), tmp_path / "s", color="yuv420")
+    (batch,) = Reader(tmp_path / "s").batches(3, color="yuv420", workers=0)
+    found = {"Y": batch["image"][:, 32], "Cg": batch["image"][:, 64 + 8], "Co": batch["image"][:, 64 + 16 + 8]}
+    expected = np.clip(np.floor(colors @ TO_YCGCO.T + (0.5, 128.5, 128.5)), 0, 255)
+    guide = (Path(__file__).parents[2] / "docs/how-to/halve-raw-pixels.md").read_text("utf-8")
+    for text, pattern in ((Reader.batches.__doc__ or "", r"the planes (\w+), (\w+) and (\w+) of"), (guide, WORDS)):
+        names = re.search(pattern, text)
+        assert names
+        np.testing.assert_array_equal(np.stack([found[name] for name in names.groups()], axis=1), expected)
 
 
 def test_planes_come_from_several_stores_and_selections(stores: dict[str, Path]) -> None:

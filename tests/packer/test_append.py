@@ -233,7 +233,7 @@ def test_rejects_and_counts_are_those_of_all_sources(tmp_path: Path) -> None:
     before = files_of(store)
     ran = append(second, store)
     assert ran.code == 1
-    assert "1 of 4 images was rejected (empty 1), and --max-rejects allows 0" in ran.err
+    assert "1 of 4 images was rejected (empty 1), for example dog/0 bad.png: " in ran.err
     assert {name: files_of(store)[name] for name in before} == before
     assert held(Reader(store)) == truth(first)
     appended(second, store, "--max-rejects", 1)
@@ -370,7 +370,7 @@ def test_an_append_killed_at_random_moments_goes_on(tmp_path: Path) -> None:
                     run.kill()
                     break
                 time.sleep(0.002)
-            _, err = run.communicate(timeout=60)
+            _, err = run.communicate(timeout=120)
         assert "Traceback" not in err
         if run.returncode == 0:
             break

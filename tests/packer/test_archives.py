@@ -10,7 +10,6 @@ import random
 import shutil
 import subprocess
 import tarfile
-import time
 import zipfile
 from collections.abc import Sequence
 from contextlib import suppress
@@ -129,7 +128,7 @@ def test_a_list_that_was_kept_gives_the_same_source(tmp_path: Path, name: str, m
     make_tree(tmp_path)
     shell(tmp_path, ARCHIVES[name])
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(kept, "_found", [])
+    monkeypatch.setattr(kept, "_found", {})
     spool = Spool(tmp_path / "spool", 1 << 30)
     looked = open_source(name, spool=spool)
     kept.keep_found(tmp_path / "spool")
@@ -342,7 +341,8 @@ def test_sizes_beyond_8_gib(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("change", ["encrypt", "lzma", "crc", "size", "bomb"])
 def test_zip_members_that_cannot_be_read(tmp_path: Path, change: str) -> None:
-    """An encrypted member, one by another method, one that the directory lies about: each is rejected, and no other."""
+    """An encrypted member, one by another method, one that the directory lies about: each is rejected, and no other.
+    What no damage made unreadable, only with --skip-unreadable."""
     path = tmp_path / "a.zip"
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
         archive.writestr("1.jpg", JPEG, zipfile.ZIP_LZMA if change == "lzma" else None)
@@ -364,7 +364,10 @@ def test_zip_members_that_cannot_be_read(tmp_path: Path, change: str) -> None:
         entry = data.index(b"PK\1\2")
         data[entry + 24 : entry + 28] = (1000).to_bytes(4, "little")
     path.write_bytes(data)
-    source = open_source(path)
+    if change in ("encrypt", "lzma"):
+        with pytest.raises(PackError, match=r"1 image of 2 cannot be read: it is (encrypted|compressed by method 14)"):
+            open_source(path)
+    source = open_source(path, skip_unreadable=change in ("encrypt", "lzma"))
     assert [reason_of(source, i) for i in range(2)] == [
         "unreadable" if change in ("encrypt", "lzma") else "corrupt", "",
     ]  # fmt: skip
@@ -504,7 +507,6 @@ def test_mutated_archives(tmp_path: Path, name: str) -> None:
     whole, dice = (tmp_path / name).read_bytes(), random.Random(5)
     images = {path.read_bytes() for path in (tmp_path / "p").rglob("*.png")}
     headers = [i for i in range(0, len(whole), 512) if whole[i + 257 : i + 262] == b"ustar"] or [0]
-    start = time.monotonic()
     for _ in range(150 if name != "a.tgz" else 30):
         data = bytearray(whole)
         for _ in range(dice.randint(1, 4)):
@@ -524,7 +526,6 @@ def test_mutated_archives(tmp_path: Path, name: str) -> None:
                 found = source[i].image
                 # tar has no checksum of contents; zip and gzip have.
                 assert name == "a.tar" or found in images
-    assert time.monotonic() - start < 60
 
 
 def test_mutated_headers_are_read_as_tar_reads_them(tmp_path: Path) -> None:

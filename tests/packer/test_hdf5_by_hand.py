@@ -185,8 +185,10 @@ def test_wrong_names_are_refused(tmp_path: Path, array: str, message: str) -> No
 def test_channels_that_come_first_are_moved_when_that_is_said(tmp_path: Path) -> None:
     """They are never guessed: the message names both ways."""
     path = written(tmp_path / "set.h5", x=images().transpose(0, 3, 1, 2), y=np.arange(COUNT))
-    with pytest.raises(UsageError, match="image=x:chw to move the channels, or image=x:hwc to keep"):
+    with pytest.raises(UsageError, match="--array :chw moves them to the end, --array :hwc keeps the axes"):
         open_source(path)
+    with pytest.raises(UsageError, match="--array image=x:chw moves them"):
+        open_source(path, array="image=x,label=y")
     moved, kept = (open_source(path, array=f"image=x:{axes},label=y") for axes in ("chw", "hwc"))
     assert np.array_equal(moved[3].image, images()[3])
     assert moved.info.image == ImageKind("uint8", (12, 10, 3))
@@ -382,6 +384,20 @@ def test_damaged_files_never_crash_this_process(tmp_path: Path) -> None:
             open_source(path)
     with pytest.raises(UsageError, match="there is no file"):
         open_source(tmp_path / "none.h5", "hdf5")
+
+
+@pytest.mark.parametrize("libver", ["earliest", "v110", "latest"])
+@pytest.mark.parametrize("user_block", [0, 1024])
+def test_files_that_were_joined_are_refused(tmp_path: Path, libver: str, user_block: int) -> None:
+    """h5py reads the first of two files that `cat` joined, and drops the second."""
+    for name in "ab":
+        with h5py.File(tmp_path / f"{name}.h5", "w", libver=libver, userblock_size=user_block) as file:
+            file["images"] = np.zeros((4, 6, 5, 3), np.uint8)
+    joined = (tmp_path / "a.h5").read_bytes() + (tmp_path / "b.h5").read_bytes()[user_block:]
+    (tmp_path / "joined.h5").write_bytes(joined)
+    with pytest.raises(UsageError, match=r"joined\.h5: another HDF5 file follows its end"):
+        open_source(tmp_path / "joined.h5")
+    assert len(open_source(tmp_path / "a.h5")) == 4
 
 
 def test_a_file_that_kills_the_library_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,6 +9,7 @@ import os
 import random
 import shutil
 import tarfile
+import tempfile
 import zipfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -193,8 +194,9 @@ def test_a_list_that_is_too_long_is_not_kept(tmp_path: Path, monkeypatch: pytest
 
 def test_a_disk_without_room_for_it(archives: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Then nothing is kept, and the run is not stopped by that."""
-    monkeypatch.setattr(kept, "_found", [])
-    monkeypatch.setattr(kept, "scratch", mock.Mock(side_effect=OSError(28, "No space left on device")))
+    monkeypatch.setattr(kept, "_found", {})
+    monkeypatch.setattr(kept, "_unnamed", None)
+    monkeypatch.setattr(tempfile, "TemporaryFile", mock.Mock(side_effect=OSError(28, "No space left on device")))
     folder = stop(archives / "photos.tar", tmp_path / "store")
     assert not folder.exists()
 

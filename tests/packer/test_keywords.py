@@ -10,6 +10,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, get_args, get_type_hints
 
+import cv2
 import numpy as np
 import pytest
 from pictures import picture, save
@@ -17,7 +18,7 @@ from running import run_here
 
 import rawpack
 import rawpack_packer
-from rawpack import Reader, UsageError
+from rawpack import PackError, Reader, UsageError
 from rawpack.transforms import RandomCrop
 from rawpack_packer import text
 from rawpack_packer.job import NoProgress, derive
@@ -122,6 +123,47 @@ def test_errors_speak_as_the_caller_does(tmp_path: Path) -> None:
 def test_options_become_keywords(options: str, keywords: str) -> None:
     """Each way to name an option has its counterpart; commands and paths stay."""
     assert in_python(options) == keywords
+
+
+def test_what_users_wrote_is_never_reworded(tmp_path: Path) -> None:
+    """Paths, values and names of files that look like options stand in a message as they were written."""
+    for name in ("nope --size 5", "a --size 5/nope", "the same command --restart"):
+        with pytest.raises(UsageError) as refused:
+            rawpack_packer.pack(tmp_path / name, tmp_path / "store")
+        assert f"there is no file or folder {tmp_path / name}: " in str(refused.value)
+    with pytest.raises(UsageError, match=re.escape("shard_size='--size 5': ")):
+        rawpack_packer.pack(IMAGES, tmp_path / "store", shard_size="--size 5")
+    save(tmp_path / "photos" / "good.png", picture(16, 16, 0))
+    (tmp_path / "photos" / "--size 5 (the same command).jpg").write_bytes(b"no image")
+    for strict in (False, True):
+        with pytest.raises(PackError) as stopped:
+            rawpack_packer.pack(tmp_path / "photos", tmp_path / "store --crop", workers=0, strict=strict, restart=True)
+        assert "--size 5 (the same command).jpg" in str(stopped.value)
+    with pytest.raises(PackError, match=re.escape(f"{tmp_path}/store --crop/.rawpack/rejects.jsonl. The same call")):
+        rawpack_packer.pack(tmp_path / "photos", tmp_path / "store --crop", workers=0)
+
+
+def test_rejects_are_explained_with_an_example_and_a_limit_that_would_do(tmp_path: Path) -> None:
+    """The error of too many rejects has the key and the detail of a typical one, and the max_rejects= it names is
+    enough: of all samples, and by rate where not all were tried; where nothing could be packed, it names none."""
+    good = [cv2.imencode(".png", picture(8, 8, i))[1].tobytes() for i in range(150)]
+    bad = [b"no image"] * 3 + [b""] + good[4:]
+    with pytest.raises(PackError) as stopped:
+        rawpack_packer.pack(bad, tmp_path / "rate", shard_size=1, max_rejects=0, workers=0)
+    words = str(stopped.value)
+    assert (
+        "4 of 64 images were rejected (not_an_image 3, empty 1), for example 00000000: its first bytes are of no"
+        in words
+    )
+    assert "86 are not tried yet: if they are like these, the same call with max_rejects='7%' resumes" in words
+    assert rawpack_packer.pack(bad, tmp_path / "rate", shard_size=1, max_rejects="7%", workers=0).packed_now == 86
+    with pytest.raises(PackError, match=r"4 of 60 .* for example 0+: .* The same call with max_rejects=4 resumes"):
+        rawpack_packer.pack(bad[:60], tmp_path / "all", workers=0)
+    assert len(Reader(rawpack_packer.pack(bad[:60], tmp_path / "all", max_rejects=4, workers=0).destination)) == 56
+    with pytest.raises(PackError, match=r"3 of 3 .* for example 0+: .*None of them could be packed, so a larger"):
+        rawpack_packer.pack(bad[:3], tmp_path / "none", workers=0)
+    with pytest.raises(PackError, match=r"none of 3 images could be packed: not_an_image 3, for example 0+: its"):
+        rawpack_packer.pack(bad[:3], tmp_path / "none", max_rejects="100%", workers=0)
 
 
 def test_all_keywords_are_explained() -> None:

@@ -375,7 +375,7 @@ def test_a_bad_listing_is_refused_with_line_and_column(
         ('{"path": "0.jpg"}\n{"path": 1.jpg}\n', ["line 2, column 11: is not JSON"]),
         ('{"path": "0.jpg"}\n[1]\n', ["line 2, column 1: is not a JSON object"]),
         ('{"path": "0.jpg", "n": "a"}\n{"path": "1.jpg", "n": 1}\n', ["line 2, column (n): 1 is not text"]),
-        ('{"path": "0.jpg", "n": 1}\n{"path": "1.jpg", "n": {}}\n', ["line 2, column (n): {} is not a number"]),
+        ('{"path": "0.jpg", "n": 1}\n{"path": "1.jpg", "n": {}}\n', ["line 2, column (n): {} is an object: --field n"]),
         ('{"path": "0.jpg", "n": [1]}\n{"path": "1.jpg", "n": ["x"]}\n', ["column (n): ['x'] is a list of texts"]),
         ('{"path": "0.jpg", "n": "\\ud800"}\n', ["line 1, column (n): half of a surrogate pair"]),
         ('{"path": null}\n', ["line 1, column (path): is empty"]),
@@ -390,6 +390,42 @@ def test_bad_json_lines_are_refused_with_line_and_column(
     ran = run_here("pack", "--workers", 0, small(text, "list.jsonl"), tmp_path / "store")
     assert ran.code == 2, ran
     assert all(word in ran.err for word in words), ran.err
+
+
+@pytest.mark.parametrize(
+    ("values", "fault"),
+    [
+        ([[{"from": "human", "value": 'h\u00e9 "x"\n'}, {"from": "gpt", "value": None}], []], "is a list of objects"),
+        ([["a", "b"], ["\ud800"], []], "is a list of texts"),
+        ([{"a": {"b": [1, 2.5, True]}}, {}, {"c": 1}], "is an object"),
+        (["a text", [1, "2"], {"a": 0.1}], "is not text: quote it, or"),
+        ([1, 123456789012345678901234567890, [1]], "is beyond 64 bits"),
+        ([[[1, 2], [3]], [1e-7]], "--field n:str"),
+    ],
+)
+def test_json_that_is_no_field_is_kept_as_text(
+    values: list[Any], fault: str, small: Callable[..., Path], tmp_path: Path
+) -> None:
+    """What an error advises works: `--field n:str` keeps objects and lists as JSON, of which json.loads makes the same
+    again, and texts as they are; null is the empty text."""
+    lines = [json.dumps({"path": f"{i}.jpg", "n": value}) for i, value in enumerate(values)]
+    listing = small("\n".join([*lines, '{"path": "3.jpg", "n": null}']) + "\n", "list.jsonl")
+    ran = run_here("pack", "--workers", 0, listing, tmp_path / "store")
+    assert (ran.code, fault in ran.err, "--field n:str" in ran.err) == (2, True, True), ran.err
+    reader = Reader(pack(listing, tmp_path / "store", "--size", 16, "--field", "n:str"))
+    *found, empty = reader.column("n")
+    assert [
+        one if isinstance(value, str) else json.loads(one) for one, value in zip(found, values, strict=True)
+    ] == values
+    assert empty == ""
+
+
+def test_numbers_beyond_floats_are_kept_as_text(small: Callable[..., Path], tmp_path: Path) -> None:
+    """JSON text has 1e400, NaN and the like, which json.loads reads as they are read in the listing."""
+    listing = small('{"path": "0.jpg", "n": [1e400, NaN]}\n{"path": "1.jpg", "n": {"a": -1e999}}\n', "list.jsonl")
+    first, second = Reader(pack(listing, tmp_path / "store", "--size", 16, "--field", "n:str")).column("n")
+    np.testing.assert_equal(json.loads(first), [np.inf, np.nan])
+    assert json.loads(second) == {"a": -np.inf}
 
 
 @pytest.mark.parametrize(
@@ -656,7 +692,7 @@ def test_a_long_listing_takes_little_memory(tmp_path: Path) -> None:
 
     ran = subprocess.run(
         [command()[0], "-P", "-c", code, tmp_path / "short.csv", tmp_path / "long.csv"],
-        capture_output=True, text=True, env=environment(), check=True, timeout=100,
+        capture_output=True, text=True, env=environment(), check=True, timeout=200,
     )  # fmt: skip
     count, megabytes = map(int, ran.stdout.split())
     assert count == 50_000

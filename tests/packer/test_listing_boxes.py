@@ -6,6 +6,8 @@ The oracle is the arithmetic of both formats, done here once more by hand.
 from __future__ import annotations
 
 import json
+import re
+import shutil
 import sys
 from pathlib import Path
 from typing import Any
@@ -16,7 +18,7 @@ from pictures import picture, save
 from running import pack, run_here
 
 from rawpack import Reader, UsageError
-from rawpack_packer.sources import open_source
+from rawpack_packer.sources import AnnotatedError, open_source
 from rawpack_packer.sources.fields import Boxes
 from rawpack_packer.sources.view import View
 
@@ -98,22 +100,25 @@ def test_yolo_is_counted(yolo: Path, tmp_path: Path) -> None:
     ran = run_here("pack", "--workers", 0, yolo, tmp_path / "s")
     assert ran.code == 0
     assert "1 image without a box" in ran.out
-    assert "1 class without an image: yak" in ran.out
+    assert "1 class without a box: yak" in ran.out
+    assert re.search(r"^  classes +4$", ran.out, re.MULTILINE)  # the number of images of each is no question
     counts = json.loads((tmp_path / "s/store.json").read_bytes())["counts"]
     assert counts["no_boxes"] == 1
     assert counts["other_files"] == 2
 
 
 def test_text_files_may_lie_beside_the_images(tmp_path: Path) -> None:
-    """Without folders named images, the text file lies beside its image, and --source yolo says so; without it the
-    folder is one of classes."""
+    """Without folders named images, the text file lies beside its image, and --source yolo says so; without it, the
+    error does."""
     root = tmp_path / "set"
     save(root / "a/one.png", picture(20, 10, 0))
     (root / "a/one.txt").write_text("0 0.5 0.5 0.5 0.5\n")
     reader = Reader(pack(root, tmp_path / "s", "--source", "yolo", "--size", "keep"))
     assert reader[0]["boxes"].tolist() == [[2.5, 5, 7.5, 15, 0]]
     assert reader.classes is None
-    assert open_source(root).info.kind == "folder"
+    with pytest.raises(AnnotatedError, match="--source yolo"):
+        open_source(root)
+    assert open_source(root, "folder").info.classes == ("a",)
 
 
 def test_a_folder_without_any_text_file_is_refused(yolo: Path, tmp_path: Path) -> None:
@@ -217,6 +222,37 @@ def test_coco_images_are_found_or_said(coco: Path, tmp_path: Path) -> None:
     assert len(open_source(coco, images=elsewhere)) == 3
     moved = coco.rename(elsewhere / "all.json")
     assert len(open_source(moved)) == 3
+
+
+def test_coco_images_do_not_lead_out_of_their_folder(coco: Path, tmp_path: Path, monkeypatch: Any) -> None:
+    """The JSON of somebody else cannot take an image from elsewhere into the store, by an absolute path or by `..`,
+    unless --images says where its paths start. What stays in the set is packed, also in `annotations` and by links."""
+    (tmp_path / "private").mkdir()
+    secret = tmp_path / "private" / "0.jpg"
+    shutil.copy(coco.parents[1] / "tiny" / "0.jpg", secret)
+    tree = json.loads(coco.read_text())
+    file = tmp_path / "set" / "annotations" / "all.json"
+    file.parent.mkdir(parents=True)
+    for i in (1, 2):
+        shutil.copy(coco.parents[1] / "tiny" / f"{i}.jpg", file.parent.parent / f"{i}.jpg")
+        tree["images"][i]["file_name"] = f"../{i}.jpg"
+    for name in (str(secret), "../../private/0.jpg", "../x/../../private/0.jpg"):
+        tree["images"][0]["file_name"] = name
+        file.write_text(json.dumps(tree))
+        monkeypatch.chdir(tmp_path / "private")
+        for path in (file, Path("../set/annotations/all.json")):
+            ran = run_here("pack", "--workers", 0, path, tmp_path / "s")
+            assert ran.code == 2
+            assert f"$.images[0].file_name: {name} leads out of " in ran.err
+            assert "$.images[1]" not in ran.err
+            assert "--images " in ran.err
+            assert not (tmp_path / "s").exists()
+        (tmp_path / "set" / "x").mkdir(exist_ok=True)
+        assert len(open_source(file, images=file.parent)) == 3
+    tree["images"][0]["file_name"] = "../0.jpg"
+    file.write_text(json.dumps(tree))
+    (file.parent.parent / "0.jpg").symlink_to(secret)
+    assert len(open_source(file)) == 3
 
 
 def test_coco_categories_of_one_name_stay_apart(coco: Path) -> None:

@@ -23,8 +23,9 @@ from test_source_conformance import write_again
 from rawpack import Reader
 from rawpack.errors import DecodeError, UsageError
 from rawpack_packer.sources import Source, open_source
+from rawpack_packer.sources.lmdb import source
 from rawpack_packer.sources.lmdb.datum import read_datum
-from rawpack_packer.sources.lmdb.pages import BadLmdbError, entries
+from rawpack_packer.sources.lmdb.pages import BadLmdbError, LmdbEntry, entries
 from rawpack_packer.testing import SourceConformance
 
 
@@ -329,6 +330,51 @@ def test_pages_in_a_circle_are_refused(tmp_path: Path) -> None:
     path.write_bytes(data)
     with pytest.raises(UsageError, match="in a circle"):
         open_source(path.parent)
+
+
+def without_a_page(path: Path) -> tuple[bytes, bytes]:
+    """The bytes of a database, and the same with one leaf overwritten by zeros."""
+    made = text_recognition(files(path.parent), list("abcde"))
+    data = (write(path, made) / "data.mdb").read_bytes()
+    leaf = next(at for at in range(8192, len(data), 4096) if struct.unpack_from("<H", data, at + 10)[0] & 2)
+    return data, data[:leaf] + bytes(4096) + data[leaf + 4096 :]
+
+
+def test_a_missing_page_is_named_with_what_tells_why(tmp_path: Path) -> None:
+    """The page, what is in its place, the size of the file and both headers' transactions."""
+    _, broken = without_a_page(tmp_path / "set")
+    (tmp_path / "set" / "data.mdb").write_bytes(broken)
+    about = r"\([\d,]+ bytes, pages of 4,096 up to \d+, headers of transactions 0 and 1\)"
+    with pytest.raises(UsageError, match=rf"page \d+ is missing, page 0 is in its place {about}"):
+        open_source(tmp_path / "set")
+
+
+@pytest.mark.parametrize("complete", [True, False])
+def test_a_database_that_is_written_to_while_it_is_read_is_read_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, complete: bool
+) -> None:
+    """Once: a copy that ends meanwhile packs, and what is damaged then is refused."""
+    sound, broken = without_a_page(tmp_path / "set")
+    path, reads = tmp_path / "set" / "data.mdb", list[int]()
+
+    def written_to(fd: int, size: int) -> Iterator[LmdbEntry]:
+        """The entries of the file, to which a copy writes after the first look."""
+        reads.append(size)
+        try:
+            yield from entries(fd, size)
+        finally:
+            if len(reads) == 1:
+                path.write_bytes(sound if complete else broken)
+                os.utime(path, ns=(0, 10**18))
+
+    monkeypatch.setattr(source, "entries", written_to)
+    path.write_bytes(broken)
+    if complete:
+        assert [str(item.fields["text"]) for item in open_source(path, "lmdb")] == list("abcde")
+    else:
+        with pytest.raises(UsageError, match="is missing"):
+            open_source(path, "lmdb")
+    assert len(reads) == 2
 
 
 def test_a_file_that_is_no_lmdb_is_refused(tmp_path: Path) -> None:

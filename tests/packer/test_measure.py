@@ -6,7 +6,9 @@ import itertools
 import json
 import re
 import time
+from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -17,8 +19,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from running import Packed, run_here
 
-from rawpack.store.store import Store
+from rawpack import Reader
+from rawpack.batching.iterator import IN_FLIGHT
 from rawpack_packer.tune.measure import cache
+from rawpack_packer.tune.measure import meter as meter_module
 from rawpack_packer.tune.measure.interval import Figure, rounded
 from rawpack_packer.tune.measure.meter import Setting, StoreMeter
 from rawpack_packer.tune.measure.rounds import worker_counts
@@ -114,26 +118,40 @@ def test_memory_is_no_disk() -> None:
 # ---------------------------------------------------------------------------------------------- one store
 
 
-@pytest.mark.parametrize("workers", [0, 1])
+@pytest.mark.parametrize("ahead", [1, IN_FLIGHT])
 def test_a_pace_counts_what_was_read_while_the_clock_ran(
-    packed: Packed, monkeypatch: pytest.MonkeyPatch, workers: int
+    packed: Packed, monkeypatch: pytest.MonkeyPatch, ahead: int
 ) -> None:
-    """Where each batch takes 20 ms to make, no more batches are counted than that allows, made ahead or not."""
-    slow, batch = 0.02, 10
-    read_into = Store.read_into
+    """Where each batch takes 2 s to make, as many are counted as that allows, also where several workers have made the
+    first ones at the same time."""
+    slow, batch, now = 2.0, 10, 0.0
 
-    def slowly(self: Store, name: str, rows: Any, out: Any, *at: Any) -> None:
-        if name == "image":
-            time.sleep(slow * len(rows) / batch)
-        read_into(self, name, rows, out, *at)
+    class Played:
+        """Batches that come when they are made, by a clock that goes only while one is waited for."""
 
+        def __iter__(self) -> Iterator[dict[str, Any]]:
+            nonlocal now
+            began = now
+            for number in range(1000):
+                now = max(now, began + slow * max(1, number + 2 - ahead))
+                yield {"index": np.arange(batch)}
+
+    monkeypatch.setattr(meter_module, "_batches", lambda *_: Played())
+    monkeypatch.setattr(meter_module, "time", SimpleNamespace(perf_counter=lambda: now))
     meter = StoreMeter(packed("memmap", "--size", 48))
-    # The first measurement opens the store and reads each row once.
-    meter.warm(Setting(batch, workers), 0.01)
-    monkeypatch.setattr(Store, "read_into", slowly)
-    pace = meter.warm(Setting(batch, workers), 0.2)
-    assert 0 < pace.images_per_s <= batch / slow
-    assert pace.first_batch_s >= slow
+    meter._reader = Reader(meter.path)
+    pace = meter.warm(Setting(batch, 2), 100.0)
+    assert pace.images_per_s == pytest.approx(batch / slow)
+    assert pace.first_batch_s == slow
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_a_store_is_measured_with_what_was_asked_for(packed: Packed, workers: int) -> None:
+    """A pace of batches that are read, made in this process or by a worker."""
+    pace = StoreMeter(packed("memmap", "--size", 48)).warm(Setting(10, workers), 0.01)
+    assert pace.images_per_s > 0
+    assert pace.bytes_per_s == pytest.approx(pace.images_per_s * (48 * 48 * 3 + 16))
+    assert pace.first_batch_s > 0
 
 
 def test_every_sample_is_read_as_often_as_any_other(packed: Packed) -> None:
@@ -214,7 +232,7 @@ def test_bench_leaves_everything_as_it_was(packed: Packed) -> None:
     assert run_here("bench", *QUICK, "--no-cold", store).code == 0
     assert states_of(store) == before
     gone = [child for child in psutil.Process().children(recursive=True) if child not in children]
-    psutil.wait_procs(gone, timeout=20)
+    psutil.wait_procs(gone, timeout=120)
     assert not [child for child in gone if child.is_running() and child.status() != psutil.STATUS_ZOMBIE]
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import os
 import sys
-import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -13,6 +13,7 @@ from unittest import mock
 import pytest
 from folders import files_of
 from pictures import picture, save
+from reading import wait_until
 from running import FORMATS, pack, run_here
 from troubled import die, opening
 
@@ -44,13 +45,13 @@ def settled(store: Path) -> dict[str, bytes]:
     return {name: data for name, data in files_of(store).items() if not name.startswith("provenance.")}
 
 
-def slow_and_noted(notes: Path) -> Callable[[int], None]:
-    """Samples that take a while; which process reads which is written down."""
+def noted(notes: Path, processes: int) -> Callable[[int], None]:
+    """Which process reads which sample is written down; each waits at its first until so many have come to theirs."""
 
     def trouble(number: int) -> None:
         with (notes / str(os.getpid())).open("a") as file:
             file.write(f"{number}\n")
-        time.sleep(0.01)
+        wait_until(lambda: len(list(notes.iterdir())) >= processes, f"{processes} processes have begun")
 
     return trouble
 
@@ -61,7 +62,7 @@ def test_one_part_is_prepared_by_all_workers(source: Path, tmp_path: Path, layou
     undisturbed = settled(pack(source, tmp_path / "alone", *ONE_PART, *FORMATS[layout]))
     notes, store = tmp_path / "notes", tmp_path / "store"
     notes.mkdir()
-    with opening(slow_and_noted(notes)):
+    with opening(noted(notes, 3)):
         ran = run_here("pack", "--quiet", "--workers", 3, *ONE_PART, *FORMATS[layout], source, store)
     assert (ran.code, ran.err) == (0, "")
     read = {path.name: [int(line) for line in path.read_text().splitlines()] for path in notes.iterdir()}
@@ -76,10 +77,10 @@ def test_helpers_that_die_or_find_no_space_change_nothing(source: Path, tmp_path
     """A sample that kills the helper kills the packing worker later, and costs itself; a full disk costs the help."""
     notes = tmp_path / "notes"
     notes.mkdir()
-    slow = slow_and_noted(notes)
+    shared = noted(notes, 2)
 
     def trouble(number: int) -> None:
-        slow(number)
+        shared(number)
         if number == 140:
             die()
 
@@ -92,18 +93,32 @@ def test_helpers_that_die_or_find_no_space_change_nothing(source: Path, tmp_path
     undisturbed = settled(pack(source, tmp_path / "alone", *ONE_PART))
     for path in notes.iterdir():
         path.unlink()
-    with opening(slow), mock.patch("rawpack_packer.engines.local._main", main_on_a_full_disk):
+    asked = tmp_path / "asked"
+    asked.mkdir()
+
+    def when_help_was_tried(number: int) -> None:
+        shared(number)
+        own = str(os.getpid())
+        wait_until(lambda: any(path.name != own for path in asked.iterdir()), "a helper has looked for space")
+
+    shared = noted(notes, 1)
+    main = partial(main_on_a_full_disk, asked)
+    with opening(when_help_was_tried), mock.patch("rawpack_packer.engines.local._main", main):
         ran = run_here("pack", "--quiet", "--workers", 2, *ONE_PART, source, tmp_path / "no help")
     assert (ran.code, ran.err) == (0, "")
     assert len(list(notes.iterdir())) == 1
     assert settled(tmp_path / "no help") == undisturbed
 
 
-def main_on_a_full_disk(*args: Any) -> None:
-    """A worker that sees no free space."""
+def main_on_a_full_disk(asked: Path, *args: Any) -> None:
+    """A worker that sees no free space; that it has looked is written down."""
     from rawpack_packer.engines.local import _main
 
-    with mock.patch("rawpack_packer.part.pieces.shutil.disk_usage", return_value=mock.Mock(free=1 << 20)):
+    def disk_usage(path: object) -> Any:
+        (asked / str(os.getpid())).touch()
+        return mock.Mock(free=1 << 20)
+
+    with mock.patch("rawpack_packer.part.pieces.shutil.disk_usage", disk_usage):
         _main(*args)
 
 

@@ -26,7 +26,7 @@ from running import pack, run_here
 import rawpack_packer
 from rawpack import Reader, UsageError
 from rawpack.errors import DecodeError, MissingExtraError
-from rawpack_packer.sources import DividedError, FieldKind, Item, Source, open_source
+from rawpack_packer.sources import AnnotatedError, DividedError, FieldKind, Item, Source, open_source
 from rawpack_packer.sources.fields import Boxes
 from rawpack_packer.sources.parquet import tables
 from rawpack_packer.sources.parquet.source import ParquetSource
@@ -196,11 +196,13 @@ def test_layouts_of_the_hub(tmp_path: Path) -> None:
 
 
 def test_a_table_next_to_image_files_is_not_the_source(tmp_path: Path) -> None:
-    """A folder of images stays one, whatever tables are in it; a picture next to shards does not hide them."""
+    """A folder of images is no table, whatever tables are in it; a picture next to shards does not hide them."""
     for name in ("metadata.parquet", "embeddings.parquet"):
         write(tmp_path / "photos" / name, {"x": [1]})
     (tmp_path / "photos" / "1.jpg").write_bytes(jpeg(1))
-    assert open_source(tmp_path / "photos").info.kind == "folder"
+    with pytest.raises(AnnotatedError, match=r"the tables embeddings.parquet and 1 more next to its images"):
+        open_source(tmp_path / "photos")
+    assert len(open_source(tmp_path / "photos", "folder")) == 1
     shutil.copytree(MADE / "checkout", tmp_path / "checkout")
     for place in ("logo.jpg", "assets/logo.jpg"):
         (tmp_path / "checkout" / place).parent.mkdir(exist_ok=True)
@@ -278,6 +280,28 @@ def test_which_column_is_the_label(tmp_path: Path) -> None:
     floats = write(tmp_path / "5.parquet", {"img": images(2), "label": [0.5, None]})
     source = open_source(floats)
     assert (source.info.classes, source.info.fields["label"]) == (None, FieldKind("float64"))
+
+
+def test_structs_and_lists_of_texts_are_kept_as_json(tmp_path: Path) -> None:
+    """A column of objects as `datasets` writes it, and lists of texts: the summary says what keeps them, and that does,
+    so that json.loads makes the same again; bytes are taken as UTF-8, or refused within structs."""
+    objects = [{"bbox": [[1.0, 2.5]], "category": ["\u00e9"]}, None, {"bbox": [], "category": []}]
+    columns = {
+        "image": images(3), "objects": objects, "tags": [["a", "b"], [], None], "note": [b"x", b"\xc3\xa9", None],
+        "raw": [{"b": b"x"}] * 3, "day": pa.array([1, None, 2], pa.date32()),
+    }  # fmt: skip
+    file = write(tmp_path / "a.parquet", columns)
+    problems = open_source(file, image_column="image").info.problems
+    advised = {one.split("'")[1] for one in problems if f"--field {one.split(chr(39))[1]}:str stores it as JSON" in one}
+    assert advised == {"objects", "tags"}
+    kept = ("objects", "tags", "note", "day")
+    store = pack(file, tmp_path / "s", "--size", 16, "--image-column", "image", *(f"--field={one}:str" for one in kept))
+    found = {name: list(Reader(store).column(name)) for name in kept}
+    for name in ("objects", "tags"):
+        assert [json.loads(one) if one else None for one in found[name]] == columns[name]
+    assert (found["note"], found["day"]) == (["x", "\u00e9", ""], ["1970-01-02", "", "1970-01-03"])
+    with pytest.raises(UsageError, match=r"column 'raw' cannot be a field: .* bytes cannot be stored as text"):
+        open_source(file, image_column="image", fields=["raw:str"])
 
 
 def test_columns_that_are_asked_for(tmp_path: Path) -> None:

@@ -97,6 +97,33 @@ def _broken(reader: Reader) -> set[int]:
     return found
 
 
+def test_what_each_check_finds_is_what_the_page_says(photos: Path, tmp_path: Path) -> None:
+    """Of photographs whose compressed data are overwritten, the look at the structure finds none, and decoding most;
+    `--help` and the page say so. Both find all that are cut."""
+    whole = [data for path in sorted(photos.rglob("*")) if path.is_file() and is_whole(data := path.read_bytes())][:24]
+    source = tmp_path / "source"
+    source.mkdir()
+    for i, data in enumerate(whole):
+        start = data.rindex(b"\xff\xda") + 14
+        at = start + (len(data) - start) // 3
+        (source / f"{i:02}.jpg").write_bytes(
+            data[:at] + bytes((len(data) - at) // 2) + data[at + (len(data) - at) // 2 :]
+        )
+        (source / f"{i:02} cut.jpg").write_bytes(data[:at])
+    limits = ("--workers", 0, "--max-rejects", "100%", "--quiet", *AS_THEY_ARE)
+    found = {}
+    for check in ("structure", "decode"):
+        assert run_here("pack", *limits, "--check", check, source, tmp_path / check).code == 0
+        lines = (tmp_path / check / "rejects.jsonl").read_text().splitlines()
+        rejected = [json.loads(line)["key"] for line in lines]
+        found[check] = sum("cut" not in key for key in rejected)
+        assert sum("cut" in key for key in rejected) == len(whole)
+    assert found["structure"] <= len(whole) // 10
+    assert found["decode"] > len(whole) // 2
+    words = " ".join(run_here("pack", "--help").out.split())
+    assert "structure: finds truncated files without decoding them, but hardly any damage inside" in words
+
+
 def test_damage_by_dice_is_never_worse_than_unseen(photos: Path) -> None:
     """Bytes overwritten in the header or removed anywhere: the look at the structure ends, raises nothing, and takes no
     file whose header cannot be read."""

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import errno
 import re
-import time
 import zipfile
 from collections.abc import Sequence
 from pathlib import Path
@@ -118,13 +117,12 @@ def test_a_pattern_that_makes_no_sense_is_refused(pattern: str, words: str) -> N
 
 
 def test_no_path_takes_long() -> None:
-    """The worst pattern that can be written, against names that match it nearly everywhere, ends soon."""
+    """The worst pattern that can be written comes to an end against names that match it nearly everywhere: trying all
+    ways in which they could match would take longer than a test may."""
     pattern = path_pattern("/".join(["{}-{}-{}{n:d}x"] + ["{}-{}-{}x"] * 3))
-    start = time.perf_counter()
     assert pattern.match("/".join(["-1" * 127] * 4)) is None
     assert pattern.match("/".join(["-" * 100_000] * 4)) is None
     assert pattern.match("/" * 100_000) is None
-    assert time.perf_counter() - start < 10
 
 
 # ---------------------------------------------------------------------------------------------- what is packed

@@ -118,6 +118,13 @@ def test_hostile_pickles_are_refused(data: bytes, message: str | None) -> None:
         read_pickle(data)
 
 
+@pytest.mark.parametrize("rest", [pickle.dumps({"b": 2}), bytes(1)])
+def test_what_follows_a_pickle_is_an_error(rest: bytes) -> None:
+    """Two batches that were joined do not become one of them."""
+    with pytest.raises(BadPickleError, match=rf"{len(rest)} bytes follow its end"):
+        read_pickle(pickle.dumps({"a": 1}) + rest)
+
+
 def test_states_of_arrays_are_checked() -> None:
     """An array that declares more values than it brings, and a dtype with fields, are refused."""
     array = np.arange(3, dtype=np.uint8)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import csv
+import errno
 import hashlib
 import itertools
 import json
@@ -20,10 +22,11 @@ import h5py
 import numpy as np
 import pytest
 from tests.support import running
+from tests.support.folders import files_of
 
 import rawpack
 from rawpack import Reader
-from rawpack.errors import UsageError
+from rawpack.errors import PackError, UsageError
 from rawpack_packer.destination import files
 from rawpack_packer.job import commit
 
@@ -293,6 +296,9 @@ def test_ended_anywhere_it_is_the_old_or_the_new(store: Path, tmp_path: Path) ->
                 done = False
         reader = Reader(copy, verify=True)
         seen.append("score" in reader.fields)
+        # What a kill leaves is no part of the store, which is sound, and `inspect` says what it is.
+        assert rawpack.verify(copy) == []
+        assert ("left over" in running.run_here("inspect", copy).out) == (copy / ".rawpack").exists()
         assert reader.column("label").tolist() == (new if seen[-1] else old)
         if done:
             break
@@ -304,6 +310,26 @@ def test_ended_anywhere_it_is_the_old_or_the_new(store: Path, tmp_path: Path) ->
     assert seen == sorted(seen)
     assert set(seen) == {False, True}
     assert len(seen) > 10
+
+
+def test_on_a_full_disk_nothing_is_left(store: Path, tmp_path: Path) -> None:
+    """Wherever the disk refuses to take more, the error says so, and the store's folder has what it had before."""
+
+    def end() -> NoReturn:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    table = _table(tmp_path / "new.csv", *({"key": name, "label": "dog", "score": 1.5} for name in _NAMES))
+    before = files_of(store)
+    for left in itertools.count():
+        with pytest.MonkeyPatch.context() as patched:
+            _count(patched, left, end)
+            with contextlib.suppress(PackError):  # which names the disk
+                rawpack.relabel(store, table)
+            if "score" in Reader(store).fields:
+                break
+        assert files_of(store) == before
+        assert rawpack.verify(store) == []
+    assert left > 8
 
 
 _KILLED = """

@@ -9,10 +9,12 @@ import re
 import shutil
 import signal
 import tarfile
+import threading
 import time
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
+from unittest import mock
 
 import pytest
 from folders import files_of
@@ -29,7 +31,7 @@ from rawpack_packer.text import size
 
 pytest.importorskip("s3fs", reason="rawpack[remote] is not installed: no s3fs")
 
-from store_server import Server, on, serving, slow, status
+from store_server import Request, Server, on, serving, slow, status
 
 TABLES = Path(__file__).parents[1] / "support" / "fixtures" / "huggingface" / "checkout" / "data"
 SHARDS, SAMPLES = 6, 100
@@ -111,10 +113,11 @@ def test_a_killed_run_fetches_nothing_again(server: Server, archives: Path, tmp_
     url = f"{server.url}/bucket/train-{{000..005}}.tar"
     server.faults.append(on("train-003", slow(1.0), 1))
     with started("pack", *SMALL, "--workers", 1, url, tmp_path / "far") as process:
-        wait_until(lambda: server.asked("train-005") > 0, "the last shard")
+        spool = tmp_path / "far" / ".rawpack" / "spool"
+        wait_until(lambda: server.asked("train-005") > 0 and any(spool.glob("*.tar")), "the last shard, after others")
         process.send_signal(signal.SIGKILL)
         process.wait()
-    kept = {path.name.split(".", 2)[2] for path in (tmp_path / "far" / ".rawpack" / "spool").glob("*.tar")}
+    kept = {path.name.split(".", 2)[2] for path in spool.glob("*.tar")}
     assert kept
     server.log.clear()
     pack(url, tmp_path / "far", *SMALL)
@@ -232,16 +235,26 @@ def fetch(server: Server, destination: Path, *options: object) -> Ran:
     )
 
 
-def test_lines_while_archives_are_fetched(server: Server, tmp_path: Path, often: None) -> None:
+def test_lines_while_archives_are_fetched(
+    server: Server, tmp_path: Path, often: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Elsewhere than in a terminal, lines say how much has arrived, of how much, and how fast; and what is waited for.
     The standard output is that of any run, and --quiet has none of it."""
     total = sum(len(data) for name, data in server.files.items() if "train-" in name)
-    server.faults.append(on("train-003", slow(1.0), 1))
+    waits, told = progress.Lines.waits, threading.Event()
+
+    def tells(lines: progress.Lines, why: str) -> None:
+        waits(lines, why)
+        if "still waiting" in why:
+            told.set()
+
+    monkeypatch.setattr(progress.Lines, "waits", tells)
+    server.faults.append(on("train-003", lambda request: not told.wait(60), 1))
     ran = fetch(server, tmp_path / "one", "--json")
     assert (ran.code, json.loads(ran.out)["samples"]) == (0, SHARDS * SAMPLES)
     lines = [line for line in ran.err.splitlines() if "fetched" in line]
     assert re.fullmatch(rf"rawpack: fetched \S+ [kM]B of {size(total)}, [\d.]+ MB/s(, .* left)?", lines[0]), ran.err
-    assert re.search(rf"^rawpack: still waiting for {server.url}/bucket/train-00\d\.tar after \d s; ", ran.err, re.M)
+    assert re.search(rf"^rawpack: still waiting for {server.url}/bucket/train-00\d\.tar after \d+ s; ", ran.err, re.M)
     server.faults.append(on("train-003", slow(1.0), 1))
     assert fetch(server, tmp_path / "two", "--quiet").err == ""
 
@@ -256,9 +269,47 @@ def test_a_server_that_does_not_answer(
     url = f"{server.url}/bucket/photos.tar"
     ran = run_here("pack", "--workers", 0, f"{url}?key=secret", tmp_path / "store")
     assert ran.code == 1
-    assert f"rawpack: still waiting for {url}?... after 0 s; gives up after 2 s" in ran.err
+    assert re.search(rf"rawpack: still waiting for {re.escape(url)}\?\.\.\. after \d+ s; gives up after 2 s", ran.err)
     assert "photos.tar?... cannot be read" in ran.err
     assert "secret" not in ran.err
+
+
+def test_the_line_that_waits_has_the_last_error(server: Server, tmp_path: Path, often: None) -> None:
+    """While requests fail and are repeated, the line says why, so that nobody waits in vain."""
+    failing = threading.Event()
+
+    def fails(request: Request) -> bool:
+        return not failing.is_set() and status(503)(request)
+
+    server.faults.append(on("photos.tar", fails, method="HEAD"))
+    server.faults.append(on("photos.tar", fails))
+    said = list[str]()
+
+    def says(self: progress.Lines, why: str) -> None:
+        said.append(why)
+        if "503" in why:
+            failing.set()
+
+    with mock.patch.object(progress.Lines, "waits", says):
+        pack_shown = rawpack_packer.pack(
+            f"{server.url}/bucket/photos.tar", tmp_path / "store", workers=0, size=32, progress=True
+        )
+    assert pack_shown.manifest.samples == 10
+    line = next(one for one in said if "503" in one)
+    assert re.fullmatch(rf"still waiting for {server.url}/bucket/photos.tar after \d+ s \(.*503.*\); gives up .*", line)
+
+
+def test_the_bar_appears_before_the_first_byte(
+    often: None, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Bytes are counted in pieces of megabytes: on a slow link the bar is there before the first of them has come."""
+    monkeypatch.setattr("sys.stderr.isatty", lambda: True, raising=False)
+    monkeypatch.setattr(progress, "_BAR_AFTER_S", 0.0)
+    shown = progress.Fetching(progress.Bar())
+    shown.show(0, 4_000_000, "http://x/a.tar", 120)
+    shown.show(0, 4_000_000, "http://x/a.tar", 120)
+    shown.end()
+    assert re.search(r"fetching:   0%\|.*\| 0\.00/4\.00M \[00:00<", capsys.readouterr().err)
 
 
 def test_a_bar_in_a_terminal(often: None, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
@@ -271,6 +322,6 @@ def test_a_bar_in_a_terminal(often: None, monkeypatch: pytest.MonkeyPatch, capsy
         time.sleep(0.3)
     shown.end()
     err = capsys.readouterr().err
-    assert re.search(r"fetching:  75%\|.*\| 3\.00M/4\.00M \[00:00<00:00, .*B/s\]", err), err
-    assert "rawpack: still waiting for http://x/a.tar after 0 s; gives up after 120 s\n" in err
+    assert re.search(r"fetching:  75%\|.*\| 3\.00M/4\.00M \[00:\d\d<00:\d\d, .*B/s\]", err), err
+    assert re.search(r"rawpack: still waiting for http://x/a\.tar after \d+ s; gives up after 120 s\n", err)
     assert err.endswith("\r")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -141,13 +142,15 @@ def test_trouble_that_passes(server: Server, arrays: Path, plain: dict[str, byte
 
 def test_one_run_at_a_time(server: Server, arrays: Path, plain: dict[str, bytes]) -> None:
     """A second run to the same URL is refused while the first is at work, and disturbs nothing."""
-    server.faults.append(on("shard-00002", slow(1.5), 1, method="PUT"))
+    refused = threading.Event()
+    server.faults.append(on("shard-00002", lambda request: not refused.wait(120), 1, method="PUT"))
     with started("pack", "--workers", 1, "--shard-size", 1, arrays, URL) as process:
         wait_until(lambda: server.asked("shard-00002", "PUT") == 1, "a shard is being uploaded")
         ran = run(arrays, "--restart")
         assert ran.code == 2
         assert "another run on this machine is packing" in ran.err
-        assert process.wait(60) == 0
+        refused.set()
+        assert process.wait(120) == 0
     assert stable(uploaded(server)) == plain
 
 

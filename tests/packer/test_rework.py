@@ -174,7 +174,7 @@ def test_raw_to_raw_loses_nothing(tmp_path: Path, before: str, sized: bool) -> N
 )  # fmt: skip
 def test_arrays_of_any_kind_stay_what_they_are(tmp_path: Path, dtype: str) -> None:
     """Any dtype, any number of axes, from memmap to hdf5 and back to the very same shard."""
-    given = np.random.default_rng(1).integers(0, 2, (66, 3, 2, 5)).astype(dtype)
+    given = np.random.default_rng(1).integers(0, 2, (66, 6, 2, 5)).astype(dtype)
     source = packed(tmp_path / "source", given)
     rawpack_packer.convert(source, tmp_path / "there", format="hdf5", workers=0)
     rawpack_packer.convert(tmp_path / "there", tmp_path / "back", format="memmap", workers=0)

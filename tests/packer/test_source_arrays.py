@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import gzip
+import io
 import pickle
 import struct
 import zipfile
 from pathlib import Path
 from typing import Any
 
+import h5py
 import numpy as np
 import pytest
 from numpy.typing import NDArray
@@ -20,7 +22,7 @@ from rawpack_packer.sources.arrays import ArraySource
 
 RAW = [name for name in FORMATS if name != "lmdb"]
 DTYPES = ["bool", "i1", "u1", "<i2", ">u2", "<i4", "<u8", "<f2", ">f4", "<f8", "<c8", "<c16"]
-SHAPES: list[tuple[int, ...]] = [(1,), (7,), (3, 5), (3, 4, 2), (2, 1, 3, 2)]
+SHAPES: list[tuple[int, ...]] = [(1,), (7,), (3, 5), (6, 4, 2), (2, 1, 3, 2)]
 IDX = {"u1": 8, "i1": 9, ">i2": 11, ">i4": 12, ">f4": 13, ">f8": 14}
 
 
@@ -195,16 +197,21 @@ def test_rows_are_appended_to_some_rows_of_others(tmp_path: Path) -> None:
 def test_channels_that_come_first_are_not_taken_for_rows(
     shape: tuple[int, ...], option: str, value: str, dtype: str, tmp_path: Path
 ) -> None:
-    """`--size` and `--crop` of (channels, height, width) are refused with the transpose, which then packs."""
+    """Images (channels, height, width) are not cropped and resized as rows: with `:chw` they pack as after a transpose,
+    and with `:hwc`, `--size` and `--crop` are refused."""
     array = values(dtype, (2, *shape))
     np.save(tmp_path / "first.npy", array)
-    ran = run_here("pack", "--workers", 0, option, value, tmp_path / "first.npy", tmp_path / "s")
+    kept = ("--array", ":hwc")
+    ran = run_here("pack", "--workers", 0, *kept, option, value, tmp_path / "first.npy", tmp_path / "s")
     assert (ran.code, "transpose each to height, width, channels" in ran.err) == (2, True), ran
     assert not (tmp_path / "s").exists()
-    same(packed(tmp_path / "first.npy", tmp_path / "as-they-are"), array)
+    same(packed(tmp_path / "first.npy", tmp_path / "as-they-are", *kept), array)
     np.save(tmp_path / "last.npy", np.moveaxis(array, 1, -1))
-    reader = packed(tmp_path / "last.npy", tmp_path / "s", option, value)
-    assert reader.fields["image"].shape[2] == shape[0]
+    last = packed(tmp_path / "last.npy", tmp_path / "last", option, value)
+    first = packed(tmp_path / "first.npy", tmp_path / "first", "--array", ":chw", option, value)
+    assert first.fields["image"].shape[2] == shape[0]
+    for i in range(2):
+        np.testing.assert_array_equal(first[i]["image"], last[i]["image"])
 
 
 @pytest.mark.parametrize(
@@ -212,9 +219,9 @@ def test_channels_that_come_first_are_not_taken_for_rows(
     [((32, 32, 3), "20"), ((4, 4, 64), "16"), ((4, 32, 20), "16x32"), ((1, 64, 16), "1x32"), ((5, 32, 32), "20")],
 )
 def test_low_images_of_many_channels_are_resized(shape: tuple[int, ...], size: str, tmp_path: Path) -> None:
-    """What may well be (height, width, channels) is: feature maps, single lines of a spectrum."""
+    """What is (height, width, channels), as the user says, is resized so: feature maps, single lines of a spectrum."""
     np.save(tmp_path / "a.npy", np.full((2, *shape), 9, np.float32))
-    reader = packed(tmp_path / "a.npy", tmp_path / "s", "--size", size)
+    reader = packed(tmp_path / "a.npy", tmp_path / "s", "--array", ":hwc", "--size", size)
     height, width = (int(size), int(size)) if size.isdigit() else map(int, size.split("x"))
     assert reader[0]["image"].shape == (height, width, shape[2])
     assert (reader[0]["image"] == 9).all()
@@ -306,6 +313,24 @@ def test_a_file_that_changes_stops_the_run(tmp_path: Path) -> None:
     assert "another source" in ran.err
 
 
+def bad_npz(whole: bytes) -> dict[str, bytes]:
+    """Archives of arrays of which some cannot be read, or are not listed. whole: an .npy."""
+    file = io.BytesIO()
+    with zipfile.ZipFile(file, "w") as archive:
+        archive.writestr("image.npy", whole)
+        archive.writestr("label.npy", whole)
+    good = file.getvalue()
+    entry, found = good.index(b"PK\1\2"), {}
+    for name, at, byte in (("encrypted", 8, 1), ("method", 10, 97), ("directory", 33, 255), ("checksum", 16, 1)):
+        data = bytearray(good)
+        data[entry + at] ^= byte
+        found[f"{name}.npz"] = bytes(data)
+    member = io.BytesIO()
+    with zipfile.ZipFile(member, "w") as archive:
+        archive.writestr("image.npy", whole + whole)
+    return {**found, "twice.npz": good + good, "member.npz": member.getvalue()}
+
+
 def bad_files(folder: Path) -> dict[str, Path]:
     """Files that are no whole arrays."""
     np.save(folder / "good.npy", np.zeros((9, 3)))
@@ -334,8 +359,22 @@ def bad_files(folder: Path) -> dict[str, Path]:
         "cut.gz": gzip.compress(idx(values("u1", (300, 40))))[:-30],
         "huge.gz": gzip.compress(bytes([0, 0, 14, 3]) + b"\xff" * 12),
     }
+    shape = b"(9, 3), "
+    assert shape in whole
+    for name, other in {
+        "open.npy": b"(9, 3(, ", "nul.npy": b"(9, 3\0, ", "cut.npy": b"(9, 3", "negative.npy": b"(-1, 3), ",
+        "wide.npy": b"(%d, 3), " % 10**50, "long.npy": b"(" + b"9" * 90 + b")", "call.npy": b"(9, f()), ",
+    }.items():  # fmt: skip
+        at = whole.index(shape)
+        head = whole[:at] + other + whole[at + len(shape) :]
+        contents[name] = head[:127].rstrip(b" \n").ljust(127) + b"\n" + whole[128:]
+    contents["two.npy"] = whole + whole
+    contents["more.npy"] = whole + bytes(5)
     for name, data in contents.items():
         (folder / name).write_bytes(data)
+    for name, data in bad_npz(whole).items():
+        (folder / name).write_bytes(data)
+        contents[name] = data
     names = [
         *contents,
         *(f"{n}.npy" for n in ("pickled", "scalar", "flat", "none", "text")),
@@ -364,5 +403,26 @@ def test_damaged_files_are_refused_by_name(tmp_path: Path) -> None:
         with pytest.raises(UsageError) as refused:
             ArraySource(path)
         assert name in str(refused.value), name
+        ran = run_here("pack", "--workers", 0, path, tmp_path / "store")
+        assert (ran.code, name in ran.err, (tmp_path / "store").exists()) == (2, True, False), ran
     with pytest.raises(UsageError, match="cannot be read"):
         ArraySource(tmp_path / "missing.npy")
+
+
+@pytest.mark.parametrize("kind", ["npz", "hdf5"])
+def test_other_arrays_of_one_file_are_another_source(kind: str, tmp_path: Path) -> None:
+    """A store of one array of a file is not taken for a finished store of another array of it."""
+    first = np.random.default_rng(0).integers(0, 256, (13, 9, 8, 3), np.uint8)
+    file, store = tmp_path / f"arrays.{kind}", tmp_path / "store"
+    if kind == "npz":
+        np.savez(file, a=first, b=255 - first)
+    else:
+        with h5py.File(file, "w") as opened:
+            opened["a"], opened["b"] = first, 255 - first
+    assert run_here("pack", "--workers", 0, "--array", "image=a", file, store).code == 0
+    again = run_here("pack", "--workers", 0, "--array", "image=a", file, store)
+    assert again.code == 0
+    assert "complete already" in again.out
+    other = run_here("pack", "--workers", 0, "--array", "image=b", file, store)
+    assert other.code == 2
+    assert "--array was image=a, now image=b" in other.err

@@ -104,7 +104,7 @@ class TestYolo(SourceConformance):
 
 
 class TestArrays(SourceConformance):
-    images = np.random.default_rng(0).integers(0, 60_000, (5, 4, 6, 2), np.uint16)
+    images = np.random.default_rng(0).integers(0, 60_000, (5, 7, 6, 2), np.uint16)
 
     def open(self, folder: Path) -> Source:
         path, new = once(folder, "set.npy")
@@ -125,7 +125,7 @@ class TestZippedArrays(SourceConformance):
         path, new = once(folder, "set.npz")
         if new:
             texts = np.array(["a", "bb", "", "dd"])
-            np.savez(path, image=np.zeros((4, 3, 5, 3), np.uint8), label=[0, 1, 0, 1], note=texts)
+            np.savez(path, image=np.zeros((4, 6, 5, 3), np.uint8), label=[0, 1, 0, 1], note=texts)
         return open_source(path)
 
 

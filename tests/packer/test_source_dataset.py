@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import re
 import sys
 from dataclasses import dataclass
 from importlib.metadata import EntryPoint
@@ -230,7 +231,7 @@ def test_pictures_are_brought_to_256_and_arrays_stay(tmp_path: Path) -> None:
 
 def test_an_array_is_a_dataset(tmp_path: Path) -> None:
     """numpy arrays of any shape, and tuples by names."""
-    whole = np.random.default_rng(0).random((70, 3, 2, 2))
+    whole = np.random.default_rng(0).random((70, 6, 2, 2))
     rawpack_packer.pack(whole, tmp_path / "s", workers=2, shard_size=1)
     rawpack_packer.pack([(1, w) for w in whole], tmp_path / "t", workers=0, names=("n", "image"))
     for i in range(70):
@@ -351,23 +352,129 @@ def test_pillow_images_that_differ_are_photographs(what: str, in_memory: bool, t
     assert Reader(tmp_path / "s").fields["image"].shape == (256, 256, 3)
 
 
-@pytest.mark.parametrize(
-    ("odd", "words", "options"),
-    [
-        (Image.fromarray(picture(9, 8, 1)), "mode RGB; others are grey", {"color": "rgb"}),
-        (Image.fromarray(picture(5, 8, 1)[..., 0]), "pass a size", {"size": 9}),
-    ],
-)
-def test_a_pillow_image_that_differs_from_the_others_is_rejected_with_the_cure(
-    odd: Any, words: str, options: dict[str, Any], tmp_path: Path
-) -> None:
-    """One image in many that has colors or another size is neither changed nor lost without a word."""
+def test_a_color_image_among_gray_ones_is_rejected_with_the_cure(tmp_path: Path) -> None:
+    """One PIL image in many that has colors is neither changed nor lost without a word."""
+    odd = Image.fromarray(picture(9, 8, 1))
     given = Made(400, lambda i: odd if i == 137 else Image.fromarray(picture(9, 8, i)[..., 0]))
     rawpack_packer.pack(given, tmp_path / "s", workers=0)
     (line,) = (tmp_path / "s" / "rejects.jsonl").read_text().splitlines()
-    assert (json.loads(line)["sample"], words in json.loads(line)["detail"]) == (137, True), line
-    summary = rawpack_packer.pack(given, tmp_path / "cured", workers=0, **options)
+    assert (json.loads(line)["sample"], "mode RGB; others are grey" in json.loads(line)["detail"]) == (137, True), line
+    summary = rawpack_packer.pack(given, tmp_path / "cured", workers=0, color="rgb")
     assert (len(Reader(tmp_path / "cured")), summary.manifest.rejects.count) == (400, 0)
+
+
+GUISES: dict[str, Any] = {
+    "arrays": lambda pixels: pixels,
+    "grey arrays": lambda pixels: pixels[..., 0],
+    "float arrays": lambda pixels: pixels.astype(np.float32),
+    "pillow": Image.fromarray,
+}
+
+
+@pytest.mark.parametrize(
+    ("guise", "workers", "size"),
+    [*((guise, 0, None) for guise in GUISES), ("arrays", 0, "keep"), ("pillow", 0, "keep"), ("arrays", 2, None)],
+)
+def test_an_image_of_another_size_than_was_seen_stops_with_what_to_pass(
+    guise: str, workers: int, size: Any, tmp_path: Path
+) -> None:
+    """Where one image in many has another size, none is lost: packing stops, and every way that it names packs."""
+    given = Made(40, lambda i: GUISES[guise](picture(9 if i == 12 else 12, 8, i)))
+    with pytest.raises(PackError) as stopped:
+        rawpack_packer.pack(given, tmp_path / "s", workers=workers, size=size)
+    assert "sample 00000012 is an image of 9x8 (height x width)" in str(stopped.value)
+    found = re.findall(r"image=(\(.*?\)\)|\S+)|(size=\d+)", str(stopped.value))
+    words = [eval(f"dict({way if way else f'image={shape}'})") for shape, way in found]
+    assert [*words[0]] == ["size"], words
+    channels = 1 if guise == "grey arrays" else 3
+    for n, options in enumerate(words[:2]):
+        summary = rawpack_packer.pack(given, tmp_path / f"{n}", workers=0, **options)
+        assert (len(Reader(tmp_path / f"{n}")), summary.manifest.rejects.count) == (40, 0)
+    assert Reader(tmp_path / "0").fields["image"].shape == (256, 256, channels)
+    for i in (11, 12):
+        wanted = np.asarray(given[i]).reshape(*np.shape(given[i])[:2], channels)
+        np.testing.assert_array_equal(Reader(tmp_path / "1")[i]["image"], wanted)
+    summary = rawpack_packer.pack(given, tmp_path / "2", workers=0, max_rejects=1, **words[2])
+    assert (len(Reader(tmp_path / "2")), summary.manifest.rejects.count) == (39, 1)
+
+
+@pytest.mark.parametrize("in_memory", [True, False])
+@pytest.mark.parametrize("guise", ["arrays", "grey arrays", "float arrays"])
+def test_arrays_of_different_sizes_are_resized_as_pillow_images_are(
+    guise: str, in_memory: bool, tmp_path: Path
+) -> None:
+    """Without a size they are brought to 256, with one to that; their channels and dtype stay, and none is rejected."""
+    images = [GUISES[guise](picture(20 + 4 * (i % 3), 24, i)) for i in range(20)]
+    given = images if in_memory else Made(20, lambda i: images[i])
+    channels = 1 if guise == "grey arrays" else 3
+    for size, side in ((None, 256), (30, 30)):
+        summary = rawpack_packer.pack(given, tmp_path / f"{size}", workers=0, size=size)
+        field = Reader(tmp_path / f"{size}").fields["image"]
+        assert (field.shape, field.dtype) == ((side, side, channels), images[0].dtype)
+        assert summary.manifest.rejects.count == 0
+    if guise == "arrays":
+        rawpack_packer.pack([Image.fromarray(one) for one in images], tmp_path / "pillow", workers=0)
+        for i in range(20):
+            np.testing.assert_array_equal(
+                Reader(tmp_path / "None")[i]["image"], Reader(tmp_path / "pillow")[i]["image"]
+            )
+
+
+@pytest.mark.parametrize("layout", ["memmap", "hdf5"])
+@pytest.mark.parametrize("guise", ["arrays", "grey arrays", "float arrays"])
+def test_arrays_of_different_sizes_keep_them_if_that_is_said(guise: str, layout: str, tmp_path: Path) -> None:
+    """`size="keep"` stores each as it is, bit for bit."""
+    images = [GUISES[guise](picture(20 + i, 24, i)) for i in range(8)]
+    rawpack_packer.pack(Made(8, lambda i: images[i]), tmp_path / "s", workers=0, size="keep", format=layout)
+    reader = Reader(tmp_path / "s")
+    for i, image in enumerate(images):
+        np.testing.assert_array_equal(reader[i]["image"], image if image.ndim == 3 else image[..., None])
+
+
+def test_a_crop_makes_one_size_of_arrays(tmp_path: Path) -> None:
+    """What is cut out of arrays of several sizes has one size, so that nothing is resized."""
+    images = [picture(20 + i, 24, i) for i in range(8)]
+    rawpack_packer.pack(images, tmp_path / "s", workers=0, crop=(2, 3, 10, 12))
+    (batch,) = Reader(tmp_path / "s").batches(8, workers=0)
+    np.testing.assert_array_equal(batch["image"], [image[3:15, 2:12] for image in images])
+
+
+@pytest.mark.parametrize("sizes", [(9,), (9, 12)])
+def test_gray_arrays_among_others_become_rgb(sizes: tuple[int, ...], tmp_path: Path) -> None:
+    """As `cv2.imread` with `IMREAD_UNCHANGED` gives them: whichever comes first, none is rejected."""
+    images = [picture(sizes[i % len(sizes)], 8, i) for i in range(6)]
+    given = [image[..., 0] if i in (0, 3) else image for i, image in enumerate(images)]
+    rawpack_packer.pack(given, tmp_path / "s", workers=0, size="keep")
+    for i, image in enumerate(images):
+        wanted = image[..., :1].repeat(3, axis=2) if i in (0, 3) else image
+        np.testing.assert_array_equal(Reader(tmp_path / "s")[i]["image"], wanted)
+
+
+def test_arrays_that_cannot_be_resized_say_what_to_do(tmp_path: Path) -> None:
+    """Floats of 64 bits of different sizes are refused with the ways that pack; one size is stored as it is."""
+    images = [np.linspace(0, 1, (8 + i) * 9 * 3).reshape(8 + i, 9, 3) for i in range(3)]
+    with pytest.raises(UsageError) as refused:
+        rawpack_packer.pack(images, tmp_path / "s", workers=0)
+    assert "only uint8, uint16, float32 can be resized" in str(refused.value)
+    assert "size='keep'" in str(refused.value)
+    assert "(image * 255).round().astype('uint8')" in str(refused.value)
+    rawpack_packer.pack(images, tmp_path / "keep", workers=0, size="keep")
+    rawpack_packer.pack([(image * 255).round().astype("uint8") for image in images], tmp_path / "bytes", workers=0)
+    rawpack_packer.pack(images[:1] * 3, tmp_path / "one", workers=0)
+    np.testing.assert_array_equal(Reader(tmp_path / "keep")[2]["image"], images[2])
+    np.testing.assert_array_equal(Reader(tmp_path / "one")[2]["image"], images[0])
+
+
+def test_more_arrays_of_any_size_are_appended(tmp_path: Path) -> None:
+    """To a store of images of any size, and to one of images that were resized."""
+    images = [picture(9 + i % 2, 8, i) for i in range(6)]
+    for name, size in (("keep", "keep"), ("resized", None)):
+        rawpack_packer.pack(images, tmp_path / name, workers=0, size=size)
+        rawpack_packer.append(images, tmp_path / name, workers=0)
+        reader = Reader(tmp_path / name)
+        assert len(reader) == 12
+        for i in range(6):
+            np.testing.assert_array_equal(reader[6 + i]["image"], reader[i]["image"])
 
 
 def test_grey_pillow_images_take_a_size_and_a_color(tmp_path: Path) -> None:
@@ -460,6 +567,17 @@ def test_samples_that_have_names_are_taken_by_them(tmp_path: Path) -> None:
             np.testing.assert_array_equal(reader[i]["image"], picture(9, 8, i))
 
 
+def test_objects_of_samples_are_kept_as_json(tmp_path: Path) -> None:
+    """Dicts and lists of a sample, with arrays in them, are JSON text if texts are declared, as the error advises."""
+    values = [[{"from": "human", "x": np.arange(2)}], ({"a": np.float32(0.5)},), {"b": {"c": np.int64(2**60 + 1)}}]
+    samples = [{"image": picture(4, 4, i), "x": value} for i, value in enumerate(values)]
+    with pytest.raises(UsageError, match=r"Store it as JSON text by fields=\{'x': 'str'\}"):
+        rawpack_packer.pack(samples, tmp_path / "store", workers=0)
+    rawpack_packer.pack(samples, tmp_path / "store", fields={"x": "str"}, workers=0)
+    found = [json.loads(one) for one in Reader(tmp_path / "store").column("x")]
+    assert found == [[{"from": "human", "x": [0, 1]}], [{"a": 0.5}], {"b": {"c": 2**60 + 1}}]
+
+
 def test_a_dataset_whose_first_samples_raise_is_packed(tmp_path: Path) -> None:
     """What the fields are is seen by the first sample that can be had; the others are rejected."""
 
@@ -530,7 +648,8 @@ class Length:
         ([{"label": 1}], {}, "no 'image'"),
         ([(1, 2, 3)], {}, "name them: names="),
         ([(picture(4, 4, 0), 1, 2)], {"names": ("image", "a", "a")}, "names= has 'a' twice"),
-        ([np.zeros((3, 32, 32), np.float32)], {"size": 20}, "transpose each to height, width, channels"),
+        ([np.zeros((3, 32, 32), np.float32)], {"size": 20}, "image='chw' moves them to the end"),
+        ([np.zeros((3, 32, 32), np.float32)], {"size": 20, "image": "hwc"}, "transpose each to height, width"),
         ([{"image": picture(4, 4, 0), "x": object()}], {}, "field x"),
         ([{"image": picture(4, 4, 0)}], {"fields": {"y": "float32"}}, "no field 'y'"),
         ([{"image": picture(4, 4, 0), "y": 1}], {"fields": {"y": "float99"}}, "no dtype"),

@@ -432,7 +432,7 @@ def test_a_set_that_is_killed_goes_on_where_it_was(tmp_path: Path) -> None:
                     time.sleep(dice.random() * 0.03)
                     run.kill()
                 time.sleep(0.002)
-            out, err = run.communicate(timeout=60)
+            out, err = run.communicate(timeout=120)
         assert run.returncode in (0, -signal.SIGKILL), err
         kills += run.returncode != 0
         for name, state in finished.items():

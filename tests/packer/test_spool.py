@@ -192,7 +192,7 @@ def test_a_killed_process_leaves_what_it_has(server: Server, tmp_path: Path) -> 
     child = subprocess.Popen(
         [sys.executable, "-c", FETCH, f"{server.url}/a.tar", str(tmp_path)], env=environment(), stdout=subprocess.PIPE
     )
-    assert child.communicate(timeout=60)[0] == b""
+    assert child.communicate(timeout=120)[0] == b""
     server.faults.clear()
     file = found(server, "a.tar")
     (part,) = tmp_path.glob("*.part")

@@ -30,7 +30,7 @@ from webdataset import tariterators
 import rawpack_packer
 from rawpack import Reader
 from rawpack.errors import DecodeError, UsageError
-from rawpack_packer.sources import Source, open_source
+from rawpack_packer.sources import AnnotatedError, Source, open_source
 from rawpack_packer.sources.archives.members import value_of
 from rawpack_packer.sources.archives.webdataset import WebDatasetSource
 from rawpack_packer.sources.fields import Boxes, FieldKind
@@ -371,6 +371,16 @@ def test_fields_are_inferred_or_declared(tmp_path: Path) -> None:
     assert json.loads(str(item.fields["json"]))["width"] == 3
 
 
+def test_an_entry_of_json_is_kept_as_text(tmp_path: Path) -> None:
+    """An entry that is an object or a list, declared a text, is JSON text of which json.loads makes the same again."""
+    talks = [[{"from": "human", "value": "h\u00e9"}], {"a": [1.5, None]}]
+    members = [(f"{i}.jpg", image(i)) for i in range(2)]
+    members += [(f"{i}.json", json.dumps({"talk": talk}).encode()) for i, talk in enumerate(talks)]
+    path = shard(tmp_path / "a.tar", sorted(members))
+    store = pack(path, tmp_path / "store", "--field", "json.talk:str", "--size", 16, "--source", "webdataset")
+    assert [json.loads(one) for one in Reader(store).column("talk")] == talks
+
+
 def test_samples_whose_fields_do_not_fit_are_rejected_alone(tmp_path: Path) -> None:
     """A missing member, JSON that is none, a missing entry, bytes that are no text: each with its reason."""
     members = []
@@ -417,9 +427,8 @@ def test_arrays_that_lie_are_rejected() -> None:
     good = file.getvalue()
     found = value_of(good, "npy", (), None)
     assert np.array_equal(np.asarray(found), np.arange(6).reshape(2, 3).T)
-    lies = [
-        good.replace(b"(3, 2)", shape) for shape in (b"(1 << 60,)", b"(9**9, 9**9)", b"(-1,-1)", b"('a',)", b"(6,2)")
-    ]
+    shapes = (b"(1 << 60,)", b"(9**9, 9**9)", b"(-1,-1)", b"('a',)", b"(6,2)", b"(3, 2(", b"(3,\0 2")
+    lies = [good.replace(b"(3, 2)", shape) for shape in shapes]
     huge = b"(3000000000000,)"
     lies.append(good.replace(b"(3, 2), }" + b" " * 10, huge + b", }" + b" " * 0))
     lies += [good.replace(b"(3, 2)", b"((3, 2"), good.replace(b"(3, 2)", b"(3,\x002)")]
@@ -486,7 +495,11 @@ def test_a_folder_with_several_sets_of_shards_is_refused(tmp_path: Path) -> None
 def test_a_shard_is_known_by_its_first_members(members: list[str], kind: str, tmp_path: Path) -> None:
     """An image next to its `.cls`; outside of folders, next to its text or JSON. `--source` decides otherwise."""
     path = shard(tmp_path / "a.tar", [(name, JPEG if name.endswith("jpg") else b"1") for name in members])
-    assert open_source(path).info.kind == kind
+    if any(name.endswith(".txt") for name in members) and kind == "archive":
+        with pytest.raises(AnnotatedError, match=r"--source webdataset --field txt:str .* --source archive packs"):
+            open_source(path)
+    else:
+        assert open_source(path).info.kind == kind
     if members[2:] != ["0.txt", "1.txt"]:
         assert open_source(path, "webdataset").info.kind == "webdataset"
     assert open_source(path, "archive").info.kind == "archive"

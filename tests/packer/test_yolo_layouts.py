@@ -66,6 +66,25 @@ def test_splits_of_a_data_yaml_or_its_folder(given: str, coco8: Path) -> None:
     assert len(open_source(source, "yolo")) == 3
 
 
+def test_a_list_does_not_lead_out_of_its_set(coco8: Path, tmp_path: Path) -> None:
+    """A list of somebody else cannot take images from elsewhere into the store; `path` in data.yaml says where they
+    are, if they are."""
+    put(tmp_path / "private", "p", "0 0.5 0.5 1 1\n")
+    for line in (
+        tmp_path / "private/images/p.jpg",
+        "../../private/images/p.jpg",
+        "images/../../../private/images/p.jpg",
+    ):
+        (coco8 / "train.txt").write_text(f"images/train/a.jpg\n{line}\n")
+        file = yaml(coco8, "train: train.txt\nnames: [x, y]\n")
+        ran = run_here("pack", "--workers", 0, file, tmp_path / "s")
+        assert (ran.code, "train.txt, line 2: " in ran.err, "leads out of" in ran.err) == (2, True, True), ran
+        assert not (tmp_path / "s").exists()
+    (coco8 / "train.txt").write_text(f"{tmp_path}/private/images/p.jpg\n")
+    file = yaml(coco8, f"path: {tmp_path}\ntrain: {coco8.relative_to(tmp_path)}/train.txt\nnames: [x, y]\n")
+    assert open_source(file).key(0) == "private/images/p.jpg"
+
+
 def test_one_split_has_advice_and_a_wrong_one_is_named(coco8: Path) -> None:
     """A split is a path of its own; one that the file does not have is refused with those it has."""
     file = coco8.parent / "coco8.yaml"

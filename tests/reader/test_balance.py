@@ -14,12 +14,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
-from reading import rows_of
+from reading import WAYS, rows_of
 from running import Packed
 
 from rawpack import Reader, UsageError
 from rawpack.order import Balanced, Order, Weighted
 from rawpack.order.permutation import swapped
+from rawpack.transforms import RandomCrop
 
 WORST = 5.0
 """Standard deviations that a statistic may lie from what chance gives: p is 6e-7."""
@@ -243,6 +244,7 @@ def test_resume_with_other_ranks(labeled: Reader, sampler: Any) -> None:
             read = []
             for rank in range(before):
                 batches = made(rank, before)
+                batches.set_epoch(0)
                 for _, batch in zip(range(steps), batches, strict=False):
                     read += batch["index"].tolist()
                 state = json.loads(json.dumps(batches.state_dict(after=batch)))
@@ -253,11 +255,27 @@ def test_resume_with_other_ranks(labeled: Reader, sampler: Any) -> None:
             assert sorted(read) == sorted(whole)
 
 
+def test_samples_that_repeat_are_transformed_alike_by_all_workers(reader: Reader) -> None:
+    """Random steps do with each sample of a batch that is cut into slices, for several workers, what they do with it
+    in a batch that is made whole."""
+    sampler = Weighted(np.ones(len(reader)), length=256)
+
+    def made(way: str) -> list[dict[str, Any]]:
+        return list(reader.batches(128, sampler=sampler, transform=[RandomCrop(40)], **WAYS[way]))
+
+    expected = made("here")
+    assert len(np.unique(expected[0]["index"])) < 128
+    for way in WAYS:
+        for batch, whole in zip(made(way), expected, strict=True):
+            assert batch["index"].tolist() == whole["index"].tolist()
+            assert np.array_equal(batch["image"], whole["image"])
+
+
 def test_balanced_batches(labeled: Reader) -> None:
     """A field by its name, an array, and a selection: classes of samples that are read."""
     labels = labeled.column("label")
-    for sampler in (Balanced("label"), Balanced(labels), Balanced([f"class {label}" for label in labels])):
-        for batch in labeled.batches(10, sampler=sampler, workers=0):
+    for seed, sampler in enumerate((Balanced("label"), Balanced(labels), Balanced([f"class {n}" for n in labels]))):
+        for batch in labeled.batches(10, sampler=sampler, seed=seed, workers=0):
             counts = np.bincount(batch["label"], minlength=len(labeled.classes or ()))
             assert np.ptp(counts[np.bincount(labels) > 0]) <= 1
     some = labeled.select(np.flatnonzero(labels < 3))

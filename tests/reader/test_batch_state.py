@@ -54,7 +54,8 @@ def as_saved(state: dict[str, Any]) -> dict[str, Any]:
 
 
 def trained(batches: Batches, depth: int, steps: int) -> tuple[list[int], dict[str, Any]]:
-    """Train some steps of the next epoch, with a queue before the loop: the samples, and the state to save."""
+    """Train some steps of epoch 0, with a queue before the loop: the samples, and the state to save."""
+    batches.set_epoch(0)
     rows, state = list[int](), batches.state_dict()
     for step, batch in enumerate(queued(batches, depth)):
         if step == steps:
@@ -75,7 +76,6 @@ def test_every_sample_once_with_a_queue(few: Reader, way: str) -> None:
     first, second = (few.batches(BATCH, shuffle=True, **WAYS[way]) for _ in range(2))
     for depth in DEPTHS:
         for steps in range(STEPS + 1):
-            first.set_epoch(0)
             rows, state = trained(first, depth, steps)
             assert rows == whole[: steps * BATCH]
             second.load_state_dict(state)

@@ -579,9 +579,10 @@ def test_functions_of_batches_see_whole_clips(reader: Reader, way: str) -> None:
 
     step = BatchLambda(difference, random=True, makes={"image": ((FRAMES - 1, 8, 8, 3), "float32")})
     clips = reader.clips(**ASKED)
-    made = [*clips.batches(5, transform=[RandomCrop(8), step], **WAYS[way])]
-    expected = [*clips.batches(5, transform=[RandomCrop(8), step], workers=0)]
-    assert all(equal(*pair) for pair in zip(made, expected, strict=True))
+    batches = clips.batches(5, transform=[RandomCrop(8), step], **WAYS[way])
+    alone = clips.batches(5, transform=[RandomCrop(8), step], workers=0)
+    made = [*batches]
+    assert all(equal(*pair) for pair in zip(made, alone, strict=True))
     assert made[0]["image"].shape == (5, FRAMES - 1, 8, 8, 3)
 
 
@@ -641,7 +642,8 @@ def test_clips_travel(reader: Reader) -> None:
         copy = pickle.loads(pickle.dumps(clips))
         assert repr(copy) == repr(clips)
         assert len(copy) == len(clips)
-        assert rows_in(copy.batches(4, workers=0)) == rows_in(clips.batches(4, workers=0))
+        copied, original = copy.batches(4, workers=0), clips.batches(4, workers=0)
+        assert rows_in(copied) == rows_in(original)
     text = repr(reader.clips(**ASKED))
     assert re.search(r"^Reader\(.* clips of 4 frames, stride 3, step 5", text)
     assert "image: uint8 4x12x16x3" in text

@@ -241,7 +241,7 @@ def test_a_remote_store(tmp_path: Path) -> None:
         server.put_folder("bucket/store", files_of(store))
         small = sum(path.stat().st_size for path in store.rglob("*") if path.is_file() and path.name not in shards)
         limit = small + int(4.5 * max(shards.values()))
-        reader = Reader(f"{server.url}/bucket/store", cache=tmp_path / "cache", cache_bytes=limit, timeout=6)
+        reader = Reader(f"{server.url}/bucket/store", cache=tmp_path / "cache", cache_bytes=limit, timeout=20)
         options: dict[str, Any] = {"shuffle": "block", "block": 64, "window": 1}
         seen = []
         for batch in reader.batches(16, encoded=True, **options):

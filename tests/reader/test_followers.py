@@ -284,10 +284,14 @@ def test_values_that_do_not_fit_their_boxes_are_rejected(name: str, tmp_path: Pa
         ("boxes", {"follows": "rows"}),
         ("boxes", {"boxes": None}),
         ("image", {"follows": "rows"}),
+        ("image", {"array": True}),
+        ("boxes", {"array": True}),
+        ("polygons", {"array": True}),
+        ("number", {"array": False}),
     ],
 )
 def test_a_manifest_that_contradicts_itself_is_refused(name: str, changes: dict[str, Any], store: Path) -> None:
-    """What follows boxes has the dtype and shape for it, and boxes to follow."""
+    """What follows boxes has the dtype and shape for it, and boxes to follow; only numbers are arrays."""
     text, _ = unseal((store / "store.json").read_bytes(), "x")
     tree = json.loads(text)
     tree["fields"][name].update(changes)

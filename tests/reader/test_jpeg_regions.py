@@ -270,7 +270,7 @@ def test_it_is_quiet_and_starts_no_thread_also_after_a_fork(tmp_path: Path) -> N
     environment = {name: value for name, value in os.environ.items() if name != choice.VARIABLE}
     environment["PYTHONPATH"] = os.pathsep.join(filter(None, sys.path))
     ran = subprocess.run(
-        [sys.executable, "-c", code, path], capture_output=True, text=True, timeout=60, check=False, env=environment
+        [sys.executable, "-c", code, path], capture_output=True, text=True, timeout=120, check=False, env=environment
     )
     assert (ran.returncode, ran.stderr) == (0, "")
 

@@ -72,7 +72,7 @@ class Notebook:
         self._notebook = nbformat.v4.new_notebook()
         self._client = nbclient.NotebookClient(
             self._notebook,
-            timeout=60,
+            timeout=200,
             kernel_name="python3",
             allow_errors=True,
             resources={"metadata": {"path": folder}},

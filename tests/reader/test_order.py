@@ -9,6 +9,7 @@ import tracemalloc
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from itertools import islice
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -17,7 +18,10 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
+from running import Packed
 
+import rawpack_packer
+from rawpack import Reader
 from rawpack.errors import UsageError
 from rawpack.order import (
     BlockShuffled,
@@ -688,6 +692,7 @@ def test_the_last_step_of_a_known_epoch() -> None:
         ({"batch_size": 2.0}, r"batch_size=\S+ must be"),
         ({"rank": 2, "world_size": 2}, "rank=2 must be below world_size=2"),
         ({"rank": -1}, "rank=-1 must be"),
+        ({"world_size": 4}, r"world_size=4 without rank= .* pass both, rank= \(0 to 3\) and world_size="),
         ({"world_size": 0}, "world_size=0 must be"),
         ({"uneven": "drop"}, 'uneven must be "pad" or "keep", not \'drop\''),
         ({"length": -1}, r"length=\S+ must be"),
@@ -817,6 +822,28 @@ def test_a_rank_that_was_found_stays(monkeypatch: pytest.MonkeyPatch) -> None:
     assert resolve_rank("auto", environ={}, known=(1, 2)) == (3, 4)
 
 
+@pytest.mark.parametrize("environ", [{}, {"RANK": "2", "WORLD_SIZE": "4"}])
+def test_a_world_size_alone_is_refused(
+    packed: Packed, environ: dict[str, str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Without a rank, all processes of a world would read the same part of a store, a selection, a mix, and clips. The
+    error names both, and each of the cures is one."""
+    for name, text in environ.items():
+        monkeypatch.setenv(name, text)
+    monkeypatch.setattr(launcher, "_warned", False)
+    reader = Reader(packed("memmap", "--size", 48))
+    frames = [{"image": np.zeros((4, 4, 3), np.uint8), "video": 0, "frame": frame} for frame in range(8)]
+    rawpack_packer.pack(frames, tmp_path / "film", workers=0)
+    mixed, clips = Reader.mix([(reader, 1), (reader, 2)]), Reader(tmp_path / "film").clips(2)
+    for one in (reader, reader.select(range(9)), mixed, clips):
+        for how in ({}, {"rank": None}, {"rank": None, "shuffle": True, "workers": 0}):
+            with pytest.raises(UsageError, match=r'world_size=4 without rank= .*pass both, .*or only rank="auto"'):
+                one.batches(2, world_size=4, **how)
+    assert next(iter(reader.batches(4, rank=2, world_size=4, workers=0)))["index"].tolist() == [8, 9, 10, 11]
+    found = next(iter(reader.batches(4, rank="auto", workers=0)))["index"].tolist()
+    assert found == ([8, 9, 10, 11] if environ else [0, 1, 2, 3])
+
+
 def test_a_world_without_a_rank_warns_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """Where every rank would read everything because no rank was given, one warning says so; an environment that says
     nothing clear is no reason."""
@@ -825,7 +852,6 @@ def test_a_world_without_a_rank_warns_once(monkeypatch: pytest.MonkeyPatch) -> N
     for quiet in ({}, {"RANK": "1"}, {"RANK": "0", "WORLD_SIZE": "1"}):
         assert resolve_rank(None, environ=quiet) == (0, 1)
     assert resolve_rank(0, 1, environ) == (0, 1)
-    assert resolve_rank(None, 3, environ) == (0, 3)
     with pytest.warns(UserWarning, match=r'one of 2, .*rank="auto".* or rank=0, world_size=1') as caught:
         assert resolve_rank(None, environ=environ) == (0, 1)
     assert len(caught) == 1

@@ -51,7 +51,7 @@ def together(count: int, work: Callable[[int], Any]) -> list[Any]:
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(30)
+        thread.join(120)
         assert not thread.is_alive(), "a consumer still waits"
     return results
 
@@ -65,7 +65,7 @@ def no_thread_is_left() -> Any:
     """After each test, the threads of its queues end."""
     yield
     gc.collect()
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + 120
     while queue_threads() and time.monotonic() < deadline:
         time.sleep(0.01)
     assert not queue_threads()
@@ -159,7 +159,7 @@ def test_close_ends_every_wait(store: Path) -> None:
 
     def slow(batch: dict[str, Any]) -> dict[str, Any]:
         begun.set()
-        goes_on.wait(20)
+        goes_on.wait(120)
         return {}
 
     batches = Reader(store).batches(4, workers=1, backend="thread", transform=[BatchLambda(slow)])
@@ -168,7 +168,7 @@ def test_close_ends_every_wait(store: Path) -> None:
     def work(number: int) -> Any:
         if number:
             return queue.dequeue()
-        begun.wait(20)
+        begun.wait(120)
         time.sleep(0.05)
         threading.Timer(0.3, goes_on.set).start()
         return queue.close()
@@ -197,7 +197,7 @@ def test_a_queue_that_is_gone_ends(store: Path) -> None:
         env=environment(),
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=120,
         check=False,
     )
     assert (done.returncode, done.stderr) == (0, "")
@@ -258,31 +258,38 @@ def test_a_state_that_is_loaded_too_late(store: Path) -> None:
 
 
 def test_stats(store: Path) -> None:
-    """A slow consumer finds the queue full and makes the producer wait; a fast one finds it empty and waits itself."""
+    """A consumer that comes when the producer waits finds the queue full; one that waits before anything is made finds
+    it empty. Each wait is counted, but for those before the first batch."""
+    over = threading.Event()
 
-    def slow(batch: dict[str, Any]) -> dict[str, Any]:
-        time.sleep(0.02)
+    def waits(queue: Any) -> bool:
+        """Whether a thread waits for the other: the condition's list of them."""
+        return bool(queue._shared._changed._waiters)
+
+    def when_it_is_waited_for(batch: dict[str, Any]) -> dict[str, Any]:
+        wait_until(lambda: over.is_set() or waits(queue), "the consumer waits")
         return {}
 
     with Reader(store).batches(10, workers=0).queue(depth=4) as queue:
         empty = queue.stats()
         assert (empty["depth"], empty["taken"], empty["mean_fill"], empty["min_fill"]) == (4, 0, None, None)
         for _ in range(10):
+            wait_until(lambda: queue.stats()["ready"] == 4 and waits(queue), "the queue is full")
             queue.dequeue()
-            time.sleep(0.02)
+        wait_until(lambda: queue.stats()["ready"] == 4 and waits(queue), "the queue is full again")
         full = queue.stats()
-    assert full["taken"] == 10
-    assert full["mean_fill"] > 3
-    assert full["producer_waits"] > 0
-    assert full["producer_waited_s"] > 0.05
-    with Reader(store).batches(10, workers=0, transform=[BatchLambda(slow)]).queue(depth=64) as queue:
+    assert (full["taken"], full["mean_fill"], full["min_fill"]) == (10, 4, 4)
+    assert full["producer_waits"] == 10
+    assert full["producer_waited_s"] > 0
+    assert full["consumer_waits"] == 0
+    with Reader(store).batches(10, workers=0, transform=[BatchLambda(when_it_is_waited_for)]).queue(depth=64) as queue:
         for _ in range(10):
             queue.dequeue()
         starved = queue.stats()
-    assert (starved["min_fill"], starved["producer_waits"]) == (0, 0)
-    assert starved["mean_fill"] < 1
-    assert starved["consumer_waited_s"] > 0.1
-    assert starved["consumer_waits"] >= 8
+        over.set()
+    assert (starved["mean_fill"], starved["min_fill"], starved["producer_waits"]) == (0, 0, 0)
+    assert starved["consumer_waits"] == 9
+    assert starved["consumer_waited_s"] > 0
 
 
 def test_nonsense_is_refused(store: Path) -> None:
@@ -330,4 +337,6 @@ def test_a_forked_child_does_not_wait(store: Path) -> None:
         "    sys.exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))\n"
     )
     options = ("-W", "ignore::DeprecationWarning", "-c", script)
-    assert subprocess.run([sys.executable, *options, store], env=environment(), timeout=60, check=False).returncode == 0
+    assert (
+        subprocess.run([sys.executable, *options, store], env=environment(), timeout=120, check=False).returncode == 0
+    )

@@ -77,6 +77,7 @@ class ReaderMachine(RuleBasedStateMachine):
     @initialize()
     def open(self) -> None:
         self.batches = Reader(self.store).batches(BATCH, shuffle=True, seed=SEED, **self.way)
+        self.batches.set_epoch(0)  # again, as in every run before
 
     def epoch(self, number: int) -> list[list[int]]:
         """The rows of an epoch's batches."""

@@ -544,7 +544,7 @@ def test_masks_get_no_new_values() -> None:
         (lambda: Normalize((0,), (0,)), "std="),
         (lambda: Normalize(MEAN, STD, "int8"), "dtype='int8'"),
         (lambda: Normalize((1, 2), (1, 2)).makes(Spec((4, 4, 3), "float32", "HWC")), "2 values of mean"),
-        (lambda: Normalize((123.0,), (58.0,)).makes(Spec((4, 4, 3), "uint8", "HWC")), "from 0 to 1"),
+        (lambda: Normalize((123.0,), (58.0,)).makes(Spec((4, 4, 3), "uint8", "HWC")), "divide by 255"),
         (lambda: OneHot(0), "num_classes=0"),
         (lambda: OneHot(3).makes(Spec((), "float32")), "whole numbers"),
         (lambda: Normalize((0.5,), (0.5,)).makes(Spec((4, 4, 1), "bool", "HWC")), "needs numbers, not bool"),

@@ -324,10 +324,9 @@ def test_noise_is_normal(layout: str) -> None:
 def read(store: Any, transform: list[Any], **options: Any) -> dict[str, NDArray[Any]]:
     """All samples of an epoch, sorted."""
     options = {"batch_size": 20, "shuffle": True, "seed": 3, "workers": 0} | options
-    found = [
-        {name: np.array(value) for name, value in batch.items()}
-        for batch in Reader(store).batches(transform=transform, **options)
-    ]
+    batches = Reader(store).batches(transform=transform, **options)
+    batches.set_epoch(0)
+    found = [{name: np.array(value) for name, value in batch.items()} for batch in batches]
     order = np.argsort(np.concatenate([batch["index"] for batch in found]))
     return {name: np.concatenate([batch[name] for batch in found])[order] for name in found[0]}
 

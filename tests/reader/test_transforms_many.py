@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from reading import WAYS
 
 import rawpack_packer
-from rawpack import Reader
+from rawpack import Reader, UsageError
 from rawpack.transforms import (
     ConvertImageDtype,
     Lambda,
@@ -63,6 +63,7 @@ def read(store: Path, transform: list[Any], batch_size: int, verify: bool = Fals
     """All images in the order of the store, of an epoch that is shuffled; in batches of that size."""
     options = {"workers": 0, "seed": 3} | options
     batches = Reader(store, verify=verify).batches(batch_size, shuffle=True, transform=transform, **options)
+    batches.set_epoch(0)
     found = [(batch["index"].copy(), batch["image"].copy()) for batch in batches]
     assert sum(len(index) for index, _ in found) == len(Reader(store))
     return np.concatenate([image for _, image in found])[np.argsort(np.concatenate([index for index, _ in found]))]
@@ -192,6 +193,64 @@ def test_workers_make_the_same(stores: dict[str, Path], way: str, kind: str) -> 
     transform = [RandomHorizontalFlip(), RandomVerticalFlip(), Normalize(MEAN[:channels], STD[:channels]), ToCHW()]
     with mock.patch("rawpack.batching.iterator._SLICE_BYTES", 1 << 10):
         assert_same(read(stores[kind], transform, 20, **WAYS[way]), read(stores[kind], transform, 1))
+
+
+BYTES = ((123.675, 116.28, 103.53), (58.395, 57.12, 57.375))
+"""ImageNet's mean and standard deviation, of values from 0 to 255."""
+
+
+@pytest.mark.parametrize(
+    ("kind", "transform", "cure"),
+    [
+        ("odd", [Normalize(*BYTES)], "mean=(0.485, 0.456, 0.406), std=(0.229, 0.224, 0.225)"),
+        ("odd", [ConvertImageDtype(), Normalize(*BYTES)], "mean=(0.485, 0.456, 0.406), std=(0.229, 0.224, 0.225)"),
+        ("odd", [ConvertImageDtype("float16"), RandomCrop(5), RandomHorizontalFlip(), ToCHW(), Normalize(*BYTES)], ""),
+        ("odd", [Normalize((0,), (1,)), Normalize(*BYTES)], "divide by 255"),
+        ("odd", [Normalize((0.5,), (0.5,)), Normalize(*BYTES)], "from -1 to 1"),
+        (
+            "odd",
+            [Normalize((0,), (255,))],
+            "this std: divide by 255, std=(1.0,)",
+        ),
+        ("odd", [ConvertImageDtype(), Normalize(MEAN[:3], BYTES[1])], "std=(0.229, 0.224, 0.225)"),
+        ("shorts", [ConvertImageDtype(), Normalize((32768,), (20000,))], "divide by 65535"),
+    ],
+)
+def test_means_of_bytes_are_refused_after_scaling(
+    stores: dict[str, Path], kind: str, transform: list[Any], cure: str
+) -> None:
+    """Whole numbers become 0 to 1 in whichever step makes floats of them: a mean or standard deviation that such values
+    cannot have is refused by batches(), with the numbers to write."""
+    with pytest.raises(UsageError, match="whole numbers are scaled") as refused:
+        Reader(stores[kind]).batches(4, transform=transform)
+    assert cure in str(refused.value)
+
+
+class Bytes(Step):
+    """A step of a user's that turns 0..1 into 0..255, and does not say so."""
+
+    def apply(self, image: Image, drawn: Any, out: Image | None = None) -> Image:
+        return np.asarray(image * np.float32(255))
+
+
+@pytest.mark.parametrize(
+    ("kind", "before"),
+    [
+        ("floats", []),
+        ("floats", [ConvertImageDtype()]),
+        ("floats", [ConvertImageDtype("float64"), RandomHorizontalFlip(0)]),
+        ("odd", [Lambda(lambda image: image.astype(np.float32), dtype="float32")]),
+        ("odd", [ConvertImageDtype(), Bytes()]),
+        ("odd", [ConvertImageDtype(), Lambda(lambda image: image * np.float32(255))]),
+        ("odd", [Normalize((0,), (1 / 255,))]),
+    ],
+)
+def test_other_floats_may_have_any_mean(stores: dict[str, Path], kind: str, before: list[Any]) -> None:
+    """Stored floats, and those that functions and steps of one's own make, are not scaled: any mean is subtracted."""
+    stored = np.concatenate([np.load(path) for path in sorted(stores[kind].glob("shard-*.npy"))])
+    made = read(stores[kind], [*before, Normalize(*BYTES)], 16)
+    expected = (stored.astype(np.float64) - BYTES[0]) / BYTES[1]
+    np.testing.assert_allclose(made, expected, rtol=1e-4, atol=1e-4)
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float16"])

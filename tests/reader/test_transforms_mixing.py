@@ -69,6 +69,7 @@ def read(store: Path, transform: list[Any], **options: Any) -> list[dict[str, ND
     """The batches of one epoch, in their order."""
     options = {"batch_size": 8, "shuffle": True, "seed": 3, "workers": 0, "fields": ["image", "label"]} | options
     batches = Reader(store).batches(transform=transform, **options)
+    batches.set_epoch(0)
     return [{name: np.array(value) for name, value in batch.items()} for batch in batches]
 
 

@@ -92,7 +92,7 @@ def test_a_file_written_over_in_place_is_an_error_and_not_the_end_of_the_process
     copies, at the next epoch and, as soon as it is looked at again, within one."""
     ran = subprocess.run(
         [sys.executable, "-c", CHILD, str(store), change, when, repr(options)],
-        capture_output=True, text=True, timeout=60,
+        capture_output=True, text=True, timeout=120,
     )  # fmt: skip
     assert ran.returncode == 0, (ran.returncode, ran.stderr[-500:])
     name = "label.npy" if change == "column" else "shard-00000.npy"

@@ -28,7 +28,7 @@ import rawpack_packer
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="memory and opened files are watched by means of Linux")
 
-TIMEOUT_S = 20.0
+TIMEOUT_S = 60.0
 _IN_OPEN, _IN_ACCESS, _IN_MODIFY, _IN_CREATE, _IN_DELETE = 0x20, 0x01, 0x02, 0x100, 0x200
 
 

@@ -151,7 +151,7 @@ def test_runs_killed_at_random_moments_end_in_the_very_same_bytes(
                     time.sleep(dice.random() * 0.15)
                     workers += psutil.Process(run.pid).children(recursive=True)
                     run.kill()
-                _, err = run.communicate(timeout=60)
+                _, err = run.communicate(timeout=120)
                 kills -= run.returncode == -9
                 assert run.returncode in (-9, 0), err
                 assert "Traceback" not in err
@@ -167,7 +167,7 @@ def test_runs_killed_at_random_moments_end_in_the_very_same_bytes(
                 assert {name: files[name] for name in files if not name.startswith(".rawpack/")} == undisturbed(layout)
         assert settled(store) == undisturbed(layout)
         assert run_here("inspect", "--verify", store).code == 0
-        _, alive = psutil.wait_procs(workers, timeout=30)
+        _, alive = psutil.wait_procs(workers, timeout=120)
         assert not alive
 
 
@@ -202,7 +202,7 @@ def test_killed_workers_are_replaced_and_leave_no_trace(
                     hit.add(part)
                     kills -= 1
                 time.sleep(dice.random() * 0.3)
-            out, err = run.communicate(timeout=60)
+            out, err = run.communicate(timeout=120)
         assert run.returncode == 0, err
         assert "Traceback" not in out + err
         assert settled(store) == undisturbed(layout)
@@ -290,7 +290,7 @@ def test_a_restart_that_was_killed_leaves_nothing_of_the_old_store(tmp_path: Pat
             *map(str, ("pack", *FORMATS["memmap"], *SMALL, "--restart", source, store)),
         ],
         env=environment(),
-        timeout=60,
+        timeout=120,
     )
     assert killed.returncode == -signal.SIGKILL
     assert not (store / "store.json").exists()

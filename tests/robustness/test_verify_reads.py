@@ -60,6 +60,41 @@ def readable(store: Path) -> bool:
     return True
 
 
+def reseal(store: Path, **changed: Any) -> None:
+    """Change the manifest, and make its checksum fit."""
+    made, _ = manifest.load(store)
+    (store / manifest.NAME).write_bytes(manifest.dump(msgspec.structs.replace(made, **changed)))
+
+
+def test_labels_beyond_the_classes_are_no_sound_store(tmp_path: Path) -> None:
+    """A manifest with fewer classes than the labels need, sealed or not: a loss with that many outputs would fail. The
+    first such sample is named, with the number of the others; -1 is no class, and fine."""
+    for i in range(6):
+        save(tmp_path / "in" / "ab"[i % 2] / f"{i}.png", picture(16, 16, i))
+    store = pack(tmp_path / "in", tmp_path / "store", "--size", 16)
+    assert problems(store) == []
+    reseal(store, classes=("a",))
+    what = "1 of sample 3 (b/1.png) is no class, and 2 others like it: the manifest lists 1 class, counted from 0"
+    assert problems(store) == [f"field label: {what}"]
+    ran = run_here("inspect", "--verify", store)
+    assert (ran.code, what in ran.out) == (1, True), ran
+    (tmp_path / "list.csv").write_text("path,label\nin/a/0.png,a\nin/b/1.png,\n")
+    assert problems(pack(tmp_path / "list.csv", tmp_path / "some", "--size", 16)) == []
+
+
+def test_boxes_beyond_the_classes_are_no_sound_store(tmp_path: Path) -> None:
+    """In a store without labels, the classes are those of the boxes."""
+    save(tmp_path / "0.png", picture(16, 16, 0))
+    (tmp_path / "list.jsonl").write_text('{"path": "0.png", "boxes": [[1, 1, 9, 9, 0], [2, 2, 8, 8, 1]]}\n')
+    (tmp_path / "names.txt").write_text("cat\ndog\n")
+    options = ("--size", 16, "--field", "boxes:xyxy", "--classes", tmp_path / "names.txt")
+    store = pack(tmp_path / "list.jsonl", tmp_path / "store", *options)
+    assert problems(store) == []
+    reseal(store, classes=("cat",))
+    what = "1 of sample 0 (0.png) is no class: the manifest lists 1 class, counted from 0"
+    assert problems(store) == [f"field boxes: {what}"]
+
+
 @pytest.mark.parametrize("variant", hostile.VARIANTS)
 def test_where_a_sample_does_not_read_the_full_check_says_so(
     variant: str, sound: Callable[[str], Path], tmp_path: Path

@@ -116,7 +116,7 @@ def ray_node() -> Any:
 def end(process: subprocess.Popen[bytes]) -> None:
     """End a process with all that it has started, and wait for them."""
     end_family(psutil.Process(process.pid))
-    process.wait(10)
+    process.wait(60)
 
 
 def end_family(process: psutil.Process) -> None:
@@ -126,4 +126,4 @@ def end_family(process: psutil.Process) -> None:
     for one in family:
         with suppress(psutil.Error):
             one.kill()
-    psutil.wait_procs(family, timeout=10)
+    psutil.wait_procs(family, timeout=60)

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from troubled import opening
 
-WAIT_S = 60.0
+WAIT_S = 120.0
 
 
 class Held:

@@ -51,7 +51,7 @@ def rows_of(batches: Any) -> list[int]:
     return [row for batch in batches for row in batch["index"].tolist()]
 
 
-def wait_until(true: Callable[[], bool], what: str, seconds: float = 20) -> None:
+def wait_until(true: Callable[[], bool], what: str, seconds: float = 120) -> None:
     """Look again and again until something is so; fail where it never comes."""
     end = time.monotonic() + seconds
     while not true():
@@ -127,7 +127,7 @@ def run_script(
     """Run a script to its end in a Python of its own."""
     ran = subprocess.run(
         [sys.executable, *options, str(path), *map(str, args)],
-        cwd=folder or path.parent, env=environment(), timeout=60, capture_output=True, encoding="utf-8", check=False,
+        cwd=folder or path.parent, env=environment(), timeout=200, capture_output=True, encoding="utf-8", check=False,
     )  # fmt: skip
     return Ran(ran.returncode, ran.stdout, ran.stderr)
 

@@ -9,6 +9,9 @@ from __future__ import annotations
 
 import math
 import re
+import socket
+import ssl
+import subprocess
 import threading
 import time
 import uuid
@@ -16,6 +19,7 @@ import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from urllib.parse import parse_qs, unquote, urlsplit
 from xml.sax.saxutils import escape
 
@@ -42,8 +46,23 @@ class Server:
         """The buckets that there are; None: every one."""
         self.ended = threading.Event()
         self.uploads: dict[str, dict[int, bytes]] = {}
-        self.http = _Http(("127.0.0.1", 0), type("Handler", (Request,), {"server_state": self}))
+        self.http = self.at(0)
         self.http.handle_error = lambda request, address: None  # of clients that were killed
+
+    def stop(self) -> None:
+        """Listen no longer, and close connections without an answer."""
+
+        def drops(request: Request) -> bool:
+            request.close_connection = True
+            return True
+
+        self.faults.append(drops)
+        self.http.shutdown()
+        self.http.server_close()
+
+    def at(self, port: int) -> _Http:
+        """A listener for this server's files, at any port for 0."""
+        return _Http(("127.0.0.1", port), type("Handler", (Request,), {"server_state": self}))
 
     @property
     def url(self) -> str:
@@ -222,9 +241,32 @@ def _unchunked(body: bytes) -> bytes:
 
 
 @contextmanager
-def serving() -> Iterator[Server]:
-    """A server that ends with the block, with all that it still answers."""
+def refusing() -> Iterator[str]:
+    """The URL of a port at which nobody listens, and nobody can, as long as the block runs."""
+    with socket.socket() as bound:
+        bound.bind(("127.0.0.1", 0))
+        yield f"http://127.0.0.1:{bound.getsockname()[1]}"
+
+
+@contextmanager
+def untrusted(folder: Path) -> Iterator[str]:
+    """The URL of a server whose certificate nobody has signed but itself; it is made in `folder`, by openssl."""
+    key, certificate = folder / "key.pem", folder / "certificate.pem"
+    words = ["req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=localhost"]
+    words += ["-addext", "subjectAltName=IP:127.0.0.1", "-keyout", str(key), "-out", str(certificate)]
+    subprocess.run(["openssl", *words], check=True, capture_output=True)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(certificate, key)
+    with serving(context) as server:
+        yield server.url.replace("http://", "https://")
+
+
+@contextmanager
+def serving(context: ssl.SSLContext | None = None) -> Iterator[Server]:
+    """A server that ends with the block, with all that it still answers. context: for https."""
     server = Server()
+    if context is not None:
+        server.http.socket = context.wrap_socket(server.http.socket, server_side=True, do_handshake_on_connect=False)
     thread = threading.Thread(target=server.http.serve_forever, args=(0.02,), daemon=True)
     thread.start()
     try:

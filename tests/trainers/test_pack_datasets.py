@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import rawpack_packer
-from rawpack import Reader
+from rawpack import Reader, UsageError
 
 torch = pytest.importorskip("torch", reason="torch is not installed")
 
@@ -33,3 +33,14 @@ def test_a_dataset_of_tensors(tmp_path: Path) -> None:
     batch = Reader(tmp_path / "s")[list(range(9))]
     np.testing.assert_array_equal(batch["image"], pixels.numpy())
     assert batch["label"].tolist() == list(range(9))
+
+
+def test_tensors_whose_channels_come_first(tmp_path: Path) -> None:
+    """They are asked for, and what `.torch()` gives is what the dataset has."""
+    pixels = torch.randint(0, 256, (9, 3, 24, 32), dtype=torch.uint8)
+    source = torch.utils.data.TensorDataset(pixels, torch.arange(9))
+    with pytest.raises(UsageError, match="image='chw' moves them to the end"):
+        rawpack_packer.pack(source, tmp_path / "s", workers=0)
+    rawpack_packer.pack(source, tmp_path / "s", image="chw", workers=0)
+    (batch,) = Reader(tmp_path / "s").batches(9, workers=0).torch()
+    assert torch.equal(batch["image"], pixels)

@@ -102,6 +102,7 @@ def cli() -> None:
 
 def main() -> None:
     """Run the command; every expected error becomes one line, or a line for each fault, and an exit code."""
+    _open_streams()
     try:
         cli(prog_name="rawpack", standalone_mode=False, color=_color())
     except click.exceptions.Exit as done:
@@ -146,6 +147,18 @@ def main() -> None:
         if isinstance(error, RawpackError):
             _fail(str(error), 1, lines=True)
         raise
+
+
+def _open_streams() -> None:
+    """Where a standard stream was closed, as by `2>&-`, read and print nothing, and run as usual."""
+    closed = [name for name in ("stdin", "stdout", "stderr") if getattr(sys, name) is None]
+    if closed:
+        from rawpack.system.standard_streams import fill_closed_streams
+
+        fill_closed_streams()
+    for name in closed:
+        mode = "r" if name == "stdin" else "w"
+        setattr(sys, name, open(os.devnull, mode))  # noqa: SIM115 - as long as this process lives
 
 
 def _resumes() -> bool:

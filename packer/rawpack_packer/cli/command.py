@@ -9,6 +9,7 @@ from typing import Any
 import click
 
 from rawpack.errors import UsageError
+from rawpack.system.home import expanded
 from rawpack_packer import api
 
 Function = Callable[..., Any]
@@ -98,5 +99,13 @@ def together(*decorators: Decorator) -> Decorator:
     return decorate
 
 
-def path_argument(name: str) -> Decorator:
-    return click.argument(name, type=click.Path())
+class UserPath(click.Path):
+    """The type of all arguments and options that are paths: a leading `~` is the home folder also where the shell does
+    not see it, as in `--html=~/report.html`."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        return super().convert(expanded(value), param, ctx)
+
+
+def path_argument(name: str, **settings: Any) -> Decorator:
+    return click.argument(name, type=UserPath(), **settings)

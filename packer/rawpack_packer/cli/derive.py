@@ -14,7 +14,7 @@ import numpy as np
 from rawpack.errors import UsageError
 from rawpack_packer import api
 from rawpack_packer.cli import summary as summaries
-from rawpack_packer.cli.command import Subcommand, option, path_argument, together
+from rawpack_packer.cli.command import Subcommand, UserPath, option, path_argument, together
 from rawpack_packer.cli.options import dry_run_option, job_options, kept_recipe_options, where_option
 from rawpack_packer.cli.output import take_job_options
 from rawpack_packer.job import PREFIXES, Choice, Prefix
@@ -25,12 +25,12 @@ _GROUP = "Selection"
 _choice_options = together(
     option("--classes", group=_GROUP, multiple=True, metavar="NAME,...", help="Only these classes. May be repeated."),
     option(
-        "--classes-from", group=_GROUP, type=click.Path(), metavar="FILE",
+        "--classes-from", group=_GROUP, type=UserPath(), metavar="FILE",
         help="The same, one per line, or a JSON list.",
     ),
-    option("--keys-from", group=_GROUP, type=click.Path(), metavar="FILE", help="Only these keys, in the same way."),
+    option("--keys-from", group=_GROUP, type=UserPath(), metavar="FILE", help="Only these keys, in the same way."),
     option(
-        "--rows-from", group=_GROUP, type=click.Path(), metavar="FILE",
+        "--rows-from", group=_GROUP, type=UserPath(), metavar="FILE",
         help="Only these rows: one per line, a JSON list, or .npy.",
     ),
     where_option,
@@ -76,7 +76,7 @@ def convert(store: str, dst: str, **options: Any) -> None:
     "keys. [default: no prefix]",
 )
 @_deriving_options
-@click.argument("stores", nargs=-1, required=True, type=click.Path(), metavar="STORE STORE...")
+@path_argument("stores", nargs=-1, required=True, metavar="STORE STORE...")
 @path_argument("dst")
 def merge(stores: tuple[str, ...], dst: str, prefix: Prefix | None, **options: Any) -> None:
     """Pack the samples of two or more STOREs, one after the other, into one store at DST.

@@ -16,7 +16,7 @@ from typing import Any
 import click
 
 from rawpack_packer import api, tune
-from rawpack_packer.cli.command import Subcommand, option, path_argument, together
+from rawpack_packer.cli.command import Subcommand, UserPath, option, path_argument, together
 from rawpack_packer.cli.options import (
     html_option,
     json_option,
@@ -59,7 +59,7 @@ _reading_options = together(
 @_measuring("--budget", default="60s", show_default=True, metavar="TIME",
         help="About how long planning may take: 45s, 5min. More time gives a larger sample and narrower "
         "intervals.")  # fmt: skip
-@_measuring("--tmp", type=click.Path(file_okay=False), metavar="DIR",
+@_measuring("--tmp", type=UserPath(file_okay=False), metavar="DIR",
         help="Folder for the trial stores, on the disk to be measured; they are removed afterwards.")  # fmt: skip
 @_measuring("--seed", type=int, default=0, show_default=True, help="Seed of the sample.")
 @source_options
@@ -141,7 +141,7 @@ def _colored(words: str) -> str:
         help="Also read from the disk: drops these files, and no others, from the page cache.")  # fmt: skip
 @_report_options
 @json_option
-@click.argument("dst", nargs=-1, required=True, type=click.Path())
+@path_argument("dst", nargs=-1, required=True)
 def bench(
     dst: tuple[str, ...], rounds: int, seconds: float, cold: bool, html: Path | None, png: Path | None, as_json: bool,
     **options: Any,

@@ -10,7 +10,7 @@ import click
 
 from rawpack.errors import UsageError
 from rawpack_packer import api
-from rawpack_packer.cli.command import Decorator, option, together
+from rawpack_packer.cli.command import Decorator, UserPath, option, together
 from rawpack_packer.engines import ENGINES
 from rawpack_packer.job import PREFIXES
 from rawpack_packer.recipe import CHECKS, COLORS, FITS, INTERPOLATIONS, JPEG_TABLES, format_names
@@ -57,8 +57,9 @@ _RECIPE = (
                 "JPEG quality in lmdb stores. keep: with --size keep, store JPEG files as they are.",
                 "90; keep for the JPEG files of a store", "keep where possible, else as in the store, else 90"),
     _OptionRow(("--check",), "Format", click.Choice(CHECKS),
-                "How to check JPEG files that are stored as they are: by their structure, without decoding them, "
-                "or by decoding each.",
+                "How to check JPEG files that are stored as they are. structure: finds truncated files without "
+                "decoding them, but hardly any damage inside the compressed data. decode: also finds what a decoder "
+                "notices, which is not all.",
                 "structure", None),
     _OptionRow(("--subsampling",), "Format", "420|422|440|444", "Chroma subsampling in lmdb stores.", "420"),
     _OptionRow(("--jpeg-tables",), "Format", click.Choice(JPEG_TABLES),
@@ -126,7 +127,7 @@ source_options = together(
     option(
         "--source", "kind", group="Source", metavar="KIND",
         help=f"What SRC is: {', '.join(sorted(KINDS))}, or a kind from a plugin. With folder, train/ and val/ count as "
-        "classes. [default: detected from SRC]",
+        "classes, and tables and other annotations next to the images are left out. [default: detected from SRC]",
     ),
     option(
         "--skip-unreadable", group="Source", is_flag=True,
@@ -136,7 +137,9 @@ source_options = together(
     option(
         "--field", "fields", group="Source", multiple=True, metavar="NAME[:DTYPE]",
         help="The type of a column of a listing or Parquet file, if its values do not tell: score:float32, "
-        "vector:float32[4], name:str, seg:mask; for boxes boxes:xyxy, boxes:xywh or boxes:yolo. Of WebDataset, a "
+        "vector:float32[4], name:str, seg:mask; for boxes boxes:xyxy, boxes:xywh or boxes:yolo. Of HDF5 and .npz too: "
+        "seg:mask for a mask, pose:array for an array that has the image's height and width and is no image. Of "
+        "WebDataset, a "
         "member or an entry of its JSON that becomes a field: txt, json.width, caption=txt:str. Of VOC and COCO, "
         "masks: SegmentationClass:mask; semantic:mask, instances:mask. May be repeated.",
     ),
@@ -155,12 +158,12 @@ source_options = together(
         help="The column of a listing or Parquet file that names samples. [default: the paths]",
     ),
     option(
-        "--images", group="Source", type=click.Path(), metavar="DIR",
+        "--images", group="Source", type=UserPath(), metavar="DIR",
         help="Folder that relative paths in a listing or in COCO's JSON start from [default: the file's own]; for "
         "YOLO's text files, the folder of the images.",
     ),
     option(
-        "--classes", group="Source", type=click.Path(), metavar="FILE",
+        "--classes", group="Source", type=UserPath(), metavar="FILE",
         help="Class names, one per line, in the order of their numbers, for a listing, YOLO's files, WebDataset, "
         "RecordIO or HDF5. [default: for a listing and WebDataset, the sorted names among the labels]",
     ),
@@ -170,15 +173,16 @@ source_options = together(
         "shards that share keys. [default: no prefix]",
     ),
     option(
-        "--labels", group="Source", type=click.Path(), metavar="FILE|DIR",
+        "--labels", group="Source", type=UserPath(), metavar="FILE|DIR",
         help="Classes of the images of an archive without class folders: ImageNet's development kit, Kaggle's "
         "LOC_val_solution.csv, or a text file with a class per line, in the order of the images' names. For a folder "
         "of images, the folder of YOLO's text files.",
     ),
     option(
         "--array", group="Source", multiple=True, metavar="NAME=ARRAY,...",
-        help="Which arrays of an HDF5 or .npz file are packed, and as what: image=train/x,label=train/y. In HDF5, :chw "
-        "after the images' name moves their channels to the end. [default: all, where the names or shapes tell]",
+        help="Which arrays of an HDF5 or .npz file are packed, and as what: image=train/x,label=train/y. :chw after "
+        "the images' name (image=train/x:chw), or alone, also for .npy, says that channels come first, and moves them "
+        "to the end; :hwc keeps the axes as they are. [default: all arrays, where the names or shapes tell]",
     ),
     option(
         "--image-column", group="Source", metavar="COLUMN",
@@ -252,11 +256,11 @@ def _report_file(ctx: click.Context, param: click.Parameter, path: str | None) -
     return _output_file(ctx, param, path)
 
 
-grid_option = option("--grid", callback=_output_file, type=click.Path(), metavar="FILE",
+grid_option = option("--grid", callback=_output_file, type=UserPath(), metavar="FILE",
                      help="Draw a contact sheet of random samples, such as sheet.png.")  # fmt: skip
-html_option = option("--html", callback=_report_file, type=click.Path(), metavar="FILE",
+html_option = option("--html", callback=_report_file, type=UserPath(), metavar="FILE",
                      help="Write an HTML report, such as report.html. Needs rawpack[report].")  # fmt: skip
-png_option = option("--png", callback=_report_file, type=click.Path(), metavar="FILE",
+png_option = option("--png", callback=_report_file, type=UserPath(), metavar="FILE",
                     help="Write only the plots, such as plots.png. Needs rawpack[report].")  # fmt: skip
 _job_options = together(
     workers_option("Worker processes; 0 packs in this process. With --engine local only. [default: one per CPU]"),

@@ -9,7 +9,7 @@ import click
 
 from rawpack_packer import api, text
 from rawpack_packer.cli import summary as summaries
-from rawpack_packer.cli.command import Subcommand, option, path_argument, together
+from rawpack_packer.cli.command import Subcommand, UserPath, option, path_argument, together
 from rawpack_packer.cli.options import (
     dry_run_option,
     job_options,
@@ -47,7 +47,7 @@ _split_options = together(
 @dry_run_option
 @option(
     "--scratch",
-    type=click.Path(),
+    type=UserPath(),
     metavar="DIR",
     help="Where to keep what is not uploaded yet, if DST is a URL. [default: the folder `packing` in the cache]",
 )

@@ -6,7 +6,7 @@ import dataclasses
 
 import click
 
-from rawpack_packer.cli.command import Subcommand, option, path_argument
+from rawpack_packer.cli.command import Subcommand, UserPath, option, path_argument
 from rawpack_packer.cli.options import json_option, quiet_option
 from rawpack_packer.cli.output import Output
 from rawpack_packer.job import relabel_store
@@ -14,7 +14,7 @@ from rawpack_packer.job import relabel_store
 
 @click.command(cls=Subcommand)
 @option(
-    "--from", "new", required=True, group="Fields", type=click.Path(), metavar="FILE",
+    "--from", "new", required=True, group="Fields", type=UserPath(), metavar="FILE",
     help="The new values: a CSV, TSV or JSON Lines file with a column of keys, and a column for each field.",
 )  # fmt: skip
 @option("--key", group="Fields", metavar="COLUMN", help="The column of keys. [default: key, or else path]")

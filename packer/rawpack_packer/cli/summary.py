@@ -101,6 +101,7 @@ def as_dict(summary: Summary) -> dict[str, Any]:
         "counts": manifest.counts,
         "empty_classes": list(summary.empty_classes),
         "problems": list(summary.problems),
+        "skipped": dict(summary.skipped),
         "unread": summary.unread,
         "bytes_in": summary.bytes_in,
         "bytes_out": summary.bytes_out,
@@ -132,7 +133,7 @@ def appended_text(done: AppendSummary) -> str:
 
 def block(head: str, rows: Sequence[tuple[str, str]]) -> str:
     """A summary: its head, and a line for each row; what went wrong stands out."""
-    colors = {"rejected": "yellow", "problem": "yellow", "read it": "cyan", "look": "cyan"}
+    colors = {"rejected": "yellow", "problem": "yellow", "read it": "cyan", "each epoch": "cyan", "look": "cyan"}
     shown = [(name, click.style(value, fg=colors[name]) if name in colors else value) for name, value in rows]
     return click.style(head, fg="green", bold=True) + "\n" + text.table(shown)
 

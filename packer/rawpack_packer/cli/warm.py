@@ -7,7 +7,7 @@ from collections.abc import Callable
 import click
 
 from rawpack_packer import api, text
-from rawpack_packer.cli.command import Subcommand, option, path_argument
+from rawpack_packer.cli.command import Subcommand, UserPath, option, path_argument
 from rawpack_packer.cli.options import quiet_option
 from rawpack_packer.cli.output import note
 from rawpack_packer.inspect import Warmed
@@ -17,7 +17,7 @@ from rawpack_packer.progress import counting
 @click.command(cls=Subcommand)
 @option(
     "--cache",
-    type=click.Path(),
+    type=UserPath(),
     metavar="DIR",
     help="Folder for the files of a URL. [default: RAWPACK_CACHE, else ~/.cache/rawpack]",
 )

@@ -90,6 +90,15 @@ def is_appending(destination: Path) -> bool:
     return is_finished(destination) and names is not None and (APPEND in names or names <= _BEFORE_JOB)
 
 
+def left_by(destination: Path) -> str | None:
+    """Which command was stopped and left files beside a finished store, none of which belong to it; None where there
+    are none. Only an append, or a pack that had finished the store, notes what it does."""
+    names = _names_of_work(destination) if is_finished(destination) else None
+    if names is None:
+        return None
+    return "append" if APPEND in names else "pack" if JOB in names else "relabel or append"
+
+
 def is_untidy(destination: Path) -> bool:
     """Whether a finished store still holds its work folder: its run was killed after it wrote the manifest."""
     names = _names_of_work(destination)

@@ -27,6 +27,8 @@ from rawpack_packer.sources import Source
 from rawpack_packer.sources.files import UNKNOWN
 
 _BLOCK = 1 << 16
+_CHOOSING = ("--array", "--columns", "--field", "--image-column", "--key", "--label-column", "--path")
+"""Options that choose what of a source's files is packed, so that other values of them mean other samples."""
 LISTED = 1 << 24
 """Up to this many samples, a job notes every key and state, so that files that differ can be named; of more it notes
 only the digest."""
@@ -88,12 +90,15 @@ class Known:
 
 
 def source_digest(source: Source) -> str:
-    """xxh3_128 over the keys, sizes and times of all files of a source, which must be the same to resume."""
+    """xxh3_128 over the keys, sizes and times of all files of a source, and the options that choose which of their
+    values are packed: all of it must be the same to resume."""
     digest = xxhash.xxh3_128()
     for first in range(0, len(source), _BLOCK):
         keys = [source.key(i) + "\0" for i in range(first, min(first + _BLOCK, len(source)))]
         digest.update("".join(keys).encode("utf-8", "surrogateescape"))
     digest.update(np.ascontiguousarray(source.states(), "<i8").tobytes())
+    if chosen := [(name, source.info.options[name]) for name in _CHOOSING if name in source.info.options]:
+        digest.update(repr(chosen).encode("utf-8", "surrogateescape"))
     return digest.hexdigest()
 
 

@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 
 from rawpack.disk.manifest import FileRecord
 from rawpack.errors import PackError, RawpackError, UsageError
+from rawpack.remote.reach import is_lost, note_answer
 from rawpack.remote.transfer import (
     TIMEOUT_S,
     Remote,
@@ -18,10 +19,9 @@ from rawpack.remote.transfer import (
     is_forbidden,
     is_hopeless,
     is_of_options,
-    is_timeout,
     wrong_options,
 )
-from rawpack.remote.url import filesystem, join, scrubbed, shown
+from rawpack.remote.url import filesystem, join, shown
 
 T = TypeVar("T")
 _SLOWEST = 256 << 10
@@ -104,25 +104,27 @@ class Target:
         began, failed = time.monotonic(), 0
         while True:
             try:
-                return bounded(call, self._timeout + size / _SLOWEST)
+                result = bounded(call, self._timeout + size / _SLOWEST)
+                note_answer(self._remote.host)
+                return result
             except RawpackError:
                 raise
             except Exception as error:
-                reply = scrubbed(f"{type(error).__name__}: {error}", self.url, self._options)
+                reply, past = self._remote.reason(error), time.monotonic() - began
+                if is_lost(self._remote.host, error, past):
+                    raise PackError(f"{where} cannot be reached: {reply}. Then the same command resumes") from None
                 if is_of_options(error):
                     raise UsageError(wrong_options(where, reply, self._options)) from None
                 if is_hopeless(error):
                     raise UsageError(
                         f"{where} cannot be {what}: {reply}; pack to a place that fsspec can write to"
                     ) from None
-                past = time.monotonic() - began
                 if is_forbidden(error):
                     raise PackError(
                         f"{where} may not be {what} ({reply}): are the credentials set, right and not expired? Once "
                         "they are, the same command resumes"
                     ) from None
                 if past >= self._timeout:
-                    reply = "the server does not answer" if is_timeout(error) else reply
                     raise PackError(
                         f"{where} could not be {what}, tried for {past:.0f} s: {reply}; the same command resumes"
                     ) from None

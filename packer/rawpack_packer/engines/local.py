@@ -238,12 +238,12 @@ class LocalEngine:
         else:
             task = replace(task, crashed=task.crashed | {position})
             if len(task.crashed) > task.max_rejects:
+                crashed, last = len(task.crashed), repr(task.samples.key(position))
                 raise PackError(
-                    f"{text.count(len(task.crashed), 'sample')} killed the workers that decoded "
-                    f"them (exit status {status}), the last one {task.samples.key(position)!r}, "
-                    f"and --max-rejects allows {task.max_rejects}; the same "
-                    "command with a larger --max-rejects resumes"
-                )
+                    f"{text.count(crashed, 'sample')} killed the workers that decoded them (exit status {status}), the "
+                    f"last one {last}, and --max-rejects allows {task.max_rejects}; the same command with "
+                    f"--max-rejects {crashed} or more resumes"
+                ).quoting(last)
             self._send(worker, _WorkOrder("try", task, position + 1))
 
 

@@ -170,7 +170,7 @@ def _word(field: Field) -> str:
     if field.is_boxes:
         return f"xyxy[{field.shape[1]}]"
     lengths = ",".join("?" if n is None else str(n) for n in field.shape)
-    return field.dtype + (f"[{lengths}]" if lengths else "")
+    return ("array:" if field.is_array else "") + field.dtype + (f"[{lengths}]" if lengths else "")
 
 
 def note(source: StoreSource, names: Names, rejected: int) -> Mapping[str, Any]:

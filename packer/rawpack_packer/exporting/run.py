@@ -147,8 +147,8 @@ class Export:
             raise PackError(
                 f"the store has {text.count(len(done.rejects), 'damaged sample')} ({plain(first.key)}: {first.detail}, "
                 f"...), and --max-rejects allows {allowed}; those seen so far are listed in {work / REJECTS}. The same "
-                "command with a larger --max-rejects resumes"
-            )
+                f"command with --max-rejects {len(done.rejects)} or more resumes"
+            ).quoting(plain(first.key), first.detail)
         if done.files or not (self.folder / NOTE).exists():
             # The names of all files reach the disk before the note.
             files.sync_tree(self.folder)

@@ -19,7 +19,7 @@ from rawpack.errors import RawpackError
 from rawpack.store.store import Store
 from rawpack_packer import text
 from rawpack_packer.destination import journal
-from rawpack_packer.destination.folder import is_appending
+from rawpack_packer.destination.folder import is_appending, left_by
 from rawpack_packer.destination.rejects import Reject
 from rawpack_packer.job.counts import count_of, label_counts
 from rawpack_packer.sources.video_numbers import are_frames
@@ -73,6 +73,7 @@ def describe(store: Store) -> dict[str, Any]:
         "provenance": _provenance(store.path, 1),
         "appends": [_provenance(store.path, run) for run in packing_runs(manifest)[1:]],
         "appending": is_appending(store.path),
+        "left_by": left_by(store.path),
     }
 
 
@@ -99,8 +100,11 @@ def rows_of(about: Mapping[str, Any]) -> list[tuple[str, str]]:
     if len(appends) > _APPENDS:
         rows.append(("appended", f"{len(appends):,} times; the last {_APPENDS}:"))
     rows += [(_run_name(append), _run_words(append)) for append in appends[-_APPENDS:]]
-    if about["appending"]:
+    if about["left_by"] == "append":
         rows.append(("append", "unfinished; run the same `rawpack append` again to resume it"))
+    elif about["left_by"] is not None:
+        left = f"files of a {about['left_by']} that was stopped; the store is complete without them"
+        rows.append(("left over", f"{left}, and the same command removes them"))
     if not about["rejects"]["count"]:
         rows.append(("rejects", "none"))
     return [*rows, ("digest", about["digest"])]
@@ -146,7 +150,8 @@ def is_even(classes: Mapping[str, int]) -> bool:
 def counts_of(about: Mapping[str, Any]) -> list[tuple[str, str]]:
     """What was counted while packing, without zeros: (how many, of what)."""
     noun = about["noun"]
-    words = {name: text.plain(count_of(name, noun)) for name in about["counts"]}
+    of_boxes = "label" not in about["fields"]
+    words = {name: text.plain(count_of(name, noun, of_boxes=of_boxes)) for name in about["counts"]}
     return [(f"{count:,}", text.counted(count, words[name], noun)) for name, count in about["counts"].items() if count]
 
 

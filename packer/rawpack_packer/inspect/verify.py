@@ -7,10 +7,12 @@ import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import numpy as np
 import xxhash
+from numpy.typing import NDArray
 
 from rawpack.disk.columns import files_of, open_field, runs_of
 from rawpack.disk.manifest import Field, FileRecord, Manifest, load
@@ -21,7 +23,7 @@ from rawpack.errors import DamagedStoreError, RawpackError
 from rawpack.remote.cache import is_cached_store, is_coming
 from rawpack.store.store import Store
 from rawpack_packer import text
-from rawpack_packer.destination.folder import is_appending, is_ours
+from rawpack_packer.destination.folder import is_ours, left_by
 from rawpack_packer.destination.layout import names_of
 from rawpack_packer.inspect.probe import ShardProbe
 
@@ -29,6 +31,8 @@ _BLOCK = 1 << 14
 """Rows that are read at once."""
 _REJECT_BYTES = 1 << 20
 """The most that one line of the rejects takes."""
+_CLASS = 4
+"""The position of the class in a stored box."""
 _SPARE = 64 << 20
 """Bytes that a shard may have in addition to twice those that its own header says it uses."""
 
@@ -73,6 +77,7 @@ def verify(path: Path, *, quick: bool, tick: Callable[[int], object]) -> Iterato
     if store is None or quick:
         return
     yield from _check_columns(store)
+    yield from _check_labels(store)
     with contextlib.closing(ShardProbe(store)) as probe:
         for number in range(len(manifest.shards)):
             yield from _check_shard(store, number, told, tick, probe)
@@ -84,10 +89,10 @@ def work_of(manifest: Manifest) -> int:
 
 
 def _check_names(path: Path, manifest: Manifest) -> Iterator[Problem]:
-    known, appending, cached = names_of(manifest), is_appending(path), is_cached_store(path)
+    known, unfinished, cached = names_of(manifest), left_by(path), is_cached_store(path)
     for name in sorted(entry.name for entry in path.iterdir()):
-        if appending and is_ours(name):
-            continue  # of an append that has not finished: no manifest names it yet
+        if unfinished and is_ours(name):
+            continue  # `describe` says what left it, and what removes it
         # liblmdb leaves a harmless lock file next to a shard that somebody opened without lock=False.
         if cached and is_coming(name):
             continue
@@ -195,6 +200,45 @@ def _check_columns(store: Store) -> Iterator[Problem]:
                     except RawpackError as why:
                         problems.append(Problem(_sample(store, int(row)), str(why)))
                 yield from problems or [Problem(f"samples {rows[0]} to {rows[-1]}", str(error))]
+
+
+def _check_labels(store: Store) -> Iterator[Problem]:
+    """Compare the labels with the list of classes; in a store without labels, the classes of boxes. -1 is no class."""
+    classes, label = store.manifest.classes, store.fields.get("label")
+    if classes is None or (label is not None and (label.kind != "number" or label.shape)):
+        return
+    names = ["label"] if label is not None else [name for name, field in store.fields.items() if _has_classes(field)]
+    for name in names:
+        wrong, example = 0, ""
+        for first in range(0, len(store), _BLOCK):
+            rows = np.arange(first, min(first + _BLOCK, len(store)))
+            try:
+                numbers, rows = _classes_in(store, name, rows)
+            except RawpackError:
+                continue  # `_check_columns` reports it
+            beyond = np.flatnonzero(~((numbers >= -1) & (numbers < len(classes)) & (numbers == np.floor(numbers))))
+            if len(beyond) and not wrong:
+                example = f"{numbers[beyond[0]]:.15g} of {_sample(store, int(rows[beyond[0]]))}"
+            wrong += len(beyond)
+        if wrong:
+            listed = f"the manifest lists {text.count(len(classes), 'class', 'classes')}, counted from 0"
+            others = f", and {text.count(wrong - 1, 'other', 'others')} like it" if wrong > 1 else ""
+            yield Problem(f"field {name}", f"{example} is no class{others}: {listed}")
+
+
+def _has_classes(field: Field) -> bool:
+    """Whether a field holds boxes with the numbers of classes."""
+    return field.is_boxes and len(field.shape) == 2 and (field.shape[1] or 0) > _CLASS
+
+
+def _classes_in(store: Store, name: str, rows: NDArray[np.int64]) -> tuple[NDArray[Any], NDArray[np.int64]]:
+    """The numbers of classes in these rows, and the row of each."""
+    if name == "label":
+        labels = np.empty(len(rows), store.fields[name].dtype)
+        store.columns.take(name, rows, labels)
+        return labels, rows
+    boxes = store.columns.ragged(name, rows)
+    return np.concatenate([one[:, _CLASS] for one in boxes]), np.repeat(rows, [len(one) for one in boxes])
 
 
 def _check_provenance(path: Path, manifest: Manifest) -> Iterator[Problem]:

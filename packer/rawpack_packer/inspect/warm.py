@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -99,7 +100,7 @@ def warm_folders(name: str, stores: Sequence[Path], begin: Begin) -> Warmed:
     return Warmed(name, total)
 
 
-def warm_url(url: str, cache: str | None, cache_bytes: str | None, begin: Begin) -> Warmed:
+def warm_url(url: str, cache: str | os.PathLike[str] | None, cache_bytes: str | None, begin: Begin) -> Warmed:
     """Have all files of a store at a URL in the cache, checked. Raises UsageError if they do not fit."""
     (origin,) = open_origins([url], Cache(cache, cache_bytes))
     origin.fetcher.restore()

@@ -26,11 +26,14 @@ COUNTS = NOTES | {
     "links": "symbolic links, followed",
     "loops": "links back to a folder they are in, not followed",
     "header_records": "records of labels without an image, left out",
+    "not_listed": "images that the folder's table does not list, left out",
+    "no_file": "lines of the folder's table without an image, left out",
+    "unnamed_members": "members that --field does not name, left out",
     "no_image": "samples without an image, left out",
     "other_keys": "keys of an LMDB that are part of no sample, skipped",
     "other_members": "members of archives that are part of no sample, skipped",
     "pickles": "pickles, which could run code, never read",
-    "bad_names": "names that are not UTF-8",
+    "bad_names": "names that are not allowed: not UTF-8, or out of the archive",
     "problems": "folders or files that could not be read",
     "images": "images next to the videos, skipped",
     "videos": "videos next to the images, skipped: --source video packs their frames",
@@ -41,8 +44,12 @@ COUNTS = NOTES | {
 """Name of a count, as programs get it -> what it counts, for a person."""
 
 
-def count_of(name: str, noun: str) -> str:
-    """What a count counts, in the plural. noun: what a sample is called."""
+def count_of(name: str, noun: str, *, of_boxes: bool = False) -> str:
+    """What a count counts, in the plural. noun: what a sample is called. of_boxes: whether classes are those of boxes,
+    as in a store without labels."""
+    if name == "empty_classes":
+        what = "box" if of_boxes else noun
+        return f"classes without {'an' if what[0] in 'aeiou' else 'a'} {what}"
     if name == "identical_files" and noun != "image":
         return f"{noun}s with the same pixels as another"
     return COUNTS.get(name, name)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
@@ -9,7 +10,7 @@ from rawpack.disk.provenance import REJECTS
 from rawpack.errors import PackError
 from rawpack_packer import text
 from rawpack_packer.destination.layout import WORK
-from rawpack_packer.destination.rejects import NOT_SCANNED, Reject
+from rawpack_packer.destination.rejects import NOT_SCANNED, Reject, typical
 from rawpack_packer.engines import Engine
 from rawpack_packer.engines.remote_worker import TICKS
 from rawpack_packer.job import commit
@@ -53,7 +54,7 @@ class Parts:
                     raise PackError(
                         f"{first.key}: {first.reason}: {first.detail}; an earlier run rejected it, and --strict "
                         "allows no rejects"
-                    )
+                    ).quoting(first.key, first.detail)
                 done += record.rows + len(record.rejects)
                 self._rejects += len(rejects)
         self.how.progress.begin(len(self.job.source), done, self.job.source.info.noun)
@@ -71,7 +72,9 @@ class Parts:
                 f"{self.job.destination}: parts of the store disappeared while packing; the same command resumes"
             )
         if not self.totals.samples and not self.job.adds:
-            raise PackError(f"none of {text.count(len(source), source.info.noun)} could be packed: {self._reasons()}")
+            example = self._example()
+            none = f"none of {text.count(len(source), source.info.noun)} could be packed: {self._reasons()}"
+            raise PackError(f"{none}, for example {example}" if example else none).quoting(example)
 
     def kept(self) -> str:
         """What an interrupted run leaves to the next one: "after 3 of 12 parts; the same command resumes"."""
@@ -130,15 +133,37 @@ class Parts:
             checked = self.totals.samples + rejects
             listed = self.job.destination / WORK / REJECTS
             commit.write_rejects(self.job.destination, self.job.numbers, listed)
+            example = self._example()
             raise PackError(
                 f"{rejects:,} of {text.count(checked, self.job.source.info.noun)} "
-                f"{'was' if rejects == 1 else 'were'} rejected ({self._reasons()}), and --max-rejects "
-                f"allows {self._allowed}; they are listed in {listed}. The same command with a larger "
-                "--max-rejects resumes without doing anything twice"
-            )
+                f"{'was' if rejects == 1 else 'were'} rejected ({self._reasons()}), for example {example}. "
+                f"--max-rejects allows {self._allowed}; "
+                f"{'it is' if rejects == 1 else 'all are'} listed in {listed}. {self._cure(rejects, checked)}"
+            ).quoting(example)
 
     def _reasons(self) -> str:
         return ", ".join(f"{reason} {count}" for reason, count in self.totals.rejects.most_common())
+
+    def _example(self) -> str:
+        """A reject of the commonest reason; empty where none counts."""
+        numbers = self.job.numbers
+        records = (record for number in numbers if (record := read_record(self.job.destination, number)) is not None)
+        example = typical(reject for record in records for reject in _counted(record))
+        return "" if example is None else str(example)
+
+    def _cure(self, rejects: int, checked: int) -> str:
+        """Which --max-rejects would do, if any."""
+        left = len(self.job.source) - self.totals.samples - self.totals.rejects.total()
+        if not self.totals.samples:
+            which = f"of the first {checked:,}" if left else "of them"
+            return f"None {which} could be packed, so a larger --max-rejects does not help"
+        if not left:
+            return f"The same command with --max-rejects {rejects} resumes without doing anything twice"
+        share = math.ceil(100 * rejects / checked)
+        return (
+            f"{left:,} are not tried yet: if they are like these, the same command with --max-rejects "
+            f"{share}% resumes without doing anything twice"
+        )
 
 
 def _counted(record: PartRecord) -> list[Reject]:

@@ -28,7 +28,16 @@ from rawpack_packer.job.split_by import SplitBy, parse_split_by
 from rawpack_packer.job.subset import Choice, chosen
 from rawpack_packer.recipe.by_user import check_options, recipe_for
 from rawpack_packer.recipe.recipe import Recipe
-from rawpack_packer.sources import DatasetSource, DividedError, Source, StoreSource, open_source
+from rawpack_packer.sources import (
+    LEFT_OUT,
+    AnnotatedError,
+    DatasetSource,
+    DividedError,
+    Source,
+    StoreSource,
+    open_source,
+    stop_above_splits,
+)
 
 if TYPE_CHECKING:
     from rawpack_packer.sources.archives.spool import Spool
@@ -135,10 +144,9 @@ def prepare_pack(
     if url is None:
         destinations.check(local_path(destination), _paths(source))
     how = how.connected()
-    colors = recipe.get("color") is not None
     folder = local_path(destination) if url is None else upload.store_of(url, scratch)
     opened = _open(
-        source, about, how, colors, "DST" if url is not None else os.fspath(destination),
+        source, about, how, recipe, "DST" if url is not None else os.fspath(destination),
         spool=_spool(source, folder, how, storage_options), scan=scan,
     )  # fmt: skip
     return PreparedPack(opened, recipe_for(opened, recipe), destination, how, scratch, storage_options)
@@ -178,20 +186,30 @@ def prepare_splits(
     where = Path(destination)
     splits.check(where, _paths(source), chosen_set, restart=how.restart)
     how = how.connected()
-    colors, drawn = recipe.get("color") is not None, None
+    drawn = None
 
     def opened(one: Any) -> Source:
-        return _open(one, about, how, colors, os.fspath(destination), spool=_spool(one, where, how), scan=scan)
+        return _open(one, about, how, recipe, os.fspath(destination), spool=_spool(one, where, how), scan=scan)
 
     if divided is not None:
         sources = splits.one_numbering({name: opened(one) for name, one in divided.items()})
     elif names is not None:
+        if about.get("kind") is None:
+            _check_above(os.fspath(source), names, os.fspath(destination))
         sources = splits.open_divided(os.fspath(source), names, opened)
     else:
         source = opened(source)
         sources, drawn = splits.draw(source, chosen_set)
     prepared = _prepared(sources, where, chosen_set, how, recipe)
     return prepared if drawn is None else replace(prepared, source=source, drawn=drawn)
+
+
+def _check_above(root: str, names: Sequence[str], destination: str) -> None:
+    """Raise AnnotatedError where the folder of splits holds what describes their images, and they would lose it."""
+    try:
+        stop_above_splits(root, names)
+    except AnnotatedError as error:
+        raise error.asked(destination) from None
 
 
 def _divided_by(
@@ -207,7 +225,7 @@ def _divided_by(
     """Splits by the values of a field, whose names only the source says."""
     where, how = Path(destination), how.connected()
     spool = _spool(source, where, how)
-    opened = _open(source, about, how, recipe.get("color") is not None, os.fspath(destination), spool=spool, scan=scan)
+    opened = _open(source, about, how, recipe, os.fspath(destination), spool=spool, scan=scan)
     sources, chosen_set = splits.divide(opened, by)
     splits.check(where, _paths(source), chosen_set, restart=how.restart)
     return _prepared(sources, where, chosen_set, how, recipe)
@@ -240,7 +258,7 @@ def prepare_append(
     how = how.connected()
     other = ("rawpack", "append", "SRC", where)
     spool = _spool(source, Path(where), how)
-    opened = _open(source, about, how, colors=True, destination="NEW", other=other, spool=spool, scan=scan)
+    opened = _open(source, about, how, None, destination="NEW", other=other, spool=spool, scan=scan)
     return PreparedAppend(opened, Path(where), how, skip_existing, other_libraries)
 
 
@@ -286,17 +304,23 @@ def _open(
     source: Any,
     about: Mapping[str, Any],
     how: RunOptions,
-    colors: bool,
+    recipe: Mapping[str, Any] | None,
     destination: str,
     *,
     other: Sequence[str] = (),
     spool: Spool | None = None,
     scan: Scan | None = None,
 ) -> Source:
-    """The source that a user gave, ready for workers. colors: whether the user has chosen the color. destination,
-    other: of the command that an error names, see `DividedError`."""
+    """The source that a user gave, ready for workers. recipe: what the user said; None where a store says it all.
+    destination, other: of the command that an error names, see `DividedError`."""
     if isinstance(source, str | os.PathLike):
-        return open_path(source, about, destination=destination, other=other, spool=spool, scan=scan)
+        opened = open_path(source, about, destination=destination, other=other, spool=spool, scan=scan)
+        if how.strict and any(opened.info.counts.get(name) for name in LEFT_OUT):
+            differ = "; ".join(opened.info.problems)
+            raise UsageError(
+                f"{opened.info.root} differs from its folder: {differ}; leave out --strict to pack the rest"
+            )
+        return opened
     if isinstance(source, bytes | bytearray):
         raise UsageError("the source is bytes: a path is a str or a Path, image files in memory are a list of bytes")
     given = {name: value for name, value in about.items() if value is not None and value is not False}
@@ -309,7 +333,9 @@ def _open(
         if given:
             raise UsageError(f"{', '.join(f'{name}=' for name in given)}: this source knows its own")
         return source
-    dataset = DatasetSource(source, **given, colors=colors)
+    colors = recipe is None or recipe.get("color") is not None
+    sized = None if recipe is None else recipe.get("size") not in (None, "keep") or recipe.get("crop") is not None
+    dataset = DatasetSource(source, **given, colors=colors, sized=sized)
     if dataset.in_order and (how.workers != 0 or how.engine is not None):
         raise UsageError(
             f"{dataset.info.root} can only be iterated, which one process does: pass workers=0; with source[i], all "
@@ -333,7 +359,7 @@ def open_path(
     fetches archives behind URLs; None refuses URLs."""
     try:
         return open_source(path, spool=spool, progress=scan, **about)
-    except DividedError as error:
+    except (DividedError, AnnotatedError) as error:
         raise error.asked(destination, other) from None
 
 

@@ -6,6 +6,7 @@ manifest is written, the store is the old one.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import platform
 import shutil
@@ -24,7 +25,7 @@ from rawpack.disk import manifest as manifests
 from rawpack.disk import npy
 from rawpack.disk.columns import files_of
 from rawpack.disk.manifest import Columns, Field, FileRecord, Manifest
-from rawpack.disk.provenance import COLUMNS, REJECTS, of_run
+from rawpack.disk.provenance import COLUMNS, PROVENANCE, REJECTS, STATES, of_run
 from rawpack.errors import UsageError
 from rawpack.store.store import Store
 from rawpack_packer.destination import files, journal
@@ -115,7 +116,12 @@ def relabel_store(
         with Lock(path):
             if manifests.load(path)[1] != opened.digest:
                 raise UsageError(f"another run has just changed {path}; give the command again")
-            _commit(path, opened, change, given.where)
+            try:
+                _commit(path, opened, change, given.where)
+            except (Exception, KeyboardInterrupt):
+                with contextlib.suppress(Exception):
+                    _withdraw(path, opened)
+                raise
     return Relabeled(
         str(path),
         manifests.load(path)[1],
@@ -165,7 +171,9 @@ class _Change:
 
     def _field(self, name: str, kind: FieldKind, where: str) -> Field:
         shape = "text" if kind.dtype == "str" else "ragged" if kind.ragged else "number"
-        field, old = Field(kind=shape, dtype=kind.dtype, shape=kind.shape), self._store.fields.get(name)  # type: ignore[arg-type]
+        old = self._store.fields.get(name)
+        array = msgspec.UNSET if old is None or shape == "text" else old.array
+        field = Field(kind=shape, dtype=kind.dtype, shape=kind.shape, array=array)  # type: ignore[arg-type]
         if old is not None and (old.in_shards or old.boxes is not msgspec.UNSET or old.follows is not msgspec.UNSET):
             raise UsageError(
                 f"{where}: {name} cannot be replaced: images and masks, boxes and what follows them go together"
@@ -255,6 +263,17 @@ def _commit(path: Path, store: Store, change: _Change, where: str) -> None:
         counts=counts,
     )
     files.write_whole(path / manifests.NAME, manifests.dump(new), work / f"{manifests.NAME}.tmp")
+    commit.tidy(path)
+
+
+def _withdraw(path: Path, store: Store) -> None:
+    """Remove what `_commit` has written, unless the manifest names it by now: on a full disk, it is in the way."""
+    if manifests.load(path)[1] != store.digest:
+        return
+    run = before_append(store.manifest, store.digest, {}).run
+    shutil.rmtree(path / of_run(COLUMNS, run), ignore_errors=True)
+    for name in (REJECTS, PROVENANCE, STATES):
+        (path / of_run(name, run)).unlink(missing_ok=True)
     commit.tidy(path)
 
 

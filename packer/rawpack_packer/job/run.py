@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 import platform
 import time
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -52,6 +52,8 @@ class Summary:
     seconds: float
     empty_classes: tuple[str, ...] = ()
     problems: tuple[str, ...] = ()
+    skipped: Mapping[str, int] = field(default_factory=dict)
+    """Suffixes of the files, or members of archives, that were left out: ".json" -> 24."""
     noun: str = "image"
     """What a sample of the source is called."""
     unread: int = 0
@@ -126,6 +128,7 @@ def run_job(job: Job, how: RunOptions, settled: Callable[[], Summary | None], *,
         seconds=time.monotonic() - began,
         empty_classes=source.info.empty_classes,
         problems=source.info.problems,
+        skipped=source.info.skipped,
         noun=source.info.noun,
         unread=len(unread_of(source)),
         flat=source.info.flat,

@@ -120,7 +120,7 @@ class _Scratch:
     """The folder on this machine of a job that packs to a URL."""
 
     def __init__(self, url: str, scratch: str | os.PathLike[str] | None) -> None:
-        base = default_folder() / "packing" if scratch is None else Path(scratch).expanduser()
+        base = default_folder() / "packing" if scratch is None else Path(scratch)
         self.folder = base.absolute() / xxhash.xxh3_128_hexdigest(url.partition("?")[0].rstrip("/").encode())
         self._url = url
         self.store = self.folder / "store"

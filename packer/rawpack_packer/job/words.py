@@ -12,6 +12,7 @@ from rawpack.store.store import Store
 from rawpack_packer import text
 from rawpack_packer.destination.named import store_folder
 from rawpack_packer.job.counts import count_of, label_counts
+from rawpack_packer.sources import LEFT_OUT
 
 if TYPE_CHECKING:
     from rawpack_packer.job.append import AppendSummary
@@ -29,7 +30,7 @@ def block(head: str, rows: Rows) -> str:
 
 def packed_rows(summary: Summary, *, shuffle: bool = True) -> tuple[str, Rows]:
     """A summary for a person: its head, and its rows; none where nothing was to do. shuffle: whether the line that
-    reads the store does so in random order."""
+    opens the store reads it in random order."""
     manifest, path = summary.manifest, _path(summary)
     size = text.size(manifest.store_bytes)
     amount = f"{text.count(manifest.samples, 'sample')}, {size}"
@@ -39,15 +40,14 @@ def packed_rows(summary: Summary, *, shuffle: bool = True) -> tuple[str, Rows]:
     rows = [("samples", f"{manifest.samples:,} of {summary.seen:,} seen, {shape} ({manifest.format})")]
     rows += _class_rows(summary, spread=True)
     if summary.empty_classes:
-        an = "an" if summary.noun[0] in "aeiou" else "a"
-        without = f"{_classes(len(summary.empty_classes))} without {an} {summary.noun}"
+        what = count_of("empty_classes", summary.noun, of_boxes="label" not in manifest.fields)
+        without = f"{len(summary.empty_classes):,} {text.counted(len(summary.empty_classes), what, summary.noun)}"
         rows.append(("", f"{without}: {text.listed(summary.empty_classes, _SHOWN)}"))
     rows += rejected_rows(manifest.rejects.reasons, f"{path}/rejects.jsonl")
-    rows += [
-        ("counted", f"{count:,} {text.counted(count, count_of(name, summary.noun), summary.noun)}")
-        for name, count in manifest.counts.items()
-        if count and name not in ("empty_classes", "problems")
-    ]
+    for name, count in manifest.counts.items():
+        if count and name not in ("empty_classes", "problems", *LEFT_OUT):
+            what = text.counted(count, count_of(name, summary.noun), summary.noun)
+            rows.append(("counted", f"{count:,} {what}{_suffixes(name, summary)}"))
     rows += _problems(summary)
     if summary.bytes_in:
         files = "video files" if summary.noun == "frame" else "files"
@@ -56,8 +56,9 @@ def packed_rows(summary: Summary, *, shuffle: bool = True) -> tuple[str, Rows]:
     rows += [("time", _time(summary)), ("stored in", f"{path}: {amount}")]
     options = ", shuffle=True" if shuffle else ""
     options += "" if manifest.fields["image"].uniform else ", image_size=224"
-    code = f'for batch in rawpack.Reader("{path}").batches(256{options}): ...'
-    rows.append(("read it", code))
+    # Made once, before the loop over epochs: each new one begins at epoch 0.
+    rows.append(("read it", f'batches = rawpack.Reader("{path}").batches(256{options})'))
+    rows.append(("each epoch", "for batch in batches: ..."))
     if manifest.recipe.get("curate"):
         rows.append(("look", f"rawpack inspect --html report.html {path}"))
     return "Packed.", rows
@@ -110,6 +111,14 @@ def _class_rows(summary: Summary, *, spread: bool = False) -> Rows:
     return [("classes", f"{len(classes):,}, {least:,}{'' if least == most else f' to {most:,}'} each")]
 
 
+def _suffixes(name: str, summary: Summary) -> str:
+    """The suffixes of the files that a count counts: ": .json 24, .md 1"."""
+    if name not in ("other_files", "unnamed_members") or not summary.skipped:
+        return ""
+    most = sorted(summary.skipped.items(), key=lambda one: (-one[1], one[0]))
+    return ": " + text.listed([f"{suffix or 'no suffix'} {count:,}" for suffix, count in most], _SHOWN)
+
+
 def _problems(summary: Summary) -> Iterable[tuple[str, str]]:
     return (("problem", text.plain(problem)) for problem in summary.problems)
 
@@ -139,6 +148,8 @@ def _class_spread(store: str) -> tuple[int, int] | None:
         return None
     try:
         opened = Store(store_folder(store))
+        if "label" not in opened.fields:
+            return None  # the classes are those of boxes
         counts = label_counts(opened)
     except (StoreError, UsageError):
         return None

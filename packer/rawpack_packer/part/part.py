@@ -117,7 +117,9 @@ def run_part(task: PartTask, note: Callable[[int], None], tick: Callable[[Tick],
             if isinstance(made.sample, DecodeError):
                 error = made.sample
                 if task.strict and error.reason != NOT_SCANNED:
-                    raise PackError(f"{task.samples.key(i)!r}: {error} (--strict stops at the first)")
+                    key = repr(task.samples.key(i))
+                    message = f"{key}: {error} (--strict stops at the first)"
+                    raise PackError(message).quoting(key, error.detail)
                 rows.reject(Reject(task.first + i, task.samples.key(i), error.reason, error.detail))
             else:
                 writer.add(made.sample)

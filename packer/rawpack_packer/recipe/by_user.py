@@ -19,7 +19,8 @@ def recipe_for(source: Source, options: Mapping[str, Any]) -> Recipe:
         given = as_stored(source, given)
     elif _is_gray(source):
         given.setdefault("color", "gray")
-    given.setdefault("size", "keep" if source.info.image is not None else "256")
+    image = source.info.image
+    given.setdefault("size", "256" if image is None or image.resized else "keep")
     recipe = make_recipe(**given)
     return msgspec.structs.replace(recipe, origin=source.origin) if isinstance(source, StoreSource) else recipe
 

@@ -12,9 +12,10 @@ from rawpack.disk.manifest import Field
 from rawpack.disk.tables import codec_of
 from rawpack.errors import UsageError
 from rawpack.transforms.followers import BOXES
+from rawpack.transforms.left_behind import looks_like
 from rawpack_packer.recipe.recipe import Recipe, libraries
 from rawpack_packer.recipe.tables import encoder_of
-from rawpack_packer.sources import FieldKind, ImageKind, Source
+from rawpack_packer.sources import FieldKind, ImageKind, Source, SourceInfo
 from rawpack_packer.sources.fields import check_names
 
 IMAGE = "image"
@@ -51,6 +52,7 @@ def store_fields(recipe: Recipe, source: Source) -> dict[str, Field]:
         if kind.follows is not None and (BOXES not in info.fields or info.fields[BOXES].boxes is None):
             raise UsageError(f"{name!r} follows the field {BOXES!r}, and there is no such field of boxes")
     others = {name: _field(recipe, name, kind) for name, kind in info.fields.items()}
+    _check_left_behind(recipe, info, others)
     if recipe.curate:
         _check_curated(image, others)
         others |= CURATED
@@ -101,6 +103,11 @@ def _array(recipe: Recipe, kind: ImageKind) -> Field:
         raise UsageError(f"--color {recipe.color} is for pictures; {what} keep their channels")
     if codec_of(recipe.encoding).planar:  # whatever the size, it is the color that does not fit
         _checked(Field(kind="image", dtype=kind.dtype, shape=shape, encoding=recipe.encoding), what)
+    if kind.resized and recipe.target and kind.dtype not in _RESIZABLE:
+        raise UsageError(
+            f"images are {kind.dtype} arrays that differ in size, and only {', '.join(_RESIZABLE)} can be resized: "
+            f"convert them, or keep the size of each with --size keep{_as_bytes(kind.dtype)}"
+        )
     if (recipe.target or recipe.crop) and (len(shape) != 3 or (recipe.target and kind.dtype not in _RESIZABLE)):
         raise UsageError(
             f"--size and --crop are for (height, width, channels) of {', '.join(_RESIZABLE)}; {what} are stored "
@@ -114,11 +121,37 @@ def _array(recipe: Recipe, kind: ImageKind) -> Field:
     return _checked(Field(kind="image", dtype=kind.dtype, shape=_sized(recipe, shape), encoding=recipe.encoding), what)
 
 
+def _check_left_behind(recipe: Recipe, info: SourceInfo, fields: Mapping[str, Field]) -> None:
+    """Raise UsageError where the recipe changes images of a known size, and a field looks like them."""
+    height, width = (*info.image.shape, None, None)[:2] if info.image is not None else (None, None)
+    if height is None or width is None or (recipe.crop is None and recipe.target in (None, (height, width))):
+        return
+    for name, field in fields.items():
+        if looks_like(field, (height, width)):
+            where = "; a store is packed again with it from its source" if info.kind == "store" else ""
+            raise UsageError(f"{left_behind(name, field)}{where}")
+
+
+def left_behind(name: str, field: Field) -> str:
+    """Why a field that looks like its image cannot be stored where the recipe crops or resizes that."""
+    return (
+        f"{name!r}, {field.dtype} {field.shape}, has the height and width of its image, and --size and --crop change "
+        f"the image alone: --field {name}:mask changes it too, as a mask; --field {name}:array says that it is no image"
+    )
+
+
 def _checked(field: Field, what: str) -> Field:
     """The field. Raises UsageError where its encoding cannot hold it."""
     if not field.codec.holds(field):
-        raise UsageError(encoder_of(field.encoding).refusal.format(what=what))
+        raise UsageError(encoder_of(field.encoding).refusal.format(what=what) + _as_bytes(field.dtype))
     return field
+
+
+def _as_bytes(dtype: str) -> str:
+    """What to do with floats that are pictures, as the end of a message."""
+    if not dtype.startswith("float"):
+        return ""
+    return "; or make floats from 0 to 1 bytes, as by (image * 255).round().astype('uint8')"
 
 
 def _is_channels_first(recipe: Recipe, shape: tuple[int | None, ...]) -> bool:
@@ -143,7 +176,8 @@ def _field(recipe: Recipe, name: str, kind: FieldKind) -> Field:
         mirror = kind.mirror or msgspec.UNSET
         return Field(kind="ragged", dtype=kind.dtype, shape=kind.shape, follows=kind.follows, mirror=mirror)
     if not kind.mask:
-        return Field(kind="ragged" if kind.ragged else "number", dtype=kind.dtype, shape=kind.shape)
+        array = kind.array or msgspec.UNSET
+        return Field(kind="ragged" if kind.ragged else "number", dtype=kind.dtype, shape=kind.shape, array=array)
     shape = _sized(recipe, kind.shape)
     field = Field(kind="mask", dtype=kind.dtype, shape=shape, encoding=recipe.mask_encoding)
     return _checked(field, f"{name!r}, which is {kind.dtype} with {shape[2]}")

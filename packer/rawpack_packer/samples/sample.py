@@ -13,10 +13,11 @@ from rawpack.disk.manifest import Field
 from rawpack.errors import DecodeError
 from rawpack.pixels.resize import fit_nearest
 from rawpack.transforms.followers import BOXES
+from rawpack.transforms.left_behind import looks_like
 from rawpack_packer.images import read_header
 from rawpack_packer.images.pixels import to_color
 from rawpack_packer.images.png import decode_values
-from rawpack_packer.recipe.fields import CURATED, IMAGE
+from rawpack_packer.recipe.fields import CURATED, IMAGE, left_behind
 from rawpack_packer.recipe.recipe import Recipe
 from rawpack_packer.samples.boxes import boxes_by_recipe, follower_by_recipe
 from rawpack_packer.samples.curation import measures_of
@@ -66,6 +67,10 @@ def prepare_sample(item: Item, recipe: Recipe, fields: Mapping[str, Field]) -> P
         if item.planes is not None and fields[IMAGE].planar and recipe.crop is None and stored.shape[:2] == size:
             stored = Stored(item.planes, stored.shape)
         parts = {IMAGE: stored}
+    if recipe.crop is not None or (recipe.target is not None and recipe.target != size):
+        for name, field in small.items():
+            if looks_like(field, size):
+                raise DecodeError(BAD_FIELD, left_behind(name, field))
     kept: dict[str, NDArray[np.bool_]] = {}
     for name, field in fields.items():
         if field.kind == "mask":

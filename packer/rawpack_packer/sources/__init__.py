@@ -5,21 +5,32 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from rawpack_packer.sources.base import Item, Samples, Source, SourceInfo
+from rawpack_packer.sources.base import LEFT_OUT, Item, Samples, Source, SourceInfo
 from rawpack_packer.sources.fields import FieldKind, ImageKind
 from rawpack_packer.sources.files import SourceChangedError
 from rawpack_packer.sources.optional import unread_of
 
 if TYPE_CHECKING:
+    from rawpack_packer.sources.annotated import AnnotatedError
     from rawpack_packer.sources.dataset import DatasetSource
     from rawpack_packer.sources.divided import DividedError
     from rawpack_packer.sources.listing import BadListingError
-    from rawpack_packer.sources.registry import KINDS, OPTIONS, SourceKind, has_split, open_source, plugins
+    from rawpack_packer.sources.registry import (
+        KINDS,
+        OPTIONS,
+        SourceKind,
+        has_split,
+        open_source,
+        plugins,
+        stop_above_splits,
+    )
     from rawpack_packer.sources.stores.source import StoreSource
 
 __all__ = [
     "KINDS",
+    "LEFT_OUT",
     "OPTIONS",
+    "AnnotatedError",
     "BadListingError",
     "DatasetSource",
     "DividedError",
@@ -35,15 +46,19 @@ __all__ = [
     "has_split",
     "open_source",
     "plugins",
+    "stop_above_splits",
     "unread_of",
 ]
 
 _LAZY = {
+    "AnnotatedError": "annotated",
     "BadListingError": "listing",
     "DatasetSource": "dataset",
     "DividedError": "divided",
     "StoreSource": "stores.source",
-    **dict.fromkeys(("KINDS", "OPTIONS", "SourceKind", "has_split", "open_source", "plugins"), "registry"),
+    **dict.fromkeys(
+        ("KINDS", "OPTIONS", "SourceKind", "has_split", "open_source", "plugins", "stop_above_splits"), "registry"
+    ),
 }
 """Name -> its module. A worker needs only the module of the source whose samples it gets."""
 

@@ -6,7 +6,8 @@ import gzip
 import os
 import zipfile
 import zlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO, Literal
@@ -16,11 +17,20 @@ from numpy.typing import NDArray
 
 from rawpack.disk.manifest import DTYPES
 from rawpack.errors import UsageError
+from rawpack_packer.sources.archives.zip import directory
+from rawpack_packer.sources.axes import Axes, channels_first, channels_last, turned
 from rawpack_packer.sources.base import BaseSource, Item, SourceInfo, given_options
 from rawpack_packer.sources.fields import FieldKind, ImageKind
 from rawpack_packer.sources.files import changed
-from rawpack_packer.sources.kinds import inferred_kind
-from rawpack_packer.sources.named_arrays import IMAGE, Arrays, named_arrays, shown_arrays
+from rawpack_packer.sources.kinds import Fields, inferred_kind, with_roles, words_of
+from rawpack_packer.sources.named_arrays import (
+    IMAGE,
+    Arrays,
+    named_arrays,
+    saying_axes,
+    shown_arrays,
+    split_axes,
+)
 from rawpack_packer.text import plain
 
 IMAGE_NAMES = ("image", "images", "x", "X", "data", "arr_0")
@@ -28,6 +38,7 @@ LABEL_NAMES = ("label", "labels", "y", "Y")
 """Names of the arrays of an `.npz` that hold these; the first that occurs."""
 _MAX_INFLATION = 1032
 """Bytes that one byte of gzip can hold at most."""
+_NPY = b"\x93NUMPY"
 _IDX = {8: "u1", 9: "i1", 11: ">i2", 12: ">i4", 13: ">f4", 14: ">f8"}
 
 
@@ -61,9 +72,18 @@ class Mapped:
 class ArrayPart:
     """Some rows of arrays that have the same length."""
 
-    def __init__(self, image: NDArray[Any] | Mapped, fields: Mapping[str, NDArray[Any]], start: int, stop: int) -> None:
-        """image: if mapped, of the whole source. start, stop: the samples of the source that this part has."""
-        self._image, self._fields, self._start, self._stop = image, fields, start, stop
+    def __init__(
+        self,
+        image: NDArray[Any] | Mapped,
+        fields: Mapping[str, NDArray[Any]],
+        start: int,
+        stop: int,
+        *,
+        chw: bool = False,
+    ) -> None:
+        """image: if mapped, of the whole source. start, stop: the samples of the source that this part has. chw:
+        whether the channels of images come first in `image`; in samples they come last."""
+        self._image, self._fields, self._start, self._stop, self._chw = image, fields, start, stop, chw
         self._opened: NDArray[Any] | None = None
 
     def __getstate__(self) -> dict[str, Any]:
@@ -84,7 +104,8 @@ class ArrayPart:
             image = self._image[i]
         values = {name: values[i] for name, values in self._fields.items()}
         fields = {name: str(value) if isinstance(value, np.str_) else value for name, value in values.items()}
-        return Item(key, np.array(image, image.dtype.newbyteorder("=")), fields)
+        pixels = np.array(image, image.dtype.newbyteorder("="))
+        return Item(key, channels_last(pixels) if self._chw else pixels, fields)
 
     def key(self, i: int, /) -> str:
         """The number of the row."""
@@ -98,11 +119,12 @@ class ArrayPart:
             raise IndexError(f"samples {start} to {stop} of a source of {len(self)}")
         image = self._image if isinstance(self._image, Mapped) else self._image[start:stop]
         fields = {name: values[start:stop] for name, values in self._fields.items()}
-        return ArrayPart(image, fields, self._start + start, self._start + stop)
+        return ArrayPart(image, fields, self._start + start, self._start + stop, chw=self._chw)
 
 
 class ArraySource(BaseSource):
-    """A file of arrays as a `Source`. Images are stored as they are, whatever their dtype and shape.
+    """A file of arrays as a `Source`. Images are stored as they are, whatever their dtype and shape, but for channels
+    that come first.
 
     In an `.npz`, one array holds the images, and every other one is a field; or those that `array` names. The labels of
     an IDX file of images are in the file next to it that is named accordingly. `.npz` and gzipped files are read into
@@ -115,30 +137,37 @@ class ArraySource(BaseSource):
         /,
         *,
         array: Arrays = (),
+        fields: Fields = (),
         progress: Callable[[int], None] | None = None,
     ) -> None:
-        """array: which arrays of an `.npz` are packed, and as what: image=source,label=target.
+        """array: which arrays of an `.npz` are packed, and as what: image=source,label=target. `:chw` after the name of
+        images, or alone, moves their channels to the end; `:hwc` keeps the axes as they are.
+        fields: which fields are masks, and which are no images: {"seg": "mask", "depth": "array"}.
 
-        Raises UsageError if `path` is not such a file, or if its arrays differ in length.
+        Raises UsageError if `path` is not such a file, if its arrays differ in length, or if the axes have to be said.
         """
         file, named = Path(path).absolute(), named_arrays(array)
+        name, axes = split_axes(named.get(IMAGE, ""))
         root = plain(os.fsencode(file))
         image: NDArray[Any] | Mapped
-        fields: dict[str, NDArray[Any]] = {}
+        held: dict[str, NDArray[Any]] = {}
         try:
             self._states = [_state(file)]
-            if named and file.suffix != ".npz":
-                raise UsageError(f"--array names the arrays of an .npz or HDF5 file, and {root} is neither")
+            if file.suffix != ".npz" and named and split_axes(named[IMAGE])[0]:
+                raise UsageError(
+                    f"--array names the arrays of an .npz or HDF5 file, and {root} is neither: leave the name out; "
+                    "--array :chw alone says that the channels of its images come first"
+                )
             if file.suffix == ".npz":
-                image, fields = _read_npz(file, named)
+                name, axes, image, held = _read_npz(file, named)
             elif file.suffix == ".npy":
                 image = _open_npy(file, self._states[0])
             else:
                 image = _open_idx(file, self._states[0])
                 if (labels := _labels_beside(file)) is not None:
                     self._states.append(_state(labels))
-                    held = _open_idx(labels, self._states[1])
-                    fields["label"] = held.open() if isinstance(held, Mapped) else held
+                    beside = _open_idx(labels, self._states[1])
+                    held["label"] = beside.open() if isinstance(beside, Mapped) else beside
         except UsageError:
             raise
         except OSError as error:
@@ -155,21 +184,24 @@ class ArraySource(BaseSource):
                 f"{root} holds images of dtype {dtype}; they must be numbers of at most 64 bits, or complex numbers of "
                 "at most 128"
             )
-        fields = {name: _column(name, values, shape[0], root) for name, values in fields.items()}
+        chw = channels_first(shape[1:], axes, root, saying_axes(named, name))
+        kind = ImageKind(dtype, turned(shape[1:], chw))
+        values = {name: _column(name, each, shape[0], root) for name, each in held.items()}
+        kinds = {
+            name: FieldKind("str") if each.dtype.kind == "U" else inferred_kind(name, each[0])
+            for name, each in values.items()
+        }
         self.info = SourceInfo(
             kind="arrays",
             root=root,
             paths=(str(file),),
-            fields={
-                name: FieldKind("str") if values.dtype.kind == "U" else inferred_kind(name, values[0])
-                for name, values in fields.items()
-            },
-            image=ImageKind(dtype, shape[1:]),
+            fields=with_roles(kinds, fields, kind, root),
+            image=kind,
             numbered=True,
-            options=given_options(array=shown_arrays(named)),
+            options=given_options(array=shown_arrays(named), field=words_of(fields)),
         )
-        self._all = ArrayPart(image, fields, 0, shape[0])
-        self._videos, label = fields.get("video"), fields.get("label")
+        self._all = ArrayPart(image, values, 0, shape[0], chw=chw)
+        self._videos, label = values.get("video"), values.get("label")
         self._labels = label if label is not None and label.dtype == np.int64 and label.ndim == 1 else None
 
     def labels(self) -> NDArray[np.int64] | None:
@@ -203,30 +235,49 @@ def _state(path: Path) -> tuple[int, int]:
 
 
 def _open_npy(path: Path, state: tuple[int, int]) -> Mapped:
-    array = np.load(path, mmap_mode="r", allow_pickle=False)
+    with _parsing(path):
+        array = np.load(path, mmap_mode="r", allow_pickle=False)
     if not isinstance(array, np.memmap):
         array.close()
         raise UsageError(f"{path} is an .npz, by its first bytes: rename it to {path.stem}.npz")
+    if state[0] != array.offset + array.nbytes:
+        has = f"{path} has {state[0]} bytes; {array.dtype} {array.shape} has {array.offset + array.nbytes}"
+        raise UsageError(f"{has}: an .npy is one array, so write others to files of their own")
     return Mapped(
         str(path), array.dtype.str, array.shape, array.offset, "C" if array.flags.c_contiguous else "F", state
     )
 
 
-def _read_npz(path: Path, named: Mapping[str, str]) -> tuple[NDArray[Any], dict[str, NDArray[Any]]]:
-    with path.open("rb") as opened:
-        file = np.load(opened, allow_pickle=False)
-        if isinstance(file, np.ndarray):
+@contextmanager
+def _parsing(path: Path) -> Iterator[None]:
+    """While in this block, numpy and zipfile read a file that others wrote: whatever they raise means that it is
+    damaged. Python's own parser is one of them."""
+    try:
+        yield
+    except (UsageError, OSError):
+        raise
+    except Exception as error:
+        raise UsageError(f"{plain(os.fsencode(path))} is not an intact file of arrays: {error}") from None
+
+
+def _read_npz(path: Path, named: Mapping[str, str]) -> tuple[str, Axes | None, NDArray[Any], dict[str, NDArray[Any]]]:
+    """The name of the images' array, its axes as they were said, the array itself, and the others by field."""
+    with path.open("rb") as opened, _parsing(path):
+        if opened.read(len(_NPY)) == _NPY:
             raise UsageError(f"{path} is an .npy, by its first bytes: rename it to {path.stem}.npy")
-        with file:
-            arrays = {name: file[name] for name in file.files}
-    for name, values in arrays.items():
-        if not isinstance(values, np.ndarray):
-            raise UsageError(f"{path}: {name!r} in it is not an array: take it out")
-    for name in named.values():
-        if name not in arrays:
-            raise UsageError(f"{path} has arrays named {', '.join(arrays)}, and none named {name}")
-    if named:
-        return arrays[named[IMAGE]], {name: arrays[of_file] for name, of_file in named.items() if name != IMAGE}
+        infos, problem = directory(opened)
+        if problem is not None:
+            raise problem
+        with zipfile.ZipFile(opened) as file:
+            arrays = {info.filename.removesuffix(".npy"): _read_member(file, info, path) for info in infos}
+    of_image, axes = split_axes(named.get(IMAGE, ""), arrays)
+    if of_image:
+        named = {**named, IMAGE: of_image}
+        for name in named.values():
+            if name not in arrays:
+                raise UsageError(f"{path} has arrays named {', '.join(arrays)}, and none named {name}")
+        fields = {name: arrays[of_file] for name, of_file in named.items() if name != IMAGE}
+        return of_image, axes, arrays[of_image], fields
     image = next((name for name in IMAGE_NAMES if name in arrays), None)
     if image is None:
         raise UsageError(
@@ -235,9 +286,19 @@ def _read_npz(path: Path, named: Mapping[str, str]) -> tuple[NDArray[Any], dict[
             f"{', '.join(IMAGE_NAMES[:-1])} or {IMAGE_NAMES[-1]}"
         )
     label = next((name for name in LABEL_NAMES if name in arrays), None)
-    return arrays[image], {
-        "label" if name == label else name: values for name, values in arrays.items() if name != image
-    }
+    others = {"label" if name == label else name: values for name, values in arrays.items() if name != image}
+    return image, axes, arrays[image], others
+
+
+def _read_member(file: zipfile.ZipFile, info: zipfile.ZipInfo, path: Path) -> NDArray[Any]:
+    with file.open(info) as member:
+        assert isinstance(member, zipfile.ZipExtFile)
+        if member.peek(len(_NPY))[: len(_NPY)] != _NPY:
+            raise UsageError(f"{path}: {info.filename!r} in it is not an array: take it out")
+        array: NDArray[Any] = np.lib.format.read_array(member, allow_pickle=False)
+        if member.read(1):  # which also checks the checksum
+            raise ValueError(f"more follows the array {info.filename}")
+    return array
 
 
 def _open_idx(path: Path, state: tuple[int, int]) -> Mapped | NDArray[Any]:

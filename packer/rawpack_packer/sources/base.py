@@ -18,6 +18,11 @@ from numpy.typing import NDArray
 
 from rawpack_packer.sources.fields import FieldKind, ImageKind, Value
 
+NOT_LISTED, NO_FILE = "not_listed", "no_file"
+"""What `SourceInfo.counts` call images that a folder's table does not list, and lines of it without an image."""
+LEFT_OUT = (NOT_LISTED, NO_FILE)
+"""Counts of what `--strict` does not leave out."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class SourceInfo:
@@ -48,6 +53,8 @@ class SourceInfo:
     """The options that chose its samples, as a user writes them: "--fps" -> "5"."""
     counts: Mapping[str, int] = field(default_factory=dict)
     """What was left out or may matter. Each kind of source always has the same names."""
+    skipped: Mapping[str, int] = field(default_factory=dict)
+    """Suffixes of what was left out because it is no image, such as ".json" -> 24; "" of files without one."""
     problems: tuple[str, ...] = ()
     """What could not be read, or may be wrong, one printable line each; the last may be "... and n more"."""
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import gzip
 import os
 import re
-import tarfile
 import zlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rawpack.errors import DecodeError, UsageError
+from rawpack_packer.sources.archives.tar import BadArchiveError, tar_members
 from rawpack_packer.sources.arrays import ArrayPart
 from rawpack_packer.sources.base import BaseSource, SourceInfo, without_samples
 from rawpack_packer.sources.fields import FieldKind, ImageKind
@@ -168,10 +169,10 @@ def _read_files(base: Path, names: Sequence[str]) -> dict[str, tuple[bytes, Stat
             stat = base.stat()
             state = stat.st_size, stat.st_mtime_ns
             found = {name: (data, state) for name, data in _of_archive(base, names).items()}
+    except (BadArchiveError, EOFError, gzip.BadGzipFile, zlib.error) as error:
+        raise UsageError(f"{where} is not an intact .tar.gz: {error}; download it again") from None
     except OSError as error:
         raise UsageError(f"{where} cannot be read: {reason_of(error)}") from None
-    except (tarfile.TarError, EOFError, zlib.error) as error:
-        raise UsageError(f"{where} is not an intact .tar.gz: {error}; download it again") from None
     except DecodeError as error:
         raise UsageError(f"{where} cannot be read: {error.detail}") from None
     missing = [name for name in names if name not in found]
@@ -189,13 +190,18 @@ def _of_folder(file: Path) -> tuple[bytes, State]:
 
 def _of_archive(file: Path, names: Sequence[str]) -> dict[str, bytes]:
     found = {}
-    with tarfile.open(file, "r|gz") as archive:
-        for member in archive:
-            name = PurePosixPath(member.name).name
-            if member.isreg() and name in names and name not in found:
+    with gzip.open(file) as archive:
+
+        def read(offset: int, size: int) -> bytes:
+            archive.seek(offset)  # onwards, as the members are
+            return archive.read(size)
+
+        # To the end, where gzip has its checksum.
+        for member in tar_members(read):
+            name = PurePosixPath(os.fsdecode(member.name)).name
+            if member.kind == "file" and name in names and name not in found:
                 _check_size(name, member.size)
-                stream = archive.extractfile(member)
-                found[name] = b"" if stream is None else stream.read()
+                found[name] = read(member.offset, member.size)
     return found
 
 

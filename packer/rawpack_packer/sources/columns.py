@@ -25,6 +25,10 @@ class ColumnDataset:
         values = {name: column[i] for name, column in self._columns.items()}
         return ColumnDataset(values) if isinstance(i, slice) else values
 
+    def column(self, name: str) -> Any:
+        """The values of all samples."""
+        return self._columns[name]
+
     @property
     def targets(self) -> Any:
         """The labels, if there are any."""

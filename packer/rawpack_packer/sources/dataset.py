@@ -3,23 +3,28 @@
 from __future__ import annotations
 
 import dataclasses
-import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from rawpack.errors import DecodeError, PackError, UsageError
+from rawpack_packer.sources.axes import AXES
 from rawpack_packer.sources.base import BaseSource, Item, SourceInfo, check_part, check_sample, numbered
 from rawpack_packer.sources.columns import ColumnDataset, as_columns
-from rawpack_packer.sources.fields import Boxes, FieldKind, ImageKind, Value
-from rawpack_packer.sources.files import reason_of
-from rawpack_packer.sources.kinds import Declared, as_array, declared_kind, inferred_kind, inferred_mask, plain_dtype
-from rawpack_packer.sources.pillow import check_mode, is_grey, is_pillow, pixels_of
+from rawpack_packer.sources.dataset_images import DatasetImages, DeclaredImage, Others, images_of
+from rawpack_packer.sources.fields import Boxes, FieldKind, ImageKind, Value, as_text
+from rawpack_packer.sources.kinds import (
+    Declared,
+    array_of,
+    as_array,
+    declared_kind,
+    inferred_kind,
+    inferred_mask,
+    with_arrays,
+)
 from rawpack_packer.text import listed, plain
 
 SLICEABLE = (list, tuple, np.ndarray, ColumnDataset)
@@ -27,12 +32,12 @@ SLICEABLE = (list, tuple, np.ndarray, ColumnDataset)
 Names = tuple[str, ...] | Mapping[str, str | int]
 """What the values of tuples are called; or name -> what samples call it, or its position in a tuple."""
 _TRIED = 16
-"""Samples that are read to find one that can be read, and to find out whether PIL images have one size."""
+"""Samples that are read to find one that can be read, and to find out whether images have one size."""
 
 
 class Dataset(Protocol):
-    """What a dataset must have. It may have attributes too: `fields`, name -> what `pack(fields=)` takes; `image`, as
-    `pack(image=)` takes it; `classes`, the names of labels; `targets`, the label of each sample; `groups`, the group of
+    """What a dataset must have. It may have attributes too: `fields`, name -> what `pack(fields=)` takes; `image`, what
+    `pack(image=)` takes; `classes`, the names of labels; `targets`, the label of each sample; `groups`, the group of
     each sample, such as its video."""
 
     def __len__(self) -> int: ...
@@ -51,8 +56,7 @@ class DatasetPart:
     fields: Mapping[str, FieldKind]
     classes: int | None
     """How many there are; a label beyond them is rejected."""
-    grey: bool = False
-    """Whether PIL images are grey: one with colors is rejected, since it would lose them."""
+    images: DatasetImages
 
     def __len__(self) -> int:
         return len(self.keys)
@@ -64,14 +68,8 @@ class DatasetPart:
             if "image" not in sample:
                 raise DecodeError("bad_field", "it has no 'image'")
             value = sample.pop("image")
-            if self.grey and is_pillow(value) and not is_grey(value):
-                raise DecodeError(
-                    "bad_field",
-                    f"the image has mode {value.mode}; others are grey: convert all to one mode, such as "
-                    "image.convert('RGB'), or choose one with color=",
-                )
             # In here, since Pillow decodes an image only when its pixels are asked for.
-            image = as_image(value)
+            image = self.images.of(value, f"sample {key}")
         except (DecodeError, PackError, MemoryError):
             raise
         except Exception as error:
@@ -133,15 +131,16 @@ class DatasetSource(BaseSource):
         dataset: Any,
         *,
         fields: Mapping[str, Declared] | None = None,
-        image: tuple[str, tuple[int | None, ...]] | None = None,
+        image: DeclaredImage | None = None,
         classes: Sequence[str] | None = None,
         keys: Sequence[str] | None = None,
         names: Sequence[str] | Mapping[str, str | int] | None = None,
         colors: bool = False,
+        sized: bool | None = None,
     ) -> None:
         """dataset: a `Dataset`, or what can be iterated; otherwise see `rawpack_packer.pack`. colors: whether the
-        recipe says what colors images get, so that grey PIL images and others may be mixed. Raises UsageError for what
-        is no dataset."""
+        recipe says what colors images get, so that grey PIL images and others may be mixed. sized: whether it makes all
+        images one size; None where that is unknown. Raises UsageError for what is no dataset."""
         called = type(dataset).__name__
         called_as: Names | None = names if names is None or isinstance(names, Mapping) else tuple(names)
         if isinstance(dataset, Mapping):
@@ -169,11 +168,12 @@ class DatasetSource(BaseSource):
                 raise UsageError(f"there is no field {name!r} in the first sample, which has {', '.join(first)}")
         if "key" in first:
             raise UsageError("every sample has a field 'key' already: pass keys=[...], or rename yours, to 'name' say")
-        kind = _image_kind(first["image"], image or _attribute(dataset, "image", (tuple, ImageKind)))
-        grey = False
-        if kind is None and is_pillow(first["image"]):
-            kind = _one_size(dataset, count, called_as)
-            grey = kind is not None and kind.shape[2] == 1 and not colors
+        said = image or _attribute(dataset, "image", (tuple, ImageKind))
+        if said is None and (axes := _attribute(dataset, "image", str)) in AXES:
+            said = axes
+        others = _others(dataset, count, called_as)
+        images = images_of(first["image"], said, others, root, colors=colors, sized=sized)
+        kind = images.kind
         kinds = {name: _field_kind(name, value, declared, kind) for name, value in first.items() if name != "image"}
         named = _classes(kinds.get("label"), classes, _attribute(dataset, "classes", (list, tuple)))
         if named is not None:
@@ -187,7 +187,7 @@ class DatasetSource(BaseSource):
         self._targets = targets if known else None
         groups = _attribute(dataset, "groups", SLICEABLE)
         self._groups = groups if groups is not None and len(groups) == count else None
-        self._all = DatasetPart(dataset, 0, all_keys, called_as, kinds, None if named is None else len(named), grey)
+        self._all = DatasetPart(dataset, 0, all_keys, called_as, kinds, None if named is None else len(named), images)
 
     def labels(self) -> NDArray[Any] | None:
         """See `HasLabels`: known from an attribute `targets`, as torchvision's datasets have it."""
@@ -221,8 +221,11 @@ def _keys(given: Sequence[str] | None, count: int) -> list[str]:
 
 
 def _field_kind(name: str, value: Any, declared: Mapping[str, Declared], image: ImageKind | None) -> FieldKind:
-    kind = declared_kind(name, declared[name]) if name in declared else inferred_kind(name, value)
-    return inferred_mask(name, value, image) if kind is None else kind
+    array, rest = array_of(declared.get(name))
+    said = rest if array else declared.get(name)
+    kind = inferred_kind(name, value) if said is None else declared_kind(name, said)
+    found = {name: inferred_mask(name, value, image) if kind is None else kind}
+    return with_arrays(found, [name] if array else (), "the dataset")[name]
 
 
 def _classes(
@@ -288,34 +291,15 @@ def as_dict(sample: Any, names: Names | None) -> dict[str, Any]:
     return {"image": sample}
 
 
-def as_image(value: Any) -> bytes | NDArray[Any]:
-    """An image as the packer takes it: the bytes of a file, which may be named by its path; or an array.
-
-    Raises DecodeError for anything else. PIL images: see `pixels_of`.
-    """
-    if isinstance(value, bytes | bytearray):
-        return bytes(value)
-    if isinstance(value, str | os.PathLike):
-        try:
-            return Path(value).read_bytes()
-        except OSError as error:
-            raise DecodeError("unreadable", reason_of(error)) from None
-    if is_pillow(value):
-        return pixels_of(value)
-    array = as_array(value)
-    if array is None:
-        cure = "; a list of several values needs names=('image', 'label', ...)" if isinstance(value, list) else ""
-        raise DecodeError(
-            "bad_field",
-            f"the image is a {type(value).__name__}; it must be an array, a file's bytes or path, or a PIL image{cure}",
-        )
-    return np.array(array)  # a dataset may fill the same array for the next sample, before this one is stored
-
-
 def _as_value(value: Any, kind: FieldKind | None) -> Value:
     """A field's value as the packer takes it. Raises DecodeError."""
     if isinstance(value, str | bytes):
         return value
+    if kind is not None and kind.dtype == "str" and isinstance(value, Mapping | list | tuple):
+        try:
+            return as_text(dict(value) if isinstance(value, Mapping) else value)
+        except (TypeError, ValueError, RecursionError) as error:
+            raise DecodeError("bad_field", f"a value cannot be stored as JSON text: {error}") from None
     array = as_array(value)
     if array is None:
         raise DecodeError("bad_field", f"a value is {plain(type(value).__name__)}, no number, text or array")
@@ -323,45 +307,16 @@ def _as_value(value: Any, kind: FieldKind | None) -> Value:
     return array if kind is None or kind.boxes is None else Boxes(array, kind.boxes)
 
 
-def _image_kind(first: Any, declared: Any) -> ImageKind | None:
-    """What all images are, as declared or like the first one; None for pictures."""
-    if declared is not None:
-        dtype, shape = (declared.dtype, declared.shape) if isinstance(declared, ImageKind) else declared
-        return ImageKind(plain_dtype(dtype), tuple(shape))
-    if isinstance(first, bytes | bytearray | str | os.PathLike):
-        return None
-    try:
-        if is_pillow(first):
-            check_mode(first)
-            return None
-        array = np.asarray(as_image(first))
-    except DecodeError as error:
-        raise UsageError(f"the first sample: {error.detail}") from None
-    if array.ndim == 0:
-        raise UsageError(
-            f"the first sample: the image is a single number, {array}; a sample must be an image, a tuple (image, "
-            "label), or a dict with an 'image'; where tuples have another order, pass names=('label', 'image')"
-        )
-    return ImageKind(array.dtype.name, array.shape)
-
-
-def _one_size(dataset: Any, count: int, names: Names | None) -> ImageKind | None:
-    """What all images are, where these are PIL images of one size, all grey or all with colors; else None.
-
-    All images of a list are looked at, which costs nothing; of a dataset that makes its samples, some from all over it.
-    """
-    if isinstance(dataset, list | tuple | ColumnDataset):
-        images = _images(dataset, range(count), names)
-        if len({(image.size, is_grey(image)) if is_pillow(image) else None for image in images}) > 1:
-            return None
-    shapes = set()
-    for image in _images(dataset, np.unique(np.linspace(0, count - 1, _TRIED, dtype=np.int64)).tolist(), names):
-        if not is_pillow(image):
-            return None
-        with suppress(Exception):  # it is rejected when it is packed
-            pixels = pixels_of(image)
-            shapes.add((*pixels.shape[:2], 1 if pixels.ndim == 2 else pixels.shape[2]))
-    return ImageKind("uint8", shapes.pop(), pictures=True) if len(shapes) == 1 else None
+def _others(dataset: Any, count: int, names: Names | None) -> Others:
+    """The images of a dataset, to be looked at."""
+    every: Sequence[int] | None = None
+    if isinstance(dataset, list | tuple | np.ndarray | ColumnDataset):
+        rows = dataset.column("image") if isinstance(dataset, ColumnDataset) else dataset
+        alike = getattr(getattr(rows, "dtype", None), "kind", "O") != "O"
+        every = range(0 if alike else count)
+    some = np.unique(np.linspace(0, count - 1, _TRIED, dtype=np.int64)).tolist()
+    few = range(1, min(count, _TRIED)) if isinstance(dataset, InOrder) else some
+    return Others(lambda rows: _images(dataset, rows, names), some, few, every)
 
 
 def _images(dataset: Any, rows: Iterable[int], names: Names | None) -> Iterator[Any]:

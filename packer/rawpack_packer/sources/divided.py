@@ -30,6 +30,7 @@ _AS_ONE = {
     "yolo": "--source yolo packs them as one set",
     "cifar": "--source cifar packs them as one set",
     "parquet": "--source parquet packs them as one set",
+    "listing": "--source listing packs them as one set",
 }
 
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
+from decimal import Decimal
 from typing import Any, Literal
 
 from numpy.typing import NDArray
@@ -71,8 +73,13 @@ class FieldKind:
     in pixels of the whole upright image, unless a value is `Fractions`."""
     mirror: tuple[int, ...] = ()
     """For keypoints, which one takes the place of each when the image is mirrored; empty where that is unknown."""
+    array: bool = False
+    """Whether the user says that it is no image, though it may have the image's height and width: it does not move with
+    the image."""
 
     def __post_init__(self) -> None:
+        if self.array and (self.mask or self.boxes or self.follows or self.dtype == "str"):
+            raise UsageError("an array is numbers that do not move with the image: no text, mask or boxes")
         if self.mask:
             channels = self.shape[2] if len(self.shape) == 3 else None
             if channels is None or (self.shape[0] is None) != (self.shape[1] is None) or self.dtype == "str":
@@ -126,6 +133,9 @@ class ImageKind:
     stored as (H, W, 1)."""
     pictures: bool = False
     """Whether images are gray or RGB, so that the recipe decides how many channels are stored."""
+    resized: bool = False
+    """Whether images differ in size and nobody said that they keep it: unless the recipe says so, they are resized as
+    pictures are."""
 
     def __post_init__(self) -> None:
         if self.dtype not in DTYPES:
@@ -136,6 +146,27 @@ class ImageKind:
         if any(n is not None and n < 1 for n in self.shape) or len(self.shape) > 15:
             raise UsageError(f"images of shape {self.shape}: they need 1 to 15 axes, each of length 1 or more")
 
+
+def as_text(value: Any) -> str:
+    """A value of a field of texts: a text as it is, None as the empty text, and all else as JSON text, of which
+    `json.loads` makes the same value again. Raises TypeError for bytes, which JSON cannot hold."""
+    if value is None or isinstance(value, str):
+        return value or ""
+    text = json.dumps(value, ensure_ascii=False, default=_for_json)
+    # Half of a surrogate pair is no UTF-8; JSON has an escape for it.
+    return text if text.isascii() or not _HALVES.search(text) else json.dumps(value, default=_for_json)
+
+
+def _for_json(value: Any) -> Any:
+    """What JSON has instead: lists for arrays, infinity for what no float can hold, texts for dates and decimals."""
+    if isinstance(value, bytes | bytearray | memoryview):
+        raise TypeError("bytes cannot be stored as text")
+    if hasattr(value, "tolist"):  # numpy's and torch's
+        return value.tolist()
+    return float(value) if hasattr(value, "__float__") and not isinstance(value, Decimal) else str(value)
+
+
+_HALVES = re.compile("[\ud800-\udfff]")
 
 RESERVED = {"index": "row", "image": "picture", "key": "name"}
 """Fields that every sample has already -> a name that a source's field could have instead."""

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import os
 import shlex
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
 from rawpack.errors import UsageError
+from rawpack_packer.sources.annotated import refuse_annotations
 from rawpack_packer.sources.base import BaseSource
 from rawpack_packer.sources.files import NOT_SCANNED
 from rawpack_packer.sources.folder_part import FolderPart
@@ -23,14 +24,23 @@ EXTENSIONS = frozenset(
     | {".avif", ".heic", ".heif", ".jp2", ".j2k", ".ppm", ".pgm", ".pbm", ".pnm"}
 )
 """Files with these are samples without being opened. Those that are not images are rejected when they are packed."""
+INSTEAD = {
+    "a pickle can run code when it is read, so rawpack does not read it: load it in Python if you trust it, and pass "
+    "the samples to rawpack_packer.pack":
+        frozenset({".pkl", ".pickle", ".pt", ".pth", ".joblib"}),
+    "files of this kind are not read: read it in Python, and pass the samples to rawpack_packer.pack":
+        frozenset({".tfrecord", ".tfrecords", ".beton", ".mds", ".mat"}),
+}  # fmt: skip
+"""What to do with files that are not read -> their suffixes."""
 
 
 class NoImageError(UsageError):
     """A folder holds no image. It may hold `videos`."""
 
-    def __init__(self, root: str, what: str, videos: int, archives: str) -> None:
-        """archives: the extension of archives that it holds, "" without any."""
-        cure = "give the folder that holds the images"
+    def __init__(self, root: str, what: str, videos: int, archives: str, suffixes: Iterable[str] = ()) -> None:
+        """archives: the extension of archives that it holds, "" without any. suffixes: those of its other files."""
+        instead = next((words for words, ends in INSTEAD.items() if not ends.isdisjoint(suffixes)), "")
+        cure = instead or "give the folder that holds the images"
         if archives:
             cure = f"`rawpack pack {shlex.quote(root + '/*' + archives)} store/` packs archives as they are"
         super().__init__(f"no image in {root}: {what}; {cure}")
@@ -62,13 +72,16 @@ class FolderSource(BaseSource):
         *,
         skip_unreadable: bool = False,
         progress: Callable[[int], None] | None = None,
+        detected: bool = False,
     ) -> None:
         """Scan `path`. Only files without an image's extension are opened, for their first bytes.
 
         skip_unreadable: leave out folders and files that cannot be looked into. progress: called with the number of
-        entries looked at so far, every 1,000 and at the end.
-        Raises UsageError where `path` is no folder or holds no image, UnreadableError where some of it cannot be looked
-        into, PackError where its disk fails or it changes during the scan.
+        entries looked at so far, every 1,000 and at the end. detected: whether the path shows that it is a folder of
+        images, and nobody says so: then it may hold no annotations.
+        Raises UsageError where `path` is no folder or holds no image, AnnotatedError where it holds annotations,
+        UnreadableError where some of it cannot be looked into, PackError where its disk fails or it changes during the
+        scan.
         """
         if not os.fspath(path):
             raise UsageError("the source is an empty path: give a folder of images")
@@ -81,7 +94,9 @@ class FolderSource(BaseSource):
         self.info = scan.info("folder", root)
         self._all = scan.files()
         if not scan.samples:
-            raise NoImageError(root, scan.instead(), scan.counts["videos"], scan.archives())
+            raise NoImageError(root, scan.instead(), scan.counts["videos"], scan.archives(), scan.beside.suffixes)
+        if detected:
+            refuse_annotations(path, scan.beside, self._all, self.info, scan.head)
 
     def labels(self) -> NDArray[np.int64] | None:
         """See `HasLabels`."""

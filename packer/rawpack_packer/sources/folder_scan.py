@@ -25,6 +25,7 @@ import numpy as np
 
 from rawpack.errors import PackError, UsageError
 from rawpack_packer.sources.base import SourceInfo, without_samples
+from rawpack_packer.sources.beside import Beside
 from rawpack_packer.sources.fields import FieldKind
 from rawpack_packer.sources.files import (
     NOT_SCANNED,
@@ -107,8 +108,8 @@ class FolderScan:
         self.counts = dict.fromkeys(
             ("hidden", wanted.others_name, "other_files", "special_files", "links", "loops", "bad_names", "problems"), 0
         )
-        self._extensions: dict[str, None] = {}
-        """Some that other files have."""
+        self.beside = Beside()
+        """The other files."""
         self._root = root
         self._wanted = wanted
         self._progress = progress
@@ -175,6 +176,7 @@ class FolderScan:
             flat=not self.classes,
             counts={**self.counts, "unlabelled": unlabelled, "empty_classes": len(empty)},
             problems=self._shown_problems(),
+            skipped=dict(self.beside.suffixes),
         )
 
     def check(self, root: str, *, skip_unreadable: bool) -> None:
@@ -184,7 +186,8 @@ class FolderScan:
 
     def instead(self) -> str:
         """What was found instead of samples: "it holds 2 other files (.txt, .csv)", or "the folder is empty"."""
-        extensions = f" ({', '.join(map(plain, self._extensions))})" if self._extensions else ""
+        named = [suffix for suffix in self.beside.suffixes if suffix][:_EXTENSIONS]
+        extensions = f" ({', '.join(map(plain, named))})" if named else ""
         found = [
             (self._wanted.others_name, self._wanted.others_name[:-1], "", ""),
             ("other_files", "other file", "", extensions),
@@ -197,7 +200,15 @@ class FolderScan:
 
     def archives(self) -> str:
         """The extension of archives among the other files, such as ".tar"; "" without any."""
-        return next((extension for extension in self._extensions if extension in _ARCHIVES), "")
+        return next((extension for extension in self.beside.suffixes if extension in _ARCHIVES), "")
+
+    def head(self, path: bytes, size: int) -> bytes:
+        """The first bytes of a file below the root; b"" where it cannot be read."""
+        try:
+            with opened(self._path(path)) as fd:
+                return os.read(fd, size)
+        except OSError:
+            return b""
 
     def _shown_problems(self) -> tuple[str, ...]:
         more = self.counts["problems"] - MAX_PROBLEMS
@@ -250,6 +261,7 @@ class FolderScan:
         except OSError as error:
             entries.append((b"", *self._problem(folder, error)))
         entries.sort()
+        self.beside.end(folder, (name for name, size, _ in entries if size != _FOLDER))
         return entries
 
     def _look(self, entry: Entry, extension: str, folder: bytes, name: bytes) -> tuple[int, int] | None:
@@ -279,8 +291,8 @@ class FolderScan:
             return self._problem(folder + name, error)
         if left_out is not None:
             self.counts[left_out] += 1
-            if left_out == "other_files" and extension and len(self._extensions) < _EXTENSIONS:
-                self._extensions[extension] = None
+            if left_out == "other_files":
+                self.beside.add(name, extension, found.st_size)
             return None
         return found.st_size, found.st_mtime_ns
 

@@ -85,8 +85,10 @@ def read_pickle(data: bytes) -> Any:
     """The value of a pickle: arrays of numbers as numpy arrays, texts of Python 2 as bytes. Raises BadPickleError."""
     machine = _Machine()
     try:
-        for opcode, arg, _ in pickletools.genops(data):
+        for opcode, arg, at in pickletools.genops(data):
             if opcode.name == "STOP":
+                if at is not None and at + 1 < len(data):
+                    raise BadPickleError(f"{len(data) - at - 1:,} bytes follow its end")
                 (value,) = machine.stack
                 return _plain(value, {})
             machine.step(opcode.name, arg)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 from rawpack.errors import UsageError
 from rawpack.remote.url import is_url, refuse_url
 from rawpack_packer.sources.added import with_path_fields
+from rawpack_packer.sources.annotated import refuse_above, refuse_tables
 from rawpack_packer.sources.archives.files import first_fetched, is_pattern, source_name
 from rawpack_packer.sources.archives.recordio import RecordIOSource, is_recordio
 from rawpack_packer.sources.archives.source import ArchiveSource, is_archive, names_archives, split_path
@@ -36,6 +37,7 @@ from rawpack_packer.sources.listing import (
     CocoSource,
     VocSource,
     YoloSource,
+    has_metadata,
     is_data_yaml,
     is_voc,
     is_yolo,
@@ -43,10 +45,12 @@ from rawpack_packer.sources.listing import (
     yolo_splits,
 )
 from rawpack_packer.sources.lmdb.source import LmdbSource, is_lmdb
+from rawpack_packer.sources.parquet.columns import holds_images
 from rawpack_packer.sources.parquet.layout import has_tables, is_table, splits_of
 from rawpack_packer.sources.parquet.source import ParquetSource
 from rawpack_packer.sources.path_pattern import path_pattern
 from rawpack_packer.sources.stores.source import StoreSource, is_store
+from rawpack_packer.sources.unknown import refuse_arrays, unknown
 from rawpack_packer.sources.video.filetype import is_video
 from rawpack_packer.sources.video.listed import open_listing
 from rawpack_packer.sources.video.source import OPTIONS as VIDEO_OPTIONS
@@ -57,20 +61,6 @@ if TYPE_CHECKING:
     from rawpack_packer.sources.archives.spool import Spool
 
 Progress = Callable[[int], None]
-_INSTEAD = {
-    "archives of this kind are not read: unpack it first, then give its folder; tar and zip are":
-        (".7z", ".rar", ".cab", ".iso", ".cpio", ".lz", ".lzma"),
-    "if it is a compressed tar archive, add --source archive; decompress it otherwise":
-        (".gz", ".bz2", ".xz", ".zst"),
-    "a pickle can run code when it is read, so rawpack does not read it: load it in Python if you trust it, and pass "
-    "the samples to rawpack_packer.pack":
-        (".pkl", ".pickle", ".pt", ".pth", ".joblib"),
-    "files of this kind are not read: read it in Python, and pass the samples to rawpack_packer.pack":
-        (".tfrecord", ".tfrecords", ".beton", ".mds", ".mat"),
-    "an .idx lists what another file holds: give the .rec or .tar next to it":
-        (".idx",),
-}  # fmt: skip
-"""What to do instead of giving a file that is not read -> endings of such files."""
 _FETCHED = re.compile(r"\.(tar|zip|tgz|tbz2?|tar\.gz|tar\.bz2|rec|parquet|arrow)([?#].*)?$", re.IGNORECASE | re.DOTALL)
 """Ends of URLs that may be fetched to see what they are."""
 GROUP = "rawpack.sources"
@@ -101,6 +91,9 @@ class SourceKind:
     """Whether a folder is of this kind."""
     with_subfolders: bool = False
     """Whether it takes a folder with all that is below it, which may be splits."""
+    stops_at_annotations: bool = False
+    """Whether it loses what describes the images beside them, and so stops there unless it was asked for: then it is
+    opened with `detected=`."""
     remote: bool = False
     """Whether it takes URLs too: then it is opened with `spool=`."""
     splits: Callable[[Path], list[str]] = _none
@@ -119,7 +112,7 @@ class RecognizesPaths(Protocol):
 
 
 KINDS: dict[str, SourceKind] = {
-    "arrays": SourceKind("arrays: .npy, .npz, IDX (MNIST)", ArraySource, ("array",), accepts_file=is_arrays),
+    "arrays": SourceKind("arrays: .npy, .npz, IDX (MNIST)", ArraySource, ("array", "fields"), accepts_file=is_arrays),
     "cifar": SourceKind(
         "CIFAR-10 and CIFAR-100, their Python or binary version",
         CifarSource,
@@ -138,13 +131,20 @@ KINDS: dict[str, SourceKind] = {
         FolderSource,
         ("skip_unreadable", "key_pattern"),
         with_subfolders=True,
+        stops_at_annotations=True,
     ),
-    "hdf5": SourceKind("data sets of an HDF5 file: .h5, .hdf5", Hdf5Source, ("array", "classes"), accepts_file=is_hdf5),
-    "listing": SourceKind(
-        "a table of paths and fields: .csv, .tsv, .jsonl; a plain .txt list; of images or videos",
-        open_listing,
-        ("fields", "path_column", "key", "images", "classes", "key_pattern", *VIDEO_OPTIONS),
-        accepts_file=lambda file: file.suffix.lower() in SUFFIXES,
+    "hdf5": SourceKind(
+        "data sets of an HDF5 file: .h5, .hdf5", Hdf5Source, ("array", "fields", "classes"), accepts_file=is_hdf5
+    ),
+    "webdataset": SourceKind(
+        "WebDataset shards: .tar, .tar.gz",
+        WebDatasetSource,
+        ("fields", "classes", "prefix"),
+        accepts_file=is_webdataset,
+        accepts_folder=lambda path: names_webdataset(path) and not holds_images(path),
+        remote=True,
+        extra="archives",
+        extra_for="compressed shards",
     ),
     "parquet": SourceKind(
         "Parquet files with images, as on the Hugging Face Hub; folders of save_to_disk",
@@ -179,16 +179,6 @@ KINDS: dict[str, SourceKind] = {
         with_subfolders=True,
         extra="video",
     ),
-    "webdataset": SourceKind(
-        "WebDataset shards: .tar, .tar.gz",
-        WebDatasetSource,
-        ("fields", "classes", "prefix"),
-        accepts_file=is_webdataset,
-        accepts_folder=names_webdataset,
-        remote=True,
-        extra="archives",
-        extra_for="compressed shards",
-    ),
     "voc": SourceKind(
         "Pascal VOC's folders: VOC2012",
         VocSource,
@@ -207,12 +197,21 @@ KINDS: dict[str, SourceKind] = {
         extra="yolo",
         extra_for="names of classes in data.yaml",
     ),
+    "listing": SourceKind(
+        "a table of paths and fields: .csv, .tsv, .jsonl; a plain .txt list; a folder with a metadata.csv",
+        open_listing,
+        ("fields", "path_column", "key", "images", "classes", "key_pattern", *VIDEO_OPTIONS),
+        accepts_file=lambda file: file.suffix.lower() in SUFFIXES,
+        accepts_folder=has_metadata,
+        splits=lambda path: splits_in(path) if has_metadata(path) else [],
+    ),
     "archive": SourceKind(
         "an archive of a folder of images: .tar, .zip, .tar.gz, .tar.bz2; ImageNet's own",
         ArchiveSource,
         ("labels", "skip_unreadable", "key_pattern"),
         accepts_file=is_archive,
         accepts_folder=names_archives,
+        stops_at_annotations=True,
         remote=True,
         extra="archives",
         extra_for="compressed tar",
@@ -239,7 +238,8 @@ def open_source(
         the number of entries of the source that were looked at.
     options: of that kind; None, False and () are as if left out.
     Raises UsageError, one line that names the path and the cure, for what is no source, and for another kind's options;
-    DividedError, a UsageError, where `kind` is None and the folder is divided into splits.
+    DividedError, a UsageError, where `kind` is None and the folder is divided into splits; AnnotatedError where it is
+    None and the folder holds annotations that would be lost.
     """
     given = {name: value for name, value in options.items() if value is not None and value is not False and value != ()}
     source = _found(path, kind, given, spool, progress)
@@ -263,13 +263,18 @@ def _found(
     found = _kind_of(path, added, given, spool)
     if found in KINDS and KINDS[found].with_subfolders and os.fspath(path) and (names := splits_in(Path(path))):
         images = found != "folder" or holds_image(Path(path))
+        if found == "folder" and images:
+            refuse_above(path, names)
         raise DividedError(os.fspath(path), names, found if images else "video")
     if found in KINDS and (names := KINDS[found].splits(Path(path))):
         raise DividedError(os.fspath(path), names, found)
+    if found == "parquet" and os.path.isdir(path):  # noqa: PTH112 - Path.is_dir raises for a name that is too long
+        refuse_tables(path)
     try:
-        source = _open(path, found, added, given, spool, progress)
+        source = _open(path, found, added, given, spool, progress, detected=True)
     except NoImageError as error:
         if not error.videos:
+            refuse_arrays(Path(path))
             raise
         return _open(path, "video", added, given, spool, progress)
     if isinstance(source, ArchiveSource) and (names := source.splits()):
@@ -292,6 +297,16 @@ def has_split(root: str, name: str) -> bool:
     return os.path.lexists(inner) or known or any(one(inner) for one in (has_tables, is_cifar, is_yolo, is_voc))
 
 
+def stop_above_splits(root: str, names: Sequence[str]) -> None:
+    """Raise AnnotatedError where splits are plain folders of images, and the folder that they are in holds what
+    describes the images."""
+    folders = [Path(root) / name for name in names]
+    if all(map(os.path.isdir, folders)) and not all(
+        any(kind.accepts_folder(folder) for kind in KINDS.values()) for folder in folders
+    ):
+        refuse_above(root, names)
+
+
 def _open(
     path: str | os.PathLike[str],
     kind: str,
@@ -299,7 +314,10 @@ def _open(
     given: dict[str, Any],
     spool: Spool | None,
     progress: Progress | None,
+    *,
+    detected: bool = False,
 ) -> Source:
+    """detected: whether the kind was found, rather than named by the user."""
     if kind not in KINDS and kind not in added:
         raise UsageError(f"there is no source of kind {kind!r}: it is one of {', '.join(sorted({*KINDS, *added}))}")
     options = {name: value for name, value in given.items() if name != "key_pattern"}
@@ -318,7 +336,9 @@ def _open(
                 f"{name.replace('_', '-')}: {belongs}"
             )
     if row is not None:
-        return row.open(path, progress=progress, **options, **({"spool": spool} if spooled else {}))
+        more: dict[str, Any] = {"spool": spool} if spooled else {}
+        more |= {"detected": True} if detected and row.stops_at_annotations else {}
+        return row.open(path, progress=progress, **options, **more)
     opened = _loaded(added[kind])(path)
     return opened if isinstance(opened, Source) else DatasetSource(opened)
 
@@ -359,23 +379,10 @@ def _kind_of(
         if (kind.accepts_file if is_file else kind.accepts_folder)(where):
             return name
     if is_file and where.suffix.lower() not in IMAGE_EXTENSIONS:
-        raise UsageError(_unknown(plain(os.fspath(path)), where.suffix.lower(), added))
+        raise UsageError(unknown(plain(os.fspath(path)), where.suffix.lower(), sorted({*KINDS, *added})))
     # Without options, the scan for images shows whether there are any: see `open_source`.
     asked = any(name in VIDEO_OPTIONS for name in given)
     return "video" if asked and where.is_dir() and not holds_image(where) else "folder"
-
-
-def _unknown(shown: str, suffix: str, added: Iterable[str]) -> str:
-    """The error for a file of no known kind."""
-    for instead, suffixes in _INSTEAD.items():
-        if suffix in suffixes:
-            return f"{shown}: {instead}"
-    return (
-        f"{shown} is no source by its name or its contents. A source is a folder of images or videos; a video; a "
-        f"listing ({', '.join(sorted(SUFFIXES))}); COCO's .json; Ultralytics' .yaml; arrays (.npy, .npz, IDX, .h5); an "
-        "LMDB; an archive (.tar, .zip, .tar.gz, .tar.bz2); Parquet; a .rec; or a store. If it is one, name its kind: "
-        f"--source {'|'.join(sorted({*KINDS, *added}))}"
-    )
 
 
 def _loaded(entry: EntryPoint) -> Any:

@@ -21,7 +21,8 @@ from rawpack.batching.iterator import IN_FLIGHT, Batch, BatchIterator, Setup, mo
 from rawpack.batching.options import Options, check_travels, sides, tiny
 from rawpack.batching.pool_cache import PoolCache, WorkerSet
 from rawpack.batching.ragged import RaggedFields
-from rawpack.batching.readahead import Readahead
+from rawpack.batching.readahead import OwnReads, Readahead
+from rawpack.batching.repeats import RepeatWatch
 from rawpack.batching.slots import SlotField, SlotLayout, SlotPool
 from rawpack.batching.stats import Stats
 from rawpack.batching.steps import EpochStart, EpochStep, EpochSteps
@@ -113,6 +114,7 @@ class Batches(Iterable[Batch]):
         useful = making * most_slices(layout.size, self._filler)
         self.options = options = replace(options, workers=min(options.workers, useful))
         self.counted = Stats(options.workers)
+        self._own_reads = OwnReads(library, options.workers)
         self.besides_bytes = library.mean_bytes(options.encoded)
         """Mean bytes of a sample's files, which are not in slots."""
         self._besides_slots: RaggedFields | EncodedFields | None = None
@@ -126,6 +128,7 @@ class Batches(Iterable[Batch]):
         self.held = 1
         """Batches that the caller is expected to hold at a time: slots are reused for these."""
         self._bookmark = Bookmark()
+        self._repeats = RepeatWatch(library, order, options, clips, selection is not None)
         self._own()
         dataloader.register(Batches)
 
@@ -182,6 +185,11 @@ class Batches(Iterable[Batch]):
     def set_epoch(self, epoch: int) -> None:
         """Epoch `epoch` comes next: from its start, or from the position that was loaded for this epoch."""
         self._bookmark.set_epoch(whole_number("epoch", epoch, 0))
+        self._bookmark.chosen = True
+
+    def stay(self) -> None:
+        """Called by a face: the position that the latest iterator has reached does not count. The next epoch does."""
+        self._bookmark.stay()
 
     def __iter__(self) -> BatchIterator:
         if os.getpid() != self._process:
@@ -202,6 +210,7 @@ class Batches(Iterable[Batch]):
         self._library.look_at_files(now=True)
         with self._taking:
             start = self.next_start()
+            unread = self._repeats.begins(start, self._bookmark.chosen, lambda: [self._identity, self._split])
             steps: EpochSteps = self._steps(start)
             prefetch = None
             if self._library.fetcher is not None:
@@ -214,22 +223,24 @@ class Batches(Iterable[Batch]):
                 steps.close()
                 raise
             try:
-                setup = self._setup(start, steps, prefetch, worker_set)
+                setup = self._setup(start, steps, prefetch, worker_set, unread)
             except BaseException:
                 self._pool_cache.discard(worker_set)
                 raise
             self._bookmark.taken(start, iterator)
         return setup
 
-    def _setup(self, start: EpochStart, steps: EpochSteps, prefetch: Prefetch | None, worker_set: WorkerSet) -> Setup:
-        readahead = Readahead(self._library, self.options.fields, worker_set.pool)
+    def _setup(
+        self, start: EpochStart, steps: EpochSteps, prefetch: Prefetch | None, worker_set: WorkerSet, unread: int
+    ) -> Setup:
+        readahead = Readahead(self._library, self.options.fields, worker_set.pool, self._own_reads)
         if prefetch is None and readahead.useful:
             ranks = start.split.world_size
             region_end = partial(self._order.region_end, start.epoch, ranks=ranks)
             steps = readahead.by_region(steps, start.position, region_end, ranks)
         for _ in worker_set.begun:
             next(steps)
-        return Setup(start, steps, worker_set, readahead, prefetch, self._bookmark.loads)
+        return Setup(start, steps, worker_set, readahead, prefetch, self._bookmark.loads, unread)
 
     def state_dict(self, *, after: Mapping[str, Any] | None = None, after_batches: int | None = None) -> dict[str, Any]:
         """The state to resume from with `load_state_dict`: plain values that JSON can hold.
@@ -261,6 +272,11 @@ class Batches(Iterable[Batch]):
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """The iterator that begins next resumes where `state` was taken. Raises UsageError where it belongs to another
         order."""
+        self.move_to(state)
+        self._bookmark.chosen = True
+
+    def move_to(self, state: Mapping[str, Any]) -> None:
+        """Called by a face: as `load_state_dict`, where it is not the user who says from where to read."""
         expected = {"version": STATE_VERSION, **self._identity}
         if not isinstance(state, Mapping):
             raise UsageError(f"a state is what state_dict() returned, not a {type(state).__name__}")
@@ -333,6 +349,10 @@ class Batches(Iterable[Batch]):
     def handed_over(self, iterator: BatchIterator, step: EpochStep, batch: Batch) -> None:
         """Called by an iterator that hands over a batch."""
         self._bookmark.handed_over(iterator, batch, step.position)
+
+    def read_through(self) -> None:
+        """Called by an iterator of which all of epoch 0 was read."""
+        self._repeats.read_through()
 
     def following(self, iterator: BatchIterator) -> Iterator[EpochStep]:
         """Called by an iterator: the steps of the next epoch, if the same workers will probably be asked for them."""

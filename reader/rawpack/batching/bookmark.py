@@ -26,6 +26,8 @@ class Bookmark:
         """How often a place was loaded. Batches from before are forgotten."""
         self._loaded = False
         """Whether the position was loaded, for this epoch."""
+        self.chosen = False
+        """Whether the user has ever said where the next iterator begins."""
         self._latest: weakref.ref[BatchIterator] | None = None
         self._reached: tuple[EpochStart, int] | None = None
         """Where the latest iterator began, and the position that it has reached; None: where the next one begins."""
@@ -36,13 +38,17 @@ class Bookmark:
         """Another one, for iterators that begin at the same place."""
         other = Bookmark()
         other.epoch, other.position, other._loaded = self.epoch, self.position, self._loaded
-        other.consumed = self.consumed
+        other.consumed, other.chosen = self.consumed, self.chosen
         return other
 
     def set_epoch(self, epoch: int) -> None:
         """Epoch `epoch` comes next: from its start, or from the position that was loaded for it."""
         if epoch != self.epoch or not self._loaded:
             self._begin_at(epoch)
+        self._reached = None
+
+    def stay(self) -> None:
+        """The position that the latest iterator has reached does not count: where the next one begins does."""
         self._reached = None
 
     def load(self, epoch: int, position: int, consumed: tuple[int, ...]) -> None:

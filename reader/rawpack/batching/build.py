@@ -160,6 +160,7 @@ def _pipeline(
     if transform is None and size is None:
         return None, None
     from rawpack.transforms.boxes import mover_for
+    from rawpack.transforms.left_behind import look_alikes
     from rawpack.transforms.plan import plan_pipeline
     from rawpack.transforms.resizing import Fit
 
@@ -167,6 +168,7 @@ def _pipeline(
     once = () if clips is None else clips.once
     classes = len(library.classes) if library.classes else None
     worked = [name for name in chosen if name not in files]
-    pipeline = plan_pipeline(transform or [], library.fields, worked, before, frames, once, classes)
+    alike = look_alikes(library, worked)
+    pipeline = plan_pipeline(transform or [], library.fields, worked, before, frames, once, classes, alike)
     mover = mover_for(transform, library.fields, chosen, before)
     return pipeline if pipeline.plans or pipeline.batch_steps else None, mover

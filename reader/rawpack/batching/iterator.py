@@ -57,6 +57,8 @@ class Setup:
     """The steps, where their files must be fetched first."""
     loads: int
     """How many states its `Batches` had loaded."""
+    unread: int
+    """See `RepeatWatch.begins`."""
 
 
 class BatchIterator(Iterator[Batch]):
@@ -89,6 +91,9 @@ class BatchIterator(Iterator[Batch]):
         self._filler, self._ragged_fields = filler, ragged_fields
         self._seed, self._in_flight, self._together = seed, in_flight, together
         self._begun = False
+        self._unread = 0
+        self.counts_itself = True
+        """Whether a batch that is handed over has been read. A queue says so when somebody takes it."""
         self._pool: WorkerPool | None = None
         self._prefetch: Prefetch | None = None
         self._bar: Any = None
@@ -133,11 +138,16 @@ class BatchIterator(Iterator[Batch]):
                     step, batch = self._made.popleft()
                 if self._ragged_fields is not None:
                     seeds = self._seed, self.start.epoch, step.first
-                    batch.update(self._ragged_fields(step.rows, seeds, step.clips, step.bucket))
+                    with self._readahead.own_reads.noted():
+                        batch.update(self._ragged_fields(step.rows, seeds, step.clips, step.bucket))
                 self._count(step, began)
                 self._owner.handed_over(self, step, batch)
+                if self.counts_itself:
+                    self.read_one()
                 return batch
             except StopIteration:
+                if self.counts_itself:
+                    self.read_one()
                 self._end([])
                 raise
             except BaseException:
@@ -179,11 +189,18 @@ class BatchIterator(Iterator[Batch]):
         worker_set = setup.worker_set
         self._pool, self._slot_pool, self._pending = worker_set.pool, worker_set.slot_pool, worker_set.begun
         self._readahead, self._prefetch = setup.readahead, setup.prefetch
-        self._begun = True
+        self._begun, self._unread = True, setup.unread
         if self._owner.options.progress:
             from rawpack.system.progress import progress_bar
 
             self._bar = progress_bar(total=len(self.start), desc=f"epoch {self.start.epoch}", unit=" batches")
+
+    def read_one(self) -> None:
+        """A batch was read, or the end was reached."""
+        if self._unread:
+            self._unread -= 1
+            if not self._unread:
+                self._owner.read_through()
 
     def _make(self) -> None:
         """Read the next batches in this process, as many as a slot holds, as if they were one."""
@@ -203,7 +220,8 @@ class BatchIterator(Iterator[Batch]):
         try:
             self._readahead.ask_if_cold(rows)
             targets = filler.targets(whole)
-            filler.fill(targets, 0, len(rows), times, seeds)
+            with self._readahead.own_reads.noted():
+                filler.fill(targets, 0, len(rows), times, seeds)
             filler.finish(targets, whole, times, seeds)
         except Exception as error:
             if len(steps) == 1:

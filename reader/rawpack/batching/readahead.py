@@ -6,8 +6,9 @@ use:
 - By region. An order goes through a store in regions: the windows of a block shuffle, which are blocks of neighbors, or
   a number of samples of any other order. The disk is asked for two regions in advance, the one that the batches are in
   and the next, each from its first file to its last. So the disk reads long runs, though batches jump about.
-- By batch, when a batch is given out. The disk is asked if a worker had to wait for it recently, or if one of the
-  batch's samples, which is checked now and then, is not cached.
+- By batch, when a batch is given out, or is about to be read here. The disk is asked if whoever reads had to wait for
+  it recently, or if one of the batch's samples is not cached: without workers each batch is checked, otherwise one now
+  and then.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
+from rawpack.batching.fill import major_faults
 from rawpack.batching.steps import EpochStep
 from rawpack.errors import RawpackError
 from rawpack.order import ranks_here
@@ -47,12 +49,35 @@ _PIECE = 64
 """Samples that are asked for at once; then it is checked whether the rest are still wanted."""
 
 
+class OwnReads:
+    """What this process reads itself: all fields if there are no workers. A `WorkerPool` counts the same of its
+    workers."""
+
+    def __init__(self, library: ConcatenatedStore, workers: int) -> None:
+        # Where it cannot be checked whether samples are cached, the first batches are taken for cold.
+        self._since_disk_wait = _WARM_TASKS if workers or library.tells_cached else 0
+
+    @property
+    def wait(self) -> bool:
+        """Whether this process has waited for the disk recently."""
+        return self._since_disk_wait < _WARM_TASKS
+
+    @contextlib.contextmanager
+    def noted(self) -> Iterator[None]:
+        """Within this block, samples of one batch are read."""
+        before = major_faults()
+        yield
+        self._since_disk_wait = 0 if major_faults() > before else self._since_disk_wait + 1
+
+
 class Readahead:
     """The policy of one iterator. Used by one thread at a time."""
 
-    def __init__(self, library: ConcatenatedStore, names: Sequence[str], pool: WorkerPool | None) -> None:
+    def __init__(
+        self, library: ConcatenatedStore, names: Sequence[str], pool: WorkerPool | None, own_reads: OwnReads
+    ) -> None:
         """names: the fields of a batch. pool: the workers that read them; None where this process reads."""
-        self._library, self._pool = library, pool
+        self._library, self._pool, self.own_reads = library, pool, own_reads
         self._images = [
             name
             for name in names
@@ -72,19 +97,19 @@ class Readahead:
             self._library.readahead(name, rows.reshape(-1))
 
     def ask_if_cold(self, rows: NDArray[np.int64]) -> None:
-        """The same, unless the first of the samples is in the page cache.
+        """The same, unless the first of the samples is in the page cache and nobody had to wait recently.
 
-        One is enough: in random order, workers report what it misses. No page is touched: if the file was cut short,
+        One is enough: whoever reads the rest reports what it misses. No page is touched: if the file was cut short,
         that would end this process.
         """
-        if not all(self._is_cached(row) for row in rows.flat[:1].tolist()):
+        if self.readers_wait or not all(self._is_cached(row) for row in rows.flat[:1].tolist()):
             self.ask(rows)
 
     def before_batch(self, rows: NDArray[np.int64]) -> None:
         """A batch is about to be given out to the workers."""
         # A damaged shard is reported by the worker that reads it, with the sample's name.
         with contextlib.suppress(RawpackError):
-            if self.workers_wait:
+            if self.readers_wait:
                 self.ask(rows)
                 return
             self._unseen += 1
@@ -102,14 +127,19 @@ class Readahead:
             share = free * _MEMORY_SHARE / ranks_here(world_size)
             stored = self._library.shard_bytes / max(1, len(self._library))
             most = min(most, int(share / max(1.0, stored)))
-        # Where the system does not tell, all that is known is whether workers had to wait.
-        is_cached = self._is_cached if self._library.tells_cached else lambda row: not self.workers_wait
+        # Where the system does not tell, all that is known is whether somebody had to wait.
+        is_cached = self._is_cached if self._library.tells_cached else lambda row: not self.readers_wait
         return RegionSteps(steps, position, region_end, is_cached, self.ask, most)
 
     @property
     def workers_wait(self) -> bool:
         """Whether a worker has waited for the disk recently."""
         return self._pool is not None and self._pool.tasks_since_disk_wait < _WARM_TASKS
+
+    @property
+    def readers_wait(self) -> bool:
+        """Whether a worker, or this process, has waited for the disk recently."""
+        return self.workers_wait or self.own_reads.wait
 
     def _is_cached(self, row: int) -> bool:
         return all(self._library.is_cached(name, row) for name in self._images)

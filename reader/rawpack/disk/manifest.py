@@ -67,6 +67,8 @@ class Field(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     points of outlines in their order, with the row of the box and the number of the outline."""
     mirror: tuple[int, ...] | msgspec.UnsetType = msgspec.UNSET
     """For keypoints, which one takes the place of each when the image is mirrored. Unset where that is unknown."""
+    array: bool | msgspec.UnsetType = msgspec.UNSET
+    """True for numbers that may have the image's height and width and are no image, as the user said. Else unset."""
 
     @property
     def moves(self) -> bool:
@@ -77,6 +79,11 @@ class Field(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     def is_boxes(self) -> bool:
         """Whether it holds boxes, which move with the image."""
         return self.boxes is not msgspec.UNSET
+
+    @property
+    def is_array(self) -> bool:
+        """Whether the user said that it is no image."""
+        return self.array is True
 
     @property
     def in_shards(self) -> bool:
@@ -385,6 +392,8 @@ def _check_field(name: str, field: Field) -> None:
         raise ValueError(f"boxes {name} with kind {field.kind}, dtype {field.dtype} and shape {field.shape}")
     if field.follows is not msgspec.UNSET and (field.kind != "ragged" or not _can_follow(field)):
         raise ValueError(f"{name} follows boxes as {field.follows}, with dtype {field.dtype} and shape {field.shape}")
+    if field.array is not msgspec.UNSET and (not field.array or field.moves or field.kind not in ("number", "ragged")):
+        raise ValueError(f"{name} is declared as array {field.array}, and is {field.kind}")
     if field.mirror is not msgspec.UNSET and (
         field.follows != "keypoints" or sorted(field.mirror) != list(range(field.shape[1] or 0))
     ):

@@ -26,6 +26,9 @@ _LOOK_EVERY_S, _LOOK_SHARE = 1.0, 100
 _LOOK_S, _LOOK_FILES = 0.1, 256
 """One look ends after this many seconds, but not before this many files."""
 _PIECE = 1 << 20
+_REQUEST = 128 << 10
+"""Bytes that the system is asked for in one call: whole pages. Of a longer request, Linux reads the first part only, as
+much as the device's read-ahead or its largest transfer, and says nothing; by default neither is less than this."""
 _CURE = (
     "never overwrite a file of a store: write to another name and rename; "
     "copy or pack the store again, then open it again"
@@ -178,10 +181,10 @@ def readahead(data: Bytes, starts: NDArray[np.int64], sizes: NDArray[np.int64]) 
     order = np.argsort(starts)
     first = (np.maximum(starts[order], 0) + begin) // mmap.PAGESIZE * mmap.PAGESIZE
     last = np.minimum(starts[order] + sizes[order], data.nbytes) + begin
-    # Neighbors are requested together: one call for a block of samples instead of one for each.
+    # Neighbors are requested together: fewer calls for a block of small samples than one for each.
     furthest = np.maximum.accumulate(last)
     begins = np.flatnonzero(np.concatenate([[True], first[1:] > furthest[:-1]]))
     ends = furthest[np.concatenate([begins[1:] - 1, [len(first) - 1]])]
     for start, end in zip(first[begins].tolist(), ends.tolist(), strict=True):
-        if start < end:
-            advise(start, end - start, mmap.MADV_WILLNEED)
+        for at in range(start, end, _REQUEST):
+            advise(at, min(_REQUEST, end - at), mmap.MADV_WILLNEED)

@@ -117,7 +117,7 @@ class DataIter(Iterator[DataBatch]):
         if iterator is not None:
             iterator.close()
             # The position that it has reached does not count: the next epoch does.
-            self._batches.set_epoch(self._batches.next_start().epoch)
+            self._batches.stay()
 
     def iter_next(self) -> bool:
         """Go to the next batch. False at the end of the epoch."""

@@ -298,7 +298,7 @@ class KerasBatches:
 
     def _from(self, batches: Batches, number: int) -> BatchIterator:
         """An iterator that begins with this batch of the current epoch."""
-        batches.load_state_dict(self.state_dict(after_batches=number))
+        batches.move_to(self.state_dict(after_batches=number))
         return iter(batches)
 
     def _end_stream(self) -> None:

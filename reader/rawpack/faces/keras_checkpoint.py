@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from rawpack.errors import UsageError
 from rawpack.faces.keras import import_keras
 from rawpack.order.keys import whole_number
+from rawpack.system.home import expanded
 
 if TYPE_CHECKING:
     from rawpack.batching.steps import EpochStart
@@ -29,10 +30,11 @@ _SHORTER_EPOCH = "Your input ran out of data"
 
 def keras_checkpoint(data: KerasBatches, folder: str | Path, every: int | None) -> KerasCheckpoint:
     """What `KerasBatches.checkpoint` returns, with its arguments."""
+    path = Path(expanded(folder))
     every = None if every is None else whole_number("every", every, 1)
     keras = import_keras()
     kind = type(KerasCheckpoint.__name__, (KerasCheckpoint, keras.callbacks.Callback), {})
-    made: KerasCheckpoint = kind(data, Path(folder), every, keras)
+    made: KerasCheckpoint = kind(data, path, every, keras)
     return made
 
 

@@ -7,7 +7,7 @@ import threading
 import time
 import weakref
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import count
 from types import TracebackType
 from typing import Any, NoReturn
@@ -41,7 +41,7 @@ class BatchQueue(Iterator[Batch]):
             )
         batches.held = max(batches.held, depth + 1)
         # From here on, a position that another iterator has reached does not count.
-        batches.set_epoch(batches.next_start().epoch)
+        batches.stay()
         self._batches, self._process = batches, os.getpid()
         self._shared = _Shared(depth, batches.state_dict())
         self._thread = threading.Thread(
@@ -104,8 +104,10 @@ class _Shared:
         """state: before the first batch."""
         self.depth = depth
         self._changed = threading.Condition()
-        self._batches: deque[tuple[Batch, dict[str, Any]]] = deque()
-        """With the state after each."""
+        self._batches: deque[tuple[Batch, dict[str, Any], Callable[[], None]]] = deque()
+        """With the state after each, and what notes that it was read."""
+        self._note: Callable[[], None] | None = None
+        """What notes that the end was reached: as for the last batch that was taken."""
         self._state = state
         self._ended = self.closed = False
         """Whether nothing more is put in; whether nobody wants more."""
@@ -121,10 +123,10 @@ class _Shared:
             self._wait("producer", lambda: self.closed or len(self._batches) < self.depth)
             return not self.closed
 
-    def put(self, batch: Batch, state: dict[str, Any]) -> None:
+    def put(self, batch: Batch, state: dict[str, Any], note: Callable[[], None]) -> None:
         with self._changed:
             if not self.closed:
-                self._batches.append((batch, state))
+                self._batches.append((batch, state, note))
                 self._changed.notify_all()
 
     def end(self, failure: BaseException | None) -> None:
@@ -144,11 +146,15 @@ class _Shared:
             if self._batches:
                 self._taken += 1
                 self._changed.notify_all()
-                batch, self._state = self._batches.popleft()
+                batch, self._state, self._note = self._batches.popleft()
+                self._note()
                 return batch
             if self._failure is not None and not self.closed:
                 # Each thread gets it as it was, without the frames of the others.
                 raise self._failure.with_traceback(self._traceback)
+            note, self._note = self._note, None
+            if note is not None and not self.closed:
+                note()
             return None
 
     def close(self) -> None:
@@ -198,9 +204,10 @@ def _fill(shared: _Shared, batches: Batches, epochs: int | None) -> None:
     try:
         for _ in count() if epochs is None else range(epochs):
             iterator, empty = iter(batches), True
+            iterator.counts_itself = False
             try:
                 while shared.has_room() and (batch := next(iterator, None)) is not None:
-                    shared.put(batch, _state_after(batches, batch))
+                    shared.put(batch, _state_after(batches, batch), iterator.read_one)
                     empty = False
                     # Held by nobody here while this thread waits.
                     del batch

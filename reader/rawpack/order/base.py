@@ -48,6 +48,12 @@ class Order(ABC):
     same_each_epoch: bool = False
     """Whether all epochs have the same samples in the same order."""
 
+    @property
+    def follows_epoch(self) -> bool:
+        """Whether epochs differ by their numbers, so that epoch 0 again and again would be the same samples in the same
+        order."""
+        return not self.same_each_epoch
+
     _kept: tuple[tuple[int, int, int, Samples], ...] = ()
     """(epoch, start, stop, samples) of the last two windows."""
 

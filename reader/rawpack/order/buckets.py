@@ -67,6 +67,10 @@ class Bucketed(Order):
     def identity(self) -> dict[str, Any]:
         return {**self._order.identity, "batch_size": self._batch_size, "buckets": self._name}
 
+    @property
+    def follows_epoch(self) -> bool:
+        return not self._order.same_each_epoch
+
     def length(self, epoch: int) -> int:
         return self._order.length(epoch)
 

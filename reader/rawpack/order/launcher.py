@@ -29,7 +29,7 @@ _warned = False
 
 
 def resolve_rank(
-    rank: int | Literal["auto"] | None = 0,
+    rank: int | Literal["auto"] | None = None,
     world_size: int = 1,
     environ: Mapping[str, str] | None = None,
     known: tuple[int, int] = (0, 1),
@@ -37,19 +37,19 @@ def resolve_rank(
     """(rank, world_size), checked.
 
     rank: "auto" asks torch.distributed if this process has initialized it, else the launcher's variables in `environ`
-        (os.environ); without either the answer is (0, 1). None means 0, with a warning, once, where a launcher says
-        that there are more.
+        (os.environ); without either the answer is (0, 1). None means 0 of 1, with a warning, once, where a launcher
+        says that there are more.
     known: what "auto" answered before. The environment is not asked again once it has named a world of more than one.
 
-    Raises UsageError for a rank outside the world, for variables of a launcher that are incomplete or invalid, and for
-    a world_size other than 1 that differs from the launcher's.
+    Raises UsageError for a rank outside the world, for a world_size other than 1 without a rank, or that differs from
+    the launcher's, and for variables of a launcher that are incomplete or invalid.
     """
     environ = os.environ if environ is None else environ
     if rank != "auto":
         world_size = whole_number("world_size", world_size, 1)
         if rank is None and world_size == 1:
             _warn_of_others(environ)
-        return rank_in(0 if rank is None else rank, world_size), world_size
+        return rank_in(rank, world_size), world_size
     found = _from_torch() or (known if known[1] > 1 else _read(environ))
     if world_size not in (1, found[1]):
         raise UsageError(

@@ -90,6 +90,12 @@ class Mixed(Order):
         parts = (f"{share} of {len(order)} {order.name}" for share, order in zip(self.shares, self.orders, strict=True))
         return f"mixed {' + '.join(parts)}, {self.length_by}"
 
+    @property
+    def follows_epoch(self) -> bool:
+        """Not where each epoch begins with a new round of each store, and all rounds are the same."""
+        rounds = zip(self._strides, self.orders, strict=True)
+        return any(order.follows_epoch or stride % len(order) for stride, order in rounds)
+
     def length(self, epoch: int) -> int:
         return self._batches * self.batch_size
 

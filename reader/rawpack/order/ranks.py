@@ -18,6 +18,7 @@ from rawpack.order.base import MAX_SAMPLES, Order, Samples
 from rawpack.order.keys import rank_in, whole_number
 
 Uneven = Literal["pad", "keep"]
+_NOT_GIVEN: Any = None
 
 
 @dataclass(slots=True)
@@ -70,7 +71,9 @@ class RankSplit:
     batch_size: int
     """Samples per batch and rank, 1 or more."""
 
-    rank: int = 0
+    rank: int = _NOT_GIVEN
+    """Counted from 0. Must be given where there are several."""
+
     world_size: int = 1
     uneven: Uneven = "pad"
     drop_last: bool = False
@@ -82,7 +85,7 @@ class RankSplit:
         whole_number("length", self.length, 0, MAX_SAMPLES)
         whole_number("batch_size", self.batch_size, 1)
         whole_number("world_size", self.world_size, 1)
-        rank_in(self.rank, self.world_size)
+        object.__setattr__(self, "rank", rank_in(self.rank, self.world_size))
         if self.uneven not in ("pad", "keep"):
             raise UsageError(f'uneven must be "pad" or "keep", not {self.uneven!r}')
 

@@ -56,6 +56,11 @@ class Sampled(Order):
             return super().name
         return f"{super().name} {xxhash.xxh3_64_hexdigest(np.ascontiguousarray(self._fixed).data)}"
 
+    @property
+    def follows_epoch(self) -> bool:
+        """Only where a function is asked for an epoch: an iterable does not get its number."""
+        return callable(self._source) and not isinstance(self._source, Iterable)
+
     def length(self, epoch: int) -> int:
         """The number of indices of `epoch`, which is drawn unless it is one of the last two."""
         return self._keep(epoch, 0)[1].size

@@ -31,6 +31,7 @@ from rawpack.errors import StoreError, UsageError
 from rawpack.remote.lease import LEASES, Lease
 from rawpack.system.byte_count import byte_count
 from rawpack.system.file_lock import is_at, try_lock
+from rawpack.system.home import expanded
 from rawpack.system.writing import write_all
 
 _STORE = re.compile("[0-9a-f]{32}")
@@ -85,15 +86,15 @@ class Cache:
     def __init__(self, folder: str | os.PathLike[str] | None = None, limit: int | str | None = None) -> None:
         """folder: created if missing; None is `default_folder()`. limit: in bytes; None is half of the sum of the free
         space and the cache's present size. Raises UsageError for an unusable folder and an invalid limit."""
-        named = folder
+        named = default_folder() if folder is None else Path(expanded(folder))
         try:
-            self.folder = named = (default_folder() if folder is None else Path(folder).expanduser()).absolute()
+            self.folder = named.absolute()
             self._make()
             os.close(os.open(self.folder / _LOCK, os.O_RDWR | os.O_CREAT, 0o666))
-        except (OSError, RuntimeError) as error:  # RuntimeError: no home folder
+        except OSError as error:
             raise UsageError(
-                f"the cache {named or ''} cannot be used: {getattr(error, 'strerror', None) or error}; name a folder "
-                "with cache= or RAWPACK_CACHE that this process may write to"
+                f"the cache {named} cannot be used: {error.strerror or error}; name a folder with cache= or "
+                "RAWPACK_CACHE that this process may write to"
             ) from None
         free = shutil.disk_usage(self.folder).free
         self.limit = (free + sum(self._sizes().values())) // 2 if limit is None else _limit(limit)
@@ -329,12 +330,18 @@ class Cache:
 
 
 def default_folder() -> Path:
-    """`RAWPACK_CACHE`, or `rawpack` in the user's cache folder."""
+    """`RAWPACK_CACHE`, or `rawpack` in the user's cache folder. Raises UsageError where there is neither."""
     named = os.environ.get("RAWPACK_CACHE")
     if named:
-        return Path(named).expanduser()
+        return Path(expanded(named))
     base = os.environ.get("XDG_CACHE_HOME")
-    return (Path(base) if base and Path(base).is_absolute() else Path.home() / ".cache") / "rawpack"
+    try:
+        return (Path(base) if base and Path(base).is_absolute() else Path.home() / ".cache") / "rawpack"
+    except RuntimeError:
+        raise UsageError(
+            "the cache ~/.cache/rawpack cannot be used: your home folder is not known; set HOME, or name a folder with "
+            "cache= or RAWPACK_CACHE"
+        ) from None
 
 
 def is_cached_store(path: Path) -> bool:

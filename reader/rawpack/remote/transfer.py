@@ -20,6 +20,7 @@ import xxhash
 from rawpack.disk.manifest import FileRecord
 from rawpack.errors import DamagedStoreError, RawpackError, StoreError, UsageError
 from rawpack.remote.pieces import Requests
+from rawpack.remote.reach import host_of, is_lost, is_of_connection, note_answer, why_lost
 from rawpack.remote.url import filesystem, join, scrubbed, shown
 from rawpack.system.writing import write_all
 
@@ -50,6 +51,9 @@ class Remote:
     def __init__(self, url: str, options: Mapping[str, Any], timeout: float) -> None:
         """options: fsspec's `storage_options` for this URL. Raises as `filesystem`."""
         self.url, self._options, self.timeout = url, dict(options), timeout
+        self.host = host_of(url, self._options)
+        self.trouble = ""
+        """The last error of what is being retried now, printable; empty while nothing is."""
         self._has_ranges: bool | None = None
         """Whether the server answers with the requested bytes and not with the whole file, once that is known."""
         filesystem(url, self._options)
@@ -81,10 +85,11 @@ class Remote:
             except Exception as error:
                 if together and isinstance(error, TimeoutError):
                     answer.cancel()
-                    attempts.progressed()  # it shared the link with many: alone, it has all the time
+                    attempts.shared()  # the link, with many: alone, it has all the time
                 else:
                     attempts.failed(error)
                 continue
+            attempts.progressed()
             try:
                 check(data)
                 return data
@@ -107,6 +112,7 @@ class Remote:
                 cause = error.__cause__ if isinstance(error, FileNotFoundError) else None
                 attempts.failed(cause if isinstance(cause, Exception) else error)
                 continue
+            attempts.progressed()
             if not isinstance(found.get("size"), int):
                 raise StoreError(
                     f"{self.where(name)}: the server does not say how large the file is; download it first"
@@ -166,8 +172,10 @@ class Remote:
 
     def error(self, name: str, error: BaseException, seconds: float = 0.0) -> RawpackError:
         """The error to raise for a request that kept failing."""
-        what = scrubbed(f"{type(error).__name__}: {error}", self.url, self._options)
+        what = self.reason(error)
         where = self.where(name)
+        if is_lost(self.host, error, seconds):
+            return StoreError(f"{where} cannot be reached: {what}")
         if is_of_options(error):
             return UsageError(wrong_options(where, what, self._options))
         if is_forbidden(error):
@@ -175,10 +183,14 @@ class Remote:
                 f"{where} may not be read ({what}): check that credentials are set, correct and not expired. They come "
                 "from the environment, or from storage_options="
             )
-        if is_timeout(error):
-            what = "the server does not answer"
         tried = f", tried for {seconds:.0f} s" if seconds else ""
         return StoreError(f"{where} cannot be read{tried}: {what}")
+
+    def reason(self, error: BaseException) -> str:
+        """What an error says, without secrets."""
+        if is_timeout(error):
+            return "the server does not answer"
+        return why_lost(error) or scrubbed(f"{type(error).__name__}: {error}", self.url, self._options)
 
     def has_no_bucket(self) -> bool:
         """Whether the server says that the bucket of this URL does not exist."""
@@ -277,19 +289,30 @@ class _Attempts:
 
     def __init__(self, remote: Remote, name: str) -> None:
         self._remote, self._name = remote, name
-        self.progressed()
+        self._began, self._failed = time.monotonic(), 0
 
     def progressed(self) -> None:
+        """Something arrived: the timeout begins again."""
+        self._began, self._failed = time.monotonic(), 0
+        self._remote.trouble = ""
+        note_answer(self._remote.host)
+
+    def shared(self) -> None:
+        """The request shared its time with others: the timeout begins again."""
         self._began, self._failed = time.monotonic(), 0
 
     def failed(self, error: Exception) -> None:
         """Wait until it is time to retry. Raises StoreError or FileNotFoundError where a retry is useless."""
         if isinstance(error, RawpackError):
             raise error
+        if not is_of_connection(error) and not is_timeout(error):
+            note_answer(self._remote.host)  # with an error, but it is there
+        self._remote.trouble = self._remote.reason(error)
         if isinstance(error, FileNotFoundError) or getattr(error, "status", None) in (404, 410):
             raise FileNotFoundError(self._remote.where(self._name)) from None
         past = time.monotonic() - self._began
-        if is_hopeless(error) or is_forbidden(error) or past >= self._remote.timeout:
+        lost = is_lost(self._remote.host, error, past)
+        if lost or is_hopeless(error) or is_forbidden(error) or past >= self._remote.timeout:
             raise self._remote.error(self._name, error, past) from None
         pause = min(_MOST_PAUSE_S, _PAUSE_S * 2**self._failed) * random.uniform(0.5, 1.5)
         self._failed += 1
@@ -314,7 +337,7 @@ def is_hopeless(error: BaseException) -> bool:
 
 def is_of_options(error: BaseException) -> bool:
     """Whether a file system did not accept its options."""
-    return isinstance(error, TypeError | ValueError)
+    return isinstance(error, TypeError | ValueError) and not is_of_connection(error)
 
 
 def wrong_options(where: str, what: str, options: Mapping[str, Any]) -> str:

@@ -15,6 +15,7 @@ from rawpack.remote.url import is_url, join, local_path
 from rawpack.store.concatenated import ConcatenatedStore
 from rawpack.store.shard_files import Fetched, OnDisk
 from rawpack.store.store import Store
+from rawpack.system.home import expanded
 
 StorePath = str | os.PathLike[str]
 _MOST_SIBLINGS = 1000
@@ -34,7 +35,7 @@ def _absolute(path: StorePath, split: str | None) -> Path | str:
     copies unpickled elsewhere, and links may change."""
     if isinstance(path, str) and is_url(path):
         return path if split is None else join(path, split)
-    folder = local_path(path)
+    folder = local_path(expanded(path))
     try:
         folder = folder.resolve()
     except FileNotFoundError:
@@ -94,10 +95,6 @@ def _cure(path: Path) -> str:
             return f"Did you mean {store}?"
         if path.is_dir() and not any(path.iterdir()):
             return "The folder is empty"
-    home = next((n for n, part in enumerate(path.parts) if part.startswith("~")), None)
-    if home is not None and not _may_exist(path):
-        expanded = os.path.expanduser(Path(*path.parts[home:]))  # noqa: PTH111 # Path's raises for an unknown user
-        return f"`~` is not expanded: pass {expanded}"
     if not _may_exist(path):
         stores = _stores_in(path.parent)
         close = difflib.get_close_matches(path.name, stores, 3) or stores[:3]

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from rawpack.disk.manifest import FileRecord, Manifest
 from rawpack.disk.mapped import check_head, opened
 from rawpack.errors import DamagedStoreError
-from rawpack.system.memory import anonymous_file
+from rawpack.system.memory import anonymous_file, map_descriptor
 
 _PIECE = 8 << 20
 Hold = Callable[[FileRecord], AbstractContextManager[None]]
@@ -28,7 +28,7 @@ class Memory:
     def __init__(self, descriptor: int, places: dict[str, tuple[int, int]], size: int) -> None:
         """places: path of a file -> offset and bytes. The descriptor is closed with this object."""
         self.places, self.size, self.descriptor = places, size, descriptor
-        self._data = np.frombuffer(mmap.mmap(descriptor, size), np.uint8)
+        self._data = np.frombuffer(map_descriptor(descriptor, size), np.uint8)
         self._data.flags.writeable = False
         weakref.finalize(self, os.close, descriptor)
 

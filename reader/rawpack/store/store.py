@@ -58,6 +58,8 @@ class Store:
         self._gathers: dict[str, Gather | None] = {}
         self._first_chunks: dict[str, NDArray[np.int64]] = {}
         self._readers: dict[tuple[int, str], FieldReader] = {}
+        self._large: dict[str, bool] = {}
+        """Image field -> whether any shard's samples are too large to be read with their neighbors."""
 
     def __len__(self) -> int:
         return self.manifest.samples
@@ -195,8 +197,15 @@ class Store:
             return self._readers.setdefault((shard, name), self._open(shard, name))
 
     def is_random_access(self, name: str) -> bool:
-        """Whether image field `name` is mapped for random access: then readahead is needed."""
-        return any(self._is_random_access(shard, name) for shard in self.manifest.shards[:1])
+        """Whether image field `name` of any shard is mapped for random access: then readahead is needed."""
+        if not self.files.random_access:
+            return False
+        try:
+            return self._large[name]
+        except KeyError:
+            # Of any shard: the first may hold thumbnails.
+            large = any(self._is_random_access(shard, name) for shard in self.manifest.shards)
+            return self._large.setdefault(name, large)
 
     def _is_random_access(self, shard: Shard, name: str) -> bool:
         return self.files.random_access and shard.fields[name].bytes >= shard.rows * _RANDOM_ACCESS_BYTES

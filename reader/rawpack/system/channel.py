@@ -10,6 +10,7 @@ import time
 from collections.abc import Sequence
 
 from rawpack.system import failure
+from rawpack.system.standard_streams import above_streams
 
 _LENGTH = 8
 _FAILURE = 1 << 63
@@ -122,5 +123,5 @@ class Channel:
 
 def pair() -> tuple[Channel, Channel]:
     """Two connected ends, which take no descriptors. A child's own `Channel` over the socket of one may."""
-    ours, theirs = socket.socketpair()
+    ours, theirs = (socket.socket(fileno=above_streams(end.detach())) for end in socket.socketpair())
     return Channel(ours), Channel(theirs)

@@ -26,6 +26,7 @@ from rawpack.errors import WorkerError
 from rawpack.system.channel import Channel, EndedByError, pair
 from rawpack.system.heartbeat import HEARTBEAT_BYTES, Heartbeat
 from rawpack.system.memory import anonymous_file, map_descriptor
+from rawpack.system.standard_streams import above_streams
 from rawpack.system.writing import write_all
 
 GRACE_S = 2.0
@@ -136,7 +137,7 @@ class Child:
             memory = map_descriptor(shared, _SHARED_BYTES, writable=True)
             os.lseek(shared, HEARTBEAT_BYTES, os.SEEK_SET)
             for descriptor in (1, 2):
-                opened.append(_duplicate(descriptor))
+                opened.append(above_streams(_duplicate(descriptor)))
             process = launch(Ends(theirs.fileno(), *opened), channel)
         finally:
             theirs.close()
@@ -300,6 +301,7 @@ def _start(ends: Ends, single: bool) -> Process:
         return subprocess.Popen(
             [sys.executable, "-P", "-c", _BOOT, str(_PACKAGE), str(_PACKAGE.parent), *map(str, numbers)],
             stdin=subprocess.DEVNULL,
+            stdout=ends.output,
             stderr=ends.shared,
             pass_fds=[ends.channel, ends.errors],
             env=variables,

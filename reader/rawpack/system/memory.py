@@ -16,6 +16,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from rawpack.system.standard_streams import above_streams
+
 _READ, _WRITE = 1, 2
 _SHARED, _PRIVATE, _FIXED = 0x01, 0x02, 0x10
 _ANONYMOUS, _NORESERVE = 0x20, 0x4000
@@ -27,12 +29,12 @@ _HUGE_FROM = 4 << 20
 def anonymous_file(size: int) -> int:
     """The descriptor of `size` zero bytes without a name: a memfd, or an unlinked file where the system has none."""
     if sys.platform == "linux":
-        descriptor = os.memfd_create("rawpack", os.MFD_CLOEXEC)
+        descriptor = above_streams(os.memfd_create("rawpack", os.MFD_CLOEXEC))
     else:
         import tempfile
 
         with tempfile.TemporaryFile() as file:
-            descriptor = os.dup(file.fileno())
+            descriptor = above_streams(os.dup(file.fileno()))
     try:
         os.ftruncate(descriptor, size)
     except BaseException:

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 MASK = "mask"
 PIXELS = ("image", MASK)
 """The kinds of fields that a step without `field` is applied to, with the same random numbers."""
+_SIDE = 4096
+"""Of an image that is only imagined: no crop is larger."""
 Check = Callable[[str, int], None]
 _Numbered = list[tuple[int, Random]]
 """For some samples the position of each, and its random numbers."""
@@ -160,6 +162,34 @@ class ImageFiller:
 def draws(step: Step) -> bool:
     """Whether a step draws anything."""
     return getattr(step.draw, "__func__", None) is not Step.draw
+
+
+def draws_at_random(step: Step) -> bool:
+    """Whether what a step draws depends on random numbers. That of CenterCrop depends only on the size."""
+    if not draws(step):
+        return False
+    noted = _Noted(0)
+    try:
+        step.draw(noted, _SIDE, _SIDE)
+    except Exception:
+        return True  # such as for an image of that size
+    return noted.used
+
+
+class _Noted(Random):
+    """Random numbers that say whether one was drawn."""
+
+    used = False
+
+    def __init__(self, key: int) -> None:
+        super().__init__(key)
+        draw = self.random
+
+        def random() -> float:
+            self.used = True
+            return draw()
+
+        self.random = random
 
 
 def sides(shape: tuple[int, ...], layout: str) -> tuple[int, int]:

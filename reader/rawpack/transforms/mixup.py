@@ -23,6 +23,8 @@ class _PairMixing(BatchStep):
     A sample's partner is the one before it in the batch; that of the first sample is the last one.
     """
 
+    random = True
+
     def __init__(self, *, alpha: float = 1.0, num_classes: int | None = None, field: str | None = "label") -> None:
         """alpha: each sample's own share is drawn from Beta(alpha, alpha), once for the whole batch. num_classes: class
         numbers become float32 vectors of that length; None for the number of classes of the store. field: the labels,

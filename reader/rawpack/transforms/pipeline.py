@@ -15,7 +15,7 @@ from rawpack.disk.tables import Codec
 from rawpack.errors import UsageError
 from rawpack.store.concatenated import ConcatenatedStore
 from rawpack.system.times import Times
-from rawpack.transforms.images import MASK, PIXELS, Check, ImageFiller, draws, put
+from rawpack.transforms.images import MASK, PIXELS, Check, ImageFiller, draws, draws_at_random, put
 from rawpack.transforms.randomness import Randoms, Seeds, batch_random, randoms_of
 from rawpack.transforms.step import Array, BatchStep, CropStep, Spec, Step, agrees
 
@@ -82,6 +82,12 @@ class Pipeline:
     batch_steps: tuple[BatchStep, ...] = ()
     results: dict[str, Spec] = field(default_factory=dict)
     """What comes out in the end, for fields whose shape or dtype is not the store's."""
+
+    @property
+    def random(self) -> bool:
+        """Whether it uses random numbers, so that epochs differ."""
+        steps = (step for plan in self.plans.values() for step in plan.steps)
+        return any(step.random for step in self.batch_steps) or any(map(draws_at_random, steps))
 
     @property
     def whole_batches(self) -> bool:

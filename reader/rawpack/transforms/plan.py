@@ -12,16 +12,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from rawpack.disk.manifest import Field
 from rawpack.errors import UsageError
 from rawpack.transforms.functions import Lambda
 from rawpack.transforms.images import MASK, PIXELS
+from rawpack.transforms.left_behind import check_batch_step, check_step
 from rawpack.transforms.pipeline import FieldPlan, Pipeline, with_frames
 from rawpack.transforms.step import Array, BatchStep, Spec, Step
 from rawpack.transforms.values import ByTable, Tail, by_tables, tail_of
 
+_PACKAGE = __name__.partition(".")[0]
 Transform = Sequence[Step | BatchStep | Callable[[Array], Any]]
 
 
@@ -33,11 +36,13 @@ def plan_pipeline(
     frames: int | None = None,
     once: Sequence[str] = (),
     classes: int | None = None,
+    alike: Mapping[str, Field] | None = None,
 ) -> Pipeline:
     """Fit a transform to the chosen fields of a store.
 
     before: steps that come first. frames: the length of clips; None if samples are single images. Steps work on frames,
-    batch steps on whole clips. once: fields of which a clip has one value. classes: how many the store names.
+    batch steps on whole clips. once: fields of which a clip has one value. classes: how many the store names. alike:
+    the chosen fields that look like images, see `left_behind`.
 
     Raises UsageError if steps and fields do not fit, or if samples of different shapes would come out.
     """
@@ -56,7 +61,8 @@ def plan_pipeline(
     for name in chosen:
         numbered = [(n, step) for n, step in enumerate(singles) if concerns(step, name, fields[name])]
         if numbered:
-            plans[name] = _field_plan(numbered, fields[name], None if name in once else frames, masks)
+            check = partial(check_step, image=name, alike=alike or {})
+            plans[name] = _field_plan(numbered, fields[name], None if name in once else frames, masks, check)
     results = {name: one.sample_result for name, one in plans.items()}
     specs = {
         name: results.get(name) or with_frames(spec_of(fields[name]), None if name in once else frames)
@@ -64,6 +70,7 @@ def plan_pipeline(
         if fields[name].in_slot
     }
     for i, batch_step in enumerate(batch_steps):
+        check_batch_step(batch_step, alike or {})
         told = {
             name: replace(spec, kind=fields[name].kind, classes=classes if name == "label" else None)
             for name, spec in specs.items()
@@ -148,14 +155,24 @@ def concerns(step: Step, name: str, stored: Field) -> bool:
     return step.field == name or (step.field is None and stored.kind in PIXELS and len(stored.shape) == 3)
 
 
-def _field_plan(numbered: list[tuple[int, Step]], stored: Field, frames: int | None, masks: bool = False) -> FieldPlan:
-    """masks: whether the batch has any."""
+def _field_plan(
+    numbered: list[tuple[int, Step]],
+    stored: Field,
+    frames: int | None,
+    masks: bool = False,
+    check: Callable[[Step, Spec, Spec], None] = lambda *_: None,
+) -> FieldPlan:
+    """masks: whether the batch has any. check: gets each step, and the samples before and after it."""
     specs, steps = [spec_of(stored)], list[Step]()
     kind: str = stored.kind
     for _, step in numbered:
         made = step.makes_mask(specs[-1]) if kind == MASK else step.makes(specs[-1])
+        if not type(step).__module__.startswith(f"{_PACKAGE}."):
+            # What users' steps pass on says nothing about the values that they make.
+            made = replace(made, within=None)
         if masks and kind == "image":
             _check_masks(step, specs[-1], made)
+        check(step, specs[-1], made)
         steps.append(step.fitted(specs[-1]))
         specs.append(made)
     tabled = steps if kind == MASK else by_tables(steps, specs)

@@ -29,6 +29,9 @@ class Spec:
     """numpy's name."""
     layout: Literal["HWC", "CHW", ""] = ""
     """The axes of images: (height, width, channels) or (channels, height, width). Empty for everything else."""
+    within: tuple[float, float] | None = None
+    """Least and greatest value, where steps of this package have made floats of whole numbers; None where it is not
+    known, as of stored floats."""
     kind: str = ""
     """The kind of the field: "image", "mask" or "number". Set for batch steps only."""
     classes: int | None = None
@@ -180,6 +183,9 @@ class BatchStep:
 
     refuses: tuple[str, ...] = ()
     """As in `Step`."""
+    random: bool = False
+    """Whether it uses random numbers, so that epochs differ: for a warning about loops that read one epoch again and
+    again."""
 
     def makes(self, specs: Mapping[str, Spec]) -> Mapping[str, Spec]:
         """What it makes of each field whose shape or dtype it changes. Raises UsageError if it cannot work on them.

@@ -18,6 +18,8 @@ _MOST_TABLED = 128
 """Channels: with more, OpenCV 5 does no lookup."""
 _TILE_PIXELS = 1 << 17
 """Looked up at once, so that their planes are still in the processor's cache."""
+_GREATEST = (255, 65535, 2**32 - 1)
+"""Of the dtypes of whole numbers that images have."""
 _PAGE, _APART = 4096, 320
 """Planes that are a multiple of a page apart would push each other out of that cache while they are written."""
 
@@ -32,7 +34,7 @@ class ConvertImageDtype(Step):
         self.dtype = float_dtype(dtype)
 
     def makes(self, spec: Spec) -> Spec:
-        return replace(_real(self, spec), dtype=self.dtype)
+        return replace(_real(self, spec), dtype=self.dtype, within=_within(spec))
 
     def apply(self, image: Array, drawn: Any, out: Array | None = None) -> Array:
         return _floats(image).astype(self.dtype)
@@ -44,7 +46,8 @@ class Normalize(Step):
     pointwise = vectorized = True
 
     def __init__(self, mean: Sequence[float], std: Sequence[float], dtype: Any = "float32") -> None:
-        """mean, std: one for each channel, or one for all, for values from 0 to 1. dtype: of the result."""
+        """mean, std: one for each channel, or one for all. For whole numbers, and what other steps have scaled to 0..1,
+        those of values from 0 to 1: UsageError where such values cannot have them. dtype: of the result."""
         self.mean, self.std = _channels("mean", mean), _channels("std", std)
         if not all(self.std):
             raise UsageError(f"std={std!r} must not be 0")
@@ -56,9 +59,39 @@ class Normalize(Step):
         for name, values in (("mean", self.mean), ("std", self.std)):
             if len(values) not in (1, channels):
                 raise UsageError(f"{self!r}: {len(values)} values of {name} for images of {channels} channels")
-        if np.dtype(spec.dtype).kind in "ui" and max(map(abs, self.mean)) > 1:
-            raise UsageError(f"{self!r}: mean and std must be for values from 0 to 1, as in torchvision")
-        return replace(spec, dtype=self.dtype)
+        within = _within(spec)
+        if within is not None:
+            self._check_units(*within)
+            ends = [(end - mean) / std for end in within for mean, std in self._pairs()]
+            within = min(ends), max(ends)
+        return replace(spec, dtype=self.dtype, within=within)
+
+    def _check_units(self, least: float, greatest: float) -> None:
+        """Raise UsageError where mean and std are not those of values in this range: often, they are of bytes, from 0
+        to 255."""
+        too_large = {
+            "mean": max(map(abs, self.mean)) > max(abs(least), abs(greatest)),
+            "std": max(map(abs, self.std)) > greatest - least,
+        }
+        if not any(too_large.values()):
+            return
+        given = {name: (self.mean, self.std)[name == "std"] for name, wrong in too_large.items() if wrong}
+        cure = ""
+        if greatest == 1 and (most := max(abs(n) for values in given.values() for n in values)) <= _GREATEST[-1]:
+            unit = next(n for n in _GREATEST if most <= n)
+            right = {name: tuple(float(f"{n / unit:.4g}") for n in values) for name, values in given.items()}
+            shown = ", ".join(f"{name}={values}" for name, values in right.items())
+            cure = f": divide by {unit}, {shown}"
+        raise UsageError(
+            f"{self!r}: whole numbers are scaled to 0..1 first, so values are from {least:.3g} to {greatest:.3g} here "
+            f"and cannot have this {' and '.join(given)}{cure}"
+        )
+
+    def _pairs(self) -> list[tuple[float, float]]:
+        """Mean and std of each channel."""
+        channels = max(len(self.mean), len(self.std))
+        mean, std = (values * channels if len(values) == 1 else values for values in (self.mean, self.std))
+        return list(zip(mean, std, strict=True))
 
     def fitted(self, spec: Spec) -> Normalize:
         fitted = copy(self)
@@ -211,6 +244,14 @@ def _real(step: Step, spec: Spec) -> Spec:
     if np.dtype(spec.dtype).kind not in "uif":
         raise UsageError(f"{step!r} needs numbers, not {spec.dtype}")
     return spec
+
+
+def _within(spec: Spec) -> tuple[float, float] | None:
+    """Least and greatest value of `_floats` of such samples."""
+    if np.dtype(spec.dtype).kind == "f":
+        return spec.within
+    info = np.iinfo(spec.dtype)
+    return info.min / info.max, 1.0
 
 
 def _floats(image: Array) -> NDArray[np.floating[Any]]:

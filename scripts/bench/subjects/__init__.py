@@ -94,6 +94,7 @@ SUBJECTS: dict[str, Callable[[], Subject]] = {
     "lmdb, quality 95": lambda: RawpackStore(JPEG_95),
     "lmdb, 256 px, center crop": lambda: RawpackCrop(256),
     **{f"{form}, cold": partial(ColdStore, form) for form in FORMS},
+    **{f"{form}, cold, in order": partial(ColdStore, form, shuffle=False) for form in ("memmap", "hdf5")},
     **{f"dd, {form}": partial(SequentialRead, form) for form in FORMS},
     **{f"{form} of zeros": partial(Zeros, form) for form in FORMS},
     "order alone": OrderAlone,

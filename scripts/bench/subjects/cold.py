@@ -1,10 +1,11 @@
-"""Reading from the disk: rawpack's reader by block shuffle, and `dd` of the same files in their order."""
+"""Reading from the disk: rawpack's reader, and `dd` of the same files in their order."""
 
 from __future__ import annotations
 
 import subprocess
 import time
 from pathlib import Path
+from typing import Literal
 
 import data
 from contract import Epoch, Settings, consume
@@ -15,8 +16,8 @@ class ColdStore:
 
     needs: tuple[str, ...] = ()
 
-    def __init__(self, form: str) -> None:
-        self._form = form
+    def __init__(self, form: str, shuffle: Literal["block"] | bool = "block") -> None:
+        self._form, self._shuffle = form, shuffle
 
     def prepare(self, settings: Settings) -> None:
         data.make_store(settings, self._form)
@@ -28,7 +29,7 @@ class ColdStore:
         drop(shard_files(path))
         self._consumer = settings.consumer
         self._batches = Reader(path).batches(
-            settings.batch, shuffle="block", workers=settings.workers, backend=settings.backend
+            settings.batch, shuffle=self._shuffle, workers=settings.workers, backend=settings.backend
         )
 
     def epoch(self, n: int) -> Epoch:

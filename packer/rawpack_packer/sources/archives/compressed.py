@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import io
 import os
 import tempfile
 from collections import OrderedDict
@@ -13,14 +14,15 @@ from typing import Any
 import numpy as np
 
 from rawpack.errors import DecodeError, MissingExtraError, UsageError
-from rawpack_packer.sources.archives.kept import scratch
+from rawpack_packer.sources.archives.kept import NO_BYTES, KeptBytes, stored
 from rawpack_packer.sources.archives.spans import Spans
 
 _MAGIC = {b"\x1f\x8b": ".gz", b"BZh": ".bz2", b"\xfd7zXZ\0": ".xz", b"\x28\xb5\x2f\xfd": ".zst"}
 """First bytes -> what a file is compressed by."""
 _PROGRAMS = {".xz": "xz", ".zst": "zstd"}
-NO_INDEX = "none"
+NO_INDEX = NO_BYTES
 """Stands for the index of an archive that is damaged, and is read from its beginning each time."""
+_PIECE = 1 << 20
 _OPEN = 4
 """Archives that a worker keeps open."""
 _opened: OrderedDict[tuple[int, str, tuple[int, int]], Any] = OrderedDict()
@@ -80,22 +82,23 @@ class CompressedSpans(Spans):
         return None if self.archives.indexes[int(self.archive[i])] else super().image_file(i)
 
 
-def open_compressed(path: str, fd: int, threads: int, index: str = "") -> Any:
+def open_compressed(path: str, fd: int, threads: int, index: KeptBytes | None = None) -> Any:
     """A reader of the decompressed bytes of the archive at a path, which is open as `fd`.
 
-    index: the file that `save_index` wrote. Where it is missing, as on another machine, the reader makes its own.
+    index: what `save_index` wrote. Where it is missing, as on another machine, the reader makes its own.
     """
     import rapidgzip
 
+    known = b"" if index is None else index.read()
     try:
         if compression(os.pread(fd, 8, 0)) == ".bz2":
             reader = rapidgzip.IndexedBzip2File(path, parallelization=threads)
-            if index and os.path.isfile(index):  # noqa: PTH113
-                reader.set_block_offsets({int(a): int(b) for a, b in np.fromfile(index, "<i8").reshape(-1, 2)})
+            if known:
+                reader.set_block_offsets({int(a): int(b) for a, b in np.frombuffer(known, "<i8").reshape(-1, 2)})
             return reader
         reader = rapidgzip.RapidgzipFile(path, parallelization=threads)
-        if index and os.path.isfile(index):  # noqa: PTH113
-            reader.import_index(index)
+        if known:
+            reader.import_index(io.BytesIO(known))
     except (RuntimeError, ValueError) as error:
         raise _damaged(error) from None
     return reader
@@ -111,22 +114,31 @@ def read_at(reader: Any, offset: int, size: int) -> bytes:
     return data
 
 
-def save_index(reader: Any) -> str:
-    """Read an archive to its end, which checks it, and write its index to a file that lives as long as this process.
-
-    Raises DecodeError for a damaged archive.
-    """
+def save_index(reader: Any, fd: int) -> KeptBytes:
+    """Read the archive that is open as `fd` to its end, which checks it, and store its index. Raises DecodeError for a
+    damaged archive."""
     try:
         reader.seek(0, os.SEEK_END)
-        handle, path = tempfile.mkstemp(dir=scratch())
-        os.close(handle)
-        if hasattr(reader, "export_index"):
-            reader.export_index(path)
-        else:
-            np.array(list(reader.block_offsets().items()), "<i8").tofile(path)
+        _check_rest(fd, reader.tell_compressed() // 8)
+        with tempfile.TemporaryFile() as file:
+            if hasattr(reader, "export_index"):
+                reader.export_index(file)
+            else:
+                file.write(np.array(list(reader.block_offsets().items()), "<i8").tobytes())
+            file.seek(0)
+            return stored(iter(partial(file.read, _PIECE), b""))
     except (RuntimeError, ValueError) as error:
         raise _damaged(error) from None
-    return path
+    except OSError:
+        return NO_INDEX  # there is no space for it: each process makes its own
+
+
+def _check_rest(fd: int, at: int) -> None:
+    """Raise DecodeError where anything but zeros follows what could be decompressed."""
+    while piece := os.pread(fd, _PIECE, at):
+        if piece.count(0) < len(piece):
+            raise DecodeError("corrupt", f"what follows its compressed data, from byte {at} on, is not compressed")
+        at += len(piece)
 
 
 def _damaged(error: Exception) -> DecodeError:

@@ -20,8 +20,9 @@ import xxhash
 from numpy.typing import NDArray
 
 from rawpack.errors import DecodeError, UsageError
+from rawpack.remote.reach import why_lost
 from rawpack.remote.url import filesystem, is_url, refuse_url, shown
-from rawpack_packer.sources.archives.kept import keeping, pieces_of, read_kept, restored
+from rawpack_packer.sources.archives.kept import KeptBytes, keeping, read_kept, stored
 from rawpack_packer.sources.files import check_unchanged, opened, read_unchanged, reason_of
 from rawpack_packer.text import near_path, plain
 
@@ -46,8 +47,8 @@ class ArchiveFiles:
     """Absolute, as the operating system takes them; of archives behind URLs, where they are in the spool."""
     states: NDArray[np.int64]
     """(k, 2): size in bytes, and mtime in ns or a checksum, when the source was opened."""
-    indexes: tuple[str, ...] = ()
-    """Of compressed archives: the file that holds the index of each, see `compressed.py`; "" for one that is not."""
+    indexes: tuple[KeptBytes | None, ...] = ()
+    """Of compressed archives: the index of each, see `compressed.py`; None for one that is not."""
     remotes: tuple[RemoteArchive, ...] = ()
     """Of archives behind URLs: where each is fetched from."""
     spool: Spool | None = None
@@ -122,17 +123,19 @@ class ArchiveFiles:
             return found
         return keeping(found, name, self.kept_in if self.remotes else None)
 
-    def kept_index(self, k: int) -> str:
-        """The file with the index of compressed archive k that an earlier run made; "" if nothing is kept."""
+    def kept_index(self, k: int) -> KeptBytes | None:
+        """The index of compressed archive k that an earlier run made; None if nothing is kept."""
         with suppress(OSError):
-            return restored(self.kept(k, _INDEX, bytes) or iter(()))
-        return ""
+            found = self.kept(k, _INDEX, bytes)
+            return None if found is None else stored(found)
+        return None
 
-    def keep_index(self, k: int, path: str) -> str:
-        """Keep the index of compressed archive k, which is in the file at `path`. Returns the path."""
-        for _ in self.keeping(k, _INDEX, pieces_of(path)):
-            pass
-        return path
+    def keep_index(self, k: int, index: KeptBytes) -> KeptBytes:
+        """Keep the index of compressed archive k. Returns it."""
+        if index.size:
+            for _ in self.keeping(k, _INDEX, index.pieces()):
+                pass
+        return index
 
     def _kept_name(self, k: int, what: str) -> str:
         identity = self._identity(k)
@@ -219,6 +222,8 @@ def _remote_glob(url: str, spool: Spool | None) -> list[str]:
     try:
         return sorted(system.unstrip_protocol(name) for name in system.glob(path))
     except Exception as error:  # each file system has its own
+        if why := why_lost(error):
+            raise UsageError(f"{plain(shown(url))} cannot be reached: {why}") from None
         what = f"{plain(shown(url))} cannot be listed ({type(error).__name__})"
         raise UsageError(f"{what}: name the files by a range such as {{000..123}}") from None
 

@@ -24,14 +24,29 @@ from rawpack_packer.sources.archives.compressed import (
 )
 from rawpack_packer.sources.archives.files import ArchiveFiles
 from rawpack_packer.sources.archives.headers_ahead import read_headers_ahead
+from rawpack_packer.sources.archives.kept import KeptBytes
 from rawpack_packer.sources.archives.spans import Fault, Spans
-from rawpack_packer.sources.archives.tar import BLOCK, LONGEST, BadArchiveError, Member, Read, is_tar, tar_members
+from rawpack_packer.sources.archives.tar import (
+    BLOCK,
+    LONGEST,
+    BadArchiveError,
+    Member,
+    Read,
+    is_tar,
+    read_of,
+    tar_members,
+)
 from rawpack_packer.sources.archives.tree import Tree
 from rawpack_packer.sources.archives.zip import ZipSpans, zip_members
 from rawpack_packer.sources.folder import EXTENSIONS as IMAGE_EXTENSIONS
 from rawpack_packer.sources.folder_scan import PROGRESS_EVERY
 from rawpack_packer.text import count, plain
 
+EXTENSIONS = (
+    ".tar", ".zip", ".tar.gz", ".tgz", ".tar.bz2", ".tbz2", ".tbz", ".tar.xz", ".txz", ".tar.zst", ".tzst",
+)  # fmt: skip
+_NESTED = tuple(extension.encode() for extension in (*EXTENSIONS, ".7z", ".rar"))
+"""Endings of archives in archives."""
 ZIP_MARKS = (b"PK\3\4", b"PK\5\6")
 """First bytes of a zip archive; the second is of an empty one."""
 _COMPRESSED = "compressed tar"
@@ -44,30 +59,26 @@ class Index:
     """All members of archives, unpacked into one tree.
 
     If there is no image but there are tar archives in them, these are unpacked too, each into a folder with its name
-    without the extension: ImageNet is a tar of tars.
+    without the extension: ImageNet is a tar of tars. What is left of archives in archives cannot be read.
     """
 
-    def __init__(self, archives: ArchiveFiles, progress: Callable[[int], None] | None) -> None:
-        """Raises UsageError for what is no archive, MissingExtraError for a compressed one that nothing can read."""
+    def __init__(self, archives: ArchiveFiles, inside: bytes, progress: Callable[[int], None] | None) -> None:
+        """inside: the folder that is packed, as the user named it, or b"".
+
+        Raises UsageError for what is no archive, MissingExtraError for a compressed one that nothing can read.
+        """
         self.tree = Tree()
         self.problems: dict[bytes, str] = {}
         """Archives that cannot be read to their end: a name for each -> why, for a person."""
         self._progress, self._seen = progress, 0
-        self._images = False
-        """Whether there is any, by its extension."""
-        self._inner: list[tuple[int, Member]] = []
-        """Tar archives in others: the number of the outer one, and the member."""
+        self._nested = False
+        """Whether any member is an archive by its name."""
         self._kinds: list[str] = []
         self._archives = archives
         with archives.looked_through():
             indexes = [self._add_archive(k) for k in range(len(archives))]
-        if not self._images:
-            for k, inner in itertools.groupby(self._inner, key=lambda found: found[0]):
-                with self._opened(k) as (fd, reader):
-                    for _, member in inner:
-                        if reader is None:
-                            read_headers_ahead(fd, member.offset, member.offset + member.size)
-                        self._add_inner(k, partial(_pread, fd) if reader is None else partial(read_at, reader), member)
+        if self._nested:
+            self._add_nested(inside)
         if progress is not None:
             progress(self._seen)
         self._archives = replace(archives, indexes=tuple(indexes) if any(indexes) else ())
@@ -104,74 +115,131 @@ class Index:
             one, other = (self._archives.name(self._kinds.index(kind)) for kind in sorted({*self._kinds})[:2])
             raise UsageError(f"{one} and {other} are of different kinds: pack zip and tar archives separately")
 
-    def _add_archive(self, k: int) -> str:
-        """Add archive k. Returns the file with the index of a compressed one, or ""."""
+    def _add_archive(self, k: int) -> KeptBytes | None:
+        """Add archive k. Returns the index of a compressed one."""
         archives, shown = self._archives, self._archives.name(k)
         name = f"{k}/{shown.rpartition('/')[2]}".encode()
         index = archives.kept_index(k)
         for kind in (_COMPRESSED,) if index else ("tar", "zip"):
             if (kept := archives.kept(k, kind, Found)) is not None:
                 self._set_kind(kind)
-                tars = self._add(kept, k, name, shown)
-                self._inner += [(k, member) for member in tars if kind != "zip"]
+                self._add(kept, k, name, shown)
                 return index
         with self._opened(k) as (fd, reader):
             if self._kinds[k] == "zip":
                 self._add(archives.keeping(k, "zip", zip_members(fd)), k, name, shown)
-                return ""
-            read: Read = partial(_pread, fd) if reader is None else partial(read_at, reader)
+                return None
+            read = read_of(fd) if reader is None else partial(read_at, reader)
             if reader is None:
                 read_headers_ahead(fd, 0, os.fstat(fd).st_size)
             found = _in_tar(read, 0, os.fstat(fd).st_size if reader is None else LONGEST)
-            tars = self._add(archives.keeping(k, _COMPRESSED if reader else "tar", found), k, name, shown)
-            self._inner += [(k, member) for member in tars]
+            self._add(archives.keeping(k, _COMPRESSED if reader else "tar", found), k, name, shown)
             if reader is None:
-                return ""
+                return None
             try:
-                return archives.keep_index(k, save_index(reader))
+                return archives.keep_index(k, save_index(reader, fd))
             except DecodeError as error:
                 self.problems.setdefault(name + b"/", f"{shown}: {error.detail}")
                 return NO_INDEX
 
-    def _add_inner(self, k: int, read: Read, member: Member) -> None:
-        what = f"tar at {member.offset}"
-        found = self._archives.kept(k, what, Found)
-        if (found is not None or is_tar(read(member.offset, BLOCK))) and self.tree.remove(member.name):
-            folder = member.name[: -len(b".tar")] + b"/"
-            self.tree.add(member._replace(name=folder, kind="folder"), k)
-            if found is None:
-                found = _in_tar(read, member.offset, member.offset + member.size)
-                found = self._archives.keeping(k, what, found)
-            name = b"%d/%s" % (k, member.name)
-            self._add(found, k, name, f"{self._archives.name(k)}/{plain(member.name)}", folder)
+    def _add_nested(self, inside: bytes) -> None:
+        """Unpack the tar archives in archives, unless there are images: then all of them are problems, as others are.
 
-    def _add(self, found: Iterable[Found], k: int, name: bytes, shown: str, folder: bytes = b"") -> list[Member]:
-        """Add members of archive k, below `folder`, and return those that are tar archives. name, shown: of what is
-        read, where it cannot be read to its end."""
-        before, tars = self._seen, list[Member]()
+        That is decided by what is in the folder that is packed. Where it is only in such an archive, all are unpacked.
+        """
+        folder = self.tree.find(inside)
+        images, nested = self._below(folder or b"")
+        if images and folder is not None:
+            for path, number in nested.items():
+                self._problem(path, number, beside=images)
+            return
+        for k, paths in itertools.groupby(nested, key=lambda path: self.tree.archive[nested[path]]):
+            with self._opened(k) as (fd, reader):
+                read = read_of(fd) if reader is None else partial(read_at, reader)
+                for path in paths:
+                    number = nested[path]
+                    if path.lower().endswith(b".tar") and self._kinds[k] != "zip" and number not in self.tree.faults:
+                        if reader is None:
+                            at, size = self.tree.offset[number], self.tree.size[number]
+                            read_headers_ahead(fd, at, at + size)
+                        self._add_inner(read, path, number)
+                    else:
+                        self._problem(path, number)
+                        self._add_folder(path)
+        # These are in an archive in an archive.
+        for path, number in self._below(self.tree.find(inside) or b"")[1].items():
+            self._problem(path, number)
+
+    def _below(self, folder: bytes) -> tuple[int, dict[bytes, int]]:
+        """The images below a folder, by their names, and the archives, in the order in which they are stored."""
+        images, nested = 0, dict[bytes, int]()
+        for path, number in self.tree.files(folder):
+            name = path.lower()
+            if name.endswith(_NESTED):
+                nested[path] = number
+            images += os.fsdecode(os.path.splitext(name)[1]) in IMAGE_EXTENSIONS  # noqa: PTH122
+        tree = self.tree
+        return images, dict(sorted(nested.items(), key=lambda found: (tree.archive[found[1]], tree.offset[found[1]])))
+
+    def _add_folder(self, path: bytes) -> bytes:
+        """Have a folder in place of an archive, with its name, even if nothing of it can be read: it may be a class,
+        and without it the numbers of others would change."""
+        ending = next(ending for ending in _NESTED if path.lower().endswith(ending))
+        folder = path[: -len(ending)] + b"/"
+        self.tree.add(Member(folder, "folder", 0, 0, 0, b""), 0)
+        return folder
+
+    def _add_inner(self, read: Read, path: bytes, number: int) -> None:
+        k, offset, size = self.tree.archive[number], self.tree.offset[number], self.tree.size[number]
+        what = f"tar at {offset}"
+        self.tree.remove(path)
+        folder = self._add_folder(path)
+        found = self._archives.kept(k, what, Found)
+        if found is None:
+            found = self._archives.keeping(k, what, _in_tar(read, offset, offset + size))
+        self._add(found, k, b"%d/%s" % (k, path), f"{self._archives.name(k)}/{plain(path)}", folder)
+
+    def _problem(self, path: bytes, number: int, beside: int = 0) -> None:
+        """Record an archive in an archive that is not read. beside: the number of images next to it."""
+        k = self.tree.archive[number]
+        outer = self._archives.name(k)
+        self.tree.remove(path)
+        if beside and path.lower().endswith(b".tar") and self._kinds[k] != "zip":
+            why = (
+                f"is an archive next to {count(beside, 'image')}: take out the one or the other, or name the folder to "
+                f"pack, such as {outer}/{plain(path[: -len('.tar')])}"
+            )
+        else:
+            why = (
+                "is an archive in an archive, of which only a .tar in a tar archive is read: unpack both, this one "
+                "into a folder with its name, and pack the folder; or take it out"
+            )
+            why += f", or name the folder to pack: {outer}/FOLDER" if beside else ""
+        self.problems[b"%d/%s" % (k, path)] = f"{outer}/{plain(path)} {why}"
+
+    def _add(self, found: Iterable[Found], k: int, name: bytes, shown: str, folder: bytes = b"") -> None:
+        """Add members of archive k, below `folder`. name, shown: of what is read, if it cannot be read to its end."""
+        before = self._seen
         try:
             for member, packed, fault in found:
                 self._seen += 1
                 if self._progress is not None and self._seen % PROGRESS_EVERY == 0:
                     self._progress(self._seen)
                 self.tree.add(member._replace(name=folder + member.name), k, packed, fault)
-                extension = os.path.splitext(member.name)[1].lower()  # noqa: PTH122
-                self._images = self._images or os.fsdecode(extension) in IMAGE_EXTENSIONS
-                if extension == b".tar" and member.kind == "file":
-                    tars.append(member)
+                if member.kind == "file":
+                    self._nested = self._nested or member.name[-8:].lower().endswith(_NESTED)
+                    if not member.name.strip(b"./"):
+                        self.problems[name + b"/%d" % member.offset] = (
+                            f"{shown}: the member at byte {member.offset} has no name"
+                        )
         except (BadArchiveError, DecodeError) as error:
             detail = error.detail if isinstance(error, DecodeError) else error
             intact = count(self._seen - before, "member")
             self.problems[name + b"/"] = f"{shown} cannot be read to its end: {detail}; {intact} before that"
-        return tars
 
 
 def _in_tar(read: Read, start: int, stop: int) -> Iterator[Found]:
     return ((member, None, None) for member in tar_members(read, start, stop))
-
-
-def _pread(fd: int, offset: int, size: int) -> bytes:
-    return os.pread(fd, size, offset)
 
 
 def _kind(fd: int, path: str, shown: str) -> str:

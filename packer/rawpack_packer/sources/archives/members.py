@@ -9,7 +9,6 @@ from __future__ import annotations
 import io
 import json
 import math
-import tokenize
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
@@ -19,9 +18,17 @@ from numpy.typing import NDArray
 
 from rawpack.errors import DecodeError, UsageError
 from rawpack_packer.sources.archives.spans import Rows, Spans
-from rawpack_packer.sources.fields import Boxes, FieldKind, Value, check_names
+from rawpack_packer.sources.fields import Boxes, FieldKind, Value, as_text, check_names
 from rawpack_packer.sources.folder import EXTENSIONS
-from rawpack_packer.sources.kinds import Declared, as_array, declared_kind, inferred_kind, inferred_mask
+from rawpack_packer.sources.kinds import (
+    Declared,
+    array_of,
+    as_array,
+    declared_kind,
+    inferred_kind,
+    inferred_mask,
+    with_arrays,
+)
 from rawpack_packer.text import plain
 
 PICKLES = frozenset({"pyd", "pkl", "pickle", "pth", "pt"})
@@ -123,9 +130,14 @@ class MemberValues:
 def values_of(field: NamedMember, spans: Spans, first: int) -> MemberValues:
     """The values of a field. first: a sample that has it. Raises UsageError where the first value fits no field."""
     kind = type_of(field.suffix)
-    declared = None if field.declared is None else declared_kind(field.name, field.declared)
+    array, rest = array_of(field.declared)
+    word = rest if array else field.declared
+    declared = None if word is None else declared_kind(field.name, word)
+    arrays = [field.name] if array else []
     if declared is not None:
-        return MemberValues(spans, kind, field.entry, declared)
+        return MemberValues(
+            spans, kind, field.entry, with_arrays({field.name: declared}, arrays, field.name)[field.name]
+        )
     try:
         data = member_bytes(spans, first)
         if is_image(field.suffix):
@@ -133,7 +145,8 @@ def values_of(field: NamedMember, spans: Spans, first: int) -> MemberValues:
         value = value_of(data, kind, field.entry, None)
     except DecodeError as error:
         raise UsageError(f"--field {field.name!r}: its first value cannot be read: {error.detail}") from None
-    return MemberValues(spans, kind, field.entry, inferred_kind(field.name, value))
+    found = {field.name: inferred_kind(field.name, value)}
+    return MemberValues(spans, kind, field.entry, with_arrays(found, arrays, field.name)[field.name])
 
 
 def member_bytes(spans: Spans, i: int) -> bytes:
@@ -153,6 +166,8 @@ def value_of(data: bytes, type: str, entry: Sequence[str], kind: FieldKind | Non
         value = _entry(parsed(data), entry)
         if not entry and (isinstance(value, dict) or (kind is not None and kind.dtype == "str")):
             value = value if isinstance(value, str) else _text(data)
+        elif kind is not None and kind.dtype == "str":
+            value = as_text(value)
     else:
         value = _text(data)
         if (type in _WHOLE_NUMBERS) if kind is None else (kind.dtype != "str"):
@@ -212,8 +227,9 @@ def _array(data: bytes) -> NDArray[Any]:
         if math.prod(shape) * dtype.itemsize != len(data) - file.tell():
             raise ValueError
         return np.frombuffer(data, dtype, offset=file.tell()).reshape(shape, order="F" if fortran else "C")
-    except (ValueError, KeyError, TypeError, OverflowError, MemoryError, RecursionError, tokenize.TokenError):
-        # numpy reads a header that it does not understand once more as one by Python 2, with Python's own tokenizer.
+    except DecodeError:
+        raise
+    except Exception:  # numpy evaluates the header: Python's own parser raises what it likes
         raise DecodeError("bad_field", "the member is no .npy file, or damaged") from None
 
 

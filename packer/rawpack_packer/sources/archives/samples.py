@@ -19,6 +19,7 @@ from rawpack_packer.sources.archives.tar import BadArchiveError, Member, Read, t
 from rawpack_packer.sources.files import bad_name, text_of
 from rawpack_packer.text import listed, plain
 
+COPY_AGAIN = "; copy it again, or leave it out"
 _META = re.compile(rb"__[^/]*__(?:$|/)")
 """Names that webdataset skips."""
 _LONGEST = 4096
@@ -130,7 +131,7 @@ class Shards:
                 seen.add(suffix)
                 self._add(suffix, member, data, where)
         except BadArchiveError as error:
-            raise UsageError(f"{where} is damaged: {error}; copy it again, or leave it out") from None
+            raise UsageError(f"{where} is damaged: {error}{'' if error.cure else COPY_AGAIN}") from None
 
     def spans(self, files: ArchiveFiles, suffixes: Iterable[str], rows: Rows) -> Spans:
         """The members of these samples with one of these suffixes; those that a sample lacks are faults."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import zlib
+from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -15,25 +16,26 @@ from numpy.typing import NDArray
 
 from rawpack.errors import UsageError
 from rawpack.remote.url import is_url
+from rawpack_packer.sources.annotated import refuse_annotations
 from rawpack_packer.sources.archives.files import archive_files, is_pattern
-from rawpack_packer.sources.archives.index import ZIP_MARKS, Index
+from rawpack_packer.sources.archives.index import EXTENSIONS, ZIP_MARKS, Index
 from rawpack_packer.sources.archives.labels import read_labels
+from rawpack_packer.sources.archives.spans import Spans
 from rawpack_packer.sources.archives.tar import BLOCK, is_tar
 from rawpack_packer.sources.archives.tree import Tree, TreeScan
+from rawpack_packer.sources.archives.zip import ENCRYPTED, OTHER_METHOD
 from rawpack_packer.sources.base import given_options, without_samples
 from rawpack_packer.sources.divided import split_names
 from rawpack_packer.sources.fields import FieldKind
-from rawpack_packer.sources.files import opened
+from rawpack_packer.sources.files import UnreadableError, opened
 from rawpack_packer.sources.folder import FolderSource, wanted_images
 from rawpack_packer.sources.folder_scan import MAX_PROBLEMS
+from rawpack_packer.sources.optional import Images
 from rawpack_packer.text import count, listed, plain
 
 if TYPE_CHECKING:
     from rawpack_packer.sources.archives.spool import Spool
 
-EXTENSIONS = (
-    ".tar", ".zip", ".tar.gz", ".tgz", ".tar.bz2", ".tbz2", ".tbz", ".tar.xz", ".txz", ".tar.zst", ".tzst",
-)  # fmt: skip
 _OF_OTHERS = (".npz", ".npy")
 """Extensions of zip archives that are another kind of source."""
 _SHOWN = 20
@@ -67,6 +69,7 @@ class ArchiveSource(FolderSource):
     The folder is the one that was archived: the root, or the only folder at the top if nothing is next to it. A path
     such as `photos.tar/train` names another one. Of several members with one path the last one counts. Links lead to
     members only. If there is no image but there are tar archives, each is a folder with its own name: so is ImageNet.
+    Other archives in it are an error.
 
     `info.problems` also names the paths that came more than once.
     """
@@ -80,18 +83,21 @@ class ArchiveSource(FolderSource):
         skip_unreadable: bool = False,
         spool: Spool | None = None,
         progress: Callable[[int], None] | None = None,
+        detected: bool = False,
     ) -> None:
         """Read the directory of each archive.
 
         labels: see `labels.py`; of archives without classes. skip_unreadable: pack what is intact of an archive that
-        is truncated or damaged. spool: for archives behind URLs. progress: called with the number of members so far,
-        every 1,000 and at the end.
+        is truncated or damaged, and what is neither encrypted nor compressed in a way that is not read. spool: for
+        archives behind URLs. progress: called with the number of members so far, every 1,000 and at the end. detected:
+        whether the path shows that it is an archive of a folder, and nobody says so: then it may hold no annotations,
+        unless there are labels.
         Raises UsageError where the archives cannot be read or have no image, UnreadableError where one is not intact,
         MissingExtraError where one is compressed and nothing installed can read it.
         """
         outer, inside = split_path(os.fspath(path))
         archives = archive_files(outer, spool)
-        index = Index(archives, progress)
+        index = Index(archives, os.fsencode(inside), progress)
         tree, spans = index.tree, index.spans()
         shown = archives.name(0)
         if len(archives) > 1:
@@ -111,6 +117,10 @@ class ArchiveSource(FolderSource):
         problems = (*info.problems, *doubled[:MAX_PROBLEMS])
         self.info = replace(info, paths=archives.on_disk, problems=problems)
         self._all = scan.files(spans)
+        if not skip_unreadable:
+            _check_zipped(self._all.members, root)
+        if detected and labels is None:
+            refuse_annotations(path, scan.beside, self._all, info, scan.head)
         self._states = np.concatenate([self._all.states, archives.states])
         if labels is not None:
             self._set_labels(labels)
@@ -149,6 +159,21 @@ class ArchiveSource(FolderSource):
         return view
 
 
+def _check_zipped(members: Images | None, root: str) -> None:
+    """Raise UnreadableError where images are encrypted, or compressed in a way that is not read."""
+    if not isinstance(members, Spans):
+        return
+    found = Counter(detail for _, detail in members.faults.values())
+    known = {detail: n for detail, n in found.items() if detail == ENCRYPTED or detail.startswith(OTHER_METHOD)}
+    if known:
+        cures = ("unpack it with its password", "unpack it, or make it again with deflate")
+        problems = [
+            f"{count(n, 'image')} of {len(members):,} cannot be read: {detail}: {cures[detail != ENCRYPTED]}"
+            for detail, n in known.items()
+        ]
+        raise UnreadableError(root, sum(known.values()), problems)
+
+
 def split_path(path: str) -> tuple[str, str]:
     """A path or URL as that of an archive or several, and of the folder in them: "" where it goes into no file."""
     if is_url(path):
@@ -183,15 +208,8 @@ def _splits_of(path: str) -> Iterator[tuple[str, str]]:
 
 def _folder(tree: Tree, inside: bytes, shown: str) -> bytes:
     """The folder that is packed. inside: as the user named it. Raises UsageError where there is none."""
-    top = tree.top()
-    if not inside:
-        return top
-    for folder in (inside, top + b"/" + inside):
-        try:
-            if isinstance(tree.resolve((tree.root,), folder.strip(b"/"))[-1], dict):
-                return folder
-        except OSError:
-            continue
+    if (folder := tree.find(inside)) is not None:
+        return folder
     there = [plain(name) for name, node in tree.root.items() if isinstance(node, dict)]
     raise UsageError(
         f"there is no folder {plain(inside)!r} in {shown}: it holds {listed(there, _SHOWN) or 'no folder'}"

@@ -26,6 +26,7 @@ import xxhash
 
 from rawpack.disk.manifest import FileRecord
 from rawpack.errors import PackError, RawpackError, StoreError
+from rawpack.remote.reach import note_answer
 from rawpack.remote.transfer import TIMEOUT_S, Remote
 from rawpack.remote.url import shown
 from rawpack.system.file_lock import try_lock
@@ -78,9 +79,7 @@ class RemoteArchive:
 
 def find_remote(url: str, options: Mapping[str, Any] | None = None) -> RemoteArchive:
     """The file at a URL. Raises FileNotFoundError, and StoreError where the server cannot be asked."""
-    remote, name = _remote(url, options or {})
-    size, version = remote.about(name)
-    return RemoteArchive(url, size, version, dict(options or {}))
+    return _found(*_remote(url, options or {}), url, options)
 
 
 class Spool:
@@ -94,8 +93,9 @@ class Spool:
         """Shows what this process fetches while a source is opened."""
         self._arrived: dict[str, int] = {}
         """URL -> bytes that this process has fetched; 0 where it only knows the size."""
-        self._waiting: dict[str, None] = {}
-        """Files that have not arrived, by their printable URLs; those that are waited for the longest first."""
+        self._waiting: dict[str, Remote] = {}
+        """What is asked for files that have not arrived, by their printable URLs; those that are waited for the longest
+        first."""
 
     def __reduce__(self) -> tuple[type[Spool], tuple[Path, int, Mapping[str, Any]]]:
         return Spool, (self.folder, self.limit, self.options)
@@ -115,7 +115,9 @@ class Spool:
             while not ended.wait(_SHOW_EVERY_S):
                 arrived = [*self._arrived.values()]
                 done = there + sum(arrived) - before if total else len(arrived)
-                progress.show(min(done, total or done), total, next(iter([*self._waiting]), ""), TIMEOUT_S)
+                url, remote = next(iter([*self._waiting.items()]), ("", None))
+                trouble = remote.trouble if remote is not None else ""
+                progress.show(min(done, total or done), total, url, TIMEOUT_S, trouble)
 
         thread = threading.Thread(target=show, daemon=True, name="rawpack-progress")
         thread.start()
@@ -128,14 +130,15 @@ class Spool:
 
     def find(self, url: str) -> RemoteArchive:
         """As `find_remote`, with the options of this spool."""
-        with self._waiting_for(url):
-            found = find_remote(url, self.options)
+        remote, name = _remote(url, self.options)
+        with self._waiting_for(url, remote):
+            found = _found(remote, name, url, self.options)
         self._arrived[url] = 0
         return found
 
     @contextmanager
-    def _waiting_for(self, url: str) -> Iterator[None]:
-        self._waiting[shown(url)] = None
+    def _waiting_for(self, url: str, remote: Remote) -> Iterator[None]:
+        self._waiting[shown(url)] = remote
         try:
             yield
         finally:
@@ -232,6 +235,7 @@ class Spool:
 
     def _fetch(self, file: RemoteArchive, descriptor: int) -> None:
         remote, name = _remote(file.url, file.options)
+        note_answer(remote.host)  # another process may have found the file
         record, had = FileRecord(name=name, bytes=file.bytes, xxh3=""), os.fstat(descriptor).st_size
 
         def counted() -> bool:
@@ -239,22 +243,15 @@ class Spool:
             return True
 
         try:
-            with self._waiting_for(file.url):
-                self._check_version(file)
+            with self._waiting_for(file.url, remote):
+                _check_version(file, remote, name)
                 remote.download(name, record, descriptor, counted)
                 counted()
-                self._check_version(file)
+                _check_version(file, remote, name)
         except FileNotFoundError:
             raise changed(str(file), "it is gone") from None
         except StoreError as error:
             raise PackError(f"{error}; run the same command again") from error
-
-    def _check_version(self, file: RemoteArchive) -> None:
-        found = find_remote(file.url, file.options)
-        if found.bytes != file.bytes:
-            raise changed(str(file), f"it had {file.bytes} bytes and has {found.bytes}")
-        if found.version != file.version:
-            raise changed(str(file), "it was written to")
 
     def _make_room(self, file: RemoteArchive) -> None:
         """Remove files that nobody reads, those first that were not needed for the longest time."""
@@ -294,6 +291,19 @@ def _remote(url: str, options: Mapping[str, Any]) -> tuple[Remote, str]:
     split = _LAST_NAME.fullmatch(url)
     assert split is not None, url
     return Remote(split["folder"] + split["query"], options, TIMEOUT_S), split["name"]
+
+
+def _found(remote: Remote, name: str, url: str, options: Mapping[str, Any] | None) -> RemoteArchive:
+    size, version = remote.about(name)
+    return RemoteArchive(url, size, version, dict(options or {}))
+
+
+def _check_version(file: RemoteArchive, remote: Remote, name: str) -> None:
+    size, version = remote.about(name)
+    if size != file.bytes:
+        raise changed(str(file), f"it had {file.bytes} bytes and has {size}")
+    if version != file.version:
+        raise changed(str(file), "it was written to")
 
 
 def _remove_unused(path: Path) -> bool:

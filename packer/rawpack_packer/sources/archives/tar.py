@@ -1,11 +1,13 @@
 """Reads the headers of a tar archive: names, kinds and offsets of its members.
 
 `tarfile` takes three times as long, and ends silently at the first damaged header. v7, ustar, GNU and pax archives
-are read; sizes beyond 8 GiB are base-256 numbers or in pax records. Names are bytes.
+are read; sizes beyond 8 GiB are base-256 numbers or in pax records. Names are bytes. After the mark of its end, an
+archive may have zeros and nothing else: GNU tar and `tarfile` stop there, so they drop what `cat` put behind it.
 """
 
 from __future__ import annotations
 
+import os
 import zlib
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -17,6 +19,8 @@ _MOST_EXTENDED = 1 << 20
 """Bytes of a long name or of pax records; those of real archives have a few hundred."""
 LONGEST = 1 << 62
 """More bytes than any archive has."""
+_TAIL = 1 << 20
+"""Bytes after the mark of the end that are compared with zeros at a time."""
 
 Read = Callable[[int, int], bytes]
 """offset, size -> bytes of the archive; fewer at its end."""
@@ -48,6 +52,11 @@ class Member(NamedTuple):
 class BadArchiveError(ValueError):
     """An archive that cannot be read to its end: it says why in a few words. The members before that are intact."""
 
+    def __init__(self, message: str, cure: str = "") -> None:
+        """cure: what to do, where it is known; it is part of the text."""
+        super().__init__(f"{message}: {cure}" if cure else message)
+        self.cure = cure
+
 
 def tar_members(read: Read, start: int = 0, stop: int = LONGEST) -> Iterator[Member]:
     """The members of the archive in bytes start <= i < stop, in order.
@@ -56,11 +65,12 @@ def tar_members(read: Read, start: int = 0, stop: int = LONGEST) -> Iterator[Mem
     """
     at, extended, common = start, dict[bytes, bytes](), dict[bytes, bytes]()
     while True:
-        header = read(at, min(BLOCK, stop - at))
+        header = read(at, max(0, min(BLOCK, stop - at)))  # negative where it ends within padding
         if header == _ZEROS:
+            _check_rest(read, at + BLOCK, stop)
             return
         if len(header) < BLOCK:
-            raise BadArchiveError(f"it ends at byte {at + len(header)} without a mark of its end")
+            raise BadArchiveError(f"it ends at byte {min(at + len(header), stop)} without a mark of its end")
         _check_sum(header, at)
         kind, size, offset = header[156:157], size_of(header, at), at + BLOCK
         if kind in _WITHOUT_DATA:
@@ -90,6 +100,11 @@ def tar_members(read: Read, start: int = 0, stop: int = LONGEST) -> Iterator[Mem
         yield member
 
 
+def read_of(fd: int) -> Read:
+    """What reads an open file that is not compressed."""
+    return lambda offset, size: os.pread(fd, size, offset)
+
+
 def size_of(header: bytes, at: int) -> int:
     """The bytes of data that follow the header at byte `at`, by the header itself. Raises BadArchiveError."""
     return _number(header[124:136], at)
@@ -101,6 +116,21 @@ def is_tar(first: bytes) -> bool:
         _check_sum(first, 0)
         return len(first) == BLOCK and first != _ZEROS
     return False
+
+
+def _check_rest(read: Read, at: int, stop: int) -> None:
+    """Raise BadArchiveError where anything but zeros follows the mark of the end."""
+    while at < stop and (rest := read(at, min(_TAIL, stop - at))):
+        if rest.count(0) < len(rest):
+            first = at + len(rest) - len(rest.lstrip(b"\0"))
+            if is_tar(read(first, max(0, min(BLOCK, stop - first)))):
+                raise BadArchiveError(
+                    f"more members follow the mark of its end, from byte {first} on",
+                    "were archives joined by cat? Pack them as ONE.tar::TWO.tar, or make one of them: unpack it with "
+                    "`tar --ignore-zeros -xf`",
+                )
+            raise BadArchiveError(f"what follows the mark of its end is not zeros, from byte {first} on")
+        at += len(rest)
 
 
 def _member(header: bytes, kind: bytes, offset: int, size: int, more: dict[bytes, bytes]) -> Member:

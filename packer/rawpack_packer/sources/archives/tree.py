@@ -7,16 +7,17 @@ import os
 import stat
 from array import array
 from collections import deque
-from collections.abc import Callable, Iterable
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
 
-from rawpack.errors import UsageError
+from rawpack.errors import RawpackError, UsageError
 from rawpack_packer.sources.archives.spans import Fault, Spans
 from rawpack_packer.sources.archives.tar import Member
+from rawpack_packer.sources.beside import TABLES
 from rawpack_packer.sources.files import NOT_SCANNED
 from rawpack_packer.sources.folder_part import FolderPart
 from rawpack_packer.sources.folder_scan import MAX_PROBLEMS, Entry, FolderScan, Identity, Wanted
@@ -107,6 +108,34 @@ class Tree:
         *parts, name = [part for part in path.split(b"/") if part not in (b"", b".")] or [b""]
         folder = self._enter(parts)
         return not isinstance(folder.get(name), dict) and folder.pop(name, None) is not None
+
+    def files(self, folder: bytes) -> Iterator[tuple[bytes, int]]:
+        """The path and the number of each file below a folder that is not hidden. Links to files are followed, those to
+        folders are not."""
+        waiting = [(folder + b"/" if folder else b"", self.resolve((self.root,), folder or b"."))]
+        while waiting:
+            path, where = waiting.pop()
+            at = where[-1]
+            for name, node in at.items() if isinstance(at, dict) else ():
+                if name.startswith(b"."):
+                    continue
+                if isinstance(node, dict):
+                    waiting.append((path + name + b"/", (*where, node)))
+                    continue
+                with suppress(OSError):
+                    found = self.resolve(where, name)[-1] if node in self._targets else node
+                    if isinstance(found, int) and found not in self._special:
+                        yield path + name, found
+
+    def find(self, folder: bytes) -> bytes | None:
+        """The path of a folder as a user names it, below the root or below `top`; of `top` where none is named. None
+        where there is no such folder."""
+        top = self.top()
+        for path in (folder, top + b"/" + folder) if folder else ():
+            with suppress(OSError):
+                if isinstance(self.resolve((self.root,), path.strip(b"/"))[-1], dict):
+                    return path
+        return None if folder else top
 
     def is_link(self, node: Node) -> bool:
         return isinstance(node, int) and node in self._targets
@@ -207,6 +236,18 @@ class TreeScan(FolderScan):
         self._tree, self._read = tree, first_bytes
         self._where = tree.resolve((tree.root,), inside or b".")
         super().__init__("", wanted, None)
+        for folder in self._where[:-1]:
+            for name, node in folder.items() if isinstance(folder, dict) else ():
+                if os.path.splitext(os.fsdecode(name))[1].lower() in TABLES and not isinstance(node, dict):  # noqa: PTH122
+                    self.beside.above.append(name)
+
+    def head(self, path: bytes, size: int) -> bytes:
+        """The first bytes of a file in the folder; b"" where it cannot be read."""
+        try:
+            node = self._tree.resolve(self._where, path)[-1]
+            return b"" if isinstance(node, dict) or node in self._tree.faults else self._read(node, size)
+        except (OSError, RawpackError):
+            return b""
 
     def add_outside(self) -> None:
         """Add the files whose paths lead out of the archive, as samples that are rejected; others are counted."""

@@ -23,15 +23,16 @@ from rawpack_packer.sources.archives.compressed import (
     save_index,
 )
 from rawpack_packer.sources.archives.files import ArchiveFiles, archive_files, expanded, is_pattern, source_name
-from rawpack_packer.sources.archives.members import NamedMember, named_fields, values_of
-from rawpack_packer.sources.archives.samples import FoundMember, Shards, is_shard, with_labels
+from rawpack_packer.sources.archives.kept import KeptBytes
+from rawpack_packer.sources.archives.members import PICKLES, NamedMember, named_fields, type_of, values_of
+from rawpack_packer.sources.archives.samples import COPY_AGAIN, FoundMember, Shards, is_shard, with_labels
 from rawpack_packer.sources.archives.spans import Rows, Spans
-from rawpack_packer.sources.archives.tar import BLOCK, LONGEST, is_tar, tar_members
+from rawpack_packer.sources.archives.tar import BLOCK, LONGEST, Read, is_tar, read_of, tar_members
 from rawpack_packer.sources.base import SourceInfo, given_options
 from rawpack_packer.sources.fields import FieldKind
 from rawpack_packer.sources.files import reason_of, stop_if_of_any_file, text_of
 from rawpack_packer.sources.folder_scan import PROGRESS_EVERY
-from rawpack_packer.sources.kinds import Declared, declared_kind
+from rawpack_packer.sources.kinds import Declared, declared_kind, words_of
 from rawpack_packer.sources.listing.columns import Classes, classes_of
 from rawpack_packer.sources.listing.table import (
     Column,
@@ -65,8 +66,8 @@ class WebDatasetSource(TableSource):
     The image of a sample is its one image member; a member `cls` becomes `label`, and any member, or entry of a JSON
     member, becomes a field if it is named. Samples without an image are left out.
 
-    `info.counts`: no_image (samples), pickles (members, never read), other_members (part of no sample), unlabelled,
-    empty_classes.
+    `info.counts`: no_image (samples), pickles (members, never read), other_members (part of no sample), unnamed_members
+    (left out), unlabelled, empty_classes.
     """
 
     def __init__(
@@ -113,9 +114,18 @@ class WebDatasetSource(TableSource):
                 values = values_of(one, spans, _first_with(one, spans, shards))
                 kinds[name], columns[name] = values.kind, values
         empty = () if names is None or labels is None else empty_classes(names, labels)
-        words = [":".join(map(str, pair)) for pair in fields.items()] if isinstance(fields, Mapping) else fields
+        used = {
+            *suffixes,
+            *(suffix for one in named.values() for suffix in one.suffixes),
+            *([label.suffix] if label else []),
+        }
+        unnamed = {
+            f".{suffix}": number
+            for suffix, number in shards.suffixes.items()
+            if suffix not in used and type_of(suffix) not in PICKLES
+        }
         of_names = classes if isinstance(classes, str | os.PathLike) else None
-        options = given_options(field=tuple(words), classes=of_names, prefix=prefix)
+        options = given_options(field=words_of(fields), classes=of_names, prefix=prefix)
         info = SourceInfo(
             kind="webdataset",
             root=where,
@@ -127,9 +137,11 @@ class WebDatasetSource(TableSource):
             counts={
                 "no_image": len(shards) - len(rows),
                 **shards.counts,
+                "unnamed_members": sum(unnamed.values()),
                 "unlabelled": 0 if labels is None else int((labels == -1).sum()),
                 "empty_classes": len(empty),
             },
+            skipped=unnamed,
             problems=problems,
         )
         state = np.array([[0, xxhash.xxh3_64_intdigest(repr(options).encode()) - (1 << 63)]], np.int64)
@@ -164,7 +176,7 @@ def _read(
     files: ArchiveFiles, fields: Sequence[NamedMember], label: NamedMember | None, progress: Progress | None
 ) -> tuple[Shards, ArchiveFiles]:
     """The samples of all shards, and the shards, with the index of each compressed one."""
-    shards, indexes = Shards(fields, label), list[str]()
+    shards, indexes = Shards(fields, label), list[KeptBytes | None]()
     what = f"samples with labels in {label.suffix}" if label is not None else "samples"
 
     def add(found: Iterable[FoundMember], number: int) -> None:
@@ -179,19 +191,18 @@ def _read(
                 add(kept, number)
                 indexes.append(index)
                 continue
-            with _shard(files, number) as (read, size, _):
-                compressed = size == LONGEST
+            with _shard(files, number) as (read, size, save):
                 found = with_labels(read, size, label)
-                add(files.keeping(number, f"compressed {what}" if compressed else what, found), number)
-                indexes.append(files.keep_index(number, save_index(read.args[0])) if compressed else "")
+                add(files.keeping(number, f"compressed {what}" if save else what, found), number)
+                indexes.append(files.keep_index(number, save()) if save else None)
     if progress is not None:
         progress(shards.members)
     return shards, replace(files, indexes=tuple(indexes) if any(indexes) else ())
 
 
 @contextmanager
-def _shard(files: ArchiveFiles, number: int) -> Iterator[tuple[partial[bytes], int, str]]:
-    """What reads a shard, its size in bytes, and its name in messages; the size is LONGEST if it is compressed.
+def _shard(files: ArchiveFiles, number: int) -> Iterator[tuple[Read, int, Callable[[], KeptBytes] | None]]:
+    """What reads a shard, and its size in bytes; if it is compressed, LONGEST, and what saves its index.
 
     Raises UsageError where it cannot be read, SourceChangedError where it changes meanwhile.
     """
@@ -201,18 +212,14 @@ def _shard(files: ArchiveFiles, number: int) -> Iterator[tuple[partial[bytes], i
             if kind := compression(os.pread(fd, BLOCK, 0)):
                 check_readable(where, kind)
                 reader = readers.enter_context(closing(open_compressed(path, fd, threads=0)))
-                yield partial(read_at, reader), LONGEST, where
+                yield partial(read_at, reader), LONGEST, partial(save_index, reader, fd)
             else:
-                yield partial(_pread, fd), os.fstat(fd).st_size, where
+                yield read_of(fd), os.fstat(fd).st_size, None
     except DecodeError as error:
-        raise UsageError(f"{where} is damaged: {error.detail}; copy it again, or leave it out") from None
+        raise UsageError(f"{where} is damaged: {error.detail}{COPY_AGAIN}") from None
     except OSError as error:
         stop_if_of_any_file(error, where)
         raise UsageError(f"{where} cannot be read: {reason_of(error)}") from None
-
-
-def _pread(fd: int, offset: int, size: int) -> bytes:
-    return os.pread(fd, max(size, 0), offset)  # of a truncated archive, the next header is asked for beyond the end
 
 
 def _files(path: str | os.PathLike[str], where: str, spool: Spool | None) -> tuple[ArchiveFiles, tuple[str, ...]]:

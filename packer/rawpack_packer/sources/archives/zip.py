@@ -1,4 +1,7 @@
-"""Reads zip archives: their central directory by `zipfile`, and then each member at its own offset."""
+"""Reads zip archives: their central directory by `zipfile`, and then each member at its own offset.
+
+`zipfile` takes what it finds in the directory, however few members that are, so the record at the end is read here too.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +13,7 @@ import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Self
+from typing import BinaryIO, NamedTuple, Self
 
 from rawpack.errors import DecodeError
 from rawpack_packer.sources.archives.spans import Fault, Rows, Spans, read_range
@@ -19,8 +22,20 @@ from rawpack_packer.sources.files import MAX_FILE_BYTES
 
 _LOCAL = struct.Struct("<4s22xHH")
 """The header before a member: its mark, and the lengths of its name and extra fields, which follow."""
+_END = struct.Struct("<4s4H2LH")
+"""The record at the end: its mark; the numbers of this part and of the one with the directory, of an archive in parts;
+how many members the directory has in this part, and in all; its bytes and its offset; the length of the comment."""
+_LOCATOR, _END_64 = struct.Struct("<4sLQL"), struct.Struct("<4s28xQQQ")
+"""Of larger archives: where another such record is, and the number of parts; this record: its mark, the number of
+members, and the bytes and the offset of the directory."""
+_MEMBER, _END_MARK, _LOCATOR_MARK, _END_64_MARK = b"PK\3\4", b"PK\5\6", b"PK\6\7", b"PK\6\6"
+_LONGEST_COMMENT = 1 << 16
 _LONGEST_LINK = 4096
+_METHODS = {9: "deflate64", 12: "bzip2", 14: "LZMA", 93: "zstd", 95: "xz", 98: "PPMd"}
 _UTF8, _ENCRYPTED, _DOS = 0x800, 0x1, 0
+ENCRYPTED = "it is encrypted"
+OTHER_METHOD = "it is compressed by method"
+"""What is wrong with members that no damage has made unreadable."""
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -50,23 +65,111 @@ class ZipSpans(Spans):
 def zip_members(fd: int) -> Iterator[tuple[Member, tuple[int, int], Fault | None]]:
     """The members of the archive at a descriptor, in the order of its directory: each with what `ZipSpans.packed` has,
     and why it cannot be read, if so. Raises BadArchiveError."""
-    try:
-        with os.fdopen(os.dup(fd), "rb") as file, zipfile.ZipFile(file) as archive:
-            found = archive.infolist()
-    except (zipfile.BadZipFile, NotImplementedError, ValueError, OverflowError, EOFError, IndexError, OSError) as error:
-        raise BadArchiveError(f"its directory cannot be read ({error})") from None
-    except struct.error as error:
-        raise BadArchiveError(f"its directory is damaged ({error})") from None
-    for info in found:
+    with os.fdopen(os.dup(fd), "rb") as file:
+        infos, problem = directory(file)
+    for info in infos:
         kind, fault, target = _kind(info), None, b""
         if info.flag_bits & _ENCRYPTED:
-            fault = "unreadable", "it is encrypted"
+            fault = "unreadable", ENCRYPTED
         elif info.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
-            fault = "unreadable", f"it is compressed by method {info.compress_type}; 0 and 8 can be read"
+            name = _METHODS.get(info.compress_type, "another one")
+            fault = "unreadable", f"{OTHER_METHOD} {info.compress_type} ({name}), and only 0 and 8 (deflate) are read"
         packed = info.compress_size, info.compress_type
         if kind == "symlink" and fault is None:
             target = _target(fd, info)
         yield Member(_name(info), kind, info.header_offset, info.file_size, info.CRC, target), packed, fault
+    if problem is not None:
+        raise problem
+
+
+def directory(file: BinaryIO) -> tuple[list[zipfile.ZipInfo], BadArchiveError | None]:
+    """What the directory of an open archive lists; and what is wrong where that is not all of the archive. Raises
+    BadArchiveError where it cannot be read."""
+    end = _end(file)
+    try:
+        with zipfile.ZipFile(file) as archive:
+            infos = archive.infolist()
+    except Exception as error:  # a parser of what others wrote raises what its own parts raise
+        raise BadArchiveError(f"its directory cannot be read ({error})") from None
+    return infos, end.problem(file, len(infos))
+
+
+class _End(NamedTuple):
+    """What the records at the end say."""
+
+    begins: int
+    """Where the first of them begins: the directory ends there."""
+    entries: int
+    most: int
+    """Numbers of entries are counted up to this one, then from 0 again."""
+    length: int
+    """Of the directory, in bytes."""
+    offset: int
+    """Of the directory."""
+    after: int
+    """Bytes after the end that are not zeros."""
+
+    def problem(self, file: BinaryIO, listed: int) -> BadArchiveError | None:
+        """What is wrong where the directory lists another number of members, or there is more than it lists."""
+        saturated = self.entries == self.most - 1 and listed >= self.entries
+        if listed % self.most != self.entries and not saturated:
+            return BadArchiveError(
+                f"its directory lists {listed:,} members, and the record at its end says {self.entries:,}"
+            )
+        file.seek(0)
+        # What is before an archive that is a program, too, begins otherwise.
+        if self.offset + self.length < self.begins and file.read(4) == _MEMBER:
+            return BadArchiveError(
+                f"the record at its end says nothing of its first {self.begins - self.offset - self.length:,} bytes",
+                "were archives joined by cat? Pack them as ONE.zip::TWO.zip",
+            )
+        return BadArchiveError(f"{self.after:,} bytes follow its end") if self.after else None
+
+
+def _end(file: BinaryIO) -> _End:
+    """Raises BadArchiveError where there is none, or it is that of a split archive."""
+    start = max(0, file.seek(0, os.SEEK_END) - _END.size - _LONGEST_COMMENT)
+    file.seek(start)
+    data = file.read()
+    at = len(data) - _END.size  # as `zipfile` finds it: at the very end, or the last mark
+    if at < 0 or not (data[at:].startswith(_END_MARK) and data.endswith(b"\0\0")):
+        at = data.rfind(_END_MARK)
+    if at < 0 or at + _END.size > len(data):
+        raise BadArchiveError(
+            "it has no directory at its end", "it is truncated, or one part of a split archive: join its parts first"
+        )
+    _, part, _, here, entries, length, offset, comment = _END.unpack_from(data, at)
+    after = data[at + _END.size + comment :].rstrip(b"\0")
+    if (wide := _end_64(file, start + at)) is not None:
+        return wide._replace(after=len(after))
+    if part not in (0, 0xFFFF) or here != entries:
+        raise _split()
+    return _End(start + at, entries, 1 << 16, length, offset, len(after))
+
+
+def _end_64(file: BinaryIO, end: int) -> _End | None:
+    """The record of archives beyond 65,535 members or 4 GiB, which is before the other one at `end`; None without."""
+    file.seek(max(0, end - _LOCATOR.size))
+    found = file.read(min(end, _LOCATOR.size))
+    if not found.startswith(_LOCATOR_MARK) or len(found) < _LOCATOR.size:
+        return None
+    _, _, where, parts = _LOCATOR.unpack(found)
+    if parts > 1:
+        raise _split()
+    for at in (end - _LOCATOR.size - _END_64.size, where):
+        if 0 <= at < end:
+            file.seek(at)
+            data = file.read(_END_64.size)
+            if data.startswith(_END_64_MARK) and len(data) == _END_64.size:
+                _, entries, length, offset = _END_64.unpack(data)
+                return _End(at, entries, 1 << 64, length, offset, 0)
+    return None
+
+
+def _split() -> BadArchiveError:
+    return BadArchiveError(
+        "it is one part of a split archive", "join the parts first, such as by `zip -s 0 PART.zip --out WHOLE.zip`"
+    )
 
 
 def read_zip(fd: int, *, offset: int, length: int, method: int, size: int, checksum: int) -> bytes:
@@ -99,7 +202,7 @@ def _packed(fd: int, offset: int, length: int) -> bytes:
     """The first `length` bytes of a member's data."""
     header = os.pread(fd, _LOCAL.size, offset)
     mark, name, extra = _LOCAL.unpack(header) if len(header) == _LOCAL.size else (b"", 0, 0)
-    if mark != b"PK\3\4":
+    if mark != _MEMBER:
         raise DecodeError("corrupt", "the zip archive is damaged: no member begins where its directory says")
     # Read separately: to cut the data out of one read would copy them.
     return read_range(fd, offset + _LOCAL.size + name + extra, length)
@@ -108,7 +211,7 @@ def _packed(fd: int, offset: int, length: int) -> bytes:
 def _kind(info: zipfile.ZipInfo) -> Kind:
     """What a member is; by the mode that Unix has, if there is one."""
     mode = info.external_attr >> 16
-    if info.is_dir():
+    if info.filename.endswith("/"):  # is_dir() raises for an empty name
         return "folder"
     if stat.S_ISLNK(mode):
         return "symlink"

@@ -7,15 +7,13 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from rawpack.errors import UsageError
+from rawpack_packer.sources.axes import channels_first, turned
 from rawpack_packer.sources.fields import FieldKind, ImageKind, check_names
 from rawpack_packer.sources.hdf5.opening import NUMBERS, OPAQUE, TEXT, VLEN, DataSet
-from rawpack_packer.sources.named_arrays import IMAGE, LABEL
+from rawpack_packer.sources.named_arrays import IMAGE, LABEL, saying_axes, split_axes
 from rawpack_packer.text import listed, plain
 
-CHW, AS_IT_IS = ":chw", ":hwc"
-"""What may follow the name of an image: its axes."""
 _LABELS = ("label", "labels", "y", "Y", "target", "targets")
-_COLORS = (1, 3, 4)
 _SHOWN = 12
 
 
@@ -62,23 +60,24 @@ def choose(
 
     Raises UsageError where the user has to name something.
     """
-    if wanted:
-        name, layout = _layout(wanted[IMAGE], {one.name for one in found})
-        image = by_name(name)
+    of_image, axes = split_axes(wanted.get(IMAGE, ""), {one.name for one in found})
+    if of_image:
+        image = by_name(of_image)
         if image.holds not in (NUMBERS, VLEN, OPAQUE):
             raise UsageError(f"{where}: {image} cannot be images: they are numbers, or image files as bytes")
     else:
-        image, layout = _only_image(found, where, is_image_file), ""
+        image = _only_image(found, where, is_image_file)
     is_file = image.holds in (VLEN, OPAQUE)
     if not image.shape or not image.shape[0] or (len(image.shape) < 2) != is_file:
         raise UsageError(
             f"{where}: {image} cannot be images: the first axis counts samples, at least one, and the others make an "
             "image; image files are uint8 of variable length, on one axis"
         )
-    chw = _channels_first(image, layout, where)
-    shape = (*image.shape[2:], image.shape[1]) if chw else image.shape[1:]
-    image_kind = None if is_file else ImageKind(image.of, shape)
-    if wanted:
+    chw = not is_file and channels_first(image.shape[1:], axes, f"{where}: {image}", saying_axes(wanted, image.name))
+    if is_file and axes == "chw":
+        raise UsageError(f"{where}: {image} holds image files, which have no channels to move: leave out :{axes}")
+    image_kind = None if is_file else ImageKind(image.of, turned(image.shape[1:], chw))
+    if of_image:
         others = {name: by_name(of_file) for name, of_file in wanted.items() if name != IMAGE}
         label = others.get(LABEL)
     else:
@@ -98,21 +97,13 @@ def choose(
             check_names([name])
             fields[name] = FieldDataSet(one, _kind(one))
         except UsageError as error:
-            if wanted:
+            if of_image:
                 raise UsageError(f"{where}: --array {name}: {one}: {error}") from None
             left_out.append(plain(f"data set {one} is left out: {error}"))
     if label is not None and label.shape[:1] != image.shape[:1]:
         raise UsageError(f"{where}: {label} does not have a row for each of the {image.shape[0]:,} images")
     check_names([*([LABEL] if label else []), *fields])
     return DataSetChoice(image, chw, image_kind, label, fields, tuple(left_out))
-
-
-def _layout(name: str, known: set[str]) -> tuple[str, str]:
-    """The name of a data set, and the axes that follow it."""
-    for layout in (CHW, AS_IT_IS):
-        if name.endswith(layout) and name not in known:
-            return name.removesuffix(layout), layout
-    return name, ""
 
 
 def _only_image(found: Sequence[DataSet], where: str, is_image_file: Callable[[DataSet], bool]) -> DataSet:
@@ -146,20 +137,6 @@ def _may_be_image(one: DataSet, is_image_file: Callable[[DataSet], bool]) -> boo
 def possible_images(found: Sequence[DataSet]) -> list[DataSet]:
     """Those that may be images by their shapes and types alone."""
     return [one for one in found if _may_be_image(one, lambda _: True)]
-
-
-def _channels_first(image: DataSet, layout: str, where: str) -> bool:
-    if layout:
-        if layout == CHW and (image.holds != NUMBERS or len(image.shape) != 4):
-            raise UsageError(f"{where}: {image} has no channels to move: leave out {CHW}")
-        return layout == CHW
-    if image.holds == NUMBERS and len(image.shape) == 4 and image.shape[1] in _COLORS and image.shape[3] not in _COLORS:
-        name = plain(image.name)
-        raise UsageError(
-            f"{where}: the images of {image} seem to have their channels first, and stores have them last: name the "
-            f"data sets, with --array image={name}{CHW} to move the channels, or image={name}{AS_IT_IS} to keep them"
-        )
-    return False
 
 
 def _only_label(same: Sequence[DataSet]) -> DataSet | None:

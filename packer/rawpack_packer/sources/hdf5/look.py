@@ -24,6 +24,7 @@ from rawpack_packer.sources.hdf5.opening import (
     RefusedError,
     data_sets,
     described,
+    ends_early,
     open_data_set,
     open_file,
     texts_of,
@@ -86,6 +87,10 @@ def look_here(path: Path, wanted: dict[str, str] | None) -> Looked | list[DataSe
     where = plain(str(path))
     try:
         with open_file(str(path)) as file:
+            if ends_early(str(path), file.userblock_size):
+                raise UsageError(
+                    f"{where}: another HDF5 file follows its end, as if they were joined by cat: split them"
+                )
             found = data_sets(file)
             if wanted is None:
                 return found

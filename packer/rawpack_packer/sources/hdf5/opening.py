@@ -18,6 +18,7 @@ from rawpack_packer.text import plain
 if TYPE_CHECKING:
     import h5py
 
+_SIGNATURE = b"\x89HDF\r\n\x1a\n"
 _MOST_OBJECTS = 100_000
 _MOST_HOPS = 16
 """Soft links one after another."""
@@ -58,6 +59,20 @@ def open_file(path: str) -> h5py.File:
     import h5py
 
     return h5py.File(path, "r")
+
+
+def ends_early(path: str, begin: int) -> bool:
+    """Whether another HDF5 file follows the one whose user block has `begin` bytes, as `cat` joins them: h5py reads the
+    first one. Raises OSError."""
+    with open(path, "rb") as file:
+        file.seek(begin)
+        head = file.read(64)
+        # Where the superblock says where the file ends, for addresses of 8 bytes.
+        at = {0: 40, 1: 44, 2: 28, 3: 28}.get(head[8] if len(head) == 64 else -1)
+        if at is None or head[13 if head[8] < 2 else 9] != 8:
+            return False
+        file.seek(int.from_bytes(head[at : at + 8], "little"))
+        return file.read(len(_SIGNATURE)) == _SIGNATURE
 
 
 def data_sets(file: h5py.File) -> list[DataSet]:

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from rawpack.errors import DecodeError
 from rawpack.system.failure import is_no_fault_of_data
+from rawpack_packer.sources.axes import channels_last
 from rawpack_packer.sources.base import Item, check_part, check_sample, numbered
 from rawpack_packer.sources.fields import Value
 from rawpack_packer.sources.files import MAX_FILE_BYTES, changed, check_path, stop_if_of_any_file
@@ -97,7 +98,7 @@ class Hdf5Part:
         value = rows.value(data_set, row)
         if data_set.holds == NUMBERS:
             assert isinstance(value, np.ndarray)
-            return np.ascontiguousarray(np.moveaxis(value, 0, -1)) if self.chosen.chw else value
+            return channels_last(value) if self.chosen.chw else value
         assert isinstance(value, np.ndarray | bytes)
         data = value if isinstance(value, bytes) else value.tobytes()
         if not data:

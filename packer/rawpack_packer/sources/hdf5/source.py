@@ -15,6 +15,7 @@ from rawpack_packer.sources.base import BaseSource, SourceInfo, given_options, w
 from rawpack_packer.sources.fields import FieldKind
 from rawpack_packer.sources.hdf5 import look
 from rawpack_packer.sources.hdf5.part import Hdf5File, Hdf5Part, KeptOpen
+from rawpack_packer.sources.kinds import Fields, with_roles, words_of
 from rawpack_packer.sources.listing.columns import Classes, classes_of
 from rawpack_packer.sources.listing.table import no_classes
 from rawpack_packer.sources.named_arrays import LABEL, Arrays, named_arrays, shown_arrays
@@ -41,12 +42,14 @@ class Hdf5Source(BaseSource):
         /,
         *,
         array: Arrays = (),
+        fields: Fields = (),
         classes: Classes | None = None,
         progress: Callable[[int], None] | None = None,
     ) -> None:
         """array: what the image, the label and the fields are, as image=train/x,label=train/y; what is named is packed,
-        and nothing else. `:chw` after the name of images moves their channels to the end. classes: names of labels that
-        are numbers. progress: called with the number of samples.
+        and nothing else. `:chw` after the name of images, or alone, moves their channels to the end; `:hwc` keeps the
+        axes as they are. fields: which fields are masks, and which are no images: {"seg": "mask", "depth": "array"}.
+        classes: names of labels that are numbers. progress: called with the number of samples.
 
         Raises UsageError where the file is damaged or hostile, or where something has to be named.
         """
@@ -58,6 +61,7 @@ class Hdf5Source(BaseSource):
         chosen = looked.chosen
         labels, names = _labels(looked, classes, root)
         kinds = {name: column.kind for name, column in chosen.fields.items() if column.kind is not None}
+        kinds = with_roles(kinds, fields, chosen.image_kind, root)
         empty = () if names is None or labels is None else without_samples(names, labels)
         self._states = files.states
         self._all = Hdf5Part(file, chosen, 0, chosen.rows, labels, KeptOpen())
@@ -71,7 +75,9 @@ class Hdf5Source(BaseSource):
             empty_classes=empty,
             numbered=True,
             options=given_options(
-                array=shown_arrays(wanted), classes=classes if isinstance(classes, str | os.PathLike) else None
+                array=shown_arrays(wanted),
+                field=words_of(fields),
+                classes=classes if isinstance(classes, str | os.PathLike) else None,
             ),
             counts={
                 "unlabelled": 0 if labels is None else int((labels == -1).sum()),

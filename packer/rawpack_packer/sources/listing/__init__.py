@@ -3,6 +3,7 @@
 | file | holds |
 |---|---|
 | `reading.py` | a CSV, TSV or JSON-lines file as a source |
+| `metadata.py` | a folder with a metadata.csv, which lists its images |
 | `lines.py` | its rows and cells: a row of `READERS` for each kind of file |
 | `columns.py`, `numbers.py`, `paths.py` | its columns: what they hold, declared or inferred |
 | `faults.py` | what is wrong with it, the first twenty faults at once |
@@ -20,6 +21,7 @@ from __future__ import annotations
 from rawpack_packer.sources.listing.coco import CocoSource
 from rawpack_packer.sources.listing.faults import BadListingError
 from rawpack_packer.sources.listing.lines import SUFFIXES
+from rawpack_packer.sources.listing.metadata import MetadataSource, has_metadata
 from rawpack_packer.sources.listing.reading import ListingSource
 from rawpack_packer.sources.listing.ultralytics import is_data_yaml, yolo_splits
 from rawpack_packer.sources.listing.voc import VocSource, is_voc, voc_splits
@@ -30,8 +32,10 @@ __all__ = [
     "BadListingError",
     "CocoSource",
     "ListingSource",
+    "MetadataSource",
     "VocSource",
     "YoloSource",
+    "has_metadata",
     "is_data_yaml",
     "is_voc",
     "is_yolo",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
@@ -77,8 +78,9 @@ class CocoSource(TableSource):
             raise UsageError(f"{where} lists no image")
         faults = Faults(where)
         classes, class_of = _classes(coco.categories, faults)
-        root = folder_of(images, _folder(file, coco.images[0].file_name))
-        files = _files(coco.images, root, faults, progress)
+        root = folder_of(images, folder_of_images(file, coco.images[0].file_name))
+        within = () if images is not None else (_dataset(file, root),)
+        files = _files(coco.images, root, within, faults, progress)
         words = [f"{name}:{kind}" for name, kind in fields.items()] if isinstance(fields, Mapping) else list(fields)
         masks = _masks(words)
         objects = Objects(coco, class_of, faults)
@@ -111,11 +113,17 @@ class CocoSource(TableSource):
         super().__init__(info, files.paths, files, columns, state)
 
 
-def _folder(file: Path, first: str) -> Path:
-    """The folder of the images: next to the file, or as in COCO itself."""
-    split = file.stem.removeprefix("instances_")
-    beside = [file.parent, file.parent.parent / split, file.parent.parent / "images" / split]
+def folder_of_images(file: Path, first: str) -> Path:
+    """The folder of the images: next to the file, or as in COCO itself. first: the name of the first image."""
+    above, splits = file.parent.parent, (file.stem.removeprefix("instances_"), file.stem.rpartition("_")[2])
+    beside = [file.parent, *(above / split for split in splits), *(above / "images" / split for split in splits)]
     return next((folder for folder in beside if (folder / first).is_file()), file.parent)
+
+
+def _dataset(file: Path, root: str) -> str:
+    """The folder that has both the file and the images; that of `annotations` is the one above it."""
+    folder = file.parent.parent if file.parent.name == "annotations" else file.parent
+    return os.path.commonpath([folder, root])
 
 
 def _classes(categories: Sequence[Category], faults: Faults) -> tuple[tuple[str, ...], dict[int, int]]:
@@ -131,9 +139,16 @@ def _classes(categories: Sequence[Category], faults: Faults) -> tuple[tuple[str,
     return tuple(names), {one.id: number for number, one in enumerate(ordered)}
 
 
-def _files(images: Sequence[Image], root: str, faults: Faults, progress: Callable[[int], None] | None) -> Files:
+def _files(
+    images: Sequence[Image],
+    root: str,
+    within: Sequence[str],
+    faults: Faults,
+    progress: Callable[[int], None] | None,
+) -> Files:
     numbered([image.file_name for image in images], "$.images[{}].file_name", faults)
-    parser = PathParser(_FileName("", 0, faults, cells=False), root)
+    trusting = f"name the folder that its paths start from: --images {shlex.quote(plain(root))}"
+    parser = PathParser(_FileName("", 0, faults, cells=False), root, within, trusting)
     for start in range(0, len(images), _ROWS):
         some = images[start : start + _ROWS]
         parser.add([image.file_name for image in some], np.arange(start, start + len(some)))

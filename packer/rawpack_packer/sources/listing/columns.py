@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rawpack.errors import UsageError
-from rawpack_packer.sources.fields import FieldKind
+from rawpack_packer.sources.fields import FieldKind, as_text
 from rawpack_packer.sources.files import reason_of
 from rawpack_packer.sources.listing.faults import CellPosition, Lines, shown
 from rawpack_packer.sources.listing.lines import of_cell
@@ -45,7 +45,7 @@ def parser_for(place: CellPosition, declared: FieldKind | None, classes: Sequenc
     if declared is None:
         return InferringParser(place, classes)
     if declared.dtype == "str":
-        return TextParser(place)
+        return TextParser(place, declared=True)
     whole = not declared.shape and declared.dtype[0] in "iu"
     return ClassNumberParser(place, declared) if whole and place.name == "label" else NumberParser(place, declared)
 
@@ -86,14 +86,17 @@ class InferringParser:
 
 
 class TextParser:
-    """Keeps texts as they are."""
+    """Keeps texts as they are; where texts were declared, all other values of JSON as JSON text."""
 
-    def __init__(self, place: CellPosition) -> None:
-        self._place = place
+    def __init__(self, place: CellPosition, *, declared: bool = False) -> None:
+        self._place, self._declared = place, declared
         self._blocks: list[Texts] = []
 
     def add(self, values: Sequence[Any], lines: Lines) -> None:
-        self._blocks.append(texts_of(_texts_in(values, lines, self._place)))
+        if self._declared:
+            self._blocks.append(texts_of([as_text(value) for value in values]))
+        else:
+            self._blocks.append(texts_of(_texts_in(values, lines, self._place, f", or {self._place.keep_texts}")))
 
     def finish(self) -> tuple[FieldKind, Texts]:
         return FieldKind("str"), joined(self._blocks)
@@ -218,9 +221,9 @@ def classes_of(classes: Classes) -> tuple[str, ...]:
     return names
 
 
-def _texts_in(values: Sequence[Any], lines: Lines, place: CellPosition) -> list[str]:
-    """The values, which must be texts; None is the empty one."""
+def _texts_in(values: Sequence[Any], lines: Lines, place: CellPosition, cure: str = "") -> list[str]:
+    """The values, which must be texts; None is the empty one. cure: another one than to quote what is none."""
     for value, line in zip(values, lines, strict=True):
         if value is not None and not isinstance(value, str):
-            place.fault(line, f"{shown(value)} is not text: quote it")
+            place.fault(line, f"{shown(value)} is not text: quote it{cure}")
     return [value if isinstance(value, str) else "" for value in values]

@@ -76,8 +76,8 @@ class CellPosition:
 
     @property
     def keep_texts(self) -> str:
-        """The cure for a column whose values are not all numbers."""
-        return f"--field {self.name}:str keeps all values as text"
+        """The cure for a column whose values are not all numbers, or not all texts."""
+        return f"--field {self.name}:str keeps all values as text{'' if self.cells else ', other than texts as JSON'}"
 
 
 def shown(value: Any) -> str:

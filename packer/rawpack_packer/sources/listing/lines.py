@@ -225,6 +225,9 @@ class Beyond:
     def __repr__(self) -> str:
         return self.text
 
+    def __float__(self) -> float:
+        return float(self.text)
+
 
 def of_cells(cells: Sequence[str]) -> list[Any]:
     """`of_cell` of each."""

@@ -152,7 +152,10 @@ class NumberParser:
         if Beyond in types and types <= {int, float, Beyond}:
             return f"{shown(raw)} is beyond 64 bits: {self._place.keep_texts}"
         if str in types and not self._single:
-            return f"{shown(raw)} is a list of texts: give each its own column, or write numbers"
+            return f"{shown(raw)} is a list of texts: give each its own column, or {self._place.keep_texts}"
+        if dict in types and self._declared is None:
+            what = "an object" if self._single else "a list of objects"
+            return f"{shown(raw)} is {what}: {self._place.keep_texts}"
         if self._boolean:
             return (
                 f"{shown(raw)} is neither true nor false, as the values before are: fix it, or write 1 and 0 in those"
@@ -167,7 +170,8 @@ class NumberParser:
     def _shape_fault(self, value: list[Any], raw: Any, axes: tuple[int, ...]) -> str:
         array = np.array(value, object)
         if any(isinstance(one, list) for one in array.flat):
-            return f"{shown(raw)} is not an array: its rows differ in length"
+            cure = f"; {self._place.keep_texts}" if self._declared is None else ""
+            return f"{shown(raw)} is not an array: its rows differ in length{cure}"
         wanted = ("?", *axes) if self._declared is None else self._declared.shape
         return f"has shape {_by(array.shape)}; the column's is {_by(wanted)}"
 

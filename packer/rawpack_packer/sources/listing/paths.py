@@ -24,9 +24,11 @@ from rawpack_packer.text import plain
 class PathParser:
     """Takes the paths of images, or of masks."""
 
-    def __init__(self, place: CellPosition, root: str) -> None:
-        """root: the folder that relative paths start from."""
-        self._place, self._root = place, root
+    def __init__(self, place: CellPosition, root: str, within: Sequence[str] = (), trusting: str = "") -> None:
+        """root: the folder that relative paths start from. within: folders that paths must not lead out of; links are
+        followed, as everywhere. trusting: what a user types who trusts the file with the paths."""
+        self._place, self._root, self._trusting = place, root, trusting
+        self._within = tuple(os.path.join(os.path.normpath(folder), "") for folder in within)  # noqa: PTH118
         self._hinted = False
         self._below = os.path.join(root, "")  # noqa: PTH118
         self._paths: list[Texts] = []
@@ -62,6 +64,13 @@ class PathParser:
             what = "is empty" if path is None or path == "" else f"{path!r} is not a path"
             self._place.fault(line, f"{what}: give the path of a file")
             return UNKNOWN
+        if self._within and (path[0] == "/" or ".." in path) and not self._is_within(path):
+            self._place.fault(
+                line,
+                f"{path} leads out of {plain(os.path.normpath(self._within[0]))}, so that any image of this machine "
+                f"could get into the store; if you trust this file, {self._trusting}",
+            )
+            return UNKNOWN
         try:
             found = os.stat(path if path[0] == "/" else self._below + path)  # noqa: PTH116 - for each of a million
         except FileNotFoundError:
@@ -77,6 +86,10 @@ class PathParser:
         if not stat.S_ISREG(found.st_mode):
             self._place.fault(line, f"{path} is a {'folder' if stat.S_ISDIR(found.st_mode) else 'special file'}")
         return found.st_size, found.st_mtime_ns
+
+    def _is_within(self, path: str) -> bool:
+        whole = os.path.normpath(os.path.join(self._root, path))  # noqa: PTH118 - which keeps ..
+        return whole.startswith(self._within)
 
 
 def folder_of(images: str | os.PathLike[str] | None, default: Path) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from fractions import Fraction
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -18,7 +19,7 @@ from rawpack_packer.sources import path_pattern
 from rawpack_packer.sources.base import SourceInfo, given_options
 from rawpack_packer.sources.fields import FieldKind, check_names
 from rawpack_packer.sources.files import reason_of
-from rawpack_packer.sources.kinds import Declared, declared_kind
+from rawpack_packer.sources.kinds import Declared, declared_kind, split_arrays, with_arrays, words_of
 from rawpack_packer.sources.listing.columns import (
     Classes,
     ClassNumberParser,
@@ -63,6 +64,8 @@ _BLOCK = 1 << 13
 """Rows that are Python objects at one time."""
 _BOX_NAMES = ("box", "boxes", "bbox", "bboxes")
 Progress = Callable[[int], None]
+RowReader = Callable[[BinaryIO, Faults, str, Container[str]], ListingRows]
+"""Reads the rows of an open file: `rows_of` without its suffix."""
 
 
 class ListingSource(TableSource):
@@ -80,35 +83,38 @@ class ListingSource(TableSource):
         classes: Classes | None = None,
         videos: bool | None = None,
         progress: Progress | None = None,
+        rows_by: RowReader | None = None,
     ) -> None:
         """fields: what columns hold, where their values do not show it: {"boxes": "xyxy"}, or ["boxes:xyxy"].
         path_column: the column of paths, or a template with braces, see `path_template`; None takes the first of
         `PATH_NAMES`. key: the column of keys; None uses the paths. images: the folder that relative paths start from;
         None is the listing's own. classes: of the labels, or of the boxes if there is no column of labels. videos:
         whether the paths are those of videos, so that `start` and `end` are times; None decides by the first one.
-        progress: called with the number of rows read so far.
+        progress: called with the number of rows read so far. rows_by: what reads the rows, if not the file's suffix
+        decides.
 
         Raises BadListingError with the first twenty faults, each with its line and column.
         """
         named = classes if isinstance(classes, str | os.PathLike) else None
-        words = [":".join(map(str, pair)) for pair in fields.items()] if isinstance(fields, Mapping) else fields
-        options = given_options(field=tuple(words), path=path_column, key=key, images=images, classes=named)
+        options = given_options(field=words_of(fields), path=path_column, key=key, images=images, classes=named)
         file = Path(path).absolute()
         where = plain(os.fsencode(file))
-        if file.suffix.lower() not in SUFFIXES:
+        if rows_by is None and file.suffix.lower() not in SUFFIXES:
             raise UsageError(f"{where}: a listing's name ends in {', '.join(SUFFIXES)}: rename it by what it holds")
         faults = Faults(where)
-        declared = declared_fields(fields)
+        typed, arrays = split_arrays(fields)
+        declared = declared_fields(typed)
         root = folder_of(images, file.parent)
         names = None if classes is None else classes_of(classes)
         given = sorted(declared.items(), key=lambda item: item[0]), names
         try:
             state = state_of(file, repr((*given, *([path_column] if path_column else []))))
             with file.open("rb") as opened, long_cells():
-                rows = _rows(file.suffix.lower(), opened, faults, root, declared)
+                read = rows_by or partial(rows_of, file.suffix.lower())
+                rows = read(opened, faults, root, declared)
                 faults.stop()
                 columns = _ListingColumns(rows, declared, path_column, key, root, names, faults, where)
-                columns.videos = videos
+                columns.videos, columns.arrays = videos, arrays
                 columns.read(rows, progress)
         except OSError as error:
             raise UsageError(f"{where} cannot be read: {reason_of(error)}") from None
@@ -185,6 +191,8 @@ class _ListingColumns:
         self._lines: list[Lines] = []
         self.videos: bool | None = None
         """Whether paths are those of videos; None before the first one, if the user does not say."""
+        self.arrays: Sequence[str] = ()
+        """Fields that are no images, as the user says."""
 
     def read(self, rows: ListingRows, progress: Progress | None) -> None:
         """Read all rows, or until there are twenty faults."""
@@ -270,6 +278,7 @@ class _ListingColumns:
             self._check_classes(numbers, kinds, len(self._classes))
         self._faults.stop()
         empty = empty_classes(classes, np.concatenate([one for _, one, _ in numbers])) if numbers else ()
+        kinds = with_arrays(kinds, self.arrays, where)
         hints = [box_hint(name, kind) for name, kind in kinds.items() if name not in self._declared]
         info = SourceInfo(
             kind="listing",
@@ -339,7 +348,7 @@ def check_unique(keys: Texts, lines: Lines, place: CellPosition, cure: str) -> N
             return
 
 
-def _rows(suffix: str, file: BinaryIO, faults: Faults, root: str, declared: Container[str]) -> ListingRows:
+def rows_of(suffix: str, file: BinaryIO, faults: Faults, root: str, declared: Container[str]) -> ListingRows:
     """The rows of a listing whose name ends in `suffix`."""
     if suffix == PLAIN_SUFFIX:
         return PlainRows(file, faults, root=root, declared=declared)
@@ -400,7 +409,7 @@ def _no_path(where: str, names: Sequence[str]) -> str:
 def box_hint(name: str, kind: FieldKind) -> str | None:
     """What to tell the user of a field that looks like boxes but was not declared."""
     rows_of_box = len(kind.shape) == 2 and kind.ragged and kind.shape[1] in (4, 5)
-    if not rows_of_box and (name.lower() not in _BOX_NAMES or kind.dtype == "str"):
+    if kind.array or (not rows_of_box and (name.lower() not in _BOX_NAMES or kind.dtype == "str")):
         return None
     shape = ",".join("?" if n is None else str(n) for n in kind.shape)
     return (

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -123,9 +123,9 @@ def read_yaml(path: Path) -> DataYaml:
     )
 
 
-def read_list(file: Path, root: Path, faults: Faults) -> tuple[list[str], NDArray[np.int64]]:
+def read_list(file: Path, root: Path, within: Sequence[Path], faults: Faults) -> tuple[list[str], NDArray[np.int64]]:
     """The images in a list, by their paths below the root (absolute if they are elsewhere), and size and mtime of each.
-    Relative paths start from the list's folder, or from the root."""
+    Relative paths start from the list's folder, or from the root. within: folders that paths must not lead out of."""
     try:
         lines = file.read_bytes().decode().splitlines()
     except (OSError, UnicodeDecodeError) as error:
@@ -135,7 +135,9 @@ def read_list(file: Path, root: Path, faults: Faults) -> tuple[list[str], NDArra
     first = numbered[0][1] if numbered else ""
     base = root if (root / first).exists() and not (file.parent / first).exists() else file.parent
     paths = [os.path.normpath(base / line) if "\0" not in line else line for _, line in numbered]
-    parser = PathParser(_ListLine("", 0, faults, cells=False, file=os.path.relpath(file, root)), os.fspath(root))
+    place = _ListLine("", 0, faults, cells=False, file=os.path.relpath(file, root))
+    trusting = "write `path:` with the folder of the images into data.yaml, or name it by --images and --labels"
+    parser = PathParser(place, os.fspath(root), [*map(os.fspath, within)], trusting)
     parser.add(paths, np.array([number for number, _ in numbered], np.int64))
     below = os.path.join(root, "")  # noqa: PTH118 - as the paths
     return [path.removeprefix(below) for path in paths], parser.files().states

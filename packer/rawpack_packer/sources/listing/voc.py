@@ -137,6 +137,7 @@ class VocSource(TableSource):
                 "no_annotation": sum(one is None for one in found),
                 "empty_classes": len(empty),
             },
+            skipped=folder.info.skipped,
             problems=folder.info.problems,
         )
         texts = texts_of([f"{_IMAGES}/{name}" for name in names])

@@ -6,7 +6,7 @@ import math
 import os
 from array import array
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -130,6 +130,7 @@ class YoloSource(TableSource):
                 "no_boxes": int(((np.diff(boxes.ends) == 0) & scanned).sum()),
                 "empty_classes": len(empty),
             },
+            skipped=_without_labels(found.skipped, reader.files),
             problems=found.problems,
         )
         texts = texts_of(found.paths)
@@ -154,6 +155,7 @@ class _ImageSet:
     paths: list[str]
     states: NDArray[np.int64]
     counts: dict[str, int]
+    skipped: dict[str, int]
     problems: tuple[str, ...]
     read_from: tuple[str, ...]
     lists: list[Path]
@@ -169,7 +171,7 @@ def _images(
     faults: Faults,
 ) -> _ImageSet:
     yaml, lists = None, list[Path]()
-    root, places = path, [path]
+    root, places, within = path, [path], [path]
     for folder, option in ((images, "images"), (labels, "labels")):
         if folder is not None and not Path(folder).is_dir():
             raise UsageError(
@@ -186,15 +188,16 @@ def _images(
             raise UsageError(f"{plain(os.fspath(file))} has no split {plain(split)!r}: it has {', '.join(found)}")
         chosen = found.values() if split is None else [found[split]]
         places = list(dict.fromkeys(place for one in chosen for place in one))
+        within = [root, file.parent]
         root = Path(os.path.commonpath([root, *places]))
         root = root.parent if root.is_file() else root
     elif (inner := _inner(path)) is not None and not os.path.lexists(path):
         root, places = path.parent, [inner]
     paths, states, problems = list[str](), list[NDArray[np.int64]](), list[str]()
-    counts = dict.fromkeys((*_COUNTS, "other_files"), 0)
+    counts, skipped = dict.fromkeys((*_COUNTS, "other_files"), 0), Counter[str]()
     for place in places:
         if place.is_file():
-            listed, state = read_list(place, root, faults)
+            listed, state = read_list(place, root, within, faults)
             lists.append(place)
         else:
             scan = FolderSource(place, skip_unreadable=skip_unreadable, progress=progress)
@@ -203,6 +206,7 @@ def _images(
             before = "" if place == root else f"{place.relative_to(root).as_posix()}/"
             listed, state = [before + scan.key(i) for i in range(len(scan))], scan.states()
             problems += scan.info.problems
+            skipped.update(scan.info.skipped)
             for name in counts:
                 counts[name] += scan.info.counts[name]
         paths += listed
@@ -221,6 +225,7 @@ def _images(
         paths=paths,
         states=np.concatenate(states),
         counts=counts,
+        skipped=dict(skipped),
         problems=tuple(problems),
         read_from=tuple(os.fspath(one) for one in read_from if os.path.lexists(one)) or (str(root),),
         lists=lists,
@@ -232,6 +237,12 @@ def _inner(path: Path) -> Path | None:
     folder = path.parent / "images" / path.name
     known = is_split(path.name) and os.path.isdir(folder) and os.path.isdir(path.parent / "labels")  # noqa: PTH112
     return folder if known else None
+
+
+def _without_labels(skipped: Mapping[str, int], labels: int) -> dict[str, int]:
+    """The suffixes of files that are neither images nor their text files."""
+    left = {suffix: number - (labels if suffix == ".txt" else 0) for suffix, number in skipped.items()}
+    return {suffix: number for suffix, number in left.items() if number > 0}
 
 
 class _LabelReader:

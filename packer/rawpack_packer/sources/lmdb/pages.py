@@ -19,6 +19,7 @@ _BIG, _SUB_DATABASE, _DUPLICATES = 1, 2, 4
 """Flags of a node in a leaf."""
 _MOST_DEPTH = 32
 _META_BYTES = 152
+_MOST_PAGE = 1 << 16
 
 
 class BadLmdbError(ValueError):
@@ -41,6 +42,8 @@ class _LmdbTree(NamedTuple):
     entries: int
     page: int
     """-1 where the database is empty."""
+    about: str
+    """What the headers and the size of the file are, for messages."""
 
 
 def entries(fd: int, size: int) -> Iterator[LmdbEntry]:
@@ -67,13 +70,19 @@ def entries(fd: int, size: int) -> Iterator[LmdbEntry]:
         raise BadLmdbError(f"it is damaged: it has {found:,} keys, and its header says {root.entries:,}")
 
 
+def version(fd: int) -> tuple[int, int, bytes]:
+    """What changes when an open file is written to: size, mtime and headers."""
+    found = os.fstat(fd)
+    return found.st_size, found.st_mtime_ns, os.pread(fd, 2 * _MOST_PAGE, 0)
+
+
 def _root(fd: int, size: int) -> _LmdbTree:
     """What the newer of the two headers says."""
     head = os.pread(fd, _META_BYTES, 0)
     if len(head) < _META_BYTES or struct.unpack_from("<I", head, 16)[0] != _MAGIC:
         raise BadLmdbError("it is not an LMDB file of a 64-bit little-endian machine")
     (page_bytes,) = struct.unpack_from("<I", head, 40)
-    if page_bytes not in [1 << bits for bits in range(9, 17)]:
+    if page_bytes not in [1 << bits for bits in range(9, 17)]:  # up to _MOST_PAGE
         raise BadLmdbError(f"it is damaged: it has pages of {page_bytes} bytes")
     headers = []
     for data in (head, os.pread(fd, _META_BYTES, page_bytes)):
@@ -89,15 +98,19 @@ def _root(fd: int, size: int) -> _LmdbTree:
     flags, entry_count, page = struct.unpack_from("<4xH26xqq", data, 88)
     if flags & _DUPLICATES:
         raise BadLmdbError("it has several values for a key (MDB_DUPSORT): write it with one value for each key")
-    return _LmdbTree(page_bytes, last_page, entry_count, page)
+    transactions = " and ".join(str(header[0]) for header in headers)
+    about = f"{size:,} bytes, pages of {page_bytes:,} up to {last_page:,}, headers of transactions {transactions}"
+    return _LmdbTree(page_bytes, last_page, entry_count, page, about)
 
 
 def _page(fd: int, number: int, root: _LmdbTree) -> bytes:
     if not 2 <= number <= root.last_page:
-        raise BadLmdbError(f"it is damaged: it has no page {number}")
+        raise BadLmdbError(f"it is damaged: it has no page {number} ({root.about})")
     page = os.pread(fd, root.page_bytes, number * root.page_bytes)
-    if len(page) < root.page_bytes or struct.unpack_from("<Q", page)[0] != number:
-        raise BadLmdbError(f"it is damaged or truncated: page {number} is missing")
+    found = struct.unpack_from("<Q", page)[0] if len(page) == root.page_bytes else None
+    if found != number:
+        there = "the file ends before it" if found is None else f"page {found} is in its place"
+        raise BadLmdbError(f"it is damaged or truncated: page {number} is missing, {there} ({root.about})")
     return page
 
 

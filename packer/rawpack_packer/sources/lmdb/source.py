@@ -13,14 +13,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rawpack.errors import DecodeError, UsageError
-from rawpack_packer.sources.archives.files import archive_files
+from rawpack_packer.sources.archives.files import ArchiveFiles, archive_files
 from rawpack_packer.sources.archives.spans import Fault, Spans, read_range
 from rawpack_packer.sources.base import BaseSource, Item, SourceInfo, check_part, check_sample
 from rawpack_packer.sources.fields import FieldKind, Value
 from rawpack_packer.sources.files import bad_name, check_unchanged, opened, reason_of, stop_if_of_any_file, text_of
 from rawpack_packer.sources.folder_scan import PROGRESS_EVERY
 from rawpack_packer.sources.listing.table import Texts, texts_of
-from rawpack_packer.sources.lmdb.pages import BadLmdbError, LmdbEntry, entries
+from rawpack_packer.sources.lmdb.pages import BadLmdbError, LmdbEntry, entries, version
 from rawpack_packer.sources.lmdb.values import LABEL, READERS, holds
 from rawpack_packer.text import plain
 
@@ -106,22 +106,16 @@ class LmdbSource(BaseSource):
         Raises UsageError where it is no LMDB file, is damaged, or is of no known scheme.
         """
         where = Path(path).absolute()
-        root, files = plain(os.fsencode(where)), archive_files(where / _DATA if where.is_dir() else where)
-        state, found = files.state(0), _LmdbEntries()
+        root = plain(os.fsencode(where))
         try:
-            with opened(files.paths[0]) as fd:
-                for entry in entries(fd, state[0]):
-                    found.add(entry, progress)
-                samples = found.samples(root)
-                chosen, texts = samples.chosen, samples.texts
-                reader = found.reader(fd, chosen, root)
-                check_unchanged(fd, state, root)
+            files, found, samples, reader = _look_through(where, root, progress)
         except (BadLmdbError, DecodeError) as error:
             detail = error.detail if isinstance(error, DecodeError) else error
             raise UsageError(f"{root} cannot be read as LMDB: {detail}") from None
         except OSError as error:
             stop_if_of_any_file(error, root)
             raise UsageError(f"{root} cannot be read: {reason_of(error)}") from None
+        chosen, texts = samples.chosen, samples.texts
         if progress is not None:
             progress(len(found))
         sizes = np.array(found.sizes, np.int64)[chosen]
@@ -151,6 +145,28 @@ class LmdbSource(BaseSource):
     def states(self) -> Rows:
         """The size of each value, then size and mtime of the file."""
         return self._all.values.all_states()
+
+
+def _look_through(
+    where: Path, root: str, progress: Callable[[int], None] | None, *, again: bool = True
+) -> tuple[ArchiveFiles, _LmdbEntries, _LmdbSamples, str]:
+    """The file, all of its entries, those that are samples, and what reads them. again: read it once more where it was
+    written to while it was read. Raises as `entries` and `_LmdbEntries` do."""
+    files, found = archive_files(where / _DATA if where.is_dir() else where), _LmdbEntries()
+    state = files.state(0)
+    with opened(files.paths[0]) as fd:
+        before = version(fd)
+        try:
+            for entry in entries(fd, state[0]):
+                found.add(entry, progress)
+            samples = found.samples(root)
+            reader = found.reader(fd, samples.chosen, root)
+        except BadLmdbError:
+            if again and (version(fd) != before or before[:2] != state):
+                return _look_through(where, root, progress, again=False)
+            raise
+        check_unchanged(fd, state, root)
+    return files, found, samples, reader
 
 
 def is_lmdb(path: Path) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rawpack.errors import UsageError
@@ -16,6 +17,8 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 LABEL, KEY = "label", "key"
+_FEW = 3
+"""How many tables of a folder show what all of them hold."""
 Features = Mapping[str, Any]
 
 
@@ -52,6 +55,20 @@ class TableColumns:
 
     def image_leaves(self) -> tuple[Leaf, ...]:
         return tuple((self.image, child) for child in self.image_has) or ((self.image, None),)
+
+
+def holds_images(folder: Path) -> bool | None:
+    """Whether the Parquet files at the top of a folder have images, by their types; None where there is none, or
+    pyarrow is missing."""
+    try:
+        import pyarrow.parquet as pq
+
+        files = sorted(file for file in folder.iterdir() if file.suffix.lower() == ".parquet")[:_FEW]
+        return any(_holds_image(_storage(type_)) for file in files for type_ in pq.read_schema(file).types) or (
+            False if files else None
+        )
+    except (OSError, ValueError, NotImplementedError, ImportError):
+        return None
 
 
 def features_in(schema: pa.Schema, where: str) -> Features:
@@ -183,6 +200,8 @@ def _kind(
         kind = declared[name]
         if kind is None and not _holds_image(type_):
             return f"it holds {_shown(type_)}; a mask is an image"
+        if kind is not None and kind.dtype == "str" and not _is_binary(type_) and _has_bytes(type_):
+            return f"it holds {_shown(type_)}, and bytes cannot be stored as text"
         return kind
     shape = feature.get("shape") if isinstance(feature, dict) and str(_of(feature)).startswith("Array") else None
     if _holds_image(type_):
@@ -229,9 +248,17 @@ def _hint(name: str, type_: pa.DataType) -> str:
     nested = 0
     while pa.types.is_list(type_) or pa.types.is_large_list(type_):
         type_, nested = type_.value_type, nested + 1
-    if nested < 2 or _kind_of(type_) is None or _is_text(type_):
+    if pa.types.is_struct(type_) or pa.types.is_map(type_) or (nested and _is_text(type_)):
+        return "" if _has_bytes(type_) else f"; --field {name}:str stores it as JSON text"
+    if nested < 2 or _kind_of(type_) is None:
         return ""
     return f" unless its shape is declared: --field {name}:float32[?,4], or for boxes --field {name}:xyxy"
+
+
+def _has_bytes(type_: pa.DataType) -> bool:
+    """Whether there are bytes anywhere in a type, which JSON cannot hold."""
+    type_ = _storage(type_)
+    return _is_binary(type_) or any(_has_bytes(type_.field(i).type) for i in range(type_.num_fields))
 
 
 def _storage(type_: pa.DataType) -> pa.DataType:

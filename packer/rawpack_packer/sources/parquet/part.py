@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from rawpack.errors import DecodeError
 from rawpack_packer.sources.base import Item, check_part, check_sample, numbered
-from rawpack_packer.sources.fields import Boxes, FieldKind, Value
+from rawpack_packer.sources.fields import Boxes, FieldKind, Value, as_text
 from rawpack_packer.sources.files import MAX_FILE_BYTES, UNKNOWN, read_file
 from rawpack_packer.sources.listing.table import Texts
 from rawpack_packer.sources.parquet.columns import LABEL, TableColumns, number_dtype
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 Rows = NDArray[np.int64]
+_JSON = (dict, list, tuple, bool, int, float)
 
 
 @dataclass(frozen=True)
@@ -139,7 +140,13 @@ def value_of(column: pa.Array, at: int, kind: FieldKind | None, place: str) -> V
             raise DecodeError("bad_field", f"{place}: there is no mask")
         return bytes(mask)
     if kind.dtype == "str":
-        return "" if found is None else found if isinstance(found, str) else str(found)
+        if isinstance(found, bytes):
+            try:
+                return found.decode()
+            except UnicodeDecodeError as error:
+                raise DecodeError("bad_field", f"{place}: byte {error.start} is not UTF-8") from None
+        # Dates and decimals as Python writes them.
+        return as_text(found if found is None or isinstance(found, _JSON) else str(found))
     if found is None and kind.ragged:
         found = []
     if found is None and kind.dtype.startswith("float") and not kind.shape:

@@ -18,7 +18,7 @@ from rawpack_packer.sources.archives.files import archive_files, source_name
 from rawpack_packer.sources.base import BaseSource, SourceInfo, given_options, without_samples
 from rawpack_packer.sources.fields import FieldKind
 from rawpack_packer.sources.files import UNKNOWN, reason_of, stop_if_of_any_file
-from rawpack_packer.sources.kinds import Declared, inferred_mask
+from rawpack_packer.sources.kinds import Declared, inferred_mask, split_arrays, with_arrays, words_of
 from rawpack_packer.sources.listing.columns import Classes, classes_of
 from rawpack_packer.sources.listing.reading import box_hint, declared_fields
 from rawpack_packer.sources.listing.table import Texts, joined, texts_of
@@ -81,9 +81,9 @@ class ParquetSource(BaseSource):
         need_pyarrow(root)
         names = tuple(columns.split(",") if isinstance(columns, str) else columns or ())
         names = tuple(part.strip() for name in names for part in name.split(",") if part.strip())
-        declared = declared_fields(fields)
+        typed, arrays = split_arrays(fields)
+        declared = declared_fields(typed)
         wanted = ColumnChoice(image_column, label_column, key, None if columns is None else names, declared)
-        words = [":".join(map(str, pair)) for pair in fields.items()] if isinstance(fields, Mapping) else fields
         scan = _Scan(wanted, progress)
         far = archive_files(path, spool) if is_url(path) else None
         for file in () if far else files_of(Path(path).absolute()):
@@ -104,6 +104,7 @@ class ParquetSource(BaseSource):
         if len(kinds) < len(chosen.fields):
             kinds = {name: kind or self._mask(name) for name, kind in chosen.fields.items()}
             self._all = replace(self._all, columns=replace(chosen, fields=kinds))
+        kinds = with_arrays(kinds, arrays, root)
         hints = [box_hint(name, kind) for name, kind in kinds.items() if name not in declared]
         empty = () if named is None or labels is None else without_samples(named, labels)
         self.info = SourceInfo(
@@ -115,7 +116,7 @@ class ParquetSource(BaseSource):
             empty_classes=empty,
             numbered=keys is None,
             options=given_options(
-                field=tuple(words),
+                field=words_of(fields),
                 key=key,
                 classes=classes if isinstance(classes, str | os.PathLike) else None,
                 image_column=image_column,

@@ -42,7 +42,9 @@ def differing_field(
 
 def shown_field(field: Field | None) -> str:
     """What a field is, in a message."""
-    return "none" if field is None else f"{field.kind} {field.dtype} {field.shape} {field.encoding}"
+    if field is None:
+        return "none"
+    return f"{field.kind} {field.dtype} {field.shape} {field.encoding}{' declared as array' if field.is_array else ''}"
 
 
 def united_classes(stores: Sequence[Store]) -> tuple[str, ...] | None:
@@ -68,6 +70,7 @@ def field_kind(name: str, stores: Sequence[Store]) -> FieldKind:
         boxes="xyxy" if field.is_boxes else None,
         follows=None if field.follows is msgspec.UNSET else field.follows,
         mirror=() if field.mirror is msgspec.UNSET else field.mirror,
+        array=all(store.fields[name].is_array for store in stores),
     )
 
 

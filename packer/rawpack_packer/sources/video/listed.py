@@ -12,6 +12,7 @@ import numpy as np
 from rawpack.errors import UsageError
 from rawpack_packer.sources.added import WithFields
 from rawpack_packer.sources.base import Source
+from rawpack_packer.sources.listing.metadata import MetadataSource
 from rawpack_packer.sources.listing.reading import ListingSource
 from rawpack_packer.sources.path_pattern import FoundFields
 from rawpack_packer.sources.video import need_av
@@ -25,12 +26,17 @@ Progress = Callable[[int], None]
 def open_listing(
     path: str | os.PathLike[str], /, *, videos: bool | None = None, progress: Progress | None = None, **options: Any
 ) -> Source:
-    """The images that a listing names, or the frames of its videos. videos: see `ListingSource`.
+    """The images that a listing names, or the frames of its videos. path: of the listing, or of a folder with one, see
+    `MetadataSource`. videos: see `ListingSource`.
 
     options: those of `ListingSource`, and of videos those of `VideoSource`. Raises as these do.
     """
     selected = {name: options.pop(name) for name in OPTIONS if name in options}
-    listing = ListingSource(path, videos=videos, progress=progress, **options)
+    listing: ListingSource
+    if os.path.isdir(path):  # noqa: PTH112 - Path.is_dir raises for a name that is too long
+        listing = MetadataSource(path, videos=videos, progress=progress, **options)
+    else:
+        listing = ListingSource(path, videos=videos, progress=progress, **options)
     if listing.of_videos:
         return _frames(listing, progress, **selected)
     if selected:

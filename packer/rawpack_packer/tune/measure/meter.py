@@ -228,7 +228,7 @@ def _batches(
     reader: Reader, setting: Setting, order: NDArray[np.int64] | Callable[[int], NDArray[np.int64]] | None
 ) -> Batches:
     """order: the rows, for every epoch or by epoch; None for a shuffled epoch of all samples."""
-    return reader.batches(
+    batches = reader.batches(
         setting.batch,
         shuffle=order is None,
         sampler=order,
@@ -237,6 +237,9 @@ def _batches(
         transform=setting.transform or None,
         rank=0,
     )
+    # What is measured is the same each time.
+    batches.set_epoch(0)
+    return batches
 
 
 def _next(batches: Batches, epoch: Any) -> tuple[dict[str, Any], Any]:

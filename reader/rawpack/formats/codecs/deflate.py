@@ -6,6 +6,7 @@ They are read without HDF5, and therefore without its global lock.
 from __future__ import annotations
 
 import threading
+import weakref
 import zlib
 
 import numpy as np
@@ -38,13 +39,18 @@ class DeflatedRows:
         self._index = None if part.uniform else (part.index["offset"], part.index["bytes"], part.index["shape"])
 
     def readahead(self, rows: Rows, /) -> None:
-        needed = np.unique([self._where(row)[0] // self._chunk_bytes for row in rows.tolist()])
-        chunks = self._chunks[needed[needed < len(self._chunks)]]
+        most = len(self._chunks)
+        needed = {k for row in rows.tolist() for k in self._chunks_of(*self._where(row))[:most] if k < most}
+        chunks = self._chunks[sorted(needed)]
         readahead(self._data, chunks[:, 0], chunks[:, 1])
 
     def is_cached(self, row: int, /) -> bool:
-        k = self._where(row)[0] // self._chunk_bytes
-        return k >= len(self._chunks) or is_cached(self._data.ctypes.data + int(self._chunks[k, 0]))
+        # The last chunk, and its middle: the first one, and pages at its ends, may be shared with the sample before.
+        k = self._chunks_of(*self._where(row))[-1]
+        if k >= len(self._chunks):
+            return True
+        start, size = self._chunks[k].tolist()
+        return is_cached(self._data.ctypes.data + start + size // 2)
 
     def shape(self, row: int, /) -> tuple[int, ...]:
         check_row(row, self._rows)
@@ -52,10 +58,10 @@ class DeflatedRows:
 
     def stored(self, row: int, /) -> NDArray[np.uint8]:
         start, size = self._where(row)
-        first, last = start // self._chunk_bytes, max(start, start + size - 1) // self._chunk_bytes
-        chunks = self._inflated(range(first, last + 1))
+        numbers = self._chunks_of(start, size)
+        chunks = self._inflated(numbers)
         joined = chunks[0] if len(chunks) == 1 else np.concatenate(chunks)
-        return span(joined, start - first * self._chunk_bytes, size, row)
+        return span(joined, start - numbers[0] * self._chunk_bytes, size, row)
 
     def read(self, row: int, /, box: Box | None = None, scale: int = 1, out: Array | None = None) -> Array:
         return deliver(cut(as_image(self.stored(row), self._dtype, self.shape(row), row), box, scale), out)
@@ -75,10 +81,16 @@ class DeflatedRows:
             raise DamagedStoreError(f"row {row} of the shard has {size} bytes at {offset}")
         return offset, size
 
+    def _chunks_of(self, start: int, size: int) -> range:
+        """The chunks that hold these bytes, one or more."""
+        return range(start // self._chunk_bytes, max(start, start + size - 1) // self._chunk_bytes + 1)
+
     def _inflated(self, numbers: range) -> list[NDArray[np.uint8]]:
-        known: dict[int, NDArray[np.uint8]] = _recent.chunks if getattr(_recent, "data", None) is self._data else {}
+        latest = getattr(_recent, "reader", None)
+        known: dict[int, NDArray[np.uint8]] = _recent.chunks if latest is not None and latest() is self else {}
         chunks = {k: known[k] if k in known else self._inflate(k) for k in numbers}
-        _recent.data, _recent.chunks = self._data, chunks
+        # Not the reader itself, which would keep its file mapped as long as the thread lives.
+        _recent.reader, _recent.chunks = weakref.ref(self), chunks
         return list(chunks.values())
 
     def _inflate(self, k: int) -> NDArray[np.uint8]:

@@ -1,0 +1,91 @@
+"""Whether a host can be reached at all: what cannot be is not worth two minutes of retries, unless it was there before.
+
+A server that restarts refuses connections for a moment, and a name server that restarts knows no names. So only a host
+that has never sent anything to this process is given up at once.
+"""
+
+from __future__ import annotations
+
+import socket
+import ssl
+from collections.abc import Iterator, Mapping
+from typing import Any
+from urllib.parse import urlsplit
+
+_NAMES_S = 10.0
+"""How long a name server is asked again that does not answer: many machines ask when a job begins."""
+_CAUSES = 12
+
+Host = tuple[str, str, str]
+"""Scheme, host with port (or bucket), and the endpoint."""
+_answered: set[Host] = set()
+"""Those that have sent something to this process; a forked child starts with its parent's."""
+
+
+def host_of(url: str, options: Mapping[str, Any]) -> Host:
+    """The host behind a URL. options: fsspec's `storage_options`, which may name an endpoint."""
+    split, client = urlsplit(url), options.get("client_kwargs")
+    endpoint = options.get("endpoint_url") or (client.get("endpoint_url") if isinstance(client, Mapping) else None)
+    return split.scheme.lower(), split.netloc.rpartition("@")[2].lower(), str(endpoint or "")
+
+
+def note_answer(host: Host) -> None:
+    """From now on, errors of this host are retried."""
+    _answered.add(host)
+
+
+def is_lost(host: Host, error: BaseException, seconds: float) -> bool:
+    """Whether an error shows that a host cannot be reached, which never sent anything. seconds: of retries so far."""
+    if host in _answered:
+        return False
+    return any(
+        isinstance(one, ConnectionRefusedError | ssl.SSLCertVerificationError)
+        or (isinstance(one, socket.gaierror) and (one.errno != socket.EAI_AGAIN or seconds > _NAMES_S))
+        for one in _causes(error)
+    )
+
+
+def is_of_connection(error: BaseException) -> bool:
+    """Whether an error came before anything was received. Some errors of certificates are ValueErrors too."""
+    return any(isinstance(one, ConnectionError | ssl.SSLError | socket.gaierror) for one in _causes(error))
+
+
+def why_lost(error: BaseException) -> str:
+    """The reason in words, with what to do; "" for any other error."""
+    causes = [*_causes(error)]
+    # aiohttp's errors say which host that was, which a URL of S3 does not.
+    host, port = next(
+        ((one.host, one.port) for one in causes if hasattr(one, "host") and hasattr(one, "port")), ("", 0)
+    )
+    for one in causes:
+        if isinstance(one, ConnectionRefusedError):
+            where = f"{host}:{port}" if host else "its host"
+            return f"{where} refuses the connection; check that the server is running, and its name and port"
+        what = getattr(one, "verify_message", None) if isinstance(one, ssl.SSLCertVerificationError) else None
+        if what:  # that of aiohttp's own error is empty
+            return (
+                f"the certificate of {host or 'its host'} is not accepted ({what}); check the address, or name the "
+                "file of its authority's certificate in SSL_CERT_FILE, for S3 in AWS_CA_BUNDLE"
+            )
+        if isinstance(one, socket.gaierror):
+            if one.errno == socket.EAI_AGAIN:
+                return f"no name server knows {host or 'its host'} now; check the network"
+            return f"there is no host {host}; check its name" if host else "there is no such host; check its name"
+    return ""
+
+
+def _causes(error: BaseException) -> Iterator[BaseException]:
+    """An error and those that it came from, where HTTP and S3 clients keep them."""
+    found, seen = [error], list[BaseException]()
+    while found and len(seen) < _CAUSES:
+        one = found.pop(0)
+        if one in seen:
+            continue
+        seen.append(one)
+        yield one
+        kept = getattr(one, "kwargs", None)
+        more = (
+            getattr(one, "os_error", None), getattr(one, "certificate_error", None),
+            kept.get("error") if isinstance(kept, Mapping) else None, one.__cause__, one.__context__,
+        )  # fmt: skip
+        found += [other for other in more if isinstance(other, BaseException)]

@@ -1,0 +1,540 @@
+"""Annotations beside images: what a folder would lose in silence stops the command, which says what to type instead."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import tarfile
+import zipfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import lmdb
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from folders import files_of
+from PIL import Image
+from running import run_here
+
+import rawpack
+from rawpack import Reader
+from rawpack.errors import UsageError
+from rawpack_packer.sources import AnnotatedError, open_source
+from rawpack_packer.sources.beside import Beside
+
+SMALL = ("--workers", 0, "--size", 8, "--quiet")
+
+
+def encoded(kind: str = "JPEG") -> bytes:
+    file = io.BytesIO()
+    Image.new("RGB", (10, 10), "red").save(file, kind)
+    return file.getvalue()
+
+
+JPEG = encoded()
+BOX = "0 0.5 0.5 0.25 0.25\n"
+VOC_XML = (
+    "<annotation><object><name>cat</name><bndbox><xmin>1</xmin><ymin>1</ymin><xmax>5</xmax><ymax>5</ymax></bndbox>"
+    "</object></annotation>"
+)
+LABELME = json.dumps({"version": "5.0", "shapes": [], "imagePath": "0.jpg"})
+CVAT = '<?xml version="1.0"?><annotations><meta/><image id="0" name="0.jpg" width="10"><box/></image></annotations>'
+Files = Mapping[str, str | bytes]
+
+
+def coco(*names: str) -> str:
+    """COCO's JSON of these images, with a box in the first."""
+    images = [{"id": i, "file_name": name, "width": 10, "height": 10} for i, name in enumerate(names)]
+    box = {"id": 1, "image_id": 0, "category_id": 1, "bbox": [1, 1, 3, 3], "area": 9, "iscrowd": 0}
+    return json.dumps({"info": {}, "images": images, "annotations": [box], "categories": [{"id": 1, "name": "cat"}]})
+
+
+def images(*names: str) -> dict[str, str | bytes]:
+    return dict.fromkeys(names, JPEG)
+
+
+def write(root: Path, files: Files) -> Path:
+    for name, data in files.items():
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).write_bytes(data.encode() if isinstance(data, str) else data)
+    return root
+
+
+def tar(path: Path, files: Files) -> Path:
+    with tarfile.open(path, "w") as archive:
+        for name, data in files.items():
+            member, content = tarfile.TarInfo(name), data.encode() if isinstance(data, str) else data
+            member.size = len(content)
+            archive.addfile(member, io.BytesIO(content))
+    return path
+
+
+def tarred(files: Files) -> bytes:
+    """The bytes of a tar archive."""
+    file = io.BytesIO()
+    with tarfile.open(fileobj=file, mode="w") as archive:
+        for name, data in files.items():
+            member, content = tarfile.TarInfo(name), data.encode() if isinstance(data, str) else data
+            member.size = len(content)
+            archive.addfile(member, io.BytesIO(content))
+    return file.getvalue()
+
+
+def parquet(columns: Mapping[str, Sequence[Any]]) -> bytes:
+    file = io.BytesIO()
+    pq.write_table(pa.table(dict(columns)), file)
+    return file.getvalue()
+
+
+def zipped(path: Path, root: Path) -> Path:
+    with zipfile.ZipFile(path, "w") as archive:
+        for name, data in files_of(root).items():
+            archive.writestr(name, data)
+    return path
+
+
+CLASSES = images("cat/0.jpg", "cat/1.jpg", "dog/0.jpg")
+# ---------------------------------------------------------------------------------------------- layouts that pack
+
+PACKS: dict[str, tuple[Files, str, str, int, tuple[str, ...] | None]] = {
+    "class folders": (CLASSES, "", "folder", 3, ("cat", "dog")),
+    "flat": (images("0.jpg", "1.jpg"), "", "folder", 2, None),
+    "nested classes": (images("cat/old/0.jpg", "cat/new/a/1.jpg", "dog/2.jpg"), "", "folder", 3, ("cat", "dog")),
+    "usual neighbors": (
+        CLASSES
+        | dict.fromkeys(
+            (
+                "README", "README.md", "readme.txt", "LICENSE", "LICENSE.txt", "requirements.txt", "Thumbs.db",
+                ".DS_Store", "synset_words.txt", "wnids.txt", "cat/notes.txt", "cat/.hidden.json",
+            ),
+            "words of all kinds",
+        )
+        | {"classes.txt": "cat\ndog\n", "labels.txt": "cat\ndog\n"}
+        | {"dataset-metadata.json": '{"title": "x"}', "args.json": "{}", "config.json": '{"a": 1}'}
+        | {"class_to_idx.json": '{"cat": 0, "dog": 1}', "empty.csv": "", "train.py": "print()", "best.pt": "x"},
+        "", "folder", 3, ("cat", "dog"),
+    ),
+    "a picture called readme": (images("readme.png", "0.jpg") | {"readme.txt": "x"}, "", "folder", 2, None),
+    "one of two splits": (images("train/cat/0.jpg", "train/dog/0.jpg", "val/cat/0.jpg"), "train", "folder", 2,
+                          ("cat", "dog")),
+    "ILSVRC train, with lists": (
+        images("n01440764/n01440764_10026.JPEG", "n01443537/n01443537_2.JPEG")
+        | {"train.txt": "n01440764/n01440764_10026.JPEG 0\nn01443537/n01443537_2.JPEG 1\n"}
+        | {"LOC_synset_mapping.txt": "n01440764 tench, Tinca tinca\n"},
+        "", "folder", 2, ("n01440764", "n01443537"),
+    ),
+    "Tiny ImageNet train": (
+        images("n01/images/n01_0.JPEG", "n02/images/n02_0.JPEG")
+        | {"n01/n01_boxes.txt": "n01_0.JPEG\t0\t10\t63\t58\n", "n02/n02_boxes.txt": "n02_0.JPEG\t6\t5\t3\t8\n"},
+        "", "folder", 2, ("n01", "n02"),
+    ),
+    "split of class folders in JSON": (
+        CLASSES | {"split_zhou.json": '{"train": [["cat/0.jpg", 0, "cat"]]}'}, "", "folder", 3, ("cat", "dog"),
+    ),
+    "lists of paths": (images("0.jpg", "1.jpg") | {"train.txt": "0.jpg\n", "test.txt": "1.jpg\n"}, "", "folder", 2,
+                       None),
+    "notes deep in a class": (CLASSES | {"cat/logs/metrics.csv": "a,b\n1,2\n"}, "", "folder", 3, ("cat", "dog")),
+    "raw files of a camera": (images("0.jpg") | {"0.CR2": "raw", "0.xmp": "<x/>"}, "", "folder", 1, None),
+    "Ultralytics with data.yaml": (
+        images("images/train/0.jpg", "images/val/1.jpg")
+        | {"labels/train/0.txt": BOX, "labels/val/1.txt": BOX}
+        | {"data.yaml": "train: images/train\nval: images/val\nnames: [cat]\n"},
+        "data.yaml/train", "yolo", 1, ("cat",),
+    ),
+    "images and labels": (
+        images("images/0.jpg", "images/1.jpg") | {"labels/0.txt": BOX, "classes.txt": "cat\n", "notes.csv": "a\n"},
+        "", "yolo", 2, ("cat",),
+    ),
+    "Pascal VOC": (images("JPEGImages/0.jpg") | {"Annotations/0.xml": VOC_XML}, "", "voc", 1, None),
+    "WebDataset shard with classes": (
+        {"a.tar": tarred({"0.jpg": JPEG, "0.cls": "1", "1.jpg": JPEG, "1.cls": "0"})}, "a.tar", "webdataset", 2, None,
+    ),
+    "WebDataset shards with texts": (
+        {f"{k}.tar": tarred({f"{k}0.jpg": JPEG, f"{k}0.txt": "a cat"}) for k in range(2)} | {"0_stats.json": "{}"},
+        "", "webdataset", 2, None,
+    ),
+    "img2dataset's shards": (
+        {f"0000{k}.tar": tarred({f"{k}0.jpg": JPEG, f"{k}0.txt": "a cat", f"{k}0.json": "{}"}) for k in range(2)}
+        | {f"0000{k}_stats.json": "{}" for k in range(2)}
+        | {f"0000{k}.parquet": parquet({"url": ["u"], "caption": ["a cat"], "key": [f"{k}0"]}) for k in range(2)},
+        "", "webdataset", 2, None,
+    ),
+    "tables of images next to shards": (
+        {"0.tar": tarred({"0.jpg": JPEG, "0.cls": "1"})} | {"x.parquet": parquet({"image": [JPEG] * 3})}, "", "parquet",
+        3, None,
+    ),
+    "several plain archives": (
+        {"a-0.tar": tarred({"cat/0.jpg": JPEG}), "a-1.tar": tarred({"dog/0.jpg": JPEG})}, "a-{0..1}.tar", "archive", 2,
+        ("cat", "dog"),
+    ),
+    "an archive of an archive for each class": (
+        {"train.tar": tarred({"n01.tar": tarred({"n01_1.JPEG": JPEG}), "n02.tar": tarred({"n02_1.JPEG": JPEG})})},
+        "train.tar", "archive", 2, ("n01", "n02"),
+    ),
+    "an archive with usual neighbors": (
+        {"a.tar": tarred(CLASSES | {"classes.txt": "cat\ndog\n", "README.md": "x", "LICENSE": "x"})}, "a.tar",
+        "archive", 3, ("cat", "dog"),
+    ),
+    "Kaggle's folders, below the tables": (
+        CLASSES | {"../sample_submission.csv": "id,label\n0,0\n"}, "", "folder", 3, ("cat", "dog"),
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", PACKS)
+def test_layouts_that_lose_nothing_pack_as_they_are(name: str, tmp_path: Path) -> None:
+    """Class folders, splits, shards, YOLO, VOC and archives, with their usual neighbors, need no option."""
+    files, inside, kind, samples, classes = PACKS[name]
+    root = write(tmp_path / "data", files)
+    source = open_source(root / inside)
+    assert (source.info.kind, len(source)) == (kind, samples)
+    if classes is not None:
+        assert source.info.classes == classes
+
+
+def test_captions_of_img2dataset_become_fields(tmp_path: Path) -> None:
+    """The folder that img2dataset writes packs with the members that `--field` names, without naming its kind."""
+    root = write(tmp_path / "i2d", PACKS["img2dataset's shards"][0])
+    ran = run_here("pack", *SMALL, "--field", "caption=txt", root, tmp_path / "store")
+    assert ran.code == 0, ran.err
+    assert [(sample["key"], sample["caption"]) for sample in Reader(tmp_path / "store")] == [
+        ("00", "a cat"), ("10", "a cat"),
+    ]  # fmt: skip
+
+
+def test_a_database_and_labels_from_elsewhere_stop_nothing(tmp_path: Path) -> None:
+    """An LSUN database packs as before, and so does Kaggle's archive of validation images with labels of its own."""
+    with lmdb.open(str(tmp_path / "bedroom_val_lmdb"), map_size=1 << 20) as database, database.begin(write=True) as put:
+        for i in range(2):
+            put.put(f"{i:040x}".encode(), encoded("WEBP"))
+    assert len(open_source(tmp_path / "bedroom_val_lmdb")) == 2
+    names = ["ILSVRC2012_val_00000001", "ILSVRC2012_val_00000002"]
+    table = "ImageId,PredictionString\n" + "".join(f"{name},n0{i} 1 2 3 4\n" for i, name in enumerate(names))
+    (tmp_path / "LOC_val_solution.csv").write_text(table)
+    tar(tmp_path / "val.tar", {f"{name}.JPEG": JPEG for name in names} | {"LOC_val_solution.csv": table})
+    given = open_source(tmp_path / "val.tar", labels=tmp_path / "LOC_val_solution.csv")
+    assert given.info.classes == ("n00", "n01")
+
+
+# ---------------------------------------------------------------------------------------------- layouts that stop
+
+STOPS: dict[str, tuple[Files, str, str, tuple[str, ...]]] = {
+    "COCO's own": (
+        images("val2017/0.jpg") | {"annotations/instances_val2017.json": coco("0.jpg")},
+        "", "COCO's JSON annotations/instances_val2017.json", ("boxes",),
+    ),
+    "COCO's own, images below": (
+        images("images/val2017/0.jpg") | {"annotations/instances_val2017.json": coco("0.jpg")}, "", "COCO's JSON",
+        ("boxes",),
+    ),
+    "COCO's own, with splits": (
+        images("train2017/0.jpg", "val2017/1.jpg")
+        | {"annotations/instances_train2017.json": coco("0.jpg"), "annotations/instances_val2017.json": coco("1.jpg")}
+        | {"annotations/captions_val2017.json": coco("1.jpg")},
+        "", "COCO's JSON files", ("boxes",),
+    ),
+    "COCO of keypoints": (
+        images("val2017/0.jpg") | {"annotations/person_keypoints_val2017.json": coco("0.jpg")}, "", "COCO's JSON",
+        ("boxes",),
+    ),
+    "COCO elsewhere": (
+        images("pictures/0.jpg") | {"meta/all.json": coco("0.jpg")}, "", "COCO's JSON meta/all.json", ("boxes",),
+    ),
+    "Roboflow's COCO": (
+        images("0.jpg", "1.jpg") | {"_annotations.coco.json": coco("0.jpg", "1.jpg")}, "", "COCO's JSON", ("boxes",),
+    ),
+    "labelme": (
+        images("0.jpg", "1.jpg") | {"0.json": LABELME, "1.json": LABELME}, "", "0.json for the image 0.jpg", ("json",),
+    ),
+    "JSON by the whole name": (images("img/0.jpg") | {"img/0.jpg.json": "{}"}, "", "img/0.jpg.json for", ("json",)),
+    "CVAT": (images("images/0.jpg") | {"annotations.xml": CVAT}, "", "annotations.xml, which names its images", ()),
+    "CVAT with folders": (images("a/0.jpg", "b/1.jpg") | {"annotations.xml": CVAT}, "", "export it from CVAT", ()),
+    "XML beside": (images("0.jpg") | {"0.xml": VOC_XML}, "", "0.xml for the image 0.jpg", ()),
+    "XML apart": (
+        images("images/0.jpg", "images/1.jpg") | {"annotations/0.xml": VOC_XML, "annotations/1.xml": VOC_XML},
+        "", "holds .xml files that are named as the images in images", (),
+    ),
+    "YOLO beside": (images("0.jpg", "1.jpg") | {"0.txt": BOX, "1.txt": BOX * 2}, "", "YOLO's boxes", ("boxes",)),
+    "YOLO apart": (
+        images("img/0.jpg", "img/1.jpg") | {"boxes/0.txt": BOX, "boxes/1.txt": BOX}, "", "YOLO's boxes", ("boxes",),
+    ),
+    "captions": (images("0.jpg", "1.jpg") | {"0.txt": "a cat", "1.txt": "a dog"}, "", "0.txt for", ("txt",)),
+    "arrays": (images("0.jpg") | {"0.npy": b"\x93NUMPY"}, "", "0.npy for the image 0.jpg", ()),
+    "a CSV of paths": (
+        images("0.jpg", "1.jpg") | {"labels.csv": "path,label\n0.jpg,cat\n1.jpg,dog\n"}, "",
+        "holds the table labels.csv next to its images", ("label",),
+    ),
+    "a CSV of names": (
+        images("train/0.jpg", "train/1.jpg") | {"labels.csv": "id,breed\n0,cat\n1,dog\n"}, "", "--path '{id}.jpg'",
+        ("id", "breed"),
+    ),
+    "a CSV above splits": (
+        images("train/0.jpg", "test/1.jpg") | {"labels.csv": "id,label\n0,cat\n"}, "", "labels.csv", ("id", "label"),
+    ),
+    "a CSV in a folder of its own": (
+        images("images/0.jpg") | {"meta/list.csv": "image,label\n0.jpg,cat\n"}, "", "meta/list.csv", ("label",),
+    ),
+    "a TSV in a class": (CLASSES | {"cat/x.tsv": "file\ttext\n0.jpg\ta\n"}, "", "cat/x.tsv", ("text",)),
+    "JSON Lines": (images("0.jpg") | {"x.jsonl": '{"img": "0.jpg", "text": "a"}\n'}, "", "x.jsonl", ("text",)),
+    "Parquet": (
+        images("0.jpg") | {"x.parquet": parquet({"path": ["0.jpg"]})}, "", "name it metadata.parquet", (),
+    ),
+    "Parquet above": (
+        images("img/0.jpg") | {"x.parquet": parquet({"path": ["0.jpg"]})}, "", "name it metadata.parquet", (),
+    ),
+    "a metadata.csv in the only split": (
+        images("train/0.jpg") | {"train/metadata.csv": "file_name,text\n0.jpg,a\n"}, "", "train/metadata.csv",
+        ("text",),
+    ),
+    "a plain list with labels": (
+        images("0.jpg", "1.jpg") | {"list.txt": "0.jpg 3\n1.jpg 4\n"}, "", "list.txt, which names its images",
+        ("label",),
+    ),
+    "Tiny ImageNet val": (
+        images("images/val_0.JPEG") | {"val_annotations.txt": "val_0.JPEG\tn01\n"}, "", "val_annotations.txt",
+        ("label",),
+    ),
+    "img2dataset's files": (
+        images("00000/0.jpg") | {"00000/0.txt": "a cat", "00000/0.json": "{}", "00000_stats.json": "{}"}
+        | {"00000.parquet": parquet({"url": ["u"], "caption": ["a cat"], "key": ["0"]})},
+        "", "as img2dataset writes files", ("caption",),
+    ),
+    "pickles in a tar": (
+        {"x.tar": tarred({"0.jpg": JPEG, "0.pyd": b"x", "1.jpg": JPEG, "1.pyd": b"x"})}, "x.tar", "0.pyd for the image",
+        (),
+    ),
+    "pickles in several tars": (
+        {f"{k}.tar": tarred({f"{k}0.jpg": JPEG, f"{k}0.pyd": b"x"}) for k in range(2)}, "*.tar", ".pyd for the image",
+        (),
+    ),
+    "JSON in folders of a tar": (
+        {"x.tar": tarred({"a/0.jpg": JPEG, "a/0.json": '{"a": 1}'})}, "x.tar", "0.json for the image", ("json",),
+    ),
+    "classes in folders of a tar": (
+        {"x.tar": tarred({f"{i}.jpg": JPEG for i in range(70)} | {"0.cls": "1"})}, "x.tar", "0.cls for the image", (),
+    ),
+    "a table in an archive": (
+        {"x.tar": tarred(images("train/0.jpg") | {"labels.csv": "id,breed\n0,cat\n"})}, "x.tar",
+        "unpack it into a FOLDER", (),
+    ),
+    "a table above the folder of an archive": (
+        {"x.tar": tarred(images("train/0.jpg") | {"labels.csv": "id,breed\n0,cat\n"})}, "x.tar/train",
+        "unpack it into a FOLDER", (),
+    ),
+    "an ImageFolder in an archive": (
+        {"x.tar": tarred(images("x/0.jpg") | {"x/metadata.csv": "file_name,text\n0.jpg,a\n"})}, "x.tar",
+        "unpack it into a FOLDER", (),
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("masks", "stops"),
+    [
+        (("masks/0.png", "masks/1.png"), True),
+        (("annotations/0_mask.png", "annotations/1_mask.png"), True),
+        (("masks/carnival.png", "masks/theatre.png"), False),
+        (("mugs/0.png", "mugs/1.png"), False),
+    ],
+)
+def test_a_folder_of_masks_is_no_class(masks: tuple[str, ...], stops: bool, tmp_path: Path) -> None:
+    """A folder of masks next to the one of their images stops, and says how they are packed; classes whose files have
+    the same names, or a class that happens to be called so, do not."""
+    write(tmp_path / "data", images("images/0.jpg", "images/1.jpg", *masks))
+    ran = run_here("pack", *SMALL, tmp_path / "data", tmp_path / "store")
+    assert ran.code == (2 if stops else 0)
+    assert ("--field mask:mask LIST.csv" in ran.err) == stops
+    assert (tmp_path / "store").exists() != stops
+    assert run_here("pack", *SMALL, "--source", "folder", tmp_path / "data", tmp_path / "classes").code == 0
+
+
+@pytest.mark.parametrize("name", STOPS)
+def test_what_would_be_lost_stops_and_says_what_to_type(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One line, exit code 2, nothing written; the command in it then packs the annotations as fields, and `--source`
+    the images alone."""
+    files, inside, words, fields = STOPS[name]
+    monkeypatch.chdir(tmp_path)
+    write(tmp_path / "my data", files)
+    path = str(Path("my data") / inside)
+    before = files_of(tmp_path)
+    ran = run_here("pack", *SMALL, path, "store")
+    assert (ran.code, ran.out) == (2, "")
+    assert len(ran.err.splitlines()) == 1
+    assert words in ran.err
+    assert files_of(tmp_path) == before
+    kind = "archive" if ".tar" in inside else "folder"
+    assert f"; --source {kind} packs the images alone" in ran.err
+    if fields:
+        assert packed_as_told(ran.err) >= set(fields)
+    ran = run_here("pack", *SMALL, "--source", kind, path, "alone")
+    assert ran.code == 0, ran.err
+    assert set(Reader(tmp_path / "alone").fields) <= {"image", "label", "key"}
+
+
+def packed_as_told(message: str) -> set[str]:
+    """The fields of the store that the commands in a message make."""
+    for command in re.findall("`([^`]+)`", message):
+        words = shlex.split(command)
+        if words[:2] != ["rawpack", "pack"]:
+            subprocess.run(command, shell=True, check=True)
+            continue
+        ran = run_here("pack", *SMALL, *words[2:])
+        assert ran.code == 0, ran.err
+        return set(Reader(words[-1]).fields)
+    raise AssertionError(message)
+
+
+def test_pascal_voc_can_be_moved_as_told(tmp_path: Path) -> None:
+    """Images and XML files in one folder pack with their boxes after they were moved into VOC's two folders."""
+    root = write(tmp_path / "data", images("0.jpg") | {"0.xml": VOC_XML})
+    ran = run_here("pack", *SMALL, root, tmp_path / "store")
+    found = re.search(r"move the images into (\S+) and the .xml files into (\S+), and `rawpack pack (\S+) ", ran.err)
+    assert found is not None, ran.err
+    for folder, end in zip(found.groups()[:2], ("jpg", "xml"), strict=True):
+        Path(folder).mkdir()
+        shutil.move(root / f"0.{end}", folder)
+    ran = run_here("pack", *SMALL, found[3], tmp_path / "store")
+    assert ran.code == 0, ran.err
+    assert Reader(tmp_path / "store")[0]["boxes"].tolist() == [[0, 0, 4, 4, 7]]
+
+
+@pytest.mark.parametrize("archived", [False, True])
+def test_what_is_above_splits_stops_the_splits(archived: bool, tmp_path: Path) -> None:
+    """`--splits` loses no labels either: a table next to the folders of a competition stops it."""
+    root = write(tmp_path / "data", images("train/0.jpg", "test/1.jpg") | {"labels.csv": "id,breed\n0,cat\n"})
+    source = zipped(tmp_path / "data.zip", root) if archived else root
+    for options in ((), ("--splits", "train,test")):
+        ran = run_here("pack", *SMALL, *options, source, tmp_path / "sets")
+        assert (ran.code, ran.out) == (2, "")
+        assert "labels.csv" in ran.err
+        assert not (tmp_path / "sets").exists()
+    kind = "archive" if archived else "folder"
+    ran = run_here("pack", *SMALL, "--source", kind, "--splits", "train,test", source, tmp_path / "sets")
+    assert ran.code == 0, ran.err
+
+
+def test_boxes_of_splits_stop_the_splits(tmp_path: Path) -> None:
+    """`--splits` of COCO's folder, or of Roboflow's, does not pack images without their boxes."""
+    own = images("train2017/0.jpg", "val2017/1.jpg") | {"annotations/instances_val2017.json": coco("1.jpg")}
+    write(tmp_path / "coco", own)
+    write(tmp_path / "robo", images("train/0.jpg", "valid/1.jpg"))
+    for split, name in (("train", "0.jpg"), ("valid", "1.jpg")):
+        write(tmp_path / "robo", {f"{split}/_annotations.coco.json": coco(name)})
+    for root, splits in (("coco", "train2017,val2017"), ("robo", "train,valid")):
+        ran = run_here("pack", *SMALL, "--splits", splits, tmp_path / root, tmp_path / "sets")
+        assert (ran.code, ran.out) == (2, "")
+        assert "COCO's JSON" in ran.err
+        assert not (tmp_path / "sets").exists()
+
+
+@pytest.mark.parametrize(
+    ("name", "data"),
+    [
+        ("x.jsonl", b'{"a": "\\ud800", "b": [1]}\n'),
+        ("x.jsonl", b"[" * 100_000),
+        ("x.csv", b'\xff\xfe"\0,b\n1'),
+        ("x.csv", b"one;two\n1;2\n"),
+        ("metadata.csv", b"file_name\x00,\xff\n"),
+        ("metadata.jsonl", b'{"a": 1'),
+        ("metadata.parquet", b"PAR1 is not all"),
+        ("0.json", b"\xff"),
+        ("all.json", b'{"images": [{"file_name": "'),
+    ],
+)
+def test_files_that_cannot_be_read_stop_too(name: str, data: bytes, tmp_path: Path) -> None:
+    """Whatever bytes are in a table or in COCO's JSON, the command ends with one line, and nothing is written."""
+    root = write(tmp_path / "data", images("0.jpg") | {name: data})
+    ran = run_here("pack", *SMALL, root, tmp_path / "store")
+    assert (ran.code, ran.out, len(ran.err.splitlines())) == (2, "", 1), ran
+    assert not (tmp_path / "store").exists()
+
+
+def test_python_plan_and_append_stop_too(tmp_path: Path) -> None:
+    """Each door into the packer stops, in its own words, and names the command that helps there."""
+    root = write(tmp_path / "data", images("0.jpg") | {"labels.csv": "path,label\n0.jpg,cat\n"})
+    plain = write(tmp_path / "plain", images("0.jpg"))
+    with pytest.raises(AnnotatedError, match=r"; kind='folder' packs the images alone"):
+        rawpack.pack(root, tmp_path / "store", workers=0)
+    with pytest.raises(UsageError, match=r"labels.csv"):
+        rawpack.plan(root, budget=1)
+    rawpack.pack(plain, tmp_path / "store", workers=0, size=8)
+    ran = run_here("append", "--workers", 0, root, tmp_path / "store")
+    command = shlex.join(["rawpack", "append", f"{root}/labels.csv", f"{tmp_path}/store"])
+    assert (ran.code, f"`{command}`" in ran.err) == (2, True), ran.err
+    ran = run_here("plan", "--quiet", root)
+    assert (ran.code, f"`rawpack plan {root}/labels.csv`" in ran.err) == (2, True), ran.err
+    assert rawpack.pack(root, tmp_path / "alone", workers=0, size=8, kind="folder").manifest.samples == 1
+
+
+def test_the_summary_names_what_was_skipped(tmp_path: Path) -> None:
+    """The suffixes of files that are no images, and of members that no option names, are counted on the screen."""
+    write(tmp_path / "data", CLASSES | {"a.md": "x", "b.md": "x", "cat/c.json": "{}", "LICENSE": "x"})
+    ran = run_here("pack", *SMALL[:4], tmp_path / "data", tmp_path / "store")
+    assert "4 files that are not images, skipped: .md 2, no suffix 1, .json 1" in ran.out
+    ran = run_here("pack", *SMALL, "--json", "--source", "folder", tmp_path / "data", tmp_path / "again")
+    assert json.loads(ran.out)["skipped"] == {".md": 2, "": 1, ".json": 1}
+    tar(tmp_path / "x.tar", {"0.jpg": JPEG, "0.txt": "a", "0.json": "{}", "1.jpg": JPEG, "1.txt": "b"})
+    ran = run_here("pack", *SMALL[:4], tmp_path / "x.tar", tmp_path / "shards")
+    assert "3 members that --field does not name, left out: .txt 2, .json 1" in ran.out
+    ran = run_here("pack", *SMALL[:4], "--field", "txt", tmp_path / "x.tar", tmp_path / "texts")
+    assert "1 member that --field does not name, left out: .json 1" in ran.out
+
+
+def test_the_scan_looks_at_each_folder_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """To find annotations, no folder is listed a second time, whatever is in it."""
+    root = write(tmp_path / "data", CLASSES | {"cat/notes.json": "{}", "dog/x.xml": "<x/>", "x.txt": "words"})
+    listed: list[str] = []
+    scandir = os.scandir
+    monkeypatch.setattr(os, "scandir", lambda path: (listed.append(os.fspath(path)), scandir(path))[1])
+    counts = []
+    for kind in ("folder", None):
+        listed.clear()
+        open_source(root, kind)
+        counts.append(sum(Path(path).name in ("cat", "dog") for path in listed))
+    # Whether there are splits is found at the first image of each folder, with the kind or without this check.
+    assert counts[0] == 2
+    assert counts[1] <= 2 * counts[0]
+
+
+def test_memory_does_not_grow_with_the_files_beside() -> None:
+    """However many files are in a folder, and however many folders, a few names are kept."""
+    beside = Beside()
+    for folder in range(300):
+        for i in range(10_000 if folder == 0 else 20):
+            for suffix in (".json", ".csv"):
+                beside.add(b"%d%s" % (i, suffix.encode()), suffix, 1)
+        beside.end(b"%d/" % folder, [b"other.jpg"])
+    for i in range(1000):
+        beside.add(b"x", f".{i}", 1)
+    assert beside.suffixes[".json"] == 10_000 + 299 * 20
+    assert max(len(beside.tables), len(beside.singles), len(beside.apart), len(beside.suffixes)) <= 256
+    assert not beside.pairs
+
+
+def test_folders_of_other_loaders_say_what_to_do(tmp_path: Path) -> None:
+    """A folder without images whose files are known says so: MDS shards are read in Python, arrays by their file."""
+    write(tmp_path / "mds", {"index.json": "{}", "shard.00000.mds": "x"})
+    with pytest.raises(UsageError, match=r"read it in Python, and pass the samples"):
+        open_source(tmp_path / "mds")
+    idx = b"\0\0\x08\x03" + b"\0\0\0\2" + b"\0\0\0\4" * 2 + bytes(32)
+    write(tmp_path / "raw", {"train-images-idx3-ubyte": idx, "train-labels-idx1-ubyte": b"\0\0\x08\1\0\0\0\2\0\1"})
+    with pytest.raises(UsageError, match=r"give one of its files, such as \S+/train-images-idx3-ubyte"):
+        open_source(tmp_path / "raw")
+
+
+def test_a_path_that_is_missing_is_said_to_be_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever is in the current folder, such as Parquet in two folders, a mistyped name is answered as one."""
+    write(tmp_path, {f"{name}/x.parquet": parquet({"image": [JPEG]}) for name in ("one", "two")})
+    monkeypatch.chdir(tmp_path)
+    for name in ("coco.json", "nothere.csv", "x.tar", "photos"):
+        with pytest.raises(UsageError, match=f"there is no file or folder {tmp_path}/{name}"):
+            open_source(name)

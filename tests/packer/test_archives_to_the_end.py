@@ -1,0 +1,567 @@
+"""Archives are read to their end, or refused: what their size or their own count says is there is never left out
+in silence."""
+
+from __future__ import annotations
+
+import bz2
+import gzip
+import io
+import os
+import pickle
+import random
+import re
+import shutil
+import signal
+import struct
+import subprocess
+import sys
+import tarfile
+import zipfile
+from collections import Counter
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from PIL import Image
+from running import Ran, environment, run_here
+
+from rawpack import Reader
+from rawpack.errors import PackError, UsageError
+from rawpack_packer import api
+from rawpack_packer.sources import open_source
+from rawpack_packer.sources.archives.zip import directory
+
+CLASSES = ("ant", "bee", "cow")
+
+
+def png(seed: int) -> bytes:
+    file = io.BytesIO()
+    Image.fromarray(np.random.default_rng(seed).integers(0, 256, (8, 6, 3), dtype=np.uint8)).save(file, "PNG")
+    return file.getvalue()
+
+
+PHOTOS = {f"p/{name}/{i}.png": png(10 * k + i) for k, name in enumerate(CLASSES) for i in range(4)}
+
+
+def tar(members: Mapping[str, bytes]) -> bytes:
+    file = io.BytesIO()
+    with tarfile.open(fileobj=file, mode="w") as archive:
+        for name, data in members.items():
+            info = tarfile.TarInfo(name)
+            info.size = len(data)
+            archive.addfile(info, io.BytesIO(data))
+    return file.getvalue()
+
+
+def zipped(members: Mapping[str, bytes], method: int = zipfile.ZIP_STORED) -> bytes:
+    file = io.BytesIO()
+    with zipfile.ZipFile(file, "w", method) as archive:
+        for name, data in members.items():
+            archive.writestr(name, data)
+    return file.getvalue()
+
+
+def of_class(name: str) -> dict[str, bytes]:
+    return {path: data for path, data in PHOTOS.items() if f"/{name}/" in path}
+
+
+def inner() -> dict[str, bytes]:
+    """A flat tar of each class, as ImageNet's training set has them."""
+    return {f"{name}.tar": tar({path[2:].replace("/", "_"): data for path, data in of_class(name).items()})
+            for name in CLASSES}  # fmt: skip
+
+
+def shard(first: int) -> bytes:
+    return tar({f"{i:03}.{suffix}": data for i in range(first, first + 6)
+                for suffix, data in (("cls", b"%d" % (i % 3)), ("png", png(i)))})  # fmt: skip
+
+
+def strict(source: Path, store: Path, *options: object) -> Ran:
+    """What packs nothing that it does not report: `-q --strict`."""
+    return run_here("pack", "-q", "--strict", "--workers", 0, *options, source, store)
+
+
+def refused(source: Path, store: Path, *messages: str) -> None:
+    """It ends with an error that says all of this, with --strict and with --max-rejects 0, and nothing is written."""
+    for ran in (strict(source, store), run_here("pack", "-q", "--max-rejects", 0, "--workers", 0, source, store)):
+        assert ran.code in (1, 2), ran
+        for message in messages:
+            assert message in ran.err
+        assert "Traceback" not in ran.err
+        assert not store.exists()
+
+
+def with_unreadable(source: Path, store: Path) -> dict[str, bytes]:
+    """What `--skip-unreadable` packs, as keys and pixels; its exit code says that something is missing."""
+    ran = run_here("pack", "-q", "--skip-unreadable", "--size", "keep", "--workers", 0, source, store)
+    assert ran.code == 1, ran
+    return packed(store)
+
+
+def packed(store: Path) -> dict[str, bytes]:
+    reader = Reader(store)
+    return {str(sample["key"]): sample["image"].tobytes() for sample in (reader[i] for i in range(len(reader)))}
+
+
+def pixels(members: Mapping[str, bytes]) -> dict[str, bytes]:
+    """The same by Pillow."""
+    return {name: np.asarray(Image.open(io.BytesIO(data))).tobytes() for name, data in members.items()}
+
+
+# ---- after the mark of the end
+
+TWO = (tar(of_class("ant")), tar(of_class("bee")))
+JOINED = {
+    "joined.tar": TWO[0] + TWO[1],
+    "joined.tar.gz": gzip.compress(TWO[0]) + gzip.compress(TWO[1]),
+    "joined.tar.bz2": bz2.compress(TWO[0]) + bz2.compress(TWO[1]),
+    "one-block.tar": TWO[0][:2048] + bytes(512) + TWO[0][2048:],
+    "far.tar": TWO[0] + bytes(3 << 20) + TWO[1],
+}
+
+
+@pytest.mark.parametrize("name", JOINED)
+def test_members_after_the_mark_of_the_end_are_an_error(tmp_path: Path, name: str) -> None:
+    """Archives joined by `cat`, and a lone block of zeros, are refused; --skip-unreadable packs what is before that."""
+    (tmp_path / name).write_bytes(JOINED[name])
+    refused(tmp_path / name, tmp_path / "store", "more members follow the mark of its end", "ONE.tar::TWO.tar")
+    before = with_unreadable(tmp_path / name, tmp_path / "store")
+    ants = {path[len("p/") :]: data for path, data in of_class("ant").items()}
+    assert before.items() <= pixels(ants).items()
+    assert len(before) == (2 if name == "one-block.tar" else 4)
+
+
+@pytest.mark.parametrize("name", ["a.tar", "a.tar.gz"])
+def test_other_bytes_after_the_mark_of_the_end_are_an_error(tmp_path: Path, name: str) -> None:
+    """Nobody knows what they were."""
+    data = TWO[0] + bytes(100) + b"rest"
+    (tmp_path / name).write_bytes(gzip.compress(data) if name.endswith("gz") else data)
+    refused(tmp_path / name, tmp_path / "store", f"is not zeros, from byte {len(TWO[0]) + 100} on; 4 members before")
+
+
+def test_bytes_after_compressed_data_are_an_error(tmp_path: Path) -> None:
+    """Of a .tar.bz2 as of others."""
+    (tmp_path / "a.tar.bz2").write_bytes(bz2.compress(TWO[0]) + b"rest")
+    refused(tmp_path / "a.tar.bz2", tmp_path / "store", "is not compressed")
+    (tmp_path / "a.tar.bz2").write_bytes(bz2.compress(TWO[0]) + bytes(1000))
+    assert strict(tmp_path / "a.tar.bz2", tmp_path / "store").code == 0
+
+
+@pytest.mark.parametrize("form", ["a.tar", "a.tar.gz"])
+def test_shards_that_were_joined_are_refused(tmp_path: Path, form: str) -> None:
+    """WebDataset shards by `cat` too."""
+    data = shard(0) + shard(6)
+    (tmp_path / form).write_bytes(gzip.compress(data) if form.endswith("gz") else data)
+    refused(tmp_path / form, tmp_path / "store", "more members follow the mark of its end", "ONE.tar::TWO.tar")
+
+
+END = TWO[0].rstrip(b"\0")
+SOUND = {
+    "one block.tar": END + bytes(-len(END) % 512 + 512),
+    "two blocks.tar": END + bytes(-len(END) % 512 + 1024),
+    "no whole block.tar": END + bytes(-len(END) % 512 + 1024 + 77),
+    "megabytes.tar": TWO[0] + bytes(5 << 20),
+    "one in two.tar.gz": gzip.compress(TWO[0][:3000]) + gzip.compress(TWO[0][3000:]),
+    "program.zip": b"MZ" + os.urandom(3000) + zipped(of_class("ant")),
+    "zeros.zip": zipped(of_class("ant")) + bytes(1000),
+}
+
+
+@pytest.mark.parametrize("name", SOUND)
+def test_zeros_at_the_end_are_nothing(tmp_path: Path, name: str) -> None:
+    """Any number of them; and one archive in two gzip streams, or after a program, is one archive."""
+    (tmp_path / name).write_bytes(SOUND[name])
+    assert strict(tmp_path / name, tmp_path / "store", "--size", "keep") == Ran(0, "", "")
+    assert packed(tmp_path / "store") == pixels({path[2:]: data for path, data in of_class("ant").items()})
+
+
+@pytest.mark.parametrize("flags", ["-V label", "-G", "--format=v7", "--format=oldgnu", "-b 1", "-b 200", "append"])
+def test_what_tar_writes_has_nothing_after_its_end(tmp_path: Path, flags: str) -> None:
+    """Labels, lists of folders, old formats, small and large records, archives joined by `tar -A`: all pack."""
+    for path, data in PHOTOS.items():
+        (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / path).write_bytes(data)
+    command = f"tar cf a.tar {flags} p"
+    if flags == "append":
+        command = "tar cf a.tar p/ant && tar cf b.tar p/bee p/cow && tar -Af a.tar b.tar"
+    subprocess.run(command, shell=True, check=True, cwd=tmp_path)
+    assert strict(tmp_path / "a.tar", tmp_path / "store", "--size", "keep") == Ran(0, "", "")
+    assert packed(tmp_path / "store") == pixels({path[2:]: data for path, data in PHOTOS.items()})
+
+
+def test_every_cut_of_a_tar_is_refused_by_name(tmp_path: Path) -> None:
+    """Wherever a download stopped, also within the padding of a member, and what is whole can be packed."""
+    whole, path = tar(of_class("ant")), tmp_path / "cut.tar"
+    end, whole_members = len(whole.rstrip(b"\0")), pixels({name[2:]: data for name, data in of_class("ant").items()})
+    for cut in [*range(600, end + 512 - end % 512, 97), end + 1]:
+        path.write_bytes(whole[:cut])
+        with pytest.raises(PackError, match=r"cut\.tar cannot be read to its end: .*; \d members? before that"):
+            open_source(path)
+    path.write_bytes(whole[: whole.index(b"p/ant/3.png") - 5])  # within padding
+    found = with_unreadable(path, tmp_path / "store")
+    assert len(found) == 3
+    assert found.items() <= whole_members.items()
+
+
+# ---- archives in archives
+
+
+def damaged_inner() -> dict[str, bytes]:
+    """One bit of the first header of one class is another."""
+    members = inner()
+    data = bytearray(members["bee.tar"])
+    data[3] ^= 1
+    return {**members, "bee.tar": bytes(data)}
+
+
+def test_a_damaged_class_of_a_tar_of_tars_is_an_error(tmp_path: Path) -> None:
+    """It is not left out; with --skip-unreadable it is, and the labels of the other classes stay as they were."""
+    (tmp_path / "tot.tar").write_bytes(tar(inner()))
+    assert strict(tmp_path / "tot.tar", tmp_path / "sound").code == 0
+    (tmp_path / "tot.tar").write_bytes(tar(damaged_inner()))
+    refused(
+        tmp_path / "tot.tar", tmp_path / "store", "tot.tar/bee.tar cannot be read to its end: it has no valid header"
+    )
+    assert len(with_unreadable(tmp_path / "tot.tar", tmp_path / "store")) == 8
+    sound, left = Reader(tmp_path / "sound"), Reader(tmp_path / "store")
+    assert left.classes == sound.classes == CLASSES
+    labels = {str(sound[i]["key"]): int(sound[i]["label"]) for i in range(len(sound))}
+    assert {int(left[i]["label"]) for i in range(8)} == {0, 2}
+    assert all(int(left[i]["label"]) == labels[str(left[i]["key"])] for i in range(8))
+
+
+@pytest.mark.parametrize("rest", [TWO[1], b"rest"])
+def test_what_follows_the_end_of_an_inner_tar_is_an_error(tmp_path: Path, rest: bytes) -> None:
+    """A class that was made of two archives by `cat` does not lose the half of them."""
+    members = inner()
+    (tmp_path / "tot.tar").write_bytes(tar({**members, "bee.tar": members["bee.tar"] + rest}))
+    refused(
+        tmp_path / "tot.tar", tmp_path / "store", "tot.tar/bee.tar cannot be read to its end", "the mark of its end"
+    )
+
+
+@pytest.mark.parametrize("how", ["{}", "./{}", "train/{}"])
+def test_an_empty_class_of_a_tar_of_tars_is_a_class(tmp_path: Path, how: str) -> None:
+    """An archive of nothing is whole; hidden names that macOS adds are none of the archives."""
+    members = {**inner(), "bee.tar": tar({}), "._cow.tar": b"Mac OS X", "._x.png": b"Mac OS X"}
+    (tmp_path / "tot.tar").write_bytes(tar({how.format(name): data for name, data in members.items()}))
+    assert strict(tmp_path / "tot.tar", tmp_path / "store").code == 0
+    reader = Reader(tmp_path / "store")
+    assert (reader.classes, len(reader)) == (CLASSES, 8)
+
+
+def test_an_image_beside_inner_tars_is_an_error_that_names_the_way(tmp_path: Path) -> None:
+    """The images of the archives are not dropped; what is typed by the message packs them, or the image."""
+    (tmp_path / "stray.tar").write_bytes(tar({"cover.png": png(99), **inner()}))
+    way = f"{tmp_path}/stray.tar/bee"
+    refused(tmp_path / "stray.tar", tmp_path / "store", "stray.tar/bee.tar is an archive next to 1 image", way)
+    assert strict(Path(way), tmp_path / "bees").code == 0
+    assert len(Reader(tmp_path / "bees")) == 4
+    assert with_unreadable(tmp_path / "stray.tar", tmp_path / "store") == pixels({"cover.png": png(99)})
+
+
+def test_archives_beside_the_folder_that_is_named_are_no_error(tmp_path: Path) -> None:
+    """Only what is in the folder that is packed counts."""
+    (tmp_path / "a.tar").write_bytes(tar({**PHOTOS, "extra.tar.gz": gzip.compress(TWO[0]), "extra.zip": b"PK"}))
+    refused(tmp_path / "a.tar", tmp_path / "store", "a.tar/extra.zip is an archive in an archive", "a.tar/FOLDER")
+    assert strict(Path(f"{tmp_path}/a.tar/p"), tmp_path / "store").code == 0
+    assert Reader(tmp_path / "store").classes == CLASSES
+
+
+@pytest.mark.parametrize("kept", ["bee.tar", ""])
+@pytest.mark.parametrize("ending", [".tar.gz", ".tgz", ".zip", ".7z"])
+def test_other_archives_in_an_archive_are_an_error(tmp_path: Path, kept: str, ending: str) -> None:
+    """Beside inner tars or alone, compressed ones are not dropped; the message says what to do."""
+    members = {name if name == kept else name.replace(".tar", ending): gzip.compress(data) if name != kept else data
+               for name, data in inner().items()}  # fmt: skip
+    (tmp_path / "tot.tar").write_bytes(tar(members))
+    refused(tmp_path / "tot.tar", tmp_path / "store", f"tot.tar/ant{ending} is an archive in an archive", "unpack both")
+    if kept:
+        assert len(with_unreadable(tmp_path / "tot.tar", tmp_path / "store")) == 4
+        assert Reader(tmp_path / "store").classes == CLASSES
+
+
+@pytest.mark.parametrize("outer", ["a.zip", "deep.tar"])
+def test_tars_in_zips_and_deeper_ones_are_an_error(tmp_path: Path, outer: str) -> None:
+    """They are not read, and not dropped."""
+    data = zipped(inner()) if outer == "a.zip" else tar({**inner(), "cow.tar": tar({"more.tar": TWO[0]})})
+    (tmp_path / outer).write_bytes(data)
+    refused(tmp_path / outer, tmp_path / "store", "is an archive in an archive")
+
+
+def test_the_last_of_two_inner_tars_with_one_name_counts(tmp_path: Path) -> None:
+    """As `tar` unpacks them."""
+    members = {**inner(), "bee.tar ": tar({"new.png": png(7)})}
+    (tmp_path / "tot.tar").write_bytes(tar(members).replace(b"bee.tar \0", b"bee.tar\0\0"))
+    fixed = bytearray((tmp_path / "tot.tar").read_bytes())
+    at = fixed.rindex(b"bee.tar\0")
+    fixed[at + 148 : at + 156] = b" " * 8
+    fixed[at + 148 : at + 156] = b"%06o\0 " % sum(fixed[at : at + 512])
+    (tmp_path / "tot.tar").write_bytes(fixed)
+    assert [key for key in map(open_source(tmp_path / "tot.tar").key, range(9)) if "bee" in key] == ["bee/new.png"]
+
+
+# ---- zip
+
+
+def entry(data: bytes | bytearray, number: int) -> int:
+    """Where an entry of the directory begins."""
+    at = -1
+    for _ in range(number + 1):
+        at = data.index(b"PK\1\2", at + 1)
+    return at
+
+
+def test_a_zip_whose_directory_is_shorter_than_it_says_is_an_error(tmp_path: Path) -> None:
+    """One byte makes the rest of the directory a comment; `zipfile` says nothing of it."""
+    data = bytearray(zipped(PHOTOS))
+    data[entry(data, 4) + 33] = 255
+    (tmp_path / "a.zip").write_bytes(data)
+    assert len(zipfile.ZipFile(tmp_path / "a.zip").namelist()) == 5
+    refused(
+        tmp_path / "a.zip", tmp_path / "store", "lists 5 members, and the record at its end says 12; 5 members before"
+    )
+    assert len(with_unreadable(tmp_path / "a.zip", tmp_path / "store")) == 5
+
+
+def test_more_members_than_the_old_record_can_count(tmp_path: Path) -> None:
+    """Without the record of large archives, the number is that modulo 65,536, as some programs write it, or 65,535."""
+    data = zipped({"a.png": png(1)})
+    begin, end = entry(data, 0), data.rindex(b"PK\5\6")
+    names = [b"%05d.txt" % i for i in range(65_600)]
+    more = b"".join(data[begin : begin + 28] + struct.pack("<H", 9) + bytes(16) + name for name in names)
+    for said, message in ((65_601 % 65_536, ""), (65_535, ""), (64, "lists 65,601 members, and .* says 64")):
+        record = struct.pack("<4s4H2LH", b"PK\5\6", 0, 0, said, said, end - begin + len(more), begin, 0)
+        (tmp_path / "a.zip").write_bytes(data[:end] + more + record)
+        with (tmp_path / "a.zip").open("rb") as file:
+            found, problem = directory(file)
+        assert len(found) == 65_601
+        assert re.search(message, str(problem)) if message else problem is None
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        (
+            zipped(of_class("ant")) + zipped(of_class("bee")),
+            "were archives joined by cat? Pack them as ONE.zip::TWO.zip",
+        ),
+        (zipped(PHOTOS) + b"rest", "4 bytes follow its end"),
+        (zipped(PHOTOS)[:-30], "it has no directory at its end: it is truncated, or one part of a split archive"),
+    ],
+)
+def test_zips_that_are_more_or_less_than_one(tmp_path: Path, data: bytes, message: str) -> None:
+    """Joined by `cat`, with something at the end, or cut."""
+    (tmp_path / "a.zip").write_bytes(data)
+    refused(tmp_path / "a.zip", tmp_path / "store", message)
+
+
+@pytest.mark.parametrize("change", ["encrypted", "lzma", "bzip2"])
+def test_zips_that_cannot_be_read_are_refused_before_packing(tmp_path: Path, change: str) -> None:
+    """The reason and the cure are on the screen; --skip-unreadable packs the images that can be read."""
+    method = {"lzma": zipfile.ZIP_LZMA, "bzip2": zipfile.ZIP_BZIP2}.get(change, zipfile.ZIP_DEFLATED)
+    data = bytearray(zipped({"1.png": png(1), "2.png": png(2)}, method))
+    if change == "encrypted":
+        for number in range(2):
+            data[entry(data, number) + 8] |= 1
+    (tmp_path / "a.zip").write_bytes(data)
+    message = {
+        "encrypted": "it is encrypted: unpack it with its password",
+        "lzma": "compressed by method 14 (LZMA), and only 0 and 8 (deflate) are read: unpack it",
+        "bzip2": "compressed by method 12 (bzip2), and only 0 and 8 (deflate) are read: unpack it",
+    }[change]
+    refused(tmp_path / "a.zip", tmp_path / "store", "2 images of 2 cannot be read", message)
+
+
+def test_a_split_zip_is_refused_with_the_command_that_joins_it(tmp_path: Path) -> None:
+    """The last part has a directory; its members are in the others."""
+    for i in range(8):
+        (tmp_path / f"{i}.png").write_bytes(png(i) + os.urandom(20_000))
+    subprocess.run("zip -q -0 -s 64k a.zip *.png", shell=True, check=True, cwd=tmp_path)
+    assert (tmp_path / "a.z01").exists()
+    refused(
+        tmp_path / "a.zip", tmp_path / "store", "it is one part of a split archive: join the parts first", "zip -s 0"
+    )
+
+
+@pytest.mark.parametrize("form", ["zip", "tar"])
+def test_a_member_without_a_name_is_an_error(tmp_path: Path, form: str) -> None:
+    """It may be an image, and no key can name it."""
+    path = tmp_path / f"a.{form}"
+    if form == "tar":
+        data = bytearray(tar(PHOTOS))
+        at = data.index(b"p/ant/1.png\0")
+        data[at : at + 100] = bytes(100)
+        data[at + 148 : at + 156] = b" " * 8
+        data[at + 148 : at + 156] = b"%06o\0 " % sum(data[at : at + 512])
+    else:
+        data, name = bytearray(zipped(PHOTOS)), b"p/ant/1.png"
+        at, end = entry(data, 1), data.rindex(b"PK\5\6")
+        (length,) = struct.unpack_from("<L", data, end + 12)
+        struct.pack_into("<L", data, end + 12, length - len(name))
+        data[at + 28 : at + 30] = bytes(2)
+        del data[at + 46 : at + 46 + len(name)]
+    path.write_bytes(data)
+    refused(path, tmp_path / "store", "has no name")
+    assert len(with_unreadable(path, tmp_path / "store")) == 11
+
+
+def test_a_name_that_begins_with_nul_is_rejected(tmp_path: Path) -> None:
+    """No file can have it."""
+    data = bytearray(zipped(PHOTOS))
+    data[entry(data, 1) + 46] = 0
+    (tmp_path / "a.zip").write_bytes(data)
+    ran = run_here("pack", "-q", "--workers", 0, "--max-rejects", 1, tmp_path / "a.zip", tmp_path / "store")
+    assert (ran.code, len(Reader(tmp_path / "store"))) == (0, 11)
+    assert "bad_name" in (tmp_path / "store" / "rejects.jsonl").read_text()
+
+
+# ---- random damage
+
+KINDS: dict[str, bytes] = {
+    "a.tar": tar(PHOTOS),
+    "tot.tar": tar(inner()),
+    "a.tar.gz": gzip.compress(tar(PHOTOS)),
+    "a.tar.bz2": bz2.compress(tar(PHOTOS)),
+    "a.zip": zipped(PHOTOS),
+    "deflated.zip": zipped(PHOTOS, zipfile.ZIP_DEFLATED),
+}
+
+
+def places(name: str, data: bytes) -> list[int]:
+    """Bytes whose change can be seen: all, but for pixels in a tar, which have no checksum there, and for names and
+    modes in the directory of a zip, which are what they say."""
+    if name in ("a.tar", "tot.tar"):
+        headers = [i for i in range(0, len(data), 512) if data[i + 257 : i + 262] == b"ustar"]
+        tail = range(len(data.rstrip(b"\0")) + 512, len(data))
+        return [*(i + k for i in headers for k in range(512)), *tail]
+    free = set[int]()
+    if name.endswith(".zip"):
+        for number in range(data.count(b"PK\1\2")):
+            at = entry(data, number)
+            free.update({at + 4, at + 5, *range(at + 38, at + 42)})
+            free.update(range(at + 46, at + 46 + data[at + 28]))
+    return [i for i in range(len(data)) if i not in free]
+
+
+@pytest.mark.parametrize("name", KINDS)
+@pytest.mark.parametrize("rounds", [10, pytest.param(1000, marks=[pytest.mark.soak, pytest.mark.timeout(3600)])])
+def test_a_damaged_archive_never_loses_samples_in_silence(tmp_path: Path, name: str, rounds: int) -> None:
+    """Whatever bytes change, are cut, doubled or added: with exit code 0 and no reject, every sample is there with its
+    own pixels and its own class; and what is packed otherwise is right too."""
+    whole, dice, ended = KINDS[name], random.Random(f"{name} {rounds}"), Counter[str]()
+    where, how = places(name, whole), dict[str, Any](size="keep", workers=0, max_rejects=100)
+    (tmp_path / name).write_bytes(whole)
+    api.pack(tmp_path / name, tmp_path / "sound", **how)
+    sound = contents(tmp_path / "sound")
+    assert len(sound) == 12
+    for number in range(rounds):
+        data = bytearray(whole)
+        kind = dice.choice(["bytes", "bytes", "bytes", "cut", "twice", "more", "zeros"])
+        if kind == "bytes":
+            for _ in range(dice.randint(1, 3)):
+                at = dice.choice(where)
+                data[at] = dice.choice([0, 255, dice.randrange(256), data[at] ^ 1 << dice.randrange(8)])
+        elif kind == "cut":
+            del data[dice.randrange(len(data)) :]
+        elif kind == "twice":
+            data += bytes(data)
+        elif kind == "more":
+            data += dice.randbytes(dice.randrange(1, 2000))
+        else:
+            at = dice.randrange(len(data) // 512) * 512
+            data[at:at] = bytes(512)
+        (tmp_path / name).write_bytes(data)
+        skip, store = dice.random() < 0.3, tmp_path / f"store-{number}"
+        try:
+            done = api.pack(tmp_path / name, store, skip_unreadable=skip, **how)
+        except (UsageError, PackError):
+            ended["refused"] += 1
+            continue
+        rejects = store / "rejects.jsonl"
+        found, silent = contents(store), not (done.unread or (rejects.exists() and rejects.read_bytes()))
+        shutil.rmtree(store)
+        if skip and found and None in {label for label, _ in found.values()}:
+            # Of one class alone, its folder is the one that was archived.
+            assert {image for _, image in found.values()} <= {image for _, image in sound.values()}
+        else:
+            assert found.items() <= sound.items(), (kind, number)
+        assert not silent or found == sound, (kind, number, sorted(sound.keys() - found.keys()))
+        ended["whole" if found == sound else "in part, and said so"] += 1
+    print(name, dict(ended))
+    assert ended["refused"] > rounds // 5
+
+
+def contents(store: Path) -> dict[str, tuple[str | None, bytes]]:
+    """Key -> class and pixels."""
+    reader = Reader(store)
+    samples = [reader[i] for i in range(len(reader))]
+    return {
+        str(one["key"]): (reader.classes[int(one["label"])] if reader.classes else None, one["image"].tobytes())
+        for one in samples
+    }
+
+
+# ---- nothing is left behind
+
+
+STOPS = """
+import pathlib, sys, time
+from rawpack_packer.sources import open_source
+from rawpack_packer.sources.archives import kept
+from rawpack_packer.sources.archives.spool import Spool
+{before}
+source = open_source(sys.argv[1], spool=Spool(pathlib.Path(sys.argv[2]), 1 << 30))
+print("opened", len(source), flush=True)
+time.sleep(600)
+"""
+IN_MIDDLE = """
+write = kept._UnnamedFile.add
+def add(self, pieces):
+    write(self, pieces)
+    print("writing", flush=True)
+    time.sleep(600)
+kept._UnnamedFile.add = add
+"""
+
+
+@pytest.mark.parametrize("before", ["", IN_MIDDLE], ids=["opened", "while the index is written"])
+@pytest.mark.parametrize("name", ["a.tar", "a.tar.gz", "a.tar.bz2", "a.zip"])
+def test_a_killed_command_leaves_nothing_in_the_folder_for_temporary_files(
+    tmp_path: Path, name: str, before: str
+) -> None:
+    """`kill -9` while an archive is looked through, or after that; nor anywhere else, before there is a store."""
+    (tmp_path / name).write_bytes(KINDS[name])
+    (tmp_path / "tmp").mkdir()
+    with subprocess.Popen(
+        [sys.executable, "-c", STOPS.format(before=before), tmp_path / name, tmp_path / "spool"],
+        stdout=subprocess.PIPE, env=environment(TMPDIR=str(tmp_path / "tmp")), text=True,
+    ) as child:  # fmt: skip
+        assert child.stdout is not None
+        assert child.stdout.readline() == ("writing\n" if before else "opened 12\n")
+        child.send_signal(signal.SIGKILL)
+    assert child.returncode == -signal.SIGKILL
+    assert list((tmp_path / "tmp").iterdir()) == []
+    assert not (tmp_path / "spool").exists()
+
+
+def test_other_processes_read_what_a_process_has_stored(tmp_path: Path) -> None:
+    """By its number and place, for as long as it runs; afterwards there is nothing, and nothing wrong either."""
+    code = """
+import pickle, sys
+from rawpack_packer.sources.archives.kept import stored
+pieces = [stored([b"ab", b"c" * 100_000]), stored([b"second"])]
+sys.stdout.write(pickle.dumps(pieces).hex() + "\\n")
+sys.stdout.flush()
+sys.stdin.read()
+"""
+    with subprocess.Popen(
+        [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment(), text=True
+    ) as child:
+        assert child.stdout is not None
+        pieces = pickle.loads(bytes.fromhex(child.stdout.readline()))
+        assert [piece.read() for piece in pieces] == [b"ab" + b"c" * 100_000, b"second"]
+        child.communicate()
+    assert [piece.read() for piece in pieces] == [b"", b""]

@@ -1,0 +1,385 @@
+"""An array field that has the height and width of its image is never left behind where the image moves.
+
+Whoever packs says what it is: a mask, which moves too, or no image, which stays.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import shlex
+import tarfile
+from pathlib import Path
+from typing import Any
+
+import h5py
+import numpy as np
+import pytest
+from pictures import picture
+from PIL import Image
+from running import run_here
+
+import rawpack_packer
+from rawpack import Reader, UsageError
+from rawpack.transforms import (
+    BatchLambda,
+    CenterCrop,
+    ColorJitter,
+    ConvertImageDtype,
+    CutMix,
+    Lambda,
+    MixUp,
+    Normalize,
+    RandAugment,
+    RandomCrop,
+    RandomErasing,
+    RandomHorizontalFlip,
+    RandomResizedCrop,
+    RandomVerticalFlip,
+    Resize,
+    Step,
+    ToCHW,
+)
+
+COUNT, HEIGHT, WIDTH = 12, 24, 32
+MOVING: dict[str, Any] = {
+    "crop": {"transform": [RandomCrop(8)]},
+    "center crop": {"transform": [CenterCrop(8)]},
+    "resized crop": {"transform": [RandomResizedCrop(8)]},
+    "resize": {"transform": [Resize(12)]},
+    "flip": {"transform": [RandomHorizontalFlip()]},
+    "flip, later": {"transform": [ColorJitter(0.1), RandomVerticalFlip(), ToCHW()]},
+    "randaugment": {"transform": [RandAugment()]},
+    "mixup": {"transform": [MixUp(num_classes=3)]},
+    "cutmix": {"transform": [CutMix(num_classes=3)]},
+    "a function that crops": {"transform": [Lambda(lambda image: image[:8, :8], shape=(8, 8, 3))]},
+    "image_size": {"image_size": 16},
+}
+STAYING: dict[str, Any] = {
+    "nothing": {},
+    "colors": {"transform": [ColorJitter(0.1), Normalize((0.5,) * 3, (0.5,) * 3), ToCHW(), RandomErasing()]},
+    "floats": {"transform": [ConvertImageDtype(), lambda image: image / 2]},
+    "the same size": {"image_size": (HEIGHT, WIDTH), "transform": [CenterCrop((HEIGHT, WIDTH)), Resize(HEIGHT)]},
+    "a batch step": {"transform": [BatchLambda(lambda batch: {"label": batch["label"]})]},
+}
+SHAPES = [(HEIGHT, WIDTH), (HEIGHT, WIDTH, 3), (3, HEIGHT, WIDTH), (5, HEIGHT, WIDTH, 1)]
+
+
+def columns(shape: tuple[int, ...] = (HEIGHT, WIDTH), **more: Any) -> dict[str, Any]:
+    images = np.stack([picture(HEIGHT, WIDTH, i) for i in range(COUNT)])
+    other = np.arange(COUNT * np.prod(shape), dtype=np.float32).reshape(COUNT, *shape)
+    return {"image": images, "label": np.arange(COUNT) % 3, "other": other, **more}
+
+
+def packed(where: Path, given: Any, **options: Any) -> Path:
+    rawpack_packer.pack(given, where, workers=0, **options)
+    return where
+
+
+@pytest.fixture(scope="module")
+def plain(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A store with a field that looks like its images, of which nobody said what it is."""
+    return packed(tmp_path_factory.mktemp("plain") / "s", columns())
+
+
+@pytest.mark.parametrize("how", MOVING)
+def test_what_moves_images_refuses_an_array_that_looks_like_them(how: str, plain: Path) -> None:
+    """At once, with the field, both shapes and all three ways out; without the field, batches come."""
+    with pytest.raises(UsageError) as refused:
+        Reader(plain).batches(4, workers=0, **MOVING[how])
+    for words in ("'other', float32 (24, 32)", "fields={'other': 'mask'}", "fields={'other': 'array'}", "with fields="):
+        assert words in str(refused.value)
+    batches = Reader(plain).batches(4, workers=0, fields=["image", "label"], **MOVING[how])
+    assert "other" not in next(iter(batches))
+
+
+@pytest.mark.parametrize("how", STAYING)
+def test_what_leaves_pixels_in_place_takes_any_array(how: str, plain: Path) -> None:
+    """The field comes as it was packed."""
+    (batch,) = Reader(plain).batches(COUNT, workers=0, **STAYING[how])
+    np.testing.assert_array_equal(batch["other"], columns()["other"])
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_the_size_may_stand_anywhere_in_the_shape(shape: tuple[int, ...], tmp_path: Path) -> None:
+    """Second images, also with their channels first, and stacks of them."""
+    store = packed(tmp_path / "s", columns(shape))
+    with pytest.raises(UsageError, match="has the same height and width but would stay as it is"):
+        Reader(store).batches(4, transform=[RandomCrop(8)])
+
+
+@pytest.mark.parametrize("shape", [(), (HEIGHT,), (WIDTH, HEIGHT), (HEIGHT, 3, WIDTH), (7, 9)])
+def test_an_array_of_another_size_moves_nobody(shape: tuple[int, ...], tmp_path: Path) -> None:
+    """Labels, vectors and other matrices come with crops and flips as before."""
+    store = packed(tmp_path / "s", columns(shape))
+    (batch,) = Reader(store).batches(COUNT, transform=[RandomCrop(8), RandomHorizontalFlip()], workers=0)
+    np.testing.assert_array_equal(batch["other"], columns(shape)["other"])
+
+
+@pytest.mark.parametrize("layout", ["memmap", "hdf5", "lmdb"])
+def test_said_to_be_an_array_it_stays(layout: str, tmp_path: Path) -> None:
+    """`fields={"other": "array"}` is kept by the store, by what is made of it, and by appends."""
+    store = packed(tmp_path / "s", columns(), fields={"other": "array"}, format=layout)
+    rawpack_packer.append(columns(), store, fields={"other": "array"}, workers=0)
+    rawpack_packer.convert(store, tmp_path / "converted", format="memmap", size=16, workers=0)
+    both = [store, tmp_path / "converted"]
+    rawpack_packer.merge(both, tmp_path / "merged", prefix="names", format="memmap", size=16, workers=0)
+    for one in (store, tmp_path / "converted", tmp_path / "merged"):
+        assert json.loads((one / "store.json").read_text())["fields"]["other"]["array"] is True
+        batch = next(iter(Reader(one).batches(COUNT, transform=[RandomCrop(8)], workers=0)))
+        np.testing.assert_array_equal(batch["other"], columns()["other"])
+
+
+def test_an_append_says_the_same(tmp_path: Path) -> None:
+    """A field that is said to be an array in one of store and append only is another field."""
+    store = packed(tmp_path / "s", columns(), fields={"other": "array"})
+    with pytest.raises(UsageError, match="declared as array there"):
+        rawpack_packer.append(columns(), store, workers=0)
+
+
+def test_nothing_else_changes_where_nobody_says_array(plain: Path) -> None:
+    """The manifest of a store without such a word has no new entry."""
+    assert "array" not in json.loads((plain / "store.json").read_text())["fields"]["other"]
+
+
+def test_a_dtype_may_follow_the_word(tmp_path: Path) -> None:
+    """From Python, and from a listing, whose numbers would be float64; and an export names both to pack it again."""
+    kinds = {"other": "array:float16[24,32]"}
+    store = packed(tmp_path / "s", columns(other=np.ones((COUNT, HEIGHT, WIDTH), np.float16)), fields=kinds)
+    listing = packed(tmp_path / "l", write_listing(tmp_path), fields={"other": "array:float32[24,32]"}, size="keep")
+    for one, dtype in ((store, "float16"), (listing, "float32")):
+        field = Reader(one).fields["other"]
+        assert (field.dtype, field.array) == (dtype, True)
+    rawpack_packer.export(listing, tmp_path / "out", workers=0)
+    again = json.loads((tmp_path / "out" / "export.json").read_text())["pack_again"]
+    assert "other:array:float32[24,32]" in again
+    words = shlex.split(again)[1:-2]
+    ran = run_here(*words, "--workers", 0, tmp_path / "out" / "listing.jsonl", tmp_path / "again")
+    assert ran.code == 0, ran
+    assert Reader(tmp_path / "again").fields["other"] == Reader(listing).fields["other"]
+
+
+@pytest.mark.parametrize("said", [("float32", (HEIGHT, WIDTH)), "float32[24,32]"])
+def test_a_dtype_and_a_shape_do_not_say_what_it_is(said: Any, tmp_path: Path) -> None:
+    """Only "mask" and "array" do."""
+    store = packed(tmp_path / "s", columns(), fields={"other": said})
+    with pytest.raises(UsageError, match="'other': 'array'"):
+        Reader(store).batches(4, transform=[RandomHorizontalFlip()])
+
+
+def test_said_to_be_a_mask_it_moves(tmp_path: Path) -> None:
+    """The pixel of a mask stays with that of its image, through a crop and a flip."""
+    given = columns()
+    given["other"] = given["image"][..., 0].astype(np.float32)
+    store = packed(tmp_path / "s", given, fields={"other": "mask"})
+    batches = Reader(store).batches(4, transform=[RandomCrop(8), RandomHorizontalFlip()], workers=0)
+    for batch in batches:
+        np.testing.assert_array_equal(batch["other"][..., 0], batch["image"][..., 0])
+
+
+@pytest.mark.parametrize("alike", [True, False])
+def test_where_sizes_may_differ_images_are_looked_at(alike: bool, tmp_path: Path) -> None:
+    """With images kept at their own size, an array is refused if all that are looked at have its size."""
+    given = [
+        {"image": picture(HEIGHT, WIDTH if alike else WIDTH + i, i), "other": np.zeros((HEIGHT, WIDTH), np.float32)}
+        for i in range(4)
+    ]
+    store = packed(tmp_path / "s", given, image=("uint8", (None, None, 3)))
+    if alike:
+        with pytest.raises(UsageError, match="has the same height and width"):
+            Reader(store).batches(2, transform=[RandomCrop(8)])
+    else:
+        assert next(iter(Reader(store).batches(2, transform=[RandomCrop(8)], workers=0)))["other"].shape == (2, 24, 32)
+
+
+def test_a_mix_is_as_careful_as_its_stores(plain: Path, tmp_path: Path) -> None:
+    """Read together, a field is no image only where all stores say so."""
+    said = packed(tmp_path / "s", columns(), fields={"other": "array"})
+    for first, second in ((plain, said), (said, plain)):
+        with pytest.raises(UsageError, match="'other': 'array'"):
+            Reader([first, second]).batches(4, transform=[RandomHorizontalFlip()])
+        with pytest.raises(UsageError, match="'other': 'array'"):
+            Reader.mix({first: 1, second: 1}).batches(4, transform=[RandomHorizontalFlip()])
+    Reader([said, said]).batches(4, transform=[RandomHorizontalFlip()])
+
+
+class Shifted(Step):
+    """A user's own step that moves images and says where points go."""
+
+    def apply(self, image: Any, drawn: Any, out: Any = None) -> Any:
+        return np.roll(image, 1, axis=1)
+
+    def apply_mask(self, mask: Any, drawn: Any, out: Any = None) -> Any:
+        return np.roll(mask, 1, axis=1)
+
+
+def test_a_step_of_ones_own_is_asked_as_well(plain: Path) -> None:
+    """What takes masks along would leave the array behind."""
+    with pytest.raises(UsageError, match="Shifted"):
+        Reader(plain).batches(4, transform=[Shifted()])
+
+
+@pytest.mark.parametrize("options", [{"size": 16}, {"crop": (2, 2, 8, 8)}])
+def test_packing_does_not_leave_it_behind_either(options: dict[str, Any], tmp_path: Path) -> None:
+    """A size or a crop that changes the image alone is refused, with the words; each of them packs."""
+    with pytest.raises(UsageError) as refused:
+        packed(tmp_path / "s", columns(), **options)
+    assert "fields={'other': 'mask'}" in str(refused.value)
+    assert "fields={'other': 'array'}" in str(refused.value)
+    assert not (tmp_path / "s").exists()
+    side = options.get("size", 8)
+    assert Reader(packed(tmp_path / "m", columns(), fields={"other": "mask"}, **options)).fields["other"].shape == (
+        side, side, 1,
+    )  # fmt: skip
+    (batch,) = Reader(packed(tmp_path / "a", columns(), fields={"other": "array"}, **options)).batches(COUNT, workers=0)
+    np.testing.assert_array_equal(batch["other"], columns()["other"])
+    packed(tmp_path / "same", columns(), size=(HEIGHT, WIDTH))
+
+
+def test_files_of_images_are_measured_as_they_are_packed(tmp_path: Path) -> None:
+    """Next to JPEG and PNG files, whose size nobody knows before, such samples are rejected with the words."""
+    given = []
+    for width in (WIDTH, WIDTH, WIDTH + 1):
+        file = io.BytesIO()
+        Image.fromarray(picture(HEIGHT, width, 1)).save(file, "PNG")
+        given.append({"image": file.getvalue(), "other": np.zeros((HEIGHT, WIDTH), np.float32)})
+    summary = rawpack_packer.pack(given, tmp_path / "s", size=16, workers=0, max_rejects=2)
+    assert summary.manifest.rejects.reasons == {"bad_field": 2}
+    assert "--field other:array says that it is no image" in (tmp_path / "s" / "rejects.jsonl").read_text()
+    assert len(Reader(packed(tmp_path / "a", given, size=16, fields={"other": "array"}))) == 3
+    assert len(Reader(packed(tmp_path / "k", given, size="keep"))) == 3
+
+
+def test_a_store_that_is_converted_keeps_both_together(plain: Path, tmp_path: Path) -> None:
+    """A convert that would resize the images alone is refused; one that leaves them is not."""
+    with pytest.raises(UsageError, match="packed again with it from its source"):
+        rawpack_packer.convert(plain, tmp_path / "s", size=16, workers=0)
+    rawpack_packer.convert(plain, tmp_path / "s", format="hdf5", workers=0)
+
+
+def write_npz(folder: Path) -> Path:
+    np.savez(folder / "set.npz", **columns())
+    return folder / "set.npz"
+
+
+def write_hdf5(folder: Path) -> Path:
+    with h5py.File(folder / "set.h5", "w") as file:
+        for name, values in columns().items():
+            file[name] = values
+    return folder / "set.h5"
+
+
+def write_listing(folder: Path) -> Path:
+    lines = []
+    for i, other in enumerate(columns()["other"]):
+        Image.fromarray(picture(HEIGHT, WIDTH, i)).save(folder / f"{i}.png")
+        lines.append(json.dumps({"path": f"{i}.png", "other": other.tolist()}))
+    (folder / "set.jsonl").write_text("\n".join(lines))
+    return folder / "set.jsonl"
+
+
+def write_shard(folder: Path) -> Path:
+    with tarfile.open(folder / "set.tar", "w") as file:
+        for i, other in enumerate(columns()["other"]):
+            image, array = io.BytesIO(), io.BytesIO()
+            Image.fromarray(picture(HEIGHT, WIDTH, i)).save(image, "PNG")
+            np.save(array, other)
+            for name, data in ((f"{i:02}.png", image.getvalue()), (f"{i:02}.other.npy", array.getvalue())):
+                member = tarfile.TarInfo(name)
+                member.size = len(data)
+                file.addfile(member, io.BytesIO(data))
+    return folder / "set.tar"
+
+
+def write_parquet(folder: Path) -> Path:
+    pa = pytest.importorskip("pyarrow", reason="pyarrow is not installed")
+    import pyarrow.parquet
+
+    files = []
+    for i in range(COUNT):
+        file = io.BytesIO()
+        Image.fromarray(picture(HEIGHT, WIDTH, i)).save(file, "PNG")
+        files.append(file.getvalue())
+    kind = pa.list_(pa.list_(pa.float32(), WIDTH), HEIGHT)
+    table = pa.table({"image": files, "other": pa.array(columns()["other"].tolist(), kind)})
+    pyarrow.parquet.write_table(table, folder / "set.parquet")
+    return folder / "set.parquet"
+
+
+PATHS = {
+    "npz": (write_npz, "other"),
+    "hdf5": (write_hdf5, "other"),
+    "listing": (write_listing, "other"),
+    "webdataset": (write_shard, "other.npy"),
+    "parquet": (write_parquet, "other"),
+}
+
+
+@pytest.mark.parametrize("kind", PATHS)
+def test_every_path_with_arrays_takes_the_word(kind: str, tmp_path: Path) -> None:
+    """`--field NAME:array` of the command, and fields= of Python, wherever arrays come with images."""
+    write, name = PATHS[kind]
+    path, size = write(tmp_path), f"{HEIGHT}x{WIDTH}"
+    array = "image=image,other=other" if kind == "hdf5" else None  # both may be images by their shapes
+    options = ("-q", "--workers", 0, "--size", size, "--field", f"{name}:array", *(("--array", array) if array else ()))
+    ran = run_here("pack", *options, path, tmp_path / "s")
+    assert ran.code == 0, ran
+    rawpack_packer.pack(path, tmp_path / "p", fields={name: "array"}, array=array, size=(HEIGHT, WIDTH), workers=0)
+    for store in ("s", "p"):
+        batch = next(iter(Reader(tmp_path / store).batches(COUNT, transform=[RandomCrop(8)], workers=0)))
+        np.testing.assert_array_equal(batch["other"], columns()["other"])
+
+
+@pytest.mark.parametrize("kind", ["npz", "hdf5"])
+def test_files_of_arrays_may_have_masks(kind: str, tmp_path: Path) -> None:
+    """`--field NAME:mask` makes an array of an .npz or HDF5 file move with its image, also with channels first."""
+    images, masks = columns()["image"], np.arange(COUNT * HEIGHT * WIDTH, dtype=np.uint16) % 7
+    arrays = {"image": images.transpose(0, 3, 1, 2), "seg": masks.reshape(COUNT, HEIGHT, WIDTH)}
+    if kind == "npz":
+        np.savez(tmp_path / "set.npz", **arrays)
+    else:
+        with h5py.File(tmp_path / "set.h5", "w") as file:
+            for name, values in arrays.items():
+                file[name] = values
+    path = tmp_path / ("set.npz" if kind == "npz" else "set.h5")
+    array = ":chw" if kind == "npz" else "image=image:chw,seg=seg"  # in HDF5, both may be images by their shapes
+    for size in ((), ("--size", 8)):
+        store = tmp_path / f"s{len(size)}"
+        options = ("-q", "--workers", 0, "--array", array, "--field", "seg:mask", *size)
+        ran = run_here("pack", *options, path, store)
+        assert ran.code == 0, ran
+        fields = Reader(store).fields
+        assert (fields["seg"].kind, fields["seg"].shape[:2]) == ("mask", fields["image"].shape[:2])
+    np.testing.assert_array_equal(Reader(tmp_path / "s0")[5]["seg"][..., 0], arrays["seg"][5])
+
+
+@pytest.mark.parametrize(
+    ("fields", "words"),
+    [
+        ({"nothing": "array"}, "no such field: it has label, other"),
+        ({"nothing": "mask"}, "no such field: it has label, other"),
+        ({"label": "mask"}, r"a mask is \(height, width\), not int64"),
+        ({"other": "float64"}, "write other:mask where it is a mask of the image, or other:array"),
+    ],
+)
+def test_words_that_do_not_fit_a_file_of_arrays_are_refused(fields: Any, words: str, tmp_path: Path) -> None:
+    """The error says which fields there are, and which words."""
+    path = write_npz(tmp_path)
+    with pytest.raises(UsageError, match=words):
+        rawpack_packer.pack(path, tmp_path / "s", fields=fields, workers=0)
+
+
+def test_a_text_is_no_array(tmp_path: Path) -> None:
+    """Nor is a column of a listing that is not there; and values that are replaced later cannot say it."""
+    with pytest.raises(UsageError, match="no text, mask or boxes"):
+        packed(tmp_path / "s", [{"image": picture(9, 9, 1), "word": "a"}], fields={"word": "array"})
+    with pytest.raises(UsageError, match="no such field"):
+        rawpack_packer.pack(write_listing(tmp_path), tmp_path / "s", fields={"nothing": "array"}, workers=0)
+    store = packed(tmp_path / "store", columns(), fields={"other": "array"})
+    lines = [json.dumps({"key": f"{i:08}", "other": one.tolist()}) for i, one in enumerate(columns()["other"] + 1)]
+    (tmp_path / "new.jsonl").write_text("\n".join(lines))
+    with pytest.raises(UsageError, match="packed with their images"):
+        rawpack_packer.relabel(store, tmp_path / "new.jsonl", fields={"other": "array"})
+    rawpack_packer.relabel(store, tmp_path / "new.jsonl")
+    (batch,) = Reader(store).batches(COUNT, transform=[RandomCrop(8)], workers=0)
+    np.testing.assert_array_equal(batch["other"], columns()["other"] + 1)

@@ -1,0 +1,259 @@
+"""Images whose channels come first are never stored turned: every source of arrays asks, and does what is answered.
+
+What is right is said by numpy's own moves of axes.
+"""
+
+from __future__ import annotations
+
+import gzip
+import struct
+from pathlib import Path
+from typing import Any
+
+import h5py
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+from running import FORMATS, run_here
+
+import rawpack_packer
+from rawpack import Reader, UsageError
+from rawpack_packer.sources import DatasetSource, open_source
+
+COUNT = 20
+RAW = [name for name in FORMATS if name != "lmdb"]
+
+
+def first(*shape: int) -> NDArray[np.uint8]:
+    """Images (channels, height, width)."""
+    return np.random.default_rng(sum(shape)).integers(0, 256, (COUNT, *shape), np.uint8)
+
+
+def last(images: NDArray[Any]) -> NDArray[Any]:
+    """The same as (height, width, channels)."""
+    return images.transpose(0, 2, 3, 1)
+
+
+def stored(store: Path) -> NDArray[Any]:
+    (batch,) = Reader(store).batches(COUNT, workers=0)
+    images: NDArray[Any] = batch["image"]
+    return images
+
+
+def write_npy(path: Path, images: NDArray[Any]) -> Path:
+    np.save(path.with_suffix(".npy"), images)
+    return path.with_suffix(".npy")
+
+
+def write_npz(path: Path, images: NDArray[Any]) -> Path:
+    np.savez(path.with_suffix(".npz"), images=images, label=np.arange(COUNT) % 3)
+    return path.with_suffix(".npz")
+
+
+def write_hdf5(path: Path, images: NDArray[Any]) -> Path:
+    with h5py.File(path.with_suffix(".h5"), "w") as file:
+        file["images"], file["label"] = images, np.arange(COUNT) % 3
+    return path.with_suffix(".h5")
+
+
+def write_idx(path: Path, images: NDArray[Any]) -> Path:
+    head = bytes([0, 0, 8, images.ndim]) + struct.pack(f">{images.ndim}I", *images.shape)
+    path.with_suffix(".gz").write_bytes(gzip.compress(head + images.tobytes()))
+    return path.with_suffix(".gz")
+
+
+FILES = {"npy": write_npy, "npz": write_npz, "hdf5": write_hdf5, "idx": write_idx}
+
+
+@pytest.mark.parametrize("layout", RAW)
+@pytest.mark.parametrize("kind", FILES)
+def test_a_file_of_arrays_asks_and_does_what_is_said(kind: str, layout: str, tmp_path: Path) -> None:
+    """The command names both words and writes nothing; each of them packs, from Python too."""
+    images, store = first(3, 24, 32), tmp_path / "s"
+    path = FILES[kind](tmp_path / "set", images)
+    command = ("pack", "--quiet", "--workers", 0, *FORMATS[layout])
+    ran = run_here(*command, path, store)
+    words = "--array :chw moves them to the end, --array :hwc keeps the axes as they are"
+    assert (ran.code, words in ran.err, store.exists()) == (2, True, False), ran
+    with pytest.raises(UsageError, match="array=':chw' moves them to the end, array=':hwc' keeps"):
+        rawpack_packer.pack(path, store, workers=0)
+    assert run_here(*command, "--array", ":chw", path, store).code == 0
+    np.testing.assert_array_equal(stored(store), last(images))
+    assert ("label" in Reader(store).fields) == (kind in ("npz", "hdf5"))
+    rawpack_packer.pack(path, tmp_path / "kept", array=":hwc", workers=0)
+    np.testing.assert_array_equal(stored(tmp_path / "kept"), images)
+
+
+def test_the_axes_follow_a_name(tmp_path: Path) -> None:
+    """`image=NAME:chw` turns the array of that name, next to others; a name that ends so is a name first."""
+    images = first(3, 16, 16)
+    arrays = {"source": images, "target": np.arange(COUNT), "odd:chw": last(images)}
+    np.savez(tmp_path / "set.npz", **arrays)
+    with pytest.raises(UsageError, match="--array image=source:chw moves"):
+        open_source(tmp_path / "set.npz", array="image=source,label=target")
+    for array in ("image=source:chw,label=target", "image=odd:chw,label=target"):
+        source = open_source(tmp_path / "set.npz", array=array)
+        assert source.info.options["--array"] == array
+        for i in range(COUNT):
+            np.testing.assert_array_equal(source[i].image, last(images)[i])
+            assert source[i].fields["label"] == i
+
+
+@pytest.mark.parametrize(
+    ("kind", "array", "words"),
+    [
+        ("npy", "image=x:chw", "leave the name out"),
+        ("npz", "image=none:chw", "none named none"),
+        ("npz", ":chw,label=label", "next to other names"),
+        ("npz", "chw=images", "names no image"),
+        ("npz", ":cwh", "write NAME=ARRAY"),
+    ],
+)
+def test_words_that_say_nothing_are_refused(kind: str, array: str, words: str, tmp_path: Path) -> None:
+    """The error names what to write."""
+    path = FILES[kind](tmp_path / "set", first(3, 24, 32))
+    with pytest.raises(UsageError, match=words):
+        open_source(path, array=array)
+
+
+class Tensor:
+    """As torch's tensors are: a shape, and numpy's view of it."""
+
+    def __init__(self, values: NDArray[Any]) -> None:
+        self.values, self.shape = values, values.shape
+
+    def __array__(self, dtype: Any = None, copy: Any = None) -> NDArray[Any]:
+        return self.values
+
+
+class Tuples:
+    """As torch's `TensorDataset`, or a dataset with `ToTensor`."""
+
+    def __init__(self, images: NDArray[Any]) -> None:
+        self.images = images
+
+    def __len__(self) -> int:
+        return len(self.images)
+
+    def __getitem__(self, i: int) -> Any:
+        return Tensor(self.images[i]), i % 3
+
+
+DATASETS: dict[str, Any] = {
+    "tuples of tensors": Tuples,
+    "dicts": lambda images: [{"image": image, "label": i} for i, image in enumerate(images)],
+    "columns": lambda images: {"image": images, "label": np.arange(COUNT)},
+    "an array": lambda images: images,
+    "a list": list,
+}
+
+
+@pytest.mark.parametrize("dtype", [np.uint8, np.float32])
+@pytest.mark.parametrize("kind", DATASETS)
+def test_a_dataset_asks_and_does_what_is_said(kind: str, dtype: Any, tmp_path: Path) -> None:
+    """Nothing is written before `image=` says where the channels are, also of floats from 0 to 1."""
+    images = first(3, 24, 32)
+    images = images if dtype == np.uint8 else (images / np.float32(255)).astype(np.float32)
+    given, store = DATASETS[kind](images), tmp_path / "s"
+    with pytest.raises(UsageError, match="image='chw' moves them to the end, image='hwc' keeps the axes"):
+        rawpack_packer.pack(given, store, workers=0)
+    assert not store.exists()
+    rawpack_packer.pack(given, store, image="chw", workers=0)
+    np.testing.assert_array_equal(stored(store), last(images))
+    rawpack_packer.pack(given, tmp_path / "kept", image="hwc", workers=0)
+    np.testing.assert_array_equal(stored(tmp_path / "kept"), images)
+
+
+def test_gray_images_among_them_have_no_channels_to_turn(tmp_path: Path) -> None:
+    """Arrays (height, width) among (channels, height, width) become RGB of the same size."""
+    images = first(3, 24, 32)
+    given = [image[0] if i == 5 else image for i, image in enumerate(images)]
+    rawpack_packer.pack(given, tmp_path / "s", image="chw", workers=0)
+    wanted = last(images)
+    wanted[5] = images[5, 0, :, :, None]
+    np.testing.assert_array_equal(stored(tmp_path / "s"), wanted)
+
+
+def test_workers_turn_images_too(tmp_path: Path) -> None:
+    """What is said travels to worker processes, of a dataset and of a mapped file."""
+    images = first(3, 24, 32)
+    rawpack_packer.pack(Tuples(images), tmp_path / "s", image="chw", workers=2)
+    rawpack_packer.pack(write_npy(tmp_path / "a", images), tmp_path / "n", array=":chw", workers=2)
+    for name in ("s", "n"):
+        np.testing.assert_array_equal(stored(tmp_path / name), last(images))
+
+
+def test_a_dataset_may_say_it_itself(tmp_path: Path) -> None:
+    """An attribute `image` of the dataset is as good; any other text in it says nothing."""
+    images = first(3, 24, 32)
+    for image, asks in (("chw", False), ("cover.jpg", True)):
+        given = Tuples(images)
+        given.image = image  # type: ignore[attr-defined]
+        if asks:
+            with pytest.raises(UsageError, match="image='chw' moves"):
+                DatasetSource(given)
+        else:
+            np.testing.assert_array_equal(DatasetSource(given)[3].image, last(images)[3])
+
+
+@pytest.mark.parametrize(
+    ("shape", "asks"),
+    [
+        ((3, 32, 48), True), ((1, 28, 28), True), ((4, 84, 84), True), ((2, 40, 30), True),
+        ((3, 32, 3), True), ((1, 28, 1), True), ((4, 3, 3), True), ((4, 4, 64), True), ((13, 64, 64), True),
+        ((512, 7, 7), True),
+        ((32, 48, 3), False), ((28, 28, 1), False), ((32, 32, 2), False), ((4, 4, 3), False), ((1, 1, 3), False),
+        ((24, 20, 131), False), ((8, 8, 8), False), ((28, 28), False), ((3, 28), False),
+        ((3, 5, 6, 7), False), ((9,), False),
+    ],
+)  # fmt: skip
+def test_which_shapes_ask(shape: tuple[int, ...], asks: bool, tmp_path: Path) -> None:
+    """Those whose first axis may be the channels; gray images, and (height, width, channels), pack as they are."""
+    images = first(*shape)
+    if asks:
+        with pytest.raises(UsageError, match="their channels first"):
+            DatasetSource(images)
+        return
+    rawpack_packer.pack(images, tmp_path / "s", workers=0)
+    np.testing.assert_array_equal(stored(tmp_path / "s").reshape(images.shape), images)
+
+
+def test_a_declared_shape_says_it_where_it_can(tmp_path: Path) -> None:
+    """None stands where height and width are; a shape of whole numbers is asked like any other."""
+    images = first(3, 24, 32)
+    rawpack_packer.pack(Tuples(images), tmp_path / "s", image=("uint8", (3, None, None)), workers=0)
+    reader = Reader(tmp_path / "s")
+    assert reader.fields["image"].shape == (None, None, 3)
+    for i in range(COUNT):
+        np.testing.assert_array_equal(reader[i]["image"], last(images)[i])
+    with pytest.raises(UsageError, match="image='chw' moves"):
+        rawpack_packer.pack(Tuples(images), tmp_path / "t", image=("uint8", (3, 24, 32)), workers=0)
+
+
+def test_what_is_no_array_has_no_axes(tmp_path: Path) -> None:
+    """`image="chw"` next to files, and of images with two axes, is refused and not ignored."""
+    for given, words in (([b"\xff\xd8\xff"], "is for images that are arrays"), (first(24, 32), "no channels to move")):
+        with pytest.raises(UsageError, match=words):
+            rawpack_packer.pack(given, tmp_path / "s", image="chw", workers=0)
+    with pytest.raises(UsageError, match="write image='chw' or image='hwc'"):
+        rawpack_packer.pack(first(3, 24, 32), tmp_path / "s", image="cwh", workers=0)
+
+
+def test_an_append_turns_as_the_store_was_packed(tmp_path: Path) -> None:
+    """More images whose channels come first go to the same store with the same word."""
+    images = first(3, 24, 32)
+    rawpack_packer.pack(images[:12], tmp_path / "s", image="chw", workers=0)
+    rawpack_packer.append(images[12:], tmp_path / "s", image="chw", workers=0)
+    np.testing.assert_array_equal(stored(tmp_path / "s"), last(images))
+
+
+@pytest.mark.parametrize("options", [{"format": "lmdb"}, {"color": "yuv420"}])
+def test_floats_that_only_bytes_can_store_say_how_to_make_them(options: dict[str, Any], tmp_path: Path) -> None:
+    """Floats from 0 to 1 are refused where a format needs bytes, with the words that then pack."""
+    images = np.linspace(0, 1, COUNT * 8 * 8 * 3, dtype=np.float32).reshape(COUNT, 8, 8, 3)
+    with pytest.raises(UsageError) as refused:
+        rawpack_packer.pack(images, tmp_path / "s", workers=0, **options)
+    _, _, words = str(refused.value).partition("as by ")
+    image = eval(words, {"image": images})
+    assert (image.dtype, image.min(), image.max()) == (np.uint8, 0, 255)
+    rawpack_packer.pack(image, tmp_path / "s", workers=0, **options)

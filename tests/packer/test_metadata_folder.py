@@ -1,0 +1,242 @@
+"""A folder with a metadata.csv is that listing, as Hugging Face's ImageFolder has it."""
+
+from __future__ import annotations
+
+import csv
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from pictures import picture, save
+from running import pack, run_here
+from videos import encode
+
+import rawpack
+from rawpack import Reader, UsageError
+from rawpack_packer.sources import DividedError, Source, open_source
+from rawpack_packer.testing import SourceConformance
+
+SMALL = ("--size", 8)
+LISTED = ("dog/0", "cat/1", "cat/0")
+Rows = Sequence[Mapping[str, Any]]
+
+
+def write(file: Path, rows: Rows) -> Path:
+    """The table, by the suffix of its name."""
+    if file.suffix == ".parquet":
+        pq.write_table(pa.Table.from_pylist(list(map(dict, rows))), file)
+    elif file.suffix == ".jsonl":
+        file.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    else:
+        with file.open("w", newline="") as opened:
+            writer = csv.DictWriter(opened, rows[0].keys())
+            writer.writeheader()
+            writer.writerows(rows)
+    return file
+
+
+def image_folder(root: Path, count: int = 4, *, first: int = 0, ending: str = "csv") -> Path:
+    """Images and their table, in which the order, the texts and the labels are not those of the names."""
+    for i in range(count):
+        save(root / f"{i:04}.png", picture(12, 12, first + i))
+    rows = [{"file_name": f"{i:04}.png", "text": f"a, {first + i}", "label": "ba"[i % 2]} for i in range(count)]
+    write(root / f"metadata.{ending}", rows[::-1])
+    return root
+
+
+def held(store: Path, *fields: str) -> dict[str, tuple[Any, ...]]:
+    """Key -> values of the fields, a label as the name of its class."""
+    reader = Reader(store)
+
+    def value(sample: Mapping[str, Any], name: str) -> Any:
+        if name == "label" and reader.classes:
+            return None if sample[name] < 0 else reader.classes[int(sample[name])]
+        return sample[name].item() if isinstance(sample[name], np.generic | np.ndarray) else sample[name]
+
+    return {sample["key"]: tuple(value(sample, name) for name in fields) for sample in reader}
+
+
+def counts_of(store: Path) -> dict[str, int]:
+    counts: dict[str, int] = json.loads((store / "store.json").read_bytes())["counts"]
+    return counts
+
+
+@pytest.mark.parametrize("ending", ["csv", "jsonl", "parquet"])
+def test_the_folder_is_its_listing(ending: str, tmp_path: Path) -> None:
+    """Captions and labels of metadata.csv, .jsonl or .parquet are packed with their images, in the table's order."""
+    root = image_folder(tmp_path / "data", ending=ending)
+    store = pack(root, tmp_path / "store", *SMALL)
+    assert list(held(store, "text", "label").items()) == [
+        (f"{i:04}.png", (f"a, {i}", "ba"[i % 2])) for i in (3, 2, 1, 0)
+    ]
+    for sample in Reader(pack(root, tmp_path / "whole", "--size", "keep")):
+        assert np.array_equal(sample["image"], picture(12, 12, int(sample["key"][:4])))
+    if ending != "parquet":
+        same = pack(root / f"metadata.{ending}", tmp_path / "same", *SMALL)
+        for one, other in zip(Reader(store), Reader(same), strict=True):
+            assert one.keys() == other.keys()
+            assert all(np.array_equal(one[name], other[name]) for name in one)
+
+
+def test_options_of_listings_apply(tmp_path: Path) -> None:
+    """Boxes are declared, and keys taken from a column, as of a listing that is given itself."""
+    root = image_folder(tmp_path / "data", 2)
+    write(
+        root / "metadata.jsonl", [{"file_name": f"{i:04}.png", "n": f"k{i}", "box": [[1, 2, 3, 4]]} for i in range(2)]
+    )
+    (root / "metadata.csv").unlink()
+    source = open_source(root, fields=["box:xyxy[4]"], key="n")
+    assert [source.key(i) for i in range(2)] == ["k0", "k1"]
+    assert source.info.fields["box"].boxes == "xyxy"
+
+
+def test_each_split_has_its_table(tmp_path: Path) -> None:
+    """`--splits` takes the table of each split; without it, the command to type is named."""
+    for k, split in enumerate(("train", "test")):
+        image_folder(tmp_path / "data" / split, 2, first=10 * k)
+    with pytest.raises(DividedError, match="--splits train,test"):
+        open_source(tmp_path / "data")
+    pack(tmp_path / "data", tmp_path / "sets", *SMALL, "--splits", "train,test")
+    assert held(tmp_path / "sets/train", "text") == {"0000.png": ("a, 0",), "0001.png": ("a, 1",)}
+    assert held(tmp_path / "sets/test", "text") == {"0000.png": ("a, 10",), "0001.png": ("a, 11",)}
+
+
+def test_one_table_may_list_all_splits(tmp_path: Path) -> None:
+    """A table at the top that names train/0.png serves each split, and all of them together."""
+    for split in ("train", "odd name"):
+        for i in range(2):
+            save(tmp_path / "data" / split / f"{i}.png", picture(12, 12, i))
+    rows = [
+        {"file_name": f"{split}/{i}.png", "text": f"{split} {i}"} for i in range(2) for split in ("train", "odd name")
+    ]
+    write(tmp_path / "data/metadata.csv", rows)
+    pack(tmp_path / "data", tmp_path / "sets", *SMALL, "--splits", "train,odd name")
+    assert held(tmp_path / "sets/odd name", "text") == {"0.png": ("odd name 0",), "1.png": ("odd name 1",)}
+    assert held(tmp_path / "sets/train", "text") == {"0.png": ("train 0",), "1.png": ("train 1",)}
+    (tmp_path / "data" / "odd name").rename(tmp_path / "data" / "val")
+    write(
+        tmp_path / "data/metadata.csv",
+        [{**row, "file_name": row["file_name"].replace("odd name", "val")} for row in rows],
+    )
+    with pytest.raises(DividedError, match=r"--splits train,val .*--source listing packs them as one set"):
+        open_source(tmp_path / "data")
+    assert len(open_source(tmp_path / "data", "listing")) == 4
+
+
+def test_a_split_that_the_table_does_not_list_is_no_plain_folder(tmp_path: Path) -> None:
+    """Images of a split without lines in the table at the top are not packed without their texts in silence."""
+    for split in ("train", "test"):
+        save(tmp_path / "data" / split / "0.png", picture(12, 12, 0))
+    write(tmp_path / "data/metadata.csv", [{"file_name": "train/0.png", "text": "a"}])
+    ran = run_here("pack", "--workers", 0, *SMALL, "--splits", "train,test", tmp_path / "data", tmp_path / "sets")
+    assert (ran.code, "metadata.csv" in ran.err) == (2, True), ran.err
+
+
+def class_folders(root: Path) -> Path:
+    for i, name in enumerate(("cat/0", "cat/1", "dog/0", "dog/1")):
+        save(root / f"{name}.png", picture(12, 12, i))
+    return root
+
+
+def test_folders_label_what_the_table_does_not(tmp_path: Path) -> None:
+    """A table with a label wins over class folders; without one, the folders stay the classes; a label that is missing
+    is that of the folder where the table knows that class."""
+    root = class_folders(tmp_path / "data")
+    names = ("dog/0", "cat/1", "cat/0", "dog/1")
+    write(root / "metadata.csv", [{"file_name": f"{name}.png", "text": name} for name in names])
+    store = pack(root, tmp_path / "by folder", *SMALL)
+    assert Reader(store).classes == ("cat", "dog")
+    assert held(store, "label", "text") == {f"{name}.png": (name[:3], name) for name in names}
+    write(root / "metadata.csv", [{"file_name": f"{name}.png", "label": f"x{name[-1]}"} for name in names])
+    assert held(pack(root, tmp_path / "by table", *SMALL), "label") == {
+        f"{name}.png": (f"x{name[-1]}",) for name in names
+    }
+    labels = {"dog/0": "cat", "cat/1": "", "cat/0": "cat", "dog/1": ""}
+    write(root / "metadata.csv", [{"file_name": f"{name}.png", "label": label} for name, label in labels.items()])
+    store = pack(root, tmp_path / "both", *SMALL)
+    assert held(store, "label") == {
+        "dog/0.png": ("cat",), "cat/1.png": ("cat",), "cat/0.png": ("cat",), "dog/1.png": (None,),
+    }  # fmt: skip
+    assert counts_of(store)["unlabelled"] == 1
+
+
+def test_a_single_folder_of_images_is_no_class(tmp_path: Path) -> None:
+    """With the images in `images/`, as in the docs of the Hub, there is no class called images."""
+    save(tmp_path / "data/images/0.png", picture(12, 12, 0))
+    write(tmp_path / "data/metadata.csv", [{"file_name": "images/0.png", "text": "a"}])
+    assert list(open_source(tmp_path / "data").info.fields) == ["text"]
+
+
+def test_what_table_and_folder_do_not_share_is_counted(tmp_path: Path) -> None:
+    """Images that are not listed and lines without an image are left out, in the summary's words; --strict stops."""
+    root = image_folder(tmp_path / "data")
+    save(root / "more/x.png", picture(12, 12, 9))
+    with (root / "metadata.csv").open("a") as file:
+        file.write("gone.png,t,a\nlost.png,t,a\n")
+    ran = run_here("pack", "--workers", 0, *SMALL, root, tmp_path / "store")
+    assert ran.code == 0, ran.err
+    assert "2 lines of metadata.csv without an image in the folder, left out: line 6 names 'gone.png'" in ran.out
+    assert "1 image that metadata.csv does not list, left out: more/x.png" in ran.out
+    assert len(Reader(tmp_path / "store")) == 4
+    counts = counts_of(tmp_path / "store")
+    assert (counts["no_file"], counts["not_listed"]) == (2, 1)
+    for command in ("pack", "append"):
+        store = tmp_path / ("strict" if command == "pack" else "store")
+        size = SMALL if command == "pack" else ()
+        ran = run_here(command, "--workers", 0, "--strict", *size, root, store)
+        assert (ran.code, ran.out) == (2, "")
+        assert "line 6 names 'gone.png'; 1 image that metadata.csv does not list" in ran.err
+    assert not (tmp_path / "strict").exists()
+    with pytest.raises(UsageError, match="leave out strict=True"):
+        rawpack.pack(root, tmp_path / "strict", strict=True, workers=0)
+
+
+def test_a_table_of_other_files_is_refused(tmp_path: Path) -> None:
+    """A table none of whose files is in the folder packs nothing, and says what it names."""
+    root = image_folder(tmp_path / "data")
+    write(root / "metadata.csv", [{"file_name": "elsewhere/0.png", "text": "a"}])
+    with pytest.raises(UsageError, match=r"none of the files that \S+ lists is in \S+: line 2 names 'elsewhere/0.png'"):
+        open_source(root)
+
+
+def test_other_names_of_the_column(tmp_path: Path) -> None:
+    """A single column that ends in _file_name has the images; with several, the error names one to type."""
+    root = image_folder(tmp_path / "data", 2)
+    write(root / "metadata.csv", [{"image_file_name": f"{i:04}.png", "text": str(i)} for i in range(2)])
+    assert list(open_source(root).info.fields) == ["text"]
+    pair = {"left_file_name": "0000.png", "right_file_name": "0001.png"}
+    write(root / "metadata.csv", [pair])
+    with pytest.raises(
+        UsageError, match=r"left_file_name, right_file_name: name that of the images, such as --path left"
+    ):
+        open_source(root)
+    assert open_source(root, path_column="right_file_name").key(0) == "0001.png"
+    write(root / "metadata.jsonl", [{"file_name": "0000.png"}])
+    with pytest.raises(UsageError, match=r"metadata.csv, metadata.jsonl: give one of them"):
+        open_source(root)
+
+
+def test_a_folder_of_videos_is_its_listing_too(tmp_path: Path) -> None:
+    """With paths of videos, frames have the fields of their line."""
+    pytest.importorskip("av")
+    (tmp_path / "data").mkdir()
+    encode(tmp_path / "data/a.mp4", "mpeg4", 3)
+    write(tmp_path / "data/metadata.csv", [{"file_name": "a.mp4", "text": "a run"}])
+    source = open_source(tmp_path / "data")
+    assert (len(source), source[2].fields["text"]) == (3, "a run")
+
+
+class TestFolderWithTable(SourceConformance):
+    def open(self, folder: Path) -> Source:
+        root = folder if list(folder.iterdir()) else class_folders(folder)
+        if not (root / "metadata.csv").exists():
+            write(root / "metadata.csv", [{"file_name": f"{name}.png", "text": name} for name in LISTED])
+        return open_source(root)
+
+    def expected(self, folder: Path) -> Sequence[tuple[str, Any]]:
+        return [(f"{name}.png", (folder / f"{name}.png").read_bytes()) for name in LISTED]

@@ -1,0 +1,496 @@
+"""A loop that makes new batches for each epoch reads epoch 0 again and again: it is told so, once; other loops are not.
+
+The programs here are those that people write. What they read is compared with what a plain list of rows says."""
+
+from __future__ import annotations
+
+import functools
+import gc
+import os
+import re
+import shutil
+import sys
+import threading
+import warnings
+import weakref
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+from clip_frames import Frames, pack_frames
+from reading import WAYS, rows_of, wait_until
+from running import Packed
+from trained import numbered_store
+
+from rawpack import Batches, Reader
+from rawpack.batching import repeats
+from rawpack.faces.keras import KerasBatches, keras_form
+from rawpack.faces.placed import PlacedBatches
+from rawpack.order import Balanced, Weighted
+from rawpack.transforms import (
+    BatchLambda,
+    BatchStep,
+    CenterCrop,
+    Lambda,
+    MixUp,
+    Normalize,
+    OneHot,
+    RandomHorizontalFlip,
+    RandomResizedCrop,
+    Resize,
+    Step,
+)
+
+SAMPLES, BATCH = 23, 5
+Loop = Callable[[Reader, int], Iterable[Any]]
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return numbered_store(tmp_path_factory.mktemp("numbered") / "store", SAMPLES)
+
+
+@contextmanager
+def told() -> Iterator[list[str]]:
+    """The warnings about epochs that come meanwhile."""
+    found = list[str]()
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        yield found
+        gc.collect()
+    found += [str(one.message) for one in caught if "epoch 0 is read again" in str(one.message)]
+    assert len(found) == len(caught), [str(one.message) for one in caught]
+
+
+class Jitter(Step):
+    """A random step of a user's own."""
+
+    def draw(self, random: Any, height: int, width: int) -> int:
+        return int(random.integer(9))
+
+    def apply(self, image: Any, drawn: int, out: Any = None) -> Any:
+        return image + np.uint8(drawn)
+
+
+class Darker(Step):
+    """A step of a user's own that draws nothing at random."""
+
+    def draw(self, random: Any, height: int, width: int) -> tuple[int, int]:
+        return height, width
+
+    def apply(self, image: Any, drawn: Any, out: Any = None) -> Any:
+        return image // 2
+
+
+class Flat(BatchStep):
+    """The same for whole batches."""
+
+    def apply(self, batch: dict[str, Any], random: Any) -> dict[str, Any]:
+        return {}
+
+
+# ---------------------------------------------------------------------------------------------- loops that repeat
+
+
+SHUFFLED: dict[str, Any] = {"shuffle": True, "workers": 0}
+IN_ORDER: dict[str, Any] = {"workers": 0}
+
+REPEATING: dict[str, Loop] = {
+    "full": lambda reader, epoch: reader.batches(BATCH, shuffle=True, workers=0),
+    "seed": lambda reader, epoch: reader.batches(BATCH, shuffle=True, seed=0, workers=0),
+    "block": lambda reader, epoch: reader.batches(BATCH, shuffle="block", block=2, window=3, workers=0),
+    "balanced": lambda reader, epoch: reader.batches(BATCH, sampler=Balanced("label"), workers=0),
+    "weighted": lambda reader, epoch: reader.batches(BATCH, sampler=Weighted(np.arange(SAMPLES)), workers=0),
+    "by epoch": lambda reader, epoch: reader.batches(BATCH, sampler=lambda n: [n, 1, 2, 3, 4, 5, 6], workers=0),
+    "selection": lambda reader, epoch: reader.select(where="label == 1").batches(2, **SHUFFLED),
+    "mix": lambda reader, epoch: Reader.mix([(reader, 2), (reader, 1)]).batches(BATCH, **SHUFFLED),
+    "mix that goes on": lambda reader, epoch: Reader.mix(
+        [(reader, 1), (reader.select(range(4)), 1)], length="shortest"
+    ).batches(2, **IN_ORDER),
+    "crop": lambda reader, epoch: reader.batches(BATCH, transform=[RandomResizedCrop(6)], **IN_ORDER),
+    "flip": lambda reader, epoch: reader.batches(BATCH, transform=[RandomHorizontalFlip()], **IN_ORDER),
+    "own step": lambda reader, epoch: reader.batches(BATCH, transform=[Jitter()], **IN_ORDER),
+    "mixup": lambda reader, epoch: reader.batches(
+        BATCH, transform=[Normalize((0.5,), (0.5,)), OneHot(4), MixUp()], **IN_ORDER
+    ),
+    "function of batches": lambda reader, epoch: reader.batches(
+        BATCH, transform=[BatchLambda(lambda batch, random: None, random=True)], **IN_ORDER
+    ),
+    "functions": lambda reader, epoch: reader.batches(
+        BATCH, transform=[lambda image: image // 2, Lambda(lambda image: image[::-1])], **SHUFFLED
+    ),
+    "partial": lambda reader, epoch: reader.batches(
+        BATCH, transform=[functools.partial(np.clip, a_min=0, a_max=99)], **SHUFFLED
+    ),
+    "threads": lambda reader, epoch: reader.batches(BATCH, shuffle=True, **WAYS["threads"]),
+    "queue": lambda reader, epoch: reader.batches(BATCH, **SHUFFLED).queue(epochs=1),
+    "MXNet": lambda reader, epoch: reader.batches(BATCH, **SHUFFLED).data_iter(),
+    "placed": lambda reader, epoch: placed(reader.batches(BATCH, **SHUFFLED)),
+    "keras": lambda reader, epoch: keras(reader.batches(BATCH, **SHUFFLED)),
+    "counted": lambda reader, epoch: counted(reader.batches(BATCH, **SHUFFLED)),
+}
+
+
+def placed(batches: Batches, depth: int = 0) -> PlacedBatches:
+    """What `torch` and `jax` return, where nothing is copied."""
+    copies = SimpleNamespace(counts={}, begin=dict, finish=dict, close=lambda: None)
+    return PlacedBatches(batches, copies, depth, None, "here")
+
+
+def keras(batches: Batches) -> Iterator[Any]:
+    """One epoch, as `fit` asks for it: it looks at the first batch before."""
+    data: Any = KerasBatches(batches, *keras_form(batches, "image", "label", None))
+    data[0]
+    data.on_epoch_end()
+    for number in range(len(data)):
+        yield data[number]
+    data.on_epoch_end()
+
+
+def counted(batches: Batches) -> Iterator[Any]:
+    """All batches of an epoch, but nobody asks whether there are more."""
+    for _, batch in zip(range(len(batches)), batches, strict=False):
+        yield batch
+
+
+@pytest.mark.parametrize("anew", [True, False], ids=["new readers", "one reader"])
+@pytest.mark.parametrize("loop", REPEATING)
+def test_new_batches_in_each_epoch(store: Path, loop: str, anew: bool) -> None:
+    """Whatever is random, in whichever form, with a new reader or the same one: one warning in the second round, and
+    none later."""
+    reader, rounds = Reader(store), []
+    for epoch in range(4):
+        with told() as warned:
+            for _ in REPEATING[loop](Reader(store) if anew else reader, epoch):
+                pass
+        rounds.append(len(warned))
+    assert rounds == [0, 1, 0, 0]
+
+
+def test_random_clips_in_each_epoch(tmp_path: Path) -> None:
+    """Clips that are drawn for each epoch are the same ones, though they come in the order of the videos."""
+    store = pack_frames(Frames([range(9), range(12)]), tmp_path / "s")
+    for per_video, warnings_there in ((None, 0), (2, 1)):
+        with told() as warned:
+            for _ in range(3):
+                for _ in Reader(store).clips(3, per_video=per_video).batches(2, workers=0):
+                    pass
+        assert len(warned) == warnings_there
+    assert "the same random clips:" in warned[0]
+
+
+def test_sizes_in_each_epoch(packed: Packed) -> None:
+    """Batches of several sizes come in the same order in each epoch, but not where they are shuffled."""
+    reader = Reader(packed("memmap", "--size", "keep"))
+    for options, count in ((IN_ORDER, 0), (SHUFFLED, 1)):
+        with told() as warned:
+            for _ in range(2):
+                for _ in reader.batches(16, buckets=[(20, 30), (30, 20)], **options):
+                    pass
+        assert len(warned) == count
+
+
+def test_random_crops_of_files_in_each_epoch(packed: Packed) -> None:
+    """Where a GPU decodes, the crops are drawn here."""
+    reader = Reader(packed("lmdb", "--size", 48))
+    for step, count in ((CenterCrop(20), 0), (RandomResizedCrop(20), 1)):
+        with told() as warned:
+            for _ in range(2):
+                for _ in reader.batches(16, encoded=True, transform=[step], workers=0):
+                    pass
+        assert len(warned) == count
+
+
+def test_the_warning_shows_the_lines_to_write(store: Path) -> None:
+    """It stands at the user's line and names what repeats. The lines that it shows, run as they are, read another
+    order in each epoch."""
+    reader, transform = Reader(store), [RandomHorizontalFlip()]
+    rows_of(reader.batches(BATCH, shuffle=True, transform=transform, workers=0))
+    again = iter(reader.batches(BATCH, shuffle=True, transform=transform, workers=0))
+    with pytest.warns(UserWarning, match="^rawpack: epoch 0 is read again") as caught:
+        next(again)
+    assert len(caught) == 1
+    assert Path(caught[0].filename) == Path(__file__)
+    text = str(caught[0].message)
+    assert "with the same order and random numbers for transform=: " in text
+    lines = "\n".join(re.findall(r"^    (.*)$", text, re.MULTILINE))
+    assert f'Reader("{store}").batches(5, shuffle=True, ...)' in lines
+    program = lines.replace(", ...)", ", workers=0)").replace("90", "3").replace("...", "rows[epoch].append(batch)")
+    rows: list[list[Any]] = [[], [], []]
+    exec(program, {"Reader": Reader, "rows": rows})
+    found = [rows_of(epoch) for epoch in rows]
+    assert all(sorted(epoch) == list(range(SAMPLES)) for epoch in found)
+    assert found[0] != found[1] != found[2]
+
+
+@pytest.mark.parametrize(
+    ("cell", "rounds"),
+    [
+        ("for batch in Reader(store).batches(5, shuffle=True, workers=0): pass", [0, 1, 0]),
+        ("batches = Reader(store).batches(5, shuffle=True, workers=0)\nfor batch in batches: pass", [0, 1, 0]),
+        (
+            "batches = reader.batches(5, shuffle=True, workers=0)\nfor e in range(3):\n for batch in batches: pass",
+            [0] * 3,
+        ),
+        ("for batch in made: pass", [0] * 3),
+        ("batch = next(iter(reader.batches(5, shuffle=True, workers=0)))", [0] * 3),
+        ("for batch in reader.batches(5, shuffle=True, workers=0): break", [0] * 3),
+        ("batch = next(iter(reader.select(range(3)).batches(5, shuffle=True, workers=0)))", [0] * 3),
+    ],
+)
+def test_cells_of_a_notebook_that_run_again(store: Path, cell: str, rounds: list[int]) -> None:
+    """A cell that reads one epoch of new batches reads the same one again. Not one that trains for several epochs, has
+    its batches from another cell, or only looks at a batch."""
+    reader = Reader(store)
+    names = {"Reader": Reader, "reader": reader, "store": store, "made": reader.batches(4, shuffle=True, workers=0)}
+    found = []
+    for _ in rounds:
+        with told() as warned:
+            exec(cell, names)
+        found.append(len(warned))
+    assert found == rounds
+
+
+# ---------------------------------------------------------------------------------------------- loops that do not
+
+
+def test_training_and_validation(store: Path) -> None:
+    """Training with batches made once, validation with new ones in every epoch, twice one after another: no word."""
+    steps: list[Any] = [Resize(10), CenterCrop(6), Darker(), Normalize((0.5,), (0.5,)), lambda image: image * 2, Flat()]
+    rows = np.arange(10)
+    with told() as warned:
+        for _ in range(2):
+            train = Reader(store).batches(BATCH, shuffle=True, transform=[RandomResizedCrop(6)], workers=0)
+            for _ in range(3):
+                for _ in train:
+                    pass
+                for _ in Reader(store).batches(BATCH, transform=steps, workers=0):
+                    pass
+                for _ in Reader(store).batches(BATCH, sampler=rows, image_size=4, workers=0):
+                    pass
+                for _ in Reader(store).batches(BATCH, workers=0).queue(epochs=1):
+                    pass
+                for _ in Reader.mix([(store, 1), (store, 1)]).batches(4, workers=0):
+                    pass
+    assert warned == []
+
+
+def test_trainings_of_several_epochs(store: Path) -> None:
+    """Four trainings one after another, of two epochs, of one and a part, resumed, and from a later epoch: no word."""
+    with told() as warned:
+        state = None
+        for epochs in (2, 1, 1, 1):
+            batches = Reader(store).batches(BATCH, shuffle=True, workers=0)
+            if state is not None:
+                batches.load_state_dict(state)
+            for _ in range(epochs):
+                for _ in batches:
+                    pass
+            next(iter(batches))
+            state = batches.state_dict()
+    assert warned == []
+
+
+CHOSEN: dict[str, Loop] = {
+    "set_epoch": lambda reader, epoch: begun_at(reader.batches(BATCH, **SHUFFLED), epoch),
+    "the same one, as said": lambda reader, epoch: begun_at(reader.batches(BATCH, **SHUFFLED), 0),
+    "set_epoch of tensors": lambda reader, epoch: begun_at(placed(reader.batches(BATCH, **SHUFFLED)), 0),
+    "a state": lambda reader, epoch: loaded(reader.batches(BATCH, **SHUFFLED)),
+    "seeds": lambda reader, epoch: reader.batches(BATCH, seed=epoch, **SHUFFLED),
+    "sizes": lambda reader, epoch: reader.batches(BATCH, image_size=4 + epoch, **SHUFFLED),
+    "transforms": lambda reader, epoch: reader.batches(BATCH, transform=[CenterCrop(4 + epoch)], **SHUFFLED),
+    "functions": lambda reader, epoch: reader.batches(
+        BATCH, transform=[[lambda image: image, lambda image: image + 1, lambda image: -image][epoch]], **SHUFFLED
+    ),
+    "selections": lambda reader, epoch: reader.select(range(epoch, 20)).batches(BATCH, **SHUFFLED),
+    "folds": lambda reader, epoch: reader.batches(
+        BATCH, sampler=np.arange(epoch, 20), transform=[RandomHorizontalFlip()], workers=0
+    ),
+    "drawn by the user": lambda reader, epoch: reader.batches(BATCH, sampler=Anew(), workers=0),
+    "drawn by a function": lambda reader, epoch: reader.batches(
+        BATCH, sampler=lambda _: Anew.random.permutation(SAMPLES), workers=0
+    ),
+    "ranks": lambda reader, epoch: reader.batches(BATCH, rank=epoch, world_size=3, **SHUFFLED),
+    "sizes of batches": lambda reader, epoch: reader.batches(BATCH + epoch, **SHUFFLED),
+    "mixes": lambda reader, epoch: Reader.mix([(reader, 1), (reader, 2 + epoch)]).batches(4, **SHUFFLED),
+}
+
+
+class Anew:
+    """A sampler that draws a new order whenever it is iterated."""
+
+    random = np.random.default_rng(5)
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(self.random.permutation(SAMPLES).tolist())
+
+
+def begun_at(batches: Any, epoch: int) -> Any:
+    batches.set_epoch(epoch)
+    return batches
+
+
+def loaded(batches: Batches) -> Batches:
+    batches.load_state_dict(batches.state_dict())
+    return batches
+
+
+@pytest.mark.parametrize("loop", CHOSEN)
+def test_new_batches_that_are_meant(store: Path, loop: str) -> None:
+    """Where the user says from where to read, or what is read differs: no word."""
+    reader = Reader(store)
+    with told() as warned:
+        for epoch in range(3):
+            for _ in CHOSEN[loop](reader, epoch):
+                pass
+    assert warned == []
+
+
+def test_what_a_queue_holds_is_not_read(store: Path) -> None:
+    """A queue that is full with a whole epoch, of which one batch was looked at, is no epoch that was read; nor is one
+    that was read while the next was being filled."""
+    reader = Reader(store)
+    with told() as warned:
+        for _ in range(3):
+            with reader.batches(SAMPLES // 3, **SHUFFLED).queue(depth=9, epochs=1) as queue:
+                wait_until(lambda queue=queue: queue.stats()["ready"] == 4, "the queue is full")
+                next(queue)
+        for _ in range(3):
+            with reader.batches(SAMPLES // 3, **SHUFFLED).queue(depth=9) as queue:
+                wait_until(lambda queue=queue: queue.stats()["ready"] == 9, "the queue is full")
+                for _ in range(4):
+                    next(queue)
+    assert warned == []
+
+
+@pytest.mark.parametrize("loop", ["full", "crop", "queue", "placed", "MXNet"])
+def test_equal_batches_that_take_turns(store: Path, loop: str) -> None:
+    """Two that were made before either was read, as for two models: no word."""
+    reader = Reader(store)
+    one, other = (REPEATING[loop](reader, 0) for _ in range(2))
+    with told() as warned:
+        for batches in (one, other):
+            for _ in batches:
+                pass
+    assert warned == []
+
+
+def test_other_stores(store: Path, tmp_path: Path) -> None:
+    """Another store with as many samples is another one; a copy of the same one is not."""
+    other, copy = numbered_store(tmp_path / "other", SAMPLES, classes=3), shutil.copytree(store, tmp_path / "copy")
+    for second, count in ((other, 0), (copy, 1)):
+        with told() as warned:
+            for path in (store, second):
+                for _ in Reader(path).batches(BATCH, **SHUFFLED):
+                    pass
+        assert len(warned) == count
+
+
+# ---------------------------------------------------------------------------------------------- other processes
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_workers_of_a_dataloader_say_nothing(store: Path, way: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They work on copies that always begin where the loader's batches are, and there are many of them."""
+    info = SimpleNamespace(id=0, num_workers=2)
+    monkeypatch.setitem(sys.modules, "torch.utils.data", SimpleNamespace(get_worker_info=lambda: info))  # type: ignore[arg-type]
+    with told() as warned:
+        for _ in range(3):
+            for _ in Reader(store).batches(BATCH, shuffle=True, **WAYS[way]):
+                pass
+    assert warned == []
+
+
+def test_forked_children_begin_afresh(store: Path) -> None:
+    """What a parent has read is no repetition in its children, whether they read its batches or their own; a child
+    that repeats its own loop is told so."""
+    made = Reader(store).batches(BATCH, **SHUFFLED)
+    for _ in REPEATING["full"](Reader(store), 0):
+        pass
+
+    def counts() -> Iterator[int]:
+        for batches in (made, None, None):
+            with told() as warned:
+                for _ in batches or Reader(store).batches(BATCH, **SHUFFLED):
+                    pass
+            yield len(warned)
+
+    came, went = os.pipe()
+    if (child := os.fork()) == 0:
+        try:
+            os.write(went, repr([*counts()]).encode())
+        finally:
+            os._exit(0)
+    os.close(went)
+    with open(came, "rb") as answer:
+        assert answer.read() == b"[0, 0, 1]"
+    os.waitpid(child, 0)
+
+
+def test_threads(store: Path) -> None:
+    """Eight threads that all repeat: told once, and every epoch is whole."""
+    whole, together = [], threading.Barrier(8, timeout=60)
+
+    def repeat() -> None:
+        together.wait()
+        for _ in range(5):
+            whole.append(sorted(rows_of(Reader(store).batches(BATCH, **SHUFFLED))))
+
+    threads = [threading.Thread(target=repeat) for _ in range(8)]
+    with told() as warned:
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    assert len(warned) == 1
+    assert whole == [list(range(SAMPLES))] * 40
+
+
+# ---------------------------------------------------------------------------------------------- what it costs
+
+
+def test_nothing_is_kept(store: Path) -> None:
+    """Readers, functions and arrays go when the loop lets them go; of many different batches, the last ones count."""
+
+    class Function:
+        def __call__(self, image: Any) -> Any:
+            return image
+
+    function, sampler = Function(), Anew()
+    kept = [weakref.ref(function), weakref.ref(sampler)]
+    batches = Reader(store).batches(BATCH, shuffle=True, transform=[function], **IN_ORDER)
+    kept += [weakref.ref(batches), weakref.ref(next(iter(batches))["image"])]
+    again = Reader(store).batches(BATCH, shuffle=True, transform=[function], **IN_ORDER)
+    for _ in again:
+        pass
+    kept.append(weakref.ref(again))
+    del function, sampler, batches, again
+    gc.collect()
+    assert [one() for one in kept] == [None] * len(kept)
+    with told() as warned:
+        for seed in range(repeats._MOST + 50):
+            for _ in Reader(store).batches(SAMPLES, seed=seed, **SHUFFLED):
+                pass
+    assert warned == []
+    assert len(repeats._read) == repeats._MOST
+    assert {type(key) for key in repeats._read} == {str}
+    with told() as warned:
+        for _ in Reader(store).batches(SAMPLES, seed=repeats._MOST + 49, **SHUFFLED):
+            pass
+    assert len(warned) == 1
+
+
+def test_what_is_not_random_is_not_looked_at(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Batches in order, with no random step, are not compared with anything."""
+
+    def fail(*_: Any) -> None:
+        raise AssertionError
+
+    monkeypatch.setattr("rawpack.batching.fingerprint.fingerprint", fail)
+    assert rows_of(Reader(store).batches(BATCH, transform=[CenterCrop(4)], workers=0)) == list(range(SAMPLES))
+    with pytest.raises(AssertionError):
+        rows_of(Reader(store).batches(BATCH, **SHUFFLED))

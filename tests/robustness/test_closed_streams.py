@@ -1,0 +1,165 @@
+"""Processes whose standard streams are closed, as a daemon's or a cron job's may be, read and pack as others do."""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import shutil
+import subprocess
+import sys
+from itertools import combinations
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from pictures import picture, save
+from reading import Truth, script
+from running import command, environment
+
+import rawpack_packer
+from rawpack_packer.api import verify
+
+CLOSED = [" ".join(some) for count in (1, 2, 3) for some in combinations(("<&-", ">&-", "2>&-"), count)]
+"""What a shell is told, to close each stream, each pair and all of them."""
+IMAGES = 8
+
+
+@pytest.fixture(scope="module")
+def images(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("streams") / "images"
+    for number in range(IMAGES):
+        save(folder / str(number % 2) / f"{number}.png", picture(20, 24, number))
+    return folder
+
+
+@pytest.fixture(scope="module")
+def store(images: Path) -> Path:
+    rawpack_packer.pack(images, images.with_name("store"), size=16, workers=0)
+    return images.with_name("store")
+
+
+def closed(streams: str, *words: object) -> tuple[int, str, str]:
+    """Exit code, output and errors of a program that a shell starts with these streams closed."""
+    ran = subprocess.run(
+        ["sh", "-c", f"exec {shlex.join(map(str, words))} {streams}"],
+        capture_output=True, text=True, timeout=100, env=environment(), check=False,
+    )  # fmt: skip
+    return ran.returncode, ran.stdout, ran.stderr
+
+
+def python(streams: str, folder: Path, text: str) -> Any:
+    """Run a script with these streams closed; what it left in `found`, or its traceback."""
+    left = folder / "found.json"
+    train = script(
+        folder,
+        "import json, os, sys, traceback\nfound = None\ntry:\n"
+        + "".join(f"    {line}\n" for line in text.splitlines())
+        + f"except BaseException:\n    found = traceback.format_exc()\njson.dump(found, open({str(left)!r}, 'w'))\n",
+    )
+    code, _, _ = closed(streams, sys.executable, train)
+    assert code == 0
+    return json.loads(left.read_text())
+
+
+TRAIN = """
+import rawpack
+batches = rawpack.Reader({store!r}, preload={preload}).batches(2, {options})
+rows = [row for _ in range(2) for batch in batches for row in batch["index"].tolist()]
+links = []
+for number in range(3):
+    if os.path.lexists(f"/proc/self/fd/{{number}}"):
+        links.append(os.readlink(f"/proc/self/fd/{{number}}"))
+found = sorted(rows), links
+"""
+
+
+@pytest.mark.parametrize("streams", CLOSED)
+def test_workers_start(streams: str, store: Path, tmp_path: Path) -> None:
+    """Worker processes start and serve whole epochs, and nothing that they are given has the number of a stream."""
+    text = TRAIN.format(store=str(store), preload=True, options="workers=2, backend='process', shuffle=True")
+    found = python(streams, tmp_path, text)
+    assert isinstance(found, list), found
+    rows, links = found
+    assert rows == sorted([*range(IMAGES)] * 2)
+    assert not [link for link in links if "socket" in link or "memfd" in link]
+
+
+def test_workers_start_where_a_file_has_the_number_of_a_stream(store: Path, tmp_path: Path) -> None:
+    """The same where the program opened files of its own instead, which children do not inherit."""
+    opening = "\n".join(f"os.close({number}); os.open(os.devnull, os.O_RDWR)" for number in range(3))
+    text = TRAIN.format(store=str(store), preload=False, options="workers=2, backend='process'")
+    rows, links = python("", tmp_path, opening + text)
+    assert rows == sorted([*range(IMAGES)] * 2)
+    assert links == [os.devnull] * 3
+
+
+def test_a_bar_that_cannot_be_shown(store: Path, tmp_path: Path) -> None:
+    """A progress bar that has nowhere to go stops nobody."""
+    text = TRAIN.format(store=str(store), preload=True, options="workers=0, progress=True")
+    assert python("2>&-", tmp_path, text)[0] == sorted([*range(IMAGES)] * 2)
+    copy = str(tmp_path / "copy")
+    text = f"import rawpack\nrawpack.pack({str(store)!r}, {copy!r}, size=16, progress=True)"
+    assert python("2>&-", tmp_path, f"{text}\nfound = len(rawpack.Reader({copy!r}))") == IMAGES
+
+
+@pytest.mark.parametrize("form", ["memmap", "hdf5", "lmdb"])
+def test_what_libraries_print_gets_into_no_file(form: str, tmp_path: Path) -> None:
+    """A store that such a process packs by itself holds its images, and not what C libraries print to descriptors."""
+    text = f"""
+import numpy as np, rawpack
+class Noisy:
+    def __len__(self):
+        return 70
+    def __getitem__(self, i):
+        for number in range(3):
+            try:
+                os.write(number, b"libpng warning: iCCP: known incorrect sRGB profile")
+            except OSError:
+                pass
+        return {{"image": np.full((16, 16, 3), i, np.uint8), "label": i}}
+rawpack.pack(Noisy(), {str(tmp_path / "store")!r}, format={form!r}, size=16, workers=0)
+"""
+    assert python("<&- >&- 2>&-", tmp_path, text) is None
+    assert verify(tmp_path / "store") == []
+    if form == "memmap":
+        assert np.array_equal(Truth(tmp_path / "store").images[:, 0, 0, 0], np.arange(70))
+
+
+@pytest.mark.parametrize("streams", [*CLOSED[:3], CLOSED[-1]])
+def test_the_command_runs(streams: str, images: Path, store: Path, tmp_path: Path) -> None:
+    """`pack` with workers and `inspect` do what they always do, and print to the streams that are open."""
+    packed = tmp_path / "store"
+    code, out, err = closed(streams, *command(), "pack", "--size", 16, "--workers", 2, images, packed)
+    assert code == 0
+    assert ("read it" in out) == (" >&-" not in f" {streams}")
+    assert ("8 images" in err) == ("2>&-" not in streams)
+    assert np.array_equal(Truth(packed).images, Truth(store).images)
+    code, out, _ = closed(streams, *command(), "inspect", "--verify", packed)
+    assert code == 0
+    assert bool(out) == (" >&-" not in f" {streams}")
+
+
+@pytest.mark.parametrize("streams", [">&-", "2>&-", "<&- >&- 2>&-"])
+def test_exit_codes_stay(streams: str, images: Path, store: Path, tmp_path: Path) -> None:
+    """A usage error is exit code 2 and a failed check 1, with a message if standard error is open."""
+    code, _, err = closed(streams, *command(), "pack", "--size", "large", images, tmp_path / "new")
+    assert code == 2
+    assert ("--size" in err) == ("2>&-" not in streams)
+    damaged = tmp_path / "damaged"
+    shutil.copytree(store, damaged)
+    with (damaged / "shard-00000.npy").open("r+b") as shard:
+        shard.seek(-1, os.SEEK_END)
+        last = shard.read(1)[0]
+        shard.seek(-1, os.SEEK_END)
+        shard.write(bytes([last ^ 1]))
+    assert closed(streams, *command(), "inspect", "--verify", damaged)[0] == 1
+
+
+def test_plan_runs(images: Path) -> None:
+    """`plan`, which has processes of its own, finds its recommendation."""
+    asked = [*command(), "plan", "-f", "memmap", "-s", 16, "--workers", 1, "--budget", "1s", images]
+    code, out, err = closed("<&- 2>&-", *asked)
+    assert (code, err) == (0, "")
+    assert "Recommended: memmap 16" in out
