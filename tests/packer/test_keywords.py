@@ -310,7 +310,7 @@ def test_results_are_short_and_print_as_the_command_does(tmp_path: Path) -> None
     store = tmp_path / "store"
     done = rawpack.pack(IMAGES, store, workers=0)
     assert repr(done) == f"Summary({str(store)!r}: 3 samples, {text.size(done.bytes_out)})"
-    assert str(done).splitlines()[:2] == ["Packed.", "  samples    3 of 3 seen, 8x8x3 (memmap)"]
+    assert str(done).splitlines()[:2] == ["Packed.", "  samples     3 of 3 seen, 8x8x3 (memmap)"]
     shown: list[str] = []
     done._repr_pretty_(SimpleNamespace(text=shown.append), cycle=False)
     assert shown == [str(done)]

@@ -77,7 +77,7 @@ def test_the_same_store(server: Server, arrays: Path, plain: dict[str, bytes], t
     manifest was written last."""
     ran = run(arrays)
     assert ran.code == 0, ran
-    assert f"stored in  {URL}" in ran.out
+    assert f"stored in   {URL}" in ran.out
     assert stable(uploaded(server)) == plain
     assert files_of(tmp_path / "cache") == {}
     written = [path for method, path in server.log if method == "PUT"]

@@ -261,7 +261,9 @@ def test_samples_that_repeat_are_transformed_alike_by_all_workers(reader: Reader
     sampler = Weighted(np.ones(len(reader)), length=256)
 
     def made(way: str) -> list[dict[str, Any]]:
-        return list(reader.batches(128, sampler=sampler, transform=[RandomCrop(40)], **WAYS[way]))
+        batches = reader.batches(128, sampler=sampler, transform=[RandomCrop(40)], **WAYS[way])
+        batches.set_epoch(0)
+        return list(batches)
 
     expected = made("here")
     assert len(np.unique(expected[0]["index"])) < 128

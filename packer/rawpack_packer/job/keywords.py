@@ -344,7 +344,7 @@ def in_python(message: str, theirs: Iterable[str] = ()) -> str:
     types: dict[str, Any] = {**get_type_hints(PackKeywords), **_OTHERS, **_MEASURING}
     words = {word for one in types.values() for arg in get_args(one) for word in get_args(arg) if isinstance(word, str)}
     words |= {*format_names(), "local", "dask", "ray", "folder", "video", "yolo", "archive", "listing", "webdataset"}
-    value = rf"'[^']*'|:\w+|-?\d(?:[^\s:;]*[^\s:;,.)])?|\w+[:=,][^\s;]*\w|(?:{'|'.join(sorted(words))})\b"
+    value = rf"'[^']*'|:\w+|-?\d(?:[^\s:;]*[^\s:;,.)])?|\w+[:=,][^\s;]*\w|(?:{'|'.join(sorted(words))})\b(?!\|)"
 
     def keyword(found: re.Match[str]) -> str:
         option, text = found["option"] or "", found["value"]

@@ -15,24 +15,24 @@ class ColumnDataset:
     """Columns of the same length as a dataset: sample i has value i of each."""
 
     def __init__(self, columns: Mapping[str, Any]) -> None:
-        self._columns = dict(columns)
+        self.columns = dict(columns)
 
     def __len__(self) -> int:
-        return len(next(iter(self._columns.values())))
+        return len(next(iter(self.columns.values())))
 
     def __getitem__(self, i: int | slice) -> Any:
         """Sample i as a dict; for a slice, these samples as columns."""
-        values = {name: column[i] for name, column in self._columns.items()}
+        values = {name: column[i] for name, column in self.columns.items()}
         return ColumnDataset(values) if isinstance(i, slice) else values
 
     def column(self, name: str) -> Any:
         """The values of all samples."""
-        return self._columns[name]
+        return self.columns[name]
 
     @property
     def targets(self) -> Any:
         """The labels, if there are any."""
-        return self._columns.get("label")
+        return self.columns.get("label")
 
 
 def as_columns(source: Mapping[Any, Any]) -> Any:

@@ -5,9 +5,11 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any, Protocol
 
 import numpy as np
+import xxhash
 from numpy.typing import NDArray
 
 from rawpack.errors import DecodeError, PackError, UsageError
@@ -27,6 +29,8 @@ from rawpack_packer.sources.kinds import (
 )
 from rawpack_packer.text import listed, plain
 
+_HASHED_ROWS = 1 << 12
+"""Longer arrays are told from others by this many of their rows."""
 SLICEABLE = (list, tuple, np.ndarray, ColumnDataset)
 """A worker gets a slice of these; of any other dataset, the whole."""
 Names = tuple[str, ...] | Mapping[str, str | int]
@@ -198,8 +202,26 @@ class DatasetSource(BaseSource):
         return self.key(i) if self._groups is None else str(self._groups[i])
 
     def states(self) -> NDArray[np.int64]:
-        """Empty: a dataset does not say which files it reads, so a change between two runs goes unnoticed."""
-        return np.empty((0, 2), np.int64)
+        """Of arrays in memory, their bytes and a checksum of some of their rows. Empty for other datasets: they do not
+        say what they read, so a change between two runs goes unnoticed."""
+        return self._states
+
+    @cached_property
+    def _states(self) -> NDArray[np.int64]:
+        assert isinstance(self._all, DatasetPart)
+        dataset = self._all.dataset
+        columns = dataset.columns.values() if isinstance(dataset, ColumnDataset) else [dataset]
+        arrays = [column for column in columns if isinstance(column, np.ndarray) and not column.dtype.hasobject]
+        return np.array([_state_of(array) for array in arrays], np.int64).reshape(-1, 2)
+
+
+def _state_of(array: NDArray[Any]) -> tuple[int, int]:
+    """Bytes, and a checksum of rows over the whole of it: an array may be larger than memory."""
+    rows = np.unique(np.linspace(0, len(array) - 1, min(len(array), _HASHED_ROWS), dtype=np.int64))
+    digest = xxhash.xxh3_64()
+    for row in rows.tolist() if len(array) > _HASHED_ROWS else [slice(None)]:
+        digest.update(np.ascontiguousarray(array[row]).tobytes())
+    return array.nbytes, digest.intdigest() - (1 << 63)
 
 
 def _attribute(dataset: Any, name: str, types: Any) -> Any:
