@@ -111,7 +111,7 @@ class RepeatWatch:
         shuffle = words.get(self._options.order_name.partition(" ")[0], "")
         return (
             f"epoch 0 is read again, with the same {what}: each call of batches() begins at epoch 0. To train for "
-            "several epochs, call it once, before the loop:\n"
+            "several epochs, call it once, with .torch() or the like if you use that, before the loop:\n"
             f"    batches = {reader}.batches({batch_size}{shuffle}, ...)     # once, before the loop\n"
             "    for epoch in range(90):\n"
             "        for batch in batches: ...\n"
