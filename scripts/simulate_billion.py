@@ -32,8 +32,8 @@ from rawpack.disk.manifest import FileRecord, Placement
 from rawpack_packer.engines import Report
 from rawpack_packer.job import commit, run
 from rawpack_packer.job import parts as counted
+from rawpack_packer.job.job import Job
 from rawpack_packer.job.options import NoProgress, RunOptions
-from rawpack_packer.job.pack import pack
 from rawpack_packer.part import part as parts
 from rawpack_packer.part.part import PartRecord, PartTask, Tick
 from rawpack_packer.recipe.recipe import make_recipe
@@ -200,7 +200,7 @@ def simulate(folder: Path, samples: int, shard_size: str, written: bool) -> Figu
             mock.patch.object(commit, "read_record", engine.read).start()
             mock.patch.object(commit, "need_record", engine.read).start()
         how = RunOptions(engine=engine, progress=Progress())
-        summary = pack(source, folder, make_recipe(size=str(SIDE), shard_size=shard_size), how)
+        summary = Job(source, make_recipe(size=str(SIDE), shard_size=shard_size), folder, how).run()
     ended = time.perf_counter()
     mock.patch.stopall()
     peak = memory.take()

@@ -2,8 +2,8 @@
 
 `pack`, `pack_splits` and `append` fill stores; `convert`, `merge` and `subset` make a store from stores; `export`
 writes samples as files. Each checks its keywords and opens its source before anything is written; the same call resumes
-where an earlier one was stopped. `prepare_pack` and the like write nothing: what they return estimates or runs the job,
-and their errors name options of the command.
+where an earlier one was stopped. `pack_job` and the like write nothing: what they return estimates or runs the job, and
+their errors name options of the command.
 """
 
 from __future__ import annotations
@@ -15,13 +15,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Unpack
 
 from rawpack.errors import UsageError
-from rawpack.remote.url import is_url
+from rawpack.remote.url import is_url, local_path, shown
 from rawpack_packer.destination import folder as destinations
 from rawpack_packer.destination.named import one_store, store_folder, store_folders
 from rawpack_packer.exporting import Export, Exported, ExportOptions
-from rawpack_packer.job.append import AppendSummary
-from rawpack_packer.job.derive import Prefix
+from rawpack_packer.job import opening, upload
+from rawpack_packer.job.append import Append, AppendSummary, open_store
+from rawpack_packer.job.derive import Prefix, merging, recipe_as_before
 from rawpack_packer.job.holdout import parse_holdout
+from rawpack_packer.job.job import Job
 from rawpack_packer.job.keywords import (
     AppendKeywords,
     BenchKeywords,
@@ -35,22 +37,18 @@ from rawpack_packer.job.keywords import (
     names_of,
     takes_paths,
 )
+from rawpack_packer.job.opening import Named, Scan, open_path
 from rawpack_packer.job.options import Progress, RunOptions, run_options
-from rawpack_packer.job.prepare import (
-    Named,
-    PreparedAppend,
-    PreparedPack,
-    PreparedSplits,
-    Scan,
-    open_path,
-    prepare_append,
-    prepare_derived,
-    prepare_pack,
-    prepare_splits,
-)
 from rawpack_packer.job.relabel import Relabeled, relabel_store
 from rawpack_packer.job.run import Summary
+from rawpack_packer.job.split_by import parse_split_by
+from rawpack_packer.job.splits import Splits, divide, one_numbering, open_divided, set_of
+from rawpack_packer.job.splits import check as check_set
+from rawpack_packer.job.splits import draw as draw_splits
 from rawpack_packer.job.subset import Choice
+from rawpack_packer.job.subset import chosen as chosen_samples
+from rawpack_packer.recipe.by_user import recipe_for
+from rawpack_packer.recipe.recipe import Recipe, parse_options
 from rawpack_packer.sources import Source, StoreSource
 from rawpack_packer.sources.dataset import Dataset
 
@@ -62,36 +60,36 @@ if TYPE_CHECKING:
     from rawpack_packer.tune.plan.trial import Say
 
 __all__ = [
-    "PreparedAppend",
-    "PreparedPack",
-    "PreparedSplits",
+    "Append",
+    "Job",
     "RecipeKeywords",
     "RunKeywords",
     "SourceKeywords",
+    "Splits",
     "append",
+    "append_job",
     "bench",
     "check_report",
     "class_problems",
     "convert",
+    "derived_job",
     "describe",
     "describe_source",
     "doctor",
     "draw_contact_sheet",
     "export",
+    "export_job",
     "merge",
     "one_store",
     "open_path",
     "pack",
+    "pack_job",
     "pack_splits",
     "plan",
-    "prepare_append",
-    "prepare_derived",
-    "prepare_export",
-    "prepare_pack",
-    "prepare_splits",
     "relabel",
     "run_bench",
     "run_plan",
+    "splits_job",
     "store_folders",
     "subset",
     "verify",
@@ -104,6 +102,158 @@ __all__ = [
 
 Data = str | os.PathLike[str] | Source | Dataset | Mapping[str, Any]
 """What is packed: see `pack`."""
+
+
+# ---------------------------------------------------------------------------------------------- jobs
+
+
+def pack_job(
+    source: Data,
+    destination: Named,
+    *,
+    scratch: Named | None = None,
+    storage_options: Mapping[str, Any] | None = None,
+    scan: Scan | None = None,
+    **options: Unpack[PackKeywords],
+) -> Job:
+    """The job of `pack`, checked and not begun: its `estimate` says what it needs, and `run` does it. scan: called with
+    the number of entries of the source that were looked at."""
+    how, about, recipe = _by_kind(options)
+    recipe = parse_options(recipe)
+    url = destination if isinstance(destination, str) and is_url(destination) else None
+    if url is not None and how.elsewhere:
+        raise UsageError(
+            f"{shown(url)}: --engine needs a folder that all machines share; a store at a URL is packed on this machine"
+        )
+    if url is None and scratch is not None:
+        raise UsageError(f"--scratch applies to URLs; {os.fspath(destination)} is a folder")
+    place = local_path(destination) if url is None else upload.store_of(url, scratch)
+    if url is None:
+        destinations.check(place, opening.paths_of(source))
+    how = how.connected()
+    opened = opening.open_given(
+        source, about, how, recipe, place, "DST" if url is not None else os.fspath(destination),
+        storage_options=storage_options, scan=scan,
+    )  # fmt: skip
+    made = recipe_for(opened, recipe)
+    if url is not None:
+        return upload.Upload(opened, made, url, how, scratch=scratch, storage_options=storage_options)
+    return Job(opened, made, place, how, checked=True)
+
+
+def splits_job(
+    source: Data,
+    destination: Named,
+    *,
+    splits: Sequence[str] | str | None = None,
+    holdout: Mapping[str, float | int | str] | Sequence[str] | str | None = None,
+    seed: int | None = None,
+    split_by: str | None = None,
+    scan: Scan | None = None,
+    **options: Unpack[PackKeywords],
+) -> Splits:
+    """The jobs of `pack_splits`, checked and not begun. See `pack_job`."""
+    how, about, recipe = _by_kind(options)
+    recipe = parse_options(recipe)
+    if isinstance(destination, str) and is_url(destination):
+        raise UsageError(
+            f"{shown(destination)}: splits are packed into folders; pack each to a URL of its own, or copy them"
+        )
+    names = [name.strip() for name in splits.split(",")] if isinstance(splits, str) else splits
+    amounts = parse_holdout([holdout]) if isinstance(holdout, str) else holdout
+    if names is not None and not isinstance(names, Sequence):
+        raise UsageError(f"splits={splits!r}: must be a list of names, such as ['train', 'val']")
+    if amounts is not None and not isinstance(amounts, Mapping):
+        raise UsageError(f"holdout={holdout!r}: must be a dict, such as {{'val': 0.1}}")
+    where = Path(destination)
+
+    def opened(one: Any) -> Source:
+        return opening.open_given(one, about, how, recipe, where, os.fspath(destination), scan=scan)
+
+    def made(one: Source) -> Recipe:
+        return recipe_for(one, recipe)
+
+    if split_by is not None:
+        if names is not None or amounts is not None or seed is not None:
+            raise UsageError("--split-by divides the source by itself: leave out --splits, --holdout and --seed")
+        by, how = parse_split_by(split_by), how.connected()
+        # Only the source says the names of the splits.
+        return Splits(where, *divide(opened(source), by), made, how)
+    divided = None
+    if isinstance(source, Mapping) and ("image" not in source or amounts is None):
+        if names is not None or amounts is not None:
+            raise UsageError("a dict has the splits already: leave out splits= and holdout=")
+        divided = source
+    elif (names is None and amounts is None and seed is None) or (
+        names is not None and not isinstance(source, str | os.PathLike)
+    ):
+        raise UsageError("give a dict of splits; or a path and splits=; or holdout=, such as {'val': 0.1}")
+    chosen = set_of(names if divided is None else list(divided), amounts, seed)
+    check_set(where, opening.paths_of(source), chosen, restart=how.restart)
+    how, drawn = how.connected(), None
+    if divided is not None:
+        sources = one_numbering({name: opened(one) for name, one in divided.items()})
+    elif names is not None:
+        root = os.fspath(source)  # type: ignore[arg-type] # it is a path
+        if about.get("kind") is None:
+            opening.check_above(root, names, os.fspath(destination))
+        sources = open_divided(root, names, opened)
+    else:
+        whole = opened(source)
+        sources, draw = draw_splits(whole, chosen)
+        drawn = whole, draw
+    return Splits(where, sources, chosen, made, how, drawn)
+
+
+def append_job(
+    source: Data,
+    destination: Named,
+    *,
+    skip_existing: bool = False,
+    other_libraries: bool = False,
+    scan: Scan | None = None,
+    **options: Unpack[AppendKeywords],
+) -> Append:
+    """The job of `append`, checked and not begun. See `pack_job`."""
+    how, about, recipe = _by_kind(options)
+    if recipe:
+        raise UsageError(f"{next(iter(recipe))}=: the store says how samples are packed; leave it out")
+    where = os.fspath(destination)
+    if is_url(where):
+        raise UsageError(f"{shown(where)} is a URL: append to a store in a folder, then copy it there, store.json last")
+    store = open_store(Path(where), opening.paths_of(source))
+    how, other = how.connected(), ("rawpack", "append", "SRC", where)
+    opened = opening.open_given(source, about, how, None, Path(where), "NEW", other=other, scan=scan)
+    return Append(opened, store, how, skip_existing=skip_existing, other_libraries=other_libraries)
+
+
+def derived_job(
+    stores: Sequence[Named],
+    destination: Named,
+    *,
+    merge: bool = False,
+    prefix: Prefix | None = None,
+    choice: Choice | None = None,
+    scan: Scan | None = None,
+    **options: Unpack[DeriveKeywords],
+) -> Job:
+    """The job of `convert`, `merge` and `subset`, which take all samples of a store, those of several, or a choice;
+    checked and not begun. See `pack_job`."""
+    how, _, recipe = _by_kind(options)
+    if merge and (isinstance(stores, str | os.PathLike) or len(stores) < 2):
+        raise UsageError("merge needs two or more stores; `rawpack convert` copies one")
+    for store in stores:
+        destinations.check_apart(Path(destination), store_folder(os.fspath(store)))
+    destinations.check(Path(destination))
+    how = how.connected()
+    if merge:
+        return Job(*merging(stores, recipe, prefix, scan), destination, how, checked=True)
+    source = StoreSource(stores[0], progress=scan)
+    samples = source if choice is None else chosen_samples(source, choice)
+    return Job(samples, recipe_as_before(source, recipe), destination, how, checked=True)
+
+
+# ---------------------------------------------------------------------------------------------- in Python
 
 
 @from_python(PackKeywords, elsewhere=dict.fromkeys(("splits", "holdout", "seed", "split_by"), "rawpack.pack_splits"))
@@ -130,11 +280,7 @@ def pack(
     that resumes does not repeat what was done before. Raises UsageError with nothing written, PackError where it
     started and failed.
     """
-    how, about, recipe = _by_kind(options)
-    prepared = prepare_pack(
-        source, destination, how, about=about, recipe=recipe, scratch=scratch, storage_options=storage_options
-    )
-    return prepared.run()
+    return pack_job(source, destination, scratch=scratch, storage_options=storage_options, **options).run()
 
 
 @from_python(PackKeywords)
@@ -158,19 +304,10 @@ def pack_splits(
 
     The same call resumes where an earlier one was stopped. Raises as `pack`.
     """
-    how, about, recipe = _by_kind(options)
-    names = splits.split(",") if isinstance(splits, str) else splits
-    amounts = parse_holdout([holdout]) if isinstance(holdout, str) else holdout
-    if names is not None and not isinstance(names, Sequence):
-        raise UsageError(f"splits={splits!r}: must be a list of names, such as ['train', 'val']")
-    if amounts is not None and not isinstance(amounts, Mapping):
-        raise UsageError(f"holdout={holdout!r}: must be a dict, such as {{'val': 0.1}}")
-    prepared = prepare_splits(
-        source, destination, how, names=names, amounts=amounts, seed=seed, by=split_by, about=about, recipe=recipe
-    )
-    done = {name: job.run() for name, job in prepared.begin().items()}
-    prepared.end()
-    return done
+    jobs = splits_job(
+        source, destination, splits=splits, holdout=holdout, seed=seed, split_by=split_by, **options
+    )  # fmt: skip
+    return dict(jobs.run())
 
 
 @from_python(PackKeywords)
@@ -191,13 +328,10 @@ def append(
 
     The same call resumes where an earlier one was stopped. Raises as `pack`.
     """
-    how, about, recipe = _by_kind(options)
-    if recipe:
-        raise UsageError(f"{next(iter(recipe))}=: the store says how samples are packed; leave it out")
-    prepared = prepare_append(
-        source, destination, how, skip_existing=skip_existing, other_libraries=other_libraries, about=about
-    )
-    return prepared.run()
+    job = append_job(
+        source, destination, skip_existing=skip_existing, other_libraries=other_libraries, **options
+    )  # fmt: skip
+    return job.run()
 
 
 @from_python(DeriveKeywords)
@@ -210,8 +344,7 @@ def convert(store: Named, destination: Named, **options: Unpack[DeriveKeywords])
     Raises UsageError with nothing written, StoreError where `store` holds no store or a damaged one, PackError where it
     ran and stopped. A sample that is damaged is rejected.
     """
-    how, _, recipe = _by_kind(options)
-    return prepare_derived([store], destination, how, recipe=recipe).run()
+    return derived_job([store], destination, **options).run()
 
 
 @from_python(DeriveKeywords)
@@ -224,8 +357,7 @@ def merge(
     new ones of each next. prefix: where keys are in several of them, puts the name of its store's folder, or its
     number, and "/" before each key. The rest is as for `convert`.
     """
-    how, _, recipe = _by_kind(options)
-    return prepare_derived(stores, destination, how, recipe=recipe, merge=True, prefix=prefix).run()
+    return derived_job(stores, destination, merge=True, prefix=prefix, **options).run()
 
 
 @from_python(DeriveKeywords)
@@ -251,9 +383,8 @@ def subset(
     many of these, see `Choice`. keep_labels: labels and classes stay; otherwise, with classes=, labels are renumbered
     from 0. The rest is as for `convert`.
     """
-    how, _, recipe = _by_kind(options)
     choice = Choice(classes, keys, rows, where, every, per_class, limit, seed, keep_labels=keep_labels)
-    return prepare_derived([store], destination, how, recipe=recipe, choice=choice).run()
+    return derived_job([store], destination, choice=choice, **options).run()
 
 
 @from_python()
@@ -309,10 +440,10 @@ def export(
     ran and stopped.
     """
     how = run_options(workers, max_rejects, progress=progress)
-    return prepare_export(store, folder, to, ExportOptions(numbered, shard_size, split)).run(how)
+    return export_job(store, folder, to, ExportOptions(numbered, shard_size, split)).run(how)
 
 
-def prepare_export(store: Named, folder: Named, to: str, options: ExportOptions, *, scan: Scan | None = None) -> Export:
+def export_job(store: Named, folder: Named, to: str, options: ExportOptions, *, scan: Scan | None = None) -> Export:
     """See `export`: its `estimate` says what it needs, and `run` does it."""
     path = store_folder(os.fspath(store))
     destinations.check_apart(Path(folder), path)
@@ -508,9 +639,9 @@ def _measured(stores: Sequence[Named]) -> list[Path]:
 
 
 def _by_kind(options: Mapping[str, Any]) -> tuple[RunOptions, dict[str, Any], dict[str, Any]]:
-    """The given keywords by group: how to run, what describes the source, and the recipe."""
+    """The keywords that are given by group, checked: how to run, what describes the source, and the recipe."""
     run, about, recipe = (
-        {name: value for name, value in options.items() if name in names_of(kind)}
+        {name: value for name, value in options.items() if name in names_of(kind) and value is not None}
         for kind in (RunKeywords, SourceKeywords, RecipeKeywords)
     )
-    return run_options(**{name: value for name, value in run.items() if value is not None}), about, recipe
+    return run_options(**run), about, recipe

@@ -20,6 +20,8 @@ from troubled import die, opening
 
 from rawpack import Reader
 from rawpack_packer.job.estimate import Estimate, check_space
+from rawpack_packer.job.job import Job
+from rawpack_packer.job.options import RunOptions
 from rawpack_packer.recipe.recipe import make_recipe
 from rawpack_packer.sources import open_source
 
@@ -161,7 +163,9 @@ def test_jpeg_files_that_are_kept_need_no_trial_where_space_is_ample(tmp_path: P
 
     def tries(free: int) -> bool:
         with mock.patch("rawpack_packer.job.estimate.estimate", return_value=Estimate(0, 0, 0, 0, 0.0)) as estimate:
-            check_space(tmp_path, [(open_source(tmp_path / "source"), recipe)], 0, free)
+            check_space(
+                tmp_path, [Job(open_source(tmp_path / "source"), recipe, tmp_path / "store", RunOptions(0))], free
+            )
         return bool(estimate.called)
 
     ample = 8 * size + 5 * 3 * 4096 + 5

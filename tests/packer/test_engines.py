@@ -48,8 +48,8 @@ from rawpack_packer.engines import (
     pooled,
     remote_worker,
 )
+from rawpack_packer.job.job import Job as PackingJob
 from rawpack_packer.job.options import NoProgress, RunOptions
-from rawpack_packer.job.pack import pack as run_job
 from rawpack_packer.part.part import PartTask
 from rawpack_packer.progress import Bar, Lines
 from rawpack_packer.recipe import recipe as recipes
@@ -161,7 +161,7 @@ def run(
     """Pack by an engine, from a source with trouble in it."""
     opened = open_source(source)
     how = RunOptions(max_rejects=20, engine=engine, **more)
-    return run_job(opened if trouble is None else Troubled(opened, trouble), store, recipe(layout), how)
+    return PackingJob(opened if trouble is None else Troubled(opened, trouble), recipe(layout), store, how).run()
 
 
 class Watching(NoProgress):

@@ -23,8 +23,8 @@ from running import environment, pack, run_here
 from rawpack import Reader, UsageError
 from rawpack.transforms import RandomHorizontalFlip, RandomResizedCrop, ToCHW
 from rawpack_packer import api
+from rawpack_packer.job.job import Job
 from rawpack_packer.job.options import RunOptions
-from rawpack_packer.job.pack import pack as run_job
 from rawpack_packer.part.part import Tick
 from rawpack_packer.recipe.recipe import make_recipe
 from rawpack_packer.sources import open_source
@@ -104,7 +104,7 @@ def test_a_packed_sample_holds_what_the_whole_store_holds(images: Path, tmp_path
     whole = Reader(pack(images, tmp_path / "whole", "--size", "32"))
     by_key = {whole[i]["key"]: whole[i] for i in range(len(whole))}
     (candidate,) = candidates(["memmap"], ["32"], [], ["rgb"], [])
-    run_job(draw(open_source(images), 30, seed=3), tmp_path / "sample", candidate.trial(16), RunOptions(0))
+    Job(draw(open_source(images), 30, seed=3), candidate.trial(16), tmp_path / "sample", RunOptions(0)).run()
     sample = Reader(tmp_path / "sample")
     assert len(sample) == 30
     for i in range(30):

@@ -34,8 +34,9 @@ from rawpack.system.template import Template
 from rawpack_packer import api
 from rawpack_packer.engines import ExecutorEngine, LocalEngine
 from rawpack_packer.inspect.probe import ShardProbe
-from rawpack_packer.job.estimate import estimate
-from rawpack_packer.recipe.by_user import recipe_for
+from rawpack_packer.job.job import Job
+from rawpack_packer.job.options import RunOptions
+from rawpack_packer.recipe.recipe import make_recipe
 from rawpack_packer.report.salvage import salvage
 from rawpack_packer.sources import open_source
 
@@ -123,7 +124,7 @@ def pack_by_a_pool(photos: Path, folder: Path) -> None:
 
 def try_samples(photos: Path, folder: Path) -> None:
     source = open_source(photos)
-    estimate(source, recipe_for(source, {"size": "16", "format": "lmdb"}), workers=2)
+    Job(source, make_recipe(size=16, format="lmdb"), folder / "store", RunOptions(2)).estimate()
 
 
 def plan(photos: Path, folder: Path) -> None:

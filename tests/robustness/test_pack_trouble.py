@@ -26,8 +26,8 @@ from troubled import At, Trouble, Troubled, append, die, hang, opening, shrink_m
 from rawpack import PackError, Reader
 from rawpack_packer.destination import files
 from rawpack_packer.engines import LocalEngine
+from rawpack_packer.job.job import Job
 from rawpack_packer.job.options import RunOptions
-from rawpack_packer.job.pack import pack as run_job
 from rawpack_packer.part.readahead import _file_system
 from rawpack_packer.recipe import recipe as recipes
 from rawpack_packer.sources import open_source
@@ -565,7 +565,7 @@ def test_a_worker_that_hangs_ends_the_run(source: Path, tmp_path: Path) -> None:
     recipe, store = recipes.make_recipe(size="64", shard_size="1"), tmp_path / "store"
     hanging = Troubled(open_source(source), At(70, hang))
     with pytest.raises(PackError, match="no worker has begun a sample for"):
-        run_job(hanging, store, recipe, RunOptions(engine=LocalEngine(1, stuck_after_s=0.6)))
+        Job(hanging, recipe, store, RunOptions(engine=LocalEngine(1, stuck_after_s=0.6))).run()
     assert run_here("pack", "--workers", 0, *SMALL, source, store).code == 0
 
 

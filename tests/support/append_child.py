@@ -18,7 +18,7 @@ from pathlib import Path
 from killed_child import Killer
 
 from rawpack import Reader
-from rawpack_packer.job.append import append
+from rawpack_packer.job.append import Append, open_store
 from rawpack_packer.job.options import RunOptions
 from rawpack_packer.sources import open_source
 
@@ -31,7 +31,7 @@ def run(source: str, store: Path, killer: Killer | None) -> int:
         try:
             if killer is not None:
                 killer.install()
-            append(open_source(source), store, RunOptions(workers=0, max_rejects=10))
+            Append(open_source(source), open_store(Path(store), [source]), RunOptions(0, max_rejects=10)).run()
             code = 0
         finally:
             os._exit(code)

@@ -9,8 +9,8 @@ from troubled import At, Troubled
 
 from rawpack import PackError
 from rawpack_packer.engines import RayEngine
+from rawpack_packer.job.job import Job
 from rawpack_packer.job.options import RunOptions
-from rawpack_packer.job.pack import pack
 from rawpack_packer.recipe import recipe as recipes
 from rawpack_packer.sources import open_source
 
@@ -27,11 +27,11 @@ def main() -> None:
         for k in range(rounds):
             try:
                 # Early in a part and late in it, so that others are anywhere.
-                pack(Troubled(source, At(k * 37 % len(source), stop)), folder / f"{k}", recipe, how)
+                Job(Troubled(source, At(k * 37 % len(source), stop)), recipe, folder / f"{k}", how).run()
             except PackError as error:
                 if not str(error).endswith("stopped"):
                     raise
-        pack(source, folder / "store", recipe, how)
+        Job(source, recipe, folder / "store", how).run()
     print("sound")
 
 

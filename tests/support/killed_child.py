@@ -19,8 +19,8 @@ from pathlib import Path
 from typing import Any
 
 from rawpack_packer.destination import files
+from rawpack_packer.job.job import Job
 from rawpack_packer.job.options import RunOptions
-from rawpack_packer.job.pack import pack
 from rawpack_packer.recipe import recipe as recipes
 from rawpack_packer.sources import open_source
 
@@ -85,7 +85,7 @@ def run(source: str, store: Path, recipe: dict[str, Any], killer: Killer | None)
         try:
             if killer is not None:
                 killer.install()
-            pack(open_source(source), store, recipes.make_recipe(**recipe), RunOptions(workers=0, max_rejects=10))
+            Job(open_source(source), recipes.make_recipe(**recipe), store, RunOptions(0, max_rejects=10)).run()
             code = 0
         finally:
             os._exit(code)

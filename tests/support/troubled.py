@@ -60,7 +60,7 @@ class Troubled:
 def opening(trouble: Trouble) -> Any:
     """While it is entered, the command opens its source with this trouble in it."""
     return mock.patch(
-        "rawpack_packer.job.prepare.open_source", lambda path, *_, **__: Troubled(open_source(path), trouble)
+        "rawpack_packer.job.opening.open_source", lambda path, *_, **__: Troubled(open_source(path), trouble)
     )
 
 

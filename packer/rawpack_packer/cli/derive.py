@@ -16,7 +16,7 @@ from rawpack_packer import api
 from rawpack_packer.cli import summary as summaries
 from rawpack_packer.cli.command import Subcommand, UserPath, option, path_argument, together
 from rawpack_packer.cli.options import dry_run_option, job_options, kept_recipe_options, where_option
-from rawpack_packer.cli.output import take_job_options
+from rawpack_packer.cli.output import take_output
 from rawpack_packer.job import PREFIXES, Choice, Prefix
 from rawpack_packer.progress import scanning
 
@@ -153,10 +153,9 @@ def _listed(path: str | None, kind: type[Item]) -> list[Item] | None:
 
 
 def _derive(stores: Sequence[str], dst: str, options: dict[str, Any], **which: Any) -> None:
-    """Make the store, and print what came of it. which: of `api.prepare_derived`."""
-    dry_run = options.pop("dry_run")
-    how, out = take_job_options(options)
+    """Make the store, and print what came of it. which: of `api.derived_job`."""
+    dry_run, out = options.pop("dry_run"), take_output(options)
     with scanning(quiet=out.quiet) as scan:
-        job = api.prepare_derived(stores, dst, how, recipe=options, scan=scan, **which)
+        job = api.derived_job(stores, dst, scan=scan, **which, **options)
     out.say(summaries.samples(job.source))
     out.do(job, dry_run=dry_run)

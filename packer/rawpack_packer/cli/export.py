@@ -85,7 +85,7 @@ def export(
     out = Output(quiet, as_json)
     how = run_options(workers, max_rejects, progress=progress(quiet=quiet))
     with scanning(quiet=quiet) as scan:
-        job = api.prepare_export(store, folder, to, ExportOptions(numbered, shard_size, split), scan=scan)
+        job = api.export_job(store, folder, to, ExportOptions(numbered, shard_size, split), scan=scan)
     if dry_run:
         guess = job.estimate()
         rows = [

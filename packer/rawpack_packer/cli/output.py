@@ -15,7 +15,7 @@ import click
 from rawpack_packer import api, text
 from rawpack_packer.cli import summary as summaries
 from rawpack_packer.engines import Engine, engine_at
-from rawpack_packer.job import NoProgress, Progress, RunOptions, run_options
+from rawpack_packer.job import NoProgress, Progress
 from rawpack_packer.progress import watched
 from rawpack_packer.sources import Source, unread_of
 
@@ -39,7 +39,7 @@ class Output:
         elif not self.quiet:
             click.echo(words)
 
-    def do(self, job: api.PreparedPack, *, dry_run: bool) -> None:
+    def do(self, job: api.Job, *, dry_run: bool) -> None:
         """Do a job, and print its summary; or what it would take."""
         if not dry_run:
             summary = job.run()
@@ -56,13 +56,14 @@ def note(line: str) -> None:
     click.echo(f"rawpack: {line}", err=True)
 
 
-def take_job_options(options: dict[str, Any]) -> tuple[RunOptions, Output]:
-    """What `job_options` added to a command's options: taken out of them."""
+def take_output(options: dict[str, Any]) -> Output:
+    """What a command prints, and how its job runs, by the options that `job_options` added: those that only the command
+    has are taken out."""
     name, address, timeout = (options.pop(option) for option in ("engine", "address", "engine_timeout"))
-    quiet, as_json = options.pop("quiet"), options.pop("as_json")
-    given = {option: options.pop(option) for option in ("workers", "max_rejects", "strict", "restart")}
+    out = Output(options.pop("quiet"), options.pop("as_json"))
     engine = engine_at(name, address, timeout) if name == "local" else partial(_connected, name, address, timeout)
-    return run_options(**given, engine=engine, progress=progress(quiet=quiet)), Output(quiet, as_json)
+    options |= {"engine": engine, "progress": progress(quiet=out.quiet)}
+    return out
 
 
 def progress(*, quiet: bool) -> Progress:

@@ -10,14 +10,8 @@ import click
 from rawpack_packer import api, text
 from rawpack_packer.cli import summary as summaries
 from rawpack_packer.cli.command import Subcommand, UserPath, option, path_argument, together
-from rawpack_packer.cli.options import (
-    dry_run_option,
-    job_options,
-    recipe_options,
-    source_options,
-    take_source_options,
-)
-from rawpack_packer.cli.output import Output, end_unread, take_job_options
+from rawpack_packer.cli.options import dry_run_option, job_options, recipe_options, source_options
+from rawpack_packer.cli.output import Output, end_unread, take_output
 from rawpack_packer.job import parse_holdout
 from rawpack_packer.progress import scanning
 
@@ -92,21 +86,18 @@ def pack(
       rawpack pack --field txt 'a-{000..123}.tar' store/ WebDataset shards
       rawpack pack photos/ s3://bucket/store             uploaded by shard
     """  # fmt: skip
-    how, out = take_job_options(options)
-    about = take_source_options(options)
+    out = take_output(options)
     if splits is not None or holdout or seed is not None or split_by is not None:
-        names = None if splits is None else [name.strip() for name in splits.split(",")]
         amounts = parse_holdout(holdout) if holdout else None
         with scanning(quiet=out.quiet) as scan:
-            division = api.prepare_splits(
-                src, dst, how, names=names, amounts=amounts, seed=seed, by=split_by, about=about, recipe=options,
-                scan=scan,
+            jobs = api.splits_job(
+                src, dst, splits=splits, holdout=amounts, seed=seed, split_by=split_by, scan=scan, **options
             )  # fmt: skip
-        _do_splits(division, dst, out, dry_run=dry_run)
-        end_unread([one.source for one in division.jobs.values()])
+        _do_splits(jobs, dst, out, dry_run=dry_run)
+        end_unread([one.source for one in jobs.jobs.values()])
         return
     with scanning(quiet=out.quiet) as scan:
-        job = api.prepare_pack(src, dst, how, about=about, recipe=options, scratch=scratch, scan=scan)
+        job = api.pack_job(src, dst, scratch=scratch, scan=scan, **options)
     out.say(f"{summaries.images(job.source)} in {summaries.place(job.source, src)}")
     out.do(job, dry_run=dry_run)
     end_unread([job.source])
@@ -139,43 +130,41 @@ def append(src: str, dst: str, skip_existing: bool, other_libraries: bool, **opt
       rawpack append more-photos/ store/
       rawpack append --skip-existing photos/ store/    only what is new
     """  # fmt: skip
-    how, out = take_job_options(options)
-    about = take_source_options(options)
+    out = take_output(options)
     with scanning(quiet=out.quiet) as scan:
-        job = api.prepare_append(
-            src, dst, how, skip_existing=skip_existing, other_libraries=other_libraries, about=about, scan=scan
-        )
+        job = api.append_job(
+            src, dst, skip_existing=skip_existing, other_libraries=other_libraries, scan=scan, **options
+        )  # fmt: skip
     out.say(f"{summaries.images(job.source)} in {summaries.place(job.source, src)}")
     done = job.run()
     out.tell(summaries.appended_dict(done), summaries.appended_text(done))
     end_unread([job.source])
 
 
-def _do_splits(division: api.PreparedSplits, dst: str, out: Output, *, dry_run: bool) -> None:
+def _do_splits(jobs: api.Splits, dst: str, out: Output, *, dry_run: bool) -> None:
     """Pack all splits, and print what came of each; or what they would take."""
-    for line in summaries.draw_lines(division):
+    for line in summaries.draw_lines(jobs):
         out.say(line)
     if dry_run:
-        guesses = division.estimate()
+        guesses = jobs.estimate()
         about = {name: summaries.dry_dict(guess) for name, guess in guesses.items()}
         texts = [f"{name}: {summaries.dry_text(guess)}" for name, guess in guesses.items()]
         click.echo(json.dumps(about, indent=1) if out.as_json else "\n\n".join(texts))
         return
     done: dict[str, Any] = {}
-    for name, job in division.begin().items():
-        out.say(f"{text.plain(name)}: {summaries.images(job.source)}")
-        try:
-            summary = job.run()
-        except KeyboardInterrupt as error:
-            if not done:
-                raise
-            rest = f"after {len(done)} of {len(division.jobs)} splits; the same command resumes"
-            raise KeyboardInterrupt(rest) from error
-        done[name] = summaries.as_dict(summary)
-        if not out.as_json:
-            out.tell({}, f"{text.plain(name)}: {summaries.as_text(summary, split=name)}\n")
-    division.end()
-    first = text.plain(division.chosen.splits[0])
+    try:
+        for name, summary in jobs.run(
+            lambda name, job: out.say(f"{text.plain(name)}: {summaries.images(job.source)}")
+        ):  # fmt: skip
+            done[name] = summaries.as_dict(summary)
+            if not out.as_json:
+                out.tell({}, f"{text.plain(name)}: {summaries.as_text(summary, split=name)}\n")
+    except KeyboardInterrupt as error:
+        if not done:
+            raise
+        rest = f"after {len(done)} of {len(jobs.jobs)} splits; the same command resumes"
+        raise KeyboardInterrupt(rest) from error
+    first = text.plain(jobs.chosen.splits[0])
     out.tell(
         {"destination": dst, "splits": done},
         f'Read a split by its name: rawpack.Reader("{text.plain(dst)}", split="{first}")',

@@ -36,12 +36,12 @@ def _in_classes(source: Source) -> str:
     return "" if source.info.classes is None else f" in {_classes(len(source.info.classes))}"
 
 
-def draw_lines(division: api.PreparedSplits) -> list[str]:
+def draw_lines(jobs: api.Splits) -> list[str]:
     """What a user should know of a draw; nothing where the splits were divided before."""
-    drawn = division.drawn
-    if division.source is None or drawn is None:
+    if jobs.drawn is None:
         return []
-    classes = dict(enumerate(division.source.info.classes or ()))
+    source, drawn = jobs.drawn
+    classes = dict(enumerate(source.info.classes or ()))
     (first, rows), *others = drawn.rows.items()
     amounts = [f"{text.count(len(rows), 'sample')} for {text.plain(first)}"]
     lines = [f"drew {', '.join(amounts + [f'{len(rows):,} for {text.plain(name)}' for name, rows in others])}"]

@@ -102,14 +102,17 @@ def source_digest(source: Source) -> str:
     return digest.hexdigest()
 
 
-def job_of(recipe: Recipe, fields: Mapping[str, Field], source: Source, listed: bool | None = None) -> JobNote:
-    """The note of a job. listed: whether it has every key and state; None decides by their number."""
+def job_of(
+    recipe: Recipe, fields: Mapping[str, Field], source: Source, digest: str, listed: bool | None = None
+) -> JobNote:
+    """The note of a job. digest: see `source_digest`. listed: whether the note has every key and state; None decides by
+    their number."""
     listed = len(source) <= LISTED if listed is None else listed
     return JobNote(
         recipe=recipe.as_manifest(),
         fields=dict(fields),
         classes=source.info.classes,
-        digest=source_digest(source),
+        digest=digest,
         keys=[source.key(i) for i in range(len(source))] if listed else [],
         states=np.ascontiguousarray(source.states(), "<i8").tobytes() if listed else b"",
         listed=listed,

@@ -5,8 +5,8 @@ from __future__ import annotations
 from rawpack_packer.job.append import AppendSummary
 from rawpack_packer.job.derive import PREFIXES, Prefix
 from rawpack_packer.job.holdout import TRAIN, parse_holdout
+from rawpack_packer.job.job import DryRun
 from rawpack_packer.job.options import NoProgress, Progress, RunOptions, run_options
-from rawpack_packer.job.pack import DryRun
 from rawpack_packer.job.relabel import Relabeled, relabel_store
 from rawpack_packer.job.run import Summary
 from rawpack_packer.job.subset import Choice

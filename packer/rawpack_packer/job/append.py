@@ -6,10 +6,10 @@ the store is the old one. An append that was interrupted resumes like any packin
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -21,9 +21,10 @@ from rawpack.errors import PackError, StoreError, UsageError
 from rawpack.store.store import Store
 from rawpack_packer.destination import folder as destinations
 from rawpack_packer.destination import journal
+from rawpack_packer.destination.layout import names_of
 from rawpack_packer.destination.lock import Lock
 from rawpack_packer.job import commit, splits
-from rawpack_packer.job.append_selection import choose, counts_of, is_of
+from rawpack_packer.job.append_selection import Chosen, choose, counts_of, is_of
 from rawpack_packer.job.counts import label_counts
 from rawpack_packer.job.job import Job, before_append
 from rawpack_packer.job.options import RunOptions
@@ -63,61 +64,107 @@ class AppendSummary:
         printer.text(str(self))
 
 
-def append(
-    source: Source,
-    destination: str | os.PathLike[str],
-    how: RunOptions | None = None,
-    *,
-    skip_existing: bool = False,
-    other_libraries: bool = False,
-) -> AppendSummary:
-    """Add the samples of `source` to the store at `destination`, by the store's own recipe, or resume that.
+class Append:
+    """Samples to be added to a store, by the store's own recipe."""
 
-    skip_existing: leave out samples whose keys the store has or has rejected; a rejected file that changed since is
-    tried again. Otherwise a key that the store has is an error. other_libraries: append even if the libraries that make
-    pixels and files have other versions now. how.restart: remove what an unfinished append left.
-    Raises UsageError with nothing written, PackError where it started and failed.
-    """
-    began = time.monotonic()
-    how, path = how or RunOptions(), Path(destination)
-    store = open_store(path, source.info.paths)
-    recipe = recipe_of(path, store.manifest, other_libraries=other_libraries)
-    _check_fields(path, store.manifest, recipe, source)
-    begun = None if how.restart else journal.read_append(path)
-    if begun is not None and begun.store != store.digest:
-        # That run was killed after it had replaced the manifest.
-        with Lock(path):
-            commit.tidy(path)
-        if is_of(begun, source):
-            return _nothing(source, store, len(source), 0, began)
-        begun = None
-    chosen = choose(store, source, begun, skip_existing=skip_existing)
-    if not len(chosen.source) and not how.restart:
-        commit.tidy_finished(path)
-        return _nothing(source, store, chosen.existing, chosen.changed, began)
-    before = before_append(store.manifest, store.digest, label_counts(store))
-    counts, fields = counts_of(store.manifest, chosen), dict(store.manifest.fields)
-    job = Job(path, chosen.source, recipe, fields, counts, before, own=chosen.named)
+    def __init__(
+        self,
+        source: Source,
+        store: Store,
+        how: RunOptions | None = None,
+        *,
+        skip_existing: bool = False,
+        other_libraries: bool = False,
+    ) -> None:
+        """store: of `open_store`. skip_existing: leave out samples whose keys the store has or has rejected; a rejected
+        file that changed since is tried again. Otherwise a key that the store has is an error. other_libraries: append
+        even if the libraries that make pixels and files have other versions now. how.restart: remove what an unfinished
+        append left."""
+        self.source, self.store, self.how = source, store, how or RunOptions()
+        self._skip_existing = skip_existing
+        for path in source.info.paths:
+            destinations.check_apart(store.path, path)
+        self.recipe = recipe_of(store.path, store.manifest, other_libraries=other_libraries)
+        _check_fields(store.path, store.manifest, self.recipe, source)
 
-    def settled() -> Summary | None:
+    @cached_property
+    def digest(self) -> str:
+        """Of the source."""
+        return journal.source_digest(self.source)
+
+    def run(self) -> AppendSummary:
+        """Add the samples, or resume that. Raises UsageError with nothing written, PackError where it started and
+        failed."""
+        began = time.monotonic()
+        source, store, path = self.source, self.store, self.store.path
+        begun = None if self.how.restart else journal.read_append(path)
+        if begun is not None and begun.store != store.digest:
+            # That run was killed after it had replaced the manifest.
+            with Lock(path):
+                commit.tidy(path)
+            if is_of(begun, source, lambda: self.digest):
+                return _nothing(source, store, len(source), 0, began)
+            begun = None
+        chosen = choose(store, source, begun, lambda: self.digest, skip_existing=self._skip_existing)
+        if not len(chosen.source) and not self.how.restart:
+            commit.tidy_finished(path)
+            return _nothing(source, store, chosen.existing, chosen.changed, began)
+        summary = run_job(_Addition(chosen, self))
+        if summary.already:
+            return AppendSummary(summary, 0, 0, chosen.existing, chosen.changed, 0)
+        summary = replace(
+            summary, empty_classes=(), problems=source.info.problems, unread=len(unread_of(source)),
+            flat=source.info.flat,
+        )  # fmt: skip
+        was, now = store.manifest, summary.manifest
+        added, rejected = now.samples - was.samples, now.rejects.count - was.rejects.count
+        return AppendSummary(summary, added, rejected, chosen.existing, chosen.changed, chosen.later)
+
+
+class _Addition(Job):
+    """The job of an append: new shards of a store that is there."""
+
+    def __init__(self, chosen: Chosen, asked: Append) -> None:
+        store = asked.store
+        self.source, self.own, self.recipe = chosen.source, chosen.named, asked.recipe
+        self.destination, self.how, self.called = store.path, asked.how, ""
+        self.fields, self.counts = dict(store.manifest.fields), counts_of(store.manifest, chosen)
+        self.before = before_append(store.manifest, store.digest, label_counts(store))
+        self._store, self._asked = store, asked
+
+    @cached_property
+    def digest(self) -> str:
+        # Numbers go on with those of the store.
+        return journal.source_digest(self.source) if self._asked.source.info.numbered else self.own_digest
+
+    @cached_property
+    def own_digest(self) -> str:
+        whole = len(self.own) == len(self._asked.source)
+        return self._asked.digest if whole else journal.source_digest(self.own)
+
+    @property
+    def begun(self) -> journal.AppendNote | None:
+        return journal.read_append(self.destination)
+
+    def note(self) -> journal.AppendNote:
+        noted = journal.job_of(self.recipe, self.fields, self.source, self.digest, listed=True)
+        values = {name: getattr(noted, name) for name in noted.__struct_fields__}
+        return journal.AppendNote(**values, run=self.before.run, store=self.before.digest)
+
+    def clear(self) -> None:
+        """Remove the unfinished append."""
+        destinations.clear_append(self.destination, names_of(self._store.manifest))
+
+    def finished(self) -> Summary | None:
+        path, store = self.destination, self._store
         if manifests.load(path)[1] != store.digest:
             if not journal.read_append(path):
                 commit.tidy(path)
             raise UsageError(f"another run has just appended to {path}; give the command again")
-        if len(chosen.source):
+        if len(self.source):
             return None
-        job.clear()
-        return nothing_to_do(path, store.manifest, store.digest, source, time.monotonic() - began)
-
-    summary = run_job(job, how, settled)
-    if summary.already:
-        return AppendSummary(summary, 0, 0, chosen.existing, chosen.changed, 0)
-    summary = replace(
-        summary, empty_classes=(), problems=source.info.problems, unread=len(unread_of(source)), flat=source.info.flat
-    )
-    was, now = store.manifest, summary.manifest
-    added, rejected = now.samples - was.samples, now.rejects.count - was.rejects.count
-    return AppendSummary(summary, added, rejected, chosen.existing, chosen.changed, chosen.later)
+        self.clear()
+        return nothing_to_do(path, store.manifest, store.digest, self._asked.source)
 
 
 def open_store(path: Path, sources: Sequence[str | Path], doing: str = "append to") -> Store:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -41,9 +41,11 @@ class Chosen:
     """See `AppendSummary`."""
 
 
-def choose(store: Store, source: Source, begun: journal.AppendNote | None, *, skip_existing: bool) -> Chosen:
-    """Choose what to append. begun: the append to resume. Raises UsageError where the store has some of the samples and
-    they are not to be skipped."""
+def choose(
+    store: Store, source: Source, begun: journal.AppendNote | None, digest: Callable[[], str], *, skip_existing: bool
+) -> Chosen:
+    """Choose what to append. begun: the append to resume. digest: gives that of the source. Raises UsageError where the
+    store has some of the samples and they are not to be skipped."""
     others, drawn = _other_splits(store)
     # If splits were drawn from one source, no sample of one split may come into another.
     having, first = [store, *(others if drawn else ())], None
@@ -53,7 +55,8 @@ def choose(store: Store, source: Source, begun: journal.AppendNote | None, *, sk
     had = changed = np.zeros(len(source), bool)
     if begun is not None and not skip_existing:
         new = ~had
-    elif first is None and not skip_existing and _is_known(store, source):
+    elif first is None and not skip_existing and digest() in journal.digests(store.path, store.manifest):
+        # All samples were packed or appended together before, and nothing has changed since.
         had, new = ~had, had
     else:
         had, changed = _known(having, View(source, first=first))
@@ -71,11 +74,6 @@ def choose(store: Store, source: Source, begun: journal.AppendNote | None, *, sk
         changed=int((had & changed & ~new).sum()),
         later=later,
     )
-
-
-def _is_known(store: Store, source: Source) -> bool:
-    """Whether all samples were packed or appended together before, and nothing has changed since."""
-    return journal.source_digest(source) in journal.digests(store.path, store.manifest)
 
 
 def _free_number(stores: Sequence[Store]) -> int:
@@ -161,11 +159,11 @@ def _other_splits(store: Store) -> tuple[list[Store], bool]:
         raise UsageError(f"{store.path} is one of several splits, and not all of them are intact: {error}") from None
 
 
-def is_of(begun: journal.AppendNote, source: Source) -> bool:
-    """Whether a finished append was from this very source."""
+def is_of(begun: journal.AppendNote, source: Source, digest: Callable[[], str]) -> bool:
+    """Whether a finished append was from this very source. digest: gives that of the source."""
     if source.info.numbered and len(begun.keys) == len(source):
         return begun.digest == journal.source_digest(View(source, first=int(begun.keys[0])))
-    return begun.digest == journal.source_digest(source)
+    return begun.digest == digest()
 
 
 def counts_of(manifest: Manifest, chosen: Chosen) -> dict[str, int]:

@@ -11,7 +11,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field
 from itertools import chain
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 import numpy as np
@@ -27,9 +27,11 @@ from rawpack_packer.destination import files
 from rawpack_packer.destination.folder import is_untidy
 from rawpack_packer.destination.layout import WORK
 from rawpack_packer.destination.lock import Lock
-from rawpack_packer.job.job import Job
 from rawpack_packer.part.duplicates import Duplicates
 from rawpack_packer.part.part import PartRecord, need_record, read_record
+
+if TYPE_CHECKING:
+    from rawpack_packer.job.job import Job
 
 _OPEN_FILES = 32
 """Columns that are written at the same time: a process may have few descriptors."""

@@ -10,10 +10,10 @@ import functools
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rawpack.disk import manifest as manifests
-from rawpack.disk.manifest import Field, Manifest
+from rawpack.disk.manifest import Manifest
 from rawpack.disk.provenance import packing_runs
 from rawpack.disk.splits import read_splits
 from rawpack.errors import RawpackError, UsageError
@@ -27,15 +27,17 @@ from rawpack_packer.destination.journal import (
     Known,
     finished_source,
     of_samples,
-    source_digest,
 )
 from rawpack_packer.destination.layout import WORK
 from rawpack_packer.part.part import read_record
-from rawpack_packer.recipe.recipe import RECIPE_OPTIONS, Recipe
+from rawpack_packer.recipe.recipe import RECIPE_OPTIONS
 from rawpack_packer.sources import Source
 from rawpack_packer.sources.files import NOT_SCANNED
 from rawpack_packer.sources.stores.compatible import differing_field, shown_field
 from rawpack_packer.text import plain
+
+if TYPE_CHECKING:
+    from rawpack_packer.job.job import Job
 
 _SHOWN = 10
 _OPTIONS = {name: f"--{name.replace('_', '-')}" for name in ("format", *RECIPE_OPTIONS) if name != "libraries"}
@@ -93,28 +95,23 @@ def set_at(path: Path) -> There:
     return There(str(path), all(finished for finished, _, _ in held), restart, holds, "set of splits")
 
 
-def check_same(
-    path: Path,
-    before: JobNote | Manifest,
-    recipe: Recipe,
-    fields: Mapping[str, Field],
-    source: Source,
-    called: str = "",
-) -> None:
-    """Raise UsageError where what is in a folder was made, or begun, by another recipe or from another source.
+def check_same(job: Job, before: JobNote | Manifest) -> None:
+    """Raise UsageError where what is in a job's destination was made, or begun, by another recipe or from another
+    source. before: what is there.
 
     The error names the options that differ; where none do, the first field, the classes, or the first files. An append
     is compared by recipe and source only: fields are the store's, and its source may have further classes since.
     """
-    now, classes, names = recipe.as_manifest(), before.classes, source.info.classes
+    path, source, called = job.destination, job.source, job.called
+    now, classes, names = job.recipe.as_manifest(), before.classes, source.info.classes
     if isinstance(before, Manifest) and classes and names and len(packing_runs(before)) > 1:
         classes = classes[: len(names)]  # an append adds classes at the end
-    field = differing_field(before.fields, fields)
+    field = differing_field(before.fields, job.fields)
     if isinstance(before, AppendNote):
         field, classes = None, names
     same_recipe = _comparable(now) == _comparable(before.recipe)
     known = functools.cache(lambda: before.source() if isinstance(before, JobNote) else finished_source(path, before))
-    if same_recipe and field is None and classes == names and known().digest == source_digest(source):
+    if same_recipe and field is None and classes == names and known().digest == job.digest:
         return
     try:
         seen = known()

@@ -15,7 +15,7 @@ import zlib
 from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import cloudpickle
 import numpy as np
@@ -31,11 +31,14 @@ from rawpack.system.heartbeat import Heartbeat
 from rawpack_packer import text
 from rawpack_packer.images import read_header
 from rawpack_packer.images.decoder_process import init_decoder_process
-from rawpack_packer.recipe.fields import IMAGE, exact_bytes, part_rows, store_fields
+from rawpack_packer.recipe.fields import IMAGE, exact_bytes, part_rows
 from rawpack_packer.recipe.recipe import Recipe
 from rawpack_packer.recipe.tables import output_format
 from rawpack_packer.samples.sample import prepare_sample
 from rawpack_packer.sources import Samples, Source, SourceChangedError
+
+if TYPE_CHECKING:
+    from rawpack_packer.job.job import Job
 
 SAMPLES = 24
 """The number of samples in a round of trials."""
@@ -88,13 +91,14 @@ Measure = Callable[[int, Samples, Recipe, Mapping[str, Field]], _SampleTrial]
 """`_try` or `_look`."""
 
 
-def estimate(source: Source, recipe: Recipe, workers: int, samples: int = SAMPLES) -> Estimate:
+def estimate(
+    source: Source, recipe: Recipe, fields: Mapping[str, Field], workers: int, samples: int = SAMPLES
+) -> Estimate:
     """Prepare a few samples without storing them. The bytes of raw images of one size are exact, all else is about.
 
-    workers: of the run to estimate; 0 tries the samples in this process. Raises PackError where the source cannot be
-    read at all.
+    fields: of the store. workers: of the run to estimate; 0 tries the samples in this process. Raises PackError where
+    the source cannot be read at all.
     """
-    fields = store_fields(recipe, source)
     exact = exact_bytes(fields)
     apart = bool(workers) and hasattr(os, "fork")
     trials, began = list[_SampleTrial](), time.monotonic()
@@ -220,9 +224,8 @@ def _key_bytes(source: Source) -> float:
     return sum(len(source.key(i).encode("utf-8", "replace")) for i in numbers) / len(numbers)
 
 
-def most_bytes(source: Source, recipe: Recipe) -> int:
+def most_bytes(source: Source, recipe: Recipe, fields: Mapping[str, Field]) -> int:
     """More than the store and its temporary files can take; 0 if it depends on what is in the images."""
-    fields = store_fields(recipe, source)
     raw = exact_bytes(fields, encoded=True)
     # Even noise at quality 100 makes a JPEG of less than twice its pixels.
     each = 2 * raw + 3 * _PAGE * sum(field.in_shards for field in fields.values())
@@ -326,17 +329,18 @@ def _main(
         channel.send(cloudpickle.dumps(measure(number, part, recipe, fields)))
 
 
-def check_space(path: Path, jobs: Sequence[tuple[Source, Recipe]], workers: int, free: int) -> None:
+def check_space(path: Path, jobs: Sequence[Job], free: int) -> None:
     """Raise UsageError where the stores of these jobs, packed one after another, will not fit at `path`.
 
     free: the bytes that are free there.
     """
-    most = [most_bytes(source, recipe) for source, recipe in jobs]
+    most = [most_bytes(job.source, job.recipe, job.fields) for job in jobs]
     if all(most) and sum(most) <= free:
         return  # there is no need to try samples
     need = spare = 0
-    for source, recipe in jobs:
-        guess = estimate(source, recipe, workers, 0 if exact_bytes(store_fields(recipe, source)) else SAMPLES)
+    for job in jobs:
+        tried = 0 if exact_bytes(job.fields) else SAMPLES
+        guess = estimate(job.source, job.recipe, job.fields, job.how.processes, tried)
         need, spare = need + guess.store_bytes, max(spare, guess.spare_bytes)
     need += spare
     if need > free:

@@ -1,18 +1,32 @@
-"""A packing job as a value: its source, recipe and destination, and what is already there."""
+"""A packing job: what is packed, by which recipe, and where to. `estimate` says what it needs, and `run` runs it.
+
+All that a job checks and finds out, it does once: its fields, its libraries, the digest of its source. Nothing is
+written before `run`.
+"""
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 
-from rawpack.disk.manifest import Field, Manifest
+from rawpack.disk import manifest as manifests
+from rawpack.disk.manifest import Manifest
 from rawpack.disk.provenance import packing_runs
+from rawpack.errors import PackError, StoreError, UsageError
+from rawpack_packer import text
 from rawpack_packer.destination import folder as destinations
 from rawpack_packer.destination import journal
-from rawpack_packer.destination.layout import names_of
-from rawpack_packer.recipe.fields import part_rows
+from rawpack_packer.destination.rejects import NOT_SCANNED
+from rawpack_packer.job import differences
+from rawpack_packer.job.commit import tidy_finished
+from rawpack_packer.job.estimate import Estimate, estimate
+from rawpack_packer.job.options import RunOptions
+from rawpack_packer.job.run import Summary, check_sizes, nothing_to_do, run_job
+from rawpack_packer.recipe.fields import made_here, part_rows, store_fields
 from rawpack_packer.recipe.recipe import Recipe
 from rawpack_packer.sources import Source
 
@@ -51,29 +65,54 @@ def before_append(manifest: Manifest, digest: str, labels: Mapping[int, int]) ->
 
 
 @dataclass(frozen=True)
-class Job:
-    """What is packed, by which recipe, and where to."""
+class DryRun:
+    """What a job needs."""
 
-    destination: Path
-    source: Source
-    """With the keys and classes that samples get in the store."""
-    recipe: Recipe
-    fields: dict[str, Field]
-    """Of the store."""
-    counts: Mapping[str, int]
-    """What all sources of the store left out."""
-    before: Before = Before()
-    own: Source | None = None
-    """The source with its own keys, where those in the store differ."""
-    called: str = ""
-    """What messages call the destination if it is a scratch folder."""
+    estimate: Estimate
+    samples: int
+    shape: tuple[int | None, ...]
+    """Of the images."""
+    free_bytes: int
+    """At the destination."""
+
+
+class Job:
+    """A store to be packed from a source.
+
+    source: with the keys and classes that samples get in the store. own: the source with its own keys. recipe: with the
+    libraries of this machine. counts: what all sources of the store left out. before: the store that is appended to.
+    called: what messages call the destination if it is a scratch folder.
+    """
+
+    def __init__(
+        self,
+        source: Source,
+        recipe: Recipe,
+        destination: str | os.PathLike[str],
+        how: RunOptions | None = None,
+        *,
+        called: str = "",
+        checked: bool = False,
+    ) -> None:
+        """checked: whether the destination was checked before the source was opened. Raises UsageError where the
+        destination or the recipe does not suit the source."""
+        self.source = self.own = source
+        self.destination, self.how, self.called = Path(destination), how or RunOptions(), called
+        if not checked:
+            destinations.check(self.destination)
+        for path in source.info.paths:
+            destinations.check_apart(self.destination, path)
+        self.recipe = made_here(recipe, source)
+        self.fields = store_fields(self.recipe, source)
+        self.counts = dict(source.info.counts)
+        self.before = Before()
 
     @property
     def adds(self) -> bool:
         """Whether it appends to a finished store."""
         return self.before.manifest is not None
 
-    @property
+    @cached_property
     def rows(self) -> int:
         """Samples in each part but the last."""
         return part_rows(self.recipe, self.fields)
@@ -83,22 +122,68 @@ class Job:
         """The numbers of its parts and their shards."""
         return range(self.before.parts, self.before.parts - (-len(self.source) // self.rows))
 
+    @cached_property
+    def digest(self) -> str:
+        """Of the source, with the keys of the store: see `journal.source_digest`."""
+        return journal.source_digest(self.source)
+
+    @property
+    def own_digest(self) -> str:
+        """Of the source, with its own keys."""
+        return self.digest
+
     @property
     def begun(self) -> journal.JobNote | None:
         """The note of the run that began this or another job there; None where there is none."""
-        return journal.read_append(self.destination) if self.adds else journal.read_job(self.destination)
+        return journal.read_job(self.destination)
 
     def note(self) -> journal.JobNote:
         """The note to leave in its destination."""
-        if not self.adds:
-            return journal.job_of(self.recipe, self.fields, self.source)
-        noted = journal.job_of(self.recipe, self.fields, self.source, listed=True)
-        values = {name: getattr(noted, name) for name in noted.__struct_fields__}
-        return journal.AppendNote(**values, run=self.before.run, store=self.before.digest)
+        return journal.job_of(self.recipe, self.fields, self.source, self.digest)
 
     def clear(self) -> None:
-        """Remove what earlier runs left: the whole store, or the unfinished append."""
-        if self.before.manifest is None:
-            destinations.clear(self.destination)
-        else:
-            destinations.clear_append(self.destination, names_of(self.before.manifest))
+        """Remove what earlier runs left."""
+        destinations.clear(self.destination)
+
+    def finished(self) -> Summary | None:
+        """The summary, where another run has done this job; None where it is to be done. Raises UsageError where the
+        destination is another store, PackError where it is damaged."""
+        if not destinations.is_finished(self.destination) or self.how.restart:
+            return None
+        path, source = self.destination, self.source
+        try:
+            manifest, digest = manifests.load(path)
+        except StoreError as error:
+            cure = f"`rawpack inspect --verify` shows more. {differences.store_at(path, self.called).restart}"
+            raise UsageError(f"{error}; {cure}") from None
+        differences.check_same(self, manifest)
+        if self.how.strict and manifest.rejects.count - manifest.rejects.reasons.get(NOT_SCANNED, 0):
+            raise PackError(
+                f"{path} is complete, with {text.count(manifest.rejects.count, source.info.noun)} rejected "
+                f"({', '.join(manifest.rejects.reasons)}), listed in {path / manifest.rejects.file.name}; --strict "
+                "allows none"
+            )
+        try:
+            check_sizes(path, manifest)
+        except PackError as error:
+            raise PackError(f"{error}, and --restart packs it again") from None
+        return nothing_to_do(path, manifest, digest, source)
+
+    def estimate(self) -> DryRun:
+        """What `run` needs. Writes nothing. Raises as that does before it begins."""
+        self.finished()
+        guess = estimate(self.source, self.recipe, self.fields, self.how.processes)
+        free = destinations.free_bytes(self.destination)
+        return DryRun(guess, len(self.source), self.fields["image"].shape, free)
+
+    def run(self) -> Summary:
+        """Pack the store, or resume that. Raises as `run_job`."""
+        return self.pack()
+
+    def pack(self, *, check_free: bool = True) -> Summary:
+        """See `run_job`."""
+        summary = self.finished()
+        if summary is None:
+            return run_job(self, check_free=check_free)
+        tidy_finished(self.destination)
+        return summary

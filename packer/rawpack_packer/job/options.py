@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from typing import Any, Protocol, TypeGuard, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
 from rawpack.errors import UsageError
 from rawpack.order.keys import whole_number
@@ -56,9 +56,16 @@ class RunOptions:
     max_rejects: float = 0.01
     strict: bool = False
     restart: bool = False
-    engine: Engine | Connect | None = None
+    engine: Engine | None = None
     """Runs the parts; None runs them on this machine."""
+    connect: Connect | None = None
+    """Gives the engine, once all else was checked."""
     progress: Progress = field(default_factory=NoProgress, repr=False)
+
+    @property
+    def elsewhere(self) -> bool:
+        """Whether other processes than our own pack the parts."""
+        return self.engine is not None or self.connect is not None
 
     @property
     def processes(self) -> int:
@@ -71,12 +78,7 @@ class RunOptions:
 
     def connected(self) -> RunOptions:
         """These options, with the engine connected to its cluster."""
-        return replace(self, engine=as_engine(self.engine())) if _connects(self.engine) else self
-
-    def parts_by(self, default: Engine) -> Engine:
-        """The engine that runs the parts; `default` where none was given."""
-        engine: Engine | None = self.connected().engine  # type: ignore[assignment] # it is connected
-        return engine or default
+        return self if self.connect is None else replace(self, engine=self.connect(), connect=None)
 
 
 def run_options(
@@ -95,8 +97,11 @@ def run_options(
         raise UsageError("--workers applies to --engine local only: clusters and executors have workers of their own")
     if workers is not None:
         workers = whole_number("workers", workers, 0)
-    parts_by = engine if _connects(engine) else as_engine(engine)
-    return RunOptions(workers, parse_share(max_rejects), strict, restart, parts_by, _followed_by(progress))
+    connect = engine if callable(engine) and not hasattr(engine, "run") else None
+    return RunOptions(
+        workers, parse_share(max_rejects), strict, restart, None if connect else as_engine(engine), connect,
+        _followed_by(progress),
+    )  # fmt: skip
 
 
 def _followed_by(progress: Progress | bool | None) -> Progress:
@@ -127,7 +132,3 @@ def parse_share(given: float | str) -> float:
     if not 0 <= share < 10 * _ALL or (share >= 1 and (text.endswith("%") or share != int(share))):
         raise UsageError(f"--max-rejects {text!r}: must be a share such as 1% or 0.01, or a number of samples")
     return share
-
-
-def _connects(engine: Any) -> TypeGuard[Connect]:
-    return callable(engine) and not hasattr(engine, "run")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from rawpack.disk.provenance import REJECTS
 from rawpack.errors import PackError
@@ -15,10 +16,12 @@ from rawpack_packer.engines import Engine
 from rawpack_packer.engines.remote_worker import TICKS
 from rawpack_packer.job import commit
 from rawpack_packer.job.commit import Totals
-from rawpack_packer.job.job import Job
-from rawpack_packer.job.options import RunOptions
 from rawpack_packer.part import pieces
 from rawpack_packer.part.part import PartRecord, PartTask, Tick, read_record
+
+if TYPE_CHECKING:
+    from rawpack_packer.job.job import Job
+    from rawpack_packer.job.options import RunOptions
 
 _LEFT = (pieces.PATTERN, TICKS, "shard-*.tmp", "shard-*.spool", "part-*.tmp")
 """Files that killed runs and workers of clusters leave in the work folder."""
@@ -29,13 +32,16 @@ class Parts:
     """The parts of a job and their progress, which the engine reports: see `Report`."""
 
     job: Job
-    how: RunOptions
     totals: Totals
     done_now: int = 0
     """Samples that this run packed."""
     _rejects: int = 0
     _ticks: dict[int, Tick] = field(default_factory=dict)
     _finished: Tick = field(default_factory=lambda: Tick(0, 0))
+
+    @property
+    def how(self) -> RunOptions:
+        return self.job.how
 
     def run(self, engine: Engine) -> None:
         """Do all parts that are not done yet, then add up all."""

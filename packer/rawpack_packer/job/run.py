@@ -5,11 +5,11 @@ from __future__ import annotations
 import os
 import platform
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import rawpack
 from rawpack.disk import manifest as manifests
@@ -25,13 +25,14 @@ from rawpack_packer.engines.pooled import PooledEngine
 from rawpack_packer.job import differences
 from rawpack_packer.job.commit import Totals, commit_store, tidy
 from rawpack_packer.job.estimate import check_space
-from rawpack_packer.job.job import Job
-from rawpack_packer.job.options import RunOptions
 from rawpack_packer.job.parts import Parts
 from rawpack_packer.part.duplicates import Duplicates
 from rawpack_packer.sources import Source
 from rawpack_packer.sources.archives.kept import keep_found
 from rawpack_packer.sources.optional import unread_of
+
+if TYPE_CHECKING:
+    from rawpack_packer.job.job import Job
 
 
 @dataclass(frozen=True)
@@ -77,25 +78,22 @@ class Summary:
         printer.text(str(self))
 
 
-def run_job(job: Job, how: RunOptions, settled: Callable[[], Summary | None], *, check_free: bool = True) -> Summary:
-    """Do a job, or resume it.
-
-    settled: called once the destination is locked; returns the summary if another run has done the job meanwhile.
-    check_free: refuse to begin if the whole store does not fit.
+def run_job(job: Job, *, check_free: bool = True) -> Summary:
+    """Do a job, or resume it. check_free: refuse to begin if the whole store does not fit.
 
     Raises UsageError with nothing written, PackError where it started and failed: the same job then resumes;
     KeyboardInterrupt, with `Parts.kept`, after Ctrl-C.
     """
-    began, path = time.monotonic(), job.destination
+    began, path, how = time.monotonic(), job.destination, job.how
     if check_free and len(job.source) and (how.restart or job.begun is None):
         own = 0 if job.adds else destinations.own_bytes(path)
-        check_space(path, [(job.source, job.recipe)], how.processes, destinations.free_bytes(path) + own)
+        check_space(path, [job], destinations.free_bytes(path) + own)
     with files.refusals_named(path):
         _make(path)
     try:
         with files.refusals_named(path), Lock(path) as lock:
-            done = settled()
-            if done is not None:
+            # Another run may have done it meanwhile.
+            if (done := job.finished()) is not None:
                 tidy(path)
                 return done
             if how.restart:
@@ -104,9 +102,9 @@ def run_job(job: Job, how: RunOptions, settled: Callable[[], Summary | None], *,
             keep_found(path / WORK / SPOOL)
             started = datetime.now(UTC)
             totals = Totals(Duplicates(path / WORK / "identical"), classes=job.source.info.classes is not None)
-            parts = Parts(job, how, totals)
+            parts = Parts(job, totals)
             forks = how.processes and hasattr(os, "fork")
-            engine = how.parts_by(LocalEngine(how.processes, held=[lock.workers]) if forks else InlineEngine())
+            engine = how.engine or (LocalEngine(how.processes, held=[lock.workers]) if forks else InlineEngine())
             try:
                 parts.run(engine)
             except KeyboardInterrupt:
@@ -173,17 +171,17 @@ def _begin(job: Job) -> None:
         journal.write_job(job.destination, job.note())
         files.sync_folder(job.destination)
         return
-    differences.check_same(job.destination, begun, job.recipe, job.fields, job.source, job.called)
+    differences.check_same(job, begun)
 
 
 def _provenance(job: Job, started: datetime, processes: int) -> dict[str, Any]:
     """When, where and from what the store was packed: all that may differ between two runs."""
-    source = job.own or job.source
+    source = job.own
     return {
         "source": {
             "kind": source.info.kind,
             "root": source.info.root,
-            "digest": journal.source_digest(source),
+            "digest": job.own_digest,
             "options": source.info.options,
         },
         "started": started.isoformat(timespec="seconds"),

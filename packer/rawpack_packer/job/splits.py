@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -23,9 +23,10 @@ from rawpack_packer.destination.layout import SPOOL, WORK
 from rawpack_packer.destination.lock import Lock
 from rawpack_packer.job import differences, holdout, split_by
 from rawpack_packer.job.estimate import check_space
+from rawpack_packer.job.job import DryRun, Job
 from rawpack_packer.job.options import RunOptions
+from rawpack_packer.job.run import Summary
 from rawpack_packer.job.split_by import SplitBy
-from rawpack_packer.recipe.fields import made_here, store_fields
 from rawpack_packer.recipe.recipe import Recipe
 from rawpack_packer.sources import Source, has_split
 from rawpack_packer.sources.archives.files import is_pattern
@@ -38,8 +39,6 @@ from rawpack_packer.text import listed, plain
 
 _SHOWN = 20
 _TEMPORARY = f"{SPLITS}.tmp"
-Made = tuple[Source, Recipe]
-"""What a split is packed from, and by which recipe."""
 
 
 def set_of(names: Sequence[str] | None, amounts: Mapping[str, float | int | str] | None, seed: int | None) -> SplitSet:
@@ -141,30 +140,89 @@ def check(destination: Path, sources: Sequence[str | Path], chosen: SplitSet, *,
         destinations.check(destination / name, sources)
 
 
-def check_sources(destination: Path, jobs: Mapping[str, Made], chosen: SplitSet, how: RunOptions) -> None:
-    """Raise UsageError where splits have different fields, where one that is there was packed from another source or by
-    another recipe, where there is too little space for all, or as `check`."""
-    for source, _ in jobs.values():
-        check(destination, source.info.paths, chosen, restart=how.restart)
-    fields = {name: store_fields(recipe, source) for name, (source, recipe) in jobs.items()}
-    first, *others = fields
-    for other in others:
-        difference = differing_field(fields[first], fields[other])
-        if difference is not None:
-            name, was, now = difference
-            raise UsageError(
-                f"{jobs[other][0].info.root} has other fields than {jobs[first][0].info.root} ({name}: "
-                f"{shown_field(was)} there, {shown_field(now)} here): all splits must have the same fields"
-            )
-    new = []
-    for name, (source, recipe) in jobs.items():
-        before = None if how.restart else _before(destination / name)
-        if before is None:
-            new.append((source, recipe))
-        else:
-            differences.check_same(destination / name, before, made_here(recipe, source), fields[name], source)
-    free = destinations.free_bytes(destination) + (destinations.own_bytes(destination) if how.restart else 0)
-    check_space(destination, new, how.processes, free)
+class Splits:
+    """A set of splits to be packed, each by a job of its own.
+
+    drawn: the source that splits are drawn from, and the draw; None where they are not drawn.
+    """
+
+    def __init__(
+        self,
+        destination: Path,
+        sources: Mapping[str, Source],
+        chosen: SplitSet,
+        recipe: Callable[[Source], Recipe],
+        how: RunOptions,
+        drawn: tuple[Source, holdout.Draw] | None = None,
+    ) -> None:
+        """recipe: gives that of a source. Raises UsageError as `check`, and where splits have different fields."""
+        self.destination, self.chosen, self.drawn, self._how = destination, chosen, drawn, how
+        for source in sources.values():
+            check(destination, source.info.paths, chosen, restart=how.restart)
+        self.jobs = {
+            name: Job(source, recipe(source), destination / name, how, checked=True) for name, source in sources.items()
+        }
+        first, *others = self.jobs.values()
+        for other in others:
+            difference = differing_field(first.fields, other.fields)
+            if difference is not None:
+                name, was, now = difference
+                raise UsageError(
+                    f"{other.source.info.root} has other fields than {first.source.info.root} ({name}: "
+                    f"{shown_field(was)} there, {shown_field(now)} here): all splits must have the same fields"
+                )
+
+    def estimate(self) -> dict[str, DryRun]:
+        """What each split needs. Raises as `run` does before it begins."""
+        self._check()
+        return {name: job.estimate() for name, job in self.jobs.items()}
+
+    def run(self, begins: Callable[[str, Job], object] = lambda name, job: None) -> Iterator[tuple[str, Summary]]:
+        """Pack the splits one after another, or resume that; gives each when it is done. begins: called before each.
+
+        With `restart`, all splits that are there are removed first, so that none of an older set is taken for one of
+        this. Raises UsageError with nothing written where one that is there was packed from another source or by
+        another recipe, or where there is too little space for all.
+        """
+        self._check()
+        self._make()
+        for name, job in self.jobs.items():
+            job.how = replace(self._how, restart=False)
+            begins(name, job)
+            yield name, job.run()
+        # What splits that were packed from archives shared.
+        if destinations.has_only_spool(self.destination):
+            shutil.rmtree(self.destination / WORK)
+
+    def _check(self) -> None:
+        new = []
+        for job in self.jobs.values():
+            before = None if self._how.restart else _before(job.destination)
+            if before is None:
+                new.append(job)
+            else:
+                differences.check_same(job, before)
+        own = destinations.own_bytes(self.destination) if self._how.restart else 0
+        check_space(self.destination, new, destinations.free_bytes(self.destination) + own)
+
+    def _make(self) -> None:
+        """Make the destination this set of splits."""
+        destination, before = self.destination, read_splits(self.destination)
+        with files.refusals_named(destination):
+            destination.mkdir(parents=True, exist_ok=True)
+            if self._how.restart and before is not None:
+                for name in before.splits:
+                    store = destination / name
+                    if store.is_dir():
+                        with Lock(store):
+                            destinations.clear(store)
+                            shutil.rmtree(store / WORK)
+                        store.rmdir()
+            if before != self.chosen:
+                text = msgspec.json.format(msgspec.json.encode(self.chosen), indent=1)
+                files.write_whole(destination / SPLITS, manifests.seal(text), destination / _TEMPORARY)
+                files.sync_folder(destination.absolute().parent)
+            keep_found(destination / WORK / SPOOL)
 
 
 def _before(store: Path) -> journal.JobNote | Manifest | None:
@@ -176,38 +234,6 @@ def _before(store: Path) -> journal.JobNote | Manifest | None:
             there = differences.set_at(store.parent)
             raise UsageError(f"{error}; `rawpack inspect --verify` shows more. {there.restart}") from None
     return journal.read_job(store)
-
-
-def begin(destination: Path, jobs: Mapping[str, Made], chosen: SplitSet, how: RunOptions) -> RunOptions:
-    """Make `destination` a set of splits, and return the options to pack each of them with.
-
-    With `restart`, all splits that are there are removed first, so that none of an older set is taken for one of this.
-    Raises UsageError, with nothing written, as `check_sources`.
-    """
-    check_sources(destination, jobs, chosen, how)
-    before = read_splits(destination)
-    with files.refusals_named(destination):
-        destination.mkdir(parents=True, exist_ok=True)
-        if how.restart and before is not None:
-            for name in before.splits:
-                store = destination / name
-                if store.is_dir():
-                    with Lock(store):
-                        destinations.clear(store)
-                        shutil.rmtree(store / WORK)
-                    store.rmdir()
-        if before != chosen:
-            text = msgspec.json.format(msgspec.json.encode(chosen), indent=1)
-            files.write_whole(destination / SPLITS, manifests.seal(text), destination / _TEMPORARY)
-            files.sync_folder(destination.absolute().parent)
-        keep_found(destination / WORK / SPOOL)
-    return replace(how, restart=False)
-
-
-def end(destination: Path) -> None:
-    """Remove what splits that were packed from archives shared."""
-    if destinations.has_only_spool(destination):
-        shutil.rmtree(destination / WORK)
 
 
 def stores_of(destination: Path) -> dict[str, Path]:

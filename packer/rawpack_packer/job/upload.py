@@ -29,8 +29,8 @@ from rawpack_packer.destination import folder as destinations
 from rawpack_packer.destination.layout import WORK
 from rawpack_packer.destination.lock import lock_file
 from rawpack_packer.destination.remote import Target
+from rawpack_packer.job.job import Job
 from rawpack_packer.job.options import Progress, RunOptions
-from rawpack_packer.job.pack import DryRun, dry_run, pack
 from rawpack_packer.job.run import Summary
 from rawpack_packer.part.part import read_record
 from rawpack_packer.recipe.recipe import Recipe
@@ -44,71 +44,57 @@ _MOST_WAITING = 2 << 30
 """Bytes of shards that may wait for their upload. With more, packing slows down, so that they do not fill the disk."""
 
 
-def pack_to_url(
-    source: Source,
-    url: str,
-    recipe: Recipe,
-    how: RunOptions | None = None,
-    *,
-    scratch: str | os.PathLike[str] | None = None,
-    storage_options: Mapping[str, Any] | None = None,
-) -> Summary:
-    """As `pack`, to a URL that fsspec can write to.
+class Upload(Job):
+    """A store to be packed to a URL that fsspec can write to."""
 
-    scratch: the folder on this machine for what is not uploaded yet; None is `packing` in the cache's folder. An
-    interrupted run resumes only with the same one.
-    """
-    how = how or RunOptions()
-    target, place = Target(url, storage_options), _Scratch(url, scratch)
-    destinations.check(place.store, source.info.paths)
-    there = target.sizes()
-    _check_foreign(target, there)
-    with files.refusals_named(place.store), place.locked():
-        complete = manifests.NAME in there and not how.restart
-        if complete:
-            # All files except the shards show whether it is this job's.
-            place.forget()
-            _fetch_store(target, place)
-        else:
-            begun = place.folder / "begun"
-            begun.write_bytes(b"rawpack is packing a store here\n")
-            target.put(begun, BEGUN)
-            if how.restart:
-                # First the manifest; the mark of ours stays.
-                for name in sorted(set(there) - {BEGUN}, key=lambda name: (name != manifests.NAME, name)):
-                    target.remove(name)
+    def __init__(
+        self,
+        source: Source,
+        recipe: Recipe,
+        url: str,
+        how: RunOptions | None = None,
+        *,
+        scratch: str | os.PathLike[str] | None = None,
+        storage_options: Mapping[str, Any] | None = None,
+    ) -> None:
+        """scratch: the folder on this machine for what is not uploaded yet; None is `packing` in the cache's folder. An
+        interrupted run resumes only with the same one."""
+        self._target, self._place = Target(url, storage_options), _Scratch(url, scratch)
+        super().__init__(source, recipe, self._place.store, how, called=str(self._target))
+
+    def run(self) -> Summary:
+        """As that of a job, and upload it."""
+        target, place = self._target, self._place
+        there = target.sizes()
+        _check_foreign(target, there)
+        with files.refusals_named(place.store), place.locked():
+            complete = manifests.NAME in there and not self.how.restart
+            if complete:
+                # All files except the shards show whether it is this job's.
                 place.forget()
+                _fetch_store(target, place)
             else:
-                place.check_sent(there)
-        uploader = _Uploader(target, place, how.progress)
-        try:
-            summary = pack(
-                source,
-                place.store,
-                recipe,
-                dataclasses.replace(how, progress=uploader),
-                check_free=False,
-                called=str(target),
-            )
-            uploader.finish()
-            if not complete:
-                _upload_rest(target, place, summary.manifest)
-        finally:
-            uploader.stop()
-        place.remove()
-    return dataclasses.replace(summary, destination=str(target), already=complete)
-
-
-def dry_run_to_url(
-    source: Source,
-    url: str,
-    recipe: Recipe,
-    how: RunOptions | None = None,
-    scratch: str | os.PathLike[str] | None = None,
-) -> DryRun:
-    """As `dry_run`, with the free space on this machine."""
-    Target(url)
-    return dry_run(source, _Scratch(url, scratch).store, recipe, how)
+                begun = place.folder / "begun"
+                begun.write_bytes(b"rawpack is packing a store here\n")
+                target.put(begun, BEGUN)
+                if self.how.restart:
+                    # First the manifest; the mark of ours stays.
+                    for name in sorted(set(there) - {BEGUN}, key=lambda name: (name != manifests.NAME, name)):
+                        target.remove(name)
+                    place.forget()
+                else:
+                    place.check_sent(there)
+            uploader = _Uploader(target, place, self.how.progress)
+            self.how = dataclasses.replace(self.how, progress=uploader)
+            try:
+                summary = self.pack(check_free=False)
+                uploader.finish()
+                if not complete:
+                    _upload_rest(target, place, summary.manifest)
+            finally:
+                uploader.stop()
+            place.remove()
+        return dataclasses.replace(summary, destination=str(target), already=complete)
 
 
 def store_of(url: str, scratch: str | os.PathLike[str] | None) -> Path:

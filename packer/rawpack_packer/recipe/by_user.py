@@ -25,14 +25,6 @@ def recipe_for(source: Source, options: Mapping[str, Any]) -> Recipe:
     return msgspec.structs.replace(recipe, origin=source.origin) if isinstance(source, StoreSource) else recipe
 
 
-def check_options(options: Mapping[str, Any]) -> None:
-    """Raise UsageError for options that make no recipe, whatever the source is."""
-    given = {name: value for name, value in options.items() if value is not None}
-    # Without a size, it depends on the source whether files can be kept.
-    if "size" in given or given.get("quality") != "keep":
-        make_recipe(**given)
-
-
 def as_stored(source: StoreSource, given: Mapping[str, Any]) -> dict[str, Any]:
     """What was given, with the size, color and quality that leave a store's images as they are."""
     written = output_format(given.get("format", DEFAULT_FORMAT))

@@ -12,7 +12,7 @@ import msgspec
 from rawpack.disk.tables import resolve
 from rawpack.errors import PackError, UsageError
 from rawpack.system.byte_count import byte_count
-from rawpack_packer.recipe.tables import OUTPUT_FORMATS, encoder_of, output_format
+from rawpack_packer.recipe.tables import OUTPUT_FORMATS, OutputFormat, encoder_of, output_format
 
 FORMATS = tuple(OUTPUT_FORMATS)
 """Those that come with rawpack."""
@@ -172,35 +172,28 @@ _OF_SOME_FORMATS = ("quality", "subsampling", "jpeg_tables", "compression", "chu
 """The options that only some formats have: see `OutputFormat.options`."""
 
 
-def make_recipe(*, format: str = DEFAULT_FORMAT, **options: Any) -> Recipe:
+def make_recipe(**options: Any) -> Recipe:
     """A recipe from what a user wrote. options: entries of the recipe, as text or as Python values; None is as if left
     out.
 
     Raises UsageError where they make no sense.
     """
-    written = output_format(format)
-    given = {name: value for name, value in options.items() if value is not None}
-    if unknown := given.keys() - RECIPE_OPTIONS.keys():
-        raise TypeError(f"make_recipe() has no option {', '.join(sorted(unknown))}")
-    values: dict[str, Any] = {"format": format}
-    for name, (parse, default) in RECIPE_OPTIONS.items():
-        flag = f"--{name.replace('_', '-')}"
-        has = name in written.options or name not in _OF_SOME_FORMATS
-        if name in given and not has:
-            raise UsageError(f"{flag} applies to {_having(name)} only")
-        value = given.get(name, default) if has else None
-        values[name] = None if value is None else parse(flag, value)
+    given = parse_options(options)
+    written = output_format(given.get("format", DEFAULT_FORMAT))
+    values: dict[str, Any] = {
+        name: parse(_flag(name), default) if default is not None and _has(written, name) else None
+        for name, (parse, default) in RECIPE_OPTIONS.items()
+    } | {"format": written.name, **given}
     for name, usual in (("compression", "none"), ("jpeg_tables", JPEG_TABLES[0])):
         if values[name] == usual:
             values[name] = None
-    if values["compression"] is not None:
-        _one_of(*written.compressions)("--compression", values["compression"])
     if values["color"] not in written.colors:
         raise UsageError(
-            f"--color {values['color']} does not apply to --format {format}, which has {' and '.join(written.colors)}"
+            f"--color {values['color']} does not apply to --format {written.name}, which has "
+            f"{' and '.join(written.colors)}"
             + (": its JPEG files have 4:2:0 chroma, or what --subsampling says" if values["subsampling"] else "")
         )
-    _check_together(values, given)
+    _check_together({**given, "size": values["size"], "quality": values["quality"]})
     if values["color"] == "gray":  # a gray JPEG has no chroma to subsample
         values["subsampling"] = None
     if "chunk" in written.options and values["size"] != "keep":
@@ -210,24 +203,54 @@ def make_recipe(*, format: str = DEFAULT_FORMAT, **options: Any) -> Recipe:
     return recipe if not recipe.passes_through else msgspec.structs.replace(recipe, check=recipe.check or CHECKS[0])
 
 
+def parse_options(options: Mapping[str, Any]) -> dict[str, Any]:
+    """The options of a recipe that are given, parsed: they are checked as far as the source does not matter.
+
+    Raises UsageError.
+    """
+    given = {name: value for name, value in options.items() if value is not None}
+    written = output_format(given.get("format", DEFAULT_FORMAT))
+    if unknown := given.keys() - {"format", *RECIPE_OPTIONS}:
+        raise TypeError(f"a recipe has no option {', '.join(sorted(unknown))}")
+    for name, (parse, _) in RECIPE_OPTIONS.items():
+        if name in given:
+            if not _has(written, name):
+                raise UsageError(f"{_flag(name)} applies to {_having(name)} only")
+            given[name] = parse(_flag(name), given[name])
+    if given.get("compression", "none") != "none":
+        _one_of(*written.compressions)("--compression", given["compression"])
+    _check_together(given)
+    return given
+
+
+def _flag(name: str) -> str:
+    return f"--{name.replace('_', '-')}"
+
+
+def _has(written: OutputFormat, name: str) -> bool:
+    """Whether a format has an option."""
+    return name in written.options or name not in _OF_SOME_FORMATS
+
+
 def _having(name: str) -> str:
     """The formats that have an option, as users write them."""
     return " and ".join(f"--format {row.name}" for row in OUTPUT_FORMATS.values() if name in row.options)
 
 
-def _check_together(values: Mapping[str, Any], given: Mapping[str, Any]) -> None:
-    """Raise UsageError where options make no sense together."""
-    kept = values["size"] == "keep"
+def _check_together(given: Mapping[str, Any]) -> None:
+    """Raise UsageError where options make no sense together. Without a size, the source decides it."""
+    size, color, crop = given.get("size"), given.get("color"), given.get("crop")
     for name, default in (("interpolation", "area"), ("fit", "cover")):
-        if kept and values[name] != default:
+        if size == "keep" and given.get(name, default) != default:
             raise UsageError(f"--{name} applies to images that are resized; --size keep leaves them as they are")
-    if values["color"] == "gray" and "subsampling" in given:
+    if color == "gray" and "subsampling" in given:
         raise UsageError("--subsampling applies to color images only; --color gray stores none")
-    if values["jpeg_tables"] and values["subsampling"] == "440":
-        raise UsageError(f"--jpeg-tables {values['jpeg_tables']} applies to --subsampling 420, 422 and 444 only")
-    if values["fast"] and (kept or values["crop"] is not None):
+    tables = given.get("jpeg_tables", JPEG_TABLES[0])
+    if tables != JPEG_TABLES[0] and given.get("subsampling") == "440":
+        raise UsageError(f"--jpeg-tables {tables} applies to --subsampling 420, 422 and 444 only")
+    if given.get("fast") and (size == "keep" or crop is not None):
         raise UsageError("--fast decodes at a smaller scale for --size: leave out --size keep and --crop")
-    if "check" in given and not _passes(values["quality"], values["size"], values["crop"]):
+    if "check" in given and size is not None and not _passes(given.get("quality"), size, crop):
         raise UsageError(
             f"--check applies to files that are stored as they are: {_having('quality')} --size keep --quality keep, "
             "no --crop"

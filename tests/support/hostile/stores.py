@@ -9,8 +9,8 @@ from unittest import mock
 import numpy as np
 from PIL import Image
 
+from rawpack_packer.job.job import Job
 from rawpack_packer.job.options import RunOptions
-from rawpack_packer.job.pack import pack
 from rawpack_packer.recipe import recipe as recipes
 from rawpack_packer.sources import DatasetSource, open_source
 
@@ -78,4 +78,4 @@ def make_store(source: Path, store: Path, variant: str) -> None:
     # Where sizes are kept, a shard has 1,024 images: too many to read once for each case.
     with mock.patch.object(recipes, "_KEEP_PART", 64):
         opened = samples_with_fields(source) if variant.startswith("fields") else open_source(str(source))
-        pack(opened, store, recipes.make_recipe(**options), RunOptions(workers=0))
+        Job(opened, recipes.make_recipe(**options), store, RunOptions(workers=0)).run()

@@ -20,8 +20,8 @@ from rawpack.store.store import Store
 from rawpack.system import machine
 from rawpack_packer import text
 from rawpack_packer.engines import InlineEngine, LocalEngine
+from rawpack_packer.job.job import Job
 from rawpack_packer.job.options import RunOptions
-from rawpack_packer.job.pack import pack
 from rawpack_packer.recipe.recipe import Recipe
 from rawpack_packer.samples.image import prepare
 from rawpack_packer.sources import Source
@@ -238,7 +238,8 @@ def _pack_trial(sample: View, candidate: Candidate, folder: Path, *, inline: boo
     path = folder / candidate.name.replace(" ", "-")
     began = time.perf_counter()
     # sample_size has made sure of the space, and a broken image is a result, not an error.
-    pack(sample, path, candidate.trial(rows), RunOptions(cpus, max_rejects=1e14, engine=engine), check_free=False)
+    how = RunOptions(cpus, max_rejects=1e14, engine=engine)
+    Job(sample, candidate.trial(rows), path, how).pack(check_free=False)
     took, meter = time.perf_counter() - began, StoreMeter(path)
     size = sum(file.stat().st_size for file in path.rglob("*") if file.is_file())
     rate = engine.samples_per_s * (cpus if inline else 1)

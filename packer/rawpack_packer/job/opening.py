@@ -1,0 +1,138 @@
+"""Opens what a user wants to pack: a path, a dataset in memory, or an opened source."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import cloudpickle
+
+from rawpack.errors import UsageError
+from rawpack.remote.url import is_url
+from rawpack_packer.destination import folder as destinations
+from rawpack_packer.destination.layout import SPOOL, WORK
+from rawpack_packer.job.options import RunOptions
+from rawpack_packer.sources import (
+    LEFT_OUT,
+    AnnotatedError,
+    DatasetSource,
+    DividedError,
+    Source,
+    open_source,
+    stop_above_splits,
+)
+
+if TYPE_CHECKING:
+    from rawpack_packer.sources.archives.spool import Spool
+
+Named = str | os.PathLike[str]
+_OF_DATASETS = ("fields", "image", "classes", "keys", "names")
+"""Keywords that describe a dataset in memory."""
+Scan = Callable[[int], None]
+"""Called repeatedly while a source is opened, with the number of entries scanned so far."""
+
+
+def paths_of(source: Any) -> list[str | Path]:
+    """The paths that the destination must not overlap; a dataset has none."""
+    if isinstance(source, str | os.PathLike):
+        return [] if is_url(source) else [os.fspath(source)]
+    return list(source.info.paths) if isinstance(source, Source) else []
+
+
+def open_given(
+    source: Any,
+    about: Mapping[str, Any],
+    how: RunOptions,
+    recipe: Mapping[str, Any] | None,
+    place: Path,
+    destination: str,
+    *,
+    other: Sequence[str] = (),
+    storage_options: Mapping[str, Any] | None = None,
+    scan: Scan | None = None,
+) -> Source:
+    """The source that a user gave, ready for workers. recipe: what the user said; None where a store says it all.
+    place: the folder that is packed into. destination, other: of the command that an error names, see `DividedError`.
+    storage_options: for a source behind URLs."""
+    if isinstance(source, str | os.PathLike):
+        spool = _spool(place, how, storage_options)
+        opened = open_path(source, about, destination=destination, other=other, spool=spool, scan=scan)
+        if how.strict and any(opened.info.counts.get(name) for name in LEFT_OUT):
+            differ = "; ".join(opened.info.problems)
+            raise UsageError(
+                f"{opened.info.root} differs from its folder: {differ}; leave out --strict to pack the rest"
+            )
+        return opened
+    if isinstance(source, bytes | bytearray):
+        raise UsageError("the source is bytes: a path is a str or a Path, image files in memory are a list of bytes")
+    given = {name: value for name, value in about.items() if value is not None and value is not False}
+    for name in given:
+        if name not in _OF_DATASETS:
+            raise UsageError(
+                f"{name}= applies to a path only, and the source is a {type(source).__name__}: leave it out"
+            )
+    if isinstance(source, Source):
+        if given:
+            raise UsageError(f"{', '.join(f'{name}=' for name in given)}: this source knows its own")
+        return source
+    colors = recipe is None or recipe.get("color") is not None
+    sized = None if recipe is None else recipe.get("size") not in (None, "keep") or recipe.get("crop") is not None
+    dataset = DatasetSource(source, **given, colors=colors, sized=sized)
+    if dataset.in_order and (how.workers != 0 or how.engine is not None):
+        raise UsageError(
+            f"{dataset.info.root} can only be iterated, which one process does: pass workers=0; with source[i], all "
+            "cores would pack"
+        )
+    if how.workers != 0:
+        _check_travels(dataset)
+    return dataset
+
+
+def open_path(
+    path: Named,
+    about: Mapping[str, Any],
+    *,
+    destination: str = "DST",
+    other: Sequence[str] = (),
+    spool: Spool | None = None,
+    scan: Scan | None = None,
+) -> Source:
+    """The source at a path. destination, other: of the command that an error names, see `DividedError`. spool: what
+    fetches archives behind URLs; None refuses URLs."""
+    try:
+        return open_source(path, spool=spool, progress=scan, **about)
+    except (DividedError, AnnotatedError) as error:
+        raise error.asked(destination, other) from None
+
+
+def check_above(root: str, names: Sequence[str], destination: str) -> None:
+    """Raise AnnotatedError where the folder of splits holds what describes their images, and they would lose it."""
+    try:
+        stop_above_splits(root, names)
+    except AnnotatedError as error:
+        raise error.asked(destination) from None
+
+
+def _spool(place: Path, how: RunOptions, options: Mapping[str, Any] | None) -> Spool:
+    """What fetches a source behind URLs into the work folder of a destination, where an earlier run may have kept what
+    it found in archives."""
+    from rawpack_packer.progress import Fetching
+    from rawpack_packer.sources.archives.spool import Spool
+
+    folder = place / WORK / SPOOL
+    free = destinations.free_bytes(place) + destinations.own_bytes(folder)
+    spool = Spool(folder, free // 2, options)
+    spool.progress = Fetching(how.progress)
+    return spool
+
+
+def _check_travels(source: DatasetSource) -> None:
+    try:
+        cloudpickle.dumps(source.part(0, 1))
+    except Exception as error:
+        raise UsageError(
+            f"{source.info.root} cannot be sent to worker processes ({type(error).__name__}: {error}); open files "
+            "where they are read, or pass workers=0"
+        ) from error
