@@ -51,6 +51,7 @@ ROOMS = {
         "recipe",
         "sources",
         "images",
+        "options",
         "progress",
         "text",
     ),

@@ -17,7 +17,8 @@ from rawpack_packer.cli import summary as summaries
 from rawpack_packer.cli.command import Subcommand, UserPath, option, path_argument, together
 from rawpack_packer.cli.options import dry_run_option, job_options, kept_recipe_options, where_option
 from rawpack_packer.cli.output import take_output
-from rawpack_packer.job import PREFIXES, Choice, Prefix
+from rawpack_packer.job import Choice, Prefix
+from rawpack_packer.options import OPTIONS
 from rawpack_packer.progress import scanning
 
 Item = TypeVar("Item", str, int)
@@ -71,7 +72,7 @@ def convert(store: str, dst: str, **options: Any) -> None:
 @option(
     "--prefix",
     group="Merging",
-    type=click.Choice(PREFIXES),
+    type=click.Choice(OPTIONS["prefix"].choices),
     help="Put the name of the store's folder, or its number from 0, and / in front of each key, for stores that share "
     "keys. [default: no prefix]",
 )

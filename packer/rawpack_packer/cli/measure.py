@@ -23,14 +23,15 @@ from rawpack_packer.cli.options import (
     png_option,
     quiet_option_for,
     source_options,
-    take_source_options,
     tried_recipe_options,
     where_option,
     workers_option,
 )
 from rawpack_packer.cli.output import end_unread, note, note_written
+from rawpack_packer.options import SOURCE
 from rawpack_packer.progress import bar, counting, scanning
 
+_OF_SOURCES = {one.name for one in SOURCE}
 _measuring = partial(option, group="Measuring")
 _report_options = together(html_option, png_option)
 _reading_options = together(
@@ -85,7 +86,7 @@ def plan(src: str, quiet: bool, wide: bool, html: Path | None, png: Path | None,
       rawpack plan --target 3000 --disk 500GB photos/
       rawpack plan -f memmap -f lmdb -s 224 -s 256 --budget 5min photos/
     """  # fmt: skip
-    about = take_source_options(options)
+    about = {name: options.pop(name) for name in [*options] if name in _OF_SOURCES}
     asked = tune.plan_request(src, about=about, **options)
     with scanning(quiet=quiet) as scan:
         source = api.open_path(src, about, other=("rawpack", "plan", "SRC"), scan=scan)

@@ -61,6 +61,7 @@ def take_output(options: dict[str, Any]) -> Output:
     has are taken out."""
     name, address, timeout = (options.pop(option) for option in ("engine", "address", "engine_timeout"))
     out = Output(options.pop("quiet"), options.pop("as_json"))
+    name = name or "local"
     engine = engine_at(name, address, timeout) if name == "local" else partial(_connected, name, address, timeout)
     options |= {"engine": engine, "progress": progress(quiet=out.quiet)}
     return out

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from rawpack.disk.splits import is_split_name, read_splits
 from rawpack.errors import DamagedStoreError, UsageError
-from rawpack_packer.recipe.recipe import parse_bytes
+from rawpack_packer.options.values import parse_bytes
 
 _SPLIT = "train"
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from rawpack.errors import UsageError
+from rawpack_packer.options import RECIPE
 from rawpack_packer.recipe.by_user import as_stored, recipe_for
 from rawpack_packer.recipe.recipe import Recipe
 from rawpack_packer.recipe.tables import output_format
@@ -49,12 +50,12 @@ def recipe_as_before(source: StoreSource, options: Mapping[str, Any]) -> Recipe:
     first = source.stores[0].manifest
     given = {name: value for name, value in options.items() if value is not None}
     declared = as_stored(source, {"format": first.format} | given)
-    names: dict[str, type] = {"shard_size": int, "max_pixels": int}
+    names = {one.name: one.stored for one in RECIPE if one.stored is not None and not one.of_some_formats}
     if declared["format"] == first.format:
         uniform = declared["size"] != "keep" or (source.info.image is not None and None not in source.info.image.shape)
         applies = {"subsampling": declared["color"] != "gray", "chunk": uniform}
-        kinds = {"quality": int, "subsampling": str, "jpeg_tables": str, "compression": str, "chunk": int}
-        names |= {name: kinds[name] for name in output_format(first.format).options if applies.get(name, True)}
+        has = [one for one in RECIPE if one.name in output_format(first.format).options]
+        names |= {one.name: one.stored for one in has if one.stored is not None and applies.get(one.name, True)}
     # The recipe of a store is untrusted.
     before = {name: first.recipe[name] for name, kind in names.items() if type(first.recipe.get(name)) is kind}
     return recipe_for(source, before | declared)

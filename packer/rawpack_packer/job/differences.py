@@ -29,8 +29,8 @@ from rawpack_packer.destination.journal import (
     of_samples,
 )
 from rawpack_packer.destination.layout import WORK
+from rawpack_packer.options import RECIPE, Option
 from rawpack_packer.part.part import read_record
-from rawpack_packer.recipe.recipe import RECIPE_OPTIONS
 from rawpack_packer.sources import Source
 from rawpack_packer.sources.files import NOT_SCANNED
 from rawpack_packer.sources.stores.compatible import differing_field, shown_field
@@ -40,11 +40,6 @@ if TYPE_CHECKING:
     from rawpack_packer.job.job import Job
 
 _SHOWN = 10
-_OPTIONS = {name: f"--{name.replace('_', '-')}" for name in ("format", *RECIPE_OPTIONS) if name != "libraries"}
-"""Entries of a recipe that are options, in the order of `--help`."""
-_DERIVED = ("quality", "check", "subsampling", "chunk")
-"""Options that are None in a recipe whose other options leave them no meaning."""
-_OF_FORMAT = (*_DERIVED, "compression", "jpeg_tables")
 
 
 @dataclass(frozen=True)
@@ -204,12 +199,12 @@ def _comparable(recipe: Mapping[str, Any]) -> dict[str, Any]:
 def _options(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
     """The options that differ: those that a user gives, and not those that follow from one of them."""
     was, is_ = _comparable(before), _comparable(now)
-    follow = _OF_FORMAT if was.get("format") != is_.get("format") else ()
-    found = []
-    for name, flag in _OPTIONS.items():
-        then, here = was.get(name), is_.get(name)
-        if then != here and name not in follow and not (name in _DERIVED and None in (then, here)):
-            found.append(f"{flag} was {_shown(name, then)}, now {_shown(name, here)}")
+    same_format, found = was.get("format") == is_.get("format"), []
+    for one in RECIPE:
+        then, here = was.get(one.name), is_.get(one.name)
+        follows = (one.follows and None in (then, here)) or (not same_format and (one.follows or one.of_some_formats))
+        if then != here and not follows:
+            found.append(f"{one.flag} was {_shown(one, then)}, now {_shown(one, here)}")
     return found
 
 
@@ -232,15 +227,15 @@ def _source_options(known: Known | None, source: Source) -> list[str]:
     ]
 
 
-def _shown(name: str, value: Any) -> str:
+def _shown(one: Option, value: Any) -> str:
     """The value of an option, as a user writes it."""
-    if name in ("fast", "curate"):
+    if one.is_flag:
         return "given" if value else "not given"
     if value is None:
-        return "none" if name == "compression" else "not given"
+        return "none" if one.name == "compression" else "not given"
     if isinstance(value, tuple):
-        return ("," if name == "crop" else "x").join(map(str, value))
-    if name == "shard_size" and isinstance(value, int):
+        return ("," if one.name == "crop" else "x").join(map(str, value))
+    if one.name == "shard_size" and isinstance(value, int):
         for unit, size in (("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10)):
             if value % size == 0:
                 return f"{value // size}{unit}"

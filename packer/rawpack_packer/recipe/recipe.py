@@ -3,30 +3,29 @@
 from __future__ import annotations
 
 import math
-import re
-from collections.abc import Callable, Mapping
-from typing import Any, Literal, get_args
+from collections.abc import Mapping
+from typing import Any, Literal
 
 import msgspec
 
 from rawpack.disk.tables import resolve
 from rawpack.errors import PackError, UsageError
-from rawpack.system.byte_count import byte_count
+from rawpack_packer.options import RECIPE, Option
+from rawpack_packer.options.values import (
+    CHECKS,
+    JPEG_TABLES,
+    Check,
+    Color,
+    Fit,
+    Interpolation,
+    Subsampling,
+    one_of,
+)
 from rawpack_packer.recipe.tables import OUTPUT_FORMATS, OutputFormat, encoder_of, output_format
 
 FORMATS = tuple(OUTPUT_FORMATS)
 """Those that come with rawpack."""
 DEFAULT_FORMAT = FORMATS[0]
-Fit = Literal["cover", "stretch"]
-Interpolation = Literal["area", "linear", "cubic", "lanczos", "nearest"]
-Color = Literal["rgb", "gray", "yuv420"]
-Check = Literal["structure", "decode"]
-Subsampling = Literal["420", "422", "440", "444"]
-JpegTables = Literal["standard", "jpegli"]
-FITS, INTERPOLATIONS, COLORS, CHECKS, SUBSAMPLINGS, JPEG_TABLES = map(
-    get_args, (Fit, Interpolation, Color, Check, Subsampling, JpegTables)
-)
-
 KEPT_QUALITY = 95
 """JPEG quality of images that `--quality keep` cannot pass through."""
 THEN = ", then "
@@ -37,8 +36,6 @@ _IN_ORDER = ("decoder", "resizer", "hdf5", "encoder", "lmdb", "zlib", "video", P
 """How a manifest lists libraries; others follow."""
 _MIN_PART, _MAX_PART, _KEEP_PART = 64, 65_536, 1024
 _MAX_CHUNK = (1 << 32) - 1
-_MAX_SIDE = 65_500
-"""libjpeg's limit, and enough for any raw store."""
 
 
 class Recipe(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -125,65 +122,17 @@ class Recipe(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         return built
 
 
-def _one_of(*allowed: str) -> Callable[[str, Any], str]:
-    def parse(flag: str, value: Any) -> str:
-        if value not in allowed:
-            raise UsageError(f"{flag} {value!r}: must be one of {', '.join(allowed)}")
-        return str(value)
-
-    return parse
-
-
-def _at_least_1(flag: str, value: Any) -> Any:
-    if value < 1:
-        raise UsageError(f"{flag} {value}: must be 1 or more")
-    return value
-
-
-def _as_is(flag: str, value: Any) -> Any:
-    return value
-
-
-def _text(value: Any, separator: str = "") -> str:
-    """An option as the command gets it: "224x160" for (224, 160)."""
-    return separator.join(map(str, value)) if isinstance(value, tuple | list) else str(value)
-
-
-RECIPE_OPTIONS: dict[str, tuple[Callable[[str, Any], Any], Any]] = {
-    "size": (lambda _, value: parse_size(_text(value, "x")), "256"),
-    "crop": (lambda _, value: parse_crop(_text(value, ",")), None),
-    "fit": (_one_of(*FITS), "cover"),
-    "interpolation": (_one_of(*INTERPOLATIONS), "area"),
-    "color": (_one_of(*COLORS), "rgb"),
-    "quality": (lambda _, value: parse_quality(_text(value)), "90"),
-    "check": (_one_of(*CHECKS), None),
-    "subsampling": (lambda flag, value: _one_of(*SUBSAMPLINGS)(flag, value.replace(":", "")), SUBSAMPLINGS[0]),
-    "jpeg_tables": (_one_of(*JPEG_TABLES), None),
-    "compression": (_as_is, None),
-    "chunk": (_at_least_1, None),
-    "shard_size": (lambda flag, value: parse_bytes(flag, _text(value)), "256MiB"),
-    "max_pixels": (_at_least_1, 178_000_000),
-    "fast": (_as_is, False),
-    "curate": (_as_is, False),
-    "libraries": (_as_is, {}),
-}
-"""Entry of the recipe -> how its option is parsed, by the option's flag and value, and its default."""
-_OF_SOME_FORMATS = ("quality", "subsampling", "jpeg_tables", "compression", "chunk")
-"""The options that only some formats have: see `OutputFormat.options`."""
-
-
 def make_recipe(**options: Any) -> Recipe:
     """A recipe from what a user wrote. options: entries of the recipe, as text or as Python values; None is as if left
     out.
 
     Raises UsageError where they make no sense.
     """
+    made_by = options.pop("libraries", {})
     given = parse_options(options)
     written = output_format(given.get("format", DEFAULT_FORMAT))
-    values: dict[str, Any] = {
-        name: parse(_flag(name), default) if default is not None and _has(written, name) else None
-        for name, (parse, default) in RECIPE_OPTIONS.items()
-    } | {"format": written.name, **given}
+    values = {one.name: one.parse(one.flag, one.initial) if _has(written, one) else None for one in RECIPE}
+    values |= {"format": written.name, "libraries": made_by, **given}
     for name, usual in (("compression", "none"), ("jpeg_tables", JPEG_TABLES[0])):
         if values[name] == usual:
             values[name] = None
@@ -210,26 +159,22 @@ def parse_options(options: Mapping[str, Any]) -> dict[str, Any]:
     """
     given = {name: value for name, value in options.items() if value is not None}
     written = output_format(given.get("format", DEFAULT_FORMAT))
-    if unknown := given.keys() - {"format", *RECIPE_OPTIONS}:
+    if unknown := given.keys() - {one.name for one in RECIPE}:
         raise TypeError(f"a recipe has no option {', '.join(sorted(unknown))}")
-    for name, (parse, _) in RECIPE_OPTIONS.items():
-        if name in given:
-            if not _has(written, name):
-                raise UsageError(f"{_flag(name)} applies to {_having(name)} only")
-            given[name] = parse(_flag(name), given[name])
+    for one in RECIPE:
+        if one.name in given:
+            if one.of_some_formats and one.name not in written.options:
+                raise UsageError(f"{one.flag} applies to {_having(one.name)} only")
+            given[one.name] = one.parse(one.flag, given[one.name])
     if given.get("compression", "none") != "none":
-        _one_of(*written.compressions)("--compression", given["compression"])
+        one_of(*written.compressions)("--compression", given["compression"])
     _check_together(given)
     return given
 
 
-def _flag(name: str) -> str:
-    return f"--{name.replace('_', '-')}"
-
-
-def _has(written: OutputFormat, name: str) -> bool:
-    """Whether a format has an option."""
-    return name in written.options or name not in _OF_SOME_FORMATS
+def _has(written: OutputFormat, one: Option) -> bool:
+    """Whether an option has a value in recipes of this format that do not name it."""
+    return one.initial is not None and (not one.of_some_formats or one.name in written.options)
 
 
 def _having(name: str) -> str:
@@ -269,52 +214,6 @@ def _check_chunk(recipe: Recipe) -> None:
             raise UsageError(
                 f"--chunk {recipe.chunk}: an HDF5 chunk holds less than 4 GiB, or {_MAX_CHUNK // raw:,} such images"
             )
-
-
-def parse_size(text: str, option: str = "--size") -> tuple[int, int] | int | Literal["keep"]:
-    """`--size`: "256", "224x160" (height by width) or "keep"."""
-    if text == "keep":
-        return "keep"
-    match = re.fullmatch(r"(\d{1,6})(?:[xX](\d{1,6}))?", text.strip())
-    if not match:
-        raise UsageError(
-            f"{option} {text!r}: must be a side in pixels (256), HEIGHTxWIDTH (224x160)"
-            + (", or keep" if option == "--size" else "")
-        )
-    sides = tuple(int(side) for side in match.groups() if side is not None)
-    if any(not 1 <= side <= _MAX_SIDE for side in sides):
-        raise UsageError(f"{option} {text}: sides must be between 1 and {_MAX_SIDE} pixels")
-    return sides[0] if len(sides) == 1 else (sides[0], sides[1])
-
-
-def parse_crop(text: str) -> tuple[int, int, int, int]:
-    """`--crop`: "X,Y,W,H" in pixels of the upright image."""
-    match = re.fullmatch(r"\s*(\d{1,7})\s*,\s*(\d{1,7})\s*,\s*(\d{1,7})\s*,\s*(\d{1,7})\s*", text)
-    if not match:
-        raise UsageError(f"--crop {text!r}: must be X,Y,WIDTH,HEIGHT in pixels, such as 186,0,114,30")
-    x, y, width, height = (int(group) for group in match.groups())
-    if not width or not height:
-        raise UsageError(f"--crop {text}: width and height must be 1 or more")
-    return x, y, width, height
-
-
-def parse_quality(text: str) -> int | Literal["keep"]:
-    """`--quality`: 1 to 100, or "keep"."""
-    if text == "keep":
-        return "keep"
-    if not re.fullmatch(r"\d{1,3}", text) or not 1 <= int(text) <= 100:
-        raise UsageError(f"--quality {text!r}: must be 1 to 100, or keep (JPEG files are stored as they are)")
-    return int(text)
-
-
-def parse_bytes(option: str, text: str) -> int:
-    """A number of bytes: "256MiB", "1GB", "65536"."""
-    value = byte_count(text)
-    if value is None:
-        raise UsageError(f"{option} {text!r}: must be a number of bytes such as 256MiB, 1GB or 65536")
-    if not 1 <= value <= 1 << 44:
-        raise UsageError(f"{option} {text}: must be between 1 byte and 16 TiB")
-    return value
 
 
 def libraries(recipe: Recipe, *, video: bool = False) -> dict[str, str]:

@@ -10,7 +10,7 @@ from rawpack import transforms
 from rawpack.batching.options import image_size_of
 from rawpack.errors import UsageError
 from rawpack.transforms.plan import as_steps
-from rawpack_packer.recipe.recipe import parse_size
+from rawpack_packer.options.values import parse_size
 
 STEPS: dict[str, Any] = {
     name: getattr(transforms, name)

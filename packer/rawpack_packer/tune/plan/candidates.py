@@ -11,7 +11,8 @@ import msgspec
 
 from rawpack.disk.tables import codec_of
 from rawpack.errors import UsageError
-from rawpack_packer.recipe.recipe import JPEG_TABLES, Recipe, make_recipe
+from rawpack_packer.options.values import JPEG_TABLES
+from rawpack_packer.recipe.recipe import Recipe, make_recipe
 from rawpack_packer.recipe.tables import output_format
 
 Group = tuple[object, ...]

@@ -11,17 +11,16 @@ from typing import Any
 from rawpack.errors import UsageError
 from rawpack.order.keys import whole_number
 from rawpack.system import machine
-from rawpack_packer.recipe.recipe import FORMATS, JPEG_TABLES, parse_bytes
+from rawpack_packer.options import RECIPE, SOURCE
+from rawpack_packer.options.values import JPEG_TABLES, parse_bytes
+from rawpack_packer.recipe.recipe import FORMATS
 from rawpack_packer.tune.measure.rounds import worker_counts
 from rawpack_packer.tune.measure.steps import parse_side, parse_steps
 from rawpack_packer.tune.plan.candidates import candidates
 from rawpack_packer.tune.plan.planned import PlanRequest
 from rawpack_packer.tune.plan.recommend import Goals
 
-_TRIED = {
-    "format": "formats", "size": "sizes", "quality": "qualities", "jpeg_tables": "jpeg_tables", "color": "colors",
-    "compression": "compressions",
-}  # fmt: skip
+_TRIED = {one.name: one.tried[0] for one in RECIPE if one.tried}
 """Keywords that take several values -> the options that do."""
 
 
@@ -113,10 +112,9 @@ def _seconds(written: str) -> float:
 
 def _words(about: Mapping[str, Any]) -> tuple[str, ...]:
     """The words of a command line that describe the source so."""
-    names = {"kind": "source", "fields": "field", "path_column": "path"}
-    words = list[str]()
+    words, flags = list[str](), {one.name: one.flag for one in SOURCE}
     for name, value in about.items():
-        option = f"--{names.get(name, name).replace('_', '-')}"
+        option = flags[name]
         if isinstance(value, bool):
             words += [option] if value else []
             continue
