@@ -24,15 +24,13 @@ from rawpack_packer.job.append import Append, AppendSummary, open_store
 from rawpack_packer.job.derive import Prefix, merging, recipe_as_before
 from rawpack_packer.job.holdout import parse_holdout
 from rawpack_packer.job.job import Job
+from rawpack_packer.job.keyword_types import RecipeKeywords, RunKeywords, SourceKeywords
 from rawpack_packer.job.keywords import (
     AppendKeywords,
     BenchKeywords,
     DeriveKeywords,
     PackKeywords,
     PlanKeywords,
-    RecipeKeywords,
-    RunKeywords,
-    SourceKeywords,
     from_python,
     names_of,
     takes_paths,

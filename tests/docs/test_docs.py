@@ -365,7 +365,9 @@ def test_every_option_is_documented() -> None:
                 assert all(name in page for name in option.opts), option.opts
 
 
-@pytest.mark.parametrize("script", ["make_cli_docs.py", "make_tree_docs.py", "make_picture.py", "make_source_docs.py"])
+@pytest.mark.parametrize(
+    "script", ["make_cli_docs.py", "make_tree_docs.py", "make_picture.py", "make_source_docs.py", "make_keywords.py"]
+)
 def test_made_pages_are_fresh(script: str) -> None:
     """The page of the command is what `--help` says; the tree of modules and the picture are those of the code."""
     done = subprocess.run(

@@ -11,6 +11,7 @@ from types import SimpleNamespace
 from typing import Any, get_args, get_type_hints
 
 import cv2
+import msgspec
 import numpy as np
 import pytest
 from pictures import picture, save
@@ -22,9 +23,11 @@ from rawpack import PackError, Reader, UsageError
 from rawpack.transforms import RandomCrop
 from rawpack_packer import text
 from rawpack_packer.job import NoProgress, derive
-from rawpack_packer.job.keywords import RecipeKeywords, RunKeywords, SourceKeywords, in_python, names_of
-from rawpack_packer.recipe.recipe import CHECKS, COLORS, FITS, INTERPOLATIONS, JPEG_TABLES, RECIPE_OPTIONS, SUBSAMPLINGS
-from rawpack_packer.sources import OPTIONS
+from rawpack_packer.job.keyword_types import RecipeKeywords, RunKeywords, SourceKeywords
+from rawpack_packer.job.keywords import in_python, names_of
+from rawpack_packer.options import KINDS as NAMED
+from rawpack_packer.recipe.recipe import Recipe
+from rawpack_packer.sources import KINDS, OPTIONS
 
 ROOT = Path(__file__).resolve().parents[2]
 IMAGES = np.zeros((3, 8, 8, 3), np.uint8)
@@ -51,15 +54,21 @@ def test_type_checkers_see_misspelled_keywords_and_values(tmp_path: Path) -> Non
     assert lines == [5, 6, 7, 8, 9, 10], ran.stdout + ran.stderr
 
 
+def words_in(type_: Any) -> set[str]:
+    """The texts that a type names, at any depth."""
+    return {type_} if isinstance(type_, str) else {word for one in get_args(type_) for word in words_in(one)}
+
+
 def test_what_types_say_is_what_is_taken() -> None:
-    """Types list all recipe keywords, all options of sources, and exactly the values that are accepted."""
-    assert names_of(RecipeKeywords) == {"format"} | set(RECIPE_OPTIONS) - {"libraries"}
+    """Types list every entry of a recipe that a user decides, all options of sources, and exactly the values that are
+    accepted."""
+    entries = {field.name: field for field in msgspec.structs.fields(Recipe)}
+    assert names_of(RecipeKeywords) == set(entries) - {"libraries", "origin"}
     assert names_of(SourceKeywords) == {"kind", "fields", "image", "classes", "keys", "names", *OPTIONS}
+    assert set(NAMED) == set(KINDS)
     hints = get_type_hints(RecipeKeywords)
-    values = {"fit": FITS, "interpolation": INTERPOLATIONS, "color": COLORS, "check": CHECKS}
-    values |= {"subsampling": SUBSAMPLINGS, "jpeg_tables": JPEG_TABLES}
-    for name, allowed in values.items():
-        assert {word for one in get_args(hints[name]) for word in get_args(one)} == set(allowed), name
+    for name in ("fit", "interpolation", "color", "check", "subsampling"):
+        assert words_in(hints[name]) == words_in(entries[name].type), name
     assert set(derive.PREFIXES) == set(get_args(derive.Prefix))
 
 

@@ -11,7 +11,6 @@ import inspect
 import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import Executor
 from pathlib import PurePath
 from typing import Any, Literal, TypedDict, TypeVar, get_args, get_type_hints
 
@@ -19,129 +18,10 @@ from rawpack.errors import RawpackError
 from rawpack.system.home import expanded
 from rawpack.system.keywords import unknown_keyword
 from rawpack.system.standard_streams import fill_closed_streams
-from rawpack_packer.engines import Engine
-from rawpack_packer.job.options import Progress
+from rawpack_packer.job.keyword_types import RecipeKeywords, RunKeywords, SourceKeywords
 from rawpack_packer.recipe.tables import format_names
-from rawpack_packer.sources.kinds import Declared
 
 Call = TypeVar("Call", bound=Callable[..., Any])
-
-
-class RecipeKeywords(TypedDict, total=False):
-    """What is done to images, and how they are stored. What is left out, or None, depends on the source.
-
-    format: "memmap" (the default of `pack`), "hdf5", "lmdb", or one that an installed package adds.
-    size: a side, which the shorter side is scaled to before the center is cut out; (height, width); or "keep". None is
-        "keep" for arrays of one size, and for PIL images of one size that are all gray or all in color; else 256.
-    crop: (x, y, width, height), cut out of the upright image before it is resized.
-    fit: "cover" keeps proportions and cuts to the center, "stretch" distorts. interpolation: how images are resized.
-    color: "yuv420" stores RGB as planes of YCgCo: memmap and hdf5 only.
-    quality: of JPEG, 1 to 100; "keep", with size="keep", stores JPEG files unchanged: lmdb only, as are
-    check: of unchanged JPEG files, "structure", which finds truncated ones, or "decode", which finds more but takes
-        longer; and subsampling: of chroma.
-    jpeg_tables: quantization tables of JPEG files: "jpegli" has less loss at the same size than "standard". lmdb only.
-    compression: "none" or "gzip": hdf5 only, unless an added format has others. chunk: images per chunk, hdf5 only.
-    shard_size: bytes of raw pixels in a shard, about: 1 << 30 or "1GiB".
-    max_pixels: images with more are rejected. fast: decode large JPEGs at a reduced scale, with slightly other pixels.
-    curate: add fields by which near duplicates, blurred, dark and blank images are found.
-    """
-
-    format: str | None
-    size: int | tuple[int, int] | Literal["keep"] | None
-    crop: tuple[int, int, int, int] | str | None
-    fit: Literal["cover", "stretch"] | None
-    interpolation: Literal["area", "linear", "cubic", "lanczos", "nearest"] | None
-    color: Literal["rgb", "gray", "yuv420"] | None
-    quality: int | Literal["keep"] | None
-    check: Literal["structure", "decode"] | None
-    subsampling: Literal["420", "422", "440", "444"] | None
-    jpeg_tables: Literal["standard", "jpegli"] | None
-    compression: str | None
-    chunk: int | None
-    shard_size: int | str | None
-    max_pixels: int | None
-    fast: bool | None
-    curate: bool | None
-
-
-class SourceKeywords(TypedDict, total=False):
-    """What a source is, and what is taken of it.
-
-    Of a path:
-    kind: "folder", "listing", "video", ..., or one that an installed package adds; None detects it. "folder" takes
-        `train` and `val` as classes, and leaves out tables and other annotations.
-    skip_unreadable: pack what can be read of a folder or an archive. The rest is rejected as "not_scanned", and counted
-        in the summary as `unread`. Otherwise it is a PackError, with nothing written.
-    path_column, key, images: of a listing, the column of paths, or how columns make them, "{id}_{start:06d}.mp4"; the
-        column of keys; and the folder that relative paths start from.
-    key_pattern: fields in the paths of a folder, an archive, a listing or videos, as "{person}/{label}_{n:d}.jpg".
-    classes: of a listing, YOLO's files, WebDataset, RecordIO or HDF5, the path of a file of class names.
-    array: of HDF5 and `.npz` files, which arrays are packed: {"image": "train/x", "label": "train/y"}. Of these and
-        `.npy`, ":chw" after the images' name, or alone, says that their channels come first, and moves them to the end;
-        ":hwc" keeps the axes as they are.
-    labels: of an archive without class folders, the path of ImageNet's development kit, Kaggle's table or a list.
-    prefix: of WebDataset, put the name or the number of its shard before each key, as "a-000/".
-    image_column, label_column, columns: of Parquet files, the columns of images, of labels, and those that become
-        fields.
-    fps, every, start, end, max_frames: which frames of videos are taken.
-
-    Of a dataset:
-    image: of images that are arrays, "chw" where their channels come first, which moves them to the end, or "hwc" to
-        keep the axes; or dtype and shape, with None where sizes differ: ("uint8", (None, None, 3)).
-    classes: names of the labels. keys: one for each sample, instead of its number.
-    names: what the values of samples that are tuples are called; two are (image, label). Or a dict, name -> what
-        samples or columns call it, or its position in a tuple: {"image": "img", "label": "fine_label"}.
-
-    Of a listing or dataset:
-    fields: what fields are, where their first value does not show it: "float32", "float32[?,5]" for arrays that differ
-        in length, "str"; "mask" for what moves with the image, "array" for what has its height and width and is no
-        image; "xyxy", "xywh" or "yolo" for boxes; or (dtype, shape). Of HDF5 and files of arrays, "mask" and "array".
-        Of WebDataset, the members that become fields: ["txt", "width=json.width"].
-    """
-
-    kind: str | None
-    skip_unreadable: bool | None
-    fields: Mapping[str, Declared] | Sequence[str] | None
-    key_pattern: str | None
-    path_column: str | None
-    key: str | None
-    images: str | os.PathLike[str] | None
-    classes: Sequence[str] | os.PathLike[str] | None
-    array: str | Sequence[str] | Mapping[str, str] | None
-    labels: str | os.PathLike[str] | None
-    prefix: Literal["names", "numbers"] | None
-    image_column: str | None
-    label_column: str | None
-    columns: str | Sequence[str] | None
-    fps: float | str | None
-    every: int | None
-    start: float | str | None
-    end: float | str | None
-    max_frames: int | None
-    image: Literal["chw", "hwc"] | tuple[str, tuple[int | None, ...]] | None
-    keys: Sequence[str] | None
-    names: Sequence[str] | Mapping[str, str | int] | None
-
-
-class RunKeywords(TypedDict, total=False):
-    """How a job runs. None of it changes a byte of the store.
-
-    workers: processes, which get a dataset by cloudpickle; 0 packs in this process; None starts one for each CPU.
-    max_rejects: the largest share of samples that may be rejected, or from 1 on their number; also "1%". Default: 0.01.
-    strict: stop at the first sample that cannot be packed.
-    restart: delete what an earlier run left, and begin again. Of an append that did not finish, the store stays.
-    engine: what packs instead of local workers: `rawpack_packer.engines.DaskEngine("tcp://...")`, `RayEngine("auto")`,
-        or any `concurrent.futures.Executor`, which stays yours to shut down.
-    progress: True shows a bar, or lines where nobody watches; None or False shows nothing. Or an object that is called
-        as the job advances, see `rawpack_packer.job.Progress`.
-    """
-
-    workers: int | None
-    max_rejects: float | str | None
-    strict: bool | None
-    restart: bool | None
-    engine: Engine | Executor | None
-    progress: Progress | bool | None
 
 
 class PackKeywords(RecipeKeywords, SourceKeywords, RunKeywords, total=False):
