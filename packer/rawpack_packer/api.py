@@ -158,7 +158,8 @@ def splits_job(
             f"{shown(destination)}: splits are packed into folders; pack each to a URL of its own, or copy them"
         )
     names = [name.strip() for name in splits.split(",")] if isinstance(splits, str) else splits
-    amounts = parse_holdout([holdout]) if isinstance(holdout, str) else holdout
+    amounts = [holdout] if isinstance(holdout, str) else holdout
+    amounts = parse_holdout(amounts) if isinstance(amounts, list | tuple) else amounts
     if names is not None and not isinstance(names, Sequence):
         raise UsageError(f"splits={splits!r}: must be a list of names, such as ['train', 'val']")
     if amounts is not None and not isinstance(amounts, Mapping):

@@ -66,6 +66,16 @@ def test_a_packing_worker_is_light() -> None:
     assert not loaded & {"h5py", "asyncio", "distributed", "ray", "click", "tqdm", "av", "matplotlib", "jinja2"}
 
 
+def test_help_is_light() -> None:
+    """`rawpack pack --help` loads no library for images or stores, and little of the packer."""
+    loaded = loaded_by(
+        "import io, sys\nfrom rawpack_packer.cli import cli\nout, sys.stdout = sys.stdout, io.StringIO()\n"
+        "try:\n    cli(['pack', '--help'], prog_name='rawpack')\nexcept SystemExit:\n    sys.stdout = out"
+    )
+    assert "rawpack_packer.cli.pack" in loaded
+    assert not loaded & {"numpy", "cv2", "h5py", "lmdb", "PIL", "msgspec", "rawpack_packer.api"}
+
+
 def test_engines_are_loaded_when_asked_for() -> None:
     """All public engines can be had and are listed; what is none is an error of the usual kind."""
     for name in engines.__all__:

@@ -10,7 +10,6 @@ import click
 
 from rawpack.errors import UsageError
 from rawpack.system.home import expanded
-from rawpack_packer import api
 
 Function = Callable[..., Any]
 Decorator = Callable[[Function], Function]
@@ -75,6 +74,8 @@ class Subcommand(click.Command):
         paths = [ctx.params.get(name.lower()) for name in names]
         if len(paths) != 2 or not all(isinstance(path, str) and path for path in paths):
             return None
+        from rawpack_packer import api
+
         found = tuple(api.what_is_at(str(path)) for path in paths)
         if found not in _SWAPPED.get(str(self.name), {("nothing", "store")}):
             return None

@@ -10,8 +10,7 @@ import click
 
 from rawpack.errors import UsageError
 from rawpack_packer.cli.command import Decorator, UserPath, option, together
-from rawpack_packer.options import OPTIONS, RECIPE, RUN, SOURCE, Option
-from rawpack_packer.recipe.tables import format_names
+from rawpack_packer.options import OPTIONS, RECIPE, RUN, SOURCE, Option, format_names
 
 
 def declared(one: Option, *python_name: str, help: str = "", default: str | None = None, **settings: Any) -> Decorator:

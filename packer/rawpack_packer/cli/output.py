@@ -8,16 +8,18 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from rawpack_packer import api, text
-from rawpack_packer.cli import summary as summaries
-from rawpack_packer.engines import Engine, engine_at
-from rawpack_packer.job import NoProgress, Progress
+from rawpack_packer import text
 from rawpack_packer.progress import watched
-from rawpack_packer.sources import Source, unread_of
+
+if TYPE_CHECKING:
+    from rawpack_packer import api
+    from rawpack_packer.engines import Engine
+    from rawpack_packer.job import Progress
+    from rawpack_packer.sources import Source
 
 
 @dataclass(frozen=True)
@@ -41,6 +43,8 @@ class Output:
 
     def do(self, job: api.Job, *, dry_run: bool) -> None:
         """Do a job, and print its summary; or what it would take."""
+        from rawpack_packer.cli import summary as summaries
+
         if not dry_run:
             summary = job.run()
             self.tell(summaries.as_dict(summary), summaries.as_text(summary))
@@ -59,6 +63,8 @@ def note(line: str) -> None:
 def take_output(options: dict[str, Any]) -> Output:
     """What a command prints, and how its job runs, by the options that `job_options` added: those that only the command
     has are taken out."""
+    from rawpack_packer.engines import engine_at
+
     name, address, timeout = (options.pop(option) for option in ("engine", "address", "engine_timeout"))
     out = Output(options.pop("quiet"), options.pop("as_json"))
     name = name or "local"
@@ -69,11 +75,15 @@ def take_output(options: dict[str, Any]) -> Output:
 
 def progress(*, quiet: bool) -> Progress:
     """What shows a person how far a job is."""
+    from rawpack_packer.job import NoProgress
+
     return NoProgress() if quiet else watched()
 
 
 def _connected(name: str, address: str | None, timeout: float | None) -> Engine:
     """An engine of a cluster, which is left when the command ends."""
+    from rawpack_packer.engines import engine_at
+
     engine = engine_at(name, address, timeout)
     assert engine is not None  # only the local one is None
     return click.get_current_context().with_resource(engine)
@@ -81,6 +91,8 @@ def _connected(name: str, address: str | None, timeout: float | None) -> Engine:
 
 def end_unread(sources: Collection[Source]) -> None:
     """End the command with exit code 1 where folders or files could not be looked into."""
+    from rawpack_packer.sources import unread_of
+
     unread = sum(len(unread_of(source)) for source in sources)
     if unread:
         what = text.count(unread, "folder or file", "folders or files")

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import json
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from rawpack_packer import api, text
-from rawpack_packer.cli import summary as summaries
+from rawpack_packer import text
 from rawpack_packer.cli.command import Subcommand, UserPath, option, path_argument, together
 from rawpack_packer.cli.options import dry_run_option, job_options, recipe_options, source_options
 from rawpack_packer.cli.output import Output, end_unread, take_output
-from rawpack_packer.job import parse_holdout
 from rawpack_packer.progress import scanning
+
+if TYPE_CHECKING:
+    from rawpack_packer import api
 
 _split_options = together(
     option(
@@ -86,12 +87,14 @@ def pack(
       rawpack pack --field txt 'a-{000..123}.tar' store/ WebDataset shards
       rawpack pack photos/ s3://bucket/store             uploaded by shard
     """  # fmt: skip
+    from rawpack_packer import api
+    from rawpack_packer.cli import summary as summaries
+
     out = take_output(options)
     if splits is not None or holdout or seed is not None or split_by is not None:
-        amounts = parse_holdout(holdout) if holdout else None
         with scanning(quiet=out.quiet) as scan:
             jobs = api.splits_job(
-                src, dst, splits=splits, holdout=amounts, seed=seed, split_by=split_by, scan=scan, **options
+                src, dst, splits=splits, holdout=holdout or None, seed=seed, split_by=split_by, scan=scan, **options
             )  # fmt: skip
         _do_splits(jobs, dst, out, dry_run=dry_run)
         end_unread([one.source for one in jobs.jobs.values()])
@@ -130,6 +133,9 @@ def append(src: str, dst: str, skip_existing: bool, other_libraries: bool, **opt
       rawpack append more-photos/ store/
       rawpack append --skip-existing photos/ store/    only what is new
     """  # fmt: skip
+    from rawpack_packer import api
+    from rawpack_packer.cli import summary as summaries
+
     out = take_output(options)
     with scanning(quiet=out.quiet) as scan:
         job = api.append_job(
@@ -143,6 +149,8 @@ def append(src: str, dst: str, skip_existing: bool, other_libraries: bool, **opt
 
 def _do_splits(jobs: api.Splits, dst: str, out: Output, *, dry_run: bool) -> None:
     """Pack all splits, and print what came of each; or what they would take."""
+    from rawpack_packer.cli import summary as summaries
+
     for line in summaries.draw_lines(jobs):
         out.say(line)
     if dry_run:

@@ -19,7 +19,7 @@ from rawpack.system.home import expanded
 from rawpack.system.keywords import unknown_keyword
 from rawpack.system.standard_streams import fill_closed_streams
 from rawpack_packer.job.keyword_types import RecipeKeywords, RunKeywords, SourceKeywords
-from rawpack_packer.recipe.tables import format_names
+from rawpack_packer.options import format_names
 
 Call = TypeVar("Call", bound=Callable[..., Any])
 

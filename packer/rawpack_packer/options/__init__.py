@@ -3,6 +3,6 @@
 from __future__ import annotations
 
 from rawpack_packer.options.option import Option
-from rawpack_packer.options.table import KINDS, OPTIONS, RECIPE, RUN, SOURCE
+from rawpack_packer.options.table import KINDS, OPTIONS, RECIPE, RUN, SOURCE, WRITER_GROUP, format_names
 
-__all__ = ["KINDS", "OPTIONS", "RECIPE", "RUN", "SOURCE", "Option"]
+__all__ = ["KINDS", "OPTIONS", "RECIPE", "RUN", "SOURCE", "WRITER_GROUP", "Option", "format_names"]

@@ -341,3 +341,14 @@ RUN: tuple[Option, ...] = (
 """How a job runs. None of it changes a byte of the store."""
 
 OPTIONS: dict[str, Option] = {one.name: one for one in (*RECIPE, *SOURCE, *RUN)}
+
+WRITER_GROUP = "rawpack.writers"
+"""A group of entry points."""
+
+
+def format_names() -> tuple[str, ...]:
+    """The formats that can be written, with those of other packages; none is loaded."""
+    from importlib.metadata import entry_points
+
+    others = (entry.name for entry in entry_points(group=WRITER_GROUP))
+    return tuple(dict.fromkeys((*OPTIONS["format"].choices, *others)))

@@ -16,12 +16,13 @@ from typing import TYPE_CHECKING
 
 from rawpack.disk.tables import added, codec_of
 from rawpack.errors import UsageError
+from rawpack_packer.options import WRITER_GROUP, format_names
 
 if TYPE_CHECKING:
     from rawpack_packer.recipe.recipe import Recipe
 
-WRITER_GROUP, ENCODER_GROUP = "rawpack.writers", "rawpack.encoders"
-"""Groups of entry points."""
+ENCODER_GROUP = "rawpack.encoders"
+"""A group of entry points."""
 
 
 @dataclass(frozen=True)
@@ -171,13 +172,6 @@ def encoder_of(name: str) -> Encoder:
     if not isinstance(found, Encoder):
         raise UsageError(f"no installed package writes the encoding {name!r}: install the one that adds it")
     return found
-
-
-def format_names() -> tuple[str, ...]:
-    """The formats that can be written, with those of other packages; none is loaded."""
-    from importlib.metadata import entry_points
-
-    return tuple(dict.fromkeys((*OUTPUT_FORMATS, *(entry.name for entry in entry_points(group=WRITER_GROUP)))))
 
 
 def is_jpeg(encoding: str) -> bool:
