@@ -45,6 +45,7 @@ from rawpack_packer.job.splits import check as check_set
 from rawpack_packer.job.splits import draw as draw_splits
 from rawpack_packer.job.subset import Choice
 from rawpack_packer.job.subset import chosen as chosen_samples
+from rawpack_packer.options.naming import opt
 from rawpack_packer.recipe.by_user import recipe_for
 from rawpack_packer.recipe.recipe import Recipe, parse_options
 from rawpack_packer.sources import Source, StoreSource
@@ -121,10 +122,10 @@ def pack_job(
     url = destination if isinstance(destination, str) and is_url(destination) else None
     if url is not None and how.elsewhere:
         raise UsageError(
-            f"{shown(url)}: --engine needs a folder that all machines share; a store at a URL is packed on this machine"
+            f"{shown(url)}: {opt.engine} needs a folder that all machines share; a store at a URL is packed on this machine"
         )
     if url is None and scratch is not None:
-        raise UsageError(f"--scratch applies to URLs; {os.fspath(destination)} is a folder")
+        raise UsageError(f"{opt.scratch} applies to URLs; {os.fspath(destination)} is a folder")
     place = local_path(destination) if url is None else upload.store_of(url, scratch)
     if url is None:
         destinations.check(place, opening.paths_of(source))
@@ -174,7 +175,9 @@ def splits_job(
 
     if split_by is not None:
         if names is not None or amounts is not None or seed is not None:
-            raise UsageError("--split-by divides the source by itself: leave out --splits, --holdout and --seed")
+            raise UsageError(
+                f"{opt.split_by} divides the source by itself: leave out {opt.splits}, {opt.holdout} and {opt.seed}"
+            )
         by, how = parse_split_by(split_by), how.connected()
         # Only the source says the names of the splits.
         return Splits(where, *divide(opened(source), by), made, how)
@@ -496,7 +499,7 @@ def warm(
     if is_url(name):
         return warm_url(name, cache, cache_bytes, begin)
     if cache is not None or cache_bytes is not None:
-        raise UsageError(f"--cache and --cache-bytes apply to URLs; {name} is a folder")
+        raise UsageError(f"{opt.cache} and {opt.cache_bytes} apply to URLs; {name} is a folder")
     return warm_folders(name, list(store_folders(name).values()), begin)
 
 

@@ -9,6 +9,7 @@ from rawpack.errors import UsageError
 from rawpack_packer.engines.contract import Engine, Report
 from rawpack_packer.engines.inline import InlineEngine
 from rawpack_packer.engines.local import LocalEngine
+from rawpack_packer.options.naming import opt
 
 if TYPE_CHECKING:
     from rawpack_packer.engines.dask import DaskEngine
@@ -55,12 +56,14 @@ def engine_at(name: str, address: str | None, timeout: float | None = None) -> D
     """
     if name == "local":
         if address is not None or timeout is not None:
-            given = "--address" if address is not None else "--engine-timeout"
-            raise UsageError(f"{given} applies to a cluster: name its kind by --engine dask or --engine ray")
+            given = str(opt.address) if address is not None else str(opt.engine_timeout)
+            raise UsageError(
+                f"{given} applies to a cluster: name its kind by {opt.engine('dask')} or {opt.engine('ray')}"
+            )
         return None
     if address is None:
         example = "tcp://host:8786, where a Dask scheduler listens" if name == "dask" else "auto, or host:6379"
-        raise UsageError(f"--engine {name} needs --address: {example}")
+        raise UsageError(f"{opt.engine(name)} needs {opt.address}: {example}")
     if name == "dask":
         _silence_dask()
         from rawpack_packer.engines.dask import DaskEngine

@@ -24,6 +24,7 @@ from rawpack_packer import text
 from rawpack_packer.destination import files
 from rawpack_packer.engines.contract import Report
 from rawpack_packer.images.decoder_process import init_decoder_process
+from rawpack_packer.options.naming import opt
 from rawpack_packer.part.part import PartTask, Tick, run_part, try_samples
 from rawpack_packer.part.pieces import make_piece, starts
 
@@ -219,7 +220,7 @@ class LocalEngine:
             return
         if death.cannot_start:
             raise PackError(
-                f"packing workers cannot start here (exit status {status}); --workers 0 needs none{death.said}"
+                f"packing workers cannot start here (exit status {status}); {opt.workers(0)} needs none{death.said}"
             )
         self._deaths[number, position] += 1
         if order.kind == "pack":
@@ -228,7 +229,7 @@ class LocalEngine:
         if at_none or self._packing_deaths[number] >= _PART_DEATHS:
             raise PackError(
                 f"packing workers keep dying (exit status {status}) in part {number}: out of memory? "
-                f"Try fewer --workers; the same command resumes{death.said}"
+                f"Try fewer {opt.workers}; the same command resumes{death.said}"
             )
         self._pool.revive(worker)
         if position < 0:
@@ -241,8 +242,8 @@ class LocalEngine:
                 crashed, last = len(task.crashed), repr(task.samples.key(position))
                 raise PackError(
                     f"{text.count(crashed, 'sample')} killed the workers that decoded them (exit status {status}), the "
-                    f"last one {last}, and --max-rejects allows {task.max_rejects}; the same command with "
-                    f"--max-rejects {crashed} or more resumes"
+                    f"last one {last}, and {opt.max_rejects} allows {task.max_rejects}; the same command with "
+                    f"{opt.max_rejects(crashed)} or more resumes"
                 ).quoting(last)
             self._send(worker, _WorkOrder("try", task, position + 1))
 

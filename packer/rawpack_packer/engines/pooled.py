@@ -22,6 +22,7 @@ from rawpack_packer.destination import files, run_token
 from rawpack_packer.destination.layout import WORK
 from rawpack_packer.engines import remote_worker
 from rawpack_packer.engines.contract import Report
+from rawpack_packer.options.naming import opt
 from rawpack_packer.part.part import PartTask, Tick, read_record
 
 _LOOK_EVERY_S = 1.0
@@ -218,7 +219,7 @@ class _PooledRun:
         if waited > self.timeout:
             raise PackError(
                 f"no worker has taken a part for {self.timeout:g} s: {self.pool.room()}. Wait longer by "
-                "--engine-timeout, or timeout= of the engine; the same command resumes"
+                f"{opt.engine_timeout}, or timeout= of the engine; the same command resumes"
             )
 
     def _take(self, number: int) -> None:

@@ -20,6 +20,7 @@ import xxhash
 from rawpack.disk.provenance import REJECTS
 from rawpack.errors import UsageError
 from rawpack_packer.destination.layout import WORK
+from rawpack_packer.options.naming import opt
 from rawpack_packer.sources.base import numbered
 from rawpack_packer.sources.folder import EXTENSIONS
 from rawpack_packer.sources.stores.compatible import IMAGE
@@ -95,7 +96,7 @@ def check_names(names: Names, keys: Callable[[], Iterable[str]], folder: Path) -
     if found.count:
         raise UsageError(
             f"{count(found.count, 'key')} cannot be {'the name of a file' if found.count == 1 else 'names of files'}: "
-            f"{listed(found.shown, _SHOWN, total=found.count, separator='; ')}. --numbered names files by their row, "
+            f"{listed(found.shown, _SHOWN, total=found.count, separator='; ')}. {opt.numbered} names files by their row, "
             "and the listing has the keys"
         )
 

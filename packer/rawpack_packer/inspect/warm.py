@@ -17,6 +17,7 @@ from rawpack.remote.tickets import RemoteFile
 from rawpack.store.store import Store
 from rawpack.system import machine
 from rawpack_packer import text
+from rawpack_packer.options.naming import opt
 
 Begin = Callable[[int, int | None], Callable[[int], object]]
 _PIECE = 8 << 20
@@ -69,7 +70,7 @@ def fetch_all(origin: RemoteStore, tick: Callable[[int], object]) -> int:
         raise StoreError(
             f"{gone:,} of {text.count(len(items), 'file')} of {origin.remote} left the cache {cache.folder} while "
             "others were fetched, because other readers need its space or somebody removed them; pass a larger "
-            "--cache-bytes, or another --cache"
+            f"{opt.cache_bytes}, or another {opt.cache}"
         )
     return damaged
 
@@ -108,7 +109,7 @@ def warm_url(url: str, cache: str | os.PathLike[str] | None, cache_bytes: str | 
     if origin.manifest.shard_bytes > origin.fetcher.room:
         raise UsageError(
             f"{origin.remote} has {text.size(total)}, and the cache {into.folder} may hold {text.size(into.limit)}: "
-            "pass a larger --cache-bytes, or another --cache"
+            f"pass a larger {opt.cache_bytes}, or another {opt.cache}"
         )
     damaged = fetch_all(origin, begin(total, None))
     return Warmed(str(origin.remote), total, str(origin.folder), origin.fetcher.fetched, damaged)

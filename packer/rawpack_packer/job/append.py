@@ -29,6 +29,7 @@ from rawpack_packer.job.counts import label_counts
 from rawpack_packer.job.job import Job, before_append
 from rawpack_packer.job.options import RunOptions
 from rawpack_packer.job.run import Summary, check_sizes, nothing_to_do, run_job
+from rawpack_packer.options.naming import opt
 from rawpack_packer.recipe.fields import store_fields
 from rawpack_packer.recipe.recipe import PILLOW, THEN, Recipe, libraries
 from rawpack_packer.sources import Source
@@ -205,7 +206,7 @@ def recipe_of(path: Path, manifest: Manifest, *, other_libraries: bool) -> Recip
         what = "; ".join(f"{name}: {latest.get(name)} then, {here.get(name)} now" for name in refused)
         raise UsageError(
             f"{path} was packed with other libraries ({what}), which may make other pixels: install those, or allow it "
-            "with --other-libraries"
+            f"with {opt.other_libraries}"
         )
     both = dict(made.libraries)
     for name in differing:

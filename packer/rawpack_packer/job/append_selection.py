@@ -15,6 +15,7 @@ from rawpack.errors import StoreError, UsageError
 from rawpack.store.store import Store
 from rawpack_packer.destination import journal
 from rawpack_packer.job.differences import mixes_videos
+from rawpack_packer.options.naming import opt
 from rawpack_packer.sources import Source
 from rawpack_packer.sources.files import UNKNOWN
 from rawpack_packer.sources.optional import videos_of
@@ -105,9 +106,9 @@ def _conflict(where: str, source: View, rows: NDArray[np.int64], *, mixed: bool)
     return (
         f"{where} already has or has rejected {len(rows):,} of {len(source):,} samples, by their keys ({shown}); "
         + (
-            "the others are frames of the same videos: give --fps, --every and the like as when the store was packed"
+            f"the others are frames of the same videos: give {opt.fps}, {opt.every} and the like as when the store was packed"
             if mixed
-            else "--skip-existing appends only the others"
+            else f"{opt.skip_existing} appends only the others"
         )
     )
 

@@ -9,6 +9,7 @@ from typing import Any, Literal
 
 from rawpack.errors import UsageError
 from rawpack_packer.options import RECIPE
+from rawpack_packer.options.naming import opt
 from rawpack_packer.recipe.by_user import as_stored, recipe_for
 from rawpack_packer.recipe.recipe import Recipe
 from rawpack_packer.recipe.tables import output_format
@@ -33,12 +34,12 @@ def merging(
         if other.manifest.format != first.manifest.format and options.get("format") is None:
             raise UsageError(
                 f"{first.path} is {first.manifest.format}, and {other.path} is {other.manifest.format}: give the "
-                "--format of the merged store, or convert one of them with `rawpack convert --format`"
+                f"{opt.format} of the merged store, or convert one of them with `rawpack convert --format`"
             )
     if source.sizes_differ and options.get("size") is None:
         sizes = ", ".join(f"{_size(store.fields['image'].shape)} in {store.path}" for store in source.stores[:5])
         raise UsageError(
-            f"the sizes of images or masks differ ({sizes}): give the --size of the merged store, or convert one of "
+            f"the sizes of images or masks differ ({sizes}): give the {opt.size} of the merged store, or convert one of "
             "them with `rawpack convert --size`"
         )
     videos, recipe = source.united_videos(), recipe_as_before(source, options)
@@ -67,11 +68,11 @@ def _prefixes(stores: Sequence[Named], prefix: Prefix | None) -> list[str]:
     if prefix == "numbers":
         return [f"{number}/" for number in range(len(stores))]
     if prefix != "names":
-        raise UsageError(f"--prefix {prefix!r}: must be one of {', '.join(PREFIXES)}")
+        raise UsageError(f"{opt.prefix(repr(prefix))}: must be one of {', '.join(PREFIXES)}")
     names = [f"{Path(store).resolve().name}/" for store in stores]
     if len(set(names)) != len(names):
         double = next(name for name in names if names.count(name) > 1)
-        raise UsageError(f"several of the stores are named {double!r}; --prefix numbers tells them apart")
+        raise UsageError(f"several of the stores are named {double!r}; {opt.prefix} numbers tells them apart")
     return names
 
 

@@ -30,6 +30,7 @@ from rawpack_packer.destination.journal import (
 )
 from rawpack_packer.destination.layout import WORK
 from rawpack_packer.options import RECIPE, Option
+from rawpack_packer.options.naming import opt
 from rawpack_packer.part.part import read_record
 from rawpack_packer.sources import Source
 from rawpack_packer.sources.files import NOT_SCANNED
@@ -75,7 +76,7 @@ def store_at(path: Path, called: str = "") -> There:
         restart = set_at(path.parent).restart
     else:
         restart = (
-            f"--restart deletes {'this store' if finished else 'what was packed so far'} ({holds}) and packs again"
+            f"{opt.restart} deletes {'this store' if finished else 'what was packed so far'} ({holds}) and packs again"
         )
     return There(called or str(path), finished, restart, holds)
 
@@ -86,7 +87,7 @@ def set_at(path: Path) -> There:
     held = [_held(path / name) for name in (() if splits is None else splits.splits)]
     counts = [samples for _, samples, _ in held]
     holds = _amount(None if None in counts else sum(n or 0 for n in counts), sum(size for _, _, size in held))
-    restart = f"--restart deletes all splits in {path} ({holds}) and packs again"
+    restart = f"{opt.restart} deletes all splits in {path} ({holds}) and packs again"
     return There(str(path), all(finished for finished, _, _ in held), restart, holds, "set of splits")
 
 
@@ -113,7 +114,7 @@ def check_same(job: Job, before: JobNote | Manifest) -> None:
     except UsageError:
         seen = None
     if isinstance(before, AppendNote):
-        restart = "--restart deletes what this append has packed so far, and begins it again; the store stays"
+        restart = f"{opt.restart} deletes what this append has packed so far, and begins it again; the store stays"
         there = There(f"an append to {path}", finished=False, restart=restart)
     else:
         there = store_at(path, called)

@@ -31,6 +31,7 @@ from rawpack.system.heartbeat import Heartbeat
 from rawpack_packer import text
 from rawpack_packer.images import read_header
 from rawpack_packer.images.decoder_process import init_decoder_process
+from rawpack_packer.options.naming import opt
 from rawpack_packer.recipe.fields import IMAGE, exact_bytes, part_rows
 from rawpack_packer.recipe.recipe import Recipe
 from rawpack_packer.recipe.tables import output_format
@@ -347,5 +348,5 @@ def check_space(path: Path, jobs: Sequence[Job], free: int) -> None:
         extra = f", {text.size(spare)} of it while packing only" if spare else ""
         raise UsageError(
             f"the store needs about {text.size(need)}{extra}, and {path} has {text.size(free)} free: free some "
-            "space, or choose a smaller --size or --format lmdb"
+            f"space, or choose a smaller {opt.size} or {opt.format('lmdb')}"
         )

@@ -16,6 +16,7 @@ import xxhash
 from numpy.typing import NDArray
 
 from rawpack.errors import UsageError
+from rawpack_packer.options.naming import opt
 from rawpack_packer.sources import Source
 from rawpack_packer.sources.optional import group_of, labels_of, unread_of
 
@@ -45,13 +46,15 @@ def parse_holdout(texts: Iterable[str]) -> dict[str, str]:
     for text in ",".join(texts).split(","):
         name, _, amount = (part.strip() for part in text.partition("="))
         if not name or not _AMOUNT.fullmatch(amount):
-            raise UsageError(f"--holdout {text!r}: must be NAME=SHARE or NAME=NUMBER, such as val=0.1 or val=50")
+            raise UsageError(f"{opt.holdout(repr(text))}: must be NAME=SHARE or NAME=NUMBER, such as val=0.1 or val=50")
         if name == TRAIN or name in found:
             what = f"{TRAIN} is what remains; name the others" if name == TRAIN else f"names {name!r} twice"
-            raise UsageError(f"--holdout {text!r}: {what}")
+            raise UsageError(f"{opt.holdout(repr(text))}: {what}")
         found[name] = amount
     if sum(share(amount) for amount in found.values() if share(amount) < 1) >= 1:
-        raise UsageError(f"--holdout {','.join(f'{name}={amount}' for name, amount in found.items())}: nothing remains")
+        raise UsageError(
+            f"{opt.holdout} {','.join(f'{name}={amount}' for name, amount in found.items())}: nothing remains"
+        )
     return found
 
 
@@ -59,7 +62,9 @@ def share(amount: str) -> Fraction:
     """A share below 1, or a number from 1 on. Raises UsageError."""
     value = Fraction(amount.rstrip("%")) / (100 if amount.endswith("%") else 1)
     if value <= 0 or (value >= 1 and (amount.endswith("%") or value.denominator != 1)):
-        raise UsageError(f"--holdout {amount}: must be a share below 1, such as 0.1 or 10%, or a number of each class")
+        raise UsageError(
+            f"{opt.holdout(amount)}: must be a share below 1, such as 0.1 or 10%, or a number of each class"
+        )
     return value
 
 
@@ -97,7 +102,7 @@ def draw(source: Source, holdout: Mapping[str, str], seed: int) -> Draw:
     empty = [name for name, found in rows.items() if not len(found)]
     if empty:
         raise UsageError(
-            f"--holdout {empty[0]}={holdout[empty[0]]} takes nothing: the largest class of {source.info.root} has "
+            f"{opt.holdout(empty[0])}={holdout[empty[0]]} takes nothing: the largest class of {source.info.root} has "
             f"{np.bincount(np.unique(classes, return_inverse=True)[1]).max()} to choose from, and one stays in {TRAIN}"
         )
     too_few = {name: tuple(labels) for name, labels in short.items()}

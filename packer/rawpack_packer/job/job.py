@@ -26,6 +26,7 @@ from rawpack_packer.job.commit import tidy_finished
 from rawpack_packer.job.estimate import Estimate, estimate
 from rawpack_packer.job.options import RunOptions
 from rawpack_packer.job.run import Summary, check_sizes, nothing_to_do, run_job
+from rawpack_packer.options.naming import opt
 from rawpack_packer.recipe.fields import made_here, part_rows, store_fields
 from rawpack_packer.recipe.recipe import Recipe
 from rawpack_packer.sources import Source
@@ -160,13 +161,13 @@ class Job:
         if self.how.strict and manifest.rejects.count - manifest.rejects.reasons.get(NOT_SCANNED, 0):
             raise PackError(
                 f"{path} is complete, with {text.count(manifest.rejects.count, source.info.noun)} rejected "
-                f"({', '.join(manifest.rejects.reasons)}), listed in {path / manifest.rejects.file.name}; --strict "
+                f"({', '.join(manifest.rejects.reasons)}), listed in {path / manifest.rejects.file.name}; {opt.strict} "
                 "allows none"
             )
         try:
             check_sizes(path, manifest)
         except PackError as error:
-            raise PackError(f"{error}, and --restart packs it again") from None
+            raise PackError(f"{error}, and {opt.restart} packs it again") from None
         return nothing_to_do(path, manifest, digest, source)
 
     def estimate(self) -> DryRun:

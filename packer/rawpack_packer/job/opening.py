@@ -14,6 +14,7 @@ from rawpack.remote.url import is_url
 from rawpack_packer.destination import folder as destinations
 from rawpack_packer.destination.layout import SPOOL, WORK
 from rawpack_packer.job.options import RunOptions
+from rawpack_packer.options.naming import opt
 from rawpack_packer.sources import (
     LEFT_OUT,
     AnnotatedError,
@@ -62,7 +63,7 @@ def open_given(
         if how.strict and any(opened.info.counts.get(name) for name in LEFT_OUT):
             differ = "; ".join(opened.info.problems)
             raise UsageError(
-                f"{opened.info.root} differs from its folder: {differ}; leave out --strict to pack the rest"
+                f"{opened.info.root} differs from its folder: {differ}; leave out {opt.strict} to pack the rest"
             )
         return opened
     if isinstance(source, bytes | bytearray):

@@ -11,6 +11,7 @@ from rawpack.errors import UsageError
 from rawpack.order.keys import whole_number
 from rawpack.system import machine
 from rawpack_packer.engines import Engine, as_engine
+from rawpack_packer.options.naming import opt
 
 Connect = Callable[[], Engine]
 """Connects to a cluster. It is called after all other checks, and before the source is scanned."""
@@ -94,7 +95,9 @@ def run_options(
     engine: an engine, an executor, or a function that connects to a cluster. progress: True shows a bar.
     """
     if engine is not None and workers is not None:
-        raise UsageError("--workers applies to --engine local only: clusters and executors have workers of their own")
+        raise UsageError(
+            f"{opt.workers} applies to {opt.engine('local')} only: clusters and executors have workers of their own"
+        )
     if workers is not None:
         workers = whole_number("workers", workers, 0)
     connect = engine if callable(engine) and not hasattr(engine, "run") else None
@@ -130,5 +133,5 @@ def parse_share(given: float | str) -> float:
     if text == "100%":
         return _ALL
     if not 0 <= share < 10 * _ALL or (share >= 1 and (text.endswith("%") or share != int(share))):
-        raise UsageError(f"--max-rejects {text!r}: must be a share such as 1% or 0.01, or a number of samples")
+        raise UsageError(f"{opt.max_rejects(repr(text))}: must be a share such as 1% or 0.01, or a number of samples")
     return share

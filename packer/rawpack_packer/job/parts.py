@@ -16,6 +16,7 @@ from rawpack_packer.engines import Engine
 from rawpack_packer.engines.remote_worker import TICKS
 from rawpack_packer.job import commit
 from rawpack_packer.job.commit import Totals
+from rawpack_packer.options.naming import opt
 from rawpack_packer.part import pieces
 from rawpack_packer.part.part import PartRecord, PartTask, Tick, read_record
 
@@ -58,7 +59,7 @@ class Parts:
                 if self.how.strict and rejects:
                     first = rejects[0]
                     raise PackError(
-                        f"{first.key}: {first.reason}: {first.detail}; an earlier run rejected it, and --strict "
+                        f"{first.key}: {first.reason}: {first.detail}; an earlier run rejected it, and {opt.strict} "
                         "allows no rejects"
                     ).quoting(first.key, first.detail)
                 done += record.rows + len(record.rejects)
@@ -143,7 +144,7 @@ class Parts:
             raise PackError(
                 f"{rejects:,} of {text.count(checked, self.job.source.info.noun)} "
                 f"{'was' if rejects == 1 else 'were'} rejected ({self._reasons()}), for example {example}. "
-                f"--max-rejects allows {self._allowed}; "
+                f"{opt.max_rejects} allows {self._allowed}; "
                 f"{'it is' if rejects == 1 else 'all are'} listed in {listed}. {self._cure(rejects, checked)}"
             ).quoting(example)
 
@@ -162,12 +163,12 @@ class Parts:
         left = len(self.job.source) - self.totals.samples - self.totals.rejects.total()
         if not self.totals.samples:
             which = f"of the first {checked:,}" if left else "of them"
-            return f"None {which} could be packed, so a larger --max-rejects does not help"
+            return f"None {which} could be packed, so a larger {opt.max_rejects} does not help"
         if not left:
-            return f"The same command with --max-rejects {rejects} resumes without doing anything twice"
+            return f"The same command with {opt.max_rejects(rejects)} resumes without doing anything twice"
         share = math.ceil(100 * rejects / checked)
         return (
-            f"{left:,} are not tried yet: if they are like these, the same command with --max-rejects "
+            f"{left:,} are not tried yet: if they are like these, the same command with {opt.max_rejects} "
             f"{share}% resumes without doing anything twice"
         )
 

@@ -35,6 +35,7 @@ from rawpack_packer.job import commit
 from rawpack_packer.job.append import open_store
 from rawpack_packer.job.counts import label_counts
 from rawpack_packer.job.job import before_append
+from rawpack_packer.options.naming import opt
 from rawpack_packer.sources.fields import FieldKind, check_names
 from rawpack_packer.sources.listing.keyed import KeyedFields, read_keyed
 from rawpack_packer.sources.listing.reading import declared_fields
@@ -108,7 +109,7 @@ def relabel_store(
     if stale and not stale_copies:
         raise UsageError(
             f"{path} is an hdf5 store, whose shards have copies of {', '.join(stale)} for other programs: allow these "
-            "to keep the old values with --stale-copies, or pack again"
+            f"to keep the old values with {opt.stale_copies}, or pack again"
         )
     work = path / WORK
     with files.refusals_named(path):
@@ -152,7 +153,7 @@ class _Change:
         if lines and not skip_unknown:
             raise UsageError(
                 f"{where}: {count(len(lines), 'key')} that no sample of {store.path} has: "
-                f"{listed(list(lines), _SHOWN)}; leave them out with --skip-unknown"
+                f"{listed(list(lines), _SHOWN)}; leave them out with {opt.skip_unknown}"
             )
         if not self.named:
             raise UsageError(f"{where} has no key of {store.path}, whose keys are like {self._key(0)!r}")

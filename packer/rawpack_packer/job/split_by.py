@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from rawpack.disk.splits import is_split_name
 from rawpack.errors import UsageError
+from rawpack_packer.options.naming import opt
 from rawpack_packer.sources import Source
 from rawpack_packer.sources.divided import split_order
 from rawpack_packer.sources.listing.faults import Faults
@@ -43,7 +44,9 @@ def parse_split_by(text: str) -> SplitBy:
     """Parse `COLUMN` or `COLUMN=SPLIT:VALUES,...`. Raises UsageError."""
     column, equals, rest = text.partition("=") if isinstance(text, str) else ("", "", "")
     if not column.strip():
-        raise UsageError(f"--split-by {text!r}: write COLUMN or COLUMN=SPLIT:VALUES, as subject=train:1-20,val:21+23")
+        raise UsageError(
+            f"{opt.split_by(repr(text))}: write COLUMN or COLUMN=SPLIT:VALUES, as subject=train:1-20,val:21+23"
+        )
     if not equals:
         return SplitBy(text, column.strip(), None)
     values: dict[str, tuple[str, ...]] = {}
@@ -51,11 +54,13 @@ def parse_split_by(text: str) -> SplitBy:
         name, colon, words = (part.strip() for part in one.partition(":"))
         found = tuple(word.strip() for word in words.split("+"))
         if not name or not colon or not all(found):
-            raise UsageError(f"--split-by {text!r}: {one!r} must be SPLIT:VALUES, such as train:1-20 or val:21+23")
+            raise UsageError(
+                f"{opt.split_by(repr(text))}: {one!r} must be SPLIT:VALUES, such as train:1-20 or val:21+23"
+            )
         for word in found:
             ends = _RANGE.fullmatch(word)
             if ends and int(ends[1]) > int(ends[2]):
-                raise UsageError(f"--split-by {text!r}: {word} is empty: write the lower number first")
+                raise UsageError(f"{opt.split_by(repr(text))}: {word} is empty: write the lower number first")
         values[name] = (*values.get(name, ()), *found)
     return SplitBy(text, column.strip(), values)
 
@@ -79,7 +84,7 @@ def divide(source: Source, by: SplitBy) -> dict[str, NDArray[np.int64]]:
         what = f"{by.column} is {value!r}, which is in {' and in '.join(map(plain, found)) or 'no split'}"
         if by.values is None:
             what = f"{by.column} is {value!r}, which cannot be the name of a split, which is that of a folder"
-        faults.add(line, 0, "", f"{what} (--split-by)", file="" if line else source.key(i))
+        faults.add(line, 0, "", f"{what} ({opt.split_by})", file="" if line else source.key(i))
         if faults.enough:
             break
     faults.stop()
@@ -91,7 +96,7 @@ def divide(source: Source, by: SplitBy) -> dict[str, NDArray[np.int64]]:
     empty = [name for name, found in rows.items() if not len(found)]
     if empty:
         raise UsageError(
-            f"--split-by {by.text!r}: {plain(empty[0])} gets no sample: {by.column} has the values "
+            f"{opt.split_by(repr(by.text))}: {plain(empty[0])} gets no sample: {by.column} has the values "
             f"{listed([str(value) for value in sorted(values, key=str)], _SHOWN)}"
         )
     return rows
@@ -102,14 +107,16 @@ def _values(source: Source, by: SplitBy) -> tuple[list[Value], NDArray[np.int64]
     column = column_of(source, by.column)
     if column is None:
         names = [name for name in source.info.fields if column_of(source, name) is not None]
-        cure = f"it has {listed(names, _SHOWN)}" if names else "use a listing, or --key-pattern"
-        raise UsageError(f"--split-by {by.column!r}: {source.info.root} has no such column that is known now: {cure}")
+        cure = f"it has {listed(names, _SHOWN)}" if names else f"use a listing, or {opt.key_pattern}"
+        raise UsageError(
+            f"{opt.split_by(repr(by.column))}: {source.info.root} has no such column that is known now: {cure}"
+        )
     if isinstance(column, Texts):
         numbers: dict[str, int] = {}
         of_sample = [numbers.setdefault(column.value(i), len(numbers)) for i in range(len(column))]
         return list(numbers), np.array(of_sample, np.int64)
     if not isinstance(column, Numbers) or column.values.ndim != 1 or column.values.dtype.kind not in "iub":
-        raise UsageError(f"--split-by {by.column!r}: it holds neither texts nor whole numbers")
+        raise UsageError(f"{opt.split_by(repr(by.column))}: it holds neither texts nor whole numbers")
     found, inverse = np.unique(column.values, return_inverse=True)
     return [_named(value, by.column, source) for value in found.tolist()], inverse
 

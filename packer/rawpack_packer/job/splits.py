@@ -27,6 +27,7 @@ from rawpack_packer.job.job import DryRun, Job
 from rawpack_packer.job.options import RunOptions
 from rawpack_packer.job.run import Summary
 from rawpack_packer.job.split_by import SplitBy
+from rawpack_packer.options.naming import opt
 from rawpack_packer.recipe.recipe import Recipe
 from rawpack_packer.sources import Source, has_split
 from rawpack_packer.sources.archives.files import is_pattern
@@ -44,13 +45,15 @@ _TEMPORARY = f"{SPLITS}.tmp"
 def set_of(names: Sequence[str] | None, amounts: Mapping[str, float | int | str] | None, seed: int | None) -> SplitSet:
     """The set of splits that `--splits`, or `--holdout` and `--seed`, ask for. Raises UsageError."""
     if names is not None and amounts is not None:
-        raise UsageError("--splits packs folders that are splits already, --holdout draws splits: give one of them")
+        raise UsageError(
+            f"{opt.splits} packs folders that are splits already, {opt.holdout} draws splits: give one of them"
+        )
     if seed is not None and amounts is None:
-        raise UsageError("--seed applies to --holdout only")
+        raise UsageError(f"{opt.seed} applies to {opt.holdout} only")
     if amounts is None:
-        return SplitSet(splits=_checked(names or (), "--splits"))
+        return SplitSet(splits=_checked(names or (), str(opt.splits)))
     shares = holdout.parse_holdout(f"{name}={amount}" for name, amount in amounts.items())
-    splits = _checked([holdout.TRAIN, *shares], "--holdout")
+    splits = _checked([holdout.TRAIN, *shares], str(opt.holdout))
     return SplitSet(splits=splits, holdout=shares, seed=seed or 0, draw=holdout.VERSION)
 
 
@@ -62,7 +65,7 @@ def open_divided(root: str, names: Sequence[str], open_one: Callable[[str], Sour
     if is_url(root):
         if not all(split_path(join(root, name))[1] for name in names):
             raise UsageError(
-                f"{plain(shown_url(root))}: --splits of what is behind a URL needs a .tar or .zip archive; pack each "
+                f"{plain(shown_url(root))}: {opt.splits} of what is behind a URL needs a .tar or .zip archive; pack each "
                 "split by a command of its own"
             )
         return one_numbering({name: open_one(join(root, name)) for name in names})
@@ -70,11 +73,13 @@ def open_divided(root: str, names: Sequence[str], open_one: Callable[[str], Sour
         raise no_source(root)
     missing = [name for name in names if not has_split(root, name)]
     if missing and not Path(root).is_dir():
-        raise UsageError(f"{plain(root)} is not a folder; --splits names folders in it")
+        raise UsageError(f"{plain(root)} is not a folder; {opt.splits} names folders in it")
     if missing:
         there = sorted(entry.name for entry in os.scandir(root) if entry.is_dir())
         shown = listed(there, _SHOWN)
-        raise UsageError(f"there is no {missing[0]!r} in {plain(root)} for --splits: it holds {shown or 'no folder'}")
+        raise UsageError(
+            f"there is no {missing[0]!r} in {plain(root)} for {opt.splits}: it holds {shown or 'no folder'}"
+        )
     return one_numbering({name: open_one(str(Path(root) / name)) for name in names})
 
 
@@ -98,7 +103,7 @@ def one_numbering(sources: Mapping[str, Source]) -> dict[str, Source]:
 def divide(source: Source, by: SplitBy) -> tuple[dict[str, Source], SplitSet]:
     """The splits that the values of a field make of a source, and their set."""
     rows = split_by.divide(source, by)
-    chosen = SplitSet(splits=_checked(list(rows), "--split-by"), split_by=by.text)
+    chosen = SplitSet(splits=_checked(list(rows), str(opt.split_by)), split_by=by.text)
     return {name: View(source, found) for name, found in rows.items()}, chosen
 
 
@@ -256,11 +261,11 @@ def class_problems(stores: Mapping[str, Manifest]) -> list[tuple[str, str]]:
 
 def _shown(chosen: SplitSet) -> str:
     if isinstance(chosen.split_by, str):
-        return f"--split-by {chosen.split_by}"
+        return f"{opt.split_by(chosen.split_by)}"
     if chosen.holdout is None:
-        return f"--splits {','.join(chosen.splits)}"
+        return f"{opt.splits(','.join(chosen.splits))}"
     amounts = ",".join(f"{name}={amount}" for name, amount in chosen.holdout.items())
-    return f"--holdout {amounts} --seed {chosen.seed}"
+    return f"{opt.holdout(amounts)} {opt.seed(chosen.seed)}"
 
 
 def _checked(names: Sequence[str], where: str) -> tuple[str, ...]:

@@ -13,6 +13,7 @@ from rawpack.order import Shuffled
 from rawpack.store.concatenated import ConcatenatedStore
 from rawpack.store.selection import positions_where
 from rawpack.store.where import Where
+from rawpack_packer.options.naming import opt
 from rawpack_packer.sources import StoreSource
 from rawpack_packer.sources.base import given_options
 from rawpack_packer.sources.view import View
@@ -54,7 +55,7 @@ def chosen(source: StoreSource, choice: Choice) -> View:
         if count is not None and count < 1:
             raise UsageError(f"--{option} {count}: must be 1 or more")
     if choice.seed is not None and choice.limit is None and choice.per_class is None:
-        raise UsageError("--seed says which samples --limit or --per-class takes; give one of them")
+        raise UsageError(f"{opt.seed} says which samples {opt.limit} or {opt.per_class} takes; give one of them")
     left, classes, known = np.ones(len(source), np.bool_), None, source.info.classes or ()
     if choice.classes is not None or choice.joined:
         # A class name may contain a comma.
@@ -67,7 +68,7 @@ def chosen(source: StoreSource, choice: Choice) -> View:
         left &= _at(source, choice.rows)
     if choice.where is not None:
         library = ConcatenatedStore(source.stores)
-        condition = Where(choice.where, library.fields, library.classes, asked="--where ")
+        condition = Where(choice.where, library.fields, library.classes, asked=f"{opt.where} ")
         named = np.zeros(len(source), np.bool_)
         named[positions_where(library, None, condition)] = True
         left &= named
@@ -105,7 +106,9 @@ def _some(numbers: Numbers, count: int, seed: int | None) -> Numbers:
 def _labels(source: StoreSource) -> Numbers:
     labels = source.labels()
     if labels is None:
-        raise UsageError(f"{source.info.root} has no classes: choose by --keys, --rows, --every or --limit")
+        raise UsageError(
+            f"{source.info.root} has no classes: choose by {opt.keys}, {opt.rows}, {opt.every} or {opt.limit}"
+        )
     return labels
 
 

@@ -32,6 +32,7 @@ from rawpack_packer.destination.remote import Target
 from rawpack_packer.job.job import Job
 from rawpack_packer.job.options import Progress, RunOptions
 from rawpack_packer.job.run import Summary
+from rawpack_packer.options.naming import opt
 from rawpack_packer.part.part import read_record
 from rawpack_packer.recipe.recipe import Recipe
 from rawpack_packer.sources import Source
@@ -243,7 +244,7 @@ class _Uploader:
     def _send(self, record: FileRecord) -> None:
         path = self._place.store / record.name
         if files.record(path, record.name).xxh3 != record.xxh3:
-            raise PackError(f"{path} was changed since it was packed. --restart packs again")
+            raise PackError(f"{path} was changed since it was packed. {opt.restart} packs again")
         self._target.put(path, record.name)
         self._place.note_sent(record.name, record.bytes)
         self._sent.add(record.name)
@@ -278,7 +279,7 @@ def _fetch_store(target: Target, place: _Scratch) -> None:
         (place.store / manifests.NAME).write_bytes(manifest_bytes)
     except (RawpackError, FileNotFoundError) as error:
         raise UsageError(
-            f"{error}: name another URL. --restart deletes what is left of the store and packs again"
+            f"{error}: name another URL. {opt.restart} deletes what is left of the store and packs again"
         ) from None
 
 

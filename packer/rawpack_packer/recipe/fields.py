@@ -13,6 +13,7 @@ from rawpack.disk.tables import codec_of
 from rawpack.errors import UsageError
 from rawpack.transforms.followers import BOXES
 from rawpack.transforms.left_behind import looks_like
+from rawpack_packer.options.naming import opt
 from rawpack_packer.recipe.recipe import Recipe, libraries
 from rawpack_packer.recipe.tables import encoder_of
 from rawpack_packer.sources import FieldKind, ImageKind, Source, SourceInfo
@@ -45,7 +46,7 @@ def store_fields(recipe: Recipe, source: Source) -> dict[str, Field]:
         raise UsageError(f"with classes, the field label is int64, not {label.dtype} {label.shape}")
     image = picture_field(recipe) if info.image is None else _array(recipe, info.image)
     if recipe.chunk is not None and not image.uniform:
-        raise UsageError("--chunk counts images of one size; with --size keep chunks have 1 MiB")
+        raise UsageError(f"{opt.chunk} counts images of one size; with {opt.size('keep')} chunks have 1 MiB")
     for name, kind in info.fields.items():
         if kind.boxes is not None and len(image.shape) != 3:
             raise UsageError(f"{name!r} holds boxes, which need pictures, not {image.dtype} {image.shape}")
@@ -61,10 +62,14 @@ def store_fields(recipe: Recipe, source: Source) -> dict[str, Field]:
 
 def _check_curated(image: Field, others: Mapping[str, Field]) -> None:
     if image.dtype != "uint8" or len(image.shape) != 3 or image.shape[2] not in (1, 3):
-        raise UsageError(f"--curate measures pictures, not images that are {image.dtype} {image.shape}: leave it out")
+        raise UsageError(
+            f"{opt.curate} measures pictures, not images that are {image.dtype} {image.shape}: leave it out"
+        )
     for name in CURATED:
         if name in others:
-            raise UsageError(f"--curate adds a field {name!r}, and the source has one: leave it out, or rename that")
+            raise UsageError(
+                f"{opt.curate} adds a field {name!r}, and the source has one: leave it out, or rename that"
+            )
 
 
 def part_rows(recipe: Recipe, fields: Mapping[str, Field]) -> int:
@@ -100,22 +105,22 @@ def _array(recipe: Recipe, kind: ImageKind) -> Field:
     if kind.pictures:
         shape = (*shape[:2], recipe.channels)
     elif recipe.color == "gray" and (kind.dtype != "uint8" or shape[2:] != (1,)):
-        raise UsageError(f"--color {recipe.color} is for pictures; {what} keep their channels")
+        raise UsageError(f"{opt.color(recipe.color)} is for pictures; {what} keep their channels")
     if codec_of(recipe.encoding).planar:  # whatever the size, it is the color that does not fit
         _checked(Field(kind="image", dtype=kind.dtype, shape=shape, encoding=recipe.encoding), what)
     if kind.resized and recipe.target and kind.dtype not in _RESIZABLE:
         raise UsageError(
             f"images are {kind.dtype} arrays that differ in size, and only {', '.join(_RESIZABLE)} can be resized: "
-            f"convert them, or keep the size of each with --size keep{_as_bytes(kind.dtype)}"
+            f"convert them, or keep the size of each with {opt.size('keep')}{_as_bytes(kind.dtype)}"
         )
     if (recipe.target or recipe.crop) and (len(shape) != 3 or (recipe.target and kind.dtype not in _RESIZABLE)):
         raise UsageError(
-            f"--size and --crop are for (height, width, channels) of {', '.join(_RESIZABLE)}; {what} are stored "
+            f"{opt.size} and {opt.crop} are for (height, width, channels) of {', '.join(_RESIZABLE)}; {what} are stored "
             "as they are: leave the options out"
         )
     if _is_channels_first(recipe, shape):
         raise UsageError(
-            f"--size and --crop are for (height, width, channels), and {what} look like (channels, height, width): "
+            f"{opt.size} and {opt.crop} are for (height, width, channels), and {what} look like (channels, height, width): "
             "transpose each to height, width, channels, as by np.moveaxis(image, 0, -1), or leave the options out"
         )
     return _checked(Field(kind="image", dtype=kind.dtype, shape=_sized(recipe, shape), encoding=recipe.encoding), what)
@@ -135,8 +140,8 @@ def _check_left_behind(recipe: Recipe, info: SourceInfo, fields: Mapping[str, Fi
 def left_behind(name: str, field: Field) -> str:
     """Why a field that looks like its image cannot be stored where the recipe crops or resizes that."""
     return (
-        f"{name!r}, {field.dtype} {field.shape}, has the height and width of its image, and --size and --crop change "
-        f"the image alone: --field {name}:mask changes it too, as a mask; --field {name}:array says that it is no image"
+        f"{name!r}, {field.dtype} {field.shape}, has the height and width of its image, and {opt.size} and {opt.crop} change "
+        f"the image alone: {opt.fields(name)}:mask changes it too, as a mask; {opt.fields(name)}:array says that it is no image"
     )
 
 

@@ -11,6 +11,7 @@ import msgspec
 from rawpack.disk.tables import resolve
 from rawpack.errors import PackError, UsageError
 from rawpack_packer.options import RECIPE, Option
+from rawpack_packer.options.naming import opt
 from rawpack_packer.options.values import (
     CHECKS,
     JPEG_TABLES,
@@ -138,9 +139,9 @@ def make_recipe(**options: Any) -> Recipe:
             values[name] = None
     if values["color"] not in written.colors:
         raise UsageError(
-            f"--color {values['color']} does not apply to --format {written.name}, which has "
+            f"{opt.color(values['color'])} does not apply to {opt.format(written.name)}, which has "
             f"{' and '.join(written.colors)}"
-            + (": its JPEG files have 4:2:0 chroma, or what --subsampling says" if values["subsampling"] else "")
+            + (f": its JPEG files have 4:2:0 chroma, or what {opt.subsampling} says" if values["subsampling"] else "")
         )
     _check_together({**given, "size": values["size"], "quality": values["quality"]})
     if values["color"] == "gray":  # a gray JPEG has no chroma to subsample
@@ -167,7 +168,7 @@ def parse_options(options: Mapping[str, Any]) -> dict[str, Any]:
                 raise UsageError(f"{one.flag} applies to {_having(one.name)} only")
             given[one.name] = one.parse(one.flag, given[one.name])
     if given.get("compression", "none") != "none":
-        one_of(*written.compressions)("--compression", given["compression"])
+        one_of(*written.compressions)(str(opt.compression), given["compression"])
     _check_together(given)
     return given
 
@@ -179,7 +180,7 @@ def _has(written: OutputFormat, one: Option) -> bool:
 
 def _having(name: str) -> str:
     """The formats that have an option, as users write them."""
-    return " and ".join(f"--format {row.name}" for row in OUTPUT_FORMATS.values() if name in row.options)
+    return " and ".join(f"{opt.format(row.name)}" for row in OUTPUT_FORMATS.values() if name in row.options)
 
 
 def _check_together(given: Mapping[str, Any]) -> None:
@@ -187,18 +188,20 @@ def _check_together(given: Mapping[str, Any]) -> None:
     size, color, crop = given.get("size"), given.get("color"), given.get("crop")
     for name, default in (("interpolation", "area"), ("fit", "cover")):
         if size == "keep" and given.get(name, default) != default:
-            raise UsageError(f"--{name} applies to images that are resized; --size keep leaves them as they are")
+            raise UsageError(f"--{name} applies to images that are resized; {opt.size('keep')} leaves them as they are")
     if color == "gray" and "subsampling" in given:
-        raise UsageError("--subsampling applies to color images only; --color gray stores none")
+        raise UsageError(f"{opt.subsampling} applies to color images only; {opt.color('gray')} stores none")
     tables = given.get("jpeg_tables", JPEG_TABLES[0])
     if tables != JPEG_TABLES[0] and given.get("subsampling") == "440":
-        raise UsageError(f"--jpeg-tables {tables} applies to --subsampling 420, 422 and 444 only")
+        raise UsageError(f"{opt.jpeg_tables(tables)} applies to {opt.subsampling(420)}, 422 and 444 only")
     if given.get("fast") and (size == "keep" or crop is not None):
-        raise UsageError("--fast decodes at a smaller scale for --size: leave out --size keep and --crop")
+        raise UsageError(
+            f"{opt.fast} decodes at a smaller scale for {opt.size}: leave out {opt.size('keep')} and {opt.crop}"
+        )
     if "check" in given and size is not None and not _passes(given.get("quality"), size, crop):
         raise UsageError(
-            f"--check applies to files that are stored as they are: {_having('quality')} --size keep --quality keep, "
-            "no --crop"
+            f"{opt.check} applies to files that are stored as they are: {_having('quality')} {opt.size('keep')} {opt.quality('keep')}, "
+            f"no {opt.crop}"
         )
 
 
@@ -212,7 +215,7 @@ def _check_chunk(recipe: Recipe) -> None:
         raw = math.prod(recipe.target) * recipe.channels
         if min(recipe.chunk, recipe.rows_for(raw)) * raw > _MAX_CHUNK:
             raise UsageError(
-                f"--chunk {recipe.chunk}: an HDF5 chunk holds less than 4 GiB, or {_MAX_CHUNK // raw:,} such images"
+                f"{opt.chunk(recipe.chunk)}: an HDF5 chunk holds less than 4 GiB, or {_MAX_CHUNK // raw:,} such images"
             )
 
 

@@ -13,6 +13,7 @@ from rawpack.errors import UsageError
 from rawpack.order.keys import whole_number
 from rawpack.system import machine
 from rawpack_packer import text
+from rawpack_packer.options.naming import opt
 from rawpack_packer.tune.measure.cpu import BUSY, load_per_cpu
 from rawpack_packer.tune.measure.interval import Figure
 from rawpack_packer.tune.measure.meter import Setting, StoreMeter
@@ -65,7 +66,7 @@ def bench(
     meters = [StoreMeter(store, where=where) for store in stores]
     for meter in meters:
         if not meter.field.uniform and image_size is None and not transform:
-            raise UsageError(f"the images in {meter.path} have different sizes: give --image-size, such as 224")
+            raise UsageError(f"the images in {meter.path} have different sizes: give {opt.image_size}, such as 224")
     counts = list(dict.fromkeys(workers)) or worker_counts(machine.cpus())
     cases = [
         Case(str(meter.path), meter, Setting(batch, count, image_size, transform))

@@ -26,6 +26,7 @@ from rawpack.errors import UsageError
 from rawpack.order import BlockShuffled
 from rawpack.store.store import Store
 from rawpack_packer.inspect.warm import files_of
+from rawpack_packer.options.naming import opt
 from rawpack_packer.sources.video_numbers import are_frames
 from rawpack_packer.tune.measure.cache import drop, read_rate
 from rawpack_packer.tune.measure.cpu import cpu_seconds
@@ -95,9 +96,9 @@ class StoreMeter:
         try:
             self._samples = store.manifest.samples if where is None else len(self._open())
         except UsageError as error:
-            raise UsageError(str(error).replace("where=", "--where ", 1)) from None
+            raise UsageError(str(error).replace("where=", f"{opt.where} ", 1)) from None
         if where is not None and not self._samples:
-            raise UsageError(f"--where {where!r}: no sample of {path} matches it")
+            raise UsageError(f"{opt.where(repr(where))}: no sample of {path} matches it")
 
     def __len__(self) -> int:
         return self._samples

@@ -10,6 +10,7 @@ from rawpack import transforms
 from rawpack.batching.options import image_size_of
 from rawpack.errors import UsageError
 from rawpack.transforms.plan import as_steps
+from rawpack_packer.options.naming import opt
 from rawpack_packer.options.values import parse_size
 
 STEPS: dict[str, Any] = {
@@ -55,17 +56,19 @@ def _step(node: ast.expr, text: str) -> Any:
             positional = [ast.literal_eval(value) for value in node.args]
             named = {str(word.arg): ast.literal_eval(word.value) for word in node.keywords}
         except (ValueError, TypeError, SyntaxError):
-            raise UsageError(f"--transform {text!r}: arguments are plain values, such as (0.08, 1.0)") from None
+            raise UsageError(f"{opt.transform(repr(text))}: arguments are plain values, such as (0.08, 1.0)") from None
     try:
         return STEPS[name.id](*positional, **named)
     except UsageError:
         raise
     except (ValueError, TypeError) as error:
-        raise UsageError(f"--transform {text!r}: {error}") from None
+        raise UsageError(f"{opt.transform(repr(text))}: {error}") from None
 
 
 def _wrong(text: str) -> UsageError:
-    return UsageError(f"--transform {text!r}: a step such as RandomResizedCrop(224); there are {', '.join(STEPS)}")
+    return UsageError(
+        f"{opt.transform(repr(text))}: a step such as RandomResizedCrop(224); there are {', '.join(STEPS)}"
+    )
 
 
 def parse_side(text: str | int | tuple[int, int] | None) -> tuple[int, int] | None:
@@ -73,7 +76,9 @@ def parse_side(text: str | int | tuple[int, int] | None) -> tuple[int, int] | No
     if not isinstance(text, str):
         return image_size_of(text)
     if text == "keep":
-        raise UsageError("--image-size keep: images of different sizes cannot form a batch: give a side in pixels")
-    size = parse_size(text, "--image-size")
+        raise UsageError(
+            f"{opt.image_size('keep')}: images of different sizes cannot form a batch: give a side in pixels"
+        )
+    size = parse_size(text, str(opt.image_size))
     assert size != "keep"
     return (size, size) if isinstance(size, int) else size

@@ -11,6 +11,7 @@ import msgspec
 
 from rawpack.disk.tables import codec_of
 from rawpack.errors import UsageError
+from rawpack_packer.options.naming import opt
 from rawpack_packer.options.values import JPEG_TABLES
 from rawpack_packer.recipe.recipe import Recipe, make_recipe
 from rawpack_packer.recipe.tables import output_format
@@ -94,7 +95,7 @@ def candidates(
         for candidate in _of(format, size, color, qualities, compressions, jpeg_tables)
     }
     if not found:
-        raise UsageError("there is nothing to compare: name a --format, other than lmdb for --color yuv420")
+        raise UsageError(f"there is nothing to compare: name a {opt.format}, other than lmdb for {opt.color('yuv420')}")
     return list(found.values())
 
 

@@ -13,6 +13,7 @@ import rawpack
 from rawpack.errors import UsageError
 from rawpack.system import machine
 from rawpack_packer import text
+from rawpack_packer.options.naming import opt
 from rawpack_packer.sources import Source
 from rawpack_packer.sources.view import View
 from rawpack_packer.tune.measure.cpu import load_per_cpu
@@ -158,7 +159,9 @@ def plan(source: Source, asked: PlanRequest, say: Say) -> Plan:
     """
     for candidate in asked.candidates:
         if candidate.recipe.target is None and asked.image_size is None and not asked.transform:
-            raise UsageError("--size keep: images of different sizes make no batch; give --image-size, such as 224")
+            raise UsageError(
+                f"{opt.size('keep')}: images of different sizes make no batch; give {opt.image_size}, such as 224"
+            )
     load = load_per_cpu()
     memory = asked.memory
     if memory is None:
@@ -166,7 +169,9 @@ def plan(source: Source, asked: PlanRequest, say: Say) -> Plan:
         memory = None if free is None else int(free * _SHARE)
     with scratch_folder(asked.tmp) as folder:
         if any(Path(os.path.realpath(folder)).is_relative_to(os.path.realpath(path)) for path in source.info.paths):
-            raise UsageError(f"{folder.parent} is inside the source {source.info.root}: name another folder with --tmp")
+            raise UsageError(
+                f"{folder.parent} is inside the source {source.info.root}: name another folder with {opt.tmp}"
+            )
         tried = try_out(source, asked, folder, say)
     predictions = predict(tried.trials, len(source), memory)
     return Plan(

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from rawpack_packer import text
+from rawpack_packer.options.naming import opt
 from rawpack_packer.tune.measure.interval import Figure, rounded
 from rawpack_packer.tune.plan.predict import Prediction
 
@@ -57,7 +58,7 @@ def _choose(
 ) -> tuple[Prediction | None, str, Prediction | None]:
     """The candidate to take and why, and the fastest one where that decides what is fast enough."""
     if not fitting:
-        return None, f"No candidate fits into --disk {text.size(goals.disk or 0)}.", None
+        return None, f"No candidate fits into {opt.disk(text.size(goals.disk or 0))}.", None
     known = [one for one in fitting if one.images_per_s is not None]
     if goals.target is not None:
         fast = [one for one in known if one.images_per_s is not None and one.images_per_s.low >= goals.target]
@@ -123,7 +124,7 @@ def _no_difference(one: Figure, other: Figure) -> bool:
 
 def _why_not(one: Prediction, goals: Goals, taken: Prediction | None, fastest: Prediction | None) -> str:
     if _too_large(one, goals):
-        return f"{text.size(one.store_bytes)} is more than --disk {text.size(goals.disk or 0)}"
+        return f"{text.size(one.store_bytes)} is more than {opt.disk(text.size(goals.disk or 0))}"
     rate = one.images_per_s
     if rate is None:
         return "does not fit into memory, and its speed from the disk could not be measured"

@@ -12,6 +12,7 @@ from rawpack.errors import UsageError
 from rawpack.order.keys import whole_number
 from rawpack.system import machine
 from rawpack_packer.options import RECIPE, SOURCE
+from rawpack_packer.options.naming import opt
 from rawpack_packer.options.values import JPEG_TABLES, parse_bytes
 from rawpack_packer.recipe.recipe import FORMATS
 from rawpack_packer.tune.measure.rounds import worker_counts
@@ -55,8 +56,8 @@ def plan_request(
             jpeg_tables or JPEG_TABLES[:1],
         ),
         workers=sorted(set(workers)) or worker_counts(machine.cpus()),
-        goals=Goals(target, None if disk is None else parse_bytes("--disk", disk)),
-        memory=None if memory is None else parse_bytes("--memory", memory),
+        goals=Goals(target, None if disk is None else parse_bytes(str(opt.disk), disk)),
+        memory=None if memory is None else parse_bytes(str(opt.memory), memory),
         budget=_seconds(budget),
         image_size=parse_side(image_size),
         transform=parse_steps(transforms),
@@ -106,7 +107,7 @@ def _seconds(written: str) -> float:
     match = re.fullmatch(r"(\d{1,6}(?:\.\d+)?)\s*(s|min|m|h)?", written.strip())
     seconds = float(match[1]) * {"h": 3600, "min": 60, "m": 60}.get(match[2] or "s", 1) if match else 0.0
     if not seconds:
-        raise UsageError(f"--budget {written!r}: a time such as 45s, 5min or 1h")
+        raise UsageError(f"{opt.budget(repr(written))}: a time such as 45s, 5min or 1h")
     return seconds
 
 

@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from rawpack.errors import UsageError
+from rawpack_packer.options.naming import opt
 
 _SWEEP = """\
 import os, shutil, sys, time
@@ -31,7 +32,7 @@ def scratch_folder(where: str | None) -> Iterator[Path]:
         inside = None if where is None else str(Path(where).absolute())
         folder = tempfile.TemporaryDirectory(prefix="rawpack-plan-", dir=inside, ignore_cleanup_errors=True)
     except OSError as error:
-        raise UsageError(f"--tmp {where or tempfile.gettempdir()}: {error.strerror or error}") from None
+        raise UsageError(f"{opt.tmp(where or tempfile.gettempdir())}: {error.strerror or error}") from None
     # The sweeper has its own session, so that what ends this process's group does not end it too.
     with folder as name, subprocess.Popen(
         [sys.executable, "-I", "-S", "-c", _SWEEP, name],

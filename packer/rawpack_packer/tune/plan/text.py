@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 
 from rawpack.system import machine
 from rawpack_packer import text
+from rawpack_packer.options.naming import opt
 from rawpack_packer.tune.measure.cpu import BUSY, cache_bytes
 from rawpack_packer.tune.measure.interval import Figure, rounded
 from rawpack_packer.tune.plan.planned import Plan
@@ -110,7 +111,7 @@ def legend(planned: Plan, shown: Sequence[str] = HEAD) -> list[str]:
     above = any(one.trial.best.images_per_s.shown > (planned.limit(one) or math.inf) for one in planned.predictions)
     lines = []
     if left_out:
-        lines.append(f"Columns that do not fit (--wide shows them): {', '.join(left_out)}.")
+        lines.append(f"Columns that do not fit ({opt.wide} shows them): {', '.join(left_out)}.")
     lines.append("*: recommended. images/s: from memory" + (
         f", the median of {rounds} rounds; ±: half the width of the {best.images_per_s.confidence:.0%} confidence "
         "interval." if rounds > 1 else ", measured once."
@@ -132,13 +133,13 @@ def legend(planned: Plan, shown: Sequence[str] = HEAD) -> list[str]:
         some = any(one.trial.best.cold_images_per_s is None for one in planned.predictions)
         lines.append(
             f"from disk: with nothing in memory, by a block shuffle, on the disk of {planned.where}"
-            + ("; measured for some candidates only, because --budget was used up." if some else ".")
+            + (f"; measured for some candidates only, because {opt.budget} was used up." if some else ".")
         )
     elif any(one.trial.disk_bytes_per_s is not None for one in planned.predictions):
-        lines.append("from disk: not measured, as --budget was used up.")
+        lines.append(f"from disk: not measured, as {opt.budget} was used up.")
     else:
         lines.append(
-            f"from disk: not measured: the system keeps the files in {planned.where} in memory. --tmp "
+            f"from disk: not measured: the system keeps the files in {planned.where} in memory. {opt.tmp} "
             "names a folder on a disk."
         )
     if planned.memory is not None:
@@ -155,7 +156,7 @@ def warnings(planned: Plan) -> list[str]:
     lines = []
     if planned.left_out:
         lines.append(
-            f"Not tried, because --budget {about(planned.asked.budget)} was used up: "
+            f"Not tried, because {opt.budget(about(planned.asked.budget))} was used up: "
             f"{', '.join(one.name for one in planned.left_out)}. Give more time, or name fewer candidates."
         )
     cache = cache_bytes()
@@ -165,18 +166,18 @@ def warnings(planned: Plan) -> list[str]:
         lines.append(
             f"The sample of {', '.join(one.candidate.name for one in small)} "
             f"{'fits into' if fits else 'is not much larger than'} the processor's cache ({text.size(cache)}): a "
-            "whole set may be read more slowly from memory. A longer --budget takes a larger sample."
+            f"whole set may be read more slowly from memory. A longer {opt.budget} takes a larger sample."
         )
     if any(one.images_per_s is not None and one.images_per_s.error is None for one in planned.predictions):
         lines.append(
             "Some candidates were measured only once, so that differences in speed are not certain: a longer "
-            "--budget measures more often."
+            f"{opt.budget} measures more often."
         )
     if len(planned.sample) < min(_FEW, planned.samples):
         tried_out = text.count(len(planned.sample), planned.noun) + (" was" if len(planned.sample) == 1 else " were")
         lines.append(
             f"Only {tried_out} tried: "
-            f"--budget {about(planned.asked.budget)} left no time for more. A longer one gives better figures."
+            f"{opt.budget(about(planned.asked.budget))} left no time for more. A longer one gives better figures."
         )
     tried = planned.predictions[0].trial
     if tried.seen > tried.rows:
@@ -226,7 +227,7 @@ def target_lines(planned: Plan) -> list[str]:
         return []
     if len({one.candidate.name for _, one in planned.by_target}) == 1 and planned.recommendation.taken is not None:
         return []
-    return [f"If you know how many {planned.noun}s/s the training takes, --target recommends:"] + [
+    return [f"If you know how many {planned.noun}s/s the training takes, {opt.target} recommends:"] + [
         f"{_INDENT}up to {number(_floor(most))}: {one.candidate.name}, {size_of(one)}"
         for most, one in planned.by_target
     ]

@@ -22,6 +22,7 @@ from rawpack_packer import text
 from rawpack_packer.engines import InlineEngine, LocalEngine
 from rawpack_packer.job.job import Job
 from rawpack_packer.job.options import RunOptions
+from rawpack_packer.options.naming import opt
 from rawpack_packer.recipe.recipe import Recipe
 from rawpack_packer.samples.image import prepare
 from rawpack_packer.sources import Source
@@ -225,7 +226,9 @@ def sample_size(source: Source, candidates: Sequence[Candidate], folder: Path, b
     least = min(len(source), int(max(_FEWEST, min(_LEAST, _LEAST_S * alone))))
     by_space = shutil.disk_usage(folder).free * _SPACE / max(1.0, found.bytes)
     if by_space < least:
-        raise UsageError(f"{folder.parent} has too little room for trials: name a folder on another disk with --tmp")
+        raise UsageError(
+            f"{folder.parent} has too little room for trials: name a folder on another disk with {opt.tmp}"
+        )
     return int(max(least, min(len(source), _MOST, by_time, by_space)))
 
 

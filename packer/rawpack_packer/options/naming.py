@@ -1,0 +1,76 @@
+"""How messages name options: as the command has them where the command runs, else as keywords of Python.
+
+`f"{opt.crop} and {opt.size('keep')}"` is "--crop and --size keep", or "crop= and size='keep'". What users wrote
+themselves is never reworded.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from rawpack_packer.options.table import OPTIONS
+
+_FLAGS = {"skip_existing", "other_libraries", "numbered", "keep_labels", "skip_unknown", "stale_copies", "dry_run"}
+"""Keywords of single functions that are true or false."""
+_TAKES: dict[str, Callable[[str], Any]] = {
+    "splits": lambda text: text.split(","),
+    "holdout": lambda text: dict(one.split("=", 1) for one in text.split(",")) if "=" in text else text,
+    "fields": lambda text: dict([text.split(":", 1)]) if ":" in text else [text],
+}
+"""Keywords whose values are neither text nor numbers."""
+_at_command = False
+
+
+@contextmanager
+def at_the_command() -> Iterator[None]:
+    """The messages of this process name options of the command within this block."""
+    global _at_command
+    before, _at_command = _at_command, True
+    try:
+        yield
+    finally:
+        _at_command = before
+
+
+@dataclass(frozen=True)
+class Named:
+    """An option in a message."""
+
+    name: str
+    """The keyword."""
+
+    def __str__(self) -> str:
+        """Without a value; of what is true or false, as it is given."""
+        row = OPTIONS.get(self.name)
+        if _at_command:
+            return row.flag if row is not None else f"--{self.name.replace('_', '-')}"
+        return f"{self.name}={'True' if self.name in _FLAGS or (row is not None and row.is_flag) else ''}"
+
+    def __call__(self, value: object) -> str:
+        """With a value as the command takes it, in quotes where a message shows a user's text."""
+        if _at_command:
+            return f"{self} {value}"
+        text = str(value)
+        if len(text) > 1 and text[0] == text[-1] == "'":
+            text = text[1:-1]
+        return f"{self}{text if re.fullmatch('-?[0-9.]+', text) else repr(_TAKES.get(self.name, str)(text))}"
+
+
+class _Names:
+    def __getattr__(self, name: str) -> Named:
+        if name.startswith("_"):
+            raise AttributeError(name)
+        return Named(name)
+
+
+opt = _Names()
+"""The option of each name."""
+
+
+def again() -> str:
+    """What a user repeats."""
+    return "the same command" if _at_command else "the same call"
