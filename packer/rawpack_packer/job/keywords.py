@@ -74,7 +74,8 @@ class SourceKeywords(TypedDict, total=False):
         in the summary as `unread`. Otherwise it is a PackError, with nothing written.
     path_column, key, images: of a listing, the column of paths, or how columns make them, "{id}_{start:06d}.mp4"; the
         column of keys; and the folder that relative paths start from.
-    key_pattern: fields in the paths of a folder, an archive, a listing or videos, as "{person}/{label}_{n:d}.jpg".
+    key_pattern: fields in the paths of a folder, an archive, a listing or videos, as "{person}/{label}_{n:d}.jpg"; of
+        WebDataset, in its keys, as "{label}/{}".
     classes: of a listing, YOLO's files, WebDataset, RecordIO or HDF5, the path of a file of class names.
     array: of HDF5 and `.npz` files, which arrays are packed: {"image": "train/x", "label": "train/y"}. Of these and
         `.npy`, ":chw" after the images' name, or alone, says that their channels come first, and moves them to the end;

@@ -8,7 +8,11 @@ That is so for
   the images;
 - COCO's JSON anywhere; and where there are no class folders, any other .json or .xml that names an image, and a .txt
   that lists images with labels;
-- a folder such as `masks`, whose images are named as those of a folder next to it: it is no class.
+- a folder such as `masks` or `trainannot`, whose images are named as those of a folder next to it: it is no class;
+- a single folder such as `images`, in which the classes are.
+
+A command that is printed packs what it says as it is typed, or fails; it loses no labels that the folders give without
+saying so. Where the columns of a table are not clear, none is printed.
 
 Whoever names the kind of the source, as by `--source folder`, packs the images alone.
 """
@@ -29,7 +33,7 @@ from rawpack_packer.sources.base import SourceInfo
 from rawpack_packer.sources.beside import PICKLES, Beside
 from rawpack_packer.sources.files import text_of
 from rawpack_packer.sources.folder_part import FolderPart
-from rawpack_packer.sources.not_classes import container_as_class, masks_as_class
+from rawpack_packer.sources.not_classes import container_as_class, masks_as_class, masks_of_splits
 from rawpack_packer.sources.plain_list import plain_list_cure
 from rawpack_packer.sources.seen import (
     HEAD,
@@ -108,7 +112,7 @@ def refuse_above(path: str | os.PathLike[str], splits: Sequence[str]) -> None:
     Looks at the entries of the folder, and of the folders in it that are no splits.
     """
     root, beside = os.fspath(path), Beside()
-    folders = [""]
+    folders, held = [""], dict[str, list[str]]()
     for folder in folders:
         try:
             with os.scandir(os.path.join(root, folder)) as entries:  # noqa: PTH118
@@ -119,6 +123,8 @@ def refuse_above(path: str | os.PathLike[str], splits: Sequence[str]) -> None:
                     if entry.is_dir():
                         folders += [] if folder or name in splits else [name]
                     elif entry.is_file():
+                        if folder:
+                            held.setdefault(folder, []).append(name)
                         beside.add(os.fsencode(name), os.path.splitext(name)[1].lower(), entry.stat().st_size)  # noqa: PTH122
         except OSError:
             continue  # the scan of the splits reports why, if it matters
@@ -132,7 +138,8 @@ def refuse_above(path: str | os.PathLike[str], splits: Sequence[str]) -> None:
         return {(name, stem): list(_on_disk(root, places, name, stem)) for name in names for stem in (False, True)}
 
     seen = Seen(root, beside, "folder", lambda one, size: _head_on_disk(root, one, size), locate, locate_all)
-    if found := _coco(seen) or _tables(seen, beside.tables):
+    others = {folder: sorted(names) for folder, names in held.items()}
+    if found := _coco(seen) or _tables(seen, beside.tables) or masks_of_splits(seen, others, splits):
         raise AnnotatedError(found)
 
 

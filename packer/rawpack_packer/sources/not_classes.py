@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import islice
 
 import numpy as np
@@ -51,6 +51,33 @@ def masks_as_class(seen: Seen, part: FolderPart, classes: Sequence[str]) -> str:
                 f"class: {seen.first}write a listing, a .csv with the columns path and mask, and "
                 f"{command('--field', 'mask:mask', 'LIST.csv')} packs images with their masks; --source {seen.kind} "
                 "packs all folders as classes"
+            )
+    return ""
+
+
+def masks_of_splits(seen: Seen, folders: Mapping[str, Sequence[str]], splits: Sequence[str]) -> str:
+    """The error for a folder next to splits, whose images are named as theirs; "" where there is none.
+
+    folders: those that are no splits, with the names of some files.
+    """
+    for name, files in folders.items():
+        if (called := _MASKS.fullmatch(name)) is None:
+            continue
+        pairs, some = list[tuple[str, str]](), files[:_MOST_MASKS]
+        for file in some:
+            stem = os.path.splitext(file)[0]  # noqa: PTH122
+            for one in dict.fromkeys([stem, text_of(_OF_MASK.sub(b"", os.fsencode(stem)))]):
+                image = seen.locate(one, True)
+                top = "" if image is None else image.partition("/")[0]
+                if image is not None and top in splits and _may_have(called["of"], top, {name, *splits}):
+                    pairs.append((f"{name}/{file}", image))
+                    break
+        if some and 2 * len(pairs) >= len(some):
+            mask, image = map(plain, pairs[0])
+            return (
+                f"{seen.where} holds {mask} for the image {image}, and the splits are packed without it: write a "
+                "listing for each split, a .csv with the columns path and mask, and "
+                f"{command('--field', 'mask:mask', 'LIST.csv')} packs images with their masks{seen.alone}"
             )
     return ""
 

@@ -31,8 +31,8 @@ def plain_list_cure(seen: Seen, file: bytes) -> str:
     if not all(numbers) and ("\t" in label.strip() or any(numbers)):
         name = os.path.splitext(text_of(file))[0] + ".tsv"  # noqa: PTH122
         return (
-            f"its first line is {line[:_MOST_CHARACTERS]!r}, more than a path and a label: save it as {plain(name)}, with tabs and "
-            "a first line that names its columns, such as path, label, and "
+            f"its first line is {line[:_MOST_CHARACTERS]!r}, more than a path and a label: save it as {plain(name)}, "
+            "with tabs and a first line that names its columns, such as path, label, and "
             f"{command(*options, seen.below(os.fsencode(name)))} packs them"
         )
     return f"{command(*options, seen.below(file))} packs its labels"

@@ -26,6 +26,7 @@ from rawpack_packer.text import listed, plain
 _MOST_ROWS = 100
 _MOST_TABLES = 16
 _NEARLY_ALL = 0.9
+_LOST = ", without the folders' classes: a column label would give these"
 _FRACTION = re.compile(r"[+-]?\d*\.\d+([eE][+-]?\d+)?")
 _NUMBER = re.compile(r"[+-]?\d+(\.\d*)?")
 _OF_IMAGES = re.compile(r"image|img|file|path|photo|picture|name|key|frame|sample|^id|id$", re.IGNORECASE)
@@ -98,11 +99,13 @@ def tables_beside(seen: Seen, tables: Sequence[bytes]) -> str:
             f"{what}: {none} names images that are there, as far as seen{seen.alone}; if it describes them, give it a "
             "column path and pack the table"
         )
+    lost = next((note for note in notes if note == _LOST), "")
+    note = notes[0] if len(set(notes)) == 1 else lost
     labels = ", or --labels FILE gives each image its class, by lines of NAME CLASS" if seen.takes_labels else ""
     several = ", each the images that it lists" if len(commands) > 1 else " of the images that it lists"
     return (
         f"{what}: {seen.first}{' or '.join(commands[:MOST_COMMANDS])} packs its columns as fields{several}"
-        f"{next(filter(None, notes), '')}{labels}{seen.alone}"
+        f"{note}{labels}{seen.alone}"
     )
 
 
@@ -114,7 +117,7 @@ def _is_metadata(seen: Seen, table: bytes) -> bool:
 
 def _metadata_cure(seen: Seen, folders: Sequence[bytes]) -> str:
     """What to do with tables that list the images of their folders, as Hugging Face's ImageFolder has them."""
-    folders = list(dict.fromkeys(folders))
+    folders = [b""] if b"" in folders else list(dict.fromkeys(folders))
     others = {one for one in seen.filled or () if not any(one.startswith(folder) for folder in folders)}
     names = [text_of(one.rstrip(b"/")) for one in folders]
     paths = listed([f"{name}/0.jpg" for name in names], 2)
@@ -143,7 +146,7 @@ def _with_classes(seen: Seen, table: _Table, how: _Listed) -> tuple[list[str], s
         return options, " (a column of classes must be called label)"
     if how.below_source and (keeps := seen.keeps_classes):
         return [*keeps, *options], " and keeps the folders as classes"
-    return options, ", without the folders' classes: a column label would give these"
+    return options, _LOST
 
 
 def _how_it_lists(seen: Seen, table: _Table, found: Found) -> _Listed | None:
