@@ -261,7 +261,7 @@ def _found(
             raise missing(os.fspath(path))
         return _open(path, kind, added, given, spool, progress)
     found = _kind_of(path, added, given, spool)
-    if found == "folder" and os.fspath(path) and not os.path.lexists(path):
+    if given and found == "folder" and not _is_there(path, KINDS[found]) and "\0" not in os.fspath(path):
         raise missing(os.fspath(path))  # rather than that a folder takes none of these options
     if found in KINDS and KINDS[found].with_subfolders and os.fspath(path) and (names := splits_in(Path(path))):
         images = found != "folder" or holds_image(Path(path))

@@ -34,7 +34,7 @@ _OF_IMAGES = re.compile(r"image|img|file|path|photo|picture|name|key|frame|sampl
 
 
 @dataclass(frozen=True)
-class _Table:
+class _TableBeside:
     """The beginning of a table."""
 
     path: bytes
@@ -49,7 +49,7 @@ class _Table:
 
 
 @dataclass(frozen=True)
-class _Listed:
+class _NamesImages:
     """How the rows of a table name images."""
 
     options: Sequence[str]
@@ -137,7 +137,7 @@ def _metadata_cure(seen: Seen, folders: Sequence[bytes]) -> str:
     return f"{seen.first}{commands} take their columns, each into a store of its own{left}{together}"
 
 
-def _with_classes(seen: Seen, table: _Table, how: _Listed) -> tuple[list[str], str]:
+def _with_classes(seen: Seen, table: _TableBeside, how: _NamesImages) -> tuple[list[str], str]:
     """The options that keep the folders as classes, too, and what to say of the classes."""
     options = [*how.options]
     if "label" in table.columns:
@@ -149,7 +149,7 @@ def _with_classes(seen: Seen, table: _Table, how: _Listed) -> tuple[list[str], s
     return options, _LOST
 
 
-def _how_it_lists(seen: Seen, table: _Table, found: Found) -> _Listed | None:
+def _how_it_lists(seen: Seen, table: _TableBeside, found: Found) -> _NamesImages | None:
     """How the rows of a table name images; None where they do not."""
     columns = table.columns
     default = next((name for name in PATH_NAMES if name in columns), None)
@@ -170,12 +170,12 @@ def _how_it_lists(seen: Seen, table: _Table, found: Found) -> _Listed | None:
                 options += ["--path", columns[k]]
             if base is not None and base != table.folder:
                 options += ["--images", seen.below(os.fsencode(base.rstrip("/")))]
-            return _Listed(options, not base, headless)
+            return _NamesImages(options, not base, headless)
     return None
 
 
 def _place(
-    seen: Seen, table: _Table, column: str, values: Sequence[str], stem: bool, found: Found
+    seen: Seen, table: _TableBeside, column: str, values: Sequence[str], stem: bool, found: Found
 ) -> tuple[str | None, str] | None:
     """The folder from which the values of a column lead to images, None where they are absolute, and the extension
     that they lack; None where nearly all of them do not."""
@@ -215,7 +215,7 @@ def _relative(seen: Seen, value: str) -> str:
     return name.removeprefix("./")
 
 
-def _read(table: bytes, head: bytes) -> _Table:
+def _read(table: bytes, head: bytes) -> _TableBeside:
     """The beginning of a table; without columns where it cannot be read."""
     lines = head.decode("utf-8-sig", "replace").splitlines(keepends=True)
     whole = len(head) < HEAD
@@ -225,7 +225,7 @@ def _read(table: bytes, head: bytes) -> _Table:
         columns, rows = _of_json(lines[: _MOST_ROWS + 1])
     else:
         columns, rows = _of_cells(lines, "\t" if table.lower().endswith(b".tsv") else ",")
-    return _Table(table, columns, rows[:_MOST_ROWS], whole and len(rows) <= _MOST_ROWS)
+    return _TableBeside(table, columns, rows[:_MOST_ROWS], whole and len(rows) <= _MOST_ROWS)
 
 
 def _of_json(lines: Iterable[str]) -> tuple[list[str], list[list[str]]]:
