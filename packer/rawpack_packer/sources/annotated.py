@@ -84,7 +84,8 @@ def refuse_annotations(
     that is packed, as a command names it.
     """
     takes_labels = info.kind == "archive" and not info.classes
-    shown_path = shown(os.fspath(path)) if is_url(path) else os.fspath(path)  # a URL without its password
+    # URLs without their passwords.
+    shown_path, packed = (shown(one) if is_url(one) else one for one in (os.fspath(path), packed))
     numbers, counts = np.unique(part.folder_of, return_counts=True)
     filled = {part.folders[k]: n for k, n in zip(numbers.tolist(), counts.tolist(), strict=True)}
     empty = set(info.empty_classes)
@@ -123,7 +124,7 @@ def refuse_above(path: str | os.PathLike[str], splits: Sequence[str]) -> None:
                     if entry.is_dir():
                         folders += [] if folder or name in splits else [name]
                     elif entry.is_file():
-                        if folder:
+                        if folder and name.lower().endswith(_ENDS):
                             held.setdefault(folder, []).append(name)
                         beside.add(os.fsencode(name), os.path.splitext(name)[1].lower(), entry.stat().st_size)  # noqa: PTH122
         except OSError:
