@@ -61,11 +61,12 @@ def slices() -> Iterator[None]:
 
 
 @pytest.fixture(autouse=True)
-def nothing_read(monkeypatch: pytest.MonkeyPatch) -> None:
+def nothing_read(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each test begins as a process does that has read no epoch: which tests warn does not depend on their order."""
     from rawpack.batching import repeats
 
-    monkeypatch.setattr(repeats, "_warned", False)
+    # Hypothesis gives a test the same example again.
+    monkeypatch.setattr(repeats, "_warned", getattr(request.node.obj, "is_hypothesis_test", False))
     monkeypatch.setattr(repeats, "_read", OrderedDict())
 
 

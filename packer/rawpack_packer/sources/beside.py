@@ -67,7 +67,7 @@ class Beside:
         if not self._noted:
             return
         noted, self._noted = self._noted, {}
-        for suffix in TABLES & noted.keys():
+        for suffix in sorted(TABLES & noted.keys()):
             self.tables += [folder + name for name in sorted(noted.pop(suffix))[: max(0, _MOST - len(self.tables))]]
         alone, stems = True, _by_stem(noted)
         for image in images:

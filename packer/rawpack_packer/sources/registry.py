@@ -139,7 +139,7 @@ KINDS: dict[str, SourceKind] = {
     "webdataset": SourceKind(
         "WebDataset shards: .tar, .tar.gz",
         WebDatasetSource,
-        ("fields", "classes", "prefix"),
+        ("fields", "classes", "prefix", "key_pattern"),
         accepts_file=is_webdataset,
         accepts_folder=lambda path: names_webdataset(path) and not holds_images(path),
         remote=True,
@@ -261,6 +261,8 @@ def _found(
             raise missing(os.fspath(path))
         return _open(path, kind, added, given, spool, progress)
     found = _kind_of(path, added, given, spool)
+    if given and found == "folder" and not _is_there(path, KINDS[found]) and "\0" not in os.fspath(path):
+        raise missing(os.fspath(path))  # rather than that a folder takes none of these options
     if found in KINDS and KINDS[found].with_subfolders and os.fspath(path) and (names := splits_in(Path(path))):
         images = found != "folder" or holds_image(Path(path))
         if found == "folder" and images:

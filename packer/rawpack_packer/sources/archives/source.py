@@ -120,7 +120,8 @@ class ArchiveSource(FolderSource):
         if not skip_unreadable:
             _check_zipped(self._all.members, root)
         if detected and labels is None:
-            refuse_annotations(path, scan.beside, self._all, info, scan.head)
+            packed = os.path.join(outer, os.fsdecode(folder).rstrip("/"))  # noqa: PTH118 - as the user wrote it
+            refuse_annotations(path, scan.beside, self._all, info, scan.head, packed)
         self._states = np.concatenate([self._all.states, archives.states])
         if labels is not None:
             self._set_labels(labels)

@@ -16,7 +16,7 @@ from typing import Any, BinaryIO, Protocol
 
 import msgspec
 
-from rawpack_packer.sources.listing.faults import Faults
+from rawpack_packer.sources.listing.faults import Faults, shown
 
 _MARKS = {b"\xff\xfe": "UTF-16", b"\xfe\xff": "UTF-16", b"\xef\xbb\xbf": "UTF-8"}
 _CELL = 1 << 30
@@ -150,7 +150,7 @@ class PlainRows:
 
     def __init__(self, file: BinaryIO, faults: Faults, *, root: str, declared: Container[str]) -> None:
         """root: the folder that relative paths start from, where a path with blanks is looked for."""
-        self._root = root
+        self._root, self._faults, self._one_label = root, faults, "label" not in declared
         self._numbered = ((number, line.strip()) for number, line in enumerate(_lines(file, faults), 1))
         first = next(((number, line) for number, line in self._numbered if line), None)
         self._rest = chain([] if first is None else [first], self._numbered)
@@ -165,6 +165,16 @@ class PlainRows:
                 yield line, [text]
                 continue
             path, label = _divided(text, self._root)
+            if labels == "label" and self._one_label and "\t" in label:
+                self._faults.add(
+                    line,
+                    0,
+                    "",
+                    f"the label {shown(label)} contains a tab: a line of a plain list has a path and one label; with "
+                    "more columns, save the list as .tsv, with a first line that names them, such as path, label; "
+                    "--field label:str keeps all of it as one text",
+                )
+                continue
             yield line, [path, f"[{','.join(label.split())}]" if labels == "labels" and label else label]
 
     def _label(self, line: str, declared: Container[str]) -> list[str]:

@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 
 from rawpack.errors import UsageError
 from rawpack_packer.sources.base import NO_FILE, NOT_LISTED, given_options, without_samples
+from rawpack_packer.sources.containers import only_container
 from rawpack_packer.sources.fields import FieldKind
 from rawpack_packer.sources.folder import wanted_images
 from rawpack_packer.sources.folder_scan import FolderScan, check_folder
@@ -37,8 +38,6 @@ _NAMES = ("metadata.csv", "metadata.jsonl", "metadata.parquet")
 _FILE_NAME = "file_name"
 _BLOCK = 8192
 _HEAD = 1 << 20
-_CONTAINERS = frozenset({"images", "image", "imgs", "img", "jpegimages", "data", "photos", "pictures", "files"})
-"""Names of a single folder that is no class."""
 Progress = Callable[[int], None]
 
 
@@ -208,6 +207,7 @@ class _ListedFiles:
     def chosen(self, rows: ListingRows) -> Iterator[tuple[int, Sequence[Any]]]:
         names = list(rows.names)
         at = names.index(self._column) if self._column in names else None
+        others = [k for k, name in enumerate(names) if name in self._found.columns and k != at]
         for line, row in rows:
             path = self._path(names, row, at)
             if path is None:
@@ -217,10 +217,11 @@ class _ListedFiles:
                 if not path.startswith(self._found.below):
                     continue
                 path = path.removeprefix(self._found.below)
-                if at is not None:
-                    row = [*row[:at], path, *row[at + 1 :]]
+                row = [self._below(cell) if k == at or k in others else cell for k, cell in enumerate(row)]
             if self._is_there(path):
                 self._listed += 1
+                for k in others:
+                    self._note(row[k])
                 yield line, row
                 continue
             self._lines_without += 1
@@ -271,17 +272,28 @@ class _ListedFiles:
             return None
         return value if isinstance(value, str) and value and "\0" not in value else None
 
+    def _below(self, cell: Any) -> Any:
+        """A path of a table in the folder above, as one below the folder."""
+        return cell.removeprefix(self._found.below) if isinstance(cell, str) else cell
+
     def _is_there(self, path: str) -> bool:
         """Whether a path is that of a file; it is then listed."""
-        clean = os.path.normpath(path)
-        hashed = xxhash.xxh3_64_intdigest(os.fsencode(clean))
+        if self._note(path):
+            return True
+        there = os.path.isfile(os.path.join(self._root, path))  # noqa: PTH113, PTH118 - for each of a million
+        self._videos += there and os.path.splitext(path)[1].lower() in VIDEO_EXTENSIONS  # noqa: PTH122
+        return there
+
+    def _note(self, path: Any) -> bool:
+        """Take an image as listed; whether the path is that of an image."""
+        if not isinstance(path, str):
+            return False
+        hashed = xxhash.xxh3_64_intdigest(os.fsencode(os.path.normpath(path)))
         at = int(np.searchsorted(self._images, np.uint64(hashed)))
         if at < len(self._images) and int(self._images[at]) == hashed:
             self._seen[at] = True
             return True
-        there = os.path.isfile(os.path.join(self._root, path))  # noqa: PTH113, PTH118 - for each of a million
-        self._videos += there and os.path.splitext(clean)[1].lower() in VIDEO_EXTENSIONS  # noqa: PTH122
-        return there
+        return False
 
 
 class _RowsWithFiles:
@@ -370,12 +382,11 @@ def _lists_some(found: Metadata) -> bool:
 def _classes(scan: FolderScan, paths: Sequence[str]) -> tuple[tuple[str, ...], NDArray[np.int64]] | None:
     """The classes of a folder by its subfolders, and the label of each path; None where there are none."""
     classes = tuple(scan.classes)
-    if not classes or (len(classes) == 1 and classes[0].lower() in _CONTAINERS):
-        return None
     number = {name: k for k, name in enumerate(classes)}
     tops = [os.path.normpath(path).partition("/") for path in paths]
     labels = np.array([number.get(top, -1) if slash else -1 for top, slash, _ in tops], np.int64)
-    return (classes, labels) if (labels >= 0).any() else None
+    filled = np.unique(labels[labels >= 0]).tolist()
+    return (classes, labels) if filled and not only_container(classes[k] for k in filled) else None
 
 
 def _path_or_none(value: Any) -> str | None:

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from rawpack.errors import UsageError
 from rawpack_packer.sources import path_pattern
 from rawpack_packer.sources.base import SourceInfo, given_options
-from rawpack_packer.sources.fields import FieldKind, check_names
+from rawpack_packer.sources.fields import RESERVED, FieldKind, check_names
 from rawpack_packer.sources.files import reason_of
 from rawpack_packer.sources.kinds import Declared, declared_kind, split_arrays, with_arrays, words_of
 from rawpack_packer.sources.listing.columns import (
@@ -161,7 +161,9 @@ class _ListingColumns:
             raise UsageError(_no_path(where, names))
         if key is not None and key not in names:
             raise UsageError(f"{where} has no column {key!r} to take keys from: it has {_listed(names)}")
-        self._fields = [name for name in names if name not in (path, key)]
+        # Such as {image}.jpg: no field can have this name, and the path has its value.
+        reserved = set() if self._template is None else RESERVED.keys() & set(self._template.columns)
+        self._fields = [name for name in names if name not in (path, key) and name not in reserved]
         check_header(names, self._fields, faults)
         for name in declared:
             if name not in self._fields:

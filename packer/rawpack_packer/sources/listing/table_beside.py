@@ -1,58 +1,253 @@
-"""Which command packs a table next to images: which of its columns has their paths or names."""
+"""Which command packs a table next to images: which of its columns has their paths or names.
+
+A column is taken for that only if nearly all rows at the beginning of the table name an image that is there, all below
+one folder. A table of counts or of the names of classes has none, and no command is guessed for it.
+"""
 
 from __future__ import annotations
 
 import csv
 import json
 import os
+import re
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
 
-from rawpack_packer.sources.beside import Located
 from rawpack_packer.sources.files import text_of
+from rawpack_packer.sources.listing.metadata import lists_files
 from rawpack_packer.sources.listing.reading import PATH_NAMES
+from rawpack_packer.sources.plain_list import plain_list_cure
+from rawpack_packer.sources.seen import HEAD, MOST_COMMANDS, Found, Seen, command, folder_of
+from rawpack_packer.text import listed, plain
+
+_MOST_ROWS = 100
+_MOST_TABLES = 16
+_NEARLY_ALL = 0.9
+_LOST = ", without the folders' classes: a column label would give these"
+_FRACTION = re.compile(r"[+-]?\d*\.\d+([eE][+-]?\d+)?")
+_NUMBER = re.compile(r"[+-]?\d+(\.\d*)?")
+_OF_IMAGES = re.compile(r"image|img|file|path|photo|picture|name|key|frame|sample|^id|id$", re.IGNORECASE)
+"""Names of columns whose numbers may be those of images, as in `17.jpg`, rather than counts."""
 
 
-def table_command(table: bytes, head: bytes, root: str, locate: Located) -> tuple[list[str], list[str]]:
-    """The options of the command that packs a table, and the names of its columns.
+@dataclass(frozen=True)
+class _TableBeside:
+    """The beginning of a table."""
 
-    table: its path below the source. head: its first bytes. root: the source, as commands name it.
-    """
-    columns, row = _first_row(head, table)
-    folder = text_of(table).rpartition("/")[0]
-    ordered = sorted(range(len(row)), key=lambda k: (columns[k] not in PATH_NAMES, k))
+    path: bytes
+    columns: Sequence[str]
+    rows: Sequence[Sequence[str]]
+    whole: bool
+    """Whether these are all rows."""
+
+    @property
+    def folder(self) -> str:
+        return text_of(folder_of(self.path))
+
+
+@dataclass(frozen=True)
+class _NamesImages:
+    """How the rows of a table name images."""
+
+    options: Sequence[str]
+    below_source: bool
+    """Whether the paths of the table begin at the source, and so have the folders that are classes."""
+    headless: bool
+    """Whether the line of names is a row, too."""
+
+
+def tables_beside(seen: Seen, tables: Sequence[bytes]) -> str:
+    """The error for tables next to images; "" where there is none."""
+    if not tables:
+        return ""
+    name, more = plain(text_of(tables[0])), len(tables) - 1
+    what = f"the tables {name} and {more:,} more" if more else f"the table {name}"
+    what = f"{seen.where} holds {what} next to its images, and a folder is packed without {'them' if more else 'it'}"
+    if metadata := [one for one in tables if _is_metadata(seen, one)]:
+        return f"{what}: {_metadata_cure(seen, [folder_of(one) for one in metadata])}{seen.alone}"
+    some = [one for one in tables if not one.lower().endswith(b".parquet")][:_MOST_TABLES]
+    if not some:
+        return (
+            f"{what}: {seen.first}save it as .csv, or name it metadata.parquet and its column of paths file_name"
+            f"{seen.alone}"
+        )
+    read = [_read(one, seen.head(one, HEAD)) for one in some]
+    cells = {cell.strip() for one in read for row in one.rows for cell in row}
+    found = seen.locate_all({_relative(seen, cell) for cell in cells if not _FRACTION.fullmatch(cell)})
+    commands, notes = list[str](), list[str]()
+    for one in read:
+        how = _how_it_lists(seen, one, found)
+        if how is None:
+            continue
+        if how.headless:
+            cure = f"give {plain(text_of(one.path))} a first line that names its columns, such as path,label; then "
+            return f"{what}: {seen.first}{cure}{command(*how.options, seen.below(one.path))} packs them{seen.alone}"
+        options, note = _with_classes(seen, one, how)
+        commands.append(command(*options, seen.below(one.path)))
+        notes.append(note)
+    if not commands and (cure := next(filter(None, (plain_list_cure(seen, one.path) for one in read)), "")):
+        return f"{what}: {seen.first}{cure}{seen.alone}"
+    if not commands and seen.in_archive and not any(one.columns for one in read):
+        # Such as a table above the folder that is packed.
+        return f"{what}: {seen.first}{command(seen.unpacked)} shows whether it names the images{seen.alone}"
+    if not commands:
+        none = "no column of these tables" if more else "none of its columns"
+        return (
+            f"{what}: {none} names images that are there, as far as seen{seen.alone}; if it describes them, give it a "
+            "column path and pack the table"
+        )
+    lost = next((note for note in notes if note == _LOST), "")
+    note = notes[0] if len(set(notes)) == 1 else lost
+    labels = ", or --labels FILE gives each image its class, by lines of NAME CLASS" if seen.takes_labels else ""
+    several = ", each the images that it lists" if len(commands) > 1 else " of the images that it lists"
+    return (
+        f"{what}: {seen.first}{' or '.join(commands[:MOST_COMMANDS])} packs its columns as fields{several}"
+        f"{note}{labels}{seen.alone}"
+    )
+
+
+def _is_metadata(seen: Seen, table: bytes) -> bool:
+    if seen.in_archive:
+        return text_of(table).rpartition("/")[2].startswith("metadata.")
+    return lists_files(Path(seen.below(table)))
+
+
+def _metadata_cure(seen: Seen, folders: Sequence[bytes]) -> str:
+    """What to do with tables that list the images of their folders, as Hugging Face's ImageFolder has them."""
+    folders = [b""] if b"" in folders else list(dict.fromkeys(folders))
+    others = {one for one in seen.filled or () if not any(one.startswith(folder) for folder in folders)}
+    names = [text_of(one.rstrip(b"/")) for one in folders]
+    paths = listed([f"{name}/0.jpg" for name in names], 2)
+    left = f"; {listed(sorted(map(text_of, others)), 2)} has no table" if others and all(others) else ""
+    together = ""
+    if len(folders) > 1 or others:
+        where = plain(seen.unpacked)
+        together = f"; one metadata.csv in {where} instead, with paths such as {plain(paths)}, packs all as one set"
+        together += " and keeps the folders as classes" if seen.labeled else ""
+    if len(folders) == 1:
+        only = " and the images of this folder only" if others else ""
+        return f"{seen.first}{command(seen.below(folders[0]).rstrip('/') or '.')} takes its columns{only}{together}"
+    if not any("/" in name or "," in name for name in names):
+        sets = command("--splits", ",".join(names), seen.unpacked)
+        return f"{seen.first}{sets} makes a store of each folder, with its columns{left}{together}"
+    commands = listed([command(seen.below(one).rstrip("/")) for one in folders], MOST_COMMANDS)
+    return f"{seen.first}{commands} take their columns, each into a store of its own{left}{together}"
+
+
+def _with_classes(seen: Seen, table: _TableBeside, how: _NamesImages) -> tuple[list[str], str]:
+    """The options that keep the folders as classes, too, and what to say of the classes."""
+    options = [*how.options]
+    if "label" in table.columns:
+        return options, ""
+    if not seen.labeled:
+        return options, " (a column of classes must be called label)"
+    if how.below_source and (keeps := seen.keeps_classes):
+        return [*keeps, *options], " and keeps the folders as classes"
+    return options, _LOST
+
+
+def _how_it_lists(seen: Seen, table: _TableBeside, found: Found) -> _NamesImages | None:
+    """How the rows of a table name images; None where they do not."""
+    columns = table.columns
+    default = next((name for name in PATH_NAMES if name in columns), None)
     for stem in (False, True):
-        for k in ordered:
-            value = row[k].strip()
-            image = locate(value, stem) if value else None
-            if image is None:
+        for k in sorted(range(len(columns)), key=lambda k: (columns[k] not in PATH_NAMES, k)):
+            values = [row[k].strip() for row in table.rows]
+            place = _place(seen, table, columns[k], values, stem, found)
+            if place is None:
                 continue
-            extension = os.path.splitext(image)[1] if stem else ""  # noqa: PTH122
-            named, options = value + extension, list[str]()
-            if stem:
+            base, extension = place
+            options = list[str]()
+            headless = columns[k] not in PATH_NAMES and seen.locate(_relative(seen, columns[k]), stem) is not None
+            if headless:
+                options += ["--path", f"{{path}}{extension}"] if stem else []
+            elif stem:
                 options += ["--path", f"{{{columns[k]}}}{extension}"]
-            elif columns[k] != next((name for name in PATH_NAMES if name in columns), None):
+            elif columns[k] != default:
                 options += ["--path", columns[k]]
-            if os.path.join(folder, named) != image:  # noqa: PTH118
-                if not image.endswith(named):
-                    continue
-                options += ["--images", os.path.join(root, image.removesuffix(named).rstrip("/"))]  # noqa: PTH118
-            return options, columns
-    return ([] if any(name in columns for name in PATH_NAMES) else ["--path", "COLUMN"]), columns
+            if base is not None and base != table.folder:
+                options += ["--images", seen.below(os.fsencode(base.rstrip("/")))]
+            return _NamesImages(options, not base, headless)
+    return None
 
 
-def _first_row(head: bytes, table: bytes) -> tuple[list[str], list[str]]:
-    """The names of the columns, and the values of the first row as texts; both empty where that cannot be read."""
-    lines = head.decode("utf-8-sig", "replace").splitlines()
+def _place(
+    seen: Seen, table: _TableBeside, column: str, values: Sequence[str], stem: bool, found: Found
+) -> tuple[str | None, str] | None:
+    """The folder from which the values of a column lead to images, None where they are absolute, and the extension
+    that they lack; None where nearly all of them do not."""
+    places = Counter[tuple[str | None, str]]()
+    for value in values:
+        name, of_value = _relative(seen, value), set[tuple[str | None, str]]()
+        for image in found.get((name, stem), ()) if name else ():
+            extension = os.path.splitext(image)[1] if stem else ""  # noqa: PTH122
+            before = image[: len(image) - len(name + extension)]
+            if not value.startswith("/"):
+                of_value.add((before, extension))
+            elif not before:
+                of_value.add((None, extension))
+        places.update(of_value)
+    if not places:
+        return None
+    place, most = min(places.items(), key=lambda one: (-one[1], one[0][0] != table.folder, str(one[0])))
+    if most < _NEARLY_ALL * len(values):
+        return None
+    base = place[0]
+    if all(map(_NUMBER.fullmatch, values)):
+        # Those of classes, in a list of their names, may be the names of the images of one class, too.
+        if seen.labeled and base and not table.folder.startswith(base):
+            return None
+        images = (seen.filled or {}).get(os.fsencode(base or ""), 0)
+        if not _OF_IMAGES.search(column) or (table.whole and 2 * len(values) < images):
+            return None
+    return place
+
+
+def _relative(seen: Seen, value: str) -> str:
+    """What a cell names, below the source."""
+    name = value.strip()
+    if name.startswith("/") and not seen.in_archive:
+        root = os.path.join(os.path.abspath(seen.path), "")  # noqa: PTH100, PTH118
+        return name.removeprefix(root) if name.startswith(root) else ""
+    return name.removeprefix("./")
+
+
+def _read(table: bytes, head: bytes) -> _TableBeside:
+    """The beginning of a table; without columns where it cannot be read."""
+    lines = head.decode("utf-8-sig", "replace").splitlines(keepends=True)
+    whole = len(head) < HEAD
+    if not whole:
+        lines = lines[:-1]
     if table.lower().endswith((b".jsonl", b".ndjson")):
+        columns, rows = _of_json(lines[: _MOST_ROWS + 1])
+    else:
+        columns, rows = _of_cells(lines, "\t" if table.lower().endswith(b".tsv") else ",")
+    return _TableBeside(table, columns, rows[:_MOST_ROWS], whole and len(rows) <= _MOST_ROWS)
+
+
+def _of_json(lines: Iterable[str]) -> tuple[list[str], list[list[str]]]:
+    columns, rows = list[str](), list[list[str]]()
+    for line in lines:
         try:
-            row = json.loads(lines[0]) if lines else {}
+            row = json.loads(line)
         except (ValueError, RecursionError):
-            row = {}
-        found = row if isinstance(row, dict) else {}
-        return list(found), [str(value) for value in found.values()]
-    try:
-        rows = [row for row in csv.reader(lines[:3], delimiter="\t" if table.lower().endswith(b".tsv") else ",") if row]
-    except csv.Error:
-        rows = []
-    if len(rows) < 2 or len(rows[0]) != len(rows[1]):
-        return (rows[0] if rows else []), []
-    return rows[0], rows[1]
+            continue
+        if isinstance(row, dict):
+            columns = columns or list(row)
+            rows.append([str(row.get(name, "")) for name in columns])
+    return columns, rows
+
+
+def _of_cells(lines: Iterable[str], delimiter: str) -> tuple[list[str], list[list[str]]]:
+    rows = list[list[str]]()
+    with suppress(csv.Error):
+        for row in csv.reader(lines, delimiter=delimiter):
+            if row:
+                rows.append(row)
+            if len(rows) > _MOST_ROWS + 1:
+                break
+    columns = rows[0] if rows else []
+    return columns, [row for row in rows[1:] if len(row) == len(columns)]

@@ -1,0 +1,118 @@
+"""First-level folders that are no classes, though a folder is packed with them as such: of masks, or of all images."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping, Sequence
+from itertools import islice
+
+import numpy as np
+
+from rawpack_packer.sources.containers import is_container, only_container
+from rawpack_packer.sources.files import text_of
+from rawpack_packer.sources.folder_part import FolderPart
+from rawpack_packer.sources.seen import ImageNames, Seen, command
+from rawpack_packer.text import count, plain
+
+_MOST_MASKS = 4
+_MASKS = re.compile(
+    r"((?P<of>.+?)([ _-]|(?=annot)))?"
+    r"(annot|annotation|depth|ground_?truth|gt|label|mask|seg|segmentation|segmentationclass|trimap)s?",
+    re.IGNORECASE,
+)
+"""Names of folders of images that belong to other images, alone or after the name of what they belong to."""
+_OF_MASK = re.compile(rb"[_-](mask|label|gt|seg|depth|l)s?$", re.IGNORECASE)
+"""Ends of the names of such images, without the extension."""
+
+
+def masks_as_class(seen: Seen, part: FolderPart, classes: Sequence[str]) -> str:
+    """The error for a folder whose images are named as those of another folder; "" where there is none."""
+    tops = {text_of(folder.partition(b"/")[0]) for folder in seen.filled or () if folder}
+    for name in classes:
+        if (called := _MASKS.fullmatch(name)) is None:
+            continue
+        inside = {k for k, folder in enumerate(part.folders) if folder.startswith(os.fsencode(name) + b"/")}
+        others = {
+            k
+            for k, folder in enumerate(part.folders)
+            if k not in inside and _may_have(called["of"], text_of(folder.partition(b"/")[0]), tops)
+        }
+        images, pairs = ImageNames(part), list[tuple[int, int]]()
+        some = np.flatnonzero(np.isin(part.folder_of, list(inside)))[:_MOST_MASKS].tolist()
+        for i in some:
+            stem = part.path(i).rpartition(b"/")[2].rpartition(b".")[0]
+            rows = (k for last in {stem, _OF_MASK.sub(b"", stem)} for k in images.rows(last, True))
+            pairs += [(i, k) for k in islice((k for k in rows if part.folder_of[k] in others), 1)]
+        if some and 2 * len(pairs) >= len(some):
+            mask, image = (plain(text_of(part.path(k))) for k in pairs[0])
+            return (
+                f"{seen.where} holds {mask} for the image {image}, and a folder is packed with {plain(name)} as a "
+                f"class: {seen.first}write a listing, a .csv with the columns path and mask, and "
+                f"{command('--field', 'mask:mask', 'LIST.csv')} packs images with their masks; --source {seen.kind} "
+                "packs all folders as classes"
+            )
+    return ""
+
+
+def masks_of_splits(seen: Seen, folders: Mapping[str, Sequence[str]], splits: Sequence[str]) -> str:
+    """The error for a folder next to splits, whose images are named as theirs; "" where there is none.
+
+    folders: those that are no splits, with the names of some files.
+    """
+    for name, files in folders.items():
+        if (called := _MASKS.fullmatch(name)) is None:
+            continue
+        pairs, some = list[tuple[str, str]](), files[:_MOST_MASKS]
+        for file in some:
+            stem = os.path.splitext(file)[0]  # noqa: PTH122
+            for one in dict.fromkeys([stem, text_of(_OF_MASK.sub(b"", os.fsencode(stem)))]):
+                image = seen.locate(one, True)
+                top = "" if image is None else image.partition("/")[0]
+                if image is not None and top in splits and _may_have(called["of"], top, {name, *splits}):
+                    pairs.append((f"{name}/{file}", image))
+                    break
+        if some and 2 * len(pairs) >= len(some):
+            mask, image = map(plain, pairs[0])
+            return (
+                f"{seen.where} holds {mask} for the image {image}, and the splits are packed without it: write a "
+                "listing for each split, a .csv with the columns path and mask, and "
+                f"{command('--field', 'mask:mask', 'LIST.csv')} packs images with their masks{seen.alone}"
+            )
+    return ""
+
+
+def _may_have(masks_of: str | None, top: str, tops: set[str]) -> bool:
+    """Whether the images of a folder may have their masks in `train_masks`: those of `train` and `train_images`, of a
+    folder that holds images by its name, and of the only other one.
+
+    Where files are numbered in each class, those of a class called shipping_labels have the names of all others.
+    """
+    if _MASKS.fullmatch(top):
+        return False
+    if masks_of is None or len(tops) <= 2 or is_container(top):
+        return True
+    rest = top.lower().removeprefix(masks_of.lower())
+    return rest == "" or (rest != top.lower() and is_container(rest.lstrip(" _-")))
+
+
+def container_as_class(seen: Seen, packed: str) -> str:
+    """The error for one folder that holds all classes, and would become the only class; "" where it is none.
+
+    packed: the folder that is packed, as a command names it, also in an archive.
+    """
+    filled = [folder for folder in seen.filled or () if folder]
+    name = only_container({text_of(folder.partition(b"/")[0]) for folder in filled})
+    classes = {folder.split(b"/")[1] for folder in filled if folder.count(b"/") > 1}
+    if not name or len(classes) < 2:
+        return ""
+    path, shown = os.fsdecode(filled[0].partition(b"/")[0]), sorted(map(text_of, classes))
+    below = command(os.path.join(packed, path))  # noqa: PTH118 - as the user wrote it
+    if seen.in_archive and re.search("[?#]", packed):
+        below = "the path of that folder in the archive"
+    return (
+        f"all images in {seen.where} are in {plain(name)}, which would be their only class, but it holds "
+        f"{count(len(classes), 'folder')} of images, such as {plain(shown[0])}: "
+        f"{below} packs these as classes; --source {seen.kind} packs one "
+        "class"
+    )

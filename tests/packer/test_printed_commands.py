@@ -1,0 +1,336 @@
+"""The commands that are printed where annotations are beside images: typed as they are, they pack labels and fields."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import subprocess
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+from running import run_here
+from test_annotated import CLASSES, JPEG, SMALL, VOC_XML, Files, images, tar, write
+
+import rawpack
+from rawpack import Reader
+from rawpack.errors import UsageError
+from rawpack_packer.sources import open_source
+
+Rows = Mapping[str, tuple[Any, ...]]
+BOTH = images("cat/0.jpg", "cat/1.jpg", "dog/0.jpg", "dog/1.jpg")
+LOG = "epoch,loss\n0,0.9\n1,0.8\n"
+
+
+def refused(path: str) -> str:
+    """What the command says that stops at a path, in the current folder."""
+    ran = run_here("pack", *SMALL, path, "DST")
+    assert (ran.code, ran.out) == (2, ""), ran
+    assert not Path("DST").exists()
+    return ran.err
+
+
+def commands(message: str) -> list[list[str]]:
+    return [shlex.split(one) for one in re.findall(r"`(rawpack pack [^`]+ DST)`", message)]
+
+
+def typed(message: str, number: int = 0) -> Path:
+    """The store of one of the printed commands; a `tar` before it is run, too."""
+    for one in re.findall(r"`(tar [^`]+)`", message):
+        subprocess.run(one, shell=True, check=True)
+    ran = run_here("pack", *SMALL, *commands(message)[number][2:-1], f"store {number}")
+    assert ran.code == 0, ran.err
+    return Path(f"store {number}")
+
+
+def held(store: Path, *fields: str) -> Rows:
+    """Key -> the class by its name, where there are classes, and the values of fields."""
+    reader = Reader(store)
+    return {
+        str(one["key"]).removeprefix("./"): (
+            *([reader.classes[int(one["label"])]] if reader.classes else []),
+            *(str(one[name]) for name in fields),
+        )
+        for one in (reader[i] for i in range(len(reader)))
+    }
+
+
+@pytest.fixture
+def data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[Files], str]:
+    """Writes a folder `my data` into an empty current folder."""
+    monkeypatch.chdir(tmp_path)
+
+    def make(files: Files) -> str:
+        write(tmp_path / "my data", files)
+        return "my data"
+
+    return make
+
+
+# ---------------------------------------------------------------------------------------------- tables
+
+OF_IMAGES: dict[str, tuple[Files, tuple[str, ...], Rows]] = {
+    "names without suffix": (
+        images("ISIC_24306.jpg", "ISIC_24307.jpg") | {"gt.csv": "image,MEL\nISIC_24306,1.0\nISIC_24307,0.0\n"},
+        ("MEL",), {"ISIC_24306.jpg": ("1.0",), "ISIC_24307.jpg": ("0.0",)},
+    ),
+    "names without suffix, images below": (
+        images("img/a.jpg", "img/b.jpg") | {"gt.csv": "image,label\na,x\nb,y\n"}, (),
+        {"a.jpg": ("x",), "b.jpg": ("y",)},
+    ),
+    "the second of two tables": (
+        images("0.jpg", "1.jpg") | {"counts.csv": "a,b\n1,2\n", "list.csv": "img,label\n0.jpg,x\n1.jpg,y\n"}, (),
+        {"0.jpg": ("x",), "1.jpg": ("y",)},
+    ),
+    "captions of class folders": (
+        BOTH | {"captions.csv": "path,text\n" + "".join(f"{name},of {name}\n" for name in BOTH)}, ("text",),
+        {name: (name[:3], f"of {name}") for name in BOTH},
+    ),
+    "captions of deeper class folders": (
+        images("cat/a/0.jpg", "dog/b/0.jpg") | {"c.csv": "path,text\ncat/a/0.jpg,x\ndog/b/0.jpg,y\n"}, ("text",),
+        {"cat/a/0.jpg": ("cat", "x"), "dog/b/0.jpg": ("dog", "y")},
+    ),
+    "a plain list called csv": (images("0.jpg", "1.jpg") | {"l.csv": "0.jpg x\n1.jpg y\n"}, (),
+                                {"0.jpg": ("x",), "1.jpg": ("y",)}),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", OF_IMAGES)
+def test_the_command_for_a_table_packs_its_labels(name: str, data: Callable[[Files], str]) -> None:
+    """Typed as it is printed, it packs the columns with the images, and the folders' classes where the table has no
+    label."""
+    files, fields, expected = OF_IMAGES[name]
+    assert held(typed(refused(data(files))), *fields) == expected
+
+
+def test_a_row_without_its_image_is_named(data: Callable[[Files], str]) -> None:
+    """Where one of many images is gone, the command is printed, and names the line instead of leaving it out."""
+    rows = "".join(f"{i}.jpg,x\n" for i in range(12))
+    message = refused(data(images(*(f"{i}.jpg" for i in range(11))) | {"list.csv": f"n,label\n{rows}"}))
+    ran = run_here("pack", *SMALL, *commands(message)[0][2:-1], "store")
+    assert (ran.code, "line 13" in ran.err, "there is no file 11.jpg" in ran.err) == (2, True, True), ran.err
+
+
+OF_OTHERS: dict[str, Files] = {
+    "names of classes": BOTH | {"classes.csv": "id,name\n0,cat\n1,dog\n"},
+    "counts of classes": BOTH | {"counts.csv": "class,images\ncat,2\ndog,2\n"},
+    "the log of a training run": BOTH | {"history.csv": LOG},
+    "such a log next to numbered images": images("0.jpg", "1.jpg") | {"history.csv": LOG},
+    "names of classes next to numbered images": (
+        images(*(f"{i}.jpg" for i in range(9))) | {"labels.csv": "id,name\n0,cat\n1,dog\n"}
+    ),
+    "one of many rows": images("0.jpg", "1.jpg") | {"x.jsonl": '{"path": "0.jpg"}\n' + '{"path": "gone.jpg"}\n' * 9},
+    "ids of images in several folders": BOTH | {"x.csv": "id,text\ncat,a\n0,b\n"},
+}
+
+
+@pytest.mark.parametrize("name", OF_OTHERS)
+def test_no_command_is_guessed_for_a_table_that_names_no_images(name: str, data: Callable[[Files], str]) -> None:
+    """A table without a column of images stops, and --source folder comes first: classes are then those of the
+    folders."""
+    message = refused(data(OF_OTHERS[name]))
+    assert "names images that are there, as far as seen; --source folder packs the images alone" in message
+    assert commands(message) == []
+    ran = run_here("pack", *SMALL, "--source", "folder", "my data", "alone")
+    assert ran.code == 0, ran.err
+    if Reader("alone").classes:
+        assert held(Path("alone")) == {name: (name[:3],) for name in BOTH}
+
+
+def test_a_table_without_a_line_of_names_is_not_packed_without_its_first_image(data: Callable[[Files], str]) -> None:
+    """The line to add is named; without it, the printed command fails, and with it, all images have their labels."""
+    path = data(images("0.jpg", "1.jpg") | {"list.csv": "0.jpg,x\n1.jpg,y\n"})
+    message = refused(path)
+    assert "give list.csv a first line that names its columns, such as path,label" in message
+    assert run_here("pack", *SMALL, *commands(message)[0][2:-1], "early").code == 2
+    Path(path, "list.csv").write_text("path,label\n0.jpg,x\n1.jpg,y\n")
+    assert held(typed(message)) == {"0.jpg": ("x",), "1.jpg": ("y",)}
+
+
+def test_a_table_in_a_class_says_that_the_classes_are_lost(data: Callable[[Files], str]) -> None:
+    """Its command packs the images of that class only, and the line says so."""
+    message = refused(data(CLASSES | {"cat/x.tsv": "file\ttext\n0.jpg\ta\n"}))
+    assert "of the images that it lists, without the folders' classes" in message
+    assert held(typed(message), "text") == {"0.jpg": ("a",)}
+
+
+# ---------------------------------------------------------------------------------------------- plain lists
+
+TINY = {"val_0.JPEG": "n01", "val_1.JPEG": "n02"}
+ANNOTATIONS = "".join(f"{name}\t{label}\t0\t32\t44\t62\n" for name, label in TINY.items())
+
+
+def test_boxes_in_a_list_do_not_become_classes(data: Callable[[Files], str]) -> None:
+    """Tiny ImageNet's list for validation has more columns than a path and a label: the file to write is named, and
+    the printed command packs that."""
+    path = data(images(*(f"images/{name}" for name in TINY)) | {"val_annotations.txt": ANNOTATIONS})
+    message = refused(path)
+    assert commands(message)[0][-2] == "my data/val_annotations.tsv"
+    ran = run_here("pack", *SMALL, *commands(message)[0][2:-1], "early")
+    assert (ran.code, "there is no file or folder" in ran.err) == (2, True), ran.err
+    Path(path, "val_annotations.tsv").write_text("path\tlabel\tx0\ty0\tx1\ty1\n" + ANNOTATIONS)
+    assert held(typed(message), "x1") == {name: (label, "44") for name, label in TINY.items()}
+
+
+def test_a_label_of_a_plain_list_contains_no_tab(data: Callable[[Files], str]) -> None:
+    """The rest of the line is not one label: the line, the value and the cure are named, unless the label is declared
+    to be all of it; numbers are an array."""
+    path = data(images("0.jpg", "1.jpg") | {"l.txt": "0.jpg\tn01\n1.jpg\tn02\t7\n"})
+    with pytest.raises(UsageError, match=r"line 2: the label 'n02\\t7' contains a tab: .*save the list as \.tsv"):
+        open_source(f"{path}/l.txt")
+    assert open_source(f"{path}/l.txt", fields=["label:str"])[1].fields["label"] == "n02\t7"
+    write(Path(path), {"n.txt": "0.jpg\t1\t2\n"})
+    assert open_source(f"{path}/n.txt")[0].fields["labels"].tolist() == [1, 2]
+
+
+# ---------------------------------------------------------------------------------------------- files per image
+
+
+@pytest.mark.parametrize("suffix", ["txt", "json"])
+@pytest.mark.parametrize("archived", [False, True])
+def test_captions_in_class_folders_keep_their_classes(
+    suffix: str, archived: bool, data: Callable[[Files], str]
+) -> None:
+    """Files next to images of classes become a field beside the label, in a folder and in an archive."""
+    path, files = data({}), dict[str, str | bytes]()
+    for name in BOTH:
+        files |= {name: JPEG, name.replace("jpg", suffix): f'["{name}"]'}
+    if archived:
+        path = tar(Path("x.tar"), files).name
+    else:
+        write(Path(path), files)
+    store = typed(refused(path))
+    assert held(store, suffix) == {name[:-4]: (name[:3], f'["{name}"]') for name in BOTH}
+
+
+def test_captions_at_several_depths_say_that_the_classes_are_lost(data: Callable[[Files], str]) -> None:
+    """Where no pattern finds the classes of all images, the line says so and names what keeps them."""
+    files = images("cat/old/0.jpg", "dog/0.jpg") | {"cat/old/0.txt": "a", "dog/0.txt": "b"}
+    message = refused(data(files))
+    assert "that loses the folders' classes: a listing, a .csv with the columns path, label" in message
+    assert "label" not in Reader(typed(message)).fields
+
+
+# ---------------------------------------------------------------------------------------------- nested folders
+
+
+def test_nested_tables_are_all_packed(data: Callable[[Files], str]) -> None:
+    """With a metadata.csv in each folder, one command makes a store of each."""
+    files = images("a/0.jpg", "b/0.jpg", "c/0.jpg")
+    tables = {f"{name}/metadata.csv": f"file_name,text\n0.jpg,of {name}\n" for name in "ab"}
+    message = refused(data(files | tables))
+    assert "c/ has no table" in message
+    store = typed(message)
+    assert [held(store / name, "text") for name in "ab"] == [{"0.jpg": ("of a",)}, {"0.jpg": ("of b",)}]
+    write(Path("my data"), {"metadata.csv": "file_name,text\n" + "".join(f"{one}/0.jpg,of {one}\n" for one in "abc")})
+    rawpack.pack("my data", "all", workers=0, size=8)  # as the line says, too
+    assert held(Path("all"), "text") == {f"{one}/0.jpg": (one, f"of {one}") for one in "abc"}
+
+
+def test_nested_tables_further_below_have_a_command_each(data: Callable[[Files], str]) -> None:
+    """Each folder is named, and packed with its own columns."""
+    tables = {f"x/{name}/metadata.csv": f"file_name,text\n0.jpg,of {name}\n" for name in "ab"}
+    message = refused(data(images("x/a/0.jpg", "x/b/0.jpg") | tables))
+    for number, name in enumerate("ab"):
+        assert held(typed(message, number), "text") == {"0.jpg": (f"of {name}",)}
+
+
+def test_a_single_nested_table_says_what_it_leaves_out(data: Callable[[Files], str]) -> None:
+    """The table of one of two folders packs the images of that folder only, and the line says so."""
+    message = refused(data(images("a/0.jpg", "b/0.jpg") | {"a/metadata.csv": "file_name,text\n0.jpg,x\n"}))
+    assert "takes its columns and the images of this folder only" in message
+    assert held(typed(message), "text") == {"0.jpg": ("x",)}
+
+
+CUB = images("images/001.A/0.jpg", "images/002.B/1.jpg") | {
+    "images.txt": "1 001.A/0.jpg\n2 002.B/1.jpg\n", "image_class_labels.txt": "1 1\n2 2\n", "classes.txt": "1 001.A\n",
+    "parts/parts.txt": "1 beak\n", "attributes/certainties.txt": "1 sure\n",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("source", ["my data", "x.tar"])
+def test_a_folder_that_holds_all_classes_is_no_class(source: str, data: Callable[[Files], str]) -> None:
+    """CUB-200's images are in one folder with the classes below: the command for that folder has these classes."""
+    data(CUB)
+    tar(Path("x.tar"), CUB)
+    message = refused(source)
+    assert held(typed(message)) == {"001.A/0.jpg": ("001.A",), "002.B/1.jpg": ("002.B",)}
+    kind = "archive" if source.endswith(".tar") else "folder"
+    ran = run_here("pack", *SMALL, "--source", kind, source, "one")
+    assert ran.code == 0, ran.err
+    assert {label for (label,) in held(Path("one")).values()} == {"images"}
+
+
+@pytest.mark.parametrize(
+    ("files", "classes"),
+    [
+        (images("images/0.jpg", "images/1.jpg"), ("images",)),
+        (images("images/a/0.jpg", "images/a/1.jpg"), ("images",)),
+        (images("cat/a/0.jpg", "cat/b/1.jpg"), ("cat",)),
+        (images("images/a/0.jpg", "other/b/1.jpg"), ("images", "other")),
+        (images("with_mask/0.jpg", "without_mask/0.jpg"), ("with_mask", "without_mask")),
+        (images("shipping_labels/0.jpg", "cat/0.jpg", "dog/0.jpg"), ("cat", "dog", "shipping_labels")),
+    ],
+)
+def test_folders_that_may_be_classes_stay_classes(
+    files: Files, classes: tuple[str, ...], data: Callable[[Files], str]
+) -> None:
+    """A flat folder of images, one class with folders of its own, and classes whose names only look like masks pack as
+    they are."""
+    assert open_source(data(files)).info.classes == classes
+
+
+def test_a_devkit_names_its_folders(data: Callable[[Files], str]) -> None:
+    """Above Pascal VOC's folders, each has a command, and none is the one that was typed."""
+    years = ("VOC2007", "VOC2012")
+    files = images(*(f"{year}/JPEGImages/{i}.jpg" for year in years for i in range(2)))
+    message = refused(data(files | {f"{year}/Annotations/{i}.xml": VOC_XML for year in years for i in range(2)}))
+    assert [one[2] for one in commands(message)] == [f"my data/{year}" for year in years]
+    for number in range(2):
+        assert Reader(typed(message, number))[0]["boxes"].tolist() == [[0, 0, 4, 4, 7]]
+
+
+# ---------------------------------------------------------------------------------------------- masks
+
+
+@pytest.mark.parametrize(("ending", "suffix"), [("annot", ""), ("_labels", "_L"), ("_masks", "_mask"), ("-gt", "")])
+def test_folders_of_masks_after_their_images_are_no_classes(
+    ending: str, suffix: str, data: Callable[[Files], str]
+) -> None:
+    """CamVid's trainannot next to train, and the like, become neither classes nor are they lost with splits."""
+    names = [(split, f"{split}{i}") for split in ("train", "val", "test") for i in range(3)]
+    path = data(
+        images(*(f"{split}/{name}.png" for split, name in names))
+        | images(*(f"{split}{ending}/{name}{suffix}.png" for split, name in names))
+    )
+    assert f"test{ending}/test0{suffix}.png for the image test/test0.png" in refused(path)
+    ran = run_here("pack", *SMALL, "--splits", "train,val,test", path, "sets")
+    assert (ran.code, Path("sets").exists()) == (2, False)
+    assert f"{suffix}.png for the image" in ran.err
+    assert len(open_source(path, "folder").info.classes or ()) == 6
+
+
+def test_what_any_column_of_files_names_is_listed(data: Callable[[Files], str]) -> None:
+    """Masks that a column next to file_name names are not reported as left out, and --strict packs them."""
+    files = images("images/0.jpg", "masks/0.png", "images/1.jpg", "masks/1.png")
+    rows = "".join(f"images/{i}.jpg,masks/{i}.png,t{i}\n" for i in range(2))
+    path = data(files | {"metadata.csv": f"file_name,mask_file_name,text\n{rows}"})
+    ran = run_here("pack", *SMALL, "--strict", path, "store")
+    assert ran.code == 0, ran.err
+    assert held(Path("store"), "mask_file_name", "text") == {
+        f"images/{i}.jpg": (f"masks/{i}.png", f"t{i}") for i in range(2)
+    }
+    write(Path(path), images("more.jpg"))
+    ran = run_here("pack", *SMALL, "--strict", path, "more")
+    assert (ran.code, "1 image that metadata.csv does not list" in ran.err) == (2, True), ran.err
+
+
+def test_masks_of_a_table_above_a_split_are_found(data: Callable[[Files], str]) -> None:
+    """The paths of masks in the table at the top begin with the split, too: they are then those below it."""
+    files = images("train/0.jpg", "test/1.jpg", "train/0m.png", "test/1m.png")
+    rows = "train/0.jpg,train/0m.png\ntest/1.jpg,test/1m.png\n"
+    path = data(files | {"metadata.csv": f"file_name,mask_file_name\n{rows}"})
+    source = open_source(f"{path}/train")
+    assert source[0].fields["mask_file_name"] == "0m.png"
+    assert source.info.counts["not_listed"] == 0
