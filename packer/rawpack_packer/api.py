@@ -122,7 +122,8 @@ def pack_job(
     url = destination if isinstance(destination, str) and is_url(destination) else None
     if url is not None and how.elsewhere:
         raise UsageError(
-            f"{shown(url)}: {opt.engine} needs a folder that all machines share; a store at a URL is packed on this machine"
+            f"{shown(url)}: {opt.engine} needs a folder that all machines share; a store at a URL is packed on this "
+            "machine"
         )
     if url is None and scratch is not None:
         raise UsageError(f"{opt.scratch} applies to URLs; {os.fspath(destination)} is a folder")

@@ -15,19 +15,9 @@ A message says what is wrong, with the value, the path, and the cure.
 
 from __future__ import annotations
 
-from typing import Self
-
 
 class RawpackError(Exception):
     """The root: `except RawpackError` catches everything that rawpack raises on purpose."""
-
-    verbatim: tuple[str, ...] = ()
-    """What the message quotes of the user's files, such as keys: never reworded."""
-
-    def quoting(self, *texts: str) -> Self:
-        """This error, with its `verbatim` texts."""
-        self.verbatim = texts
-        return self
 
 
 class UsageError(RawpackError, ValueError):

@@ -16,6 +16,7 @@ import xxhash
 
 from rawpack.disk.manifest import HEAD_BYTES, FileRecord
 from rawpack.errors import PackError
+from rawpack_packer.options.naming import again, opt
 
 _MANY = 8
 """Files; fewer are synced one by one."""
@@ -117,10 +118,10 @@ def _of_linux(name: str) -> Any:
 def refused(error: OSError | MemoryError, destination: str | Path) -> PackError:
     """An error of the system in a run that packs into `destination`, as one line that says how to resume."""
     if isinstance(error, MemoryError):
-        return PackError("out of memory while packing; try fewer --workers; the same command resumes")
+        return PackError(f"out of memory while packing; try fewer {opt.workers}; {again()} resumes")
     # An error of writing into an open file has no path.
     what = f"{error.strerror or error}" + (f" ({error.filename})" if error.filename else "")
-    return PackError(f"packing into {destination} stopped: {what}; once that is fixed, the same command resumes")
+    return PackError(f"packing into {destination} stopped: {what}; once that is fixed, {again()} resumes")
 
 
 @contextmanager

@@ -15,6 +15,7 @@ from rawpack.errors import UsageError
 from rawpack_packer.destination import files
 from rawpack_packer.destination.layout import APPEND, JOB, SPOOL, WORK
 from rawpack_packer.destination.lock import LOCKS
+from rawpack_packer.options.naming import opt
 from rawpack_packer.text import listed
 
 _OURS = re.compile(r"shard-\d{5,}(\.[A-Za-z_][A-Za-z0-9_]{0,63})?\.(npy|h5|lmdb)")
@@ -42,8 +43,8 @@ def check(destination: Path, sources: Iterable[str | Path] = ()) -> None:
     names = sorted(path.name for path in destination.iterdir())
     if SPLITS in names:
         raise UsageError(
-            f"{destination} is a set of splits: give the same --splits, --holdout or --split-by, name one of the "
-            "splits, or another folder"
+            f"{destination} is a set of splits: give the same {opt.splits}, {opt.holdout} or {opt.split_by}, name one "
+            "of the splits, or another folder"
         )
     if manifests.NAME in names or is_begun(destination):
         names = [name for name in names if not is_ours(name)]

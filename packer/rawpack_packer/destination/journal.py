@@ -22,6 +22,7 @@ from rawpack.store.store import Store
 from rawpack_packer.destination import files
 from rawpack_packer.destination.layout import APPEND, JOB, WORK
 from rawpack_packer.destination.rejects import Reject
+from rawpack_packer.options.naming import opt
 from rawpack_packer.recipe.recipe import Recipe
 from rawpack_packer.sources import Source
 from rawpack_packer.sources.files import UNKNOWN
@@ -141,7 +142,7 @@ def _read_note(path: Path, kind: type[Note], restart: str) -> Note | None:
     except FileNotFoundError:
         return None
     except msgspec.DecodeError as error:
-        raise StoreError(f"{path} is damaged ({error}); --restart {restart}") from None
+        raise StoreError(f"{path} is damaged ({error}); {opt.restart} {restart}") from None
 
 
 def finished_source(path: Path, manifest: Manifest) -> Known:

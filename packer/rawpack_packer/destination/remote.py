@@ -22,6 +22,7 @@ from rawpack.remote.transfer import (
     wrong_options,
 )
 from rawpack.remote.url import filesystem, join, shown
+from rawpack_packer.options.naming import again
 
 T = TypeVar("T")
 _SLOWEST = 256 << 10
@@ -112,7 +113,7 @@ class Target:
             except Exception as error:
                 reply, past = self._remote.reason(error), time.monotonic() - began
                 if is_lost(self._remote.host, error, past):
-                    raise PackError(f"{where} cannot be reached: {reply}. Then the same command resumes") from None
+                    raise PackError(f"{where} cannot be reached: {reply}. Then {again()} resumes") from None
                 if is_of_options(error):
                     raise UsageError(wrong_options(where, reply, self._options)) from None
                 if is_hopeless(error):
@@ -122,11 +123,11 @@ class Target:
                 if is_forbidden(error):
                     raise PackError(
                         f"{where} may not be {what} ({reply}): are the credentials set, right and not expired? Once "
-                        "they are, the same command resumes"
+                        f"they are, {again()} resumes"
                     ) from None
                 if past >= self._timeout:
                     raise PackError(
-                        f"{where} could not be {what}, tried for {past:.0f} s: {reply}; the same command resumes"
+                        f"{where} could not be {what}, tried for {past:.0f} s: {reply}; {again()} resumes"
                     ) from None
                 time.sleep(min(_MOST_PAUSE_S, _PAUSE_S * 2**failed) * random.uniform(0.5, 1.5))
                 failed += 1

@@ -17,6 +17,7 @@ from rawpack_packer import text
 from rawpack_packer.engines import remote_worker
 from rawpack_packer.engines.address import host_and_port, knock, no_answer
 from rawpack_packer.engines.pooled import ANSWER_S, Call, PooledEngine
+from rawpack_packer.options.naming import again
 
 _SCHEMES = ("tcp", "tls", "ucx", "ws", "wss")
 _EXAMPLE = "tcp://host:8786, where a Dask scheduler listens"
@@ -106,20 +107,20 @@ class _Dask:
             return int(error.allowed_failures) + 1
         if isinstance(error, CancelledError | asyncio.CancelledError):
             raise PackError(
-                f"the Dask scheduler is gone, or has dropped a part ({error!r}); the same command resumes, also with "
+                f"the Dask scheduler is gone, or has dropped a part ({error!r}); {again()} resumes, also with "
                 "another scheduler"
             ) from error
         if isinstance(error, ImportError | AttributeError | SyntaxError):
             who = self._unfit() or f"a worker: {error}"
             raise PackError(f"{remote_worker.UNFIT} {who}") from error
-        raise PackError(f"Dask could not run a part: {error!r}; the same command resumes") from error
+        raise PackError(f"Dask could not run a part: {error!r}; {again()} resumes") from error
 
     def _threads(self) -> dict[str, int]:
         """Address of each worker -> its number of threads."""
         try:
             threads: dict[str, int] = self._client.nthreads()
         except (OSError, ValueError) as error:
-            raise PackError(f"the Dask scheduler is gone ({error}); the same command resumes with another") from error
+            raise PackError(f"the Dask scheduler is gone ({error}); {again()} resumes with another") from error
         return threads
 
     def _unfit(self) -> str:

@@ -24,7 +24,7 @@ from rawpack_packer import text
 from rawpack_packer.destination import files
 from rawpack_packer.engines.contract import Report
 from rawpack_packer.images.decoder_process import init_decoder_process
-from rawpack_packer.options.naming import opt
+from rawpack_packer.options.naming import again, opt
 from rawpack_packer.part.part import PartTask, Tick, run_part, try_samples
 from rawpack_packer.part.pieces import make_piece, starts
 
@@ -164,8 +164,8 @@ class LocalEngine:
                 self._replace(worker)
                 return
             raise PackError(
-                f"a packing worker has taken no work for {self._stuck_after_s:g} s; is this machine out of memory? The "
-                "same command resumes"
+                f"a packing worker has taken no work for {self._stuck_after_s:g} s; is this machine out of memory? "
+                f"{again().capitalize()} resumes"
             ) from None
 
     def _wait(self, report: Report) -> None:
@@ -177,7 +177,7 @@ class LocalEngine:
             if len(self._pool.stuck(self._stuck_after_s)) == busy:
                 raise PackError(
                     f"no worker has begun a sample for {self._stuck_after_s:g} s: does the disk of the source or "
-                    "of the destination still respond? The same command resumes"
+                    f"of the destination still respond? {again().capitalize()} resumes"
                 )
         for worker, message in received:
             self._receive(worker, message, report)
@@ -229,7 +229,7 @@ class LocalEngine:
         if at_none or self._packing_deaths[number] >= _PART_DEATHS:
             raise PackError(
                 f"packing workers keep dying (exit status {status}) in part {number}: out of memory? "
-                f"Try fewer {opt.workers}; the same command resumes{death.said}"
+                f"Try fewer {opt.workers}; {again()} resumes{death.said}"
             )
         self._pool.revive(worker)
         if position < 0:
@@ -242,9 +242,9 @@ class LocalEngine:
                 crashed, last = len(task.crashed), repr(task.samples.key(position))
                 raise PackError(
                     f"{text.count(crashed, 'sample')} killed the workers that decoded them (exit status {status}), the "
-                    f"last one {last}, and {opt.max_rejects} allows {task.max_rejects}; the same command with "
+                    f"last one {last}, and {opt.max_rejects} allows {task.max_rejects}; {again()} with "
                     f"{opt.max_rejects(crashed)} or more resumes"
-                ).quoting(last)
+                )
             self._send(worker, _WorkOrder("try", task, position + 1))
 
 

@@ -22,7 +22,7 @@ from rawpack_packer.destination import files, run_token
 from rawpack_packer.destination.layout import WORK
 from rawpack_packer.engines import remote_worker
 from rawpack_packer.engines.contract import Report
-from rawpack_packer.options.naming import opt
+from rawpack_packer.options.naming import again, opt
 from rawpack_packer.part.part import PartTask, Tick, read_record
 
 _LOOK_EVERY_S = 1.0
@@ -199,8 +199,8 @@ class _PooledRun:
         self._check_taken()
         if time.monotonic() - self.moved > self.patience_s:
             raise PackError(
-                f"no part has made progress for {self.patience_s:g} s: do the cluster's workers hang, or the disk? The "
-                "same command resumes"
+                f"no part has made progress for {self.patience_s:g} s: do the cluster's workers hang, or the disk? "
+                f"{again().capitalize()} resumes"
             )
 
     def _check_taken(self) -> None:
@@ -219,7 +219,7 @@ class _PooledRun:
         if waited > self.timeout:
             raise PackError(
                 f"no worker has taken a part for {self.timeout:g} s: {self.pool.room()}. Wait longer by "
-                f"{opt.engine_timeout}, or timeout= of the engine; the same command resumes"
+                f"{opt.engine_timeout}, or timeout= of the engine; {again()} resumes"
             )
 
     def _take(self, number: int) -> None:

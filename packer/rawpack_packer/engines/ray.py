@@ -14,6 +14,7 @@ from rawpack_packer import text
 from rawpack_packer.engines import remote_worker
 from rawpack_packer.engines.address import host_and_port, knock, no_answer
 from rawpack_packer.engines.pooled import ANSWER_S, Call, PooledEngine
+from rawpack_packer.options.naming import again
 
 _EXAMPLE = "auto, host:6379, or ray://host:10001"
 _CLUSTER = "Ray cluster"
@@ -112,7 +113,7 @@ class _Ray:
             return 1
         if isinstance(error, ImportError):
             raise PackError(f"{remote_worker.UNFIT} {getattr(error, 'cause', error)}") from error
-        raise PackError(f"Ray could not run a part: {error!r}; the same command resumes") from error
+        raise PackError(f"Ray could not run a part: {error!r}; {again()} resumes") from error
 
 
 class _RayCall:

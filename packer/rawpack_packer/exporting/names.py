@@ -96,8 +96,8 @@ def check_names(names: Names, keys: Callable[[], Iterable[str]], folder: Path) -
     if found.count:
         raise UsageError(
             f"{count(found.count, 'key')} cannot be {'the name of a file' if found.count == 1 else 'names of files'}: "
-            f"{listed(found.shown, _SHOWN, total=found.count, separator='; ')}. {opt.numbered} names files by their row, "
-            "and the listing has the keys"
+            f"{listed(found.shown, _SHOWN, total=found.count, separator='; ')}. {opt.numbered} names files by their "
+            "row, and the listing has the keys"
         )
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from rawpack.disk.splits import is_split_name, read_splits
 from rawpack.errors import DamagedStoreError, UsageError
+from rawpack_packer.options.naming import opt
 from rawpack_packer.options.values import parse_bytes
 
 _SPLIT = "train"
@@ -23,20 +24,20 @@ class ExportOptions:
     def __post_init__(self) -> None:
         """Raises UsageError."""
         if self.split is not None and not is_split_name(self.split):
-            raise UsageError(f"--split {self.split!r}: must be a name such as train or val")
+            raise UsageError(f"{opt.split(repr(self.split))}: must be a name such as train or val")
         _ = self.shard_bytes
 
     @property
     def shard_bytes(self) -> int | None:
-        return None if self.shard_size is None else parse_bytes("--shard-size", str(self.shard_size))
+        return None if self.shard_size is None else parse_bytes(opt.shard_size, str(self.shard_size))
 
     @property
     def given(self) -> dict[str, bool]:
         """Option, as a user writes it -> whether it was given."""
         return {
-            "--numbered": self.numbered,
-            "--shard-size": self.shard_size is not None,
-            "--split": self.split is not None,
+            "numbered": self.numbered,
+            "shard_size": self.shard_size is not None,
+            "split": self.split is not None,
         }
 
     def split_of(self, store: Path) -> str:

@@ -22,6 +22,7 @@ from rawpack.errors import MissingExtraError, UsageError
 from rawpack_packer.exporting.names import extension_for, split_key
 from rawpack_packer.exporting.shards import ShardTarget
 from rawpack_packer.exporting.target import contents
+from rawpack_packer.options.naming import opt
 from rawpack_packer.sources import Item
 from rawpack_packer.sources.fields import Boxes
 from rawpack_packer.sources.stores.compatible import IMAGE, KEY, LABEL
@@ -47,7 +48,7 @@ class ParquetTarget(ShardTarget[dict[str, Any]]):
 
     def check(self) -> None:
         if find_spec("pyarrow") is None:
-            raise MissingExtraError("--to parquet needs pyarrow: pip install 'rawpack[parquet]'")
+            raise MissingExtraError(f"{opt.to('parquet')} needs pyarrow: pip install 'rawpack[parquet]'")
         for name, field in self._fields.items():
             if self.suffixes.get(name) == ".npy":
                 raise UsageError(

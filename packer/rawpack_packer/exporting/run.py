@@ -30,7 +30,7 @@ from rawpack_packer.exporting.options import ExportOptions
 from rawpack_packer.exporting.target import Written, contents
 from rawpack_packer.exporting.targets import make_target
 from rawpack_packer.job.options import RunOptions
-from rawpack_packer.options.naming import opt
+from rawpack_packer.options.naming import again, opt
 from rawpack_packer.sources import StoreSource
 from rawpack_packer.text import listed, plain
 
@@ -147,9 +147,9 @@ class Export:
             files.write_whole(work / REJECTS, lines, work / f"{REJECTS}.tmp")
             raise PackError(
                 f"the store has {text.count(len(done.rejects), 'damaged sample')} ({plain(first.key)}: {first.detail}, "
-                f"...), and {opt.max_rejects} allows {allowed}; those seen so far are listed in {work / REJECTS}. The same "
-                f"command with {opt.max_rejects(len(done.rejects))} or more resumes"
-            ).quoting(plain(first.key), first.detail)
+                f"...), and {opt.max_rejects} allows {allowed}; those seen so far are listed in {work / REJECTS}. "
+                f"{again().capitalize()} with {opt.max_rejects(len(done.rejects))} or more resumes"
+            )
         if done.files or not (self.folder / NOTE).exists():
             # The names of all files reach the disk before the note.
             files.sync_tree(self.folder)

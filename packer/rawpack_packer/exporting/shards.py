@@ -27,6 +27,7 @@ from rawpack_packer.exporting.listing import write_classes
 from rawpack_packer.exporting.options import ExportOptions
 from rawpack_packer.exporting.target import Again, Written, in_order, suffixes_of
 from rawpack_packer.job.options import RunOptions
+from rawpack_packer.options.naming import again
 from rawpack_packer.sources import Item, StoreSource
 
 Prepared = TypeVar("Prepared")
@@ -191,7 +192,7 @@ def _stored_bytes(store: Store) -> NDArray[np.int64]:
 def _is_there(path: Path) -> bool:
     """Whether an earlier run wrote the shard. Raises PackError for anything else of that name."""
     if path.is_symlink() or (path.exists() and not path.is_file()):
-        raise PackError(f"{path} is not a file; remove it and run the same command again")
+        raise PackError(f"{path} is not a file; remove it and run {again()} again")
     return path.exists()
 
 

@@ -12,6 +12,7 @@ from rawpack_packer.exporting.options import ExportOptions
 from rawpack_packer.exporting.parquet import ParquetTarget
 from rawpack_packer.exporting.target import ExportTarget
 from rawpack_packer.exporting.webdataset import WebDatasetTarget
+from rawpack_packer.options.naming import opt
 from rawpack_packer.sources import StoreSource
 
 
@@ -24,18 +25,18 @@ class TargetRow:
 
 
 TARGETS: Mapping[str, TargetRow] = {
-    "files": TargetRow(FileTarget, frozenset({"--numbered"})),
-    "webdataset": TargetRow(WebDatasetTarget, frozenset({"--numbered", "--shard-size", "--split"})),
-    "parquet": TargetRow(ParquetTarget, frozenset({"--shard-size", "--split"})),
+    "files": TargetRow(FileTarget, frozenset({"numbered"})),
+    "webdataset": TargetRow(WebDatasetTarget, frozenset({"numbered", "shard_size", "split"})),
+    "parquet": TargetRow(ParquetTarget, frozenset({"shard_size", "split"})),
 }
 
 
 def make_target(to: str, source: StoreSource, folder: Path, options: ExportOptions) -> ExportTarget:
     """Raises UsageError for an unknown target, or an option that it does not take."""
     if to not in TARGETS:
-        raise UsageError(f"--to {to!r}: must be one of {', '.join(TARGETS)}")
+        raise UsageError(f"{opt.to(repr(to))}: must be one of {', '.join(TARGETS)}")
     for option, given in options.given.items():
         if given and option not in TARGETS[to].takes:
-            others = [f"--to {name}" for name, row in TARGETS.items() if option in row.takes]
-            raise UsageError(f"{option} applies to {' and '.join(others)} only")
+            others = [opt.to(name) for name, row in TARGETS.items() if option in row.takes]
+            raise UsageError(f"{getattr(opt, option)} applies to {' and '.join(others)} only")
     return TARGETS[to].make(source, folder, options)

@@ -23,6 +23,7 @@ from rawpack.errors import UsageError
 from rawpack_packer.exporting.names import extension_for, split_key
 from rawpack_packer.exporting.shards import ShardTarget
 from rawpack_packer.exporting.target import contents
+from rawpack_packer.options.naming import opt
 from rawpack_packer.sources import Item
 from rawpack_packer.sources.base import numbered
 from rawpack_packer.sources.fields import Boxes
@@ -91,7 +92,7 @@ class WebDatasetTarget(ShardTarget[list[bytes]]):
         if refused:
             raise UsageError(
                 f"{count(refused, 'key')} cannot name samples: {listed(shown, _SHOWN, total=refused, separator='; ')}. "
-                "--numbered names samples by their row, and their .json has the keys"
+                f"{opt.numbered} names samples by their row, and their .json has the keys"
             )
         return any(telling)
 

@@ -26,7 +26,7 @@ def draw_contact_sheet(reader: Reader, path: Path, *, rows: int = 6, columns: in
     Images keep their proportions; their class and the end of their key are below them.
     """
     if path.suffix.lower() != ".png":
-        raise UsageError(f"--grid {path}: a contact sheet is a PNG file; give a name that ends in .png")
+        raise UsageError(f"{path}: a contact sheet is a PNG file; give a name that ends in .png")
     count = min(rows * columns, len(reader))
     rows = -(-count // columns)
     columns = min(columns, count)

@@ -22,6 +22,7 @@ from rawpack_packer.destination import journal
 from rawpack_packer.destination.folder import is_appending, left_by
 from rawpack_packer.destination.rejects import Reject
 from rawpack_packer.job.counts import count_of, label_counts
+from rawpack_packer.options.naming import again
 from rawpack_packer.sources.video_numbers import are_frames
 
 _SHOWN, _LISTED, _APPENDS = 8, 20, 3
@@ -104,7 +105,7 @@ def rows_of(about: Mapping[str, Any]) -> list[tuple[str, str]]:
         rows.append(("append", "unfinished; run the same `rawpack append` again to resume it"))
     elif about["left_by"] is not None:
         left = f"files of a {about['left_by']} that was stopped; the store is complete without them"
-        rows.append(("left over", f"{left}, and the same command removes them"))
+        rows.append(("left over", f"{left}, and {again()} removes them"))
     if not about["rejects"]["count"]:
         rows.append(("rejects", "none"))
     return [*rows, ("digest", about["digest"])]

@@ -39,8 +39,8 @@ def merging(
     if source.sizes_differ and options.get("size") is None:
         sizes = ", ".join(f"{_size(store.fields['image'].shape)} in {store.path}" for store in source.stores[:5])
         raise UsageError(
-            f"the sizes of images or masks differ ({sizes}): give the {opt.size} of the merged store, or convert one of "
-            "them with `rawpack convert --size`"
+            f"the sizes of images or masks differ ({sizes}): give the {opt.size} of the merged store, or convert one "
+            "of them with `rawpack convert --size`"
         )
     videos, recipe = source.united_videos(), recipe_as_before(source, options)
     return source if videos is None else View(source, videos=videos), recipe
@@ -72,7 +72,7 @@ def _prefixes(stores: Sequence[Named], prefix: Prefix | None) -> list[str]:
     names = [f"{Path(store).resolve().name}/" for store in stores]
     if len(set(names)) != len(names):
         double = next(name for name in names if names.count(name) > 1)
-        raise UsageError(f"several of the stores are named {double!r}; {opt.prefix} numbers tells them apart")
+        raise UsageError(f"several of the stores are named {double!r}; {opt.prefix('numbers')} tells them apart")
     return names
 
 

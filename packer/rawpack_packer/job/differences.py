@@ -30,7 +30,7 @@ from rawpack_packer.destination.journal import (
 )
 from rawpack_packer.destination.layout import WORK
 from rawpack_packer.options import RECIPE, Option
-from rawpack_packer.options.naming import opt
+from rawpack_packer.options.naming import Named, opt
 from rawpack_packer.part.part import read_record
 from rawpack_packer.sources import Source
 from rawpack_packer.sources.files import NOT_SCANNED
@@ -205,7 +205,7 @@ def _options(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
         then, here = was.get(one.name), is_.get(one.name)
         follows = (one.follows and None in (then, here)) or (not same_format and (one.follows or one.of_some_formats))
         if then != here and not follows:
-            found.append(f"{one.flag} was {_shown(one, then)}, now {_shown(one, here)}")
+            found.append(f"{Named(one.name)} was {_shown(one, then)}, now {_shown(one, here)}")
     return found
 
 

@@ -1,8 +1,4 @@
-"""The keywords of the functions in `rawpack_packer`: declared and checked once, and named in their error messages.
-
-All lower layers word their messages for the command line: `--shard-size '1x'`. For calls from Python, they are turned
-into `shard_size='1x'`.
-"""
+"""The keywords of the functions in `rawpack_packer`: declared and checked once."""
 
 from __future__ import annotations
 
@@ -10,16 +6,13 @@ import functools
 import inspect
 import os
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from pathlib import PurePath
-from typing import Any, Literal, TypedDict, TypeVar, get_args, get_type_hints
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Literal, TypedDict, TypeVar
 
-from rawpack.errors import RawpackError
 from rawpack.system.home import expanded
 from rawpack.system.keywords import unknown_keyword
 from rawpack.system.standard_streams import fill_closed_streams
 from rawpack_packer.job.keyword_types import RecipeKeywords, RunKeywords, SourceKeywords
-from rawpack_packer.options import format_names
 
 Call = TypeVar("Call", bound=Callable[..., Any])
 
@@ -136,8 +129,7 @@ def from_python(*keywords: Any, elsewhere: Mapping[str, str] | None = None) -> C
     It never gives a file that it writes the descriptor of a closed standard stream.
 
     `help` shows all of them, with their descriptions. An unknown keyword is a TypeError that suggests the nearest one,
-    or the function that takes it (`elsewhere`). Messages name keywords instead of options. Paths are those of
-    `takes_paths`.
+    or the function that takes it (`elsewhere`). Paths are those of `takes_paths`.
     """
 
     def decorate(function: Call) -> Call:
@@ -158,12 +150,7 @@ def from_python(*keywords: Any, elsewhere: Mapping[str, str] | None = None) -> C
                         raise TypeError(f"{function.__name__}() has no keyword {name!r}: use {elsewhere[name]}")
                     raise unknown_keyword(function.__name__, name, known)
             fill_closed_streams()
-            try:
-                return at_home(*args, **given)
-            except RawpackError as error:
-                theirs = [*error.verbatim, *(text for one in (*args, *given.values()) for text in _texts(one))]
-                error.args = (in_python(str(error), theirs), *error.args[1:])
-                raise
+            return at_home(*args, **given)
 
         called.__signature__ = signature.replace(parameters=[*own, *others])  # type: ignore[attr-defined]
         at_home = takes_paths(function, others)
@@ -172,78 +159,3 @@ def from_python(*keywords: Any, elsewhere: Mapping[str, str] | None = None) -> C
         return called  # type: ignore[return-value] # it takes and gives the same
 
     return decorate
-
-
-_OTHERS = {
-    **dict.fromkeys(
-        ("skip_existing", "other_libraries", "numbered", "keep_labels", "skip_unknown", "stale_copies"), bool
-    ),
-    **dict.fromkeys(
-        ("scratch", "seed", "per_class", "limit", "where", "splits", "holdout", "split_by", "to", "split"), str
-    ),
-}
-"""Keywords of single functions."""
-_MEASURING = dict.fromkeys(
-    ("target", "disk", "memory", "budget", "tmp", "batch", "image_size", "transform", "rounds", "seconds"), str
-)
-_RENAMED = {"source": "kind", "field": "fields", "path": "path_column"}
-_TAKES: dict[str, Callable[[str], Any]] = {
-    "splits": lambda text: text.split(","),
-    "holdout": lambda text: dict(one.split("=", 1) for one in text.split(",")),
-    "fields": lambda text: dict([text.split(":", 1)]) if ":" in text else [text],
-}
-"""Keywords whose values are neither text nor numbers."""
-_SAME = "same command"
-_KEPT = "\u27e6{}\u27e7"
-"""Stands for a text of a user while a message is reworded: brackets that no message has."""
-_MOST_TEXTS = 1000
-"""Longer lists are samples, keys or rows, which messages name one of at most."""
-
-
-def _texts(value: Any) -> Iterator[str]:
-    """The texts in what a user gave; of a path, its parts and what they make together, as messages name them."""
-    if isinstance(value, dict):
-        value = [*value.keys(), *value.values()]
-    if isinstance(value, str | os.PathLike) and isinstance(text := os.fspath(value), str):
-        path = PurePath(text)
-        yield from (text, str(path), *map(str, path.parents), path.name, path.stem)
-    elif isinstance(value, list | tuple) and len(value) <= _MOST_TEXTS:
-        for one in value:
-            yield from _texts(one)
-
-
-def in_python(message: str, theirs: Iterable[str] = ()) -> str:
-    """A message that names options, with keywords instead; `commands` stay, and so does what users wrote themselves.
-
-    "--shard-size '1x'" becomes "shard_size='1x'", "--size keep" "size='keep'", "--restart" "restart=True", and an
-    option without a value, such as "--crop", "crop=". theirs: texts of users, which may look like all of that.
-    """
-    kept = sorted({text for text in theirs if "--" in text or _SAME in text}, key=len, reverse=True)
-    for k, text in enumerate(kept):
-        message = message.replace(text, _KEPT.format(k))
-    types: dict[str, Any] = {**get_type_hints(PackKeywords), **_OTHERS, **_MEASURING}
-    words = {word for one in types.values() for arg in get_args(one) for word in get_args(arg) if isinstance(word, str)}
-    words |= {*format_names(), "local", "dask", "ray", "folder", "video", "yolo", "archive", "listing", "webdataset"}
-    value = rf"'[^']*'|:\w+|-?\d(?:[^\s:;]*[^\s:;,.)])?|\w+[:=,][^\s;]*\w|(?:{'|'.join(sorted(words))})\b(?!\|)"
-
-    def keyword(found: re.Match[str]) -> str:
-        option, text = found["option"] or "", found["value"]
-        name = _RENAMED.get(option, option.replace("-", "_"))
-        if name not in types:
-            return found[0]
-        if types[name] is bool or bool in get_args(types[name]):
-            return f"{name}=True"
-        if text is None:
-            return f"{name}="
-        text = text.strip("'")
-        takes = _TAKES.get(name) if re.search("[:=,]", text) else None
-        return f"{name}={text if re.fullmatch('-?[0-9.]+', text) else repr(takes(text) if takes else text)}"
-
-    option = rf"`[^`]*`|(?<![\w/-])--(?P<option>[a-z]+(?:-[a-z]+)*)(?: (?P<value>{value}))?"
-    message = re.sub(option, keyword, message).replace(_SAME, "same call")
-    message = message.replace("HEIGHTxWIDTH (224x160)", "(height, width)").replace(
-        "width), or keep", "width), or 'keep'"
-    )
-    for k, text in enumerate(kept):
-        message = message.replace(_KEPT.format(k), text)
-    return message

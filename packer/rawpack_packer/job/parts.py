@@ -16,7 +16,7 @@ from rawpack_packer.engines import Engine
 from rawpack_packer.engines.remote_worker import TICKS
 from rawpack_packer.job import commit
 from rawpack_packer.job.commit import Totals
-from rawpack_packer.options.naming import opt
+from rawpack_packer.options.naming import again, opt
 from rawpack_packer.part import pieces
 from rawpack_packer.part.part import PartRecord, PartTask, Tick, read_record
 
@@ -61,7 +61,7 @@ class Parts:
                     raise PackError(
                         f"{first.key}: {first.reason}: {first.detail}; an earlier run rejected it, and {opt.strict} "
                         "allows no rejects"
-                    ).quoting(first.key, first.detail)
+                    )
                 done += record.rows + len(record.rejects)
                 self._rejects += len(rejects)
         self.how.progress.begin(len(self.job.source), done, self.job.source.info.noun)
@@ -75,20 +75,18 @@ class Parts:
         self._check_rejects()
         source = self.job.source
         if self.totals.samples + self.totals.rejects.total() != len(source):
-            raise PackError(
-                f"{self.job.destination}: parts of the store disappeared while packing; the same command resumes"
-            )
+            raise PackError(f"{self.job.destination}: parts of the store disappeared while packing; {again()} resumes")
         if not self.totals.samples and not self.job.adds:
             example = self._example()
             none = f"none of {text.count(len(source), source.info.noun)} could be packed: {self._reasons()}"
-            raise PackError(f"{none}, for example {example}" if example else none).quoting(example)
+            raise PackError(f"{none}, for example {example}" if example else none)
 
     def kept(self) -> str:
         """What an interrupted run leaves to the next one: "after 3 of 12 parts; the same command resumes"."""
         done = sum(1 for _ in (self.job.destination / WORK).glob("part-*.done"))
         if not done:
-            return "before the first part was finished: the same command starts over"
-        return f"after {done:,} of {text.count(len(self.job.numbers), 'part')}; the same command resumes"
+            return f"before the first part was finished: {again()} starts over"
+        return f"after {done:,} of {text.count(len(self.job.numbers), 'part')}; {again()} resumes"
 
     @property
     def _allowed(self) -> int:
@@ -146,7 +144,7 @@ class Parts:
                 f"{'was' if rejects == 1 else 'were'} rejected ({self._reasons()}), for example {example}. "
                 f"{opt.max_rejects} allows {self._allowed}; "
                 f"{'it is' if rejects == 1 else 'all are'} listed in {listed}. {self._cure(rejects, checked)}"
-            ).quoting(example)
+            )
 
     def _reasons(self) -> str:
         return ", ".join(f"{reason} {count}" for reason, count in self.totals.rejects.most_common())
@@ -165,11 +163,11 @@ class Parts:
             which = f"of the first {checked:,}" if left else "of them"
             return f"None {which} could be packed, so a larger {opt.max_rejects} does not help"
         if not left:
-            return f"The same command with {opt.max_rejects(rejects)} resumes without doing anything twice"
+            return f"{again().capitalize()} with {opt.max_rejects(rejects)} resumes without doing anything twice"
         share = math.ceil(100 * rejects / checked)
         return (
-            f"{left:,} are not tried yet: if they are like these, the same command with {opt.max_rejects} "
-            f"{share}% resumes without doing anything twice"
+            f"{left:,} are not tried yet: if they are like these, {again()} with "
+            f"{opt.max_rejects(f'{share}%')} resumes without doing anything twice"
         )
 
 

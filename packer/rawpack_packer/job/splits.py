@@ -65,8 +65,8 @@ def open_divided(root: str, names: Sequence[str], open_one: Callable[[str], Sour
     if is_url(root):
         if not all(split_path(join(root, name))[1] for name in names):
             raise UsageError(
-                f"{plain(shown_url(root))}: {opt.splits} of what is behind a URL needs a .tar or .zip archive; pack each "
-                "split by a command of its own"
+                f"{plain(shown_url(root))}: {opt.splits} of what is behind a URL needs a .tar or .zip archive; pack "
+                "each split by a command of its own"
             )
         return one_numbering({name: open_one(join(root, name)) for name in names})
     if not (os.path.lexists(root) or split_path(root)[1] or is_pattern(root)):

@@ -51,9 +51,9 @@ class Choice:
 
 def chosen(source: StoreSource, choice: Choice) -> View:
     """The chosen samples. Raises UsageError for what the store does not have, and if nothing is left."""
-    for option, count in (("every", choice.every), ("per-class", choice.per_class), ("limit", choice.limit)):
+    for option, count in ((opt.every, choice.every), (opt.per_class, choice.per_class), (opt.limit, choice.limit)):
         if count is not None and count < 1:
-            raise UsageError(f"--{option} {count}: must be 1 or more")
+            raise UsageError(f"{option(count)}: must be 1 or more")
     if choice.seed is not None and choice.limit is None and choice.per_class is None:
         raise UsageError(f"{opt.seed} says which samples {opt.limit} or {opt.per_class} takes; give one of them")
     left, classes, known = np.ones(len(source), np.bool_), None, source.info.classes or ()
@@ -68,7 +68,7 @@ def chosen(source: StoreSource, choice: Choice) -> View:
         left &= _at(source, choice.rows)
     if choice.where is not None:
         library = ConcatenatedStore(source.stores)
-        condition = Where(choice.where, library.fields, library.classes, asked=f"{opt.where} ")
+        condition = Where(choice.where, library.fields, library.classes, asked=opt.where(""))
         named = np.zeros(len(source), np.bool_)
         named[positions_where(library, None, condition)] = True
         left &= named

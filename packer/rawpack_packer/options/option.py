@@ -9,7 +9,7 @@ from typing import Any, Literal
 Group = Literal["recipe", "source", "run"]
 
 
-def _as_given(flag: str, value: Any) -> Any:
+def _as_given(name: Callable[[Any], str], value: Any) -> Any:
     return value
 
 
@@ -48,8 +48,8 @@ class Option:
     """In words, for a new store or a run."""
 
     # Of recipes:
-    parse: Callable[[str, Any], Any] = _as_given
-    """Takes the option's name in messages and what was given, as text or as a Python value."""
+    parse: Callable[[Callable[[Any], str], Any], Any] = _as_given
+    """Takes what names the option in messages, and what was given, as text or as a Python value."""
     initial: Any = None
     """What is parsed where nothing is given; None for what follows from other options."""
     of_some_formats: bool = False

@@ -38,7 +38,7 @@ RECIPE: tuple[Option, ...] = (
         help="256: scale the shorter side to 256 and cut out the center square. 224x160: scale to cover 224 high, 160 "
         "wide, and cut out the center. keep: store each image at its own size.",
         default="256; keep for arrays and stores", kept="keep", tried=("sizes", "Size", "256"),
-        parse=lambda _, value: parse_size(as_text(value, "x")), initial="256",
+        parse=lambda name, value: parse_size(name, as_text(value, "x")), initial="256",
         annotation='int | tuple[int, int] | Literal["keep"]',
         about='a side, which the shorter side is scaled to before the center is cut out; (height, width); or "keep". '
         'None is "keep" for arrays of one size, and for PIL images of one size that are all gray or all in color; else '
@@ -49,7 +49,7 @@ RECIPE: tuple[Option, ...] = (
         help="Cut this box out of each image before resizing: left, top, width, height in pixels, such as "
         "186,0,114,30. Note the order: --size is height by width, --crop is not.",
         default="the whole image", kept="the whole image",
-        parse=lambda _, value: parse_crop(as_text(value, ",")), annotation="tuple[int, int, int, int] | str",
+        parse=lambda name, value: parse_crop(name, as_text(value, ",")), annotation="tuple[int, int, int, int] | str",
         about="(x, y, width, height), cut out of the upright image before it is resized.",
     ),
     _recipe(
@@ -88,7 +88,7 @@ RECIPE: tuple[Option, ...] = (
         help="JPEG quality in lmdb stores. keep: with --size keep, store JPEG files as they are.",
         default="90; keep for the JPEG files of a store", kept="keep where possible, else as in the store, else 90",
         tried=("qualities", "JPEG quality of lmdb", "75, 90, 95"), of_some_formats=True, follows=True, stored=int,
-        parse=lambda _, value: parse_quality(as_text(value)), initial="90", annotation='int | Literal["keep"]',
+        parse=lambda name, value: parse_quality(name, as_text(value)), initial="90", annotation='int | Literal["keep"]',
         about='of JPEG, 1 to 100; "keep", with size="keep", stores JPEG files unchanged: lmdb only.',
     ),
     _of_format(
@@ -103,7 +103,7 @@ RECIPE: tuple[Option, ...] = (
     _of_format(
         name="subsampling", metavar="420|422|440|444", help="Chroma subsampling in lmdb stores.",
         default="420", of_some_formats=True, follows=True, stored=str, annotation=_literal(SUBSAMPLINGS),
-        parse=lambda flag, value: one_of(*SUBSAMPLINGS)(flag, value.replace(":", "")), initial=SUBSAMPLINGS[0],
+        parse=lambda name, value: one_of(*SUBSAMPLINGS)(name, value.replace(":", "")), initial=SUBSAMPLINGS[0],
         about="of chroma: lmdb only.",
     ),
     _of_format(
@@ -127,7 +127,7 @@ RECIPE: tuple[Option, ...] = (
     _of_format(
         name="shard_size", metavar="BYTES",
         help="About how many bytes of raw pixels a shard holds, such as 1GB; it has at least 64 samples.",
-        default="256MiB", stored=int, parse=lambda flag, value: parse_bytes(flag, as_text(value)), initial="256MiB",
+        default="256MiB", stored=int, parse=lambda name, value: parse_bytes(name, as_text(value)), initial="256MiB",
         annotation="int | str", about='bytes of raw pixels in a shard, about: 1 << 30 or "1GiB".',
     ),
     _recipe(

@@ -22,6 +22,7 @@ from rawpack.errors import DamagedStoreError, DecodeError, PackError
 from rawpack_packer.destination import files, run_token
 from rawpack_packer.destination.layout import WORK
 from rawpack_packer.destination.rejects import NOT_SCANNED, Reject
+from rawpack_packer.options.naming import opt
 from rawpack_packer.part.pieces import PiecesAhead, PreparedItem, prepare_item
 from rawpack_packer.part.readahead import ReadAhead
 from rawpack_packer.recipe.fields import IMAGE
@@ -118,8 +119,8 @@ def run_part(task: PartTask, note: Callable[[int], None], tick: Callable[[Tick],
                 error = made.sample
                 if task.strict and error.reason != NOT_SCANNED:
                     key = repr(task.samples.key(i))
-                    message = f"{key}: {error} (--strict stops at the first)"
-                    raise PackError(message).quoting(key, error.detail)
+                    message = f"{key}: {error} ({opt.strict} stops at the first)"
+                    raise PackError(message)
                 rows.reject(Reject(task.first + i, task.samples.key(i), error.reason, error.detail))
             else:
                 writer.add(made.sample)

@@ -115,13 +115,14 @@ def _array(recipe: Recipe, kind: ImageKind) -> Field:
         )
     if (recipe.target or recipe.crop) and (len(shape) != 3 or (recipe.target and kind.dtype not in _RESIZABLE)):
         raise UsageError(
-            f"{opt.size} and {opt.crop} are for (height, width, channels) of {', '.join(_RESIZABLE)}; {what} are stored "
-            "as they are: leave the options out"
+            f"{opt.size} and {opt.crop} are for (height, width, channels) of {', '.join(_RESIZABLE)}; {what} are "
+            "stored as they are: leave the options out"
         )
     if _is_channels_first(recipe, shape):
         raise UsageError(
-            f"{opt.size} and {opt.crop} are for (height, width, channels), and {what} look like (channels, height, width): "
-            "transpose each to height, width, channels, as by np.moveaxis(image, 0, -1), or leave the options out"
+            f"{opt.size} and {opt.crop} are for (height, width, channels), and {what} look like (channels, height, "
+            "width): transpose each to height, width, channels, as by np.moveaxis(image, 0, -1), or leave the options "
+            "out"
         )
     return _checked(Field(kind="image", dtype=kind.dtype, shape=_sized(recipe, shape), encoding=recipe.encoding), what)
 
@@ -140,15 +141,17 @@ def _check_left_behind(recipe: Recipe, info: SourceInfo, fields: Mapping[str, Fi
 def left_behind(name: str, field: Field) -> str:
     """Why a field that looks like its image cannot be stored where the recipe crops or resizes that."""
     return (
-        f"{name!r}, {field.dtype} {field.shape}, has the height and width of its image, and {opt.size} and {opt.crop} change "
-        f"the image alone: {opt.fields(name)}:mask changes it too, as a mask; {opt.fields(name)}:array says that it is no image"
+        f"{name!r}, {field.dtype} {field.shape}, has the height and width of its image, and {opt.size} and {opt.crop} "
+        f"change the image alone: {opt.fields(f'{name}:mask')} changes it too, as a mask; "
+        f"{opt.fields(f'{name}:array')} says that it is no image"
     )
 
 
 def _checked(field: Field, what: str) -> Field:
     """The field. Raises UsageError where its encoding cannot hold it."""
     if not field.codec.holds(field):
-        raise UsageError(encoder_of(field.encoding).refusal.format(what=what) + _as_bytes(field.dtype))
+        formats = f"{opt.format('memmap')} or {opt.format('hdf5')}"
+        raise UsageError(encoder_of(field.encoding).refusal.format(what=what, formats=formats) + _as_bytes(field.dtype))
     return field
 
 

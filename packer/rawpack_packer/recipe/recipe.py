@@ -11,7 +11,7 @@ import msgspec
 from rawpack.disk.tables import resolve
 from rawpack.errors import PackError, UsageError
 from rawpack_packer.options import RECIPE, Option
-from rawpack_packer.options.naming import opt
+from rawpack_packer.options.naming import Named, opt
 from rawpack_packer.options.values import (
     CHECKS,
     JPEG_TABLES,
@@ -132,7 +132,7 @@ def make_recipe(**options: Any) -> Recipe:
     made_by = options.pop("libraries", {})
     given = parse_options(options)
     written = output_format(given.get("format", DEFAULT_FORMAT))
-    values = {one.name: one.parse(one.flag, one.initial) if _has(written, one) else None for one in RECIPE}
+    values = {one.name: one.parse(Named(one.name), one.initial) if _has(written, one) else None for one in RECIPE}
     values |= {"format": written.name, "libraries": made_by, **given}
     for name, usual in (("compression", "none"), ("jpeg_tables", JPEG_TABLES[0])):
         if values[name] == usual:
@@ -165,10 +165,10 @@ def parse_options(options: Mapping[str, Any]) -> dict[str, Any]:
     for one in RECIPE:
         if one.name in given:
             if one.of_some_formats and one.name not in written.options:
-                raise UsageError(f"{one.flag} applies to {_having(one.name)} only")
-            given[one.name] = one.parse(one.flag, given[one.name])
+                raise UsageError(f"{Named(one.name)} applies to {_having(one.name)} only")
+            given[one.name] = one.parse(Named(one.name), given[one.name])
     if given.get("compression", "none") != "none":
-        one_of(*written.compressions)(str(opt.compression), given["compression"])
+        one_of(*written.compressions)(opt.compression, given["compression"])
     _check_together(given)
     return given
 
@@ -188,7 +188,9 @@ def _check_together(given: Mapping[str, Any]) -> None:
     size, color, crop = given.get("size"), given.get("color"), given.get("crop")
     for name, default in (("interpolation", "area"), ("fit", "cover")):
         if size == "keep" and given.get(name, default) != default:
-            raise UsageError(f"--{name} applies to images that are resized; {opt.size('keep')} leaves them as they are")
+            raise UsageError(
+                f"{getattr(opt, name)} applies to images that are resized; {opt.size('keep')} leaves them as they are"
+            )
     if color == "gray" and "subsampling" in given:
         raise UsageError(f"{opt.subsampling} applies to color images only; {opt.color('gray')} stores none")
     tables = given.get("jpeg_tables", JPEG_TABLES[0])
@@ -200,8 +202,8 @@ def _check_together(given: Mapping[str, Any]) -> None:
         )
     if "check" in given and size is not None and not _passes(given.get("quality"), size, crop):
         raise UsageError(
-            f"{opt.check} applies to files that are stored as they are: {_having('quality')} {opt.size('keep')} {opt.quality('keep')}, "
-            f"no {opt.crop}"
+            f"{opt.check} applies to files that are stored as they are: {_having('quality')} {opt.size('keep')} "
+            f"{opt.quality('keep')}, no {opt.crop}"
         )
 
 

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 from rawpack.disk.tables import added, codec_of
 from rawpack.errors import UsageError
 from rawpack_packer.options import WRITER_GROUP, format_names
+from rawpack_packer.options.naming import opt
 
 if TYPE_CHECKING:
     from rawpack_packer.recipe.recipe import Recipe
@@ -39,8 +40,8 @@ class Encoder:
     empty where that is the image itself."""
     libraries: str = ""
     """"module:function": the libraries that decide the bytes, name -> version."""
-    refusal: str = "{what} cannot be stored so: use --format memmap or --format hdf5"
-    """The error where `Codec.holds` is false; `{what}` stands for the field."""
+    refusal: str = "{what} cannot be stored so: use {formats}"
+    """The error where `Codec.holds` is false; `{what}` stands for the field, `{formats}` for those that hold it."""
 
 
 @dataclass(frozen=True)
@@ -90,17 +91,17 @@ ENCODERS: dict[str, Encoder] = {
         Encoder("deflate", f"{_ENCODE}:as_is"),  # chunks of many samples are compressed by the format's writer
         Encoder(
             "jpeg", f"{_ENCODE}:to_jpeg", f"{_ENCODE}:from_jpeg", f"{_ENCODE}:jpeg_libraries",
-            "a JPEG holds uint8 pixels of 1 or 3 channels, not {what}: use --format memmap or --format hdf5",
+            "a JPEG holds uint8 pixels of 1 or 3 channels, not {what}: use {formats}",
         ),
         Encoder(
             "png", f"{_ENCODE}:to_png",
             refusal="a PNG holds uint8 or uint16 of 1 or 3 channels, not {what}: "
-            "use --format memmap or --format hdf5",
+            "use {formats}",
         ),
         *(
             Encoder(
                 name, f"{_ENCODE}:to_planes", f"{_ENCODE}:from_planes", f"{_ENCODE}:planes_libraries",
-                "--color yuv420 is for RGB, uint8 (height, width, 3), not for {what}",
+                "yuv420 is for RGB, uint8 (height, width, 3), not for {what}",
             )
             for name in ("ycgco420", "ycgco420_deflate")
         ),
@@ -162,7 +163,7 @@ def output_format(name: str) -> OutputFormat:
     """The format of this name, for writing. Raises UsageError where there is none."""
     found = OUTPUT_FORMATS.get(name) or added(WRITER_GROUP, name)
     if not isinstance(found, OutputFormat):
-        raise UsageError(f"--format {name!r}: must be one of {', '.join(format_names())}")
+        raise UsageError(f"{opt.format(repr(name))}: must be one of {', '.join(format_names())}")
     return found
 
 

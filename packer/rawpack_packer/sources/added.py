@@ -10,6 +10,7 @@ import xxhash
 from numpy.typing import NDArray
 
 from rawpack.errors import UsageError
+from rawpack_packer.options.naming import opt
 from rawpack_packer.sources.base import Item, Samples, Source, check_part
 from rawpack_packer.sources.files import UNKNOWN
 from rawpack_packer.sources.listing.table import Column, Numbers
@@ -137,7 +138,7 @@ def with_path_fields(source: Source, text: str) -> Source:
     for name in pattern.dtypes:
         if name in source.info.fields and not (name == "label" and column_of(source, name) is None):
             raise UsageError(
-                f"--key-pattern {text!r}: {source.info.root} has a field {name!r} already: rename it there"
+                f"{opt.key_pattern(repr(text))}: {source.info.root} has a field {name!r} already: rename it there"
             )
     unread = set(unread_of(source).tolist())
     rows, paths = np.zeros(len(source), np.int64), list[tuple[int, str]]()

@@ -29,6 +29,7 @@ import numpy as np
 
 from rawpack.errors import UsageError
 from rawpack.remote.url import is_url, shown
+from rawpack_packer.options.naming import opt
 from rawpack_packer.sources.base import SourceInfo
 from rawpack_packer.sources.beside import PICKLES, Beside
 from rawpack_packer.sources.files import text_of
@@ -166,7 +167,7 @@ def refuse_tables(path: str | os.PathLike[str]) -> None:
         f"{where} holds {plain(of_folder.name)} and the folder {plain(of_folder.stem)}, as img2dataset writes files "
         f"with their captions: `{plain(tar)}` makes WebDataset shards of them, and "
         f"{command('--source', 'webdataset', '--field', 'caption=txt:str', pattern)} packs images with captions; "
-        "--source folder packs the images alone"
+        f"{opt.kind('folder')} packs the images alone"
     )
 
 

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from rawpack.disk.manifest import DTYPES
 from rawpack.errors import UsageError
+from rawpack_packer.options.naming import opt
 from rawpack_packer.sources.archives.zip import directory
 from rawpack_packer.sources.axes import Axes, channels_first, channels_last, turned
 from rawpack_packer.sources.base import BaseSource, Item, SourceInfo, given_options
@@ -155,8 +156,8 @@ class ArraySource(BaseSource):
             self._states = [_state(file)]
             if file.suffix != ".npz" and named and split_axes(named[IMAGE])[0]:
                 raise UsageError(
-                    f"--array names the arrays of an .npz or HDF5 file, and {root} is neither: leave the name out; "
-                    "--array :chw alone says that the channels of its images come first"
+                    f"{opt.array} names the arrays of an .npz or HDF5 file, and {root} is neither: leave the name out; "
+                    f"{opt.array(':chw')} alone says that the channels of its images come first"
                 )
             if file.suffix == ".npz":
                 name, axes, image, held = _read_npz(file, named)
@@ -282,7 +283,7 @@ def _read_npz(path: Path, named: Mapping[str, str]) -> tuple[str, Axes | None, N
     if image is None:
         raise UsageError(
             f"{path} has arrays named {', '.join(arrays)}; name the one that holds the images, and "
-            "others to be packed: --array image=NAME,label=NAME. Without it, images are the array named "
+            f"others to be packed: {opt.array('image=NAME,label=NAME')}. Without it, images are the array named "
             f"{', '.join(IMAGE_NAMES[:-1])} or {IMAGE_NAMES[-1]}"
         )
     label = next((name for name in LABEL_NAMES if name in arrays), None)

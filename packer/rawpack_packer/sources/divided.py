@@ -10,6 +10,7 @@ from pathlib import Path
 
 from rawpack.errors import UsageError
 from rawpack.remote.url import is_url, shown
+from rawpack_packer.options.naming import opt
 from rawpack_packer.sources.folder import first_image
 from rawpack_packer.text import plain
 
@@ -22,16 +23,8 @@ _NAMES = (
 _RANKS = {name: rank for rank, names in enumerate(_NAMES) for name in names}
 _END = re.compile(r"[ _-]?(set|split|data|images|imgs|\d{4})$")
 """What may follow a name: `train2017`, `test_images`."""
-_AS_ONE = {
-    "archive": "--source archive takes them as classes",
-    "folder": "--source folder takes them as classes",
-    "video": "--source video takes them as classes",
-    "voc": "--source voc packs them as one set",
-    "yolo": "--source yolo packs them as one set",
-    "cifar": "--source cifar packs them as one set",
-    "parquet": "--source parquet packs them as one set",
-    "listing": "--source listing packs them as one set",
-}
+_AS_CLASSES = {"archive", "folder", "video"}
+"""Kinds of sources that take folders as classes; others take all of them as one set."""
 
 
 class DividedError(UsageError):
@@ -54,7 +47,8 @@ class DividedError(UsageError):
         super().__init__(
             f"{what}: `{plain(pack)}` packs each into a store of its own; "
             + (f"`{plain(shlex.join(one))}` takes one of them; " if one else "")
-            + f"{_AS_ONE[kind]} (in Python: pack_splits(..., splits={list(names)}) or kind={kind!r})"
+            + f"{opt.kind(kind)} {'takes them as classes' if kind in _AS_CLASSES else 'packs them as one set'} (in "
+            f"Python: pack_splits(..., splits={list(names)}) or kind={kind!r})"
         )
 
     def asked(self, destination: str, other: Sequence[str] = ()) -> DividedError:

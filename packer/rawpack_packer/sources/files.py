@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 
 from rawpack.errors import DecodeError, PackError, UsageError
+from rawpack_packer.options.naming import again, opt
 from rawpack_packer.text import near_path, plain
 
 MAX_FILE_BYTES = 2**31 - 1
@@ -39,9 +40,9 @@ class UnreadableError(PackError):
         what = "1 folder or file" if count == 1 else f"{count:,} folders or files"
         lines = "\n".join(f"  {line}" for line in problems)
         super().__init__(
-            f"{what} of {root} could not be read, and nothing was written:\n{lines}\n"
-            "Make all of it readable, or take it out of the source, and run the same command again; --skip-unreadable "
-            "packs the rest (in Python: skip_unreadable=True)"
+            f"{what} of {root} could not be read, and nothing was written:\n{lines}\nMake all of it readable, or take "
+            f"it out of the source, and run {again()} again; {opt.skip_unreadable} packs the rest (in Python: "
+            "skip_unreadable=True)"
         )
 
 
@@ -151,14 +152,14 @@ def check_unchanged(file: int | str, scanned: tuple[int, int], key: str) -> None
 
 def changed(key: str, how: str) -> SourceChangedError:
     """The error for a file that is not what it was when it was found."""
-    cure = "leave the source alone and run the same command again"
+    cure = f"leave the source alone and run {again()} again"
     return SourceChangedError(f"{plain(key)} changed since packing began: {how}; {cure}")
 
 
 def stop_if_of_any_file(error: OSError, where: str | bytes) -> None:
     """Raise PackError for an error that every other file would meet: a dead mount, no descriptors left."""
     if error.errno in _OF_ANY_FILE:
-        cure = "fix that and run the same command again"
+        cure = f"fix that and run {again()} again"
         raise PackError(f"{plain(where)} cannot be read now: {reason_of(error)}; {cure}") from error
 
 

@@ -24,6 +24,7 @@ from typing import Protocol
 import numpy as np
 
 from rawpack.errors import PackError, UsageError
+from rawpack_packer.options.naming import again, opt
 from rawpack_packer.sources.base import SourceInfo, without_samples
 from rawpack_packer.sources.beside import Beside
 from rawpack_packer.sources.fields import FieldKind
@@ -314,7 +315,7 @@ class FolderScan:
     def _problem(self, where: bytes, error: OSError) -> tuple[int, int]:
         """Record what cannot be looked into; returns what stands for its size and mtime."""
         if not where:
-            raise PackError(f"{plain(self._root)} cannot be read: {reason_of(error)}; run the same command again")
+            raise PackError(f"{plain(self._root)} cannot be read: {reason_of(error)}; run {again()} again")
         if error.errno != getattr(errno, "ESTALE", None):  # a single folder of a network disk can have it for good
             stop_if_of_any_file(error, where)
         if error.errno in _BROKEN:
@@ -370,8 +371,10 @@ def check_folder(path: str, shown: str) -> None:
         raise missing(path) from None
     except NotADirectoryError:
         if path.lower().endswith(_ARCHIVES):
-            raise UsageError(f"{shown} is an archive: leave out --source folder, and it is packed as it is") from None
-        cure = "give the folder that holds it" if _is_image(path) else "without --source, its kind is detected"
+            raise UsageError(
+                f"{shown} is an archive: leave out {opt.kind('folder')}, and it is packed as it is"
+            ) from None
+        cure = "give the folder that holds it" if _is_image(path) else f"without {opt.kind}, its kind is detected"
         raise UsageError(f"{shown} is a file, not a folder: {cure}") from None
     except (OSError, ValueError) as error:
         reason = reason_of(error) if isinstance(error, OSError) else str(error)

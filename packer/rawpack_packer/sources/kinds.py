@@ -15,6 +15,7 @@ import numpy as np
 
 from rawpack.disk.manifest import DTYPES
 from rawpack.errors import DecodeError, UsageError
+from rawpack_packer.options.naming import opt
 from rawpack_packer.sources.fields import PLAIN, BoxForm, FieldKind, ImageKind
 
 _WORD = re.compile(r"([a-z]+\d*)(?:\[([\d?,\s]*)\])?")
@@ -146,11 +147,13 @@ def with_arrays(kinds: Mapping[str, FieldKind], names: Iterable[str], where: str
     marked = dict(kinds)
     for name in names:
         if name not in kinds:
-            raise UsageError(f"--field {name}:{ARRAY}: {where} has no such field: it has {', '.join(kinds) or 'none'}")
+            raise UsageError(
+                f"{opt.fields(f'{name}:{ARRAY}')}: {where} has no such field: it has {', '.join(kinds) or 'none'}"
+            )
         try:
             marked[name] = replace(kinds[name], array=True)
         except UsageError as error:
-            raise UsageError(f"--field {name}:{ARRAY}: {error}") from None
+            raise UsageError(f"{opt.fields(f'{name}:{ARRAY}')}: {error}") from None
     return marked
 
 
@@ -165,15 +168,17 @@ def with_roles(
     for name, declared in pairs:
         if declared != "mask":
             raise UsageError(
-                f"--field {name}: the arrays of {where} say what they hold; of a field, write {name}:mask where it is "
-                f"a mask of the image, or {name}:{ARRAY} where it is no image"
+                f"{opt.fields(name)}: the arrays of {where} say what they hold; of a field, write {name}:mask where it "
+                f"is a mask of the image, or {name}:{ARRAY} where it is no image"
             )
         if name not in kinds:
-            raise UsageError(f"--field {name}:mask: {where} has no such field: it has {', '.join(kinds) or 'none'}")
+            raise UsageError(
+                f"{opt.fields(f'{name}:mask')}: {where} has no such field: it has {', '.join(kinds) or 'none'}"
+            )
         one = kinds[name]
         lengths = [n for n in one.shape if n is not None]
         if len(lengths) not in (2, 3) or one.ragged or one.dtype == "str":
-            raise UsageError(f"--field {name}:mask: a mask is (height, width), not {one.dtype} {one.shape}")
+            raise UsageError(f"{opt.fields(f'{name}:mask')}: a mask is (height, width), not {one.dtype} {one.shape}")
         found[name] = mask_kind(one.dtype, lengths, image)
     return found
 

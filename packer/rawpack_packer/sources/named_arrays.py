@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Container, Mapping, Sequence
 
 from rawpack.errors import UsageError
+from rawpack_packer.options.naming import opt
 from rawpack_packer.sources.axes import AXES, Axes
 from rawpack_packer.text import plain
 
@@ -29,18 +30,20 @@ def named_arrays(arrays: Arrays) -> dict[str, str]:
                 name, of_file = IMAGE, f":{name.removeprefix(':')}"
             elif not name or not equals or not of_file:
                 raise UsageError(
-                    f"--array {plain(word)}: write NAME=ARRAY, such as image=train/x,label=train/y; or :chw alone, "
+                    f"{opt.array(plain(word))}: write NAME=ARRAY, such as image=train/x,label=train/y; or :chw alone, "
                     "where only the axes of the images have to be said"
                 )
             pairs.append((name, of_file))
     found = dict(pairs)
     if len(found) < len(pairs):
-        raise UsageError("--array names something twice")
+        raise UsageError(f"{opt.array} names something twice")
     if found and IMAGE not in found:
-        raise UsageError("--array names no image: add image=ARRAY; what is named is packed, and nothing else")
+        raise UsageError(f"{opt.array} names no image: add image=ARRAY; what is named is packed, and nothing else")
     if len(found) > 1 and not split_axes(found[IMAGE])[0]:
         axes = found[IMAGE]
-        raise UsageError(f"--array {axes} is for images that need no name; write image=ARRAY{axes} next to other names")
+        raise UsageError(
+            f"{opt.array(axes)} is for images that need no name; write image=ARRAY{axes} next to other names"
+        )
     return found
 
 
@@ -55,8 +58,8 @@ def split_axes(name: str, known: Container[str] = ()) -> tuple[str, Axes | None]
 
 def saying_axes(wanted: Mapping[str, str], name: str) -> Callable[[Axes], str]:
     """How a user says the axes of the image. wanted: what was named so far. name: of the image's array."""
-    before = f"--array image={plain(name)}:" if split_axes(wanted.get(IMAGE, ""))[0] else "--array :"
-    return lambda axes: before + axes
+    before = f"image={plain(name)}:" if split_axes(wanted.get(IMAGE, ""))[0] else ":"
+    return lambda axes: opt.array(before + axes)
 
 
 def shown_arrays(arrays: Mapping[str, str]) -> str | None:

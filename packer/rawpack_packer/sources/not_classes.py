@@ -9,6 +9,7 @@ from itertools import islice
 
 import numpy as np
 
+from rawpack_packer.options.naming import opt
 from rawpack_packer.sources.containers import is_container, only_container
 from rawpack_packer.sources.files import text_of
 from rawpack_packer.sources.folder_part import FolderPart
@@ -49,7 +50,7 @@ def masks_as_class(seen: Seen, part: FolderPart, classes: Sequence[str]) -> str:
             return (
                 f"{seen.where} holds {mask} for the image {image}, and a folder is packed with {plain(name)} as a "
                 f"class: {seen.first}write a listing, a .csv with the columns path and mask, and "
-                f"{command('--field', 'mask:mask', 'LIST.csv')} packs images with their masks; --source {seen.kind} "
+                f"{command('--field', 'mask:mask', 'LIST.csv')} packs images with their masks; {opt.kind(seen.kind)} "
                 "packs all folders as classes"
             )
     return ""
@@ -113,6 +114,6 @@ def container_as_class(seen: Seen, packed: str) -> str:
     return (
         f"all images in {seen.where} are in {plain(name)}, which would be their only class, but it holds "
         f"{count(len(classes), 'folder')} of images, such as {plain(shown[0])}: "
-        f"{below} packs these as classes; --source {seen.kind} packs one "
+        f"{below} packs these as classes; {opt.kind(seen.kind)} packs one "
         "class"
     )

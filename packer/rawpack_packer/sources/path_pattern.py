@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from rawpack.errors import UsageError
+from rawpack_packer.options.naming import opt
 from rawpack_packer.sources.fields import FieldKind, check_names
 from rawpack_packer.sources.listing.faults import Faults
 from rawpack_packer.sources.listing.table import Column, Numbers, texts_of
@@ -114,7 +115,7 @@ def found_in(paths: Iterable[tuple[int, str]], pattern: PathPattern, where: str)
     for line, path in paths:
         found = pattern.match(path)
         if found is None:
-            faults.add(line, 0, "", f"{path} does not match --key-pattern {pattern.text!r}")
+            faults.add(line, 0, "", f"{path} does not match {opt.key_pattern(repr(pattern.text))}")
             if faults.enough:
                 break
             continue
@@ -166,11 +167,12 @@ def path_template(text: str) -> PathTemplate:
     try:
         pieces = [(one, name, spec or "", kind) for one, name, spec, kind in string.Formatter().parse(text)]
     except ValueError as error:
-        raise UsageError(f"--path {text!r}: {error}; {{{{ and }}}} stand for braces") from None
+        raise UsageError(f"{opt.path_column(repr(text))}: {error}; {{{{ and }}}} stand for braces") from None
     for _, name, spec, kind in pieces:
         if kind or (spec and not _WHOLE.fullmatch(spec)) or name == "":
             raise UsageError(
-                f"--path {text!r}: a column is written {{name}}, or {{name:06d}} for a number with six digits"
+                f"{opt.path_column(repr(text))}: a column is written {{name}}, or {{name:06d}} for a number with six "
+                "digits"
             )
     return PathTemplate(tuple((one, name or "", spec) for one, name, spec, _ in pieces))
 
@@ -200,4 +202,4 @@ def _clash(literal: str, before: str, matched: str) -> str:
 
 
 def _wrong(text: str, what: str) -> UsageError:
-    return UsageError(f"--key-pattern {text!r}: {what}")
+    return UsageError(f"{opt.key_pattern(repr(text))}: {what}")

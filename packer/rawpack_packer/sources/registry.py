@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from rawpack.errors import UsageError
 from rawpack.remote.url import is_url, refuse_url
+from rawpack_packer.options.naming import opt
 from rawpack_packer.sources.added import with_path_fields
 from rawpack_packer.sources.annotated import refuse_above, refuse_tables
 from rawpack_packer.sources.archives.files import first_fetched, is_pattern, source_name
@@ -364,12 +365,12 @@ def _kind_of(
             if kind.remote and kind.accepts_file(first) and (name == "archive" or not inside):
                 return name
         kinds = listed([name for name, kind in KINDS.items() if kind.remote], 9)
-        raise UsageError(f"{source_name(path)} is none of what is read from URLs: {kinds}; --source says which it is")
+        raise UsageError(f"{source_name(path)} is none of what is read from URLs: {kinds}; {opt.kind} says which it is")
     if spool is not None and is_url(path):
         kinds = "|".join(sorted(name for name, kind in KINDS.items() if kind.remote))
         raise UsageError(
-            f"{source_name(path)} does not say what it is, as .tar or .parquet at its end would: add --source {kinds}. "
-            "`rawpack warm` fetches a store; copy other files here first"
+            f"{source_name(path)} does not say what it is, as .tar or .parquet at its end would: add "
+            f"{opt.kind(kinds)}. `rawpack warm` fetches a store; copy other files here first"
         )
     refuse_url(path)
     where = Path(path)

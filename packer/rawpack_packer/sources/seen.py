@@ -10,6 +10,7 @@ from itertools import pairwise
 
 import numpy as np
 
+from rawpack_packer.options.naming import opt
 from rawpack_packer.sources.beside import Beside, Located
 from rawpack_packer.sources.files import text_of
 from rawpack_packer.sources.folder_part import FolderPart
@@ -57,7 +58,7 @@ class Seen:
 
     @property
     def alone(self) -> str:
-        return f"; --source {self.kind} packs the images alone"
+        return f"; {opt.kind(self.kind)} packs the images alone"
 
     @property
     def unpacked(self) -> str:

@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 from rawpack.disk.manifest import Field, Placement
 from rawpack.errors import PackError
 from rawpack_packer.destination import files
+from rawpack_packer.options.naming import again
 from rawpack_packer.recipe.fields import IMAGE
 from rawpack_packer.recipe.recipe import Recipe
 from rawpack_packer.samples.sample import PreparedSample
@@ -122,9 +123,7 @@ class LmdbWriter:
             return OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         if isinstance(error, lmdb.MemoryError):
             return MemoryError(str(error))
-        return PackError(
-            f"{self._path}: LMDB could not write: {error}; fix that, then run the same command again to resume"
-        )
+        return PackError(f"{self._path}: LMDB could not write: {error}; fix that, then run {again()} again to resume")
 
     def _offsets(self) -> NDArray[np.int64]:
         """Where each value begins in the file.

@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rawpack.errors import DecodeError, UsageError
+from rawpack_packer.options.naming import opt
 from rawpack_packer.sources.archives.spans import Rows, Spans
 from rawpack_packer.sources.fields import Boxes, FieldKind, Value, as_text, check_names
 from rawpack_packer.sources.folder import EXTENSIONS
@@ -79,7 +80,7 @@ def named_fields(fields: Mapping[str, Declared] | Sequence[str]) -> dict[str, Na
         given, equals, member = text.rpartition("=")
         one = _named(text, given if equals else None, member, declared)
         if one.name in found:
-            raise UsageError(f"--field {one.name} is given twice")
+            raise UsageError(f"{opt.fields(one.name)} is given twice")
         found[one.name] = one
     check_names(name for name in found if name != "image")
     return found
@@ -88,7 +89,9 @@ def named_fields(fields: Mapping[str, Declared] | Sequence[str]) -> dict[str, Na
 def _named(text: str, given: str | None, member: str, declared: Declared | None) -> NamedMember:
     parts = member.lower().split(",") if given == "image" else [member]
     if given == "" or not all(parts):
-        raise UsageError(f"--field {text!r}: write MEMBER or NAME=MEMBER, such as txt, caption=txt or json.caption")
+        raise UsageError(
+            f"{opt.fields(repr(text))}: write MEMBER or NAME=MEMBER, such as txt, caption=txt or json.caption"
+        )
     if given == "image":
         return NamedMember("image", tuple(parts), (), None)
     words = member.split(".")
@@ -97,14 +100,17 @@ def _named(text: str, given: str | None, member: str, declared: Declared | None)
     kind = type_of(suffix)
     if kind in PICKLES:
         raise UsageError(
-            f"--field {text!r}: a .{kind} can run code when it is read, so rawpack never reads it: write its values "
-            "as .json or .npy members"
+            f"{opt.fields(repr(text))}: a .{kind} can run code when it is read, so rawpack never reads it: write its "
+            "values as .json or .npy members"
         )
     if kind in _NOT_READ:
-        raise UsageError(f"--field {text!r}: rawpack does not read .{kind} members: write .json or .npy members")
+        raise UsageError(
+            f"{opt.fields(repr(text))}: rawpack does not read .{kind} members: write .json or .npy members"
+        )
     if is_image(suffix) and declared != "mask" and not (isinstance(declared, FieldKind) and declared.mask):
         raise UsageError(
-            f"--field {text!r}: a .{kind} is an image: --field image={suffix}, or for a mask {suffix}:mask"
+            f"{opt.fields(repr(text))}: a .{kind} is an image: {opt.fields(f'image={suffix}')}, or for a mask "
+            f"{suffix}:mask"
         )
     name = given or (entry[-1] if entry else ".".join(words[:-1]).replace(".", "_") or suffix)
     return NamedMember(name, (suffix,), entry, declared)
@@ -144,7 +150,7 @@ def values_of(field: NamedMember, spans: Spans, first: int) -> MemberValues:
             return MemberValues(spans, kind, (), inferred_mask(field.name, data, None))
         value = value_of(data, kind, field.entry, None)
     except DecodeError as error:
-        raise UsageError(f"--field {field.name!r}: its first value cannot be read: {error.detail}") from None
+        raise UsageError(f"{opt.fields(repr(field.name))}: its first value cannot be read: {error.detail}") from None
     found = {field.name: inferred_kind(field.name, value)}
     return MemberValues(spans, kind, field.entry, with_arrays(found, arrays, field.name)[field.name])
 

@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rawpack.errors import DecodeError, UsageError
+from rawpack_packer.options.naming import opt
 from rawpack_packer.sources.archives.files import ArchiveFiles, archive_files, source_name
 from rawpack_packer.sources.archives.records import Record, RecordImages, records
 from rawpack_packer.sources.base import SourceInfo, given_options, numbered
@@ -256,7 +257,7 @@ def _whole(labels: NDArray[np.float32]) -> NDArray[np.int64] | NDArray[np.float3
 def _classes(where: str, classes: Classes, labels: NDArray[np.int64] | None) -> tuple[str, ...]:
     names = classes_of(classes)
     if labels is None:
-        raise UsageError(f"--classes names labels that are whole numbers, one for each image; {where} has others")
+        raise UsageError(f"{opt.classes} names labels that are whole numbers, one for each image; {where} has others")
     wrong = labels[no_classes(labels, len(names))]
     if len(wrong):
         raise UsageError(f"{where} has label {wrong[0]}; there are {len(names)} classes, counted from 0")

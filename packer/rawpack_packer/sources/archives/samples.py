@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from rawpack.errors import DecodeError, UsageError
+from rawpack_packer.options.naming import opt
 from rawpack_packer.sources.archives.compressed import CompressedSpans
 from rawpack_packer.sources.archives.files import ArchiveFiles
 from rawpack_packer.sources.archives.members import PICKLES, NamedMember, is_image, parsed, type_of
@@ -162,13 +163,13 @@ class Shards:
             i = int(np.argmax(found > 1))
             raise UsageError(
                 f"{where}: sample {plain(self.key(i))} has {found[i]} images. Shards have "
-                f"{listed([f'.{one}' for one in suffixes], 8)}: name the one to pack, such as --field "
-                f"image={plain(suffixes[0])}"
+                f"{listed([f'.{one}' for one in suffixes], 8)}: name the one to pack, such as "
+                f"{opt.fields(f'image={plain(suffixes[0])}')}"
             )
         if not found.any():
             has = listed([f".{one}" for one in self.suffixes], 8)
             has = f"its members have the suffixes {has}" if has else "it has no samples"
-            raise UsageError(f"{where} has no image: {has}; --field image=SUFFIX names the image")
+            raise UsageError(f"{where} has no image: {has}; {opt.fields('image=SUFFIX')} names the image")
         return suffixes, np.flatnonzero(found)
 
     def _begin(self, key: bytes, shard: int) -> None:

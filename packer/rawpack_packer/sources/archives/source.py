@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from rawpack.errors import UsageError
 from rawpack.remote.url import is_url
+from rawpack_packer.options.naming import opt
 from rawpack_packer.sources.annotated import refuse_annotations
 from rawpack_packer.sources.archives.files import archive_files, is_pattern
 from rawpack_packer.sources.archives.index import EXTENSIONS, ZIP_MARKS, Index
@@ -130,7 +131,8 @@ class ArchiveSource(FolderSource):
         info, part = self.info, self._all
         if info.classes is not None:
             raise UsageError(
-                f"{info.root} has {count(len(info.classes), 'class folder')}: --labels applies to archives without them"
+                f"{info.root} has {count(len(info.classes), 'class folder')}: {opt.labels} applies to archives without "
+                "them"
             )
         classes, found = read_labels(labels, [self.key(i) for i in range(len(self))])
         numbers = np.arange(len(classes), dtype=np.int32)

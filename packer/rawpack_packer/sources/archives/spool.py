@@ -30,6 +30,7 @@ from rawpack.remote.reach import note_answer
 from rawpack.remote.transfer import TIMEOUT_S, Remote
 from rawpack.remote.url import shown
 from rawpack.system.file_lock import try_lock
+from rawpack_packer.options.naming import again
 from rawpack_packer.sources.files import changed
 
 if TYPE_CHECKING:
@@ -155,7 +156,7 @@ class Spool:
         try:
             descriptor = self._open(file, make_room=keep)
         except OSError as error:
-            what = f"{error.strerror or error}; fix that, or free some space, and run the same command again"
+            what = f"{error.strerror or error}; fix that, or free some space, and run {again()} again"
             raise PackError(f"{file} cannot be kept in {self.folder}: {what}") from error
         try:
             yield descriptor
@@ -251,7 +252,7 @@ class Spool:
         except FileNotFoundError:
             raise changed(str(file), "it is gone") from None
         except StoreError as error:
-            raise PackError(f"{error}; run the same command again") from error
+            raise PackError(f"{error}; run {again()} again") from error
 
     def _make_room(self, file: RemoteArchive) -> None:
         """Remove files that nobody reads, those first that were not needed for the longest time."""
@@ -275,7 +276,7 @@ class Spool:
             if time.monotonic() > until:
                 raise PackError(
                     f"another process has held {path} for {_LOCK_WAIT_S:.0f} s: if it is suspended, end it; then run "
-                    "the same command again"
+                    f"{again()} again"
                 )
             time.sleep(_LOOK_EVERY_S)
         return descriptor

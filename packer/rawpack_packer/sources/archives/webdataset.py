@@ -15,6 +15,7 @@ import numpy as np
 import xxhash
 
 from rawpack.errors import DecodeError, RawpackError, UsageError
+from rawpack_packer.options.naming import opt
 from rawpack_packer.sources.archives.compressed import (
     check_readable,
     compression,
@@ -107,7 +108,9 @@ class WebDatasetSource(TableSource):
                 names, problems = _names_beside(files, labels)
             kinds["label"], columns["label"] = FieldKind("int64"), Numbers(labels)
         elif classes is not None:
-            raise UsageError(f"--classes names the labels of {where}, which has none: --field label=MEMBER names them")
+            raise UsageError(
+                f"{opt.classes} names the labels of {where}, which has none: {opt.fields('label=MEMBER')} names them"
+            )
         for name, one in named.items():
             if name != "image" and one is not label:
                 spans = shards.spans(files, one.suffixes, rows)
@@ -270,9 +273,11 @@ def _keys(shards: Shards, rows: Rows, files: ArchiveFiles, prefix: Prefix | None
         begins = [f"{_shard_name(files.base(k))}/" for k in range(len(files))]
         if len(set(begins)) < len(begins):
             double = next(name for name in begins if begins.count(name) > 1)
-            raise UsageError(f"several shards of {where} are named {double!r}: --prefix numbers tells them apart")
+            raise UsageError(
+                f"several shards of {where} are named {double!r}: {opt.prefix('numbers')} tells them apart"
+            )
     elif prefix is not None:
-        raise UsageError(f"--prefix {prefix!r}: must be names or numbers")
+        raise UsageError(f"{opt.prefix(repr(prefix))}: must be names or numbers")
     keys = texts_of([begins[shards.shard[i]] + text_of(shards.key(i)) for i in rows.tolist()])
     hashes = np.array([xxhash.xxh3_64_intdigest(keys.raw(i)) for i in range(len(keys))], np.uint64)
     found, counts = np.unique(hashes, return_counts=True)
@@ -288,7 +293,7 @@ def _keys(shards: Shards, rows: Rows, files: ArchiveFiles, prefix: Prefix | None
                 f"{what}both times in {one}: a sample's members must follow one another. Sort the members of the shard "
                 "by their names, as `tar --sort=name` does"
             )
-        raise UsageError(f"{what}in {one} and {two}: --prefix names puts the name of its shard before each key")
+        raise UsageError(f"{what}in {one} and {two}: {opt.prefix('names')} puts the name of its shard before each key")
     return keys
 
 
@@ -301,7 +306,7 @@ def _first_with(field: NamedMember, spans: Spans, shards: Shards) -> int:
     has = np.flatnonzero(spans.states[:, 0] >= 0)
     if not len(has):
         known = listed([f".{suffix}" for suffix in shards.suffixes], 8)
-        raise UsageError(f"--field {field.name!r}: no sample has a member .{plain(field.suffix)}, only {known}")
+        raise UsageError(f"{opt.fields(repr(field.name))}: no sample has a member .{plain(field.suffix)}, only {known}")
     return int(has[0])
 
 
@@ -313,7 +318,7 @@ def _labels(
     if not shards.labels:
         wanted = plain(".".join((label.suffix, *label.entry)))
         known = listed([f".{suffix}" for suffix in shards.suffixes], 8)
-        raise UsageError(f"--field label={wanted}: no sample has that; members have the suffixes {known}")
+        raise UsageError(f"{opt.fields(f'label={wanted}')}: no sample has that; members have the suffixes {known}")
     names = None if classes is None else classes_of(classes)
     values = [*shards.labels]
     texts = [value for value in values if isinstance(value, str)]
@@ -350,5 +355,5 @@ def _names_beside(files: ArchiveFiles, labels: Rows) -> tuple[tuple[str, ...] | 
     wrong = labels[no_classes(labels, len(names))]
     if len(wrong):
         what = f"{plain(os.fsencode(path))} has {count(len(names), 'name')}, and a label is {wrong[0]}"
-        return None, (f"no names of classes: {what}; --classes names them",)
+        return None, (f"no names of classes: {what}; {opt.classes} names them",)
     return names, ()

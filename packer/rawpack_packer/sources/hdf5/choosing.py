@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from rawpack.errors import UsageError
+from rawpack_packer.options.naming import opt
 from rawpack_packer.sources.axes import channels_first, turned
 from rawpack_packer.sources.fields import FieldKind, ImageKind, check_names
 from rawpack_packer.sources.hdf5.opening import NUMBERS, OPAQUE, TEXT, VLEN, DataSet
@@ -98,7 +99,7 @@ def choose(
             fields[name] = FieldDataSet(one, _kind(one))
         except UsageError as error:
             if of_image:
-                raise UsageError(f"{where}: --array {name}: {one}: {error}") from None
+                raise UsageError(f"{where}: {opt.array(name)}: {one}: {error}") from None
             left_out.append(plain(f"data set {one} is left out: {error}"))
     if label is not None and label.shape[:1] != image.shape[:1]:
         raise UsageError(f"{where}: {label} does not have a row for each of the {image.shape[0]:,} images")
@@ -116,12 +117,12 @@ def _only_image(found: Sequence[DataSet], where: str, is_image_file: Callable[[D
     if not fitting:
         raise UsageError(
             f"{where} has no images that can be told by their shape, (N, H, W, C) or (N, H, W): it has {shown}. Name "
-            "them: --array image=NAME,label=NAME"
+            f"them: {opt.array('image=NAME,label=NAME')}"
         )
     name = fitting[0].name
     raise UsageError(
-        f"{where} has several data sets that may be images: {shown}. Name one, and what else is packed: --array "
-        f"image={plain(name)},label=NAME"
+        f"{where} has several data sets that may be images: {shown}. Name one, and what else is packed: "
+        f"{opt.array(f'image={plain(name)},label=NAME')}"
     )
 
 

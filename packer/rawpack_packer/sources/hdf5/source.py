@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rawpack.errors import UsageError
+from rawpack_packer.options.naming import opt
 from rawpack_packer.sources.archives.files import archive_files
 from rawpack_packer.sources.base import BaseSource, SourceInfo, given_options, without_samples
 from rawpack_packer.sources.fields import FieldKind
@@ -114,7 +115,9 @@ def _labels(looked: look.Looked, classes: Classes | None, root: str) -> tuple[Ro
             raise UsageError(f"{root}: the label {plain(strange)!r} is none of {len(names)} classes")
         return np.array([known[name] if name else -1 for name in looked.names], np.int64), names
     if names is not None and looked.numbers is None:
-        raise UsageError(f"--classes names labels, and {root} has none: name them, --array image=NAME,label=NAME")
+        raise UsageError(
+            f"{opt.classes} names labels, and {root} has none: name them, {opt.array('image=NAME,label=NAME')}"
+        )
     if names is not None and looked.numbers is not None:
         wrong = looked.numbers[no_classes(looked.numbers, len(names))]
         if len(wrong):

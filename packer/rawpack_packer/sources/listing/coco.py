@@ -11,6 +11,7 @@ import msgspec
 import numpy as np
 
 from rawpack.errors import UsageError
+from rawpack_packer.options.naming import opt
 from rawpack_packer.sources.base import SourceInfo, given_options
 from rawpack_packer.sources.fields import check_names
 from rawpack_packer.sources.files import reason_of
@@ -147,7 +148,7 @@ def _files(
     progress: Callable[[int], None] | None,
 ) -> Files:
     numbered([image.file_name for image in images], "$.images[{}].file_name", faults)
-    trusting = f"name the folder that its paths start from: --images {shlex.quote(plain(root))}"
+    trusting = f"name the folder that its paths start from: {opt.images(shlex.quote(plain(root)))}"
     parser = PathParser(_FileName("", 0, faults, cells=False), root, within, trusting)
     for start in range(0, len(images), _ROWS):
         some = images[start : start + _ROWS]
@@ -164,10 +165,10 @@ def _masks(fields: Sequence[str]) -> dict[str, str]:
         name, _, painted = text.removesuffix(":mask").rpartition("=")
         if not text.endswith(":mask") or painted not in ("semantic", "instances"):
             raise UsageError(
-                f"--field {text}: for COCO, write semantic:mask (classes) or instances:mask (objects), or "
+                f"{opt.fields(text)}: for COCO, write semantic:mask (classes) or instances:mask (objects), or "
                 "NAME=semantic:mask"
             )
         if (name or painted) in masks:
-            raise UsageError(f"--field {name or painted} is given twice")
+            raise UsageError(f"{opt.fields(name or painted)} is given twice")
         masks[name or painted] = painted
     return masks

@@ -126,9 +126,9 @@ class TimeParser:
             time = None
             try:
                 if not self._place.empty(value):
-                    time = seconds(self._place.name, str(value))
+                    time = seconds(lambda text: text, str(value))
             except UsageError as error:
-                self._place.fault(line, str(error).partition(": ")[2] + f", not {shown(value)}")
+                self._place.fault(line, str(error).rpartition(": ")[2] + f", not {shown(value)}")
             self.values.append(time)
 
     def finish(self) -> tuple[FieldKind, Numbers]:

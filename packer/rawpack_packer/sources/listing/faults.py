@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rawpack.errors import UsageError
+from rawpack_packer.options.naming import opt
 from rawpack_packer.text import plain
 
 MOST = 20
@@ -77,7 +78,8 @@ class CellPosition:
     @property
     def keep_texts(self) -> str:
         """The cure for a column whose values are not all numbers, or not all texts."""
-        return f"--field {self.name}:str keeps all values as text{'' if self.cells else ', other than texts as JSON'}"
+        others = "" if self.cells else ", other than texts as JSON"
+        return f"{opt.fields(f'{self.name}:str')} keeps all values as text{others}"
 
 
 def shown(value: Any) -> str:

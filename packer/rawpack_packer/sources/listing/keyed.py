@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from rawpack.errors import UsageError
+from rawpack_packer.options.naming import opt
 from rawpack_packer.sources.fields import FieldKind
 from rawpack_packer.sources.files import reason_of
 from rawpack_packer.sources.listing.columns import ClassParser, InferringParser, KeyParser, parser_for
@@ -62,13 +63,13 @@ def read_keyed(
             if found is None or found not in names:
                 raise UsageError(
                     f"{where} has no column {found or 'key'!r} with the keys of the samples, only "
-                    f"{listed(names, 8) or 'none'}: name it with --key COLUMN"
+                    f"{listed(names, 8) or 'none'}: name it with {opt.key('COLUMN')}"
                 )
             fields = [name for name in names if name != found]
             check_header(names, fields, faults)
             for name in declared:
                 if name not in fields:
-                    raise UsageError(f"--field {name}: {where} has no such column besides its keys")
+                    raise UsageError(f"{opt.fields(name)}: {where} has no such column besides its keys")
             if not fields:
                 raise UsageError(f"{where} has keys, and no field")
             places = [CellPosition(name, i if rows.cells else 0, faults, rows.cells) for i, name in enumerate(names, 1)]
@@ -107,5 +108,7 @@ def read_keyed(
 def _kind(name: str, declared: Mapping[str, FieldKind | None], known: Mapping[str, FieldKind]) -> FieldKind | None:
     kind = declared.get(name, known.get(name))
     if (name in declared and kind is None) or (kind is not None and (kind.mask or kind.boxes or kind.follows)):
-        raise UsageError(f"--field {name}: masks, and boxes and what follows them, come with the images: pack again")
+        raise UsageError(
+            f"{opt.fields(name)}: masks, and boxes and what follows them, come with the images: pack again"
+        )
     return kind

@@ -16,6 +16,7 @@ from typing import Any, BinaryIO, Protocol
 
 import msgspec
 
+from rawpack_packer.options.naming import opt
 from rawpack_packer.sources.listing.faults import Faults, shown
 
 _MARKS = {b"\xff\xfe": "UTF-16", b"\xfe\xff": "UTF-16", b"\xef\xbb\xbf": "UTF-8"}
@@ -172,7 +173,7 @@ class PlainRows:
                     "",
                     f"the label {shown(label)} contains a tab: a line of a plain list has a path and one label; with "
                     "more columns, save the list as .tsv, with a first line that names them, such as path, label; "
-                    "--field label:str keeps all of it as one text",
+                    f"{opt.fields('label:str')} keeps all of it as one text",
                 )
                 continue
             yield line, [path, f"[{','.join(label.split())}]" if labels == "labels" and label else label]

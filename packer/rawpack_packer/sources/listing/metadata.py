@@ -20,6 +20,7 @@ import xxhash
 from numpy.typing import NDArray
 
 from rawpack.errors import UsageError
+from rawpack_packer.options.naming import opt
 from rawpack_packer.sources.base import NO_FILE, NOT_LISTED, given_options, without_samples
 from rawpack_packer.sources.containers import only_container
 from rawpack_packer.sources.fields import FieldKind
@@ -110,12 +111,12 @@ class MetadataSource(ListingSource):
             )
         table = plain(os.fsencode(found.file))
         if images is not None:
-            raise UsageError(f"{where}: --images applies to a listing that is given itself: give {table}")
+            raise UsageError(f"{where}: {opt.images} applies to a listing that is given itself: give {table}")
         if path_column is None and _FILE_NAME not in found.columns and len(found.columns) > 1:
             raise UsageError(
                 f"{table} has several columns of files, {', '.join(map(plain, found.columns))}: name that of the "
-                f"images, such as --path {plain(found.columns[0])}; the others become texts, or masks by --field "
-                f"{plain(found.columns[1])}:mask"
+                f"images, such as {opt.path_column(plain(found.columns[0]))}; the others become texts, or masks by "
+                f"{opt.fields} {plain(found.columns[1])}:mask"
             )
         column = path_column or (_FILE_NAME if _FILE_NAME in found.columns else found.columns[0])
         root = os.fspath(Path(path).absolute())
@@ -234,7 +235,7 @@ class _ListedFiles:
             line, path = self._without[0]
             raise UsageError(
                 f"none of the files that {plain(os.fsencode(self._found.file))} lists is in {where}: line {line} names "
-                f"{plain(path)!r}; correct the paths, or --source folder packs the images alone"
+                f"{plain(path)!r}; correct the paths, or {opt.kind('folder')} packs the images alone"
             )
 
     def counts(self, videos: bool) -> dict[str, int]:

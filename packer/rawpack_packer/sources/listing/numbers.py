@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from rawpack_packer.options.naming import opt
 from rawpack_packer.sources.fields import FieldKind
 from rawpack_packer.sources.listing.faults import MOST, CellPosition, Lines, shown
 from rawpack_packer.sources.listing.lines import Beyond, of_cells
@@ -102,7 +103,7 @@ class NumberParser:
         if not given.all():
             values = spread(values, given, np.nan if dtype.kind == "f" else 0)
         for line in [] if dtype.kind == "f" else lines[~given][:MOST]:
-            cure = "" if self._declared else f", or declare --field {self._place.name}:float64 (NaN)"
+            cure = "" if self._declared else f", or declare {opt.fields(f'{self._place.name}:float64')} (NaN)"
             self._fault(line, f"is empty, in a column of {dtype}: give a value{cure}")
         return self._declared or FieldKind(dtype.name), Numbers(values)
 

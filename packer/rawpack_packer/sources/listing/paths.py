@@ -13,6 +13,7 @@ import xxhash
 from numpy.typing import NDArray
 
 from rawpack.errors import DecodeError, UsageError
+from rawpack_packer.options.naming import opt
 from rawpack_packer.sources.fields import FieldKind
 from rawpack_packer.sources.files import UNKNOWN, reason_of, stop_if_of_any_file
 from rawpack_packer.sources.kinds import inferred_mask
@@ -75,7 +76,7 @@ class PathParser:
             found = os.stat(path if path[0] == "/" else self._below + path)  # noqa: PTH116 - for each of a million
         except FileNotFoundError:
             where = "" if path[0] == "/" else f" below {plain(self._root)}"
-            hint = "" if self._hinted or not where else " (--images names another folder)"
+            hint = "" if self._hinted or not where else f" ({opt.images} names another folder)"
             self._hinted = True
             self._place.fault(line, f"there is no file {path}{where}{hint}")
             return UNKNOWN
@@ -96,7 +97,9 @@ def folder_of(images: str | os.PathLike[str] | None, default: Path) -> str:
     """The folder that relative paths start from. Raises UsageError if there is none."""
     folder = default if images is None else Path(images).absolute()
     if not folder.is_dir():
-        raise UsageError(f"there is no folder {plain(os.fsencode(folder))}: --images names the folder of the images")
+        raise UsageError(
+            f"there is no folder {plain(os.fsencode(folder))}: {opt.images} names the folder of the images"
+        )
     return str(folder)
 
 

@@ -15,6 +15,7 @@ import xxhash
 from numpy.typing import NDArray
 
 from rawpack.errors import UsageError
+from rawpack_packer.options.naming import opt
 from rawpack_packer.sources import path_pattern
 from rawpack_packer.sources.base import SourceInfo, given_options
 from rawpack_packer.sources.fields import RESERVED, FieldKind, check_names
@@ -152,7 +153,7 @@ class _ListingColumns:
         )
         for name in [path] if self._template is None else self._template.columns:
             if name is not None and name not in names:
-                raise UsageError(f"--path {name!r}: {where} has no such column: it has {_listed(names)}")
+                raise UsageError(f"{opt.path_column(repr(name))}: {where} has no such column: it has {_listed(names)}")
         if self._template is not None:
             path = ""  # no column's name
         if path is None:
@@ -168,14 +169,14 @@ class _ListingColumns:
         for name in declared:
             if name not in self._fields:
                 raise UsageError(
-                    f"--field {name}: {where} has no such column besides its paths: {_listed(self._fields)}"
+                    f"{opt.fields(name)}: {where} has no such column besides its paths: {_listed(self._fields)}"
                 )
         self._faults, self._classes, self._declared = faults, classes, declared
         self._places = {
             name: CellPosition(name, i if rows.cells else 0, faults, rows.cells) for i, name in enumerate(names, 1)
         }
         self._path = path
-        path_place = self._places[path] if path else CellPosition("--path", 0, faults, rows.cells)
+        path_place = self._places[path] if path else CellPosition(str(opt.path_column), 0, faults, rows.cells)
         self._key_place = path_place if key is None else self._places[key]
         self._paths = PathParser(path_place, root)
         self._keys = None if key is None or key == path else KeyParser(self._key_place)
@@ -236,7 +237,7 @@ class _ListingColumns:
                 paths.append(template.path(dict(zip(names, row, strict=True))))
             except ValueError as error:
                 paths.append(None)
-                self._key_place.faults.add(int(line), 0, "", f"--path: {error}")
+                self._key_place.faults.add(int(line), 0, "", f"{opt.path_column}: {error}")
         return paths
 
     def lines(self) -> Lines:
@@ -264,7 +265,7 @@ class _ListingColumns:
         keys = images.paths if self._keys is None else self._keys.finish()[1]
         if times := self.times():
             keys = self._parts(keys, times, lines)
-        check_unique(keys, lines, self._key_place, "take them from another column, --key COLUMN")
+        check_unique(keys, lines, self._key_place, f"take them from another column, {opt.key('COLUMN')}")
         kinds, columns = dict[str, FieldKind](), dict[str, Column]()
         for name in self._fields:
             parser = self._parsers[name]
@@ -326,8 +327,8 @@ class _ListingColumns:
         """Where classes are given, class numbers must be theirs."""
         if not numbers or kinds.get("label", FieldKind("int64")) != FieldKind("int64"):
             raise UsageError(
-                "--classes names the classes of a column 'label' of names or whole numbers, or else of boxes that have "
-                "classes (--field boxes:xyxy); this listing has neither"
+                f"{opt.classes} names the classes of a column 'label' of names or whole numbers, or else of boxes that "
+                f"have classes ({opt.fields('boxes:xyxy')}); this listing has neither"
             )
         for name, values, lines in numbers:
             what = "" if name == "label" else " is the class of a box"
@@ -368,9 +369,9 @@ def declared_fields(fields: Mapping[str, Declared] | Sequence[str]) -> dict[str,
     for text in fields:
         name, colon, word = text.partition(":")
         if not colon or not name:
-            raise UsageError(f"--field {text!r}: write NAME:DTYPE, such as score:float32 or boxes:xyxy")
+            raise UsageError(f"{opt.fields(repr(text))}: write NAME:DTYPE, such as score:float32 or boxes:xyxy")
         if name in declared:
-            raise UsageError(f"--field {name} is given twice")
+            raise UsageError(f"{opt.fields(name)} is given twice")
         declared[name] = declared_kind(name, word)
     return declared
 
@@ -386,7 +387,7 @@ def check_header(names: Sequence[str], fields: Sequence[str], faults: Faults) ->
             try:
                 check_names([name])
             except UsageError as error:
-                more = "; or use its values as keys: --key key" if name == "key" else ""
+                more = f"; or use its values as keys: {opt.key('key')}" if name == "key" else ""
                 faults.add(1, column, name, f"{error}{more}")
     faults.stop()
     try:
@@ -399,9 +400,10 @@ def check_header(names: Sequence[str], fields: Sequence[str], faults: Faults) ->
 def _no_path(where: str, names: Sequence[str]) -> str:
     if not names:
         return f"{where} is empty: a listing has a path in each line"
-    cure = "is the line of names missing? Write one, such as path,label. Or name the column of paths: --path COLUMN"
+    cure = "is the line of names missing? Write one, such as path,label. Or name the column of paths: "
+    cure += opt.path_column("COLUMN")
     if (image := next((name for name in names if name in ("image", "img", "images")), None)) is not None:
-        cure = f"if {image!r} has the paths, add --path {image}"
+        cure = f"if {image!r} has the paths, add {opt.path_column(image)}"
     elif len(names) == 1 and (";" in names[0] or "\t" in names[0]):
         cure = "a .csv has commas between values, not semicolons or tabs (with tabs, name it .tsv)"
     wanted = f"{', '.join(PATH_NAMES[:-1])} or {PATH_NAMES[-1]}"
@@ -416,8 +418,8 @@ def box_hint(name: str, kind: FieldKind) -> str | None:
     shape = ",".join("?" if n is None else str(n) for n in kind.shape)
     return (
         f"{name!r} is stored as plain numbers, which do not move when images are cropped and resized. If it holds "
-        f"boxes, declare their form: --field {name}:xyxy, {name}:xywh or {name}:yolo; if not, "
-        f"--field {name}:{kind.dtype}[{shape}]"
+        f"boxes, declare their form: {opt.fields(f'{name}:xyxy')}, {name}:xywh or {name}:yolo; if not, "
+        f"{opt.fields(f'{name}:{kind.dtype}[{shape}]')}"
     )
 
 

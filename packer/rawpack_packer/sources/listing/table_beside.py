@@ -16,6 +16,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from rawpack_packer.options.naming import opt
 from rawpack_packer.sources.files import text_of
 from rawpack_packer.sources.listing.metadata import lists_files
 from rawpack_packer.sources.listing.reading import PATH_NAMES
@@ -101,7 +102,9 @@ def tables_beside(seen: Seen, tables: Sequence[bytes]) -> str:
         )
     lost = next((note for note in notes if note == _LOST), "")
     note = notes[0] if len(set(notes)) == 1 else lost
-    labels = ", or --labels FILE gives each image its class, by lines of NAME CLASS" if seen.takes_labels else ""
+    labels = (
+        f", or {opt.labels('FILE')} gives each image its class, by lines of NAME CLASS" if seen.takes_labels else ""
+    )
     several = ", each the images that it lists" if len(commands) > 1 else " of the images that it lists"
     return (
         f"{what}: {seen.first}{' or '.join(commands[:MOST_COMMANDS])} packs its columns as fields{several}"

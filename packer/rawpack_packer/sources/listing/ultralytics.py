@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rawpack.errors import MissingExtraError, UsageError
+from rawpack_packer.options.naming import opt
 from rawpack_packer.sources.divided import splits_in
 from rawpack_packer.sources.files import reason_of
 from rawpack_packer.sources.listing.columns import classes_of
@@ -94,7 +95,7 @@ def read_yaml(path: Path) -> DataYaml:
     except ImportError:
         raise MissingExtraError(
             f"{where} has the names of the classes: pip install 'rawpack[yolo]' to read it, or give a file with one "
-            "name per line by --classes"
+            f"name per line by {opt.classes}"
         ) from None
     try:
         if path.stat().st_size > _MOST_BYTES:
@@ -136,7 +137,9 @@ def read_list(file: Path, root: Path, within: Sequence[Path], faults: Faults) ->
     base = root if (root / first).exists() and not (file.parent / first).exists() else file.parent
     paths = [os.path.normpath(base / line) if "\0" not in line else line for _, line in numbered]
     place = _ListLine("", 0, faults, cells=False, file=os.path.relpath(file, root))
-    trusting = "write `path:` with the folder of the images into data.yaml, or name it by --images and --labels"
+    trusting = (
+        f"write `path:` with the folder of the images into data.yaml, or name it by {opt.images} and {opt.labels}"
+    )
     parser = PathParser(place, os.fspath(root), [*map(os.fspath, within)], trusting)
     parser.add(paths, np.array([number for number, _ in numbered], np.int64))
     below = os.path.join(root, "")  # noqa: PTH118 - as the paths
@@ -173,7 +176,7 @@ def _names(where: str, tree: dict[str, Any]) -> tuple[str, ...] | None:
     if not names or not all(isinstance(name, str) for name in names):
         raise UsageError(
             f"{where} has no list 'names' of class names, numbered from 0; give a file with one name per line by "
-            "--classes"
+            f"{opt.classes}"
         )
     return classes_of(names)
 

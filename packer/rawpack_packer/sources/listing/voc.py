@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rawpack.errors import UsageError
+from rawpack_packer.options.naming import opt
 from rawpack_packer.sources.base import SourceInfo, given_options
 from rawpack_packer.sources.fields import FieldKind, check_names
 from rawpack_packer.sources.files import NOT_SCANNED, UNKNOWN, opened, reason_of
@@ -161,11 +162,11 @@ def _masks(fields: Sequence[str], root: Path) -> dict[str, str]:
         name = name or folder
         if not text.endswith(":mask") or "/" in folder or not os.path.isdir(root / folder):  # noqa: PTH112
             raise UsageError(
-                f"--field {text}: for Pascal VOC, write FOLDER:mask or NAME=FOLDER:mask, such as "
+                f"{opt.fields(text)}: for Pascal VOC, write FOLDER:mask or NAME=FOLDER:mask, such as "
                 f"SegmentationClass:mask, with a folder of masks in {plain(os.fspath(root))}"
             )
         if name in masks:
-            raise UsageError(f"--field {name} is given twice")
+            raise UsageError(f"{opt.fields(name)} is given twice")
         masks[name] = folder
     check_names(["boxes", "difficult", "truncated", "pose", *masks])
     return masks

@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rawpack.errors import UsageError
+from rawpack_packer.options.naming import opt
 from rawpack_packer.sources.base import SourceInfo, given_options
 from rawpack_packer.sources.divided import is_split
 from rawpack_packer.sources.fields import FieldKind
@@ -103,8 +104,8 @@ class YoloSource(TableSource):
             first = found.paths[int(scanned.argmax())]
             label = label_of(first) if labels is None else label_in(labels, first)
             raise UsageError(
-                f"{where} has no text file of boxes for any image: that of {plain(first)} would be "
-                f"{plain(label)}; give the folder that holds images and labels, or both by --images and --labels"
+                f"{where} has no text file of boxes for any image: that of {plain(first)} would be {plain(label)}; "
+                f"give the folder that holds images and labels, or both by {opt.images} and {opt.labels}"
             )
         boxes = reader.boxes()
         kinds = {"boxes": FieldKind("float32", (None, len(_VALUES)), boxes="yolo")}
@@ -380,7 +381,7 @@ def _yaml_names(path: Path) -> tuple[str, ...]:
     if names is None:
         raise UsageError(
             f"{plain(os.fspath(path))} has no list 'names' of class names; give a file with one name per line by "
-            "--classes"
+            f"{opt.classes}"
         )
     return names
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rawpack.errors import UsageError
+from rawpack_packer.options.naming import opt
 from rawpack_packer.sources.fields import FieldKind, check_names
 from rawpack_packer.sources.parquet.tables import Leaf
 from rawpack_packer.text import listed, plain
@@ -88,12 +89,12 @@ def features_in(schema: pa.Schema, where: str) -> Features:
 def choose(schema: pa.Schema, features: Features, wanted: ColumnChoice, where: str) -> TableColumns:
     """The columns of a table. Raises UsageError where the user has to name one, or named one that is not there."""
     names = list(schema.names)
-    for option, name in (("image-column", wanted.image), ("label-column", wanted.label), ("key", wanted.key)):
+    for one, name in ((opt.image_column, wanted.image), (opt.label_column, wanted.label), (opt.key, wanted.key)):
         if name is not None and name not in names:
-            raise UsageError(f"--{option} {name}: {where} has no such column: it has {_listed(names)}")
+            raise UsageError(f"{one(name)}: {where} has no such column: it has {_listed(names)}")
     for name in wanted.fields or ():
         if name not in names:
-            raise UsageError(f"--columns {name}: {where} has no such column: it has {_listed(names)}")
+            raise UsageError(f"{opt.columns(name)}: {where} has no such column: it has {_listed(names)}")
     for name in {name for name in names if names.count(name) > 1}:
         raise UsageError(f"{where} has two columns {plain(name)!r}: rename one")
     types = {name: _storage(schema.field(name).type) for name in names}
@@ -121,7 +122,7 @@ def choose(schema: pa.Schema, features: Features, wanted: ColumnChoice, where: s
     for name in declared:
         if name not in fields and not (name == LABEL and label is not None):
             raise UsageError(
-                f"--field {name}: {where} has no such column besides image and key: it has {_listed(names)}"
+                f"{opt.fields(name)}: {where} has no such column besides image and key: it has {_listed(names)}"
             )
     check_names([*([LABEL] if label else []), *fields])
     return TableColumns(
@@ -146,19 +147,19 @@ def _image_column(
         if wanted.image in fitting:
             return wanted.image
         raise UsageError(
-            f"--image-column {wanted.image}: it holds {_shown(types[wanted.image])}; an image is binary, or a "
+            f"{opt.image_column(wanted.image)}: it holds {_shown(types[wanted.image])}; an image is binary, or a "
             "struct of bytes and path; split a list of images into rows first"
         )
     found = [name for name in (declared or fitting) if name in fitting and name not in masks]
     if len(found) > 1:
         raise UsageError(
-            f"{where} has several columns of images, {_listed(found)}: name one, --image-column {found[0]}"
+            f"{where} has several columns of images, {_listed(found)}: name one, {opt.image_column(found[0])}"
         )
     if not found:
         raise UsageError(
             f"{where} has no column of images, which is binary, or a struct of bytes and path: it has "
             f"{_listed([f'{name} ({_shown(type_)})' for name, type_ in types.items()])}; a table of paths is packed as "
-            "a listing (.csv or .jsonl), and files next to a table by --source folder or --source video"
+            f"a listing (.csv or .jsonl), and files next to a table by {opt.kind('folder')} or {opt.kind('video')}"
         )
     return found[0]
 
@@ -178,10 +179,10 @@ def _label_column(
         return None, None
     if not _is_whole(types[label]) and not _is_text(types[label]):
         if wanted.label is not None:
-            raise UsageError(f"--label-column {label}: it holds {_shown(types[label])}; labels are numbers or names")
+            raise UsageError(f"{opt.label_column(label)}: it holds {_shown(types[label])}; labels are numbers or names")
         return None, None
     if label != LABEL and LABEL in types and LABEL not in taken and (wanted.fields is None or LABEL in wanted.fields):
-        raise UsageError(f"--label-column {label}: {where} has a column 'label' too: leave it out by --columns")
+        raise UsageError(f"{opt.label_column(label)}: {where} has a column 'label' too: leave it out by {opt.columns}")
     classes = features[label].get("names") if label in named else None
     if classes is None or _is_text(types[label]):
         return label, None
@@ -205,7 +206,7 @@ def _kind(
         return kind
     shape = feature.get("shape") if isinstance(feature, dict) and str(_of(feature)).startswith("Array") else None
     if _holds_image(type_):
-        return f"the images are in another column; --field {name}:mask stores it as a mask"
+        return f"the images are in another column; {opt.fields(f'{name}:mask')} stores it as a mask"
     try:
         if shape is not None:
             return FieldKind(str(feature.get("dtype")), tuple(shape))
@@ -249,10 +250,11 @@ def _hint(name: str, type_: pa.DataType) -> str:
     while pa.types.is_list(type_) or pa.types.is_large_list(type_):
         type_, nested = type_.value_type, nested + 1
     if pa.types.is_struct(type_) or pa.types.is_map(type_) or (nested and _is_text(type_)):
-        return "" if _has_bytes(type_) else f"; --field {name}:str stores it as JSON text"
+        return "" if _has_bytes(type_) else f"; {opt.fields(f'{name}:str')} stores it as JSON text"
     if nested < 2 or _kind_of(type_) is None:
         return ""
-    return f" unless its shape is declared: --field {name}:float32[?,4], or for boxes --field {name}:xyxy"
+    shape, boxes = opt.fields(f"{name}:float32[?,4]"), opt.fields(f"{name}:xyxy")
+    return f" unless its shape is declared: {shape}, or for boxes {boxes}"
 
 
 def _has_bytes(type_: pa.DataType) -> bool:

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from rawpack.errors import DecodeError, UsageError
 from rawpack.remote.url import is_url
 from rawpack.system.failure import is_no_fault_of_data
+from rawpack_packer.options.naming import opt
 from rawpack_packer.sources.archives.files import archive_files, source_name
 from rawpack_packer.sources.base import BaseSource, SourceInfo, given_options, without_samples
 from rawpack_packer.sources.fields import FieldKind
@@ -218,13 +219,13 @@ class _Scan:
             what = (
                 f"{listed([plain(one) for one in twice], _SHOWN)} more than once" if twice else "rows without a value"
             )
-            raise UsageError(f"--key {named}: the column of {root} has {what}: each sample needs a key of its own")
+            raise UsageError(f"{opt.key(named)}: the column of {root} has {what}: each sample needs a key of its own")
         try:
             blocks = [texts_of([value.decode() for value in chunk.to_pylist()]) for chunk in values.chunks]
         except UnicodeDecodeError:
             if named is None:
                 return None
-            raise UsageError(f"--key {named}: the column of {root} has a value that is not UTF-8") from None
+            raise UsageError(f"{opt.key(named)}: the column of {root} has a value that is not UTF-8") from None
         found = joined(blocks)
         safe = named_by_column or all(is_below(found.value(i)) for i in range(len(found)))
         return found if safe else None
@@ -240,7 +241,7 @@ class _Scan:
             what = f"columns {listed(list(dict.fromkeys(names)), 5)}" if names else "its image or label"
             raise UsageError(
                 f"{where} has other columns than {self.files[0].name} ({what}): write all files with the same types, "
-                "or choose common ones by --columns"
+                f"or choose common ones by {opt.columns}"
             )
 
     def _read(self, table: Table, chosen: TableColumns, path: Path) -> None:
@@ -264,7 +265,7 @@ class _Scan:
                     first = row + batch.column(name).is_null().index(True).as_py()
                     raise UsageError(
                         f"{plain(os.fsencode(path))}: column {name!r} of whole numbers has no value in row {first}: "
-                        f"declare --field {name}:float64 (NaN), or leave it out by --columns"
+                        f"declare {opt.fields(f'{name}:float64')} (NaN), or leave it out by {opt.columns}"
                     )
             if chosen.label is not None:
                 self.labels.append(_flat(batch.column(chosen.label)))
@@ -296,7 +297,9 @@ def _labels(
     """The label of each sample, the names of the classes, and how many samples have none. Raises UsageError."""
     if chosen.label is None:
         if classes is not None:
-            raise UsageError(f"--classes names labels, and {root} has no column of labels: name it by --label-column")
+            raise UsageError(
+                f"{opt.classes} names labels, and {root} has no column of labels: name it by {opt.label_column}"
+            )
         return None, None, 0
     values = [value for block in scan.labels for value in block.to_pylist()]
     names = None if classes is None else classes_of(classes)
@@ -347,5 +350,5 @@ def _bytes(column: pa.Array) -> pa.Array:
     if pa.types.is_integer(column.type):
         column = column.cast(pa.string())
     elif not any(fits(column.type) for fits in (pa.types.is_string, pa.types.is_large_string, pa.types.is_string_view)):
-        raise UsageError(f"keys are texts or whole numbers, not {column.type}: name another column by --key")
+        raise UsageError(f"keys are texts or whole numbers, not {column.type}: name another column by {opt.key}")
     return column.cast(pa.large_binary())

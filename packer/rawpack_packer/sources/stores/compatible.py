@@ -17,6 +17,7 @@ from rawpack.disk.manifest import Field
 from rawpack.disk.provenance import packing_runs, read_provenance
 from rawpack.errors import RawpackError, UsageError
 from rawpack.store.store import Store
+from rawpack_packer.options.naming import opt
 from rawpack_packer.sources.fields import FieldKind, ImageKind
 from rawpack_packer.text import listed, plain
 
@@ -118,8 +119,8 @@ def check_keys(keys: Iterable[str], count: int, key: Callable[[int], str]) -> No
     found = [one for one, times in Counter(map(key, candidates.tolist())).items() if times > 1]
     if found:
         raise UsageError(
-            f"{len(found):,} keys are in more than one of the stores: {_listed(found)}; --prefix puts something before "
-            "the keys of each"
+            f"{len(found):,} keys are in more than one of the stores: {_listed(found)}; {opt.prefix} puts something "
+            "before the keys of each"
         )
 
 
@@ -139,8 +140,8 @@ def check_videos(stores: Sequence[Store], videos: Sequence[Videos]) -> None:
     if doubtful:
         raise UsageError(
             f"{len(doubtful):,} videos have the same name in more than one of the stores, and may not be the same "
-            f"video: {_listed(doubtful)}; --prefix puts something before the keys of each. Parts of one video can be "
-            "merged if the stores were packed from the same file, or derived from one store"
+            f"video: {_listed(doubtful)}; {opt.prefix} puts something before the keys of each. Parts of one video can "
+            "be merged if the stores were packed from the same file, or derived from one store"
         )
 
 

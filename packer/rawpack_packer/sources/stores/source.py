@@ -25,6 +25,7 @@ from rawpack.errors import DamagedStoreError, DecodeError, PackError, RawpackErr
 from rawpack.formats import FieldReader
 from rawpack.remote.url import refuse_url
 from rawpack.store.store import Store
+from rawpack_packer.options.naming import again
 from rawpack_packer.sources.base import (
     BaseSource,
     Item,
@@ -283,7 +284,7 @@ def _opened(path: str, digest: str) -> Store:
     try:
         store = Store(Path(path))
     except RawpackError as error:
-        raise PackError(f"{error}; fix that and run the same command again") from error
+        raise PackError(f"{error}; fix that and run {again()} again") from error
     if store.digest != digest:
         raise SourceChangedError(f"{plain(path)} is another store than when packing began; run the command again")
     return store

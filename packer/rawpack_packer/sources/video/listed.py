@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from rawpack.errors import UsageError
+from rawpack_packer.options.naming import opt
 from rawpack_packer.sources.added import WithFields
 from rawpack_packer.sources.base import Source
 from rawpack_packer.sources.listing.metadata import MetadataSource
@@ -41,7 +42,9 @@ def open_listing(
         return _frames(listing, progress, **selected)
     if selected:
         name = next(iter(selected)).replace("_", "-")
-        raise UsageError(f"--{name} applies to videos, and {listing.info.root} lists images; --source video if not")
+        raise UsageError(
+            f"{getattr(opt, name)} applies to videos, and {listing.info.root} lists images; {opt.kind('video')} if not"
+        )
     return listing
 
 
@@ -60,12 +63,12 @@ def _frames(
     for name in listing.info.fields:
         if name in DTYPES:
             raise UsageError(
-                f"{where}: every frame has a field {name!r} already: rename the column {name!r}, or add --path {name} "
-                f"if it has the paths, --key {name} if it names the videos"
+                f"{where}: every frame has a field {name!r} already: rename the column {name!r}, or add "
+                f"{opt.path_column(name)} if it has the paths, {opt.key(name)} if it names the videos"
             )
     whole = make_selection(fps, every, start, end, max_frames)
     if listing.times and (start is not None or end is not None):
-        raise UsageError(f"{where} says where its videos start and end: leave out --start and --end")
+        raise UsageError(f"{where} says where its videos start and end: leave out {opt.start} and {opt.end}")
     times = listing.times or [(whole.start, whole.end)] * len(listing)
     files = VideoFiles(
         images.root,

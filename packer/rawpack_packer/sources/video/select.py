@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
 from fractions import Fraction
 
@@ -10,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rawpack.errors import UsageError
+from rawpack_packer.options.naming import opt
 
 _MAX_FPS = 1000
 
@@ -65,22 +67,22 @@ def make_selection(
 ) -> Selection:
     """A selection from what a user wrote. Raises UsageError for invalid values."""
     if fps is not None and every is not None:
-        raise UsageError("--fps and --every both set how many frames are taken: leave one out")
+        raise UsageError(f"{opt.fps} and {opt.every} both set how many frames are taken: leave one out")
     rate = None if fps is None else _fps(str(fps))
-    for option, value in (("--every", every), ("--max-frames", max_frames)):
+    for option, value in ((opt.every, every), (opt.max_frames, max_frames)):
         if value is not None and value < 1:
-            raise UsageError(f"{option} {value}: must be 1 or more")
-    begin, stop = (None if at is None else seconds(name, str(at)) for name, at in (("--start", start), ("--end", end)))
+            raise UsageError(f"{option(value)}: must be 1 or more")
+    begin, stop = (None if at is None else seconds(one, str(at)) for one, at in ((opt.start, start), (opt.end, end)))
     if stop is not None and stop <= (begin or 0):
-        raise UsageError(f"--end {end} is not after --start {start or 0}: there is no frame between them")
+        raise UsageError(f"{opt.end(end)} is not after {opt.start(start or 0)}: there is no frame between them")
     return Selection(rate, every or 1, begin or Fraction(0), stop, max_frames)
 
 
-def seconds(option: str, text: str) -> Fraction:
+def seconds(option: Callable[[str], str], text: str) -> Fraction:
     """A time as seconds ("90", "1.5"), or as "HH:MM:SS" or "MM:SS", whose seconds may have decimals."""
     match = re.fullmatch(r"(?:(?:(\d{1,4}):)?(\d{1,2}):)?(\d{1,9}(?:\.\d{1,9})?)", text.strip())
     if not match or (match[2] and (float(match[3]) >= 60 or (match[1] and int(match[2]) >= 60))):
-        raise UsageError(f"{option} {text!r}: must be seconds such as 90 or 1.5, or a time such as 0:01:30")
+        raise UsageError(f"{option(repr(text))}: must be seconds such as 90 or 1.5, or a time such as 0:01:30")
     return Fraction(match[3]) + 60 * int(match[2] or 0) + 3600 * int(match[1] or 0)
 
 
@@ -91,6 +93,7 @@ def _fps(text: str) -> Fraction:
         rate = Fraction(0)
     if not 0 < rate <= _MAX_FPS:
         raise UsageError(
-            f"--fps {text!r}: must be frames per second above 0 and up to {_MAX_FPS}, such as 2, 29.97 or 30000/1001"
+            f"{opt.fps(repr(text))}: must be frames per second above 0 and up to {_MAX_FPS}, such as 2, 29.97 or "
+            "30000/1001"
         )
     return rate

@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rawpack.errors import DecodeError, UsageError
+from rawpack_packer.options.naming import opt
 from rawpack_packer.sources.base import Item, SourceInfo, given_options
 from rawpack_packer.sources.fields import FieldKind
 from rawpack_packer.sources.files import NOT_SCANNED, bad_name, not_scanned, text_of
@@ -56,7 +57,7 @@ class FrameSource(VideoPart):
         )
         if not len(self):
             raise UsageError(
-                f"no frame of {files.info.root} is within --start, --end and the other options: widen them"
+                f"no frame of {files.info.root} is within {opt.start}, {opt.end} and the other options: widen them"
             )
 
     def __getitem__(self, i: int, /) -> Item:

@@ -96,7 +96,7 @@ class StoreMeter:
         try:
             self._samples = store.manifest.samples if where is None else len(self._open())
         except UsageError as error:
-            raise UsageError(str(error).replace("where=", f"{opt.where} ", 1)) from None
+            raise UsageError(str(error).replace("where=", opt.where(""), 1)) from None
         if where is not None and not self._samples:
             raise UsageError(f"{opt.where(repr(where))}: no sample of {path} matches it")
 

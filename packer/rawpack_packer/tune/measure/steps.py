@@ -79,6 +79,6 @@ def parse_side(text: str | int | tuple[int, int] | None) -> tuple[int, int] | No
         raise UsageError(
             f"{opt.image_size('keep')}: images of different sizes cannot form a batch: give a side in pixels"
         )
-    size = parse_size(text, str(opt.image_size))
+    size = parse_size(opt.image_size, text, keep=False)
     assert size != "keep"
     return (size, size) if isinstance(size, int) else size

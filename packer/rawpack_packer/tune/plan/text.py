@@ -139,8 +139,8 @@ def legend(planned: Plan, shown: Sequence[str] = HEAD) -> list[str]:
         lines.append(f"from disk: not measured, as {opt.budget} was used up.")
     else:
         lines.append(
-            f"from disk: not measured: the system keeps the files in {planned.where} in memory. {opt.tmp} "
-            "names a folder on a disk."
+            f"from disk: not measured: the system keeps the files in {planned.where} in memory. Name a folder on a "
+            f"disk by {opt.tmp}."
         )
     if planned.memory is not None:
         large = [one.candidate.name for one in planned.predictions if not one.fits]
