@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 from rawpack.errors import DecodeError, PackError, UsageError
 from rawpack_packer.sources.axes import AXES
 from rawpack_packer.sources.base import BaseSource, Item, SourceInfo, check_part, check_sample, numbered
-from rawpack_packer.sources.columns import ColumnDataset, as_columns
-from rawpack_packer.sources.dataset_images import DatasetImages, DeclaredImage, Others, images_of
+from rawpack_packer.sources.columns import ColumnDataset, as_columns, check_not_columns
+from rawpack_packer.sources.dataset_images import DatasetImages, DeclaredImage, Others, check_array, images_of
 from rawpack_packer.sources.dataset_states import states_of, to_probe
 from rawpack_packer.sources.fields import Boxes, FieldKind, ImageKind, Value, as_text
 from rawpack_packer.sources.kinds import (
@@ -149,6 +149,7 @@ class DatasetSource(BaseSource):
             if isinstance(called_as, Mapping):
                 dataset, called_as = _renamed(dataset, called_as, f"the {called}"), None
             dataset = as_columns(dataset)
+        check_not_columns(dataset)
         count = _length(dataset)
         root = f"<{called} of {count} samples>"
         self.in_order = not hasattr(dataset, "__getitem__")
@@ -173,6 +174,7 @@ class DatasetSource(BaseSource):
         said = image or _attribute(dataset, "image", (tuple, ImageKind))
         if said is None and (axes := _attribute(dataset, "image", str)) in AXES:
             said = axes
+        check_array(dataset, said, root)
         others = _others(dataset, count, called_as)
         images = images_of(first["image"], said, others, root, colors=colors, sized=sized)
         kind = images.kind
