@@ -965,3 +965,13 @@ def test_an_append_of_a_dataset_compares_too(tmp_path: Path) -> None:
         rawpack_packer.append(Stopping(stop=50), tmp_path / "store", keys=keys, workers=0)
     with pytest.raises(UsageError, match="returned another sample more 0 than now"):
         rawpack_packer.append(Stopping(shift=1, stop=50), tmp_path / "store", keys=keys, workers=0)
+
+
+def test_a_list_of_paths_has_no_labels_and_the_summary_says_so(tmp_path: Path) -> None:
+    """Folders in the paths are no classes; what the summary says to type packs labels, and then it says nothing."""
+    paths = [save(tmp_path / "photos" / "ab"[i % 2] / f"{i}.png", picture(14, 11, i)) for i in range(6)]
+    line = "none: the samples are images alone; {'image': images, 'label': labels} has both"
+    assert line in str(rawpack_packer.pack(paths, tmp_path / "s", workers=0))
+    columns = eval(line.partition("; ")[2].removesuffix(" has both"), {"images": paths, "labels": [0, 1] * 3})
+    assert "images alone" not in str(rawpack_packer.pack(columns, tmp_path / "t", workers=0))
+    assert Reader(tmp_path / "t").column("label").tolist() == [0, 1] * 3

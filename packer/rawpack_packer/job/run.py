@@ -60,6 +60,8 @@ class Summary:
     """Folders and files of the source that could not be read: what they hold is not in the store."""
     flat: bool = False
     """Whether the source is a folder without subfolders, so that there are no classes."""
+    bare: bool = False
+    """Whether the source is a dataset of images alone, without labels or other fields."""
     earlier: int = 0
     """Samples that an earlier run packed from a dataset that returns others at each read: no change would show."""
 
@@ -134,6 +136,7 @@ def run_job(job: Job, how: RunOptions, settled: Callable[[], Summary | None], *,
         noun=source.info.noun,
         unread=len(unread_of(source)),
         flat=source.info.flat,
+        bare=source.info.kind == "dataset" and not source.info.fields,
         earlier=totals.samples - parts.done_now if random else 0,
     )
 

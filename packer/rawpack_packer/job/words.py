@@ -104,6 +104,8 @@ def rejected_rows(reasons: Mapping[str, int], listed_in: str) -> Rows:
 def _class_rows(summary: Summary, *, spread: bool = False) -> Rows:
     """How many classes there are, and with `spread`, how many samples each has."""
     classes = summary.manifest.classes
+    if summary.bare:
+        return [("labels", "none: the samples are images alone; {'image': images, 'label': labels} has both")]
     if classes is None:
         return [("classes", "none: the source has no subfolders, which would be classes")] if summary.flat else []
     found = _class_spread(summary.destination) if spread and len(classes) > 1 else None
