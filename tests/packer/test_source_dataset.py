@@ -924,7 +924,7 @@ def test_a_dataset_whose_code_changed_does_not_resume(finished: bool, wrapped: b
     else:
         with pytest.raises(PackError, match="rejected"):
             pack(Stopping(stop=50))
-    with pytest.raises(UsageError, match=r"dataset that returned another sample \d{8} than now: its code or its data"):
+    with pytest.raises(UsageError, match=r"dataset that returned another sample \d{8} than now \(its code or its data"):
         pack(Stopping(shift=1, stop=60 if finished else 50))
     if finished:
         pack(Stopping())

@@ -144,7 +144,7 @@ def check_same(
         what = f"other classes ({_classes(classes, names)})"
     elif compared.changed:
         key = plain(compared.changed)
-        what = f"a dataset that returned another sample {key} than now: its code or its data changed"
+        what = f"a dataset that returned another sample {key} than now (its code or its data changed)"
     else:
         what = f"another source{_files(known(), source)}"
     raise there.refusal(f"{'from' if there.finished else 'with'} {what}", append=append)
