@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -54,10 +54,12 @@ class JobNote(msgspec.Struct, frozen=True, kw_only=True):
     """False where keys and states are left out, because there are too many."""
     options: dict[str, str] | None = None
     """See `SourceInfo.options`; None in notes of older versions."""
+    probes: dict[str, str] = {}
+    """See `probes.probed`."""
 
     def source(self) -> Known:
         states = np.frombuffer(self.states, "<i8").reshape(-1, 2)
-        return Known(self.digest, self.keys if self.listed else None, states, self.options)
+        return Known(self.digest, self.keys if self.listed else None, states, self.options, probes=self.probes)
 
 
 class AppendNote(JobNote, frozen=True, kw_only=True):
@@ -81,6 +83,8 @@ class Known:
     """See `SourceInfo`; None where they are unknown."""
     root: str = ""
     """Where the source was; "" where that is unknown."""
+    probes: Mapping[str, str] = field(default_factory=dict)
+    """See `probes.probed`."""
 
     def files(self) -> Files | None:
         """None where there are too many."""
@@ -102,8 +106,15 @@ def source_digest(source: Source) -> str:
     return digest.hexdigest()
 
 
-def job_of(recipe: Recipe, fields: Mapping[str, Field], source: Source, listed: bool | None = None) -> JobNote:
-    """The note of a job. listed: whether it has every key and state; None decides by their number."""
+def job_of(
+    recipe: Recipe,
+    fields: Mapping[str, Field],
+    source: Source,
+    listed: bool | None = None,
+    probes: Mapping[str, str] | None = None,
+) -> JobNote:
+    """The note of a job. listed: whether it has every key and state; None decides by their number. probes: see
+    `probes.probed`."""
     listed = len(source) <= LISTED if listed is None else listed
     return JobNote(
         recipe=recipe.as_manifest(),
@@ -114,6 +125,7 @@ def job_of(recipe: Recipe, fields: Mapping[str, Field], source: Source, listed: 
         states=np.ascontiguousarray(source.states(), "<i8").tobytes() if listed else b"",
         listed=listed,
         options=dict(source.info.options),
+        probes=dict(probes or {}),
     )
 
 
@@ -156,7 +168,11 @@ def finished_source(path: Path, manifest: Manifest) -> Known:
     options = provenance["source"].get("options")
     if not isinstance(options, dict):
         options = None
-    return Known(digest, keys, states, options, str(provenance["source"].get("root", "")))
+    probes = provenance["source"].get("probes")
+    return Known(
+        digest, keys, states, options, str(provenance["source"].get("root", "")),
+        probes if isinstance(probes, dict) else {},
+    )  # fmt: skip
 
 
 def entries(store: Store) -> Iterator[tuple[str, tuple[int, int], bool]]:

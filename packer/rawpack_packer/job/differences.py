@@ -30,6 +30,7 @@ from rawpack_packer.destination.journal import (
     source_digest,
 )
 from rawpack_packer.destination.layout import WORK
+from rawpack_packer.job.probes import Compared, compare
 from rawpack_packer.part.part import read_record
 from rawpack_packer.recipe.recipe import RECIPE_OPTIONS, Recipe
 from rawpack_packer.sources import Source
@@ -100,8 +101,9 @@ def check_same(
     fields: Mapping[str, Field],
     source: Source,
     called: str = "",
-) -> None:
-    """Raise UsageError where what is in a folder was made, or begun, by another recipe or from another source.
+) -> Compared:
+    """Raise UsageError where what is in a folder was made, or begun, by another recipe or from another source. Returns
+    what reading some samples of a dataset again showed.
 
     The error names the options that differ; where none do, the first field, the classes, or the first files. An append
     is compared by recipe and source only: fields are the store's, and its source may have further classes since.
@@ -114,8 +116,11 @@ def check_same(
         field, classes = None, names
     same_recipe = _comparable(now) == _comparable(before.recipe)
     known = functools.cache(lambda: before.source() if isinstance(before, JobNote) else finished_source(path, before))
+    compared = Compared()
     if same_recipe and field is None and classes == names and known().digest == source_digest(source):
-        return
+        compared = compare(known().probes, source)
+        if not compared.changed:
+            return compared
     try:
         seen = known()
     except UsageError:
@@ -137,6 +142,9 @@ def check_same(
         what = f"other fields ({name}: {shown_field(was)} then, {shown_field(is_)} now)"
     elif classes != names:
         what = f"other classes ({_classes(classes, names)})"
+    elif compared.changed:
+        key = plain(compared.changed)
+        what = f"a dataset that returned another sample {key} than now (its code or its data changed)"
     else:
         what = f"another source{_files(known(), source)}"
     raise there.refusal(f"{'from' if there.finished else 'with'} {what}", append=append)

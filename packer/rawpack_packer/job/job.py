@@ -12,6 +12,7 @@ from rawpack.disk.provenance import packing_runs
 from rawpack_packer.destination import folder as destinations
 from rawpack_packer.destination import journal
 from rawpack_packer.destination.layout import names_of
+from rawpack_packer.job.probes import probed
 from rawpack_packer.recipe.fields import part_rows
 from rawpack_packer.recipe.recipe import Recipe
 from rawpack_packer.sources import Source
@@ -91,8 +92,8 @@ class Job:
     def note(self) -> journal.JobNote:
         """The note to leave in its destination."""
         if not self.adds:
-            return journal.job_of(self.recipe, self.fields, self.source)
-        noted = journal.job_of(self.recipe, self.fields, self.source, listed=True)
+            return journal.job_of(self.recipe, self.fields, self.source, probes=probed(self.source))
+        noted = journal.job_of(self.recipe, self.fields, self.source, listed=True, probes=probed(self.source))
         values = {name: getattr(noted, name) for name in noted.__struct_fields__}
         return journal.AppendNote(**values, run=self.before.run, store=self.before.digest)
 

@@ -87,7 +87,7 @@ def _already(job: Job, how: RunOptions) -> Summary:
     except StoreError as error:
         cure = f"`rawpack inspect --verify` shows more. {differences.store_at(path, called).restart}"
         raise UsageError(f"{error}; {cure}") from None
-    differences.check_same(path, manifest, job.recipe, job.fields, source, called)
+    same = differences.check_same(path, manifest, job.recipe, job.fields, source, called)
     if how.strict and manifest.rejects.count - manifest.rejects.reasons.get(NOT_SCANNED, 0):
         raise PackError(
             f"{path} is complete, with {text.count(manifest.rejects.count, source.info.noun)} rejected "
@@ -98,4 +98,4 @@ def _already(job: Job, how: RunOptions) -> Summary:
         check_sizes(path, manifest)
     except PackError as error:
         raise PackError(f"{error}, and --restart packs it again") from None
-    return nothing_to_do(path, manifest, digest, source)
+    return nothing_to_do(path, manifest, digest, source, random=same.random)
