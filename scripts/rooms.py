@@ -54,6 +54,7 @@ ROOMS = {
         "options",
         "progress",
         "text",
+        "voice",
     ),
 }
 """Each package -> its rooms, from what users call down to what everything rests on. Those that do not exist are

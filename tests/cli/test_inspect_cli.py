@@ -407,3 +407,15 @@ def test_doctor_says_what_is_wrong_with_a_chosen_decoder(run_cli: Callable[..., 
     assert ", used" not in ran.out
     assert "none: RAWPACK_JPEG='mosaic" in ran.out
     assert "mosaic" in json.loads(run_cli("doctor", "--json", RAWPACK_JPEG="mosaic").out)["jpeg"]["used"]
+
+
+def test_a_folder_of_images_is_told_how_to_become_a_store(tmp_path: Path) -> None:
+    """`inspect photos` names the command that packs them, which then works; a folder without images names none."""
+    save(tmp_path / "my photos" / "a" / "1.png", picture(8, 8, 1))
+    ran = run_here("inspect", tmp_path / "my photos")
+    command = f"`rawpack pack '{tmp_path / 'my photos'}' STORE`"
+    assert (ran.code, f"has no store.json; to make a store of its images: {command}" in ran.err) == (1, True), ran
+    assert run_here("pack", tmp_path / "my photos", tmp_path / "store", "--workers", 0, "--size", 8).code == 0
+    (tmp_path / "texts").mkdir()
+    (tmp_path / "texts" / "a.txt").write_text("no image")
+    assert "rawpack pack" not in run_here("inspect", tmp_path / "texts").err

@@ -565,3 +565,26 @@ sys.stdin.read()
         assert [piece.read() for piece in pieces] == [b"ab" + b"c" * 100_000, b"second"]
         child.communicate()
     assert [piece.read() for piece in pieces] == [b"", b""]
+
+
+def damaged(data: bytes, how: str) -> bytes:
+    """A compressed file with its checksum, its first block, or a stretch in its middle overwritten."""
+    at, size = {"checksum": (len(data) - 8, 4), "first": (12, 28), "middle": (len(data) // 2, 40)}[how]
+    return data[:at] + bytes(255 - byte for byte in data[at : at + size]) + data[at + size :]
+
+
+@pytest.mark.parametrize("how", ["checksum", "first", "middle"])
+@pytest.mark.parametrize("compress", [gzip.compress, bz2.compress])
+def test_damage_of_a_compressed_archive_is_told_in_plain_words(compress: Any, how: str, tmp_path: Path) -> None:
+    """The error has the path, what is wrong and the option that packs the rest; no bits and threads of a library."""
+    path = tmp_path / ("a.tar.gz" if compress is gzip.compress else "a.tar.bz2")
+    path.write_bytes(damaged(compress(tar(PHOTOS)), how))
+    ran = run_here("pack", "--workers", 0, path, tmp_path / "store")
+    assert (ran.code, (tmp_path / "store").exists()) == (1, False), ran
+    found = re.search(rf"{path} cannot be read to its end: (.*?); \d+ members before that", ran.err)
+    assert found is not None, ran.err
+    checksum = "its compressed data does not match its checksum"
+    by_checksum = how == "checksum" and path.suffix == ".gz"
+    assert found[1] in ({checksum} if by_checksum else {checksum, "its compressed data is damaged"}), ran.err
+    assert "--skip-unreadable packs the rest" in ran.err
+    assert not re.search(r"0x|Thread|Isal|Failed|!|Block|block header", ran.err), ran.err

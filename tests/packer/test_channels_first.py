@@ -18,7 +18,7 @@ from running import FORMATS, run_here
 
 import rawpack_packer
 from rawpack import Reader, UsageError
-from rawpack_packer.sources import DatasetSource, open_source
+from rawpack_packer.sources import DatasetSource, columns, open_source
 
 COUNT = 20
 RAW = [name for name in FORMATS if name != "lmdb"]
@@ -257,3 +257,87 @@ def test_floats_that_only_bytes_can_store_say_how_to_make_them(options: dict[str
     image = eval(words, {"image": images})
     assert (image.dtype, image.min(), image.max()) == (np.uint8, 0, 255)
     rawpack_packer.pack(image, tmp_path / "s", workers=0, **options)
+
+
+def test_shapes_with_many_channels_ask_only_where_the_first_axis_may_be_them() -> None:
+    """A first axis at most half as long as both others asks; bands that come last pack, as does whatever is in doubt
+    between two long axes."""
+    for shape in ((13, 48, 64), (13, 64, 48), (10, 20, 20), (5, 10, 31), (24, 48, 100)):
+        with pytest.raises(UsageError, match="seem to have their channels first"):
+            DatasetSource(first(*shape))
+    for shape in ((48, 64, 13), (64, 48, 13), (40, 64, 50), (64, 64, 200), (48, 64, 4), (48, 64, 1), (13, 48, 3)):
+        assert DatasetSource(first(*shape)).info.image.shape == shape, shape  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize("colors", [3, 4])
+@pytest.mark.parametrize("kind", ["array", "tensor", "npy", "npz", "hdf5"])
+def test_one_image_is_not_packed_as_its_rows(kind: str, colors: int, tmp_path: Path) -> None:
+    """An array (height, width, 3 or 4) alone is refused with what to type for one image, which then packs, and for
+    gray images, which then pack too."""
+    image, store = first(24, colors), tmp_path / "s"
+    given: Any = {"array": lambda: image, "tensor": lambda: Rows(image)}.get(kind)
+    options: dict[str, Any] = {"image": "hwc"}
+    if given is not None:
+        given, one = given(), image[None]
+    else:
+        write: Any = {"npy": np.save, "npz": lambda path, a: np.savez(path, images=a), "hdf5": write_alone}[kind]
+        suffix = "h5" if kind == "hdf5" else kind
+        given, one, options = tmp_path / f"a.{suffix}", tmp_path / f"b.{suffix}", {"array": ":hwc"}
+        write(given, image)
+        write(one, image[None])
+    with pytest.raises(UsageError, match=r"seems to be that of one image.*20 gray images of 24x\d: array\[None\] is"):
+        rawpack_packer.pack(given, store, workers=0)
+    assert not store.exists()
+    rawpack_packer.pack(one, store, workers=0)
+    np.testing.assert_array_equal(Reader(store)[0]["image"], image)
+    rawpack_packer.pack(given, tmp_path / "gray", workers=0, **options)
+    np.testing.assert_array_equal(stored(tmp_path / "gray")[..., 0], image)
+
+
+class Rows(Tensor):
+    """A tensor of several samples."""
+
+    def __len__(self) -> int:
+        return len(self.values)
+
+    def __getitem__(self, i: int) -> Tensor:
+        return Tensor(self.values[i])
+
+
+def write_alone(path: Path, image: NDArray[Any]) -> None:
+    with h5py.File(path, "w") as file:
+        file["images"] = image
+
+
+def test_gray_images_and_small_matrices_need_no_word(tmp_path: Path) -> None:
+    """(samples, height, width) packs as ever; also three columns with labels beside them, and matrices of 3x3."""
+    for given in (first(28, 28), first(3, 3), first(4, 4), first(24, 2), [*first(24, 3)]):
+        assert len(DatasetSource(given)) == COUNT
+    assert len(DatasetSource({"image": first(24, 3), "label": np.arange(COUNT)})) == COUNT
+
+
+@pytest.mark.parametrize("kind", ["tuple", "list", "labels first", "of lists"])
+def test_columns_without_names_are_told_how_to_get_them(kind: str, tmp_path: Path) -> None:
+    """`pack((x, y), dst)` writes nothing; what its error says to type packs images with their labels."""
+    images, labels = last(first(3, 24, 32)), np.arange(COUNT) % 3
+    source: Any = {
+        "tuple": (images, labels),
+        "list": [images, labels],
+        "labels first": (labels, images),
+        "of lists": ([*images], labels.tolist()),
+    }[kind]
+    with pytest.raises(UsageError, match="give columns by their names, as ") as refused:
+        rawpack_packer.pack(source, tmp_path / "s", workers=0)
+    assert not (tmp_path / "s").exists()
+    words = str(refused.value).partition("names, as ")[2]
+    rawpack_packer.pack(eval(words, {"source": source}), tmp_path / "s", workers=0)
+    np.testing.assert_array_equal(stored(tmp_path / "s"), images)
+    assert Reader(tmp_path / "s").column("label").tolist() == labels.tolist()
+
+
+def test_samples_in_a_list_are_no_columns() -> None:
+    """Two samples stay two samples: images of one height, gray and in color; pairs with a label; short videos."""
+    color, gray = last(first(3, 24, 32))[0], first(24, 32)[0]
+    for given in ([color, gray], (color, color), [(color, 1), (color, 2)], [first(3, 24, 32)] * 2, ["a.png", "b.png"]):
+        columns.check_not_columns(given)
+    assert len(DatasetSource([(color, 1), (color, 2)])) == 2

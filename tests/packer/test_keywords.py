@@ -22,12 +22,16 @@ import rawpack_packer
 from rawpack import PackError, Reader, UsageError
 from rawpack.transforms import RandomCrop
 from rawpack_packer import text
+from rawpack_packer.cli import cli
 from rawpack_packer.job import NoProgress, derive
 from rawpack_packer.job.keyword_types import RecipeKeywords, RunKeywords, SourceKeywords
-from rawpack_packer.job.keywords import in_python, names_of
+from rawpack_packer.job.keywords import names_of
 from rawpack_packer.options import KINDS as NAMED
+from rawpack_packer.options import OPTIONS as TABLE
+from rawpack_packer.options.naming import opt
 from rawpack_packer.recipe.recipe import Recipe
 from rawpack_packer.sources import KINDS, OPTIONS
+from rawpack_packer.voice import again, at_the_command
 
 ROOT = Path(__file__).resolve().parents[2]
 IMAGES = np.zeros((3, 8, 8, 3), np.uint8)
@@ -112,26 +116,43 @@ def test_errors_speak_as_the_caller_does(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("options", "keywords"),
+    ("named", "option", "keyword"),
     [
-        ("--size 0: sides must be", "size=0: sides must be"),
-        ("--shard-size '1x': must be", "shard_size='1x': must be"),
-        ("--workers -1: 0 or more", "workers=-1: 0 or more"),
-        ("--workers applies to --engine local only", "workers= applies to engine='local' only"),
-        ("--format lmdb --size keep, no --crop", "format='lmdb' size='keep', no crop="),
-        ("--strict allows none", "strict=True allows none"),
-        ("--source folder takes them", "kind='folder' takes them"),
-        ("--splits a,b then", "splits=['a', 'b'] then"),
-        ("--holdout val=0.1 --seed 0 now", "holdout={'val': '0.1'} seed=0 now"),
-        ("--field boxes:xyxy, or", "fields={'boxes': 'xyxy'}, or"),
-        ("with `rawpack append --skip-existing`", "with `rawpack append --skip-existing`"),
-        ("/photos/--size 3/a.jpg --verify", "/photos/--size 3/a.jpg --verify"),
-        ("the same command with a larger --max-rejects", "the same call with a larger max_rejects="),
+        (lambda: opt.size(0), "--size 0", "size=0"),
+        (lambda: opt.shard_size("'1x'"), "--shard-size '1x'", "shard_size='1x'"),
+        (lambda: opt.crop, "--crop", "crop="),
+        (lambda: opt.format("lmdb"), "--format lmdb", "format='lmdb'"),
+        (lambda: opt.strict, "--strict", "strict=True"),
+        (lambda: opt.skip_existing, "--skip-existing", "skip_existing=True"),
+        (lambda: opt.kind("folder"), "--source folder", "kind='folder'"),
+        (lambda: opt.path_column("file"), "--path file", "path_column='file'"),
+        (lambda: opt.splits("a,b"), "--splits a,b", "splits=['a', 'b']"),
+        (lambda: opt.holdout("val=0.1"), "--holdout val=0.1", "holdout={'val': '0.1'}"),
+        (lambda: opt.fields("boxes:xyxy"), "--field boxes:xyxy", "fields={'boxes': 'xyxy'}"),
+        (lambda: opt.fields("txt"), "--field txt", "fields=['txt']"),
+        (again, "the same command", "the same call"),
     ],
 )  # fmt: skip
-def test_options_become_keywords(options: str, keywords: str) -> None:
-    """Each way to name an option has its counterpart; commands and paths stay."""
-    assert in_python(options) == keywords
+def test_options_are_named_as_the_caller_gives_them(named: Any, option: str, keyword: str) -> None:
+    """Each way to name an option is that of the command in a command, and that of Python elsewhere."""
+    assert str(named() if named is not again else again()) == keyword
+    with at_the_command():
+        assert str(named() if named is not again else again()) == option
+
+
+def test_each_option_that_messages_name_exists() -> None:
+    """A message names no option that neither the table nor a command or function has."""
+    known = {*TABLE, "transforms"}
+    for command in cli.commands.values():
+        known |= {name.lstrip("-").replace("-", "_") for one in command.params for name in one.opts}
+    packer = ROOT / "packer" / "rawpack_packer"
+    named = {
+        (path.relative_to(packer).as_posix(), name)
+        for path in packer.rglob("*.py")
+        for name in re.findall(r"\bopt\.([a-z_]+)", path.read_text("utf-8"))
+    }
+    assert len(named) > 150
+    assert {one for one in named if one[1] not in known} == set()
 
 
 def test_what_users_wrote_is_never_reworded(tmp_path: Path) -> None:

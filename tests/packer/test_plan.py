@@ -28,6 +28,7 @@ from rawpack_packer.job.options import RunOptions
 from rawpack_packer.part.part import Tick
 from rawpack_packer.recipe.recipe import make_recipe
 from rawpack_packer.sources import open_source
+from rawpack_packer.sources.view import View
 from rawpack_packer.tune.measure import rounds
 from rawpack_packer.tune.measure.meter import Setting, StoreMeter, Throughput
 from rawpack_packer.tune.measure.rounds import Case, Reading, Schedule, read_in_turn
@@ -35,6 +36,7 @@ from rawpack_packer.tune.measure.steps import parse_steps
 from rawpack_packer.tune.plan import throughput, trial
 from rawpack_packer.tune.plan.candidates import Candidate, candidates
 from rawpack_packer.tune.plan.loss import psnr, ssim
+from rawpack_packer.tune.plan.planned import Plan, PlanRequest
 from rawpack_packer.tune.plan.predict import Prediction, predict
 from rawpack_packer.tune.plan.recommend import Goals, by_target, overlaps, recommend
 from rawpack_packer.tune.plan.sample import draw
@@ -453,6 +455,28 @@ def test_a_single_round_shows_no_difference() -> None:
     assert [why for _, why in recommendation.lost] == [
         "as large; measured once, the difference is not certain: 18,000 images/s"
     ]
+
+
+@pytest.mark.parametrize(
+    ("some", "goals", "why"),
+    [
+        (
+            [RAW, COARSE],
+            Goals(),
+            "of those that were tried, no smaller store reads at least half as fast; not tried: y",
+        ),
+        ([RAW], Goals(), "the only one that was tried: nothing was compared"),
+        ([RAW], Goals(target=1_000), "of those that were tried, the smallest certain to reach 1,000 images/s; not "),
+        ([RAW], Goals(disk=1), "No candidate fits into --disk 1 B. Not tried: y"),
+    ],
+)
+def test_a_reason_claims_nothing_of_what_was_not_tried(some: list[Prediction], goals: Goals, why: str) -> None:
+    """It names the candidates that the budget left out; where none was, it stays as it is."""
+    asked = PlanRequest("photos", (), (1,), goals)
+    recommendation, left_out = recommend(some, goals), [replace(FINE.candidate, name="y")]
+    whole = Plan(asked, 9, "image", cast(View, None), None, some, [], recommendation, None, "/tmp")
+    assert whole.why == recommendation.why
+    assert replace(whole, left_out=left_out).why.startswith(why)
 
 
 def test_candidates_that_overlap_are_named() -> None:

@@ -852,13 +852,13 @@ class Stream:
 
 
 def test_an_iterable_with_a_length(tmp_path: Path) -> None:
-    """Samples are read in order, in one pass after the look at the first one."""
+    """Samples are read in order, in one pass after the looks at the first ones."""
     source = Stream(150)
     rawpack_packer.pack(source, tmp_path / "s", workers=0, shard_size=1)
     reader = Reader(tmp_path / "s")
     assert reader.column("number").tolist() == list(range(150))
     np.testing.assert_array_equal(reader[149]["image"], picture(14, 11, 149))
-    assert source.begun <= 3
+    assert source.begun <= 4
 
 
 def test_iterables_that_cannot_be_packed(tmp_path: Path) -> None:
@@ -884,3 +884,94 @@ def test_other_arrays_are_not_taken_for_those_of_a_finished_store(kind: str, tmp
     rawpack_packer.pack(first, tmp_path / "store", workers=0)
     with pytest.raises(UsageError, match="another source"):
         rawpack_packer.pack(other, tmp_path / "store", workers=0)
+
+
+class Stopping:
+    """Samples of which those from `stop` on cannot be read, and whose code, `shift`, may change."""
+
+    def __init__(self, shift: int = 0, stop: int = 60, random: np.random.Generator | None = None) -> None:
+        self.shift, self.stop, self.random = shift, stop, random
+
+    def __len__(self) -> int:
+        return 60
+
+    def __getitem__(self, i: int) -> dict[str, Any]:
+        if i >= self.stop:
+            raise OSError("the disk is gone")
+        shift = self.shift if self.random is None else int(self.random.integers(200))
+        return {"image": np.full((12, 16, 3), i + shift, np.uint8), "label": i % 3, "number": i}
+
+
+def stopped(store: Path, dataset: Stopping) -> None:
+    """Pack a dataset up to the sample that it cannot read."""
+    with pytest.raises(PackError, match="rejected"):
+        rawpack_packer.pack(dataset, store, workers=0, shard_size=1)
+
+
+@pytest.mark.parametrize("wrapped", [False, True])
+@pytest.mark.parametrize("finished", [False, True])
+def test_a_dataset_whose_code_changed_does_not_resume(finished: bool, wrapped: bool, tmp_path: Path) -> None:
+    """The call is refused and says so, rather than keep the samples of the older code, also of the splits of a draw."""
+    store = tmp_path / "store"
+
+    def pack(dataset: Stopping, **options: Any) -> Any:
+        if wrapped:
+            return rawpack_packer.pack_splits(dataset, store, holdout={"val": 0.2}, workers=0, shard_size=1, **options)
+        return rawpack_packer.pack(dataset, store, workers=0, shard_size=1, **options)
+
+    if finished:
+        pack(Stopping())
+    else:
+        with pytest.raises(PackError, match="rejected"):
+            pack(Stopping(stop=50))
+    with pytest.raises(UsageError, match=r"dataset that returned another sample \d{8} than now \(its code or its data"):
+        pack(Stopping(shift=1, stop=60 if finished else 50))
+    if finished:
+        pack(Stopping())
+    else:
+        pack(Stopping(stop=50), max_rejects=10)
+    pack(Stopping(shift=1), restart=True)
+    for folder in (store / "train", store / "val") if wrapped else (store,):
+        (batch,) = Reader(folder).batches(60, workers=0)
+        assert batch["image"][:, 0, 0, 0].tolist() == [int(number) + 1 for number in batch["number"]]
+
+
+def test_only_a_text_beside_the_images_changed(tmp_path: Path) -> None:
+    """Fields are compared too, those in a column of texts beside arrays."""
+    columns = {"image": np.zeros((9, 8, 10, 3), np.uint8), "caption": ["old"] * 9}
+    rawpack_packer.pack(columns, tmp_path / "store", workers=0)
+    with pytest.raises(UsageError, match="returned another sample 00000000 than now"):
+        rawpack_packer.pack({**columns, "caption": ["new"] * 9}, tmp_path / "store", workers=0)
+
+
+def test_a_random_dataset_resumes_and_the_summary_says_what_is_older(tmp_path: Path) -> None:
+    """Samples that differ at each read show no change: the run resumes, and one line counts the earlier ones."""
+    stopped(tmp_path / "store", Stopping(stop=50, random=np.random.default_rng(0)))
+    again = Stopping(stop=50, random=np.random.default_rng(1))
+    done = rawpack_packer.pack(again, tmp_path / "store", workers=0, shard_size=1, max_rejects=10)
+    older = 50 - done.packed_now
+    line = f"{older} samples from an earlier run; the dataset returns other values at each read"
+    assert (0 < done.earlier == older, line in str(done)) == (True, True)
+    finished = rawpack_packer.pack(again, tmp_path / "store", workers=0, shard_size=1, max_rejects=10)
+    assert "50 samples from an earlier run" in str(finished)
+    assert "earlier run" not in str(rawpack_packer.pack(Stopping(), tmp_path / "other", workers=0))
+
+
+def test_an_append_of_a_dataset_compares_too(tmp_path: Path) -> None:
+    """An append that stopped does not resume with another code."""
+    rawpack_packer.pack(Stopping(), tmp_path / "store", workers=0, shard_size=1)
+    keys = [f"more {i}" for i in range(60)]
+    with pytest.raises(PackError, match="rejected"):
+        rawpack_packer.append(Stopping(stop=50), tmp_path / "store", keys=keys, workers=0)
+    with pytest.raises(UsageError, match="returned another sample more 0 than now"):
+        rawpack_packer.append(Stopping(shift=1, stop=50), tmp_path / "store", keys=keys, workers=0)
+
+
+def test_a_list_of_paths_has_no_labels_and_the_summary_says_so(tmp_path: Path) -> None:
+    """Folders in the paths are no classes; what the summary says to type packs labels, and then it says nothing."""
+    paths = [save(tmp_path / "photos" / "ab"[i % 2] / f"{i}.png", picture(14, 11, i)) for i in range(6)]
+    line = "none: the samples are images alone; {'image': images, 'label': labels} has both"
+    assert line in str(rawpack_packer.pack(paths, tmp_path / "s", workers=0))
+    columns = eval(line.partition("; ")[2].removesuffix(" has both"), {"images": paths, "labels": [0, 1] * 3})
+    assert "images alone" not in str(rawpack_packer.pack(columns, tmp_path / "t", workers=0))
+    assert Reader(tmp_path / "t").column("label").tolist() == [0, 1] * 3

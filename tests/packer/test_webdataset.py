@@ -457,6 +457,55 @@ def test_members_that_are_scattered_are_refused(tmp_path: Path) -> None:
         opened(shard(tmp_path / "s.tar", [(f"{key}.{end}", JPEG) for end in ("jpg", "png") for key in "ab"]))
 
 
+@pytest.mark.parametrize("suffix", ["cls", "txt"])
+@pytest.mark.parametrize("order", ["images first", "the others first", "one far away"])
+def test_labels_far_from_their_images_are_refused(order: str, suffix: str, tmp_path: Path) -> None:
+    """Rather than pack images without their labels, the error names the sample and the shard; sorted members pack."""
+    images = [(f"{i:04d}.jpg", image(i)) for i in range(9)]
+    others = [(f"{i:04d}.{suffix}", b"%d" % (i % 3)) for i in range(9)]
+    both = sorted([*images, *others])
+    members = {
+        "images first": [*images, *others],
+        "the others first": [*others, *images],
+        "one far away": [*(one for one in both if one != others[0]), others[0]],
+    }[order]
+    shard(tmp_path / "a-0.tar", samples_of(10, 12))
+    shard(tmp_path / "a-1.tar", members)
+    store = tmp_path / "store"
+    ran = run_here("pack", "--source", "webdataset", "--workers", 0, "--size", 8, tmp_path / "a-{0..1}.tar", store)
+    assert (ran.code, store.exists()) == (2, False)
+    assert re.search(r"a-1\.tar: members of the sample 0000 are in several places.*`tar --sort=name` does", ran.err)
+    shard(tmp_path / "a-1.tar", both)
+    source = opened(tmp_path / "a-{0..1}.tar")
+    assert [source.key(i) for i in range(2, 11)] == [f"{i:04d}" for i in range(9)]
+    if suffix == "cls":
+        assert [label_of(source, i) for i in range(2, 11)] == [i % 3 for i in range(9)]
+
+
+def test_samples_without_an_image_stay_left_out(tmp_path: Path) -> None:
+    """A sample without an image is counted as before, also where another shard has an image of the same key."""
+    shard(tmp_path / "a-0.tar", [("x.cls", b"2"), ("x.txt", b"no image"), *samples_of(0, 3)])
+    shard(tmp_path / "a-1.tar", [("0000.cls", b"1"), ("0007.cls", b"1"), ("0007.jpg", image(7))])
+    source = opened(tmp_path / "a-{0..1}.tar")
+    assert [source.key(i) for i in range(len(source))] == ["0000", "0001", "0002", "0007"]
+    assert ([label_of(source, i) for i in range(4)], source.info.counts["no_image"]) == ([0, 1, 2, 1], 2)
+
+
+def test_labels_that_are_those_of_no_image_are_refused(tmp_path: Path) -> None:
+    """Labels in a folder beside that of the images, so that no key fits, are not dropped."""
+    members = [(f"{folder}/{i}.{suffix}", data) for i in range(3) for folder, suffix, data in PARTS]
+    shard(tmp_path / "a.tar", members)
+    with pytest.raises(
+        UsageError, match=r"no image has a label in \.cls: .* labels/0, and the first image is images/0"
+    ):
+        opened(tmp_path / "a.tar")
+    shard(tmp_path / "b.tar", [*members, ("images/3.jpg", JPEG), ("images/3.cls", b"1")])
+    assert label_of(opened(tmp_path / "b.tar"), 3) == 1
+
+
+PARTS = (("images", "jpg", JPEG), ("labels", "cls", b"1"))
+
+
 def test_shards_are_named_in_any_of_these_ways(tmp_path: Path) -> None:
     """A range, a list, a glob and a folder are the same shards in the same order."""
     for i in (0, 2, 10):

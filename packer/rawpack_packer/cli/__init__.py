@@ -102,7 +102,7 @@ def cli() -> None:
 
 def main() -> None:
     """Run the command; every expected error becomes one line, or a line for each fault, and an exit code."""
-    from rawpack_packer.options.naming import at_the_command
+    from rawpack_packer.voice import at_the_command
 
     with at_the_command():
         _main()

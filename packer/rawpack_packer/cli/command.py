@@ -19,7 +19,7 @@ _NAME_WIDTH = 28
 """Names of options that are longer have a line of their own in `--help`."""
 
 
-class _Option(click.Option):
+class _UnderHeading(click.Option):
     """An option that stands under a heading of `--help`."""
 
     def __init__(self, *args: Any, group: str, **settings: Any) -> None:
@@ -86,7 +86,7 @@ class Subcommand(click.Command):
 
 def option(*names: str, group: str = "Run", **settings: Any) -> Decorator:
     """As `click.option`. group: the heading of `--help` under which it stands."""
-    return click.option(*names, cls=_Option, group=group, **settings)
+    return click.option(*names, cls=_UnderHeading, group=group, **settings)
 
 
 def together(*decorators: Decorator) -> Decorator:

@@ -16,7 +16,8 @@ import xxhash
 
 from rawpack.disk.manifest import HEAD_BYTES, FileRecord
 from rawpack.errors import PackError
-from rawpack_packer.options.naming import again, opt
+from rawpack_packer.options.naming import opt
+from rawpack_packer.voice import again
 
 _MANY = 8
 """Files; fewer are synced one by one."""

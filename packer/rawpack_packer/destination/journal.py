@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -55,10 +55,12 @@ class JobNote(msgspec.Struct, frozen=True, kw_only=True):
     """False where keys and states are left out, because there are too many."""
     options: dict[str, str] | None = None
     """See `SourceInfo.options`; None in notes of older versions."""
+    probes: dict[str, str] = {}
+    """See `probes.probed`."""
 
     def source(self) -> Known:
         states = np.frombuffer(self.states, "<i8").reshape(-1, 2)
-        return Known(self.digest, self.keys if self.listed else None, states, self.options)
+        return Known(self.digest, self.keys if self.listed else None, states, self.options, probes=self.probes)
 
 
 class AppendNote(JobNote, frozen=True, kw_only=True):
@@ -82,6 +84,8 @@ class Known:
     """See `SourceInfo`; None where they are unknown."""
     root: str = ""
     """Where the source was; "" where that is unknown."""
+    probes: Mapping[str, str] = field(default_factory=dict)
+    """See `probes.probed`."""
 
     def files(self) -> Files | None:
         """None where there are too many."""
@@ -104,10 +108,15 @@ def source_digest(source: Source) -> str:
 
 
 def job_of(
-    recipe: Recipe, fields: Mapping[str, Field], source: Source, digest: str, listed: bool | None = None
+    recipe: Recipe,
+    fields: Mapping[str, Field],
+    source: Source,
+    digest: str,
+    listed: bool | None = None,
+    probes: Mapping[str, str] | None = None,
 ) -> JobNote:
     """The note of a job. digest: see `source_digest`. listed: whether the note has every key and state; None decides by
-    their number."""
+    their number. probes: see `probes.probed`."""
     listed = len(source) <= LISTED if listed is None else listed
     return JobNote(
         recipe=recipe.as_manifest(),
@@ -118,6 +127,7 @@ def job_of(
         states=np.ascontiguousarray(source.states(), "<i8").tobytes() if listed else b"",
         listed=listed,
         options=dict(source.info.options),
+        probes=dict(probes or {}),
     )
 
 
@@ -160,7 +170,11 @@ def finished_source(path: Path, manifest: Manifest) -> Known:
     options = provenance["source"].get("options")
     if not isinstance(options, dict):
         options = None
-    return Known(digest, keys, states, options, str(provenance["source"].get("root", "")))
+    probes = provenance["source"].get("probes")
+    return Known(
+        digest, keys, states, options, str(provenance["source"].get("root", "")),
+        probes if isinstance(probes, dict) else {},
+    )  # fmt: skip
 
 
 def entries(store: Store) -> Iterator[tuple[str, tuple[int, int], bool]]:

@@ -22,7 +22,7 @@ from rawpack.remote.transfer import (
     wrong_options,
 )
 from rawpack.remote.url import filesystem, join, shown
-from rawpack_packer.options.naming import again
+from rawpack_packer.voice import again
 
 T = TypeVar("T")
 _SLOWEST = 256 << 10

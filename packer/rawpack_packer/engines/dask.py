@@ -17,7 +17,7 @@ from rawpack_packer import text
 from rawpack_packer.engines import remote_worker
 from rawpack_packer.engines.address import host_and_port, knock, no_answer
 from rawpack_packer.engines.pooled import ANSWER_S, Call, PooledEngine
-from rawpack_packer.options.naming import again
+from rawpack_packer.voice import again
 
 _SCHEMES = ("tcp", "tls", "ucx", "ws", "wss")
 _EXAMPLE = "tcp://host:8786, where a Dask scheduler listens"

@@ -24,9 +24,10 @@ from rawpack_packer import text
 from rawpack_packer.destination import files
 from rawpack_packer.engines.contract import Report
 from rawpack_packer.images.decoder_process import init_decoder_process
-from rawpack_packer.options.naming import again, opt
+from rawpack_packer.options.naming import opt
 from rawpack_packer.part.part import PartTask, Tick, run_part, try_samples
 from rawpack_packer.part.pieces import make_piece, starts
+from rawpack_packer.voice import again
 
 _PACKAGE = __name__.partition(".")[0]
 """What samples of a source of somebody else raise is their error, not one of ours."""

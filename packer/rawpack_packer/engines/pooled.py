@@ -22,8 +22,9 @@ from rawpack_packer.destination import files, run_token
 from rawpack_packer.destination.layout import WORK
 from rawpack_packer.engines import remote_worker
 from rawpack_packer.engines.contract import Report
-from rawpack_packer.options.naming import again, opt
+from rawpack_packer.options.naming import opt
 from rawpack_packer.part.part import PartTask, Tick, read_record
+from rawpack_packer.voice import again
 
 _LOOK_EVERY_S = 1.0
 _PART_DEATHS = 3

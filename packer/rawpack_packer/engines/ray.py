@@ -14,7 +14,7 @@ from rawpack_packer import text
 from rawpack_packer.engines import remote_worker
 from rawpack_packer.engines.address import host_and_port, knock, no_answer
 from rawpack_packer.engines.pooled import ANSWER_S, Call, PooledEngine
-from rawpack_packer.options.naming import again
+from rawpack_packer.voice import again
 
 _EXAMPLE = "auto, host:6379, or ray://host:10001"
 _CLUSTER = "Ray cluster"

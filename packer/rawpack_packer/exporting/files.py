@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from rawpack.errors import DecodeError, PackError
+from rawpack_packer import voice
 from rawpack_packer.destination import files
 from rawpack_packer.destination.layout import WORK
 from rawpack_packer.destination.rejects import Reject
@@ -18,7 +19,6 @@ from rawpack_packer.exporting.names import Names, check_names
 from rawpack_packer.exporting.options import ExportOptions
 from rawpack_packer.exporting.target import Again, Written, contents, in_order, suffixes_of
 from rawpack_packer.job.options import RunOptions
-from rawpack_packer.options import naming
 from rawpack_packer.sources import StoreSource
 
 _BLOCK = 32
@@ -126,5 +126,5 @@ class _MadeFolders:
         self._make(folder.parent)
         folder.mkdir(exist_ok=True)
         if folder.is_symlink():
-            raise PackError(f"{folder} is a link that leads elsewhere; remove it and run {naming.again()} again")
+            raise PackError(f"{folder} is a link that leads elsewhere; remove it and run {voice.again()} again")
         self._made.add(folder)

@@ -30,9 +30,10 @@ from rawpack_packer.exporting.options import ExportOptions
 from rawpack_packer.exporting.target import Written, contents
 from rawpack_packer.exporting.targets import make_target
 from rawpack_packer.job.options import RunOptions
-from rawpack_packer.options.naming import again, opt
+from rawpack_packer.options.naming import opt
 from rawpack_packer.sources import StoreSource
 from rawpack_packer.text import listed, plain
+from rawpack_packer.voice import again
 
 _BEGUN = "export"
 """In WORK: says which store is being exported, and how its files are named."""

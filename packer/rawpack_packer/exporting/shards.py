@@ -27,8 +27,8 @@ from rawpack_packer.exporting.listing import write_classes
 from rawpack_packer.exporting.options import ExportOptions
 from rawpack_packer.exporting.target import Again, Written, in_order, suffixes_of
 from rawpack_packer.job.options import RunOptions
-from rawpack_packer.options.naming import again
 from rawpack_packer.sources import Item, StoreSource
+from rawpack_packer.voice import again
 
 Prepared = TypeVar("Prepared")
 _BLOCK_BYTES, _BLOCK = 4 << 20, 64

@@ -22,8 +22,8 @@ from rawpack_packer.destination import journal
 from rawpack_packer.destination.folder import is_appending, left_by
 from rawpack_packer.destination.rejects import Reject
 from rawpack_packer.job.counts import count_of, label_counts
-from rawpack_packer.options.naming import again
 from rawpack_packer.sources.video_numbers import are_frames
+from rawpack_packer.voice import again
 
 _SHOWN, _LISTED, _APPENDS = 8, 20, 3
 """Lines of a list in the summary; entries of a list in JSON; appends in the summary."""

@@ -28,6 +28,7 @@ from rawpack_packer.job.append_selection import Chosen, choose, counts_of, is_of
 from rawpack_packer.job.counts import label_counts
 from rawpack_packer.job.job import Job, before_append
 from rawpack_packer.job.options import RunOptions
+from rawpack_packer.job.probes import probed
 from rawpack_packer.job.run import Summary, check_sizes, nothing_to_do, run_job
 from rawpack_packer.options.naming import opt
 from rawpack_packer.recipe.fields import store_fields
@@ -148,7 +149,9 @@ class _Addition(Job):
         return journal.read_append(self.destination)
 
     def note(self) -> journal.AppendNote:
-        noted = journal.job_of(self.recipe, self.fields, self.source, self.digest, listed=True)
+        noted = journal.job_of(
+            self.recipe, self.fields, self.source, self.digest, listed=True, probes=probed(self.source)
+        )
         values = {name: getattr(noted, name) for name in noted.__struct_fields__}
         return journal.AppendNote(**values, run=self.before.run, store=self.before.digest)
 

@@ -29,6 +29,7 @@ from rawpack_packer.destination.journal import (
     of_samples,
 )
 from rawpack_packer.destination.layout import WORK
+from rawpack_packer.job.probes import Compared, compare
 from rawpack_packer.options import RECIPE, Option
 from rawpack_packer.options.naming import Named, opt
 from rawpack_packer.part.part import read_record
@@ -91,9 +92,9 @@ def set_at(path: Path) -> There:
     return There(str(path), all(finished for finished, _, _ in held), restart, holds, "set of splits")
 
 
-def check_same(job: Job, before: JobNote | Manifest) -> None:
+def check_same(job: Job, before: JobNote | Manifest) -> Compared:
     """Raise UsageError where what is in a job's destination was made, or begun, by another recipe or from another
-    source. before: what is there.
+    source. before: what is there. Returns what reading some samples of a dataset again showed.
 
     The error names the options that differ; where none do, the first field, the classes, or the first files. An append
     is compared by recipe and source only: fields are the store's, and its source may have further classes since.
@@ -107,8 +108,11 @@ def check_same(job: Job, before: JobNote | Manifest) -> None:
         field, classes = None, names
     same_recipe = _comparable(now) == _comparable(before.recipe)
     known = functools.cache(lambda: before.source() if isinstance(before, JobNote) else finished_source(path, before))
+    compared = Compared()
     if same_recipe and field is None and classes == names and known().digest == job.digest:
-        return
+        compared = compare(known().probes, source)
+        if not compared.changed:
+            return compared
     try:
         seen = known()
     except UsageError:
@@ -130,6 +134,9 @@ def check_same(job: Job, before: JobNote | Manifest) -> None:
         what = f"other fields ({name}: {shown_field(was)} then, {shown_field(is_)} now)"
     elif classes != names:
         what = f"other classes ({_classes(classes, names)})"
+    elif compared.changed:
+        key = plain(compared.changed)
+        what = f"a dataset that returned another sample {key} than now (its code or its data changed)"
     else:
         what = f"another source{_files(known(), source)}"
     raise there.refusal(f"{'from' if there.finished else 'with'} {what}", append=append)

@@ -25,6 +25,7 @@ from rawpack_packer.job import differences
 from rawpack_packer.job.commit import tidy_finished
 from rawpack_packer.job.estimate import Estimate, estimate
 from rawpack_packer.job.options import RunOptions
+from rawpack_packer.job.probes import probed
 from rawpack_packer.job.run import Summary, check_sizes, nothing_to_do, run_job
 from rawpack_packer.options.naming import opt
 from rawpack_packer.recipe.fields import made_here, part_rows, store_fields
@@ -140,7 +141,7 @@ class Job:
 
     def note(self) -> journal.JobNote:
         """The note to leave in its destination."""
-        return journal.job_of(self.recipe, self.fields, self.source, self.digest)
+        return journal.job_of(self.recipe, self.fields, self.source, self.digest, probes=probed(self.source))
 
     def clear(self) -> None:
         """Remove what earlier runs left."""
@@ -157,7 +158,7 @@ class Job:
         except StoreError as error:
             cure = f"`rawpack inspect --verify` shows more. {differences.store_at(path, self.called).restart}"
             raise UsageError(f"{error}; {cure}") from None
-        differences.check_same(self, manifest)
+        same = differences.check_same(self, manifest)
         if self.how.strict and manifest.rejects.count - manifest.rejects.reasons.get(NOT_SCANNED, 0):
             raise PackError(
                 f"{path} is complete, with {text.count(manifest.rejects.count, source.info.noun)} rejected "
@@ -168,7 +169,7 @@ class Job:
             check_sizes(path, manifest)
         except PackError as error:
             raise PackError(f"{error}, and {opt.restart} packs it again") from None
-        return nothing_to_do(path, manifest, digest, source)
+        return nothing_to_do(path, manifest, digest, source, random=same.random)
 
     def estimate(self) -> DryRun:
         """What `run` needs. Writes nothing. Raises as that does before it begins."""

@@ -16,9 +16,10 @@ from rawpack_packer.engines import Engine
 from rawpack_packer.engines.remote_worker import TICKS
 from rawpack_packer.job import commit
 from rawpack_packer.job.commit import Totals
-from rawpack_packer.options.naming import again, opt
+from rawpack_packer.options.naming import opt
 from rawpack_packer.part import pieces
 from rawpack_packer.part.part import PartRecord, PartTask, Tick, read_record
+from rawpack_packer.voice import again
 
 if TYPE_CHECKING:
     from rawpack_packer.job.job import Job

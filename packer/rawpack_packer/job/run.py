@@ -61,6 +61,10 @@ class Summary:
     """Folders and files of the source that could not be read: what they hold is not in the store."""
     flat: bool = False
     """Whether the source is a folder without subfolders, so that there are no classes."""
+    bare: bool = False
+    """Whether the source is a dataset of images alone, without labels or other fields."""
+    earlier: int = 0
+    """Samples that an earlier run packed from a dataset that returns others at each read: no change would show."""
 
     def __repr__(self) -> str:
         rejects = self.manifest.rejects.count
@@ -98,7 +102,7 @@ def run_job(job: Job, *, check_free: bool = True) -> Summary:
                 return done
             if how.restart:
                 job.clear()
-            _begin(job)
+            probes, random = _begin(job)
             keep_found(path / WORK / SPOOL)
             started = datetime.now(UTC)
             totals = Totals(Duplicates(path / WORK / "identical"), classes=job.source.info.classes is not None)
@@ -110,7 +114,7 @@ def run_job(job: Job, *, check_free: bool = True) -> Summary:
             except KeyboardInterrupt:
                 raise KeyboardInterrupt(parts.kept()) from None
             processes = 0 if isinstance(engine, PooledEngine) else how.processes
-            manifest = commit_store(job, totals, _provenance(job, started, processes))
+            manifest = commit_store(job, totals, _provenance(job, started, processes, probes))
     finally:
         how.progress.end()
     source = job.source
@@ -130,14 +134,18 @@ def run_job(job: Job, *, check_free: bool = True) -> Summary:
         noun=source.info.noun,
         unread=len(unread_of(source)),
         flat=source.info.flat,
+        bare=source.info.kind == "dataset" and not source.info.fields,
+        earlier=totals.samples - parts.done_now if random else 0,
     )
 
 
-def nothing_to_do(path: Path, manifest: Manifest, digest: str, source: Source, seconds: float = 0.0) -> Summary:
-    """The summary of a job that an earlier run did."""
+def nothing_to_do(
+    path: Path, manifest: Manifest, digest: str, source: Source, seconds: float = 0.0, *, random: bool = False
+) -> Summary:
+    """The summary of a job that an earlier run did. random: see `Compared`."""
     return Summary(
         str(path), manifest, digest, True, len(source), 0, 0, manifest.shard_bytes, seconds,
-        problems=source.info.problems, unread=len(unread_of(source)),
+        problems=source.info.problems, unread=len(unread_of(source)), earlier=manifest.samples if random else 0,
     )  # fmt: skip
 
 
@@ -162,19 +170,22 @@ def _make(path: Path) -> None:
         files.sync_folder(folder.parent)
 
 
-def _begin(job: Job) -> None:
-    """Note a new job in its destination. Raises UsageError where another job was begun there."""
+def _begin(job: Job) -> tuple[Mapping[str, str], bool]:
+    """Note a new job in its destination. Returns its probes, and whether the samples of an earlier run cannot be
+    compared with those of its dataset. Raises UsageError where another job was begun there."""
     begun = job.begun
     if begun is None:
         # Leftovers of a --restart that was killed, or of an append whose note is gone.
         job.clear()
-        journal.write_job(job.destination, job.note())
+        note = job.note()
+        journal.write_job(job.destination, note)
         files.sync_folder(job.destination)
-        return
-    differences.check_same(job, begun)
+        return note.probes, False
+    same = differences.check_same(job, begun)
+    return begun.probes, same.random
 
 
-def _provenance(job: Job, started: datetime, processes: int) -> dict[str, Any]:
+def _provenance(job: Job, started: datetime, processes: int, probes: Mapping[str, str]) -> dict[str, Any]:
     """When, where and from what the store was packed: all that may differ between two runs."""
     source = job.own
     return {
@@ -183,7 +194,8 @@ def _provenance(job: Job, started: datetime, processes: int) -> dict[str, Any]:
             "root": source.info.root,
             "digest": job.own_digest,
             "options": source.info.options,
-        },
+        }
+        | ({"probes": dict(probes)} if probes else {}),
         "started": started.isoformat(timespec="seconds"),
         "finished": datetime.now(UTC).isoformat(timespec="seconds"),
         "host": platform.node(),

@@ -29,13 +29,13 @@ def block(head: str, rows: Rows) -> str:
 
 
 def packed_rows(summary: Summary, *, shuffle: bool = True) -> tuple[str, Rows]:
-    """A summary for a person: its head, and its rows; none where nothing was to do. shuffle: whether the line that
+    """A summary for a person: its head, and its rows. shuffle: whether the line that
     opens the store reads it in random order."""
     manifest, path = summary.manifest, _path(summary)
     size = text.size(manifest.store_bytes)
     amount = f"{text.count(manifest.samples, 'sample')}, {size}"
     if summary.already:
-        return f"{path} is complete already: {amount}. Nothing to do.", []
+        return f"{path} is complete already: {amount}. Nothing to do.", _earlier(summary)
     shape = _shape(manifest.fields["image"].shape)
     rows = [("samples", f"{manifest.samples:,} of {summary.seen:,} seen, {shape} ({manifest.format})")]
     rows += _class_rows(summary, spread=True)
@@ -49,6 +49,7 @@ def packed_rows(summary: Summary, *, shuffle: bool = True) -> tuple[str, Rows]:
             what = text.counted(count, count_of(name, summary.noun), summary.noun)
             rows.append(("counted", f"{count:,} {what}{_suffixes(name, summary)}"))
     rows += _problems(summary)
+    rows += _earlier(summary)
     if summary.bytes_in:
         files = "video files" if summary.noun == "frame" else "files"
         ratio = text.times(manifest.store_bytes / summary.bytes_in).replace("as much", "the same size")
@@ -85,6 +86,7 @@ def appended_rows(done: AppendSummary) -> tuple[str, Rows]:
     if done.later:
         rows.append(("later", f"{text.count(done.later, 'sample')} came after this append began: append once more"))
     rows += _problems(summary)
+    rows += _earlier(summary)
     rows.append(("bytes", f"{text.size(summary.bytes_in)} in, {text.size(summary.bytes_out)} out"))
     amount = f"{text.count(manifest.samples, 'sample')}, {text.size(manifest.store_bytes)}"
     rows += [("time", _time(summary)), ("stored in", f"{path}: {amount}")]
@@ -102,6 +104,8 @@ def rejected_rows(reasons: Mapping[str, int], listed_in: str) -> Rows:
 def _class_rows(summary: Summary, *, spread: bool = False) -> Rows:
     """How many classes there are, and with `spread`, how many samples each has."""
     classes = summary.manifest.classes
+    if summary.bare:
+        return [("labels", "none: the samples are images alone; {'image': images, 'label': labels} has both")]
     if classes is None:
         return [("classes", "none: the source has no subfolders, which would be classes")] if summary.flat else []
     found = _class_spread(summary.destination) if spread and len(classes) > 1 else None
@@ -121,6 +125,14 @@ def _suffixes(name: str, summary: Summary) -> str:
 
 def _problems(summary: Summary) -> Iterable[tuple[str, str]]:
     return (("problem", text.plain(problem)) for problem in summary.problems)
+
+
+def _earlier(summary: Summary) -> Rows:
+    """What is said of samples of an earlier run that cannot be compared."""
+    if not summary.earlier:
+        return []
+    packed = text.count(summary.earlier, "sample")
+    return [("earlier", f"{packed} from an earlier run; the dataset returns other values at each read, not compared")]
 
 
 def _time(summary: Summary) -> str:

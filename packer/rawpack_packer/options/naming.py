@@ -7,12 +7,12 @@ themselves is never reworded.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 from rawpack_packer.options.table import OPTIONS
+from rawpack_packer.voice import either
 
 _FLAGS = {"skip_existing", "other_libraries", "numbered", "keep_labels", "skip_unknown", "stale_copies", "dry_run"}
 """Keywords of single functions that are true or false."""
@@ -22,18 +22,6 @@ _TAKES: dict[str, Callable[[str], Any]] = {
     "fields": lambda text: dict([text.split(":", 1)]) if ":" in text else [text],
 }
 """Keywords whose values are neither text nor numbers."""
-_at_command = False
-
-
-@contextmanager
-def at_the_command() -> Iterator[None]:
-    """The messages of this process name options of the command within this block."""
-    global _at_command
-    before, _at_command = _at_command, True
-    try:
-        yield
-    finally:
-        _at_command = before
 
 
 @dataclass(frozen=True)
@@ -46,31 +34,24 @@ class Named:
     def __str__(self) -> str:
         """Without a value; of what is true or false, as it is given."""
         row = OPTIONS.get(self.name)
-        if _at_command:
-            return row.flag if row is not None else f"--{self.name.replace('_', '-')}"
-        return f"{self.name}={'True' if self.name in _FLAGS or (row is not None and row.is_flag) else ''}"
+        flag = row.flag if row is not None else f"--{self.name.replace('_', '-')}"
+        return either(flag, f"{self.name}={'True' if self.name in _FLAGS or (row is not None and row.is_flag) else ''}")
 
     def __call__(self, value: object) -> str:
         """With a value as the command takes it, in quotes where a message shows a user's text."""
-        if _at_command:
-            return f"{self} {value}"
         text = str(value)
         if len(text) > 1 and text[0] == text[-1] == "'":
             text = text[1:-1]
-        return f"{self}{text if re.fullmatch('-?[0-9.]+', text) else repr(_TAKES.get(self.name, str)(text))}"
+        shown = text if re.fullmatch("-?[0-9.]+", text) else repr(_TAKES.get(self.name, str)(text))
+        return either(f"{self} {value}", f"{self}{shown}")
 
 
-class _Names:
+class _ByName:
     def __getattr__(self, name: str) -> Named:
         if name.startswith("_"):
             raise AttributeError(name)
         return Named(name)
 
 
-opt = _Names()
+opt = _ByName()
 """The option of each name."""
-
-
-def again() -> str:
-    """What a user repeats."""
-    return "the same command" if _at_command else "the same call"

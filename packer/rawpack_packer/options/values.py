@@ -8,6 +8,7 @@ from typing import Any, Literal, get_args
 
 from rawpack.errors import UsageError
 from rawpack.system.byte_count import byte_count
+from rawpack_packer.voice import either
 
 Fit = Literal["cover", "stretch"]
 Interpolation = Literal["area", "linear", "cubic", "lanczos", "nearest"]
@@ -51,8 +52,9 @@ def parse_size(name: Names, text: str, *, keep: bool = True) -> tuple[int, int] 
     match = re.fullmatch(r"(\d{1,6})(?:[xX](\d{1,6}))?", text.strip())
     if not match:
         raise UsageError(
-            f"{name(repr(text))}: must be a side in pixels (256), height by width (224x160)"
-            + (", or keep" if keep else "")
+            f"{name(repr(text))}: must be a side in pixels (256), "
+            + either("HEIGHTxWIDTH (224x160)", "(height, width)")
+            + (either(", or keep", ", or 'keep'") if keep else "")
         )
     sides = tuple(int(side) for side in match.groups() if side is not None)
     if any(not 1 <= side <= _MAX_SIDE for side in sides):

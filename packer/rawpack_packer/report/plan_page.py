@@ -34,7 +34,7 @@ def write(page: Path | None, plots: Path | None, planned: Plan) -> None:
             taken=taken,
             facts=[] if taken is None else _facts(taken, noun),
             noun=noun,
-            why=with_noun(planned.recommendation.why, noun),
+            why=with_noun(planned.why, noun),
             take_command=None if taken is None else asked.command(taken),
             targets=text.target_lines(planned),
             lost=[(one.candidate.name, with_noun(why, noun)) for one, why in planned.recommendation.lost],

@@ -19,7 +19,7 @@ from rawpack.disk.manifest import DTYPES
 from rawpack.errors import UsageError
 from rawpack_packer.options.naming import opt
 from rawpack_packer.sources.archives.zip import directory
-from rawpack_packer.sources.axes import Axes, channels_first, channels_last, turned
+from rawpack_packer.sources.axes import Axes, channels_first, channels_last, check_samples, turned
 from rawpack_packer.sources.base import BaseSource, Item, SourceInfo, given_options
 from rawpack_packer.sources.fields import FieldKind, ImageKind
 from rawpack_packer.sources.files import changed
@@ -185,7 +185,10 @@ class ArraySource(BaseSource):
                 f"{root} holds images of dtype {dtype}; they must be numbers of at most 64 bits, or complex numbers of "
                 "at most 128"
             )
-        chw = channels_first(shape[1:], axes, root, saying_axes(named, name))
+        said_by = saying_axes(named, name)
+        if not held:
+            check_samples(shape, axes, root, said_by)
+        chw = channels_first(shape[1:], axes, root, said_by)
         kind = ImageKind(dtype, turned(shape[1:], chw))
         values = {name: _column(name, each, shape[0], root) for name, each in held.items()}
         kinds = {

@@ -17,6 +17,7 @@ from rawpack.errors import UsageError
 Axes = Literal["chw", "hwc"]
 AXES: tuple[Axes, ...] = get_args(Axes)
 _MOST_CHANNELS = 4
+_COLORS = (3, 4)
 
 
 def channels_first(shape: tuple[int, ...], axes: Axes | None, where: str, said_by: Callable[[Axes], str]) -> bool:
@@ -36,8 +37,23 @@ def channels_first(shape: tuple[int, ...], axes: Axes | None, where: str, said_b
     )
 
 
+def check_samples(shape: tuple[int, ...], axes: Axes | None, where: str, said_by: Callable[[Axes], str]) -> None:
+    """Raise UsageError where an array, whose first axis counts samples, seems to be one image (height, width, 3 or 4):
+    it would become as many gray images as it has rows.
+
+    shape: of the whole array, which has no labels beside it. axes, where, said_by: as for `channels_first`.
+    """
+    if axes is None and len(shape) == 3 and shape[2] in _COLORS and shape[1] > _MOST_CHANNELS:
+        raise UsageError(
+            f"{where}: the shape {shape} seems to be that of one image; the first axis counts samples, so that these "
+            f"would be {shape[0]:,} gray images of {shape[1]}x{shape[2]}: array[None] is an array of one image, and "
+            f"{said_by('hwc')} packs the gray images"
+        )
+
+
 def doubtful(shape: tuple[int | None, ...]) -> bool:
-    """Whether the first axis may be the channels: there are up to four; or the last two axes are equal, as sides are.
+    """Whether the first axis may be the channels: there are up to four; or more than four are last, and the last two
+    axes are equal, as sides are, or each at least twice as long as the first.
 
     Nothing is doubtful where the first two axes are equal and the last one may be the channels.
     """
@@ -46,7 +62,9 @@ def doubtful(shape: tuple[int | None, ...]) -> bool:
     first, second, last = shape
     if first is None or last is None or (first == second and last <= _MOST_CHANNELS):
         return False
-    return first <= _MOST_CHANNELS or (last > _MOST_CHANNELS and second == last != first)
+    if first <= _MOST_CHANNELS or last <= _MOST_CHANNELS:
+        return first <= _MOST_CHANNELS
+    return second == last != first or (second is not None and 2 * first <= min(second, last))
 
 
 def turned(shape: tuple[int | None, ...], chw: bool) -> tuple[int | None, ...]:

@@ -10,6 +10,10 @@ import numpy as np
 from rawpack.errors import UsageError
 from rawpack_packer.text import listed
 
+_MOST_COLUMNS = 8
+_IMAGES = 3
+"""Axes of the least column of images: (samples, height, width)."""
+
 
 class ColumnDataset:
     """Columns of the same length as a dataset: sample i has value i of each."""
@@ -63,6 +67,35 @@ def as_columns(source: Mapping[Any, Any]) -> Any:
     if isinstance(label, np.ndarray) and label.ndim == 1 and label.dtype.kind in "iu" and label.dtype != np.uint64:
         columns["label"] = label.astype(np.int64)
     return ColumnDataset(columns)
+
+
+def check_not_columns(source: Any) -> None:
+    """Raise UsageError where a tuple or list, which would be a dataset of so many samples, holds columns without names,
+    such as (images, labels): values of one length, of which one has images and another one value for each."""
+    if not isinstance(source, tuple | list) or not 2 <= len(source) <= _MOST_COLUMNS:
+        return
+    shapes = [_shape(value) for value in source]
+    whole = [shape for shape in shapes if shape]
+    if len(whole) < len(shapes) or len({shape[0] for shape in whole}) > 1:
+        return
+    if max(map(len, whole)) < _IMAGES or min(map(len, whole)) > 1:
+        return
+    image = max(range(len(whole)), key=lambda k: len(whole[k]))
+    left = iter(["'label'", *(f"'name{k}'" for k in range(2, len(whole)))])
+    names = ["'image'" if k == image else next(left) for k in range(len(whole))]
+    words = ", ".join(f"{name}: source[{k}]" for k, name in enumerate(names))
+    raise UsageError(
+        f"the {type(source).__name__} holds columns of {whole[0][0]:,} values, {', '.join(map(str, whole))}, and not "
+        f"{len(whole)} samples: give columns by their names, as {{{words}}}"
+    )
+
+
+def _shape(value: Any) -> tuple[int, ...]:
+    """The shape of an array, or of a list by its first value; () for what has none."""
+    if isinstance(value, list | tuple):
+        return (len(value), *(_shape(value[0]) if value else ()))
+    shape = getattr(value, "shape", ())
+    return tuple(shape) if isinstance(shape, tuple) else ()
 
 
 def _length(name: str, column: Any, what: str) -> int:

@@ -9,14 +9,14 @@ from functools import cached_property
 from typing import Any, Protocol
 
 import numpy as np
-import xxhash
 from numpy.typing import NDArray
 
 from rawpack.errors import DecodeError, PackError, UsageError
 from rawpack_packer.sources.axes import AXES
 from rawpack_packer.sources.base import BaseSource, Item, SourceInfo, check_part, check_sample, numbered
-from rawpack_packer.sources.columns import ColumnDataset, as_columns
-from rawpack_packer.sources.dataset_images import DatasetImages, DeclaredImage, Others, images_of
+from rawpack_packer.sources.columns import ColumnDataset, as_columns, check_not_columns
+from rawpack_packer.sources.dataset_images import DatasetImages, DeclaredImage, Others, check_array, images_of
+from rawpack_packer.sources.dataset_states import states_of, to_probe
 from rawpack_packer.sources.fields import Boxes, FieldKind, ImageKind, Value, as_text
 from rawpack_packer.sources.kinds import (
     Declared,
@@ -29,8 +29,6 @@ from rawpack_packer.sources.kinds import (
 )
 from rawpack_packer.text import listed, plain
 
-_HASHED_ROWS = 1 << 12
-"""Longer arrays are told from others by this many of their rows."""
 SLICEABLE = (list, tuple, np.ndarray, ColumnDataset)
 """A worker gets a slice of these; of any other dataset, the whole."""
 Names = tuple[str, ...] | Mapping[str, str | int]
@@ -151,6 +149,7 @@ class DatasetSource(BaseSource):
             if isinstance(called_as, Mapping):
                 dataset, called_as = _renamed(dataset, called_as, f"the {called}"), None
             dataset = as_columns(dataset)
+        check_not_columns(dataset)
         count = _length(dataset)
         root = f"<{called} of {count} samples>"
         self.in_order = not hasattr(dataset, "__getitem__")
@@ -175,6 +174,7 @@ class DatasetSource(BaseSource):
         said = image or _attribute(dataset, "image", (tuple, ImageKind))
         if said is None and (axes := _attribute(dataset, "image", str)) in AXES:
             said = axes
+        check_array(dataset, said, root)
         others = _others(dataset, count, called_as)
         images = images_of(first["image"], said, others, root, colors=colors, sized=sized)
         kind = images.kind
@@ -191,6 +191,7 @@ class DatasetSource(BaseSource):
         self._targets = targets if known else None
         groups = _attribute(dataset, "groups", SLICEABLE)
         self._groups = groups if groups is not None and len(groups) == count else None
+        self._dataset = dataset
         self._all = DatasetPart(dataset, 0, all_keys, called_as, kinds, None if named is None else len(named), images)
 
     def labels(self) -> NDArray[Any] | None:
@@ -202,26 +203,17 @@ class DatasetSource(BaseSource):
         return self.key(i) if self._groups is None else str(self._groups[i])
 
     def states(self) -> NDArray[np.int64]:
-        """Of arrays in memory, their bytes and a checksum of some of their rows. Empty for other datasets: they do not
-        say what they read, so a change between two runs goes unnoticed."""
+        """Of arrays in memory, their bytes and a checksum of some of their rows. Empty for other datasets, which do not
+        say what they read: see `probes`."""
         return self._states
+
+    def probes(self, rows: NDArray[np.int64], /) -> NDArray[np.int64]:
+        """See `HasProbes`."""
+        return to_probe(self._dataset, rows, in_order=self.in_order)
 
     @cached_property
     def _states(self) -> NDArray[np.int64]:
-        assert isinstance(self._all, DatasetPart)
-        dataset = self._all.dataset
-        columns = dataset.columns.values() if isinstance(dataset, ColumnDataset) else [dataset]
-        arrays = [column for column in columns if isinstance(column, np.ndarray) and not column.dtype.hasobject]
-        return np.array([_state_of(array) for array in arrays], np.int64).reshape(-1, 2)
-
-
-def _state_of(array: NDArray[Any]) -> tuple[int, int]:
-    """Bytes, and a checksum of rows over the whole of it: an array may be larger than memory."""
-    rows = np.unique(np.linspace(0, len(array) - 1, min(len(array), _HASHED_ROWS), dtype=np.int64))
-    digest = xxhash.xxh3_64()
-    for row in rows.tolist() if len(array) > _HASHED_ROWS else [slice(None)]:
-        digest.update(np.ascontiguousarray(array[row]).tobytes())
-    return array.nbytes, digest.intdigest() - (1 << 63)
+        return states_of(self._dataset)
 
 
 def _attribute(dataset: Any, name: str, types: Any) -> Any:

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rawpack.errors import DecodeError, PackError, UsageError
-from rawpack_packer.sources.axes import AXES, Axes, channels_first, channels_last, doubtful, turned
+from rawpack_packer.sources.axes import AXES, Axes, channels_first, channels_last, check_samples, doubtful, turned
 from rawpack_packer.sources.fields import ImageKind
 from rawpack_packer.sources.files import reason_of
 from rawpack_packer.sources.kinds import as_array, plain_dtype
@@ -184,6 +184,13 @@ def _first_kind(first: Any, axes: Axes | None, where: str) -> tuple[ImageKind | 
         )
     chw = channels_first(array.shape, axes, where, _said)
     return ImageKind(array.dtype.name, turned(array.shape, chw)), chw
+
+
+def check_array(dataset: Any, said: DeclaredImage | None, where: str) -> None:
+    """Raise UsageError where the dataset is an array, or a tensor, that seems to be one image."""
+    shape = _shape_of(dataset) if hasattr(dataset, "shape") else None
+    if shape is not None and (said is None or isinstance(said, str)):
+        check_samples(shape, said, where, _said)
 
 
 def _said(axes: Axes) -> str:

@@ -9,8 +9,9 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 
 from rawpack.errors import DecodeError, PackError, UsageError
-from rawpack_packer.options.naming import again, opt
+from rawpack_packer.options.naming import opt
 from rawpack_packer.text import near_path, plain
+from rawpack_packer.voice import again
 
 MAX_FILE_BYTES = 2**31 - 1
 """No decoder takes more in one buffer."""

@@ -24,7 +24,7 @@ from typing import Protocol
 import numpy as np
 
 from rawpack.errors import PackError, UsageError
-from rawpack_packer.options.naming import again, opt
+from rawpack_packer.options.naming import opt
 from rawpack_packer.sources.base import SourceInfo, without_samples
 from rawpack_packer.sources.beside import Beside
 from rawpack_packer.sources.fields import FieldKind
@@ -42,6 +42,7 @@ from rawpack_packer.sources.files import (
 )
 from rawpack_packer.sources.folder_part import FolderPart
 from rawpack_packer.text import count, plain
+from rawpack_packer.voice import again
 
 MAX_PROBLEMS = 100
 PROGRESS_EVERY = 1000

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from rawpack_packer.sources.base import Item, Samples, Source, check_part, check_sample, numbered, without_samples
 from rawpack_packer.sources.fields import Boxes, Value
-from rawpack_packer.sources.optional import CanPick, group_of, image_file_of, labels_of, unread_of
+from rawpack_packer.sources.optional import CanPick, HasProbes, group_of, image_file_of, labels_of, unread_of
 
 Rows = NDArray[np.int64]
 EMPTY, UNLABELLED = "empty_classes", "unlabelled"
@@ -127,6 +127,12 @@ class View:
     def unread(self) -> Rows:
         """See `HasUnread`."""
         return np.flatnonzero(np.isin(self._rows, unread_of(self._source)))
+
+    def probes(self, rows: Rows, /) -> Rows:
+        """See `HasProbes`."""
+        if not isinstance(self._source, HasProbes):
+            return rows[:0]
+        return np.searchsorted(self._rows, self._source.probes(self._rows[rows])).astype(np.int64)
 
     def group(self, i: int, /) -> str:
         """See `HasGroups`."""

@@ -21,10 +21,10 @@ from numpy.typing import NDArray
 from rawpack.disk.manifest import Field, Placement
 from rawpack.errors import PackError
 from rawpack_packer.destination import files
-from rawpack_packer.options.naming import again
 from rawpack_packer.recipe.fields import IMAGE
 from rawpack_packer.recipe.recipe import Recipe
 from rawpack_packer.samples.sample import PreparedSample
+from rawpack_packer.voice import again
 from rawpack_packer.writers.contract import Finished, Keys, large
 
 if TYPE_CHECKING:

@@ -142,7 +142,10 @@ def _check_rest(fd: int, at: int) -> None:
 
 
 def _damaged(error: Exception) -> DecodeError:
-    return DecodeError("corrupt", f"the archive cannot be decompressed: {error}")
+    """What the library's message, which names its threads and bits, comes to for a user."""
+    said = str(error).lower()
+    checksum = "crc32" in said or "checksum" in said
+    return DecodeError("corrupt", f"its compressed data {'does not match its checksum' if checksum else 'is damaged'}")
 
 
 @atexit.register

@@ -9,6 +9,8 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 
 import numpy as np
+import xxhash
+from numpy.typing import NDArray
 
 from rawpack.errors import DecodeError, UsageError
 from rawpack_packer.options.naming import opt
@@ -171,6 +173,27 @@ class Shards:
             has = f"its members have the suffixes {has}" if has else "it has no samples"
             raise UsageError(f"{where} has no image: {has}; {opt.fields('image=SUFFIX')} names the image")
         return suffixes, np.flatnonzero(found)
+
+    def check_together(self, rows: Rows, files: ArchiveFiles) -> None:
+        """Raise UsageError where members of a sample with an image, one of `rows`, are elsewhere in its shard: without
+        the image, they would be left out."""
+        rest = np.delete(np.arange(len(self)), rows)
+        if not len(rest):
+            return
+        lone, found = self._hashes(rest), self._hashes(rows)
+        for i in rest[np.isin(lone, found)].tolist():
+            same = rows[np.flatnonzero(found == lone[np.searchsorted(rest, i)])]
+            if any(self.key(k) == self.key(i) and self.shard[k] == self.shard[i] for k in same.tolist()):
+                raise UsageError(
+                    f"{files.name(self.shard[i])}: members of the sample {plain(self.key(i))} are in several places, "
+                    "and those that do not follow its image would be left out: sort the members of the shard by their "
+                    "names, as `tar --sort=name` does"
+                )
+
+    def _hashes(self, rows: Rows) -> NDArray[np.uint64]:
+        """Of the shard and the key of each of these samples."""
+        keys = (b"%d/" % self.shard[i] + self.key(i) for i in rows.tolist())
+        return np.fromiter((xxhash.xxh3_64_intdigest(key) for key in keys), np.uint64, len(rows))
 
     def _begin(self, key: bytes, shard: int) -> None:
         i = len(self.shard)

@@ -30,8 +30,8 @@ from rawpack.remote.reach import note_answer
 from rawpack.remote.transfer import TIMEOUT_S, Remote
 from rawpack.remote.url import shown
 from rawpack.system.file_lock import try_lock
-from rawpack_packer.options.naming import again
 from rawpack_packer.sources.files import changed
+from rawpack_packer.voice import again
 
 if TYPE_CHECKING:
     from rawpack_packer.progress import Fetching

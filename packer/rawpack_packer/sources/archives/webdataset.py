@@ -99,10 +99,12 @@ class WebDatasetSource(TableSource):
         label = label if label is not None and _is_class(label) else None
         shards, files = _read(files, tuple(named.values()), label, progress)
         suffixes, rows = shards.images(named.get("image"), where)
+        shards.check_together(rows, files)
         keys = _keys(shards, rows, files, prefix, where)
         kinds, columns = dict[str, FieldKind](), dict[str, Column]()
         labels, names, problems = None, None, tuple[str, ...]()
         if label is not None and (label is not _CLS or shards.labels):
+            _check_labels_of_images(shards, rows, label, where)
             labels, names = _labels(shards, rows, label, classes, where)
             if names is None:
                 names, problems = _names_beside(files, labels)
@@ -341,6 +343,19 @@ def _labels(
         raise UsageError(f"{where}: the label of {key} is {value!r}, which is none of the {len(names or ())} classes")
     # A code of -1, for no label, takes the last place.
     return np.array([*number_of, -1], np.int64)[np.array(shards.codes, np.int64)[rows]], names
+
+
+def _check_labels_of_images(shards: Shards, rows: Rows, label: NamedMember, where: str) -> None:
+    """Raise UsageError where there are labels, and none of them is that of an image: their keys differ."""
+    codes = np.array(shards.codes, np.int64)
+    if not (codes >= 0).any() or (codes[rows] >= 0).any():
+        return
+    one, image = (plain(shards.key(i)) for i in (int(np.argmax(codes >= 0)), int(rows[0])))
+    raise UsageError(
+        f"{where}: no image has a label in .{plain(label.suffix)}: the first label is that of {one}, and the first "
+        f"image is {image}. A label and its image have one name up to the first dot, and follow one another: write the "
+        "shard again so"
+    )
 
 
 def _names_beside(files: ArchiveFiles, labels: Rows) -> tuple[tuple[str, ...] | None, tuple[str, ...]]:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from rawpack.errors import UsageError
 from rawpack_packer.options.naming import opt
-from rawpack_packer.sources.axes import channels_first, turned
+from rawpack_packer.sources.axes import channels_first, check_samples, turned
 from rawpack_packer.sources.fields import FieldKind, ImageKind, check_names
 from rawpack_packer.sources.hdf5.opening import NUMBERS, OPAQUE, TEXT, VLEN, DataSet
 from rawpack_packer.sources.named_arrays import IMAGE, LABEL, saying_axes, split_axes
@@ -86,6 +86,8 @@ def choose(
         label, others = _only_label(same), _named(same)
         if label is not None:
             others = {LABEL if one is label else name: one for name, one in others.items()}
+    if not is_file and not others:
+        check_samples(image.shape, axes, f"{where}: {image}", saying_axes(wanted, image.name))
     if label is not None and not may_be_label(label):
         label = None
     fields, left_out = dict[str, FieldDataSet](), list[str]()

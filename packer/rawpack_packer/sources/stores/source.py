@@ -25,7 +25,6 @@ from rawpack.errors import DamagedStoreError, DecodeError, PackError, RawpackErr
 from rawpack.formats import FieldReader
 from rawpack.remote.url import refuse_url
 from rawpack.store.store import Store
-from rawpack_packer.options.naming import again
 from rawpack_packer.sources.base import (
     BaseSource,
     Item,
@@ -51,6 +50,7 @@ from rawpack_packer.sources.stores.compatible import (
 from rawpack_packer.sources.video_numbers import Numbering, Videos, are_frames, videos_in
 from rawpack_packer.sources.view import positions, renumbered, with_classes
 from rawpack_packer.text import plain
+from rawpack_packer.voice import again
 
 Rows = NDArray[np.int64]
 _BLOCK = 1 << 16

@@ -26,6 +26,8 @@ from rawpack_packer.tune.plan.trial import Say, try_out
 _SHARE = 0.9
 """The share of the free memory that files may take."""
 
+_SHOWN = 8
+
 
 @dataclass(frozen=True)
 class PlanRequest:
@@ -92,6 +94,19 @@ class Plan:
             return self.asked.goals.target
         return min(one.trial.best.images_per_s.median for one in self.predictions)
 
+    @property
+    def why(self) -> str:
+        """Why the recommended candidate, or none, is taken. It says only as much as was tried."""
+        why = self.recommendation.why
+        if not self.left_out:
+            return why
+        if len(self.predictions) == 1 and self.recommendation.taken and self.asked.goals.target is None:
+            return "the only one that was tried: nothing was compared"
+        names = text.listed([one.name for one in self.left_out], _SHOWN)
+        if self.recommendation.taken is None:
+            return f"{why} Not tried: {names}."
+        return f"of those that were tried, {why}; not tried: {names}"
+
     @cached_property
     def limits(self) -> dict[str, float]:
         """The bare limits of this machine, with as many threads as workers: "copy 256", "decode 256 q90" -> images per
@@ -135,7 +150,7 @@ class Plan:
             "left_out": [one.name for one in self.left_out],
             "recommended": None if taken is None else taken.candidate.name,
             "command": None if taken is None else taken.candidate.command(asked.source, asked.source_options),
-            "why": self.recommendation.why,
+            "why": self.why,
             "lost": [{"name": one.candidate.name, "why": why} for one, why in self.recommendation.lost],
             "by_target": [{"up_to_images_per_s": most, "name": one.candidate.name} for most, one in self.by_target],
             "overlapping": [list(pair) for pair in overlaps(self.predictions)],

@@ -193,10 +193,10 @@ def advice_lines(planned: Plan) -> list[str]:
     """The recommendation, its command, what a target would change, and why not the others."""
     recommendation, lines, noun = planned.recommendation, list[str](), planned.noun
     if recommendation.taken is None:
-        lines.append(f"Nothing is recommended. {text.with_noun(recommendation.why, planned.noun)}")
+        lines.append(f"Nothing is recommended. {text.with_noun(planned.why, noun)}")
     else:
         lines += [
-            f"Recommended: {recommendation.taken.candidate.name}, {text.with_noun(_why(planned), noun)}.",
+            f"Recommended: {recommendation.taken.candidate.name}, {text.with_noun(planned.why, noun)}.",
             f"{_INDENT}{planned.asked.command(recommendation.taken)}",
         ]
         speeds = [one.images_per_s for one in planned.predictions if one.images_per_s is not None]
@@ -212,13 +212,6 @@ def advice_lines(planned: Plan) -> list[str]:
         ]
     lines += overlap_lines(planned)
     return lines
-
-
-def _why(planned: Plan) -> str:
-    """Why the recommended candidate is taken; that it is the only one says nothing where others were not tried."""
-    if len(planned.predictions) == 1 and planned.left_out and planned.asked.goals.target is None:
-        return "the only one that was tried: nothing was compared"
-    return planned.recommendation.why
 
 
 def target_lines(planned: Plan) -> list[str]:
