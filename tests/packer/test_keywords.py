@@ -68,7 +68,7 @@ def test_what_types_say_is_what_is_taken() -> None:
     accepted."""
     entries = {field.name: field for field in msgspec.structs.fields(Recipe)}
     assert names_of(RecipeKeywords) == set(entries) - {"libraries", "origin"}
-    assert names_of(SourceKeywords) == {"kind", "fields", "image", "classes", "keys", "names", *OPTIONS}
+    assert names_of(SourceKeywords) == {"kind", "fields", "image", "classes", "keys", "names", "limit", *OPTIONS}
     assert set(NAMED) == set(KINDS)
     hints = get_type_hints(RecipeKeywords)
     for name in ("fit", "interpolation", "color", "check", "subsampling"):
@@ -86,6 +86,8 @@ def test_what_types_say_is_what_is_taken() -> None:
         (lambda at: rawpack_packer.convert("store", at, workrs=0), "Did you mean 'workers'"),
         (lambda at: rawpack_packer.subset("store", at, perclass=3), "Did you mean 'per_class'"),
         (lambda at: rawpack_packer.export("store", at, number=True), "Did you mean 'numbered'"),
+        (lambda at: rawpack_packer.pack(IMAGES, at, num_workers=2), "Did you mean 'workers'"),
+        (lambda at: rawpack_packer.pack(IMAGES, at, resolution=2), "Did you mean 'size'"),
     ],
 )  # fmt: skip
 def test_an_unknown_keyword_is_a_type_error_that_names_the_nearest(call: Any, nearest: str, tmp_path: Path) -> None:

@@ -4,14 +4,20 @@ from __future__ import annotations
 
 import inspect
 import re
+from collections.abc import Collection
 
 import click
 from click.exceptions import BadOptionUsage, BadParameter, MissingParameter, NoSuchCommand, NoSuchOption
 
 from rawpack_packer import text
+from rawpack_packer.options import OPTIONS
 
 _INSTEAD = {"version": "`rawpack --version` shows the version", "help": "`rawpack --help` shows the commands"}
 """What is no command, but is often typed."""
+_FROM = ("input", "src", "in", "i", "data", "input_dir", "root")
+_TO = ("output", "dst", "out", "o", "output_dir", "dest")
+"""What other tools call the paths."""
+_SHOWN = 3
 _PATH = re.compile(r"\w+ '(.*)' is (not readable|a file)\.", re.DOTALL)
 _WRONG = re.compile(r"(.*) is not (?:a valid|one of|in the range) ", re.DOTALL)
 """The value, before what click says is wrong with it."""
@@ -22,7 +28,8 @@ def in_our_words(error: click.ClickException) -> str:
     match error:
         case NoSuchOption(ctx=click.Context() as ctx, option_name=name):
             known = [name for one in ctx.command.get_params(ctx) for name in (*one.opts, *one.secondary_opts)]
-            return f"there is no option {name}{text.did_you_mean(name, [one for one in known if one[0] == '-'])}"
+            known = [one for one in known if one[0] == "-"]
+            return f"there is no option {name}{_meant(name, ctx, known) or text.did_you_mean(name, known)}"
         case NoSuchCommand(ctx=click.Context(command=click.Group(commands=commands)), command_name=name):
             if name in _INSTEAD:
                 return f"there is no command {name}: {_INSTEAD[name]}"
@@ -34,9 +41,21 @@ def in_our_words(error: click.ClickException) -> str:
         case BadOptionUsage(option_name=name, message=message):
             return f"{name} {'takes no' if 'does not take' in message else 'needs a'} value"
         case click.UsageError(ctx=click.Context() as ctx, message=message) if "unexpected extra" in message:
-            extra = message.partition("(")[2].removesuffix(")")
-            return f"{ctx.info_name} takes {arguments(ctx.command, ctx) or 'no argument'}, and nothing more: {extra}"
+            extra = message.partition("(")[2].removesuffix(")").split(" ")
+            takes = f"{ctx.info_name} takes {arguments(ctx.command, ctx) or 'no argument'}, and nothing more"
+            several = "; did the shell expand a pattern? Quote it, as in '*.tar'" if len(extra) > 1 else ""
+            return f"{takes}: {text.listed(extra, _SHOWN)}{several}"
     return error.format_message()
+
+
+def _meant(name: str, ctx: click.Context, known: Collection[str]) -> str:
+    """What another name for an option is here: "; did you mean --workers?"; "" where it is none."""
+    word = name.lstrip("-").replace("-", "_")
+    paths = [one.human_readable_name for one in ctx.command.params if isinstance(one, click.Argument)]
+    if paths and word in (*_FROM, *_TO):
+        return f": paths stand without one, as in `rawpack {ctx.info_name} {' '.join(paths)}`"
+    meant = [one.flag for one in OPTIONS.values() if word in one.meant_by and one.flag in known]
+    return f"; did you mean {' or '.join(meant)}?" if meant else ""
 
 
 def arguments(command: click.Command, ctx: click.Context) -> str:

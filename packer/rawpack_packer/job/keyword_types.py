@@ -63,6 +63,7 @@ class SourceKeywords(TypedDict, total=False):
         takes `train` and `val` as classes, and leaves out tables and other annotations.
     skip_unreadable: pack what can be read of a folder or an archive. The rest is rejected as "not_scanned", and counted
         in the summary as `unread`. Otherwise it is a PackError, with nothing written.
+    limit: at most this many samples, evenly spaced over the source.
     fields: of a listing, a table or a dataset, what fields are, where their first value does not show it: "float32",
         "float32[?,5]" for arrays that differ in length, "str"; "mask" for what moves with the image, "array" for what
         has its height and width and is no image; "xyxy", "xywh" or "yolo" for boxes; or (dtype, shape). Of HDF5 and
@@ -96,6 +97,7 @@ class SourceKeywords(TypedDict, total=False):
 
     kind: str | None
     skip_unreadable: bool | None
+    limit: int | None
     fields: Mapping[str, Declared] | Sequence[str] | None
     key_pattern: str | None
     path_column: str | None

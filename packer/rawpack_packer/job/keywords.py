@@ -13,6 +13,7 @@ from rawpack.system.home import expanded
 from rawpack.system.keywords import unknown_keyword
 from rawpack.system.standard_streams import fill_closed_streams
 from rawpack_packer.job.keyword_types import RecipeKeywords, RunKeywords, SourceKeywords
+from rawpack_packer.options import OPTIONS
 
 Call = TypeVar("Call", bound=Callable[..., Any])
 
@@ -148,7 +149,8 @@ def from_python(*keywords: Any, elsewhere: Mapping[str, str] | None = None) -> C
                 if name not in known:
                     if elsewhere and name in elsewhere:
                         raise TypeError(f"{function.__name__}() has no keyword {name!r}: use {elsewhere[name]}")
-                    raise unknown_keyword(function.__name__, name, known)
+                    meant = [one.name for one in OPTIONS.values() if name in one.meant_by and one.name in known]
+                    raise unknown_keyword(function.__name__, name, known, meant)
             fill_closed_streams()
             return at_home(*args, **given)
 

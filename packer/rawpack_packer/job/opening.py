@@ -8,8 +8,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import cloudpickle
+import numpy as np
 
 from rawpack.errors import UsageError
+from rawpack.order.keys import whole_number
 from rawpack.remote.url import is_url
 from rawpack_packer.destination import folder as destinations
 from rawpack_packer.destination.layout import SPOOL, WORK
@@ -21,9 +23,12 @@ from rawpack_packer.sources import (
     DatasetSource,
     DividedError,
     Source,
+    StoreSource,
     open_source,
     stop_above_splits,
+    unread_of,
 )
+from rawpack_packer.sources.view import View
 
 if TYPE_CHECKING:
     from rawpack_packer.sources.archives.spool import Spool
@@ -69,6 +74,7 @@ def open_given(
     if isinstance(source, bytes | bytearray):
         raise UsageError("the source is bytes: a path is a str or a Path, image files in memory are a list of bytes")
     given = {name: value for name, value in about.items() if value is not None and value is not False}
+    limit = given.pop("limit", None)
     for name in given:
         if name not in _OF_DATASETS:
             raise UsageError(
@@ -77,7 +83,7 @@ def open_given(
     if isinstance(source, Source):
         if given:
             raise UsageError(f"{', '.join(f'{name}=' for name in given)}: this source knows its own")
-        return source
+        return _limited(source, limit)
     colors = recipe is None or recipe.get("color") is not None
     sized = None if recipe is None else recipe.get("size") not in (None, "keep") or recipe.get("crop") is not None
     dataset = DatasetSource(source, **given, colors=colors, sized=sized)
@@ -88,7 +94,7 @@ def open_given(
         )
     if how.workers != 0:
         _check_travels(dataset)
-    return dataset
+    return _limited(dataset, limit)
 
 
 def open_path(
@@ -102,10 +108,30 @@ def open_path(
 ) -> Source:
     """The source at a path. destination, other: of the command that an error names, see `DividedError`. spool: what
     fetches archives behind URLs; None refuses URLs."""
+    options = {name: value for name, value in about.items() if name != "limit"}
     try:
-        return open_source(path, spool=spool, progress=scan, **about)
+        opened = open_source(path, spool=spool, progress=scan, **options)
     except (DividedError, AnnotatedError) as error:
         raise error.asked(destination, other) from None
+    return _limited(opened, about.get("limit"))
+
+
+def _limited(source: Source, limit: Any) -> Source:
+    """At most this many samples, evenly spaced, and what could not be read. limit: None for all."""
+    if limit is None:
+        return source
+    number = whole_number("limit", limit, 1)
+    if isinstance(source, StoreSource):
+        raise UsageError(
+            f"{opt.limit} applies to sources that are no store: `rawpack subset --limit` takes samples of one"
+        )
+    unread = unread_of(source)
+    rows = np.setdiff1d(np.arange(len(source)), unread)
+    if len(rows) <= number:
+        return source
+    chosen = rows[np.arange(number) * len(rows) // number]
+    options = {**source.info.options, "--limit": str(number)}
+    return View(source, np.union1d(chosen, unread), options=options)
 
 
 def check_above(root: str, names: Sequence[str], destination: str) -> None:

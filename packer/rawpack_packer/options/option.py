@@ -31,6 +31,8 @@ class Option:
     """What the docstring says, for Python; "" where the row before speaks of this one too."""
     annotation: str
     """The type of the keyword, as code; "" for an option that only the command has."""
+    meant_by: tuple[str, ...] = ()
+    """Names of other tools for the same, which nothing here has: suggestions for who types them."""
     flags: tuple[str, ...] = ()
     """As the command has it; () for `--` and the name. The long one comes last."""
     metavar: str = ""

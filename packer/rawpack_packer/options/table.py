@@ -34,7 +34,7 @@ def _literal(values: tuple[str, ...]) -> str:
 
 RECIPE: tuple[Option, ...] = (
     _recipe(
-        name="size", flags=("-s", "--size"), metavar="N|HxW|keep",
+        name="size", flags=("-s", "--size"), metavar="N|HxW|keep", meant_by=("resolution", "resize", "dim", "shape"),
         help="256: scale the shorter side to 256 and cut out the center square. 224x160: scale to cover 224 high, 160 "
         "wide, and cut out the center. keep: store each image at its own size.",
         default="256; keep for arrays and stores", kept="keep", tried=("sizes", "Size", "256"),
@@ -58,13 +58,13 @@ RECIPE: tuple[Option, ...] = (
         about='"cover" keeps proportions and cuts to the center, "stretch" distorts.',
     ),
     _recipe(
-        name="interpolation", choices=INTERPOLATIONS,
+        name="interpolation", choices=INTERPOLATIONS, meant_by=("resample", "filter"),
         help="How images are resized. area shrinks without aliasing, and enlarges bilinearly.",
         default="area", kept="area", parse=one_of(*INTERPOLATIONS), initial="area", annotation=_literal(INTERPOLATIONS),
         about="how images are resized.",
     ),
     _recipe(
-        name="color", choices=COLORS,
+        name="color", choices=COLORS, meant_by=("mode", "grayscale", "channels"),
         help="rgb: three channels. gray: one. yuv420: full brightness and a quarter of the color, 1.5 bytes a pixel, "
         "read as rgb (memmap and hdf5).",
         default="rgb; gray for gray arrays; as in the store for stores", tried=("colors", "Color", "rgb"),
@@ -78,13 +78,14 @@ RECIPE: tuple[Option, ...] = (
     ),
     _of_format(
         name="format", flags=("-f", "--format"), choices=("memmap", "hdf5", "lmdb"),
+        meant_by=("backend", "write_mode"),
         help="memmap: raw pixels in .npy files, the fastest to read. hdf5: raw pixels in HDF5. lmdb: JPEG in LMDB, the "
         "smallest.",
         default="memmap", tried=("formats", "Format", "all"), annotation="str",
         about='"memmap" (the default of `pack`), "hdf5", "lmdb", or one that an installed package adds.',
     ),
     _of_format(
-        name="quality", metavar="1-100|keep",
+        name="quality", metavar="1-100|keep", meant_by=("jpeg_quality", "encode_quality"),
         help="JPEG quality in lmdb stores. keep: with --size keep, store JPEG files as they are.",
         default="90; keep for the JPEG files of a store", kept="keep where possible, else as in the store, else 90",
         tried=("qualities", "JPEG quality of lmdb", "75, 90, 95"), of_some_formats=True, follows=True, stored=int,
@@ -115,7 +116,7 @@ RECIPE: tuple[Option, ...] = (
         about='quantization tables of JPEG files: "jpegli" has less loss at the same size than "standard". lmdb only.',
     ),
     _of_format(
-        name="compression", choices=("none", "gzip"), help="Compression in hdf5 stores.",
+        name="compression", choices=("none", "gzip"), meant_by=("gzip", "compress"), help="Compression in hdf5 stores.",
         default="none", tried=("compressions", "Compression of hdf5", "none"), of_some_formats=True, stored=str,
         annotation="str",
         about='"none" or "gzip": hdf5 only, unless an added format has others.',
@@ -125,7 +126,7 @@ RECIPE: tuple[Option, ...] = (
         stored=int, parse=at_least_1, annotation="int", about="images per chunk: hdf5 only.",
     ),
     _of_format(
-        name="shard_size", metavar="BYTES",
+        name="shard_size", metavar="BYTES", meant_by=("size_limit", "max_shard_size", "chunk_bytes", "maxsize"),
         help="About how many bytes of raw pixels a shard holds, such as 1GB; it has at least 64 samples.",
         default="256MiB", stored=int, parse=lambda name, value: parse_bytes(name, as_text(value)), initial="256MiB",
         annotation="int | str", about='bytes of raw pixels in a shard, about: 1 << 30 or "1GiB".',
@@ -136,7 +137,7 @@ RECIPE: tuple[Option, ...] = (
         initial=False, annotation="bool", about="decode large JPEGs at a reduced scale, with slightly other pixels.",
     ),
     _recipe(
-        name="curate", is_flag=True,
+        name="curate", is_flag=True, meant_by=("dedupe", "dedup", "phash"),
         help="Measure each image, so that `rawpack inspect --html` shows near duplicates, and blurred, dark and blank "
         "images: fields phash, sharpness, brightness, entropy and one_color.", kept=None,
         initial=False, annotation="bool",
@@ -153,7 +154,7 @@ KINDS = (
 
 SOURCE: tuple[Option, ...] = (
     _source(
-        name="kind", flags=("--source",), metavar="KIND",
+        name="kind", flags=("--source",), metavar="KIND", meant_by=("type", "input_format"),
         help=f"What SRC is: {', '.join(KINDS)}, or a kind from a plugin. With folder, train/ and val/ count as "
         "classes, and tables and other annotations next to the images are left out.",
         default="detected from SRC", annotation="str",
@@ -161,7 +162,7 @@ SOURCE: tuple[Option, ...] = (
         '"folder" takes `train` and `val` as classes, and leaves out tables and other annotations.',
     ),
     _source(
-        name="skip_unreadable", is_flag=True,
+        name="skip_unreadable", is_flag=True, meant_by=("ignore_errors", "skip_errors"),
         help="Leave out folders and files below SRC that cannot be read. They are listed as rejects, and the exit code "
         "is 1.",
         default="stop before anything is written", annotation="bool",
@@ -169,7 +170,12 @@ SOURCE: tuple[Option, ...] = (
         "the summary as `unread`. Otherwise it is a PackError, with nothing written.",
     ),
     _source(
-        name="fields", flags=("--field",), multiple=True, metavar="NAME[:DTYPE]",
+        name="limit", least=1, meant_by=("num_samples", "max_samples", "max_images", "head", "sample", "max_num"),
+        help="Pack at most N samples, evenly spaced over SRC, to try something out.", default="all", annotation="int",
+        about="at most this many samples, evenly spaced over the source.",
+    ),
+    _source(
+        name="fields", flags=("--field",), multiple=True, metavar="NAME[:DTYPE]", meant_by=("dtype", "features"),
         help="The type of a column of a listing or Parquet file, if its values do not tell: score:float32, "
         "vector:float32[4], name:str, seg:mask; for boxes boxes:xyxy, boxes:xywh or boxes:yolo. Of HDF5 and .npz too: "
         "seg:mask for a mask, pose:array for an array that has the image's height and width and is no image. Of "
@@ -297,6 +303,7 @@ of datasets in memory."""
 RUN: tuple[Option, ...] = (
     _run(
         name="workers", flags=("-j", "--workers"), least=0,
+        meant_by=("jobs", "num_workers", "n_jobs", "processes", "threads", "num_proc", "cpus"),
         help="Worker processes; 0 packs in this process. With --engine local only.", default="one per CPU",
         annotation="int",
         about="processes, which get a dataset by cloudpickle; 0 packs in this process; None starts one for each CPU.",
@@ -319,17 +326,19 @@ RUN: tuple[Option, ...] = (
         default="10 and 60", annotation="", about="",
     ),
     _run(
-        name="max_rejects", metavar="SHARE|N",
+        name="max_rejects", metavar="SHARE|N", meant_by=("max_errors", "tolerance"),
         help="How many samples may be rejected because they cannot be read: a share such as 1% or 0.01, or a number.",
         default="1%", annotation="float | str",
         about='the largest share of samples that may be rejected, or from 1 on their number; also "1%". Default: 0.01.',
     ),
     _run(
-        name="strict", is_flag=True, help="Stop at the first sample that cannot be packed.", annotation="bool",
+        name="strict", is_flag=True, meant_by=("fail_fast",),
+        help="Stop at the first sample that cannot be packed.", annotation="bool",
         about="stop at the first sample that cannot be packed.",
     ),
     _run(
-        name="restart", is_flag=True, help="Delete what an earlier run left in DST, and start over.", annotation="bool",
+        name="restart", is_flag=True, meant_by=("overwrite", "force"),
+        help="Delete what an earlier run left in DST, and start over.", annotation="bool",
         about="delete what an earlier run left, and begin again. Of an append that did not finish, the store stays.",
     ),
     Option(

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from typing import Any, TypeVar
 
 Call = TypeVar("Call", bound=Callable[..., Any])
 
 
-def unknown_keyword(called: str, name: str, known: Collection[str]) -> TypeError:
-    """The error of a call with a keyword that is not known; it suggests the nearest one."""
+def unknown_keyword(called: str, name: str, known: Collection[str], meant: Sequence[str] = ()) -> TypeError:
+    """The error of a call with a keyword that is not known; it suggests the nearest one. meant: the known ones that
+    mean the same."""
     import difflib
 
-    near = difflib.get_close_matches(name, known, 1)
+    near = meant or difflib.get_close_matches(name, known, 1)
     hint = f". Did you mean {near[0]!r}?" if near else ""
     return TypeError(f"{called}() got an unexpected keyword argument {name!r}{hint}")
 

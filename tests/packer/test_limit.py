@@ -1,0 +1,70 @@
+"""`pack --limit`: some samples of a source, evenly spaced, to try something out."""
+
+from __future__ import annotations
+
+import tarfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+from pictures import picture, save
+from running import run_here
+
+import rawpack_packer
+from rawpack import Reader, UsageError
+
+SMALL = ("--workers", 0, "--size", 8, "--quiet")
+
+
+@pytest.fixture(scope="module")
+def photos(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    root = tmp_path_factory.mktemp("limit") / "photos"
+    for i in range(10):
+        save(root / "ab"[i // 5] / f"{i}.png", picture(9, 9, i))
+    return root
+
+
+def keys(store: Path) -> list[str]:
+    reader = Reader(store)
+    return [reader[i]["key"] for i in range(len(reader))]
+
+
+@pytest.mark.parametrize("limit", [1, 3, 10, 99])
+def test_samples_are_evenly_spaced(photos: Path, tmp_path: Path, limit: int) -> None:
+    """Sample k of N is at k/N of the source; a limit above the count takes all."""
+    assert run_here("pack", *SMALL, "--limit", limit, photos, tmp_path / "store").code == 0
+    every = sorted(path.relative_to(photos).as_posix() for path in photos.rglob("*.png"))
+    taken = min(limit, len(every))
+    assert keys(tmp_path / "store") == [every[k * len(every) // taken] for k in range(taken)]
+    assert Reader(tmp_path / "store").classes == ("a", "b")
+
+
+def test_archives_and_datasets_take_it_too(photos: Path, tmp_path: Path) -> None:
+    """The same samples of a tar as of its folder; of an array, rows."""
+    with tarfile.open(tmp_path / "photos.tar", "w") as archive:
+        for path in sorted(photos.rglob("*.png")):
+            archive.add(path, path.relative_to(photos))
+    assert run_here("pack", *SMALL, "--limit", 4, tmp_path / "photos.tar", tmp_path / "store").code == 0
+    assert keys(tmp_path / "store") == ["a/0.png", "a/2.png", "b/5.png", "b/7.png"]
+    images = np.arange(6, dtype=np.uint8).reshape(6, 1, 1, 1) * np.ones((1, 4, 5, 3), np.uint8)
+    rawpack_packer.pack({"image": images}, tmp_path / "array", limit=3, workers=0)
+    assert [int(batch["image"].max()) for batch in Reader(tmp_path / "array").batches(1, workers=0)] == [0, 2, 4]
+
+
+def test_another_limit_is_another_store(photos: Path, tmp_path: Path) -> None:
+    """The same limit is complete; another one is refused by name."""
+    store = tmp_path / "store"
+    assert run_here("pack", *SMALL, "--limit", 4, photos, store).code == 0
+    assert "complete already" in run_here("pack", *SMALL[:-1], "--limit", 4, photos, store).out
+    refused = run_here("pack", *SMALL, "--limit", 5, photos, store)
+    assert (refused.code, "(--limit was 4, now 5)" in refused.err) == (2, True)
+
+
+def test_of_a_store_subset_takes_samples(photos: Path, tmp_path: Path) -> None:
+    """The error names the command that does; nonsense is refused."""
+    assert run_here("pack", *SMALL, photos, tmp_path / "store").code == 0
+    refused = run_here("pack", "--limit", 2, tmp_path / "store", tmp_path / "other")
+    assert (refused.code, "`rawpack subset --limit`" in refused.err) == (2, True)
+    with pytest.raises(UsageError, match="limit=0"):
+        rawpack_packer.pack(photos, tmp_path / "none", limit=0)
+    assert not (tmp_path / "none").exists()
