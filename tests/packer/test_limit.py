@@ -46,7 +46,7 @@ def test_archives_and_datasets_take_it_too(photos: Path, tmp_path: Path) -> None
             archive.add(path, path.relative_to(photos))
     assert run_here("pack", *SMALL, "--limit", 4, tmp_path / "photos.tar", tmp_path / "store").code == 0
     assert keys(tmp_path / "store") == ["a/0.png", "a/2.png", "b/5.png", "b/7.png"]
-    images = np.arange(6, dtype=np.uint8).reshape(6, 1, 1, 1) * np.ones((1, 4, 5, 3), np.uint8)
+    images = np.arange(6, dtype=np.uint8).reshape(6, 1, 1, 1) * np.ones((1, 8, 8, 3), np.uint8)
     rawpack_packer.pack({"image": images}, tmp_path / "array", limit=3, workers=0)
     assert [int(batch["image"].max()) for batch in Reader(tmp_path / "array").batches(1, workers=0)] == [0, 2, 4]
 
