@@ -63,10 +63,11 @@ def slices() -> Iterator[None]:
 @pytest.fixture(autouse=True)
 def nothing_read(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each test begins as a process does that has read no epoch: which tests warn does not depend on their order."""
-    from rawpack.batching import repeats
+    from rawpack.batching import dataloader, repeats
 
     monkeypatch.setattr(repeats, "_warned", False)
     monkeypatch.setattr(repeats, "_read", OrderedDict())
+    monkeypatch.setattr(repeats, "_read_by_workers", dataloader.SharedCounts())
 
 
 # ---------------------------------------------------------------------------------------------- the command
