@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from hypothesis import settings
 from pictures import SIZES, picture, save
 from real_data import real
 from running import FORMATS, Packed, Ran, pack, run_command
@@ -20,6 +21,10 @@ if TYPE_CHECKING:
 
 
 pytest_plugins = ["failing_alone"]
+
+# An example may take as long as a busy machine makes it: the suite's timeout is for tests that hang.
+settings.register_profile("rawpack", deadline=None)
+settings.load_profile("rawpack")
 
 LONG = (
     "packer/test_engines.py",

@@ -62,7 +62,7 @@ class RankSplit:
       All ranks have the same number of batches, of the same sizes. A single rank has a shorter last batch.
     - uneven="keep": r is divided as evenly as possible, without filling. The first ranks may have one sample more; if
       r < world_size, the last ranks have no batch in this step.
-    - drop_last=True, with either: no rank reads them.
+    - drop_last=True, with either: no rank reads them. See `check_not_empty`.
     """
 
     length: int
