@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from hypothesis import settings
 from pictures import SIZES, picture, save
 from real_data import real
 from running import FORMATS, Packed, Ran, pack, run_command
@@ -20,6 +21,10 @@ if TYPE_CHECKING:
 
 
 pytest_plugins = ["failing_alone"]
+
+# An example may take as long as a busy machine makes it: the suite's timeout is for tests that hang.
+settings.register_profile("rawpack", deadline=None)
+settings.load_profile("rawpack")
 
 LONG = (
     "packer/test_engines.py",
@@ -63,11 +68,12 @@ def slices() -> Iterator[None]:
 @pytest.fixture(autouse=True)
 def nothing_read(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each test begins as a process does that has read no epoch: which tests warn does not depend on their order."""
-    from rawpack.batching import repeats
+    from rawpack.batching import dataloader, repeats
 
     # Hypothesis gives a test the same example again.
     monkeypatch.setattr(repeats, "_warned", getattr(request.node.obj, "is_hypothesis_test", False))
     monkeypatch.setattr(repeats, "_read", OrderedDict())
+    monkeypatch.setattr(repeats, "_read_by_workers", dataloader.SharedCounts())
 
 
 # ---------------------------------------------------------------------------------------------- the command

@@ -364,7 +364,7 @@ class Reader:
             function of the epoch that returns either. Samples may be repeated and left out. `Balanced` and `Weighted`
             of `rawpack.order` are such orders.
         seed: any whole number.
-        drop_last: leave out the last batch of an epoch if it is not full.
+        drop_last: leave out the last batch of an epoch if it is not full. An error where no batch is left.
         fields: names; None means all numbers, images and masks. Texts and ragged fields must be named; texts come as a
             list of str. `index`, the sample's row in this reader, is always included.
         image_size: resize to cover and center-crop each image to (height, width), in the workers; masks by the nearest

@@ -301,7 +301,7 @@ def test_nonsense_is_refused(store: Path) -> None:
     with pytest.raises(UsageError, match="max_slots=8 must be 9 or more"):
         reader.batches(4, max_slots=8).queue()
     with pytest.raises(UsageError, match="an epoch has no batches"):
-        reader.select(range(3)).batches(3, drop_last=True, rank=0, world_size=2, workers=0).queue().dequeue()
+        reader.select(range(3)).batches(3, uneven="keep", rank=3, world_size=4, workers=0).queue().dequeue()
     queue = reader.batches(4, workers=0).queue(depth=2)
     assert repr(queue).startswith("BatchQueue(depth=2; Batches(")
     with pytest.raises(UsageError, match="pickle the reader"):

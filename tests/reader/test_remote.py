@@ -9,6 +9,7 @@ import importlib.util
 import json
 import os
 import pickle
+import random
 import re
 import shutil
 import socket
@@ -818,9 +819,12 @@ FAULTS: dict[str, Fault] = {
 def test_trouble_that_passes(
     opened: Callable[..., Reader], server: Server, truth: NDArray[np.uint8], fault: str
 ) -> None:
-    """A server that fails, stalls, breaks off or lies for a while costs time and nothing else."""
+    """A server that fails, stalls, breaks off or lies for a while costs time and nothing else, also none of the random
+    numbers of the program."""
     server.faults.append(FAULTS[fault])
+    before = random.getstate()
     assert right(opened().batches(BATCH, workers=2), truth) == list(range(SAMPLES))
+    assert random.getstate() == before
 
 
 def test_s3_trouble_that_passes(server: Server, truth: NDArray[np.uint8], tmp_path: Path) -> None:

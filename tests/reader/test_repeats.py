@@ -62,7 +62,7 @@ def told() -> Iterator[list[str]]:
         warnings.simplefilter("always")
         yield found
         gc.collect()
-    found += [str(one.message) for one in caught if "epoch 0 is read again" in str(one.message)]
+    found += [str(one.message) for one in caught if " is read again, " in str(one.message)]
     assert len(found) == len(caught), [str(one.message) for one in caught]
 
 
@@ -239,6 +239,7 @@ def test_the_warning_shows_the_lines_to_write(store: Path) -> None:
         ("for batch in made: pass", [0] * 3),
         ("batch = next(iter(reader.batches(5, shuffle=True, workers=0)))", [0] * 3),
         ("for batch in reader.batches(5, shuffle=True, workers=0): break", [0] * 3),
+        ("for k, batch in enumerate(reader.batches(5, shuffle=True, workers=0)):\n if k: break", [0, 0, 1, 0]),
         ("batch = next(iter(reader.select(range(3)).batches(5, shuffle=True, workers=0)))", [0] * 3),
     ],
 )
@@ -253,6 +254,62 @@ def test_cells_of_a_notebook_that_run_again(store: Path, cell: str, rounds: list
             exec(cell, names)
         found.append(len(warned))
     assert found == rounds
+
+
+def left(batches: Iterable[Any], after: int) -> int:
+    """A loop that is left early. How many batches it had."""
+    for done, _ in enumerate(batches, 1):
+        if done == after:
+            return done
+    return 0
+
+
+@pytest.mark.parametrize("loop", ["full", "crop", "mix", "queue", "MXNet", "placed", "threads"])
+def test_epochs_that_are_left_early(store: Path, loop: str) -> None:
+    """A loop with a fixed number of steps for each epoch, from new batches each time: one warning when the same ones
+    begin for the third time."""
+    reader, rounds = Reader(store), []
+    for epoch in range(5):
+        with told() as warned:
+            batches = REPEATING[loop](reader, epoch)
+            assert left(batches, 3) == 3
+            for one in (batches, getattr(batches, "_iterator", None)):
+                getattr(one, "close", int)()
+            del batches
+        rounds.append(len(warned))
+    assert rounds == [0, 0, 1, 0, 0]
+
+
+def test_an_epoch_in_part_and_another_one_whole(store: Path) -> None:
+    """Whichever comes first: the third loop over the same batches is told."""
+    for whole in (0, 1):
+        with told() as warned:
+            for epoch in range(2):
+                left(Reader(store).batches(BATCH, seed=whole, **SHUFFLED), 99 if epoch == whole else 3)
+        assert len(warned) == (1 if whole == 0 else 0)
+        if whole:
+            with told() as warned:
+                left(Reader(store).batches(BATCH, seed=whole, **SHUFFLED), 3)
+            assert len(warned) == 1
+        repeats._warned = False
+
+
+def test_steps_that_are_no_repetition(store: Path) -> None:
+    """Epochs of a fixed number of steps: from batches that are made once, in order, with an epoch that is named, or
+    from one setting to the next. Not a word, however often."""
+    with told() as warned:
+        for seed in range(4):
+            made = Reader(store).batches(BATCH, seed=seed, **SHUFFLED)
+            for epoch in range(4):
+                assert left(made, 3) == 3
+                left(Reader(store).batches(BATCH, workers=0), 3)
+                left(begun_at(Reader(store).batches(BATCH, **SHUFFLED), epoch), 3)
+                left(begun_at(Reader(store).batches(BATCH, **SHUFFLED), 0), 3)
+        for _ in range(4):
+            made = Reader(store).batches(BATCH, **SHUFFLED)
+            left(made, 3)
+            left(made, 3)
+    assert warned == []
 
 
 # ---------------------------------------------------------------------------------------------- loops that do not
@@ -393,16 +450,88 @@ def test_other_stores(store: Path, tmp_path: Path) -> None:
 # ---------------------------------------------------------------------------------------------- other processes
 
 
-@pytest.mark.parametrize("way", ["here", "threads"])
-def test_workers_of_a_dataloader_say_nothing(store: Path, way: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """They work on copies that always begin where the loader's batches are, and there are many of them."""
-    info = SimpleNamespace(id=0, num_workers=2)
-    monkeypatch.setitem(sys.modules, "torch.utils.data", SimpleNamespace(get_worker_info=lambda: info))  # type: ignore[arg-type]
-    with told() as warned:
+def in_worker(number: int, loop: Callable[[], Any]) -> int:
+    """How many warnings come of a loop in a new process that is this worker of a DataLoader."""
+    came, went = os.pipe()
+    if (child := os.fork()) == 0:
+        try:
+            info = SimpleNamespace(id=number, num_workers=2)
+            torch: Any = SimpleNamespace(get_worker_info=lambda: info)
+            sys.modules["torch.utils.data"] = torch
+            with told() as warned:
+                loop()
+            os.write(went, bytes([len(warned)]))
+        finally:
+            os._exit(0)
+    os.close(went)
+    with open(came, "rb") as answer:
+        found = answer.read()
+    os.waitpid(child, 0)
+    return found[0]
+
+
+def rounds_in_workers(loop: Callable[[int], Any], number: int = 0, rounds: int = 4) -> list[int]:
+    """The warnings of each round, where each has new workers."""
+    return [in_worker(number, lambda epoch=epoch: loop(epoch)) for epoch in range(rounds)]
+
+
+LONG = 60
+"""Samples of which worker 0 of two has more batches of 1 than any worker makes in advance."""
+
+
+def test_workers_that_begin_anew(tmp_path: Path) -> None:
+    """New workers of a DataLoader for each epoch, as it has them: worker 0 says so when it begins the same epoch again,
+    whether the batches are the parent's, at whichever epoch, or its own. The others say nothing."""
+    store = numbered_store(tmp_path / "long", LONG)
+    made, advanced, resumed = (Reader(store).batches(1, **SHUFFLED) for _ in range(3))
+    rows_of(advanced)
+    resumed.load_state_dict(advanced.state_dict())
+    for batches in (made, advanced, resumed):
+        assert rounds_in_workers(lambda _, batches=batches: rows_of(batches)) == [0, 1, 0, 0]
+        assert rounds_in_workers(lambda _, batches=batches: rows_of(batches), number=1) == [0] * 4
+    repeats._read_by_workers = repeats.SharedCounts()
+    assert rounds_in_workers(lambda _: rows_of(Reader(store).batches(1, **SHUFFLED))) == [0, 1, 0, 0]
+    assert rounds_in_workers(lambda _: left(Reader(store).batches(1, seed=1, **SHUFFLED), 25)) == [0, 0, 1, 0]
+
+
+def test_workers_that_make_a_short_epoch_in_advance(store: Path) -> None:
+    """A worker makes batches before anybody asks for them, so a short epoch that it has made may be one that was only
+    looked at: the third time counts. A few batches of a long one never do."""
+    assert rounds_in_workers(lambda _: rows_of(Reader(store).batches(BATCH, **SHUFFLED))) == [0, 0, 1, 0]
+    assert rounds_in_workers(lambda _: left(Reader(store).batches(BATCH, seed=1, **SHUFFLED), 2)) == [0] * 4
+
+
+def test_workers_that_are_meant_to_begin_there(tmp_path: Path) -> None:
+    """Not a word where the epoch is set before each loop, also to the same one, where workers stay for the next epoch,
+    or where nothing is random."""
+    store = numbered_store(tmp_path / "long", LONG)
+    made = Reader(store).batches(1, **SHUFFLED)
+
+    def persistent(_: int) -> None:
+        batches = Reader(store).batches(1, seed=2, **SHUFFLED)
         for _ in range(3):
-            for _ in Reader(store).batches(BATCH, shuffle=True, **WAYS[way]):
-                pass
-    assert warned == []
+            rows_of(batches)
+
+    found = []
+    for epoch in (0, 1, 2, 2, 2):
+        made.set_epoch(epoch)
+        found.append(in_worker(0, lambda: rows_of(made)))
+    assert found == [0] * 5
+    assert rounds_in_workers(lambda epoch: rows_of(begun_at(Reader(store).batches(1, **SHUFFLED), epoch))) == [0] * 4
+    assert rounds_in_workers(persistent) == [0] * 4
+    assert rounds_in_workers(lambda _: rows_of(Reader(store).batches(1, **IN_ORDER))) == [0] * 4
+
+
+def test_a_worker_that_stays_and_makes_new_batches(tmp_path: Path) -> None:
+    """A dataset that calls batches() for each epoch in a worker that lives as long as the training: told once."""
+    store = numbered_store(tmp_path / "long", LONG)
+
+    def loop() -> None:
+        for _ in range(4):
+            rows_of(Reader(store).batches(1, **SHUFFLED))
+
+    assert in_worker(0, loop) == 1
+    assert in_worker(1, loop) == 0
 
 
 def test_forked_children_begin_afresh(store: Path) -> None:

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from reading import Truth, rows_of
 from running import Packed
 
-from rawpack import RawpackError, Reader
+from rawpack import RawpackError, Reader, UsageError
 
 BATCH = 4
 
@@ -108,3 +108,47 @@ def test_batches_before_a_bad_sample_are_handed_over(reader: Reader, monkeypatch
     monkeypatch.undo()
     batches.set_epoch(0)
     assert rows_of(batches) == rows
+
+
+@pytest.mark.parametrize(
+    ("samples", "options", "words"),
+    [
+        (7, {"batch_size": 8}, "a full one needs 8, and an epoch has 7 samples; pass a batch_size of at most 7, or "),
+        (1, {"batch_size": 8, "shuffle": True}, "has 1 sample; pass a batch_size of at most 1, or drop_last=False"),
+        (7, {"batch_size": 2, "rank": 3, "world_size": 4}, "needs 8: 2 for each of 4 ranks, and .* at most 1, or "),
+        (3, {"batch_size": 1, "rank": 0, "world_size": 4}, "an epoch has 3 samples; pass fewer ranks, or drop_last"),
+        (9, {"batch_size": 6, "sampler": [4, 3, 2, 1, 0]}, "has 5 samples; pass a batch_size of at most 5"),
+        (20, {"batch_size": 17, "buckets": [(16, 16), (16, 32)]}, "the largest bucket has .* batch_size of at most"),
+    ],
+)
+def test_dropping_every_batch_is_refused(packed: Packed, samples: int, options: dict[str, Any], words: str) -> None:
+    """A loop over an epoch of which drop_last=True leaves nothing would train on nothing: batches() raises, with the
+    sizes that do not fit and what to pass. One sample fewer in a batch, or no drop_last, gives batches."""
+    reader = Reader(packed("memmap", "--size", "keep" if "buckets" in options else 16)).select(range(samples))
+    with pytest.raises(UsageError, match=f"^drop_last=True leaves out every batch: .*{words}"):
+        reader.batches(**options, drop_last=True, workers=0)
+    assert list(reader.batches(**options, workers=0))
+    most = samples // options.get("world_size", 1)
+    if most and "sampler" not in options and "buckets" not in options:
+        kept = list(reader.batches(**options | {"batch_size": most}, drop_last=True, workers=0))
+        assert [len(batch["index"]) for batch in kept] == [most]
+
+
+def test_an_epoch_that_becomes_too_short_is_refused(reader: Reader, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where the length of an epoch, or the number of ranks, shows when it begins, so does the error; the rest of an
+    epoch that was resumed ends without one."""
+    batches = reader.batches(4, sampler=lambda epoch: range((8, 5, 3)[epoch]), drop_last=True, workers=0)
+    assert [rows_of(batches) for _ in range(2)] == [list(range(8)), list(range(4))]
+    with pytest.raises(UsageError, match="an epoch has 3 samples; pass a batch_size of at most 3"):
+        next(iter(batches))
+    some = reader.select(range(7))
+    resumed = some.batches(4, drop_last=True, workers=0)
+    resumed.load_state_dict({**some.batches(4, workers=0).state_dict(), "position": 4})
+    assert rows_of(resumed) == []
+    for name in ("RANK", "WORLD_SIZE", "LOCAL_RANK", "NODE_RANK"):
+        monkeypatch.delenv(name, raising=False)
+    late = some.batches(4, drop_last=True, rank="auto", workers=0)
+    for name, value in {"RANK": "1", "LOCAL_RANK": "1", "WORLD_SIZE": "2"}.items():
+        monkeypatch.setenv(name, value)
+    with pytest.raises(UsageError, match="needs 8: 4 for each of 2 ranks"):
+        next(iter(late))

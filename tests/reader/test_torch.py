@@ -386,6 +386,29 @@ def test_the_last_steps_run_on_the_device(
         np.testing.assert_allclose(batch["image"].numpy(), given["image"], rtol=0, atol=tolerance)
 
 
+@pytest.mark.parametrize("steps", [[], [RandomCrop(32), Normalize(MEAN, STD)], [CenterCrop(40)]], ids=str)
+@pytest.mark.parametrize("form", ["cuda", "cpu"])
+def test_tensors_that_are_made_in_the_loop(reader: Reader, form: str, steps: list[Any]) -> None:
+    """Who makes batches once, and calls torch() on them in the loop over epochs, reads epoch after epoch, as if it were
+    called once; also where set_epoch or a state says where, and where an epoch is left early."""
+    expected, batches = (reader.batches(8, workers=0, transform=steps, **SHUFFLED) for _ in range(2))
+    epochs = [rows_of(expected) for _ in range(6)]
+
+    def tensors() -> Any:
+        return on_simulated(batches) if form == "cuda" else batches.torch()
+
+    assert [rows_of(tensors()) for _ in range(3)] == epochs[:3]
+    next(iter(tensors()))
+    assert rows_of(tensors()) == epochs[4]
+    batches.set_epoch(1)
+    assert [rows_of(tensors()) for _ in range(2)] == epochs[1:3]
+    assert rows_of(batches) == epochs[3]
+    expected.set_epoch(5)
+    next(iter(expected))
+    batches.load_state_dict(expected.state_dict())
+    assert rows_of(tensors()) == epochs[5][8:]
+
+
 @pytest.mark.parametrize(
     "steps",
     [

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Generator, Iterable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, Literal, NoReturn
@@ -185,7 +185,7 @@ class Batches(Iterable[Batch]):
     def set_epoch(self, epoch: int) -> None:
         """Epoch `epoch` comes next: from its start, or from the position that was loaded for this epoch."""
         self._bookmark.set_epoch(whole_number("epoch", epoch, 0))
-        self._bookmark.chosen = True
+        self._bookmark.choices += 1
 
     def stay(self) -> None:
         """Called by a face: the position that the latest iterator has reached does not count. The next epoch does."""
@@ -210,7 +210,10 @@ class Batches(Iterable[Batch]):
         self._library.look_at_files(now=True)
         with self._taking:
             start = self.next_start()
-            unread = self._repeats.begins(start, self._bookmark.chosen, lambda: [self._identity, self._split])
+            if not start.position:
+                # Again: ranks may be known by now, and samplers may have epochs of different lengths.
+                start.split.check_not_empty()
+            read_one = self._repeats.begins(start, self._bookmark.choices, lambda: [self._identity, self._split])
             steps: EpochSteps = self._steps(start)
             prefetch = None
             if self._library.fetcher is not None:
@@ -223,7 +226,7 @@ class Batches(Iterable[Batch]):
                 steps.close()
                 raise
             try:
-                setup = self._setup(start, steps, prefetch, worker_set, unread)
+                setup = self._setup(start, steps, prefetch, worker_set, read_one)
             except BaseException:
                 self._pool_cache.discard(worker_set)
                 raise
@@ -231,7 +234,12 @@ class Batches(Iterable[Batch]):
         return setup
 
     def _setup(
-        self, start: EpochStart, steps: EpochSteps, prefetch: Prefetch | None, worker_set: WorkerSet, unread: int
+        self,
+        start: EpochStart,
+        steps: EpochSteps,
+        prefetch: Prefetch | None,
+        worker_set: WorkerSet,
+        read_one: Callable[[], None] | None,
     ) -> Setup:
         readahead = Readahead(self._library, self.options.fields, worker_set.pool, self._own_reads)
         if prefetch is None and readahead.useful:
@@ -240,7 +248,7 @@ class Batches(Iterable[Batch]):
             steps = readahead.by_region(steps, start.position, region_end, ranks)
         for _ in worker_set.begun:
             next(steps)
-        return Setup(start, steps, worker_set, readahead, prefetch, self._bookmark.loads, unread)
+        return Setup(start, steps, worker_set, readahead, prefetch, self._bookmark.loads, read_one)
 
     def state_dict(self, *, after: Mapping[str, Any] | None = None, after_batches: int | None = None) -> dict[str, Any]:
         """The state to resume from with `load_state_dict`: plain values that JSON can hold.
@@ -273,7 +281,7 @@ class Batches(Iterable[Batch]):
         """The iterator that begins next resumes where `state` was taken. Raises UsageError where it belongs to another
         order."""
         self.move_to(state)
-        self._bookmark.chosen = True
+        self._bookmark.choices += 1
 
     def move_to(self, state: Mapping[str, Any]) -> None:
         """Called by a face: as `load_state_dict`, where it is not the user who says from where to read."""
@@ -307,13 +315,17 @@ class Batches(Iterable[Batch]):
     torch, tensordict, jax = faced.torch, faced.tensordict, faced.jax
     data_iter, queue, keras, tf_data = faced.data_iter, faced.queue, faced.keras, faced.tf_data
 
-    def with_options(self, **changed: Any) -> Batches:
-        """Called by a face: the same batches from the same position, with other options."""
+    def with_options(self, *, together: bool = False, **changed: Any) -> Batches:
+        """Called by a face: the same batches from the same position, with other options. together: they share the
+        position from then on: an iterator of either takes the next epoch of both."""
         options = replace(self.options, **changed)
         other = Batches(
             self._library, self._selection, self._order, self._split, self._seed, options, self._clips, self._ranks
         )
-        other._bookmark = self._bookmark.copy()
+        if together:
+            other._bookmark, other._repeats, other._taking = self._bookmark, self._repeats, self._taking
+        else:
+            other._bookmark = self._bookmark.copy()
         return other
 
     def described(self) -> dict[str, BatchField]:
@@ -349,10 +361,6 @@ class Batches(Iterable[Batch]):
     def handed_over(self, iterator: BatchIterator, step: EpochStep, batch: Batch) -> None:
         """Called by an iterator that hands over a batch."""
         self._bookmark.handed_over(iterator, batch, step.position)
-
-    def read_through(self) -> None:
-        """Called by an iterator of which all of epoch 0 was read."""
-        self._repeats.read_through()
 
     def following(self, iterator: BatchIterator) -> Iterator[EpochStep]:
         """Called by an iterator: the steps of the next epoch, if the same workers will probably be asked for them."""

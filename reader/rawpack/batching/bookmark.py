@@ -26,8 +26,8 @@ class Bookmark:
         """How often a place was loaded. Batches from before are forgotten."""
         self._loaded = False
         """Whether the position was loaded, for this epoch."""
-        self.chosen = False
-        """Whether the user has ever said where the next iterator begins."""
+        self.choices = 0
+        """How often the user has said where the next iterator begins."""
         self._latest: weakref.ref[BatchIterator] | None = None
         self._reached: tuple[EpochStart, int] | None = None
         """Where the latest iterator began, and the position that it has reached; None: where the next one begins."""
@@ -38,7 +38,7 @@ class Bookmark:
         """Another one, for iterators that begin at the same place."""
         other = Bookmark()
         other.epoch, other.position, other._loaded = self.epoch, self.position, self._loaded
-        other.consumed, other.chosen = self.consumed, self.chosen
+        other.consumed, other.choices = self.consumed, self.choices
         return other
 
     def set_epoch(self, epoch: int) -> None:

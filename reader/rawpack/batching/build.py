@@ -125,6 +125,8 @@ def build_batches(
     split = RankSplit(
         len(order), batch_size, *resolve_rank(*ranks), uneven, flag("drop_last", drop_last), mix is not None
     )
+    if split.drop_last and order.foreseeable:
+        order.split(split, 0).check_not_empty()
     batches = Batches(library, selection, order, split, seed, options, clips, ranks)
     if workers is not None and (problem := doubtful_workers(number, batches.options)):
         warn(problem, UserWarning)

@@ -57,7 +57,7 @@ class Setup:
     """The steps, where their files must be fetched first."""
     loads: int
     """How many states its `Batches` had loaded."""
-    unread: int
+    read_one: Callable[[], None] | None
     """See `RepeatWatch.begins`."""
 
 
@@ -91,7 +91,7 @@ class BatchIterator(Iterator[Batch]):
         self._filler, self._ragged_fields = filler, ragged_fields
         self._seed, self._in_flight, self._together = seed, in_flight, together
         self._begun = False
-        self._unread = 0
+        self._read_one: Callable[[], None] | None = None
         self.counts_itself = True
         """Whether a batch that is handed over has been read. A queue says so when somebody takes it."""
         self._pool: WorkerPool | None = None
@@ -189,7 +189,7 @@ class BatchIterator(Iterator[Batch]):
         worker_set = setup.worker_set
         self._pool, self._slot_pool, self._pending = worker_set.pool, worker_set.slot_pool, worker_set.begun
         self._readahead, self._prefetch = setup.readahead, setup.prefetch
-        self._begun, self._unread = True, setup.unread
+        self._begun, self._read_one = True, setup.read_one
         if self._owner.options.progress:
             from rawpack.system.progress import progress_bar
 
@@ -197,10 +197,8 @@ class BatchIterator(Iterator[Batch]):
 
     def read_one(self) -> None:
         """A batch was read, or the end was reached."""
-        if self._unread:
-            self._unread -= 1
-            if not self._unread:
-                self._owner.read_through()
+        if self._read_one is not None:
+            self._read_one()
 
     def _make(self) -> None:
         """Read the next batches in this process, as many as a slot holds, as if they were one."""

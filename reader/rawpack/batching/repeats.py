@@ -1,5 +1,5 @@
 """A warning for loops that make new batches for each epoch: every new `Batches` begins at epoch 0, so all epochs of
-such a loop are the same one."""
+such a loop are the same one. So are those of a DataLoader of torch that starts new workers for each epoch."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from collections.abc import Callable
 from itertools import count
 from typing import TYPE_CHECKING, Any
 
+from rawpack.batching.dataloader import SharedCounts
 from rawpack.batching.options import Options
 from rawpack.batching.steps import EpochStart
 from rawpack.order import Order
@@ -20,19 +21,33 @@ if TYPE_CHECKING:
 
 _MOST = 256
 """Digests that are kept, of 32 characters each."""
+_SOME = 2
+"""Batches of an epoch that a loop has taken, where `next(iter(batches))` takes one to look at it."""
+_AHEAD = 20
+"""The same for a worker of a DataLoader, which makes some before anybody asks for them."""
+_ENOUGH = 2
+"""Marks that make the next loop a repetition: an epoch that was read to its end gets two, one that was left gets one,
+and so does one in a worker that is shorter than `_AHEAD`."""
+_TOLD = 255
+"""Marks of what was warned of in another process."""
 _numbers = count()
-"""Counts, in this process, the `Batches` that were made, and the times that one of them was read through."""
-_read: OrderedDict[str, int] = OrderedDict()
-"""Digest of batches that were read through epoch 0 and no further -> when that was, by `_numbers`."""
+"""Counts, in this process, the `Batches` that were made, and the marks."""
+_read: OrderedDict[str, tuple[int, int]] = OrderedDict()
+"""Digest of batches that were read in epoch 0 and no further -> marks, and when the last one came, by `_numbers`."""
+_read_by_workers = SharedCounts()
+"""The same marks for workers of a DataLoader."""
 _warned = False
 """Whether this process was warned."""
 
 
 class RepeatWatch:
-    """Of one `Batches`: whether it repeats epoch 0 of equal ones that were read through before it was made.
+    """Of one `Batches`: whether it repeats epoch 0 of equal ones that were read before it was made: once to the end, or
+    twice in part.
 
     It is no repetition where equal batches take turns, where the others went on to epoch 1, or where the user said from
-    where to read. Threads may share a watch, and a forked child may have a copy: it has no lock.
+    where to read. Worker 0 of a DataLoader repeats what an earlier worker 0 has read, where neither went on to another
+    epoch, and nobody said from where to read in between. Threads may share a watch, and a forked child may have a copy:
+    it has no lock.
     """
 
     def __init__(
@@ -44,42 +59,76 @@ class RepeatWatch:
         self._number, self._process = next(_numbers), os.getpid()
         self._first, self._further = True, False
         self._digest: str | None = None
+        self._digest_in_worker: str | None = None
 
-    def begins(self, start: EpochStart, chosen: bool, identity: Callable[[], Any]) -> int:
+    def begins(self, start: EpochStart, choices: int, identity: Callable[[], Any]) -> Callable[[], None] | None:
         """Called when an iterator begins. Warns, once in a process, where it repeats what others have read.
 
-        chosen: whether the user said from where to read. identity: what makes batches equal, besides stores and
-        options. Returns 0, or how often a batch must be handed over, or the end be reached, until `read_through`.
+        choices: how often the user said from where to read. identity: what makes batches equal, besides stores and
+        options. Returns what to call whenever a batch was handed over, or the end reached, if anything.
         """
-        global _warned
         first, self._first = self._first, False
+        if start.worker is not None:
+            return self._begins_in_worker(start, choices, identity) if start.worker[0] == 0 else None
         if start.epoch:
             self._further = True
             if self._digest is not None:
                 _read.pop(self._digest, None)
-            return 0
-        # Batches of a parent, and workers of a DataLoader, do not say where they begin.
-        elsewhere = start.worker is not None or os.getpid() != self._process
-        if _warned or chosen or start.position or elsewhere or not (random := self._random()):
-            return 0
+            return None
+        # Batches of a parent do not say where they begin.
+        elsewhere = os.getpid() != self._process
+        if _warned or choices or start.position or elsewhere or not (random := self._random()):
+            return None
         if self._digest is None:
-            from rawpack.batching.fingerprint import fingerprint
-
             # With the process: a forked child begins without what its parent has read.
-            self._digest = fingerprint([os.getpid(), self._asked_for(start), identity()])
-        if first and _read.get(self._digest, self._number) < self._number:
-            _warned = True
-            warn(self._message(random, start.split.batch_size), UserWarning)
-        # Who looks at the only batch of an epoch, by next(iter(batches)), has not looped over it: that takes the end.
-        return max(2, len(start))
+            self._digest = self._digest_of(start, [os.getpid(), identity()])
+        marks, when = _read.get(self._digest, (0, 0))
+        if first and marks >= _ENOUGH and when < self._number:
+            self._warn(random, self._message(start.split.batch_size))
+        return _Reading(self._mark, _SOME, len(start))
 
-    def read_through(self) -> None:
-        """Called when epoch 0 was read from its start to its end, which for a queue may be when the next has begun."""
+    def _begins_in_worker(
+        self, start: EpochStart, choices: int, identity: Callable[[], Any]
+    ) -> Callable[[], None] | None:
+        if self._digest_in_worker is not None:
+            self._further = True
+            _read_by_workers[self._digest_in_worker] = 0
+        made_here = os.getpid() == self._process
+        if _warned or self._further or (made_here and choices) or not (random := self._random()):
+            return None
+        # With the process that has started the worker, and what was said there before that.
+        said = [start.epoch, start.position, choices and [self._number, choices]]
+        digest = self._digest_in_worker = self._digest_of(start, [os.getppid(), identity(), said])
+        if _ENOUGH <= _read_by_workers[digest] < _TOLD:
+            self._warn(random, _MESSAGE_OF_WORKERS, start.epoch)
+            _read_by_workers[digest] = _TOLD
+        return _Reading(self._mark_in_worker, _AHEAD, len(start))
+
+    def _mark(self) -> None:
+        """Epoch 0 was read, in part or to its end, which for a queue may be when the next has begun."""
         if self._digest is not None and not self._further:
-            _read[self._digest] = next(_numbers)
+            _read[self._digest] = _read.get(self._digest, (0, 0))[0] + 1, next(_numbers)
             _read.move_to_end(self._digest)
             while len(_read) > _MOST:
                 _read.popitem(last=False)
+
+    def _mark_in_worker(self) -> None:
+        digest = self._digest_in_worker
+        if digest is not None and not self._further and (marks := _read_by_workers[digest]) < _ENOUGH:
+            _read_by_workers[digest] = marks + 1
+
+    def _digest_of(self, start: EpochStart, besides: list[Any]) -> str:
+        from rawpack.batching.fingerprint import fingerprint
+
+        return fingerprint([*besides, self._asked_for(start)])
+
+    @staticmethod
+    def _warn(random: list[str], message: str, epoch: int = 0) -> None:
+        global _warned
+        _warned = True
+        *most, last = random
+        what = f"{', '.join(most)} and {last}" if most else last
+        warn(f"epoch {epoch} is read again, with the same {what}: {message}", UserWarning)
 
     def _random(self) -> list[str]:
         """What differs from epoch to epoch, in words."""
@@ -102,19 +151,43 @@ class RepeatWatch:
         drawn = None if order.foreseeable else order.samples(start.epoch, 0, order.length(start.epoch))
         return [[store.digest for store in library.stores], library.groups, self._options, drawn]
 
-    def _message(self, random: list[str], batch_size: int) -> str:
-        *most, last = random
-        what = f"{', '.join(most)} and {last}" if most else last
+    def _message(self, batch_size: int) -> str:
         library, words = self._library, {"shuffled": ", shuffle=True", "block": ', shuffle="block"'}
         whole = len(library.stores) == 1 and self._clips is None and not self._selected
         reader = f'Reader("{library.stores[0].where}")' if whole else "reader"
         shuffle = words.get(self._options.order_name.partition(" ")[0], "")
         return (
-            f"epoch 0 is read again, with the same {what}: each call of batches() begins at epoch 0. To train for "
-            "several epochs, call it once, with .torch() or the like if you use that, before the loop:\n"
+            "each call of batches() begins at epoch 0. To train for several epochs, call it once, with .torch() or "
+            "the like if you use that, before the loop:\n"
             f"    batches = {reader}.batches({batch_size}{shuffle}, ...)     # once, before the loop\n"
             "    for epoch in range(90):\n"
             "        for batch in batches: ...\n"
-            "Each loop over them is then the next epoch. If you mean epoch 0 again, call batches.set_epoch(0) before "
-            "the loop."
+            "Each loop over them is then the next epoch. If you mean epoch 0 again, as in a search for settings, call "
+            "batches.set_epoch(0) before the loop."
         )
+
+
+class _Reading:
+    """Counts what is read of an epoch: calls `mark` after some of its batches, and once more after all of them."""
+
+    def __init__(self, mark: Callable[[], None], some: int, batches: int) -> None:
+        # Who looks at the only batch of an epoch, by next(iter(batches)), has not looped over it: that takes the end.
+        self._mark, self._some, self._all = mark, some, max(2, batches)
+        self._count = 0
+
+    def __call__(self) -> None:
+        self._count += 1
+        for limit in (self._some, self._all):
+            if self._count == limit:
+                self._mark()
+
+
+_MESSAGE_OF_WORKERS = (
+    "each loop over a DataLoader starts new workers, and these begin at the epoch that `batches` is at. Set it before "
+    "each loop:\n"
+    "    for epoch in range(90):\n"
+    "        batches.set_epoch(epoch)\n"
+    "        for batch in loader: ...\n"
+    "Or pass persistent_workers=True to the DataLoader. A dataset of your own that calls batches() in its __iter__ "
+    "must call set_epoch on the result."
+)

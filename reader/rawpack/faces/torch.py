@@ -46,7 +46,9 @@ def torch_batches(
             pipelines, each = zip(*(cut_tails(one) for one in batches.options.pipelines if one), strict=True)
             if all(one == each[0] for one in each):
                 tails = each[0]
-                batches = batches.with_options(pipelines=pipelines) if tails else batches
+                if tails:
+                    # Who calls this in the loop gets the next epoch, as where there are no such steps.
+                    batches = batches.with_options(pipelines=pipelines, together=True)
     described = batches.described()
     tupled, shown = tuples(batches, as_tuple)
     converters = {}

@@ -204,6 +204,10 @@ class BucketSplit(RankSplit):
     def next_epoch(self) -> BucketSplit:
         return replace(self, epoch=self.epoch + 1, consumed=(0,) * len(self.consumed))
 
+    @property
+    def _most_together(self) -> int:
+        return max(len(members) for members in self.order.deal(self.epoch).members)
+
     def lengths(self, position: int = 0) -> list[int]:
         steps = self.steps
         found = set((steps.stop - steps.start)[steps.own].tolist())

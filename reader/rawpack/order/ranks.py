@@ -62,7 +62,7 @@ class RankSplit:
       All ranks have the same number of batches, of the same sizes. A single rank has a shorter last batch.
     - uneven="keep": r is divided as evenly as possible, without filling. The first ranks may have one sample more; if
       r < world_size, the last ranks have no batch in this step.
-    - drop_last=True, with either: no rank reads them.
+    - drop_last=True, with either: no rank reads them. See `check_not_empty`.
     """
 
     length: int
@@ -131,6 +131,24 @@ class RankSplit:
     def next_epoch(self) -> RankSplit:
         """The split of the next epoch from its start, where all epochs have the same length."""
         return self
+
+    def check_not_empty(self) -> None:
+        """Raises UsageError where `drop_last` leaves out the whole epoch: a loop over it would do nothing, silently."""
+        if not self.drop_last or not self.length or self.count():
+            return
+        size, ranks, most = self.batch_size, self.world_size, self._most_together
+        where = f"the largest bucket has {most:,}" if most < self.length else f"an epoch has {most:,}"
+        needed = f"{size:,}" if ranks == 1 else f"{size * ranks:,}: {size:,} for each of {ranks:,} ranks"
+        fits = f"a batch_size of at most {most // ranks:,}" if most >= ranks else "fewer ranks"
+        raise UsageError(
+            f"drop_last=True leaves out every batch: a full one needs {needed}, and {where} "
+            f"{'samples' if most != 1 else 'sample'}; pass {fits}, or drop_last=False"
+        )
+
+    @property
+    def _most_together(self) -> int:
+        """The most samples that full batches may be cut from."""
+        return self.length
 
     def lengths(self, position: int = 0) -> list[int]:
         """The lengths that this rank's batches have, from `position` to the end of the epoch."""

@@ -34,6 +34,8 @@ _READ = 2 << 20
 _WRONG = 3
 """Downloads with a wrong checksum after which a file is damaged."""
 _PAUSE_S, _MOST_PAUSE_S = 0.1, 10.0
+_chance = random.Random()
+"""Not the module's own numbers, which are the user's: a seed must give the same ones whatever the network does."""
 _REFUSED = (400, 405, 501)
 _VERSIONS = (
     "ETag", "etag", "md5", "Content-MD5", "Digest", "mtime", "LastModified", "last_modified", "Last-Modified",
@@ -314,7 +316,7 @@ class _Attempts:
         lost = is_lost(self._remote.host, error, past)
         if lost or is_hopeless(error) or is_forbidden(error) or past >= self._remote.timeout:
             raise self._remote.error(self._name, error, past) from None
-        pause = min(_MOST_PAUSE_S, _PAUSE_S * 2**self._failed) * random.uniform(0.5, 1.5)
+        pause = min(_MOST_PAUSE_S, _PAUSE_S * 2**self._failed) * _chance.uniform(0.5, 1.5)
         self._failed += 1
         time.sleep(min(pause, max(0.0, self._remote.timeout - past)))
 
