@@ -1,27 +1,32 @@
-"""Whether messages speak to somebody at the command, or to a program in Python: light, as it is loaded first."""
+"""Whether messages speak to somebody at the command, or to a program that calls Python."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from contextvars import ContextVar
 
-_at_command = False
+_in_python = ContextVar("_in_python", default=False)
+
+
+def in_python() -> bool:
+    """Whether this thread's messages speak of Python: a child process has to be told."""
+    return _in_python.get()
 
 
 @contextmanager
-def at_the_command() -> Iterator[None]:
-    """The messages of this process speak of commands and their options within this block."""
-    global _at_command
-    before, _at_command = _at_command, True
+def speaking_python(yes: bool = True) -> Iterator[None]:
+    """Messages of this thread speak of calls and keywords within this block; elsewhere, of commands and options."""
+    token = _in_python.set(yes)
     try:
         yield
     finally:
-        _at_command = before
+        _in_python.reset(token)
 
 
 def either(command: str, python: str) -> str:
     """The words for whoever reads the message."""
-    return command if _at_command else python
+    return python if _in_python.get() else command
 
 
 def again() -> str:

@@ -31,7 +31,7 @@ from rawpack_packer.options import OPTIONS as TABLE
 from rawpack_packer.options.naming import opt
 from rawpack_packer.recipe.recipe import Recipe
 from rawpack_packer.sources import KINDS, OPTIONS
-from rawpack_packer.voice import again, at_the_command
+from rawpack_packer.voice import again, speaking_python
 
 ROOT = Path(__file__).resolve().parents[2]
 IMAGES = np.zeros((3, 8, 8, 3), np.uint8)
@@ -137,9 +137,9 @@ def test_errors_speak_as_the_caller_does(tmp_path: Path) -> None:
 )  # fmt: skip
 def test_options_are_named_as_the_caller_gives_them(named: Any, option: str, keyword: str) -> None:
     """Each way to name an option is that of the command in a command, and that of Python elsewhere."""
-    assert str(named() if named is not again else again()) == keyword
-    with at_the_command():
-        assert str(named() if named is not again else again()) == option
+    assert str(named()) == option
+    with speaking_python():
+        assert str(named()) == keyword
 
 
 def test_each_option_that_messages_name_exists() -> None:

@@ -102,13 +102,6 @@ def cli() -> None:
 
 def main() -> None:
     """Run the command; every expected error becomes one line, or a line for each fault, and an exit code."""
-    from rawpack_packer.voice import at_the_command
-
-    with at_the_command():
-        _main()
-
-
-def _main() -> None:
     _open_streams()
     try:
         cli(prog_name="rawpack", standalone_mode=False, color=_color())

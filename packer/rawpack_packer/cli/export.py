@@ -56,7 +56,7 @@ def export(
     shard_size: str | None,
     split: str | None,
     workers: int | None,
-    max_rejects: str,
+    max_rejects: str | None,
     dry_run: bool,
     quiet: bool,
     as_json: bool,

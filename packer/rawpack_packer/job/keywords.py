@@ -14,6 +14,7 @@ from rawpack.system.keywords import unknown_keyword
 from rawpack.system.standard_streams import fill_closed_streams
 from rawpack_packer.job.keyword_types import RecipeKeywords, RunKeywords, SourceKeywords
 from rawpack_packer.options import OPTIONS
+from rawpack_packer.voice import speaking_python
 
 Call = TypeVar("Call", bound=Callable[..., Any])
 
@@ -152,7 +153,8 @@ def from_python(*keywords: Any, elsewhere: Mapping[str, str] | None = None) -> C
                     meant = [one.name for one in OPTIONS.values() if name in one.meant_by and one.name in known]
                     raise unknown_keyword(function.__name__, name, known, meant)
             fill_closed_streams()
-            return at_home(*args, **given)
+            with speaking_python():
+                return at_home(*args, **given)
 
         called.__signature__ = signature.replace(parameters=[*own, *others])  # type: ignore[attr-defined]
         at_home = takes_paths(function, others)

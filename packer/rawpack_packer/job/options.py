@@ -84,7 +84,7 @@ class RunOptions:
 
 def run_options(
     workers: int | None = None,
-    max_rejects: float | str = 0.01,
+    max_rejects: float | str | None = None,
     strict: bool = False,
     restart: bool = False,
     engine: Any = None,
@@ -101,10 +101,9 @@ def run_options(
     if workers is not None:
         workers = whole_number("workers", workers, 0)
     connect = engine if callable(engine) and not hasattr(engine, "run") else None
-    return RunOptions(
-        workers, parse_share(max_rejects), strict, restart, None if connect else as_engine(engine), connect,
-        _followed_by(progress),
-    )  # fmt: skip
+    share = 0.01 if max_rejects is None else parse_share(max_rejects)
+    made = None if connect else as_engine(engine)
+    return RunOptions(workers, share, strict, restart, made, connect, _followed_by(progress))
 
 
 def _followed_by(progress: Progress | bool | None) -> Progress:

@@ -106,9 +106,7 @@ def _some(numbers: Numbers, count: int, seed: int | None) -> Numbers:
 def _labels(source: StoreSource) -> Numbers:
     labels = source.labels()
     if labels is None:
-        raise UsageError(
-            f"{source.info.root} has no classes: choose by {opt.keys}, {opt.rows}, {opt.every} or {opt.limit}"
-        )
+        raise UsageError(f"{source.info.root} has no classes: choose by key, by row, {opt.every} or {opt.limit}")
     return labels
 
 

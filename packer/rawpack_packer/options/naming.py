@@ -1,4 +1,4 @@
-"""How messages name options: as the command has them where the command runs, else as keywords of Python.
+"""How messages name options: as the command has them, or as keywords where Python called: see `voice`.
 
 `f"{opt.crop} and {opt.size('keep')}"` is "--crop and --size keep", or "crop= and size='keep'". What users wrote
 themselves is never reworded.

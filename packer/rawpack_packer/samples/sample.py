@@ -26,6 +26,7 @@ from rawpack_packer.samples.values import REASON as BAD_FIELD
 from rawpack_packer.samples.values import as_stored
 from rawpack_packer.sources import Item
 from rawpack_packer.sources.fields import Value
+from rawpack_packer.voice import speaking_python
 
 
 @dataclass(frozen=True)
@@ -70,7 +71,8 @@ def prepare_sample(item: Item, recipe: Recipe, fields: Mapping[str, Field]) -> P
     if recipe.crop is not None or (recipe.target is not None and recipe.target != size):
         for name, field in small.items():
             if looks_like(field, size):
-                raise DecodeError(BAD_FIELD, left_behind(name, field))
+                with speaking_python(False):  # what is rejected is the same, whoever packs
+                    raise DecodeError(BAD_FIELD, left_behind(name, field))
     kept: dict[str, NDArray[np.bool_]] = {}
     for name, field in fields.items():
         if field.kind == "mask":

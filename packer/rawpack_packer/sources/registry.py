@@ -370,7 +370,7 @@ def _kind_of(
         kinds = "|".join(sorted(name for name, kind in KINDS.items() if kind.remote))
         raise UsageError(
             f"{source_name(path)} does not say what it is, as .tar or .parquet at its end would: add "
-            f"{opt.kind(kinds)}. `rawpack warm` fetches a store; copy other files here first"
+            f"{opt.kind} {kinds}. `rawpack warm` fetches a store; copy other files here first"
         )
     refuse_url(path)
     where = Path(path)

@@ -30,6 +30,7 @@ from rawpack_packer.sources.hdf5.opening import (
     texts_of,
 )
 from rawpack_packer.text import plain
+from rawpack_packer.voice import in_python, speaking_python
 
 _TIMEOUT_S = 300.0
 
@@ -61,7 +62,7 @@ def listed_data_sets(path: Path) -> list[DataSet]:
 
 
 def _in_child(path: Path, wanted: dict[str, str] | None) -> Looked | list[DataSet]:
-    where, child = plain(str(path)), Child(_main, (path, wanted))
+    where, child = plain(str(path)), Child(_main, (path, wanted, in_python()))
     try:
         received = child.receive(_TIMEOUT_S)
         if received is None:
@@ -77,9 +78,11 @@ def _in_child(path: Path, wanted: dict[str, str] | None) -> Looked | list[DataSe
     return answer
 
 
-def _main(channel: Channel, notes: Heartbeat, asked: tuple[Path, dict[str, str] | None], fds: list[int]) -> None:
+def _main(channel: Channel, notes: Heartbeat, asked: tuple[Path, dict[str, str] | None, bool], fds: list[int]) -> None:
     """Runs in the child process."""
-    channel.send(cloudpickle.dumps(look_here(*asked)))
+    path, wanted, python = asked
+    with speaking_python(python):
+        channel.send(cloudpickle.dumps(look_here(path, wanted)))
 
 
 def look_here(path: Path, wanted: dict[str, str] | None) -> Looked | list[DataSet]:
