@@ -27,7 +27,7 @@ _INTRODUCTION = """\
 
 <!-- Made from `--help` by scripts/make_cli_docs.py. Change the help, not this page. -->
 
-`python -m rawpack_packer` is the same as `rawpack`. The Tab key [completes commands and
+`python -m rawpack` is the same as `rawpack`. The Tab key [completes commands and
 options](../how-to/complete-commands.md).
 
 ## Exit codes

@@ -16,6 +16,7 @@ ROOT = Path(__file__).resolve().parents[1]
 
 ROOMS = {
     "rawpack": (
+        "__main__",
         "testing",
         "targets",
         "reader",
@@ -35,7 +36,6 @@ ROOMS = {
     ),
     "rawpack_packer": (
         "testing",
-        "__main__",
         "cli",
         "api",
         "report",
