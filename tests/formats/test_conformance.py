@@ -322,8 +322,12 @@ def test_batches_of_any_size_hold_the_samples_in_order(case: Case) -> None:
             # Pixels of two sizes say all; beyond them, which samples come is what differs.
             whole = batch_size in (7, count + 20) and not drop_last
             options = {"workers": 0, **case.batch_options} if whole else {"workers": 0, "fields": ["label"]}
-            batches = reader.batches(batch_size, drop_last=drop_last, **options)
             sizes = sizes_of(count, batch_size, drop_last)
+            if not sizes:
+                with pytest.raises(UsageError, match="drop_last=True leaves out every batch"):
+                    reader.batches(batch_size, drop_last=drop_last, **options)
+                continue
+            batches = reader.batches(batch_size, drop_last=drop_last, **options)
             assert len(batches) == len(sizes)
             got = everything(batches)
             assert [len(batch["index"]) for batch in got] == sizes
@@ -709,18 +713,18 @@ def test_what_is_packed_comes_back(job: dict[str, Any]) -> None:
             if job["layout"] != "lmdb":
                 np.testing.assert_array_equal(sample["image"], pixels)
         fields = ["key", "label"] + (["image"] if job["size"] else [])
-        batches = everything(
-            reader.batches(
-                job["batch_size"],
-                shuffle=job["shuffle"],
-                drop_last=job["drop_last"],
-                seed=job["seed"],
-                fields=fields,
-                workers=job["workers"],
-                backend="thread",
-            )
-        )
         sizes = sizes_of(job["count"], job["batch_size"], job["drop_last"])
+        batches = reader.batches(
+            job["batch_size"],
+            shuffle=job["shuffle"],
+            drop_last=job["drop_last"] and bool(sizes),
+            seed=job["seed"],
+            fields=fields,
+            workers=job["workers"],
+            backend="thread",
+        )
+        batches = everything(batches)
+        sizes = sizes or [job["count"]]
         assert [len(batch["index"]) for batch in batches] == sizes
         rows = [row for batch in batches for row in batch["index"].tolist()]
         assert len(set(rows)) == len(rows) == sum(sizes)
