@@ -48,7 +48,7 @@ def main() -> None:
     asked = parser.parse_args()
     options = [*_OPTIONS, "--budget", asked.budget]
     files = read_files(asked.photos, asked.torch)
-    command = [sys.executable, "-m", "rawpack_packer", "plan", "--json", *options, str(asked.photos)]
+    command = [sys.executable, "-m", "rawpack", "plan", "--json", *options, str(asked.photos)]
     plan = json.loads(subprocess.run(command, check=True, stdout=subprocess.PIPE).stdout)
     file_bytes = compare_stores.size_of(asked.photos)
     replace("gain", gain(plan, files, file_bytes))
@@ -62,7 +62,7 @@ def read_files(photos: Path, torch: str | None) -> dict[str, tuple[float, float]
     found: dict[str, list[tuple[float, float]]] = {way: [] for way in ways}
     with tempfile.TemporaryDirectory() as folder:
         store = Path(folder, "store")
-        subprocess.run([sys.executable, "-m", "rawpack_packer", "pack", "--quiet", str(photos), str(store)], check=True)
+        subprocess.run([sys.executable, "-m", "rawpack", "pack", "--quiet", str(photos), str(store)], check=True)
         settings = argparse.Namespace(torch=torch, stores=[store])
         for _ in range(_ROUNDS):
             for way in ways:

@@ -137,7 +137,7 @@ def packed(work: Path, name: str, *options: str) -> tuple[float, float]:
         shutil.rmtree(work / name, ignore_errors=True)
         began, before = time.monotonic(), cpu_seconds(resource.RUSAGE_CHILDREN)
         words = ["pack", "--quiet", "--splits", "train,val", *options, str(work / "set"), str(work / name)]
-        subprocess.run([sys.executable, "-m", "rawpack_packer", *words], check=True)
+        subprocess.run([sys.executable, "-m", "rawpack", *words], check=True)
         took.append((time.monotonic() - began, cpu_seconds(resource.RUSAGE_CHILDREN) - before))
     return min(wall for wall, _ in took), min(cpu for _, cpu in took)
 

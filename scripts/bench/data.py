@@ -145,7 +145,7 @@ def store_path(settings: Settings, form: str) -> Path:
 
 def make_store(settings: Settings, form: str) -> None:
     """Pack that store; one that is complete already is left as it is."""
-    command = [sys.executable, "-m", "rawpack_packer", "pack", "--quiet", "--size", settings.size]
+    command = [sys.executable, "-m", "rawpack", "pack", "--quiet", "--size", settings.size]
     command += _PACKED_AS.get(form, ["--format", form])
     if settings.shape[2] == 1:
         command += ["--color", "gray"]

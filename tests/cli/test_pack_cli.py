@@ -131,7 +131,7 @@ def test_quiet_says_nothing_but_errors(few: Path, tmp_path: Path) -> None:
 
 
 def test_a_process_of_its_own_does_the_same(few: Path, tmp_path: Path, run_cli: Callable[..., Ran]) -> None:
-    """`python -m rawpack_packer` exits 0 when done, 2 when asked wrongly, with the same words."""
+    """`python -m rawpack` exits 0 when done, 2 when asked wrongly, with the same words."""
     ran = run_cli("pack", *SHARD, "--workers", 1, few, tmp_path / "store")
     assert ran.code == 0
     assert ran.out.startswith("Packed.\n")

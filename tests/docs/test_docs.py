@@ -210,7 +210,7 @@ def copy_of(source: Path, target: Path) -> None:
 def commands(folder: Path) -> Path:
     """A folder for PATH with the `rawpack` and `python` of these tests."""
     folder.mkdir()
-    for name, what in (("rawpack", "-m rawpack_packer"), ("python", "")):
+    for name, what in (("rawpack", "-m rawpack"), ("python", "")):
         script = folder / name
         script.write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)} {what} "$@"\n')
         script.chmod(0o755)

@@ -73,7 +73,7 @@ if os.geteuid() == 0:
     for capability in (1, 2):  # CAP_DAC_OVERRIDE, CAP_DAC_READ_SEARCH: from the set that a new program can have
         if ctypes.CDLL(None).prctl(24, capability, 0, 0, 0):
             sys.exit(77)
-os.execv(sys.executable, [sys.executable, "-m", "rawpack_packer", *sys.argv[1:]])
+os.execv(sys.executable, [sys.executable, "-m", "rawpack", *sys.argv[1:]])
 """
 
 

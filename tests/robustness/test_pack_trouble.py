@@ -103,7 +103,7 @@ mount -t tmpfs -o size=24m none "$disk" || exit 99
 "$python" "$troubled" "$at" "$disk/filler" "$@" >"$log/out1" 2>"$log/err1"; echo $? >"$log/code1"
 ls -A "$disk/store/.rawpack" >"$log/left" 2>&1
 rm "$disk/filler"
-"$python" -m rawpack_packer "$@" >"$log/out2" 2>"$log/err2"; echo $? >"$log/code2"
+"$python" -m rawpack "$@" >"$log/out2" 2>"$log/err2"; echo $? >"$log/code2"
 cp -r "$disk/store" "$log/store"
 """
 

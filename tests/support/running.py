@@ -37,7 +37,7 @@ class Ran:
 
 def command() -> list[str]:
     """How the `rawpack` command is started as a process of its own."""
-    return [sys.executable, "-m", "rawpack_packer"]
+    return [sys.executable, "-m", "rawpack"]
 
 
 def environment(**extra: str) -> dict[str, str]:

@@ -74,7 +74,7 @@ class Served:
 
     def pack(self, settings: Settings, folder: Path) -> None:
         """Make what is read."""
-        command = [sys.executable, "-m", "rawpack_packer", "pack", "--quiet", "--format", self.stored.form]
+        command = [sys.executable, "-m", "rawpack", "pack", "--quiet", "--format", self.stored.form]
         command += ["--size", self.stored.size(settings), "--shard-size", str(self.stored.shard_size)]
         subprocess.run([*command, settings.images, folder], check=True)
 
