@@ -12,17 +12,13 @@ import os
 import reprlib
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, Unpack
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, Unpack
 
 from rawpack.errors import UsageError
 from rawpack.remote.url import is_url, local_path, shown
 from rawpack_packer.destination import folder as destinations
 from rawpack_packer.destination.named import one_store, store_folder, store_folders
-from rawpack_packer.exporting import Export, Exported, ExportOptions
-from rawpack_packer.job import opening, upload
-from rawpack_packer.job.append import Append, AppendSummary, open_store
-from rawpack_packer.job.derive import Prefix, merging, recipe_as_before
-from rawpack_packer.job.holdout import parse_holdout
+from rawpack_packer.job import opening
 from rawpack_packer.job.job import Job
 from rawpack_packer.job.keyword_types import RecipeKeywords, RunKeywords, SourceKeywords
 from rawpack_packer.job.keywords import (
@@ -37,23 +33,22 @@ from rawpack_packer.job.keywords import (
 )
 from rawpack_packer.job.opening import Named, Scan, open_path
 from rawpack_packer.job.options import Progress, RunOptions, run_options
-from rawpack_packer.job.relabel import Relabeled, relabel_store
 from rawpack_packer.job.run import Summary
-from rawpack_packer.job.split_by import parse_split_by
-from rawpack_packer.job.splits import Splits, divide, one_numbering, open_divided, set_of
-from rawpack_packer.job.splits import check as check_set
-from rawpack_packer.job.splits import draw as draw_splits
-from rawpack_packer.job.subset import Choice
-from rawpack_packer.job.subset import chosen as chosen_samples
 from rawpack_packer.options.naming import opt
 from rawpack_packer.recipe.by_user import recipe_for
 from rawpack_packer.recipe.recipe import Recipe, parse_options
-from rawpack_packer.sources import Source, StoreSource
-from rawpack_packer.sources.dataset import Dataset
+from rawpack_packer.sources import Source
 
 if TYPE_CHECKING:
+    from rawpack_packer.exporting import Export, Exported, ExportOptions
     from rawpack_packer.inspect.verify import Problem
     from rawpack_packer.inspect.warm import Warmed
+    from rawpack_packer.job.append import Append, AppendSummary
+    from rawpack_packer.job.derive import Prefix
+    from rawpack_packer.job.relabel import Relabeled
+    from rawpack_packer.job.splits import Splits
+    from rawpack_packer.job.subset import Choice
+    from rawpack_packer.sources.dataset import Dataset
     from rawpack_packer.tune.bench import Bench
     from rawpack_packer.tune.plan.planned import Plan, PlanRequest
     from rawpack_packer.tune.plan.trial import Say
@@ -99,7 +94,7 @@ __all__ = [
     "write_store_page",
 ]
 
-Data = str | os.PathLike[str] | Source | Dataset | Mapping[str, Any]
+Data: TypeAlias = "str | os.PathLike[str] | Source | Dataset | Mapping[str, Any]"
 """What is packed: see `pack`."""
 
 
@@ -127,9 +122,13 @@ def pack_job(
         )
     if url is None and scratch is not None:
         raise UsageError(f"{opt.scratch} applies to URLs; {os.fspath(destination)} is a folder")
-    place = local_path(destination) if url is None else upload.store_of(url, scratch)
     if url is None:
+        place = local_path(destination)
         destinations.check(place, opening.paths_of(source))
+    else:
+        from rawpack_packer.job import upload
+
+        place = upload.store_of(url, scratch)
     how = how.connected()
     opened = opening.open_given(
         source, about, how, recipe, place, "DST" if url is not None else os.fspath(destination),
@@ -153,6 +152,10 @@ def splits_job(
     **options: Unpack[PackKeywords],
 ) -> Splits:
     """The jobs of `pack_splits`, checked and not begun. See `pack_job`."""
+    from rawpack_packer.job import splits as sets
+    from rawpack_packer.job.holdout import parse_holdout
+    from rawpack_packer.job.split_by import parse_split_by
+
     how, about, recipe = _by_kind(options)
     recipe = parse_options(recipe)
     if isinstance(destination, str) and is_url(destination):
@@ -181,7 +184,7 @@ def splits_job(
             )
         by, how = parse_split_by(split_by), how.connected()
         # Only the source says the names of the splits.
-        return Splits(where, *divide(opened(source), by), made, how)
+        return sets.Splits(where, *sets.divide(opened(source), by), made, how)
     divided = None
     if isinstance(source, Mapping) and ("image" not in source or amounts is None):
         if names is not None or amounts is not None:
@@ -191,21 +194,21 @@ def splits_job(
         names is not None and not isinstance(source, str | os.PathLike)
     ):
         raise UsageError("give a dict of splits; or a path and splits=; or holdout=, such as {'val': 0.1}")
-    chosen = set_of(names if divided is None else list(divided), amounts, seed)
-    check_set(where, opening.paths_of(source), chosen, restart=how.restart)
+    chosen = sets.set_of(names if divided is None else list(divided), amounts, seed)
+    sets.check(where, opening.paths_of(source), chosen, restart=how.restart)
     how, drawn = how.connected(), None
     if divided is not None:
-        sources = one_numbering({name: opened(one) for name, one in divided.items()})
+        sources = sets.one_numbering({name: opened(one) for name, one in divided.items()})
     elif names is not None:
         root = os.fspath(source)  # type: ignore[arg-type] # it is a path
         if about.get("kind") is None:
             opening.check_above(root, names, os.fspath(destination))
-        sources = open_divided(root, names, opened)
+        sources = sets.open_divided(root, names, opened)
     else:
         whole = opened(source)
-        sources, draw = draw_splits(whole, chosen)
+        sources, draw = sets.draw(whole, chosen)
         drawn = whole, draw
-    return Splits(where, sources, chosen, made, how, drawn)
+    return sets.Splits(where, sources, chosen, made, how, drawn)
 
 
 def append_job(
@@ -218,6 +221,8 @@ def append_job(
     **options: Unpack[AppendKeywords],
 ) -> Append:
     """The job of `append`, checked and not begun. See `pack_job`."""
+    from rawpack_packer.job.append import Append, open_store
+
     how, about, recipe = _by_kind(options)
     if recipe:
         raise UsageError(f"{next(iter(recipe))}=: the store says how samples are packed; leave it out")
@@ -242,6 +247,10 @@ def derived_job(
 ) -> Job:
     """The job of `convert`, `merge` and `subset`, which take all samples of a store, those of several, or a choice;
     checked and not begun. See `pack_job`."""
+    from rawpack_packer.job.derive import merging, recipe_as_before
+    from rawpack_packer.job.subset import chosen
+    from rawpack_packer.sources import StoreSource
+
     how, _, recipe = _by_kind(options)
     if merge and (isinstance(stores, str | os.PathLike) or len(stores) < 2):
         raise UsageError("merge needs two or more stores; `rawpack convert` copies one")
@@ -252,7 +261,7 @@ def derived_job(
     if merge:
         return Job(*merging(stores, recipe, prefix, scan), destination, how, checked=True)
     source = StoreSource(stores[0], progress=scan)
-    samples = source if choice is None else chosen_samples(source, choice)
+    samples = source if choice is None else chosen(source, choice)
     return Job(samples, recipe_as_before(source, recipe), destination, how, checked=True)
 
 
@@ -386,6 +395,8 @@ def subset(
     many of these, see `Choice`. keep_labels: labels and classes stay; otherwise, with classes=, labels are renumbered
     from 0. The rest is as for `convert`.
     """
+    from rawpack_packer.job.subset import Choice
+
     choice = Choice(classes, keys, rows, where, every, per_class, limit, seed, keep_labels=keep_labels)
     return derived_job([store], destination, choice=choice, **options).run()
 
@@ -411,6 +422,8 @@ def relabel(
     whose shards have copies of small fields for other programs: these keep the old values. Raises UsageError with
     nothing changed.
     """
+    from rawpack_packer.job.relabel import relabel_store
+
     return relabel_store(store, new, key=key, fields=fields, skip_unknown=skip_unknown, stale_copies=stale_copies)
 
 
@@ -442,12 +455,17 @@ def export(
     Raises UsageError with nothing written, StoreError where `store` holds no store or a damaged one, PackError where it
     ran and stopped.
     """
+    from rawpack_packer.exporting import ExportOptions
+
     how = run_options(workers, max_rejects, progress=progress)
     return export_job(store, folder, to, ExportOptions(numbered, shard_size, split)).run(how)
 
 
 def export_job(store: Named, folder: Named, to: str, options: ExportOptions, *, scan: Scan | None = None) -> Export:
     """See `export`: its `estimate` says what it needs, and `run` does it."""
+    from rawpack_packer.exporting import Export
+    from rawpack_packer.sources import StoreSource
+
     path = store_folder(os.fspath(store))
     destinations.check_apart(Path(folder), path)
     return Export(StoreSource(path, progress=scan), Path(folder), to, options)
@@ -551,7 +569,7 @@ def what_is_at(path: str) -> Literal["store", "samples", "nothing", "unknown"]:
     """What a path looks like, by a short look: for hints, not for decisions. Nothing is what an empty folder holds."""
     from rawpack_packer.sources.arrays import is_arrays
     from rawpack_packer.sources.folder import holds_image
-    from rawpack_packer.sources.listing import SUFFIXES
+    from rawpack_packer.sources.listing.lines import SUFFIXES
     from rawpack_packer.sources.stores.source import is_store
     from rawpack_packer.sources.video.filetype import is_video
 

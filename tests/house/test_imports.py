@@ -5,10 +5,11 @@ from __future__ import annotations
 import subprocess
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 
 import click
 import pytest
-from rooms import imports
+from rooms import imports, modules
 from running import environment
 
 import rawpack
@@ -74,6 +75,17 @@ def test_help_is_light() -> None:
     )
     assert "rawpack_packer.cli.pack" in loaded
     assert not loaded & {"numpy", "cv2", "h5py", "lmdb", "PIL", "msgspec", "rawpack_packer.api"}
+
+
+def test_a_folder_loads_less_than_half_of_the_packer(photos: Path, tmp_path: Path) -> None:
+    """Packing a folder of images loads no other kind of source, and at most 45 % of the packer's modules."""
+    words = ["rawpack", "pack", "-q", "--workers", "0", "--size", "8", str(photos), str(tmp_path / "store")]
+    loaded = loaded_by(f"import sys\nfrom rawpack_packer.cli import main\nsys.argv = {words!r}\nmain()")
+    assert "rawpack_packer.sources.folder" in loaded
+    every = {name for name in modules() if name.startswith("rawpack_packer")}
+    assert len(every & loaded) <= 0.45 * len(every)
+    kinds = ("arrays", "cifar", "archives.source", "hdf5.source", "listing.reading", "parquet.source", "video.source")
+    assert not loaded & {f"rawpack_packer.sources.{kind}" for kind in kinds}
 
 
 def test_engines_are_loaded_when_asked_for() -> None:

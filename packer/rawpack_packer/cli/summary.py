@@ -4,13 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from rawpack_packer import api, text
-from rawpack_packer.job import TRAIN, AppendSummary, DryRun, Summary, appended_rows, packed_rows
+from rawpack_packer import text
+from rawpack_packer.job import TRAIN, appended_rows, packed_rows
 from rawpack_packer.sources import Source, unread_of
+
+if TYPE_CHECKING:
+    from rawpack_packer import api
+    from rawpack_packer.job import AppendSummary, DryRun, Summary
 
 _SHOWN = 5
 

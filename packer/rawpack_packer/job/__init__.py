@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-from rawpack_packer.job.append import AppendSummary
-from rawpack_packer.job.derive import PREFIXES, Prefix
-from rawpack_packer.job.holdout import TRAIN, parse_holdout
-from rawpack_packer.job.job import DryRun
-from rawpack_packer.job.options import NoProgress, Progress, RunOptions, run_options
-from rawpack_packer.job.relabel import Relabeled, relabel_store
-from rawpack_packer.job.run import Summary
-from rawpack_packer.job.subset import Choice
-from rawpack_packer.job.words import appended_rows, packed_rows, rejected_rows
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from rawpack_packer.job.append import AppendSummary
+    from rawpack_packer.job.derive import Prefix
+    from rawpack_packer.job.holdout import TRAIN
+    from rawpack_packer.job.job import DryRun
+    from rawpack_packer.job.options import NoProgress, Progress, RunOptions, run_options
+    from rawpack_packer.job.relabel import Relabeled, relabel_store
+    from rawpack_packer.job.run import Summary
+    from rawpack_packer.job.subset import Choice
+    from rawpack_packer.job.words import appended_rows, packed_rows, rejected_rows
 
 __all__ = [
-    "PREFIXES",
     "TRAIN",
     "AppendSummary",
     "Choice",
@@ -26,8 +29,31 @@ __all__ = [
     "Summary",
     "appended_rows",
     "packed_rows",
-    "parse_holdout",
     "rejected_rows",
     "relabel_store",
     "run_options",
 ]
+_LAZY = {
+    "AppendSummary": "append",
+    "Choice": "subset",
+    "DryRun": "job",
+    "Prefix": "derive",
+    "Summary": "run",
+    "TRAIN": "holdout",
+    **dict.fromkeys(("NoProgress", "Progress", "RunOptions", "run_options"), "options"),
+    **dict.fromkeys(("Relabeled", "relabel_store"), "relabel"),
+    **dict.fromkeys(("appended_rows", "packed_rows", "rejected_rows"), "words"),
+}
+"""Name -> its module: a command loads what it needs."""
+
+
+if not TYPE_CHECKING:  # type checkers see the imports above
+
+    def __getattr__(name: str) -> Any:
+        """Import a name on first use."""
+        if name in _LAZY:
+            return getattr(import_module(f"{__name__}.{_LAZY[name]}"), name)
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+    def __dir__() -> list[str]:
+        return [*globals(), *_LAZY]

@@ -8,7 +8,7 @@ import numpy as np
 
 from rawpack.store.store import Store
 from rawpack_packer.samples.image import NOTES
-from rawpack_packer.sources.video.pixels import NOTES as VIDEO_NOTES
+from rawpack_packer.sources.video import NOTES as VIDEO_NOTES
 
 _BLOCK = 1 << 20
 COUNTS = NOTES | {

@@ -17,13 +17,12 @@ from rawpack_packer.destination import folder as destinations
 from rawpack_packer.destination.layout import SPOOL, WORK
 from rawpack_packer.job.options import RunOptions
 from rawpack_packer.options.naming import opt
+from rawpack_packer.recipe.by_user import is_of_stores
 from rawpack_packer.sources import (
     LEFT_OUT,
     AnnotatedError,
-    DatasetSource,
     DividedError,
     Source,
-    StoreSource,
     open_source,
     stop_above_splits,
     unread_of,
@@ -31,6 +30,7 @@ from rawpack_packer.sources import (
 from rawpack_packer.sources.view import View
 
 if TYPE_CHECKING:
+    from rawpack_packer.sources import DatasetSource
     from rawpack_packer.sources.archives.spool import Spool
 
 Named = str | os.PathLike[str]
@@ -86,6 +86,8 @@ def open_given(
         return _limited(source, limit)
     colors = recipe is None or recipe.get("color") is not None
     sized = None if recipe is None else recipe.get("size") not in (None, "keep") or recipe.get("crop") is not None
+    from rawpack_packer.sources import DatasetSource
+
     dataset = DatasetSource(source, **given, colors=colors, sized=sized)
     if dataset.in_order and (how.workers != 0 or how.engine is not None):
         raise UsageError(
@@ -121,7 +123,7 @@ def _limited(source: Source, limit: Any) -> Source:
     if limit is None:
         return source
     number = whole_number("limit", limit, 1)
-    if isinstance(source, StoreSource):
+    if is_of_stores(source):
         raise UsageError(
             f"{opt.limit} applies to sources that are no store: `rawpack subset --limit` takes samples of one"
         )

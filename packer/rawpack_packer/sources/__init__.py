@@ -14,16 +14,9 @@ if TYPE_CHECKING:
     from rawpack_packer.sources.annotated import AnnotatedError
     from rawpack_packer.sources.dataset import DatasetSource
     from rawpack_packer.sources.divided import DividedError
-    from rawpack_packer.sources.listing import BadListingError
-    from rawpack_packer.sources.registry import (
-        KINDS,
-        OPTIONS,
-        SourceKind,
-        has_split,
-        open_source,
-        plugins,
-        stop_above_splits,
-    )
+    from rawpack_packer.sources.listing.faults import BadListingError
+    from rawpack_packer.sources.opening import has_split, open_source, plugins, stop_above_splits
+    from rawpack_packer.sources.registry import KINDS, OPTIONS, SourceKind
     from rawpack_packer.sources.stores.source import StoreSource
 
 __all__ = [
@@ -52,13 +45,12 @@ __all__ = [
 
 _LAZY = {
     "AnnotatedError": "annotated",
-    "BadListingError": "listing",
+    "BadListingError": "listing.faults",
     "DatasetSource": "dataset",
     "DividedError": "divided",
     "StoreSource": "stores.source",
-    **dict.fromkeys(
-        ("KINDS", "OPTIONS", "SourceKind", "has_split", "open_source", "plugins", "stop_above_splits"), "registry"
-    ),
+    **dict.fromkeys(("KINDS", "OPTIONS", "SourceKind"), "registry"),
+    **dict.fromkeys(("has_split", "open_source", "plugins", "stop_above_splits"), "opening"),
 }
 """Name -> its module. A worker needs only the module of the source whose samples it gets."""
 

@@ -219,6 +219,8 @@ def _coco_command(seen: Seen, file: bytes, head: bytes) -> str:
 
 
 def _tables(seen: Seen, tables: Sequence[bytes]) -> str:
+    if not tables:
+        return ""
     # Here, as this imports `folder`, which imports this.
     from rawpack_packer.sources.listing.table_beside import tables_beside
 

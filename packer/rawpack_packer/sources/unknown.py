@@ -10,7 +10,7 @@ from rawpack.errors import UsageError
 from rawpack_packer.options.naming import opt
 from rawpack_packer.sources.arrays import is_arrays
 from rawpack_packer.sources.folder import INSTEAD
-from rawpack_packer.sources.listing import SUFFIXES
+from rawpack_packer.sources.listing.lines import SUFFIXES
 from rawpack_packer.text import plain
 
 _INSTEAD: dict[str, Collection[str]] = {

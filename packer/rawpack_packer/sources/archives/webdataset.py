@@ -177,6 +177,13 @@ def names_webdataset(path: Path) -> bool:
         return False
 
 
+def names_only_shards(path: Path) -> bool:
+    """The same, where no Parquet file next to them has the images."""
+    from rawpack_packer.sources.parquet.columns import holds_images
+
+    return names_webdataset(path) and not holds_images(path)
+
+
 def _read(
     files: ArchiveFiles, fields: Sequence[NamedMember], label: NamedMember | None, progress: Progress | None
 ) -> tuple[Shards, ArchiveFiles]:

@@ -17,28 +17,3 @@
 """
 
 from __future__ import annotations
-
-from rawpack_packer.sources.listing.coco import CocoSource
-from rawpack_packer.sources.listing.faults import BadListingError
-from rawpack_packer.sources.listing.lines import SUFFIXES
-from rawpack_packer.sources.listing.metadata import MetadataSource, has_metadata
-from rawpack_packer.sources.listing.reading import ListingSource
-from rawpack_packer.sources.listing.ultralytics import is_data_yaml, yolo_splits
-from rawpack_packer.sources.listing.voc import VocSource, is_voc, voc_splits
-from rawpack_packer.sources.listing.yolo import YoloSource, is_yolo
-
-__all__ = [
-    "SUFFIXES",
-    "BadListingError",
-    "CocoSource",
-    "ListingSource",
-    "MetadataSource",
-    "VocSource",
-    "YoloSource",
-    "has_metadata",
-    "is_data_yaml",
-    "is_voc",
-    "is_yolo",
-    "voc_splits",
-    "yolo_splits",
-]

@@ -23,6 +23,7 @@ from rawpack.errors import UsageError
 from rawpack_packer.options.naming import opt
 from rawpack_packer.sources.base import NO_FILE, NOT_LISTED, given_options, without_samples
 from rawpack_packer.sources.containers import only_container
+from rawpack_packer.sources.divided import splits_in
 from rawpack_packer.sources.fields import FieldKind
 from rawpack_packer.sources.folder import wanted_images
 from rawpack_packer.sources.folder_scan import FolderScan, check_folder
@@ -74,6 +75,11 @@ def has_metadata(folder: Path) -> bool:
         return metadata_of(folder) is not None
     except UsageError:  # whoever opens it reports this
         return True
+
+
+def splits_of(folder: Path) -> list[str]:
+    """The names of the splits that such a folder is divided into; empty where it is not."""
+    return splits_in(folder) if has_metadata(folder) else []
 
 
 def lists_files(file: Path) -> bool:

@@ -19,11 +19,10 @@ from rawpack_packer.sources.fields import FieldKind
 from rawpack_packer.sources.files import NOT_SCANNED, bad_name, not_scanned, text_of
 from rawpack_packer.sources.folder import EXTENSIONS as IMAGE_EXTENSIONS
 from rawpack_packer.sources.folder_scan import FolderScan, Wanted, check_folder
-from rawpack_packer.sources.video import need_av
+from rawpack_packer.sources.video import NOTES, need_av
 from rawpack_packer.sources.video.filetype import EXTENSIONS, SNIFF_BYTES, sniff_video
 from rawpack_packer.sources.video.index import VideoFile
 from rawpack_packer.sources.video.part import Shot, VideoPart
-from rawpack_packer.sources.video.pixels import NOTES
 from rawpack_packer.sources.video.select import Selection, make_selection
 from rawpack_packer.sources.video_numbers import DTYPES, Videos
 from rawpack_packer.text import plain
