@@ -214,6 +214,7 @@ def test_states_of_a_stateful_dataloader(stores: Stores, workers: int, persisten
     assert len(epochs[0]) == 6
     for done in (1, 5, 6):
         batches, loader = _stateful(stores(23), workers, persistent)
+        batches.set_epoch(0)
         iterator = iter(loader)
         got = [next(iterator)["number"].tolist() for _ in range(done)]
         state = loader.state_dict()

@@ -85,7 +85,7 @@ class RepeatWatch:
         marks, when = _read.get(self._digest, (0, 0))
         if first and marks >= _ENOUGH and when < self._number:
             self._warn(random, self._message(start.split.batch_size))
-        return _BatchesRead(self._mark, _SOME, len(start))
+        return _CountedEpoch(self._mark, _SOME, len(start))
 
     def _begins_in_worker(
         self, start: EpochStart, choices: int, identity: Callable[[], Any]
@@ -102,7 +102,7 @@ class RepeatWatch:
         if _ENOUGH <= _read_by_workers[digest] < _TOLD:
             self._warn(random, _MESSAGE_OF_WORKERS, start.epoch)
             _read_by_workers[digest] = _TOLD
-        return _BatchesRead(self._mark_in_worker, _AHEAD, len(start))
+        return _CountedEpoch(self._mark_in_worker, _AHEAD, len(start))
 
     def _mark(self) -> None:
         """Epoch 0 was read, in part or to its end, which for a queue may be when the next has begun."""
@@ -167,7 +167,7 @@ class RepeatWatch:
         )
 
 
-class _BatchesRead:
+class _CountedEpoch:
     """Counts what is read of an epoch: calls `mark` after some of its batches, and once more after all of them."""
 
     def __init__(self, mark: Callable[[], None], some: int, batches: int) -> None:
