@@ -692,7 +692,7 @@ def test_trials_are_removed_whatever_ends_the_plan(images: Path, tmp_path: Path,
     command = [
         sys.executable,
         "-m",
-        "rawpack_packer",
+        "rawpack",
         "plan",
         "--budget",
         "60s",

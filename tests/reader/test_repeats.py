@@ -9,6 +9,7 @@ import gc
 import os
 import re
 import shutil
+import subprocess
 import sys
 import threading
 import warnings
@@ -23,7 +24,7 @@ import numpy as np
 import pytest
 from clip_frames import Frames, pack_frames
 from reading import WAYS, rows_of, wait_until
-from running import Packed
+from running import Packed, environment
 from trained import numbered_store
 
 from rawpack import Batches, Reader
@@ -450,6 +451,24 @@ def test_other_stores(store: Path, tmp_path: Path) -> None:
 # ---------------------------------------------------------------------------------------------- other processes
 
 
+def forks(test: Callable[..., None]) -> Callable[..., None]:
+    """Run a test in a process of its own: a child of one with threads, as other tests leave them, may hang."""
+
+    @functools.wraps(test)
+    def run(**fixtures: Any) -> None:
+        if "RAWPACK_TEST_FORKS" in os.environ:
+            test(**fixtures)
+            return
+        words = ["-m", "pytest", "-q", "-p", "no:cacheprovider", "-n", "0", f"{__file__}::{test.__name__}"]
+        done = subprocess.run(
+            [sys.executable, *words], cwd=Path(__file__).parents[2], env=environment(RAWPACK_TEST_FORKS="1"),
+            capture_output=True, encoding="utf-8", timeout=200, check=False,
+        )  # fmt: skip
+        assert done.returncode == 0, done.stdout
+
+    return run
+
+
 def in_worker(number: int, loop: Callable[[], Any]) -> int:
     """How many warnings come of a loop in a new process that is this worker of a DataLoader."""
     came, went = os.pipe()
@@ -479,6 +498,7 @@ LONG = 60
 """Samples of which worker 0 of two has more batches of 1 than any worker makes in advance."""
 
 
+@forks
 def test_workers_that_begin_anew(tmp_path: Path) -> None:
     """New workers of a DataLoader for each epoch, as it has them: worker 0 says so when it begins the same epoch again,
     whether the batches are the parent's, at whichever epoch, or its own. The others say nothing."""
@@ -494,6 +514,7 @@ def test_workers_that_begin_anew(tmp_path: Path) -> None:
     assert rounds_in_workers(lambda _: left(Reader(store).batches(1, seed=1, **SHUFFLED), 25)) == [0, 0, 1, 0]
 
 
+@forks
 def test_workers_that_make_a_short_epoch_in_advance(store: Path) -> None:
     """A worker makes batches before anybody asks for them, so a short epoch that it has made may be one that was only
     looked at: the third time counts. A few batches of a long one never do."""
@@ -501,6 +522,7 @@ def test_workers_that_make_a_short_epoch_in_advance(store: Path) -> None:
     assert rounds_in_workers(lambda _: left(Reader(store).batches(BATCH, seed=1, **SHUFFLED), 2)) == [0] * 4
 
 
+@forks
 def test_workers_that_are_meant_to_begin_there(tmp_path: Path) -> None:
     """Not a word where the epoch is set before each loop, also to the same one, where workers stay for the next epoch,
     or where nothing is random."""
@@ -522,6 +544,7 @@ def test_workers_that_are_meant_to_begin_there(tmp_path: Path) -> None:
     assert rounds_in_workers(lambda _: rows_of(Reader(store).batches(1, **IN_ORDER))) == [0] * 4
 
 
+@forks
 def test_a_worker_that_stays_and_makes_new_batches(tmp_path: Path) -> None:
     """A dataset that calls batches() for each epoch in a worker that lives as long as the training: told once."""
     store = numbered_store(tmp_path / "long", LONG)
@@ -534,6 +557,7 @@ def test_a_worker_that_stays_and_makes_new_batches(tmp_path: Path) -> None:
     assert in_worker(1, loop) == 0
 
 
+@forks
 def test_forked_children_begin_afresh(store: Path) -> None:
     """What a parent has read is no repetition in its children, whether they read its batches or their own; a child
     that repeats its own loop is told so."""

@@ -18,6 +18,7 @@ from rawpack_packer.sources import StoreSource
 from rawpack_packer.sources.base import given_options
 from rawpack_packer.sources.view import View
 from rawpack_packer.text import listed, plain
+from rawpack_packer.voice import either
 
 _SHOWN = 10
 Numbers = NDArray[np.int64]
@@ -68,7 +69,7 @@ def chosen(source: StoreSource, choice: Choice) -> View:
         left &= _at(source, choice.rows)
     if choice.where is not None:
         library = ConcatenatedStore(source.stores)
-        condition = Where(choice.where, library.fields, library.classes, asked=opt.where(""))
+        condition = Where(choice.where, library.fields, library.classes, asked=either("--where ", "where="))
         named = np.zeros(len(source), np.bool_)
         named[positions_where(library, None, condition)] = True
         left &= named

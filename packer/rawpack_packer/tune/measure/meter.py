@@ -31,6 +31,7 @@ from rawpack_packer.sources.video_numbers import are_frames
 from rawpack_packer.tune.measure.cache import drop, read_rate
 from rawpack_packer.tune.measure.cpu import cpu_seconds
 from rawpack_packer.tune.measure.limits import copy_limit, decode_limit
+from rawpack_packer.voice import either
 
 _LONG = 1 << 18
 """Samples of an epoch: far more than most slices read."""
@@ -96,7 +97,7 @@ class StoreMeter:
         try:
             self._samples = store.manifest.samples if where is None else len(self._open())
         except UsageError as error:
-            raise UsageError(str(error).replace("where=", opt.where(""), 1)) from None
+            raise UsageError(str(error).replace("where=", either("--where ", "where="), 1)) from None
         if where is not None and not self._samples:
             raise UsageError(f"{opt.where(repr(where))}: no sample of {path} matches it")
 
