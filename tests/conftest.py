@@ -5,11 +5,11 @@ from __future__ import annotations
 import signal
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from hypothesis import settings
 from pictures import SIZES, picture, save
 from real_data import real
 from running import FORMATS, Packed, Ran, pack, run_command
@@ -23,8 +23,12 @@ if TYPE_CHECKING:
 pytest_plugins = ["failing_alone"]
 
 # An example may take as long as a busy machine makes it: the suite's timeout is for tests that hang.
-settings.register_profile("rawpack", deadline=None)
-settings.load_profile("rawpack")
+# Tests of trainers have an environment without it.
+if find_spec("hypothesis") is not None:
+    from hypothesis import settings
+
+    settings.register_profile("rawpack", deadline=None)
+    settings.load_profile("rawpack")
 
 LONG = (
     "packer/test_engines.py",
