@@ -259,17 +259,18 @@ def ends_at_once(channel: Channel, notes: Heartbeat, work: None, descriptors: li
     os._exit(0)
 
 
-class LockedError(Exception):
-    """Cannot be pickled, as it has a lock; nor loaded, if it had none."""
-
-    def __init__(self, text: str, lock: object) -> None:
-        super().__init__(text)
-        self.lock = lock
-
-
 @pytest.mark.parametrize("lock", [threading.Lock(), None])
 def test_an_exception_that_does_not_travel(lock: object) -> None:
     """An exception that cannot be pickled, or not be loaded again, comes as a WorkerError with all that it said."""
+
+    class LockedError(Exception):
+        """Cannot be pickled, as it has a lock; nor loaded, if it had none. Made here, as libraries that other tests
+        load teach pickle about every exception that there is."""
+
+        def __init__(self, text: str, lock: object) -> None:
+            super().__init__(text)
+            self.lock = lock
+
     try:
         raise LockedError("the door is shut", lock)
     except LockedError as error:

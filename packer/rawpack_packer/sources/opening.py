@@ -123,7 +123,8 @@ def has_split(root: str, name: str) -> bool:
     that name."""
     inner = Path(root) / name
     # What an archive or a data.yaml lacks is reported when it is opened.
-    known = os.path.isfile(root) and any(KINDS[kind].accepts_file(Path(root)) for kind in ("archive", "yolo"))  # noqa: PTH113
+    is_file = os.path.isfile(root)  # noqa: PTH113
+    known = KINDS["archive"].accepts_file(Path(root)) or (is_file and KINDS["yolo"].accepts_file(Path(root)))
     kinds = ("parquet", "cifar", "yolo", "voc")
     return os.path.lexists(inner) or known or any(KINDS[kind].accepts_folder(inner) for kind in kinds)
 
