@@ -16,6 +16,7 @@ import socket
 import subprocess
 import sys
 import threading
+import time
 import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -1135,6 +1136,21 @@ def test_warm(server: Server, tmp_path: Path) -> None:
     ran = run_here("warm", "--cache", tmp_path / "small", "--cache-bytes", 4 * SHARD_BYTES, url)
     assert ran.code == 2
     assert "cache-bytes" in ran.err
+
+
+def test_warm_counts_a_file_before_it_is_seen(server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The bytes that `rawpack warm` reports as fetched include a file that was prefetched just before it looked."""
+    commit = Cache.commit
+
+    def slow(cache: Cache, *args: object) -> bool:
+        done = commit(cache, *args)  # type: ignore[arg-type]
+        time.sleep(0.02)
+        return done
+
+    monkeypatch.setattr(Cache, "commit", slow)
+    ran = run_here("warm", "--cache", tmp_path / "cache", f"{server.url}/bucket/store")
+    fetched, everything = re.findall(r"([\d.]+ MB) (?:fetched|are in)", ran.out)
+    assert fetched == everything
 
 
 def test_warm_checks_what_is_there(server: Server, folder: Path, tmp_path: Path) -> None:

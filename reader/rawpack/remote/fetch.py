@@ -354,10 +354,10 @@ class Fetcher:
         except (FileNotFoundError, DamagedStoreError) as error:
             os.ftruncate(part.descriptor, 0)
             raise self._unlike(item, error) from None
-        with self.cache.locked():
+        # Both locks: who sees the file finds it counted.
+        with self._changed, self.cache.locked():
             if not self.cache.commit(part, item.key):
                 return self.cache.has(item.key, item.record)
-        with self._changed:
             self.fetched += item.record.bytes
         return True
 
