@@ -30,11 +30,11 @@ from rawpack_packer import api
 from rawpack_packer.part.readahead import ReadAhead
 from rawpack_packer.sources import DividedError, Item, Samples, Source, SourceChangedError, open_source
 from rawpack_packer.sources.archives import index, kept
-from rawpack_packer.sources.archives.files import expanded
 from rawpack_packer.sources.archives.source import ArchiveSource
-from rawpack_packer.sources.archives.spool import Spool
 from rawpack_packer.sources.archives.tar import tar_members
 from rawpack_packer.sources.folder import FolderSource
+from rawpack_packer.sources.table.named_files import expanded
+from rawpack_packer.sources.table.spool import Spool
 from rawpack_packer.testing import SourceConformance
 from rawpack_packer.testing.engines import check_files, settled_files
 

@@ -511,7 +511,7 @@ STOPS = """
 import pathlib, sys, time
 from rawpack_packer.sources import open_source
 from rawpack_packer.sources.archives import kept
-from rawpack_packer.sources.archives.spool import Spool
+from rawpack_packer.sources.table.spool import Spool
 {before}
 source = open_source(sys.argv[1], spool=Spool(pathlib.Path(sys.argv[2]), 1 << 30))
 print("opened", len(source), flush=True)
@@ -551,7 +551,7 @@ def test_other_processes_read_what_a_process_has_stored(tmp_path: Path) -> None:
     """By its number and place, for as long as it runs; afterwards there is nothing, and nothing wrong either."""
     code = """
 import pickle, sys
-from rawpack_packer.sources.archives.kept import stored
+from rawpack_packer.sources.table.kept import stored
 pieces = [stored([b"ab", b"c" * 100_000]), stored([b"second"])]
 sys.stdout.write(pickle.dumps(pieces).hex() + "\\n")
 sys.stdout.flush()

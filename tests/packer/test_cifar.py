@@ -195,7 +195,7 @@ def test_a_pickle_that_would_run_code_is_refused_by_name(tmp_path: Path) -> None
         ("data_batch_2", pickle.dumps({"data": np.zeros((2, 3072)), "labels": [1, 1]}), "no images"),
         ("data_batch_2", pickle.dumps({"data": np.zeros((2, 3072), np.uint8), "labels": [1]}), "does not have a label"),
         ("data_batch_2", pickle.dumps({"data": np.zeros((1, 3072), np.uint8), "labels": [1 << 40]}), "number no class"),
-        ("data_batch_2", pickle.dumps({"data": np.zeros((1, 3072), np.uint8), "labels": [9]}), "label 9; there are 4"),
+        ("data_batch_2", pickle.dumps({"data": np.zeros((1, 3072), np.uint8), "labels": [9]}), "is 9; there are 4"),
         ("batches.meta", pickle.dumps({}), "no names of classes"),
         ("batches.meta", pickle.dumps({"label_names": ["a", "a"]}), "two classes"),
         ("data_batch_2", None, "has no data_batch_2"),

@@ -24,7 +24,7 @@ from store_server import Server, serving
 from rawpack import UsageError
 from rawpack_packer import api
 from rawpack_packer.sources.archives import index, kept, recordio, samples
-from rawpack_packer.sources.archives.spool import Spool
+from rawpack_packer.sources.table.spool import Spool
 from rawpack_packer.testing.engines import check_files, settled_files
 
 RECORDS = Path(__file__).parents[1] / "support" / "fixtures" / "recordio"

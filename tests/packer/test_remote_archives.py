@@ -25,7 +25,7 @@ from running import Ran, pack, run_here, started
 import rawpack_packer
 from rawpack import Reader, UsageError
 from rawpack_packer import progress
-from rawpack_packer.sources.archives.spool import Spool
+from rawpack_packer.sources.table.spool import Spool
 from rawpack_packer.testing.engines import check_files, settled_files
 from rawpack_packer.text import size
 
@@ -179,7 +179,7 @@ def test_an_archive_that_changes_while_it_is_packed(
     """An archive that is fetched again must be the one that was looked through."""
     limit_spools(monkeypatch, 1)
     # A file that is fetched in advance may stay, and is then not fetched again.
-    monkeypatch.setattr("rawpack_packer.sources.archives.spool._CONNECTIONS", 0)
+    monkeypatch.setattr("rawpack_packer.sources.table.spool._CONNECTIONS", 0)
     first = server.files["bucket/train-000.tar"]
 
     def replace(request: object) -> bool:
@@ -224,7 +224,7 @@ def test_plan_needs_local_files(server: Server) -> None:
 @pytest.fixture
 def often(monkeypatch: pytest.MonkeyPatch) -> None:
     """Progress is shown within a tenth of a second."""
-    monkeypatch.setattr("rawpack_packer.sources.archives.spool._SHOW_EVERY_S", 0.02)
+    monkeypatch.setattr("rawpack_packer.sources.table.spool._SHOW_EVERY_S", 0.02)
     for name, seconds in (("_LINE_EVERY_S", 0.1), ("_WAITING_S", 0.2), ("_STILL_WAITING_S", 0.2)):
         monkeypatch.setattr(f"rawpack_packer.progress.{name}", seconds)
 
@@ -264,7 +264,7 @@ def test_a_server_that_does_not_answer(
     server: Server, tmp_path: Path, often: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Long before it is given up, a line says what is waited for, without secrets, and until when."""
-    monkeypatch.setattr("rawpack_packer.sources.archives.spool.TIMEOUT_S", 1.5)
+    monkeypatch.setattr("rawpack_packer.sources.table.spool.TIMEOUT_S", 1.5)
     server.faults.append(on("photos.tar", slow(2.0), 9, "HEAD"))
     server.faults.append(on("photos.tar", slow(2.0), 9))
     url = f"{server.url}/bucket/photos.tar"

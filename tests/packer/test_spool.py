@@ -22,7 +22,7 @@ from store_server import Server, on, serving, status
 
 from rawpack import PackError
 from rawpack_packer.sources import SourceChangedError
-from rawpack_packer.sources.archives.spool import RemoteArchive, Spool, find_remote
+from rawpack_packer.sources.table.spool import RemoteArchive, Spool, find_remote
 
 MANY = 1 << 40
 
@@ -94,7 +94,7 @@ def test_a_file_that_this_user_may_not_read(server: Server, tmp_path: Path, monk
 
 def test_a_process_that_keeps_the_lock(server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whoever waits for it gives up in the end, and names the file; when it is free, packing continues."""
-    monkeypatch.setattr("rawpack_packer.sources.archives.spool._LOCK_WAIT_S", 0.2)
+    monkeypatch.setattr("rawpack_packer.sources.table.spool._LOCK_WAIT_S", 0.2)
     spool, a = Spool(tmp_path, MANY), found(server, "a.tar")
     with (tmp_path / "lock").open("w") as held:
         fcntl.flock(held, fcntl.LOCK_EX)
@@ -170,7 +170,7 @@ def test_a_file_that_changes_stops_packing(server: Server, tmp_path: Path, how: 
 FETCH = """
 import sys
 from pathlib import Path
-from rawpack_packer.sources.archives.spool import Spool, find_remote
+from rawpack_packer.sources.table.spool import Spool, find_remote
 
 with Spool(Path(sys.argv[2]), 1 << 40).opened(find_remote(sys.argv[1])):
     print("fetched")

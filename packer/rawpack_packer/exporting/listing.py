@@ -18,8 +18,9 @@ from rawpack_packer.destination.layout import WORK
 from rawpack_packer.exporting.names import CLASSES, LISTING, Names
 from rawpack_packer.exporting.target import Again
 from rawpack_packer.sources import StoreSource
-from rawpack_packer.sources.listing.table import CLASS, no_classes
 from rawpack_packer.sources.stores.compatible import IMAGE, KEY, LABEL
+from rawpack_packer.sources.table.columns import CLASS
+from rawpack_packer.sources.table.labels import no_classes
 
 PATH = "path"
 _MOST = np.iinfo(np.int64).max

@@ -31,7 +31,7 @@ from rawpack_packer.sources.view import View
 
 if TYPE_CHECKING:
     from rawpack_packer.sources import DatasetSource
-    from rawpack_packer.sources.archives.spool import Spool
+    from rawpack_packer.sources.table.spool import Spool
 
 Named = str | os.PathLike[str]
 _OF_DATASETS = ("fields", "image", "classes", "keys", "names")
@@ -148,7 +148,7 @@ def _spool(place: Path, how: RunOptions, options: Mapping[str, Any] | None) -> S
     """What fetches a source behind URLs into the work folder of a destination, where an earlier run may have kept what
     it found in archives."""
     from rawpack_packer.progress import Fetching
-    from rawpack_packer.sources.archives.spool import Spool
+    from rawpack_packer.sources.table.spool import Spool
 
     folder = place / WORK / SPOOL
     free = destinations.free_bytes(place) + destinations.own_bytes(folder)

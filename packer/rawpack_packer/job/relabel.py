@@ -39,7 +39,7 @@ from rawpack_packer.options.naming import opt
 from rawpack_packer.sources.fields import FieldKind, check_names
 from rawpack_packer.sources.listing.keyed import KeyedFields, read_keyed
 from rawpack_packer.sources.listing.reading import declared_fields
-from rawpack_packer.sources.listing.table import Column, Numbers, RaggedColumn, Texts
+from rawpack_packer.sources.table.columns import Column, Numbers, RaggedColumn, Texts
 from rawpack_packer.text import count, listed
 
 _BLOCK = 1 << 16

@@ -28,8 +28,8 @@ from rawpack_packer.job.estimate import check_space
 from rawpack_packer.job.parts import Parts
 from rawpack_packer.part.duplicates import Duplicates
 from rawpack_packer.sources import Source
-from rawpack_packer.sources.archives.kept import keep_found
 from rawpack_packer.sources.optional import unread_of
+from rawpack_packer.sources.table.kept import keep_found
 
 if TYPE_CHECKING:
     from rawpack_packer.job.job import Job

@@ -19,8 +19,8 @@ from rawpack_packer.options.naming import opt
 from rawpack_packer.sources import Source
 from rawpack_packer.sources.divided import split_order
 from rawpack_packer.sources.listing.faults import Faults
-from rawpack_packer.sources.listing.table import Numbers, Texts
 from rawpack_packer.sources.optional import column_of, lines_of, unread_of
+from rawpack_packer.sources.table.columns import Numbers, Texts
 from rawpack_packer.text import listed, plain
 
 _RANGE = re.compile(r"(-?\d{1,18})-(-?\d{1,18})")

@@ -30,9 +30,9 @@ from rawpack_packer.job.split_by import SplitBy
 from rawpack_packer.options.naming import opt
 from rawpack_packer.recipe.recipe import Recipe
 from rawpack_packer.sources import Source, has_split
-from rawpack_packer.sources.archives.kept import keep_found
 from rawpack_packer.sources.files import missing as no_source
 from rawpack_packer.sources.stores.compatible import differing_field, shown_field
+from rawpack_packer.sources.table.kept import keep_found
 from rawpack_packer.sources.view import View
 from rawpack_packer.text import listed, plain
 
@@ -60,8 +60,8 @@ def open_divided(root: str, names: Sequence[str], open_one: Callable[[str], Sour
 
     Raises UsageError where one is missing, or only some have classes, or for a URL of what is no archive.
     """
-    from rawpack_packer.sources.archives.files import is_pattern
     from rawpack_packer.sources.archives.source import split_path
+    from rawpack_packer.sources.table.named_files import is_pattern
 
     if is_url(root):
         if not all(split_path(join(root, name))[1] for name in names):

@@ -13,7 +13,6 @@ from rawpack.errors import UsageError
 from rawpack_packer.options.naming import opt
 from rawpack_packer.sources.base import Item, Samples, Source, check_part
 from rawpack_packer.sources.files import UNKNOWN
-from rawpack_packer.sources.listing.table import Column, Numbers
 from rawpack_packer.sources.optional import (
     column_of,
     group_of,
@@ -25,8 +24,10 @@ from rawpack_packer.sources.optional import (
     videos_of,
 )
 from rawpack_packer.sources.path_pattern import FoundFields, found_in, path_pattern
+from rawpack_packer.sources.table.columns import Column, Numbers
+from rawpack_packer.sources.table.labels import EMPTY, UNLABELLED
 from rawpack_packer.sources.video_numbers import Videos
-from rawpack_packer.sources.view import EMPTY, UNLABELLED, picked
+from rawpack_packer.sources.view import picked
 
 Rows = NDArray[np.int64]
 

@@ -9,7 +9,7 @@ a video, which stays open from one frame to the next; an open video is not pickl
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sized
+from collections.abc import Mapping, Sized
 from dataclasses import dataclass, field
 from typing import Any, Protocol, Self, runtime_checkable
 
@@ -166,12 +166,6 @@ def check_part(samples: Sized, start: int, stop: int) -> None:
 def numbered(i: int) -> str:
     """The key of sample i of a source whose samples have no names, see `SourceInfo.numbered`."""
     return f"{i:08d}"
-
-
-def without_samples(classes: Iterable[str], labels: NDArray[np.int64]) -> tuple[str, ...]:
-    """The classes that no label stands for."""
-    present = set(np.unique(labels).tolist())
-    return tuple(name for label, name in enumerate(classes) if label not in present)
 
 
 def given_options(**options: object) -> dict[str, str]:

@@ -16,11 +16,13 @@ from numpy.typing import NDArray
 
 from rawpack.errors import DecodeError, UsageError
 from rawpack_packer.sources.archives.tar import BadArchiveError, tar_members
-from rawpack_packer.sources.arrays import ArrayPart
-from rawpack_packer.sources.base import BaseSource, SourceInfo, without_samples
+from rawpack_packer.sources.base import SourceInfo
 from rawpack_packer.sources.fields import FieldKind, ImageKind
 from rawpack_packer.sources.files import read_file, reason_of
 from rawpack_packer.sources.pickles import BadPickleError, read_pickle
+from rawpack_packer.sources.table.columns import Numbers, RowNumbers
+from rawpack_packer.sources.table.labels import NO_COUNTS, number_labels
+from rawpack_packer.sources.table.source import TableSource
 from rawpack_packer.text import listed, plain
 
 TRAIN, TEST = "train", "test"
@@ -29,7 +31,7 @@ _PIXELS = _CHANNELS * _SIDE * _SIDE
 _MOST_BYTES = 1 << 29
 """Of one file. The largest of the originals has 155 MB."""
 _ARCHIVE = re.compile(r"cifar-(100|10)-(python|binary)\.tar\.gz")
-Numbers = NDArray[np.int64]
+Rows = NDArray[np.int64]
 State = tuple[int, int]
 
 
@@ -71,7 +73,7 @@ _LABELS = {"label": (b"labels", b"fine_labels"), "coarse_label": (b"coarse_label
 _CLASSES = (b"label_names", b"fine_label_names")
 
 
-class CifarSource(BaseSource):
+class CifarSource(TableSource):
     """CIFAR-10 or CIFAR-100 as a `Source`. Everything is read into memory, 3 kB an image.
 
     `label` is the class; in CIFAR-100 the fine one, and `coarse_label` the coarse one. Pickles are read without running
@@ -85,21 +87,21 @@ class CifarSource(BaseSource):
         Raises UsageError where it is none of them, or a file is missing or damaged.
         """
         where = Path(path).absolute()
-        self._root = plain(os.fsencode(where))
+        root = plain(os.fsencode(where))
         found = _find(where)
         if found is None:
             raise UsageError(
-                f"{self._root} is not CIFAR: give the folder cifar-10-batches-py, cifar-10-batches-bin, "
+                f"{root} is not CIFAR: give the folder cifar-10-batches-py, cifar-10-batches-bin, "
                 "cifar-100-python or cifar-100-binary, or its .tar.gz"
             )
         base, layout, split = found
         files = _read_files(base, [*layout.names, *layout.files(split)])
-        self._states = [state for _, state in files.values()]
-        images, columns = list[NDArray[np.uint8]](), {name: list[Numbers]() for name in sorted(layout.labels)[::-1]}
+        states = [state for _, state in files.values()]
+        images, columns = list[NDArray[np.uint8]](), {name: list[Rows]() for name in sorted(layout.labels)[::-1]}
         count = 0
         for name in layout.files(split):
             data = files.pop(name)[0]
-            pixels, labels = (_binary if layout.binary else _pickled)(data, layout, f"{self._root}: {name}")
+            pixels, labels = (_binary if layout.binary else _pickled)(data, layout, f"{root}: {name}")
             images.append(pixels)
             for field, values in labels.items():
                 columns[field].append(values)
@@ -107,30 +109,25 @@ class CifarSource(BaseSource):
             if progress is not None:
                 progress(count)
         fields = {name: np.concatenate(values) for name, values in columns.items()}
-        classes = _class_names(files[layout.names[0]][0], layout, f"{self._root}: {layout.names[0]}")
-        wrong = fields["label"][(fields["label"] < 0) | (fields["label"] >= len(classes))]
-        if len(wrong):
-            raise UsageError(f"{self._root} has label {wrong[0]}; there are {len(classes)} classes, counted from 0")
-        self.info = SourceInfo(
+        classes = _class_names(files[layout.names[0]][0], layout, f"{root}: {layout.names[0]}")
+        named = number_labels(fields["label"], where=root, known=classes)
+        info = SourceInfo(
             kind="cifar",
-            root=self._root,
+            root=root,
             paths=(str(base),),
             fields={name: FieldKind("int64") for name in fields},
             image=ImageKind("uint8", (_SIDE, _SIDE, _CHANNELS)),
-            classes=classes,
-            empty_classes=without_samples(classes, fields["label"]),
             numbered=True,
+            counts=NO_COUNTS,
         )
-        self._label = fields["label"]
-        self._all = ArrayPart(np.concatenate(images), fields, 0, count)
-
-    def labels(self) -> Numbers:
-        """See `HasLabels`."""
-        return self._label
-
-    def states(self) -> NDArray[np.int64]:
-        """Of the files, or of the archive."""
-        return np.array(self._states, np.int64)
+        super().__init__(
+            info,
+            RowNumbers(range(count)),
+            Numbers(np.concatenate(images)),
+            {name: Numbers(values) for name, values in fields.items()},
+            np.array(states, np.int64),
+            labels=named,
+        )
 
 
 def is_cifar(path: Path) -> bool:
@@ -210,7 +207,7 @@ def _check_size(name: str, size: int) -> None:
         raise DecodeError("too_large", f"{name} has {size:,} bytes, which no file of CIFAR has")
 
 
-def _binary(data: bytes, layout: _CifarFiles, where: str) -> tuple[NDArray[np.uint8], dict[str, Numbers]]:
+def _binary(data: bytes, layout: _CifarFiles, where: str) -> tuple[NDArray[np.uint8], dict[str, Rows]]:
     """Images (n, 32, 32, 3) and labels: each image comes after one byte for each of its labels."""
     row = len(layout.labels) + _PIXELS
     if not data or len(data) % row:
@@ -220,7 +217,7 @@ def _binary(data: bytes, layout: _CifarFiles, where: str) -> tuple[NDArray[np.ui
     return _pixels(rows[:, len(layout.labels) :]), labels
 
 
-def _pickled(data: bytes, layout: _CifarFiles, where: str) -> tuple[NDArray[np.uint8], dict[str, Numbers]]:
+def _pickled(data: bytes, layout: _CifarFiles, where: str) -> tuple[NDArray[np.uint8], dict[str, Rows]]:
     batch = _dict_of(data, where)
     pixels = batch.get(b"data")
     if not isinstance(pixels, np.ndarray) or pixels.dtype != np.uint8 or pixels.shape[1:] != (_PIXELS,):

@@ -25,7 +25,7 @@ import numpy as np
 
 from rawpack.errors import PackError, UsageError
 from rawpack_packer.options.naming import opt
-from rawpack_packer.sources.base import SourceInfo, without_samples
+from rawpack_packer.sources.base import SourceInfo
 from rawpack_packer.sources.beside import Beside
 from rawpack_packer.sources.fields import FieldKind
 from rawpack_packer.sources.files import (
@@ -41,6 +41,7 @@ from rawpack_packer.sources.files import (
     text_of,
 )
 from rawpack_packer.sources.folder_part import FolderPart
+from rawpack_packer.sources.table.labels import empty_classes
 from rawpack_packer.text import count, plain
 from rawpack_packer.voice import again
 
@@ -167,7 +168,7 @@ class FolderScan:
         labels, unlabelled, empty = files.file_labels(), 0, tuple[str, ...]()
         if labels is not None:
             read = labels[files.states[:, 0] != NOT_SCANNED]
-            unlabelled, empty = int((read == -1).sum()), without_samples(self.classes, read)
+            unlabelled, empty = int((read == -1).sum()), empty_classes(self.classes, read)
         return SourceInfo(
             kind=kind,
             root=root,

@@ -23,7 +23,7 @@ from rawpack_packer.sources.registry import KINDS, SourceKind
 from rawpack_packer.text import listed, plain
 
 if TYPE_CHECKING:
-    from rawpack_packer.sources.archives.spool import Spool
+    from rawpack_packer.sources.table.spool import Spool
 
 Progress = Callable[[int], None]
 _FETCHED = re.compile(r"\.(tar|zip|tgz|tbz2?|tar\.gz|tar\.bz2|rec|parquet|arrow)([?#].*)?$", re.IGNORECASE | re.DOTALL)
@@ -113,7 +113,7 @@ def _is_there(path: str | os.PathLike[str], kind: SourceKind) -> bool:
     # Whoever opens an empty path says so.
     if not text or os.path.lexists(text) or is_url(text):
         return True
-    from rawpack_packer.sources.archives.files import is_pattern
+    from rawpack_packer.sources.table.named_files import is_pattern
 
     return is_pattern(text) or kind.accepts_folder(Path(text))
 
@@ -213,8 +213,8 @@ def _kind_of(
 
 def _kind_of_url(url: str, spool: Spool) -> str:
     """The kind of what is behind a URL, by its name and its first bytes."""
-    from rawpack_packer.sources.archives.files import first_fetched, source_name
     from rawpack_packer.sources.archives.source import split_path
+    from rawpack_packer.sources.table.named_files import first_fetched, source_name
 
     archives, inside = split_path(url)
     remote = {name: kind for name, kind in KINDS.items() if kind.remote}

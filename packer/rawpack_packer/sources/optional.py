@@ -106,6 +106,7 @@ class Column(Protocol):
         """The values of the samples at `rows`, in their order, and nothing else."""
 
 
+@runtime_checkable
 class Images(Protocol):
     """Encoded images of a source as one column. Plain data."""
 
@@ -164,7 +165,7 @@ def paths_of(source: Source) -> Callable[[int], str]:
     return source.path if isinstance(source, HasPaths) else source.key
 
 
-def image_file_of(samples: Samples, i: int) -> tuple[str, int, int] | None:
+def image_file_of(samples: object, i: int) -> tuple[str, int, int] | None:
     """See `HasImageFiles`."""
     # Called for each sample, and comparing an object with a protocol takes longer than asking for a file.
     find: Callable[[int], tuple[str, int, int] | None] | None = getattr(samples, "image_file", None)

@@ -18,7 +18,7 @@ from rawpack.errors import UsageError
 from rawpack_packer.options.naming import opt
 from rawpack_packer.sources.fields import FieldKind, check_names
 from rawpack_packer.sources.listing.faults import Faults
-from rawpack_packer.sources.listing.table import Column, Numbers, texts_of
+from rawpack_packer.sources.table.columns import Column, Numbers, texts_of
 
 _WHOLE = re.compile(r"(?:0([1-9]|1[0-8]))?d")
 """The type of a whole number, perhaps with the number of its digits."""

@@ -114,7 +114,7 @@ def loaded(name: str) -> Any:
 
 KINDS: dict[str, SourceKind] = {
     "arrays": SourceKind(
-        "arrays: .npy, .npz, IDX (MNIST)", "arrays:ArraySource", ("array", "fields"),
+        "arrays: .npy, .npz, IDX (MNIST)", "arrays:ArraySource", ("array", "fields", "classes"),
         Look(decides="arrays:is_arrays"),
     ),
     "cifar": SourceKind(

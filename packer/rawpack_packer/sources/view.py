@@ -13,13 +13,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from rawpack_packer.sources.base import Item, Samples, Source, check_part, check_sample, numbered, without_samples
+from rawpack_packer.sources.base import Item, Samples, Source, check_part, check_sample, numbered
 from rawpack_packer.sources.fields import Boxes, Value
 from rawpack_packer.sources.optional import CanPick, HasProbes, group_of, image_file_of, labels_of, unread_of
+from rawpack_packer.sources.table.labels import EMPTY, UNLABELLED, empty_classes
 
 Rows = NDArray[np.int64]
-EMPTY, UNLABELLED = "empty_classes", "unlabelled"
-"""Entries of a source's `counts` that depend on which samples there are."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -98,7 +97,7 @@ class View:
             empty = tuple(name for name in names or () if name not in filled)
         else:
             labels = np.delete(labels, self.unread())
-            empty = without_samples(names or (), labels)
+            empty = empty_classes(names or (), labels)
             if UNLABELLED in counts:
                 counts[UNLABELLED] = int((labels == -1).sum())
         if EMPTY in counts:

@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 
 from rawpack.errors import DecodeError, MissingExtraError, UsageError
-from rawpack_packer.sources.archives.kept import NO_BYTES, KeptBytes, stored
-from rawpack_packer.sources.archives.spans import Spans
+from rawpack_packer.sources.table.kept import NO_BYTES, KeptBytes, stored
+from rawpack_packer.sources.table.spans import Spans
 
 _MAGIC = {b"\x1f\x8b": ".gz", b"BZh": ".bz2", b"\xfd7zXZ\0": ".xz", b"\x28\xb5\x2f\xfd": ".zst"}
 """First bytes -> what a file is compressed by."""

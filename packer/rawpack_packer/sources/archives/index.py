@@ -22,10 +22,7 @@ from rawpack_packer.sources.archives.compressed import (
     read_at,
     save_index,
 )
-from rawpack_packer.sources.archives.files import ArchiveFiles
 from rawpack_packer.sources.archives.headers_ahead import read_headers_ahead
-from rawpack_packer.sources.archives.kept import KeptBytes
-from rawpack_packer.sources.archives.spans import Fault, Spans
 from rawpack_packer.sources.archives.tar import (
     BLOCK,
     LONGEST,
@@ -40,6 +37,9 @@ from rawpack_packer.sources.archives.tree import Tree
 from rawpack_packer.sources.archives.zip import ZipSpans, zip_members
 from rawpack_packer.sources.folder import EXTENSIONS as IMAGE_EXTENSIONS
 from rawpack_packer.sources.folder_scan import PROGRESS_EVERY
+from rawpack_packer.sources.table.kept import KeptBytes
+from rawpack_packer.sources.table.named_files import NamedFiles
+from rawpack_packer.sources.table.spans import Fault, Spans
 from rawpack_packer.text import count, plain
 
 EXTENSIONS = (
@@ -62,7 +62,7 @@ class Index:
     without the extension: ImageNet is a tar of tars. What is left of archives in archives cannot be read.
     """
 
-    def __init__(self, archives: ArchiveFiles, inside: bytes, progress: Callable[[int], None] | None) -> None:
+    def __init__(self, archives: NamedFiles, inside: bytes, progress: Callable[[int], None] | None) -> None:
         """inside: the folder that is packed, as the user named it, or b"".
 
         Raises UsageError for what is no archive, MissingExtraError for a compressed one that nothing can read.

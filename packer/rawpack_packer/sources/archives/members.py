@@ -18,7 +18,6 @@ from numpy.typing import NDArray
 
 from rawpack.errors import DecodeError, UsageError
 from rawpack_packer.options.naming import opt
-from rawpack_packer.sources.archives.spans import Rows, Spans
 from rawpack_packer.sources.fields import Boxes, FieldKind, Value, as_text, check_names
 from rawpack_packer.sources.folder import EXTENSIONS
 from rawpack_packer.sources.kinds import (
@@ -30,6 +29,7 @@ from rawpack_packer.sources.kinds import (
     inferred_mask,
     with_arrays,
 )
+from rawpack_packer.sources.table.spans import Rows, Spans
 from rawpack_packer.text import plain
 
 PICKLES = frozenset({"pyd", "pkl", "pickle", "pth", "pt"})

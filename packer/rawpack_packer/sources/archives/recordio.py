@@ -14,27 +14,20 @@ from numpy.typing import NDArray
 
 from rawpack.errors import DecodeError, UsageError
 from rawpack_packer.options.naming import opt
-from rawpack_packer.sources.archives.files import ArchiveFiles, archive_files, source_name
 from rawpack_packer.sources.archives.records import Record, RecordImages, records
 from rawpack_packer.sources.base import SourceInfo, given_options, numbered
 from rawpack_packer.sources.fields import FieldKind
 from rawpack_packer.sources.files import reason_of, stop_if_of_any_file
 from rawpack_packer.sources.folder_scan import PROGRESS_EVERY
-from rawpack_packer.sources.listing.columns import Classes, classes_of
 from rawpack_packer.sources.listing.numbers import is_small
-from rawpack_packer.sources.listing.table import (
-    Numbers,
-    RaggedColumn,
-    TableSource,
-    empty_classes,
-    ends_of,
-    no_classes,
-    texts_of,
-)
+from rawpack_packer.sources.table.columns import Numbers, RaggedColumn, ends_of, texts_of
+from rawpack_packer.sources.table.labels import Classes, classes_of, empty_classes, no_classes
+from rawpack_packer.sources.table.named_files import NamedFiles, named_files, source_name
+from rawpack_packer.sources.table.source import TableSource
 from rawpack_packer.text import listed, plain
 
 if TYPE_CHECKING:
-    from rawpack_packer.sources.archives.spool import Spool
+    from rawpack_packer.sources.table.spool import Spool
 
 _NOT_RECORDS = {
     ".bin": "a .bin is a pickle, which could run code when it is read, so rawpack does not read it: unpack it with "
@@ -69,7 +62,7 @@ class RecordIOSource(TableSource):
         spool: Spool | None = None,
         progress: Progress | None = None,
     ) -> None:
-        """path: see `archive_files`; or a folder with one file. classes: the names of labels. spool: for files behind
+        """path: see `named_files`; or a folder with one file. classes: the names of labels. spool: for files behind
         URLs. progress: called with the number of records.
 
         Raises UsageError where a file is no RecordIO file, is damaged, holds no images, or has an .idx of other
@@ -78,7 +71,7 @@ class RecordIOSource(TableSource):
         where = source_name(path)
         if cure := _NOT_RECORDS.get(Path(path).suffix.lower()):
             raise UsageError(f"{where}: {cure}")
-        files = archive_files(_in_folder(path, where) if os.path.isdir(path) else path, spool)  # noqa: PTH112
+        files = named_files(_in_folder(path, where) if os.path.isdir(path) else path, spool)  # noqa: PTH112
         found = _FoundRecords()
         with files.looked_through():
             for number in range(len(files)):
@@ -165,7 +158,7 @@ class _FoundRecords:
         self._labels, self._counts = bytearray(), array("i")
         self._ids, self._high = array("Q"), array("Q")
 
-    def read(self, files: ArchiveFiles, number: int, progress: Progress | None) -> None:
+    def read(self, files: NamedFiles, number: int, progress: Progress | None) -> None:
         """Find the records of one file."""
         from rawpack_packer.images import sniff
 
@@ -235,7 +228,7 @@ class _FoundRecords:
             return columns | {"labels": Numbers(values.reshape(-1, counts[0]))}
         return columns | {"labels": RaggedColumn(values, ends)}
 
-    def images(self, files: ArchiveFiles) -> RecordImages:
+    def images(self, files: NamedFiles) -> RecordImages:
         """The column of images."""
         sizes = np.array(self._size, np.int64)
         return RecordImages(

@@ -15,7 +15,7 @@ from functools import partial
 from typing import NamedTuple, Self
 
 from rawpack.errors import UsageError
-from rawpack_packer.sources.archives.spans import Rows, Spans, read_range
+from rawpack_packer.sources.table.spans import Rows, Spans, read_range
 
 _MAGIC = struct.pack("<I", 0xCED7230A)
 _LENGTH = (1 << 29) - 1

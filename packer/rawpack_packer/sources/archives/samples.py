@@ -15,11 +15,11 @@ from numpy.typing import NDArray
 from rawpack.errors import DecodeError, UsageError
 from rawpack_packer.options.naming import opt
 from rawpack_packer.sources.archives.compressed import CompressedSpans
-from rawpack_packer.sources.archives.files import ArchiveFiles
 from rawpack_packer.sources.archives.members import PICKLES, NamedMember, is_image, parsed, type_of
-from rawpack_packer.sources.archives.spans import Fault, Rows, Spans
 from rawpack_packer.sources.archives.tar import BadArchiveError, Member, Read, tar_members
 from rawpack_packer.sources.files import bad_name, text_of
+from rawpack_packer.sources.table.named_files import NamedFiles
+from rawpack_packer.sources.table.spans import Fault, Rows, Spans
 from rawpack_packer.text import listed, plain
 
 COPY_AGAIN = "; copy it again, or leave it out"
@@ -136,7 +136,7 @@ class Shards:
         except BadArchiveError as error:
             raise UsageError(f"{where} is damaged: {error}{'' if error.cure else COPY_AGAIN}") from None
 
-    def spans(self, files: ArchiveFiles, suffixes: Iterable[str], rows: Rows) -> Spans:
+    def spans(self, files: NamedFiles, suffixes: Iterable[str], rows: Rows) -> Spans:
         """The members of these samples with one of these suffixes; those that a sample lacks are faults."""
         place = np.full((len(self), 3), -1, np.int64)
         for suffix in reversed([*suffixes]):
@@ -174,7 +174,7 @@ class Shards:
             raise UsageError(f"{where} has no image: {has}; {opt.fields('image=SUFFIX')} names the image")
         return suffixes, np.flatnonzero(found)
 
-    def check_together(self, rows: Rows, files: ArchiveFiles) -> None:
+    def check_together(self, rows: Rows, files: NamedFiles) -> None:
         """Raise UsageError where members of a sample with an image, one of `rows`, are elsewhere in its shard: without
         the image, they would be left out."""
         rest = np.delete(np.arange(len(self)), rows)

@@ -18,24 +18,25 @@ from rawpack.errors import UsageError
 from rawpack.remote.url import is_url
 from rawpack_packer.options.naming import opt
 from rawpack_packer.sources.annotated import refuse_annotations
-from rawpack_packer.sources.archives.files import archive_files, is_pattern
 from rawpack_packer.sources.archives.index import EXTENSIONS, ZIP_MARKS, Index
 from rawpack_packer.sources.archives.labels import read_labels
-from rawpack_packer.sources.archives.spans import Spans
 from rawpack_packer.sources.archives.tar import BLOCK, is_tar
 from rawpack_packer.sources.archives.tree import Tree, TreeScan
 from rawpack_packer.sources.archives.zip import ENCRYPTED, OTHER_METHOD
-from rawpack_packer.sources.base import given_options, without_samples
+from rawpack_packer.sources.base import given_options
 from rawpack_packer.sources.divided import split_names
 from rawpack_packer.sources.fields import FieldKind
 from rawpack_packer.sources.files import UnreadableError, opened
 from rawpack_packer.sources.folder import FolderSource, wanted_images
 from rawpack_packer.sources.folder_scan import MAX_PROBLEMS
 from rawpack_packer.sources.optional import Images
+from rawpack_packer.sources.table.labels import empty_classes
+from rawpack_packer.sources.table.named_files import is_pattern, named_files
+from rawpack_packer.sources.table.spans import Spans
 from rawpack_packer.text import count, listed, plain
 
 if TYPE_CHECKING:
-    from rawpack_packer.sources.archives.spool import Spool
+    from rawpack_packer.sources.table.spool import Spool
 
 _OF_OTHERS = (".npz", ".npy")
 """Extensions of zip archives that are another kind of source."""
@@ -97,7 +98,7 @@ class ArchiveSource(FolderSource):
         MissingExtraError where one is compressed and nothing installed can read it.
         """
         outer, inside = split_path(os.fspath(path))
-        archives = archive_files(outer, spool)
+        archives = named_files(outer, spool)
         index = Index(archives, os.fsencode(inside), progress)
         tree, spans = index.tree, index.spans()
         shown = archives.name(0)
@@ -138,7 +139,7 @@ class ArchiveSource(FolderSource):
         numbers = np.arange(len(classes), dtype=np.int32)
         self._all = replace(part, folders=part.folders[:1] * len(classes), labels=numbers, folder_of=found)
         self._states = np.concatenate([self._states, [[len(found), zlib.crc32(found.tobytes())]]])
-        empty = without_samples(classes, np.delete(found, self.unread()).astype(np.int64))
+        empty = empty_classes(classes, np.delete(found, self.unread()).astype(np.int64))
         self.info = replace(
             info,
             fields={"label": FieldKind("int64")},

@@ -15,12 +15,12 @@ from typing import NamedTuple
 import numpy as np
 
 from rawpack.errors import RawpackError, UsageError
-from rawpack_packer.sources.archives.spans import Fault, Spans
 from rawpack_packer.sources.archives.tar import Member
 from rawpack_packer.sources.beside import TABLES
 from rawpack_packer.sources.files import NOT_SCANNED
 from rawpack_packer.sources.folder_part import FolderPart
 from rawpack_packer.sources.folder_scan import MAX_PROBLEMS, Entry, FolderScan, Identity, Wanted
+from rawpack_packer.sources.table.spans import Fault, Spans
 
 _MOST_HOPS = 40
 """Links on the way to a file, as Linux allows."""
@@ -313,7 +313,7 @@ class TreeScan(FolderScan):
         return self._tree.resolve(entry.where, os.fsencode(entry.name))[-1] if entry.is_link else entry.node
 
     def _check_there(self, where: bytes) -> None:
-        """Nothing in an archive is removed during a scan; see `archives.spans` for the archive itself."""
+        """Nothing in an archive is removed during a scan; see `table.spans` for the archive itself."""
 
 
 def _error(number: int) -> OSError:

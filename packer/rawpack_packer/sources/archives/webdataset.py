@@ -23,31 +23,24 @@ from rawpack_packer.sources.archives.compressed import (
     read_at,
     save_index,
 )
-from rawpack_packer.sources.archives.files import ArchiveFiles, archive_files, expanded, is_pattern, source_name
-from rawpack_packer.sources.archives.kept import KeptBytes
 from rawpack_packer.sources.archives.members import PICKLES, NamedMember, named_fields, type_of, values_of
 from rawpack_packer.sources.archives.samples import COPY_AGAIN, FoundMember, Shards, is_shard, with_labels
-from rawpack_packer.sources.archives.spans import Rows, Spans
 from rawpack_packer.sources.archives.tar import BLOCK, LONGEST, Read, is_tar, read_of, tar_members
 from rawpack_packer.sources.base import SourceInfo, given_options
 from rawpack_packer.sources.fields import FieldKind
 from rawpack_packer.sources.files import reason_of, stop_if_of_any_file, text_of
 from rawpack_packer.sources.folder_scan import PROGRESS_EVERY
 from rawpack_packer.sources.kinds import Declared, declared_kind, words_of
-from rawpack_packer.sources.listing.columns import Classes, classes_of
-from rawpack_packer.sources.listing.table import (
-    Column,
-    Numbers,
-    TableSource,
-    Texts,
-    empty_classes,
-    no_classes,
-    texts_of,
-)
+from rawpack_packer.sources.table.columns import Column, Numbers, Texts, texts_of
+from rawpack_packer.sources.table.kept import KeptBytes
+from rawpack_packer.sources.table.labels import Classes, classes_of, empty_classes, no_classes
+from rawpack_packer.sources.table.named_files import NamedFiles, expanded, is_pattern, named_files, source_name
+from rawpack_packer.sources.table.source import TableSource
+from rawpack_packer.sources.table.spans import Rows, Spans
 from rawpack_packer.text import count, listed, plain
 
 if TYPE_CHECKING:
-    from rawpack_packer.sources.archives.spool import Spool
+    from rawpack_packer.sources.table.spool import Spool
 
 Prefix = Literal["names", "numbers"]
 Progress = Callable[[int], None]
@@ -82,7 +75,7 @@ class WebDatasetSource(TableSource):
         spool: Spool | None = None,
         progress: Progress | None = None,
     ) -> None:
-        """path: a shard, several (see `archive_files`), or a folder of shards.
+        """path: a shard, several (see `named_files`), or a folder of shards.
 
         fields: what becomes a field, as `[NAME=]MEMBER[:DTYPE]`: ["caption=txt", "json.width"], or a mapping of what is
         before the colon to what is after it. NAME `image` chooses the image, `label` the label. classes: names of the
@@ -161,7 +154,7 @@ class WebDatasetSource(TableSource):
 def is_webdataset(path: Path) -> bool:
     """Whether a file is a WebDataset shard, by its first members."""
     try:
-        with _shard(archive_files(path), 0) as (read, size, _):
+        with _shard(named_files(path), 0) as (read, size, _):
             return is_tar(read(0, BLOCK)) and is_shard(tar_members(read, 0, size))
     except (OSError, RawpackError):
         return False
@@ -185,8 +178,8 @@ def names_only_shards(path: Path) -> bool:
 
 
 def _read(
-    files: ArchiveFiles, fields: Sequence[NamedMember], label: NamedMember | None, progress: Progress | None
-) -> tuple[Shards, ArchiveFiles]:
+    files: NamedFiles, fields: Sequence[NamedMember], label: NamedMember | None, progress: Progress | None
+) -> tuple[Shards, NamedFiles]:
     """The samples of all shards, and the shards, with the index of each compressed one."""
     shards, indexes = Shards(fields, label), list[KeptBytes | None]()
     what = f"samples with labels in {label.suffix}" if label is not None else "samples"
@@ -213,7 +206,7 @@ def _read(
 
 
 @contextmanager
-def _shard(files: ArchiveFiles, number: int) -> Iterator[tuple[Read, int, Callable[[], KeptBytes] | None]]:
+def _shard(files: NamedFiles, number: int) -> Iterator[tuple[Read, int, Callable[[], KeptBytes] | None]]:
     """What reads a shard, and its size in bytes; if it is compressed, LONGEST, and what saves its index.
 
     Raises UsageError where it cannot be read, SourceChangedError where it changes meanwhile.
@@ -234,11 +227,11 @@ def _shard(files: ArchiveFiles, number: int) -> Iterator[tuple[Read, int, Callab
         raise UsageError(f"{where} cannot be read: {reason_of(error)}") from None
 
 
-def _files(path: str | os.PathLike[str], where: str, spool: Spool | None) -> tuple[ArchiveFiles, tuple[str, ...]]:
+def _files(path: str | os.PathLike[str], where: str, spool: Spool | None) -> tuple[NamedFiles, tuple[str, ...]]:
     """The shards at a path, and what they are read from. Raises UsageError where a folder has none, or several sets of
     them."""
     if not os.path.isdir(path):  # noqa: PTH112 - Path.is_dir raises for a name that is too long
-        files = archive_files(path, spool)
+        files = named_files(path, spool)
         return files, files.on_disk
     shards = [os.fspath(file) for file in _shards_in(Path(path))]
     if not shards:
@@ -249,9 +242,9 @@ def _files(path: str | os.PathLike[str], where: str, spool: Spool | None) -> tup
             f"{where} holds several sets of shards, {listed([*sets], 5)}: name one of them, in quotes: "
             f"'{where}/{plain(next(iter(sets)))}'"
         )
-    every = [archive_files(name) for name in shards]
+    every = [named_files(name) for name in shards]
     states, kept_in = np.concatenate([one.states for one in every]), None if spool is None else spool.folder
-    return ArchiveFiles(tuple(shards), states, kept_in=kept_in), (str(Path(path).absolute()),)
+    return NamedFiles(tuple(shards), states, kept_in=kept_in), (str(Path(path).absolute()),)
 
 
 def _shards_in(folder: Path) -> list[Path]:
@@ -273,7 +266,7 @@ def _is_class(label: NamedMember) -> bool:
     return label.declared is None or declared_kind("label", label.declared) == FieldKind("int64")
 
 
-def _keys(shards: Shards, rows: Rows, files: ArchiveFiles, prefix: Prefix | None, where: str) -> Texts:
+def _keys(shards: Shards, rows: Rows, files: NamedFiles, prefix: Prefix | None, where: str) -> Texts:
     """The keys of samples, unique. Raises UsageError."""
     begins = [""] * len(files)
     if prefix == "numbers":
@@ -365,7 +358,7 @@ def _check_labels_of_images(shards: Shards, rows: Rows, label: NamedMember, wher
     )
 
 
-def _names_beside(files: ArchiveFiles, labels: Rows) -> tuple[tuple[str, ...] | None, tuple[str, ...]]:
+def _names_beside(files: NamedFiles, labels: Rows) -> tuple[tuple[str, ...] | None, tuple[str, ...]]:
     """The names of labels in a file next to the shards, if it has names for them; otherwise what is wrong with it."""
     path = Path(files.paths[0]).with_name(_CLASSES)
     if files.remotes or not path.is_file() or path.stat().st_size > _MOST_NAMES:

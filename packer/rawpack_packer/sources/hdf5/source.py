@@ -11,15 +11,14 @@ from numpy.typing import NDArray
 
 from rawpack.errors import UsageError
 from rawpack_packer.options.naming import opt
-from rawpack_packer.sources.archives.files import archive_files
-from rawpack_packer.sources.base import BaseSource, SourceInfo, given_options, without_samples
+from rawpack_packer.sources.base import BaseSource, SourceInfo, given_options
 from rawpack_packer.sources.fields import FieldKind
 from rawpack_packer.sources.hdf5 import look
 from rawpack_packer.sources.hdf5.part import Hdf5File, Hdf5Part, KeptOpen
 from rawpack_packer.sources.kinds import Fields, with_roles, words_of
-from rawpack_packer.sources.listing.columns import Classes, classes_of
-from rawpack_packer.sources.listing.table import no_classes
 from rawpack_packer.sources.named_arrays import LABEL, Arrays, named_arrays, shown_arrays
+from rawpack_packer.sources.table.labels import Classes, classes_of, empty_classes, no_classes
+from rawpack_packer.sources.table.named_files import named_files
 from rawpack_packer.text import plain
 
 Rows = NDArray[np.int64]
@@ -54,7 +53,7 @@ class Hdf5Source(BaseSource):
 
         Raises UsageError where the file is damaged or hostile, or where something has to be named.
         """
-        files = archive_files(Path(path).absolute())
+        files = named_files(Path(path).absolute())
         wanted, file = named_arrays(array), Hdf5File(files.paths[0], files.state(0))
         root = plain(os.fsencode(file.path))
         looked = look.look(Path(file.path), wanted)
@@ -63,7 +62,7 @@ class Hdf5Source(BaseSource):
         labels, names = _labels(looked, classes, root)
         kinds = {name: column.kind for name, column in chosen.fields.items() if column.kind is not None}
         kinds = with_roles(kinds, fields, chosen.image_kind, root)
-        empty = () if names is None or labels is None else without_samples(names, labels)
+        empty = () if names is None or labels is None else empty_classes(names, labels)
         self._states = files.states
         self._all = Hdf5Part(file, chosen, 0, chosen.rows, labels, KeptOpen())
         self.info = SourceInfo(

@@ -20,12 +20,9 @@ from rawpack_packer.sources.listing.coco_json import Category, Coco, Image, numb
 from rawpack_packer.sources.listing.coco_objects import Objects
 from rawpack_packer.sources.listing.faults import CellPosition, Faults
 from rawpack_packer.sources.listing.paths import PathParser, folder_of, state_of
-from rawpack_packer.sources.listing.table import (
-    Files,
-    RaggedColumn,
-    TableSource,
-    empty_classes,
-)
+from rawpack_packer.sources.table.columns import Files, RaggedColumn
+from rawpack_packer.sources.table.labels import empty_classes
+from rawpack_packer.sources.table.source import TableSource
 from rawpack_packer.text import plain
 
 _ROWS = 1 << 14

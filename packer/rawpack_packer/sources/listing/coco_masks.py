@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from rawpack.errors import DecodeError
 from rawpack.pixels.polygons import fill
-from rawpack_packer.sources.listing.table import RaggedColumn, Rows, Texts
+from rawpack_packer.sources.table.columns import RaggedColumn, Rows, Texts
 
 _MOST_PIXELS = 1 << 28
 _MOST_BITS = 40

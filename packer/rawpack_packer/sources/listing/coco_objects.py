@@ -14,7 +14,7 @@ from rawpack_packer.sources.listing.coco_json import Coco, numbered
 from rawpack_packer.sources.listing.coco_masks import PaintedColumn, Runs, Segmentation
 from rawpack_packer.sources.listing.faults import Faults
 from rawpack_packer.sources.listing.points import MOST_KEYPOINTS, POLYGONS, PolygonRows, keypoints_kind
-from rawpack_packer.sources.listing.table import Column, Numbers, RaggedColumn, Rows, Texts, ends_of
+from rawpack_packer.sources.table.columns import Column, Numbers, RaggedColumn, Rows, Texts, ends_of
 
 _IGNORED = {"uint8": 255, "uint16": 65535}
 """What masks have where there is a crowd."""

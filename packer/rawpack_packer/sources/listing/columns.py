@@ -7,10 +7,8 @@ texts, and a fault elsewhere.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from fractions import Fraction
-from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
@@ -18,16 +16,11 @@ from numpy.typing import NDArray
 
 from rawpack.errors import UsageError
 from rawpack_packer.sources.fields import FieldKind, as_text
-from rawpack_packer.sources.files import reason_of
 from rawpack_packer.sources.listing.faults import CellPosition, Lines, shown
 from rawpack_packer.sources.listing.lines import of_cell
 from rawpack_packer.sources.listing.numbers import NumberParser, is_small, spread
-from rawpack_packer.sources.listing.table import Column, Numbers, Texts, joined, texts_of
+from rawpack_packer.sources.table.columns import Column, Numbers, Texts, joined, texts_of
 from rawpack_packer.sources.video.select import seconds
-from rawpack_packer.text import plain
-
-Classes = str | os.PathLike[str] | Sequence[str]
-"""Names of classes in the order of their numbers, or a file with one per line."""
 
 
 class ColumnParser(Protocol):
@@ -195,30 +188,6 @@ class ClassNumberParser(NumberParser):
             return super()._finish_single(values, given, lines)
         self.unlabelled = int((~given).sum())
         return self._declared or FieldKind("int64"), Numbers(spread(values, given, -1))
-
-
-def classes_of(classes: Classes) -> tuple[str, ...]:
-    """The names of classes in the order of their numbers. Raises UsageError."""
-    if isinstance(classes, str | os.PathLike):
-        where = f"{plain(os.fspath(classes))}, the file of class names,"
-        try:
-            text = Path(classes).read_text("utf-8")
-        except OSError as error:
-            raise UsageError(f"{where} cannot be read: {reason_of(error)}") from None
-        except UnicodeDecodeError as error:
-            raise UsageError(f"{where} is not UTF-8 at byte {error.start}") from None
-        names = tuple(line.strip() for line in text.rstrip().splitlines())
-    else:
-        names, where = tuple(str(name) for name in classes), "classes="
-    known = set[str]()
-    for number, name in enumerate(names):
-        if not name or name in known:
-            what = f"{name!r} again" if name else "no name"
-            raise UsageError(f"{where} line {number + 1} has {what}: write one name per line, each only once")
-        known.add(name)
-    if not names:
-        raise UsageError(f"{where} has no class: write one name per line")
-    return names
 
 
 def _texts_in(values: Sequence[Any], lines: Lines, place: CellPosition, cure: str = "") -> list[str]:

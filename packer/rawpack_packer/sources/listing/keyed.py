@@ -17,7 +17,7 @@ from rawpack_packer.sources.listing.columns import ClassParser, InferringParser,
 from rawpack_packer.sources.listing.faults import CellPosition, Faults
 from rawpack_packer.sources.listing.lines import READERS, long_cells
 from rawpack_packer.sources.listing.reading import PATH_NAMES, blocks, check_header, check_unique
-from rawpack_packer.sources.listing.table import Column, Texts
+from rawpack_packer.sources.table.columns import Column, Texts
 from rawpack_packer.text import listed, plain
 
 _SUFFIXES = tuple(READERS)

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from rawpack.errors import UsageError
 from rawpack_packer.options.naming import opt
-from rawpack_packer.sources.base import NO_FILE, NOT_LISTED, given_options, without_samples
+from rawpack_packer.sources.base import NO_FILE, NOT_LISTED, given_options
 from rawpack_packer.sources.containers import only_container
 from rawpack_packer.sources.divided import splits_in
 from rawpack_packer.sources.fields import FieldKind
@@ -30,9 +30,10 @@ from rawpack_packer.sources.folder_scan import FolderScan, check_folder
 from rawpack_packer.sources.listing.faults import Faults
 from rawpack_packer.sources.listing.lines import ListingRows
 from rawpack_packer.sources.listing.reading import ListingSource, rows_of
-from rawpack_packer.sources.listing.table import Column, Numbers
 from rawpack_packer.sources.parquet import need_pyarrow
 from rawpack_packer.sources.path_pattern import path_template
+from rawpack_packer.sources.table.columns import Column, Numbers
+from rawpack_packer.sources.table.labels import empty_classes
 from rawpack_packer.sources.video.filetype import EXTENSIONS as VIDEO_EXTENSIONS
 from rawpack_packer.text import count, listed, plain
 
@@ -174,7 +175,7 @@ class MetadataSource(ListingSource):
         columns: dict[str, Column] = {"label": Numbers(labels)}
         self.columns = columns | {name: one for name, one in self.columns.items() if name != "label"}
         self._all = replace(self._all, columns={name: self.columns[name] for name in fields})
-        empty = without_samples(names, labels)
+        empty = empty_classes(names, labels)
         counts = {"unlabelled": int((labels < 0).sum()), "empty_classes": len(empty)}
         self.info = replace(
             self.info, fields=fields, classes=names, empty_classes=empty, counts={**self.info.counts, **counts}

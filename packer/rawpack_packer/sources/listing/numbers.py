@@ -14,7 +14,7 @@ from rawpack_packer.options.naming import opt
 from rawpack_packer.sources.fields import FieldKind
 from rawpack_packer.sources.listing.faults import MOST, CellPosition, Lines, shown
 from rawpack_packer.sources.listing.lines import Beyond, of_cells
-from rawpack_packer.sources.listing.table import Column, Numbers, RaggedColumn, ends_of
+from rawpack_packer.sources.table.columns import Column, Numbers, RaggedColumn, ends_of
 
 _EXACT = 1 << 53
 """float64 holds every whole number below this one."""

@@ -18,7 +18,7 @@ from rawpack_packer.sources.fields import FieldKind
 from rawpack_packer.sources.files import UNKNOWN, reason_of, stop_if_of_any_file
 from rawpack_packer.sources.kinds import inferred_mask
 from rawpack_packer.sources.listing.faults import MOST, CellPosition, Lines
-from rawpack_packer.sources.listing.table import Files, Texts, joined, texts_of
+from rawpack_packer.sources.table.columns import Files, Texts, joined, texts_of
 from rawpack_packer.text import plain
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from rawpack_packer.sources.fields import FieldKind, Fractions
-from rawpack_packer.sources.listing.table import RaggedColumn, Rows, ends_of
+from rawpack_packer.sources.table.columns import RaggedColumn, Rows, ends_of
 
 MOST_KEYPOINTS = 1024
 POLYGONS = FieldKind("float32", (None, 4), follows="polygons")

@@ -22,14 +22,12 @@ from rawpack_packer.sources.fields import RESERVED, FieldKind, check_names
 from rawpack_packer.sources.files import reason_of
 from rawpack_packer.sources.kinds import Declared, declared_kind, split_arrays, with_arrays, words_of
 from rawpack_packer.sources.listing.columns import (
-    Classes,
     ClassNumberParser,
     ClassParser,
     ColumnParser,
     InferringParser,
     KeyParser,
     TimeParser,
-    classes_of,
     parser_for,
 )
 from rawpack_packer.sources.listing.faults import MOST, CellPosition, Faults, Lines
@@ -43,17 +41,9 @@ from rawpack_packer.sources.listing.lines import (
     long_cells,
 )
 from rawpack_packer.sources.listing.paths import PathParser, folder_of, state_of
-from rawpack_packer.sources.listing.table import (
-    Column,
-    Files,
-    Numbers,
-    RaggedColumn,
-    TableSource,
-    Texts,
-    empty_classes,
-    no_classes,
-    texts_of,
-)
+from rawpack_packer.sources.table.columns import Column, Files, Numbers, RaggedColumn, Texts, texts_of
+from rawpack_packer.sources.table.labels import Classes, classes_of, empty_classes, no_classes
+from rawpack_packer.sources.table.source import TableSource
 from rawpack_packer.sources.video.filetype import EXTENSIONS as VIDEO_EXTENSIONS
 from rawpack_packer.text import listed, plain
 
@@ -131,6 +121,10 @@ class ListingSource(TableSource):
     def line(self, i: int, /) -> int:
         """See `HasColumns`."""
         return int(self.lines[i])
+
+    def labels(self) -> NDArray[np.int64] | None:
+        """See `HasLabels`: numbers without names may be measurements."""
+        return None if self.info.classes is None else super().labels()
 
 
 class _ListingColumns:

@@ -15,10 +15,10 @@ from rawpack.errors import MissingExtraError, UsageError
 from rawpack_packer.options.naming import opt
 from rawpack_packer.sources.divided import splits_in
 from rawpack_packer.sources.files import reason_of
-from rawpack_packer.sources.listing.columns import classes_of
 from rawpack_packer.sources.listing.faults import CellPosition, Faults
 from rawpack_packer.sources.listing.paths import PathParser
 from rawpack_packer.sources.listing.points import MOST_KEYPOINTS
+from rawpack_packer.sources.table.labels import classes_of
 from rawpack_packer.text import listed, plain
 
 SUFFIXES = (".yaml", ".yml")

@@ -16,20 +16,12 @@ from rawpack_packer.sources.fields import FieldKind, check_names
 from rawpack_packer.sources.files import NOT_SCANNED, UNKNOWN, opened, reason_of
 from rawpack_packer.sources.folder import FolderSource
 from rawpack_packer.sources.kinds import Declared
-from rawpack_packer.sources.listing.columns import Classes, classes_of
 from rawpack_packer.sources.listing.faults import CellPosition, Faults
 from rawpack_packer.sources.listing.paths import PathParser, state_of
-from rawpack_packer.sources.listing.table import (
-    Column,
-    Files,
-    RaggedColumn,
-    Rows,
-    TableSource,
-    empty_classes,
-    ends_of,
-    texts_of,
-)
 from rawpack_packer.sources.listing.voc_xml import ImageObjects, parse
+from rawpack_packer.sources.table.columns import Column, Files, RaggedColumn, Rows, ends_of, texts_of
+from rawpack_packer.sources.table.labels import Classes, classes_of, empty_classes
+from rawpack_packer.sources.table.source import TableSource
 from rawpack_packer.text import listed, plain
 
 CLASSES = (
@@ -147,7 +139,7 @@ class VocSource(TableSource):
 
     def unread(self) -> NDArray[np.int64]:
         """See `HasUnread`."""
-        return np.flatnonzero(self._all.images.all_states()[:, 0] == NOT_SCANNED)
+        return np.flatnonzero(self.states()[: len(self), 0] == NOT_SCANNED)
 
 
 def _list(root: Path, kind: str, split: str) -> Path:

@@ -21,20 +21,13 @@ from rawpack_packer.sources.divided import is_split
 from rawpack_packer.sources.fields import FieldKind
 from rawpack_packer.sources.files import NOT_SCANNED, UNKNOWN, opened, reason_of
 from rawpack_packer.sources.folder import FolderSource
-from rawpack_packer.sources.listing.columns import Classes, classes_of
 from rawpack_packer.sources.listing.faults import Faults
 from rawpack_packer.sources.listing.paths import state_of
 from rawpack_packer.sources.listing.points import POLYGONS, FractionsColumn, PolygonRows, keypoints_kind
-from rawpack_packer.sources.listing.table import (
-    Column,
-    Files,
-    RaggedColumn,
-    TableSource,
-    empty_classes,
-    ends_of,
-    texts_of,
-)
 from rawpack_packer.sources.listing.ultralytics import DataYaml, is_data_yaml, read_list, read_yaml
+from rawpack_packer.sources.table.columns import Column, Files, RaggedColumn, ends_of, texts_of
+from rawpack_packer.sources.table.labels import Classes, classes_of, empty_classes
+from rawpack_packer.sources.table.source import TableSource
 from rawpack_packer.text import plain
 
 _SPLITS = ("train", "val", "valid", "test")
@@ -141,7 +134,7 @@ class YoloSource(TableSource):
 
     def unread(self) -> NDArray[np.int64]:
         """See `HasUnread`."""
-        return np.flatnonzero(self._all.images.all_states()[:, 0] == NOT_SCANNED)
+        return np.flatnonzero(self.states()[: len(self), 0] == NOT_SCANNED)
 
 
 @dataclass

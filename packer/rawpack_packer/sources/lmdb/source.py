@@ -13,15 +13,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rawpack.errors import DecodeError, UsageError
-from rawpack_packer.sources.archives.files import ArchiveFiles, archive_files
-from rawpack_packer.sources.archives.spans import Fault, Spans, read_range
 from rawpack_packer.sources.base import BaseSource, Item, SourceInfo, check_part, check_sample
 from rawpack_packer.sources.fields import FieldKind, Value
 from rawpack_packer.sources.files import bad_name, check_unchanged, opened, reason_of, stop_if_of_any_file, text_of
 from rawpack_packer.sources.folder_scan import PROGRESS_EVERY
-from rawpack_packer.sources.listing.table import Texts, texts_of
 from rawpack_packer.sources.lmdb.pages import BadLmdbError, LmdbEntry, entries, version
 from rawpack_packer.sources.lmdb.values import LABEL, READERS, holds
+from rawpack_packer.sources.table.columns import Texts, texts_of
+from rawpack_packer.sources.table.named_files import NamedFiles, named_files
+from rawpack_packer.sources.table.spans import Fault, Spans, read_range
 from rawpack_packer.text import plain
 
 _DATA = "data.mdb"
@@ -149,10 +149,10 @@ class LmdbSource(BaseSource):
 
 def _look_through(
     where: Path, root: str, progress: Callable[[int], None] | None, *, again: bool = True
-) -> tuple[ArchiveFiles, _LmdbEntries, _LmdbSamples, str]:
+) -> tuple[NamedFiles, _LmdbEntries, _LmdbSamples, str]:
     """The file, all of its entries, those that are samples, and what reads them. again: read it once more where it was
     written to while it was read. Raises as `entries` and `_LmdbEntries` do."""
-    files, found = archive_files(where / _DATA if where.is_dir() else where), _LmdbEntries()
+    files, found = named_files(where / _DATA if where.is_dir() else where), _LmdbEntries()
     state = files.state(0)
     with opened(files.paths[0]) as fd:
         before = version(fd)

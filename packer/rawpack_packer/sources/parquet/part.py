@@ -16,9 +16,9 @@ from rawpack.errors import DecodeError
 from rawpack_packer.sources.base import Item, check_part, check_sample, numbered
 from rawpack_packer.sources.fields import Boxes, FieldKind, Value, as_text
 from rawpack_packer.sources.files import MAX_FILE_BYTES, UNKNOWN, read_file
-from rawpack_packer.sources.listing.table import Texts
 from rawpack_packer.sources.parquet.columns import LABEL, TableColumns, number_dtype
 from rawpack_packer.sources.parquet.tables import Leaf, TableFile, cursor_of
+from rawpack_packer.sources.table.columns import Texts
 from rawpack_packer.text import plain
 
 if TYPE_CHECKING:

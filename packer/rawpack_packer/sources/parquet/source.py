@@ -15,25 +15,25 @@ from rawpack.errors import DecodeError, UsageError
 from rawpack.remote.url import is_url
 from rawpack.system.failure import is_no_fault_of_data
 from rawpack_packer.options.naming import opt
-from rawpack_packer.sources.archives.files import archive_files, source_name
-from rawpack_packer.sources.base import BaseSource, SourceInfo, given_options, without_samples
+from rawpack_packer.sources.base import BaseSource, SourceInfo, given_options
 from rawpack_packer.sources.fields import FieldKind
 from rawpack_packer.sources.files import UNKNOWN, reason_of, stop_if_of_any_file
 from rawpack_packer.sources.kinds import Declared, inferred_mask, split_arrays, with_arrays, words_of
-from rawpack_packer.sources.listing.columns import Classes, classes_of
 from rawpack_packer.sources.listing.reading import box_hint, declared_fields
-from rawpack_packer.sources.listing.table import Texts, joined, texts_of
 from rawpack_packer.sources.parquet import need_pyarrow
 from rawpack_packer.sources.parquet.columns import LABEL, ColumnChoice, TableColumns, choose, features_in
 from rawpack_packer.sources.parquet.layout import features_beside, files_of
 from rawpack_packer.sources.parquet.part import ParquetPart, is_below, spans_of, value_of
 from rawpack_packer.sources.parquet.tables import Leaf, Table, TableFile, cursor_of, fault_of, open_table
+from rawpack_packer.sources.table.columns import Texts, joined, texts_of
+from rawpack_packer.sources.table.labels import Classes, classes_of, empty_classes
+from rawpack_packer.sources.table.named_files import named_files, source_name
 from rawpack_packer.text import listed, plain
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from rawpack_packer.sources.archives.spool import RemoteArchive, Spool
+    from rawpack_packer.sources.table.spool import RemoteArchive, Spool
 
 _SHOWN = 10
 Rows = NDArray[np.int64]
@@ -86,7 +86,7 @@ class ParquetSource(BaseSource):
         declared = declared_fields(typed)
         wanted = ColumnChoice(image_column, label_column, key, None if columns is None else names, declared)
         scan = _Scan(wanted, progress)
-        far = archive_files(path, spool) if is_url(path) else None
+        far = named_files(path, spool) if is_url(path) else None
         for file in () if far else files_of(Path(path).absolute()):
             scan.add(file, plain(os.fsencode(file)))
         if far is not None:
@@ -107,7 +107,7 @@ class ParquetSource(BaseSource):
             self._all = replace(self._all, columns=replace(chosen, fields=kinds))
         kinds = with_arrays(kinds, arrays, root)
         hints = [box_hint(name, kind) for name, kind in kinds.items() if name not in declared]
-        empty = () if named is None or labels is None else without_samples(named, labels)
+        empty = () if named is None or labels is None else empty_classes(named, labels)
         self.info = SourceInfo(
             kind="parquet",
             root=root,

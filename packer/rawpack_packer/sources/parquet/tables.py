@@ -19,7 +19,7 @@ from rawpack_packer.text import plain
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from rawpack_packer.sources.archives.spool import RemoteArchive, Spool
+    from rawpack_packer.sources.table.spool import RemoteArchive, Spool
 
 _BATCH_BYTES, _BATCH_ROWS = 8 << 20, 256
 """How much a batch has at most: bytes by the file's own sizes, which count a value once that many rows have."""

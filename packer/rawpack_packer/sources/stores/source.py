@@ -25,15 +25,7 @@ from rawpack.errors import DamagedStoreError, DecodeError, PackError, RawpackErr
 from rawpack.formats import FieldReader
 from rawpack.remote.url import refuse_url
 from rawpack.store.store import Store
-from rawpack_packer.sources.base import (
-    BaseSource,
-    Item,
-    SourceInfo,
-    check_part,
-    check_sample,
-    numbered,
-    without_samples,
-)
+from rawpack_packer.sources.base import BaseSource, Item, SourceInfo, check_part, check_sample, numbered
 from rawpack_packer.sources.fields import Boxes, Value
 from rawpack_packer.sources.files import SourceChangedError
 from rawpack_packer.sources.stores.compatible import (
@@ -47,6 +39,7 @@ from rawpack_packer.sources.stores.compatible import (
     image_kind,
     united_classes,
 )
+from rawpack_packer.sources.table.labels import empty_classes
 from rawpack_packer.sources.video_numbers import Numbering, Videos, are_frames, videos_in
 from rawpack_packer.sources.view import positions, renumbered, with_classes
 from rawpack_packer.text import plain
@@ -192,7 +185,7 @@ class StoreSource(BaseSource):
         )
         labels = self.labels()
         if labels is not None:
-            self.info = replace(self.info, empty_classes=without_samples(classes or (), labels))
+            self.info = replace(self.info, empty_classes=empty_classes(classes or (), labels))
         if len(self.stores) > 1:
             check_keys(self.all_keys(), total, self.key)
             check_videos(self.stores, self._videos())

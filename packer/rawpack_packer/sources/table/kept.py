@@ -1,7 +1,7 @@
 """Keeps what was found in an archive, for a run that resumes.
 
 A file holds a list of blocks, in msgpack, after the checksum of it all. Nothing of a file with another checksum is
-used: the archive is looked through again. `ArchiveFiles` names the file after the archive, its size, and its time or
+used: the archive is looked through again. `NamedFiles` names the file after the archive, its size, and its time or
 version, so nothing that was found in another version is used either.
 
 Before there is a work folder, all of it is in one file without a name, of which nothing is left however the process

@@ -22,12 +22,12 @@ from numpy.typing import NDArray
 from rawpack.errors import DecodeError, UsageError
 from rawpack.remote.reach import why_lost
 from rawpack.remote.url import filesystem, is_url, refuse_url, shown
-from rawpack_packer.sources.archives.kept import KeptBytes, keeping, read_kept, stored
 from rawpack_packer.sources.files import check_unchanged, opened, read_unchanged, reason_of
+from rawpack_packer.sources.table.kept import KeptBytes, keeping, read_kept, stored
 from rawpack_packer.text import near_path, plain
 
 if TYPE_CHECKING:
-    from rawpack_packer.sources.archives.spool import RemoteArchive, Spool
+    from rawpack_packer.sources.table.spool import RemoteArchive, Spool
 
 T = TypeVar("T")
 _RANGE = re.compile(r"\{(\d+)\.\.(\d+)\}")
@@ -40,7 +40,7 @@ _MOST = 1_000_000
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class ArchiveFiles:
+class NamedFiles:
     """Archive files in order. Plain data."""
 
     paths: tuple[str, ...]
@@ -152,12 +152,12 @@ class ArchiveFiles:
         size, mtime = self.states[k].tolist()
         return size, mtime
 
-    def pick(self, numbers: Sequence[int]) -> ArchiveFiles:
+    def pick(self, numbers: Sequence[int]) -> NamedFiles:
         """The archives with these numbers, in this order."""
         indexes = tuple(self.indexes[k] for k in numbers) if self.indexes else ()
         remotes = tuple(self.remotes[k] for k in numbers) if self.remotes else ()
         paths = tuple(self.paths[k] for k in numbers)
-        return ArchiveFiles(paths, self.states[list(numbers)], indexes, remotes, self.spool)
+        return NamedFiles(paths, self.states[list(numbers)], indexes, remotes, self.spool)
 
 
 def source_name(path: str | os.PathLike[str]) -> str:
@@ -171,7 +171,7 @@ def is_pattern(path: str) -> bool:
     return ("::" in path or bool(_RANGE.search(path) or _GLOB.search(path))) and not os.path.lexists(path)
 
 
-def archive_files(path: str | os.PathLike[str], spool: Spool | None = None) -> ArchiveFiles:
+def named_files(path: str | os.PathLike[str], spool: Spool | None = None) -> NamedFiles:
     """The archive files that a user named. spool: for those behind URLs. Raises UsageError where one is missing, no
     file, or named twice."""
     names = _named_once(path, spool)
@@ -179,7 +179,7 @@ def archive_files(path: str | os.PathLike[str], spool: Spool | None = None) -> A
         return _remote_files(names, spool)
     paths = [os.path.abspath(name) for name in names]  # noqa: PTH100 - keeps what pathlib would not
     states = np.array([_state(name) for name in paths], np.int64).reshape(-1, 2)
-    return ArchiveFiles(tuple(paths), states, kept_in=None if spool is None else spool.folder)
+    return NamedFiles(tuple(paths), states, kept_in=None if spool is None else spool.folder)
 
 
 def _named_once(path: str | os.PathLike[str], spool: Spool | None) -> list[str]:
@@ -194,13 +194,13 @@ def _named_once(path: str | os.PathLike[str], spool: Spool | None) -> list[str]:
 
 
 def first_fetched(path: str, spool: Spool) -> Path:
-    """Where the first of the files that a URL names is in the spool. Raises as `archive_files`."""
+    """Where the first of the files that a URL names is in the spool. Raises as `named_files`."""
     first = _remote_files(_named_once(path, spool)[:1], spool)
     with spool.followed(first.remotes), first.opened(0):
         return Path(first.paths[0])
 
 
-def _remote_files(urls: Sequence[str], spool: Spool | None) -> ArchiveFiles:
+def _remote_files(urls: Sequence[str], spool: Spool | None) -> NamedFiles:
     if spool is None:
         refuse_url(urls[0])
     assert spool is not None
@@ -214,7 +214,7 @@ def _remote_files(urls: Sequence[str], spool: Spool | None) -> ArchiveFiles:
     with spool.followed(), ThreadPoolExecutor(_ASKED) as threads:
         remotes = tuple(threads.map(found, urls))
     paths = tuple(str(spool.path(one)) for one in remotes)
-    return ArchiveFiles(paths, np.array([one.state for one in remotes], np.int64), (), remotes, spool, spool.folder)
+    return NamedFiles(paths, np.array([one.state for one in remotes], np.int64), (), remotes, spool, spool.folder)
 
 
 def _remote_glob(url: str, spool: Spool | None) -> list[str]:

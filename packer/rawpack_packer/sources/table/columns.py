@@ -1,21 +1,25 @@
-"""A listing in memory, and the source made of it: an array for each column, without an object for each row."""
+"""Columns of a table: one array for all rows, without an object for each; files; arrays that stay in their file.
+
+A kind of source may have columns of its own: see `optional.Column`. What travels to a worker is plain data; a file is
+open only there.
+"""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from functools import cached_property
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from rawpack.errors import DecodeError
-from rawpack_packer.sources.base import BaseSource, Item, SourceInfo
-from rawpack_packer.sources.fields import Boxes, BoxForm, Value
-from rawpack_packer.sources.files import read_file
+from rawpack_packer.sources.axes import channels_last
+from rawpack_packer.sources.base import numbered
+from rawpack_packer.sources.fields import Boxes, BoxForm
+from rawpack_packer.sources.files import changed, read_file
 from rawpack_packer.sources.optional import Column as Column
-from rawpack_packer.sources.optional import Images
 
 Rows = NDArray[np.int64]
 CLASS = 4
@@ -57,6 +61,72 @@ class Numbers:
 
     def pick(self, rows: Rows, /) -> Numbers:
         return Numbers(self.values[rows])
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class RowNumbers:
+    """Keys of samples without names: the numbers of their rows."""
+
+    rows: range | Rows
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def value(self, i: int, /) -> str:
+        return numbered(int(self.rows[i]))
+
+    def pick(self, rows: Rows, /) -> RowNumbers:
+        return RowNumbers(rows_at(self.rows, rows))
+
+
+@dataclass(frozen=True, eq=False)
+class Mapped:
+    """Rows of an array in a file. Only its location travels to a worker, which maps the file at the first read."""
+
+    path: str
+    dtype: str
+    shape: tuple[int, ...]
+    """Of the whole array."""
+    offset: int
+    order: Literal["C", "F"]
+    state: tuple[int, int]
+    """Size in bytes and mtime in ns of the file when the source was opened."""
+    rows: range | Rows
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in self.__dict__.items() if name != "values"}
+
+    @cached_property
+    def values(self) -> NDArray[Any]:
+        """The whole array."""
+        return np.memmap(self.path, self.dtype, "r", self.offset, self.shape, self.order)
+
+    def value(self, i: int, /) -> NDArray[Any]:
+        found = os.stat(self.path)  # noqa: PTH116 - called for each sample
+        if (found.st_size, found.st_mtime_ns) != self.state:
+            raise changed(self.path, "it was written to")
+        return np.array(self.values[self.rows[i]])
+
+    def pick(self, rows: Rows, /) -> Mapped:
+        return replace(self, rows=rows_at(self.rows, rows))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ImageArrays:
+    """Images that are rows of another column, in this machine's byte order, with their channels last."""
+
+    column: Column
+    chw: bool = False
+    """Whether channels come first in the column."""
+
+    def value(self, i: int, /) -> NDArray[Any]:
+        image = np.asarray(self.column.value(i))
+        if not image.dtype.isnative:
+            image = image.astype(image.dtype.newbyteorder("="))
+        return channels_last(image) if self.chw else image
+
+    def pick(self, rows: Rows, /) -> ImageArrays:
+        return ImageArrays(self.column.pick(rows), self.chw)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -121,80 +191,13 @@ class Files:
         return Files(self.root, self.paths.pick(rows), self.states[rows])
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class TablePart:
-    """Some rows of a listing."""
-
-    keys: Texts
-    images: Images
-    columns: Mapping[str, Column]
-
-    def __len__(self) -> int:
-        return len(self.keys)
-
-    def __getitem__(self, i: int, /) -> Item:
-        key = self.key(i)
-        return Item(key, self.images.value(i), {name: _value(name, column, i) for name, column in self.columns.items()})
-
-    def key(self, i: int, /) -> str:
-        """The path as the listing has it, or the value of its key column."""
-        if not 0 <= i < len(self):
-            raise IndexError(f"sample {i} of a source of {len(self)}")
-        return self.keys.value(i)
-
-    def image_file(self, i: int, /) -> tuple[str, int, int] | None:
-        """See `HasImageFiles`."""
-        return self.images.image_file(i)
-
-    def part(self, start: int, stop: int, /) -> TablePart:
-        """See `Source.part`."""
-        if not 0 <= start <= stop <= len(self):
-            raise IndexError(f"samples {start} to {stop} of a source of {len(self)}")
-        return self.pick(np.arange(start, stop))
-
-    def pick(self, rows: Rows, /) -> TablePart:
-        """See `CanPick`."""
-        columns = {name: column.pick(rows) for name, column in self.columns.items()}
-        return TablePart(self.keys.pick(rows), self.images.pick(rows), columns)
-
-
-class TableSource(BaseSource):
-    """A listing that was read, as a `Source`."""
-
-    _all: TablePart
-
-    def __init__(
-        self, info: SourceInfo, keys: Texts, images: Images, columns: Mapping[str, Column], states: Rows
-    ) -> None:
-        """states: (m, 2), of the files that are neither images nor masks: see `Source.states`."""
-        self.info, self._all, self._more = info, TablePart(keys, images, columns), states
-
-    def pick(self, rows: Rows, /) -> TablePart:
-        """See `CanPick`."""
-        return self._all.pick(rows)
-
-    def column(self, name: str, /) -> Column | None:
-        """See `HasColumns`."""
-        return self._all.columns.get(name)
-
-    def line(self, i: int, /) -> int:
-        """See `HasColumns`."""
-        return 0
-
-    def path(self, i: int, /) -> str:
-        """See `HasPaths`."""
-        images = self._all.images
-        return images.paths.value(i) if isinstance(images, Files) else self.key(i)
-
-    def labels(self) -> Rows | None:
-        """See `HasLabels`."""
-        label = self._all.columns.get("label")
-        return label.values if self.info.classes is not None and isinstance(label, Numbers) else None
-
-    def states(self) -> Rows:
-        """(n, 2): of the images, then of the masks column by column, then of what lists them; see `Source.states`."""
-        masks = [column.states for column in self._all.columns.values() if isinstance(column, Files)]
-        return np.concatenate([self._all.images.all_states(), *masks, self._more])
+def rows_at(rows: range | Rows, at: Rows) -> range | Rows:
+    """Those of `rows` at the positions `at`, which ascend. Consecutive ones stay a range, which takes no space."""
+    if not isinstance(rows, range):
+        return rows[at]
+    if len(at) and at[-1] - at[0] == len(at) - 1:
+        return rows[int(at[0]) : int(at[-1]) + 1]
+    return at + rows.start
 
 
 def ends_of(lengths: ArrayLike) -> Rows:
@@ -212,28 +215,9 @@ def joined(blocks: Sequence[Texts]) -> Texts:
     return Texts(b"".join(block.data for block in blocks), ends_of(np.concatenate([np.diff(b.ends) for b in blocks])))
 
 
-def no_classes(numbers: NDArray[Any], count: int) -> NDArray[np.bool_]:
-    """Which numbers belong to none of `count` classes. -1, for no class, is fine."""
-    some: NDArray[np.bool_] = (numbers >= -1) & (numbers < count) & (numbers == np.floor(numbers))
-    return ~some
-
-
-def empty_classes(classes: Sequence[str] | None, numbers: NDArray[Any]) -> tuple[str, ...]:
-    """The classes whose number does not occur."""
-    used = set(np.unique(numbers).tolist())
-    return tuple(name for number, name in enumerate(classes or ()) if number not in used)
-
-
 def _gathered(ends: Rows, rows: Rows) -> tuple[Rows, Rows]:
     """Where all entries of some values of different lengths are, and the `ends` of these values alone."""
     starts = ends[rows]
     lengths = ends[rows + 1] - starts
     new = ends_of(lengths)
     return np.arange(new[-1]) + np.repeat(starts - new[:-1], lengths), new
-
-
-def _value(name: str, column: Column, i: int) -> Value:
-    try:
-        return column.value(i)
-    except DecodeError as error:
-        raise DecodeError(error.reason, f"{name}: {error.detail}") from None

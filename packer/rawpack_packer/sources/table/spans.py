@@ -13,8 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rawpack.errors import DecodeError
-from rawpack_packer.sources.archives.files import ArchiveFiles
 from rawpack_packer.sources.files import MAX_FILE_BYTES
+from rawpack_packer.sources.table.named_files import NamedFiles
 
 Rows = NDArray[np.int64]
 Fault = tuple[str, str]
@@ -25,7 +25,7 @@ Fault = tuple[str, str]
 class Spans:
     """Members of archives, one for each sample: a `Column` of bytes. Plain data; no file stays open."""
 
-    archives: ArchiveFiles
+    archives: NamedFiles
     archive: NDArray[np.int32]
     """(n,): the number of each member's archive in `archives`."""
     offset: Rows

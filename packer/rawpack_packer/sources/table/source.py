@@ -1,0 +1,152 @@
+"""Columns as a source."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rawpack.errors import DecodeError
+from rawpack_packer.sources.base import BaseSource, Item, SourceInfo, check_part, check_sample
+from rawpack_packer.sources.fields import FieldKind, Value
+from rawpack_packer.sources.optional import Column, Images, image_file_of
+from rawpack_packer.sources.table.columns import Files, Numbers, RowNumbers, Texts
+from rawpack_packer.sources.table.labels import LABEL, Labels
+
+Rows = NDArray[np.int64]
+_LABEL = FieldKind("int64")
+NO_STATES: Rows = np.empty((0, 2), np.int64)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ImageAndFields:
+    """What a column of images has where some fields are in the same bytes as the image."""
+
+    image: bytes | NDArray[Any]
+    fields: Mapping[str, Value]
+    file_bytes: int
+
+
+class ImageColumn(Protocol):
+    """The images of a table: image files, or arrays. Plain data.
+
+    A column whose images are files, or ranges of files, is `optional.Images`.
+    """
+
+    def value(self, i: int, /) -> bytes | NDArray[Any] | ImageAndFields:
+        """Image i. Raises as `Samples.__getitem__` does."""
+
+    def pick(self, rows: Rows, /) -> ImageColumn:
+        """The images at `rows`, in their order, and nothing else."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class TablePart:
+    """Some rows of a table."""
+
+    keys: Texts | RowNumbers
+    images: ImageColumn
+    columns: Mapping[str, Column]
+
+    def __len__(self) -> int:
+        return len(self.keys)
+
+    def __getitem__(self, i: int, /) -> Item:
+        key, image = self.key(i), self.images.value(i)
+        fields = {name: _value(name, column, i) for name, column in self.columns.items()}
+        if isinstance(image, ImageAndFields):
+            return Item(key, image.image, {**fields, **image.fields}, file_bytes=image.file_bytes)
+        return Item(key, image, fields)
+
+    def key(self, i: int, /) -> str:
+        """The value of the column of keys, or the number of the row."""
+        check_sample(self, i)
+        return self.keys.value(i)
+
+    def image_file(self, i: int, /) -> tuple[str, int, int] | None:
+        """See `HasImageFiles`."""
+        return image_file_of(self.images, i)
+
+    def part(self, start: int, stop: int, /) -> TablePart:
+        """See `Source.part`."""
+        check_part(self, start, stop)
+        return self.pick(np.arange(start, stop))
+
+    def pick(self, rows: Rows, /) -> TablePart:
+        """See `CanPick`."""
+        columns = {name: column.pick(rows) for name, column in self.columns.items()}
+        return TablePart(self.keys.pick(rows), self.images.pick(rows), columns)
+
+
+class TableSource(BaseSource):
+    """A table as a `Source`."""
+
+    _all: TablePart
+
+    def __init__(
+        self,
+        info: SourceInfo,
+        keys: Texts | RowNumbers,
+        images: ImageColumn,
+        columns: Mapping[str, Column],
+        states: Rows = NO_STATES,
+        *,
+        labels: Labels | None = None,
+    ) -> None:
+        """columns: a value of each field. states: (m, 2), of the files that are neither images nor masks, see
+        `Source.states`. labels: field `label`, which is the first unless `info.fields` has it elsewhere, its classes,
+        and the counts that belong to it."""
+        if labels is not None:
+            info = with_labels(info, labels)
+            columns = {**columns, LABEL: Numbers(labels.numbers)}
+            columns = {name: columns[name] for name in info.fields}
+        self.info, self._all, self._more = info, TablePart(keys, images, columns), states
+
+    def pick(self, rows: Rows, /) -> TablePart:
+        """See `CanPick`."""
+        return self._all.pick(rows)
+
+    def column(self, name: str, /) -> Column | None:
+        """See `HasColumns`."""
+        return self._all.columns.get(name)
+
+    def line(self, i: int, /) -> int:
+        """See `HasColumns`."""
+        return 0
+
+    def path(self, i: int, /) -> str:
+        """See `HasPaths`."""
+        images = self._all.images
+        return images.paths.value(i) if isinstance(images, Files) else self.key(i)
+
+    def labels(self) -> Rows | None:
+        """See `HasLabels`: numbers are known without names, too."""
+        label = self._all.columns.get(LABEL)
+        if not isinstance(label, Numbers) or label.values.dtype != np.int64 or label.values.ndim > 1:
+            return None
+        return label.values
+
+    def states(self) -> Rows:
+        """(n, 2): of the images that are files, then of the masks column by column, then of what lists them; see
+        `Source.states`."""
+        images = self._all.images
+        masks = [column.states for column in self._all.columns.values() if isinstance(column, Files)]
+        return np.concatenate([images.all_states() if isinstance(images, Images) else NO_STATES, *masks, self._more])
+
+
+def with_labels(info: SourceInfo, labels: Labels) -> SourceInfo:
+    """What is known of a source with these labels, which are its first field."""
+    first = () if LABEL in info.fields else (LABEL,)
+    fields = {**dict.fromkeys(first, _LABEL), **info.fields, LABEL: _LABEL}  # a dict keeps the place of a name
+    counts = {**info.counts, **labels.counts}
+    return replace(info, fields=fields, classes=labels.names, empty_classes=labels.empty, counts=counts)
+
+
+def _value(name: str, column: Column, i: int) -> Value:
+    try:
+        return column.value(i)
+    except DecodeError as error:
+        raise DecodeError(error.reason, f"{name}: {error.detail}") from None
