@@ -103,7 +103,7 @@ def test_the_axes_follow_a_name(tmp_path: Path) -> None:
     ("kind", "array", "words"),
     [
         ("npy", "image=x:chw", "leave the name out"),
-        ("npz", "image=none:chw", "none named none"),
+        ("npz", "image=none:chw", "has no such column"),
         ("npz", ":chw,label=label", "next to other names"),
         ("npz", "chw=images", "names no image"),
         ("npz", ":cwh", "write NAME=ARRAY"),

@@ -233,7 +233,9 @@ def test_the_image_column(tmp_path: Path) -> None:
     plain = write(tmp_path / "plain.parquet", {"file": pa.array([jpeg(0)], pa.large_binary()), "n": [1]})
     assert open_source(plain)[0].image == jpeg(0)
     two = write(tmp_path / "two.parquet", {"left": images(2), "right": images(2), "mask": images(2)})
-    with pytest.raises(UsageError, match="several columns of images, left, right, mask: name one, --image-column left"):
+    with pytest.raises(
+        UsageError, match="several columns of images, left .*, right .*, mask .*: name one, --image-column left"
+    ):
         open_source(two)
     source = open_source(two, image_column="right", fields={"mask": "mask"})
     assert source.info.fields["mask"].mask
@@ -275,7 +277,7 @@ def test_which_column_is_the_label(tmp_path: Path) -> None:
     assert open_source(named, classes=tmp_path / "names")[0].fields["label"] == 1
     with pytest.raises(UsageError, match="the label of row 1 is 7; there are 2 classes"):
         open_source(write(tmp_path / "4.parquet", {"img": images(2), "label": [0, 7]}, label=fine))
-    with pytest.raises(UsageError, match="'cat' of column 'label' is none of 1 classes"):
+    with pytest.raises(UsageError, match="row 1 is 'cat'; it is none of the 1 classes"):
         open_source(named, classes=["dog"])
     floats = write(tmp_path / "5.parquet", {"img": images(2), "label": [0.5, None]})
     source = open_source(floats)

@@ -18,21 +18,23 @@ from rawpack.disk.manifest import DTYPES
 from rawpack.errors import UsageError
 from rawpack_packer.options.naming import opt
 from rawpack_packer.sources.archives.zip import directory
-from rawpack_packer.sources.axes import Axes, channels_first, check_samples, turned
+from rawpack_packer.sources.axes import channels_first, check_samples, turned
 from rawpack_packer.sources.base import SourceInfo, given_options
 from rawpack_packer.sources.fields import FieldKind, ImageKind
 from rawpack_packer.sources.kinds import Fields, inferred_kind, with_roles, words_of
 from rawpack_packer.sources.named_arrays import (
     IMAGE,
     Arrays,
+    check_named_once,
     named_arrays,
     saying_axes,
     shown_arrays,
     split_axes,
 )
+from rawpack_packer.sources.table.choose import ChosenColumns, ColumnChoice, ColumnInfo, Habits, choose
 from rawpack_packer.sources.table.columns import Column, ImageArrays, Mapped, Numbers, RowNumbers, texts_of
-from rawpack_packer.sources.table.labels import LABEL, NO_COUNTS, Classes, Labels, named_file, number_labels
-from rawpack_packer.sources.table.source import TableSource
+from rawpack_packer.sources.table.labels import LABEL, NO_COUNTS, Classes, named_file, number_labels
+from rawpack_packer.sources.table.source import TableSource, unique_keys
 from rawpack_packer.text import plain
 
 IMAGE_NAMES = ("image", "images", "x", "X", "data", "arr_0")
@@ -72,43 +74,32 @@ class ArraySource(TableSource):
         array: Arrays = (),
         fields: Fields = (),
         classes: Classes | None = None,
+        image_column: str | None = None,
+        label_column: str | None = None,
+        key: str | None = None,
         progress: Callable[[int], None] | None = None,
     ) -> None:
         """array: which arrays of an `.npz` are packed, and as what: image=source,label=target. `:chw` after the name of
-        images, or alone, moves their channels to the end; `:hwc` keeps the axes as they are.
+        images, or alone, moves their channels to the end; `:hwc` keeps the axes as they are. image_column,
+        label_column, key: the arrays of an `.npz` that hold these, beside which the others stay fields.
         fields: which fields are masks, and which are no images: {"seg": "mask", "depth": "array"}.
         classes: names of labels.
 
         Raises UsageError if `path` is not such a file, if its arrays differ in length, or if the axes have to be said.
         """
         file, named = Path(path).absolute(), named_arrays(array)
-        name, axes = split_axes(named.get(IMAGE, ""))
+        check_named_once(named, image_column, label_column)
         root = plain(os.fsencode(file))
-        images: Mapped | Numbers
-        held: dict[str, NDArray[Any]] = {}
-        try:
-            states = [_state(file)]
-            if file.suffix != ".npz" and named and split_axes(named[IMAGE])[0]:
-                raise UsageError(
-                    f"{opt.array} names the arrays of an .npz or HDF5 file, and {root} is neither: leave the name out; "
-                    f"{opt.array(':chw')} alone says that the channels of its images come first"
-                )
-            if file.suffix == ".npz":
-                name, axes, images, held = _read_npz(file, named)
-            elif file.suffix == ".npy":
-                images = _open_npy(file, states[0])
-            else:
-                images = _open_idx(file, states[0])
-                if (labels_file := _labels_beside(file)) is not None:
-                    states.append(_state(labels_file))
-                    held[LABEL] = _open_idx(labels_file, states[1]).values
-        except UsageError:
-            raise
-        except OSError as error:
-            raise UsageError(f"{root} cannot be read: {error.strerror or error}") from None
-        except (ValueError, EOFError, zipfile.BadZipFile, zlib.error, KeyError) as error:
-            raise UsageError(f"{root} is not an intact file of arrays: {error}") from None
-        shape, dtype = images.values.shape, np.dtype(images.values.dtype)
+        arrays, image, states = _read(file, named, root)
+        wanted = ColumnChoice(image_column, label_column, key)
+        if image is None:
+            chosen = _choose(arrays, wanted, named, root)
+            image = Numbers(arrays[chosen.image])
+        elif wanted != ColumnChoice():
+            raise UsageError(f"{root} has no columns with names: {opt.image_column} and the like are for .npz and HDF5")
+        else:
+            chosen = ChosenColumns("", LABEL if LABEL in arrays else None, None, {}, ())
+        shape, dtype = image.values.shape, np.dtype(image.values.dtype)
         if len(shape) < 2 or not shape[0]:
             what = "the first axis must count samples, at least one, and the others must make an image"
             raise UsageError(f"{root} holds {dtype} {shape}: {what}")
@@ -117,63 +108,88 @@ class ArraySource(TableSource):
                 f"{root} holds images of dtype {dtype.name}; they must be numbers of at most 64 bits, or complex "
                 "numbers of at most 128"
             )
-        said_by = saying_axes(named, name)
-        if not held:
+        axes, said_by = split_axes(named.get(IMAGE, ""), arrays)[1], saying_axes(named, chosen.image)
+        if not chosen.fields and chosen.label is None:
             check_samples(shape, axes, root, said_by)
         chw = channels_first(shape[1:], axes, root, said_by)
         kind = ImageKind(dtype.name, turned(shape[1:], chw))
-        values = {name: _column(name, each, shape[0], root) for name, each in held.items()}
-        kinds = {
-            name: FieldKind("str") if each.dtype.kind == "U" else inferred_kind(name, each[0])
-            for name, each in values.items()
-        }
-        labels = _labels(values, classes, root)
+        held = {name: arrays[of_file] for name, of_file in chosen.fields.items()}
+        kinds = {name: FieldKind("str") if _is_text(one) else inferred_kind(name, one[0]) for name, one in held.items()}
+        labels = None
+        if chosen.label is not None:
+            found = arrays[chosen.label]
+            labels = number_labels(found.tolist() if _is_text(found) else found, classes, where=root)
+        elif classes is not None:
+            raise UsageError(f"{opt.classes} names labels, and {root} has none: name them by {opt.label_column}")
+        keys = RowNumbers(range(shape[0])) if chosen.key is None else unique_keys(arrays[chosen.key].tolist(), root)
         info = SourceInfo(
             kind="arrays",
             root=root,
             paths=(str(file),),
             fields=with_roles(kinds, fields, kind, root),
             image=kind,
-            numbered=True,
-            counts=NO_COUNTS,
-            options=given_options(array=shown_arrays(named), field=words_of(fields), classes=named_file(classes)),
+            numbered=chosen.key is None,
+            counts={**NO_COUNTS, "columns_left_out": len(chosen.left_out)},
+            options=given_options(
+                array=shown_arrays(named),
+                field=words_of(fields),
+                classes=named_file(classes),
+                image_column=image_column,
+                label_column=label_column,
+                key=key,
+            ),
+            problems=chosen.left_out,
         )
         columns: dict[str, Column] = {
-            name: texts_of(each.tolist()) if each.dtype.kind == "U" else Numbers(each) for name, each in values.items()
+            name: texts_of(one.tolist()) if _is_text(one) else Numbers(_native(one)) for name, one in held.items()
         }
-        keys = RowNumbers(range(shape[0]))
-        super().__init__(info, keys, ImageArrays(images, chw), columns, np.array(states, np.int64), labels=labels)
-        self._videos = values.get("video")
+        super().__init__(info, keys, ImageArrays(image, chw), columns, np.array(states, np.int64), labels=labels)
+        self._videos = held.get("video")
 
     def group(self, i: int, /) -> str:
         """The value of field `video`, if there is one; else the key."""
         return self.key(i) if self._videos is None else str(self._videos[i])
 
 
-def _labels(values: Mapping[str, NDArray[Any]], classes: Classes | None, root: str) -> Labels | None:
-    """The labels, if they are whole numbers or texts. Raises UsageError."""
-    found = values.get(LABEL)
-    if found is not None and found.ndim == 1 and found.dtype.kind == "U":
-        return number_labels(found.tolist(), classes, where=root)
-    if found is not None and found.ndim == 1 and found.dtype == np.int64:
-        return number_labels(found, classes, where=root)
-    if classes is not None:
-        raise UsageError(
-            f"{opt.classes} names labels, and {root} has none: name them, {opt.array('image=NAME,label=NAME')}"
-        )
-    return None
+def _read(
+    file: Path, named: Mapping[str, str], root: str
+) -> tuple[dict[str, NDArray[Any]], Mapped | Numbers | None, list[tuple[int, int]]]:
+    """The arrays of an `.npz`, or the labels beside an IDX file; the images, if they are the file; the state of each
+    file. Raises UsageError."""
+    try:
+        states = [_state(file)]
+        if file.suffix == ".npz":
+            return _read_npz(file), None, states
+        if named and split_axes(named[IMAGE])[0]:
+            raise UsageError(
+                f"{opt.array} names the arrays of an .npz or HDF5 file, and {root} is neither: leave the name out; "
+                f"{opt.array(':chw')} alone says that the channels of its images come first"
+            )
+        if file.suffix == ".npy":
+            return {}, _open_npy(file, states[0]), states
+        images, beside = _open_idx(file, states[0]), _labels_beside(file)
+        if beside is None:
+            return {}, images, states
+        states.append(_state(beside))
+        labels = _open_idx(beside, states[1]).values
+        if len(labels) != len(images.values):
+            raise UsageError(f"{root} has {len(images.values)} images, and {beside} {len(labels)} labels")
+        return {LABEL: labels}, images, states
+    except UsageError:
+        raise
+    except OSError as error:
+        raise UsageError(f"{root} cannot be read: {error.strerror or error}") from None
+    except (ValueError, EOFError, zipfile.BadZipFile, zlib.error, KeyError) as error:
+        raise UsageError(f"{root} is not an intact file of arrays: {error}") from None
 
 
-def _column(name: str, values: NDArray[Any], count: int, where: str) -> NDArray[Any]:
-    if len(values.shape) == 0 or values.shape[0] != count:
-        raise UsageError(
-            f"{where}: {name} has shape {values.shape}, but there are {count} images: a field needs a row for each"
-        )
-    if values.dtype.kind not in "biufU":
-        raise UsageError(f"{where}: {name} holds {values.dtype}; a field must be numbers or text")
-    if name == "label" and values.dtype.kind in "iu" and values.ndim == 1 and values.dtype != np.uint64:
-        return values.astype(np.int64)
-    return values.astype(values.dtype.newbyteorder("="), copy=False)
+def _is_text(array: NDArray[Any]) -> bool:
+    return array.dtype.kind == "U"
+
+
+def _native(array: NDArray[Any]) -> NDArray[Any]:
+    """An array in this machine's byte order."""
+    return array.astype(array.dtype.newbyteorder("="), copy=False)
 
 
 def _state(path: Path) -> tuple[int, int]:
@@ -206,8 +222,8 @@ def _parsing(path: Path) -> Iterator[None]:
         raise UsageError(f"{plain(os.fsencode(path))} is not an intact file of arrays: {error}") from None
 
 
-def _read_npz(path: Path, named: Mapping[str, str]) -> tuple[str, Axes | None, Numbers, dict[str, NDArray[Any]]]:
-    """The name of the images' array, its axes as they were said, the array itself, and the others by field."""
+def _read_npz(path: Path) -> dict[str, NDArray[Any]]:
+    """All arrays of an `.npz` by their names."""
     with path.open("rb") as opened, _parsing(path):
         if opened.read(len(_NPY)) == _NPY:
             raise UsageError(f"{path} is an .npy, by its first bytes: rename it to {path.stem}.npy")
@@ -215,25 +231,51 @@ def _read_npz(path: Path, named: Mapping[str, str]) -> tuple[str, Axes | None, N
         if problem is not None:
             raise problem
         with zipfile.ZipFile(opened) as file:
-            arrays = {info.filename.removesuffix(".npy"): _read_member(file, info, path) for info in infos}
-    of_image, axes = split_axes(named.get(IMAGE, ""), arrays)
+            return {info.filename.removesuffix(".npy"): _read_member(file, info, path) for info in infos}
+
+
+def _choose(
+    arrays: Mapping[str, NDArray[Any]], wanted: ColumnChoice, named: Mapping[str, str], root: str
+) -> ChosenColumns:
+    """Which array is what. named: see `named_arrays`. Raises UsageError."""
+    of_image, _ = split_axes(named.get(IMAGE, ""), arrays)
     if of_image:
-        named = {**named, IMAGE: of_image}
-        for name in named.values():
-            if name not in arrays:
-                raise UsageError(f"{path} has arrays named {', '.join(arrays)}, and none named {name}")
-        fields = {name: arrays[of_file] for name, of_file in named.items() if name != IMAGE}
-        return of_image, axes, Numbers(arrays[of_image]), fields
-    image = next((name for name in IMAGE_NAMES if name in arrays), None)
-    if image is None:
-        raise UsageError(
-            f"{path} has arrays named {', '.join(arrays)}; name the one that holds the images, and "
-            f"others to be packed: {opt.array('image=NAME,label=NAME')}. Without it, images are the array named "
-            f"{', '.join(IMAGE_NAMES[:-1])} or {IMAGE_NAMES[-1]}"
-        )
-    label = next((name for name in LABEL_NAMES if name in arrays), None)
-    others = {"label" if name == label else name: values for name, values in arrays.items() if name != image}
-    return image, axes, Numbers(arrays[image]), others
+        others = {name: of_file for name, of_file in named.items() if name not in (IMAGE, LABEL)}
+        wanted = ColumnChoice(of_image, named.get(LABEL), wanted.key, others, as_arrays=True)
+    columns = [_info(name, array) for name, array in arrays.items()]
+    no_image = f"; name it, and what else is packed: {opt.array('image=NAME,label=NAME')}"
+    chosen = choose(columns, wanted, root, Habits(IMAGE_NAMES, LABEL_NAMES, no_image=no_image))
+    count = len(arrays[chosen.image]) if arrays[chosen.image].ndim else 0
+    for name, array in arrays.items():
+        if not of_image and array.shape[:1] != (count,):
+            raise UsageError(
+                f"{root}: {plain(name)} has shape {array.shape}, but there are {count} images: a field needs a row for "
+                f"each; {opt.array('image=NAME,label=NAME')} names all that is packed"
+            )
+    return chosen
+
+
+def _info(name: str, array: NDArray[Any]) -> ColumnInfo:
+    kind: FieldKind | str = FieldKind("str")
+    if array.dtype.kind not in "biufU" or (array.dtype.kind != "U" and array.dtype.name not in DTYPES):
+        kind = f"it holds {array.dtype}; a field must be numbers or text"
+    elif array.dtype.kind != "U" and array.ndim and len(array):
+        try:
+            kind = inferred_kind(name, array[0])
+        except UsageError as error:
+            kind = str(error)
+    whole = array.ndim == 1 and array.dtype.kind in "iu" and array.dtype != np.uint64
+    text = array.ndim == 1 and array.dtype.kind == "U"
+    return ColumnInfo(
+        name=name,
+        type=f"{array.dtype} {array.shape}",
+        field=kind,
+        is_image=array.ndim in (3, 4) and array.dtype.kind in "biufc",
+        is_label=whole or text,
+        is_whole=whole,
+        is_key=text,
+        rows=len(array) if array.ndim else None,
+    )
 
 
 def _read_member(file: zipfile.ZipFile, info: zipfile.ZipInfo, path: Path) -> NDArray[Any]:

@@ -47,6 +47,13 @@ def named_arrays(arrays: Arrays) -> dict[str, str]:
     return found
 
 
+def check_named_once(arrays: Mapping[str, str], image_column: str | None, label_column: str | None) -> None:
+    """Raise UsageError where `--array` names columns, and another option names one too."""
+    if split_axes(arrays.get(IMAGE, ""))[0] and (image_column or label_column):
+        other = opt.image_column if image_column else opt.label_column
+        raise UsageError(f"{opt.array} and {other} both name arrays: name the image, the label and all fields by one")
+
+
 def split_axes(name: str, known: Container[str] = ()) -> tuple[str, Axes | None]:
     """The name of the image's array, "" where it was not said, and the axes that follow it. known: names of arrays,
     which may end like that."""

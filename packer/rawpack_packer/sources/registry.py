@@ -114,7 +114,8 @@ def loaded(name: str) -> Any:
 
 KINDS: dict[str, SourceKind] = {
     "arrays": SourceKind(
-        "arrays: .npy, .npz, IDX (MNIST)", "arrays:ArraySource", ("array", "fields", "classes"),
+        "arrays: .npy, .npz, IDX (MNIST)", "arrays:ArraySource",
+        ("array", "fields", "classes", "image_column", "label_column", "key"),
         Look(decides="arrays:is_arrays"),
     ),
     "cifar": SourceKind(
@@ -135,7 +136,8 @@ KINDS: dict[str, SourceKind] = {
         ("skip_unreadable", "key_pattern"), with_subfolders=True, stops_at_annotations=True,
     ),
     "hdf5": SourceKind(
-        "data sets of an HDF5 file: .h5, .hdf5", "hdf5.source:Hdf5Source", ("array", "fields", "classes"),
+        "data sets of an HDF5 file: .h5, .hdf5", "hdf5.source:Hdf5Source",
+        ("array", "fields", "classes", "image_column", "label_column", "key"),
         Look(r"\.(h5|hdf5|hdf|he5)$"),
     ),
     "webdataset": SourceKind(

@@ -6,6 +6,7 @@ import subprocess
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import cloudpickle
 import numpy as np
@@ -17,7 +18,7 @@ from rawpack.system.child import Child
 from rawpack.system.failure import is_no_fault_of_data
 from rawpack.system.heartbeat import Heartbeat
 from rawpack_packer.sources.files import reason_of, stop_if_of_any_file
-from rawpack_packer.sources.hdf5.choosing import DataSetChoice, choose
+from rawpack_packer.sources.hdf5.choosing import DataSetChoice, choose_data_sets
 from rawpack_packer.sources.hdf5.opening import (
     TEXT,
     DataSet,
@@ -29,10 +30,16 @@ from rawpack_packer.sources.hdf5.opening import (
     open_file,
     texts_of,
 )
+from rawpack_packer.sources.table.choose import ColumnChoice
 from rawpack_packer.text import plain
 from rawpack_packer.voice import in_python, speaking_python
 
+if TYPE_CHECKING:
+    import h5py
+
 _TIMEOUT_S = 300.0
+Wanted = tuple[dict[str, str], ColumnChoice]
+"""What the user named: see `named_arrays`, and `choose`."""
 
 
 @dataclass(frozen=True)
@@ -40,16 +47,15 @@ class Looked:
     """What is in a file, and what is packed of it."""
 
     chosen: DataSetChoice
-    numbers: NDArray[np.int64] | None
-    """(n,): the labels, where they are numbers."""
-    names: tuple[str, ...] | None
-    """The labels, where they are names."""
+    labels: NDArray[np.int64] | tuple[str, ...] | None
+    """(n,): numbers or names."""
+    keys: tuple[str, ...] | None
 
 
-def look(path: Path, wanted: Mapping[str, str]) -> Looked:
-    """What is packed of a file. wanted: see `named_arrays`. Raises UsageError where it cannot be read, or where the
+def look(path: Path, named: Mapping[str, str], wanted: ColumnChoice) -> Looked:
+    """What is packed of a file. named: see `named_arrays`. Raises UsageError where it cannot be read, or where the
     user has to name something."""
-    found = _in_child(path, dict(wanted))
+    found = _in_child(path, (dict(named), wanted))
     assert isinstance(found, Looked)
     return found
 
@@ -61,7 +67,7 @@ def listed_data_sets(path: Path) -> list[DataSet]:
     return found
 
 
-def _in_child(path: Path, wanted: dict[str, str] | None) -> Looked | list[DataSet]:
+def _in_child(path: Path, wanted: Wanted | None) -> Looked | list[DataSet]:
     where, child = plain(str(path)), Child(_main, (path, wanted, in_python()))
     try:
         received = child.receive(_TIMEOUT_S)
@@ -78,14 +84,14 @@ def _in_child(path: Path, wanted: dict[str, str] | None) -> Looked | list[DataSe
     return answer
 
 
-def _main(channel: Channel, notes: Heartbeat, asked: tuple[Path, dict[str, str] | None, bool], fds: list[int]) -> None:
+def _main(channel: Channel, notes: Heartbeat, asked: tuple[Path, Wanted | None, bool], fds: list[int]) -> None:
     """Runs in the child process."""
     path, wanted, python = asked
     with speaking_python(python):
         channel.send(cloudpickle.dumps(look_here(path, wanted)))
 
 
-def look_here(path: Path, wanted: dict[str, str] | None) -> Looked | list[DataSet]:
+def look_here(path: Path, wanted: Wanted | None) -> Looked | list[DataSet]:
     """What `look` finds, or all data sets if `wanted` is None, in this process."""
     where = plain(str(path))
     try:
@@ -113,18 +119,11 @@ def look_here(path: Path, wanted: dict[str, str] | None) -> Looked | list[DataSe
                 first = bytes(np.asarray(open_data_set(file, one.name)[0]).tobytes()[:32])
                 return sniff(first) is not None
 
-            chosen = choose(found, wanted, where, by_name=by_name, is_image_file=is_image_file)
-            numbers, names = None, None
-            if chosen.label is not None:
-                values = open_data_set(file, chosen.label.name)[()].reshape(-1)
-                if chosen.label.holds == TEXT:
-                    texts = list(texts_of(values))
-                    if None in texts:
-                        raise UsageError(f"{where}: {chosen.label}: text {texts.index(None)} is not UTF-8")
-                    names = tuple(str(text) for text in texts)
-                else:
-                    numbers = values.astype(np.int64)
-            return Looked(chosen, numbers, names)
+            named, columns = wanted
+            chosen = choose_data_sets(found, columns, named, where, by_name=by_name, is_image_file=is_image_file)
+            labels = None if chosen.label is None else _column(file, chosen.label, where)
+            keys = None if chosen.key is None else _column(file, chosen.key, where)
+            return Looked(chosen, labels, None if keys is None else tuple(map(str, keys)))
     except UsageError:
         raise
     except Exception as error:  # h5py raises many types for broken files
@@ -135,6 +134,17 @@ def look_here(path: Path, wanted: dict[str, str] | None) -> Looked | list[DataSe
             if error.errno is not None and error.strerror:
                 raise UsageError(f"{where} cannot be read: {reason_of(error)}") from None
         raise UsageError(f"{where} cannot be read as HDF5: {fault_of(error, str(path))}") from None
+
+
+def _column(file: h5py.File, one: DataSet, where: str) -> NDArray[np.int64] | tuple[str, ...]:
+    """All values of a data set of whole numbers or texts. Raises UsageError."""
+    values = open_data_set(file, one.name)[()].reshape(-1)
+    if one.holds != TEXT:
+        return np.asarray(values, np.int64)
+    texts = list(texts_of(values))
+    if None in texts:
+        raise UsageError(f"{where}: {one}: text {texts.index(None)} is not UTF-8")
+    return tuple(str(text) for text in texts)
 
 
 def fault_of(error: BaseException, path: str) -> str:

@@ -1,4 +1,4 @@
-"""The rows of an HDF5 file that a worker reads, as samples."""
+"""Columns of an HDF5 file, of which a worker reads the rows of its part."""
 
 from __future__ import annotations
 
@@ -14,10 +14,8 @@ from numpy.typing import NDArray
 from rawpack.errors import DecodeError
 from rawpack.system.failure import is_no_fault_of_data
 from rawpack_packer.sources.axes import channels_last
-from rawpack_packer.sources.base import Item, check_part, check_sample, numbered
 from rawpack_packer.sources.fields import Value
 from rawpack_packer.sources.files import MAX_FILE_BYTES, changed, check_path, stop_if_of_any_file
-from rawpack_packer.sources.hdf5.choosing import DataSetChoice
 from rawpack_packer.sources.hdf5.look import fault_of
 from rawpack_packer.sources.hdf5.opening import (
     NUMBERS,
@@ -29,7 +27,7 @@ from rawpack_packer.sources.hdf5.opening import (
     row_bytes,
     texts_of,
 )
-from rawpack_packer.sources.named_arrays import LABEL
+from rawpack_packer.sources.table.columns import rows_at
 from rawpack_packer.text import plain
 
 _BLOCK_BYTES = 8 << 20
@@ -58,54 +56,46 @@ class Hdf5File:
 
 
 @dataclass(frozen=True, eq=False)
-class Hdf5Part:
-    """Some rows of a file, in its order."""
+class Hdf5Column:
+    """The rows of a data set, read in blocks when they are asked for."""
 
     file: Hdf5File
-    chosen: DataSetChoice
-    start: int
-    stop: int
-    labels: Rows | None
-    """Of these rows."""
+    data_set: DataSet
+    rows: range | Rows
     kept: KeptOpen
 
-    def __len__(self) -> int:
-        return self.stop - self.start
+    def value(self, i: int, /) -> Value:
+        return self.kept.rows(self.file).value(self.data_set, int(self.rows[i]))
 
-    def __getitem__(self, i: int, /) -> Item:
-        key, row = self.key(i), self.start + i
-        self.file.check()
-        rows = self.kept.rows(self.file)
-        image = self._image(rows, row)
-        fields: dict[str, Value] = {} if self.labels is None else {LABEL: int(self.labels[i])}
-        for name, column in self.chosen.fields.items():
-            fields[name] = rows.value(column.data_set, row)
-        return Item(key, image, fields)
+    def pick(self, rows: Rows, /) -> Hdf5Column:
+        return replace(self, rows=rows_at(self.rows, rows))
 
-    def key(self, i: int, /) -> str:
-        """The number of the row."""
-        check_sample(self, i)
-        return numbered(self.start + i)
 
-    def part(self, start: int, stop: int, /) -> Hdf5Part:
-        """See `Source.part`."""
-        check_part(self, start, stop)
-        labels = None if self.labels is None else self.labels[start:stop]
-        return replace(self, start=self.start + start, stop=self.start + stop, labels=labels)
+@dataclass(frozen=True, eq=False)
+class Hdf5Images:
+    """The column of images: arrays, or image files."""
 
-    def _image(self, rows: _Rows, row: int) -> bytes | NDArray[Any]:
-        data_set = self.chosen.image
-        value = rows.value(data_set, row)
-        if data_set.holds == NUMBERS:
-            assert isinstance(value, np.ndarray)
-            return channels_last(value) if self.chosen.chw else value
+    column: Hdf5Column
+    chw: bool
+    """Whether the channels of arrays come first in the file."""
+
+    def value(self, i: int, /) -> bytes | NDArray[Any]:
+        file, row = self.column.file, int(self.column.rows[i])
+        file.check()
+        value = self.column.value(i)
         assert isinstance(value, np.ndarray | bytes)
+        if self.column.data_set.holds == NUMBERS:
+            assert isinstance(value, np.ndarray)
+            return channels_last(value) if self.chw else value
         data = value if isinstance(value, bytes) else value.tobytes()
         if not data:
-            raise DecodeError("empty", f"{self.file.name}, row {row}: there is no image")
+            raise DecodeError("empty", f"{file.name}, row {row}: there is no image")
         if len(data) > MAX_FILE_BYTES:
-            raise DecodeError("too_large", f"{self.file.name}, row {row}: the image has {len(data):,} bytes")
+            raise DecodeError("too_large", f"{file.name}, row {row}: the image has {len(data):,} bytes")
         return data
+
+    def pick(self, rows: Rows, /) -> Hdf5Images:
+        return replace(self, column=self.column.pick(rows))
 
 
 class _Rows:

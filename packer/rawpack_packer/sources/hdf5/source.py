@@ -6,35 +6,31 @@ import os
 from collections.abc import Callable
 from pathlib import Path
 
-import numpy as np
-from numpy.typing import NDArray
-
 from rawpack.errors import UsageError
 from rawpack_packer.options.naming import opt
-from rawpack_packer.sources.base import BaseSource, SourceInfo, given_options
-from rawpack_packer.sources.fields import FieldKind
+from rawpack_packer.sources.base import SourceInfo, given_options
 from rawpack_packer.sources.hdf5 import look
-from rawpack_packer.sources.hdf5.part import Hdf5File, Hdf5Part, KeptOpen
+from rawpack_packer.sources.hdf5.part import Hdf5Column, Hdf5File, Hdf5Images, KeptOpen
 from rawpack_packer.sources.kinds import Fields, with_roles, words_of
-from rawpack_packer.sources.named_arrays import LABEL, Arrays, named_arrays, shown_arrays
-from rawpack_packer.sources.table.labels import Classes, classes_of, empty_classes, no_classes
+from rawpack_packer.sources.named_arrays import Arrays, check_named_once, named_arrays, shown_arrays
+from rawpack_packer.sources.table.choose import ColumnChoice
+from rawpack_packer.sources.table.columns import RowNumbers
+from rawpack_packer.sources.table.labels import NO_COUNTS, Classes, named_file, number_labels
 from rawpack_packer.sources.table.named_files import named_files
+from rawpack_packer.sources.table.source import TableSource, unique_keys
 from rawpack_packer.text import plain
 
-Rows = NDArray[np.int64]
 
-
-class Hdf5Source(BaseSource):
+class Hdf5Source(TableSource):
     """The rows of the data sets of an HDF5 file as a `Source`.
 
     Images are arrays, stored as they are, or image files as uint8 of variable length or opaque bytes. The only data set
     that can be images is them; `label` is the one of that name, or the only one of whole numbers; the others of as many
-    rows are fields. Labels that are texts are the names of classes.
+    rows are fields. Labels that are texts are the names of classes. Texts in a data set `key` are keys; without one,
+    samples are numbered.
 
     `info.counts`: unlabelled, empty_classes, columns_left_out.
     """
-
-    _all: Hdf5Part
 
     def __init__(
         self,
@@ -44,81 +40,57 @@ class Hdf5Source(BaseSource):
         array: Arrays = (),
         fields: Fields = (),
         classes: Classes | None = None,
+        image_column: str | None = None,
+        label_column: str | None = None,
+        key: str | None = None,
         progress: Callable[[int], None] | None = None,
     ) -> None:
         """array: what the image, the label and the fields are, as image=train/x,label=train/y; what is named is packed,
         and nothing else. `:chw` after the name of images, or alone, moves their channels to the end; `:hwc` keeps the
-        axes as they are. fields: which fields are masks, and which are no images: {"seg": "mask", "depth": "array"}.
-        classes: names of labels that are numbers. progress: called with the number of samples.
+        axes as they are. image_column, label_column, key: the data sets of these, beside which the others stay fields.
+        fields: which fields are masks, and which are no images: {"seg": "mask", "depth": "array"}. classes: names of
+        labels that are numbers. progress: called with the number of samples.
 
         Raises UsageError where the file is damaged or hostile, or where something has to be named.
         """
         files = named_files(Path(path).absolute())
-        wanted, file = named_arrays(array), Hdf5File(files.paths[0], files.state(0))
+        named, file = named_arrays(array), Hdf5File(files.paths[0], files.state(0))
+        check_named_once(named, image_column, label_column)
         root = plain(os.fsencode(file.path))
-        looked = look.look(Path(file.path), wanted)
+        looked = look.look(Path(file.path), named, ColumnChoice(image_column, label_column, key))
         file.check()
         chosen = looked.chosen
-        labels, names = _labels(looked, classes, root)
-        kinds = {name: column.kind for name, column in chosen.fields.items() if column.kind is not None}
-        kinds = with_roles(kinds, fields, chosen.image_kind, root)
-        empty = () if names is None or labels is None else empty_classes(names, labels)
-        self._states = files.states
-        self._all = Hdf5Part(file, chosen, 0, chosen.rows, labels, KeptOpen())
-        self.info = SourceInfo(
+        labels = None if looked.labels is None else number_labels(looked.labels, classes, where=root)
+        if labels is None and classes is not None:
+            raise UsageError(f"{opt.classes} names labels, and {root} has none: name them by {opt.label_column}")
+        kinds = {name: kind for name, (_, kind) in chosen.fields.items()}
+        keys = RowNumbers(range(chosen.rows)) if looked.keys is None else unique_keys(looked.keys, root)
+        info = SourceInfo(
             kind="hdf5",
             root=root,
             paths=(file.path,),
-            fields={**({} if labels is None else {LABEL: FieldKind("int64")}), **kinds},
+            fields=with_roles(kinds, fields, chosen.image_kind, root),
             image=chosen.image_kind,
-            classes=names,
-            empty_classes=empty,
-            numbered=True,
+            numbered=looked.keys is None,
             options=given_options(
-                array=shown_arrays(wanted),
+                array=shown_arrays(named),
                 field=words_of(fields),
-                classes=classes if isinstance(classes, str | os.PathLike) else None,
+                classes=named_file(classes),
+                image_column=image_column,
+                label_column=label_column,
+                key=key,
             ),
-            counts={
-                "unlabelled": 0 if labels is None else int((labels == -1).sum()),
-                "empty_classes": len(empty),
-                "columns_left_out": len(chosen.left_out),
-            },
+            counts={**NO_COUNTS, "columns_left_out": len(chosen.left_out)},
             problems=chosen.left_out,
         )
+        rows, kept = range(chosen.rows), KeptOpen()
+        images = Hdf5Images(Hdf5Column(file, chosen.image, rows, kept), chosen.chw)
+        columns = {name: Hdf5Column(file, one, rows, kept) for name, (one, _) in chosen.fields.items()}
+        super().__init__(info, keys, images, columns, files.states, labels=labels)
         if progress is not None:
             progress(chosen.rows)
-
-    def labels(self) -> Rows | None:
-        """See `HasLabels`."""
-        return self._all.labels
-
-    def states(self) -> Rows:
-        """Of the file."""
-        return self._states
 
 
 def is_hdf5(path: Path) -> bool:
     """Whether a file is HDF5, by its name."""
     return path.suffix.lower() in (".h5", ".hdf5", ".hdf", ".he5")
-
-
-def _labels(looked: look.Looked, classes: Classes | None, root: str) -> tuple[Rows | None, tuple[str, ...] | None]:
-    """The label of each sample, and the names of the classes. Raises UsageError."""
-    names = None if classes is None else classes_of(classes)
-    if looked.names is not None:
-        names = names or tuple(sorted({name for name in looked.names if name}))
-        known = {name: number for number, name in enumerate(names)}
-        strange = next((name for name in looked.names if name and name not in known), None)
-        if strange is not None:
-            raise UsageError(f"{root}: the label {plain(strange)!r} is none of {len(names)} classes")
-        return np.array([known[name] if name else -1 for name in looked.names], np.int64), names
-    if names is not None and looked.numbers is None:
-        raise UsageError(
-            f"{opt.classes} names labels, and {root} has none: name them, {opt.array('image=NAME,label=NAME')}"
-        )
-    if names is not None and looked.numbers is not None:
-        wrong = looked.numbers[no_classes(looked.numbers, len(names))]
-        if len(wrong):
-            raise UsageError(f"{root} has label {wrong[0]}; there are {len(names)} classes, counted from 0")
-    return looked.numbers, names

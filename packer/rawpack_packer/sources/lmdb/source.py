@@ -13,14 +13,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rawpack.errors import DecodeError, UsageError
-from rawpack_packer.sources.base import BaseSource, Item, SourceInfo, check_part, check_sample
-from rawpack_packer.sources.fields import FieldKind, Value
+from rawpack_packer.sources.base import SourceInfo
+from rawpack_packer.sources.fields import FieldKind
 from rawpack_packer.sources.files import bad_name, check_unchanged, opened, reason_of, stop_if_of_any_file, text_of
 from rawpack_packer.sources.folder_scan import PROGRESS_EVERY
 from rawpack_packer.sources.lmdb.pages import BadLmdbError, LmdbEntry, entries, version
 from rawpack_packer.sources.lmdb.values import LABEL, READERS, holds
-from rawpack_packer.sources.table.columns import Texts, texts_of
+from rawpack_packer.sources.table.columns import Column, Texts, texts_of
 from rawpack_packer.sources.table.named_files import NamedFiles, named_files
+from rawpack_packer.sources.table.source import ImageAndFields, TableSource
 from rawpack_packer.sources.table.spans import Fault, Spans, read_range
 from rawpack_packer.text import plain
 
@@ -39,43 +40,28 @@ Rows = NDArray[np.int64]
 
 
 @dataclass(frozen=True, eq=False)
-class LmdbPart:
-    """Some samples of a database."""
+class LmdbImages:
+    """The values of a database: an image, perhaps with its label."""
 
-    keys: Texts
     values: Spans
     reader: str
     """One of `READERS`."""
-    texts: Texts | None
-    """What is written in each image, where a database says it."""
 
-    def __len__(self) -> int:
-        return len(self.keys)
+    def value(self, i: int, /) -> ImageAndFields:
+        value = self.values.value(i)
+        image, fields = READERS[self.reader](value)
+        return ImageAndFields(image, fields, len(value))
 
-    def __getitem__(self, i: int, /) -> Item:
-        key, value = self.key(i), self.values.value(i)
-        image, found = READERS[self.reader](value)
-        fields: dict[str, Value] = {**found} if self.texts is None else {_TEXT: self.texts.value(i)}
-        return Item(key, image, fields, file_bytes=len(value))
-
-    def key(self, i: int, /) -> str:
-        """The key in the database."""
-        check_sample(self, i)
-        return self.keys.value(i)
+    def pick(self, rows: Rows, /) -> LmdbImages:
+        return LmdbImages(self.values.pick(rows), self.reader)
 
     def image_file(self, i: int, /) -> tuple[str, int, int] | None:
         """See `HasImageFiles`."""
         return self.values.image_file(i)
 
-    def part(self, start: int, stop: int, /) -> LmdbPart:
-        """See `Source.part`."""
-        check_part(self, start, stop)
-        return self.pick(np.arange(start, stop))
-
-    def pick(self, rows: Rows, /) -> LmdbPart:
-        """See `CanPick`."""
-        texts = None if self.texts is None else self.texts.pick(rows)
-        return LmdbPart(self.keys.pick(rows), self.values.pick(rows), self.reader, texts)
+    def all_states(self) -> Rows:
+        """The size of each value, then size and mtime of the file."""
+        return self.values.all_states()
 
 
 @dataclass(frozen=True, eq=False)
@@ -90,15 +76,13 @@ class _LmdbSamples:
     """Why some of them cannot be read."""
 
 
-class LmdbSource(BaseSource):
+class LmdbSource(TableSource):
     """The samples of an LMDB database in the order of its keys, as a `Source`.
 
     Databases of text recognition have a field `text`; pickles and Caffe's Datum have `label`, -1 where it is missing.
 
     `info.counts`: other_keys (those that are part of no sample).
     """
-
-    _all: LmdbPart
 
     def __init__(self, path: str | os.PathLike[str], /, *, progress: Callable[[int], None] | None = None) -> None:
         """path: the folder of a `data.mdb`, or the file. progress: called with the number of keys so far.
@@ -128,23 +112,16 @@ class LmdbSource(BaseSource):
             np.stack([sizes, np.full_like(sizes, -1)], axis=1),
             samples.faults,
         )
-        self._all = LmdbPart(samples.keys, values, reader, texts)
         fields = {} if texts is None else {_TEXT: FieldKind("str")}
-        self.info = SourceInfo(
+        info = SourceInfo(
             kind="lmdb",
             root=root,
             paths=tuple(dict.fromkeys([str(where), files.paths[0]])),
             fields=fields if reader == "files" else {**fields, LABEL: FieldKind("int64")},
             counts={"other_keys": len(found) - found.used},
         )
-
-    def pick(self, rows: Rows, /) -> LmdbPart:
-        """See `CanPick`."""
-        return self._all.pick(rows)
-
-    def states(self) -> Rows:
-        """The size of each value, then size and mtime of the file."""
-        return self._all.values.all_states()
+        columns: dict[str, Column] = {} if texts is None else {_TEXT: texts}
+        super().__init__(info, samples.keys, LmdbImages(values, reader), columns)
 
 
 def _look_through(

@@ -1,61 +1,24 @@
-"""Which columns of a table become image, label, key and fields, by its schema and what `datasets` notes in it."""
+"""What the columns of a table are, by its schema and what `datasets` notes in it."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rawpack.errors import UsageError
 from rawpack_packer.options.naming import opt
-from rawpack_packer.sources.fields import FieldKind, check_names
-from rawpack_packer.sources.parquet.tables import Leaf
-from rawpack_packer.text import listed, plain
+from rawpack_packer.sources.fields import FieldKind
+from rawpack_packer.sources.table.choose import ColumnInfo, Habits
+from rawpack_packer.text import plain
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-LABEL, KEY = "label", "key"
 _FEW = 3
 """How many tables of a folder show what all of them hold."""
 Features = Mapping[str, Any]
-
-
-@dataclass(frozen=True)
-class ColumnChoice:
-    """What the user says of the columns."""
-
-    image: str | None = None
-    label: str | None = None
-    key: str | None = None
-    fields: tuple[str, ...] | None = None
-    """Those that become fields, besides the label; None for all that can."""
-    declared: Mapping[str, FieldKind | None] | None = None
-    """By the name of the field; None for a mask."""
-
-
-@dataclass(frozen=True)
-class TableColumns:
-    """The columns of a table that are read."""
-
-    image: str
-    image_has: tuple[str, ...]
-    """Which of "bytes" and "path" an image is a struct of; empty where it is the bytes themselves."""
-    key: str | None
-    label: str | None
-    classes: tuple[str, ...] | None
-    """As `ClassLabel` names them."""
-    texts: bool
-    """Whether labels are texts, the names of classes."""
-    fields: Mapping[str, FieldKind | None]
-    """Name of a column -> its kind, without the label; None for a mask, whose first value shows it."""
-    left_out: tuple[str, ...]
-    """A printable line for each column that no field can hold."""
-
-    def image_leaves(self) -> tuple[Leaf, ...]:
-        return tuple((self.image, child) for child in self.image_has) or ((self.image, None),)
 
 
 def holds_images(folder: Path) -> bool | None:
@@ -86,111 +49,54 @@ def features_in(schema: pa.Schema, where: str) -> Features:
     return found
 
 
-def choose(schema: pa.Schema, features: Features, wanted: ColumnChoice, where: str) -> TableColumns:
-    """The columns of a table. Raises UsageError where the user has to name one, or named one that is not there."""
-    names = list(schema.names)
-    for one, name in ((opt.image_column, wanted.image), (opt.label_column, wanted.label), (opt.key, wanted.key)):
-        if name is not None and name not in names:
-            raise UsageError(f"{one(name)}: {where} has no such column: it has {_listed(names)}")
-    for name in wanted.fields or ():
-        if name not in names:
-            raise UsageError(f"{opt.columns(name)}: {where} has no such column: it has {_listed(names)}")
-    for name in {name for name in names if names.count(name) > 1}:
-        raise UsageError(f"{where} has two columns {plain(name)!r}: rename one")
-    types = {name: _storage(schema.field(name).type) for name in names}
-    declared = dict(wanted.declared or {})
-    masks = [name for name in names if name in declared and declared[name] is None]
-    image = _image_column(types, features, wanted, masks, where)
-    key = wanted.key or (KEY if KEY in types and _is_text(types[KEY]) else None)
-    label, classes = _label_column(types, features, wanted, (image, key), where)
-    fields, left_out = dict[str, FieldKind | None](), list[str]()
-    for name in names:
-        if name in (image, key, label) or (wanted.fields is not None and name not in wanted.fields):
-            continue
-        kind = _kind(name, types[name], features.get(name), declared)
-        named = name in (wanted.fields or ()) or name in declared
-        try:
-            check_names([name])
-        except UsageError as error:
-            kind = str(error)
-        if not isinstance(kind, str):
-            fields[name] = kind
-        elif named:
-            raise UsageError(f"{where}: column {plain(name)!r} cannot be a field: {kind}")
-        else:
-            left_out.append(plain(f"column {name!r} is left out: {kind}"))
-    for name in declared:
-        if name not in fields and not (name == LABEL and label is not None):
-            raise UsageError(
-                f"{opt.fields(name)}: {where} has no such column besides image and key: it has {_listed(names)}"
-            )
-    check_names([*([LABEL] if label else []), *fields])
-    return TableColumns(
-        image=image,
-        image_has=_entries(types[image]),
-        key=key,
-        label=label,
-        classes=classes,
-        texts=label is not None and _is_text(types[label]),
-        fields=fields,
-        left_out=tuple(left_out),
+def habits() -> Habits:
+    """What is said where no column holds images."""
+    return Habits(
+        no_image=(
+            ", which are binary, or structs of bytes and path; a table of paths is packed as a listing (.csv or "
+            f".jsonl), and files next to a table by {opt.kind('folder')} or {opt.kind('video')}"
+        )
     )
 
 
-def _image_column(
-    types: Mapping[str, pa.DataType], features: Features, wanted: ColumnChoice, masks: Sequence[str], where: str
-) -> str:
-    declared = [name for name, one in features.items() if _of(one) == "Image" and name in types]
-    other = {name for name, one in features.items() if _of(one) not in ("Image", "Value", None)}  # such as Audio
-    fitting = [name for name, type_ in types.items() if _holds_image(type_) and name not in other]
-    if wanted.image is not None:
-        if wanted.image in fitting:
-            return wanted.image
-        raise UsageError(
-            f"{opt.image_column(wanted.image)}: it holds {_shown(types[wanted.image])}; an image is binary, or a "
-            "struct of bytes and path; split a list of images into rows first"
+def column_infos(
+    schema: pa.Schema, features: Features, declared: Mapping[str, FieldKind | None], where: str
+) -> list[ColumnInfo]:
+    """The columns of a table. declared: see `ColumnChoice`. Raises UsageError where names of classes are none."""
+    says_images = any(_of(one) == "Image" for one in features.values())
+    found = []
+    for name in schema.names:
+        type_, feature = _storage(schema.field(name).type), features.get(name)
+        other = _of(feature) not in ("Image", "Value", None)  # such as Audio
+        is_classes = _of(feature) == "ClassLabel" and not _is_text(type_)
+        found.append(
+            ColumnInfo(
+                name=name,
+                type=_shown(type_),
+                field=_kind(name, type_, feature, declared),
+                is_image=_holds_image(type_) and not other,
+                is_label=_is_whole(type_) or _is_text(type_),
+                is_whole=_is_whole(type_),
+                is_key=_is_text(type_),
+                says_image=says_images and _of(feature) == "Image",
+                classes=_class_names(feature, name, where) if is_classes else None,
+            )
         )
-    found = [name for name in (declared or fitting) if name in fitting and name not in masks]
-    if len(found) > 1:
-        raise UsageError(
-            f"{where} has several columns of images, {_listed(found)}: name one, {opt.image_column(found[0])}"
-        )
-    if not found:
-        raise UsageError(
-            f"{where} has no column of images, which is binary, or a struct of bytes and path: it has "
-            f"{_listed([f'{name} ({_shown(type_)})' for name, type_ in types.items()])}; a table of paths is packed as "
-            f"a listing (.csv or .jsonl), and files next to a table by {opt.kind('folder')} or {opt.kind('video')}"
-        )
-    return found[0]
+    return found
 
 
-def _label_column(
-    types: Mapping[str, pa.DataType],
-    features: Features,
-    wanted: ColumnChoice,
-    taken: tuple[str | None, ...],
-    where: str,
-) -> tuple[str | None, tuple[str, ...] | None]:
-    """The column of labels, whole numbers or names of classes, and the names; None where there is none."""
-    named = [name for name, one in features.items() if _of(one) == "ClassLabel" and name in types]
-    # The only column of classes is the label, whatever its name is.
-    label = wanted.label or (LABEL if LABEL in types else named[0] if len(named) == 1 else None)
-    if label is None or label in taken:
-        return None, None
-    if not _is_whole(types[label]) and not _is_text(types[label]):
-        if wanted.label is not None:
-            raise UsageError(f"{opt.label_column(label)}: it holds {_shown(types[label])}; labels are numbers or names")
-        return None, None
-    if label != LABEL and LABEL in types and LABEL not in taken and (wanted.fields is None or LABEL in wanted.fields):
-        raise UsageError(f"{opt.label_column(label)}: {where} has a column 'label' too: leave it out by {opt.columns}")
-    classes = features[label].get("names") if label in named else None
-    if classes is None or _is_text(types[label]):
-        return label, None
-    if not isinstance(classes, list) or not all(isinstance(name, str) for name in classes) or not classes:
-        raise UsageError(f"{where}: the classes of column {label!r} are no list of names")
+def image_entries(schema: pa.Schema, name: str) -> tuple[str, ...]:
+    """Which of "bytes" and "path" the images of a column are structs of; empty where they are the bytes themselves."""
+    return _entries(_storage(schema.field(name).type))
+
+
+def _class_names(feature: Any, name: str, where: str) -> tuple[str, ...]:
+    classes = feature.get("names")
+    if not isinstance(classes, list) or not all(isinstance(one, str) for one in classes) or not classes:
+        raise UsageError(f"{where}: the classes of column {name!r} are no list of names")
     if len(set(classes)) != len(classes):
-        raise UsageError(f"{where}: two classes of column {label!r} have the same name")
-    return label, tuple(classes)
+        raise UsageError(f"{where}: two classes of column {name!r} have the same name")
+    return tuple(classes)
 
 
 def _kind(
@@ -312,7 +218,3 @@ def _is_whole(type_: pa.DataType) -> bool:
 def _shown(type_: pa.DataType) -> str:
     text = plain(str(type_))
     return text if len(text) <= 60 else f"{text[:60]}..."
-
-
-def _listed(names: Sequence[str]) -> str:
-    return listed([plain(name) for name in names], 12) or "none"

@@ -1,24 +1,22 @@
-"""The rows of tables that a worker reads, as samples."""
+"""Columns of tables that are read with their images: a worker reads the rows of its part in batches."""
 
 from __future__ import annotations
 
 import os
 from bisect import bisect_right
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from itertools import accumulate
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from rawpack.errors import DecodeError
-from rawpack_packer.sources.base import Item, check_part, check_sample, numbered
 from rawpack_packer.sources.fields import Boxes, FieldKind, Value, as_text
 from rawpack_packer.sources.files import MAX_FILE_BYTES, UNKNOWN, read_file
-from rawpack_packer.sources.parquet.columns import LABEL, TableColumns, number_dtype
+from rawpack_packer.sources.parquet.columns import number_dtype
 from rawpack_packer.sources.parquet.tables import Leaf, TableFile, cursor_of
-from rawpack_packer.sources.table.columns import Texts
+from rawpack_packer.sources.table.columns import rows_at
 from rawpack_packer.text import plain
 
 if TYPE_CHECKING:
@@ -29,89 +27,57 @@ _JSON = (dict, list, tuple, bool, int, float)
 
 
 @dataclass(frozen=True)
-class RowSpan:
-    """Consecutive rows of a file."""
+class ArrowRows:
+    """Rows of files, in their order, of which each batch is read once for all columns."""
 
-    file: TableFile
-    start: int
-    stop: int
+    files: tuple[TableFile, ...]
+    starts: tuple[int, ...]
+    """The number of the first row of each file."""
+    rows: range | Rows
+    leaves: tuple[Leaf, ...]
+    """What is read of each row."""
+
+    def at(self, i: int) -> tuple[TableFile, int, int]:
+        """The file of row i, its position there, and its number."""
+        number = int(self.rows[i])
+        k = bisect_right(self.starts, number) - 1
+        return self.files[k], number - self.starts[k], number
+
+    def batch(self, i: int) -> tuple[pa.RecordBatch, int, str]:
+        """A batch, which of its rows is row i, and the row in messages. Raises DecodeError where it cannot be read."""
+        file, row, _ = self.at(i)
+        batch, at = cursor_of(file, self.leaves).row(row)
+        return batch, at, f"{file.name}, row {row}"
+
+    def pick(self, at: Rows) -> ArrowRows:
+        """The rows at these positions, and the files that hold them."""
+        rows = rows_at(self.rows, at)
+        if not len(rows):
+            return replace(self, files=(), starts=(), rows=rows)
+        first, last = (bisect_right(self.starts, int(rows[end])) - 1 for end in (0, -1))
+        return replace(self, files=self.files[first : last + 1], starts=self.starts[first : last + 1], rows=rows)
 
 
 @dataclass(frozen=True, eq=False)
-class ParquetPart:
-    """Some rows of a source, in its order."""
+class ArrowImages:
+    """The column of images: bytes, or structs of bytes and path."""
 
-    spans: tuple[RowSpan, ...]
-    columns: TableColumns
-    keys: Texts | None
-    """None where samples have no names."""
-    first: int
-    """The number of the first sample in the source."""
-    labels: Rows | None
+    rows: ArrowRows
+    name: str
     outside: Mapping[int, tuple[int, int]]
-    """Number of a sample in the source -> size and mtime of the file that is its image, next to that of the table."""
+    """Number of a row -> size and mtime of the file that is its image, next to that of the table."""
 
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "_ends", list(accumulate((one.stop - one.start for one in self.spans), initial=0)))
-
-    def __len__(self) -> int:
-        ends: list[int] = self._ends  # type: ignore[attr-defined]
-        return ends[-1]
-
-    def __getitem__(self, i: int, /) -> Item:
-        key = self.key(i)
-        file, row = self.at(i)
+    def value(self, i: int, /) -> bytes:
+        file, _, number = self.rows.at(i)
         file.check()
-        batch, at = cursor_of(file, self._leaves()).row(row)
-        place = f"{file.name}, row {row}"
-        image = self._image(i, file, batch.column(self.columns.image), at, place)
-        fields: dict[str, Value] = {} if self.labels is None else {LABEL: int(self.labels[i])}
-        for name, kind in self.columns.fields.items():
-            if name in batch.schema.names:
-                fields[name] = value_of(batch.column(name), at, kind, f"{place}, column {plain(name)}")
-        return Item(key, image, fields)
-
-    def key(self, i: int, /) -> str:
-        """The path of the image, the value of the key column, or the number of the row."""
-        check_sample(self, i)
-        return numbered(self.first + i) if self.keys is None else self.keys.value(i)
-
-    def part(self, start: int, stop: int, /) -> ParquetPart:
-        """See `Source.part`."""
-        check_part(self, start, stop)
-        ends: list[int] = self._ends  # type: ignore[attr-defined]
-        spans = tuple(
-            RowSpan(one.file, one.start + max(start - begin, 0), one.start + min(stop - begin, one.stop - one.start))
-            for one, begin, end in zip(self.spans, ends, ends[1:], strict=False)
-            if begin < stop and end > start
-        )
-        first, last = self.first + start, self.first + stop
-        return ParquetPart(
-            spans,
-            self.columns,
-            None if self.keys is None else self.keys.pick(np.arange(start, stop)),
-            first,
-            None if self.labels is None else self.labels[start:stop],
-            {row: state for row, state in self.outside.items() if first <= row < last},
-        )
-
-    def at(self, i: int) -> tuple[TableFile, int]:
-        """The file of sample i, and its row there."""
-        ends: list[int] = self._ends  # type: ignore[attr-defined]
-        k = bisect_right(ends, i) - 1
-        return self.spans[k].file, self.spans[k].start + i - ends[k]
-
-    def _leaves(self) -> tuple[Leaf, ...]:
-        return (*self.columns.image_leaves(), *((name, None) for name in self.columns.fields))
-
-    def _image(self, i: int, file: TableFile, column: pa.Array, at: int, place: str) -> bytes:
-        found = _python(column, at, place)
+        batch, at, place = self.rows.batch(i)
+        found = _python(batch.column(self.name), at, place)
         if isinstance(found, dict):
             image, path = found.get("bytes"), found.get("path")
             if image is None and isinstance(path, str):
                 if not is_below(path):
                     raise DecodeError("unreadable", f"{place}: {plain(path)} is not below the folder of {file.name}")
-                state = self.outside.get(self.first + i, UNKNOWN)
+                state = self.outside.get(number, UNKNOWN)
                 return read_file(os.path.join(os.path.dirname(file.path), path), path, state)  # noqa: PTH118, PTH120
         else:
             image = found
@@ -120,6 +86,41 @@ class ParquetPart:
         if len(image) > MAX_FILE_BYTES:
             raise DecodeError("too_large", f"{place}: the image has {len(image)} bytes: no decoder takes 2 GiB or more")
         return bytes(image)
+
+    def pick(self, rows: Rows, /) -> ArrowImages:
+        found = self.rows.pick(rows)
+        outside = {row: self.outside[row] for row in found.rows if row in self.outside} if self.outside else {}
+        return ArrowImages(found, self.name, outside)
+
+    def image_file(self, i: int, /) -> None:
+        """See `HasImageFiles`: only what is before an image says where it is."""
+
+    def all_states(self) -> Rows:
+        """Of the files; before them, of each sample its file or its own image, if any image is a file."""
+        files = np.array([file.state for file in self.rows.files], np.int64)
+        if not self.outside and len(files) < len(self.rows.rows):
+            return files
+        of_samples = np.repeat(files, [file.rows for file in self.rows.files], axis=0)
+        for row, state in self.outside.items():
+            of_samples[row] = state
+        return np.concatenate([of_samples, files])
+
+
+@dataclass(frozen=True, eq=False)
+class ArrowColumn:
+    """A column that becomes a field."""
+
+    rows: ArrowRows
+    name: str
+    kind: FieldKind | None
+    """None for a mask."""
+
+    def value(self, i: int, /) -> Value:
+        batch, at, place = self.rows.batch(i)
+        return value_of(batch.column(self.name), at, self.kind, f"{place}, column {plain(self.name)}")
+
+    def pick(self, rows: Rows, /) -> ArrowColumn:
+        return replace(self, rows=self.rows.pick(rows))
 
 
 def is_below(path: str) -> bool:
@@ -182,8 +183,3 @@ def _python(column: pa.Array, at: int, place: str) -> Any:
         return column[at].as_py()
     except UnicodeDecodeError as error:
         raise DecodeError("bad_field", f"{place}: byte {error.start} of the text is not UTF-8") from None
-
-
-def spans_of(files: Sequence[TableFile]) -> tuple[RowSpan, ...]:
-    """All rows of files."""
-    return tuple(RowSpan(file, 0, file.rows) for file in files if file.rows)

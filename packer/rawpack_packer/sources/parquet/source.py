@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from itertools import accumulate
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -15,19 +16,21 @@ from rawpack.errors import DecodeError, UsageError
 from rawpack.remote.url import is_url
 from rawpack.system.failure import is_no_fault_of_data
 from rawpack_packer.options.naming import opt
-from rawpack_packer.sources.base import BaseSource, SourceInfo, given_options
+from rawpack_packer.sources.base import SourceInfo, given_options
 from rawpack_packer.sources.fields import FieldKind
 from rawpack_packer.sources.files import UNKNOWN, reason_of, stop_if_of_any_file
 from rawpack_packer.sources.kinds import Declared, inferred_mask, split_arrays, with_arrays, words_of
 from rawpack_packer.sources.listing.reading import box_hint, declared_fields
 from rawpack_packer.sources.parquet import need_pyarrow
-from rawpack_packer.sources.parquet.columns import LABEL, ColumnChoice, TableColumns, choose, features_in
+from rawpack_packer.sources.parquet.columns import Features, column_infos, features_in, habits, image_entries
 from rawpack_packer.sources.parquet.layout import features_beside, files_of
-from rawpack_packer.sources.parquet.part import ParquetPart, is_below, spans_of, value_of
-from rawpack_packer.sources.parquet.tables import Leaf, Table, TableFile, cursor_of, fault_of, open_table
-from rawpack_packer.sources.table.columns import Texts, joined, texts_of
-from rawpack_packer.sources.table.labels import Classes, classes_of, empty_classes
+from rawpack_packer.sources.parquet.part import ArrowColumn, ArrowImages, ArrowRows, is_below
+from rawpack_packer.sources.parquet.tables import Leaf, Table, TableFile, fault_of, open_table
+from rawpack_packer.sources.table.choose import ChosenColumns, ColumnChoice, choose, named_columns
+from rawpack_packer.sources.table.columns import RowNumbers, Texts, joined, texts_of
+from rawpack_packer.sources.table.labels import NO_COUNTS, Classes, Labels, named_file, number_labels
 from rawpack_packer.sources.table.named_files import named_files, source_name
+from rawpack_packer.sources.table.source import TableSource
 from rawpack_packer.text import listed, plain
 
 if TYPE_CHECKING:
@@ -39,7 +42,7 @@ _SHOWN = 10
 Rows = NDArray[np.int64]
 
 
-class ParquetSource(BaseSource):
+class ParquetSource(TableSource):
     """Rows of Parquet files, or of Arrow files as `save_to_disk` writes them, as a `Source`.
 
     An image is binary, or a struct of bytes and path; a path without bytes is a file in the folder of the table. The
@@ -52,8 +55,6 @@ class ParquetSource(BaseSource):
 
     `info.counts`: unlabelled, empty_classes, columns_left_out.
     """
-
-    _all: ParquetPart
 
     def __init__(
         self,
@@ -80,11 +81,9 @@ class ParquetSource(BaseSource):
             raise UsageError("the source is an empty path: give a Parquet file, or a folder of them")
         root = source_name(path)
         need_pyarrow(root)
-        names = tuple(columns.split(",") if isinstance(columns, str) else columns or ())
-        names = tuple(part.strip() for name in names for part in name.split(",") if part.strip())
         typed, arrays = split_arrays(fields)
-        declared = declared_fields(typed)
-        wanted = ColumnChoice(image_column, label_column, key, None if columns is None else names, declared)
+        names = named_columns(columns)
+        wanted = ColumnChoice(image_column, label_column, key, names, declared_fields(typed))
         scan = _Scan(wanted, progress)
         far = named_files(path, spool) if is_url(path) else None
         for file in () if far else files_of(Path(path).absolute()):
@@ -97,65 +96,51 @@ class ParquetSource(BaseSource):
         chosen = scan.chosen
         if chosen is None or not scan.rows:
             raise UsageError(f"{root} has no rows")
-        labels, named, unlabelled = _labels(scan, chosen, classes, root)
         keys = scan.keys(root)
-        self._states = [file.state for file in scan.files]
-        self._all = ParquetPart(spans_of(scan.files), chosen, keys, 0, labels, scan.outside)
-        kinds = {name: kind for name, kind in chosen.fields.items() if kind is not None}
-        if len(kinds) < len(chosen.fields):
-            kinds = {name: kind or self._mask(name) for name, kind in chosen.fields.items()}
-            self._all = replace(self._all, columns=replace(chosen, fields=kinds))
+        rows = scan.arrow_rows()
+        kinds = {name: kind or _mask(name, rows) for name, kind in scan.kinds.items()}
+        fields_of = {name: ArrowColumn(rows, column, kinds[name]) for name, column in chosen.fields.items()}
         kinds = with_arrays(kinds, arrays, root)
-        hints = [box_hint(name, kind) for name, kind in kinds.items() if name not in declared]
-        empty = () if named is None or labels is None else empty_classes(named, labels)
-        self.info = SourceInfo(
+        hints = [box_hint(name, kind) for name, kind in kinds.items() if name not in wanted.declared]
+        info = SourceInfo(
             kind="parquet",
             root=root,
             paths=() if far else tuple(dict.fromkeys([str(Path(path).absolute()), *(one.path for one in scan.files)])),
-            fields={**({} if labels is None else {LABEL: FieldKind("int64")}), **kinds},
-            classes=named,
-            empty_classes=empty,
+            fields=kinds,
             numbered=keys is None,
             options=given_options(
                 field=words_of(fields),
                 key=key,
-                classes=classes if isinstance(classes, str | os.PathLike) else None,
+                classes=named_file(classes),
                 image_column=image_column,
                 label_column=label_column,
-                columns=None if columns is None else ",".join(names),
+                columns=None if names is None else ",".join(names),
             ),
-            counts={
-                "unlabelled": unlabelled,
-                "empty_classes": len(empty),
-                "columns_left_out": len(chosen.left_out),
-            },
+            counts={**NO_COUNTS, "columns_left_out": len(chosen.left_out)},
             problems=(*chosen.left_out, *filter(None, hints)),
         )
+        images = ArrowImages(rows, chosen.image, scan.outside)
+        labels = scan.labels_of(root, classes)
+        super().__init__(info, keys or RowNumbers(range(scan.rows)), images, fields_of, labels=labels)
 
-    def labels(self) -> Rows | None:
-        """See `HasLabels`."""
-        return self._all.labels
 
-    def states(self) -> Rows:
-        """Of the files; before them, of each sample its file or its own image, if any image is a file."""
-        files = np.array(self._states, np.int64)
-        if not self._all.outside and len(files) < len(self):
-            return files
-        of_samples = np.repeat(
-            [one.file.state for one in self._all.spans], [one.stop - one.start for one in self._all.spans], axis=0
-        ).astype(np.int64)
-        for row, state in self._all.outside.items():
-            of_samples[row] = state
-        return np.concatenate([of_samples, files])
+def _mask(name: str, rows: ArrowRows) -> FieldKind:
+    """The kind of a mask, by the first one."""
+    try:
+        return inferred_mask(name, ArrowColumn(rows, name, None).value(0), None)
+    except DecodeError as error:
+        raise UsageError(f"field {name}: its first mask cannot be read: {error}") from None
 
-    def _mask(self, name: str) -> FieldKind:
-        """The kind of a mask, by the first one."""
-        file, row = self._all.at(0)
-        try:
-            batch, at = cursor_of(file, ((name, None),)).row(row)
-            return inferred_mask(name, value_of(batch.column(name), at, None, f"{file.name}, row {row}"), None)
-        except DecodeError as error:
-            raise UsageError(f"field {name}: its first mask cannot be read: {error}") from None
+
+@dataclass(frozen=True)
+class _FoundColumns:
+    """What is read of a file, which all files must have alike."""
+
+    chosen: ChosenColumns
+    kinds: Mapping[str, FieldKind | None]
+    image_has: tuple[str, ...]
+    classes: tuple[str, ...] | None
+    whole_labels: bool
 
 
 class _Scan:
@@ -163,25 +148,26 @@ class _Scan:
 
     def __init__(self, wanted: ColumnChoice, progress: Callable[[int], None] | None) -> None:
         self.files: list[TableFile] = []
-        self.chosen: TableColumns | None = None
+        self.chosen: ChosenColumns | None = None
+        self.kinds: dict[str, FieldKind | None] = {}
+        """Of each field; None for a mask."""
         self.rows = 0
-        self.labels: list[pa.Array] = []
         self.outside: dict[int, tuple[int, int]] = {}
         self._wanted, self._progress = wanted, progress
         self._keys: list[pa.Array] = []
+        self._labels: list[pa.Array] = []
+        self._found: _FoundColumns | None = None
+        """Of the first file."""
 
     def add(self, path: Path, where: str, remote: RemoteArchive | None = None, spool: Spool | None = None) -> None:
         """Open a file, and read what has to be known of all rows. where: its path or URL, printable. Raises
         UsageError."""
         try:
-            found = path.stat()
+            stat = path.stat()
             table = open_table(str(path))
-            chosen = choose(
-                table.schema, features_beside(path) or features_in(table.schema, where), self._wanted, where
-            )
-            self._compare(chosen, where)
+            found = self._choose(table.schema, features_beside(path) or features_in(table.schema, where), where)
             rows = table.ends[-1] if len(table.ends) else 0
-            self._read(table, chosen, path)
+            self._read(table, found, path)
         except UsageError:
             raise
         except Exception as error:  # pyarrow raises many types for broken files
@@ -192,7 +178,7 @@ class _Scan:
                 if error.errno is not None:
                     raise UsageError(f"{where} cannot be read: {reason_of(error)}") from None
             raise UsageError(f"{where} cannot be read as {path.suffix[1:]}: {fault_of(error, str(path))}") from None
-        state = (found.st_size, found.st_mtime_ns) if remote is None else remote.state
+        state = (stat.st_size, stat.st_mtime_ns) if remote is None else remote.state
         self.files.append(TableFile(str(path), state, rows, remote, spool))
         self.rows += rows
         if self._progress is not None:
@@ -230,31 +216,67 @@ class _Scan:
         safe = named_by_column or all(is_below(found.value(i)) for i in range(len(found)))
         return found if safe else None
 
-    def _compare(self, chosen: TableColumns, where: str) -> None:
-        before = self.chosen
-        if before is None:
-            self.chosen = chosen
-        elif replace(before, left_out=()) != replace(chosen, left_out=()):
-            names = [
-                name for name in (*before.fields, *chosen.fields) if before.fields.get(name) != chosen.fields.get(name)
-            ]
-            what = f"columns {listed(list(dict.fromkeys(names)), 5)}" if names else "its image or label"
+    def _choose(self, schema: pa.Schema, features: Features, where: str) -> _FoundColumns:
+        """The columns of a file, which must be those of the first one. Raises UsageError."""
+        infos = column_infos(schema, features, self._wanted.declared, where)
+        chosen, by_name = choose(infos, self._wanted, where, habits()), {one.name: one for one in infos}
+        kinds = {name: by_name[column].field for name, column in chosen.fields.items()}
+        label = None if chosen.label is None else by_name[chosen.label]
+        found = _FoundColumns(
+            replace(chosen, left_out=()),
+            {name: kind for name, kind in kinds.items() if not isinstance(kind, str)},
+            image_entries(schema, chosen.image),
+            None if label is None else label.classes,
+            label is not None and label.is_whole,
+        )
+        if self._found is None:
+            self.chosen, self.kinds, self._found = chosen, dict(found.kinds), found
+        elif found != self._found:
+            before = self._found.kinds
+            names = [name for name in {**before, **found.kinds} if before.get(name) != found.kinds.get(name)]
+            what = f"columns {listed(names, 5)}" if names else "its image or label"
             raise UsageError(
                 f"{where} has other columns than {self.files[0].name} ({what}): write all files with the same types, "
                 f"or choose common ones by {opt.columns}"
             )
+        return found
 
-    def _read(self, table: Table, chosen: TableColumns, path: Path) -> None:
+    def arrow_rows(self) -> ArrowRows:
+        """All rows."""
+        assert self._found is not None
+        found, files = self._found, tuple(file for file in self.files if file.rows)
+        images: tuple[Leaf, ...] = tuple((found.chosen.image, child) for child in found.image_has or (None,))
+        leaves = (*images, *((column, None) for column in found.chosen.fields.values()))
+        starts = tuple(accumulate((file.rows for file in files[:-1]), initial=0))
+        return ArrowRows(files, starts, range(self.rows), leaves)
+
+    def labels_of(self, root: str, classes: Classes | None) -> Labels | None:
+        """The label of each sample. Raises UsageError."""
+        import pyarrow as pa
+
+        assert self._found is not None
+        if self._found.chosen.label is None:
+            if classes is not None:
+                raise UsageError(
+                    f"{opt.classes} names labels, and {root} has no column of labels: name it by {opt.label_column}"
+                )
+            return None
+        values = pa.chunked_array(self._labels)
+        found = values.fill_null(-1).to_numpy() if self._found.whole_labels else values.to_pylist()
+        return number_labels(found, classes, where=root, known=self._found.classes)
+
+    def _read(self, table: Table, found: _FoundColumns, path: Path) -> None:
         import pyarrow as pa
         import pyarrow.compute as pc
 
+        chosen = found.chosen
         whole = [
-            name
-            for name, kind in chosen.fields.items()
+            chosen.fields[name]
+            for name, kind in found.kinds.items()
             if kind is not None and not kind.shape and kind.dtype != "str" and not kind.dtype.startswith("float")
         ]
         leaves: list[Leaf] = [(name, None) for name in (chosen.key, chosen.label, *whole) if name is not None]
-        has_path = "path" in chosen.image_has
+        has_path = "path" in found.image_has
         if has_path:
             leaves.append((chosen.image, "path"))
         beside = {os.fsencode(name) for name in os.listdir(path.parent)} if has_path else set()  # noqa: PTH208
@@ -268,7 +290,7 @@ class _Scan:
                         f"declare {opt.fields(f'{name}:float64')} (NaN), or leave it out by {opt.columns}"
                     )
             if chosen.label is not None:
-                self.labels.append(_flat(batch.column(chosen.label)))
+                self._labels.append(_flat(batch.column(chosen.label)))
             if chosen.key is not None:
                 self._keys.append(_bytes(_flat(batch.column(chosen.key))))
             if has_path:
@@ -286,42 +308,9 @@ class _Scan:
         for block in range(len(table.ends)) if files else ():  # it is rare that images have paths of files here
             for batch in table.read([(chosen.image, "bytes")], block):
                 missing = pc.is_null(pc.struct_field(batch.column(chosen.image), "bytes"))
-                found = (i for i, one in enumerate(missing.to_pylist(), row) if one and i in files)
-                self.outside |= {self.rows + i: files[i] for i in found}
+                beside_it = (i for i, one in enumerate(missing.to_pylist(), row) if one and i in files)
+                self.outside |= {self.rows + i: files[i] for i in beside_it}
                 row += batch.num_rows
-
-
-def _labels(
-    scan: _Scan, chosen: TableColumns, classes: Classes | None, root: str
-) -> tuple[Rows | None, tuple[str, ...] | None, int]:
-    """The label of each sample, the names of the classes, and how many samples have none. Raises UsageError."""
-    if chosen.label is None:
-        if classes is not None:
-            raise UsageError(
-                f"{opt.classes} names labels, and {root} has no column of labels: name it by {opt.label_column}"
-            )
-        return None, None, 0
-    values = [value for block in scan.labels for value in block.to_pylist()]
-    names = None if classes is None else classes_of(classes)
-    if chosen.texts:
-        if names is None:
-            names = tuple(sorted({value for value in values if value}))
-        known = {name: number for number, name in enumerate(names)}
-        strange = sorted({value for value in values if value and value not in known})
-        if strange:
-            raise UsageError(
-                f"{root}: {plain(strange[0])!r} of column {chosen.label!r} is none of {len(names)} classes"
-            )
-        numbers = [known[value] if value else -1 for value in values]
-    else:
-        names = names or chosen.classes
-        numbers = [-1 if value is None else value for value in values]
-    for row, number in enumerate(numbers):
-        if not (-1 if names else -(1 << 63)) <= number < (len(names) if names else 1 << 63):
-            of = f"there are {len(names)} classes, counted from 0" if names else "labels are int64"
-            raise UsageError(f"{root}: the label of row {row} is {number}; {of}")
-    labels = np.array(numbers, np.int64)
-    return labels, names, int((labels == -1).sum())
 
 
 def _state_beside(table: Path, path: bytes) -> tuple[int, int]:

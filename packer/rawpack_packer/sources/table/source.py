@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from rawpack.errors import DecodeError
+from rawpack.errors import DecodeError, UsageError
+from rawpack_packer.options.naming import opt
 from rawpack_packer.sources.base import BaseSource, Item, SourceInfo, check_part, check_sample
 from rawpack_packer.sources.fields import FieldKind, Value
 from rawpack_packer.sources.optional import Column, Images, image_file_of
-from rawpack_packer.sources.table.columns import Files, Numbers, RowNumbers, Texts
+from rawpack_packer.sources.table.columns import Files, Numbers, RowNumbers, Texts, texts_of
 from rawpack_packer.sources.table.labels import LABEL, Labels
+from rawpack_packer.text import plain
 
 Rows = NDArray[np.int64]
 _LABEL = FieldKind("int64")
@@ -135,6 +137,17 @@ class TableSource(BaseSource):
         images = self._all.images
         masks = [column.states for column in self._all.columns.values() if isinstance(column, Files)]
         return np.concatenate([images.all_states() if isinstance(images, Images) else NO_STATES, *masks, self._more])
+
+
+def unique_keys(keys: Sequence[str], where: str) -> Texts:
+    """Texts of a column as keys. where: the table, printable. Raises UsageError where one is empty or there twice."""
+    seen = dict[str, int]()
+    for row, key in enumerate(keys):
+        first = seen.setdefault(key, row)
+        if not key or first != row:
+            what = f"{plain(key)!r}, as row {first} has" if key else "no text"
+            raise UsageError(f"{where}: row {row} has {what}: each sample needs a key of its own; {opt.key} names them")
+    return texts_of(keys)
 
 
 def with_labels(info: SourceInfo, labels: Labels) -> SourceInfo:

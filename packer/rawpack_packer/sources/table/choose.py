@@ -1,0 +1,219 @@
+"""Which column of a table is the image, which the label, which the key, and which become fields."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from rawpack.errors import UsageError
+from rawpack_packer.options.naming import opt
+from rawpack_packer.sources.fields import FieldKind, check_names
+from rawpack_packer.sources.table.labels import LABEL
+from rawpack_packer.text import listed, plain
+
+IMAGE, KEY = "image", "key"
+_SHOWN = 12
+
+
+@dataclass(frozen=True)
+class ColumnInfo:
+    """What is known of a column before its values are read."""
+
+    name: str
+    type: str
+    """For a person, printable."""
+    field: FieldKind | str | None
+    """What it is as a field; None for a mask, whose first value shows it; or why it can be none."""
+    is_image: bool = False
+    """Whether its values may be images."""
+    is_label: bool = False
+    """Whether its values are whole numbers or texts."""
+    is_whole: bool = False
+    """Whether they are whole numbers."""
+    is_key: bool = False
+    """Whether they are texts."""
+    says_image: bool = False
+    """Whether the file says that it holds the images."""
+    classes: tuple[str, ...] | None = None
+    """The names that the file has for its numbers."""
+    rows: int | None = None
+    """How many there are, if columns of a file may differ in that."""
+
+    def __str__(self) -> str:
+        return f"{plain(self.name)} {self.type}" if self.rows is not None else f"{plain(self.name)} ({self.type})"
+
+
+@dataclass(frozen=True)
+class ColumnChoice:
+    """What the user says of the columns."""
+
+    image: str | None = None
+    label: str | None = None
+    key: str | None = None
+    fields: Mapping[str, str] | None = None
+    """Name of a field -> its column, besides image, label and key; None for all columns that can be fields."""
+    declared: Mapping[str, FieldKind | None] = field(default_factory=dict)
+    """By the name of the field; None for a mask."""
+    as_arrays: bool = False
+    """Whether image, label and fields were named by `--array`."""
+
+    def said(self, role: str, name: str) -> str:
+        """How the user named a column."""
+        if self.as_arrays:
+            return opt.array(f"{role}={plain(name)}")
+        options = {IMAGE: opt.image_column, LABEL: opt.label_column, KEY: opt.key}
+        return options.get(role, opt.columns)(plain(name))
+
+
+@dataclass(frozen=True)
+class Habits:
+    """What columns are usually called where a kind of file has no better sign."""
+
+    images: tuple[str, ...] = ()
+    labels: tuple[str, ...] = (LABEL,)
+    lone_label: bool = False
+    """Whether the only column of whole numbers is the label."""
+    name_image: Callable[[str], str] | None = None
+    """What a user types to name the column of images, if not `--image-column`."""
+    no_image: str = ""
+    """What is said where no column holds images."""
+
+
+@dataclass(frozen=True)
+class ChosenColumns:
+    """The columns that are read, by their names in the file."""
+
+    image: str
+    label: str | None
+    key: str | None
+    fields: Mapping[str, str]
+    """Name of a field -> its column, in order; without the label."""
+    left_out: tuple[str, ...]
+    """A printable line for each column that no field can hold."""
+
+
+def named_columns(columns: str | Sequence[str] | None) -> dict[str, str] | None:
+    """`--columns` as `ColumnChoice.fields`: texts that may each have several names, between commas."""
+    if columns is None:
+        return None
+    words = [columns] if isinstance(columns, str) else columns
+    return {name.strip(): name.strip() for word in words for name in word.split(",") if name.strip()}
+
+
+def choose(columns: Sequence[ColumnInfo], wanted: ColumnChoice, where: str, habits: Habits) -> ChosenColumns:
+    """Choose columns. where: the table, printable. Raises UsageError where the user has to name one, or named one that
+    is not there or does not fit."""
+    by_name = {one.name: one for one in columns}
+    if len(by_name) < len(columns):
+        twice = next(one.name for one in columns if [other.name for other in columns].count(one.name) > 1)
+        raise UsageError(f"{where} has two columns {plain(twice)!r}: rename one")
+    named = {IMAGE: wanted.image, LABEL: wanted.label, KEY: wanted.key, **(wanted.fields or {})}
+    for role, name in named.items():
+        if name is not None and name not in by_name:
+            raise UsageError(f"{wanted.said(role, name)}: {where} has no such column: it has {_listed(by_name)}")
+    image = _image(columns, by_name, wanted, where, habits)
+    same = [one for one in columns if one.rows == image.rows and one is not image]
+    for role, name in named.items():
+        if name is not None and by_name[name].rows != image.rows:
+            raise UsageError(
+                f"{wanted.said(role, name)}: {where}: {by_name[name]} does not have a row for each of the "
+                f"{image.rows:,} images"
+            )
+    key = wanted.key or next((one.name for one in same if one.name == KEY and one.is_key), None)
+    label = _label([one for one in same if one.name != key], wanted, where, habits)
+    rest = wanted.fields
+    if rest is None:
+        rest = _named_apart([one.name for one in same if one.name not in (key, label)])
+    if label not in (None, LABEL) and LABEL in rest:
+        raise UsageError(
+            f"{opt.label_column(plain(str(label)))}: {where} has a column 'label' too: leave it out by {opt.columns}"
+        )
+    if label is not None and not by_name[label].is_label:
+        rest, label = {LABEL: label, **rest}, None  # measurements
+    fields, left_out = dict[str, str](), list[str]()
+    for name, of_file in rest.items():
+        if of_file in (image.name, key, label) and not wanted.as_arrays:
+            continue
+        why = by_name[of_file].field if isinstance(by_name[of_file].field, str) else None
+        try:
+            check_names([name])
+        except UsageError as error:
+            why = str(error)
+        if why is None:
+            fields[name] = of_file
+        elif wanted.fields is not None or name in wanted.declared:
+            raise UsageError(f"{where}: column {plain(of_file)!r} cannot be a field: {why}")
+        else:
+            left_out.append(f"column {plain(of_file)!r} is left out: {plain(str(why))}")
+    for name in wanted.declared:
+        if name not in fields and not (name == LABEL and label is not None):
+            raise UsageError(
+                f"{opt.fields(name)}: {where} has no such column besides image and key: it has {_listed(by_name)}"
+            )
+    check_names([*([LABEL] if label else []), *fields])
+    return ChosenColumns(image.name, label, key, fields, tuple(left_out))
+
+
+def _image(
+    columns: Sequence[ColumnInfo],
+    by_name: Mapping[str, ColumnInfo],
+    wanted: ColumnChoice,
+    where: str,
+    habits: Habits,
+) -> ColumnInfo:
+    if wanted.image is not None:
+        if by_name[wanted.image].is_image or wanted.as_arrays:
+            return by_name[wanted.image]
+        raise UsageError(
+            f"{wanted.said(IMAGE, wanted.image)}: it holds {by_name[wanted.image].type}, which is no image; split a "
+            "list of images into rows first"
+        )
+    usual = next((by_name[name] for name in habits.images if name in by_name), None)
+    if usual is not None:
+        return usual
+    masks = [name for name, kind in wanted.declared.items() if kind is None or kind.mask]
+    fitting = [one for one in columns if one.is_image and one.name not in masks]
+    found = [one for one in fitting if one.says_image] or fitting
+    if len(found) == 1:
+        return found[0]
+    if found:
+        raise UsageError(
+            f"{where} has several columns of images, {_listed(map(str, found))}: name one, "
+            f"{(habits.name_image or opt.image_column)(plain(found[0].name))}"
+        )
+    raise UsageError(f"{where} has no column of images{habits.no_image}: it has {_listed(map(str, columns))}")
+
+
+def _label(same: Sequence[ColumnInfo], wanted: ColumnChoice, where: str, habits: Habits) -> str | None:
+    """The column of labels: whole numbers, names of classes, or measurements; None where there is none."""
+    by_name = {one.name: one for one in same}
+    short = {one.name.rpartition("/")[2]: one.name for one in reversed(same)}
+    with_classes = [one.name for one in same if one.classes is not None]
+    whole = [one.name for one in same if one.is_whole]
+    label = wanted.label or next((short[name] for name in habits.labels if name in short), None)
+    if label is None and len(with_classes) == 1:
+        # The only column of classes is the label, whatever its name is.
+        label = with_classes[0]
+    if label is None and habits.lone_label and len(whole) == 1:
+        label = whole[0]
+    if label is None or label not in by_name or (wanted.as_arrays and wanted.label is None):
+        return None
+    kind = by_name[label].field
+    if wanted.label is not None and not by_name[label].is_label and (kind is None or isinstance(kind, str)):
+        raise UsageError(
+            f"{wanted.said(LABEL, label)}: {where}: it holds {by_name[label].type}; labels are numbers or names"
+        )
+    return label
+
+
+def _named_apart(names: Sequence[str]) -> dict[str, str]:
+    """Each column under the last part of its name; under all of it where two have the same last part."""
+    last = [name.rpartition("/")[2] for name in names]
+    return {
+        short if last.count(short) == 1 else name.replace("/", "_"): name
+        for short, name in zip(last, names, strict=True)
+    }
+
+
+def _listed(names: Iterable[object]) -> str:
+    return listed([plain(str(name)) for name in names], _SHOWN) or "none"
