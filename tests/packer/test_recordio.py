@@ -176,7 +176,7 @@ def test_classes_name_the_labels(tmp_path: Path) -> None:
     names.write_text("a\nb\nc\nd\n")
     info = open_source(FIXTURES / "plain.rec", classes=names).info
     assert (info.classes, info.empty_classes) == (("a", "b", "c", "d"), ("d",))
-    with pytest.raises(UsageError, match="has label 2; there are 2 classes"):
+    with pytest.raises(UsageError, match="is 2; there are 2 classes"):
         open_source(FIXTURES / "plain.rec", classes=["a", "b"])
     with pytest.raises(UsageError, match="labels that are whole numbers"):
         open_source(FIXTURES / "vectors.rec", classes=["a", "b"])

@@ -325,8 +325,8 @@ def test_classes_name_labels(tmp_path: Path) -> None:
     ("labels", "options", "message"),
     [
         ([b"1", b"cat"], {}, "label of 1 is 'cat', and that of 0 is 1: labels are either"),
-        ([b"a", b"x"], {"classes": ["a", "b"]}, "label of 1 is 'x', which is none of the 2 classes"),
-        ([b"1", b"2"], {"classes": ["a", "b"]}, "label of 1 is 2, which is none of the 2 classes"),
+        ([b"a", b"x"], {"classes": ["a", "b"]}, "label of 1 is 'x'; it is none of the 2 classes"),
+        ([b"1", b"2"], {"classes": ["a", "b"]}, "label of 1 is 2; there are 2 classes"),
         ([b"\xff"], {}, r"label of 0\.cls cannot be read: byte 0 is not UTF-8"),
         ([b"9" * 30], {}, "beyond 64 bits"),
         ([None], {"classes": ["a"]}, "has none"),

@@ -19,6 +19,7 @@ from rawpack_packer.options.naming import opt
 from rawpack_packer.sources.fields import FieldKind, check_names
 from rawpack_packer.sources.listing.faults import Faults
 from rawpack_packer.sources.table.columns import Column, Numbers, texts_of
+from rawpack_packer.sources.table.labels import number_labels
 
 _WHOLE = re.compile(r"(?:0([1-9]|1[0-8]))?d")
 """The type of a whole number, perhaps with the number of its digits."""
@@ -129,9 +130,8 @@ def found_in(paths: Iterable[tuple[int, str]], pattern: PathPattern, where: str)
         if dtype != "str":
             columns[name] = Numbers(np.array(values[name], dtype))
         elif name == "label":
-            classes = tuple(sorted(set(values[name])))
-            number = {one: k for k, one in enumerate(classes)}
-            columns[name], kinds[name] = Numbers(np.array([number[one] for one in values[name]])), FieldKind("int64")
+            labels = number_labels(values[name], where=where)
+            columns[name], kinds[name], classes = Numbers(labels.numbers), FieldKind("int64"), labels.names
         else:
             columns[name] = texts_of(values[name])
     return FoundFields(kinds, columns, classes)

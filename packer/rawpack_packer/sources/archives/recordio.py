@@ -21,7 +21,12 @@ from rawpack_packer.sources.files import reason_of, stop_if_of_any_file
 from rawpack_packer.sources.folder_scan import PROGRESS_EVERY
 from rawpack_packer.sources.listing.numbers import is_small
 from rawpack_packer.sources.table.columns import Numbers, RaggedColumn, ends_of, texts_of
-from rawpack_packer.sources.table.labels import Classes, classes_of, empty_classes, no_classes
+from rawpack_packer.sources.table.labels import (
+    NO_COUNTS,
+    Classes,
+    named_file,
+    number_labels,
+)
 from rawpack_packer.sources.table.named_files import NamedFiles, named_files, source_name
 from rawpack_packer.sources.table.source import TableSource
 from rawpack_packer.text import listed, plain
@@ -86,31 +91,24 @@ class RecordIOSource(TableSource):
             for shape in [column.values.shape[1:]]
         }
         label = columns.get("label")
-        numbers = label.values if label is not None and label.values.dtype == np.int64 else None
-        names = None if classes is None else _classes(where, classes, numbers)
-        empty = () if names is None or numbers is None else empty_classes(names, numbers)
+        labels = None
+        if label is not None and label.values.dtype == np.int64:
+            labels = number_labels(label.values, classes, where=where)
+        elif classes is not None:
+            raise UsageError(
+                f"{opt.classes} names labels that are whole numbers, one for each image; {where} has others"
+            )
         keys, by_number = found.keys()
         info = SourceInfo(
             kind="recordio",
             root=where,
             paths=files.on_disk,
             fields=fields,
-            classes=names,
-            empty_classes=empty,
             numbered=by_number,
-            options=given_options(classes=classes if isinstance(classes, str | os.PathLike) else None),
-            counts={
-                "header_records": found.headers,
-                "unlabelled": 0 if numbers is None else int((numbers == -1).sum()),
-                "empty_classes": len(empty),
-            },
+            options=given_options(classes=named_file(classes)),
+            counts={"header_records": found.headers, **NO_COUNTS},
         )
-        super().__init__(info, texts_of(keys), found.images(files), columns, np.empty((0, 2), np.int64))
-
-    def labels(self) -> NDArray[np.int64] | None:
-        """See `HasLabels`: numbers are known without names, too."""
-        label = self._all.columns.get("label")
-        return label.values if isinstance(label, Numbers) and label.values.dtype == np.int64 else None
+        super().__init__(info, texts_of(keys), found.images(files), columns, labels=labels)
 
 
 def is_recordio(path: Path) -> bool:
@@ -245,16 +243,6 @@ def _whole(labels: NDArray[np.float32]) -> NDArray[np.int64] | NDArray[np.float3
     with np.errstate(invalid="ignore"):
         whole = is_small(labels) & (labels == np.rint(labels))
     return labels.astype(np.int64) if whole.all() else labels
-
-
-def _classes(where: str, classes: Classes, labels: NDArray[np.int64] | None) -> tuple[str, ...]:
-    names = classes_of(classes)
-    if labels is None:
-        raise UsageError(f"{opt.classes} names labels that are whole numbers, one for each image; {where} has others")
-    wrong = labels[no_classes(labels, len(names))]
-    if len(wrong):
-        raise UsageError(f"{where} has label {wrong[0]}; there are {len(names)} classes, counted from 0")
-    return names
 
 
 def _check_index(path: str, starts: NDArray[np.int64]) -> None:

@@ -31,13 +31,19 @@ from rawpack_packer.sources.fields import FieldKind
 from rawpack_packer.sources.files import reason_of, stop_if_of_any_file, text_of
 from rawpack_packer.sources.folder_scan import PROGRESS_EVERY
 from rawpack_packer.sources.kinds import Declared, declared_kind, words_of
-from rawpack_packer.sources.table.columns import Column, Numbers, Texts, texts_of
+from rawpack_packer.sources.table.columns import Column, Texts, texts_of
 from rawpack_packer.sources.table.kept import KeptBytes
-from rawpack_packer.sources.table.labels import Classes, classes_of, empty_classes, no_classes
+from rawpack_packer.sources.table.labels import (
+    NO_COUNTS,
+    Classes,
+    Labels,
+    named_file,
+    number_labels,
+)
 from rawpack_packer.sources.table.named_files import NamedFiles, expanded, is_pattern, named_files, source_name
 from rawpack_packer.sources.table.source import TableSource
 from rawpack_packer.sources.table.spans import Rows, Spans
-from rawpack_packer.text import count, listed, plain
+from rawpack_packer.text import listed, plain
 
 if TYPE_CHECKING:
     from rawpack_packer.sources.table.spool import Spool
@@ -95,13 +101,12 @@ class WebDatasetSource(TableSource):
         shards.check_together(rows, files)
         keys = _keys(shards, rows, files, prefix, where)
         kinds, columns = dict[str, FieldKind](), dict[str, Column]()
-        labels, names, problems = None, None, tuple[str, ...]()
+        labels, problems = None, tuple[str, ...]()
         if label is not None and (label is not _CLS or shards.labels):
             _check_labels_of_images(shards, rows, label, where)
-            labels, names = _labels(shards, rows, label, classes, where)
-            if names is None:
-                names, problems = _names_beside(files, labels)
-            kinds["label"], columns["label"] = FieldKind("int64"), Numbers(labels)
+            labels = _labels(shards, rows, label, classes, where)
+            if labels.names is None:
+                labels, problems = _names_beside(files, labels)
         elif classes is not None:
             raise UsageError(
                 f"{opt.classes} names the labels of {where}, which has none: {opt.fields('label=MEMBER')} names them"
@@ -111,7 +116,6 @@ class WebDatasetSource(TableSource):
                 spans = shards.spans(files, one.suffixes, rows)
                 values = values_of(one, spans, _first_with(one, spans, shards))
                 kinds[name], columns[name] = values.kind, values
-        empty = () if names is None or labels is None else empty_classes(names, labels)
         used = {
             *suffixes,
             *(suffix for one in named.values() for suffix in one.suffixes),
@@ -122,33 +126,24 @@ class WebDatasetSource(TableSource):
             for suffix, number in shards.suffixes.items()
             if suffix not in used and type_of(suffix) not in PICKLES
         }
-        of_names = classes if isinstance(classes, str | os.PathLike) else None
-        options = given_options(field=words_of(fields), classes=of_names, prefix=prefix)
+        options = given_options(field=words_of(fields), classes=named_file(classes), prefix=prefix)
         info = SourceInfo(
             kind="webdataset",
             root=where,
             paths=paths,
             fields=kinds,
-            classes=names,
-            empty_classes=empty,
             options=options,
             counts={
                 "no_image": len(shards) - len(rows),
                 **shards.counts,
                 "unnamed_members": sum(unnamed.values()),
-                "unlabelled": 0 if labels is None else int((labels == -1).sum()),
-                "empty_classes": len(empty),
+                **NO_COUNTS,
             },
             skipped=unnamed,
             problems=problems,
         )
         state = np.array([[0, xxhash.xxh3_64_intdigest(repr(options).encode()) - (1 << 63)]], np.int64)
-        super().__init__(info, keys, shards.spans(files, suffixes, rows), columns, state)
-
-    def labels(self) -> Rows | None:
-        """See `HasLabels`: numbers are known without names, too."""
-        label = self._all.columns.get("label")
-        return label.values if isinstance(label, Numbers) and label.values.dtype == np.int64 else None
+        super().__init__(info, keys, shards.spans(files, suffixes, rows), columns, state, labels=labels)
 
 
 def is_webdataset(path: Path) -> bool:
@@ -312,37 +307,19 @@ def _first_with(field: NamedMember, spans: Spans, shards: Shards) -> int:
     return int(has[0])
 
 
-def _labels(
-    shards: Shards, rows: Rows, label: NamedMember, classes: Classes | None, where: str
-) -> tuple[Rows, tuple[str, ...] | None]:
-    """The label of each sample, and the names of classes. Raises UsageError where there is none, some are numbers and
-    others names, or one is none of the classes."""
+def _labels(shards: Shards, rows: Rows, label: NamedMember, classes: Classes | None, where: str) -> Labels:
+    """The label of each sample. Raises UsageError."""
     if not shards.labels:
         wanted = plain(".".join((label.suffix, *label.entry)))
         known = listed([f".{suffix}" for suffix in shards.suffixes], 8)
         raise UsageError(f"{opt.fields(f'label={wanted}')}: no sample has that; members have the suffixes {known}")
-    names = None if classes is None else classes_of(classes)
-    values = [*shards.labels]
-    texts = [value for value in values if isinstance(value, str)]
-    numbers = [value for value in values if isinstance(value, int)]
-    if texts and numbers:
-        one, two = (plain(shards.key(shards.first[shards.labels[value]])) for value in (texts[0], numbers[0]))
-        raise UsageError(
-            f"{where}: the label of {one} is {texts[0]!r}, and that of {two} is {numbers[0]}: labels are either whole "
-            "numbers or names"
-        )
-    if texts:
-        names = names if names is not None else tuple(sorted(texts))
-        numbered = {name: number for number, name in enumerate(names)}
-        number_of = [numbered.get(value, -2) for value in texts]
-    else:
-        number_of = numbers
-    wrong = [] if names is None else np.flatnonzero(no_classes(np.array(number_of, np.int64), len(names))).tolist()
-    if wrong:
-        value, key = values[wrong[0]], plain(shards.key(shards.first[wrong[0]]))
-        raise UsageError(f"{where}: the label of {key} is {value!r}, which is none of the {len(names or ())} classes")
+
+    def key(code: int) -> str:
+        return plain(shards.key(shards.first[code]))
+
+    found = number_labels([*shards.labels], classes, where=where, row_name=key)
     # A code of -1, for no label, takes the last place.
-    return np.array([*number_of, -1], np.int64)[np.array(shards.codes, np.int64)[rows]], names
+    return Labels(np.append(found.numbers, -1)[np.array(shards.codes, np.int64)[rows]], found.names)
 
 
 def _check_labels_of_images(shards: Shards, rows: Rows, label: NamedMember, where: str) -> None:
@@ -358,17 +335,13 @@ def _check_labels_of_images(shards: Shards, rows: Rows, label: NamedMember, wher
     )
 
 
-def _names_beside(files: NamedFiles, labels: Rows) -> tuple[tuple[str, ...] | None, tuple[str, ...]]:
-    """The names of labels in a file next to the shards, if it has names for them; otherwise what is wrong with it."""
+def _names_beside(files: NamedFiles, labels: Labels) -> tuple[Labels, tuple[str, ...]]:
+    """The labels with the names in a file next to the shards, if it has names for them; otherwise what is wrong with
+    it."""
     path = Path(files.paths[0]).with_name(_CLASSES)
     if files.remotes or not path.is_file() or path.stat().st_size > _MOST_NAMES:
-        return None, ()
+        return labels, ()
     try:
-        names = classes_of(path)
+        return number_labels(labels.numbers, path, where=plain(os.fsencode(path))), ()
     except UsageError as error:
-        return None, (f"no names of classes: {error}",)
-    wrong = labels[no_classes(labels, len(names))]
-    if len(wrong):
-        what = f"{plain(os.fsencode(path))} has {count(len(names), 'name')}, and a label is {wrong[0]}"
-        return None, (f"no names of classes: {what}; {opt.classes} names them",)
-    return names, ()
+        return labels, (f"no names of classes: {error}; {opt.classes} names them",)
