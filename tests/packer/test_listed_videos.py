@@ -121,9 +121,15 @@ def test_slowfast_lists_and_kinetics_tables(listed: Callable[..., Path], place: 
     listing = listed("label,youtube_id,time_start\nx,q,1\nx,q,one\n", "bad.csv")
     ran = run_here("pack", "--path", "{youtube_id}_{time_start:06d}.mp4", listing, tmp_path / "s")
     assert ran.code == 2
-    assert "line 2: " in ran.err or "line 2, " in ran.err
-    assert "there is no file q_000001.mp4" in ran.err
     assert "line 3: --path: time_start is 'one', not a whole number" in ran.err
+    ran = run_here(
+        "pack",
+        "--path",
+        "{youtube_id}_{time_start:06d}.mp4",
+        listed("youtube_id,time_start\nq,1\n", "no.csv"),
+        tmp_path / "s",
+    )
+    assert "there is no file q_000001.mp4" in ran.err
     ran = run_here("pack", "--path", "{nothing}.mp4", listing, tmp_path / "s")
     assert "--path 'nothing': " in ran.err
 

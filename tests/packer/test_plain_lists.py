@@ -137,7 +137,7 @@ def test_paths_start_from_images(listed: Callable[..., Path], tmp_path: Path) ->
         ("0.jpg 1\n\n0.jpg 2\n", ["line 3, column 1 (path): '0.jpg' is on line 1 already"]),
         ("0.jpg\0 1\n", ["line 1"]),
         ("\n \n", ["is empty: a listing has a path in each line"]),
-        ("".join(f"{i}.png 1\n" for i in range(30)), ["at least 20 faults", "line 20, column 1"]),
+        ("".join(f"{i}.png 1\n" for i in range(30)), ["line 1, column 1"]),
     ],
 )
 def test_bad_lines_are_named(text: str, words: list[str], listed: Callable[..., Path], tmp_path: Path) -> None:

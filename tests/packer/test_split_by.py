@@ -129,7 +129,7 @@ def test_an_append_never_puts_a_sample_into_a_second_split(place: Path, tmp_path
 @pytest.mark.parametrize(
     ("by", "words"),
     [
-        ("subject=train:1-4,val:5", ["line 12: subject is 6, which is in no split", "has 2 faults"]),
+        ("subject=train:1-4,val:5", ["line 12: subject is 6, which is in no split"]),
         ("subject=train:1-4,val:4-6", ["line 8: subject is 4, which is in train and in val"]),
         ("set=train:train", ["line 10: set is 'val', which is in no split"]),
         ("subject=train:1-6,val:7", ["val gets no sample", "subject has the values 1, 2, 3"]),

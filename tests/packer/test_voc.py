@@ -147,17 +147,14 @@ def test_what_cannot_be_taken_has_line_and_column(text: str, words: str, voc: Pa
     assert not (tmp_path / "s").exists()
 
 
-def test_many_faults_are_reported_at_once(voc: Path) -> None:
-    """Twenty of them; a list names its own lines."""
-    (voc / "Annotations/2007_000027.xml").write_text(xml(*[DOG.replace("<xmin>10", "<xmin>x")] * 30))
-    with pytest.raises(UsageError) as error:
-        open_source(voc / "train")
-    assert str(error.value).count("'x' is not a number") == 20
+def test_a_list_names_its_own_lines(voc: Path) -> None:
+    """A name without an image, and one that is there twice."""
     (voc / "ImageSets/Main/val.txt").write_text("2007_000033\n\nnothing\n2007_000033\n")
-    with pytest.raises(UsageError) as error:
+    with pytest.raises(UsageError, match=r"ImageSets/Main/val.txt, line 3: there is no image nothing in JPEGImages"):
         open_source(voc / "val")
-    assert "ImageSets/Main/val.txt, line 3: there is no image nothing in JPEGImages" in str(error.value)
-    assert "line 4: 2007_000033 is on line 1 already" in str(error.value)
+    (voc / "ImageSets/Main/val.txt").write_text("2007_000033\n\n2007_000033\n")
+    with pytest.raises(UsageError, match=r"line 3: 2007_000033 is on line 1 already"):
+        open_source(voc / "val")
 
 
 def test_an_image_of_another_size_is_rejected(voc: Path, tmp_path: Path) -> None:

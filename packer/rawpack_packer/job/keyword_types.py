@@ -70,7 +70,7 @@ class SourceKeywords(TypedDict, total=False):
         files of arrays, "mask" and "array". Of WebDataset, the members that become fields: ["txt", "width=json.width"].
     key_pattern: fields in the paths of a folder, an archive, a listing or videos, as "{person}/{label}_{n:d}.jpg".
     path_column: of a listing, the column of paths, or how columns make them, "{id}_{start:06d}.mp4".
-    key: of a listing or Parquet file, the column of keys.
+    key: of a listing, Parquet, HDF5 or `.npz` file, the column of keys.
     images: of a listing, the folder that relative paths start from.
     classes: of a listing, YOLO's files, WebDataset, RecordIO or HDF5, the path of a file of class names; of a dataset,
         names of the labels.
@@ -80,8 +80,8 @@ class SourceKeywords(TypedDict, total=False):
     array: of HDF5 and `.npz` files, which arrays are packed: {"image": "train/x", "label": "train/y"}. Of these and
         `.npy`, ":chw" after the images' name, or alone, says that their channels come first, and moves them to the end;
         ":hwc" keeps the axes as they are.
-    image_column: of Parquet files, the column of images.
-    label_column: of Parquet files, the column of labels.
+    image_column: of Parquet, HDF5 and `.npz` files, the column of images.
+    label_column: of a listing, Parquet, HDF5 or `.npz` file, the column of labels.
     columns: of Parquet files, those that become fields.
     fps: of videos, frames per second to take.
     every: of videos, every Nth frame is taken.

@@ -18,7 +18,7 @@ from rawpack.errors import UsageError
 from rawpack_packer.options.naming import opt
 from rawpack_packer.sources import Source
 from rawpack_packer.sources.divided import split_order
-from rawpack_packer.sources.listing.faults import Faults
+from rawpack_packer.sources.listing.faults import fault
 from rawpack_packer.sources.optional import column_of, lines_of, unread_of
 from rawpack_packer.sources.table.columns import Numbers, Texts
 from rawpack_packer.text import listed, plain
@@ -68,11 +68,10 @@ def parse_split_by(text: str) -> SplitBy:
 def divide(source: Source, by: SplitBy) -> dict[str, NDArray[np.int64]]:
     """The numbers of the samples of each split, ascending.
 
-    Raises UsageError where there is no such column, or a split gets nothing; BadListingError with the first twenty
-    samples that are in no split or in several.
+    Raises UsageError where there is no such column, or a split gets nothing; BadListingError with the first
+    sample that is in no split or in several.
     """
     values, of_sample = _values(source, by)
-    faults = Faults(source.info.root)
     splits = [_splits_of(value, by) for value in values]
     wrong = np.array([len(found) != 1 for found in splits])
     # What could not be read is rejected, in the first split.
@@ -84,10 +83,7 @@ def divide(source: Source, by: SplitBy) -> dict[str, NDArray[np.int64]]:
         what = f"{by.column} is {value!r}, which is in {' and in '.join(map(plain, found)) or 'no split'}"
         if by.values is None:
             what = f"{by.column} is {value!r}, which cannot be the name of a split, which is that of a folder"
-        faults.add(line, 0, "", f"{what} ({opt.split_by})", file="" if line else source.key(i))
-        if faults.enough:
-            break
-    faults.stop()
+        raise fault(source.info.root, line, 0, "", f"{what} ({opt.split_by})", file="" if line else source.key(i))
     names = list(by.values) if by.values is not None else sorted({found[0] for found in splits}, key=split_order)
     number = {name: k for k, name in enumerate(names)}
     split_of = np.array([number[found[0]] if found else 0 for found in splits])[of_sample]

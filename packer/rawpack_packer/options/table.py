@@ -203,8 +203,9 @@ SOURCE: tuple[Option, ...] = (
         about='of a listing, the column of paths, or how columns make them, "{id}_{start:06d}.mp4".',
     ),
     _source(
-        name="key", metavar="COLUMN", help="The column of a listing or Parquet file that names samples.",
-        default="the paths", annotation="str", about="of a listing or Parquet file, the column of keys.",
+        name="key", metavar="COLUMN",
+        help="The column that names samples, of a listing, Parquet, HDF5 or .npz file.",
+        default="the paths", annotation="str", about="of a listing, Parquet, HDF5 or `.npz` file, the column of keys.",
     ),
     _source(
         name="images", is_path=True, metavar="DIR",
@@ -248,13 +249,15 @@ SOURCE: tuple[Option, ...] = (
         'the end; ":hwc" keeps the axes as they are.',
     ),
     _source(
-        name="image_column", metavar="COLUMN", help="The column of images of a Parquet file that has several.",
-        annotation="str", about="of Parquet files, the column of images.",
+        name="image_column", metavar="COLUMN",
+        help="The column of images of a Parquet, HDF5 or .npz file that has several.",
+        annotation="str", about="of Parquet, HDF5 and `.npz` files, the column of images.",
     ),
     _source(
-        name="label_column", metavar="COLUMN", help="The column of labels of a Parquet file, stored as label.",
+        name="label_column", metavar="COLUMN",
+        help="The column of labels, stored as label, of a listing, Parquet, HDF5 or .npz file.",
         default="label, or the only one with classes", annotation="str",
-        about="of Parquet files, the column of labels.",
+        about="of a listing, Parquet, HDF5 or `.npz` file, the column of labels.",
     ),
     _source(
         name="columns", metavar="NAME,...",

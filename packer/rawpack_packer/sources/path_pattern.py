@@ -17,7 +17,7 @@ import numpy as np
 from rawpack.errors import UsageError
 from rawpack_packer.options.naming import opt
 from rawpack_packer.sources.fields import FieldKind, check_names
-from rawpack_packer.sources.listing.faults import Faults
+from rawpack_packer.sources.listing.faults import fault
 from rawpack_packer.sources.table.columns import Column, Numbers, texts_of
 from rawpack_packer.sources.table.labels import number_labels
 
@@ -109,20 +109,15 @@ def path_pattern(text: str) -> PathPattern:
 def found_in(paths: Iterable[tuple[int, str]], pattern: PathPattern, where: str) -> FoundFields:
     """The fields in paths, each with its line in a listing, or 0. where: the source, printable.
 
-    Raises BadListingError with the first twenty paths that do not match.
+    Raises BadListingError with the first path that does not match.
     """
     values: dict[str, list[Any]] = {name: [] for name in pattern.dtypes}
-    faults = Faults(where)
     for line, path in paths:
         found = pattern.match(path)
         if found is None:
-            faults.add(line, 0, "", f"{path} does not match {opt.key_pattern(repr(pattern.text))}")
-            if faults.enough:
-                break
-            continue
+            raise fault(where, line, 0, "", f"{path} does not match {opt.key_pattern(repr(pattern.text))}")
         for name, value in found.items():
             values[name].append(value)
-    faults.stop()
     kinds = {name: FieldKind(dtype) for name, dtype in pattern.dtypes.items()}
     columns: dict[str, Column] = {}
     classes = None

@@ -185,7 +185,8 @@ KINDS: dict[str, SourceKind] = {
     ),
     "listing": SourceKind(
         "a table of paths and fields: .csv, .tsv, .jsonl; a plain .txt list; a folder with a metadata.csv",
-        "video.listed:open_listing", ("fields", "path_column", "key", "images", "classes", "key_pattern", *_VIDEO),
+        "video.listed:open_listing",
+        ("fields", "path_column", "label_column", "key", "images", "classes", "key_pattern", *_VIDEO),
         Look(r"\.(csv|tsv|jsonl|ndjson|txt)$"),
         Look(
             contains=tuple(f"{up}metadata.{end}" for up in ("", "../") for end in ("csv", "jsonl", "parquet")),

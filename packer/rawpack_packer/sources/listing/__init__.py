@@ -6,7 +6,7 @@
 | `metadata.py` | a folder with a metadata.csv, which lists its images |
 | `lines.py` | its rows and cells: a row of `READERS` for each kind of file |
 | `columns.py`, `numbers.py`, `paths.py` | its columns: what they hold, declared or inferred |
-| `faults.py` | what is wrong with it, the first twenty faults at once |
+| `faults.py` | what is wrong with it: the first fault, with its place |
 | `yolo.py` | images with a text file each, of boxes, polygons or keypoints |
 | `ultralytics.py` | the data.yaml that says where they are |
 | `voc.py`, `voc_xml.py` | Pascal VOC's folders, and its XML files |

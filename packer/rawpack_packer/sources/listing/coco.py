@@ -18,7 +18,7 @@ from rawpack_packer.sources.files import reason_of
 from rawpack_packer.sources.kinds import Declared
 from rawpack_packer.sources.listing.coco_json import Category, Coco, Image, numbered
 from rawpack_packer.sources.listing.coco_objects import Objects
-from rawpack_packer.sources.listing.faults import CellPosition, Faults
+from rawpack_packer.sources.listing.faults import BadListingError, CellPosition, fault
 from rawpack_packer.sources.listing.paths import PathParser, folder_of, state_of
 from rawpack_packer.sources.table.columns import Files, RaggedColumn
 from rawpack_packer.sources.table.labels import empty_classes
@@ -31,8 +31,8 @@ _ROWS = 1 << 14
 class _FileName(CellPosition):
     """The position of an image's file name, which in JSON is not a line."""
 
-    def fault(self, line: int, what: str) -> None:
-        self.faults.add(0, 0, "", f"$.images[{line}].file_name: {what}")
+    def fault(self, line: int, what: str) -> BadListingError:
+        return fault(self.where, 0, 0, "", f"$.images[{line}].file_name: {what}")
 
 
 class CocoSource(TableSource):
@@ -59,7 +59,7 @@ class CocoSource(TableSource):
         `annotations/instances_val2017.json`, `val2017` next to `annotations`. fields: masks, each
         as `semantic:mask` or `instances:mask`, or with another name, `NAME=semantic:mask`.
 
-        Raises UsageError if it is not a COCO file, BadListingError with the first twenty faults.
+        Raises UsageError if it is not a COCO file, BadListingError with the first fault.
         """
         file = Path(path).absolute()
         where = plain(os.fsencode(file))
@@ -74,23 +74,19 @@ class CocoSource(TableSource):
             ) from None
         if not coco.images:
             raise UsageError(f"{where} lists no image")
-        faults = Faults(where)
-        classes, class_of = _classes(coco.categories, faults)
+        classes, class_of = _classes(coco.categories, where)
         root = folder_of(images, folder_of_images(file, coco.images[0].file_name))
         within = () if images is not None else (_dataset(file, root),)
-        files = _files(coco.images, root, within, faults, progress)
+        files = _files(coco.images, root, within, where, progress)
         words = [f"{name}:{kind}" for name, kind in fields.items()] if isinstance(fields, Mapping) else list(fields)
         masks = _masks(words)
-        objects = Objects(coco, class_of, faults)
-        faults.stop()
-        columns, kinds = objects.columns(coco, faults)
-        faults.stop()
+        objects = Objects(coco, class_of, where)
+        columns, kinds = objects.columns(coco, where)
         check_names([*kinds, "object", *masks])
         for name, painted in masks.items():
-            kinds[name], columns[name] = objects.masks(coco, painted, len(classes), faults)
+            kinds[name], columns[name] = objects.masks(coco, painted, len(classes), where)
             if painted == "instances":
                 kinds["object"], columns["object"] = objects.numbers()
-        faults.stop()
         boxes = columns["boxes"]
         assert isinstance(boxes, RaggedColumn)
         empty = empty_classes(classes, boxes.classes())
@@ -124,9 +120,9 @@ def _dataset(file: Path, root: str) -> str:
     return os.path.commonpath([folder, root])
 
 
-def _classes(categories: Sequence[Category], faults: Faults) -> tuple[tuple[str, ...], dict[int, int]]:
+def _classes(categories: Sequence[Category], where: str) -> tuple[tuple[str, ...], dict[int, int]]:
     """The names of the classes, and the number of each category's id."""
-    numbered([one.id for one in categories], "$.categories[{}].id", faults)
+    numbered([one.id for one in categories], "$.categories[{}].id", where)
     names = list[str]()
     ordered = sorted(categories, key=lambda category: category.id)
     for one in ordered:
@@ -141,12 +137,12 @@ def _files(
     images: Sequence[Image],
     root: str,
     within: Sequence[str],
-    faults: Faults,
+    where: str,
     progress: Callable[[int], None] | None,
 ) -> Files:
-    numbered([image.file_name for image in images], "$.images[{}].file_name", faults)
+    numbered([image.file_name for image in images], "$.images[{}].file_name", where)
     trusting = f"name the folder that its paths start from: {opt.images(shlex.quote(plain(root)))}"
-    parser = PathParser(_FileName("", 0, faults, cells=False), root, within, trusting)
+    parser = PathParser(_FileName(where, "", 0, cells=False), root, within, trusting)
     for start in range(0, len(images), _ROWS):
         some = images[start : start + _ROWS]
         parser.add([image.file_name for image in some], np.arange(start, start + len(some)))

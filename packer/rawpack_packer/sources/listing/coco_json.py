@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from rawpack_packer.sources.listing.faults import Faults
+from rawpack_packer.sources.listing.faults import fault
 
 T = TypeVar("T")
 
@@ -42,10 +42,12 @@ class Coco(msgspec.Struct):
     categories: list[Category]
 
 
-def numbered(values: Iterable[T], what: str, faults: Faults) -> dict[T, int]:
-    """The position of each value, which must be unique. what: where value {} is in the JSON."""
+def numbered(values: Iterable[T], what: str, where: str) -> dict[T, int]:
+    """The position of each value. what: where value {} is in the JSON. where: the file.
+
+    Raises BadListingError for a value that is there twice."""
     positions: dict[T, int] = {}
     for number, value in enumerate(values):
         if (before := positions.setdefault(value, number)) != number:
-            faults.add(0, 0, "", f"{what.format(number)}: {value!r} belongs to {what.format(before)} too")
+            raise fault(where, 0, 0, "", f"{what.format(number)}: {value!r} belongs to {what.format(before)} too")
     return positions

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from rawpack_packer.sources.fields import FieldKind
 from rawpack_packer.sources.listing.coco_json import Coco, numbered
 from rawpack_packer.sources.listing.coco_masks import PaintedColumn, Runs, Segmentation
-from rawpack_packer.sources.listing.faults import Faults
+from rawpack_packer.sources.listing.faults import fault
 from rawpack_packer.sources.listing.points import MOST_KEYPOINTS, POLYGONS, PolygonRows, keypoints_kind
 from rawpack_packer.sources.table.columns import Column, Numbers, RaggedColumn, Rows, Texts, ends_of
 
@@ -23,8 +23,8 @@ _IGNORED = {"uint8": 255, "uint16": 65535}
 class Objects:
     """The annotations of all images, image after image: those of things, and those of crowds."""
 
-    def __init__(self, coco: Coco, class_of: dict[int, int], faults: Faults) -> None:
-        rows = numbered([image.id for image in coco.images], "$.images[{}].id", faults)
+    def __init__(self, coco: Coco, class_of: dict[int, int], where: str) -> None:
+        rows = numbered([image.id for image in coco.images], "$.images[{}].id", where)
         self._values = np.zeros((len(coco.annotations), 5), np.float64)
         self._image_of = np.zeros(len(self._values), np.int64)
         for number, one in enumerate(coco.annotations):
@@ -38,9 +38,7 @@ class Objects:
             else:
                 self._values[number], self._image_of[number] = (*one.bbox, label), row
                 continue
-            faults.add(0, 0, "", f"$.annotations[{number}].{what}")
-            if faults.enough:
-                break
+            raise fault(where, 0, 0, "", f"$.annotations[{number}].{what}")
         self._crowd = np.array([bool(one.iscrowd) for one in coco.annotations], np.bool_)
         self._sizes = np.array([(image.height or 0, image.width or 0) for image in coco.images], np.int64)
         self._things, self._ends = self._ordered(~self._crowd)
@@ -57,7 +55,7 @@ class Objects:
         """The row of the box of each thing in its image."""
         return np.arange(len(self._things)) - np.repeat(self._ends[:-1], np.diff(self._ends))
 
-    def columns(self, coco: Coco, faults: Faults) -> tuple[dict[str, Column], dict[str, FieldKind]]:
+    def columns(self, coco: Coco, where: str) -> tuple[dict[str, Column], dict[str, FieldKind]]:
         """All fields but masks, and what they are."""
         box, ids = FieldKind("float32", (None, 5), boxes="xywh"), [image.id for image in coco.images]
         kinds = {"boxes": box, "crowds": box, "image_id": FieldKind("int64")}
@@ -75,14 +73,14 @@ class Objects:
         if areas and all(type(one) in (int, float) and abs(one) < 1e300 for one in areas):
             kinds["area"] = FieldKind("float64", (None,), follows="rows")
             columns["area"] = RaggedColumn(np.array([*map(float, areas)]), self._ends)
-        polygons = self._polygons(coco, faults)
+        polygons = self._polygons(coco, where)
         if len(polygons):
             kinds["polygons"], columns["polygons"] = POLYGONS, polygons.column()
         if any(one.keypoints for one in things):
-            kinds["keypoints"], columns["keypoints"] = self._keypoints(coco, faults)
+            kinds["keypoints"], columns["keypoints"] = self._keypoints(coco, where)
         return columns, kinds
 
-    def _polygons(self, coco: Coco, faults: Faults) -> PolygonRows:
+    def _polygons(self, coco: Coco, where: str) -> PolygonRows:
         polygons, image = PolygonRows(), 0
         crowds = np.flatnonzero(self._crowd).tolist()
         every = [*zip(self._things.tolist(), self._rows().tolist(), strict=True), *((number, -1) for number in crowds)]
@@ -90,20 +88,18 @@ class Objects:
             while row >= 0 and image < self._image_of[number]:
                 polygons.end()
                 image += 1
-            found = self._segmentation(coco, number, faults)
+            found = self._segmentation(coco, number, where)
             if isinstance(found, Runs):
                 self.runs += 1
             elif row >= 0:
                 for part, points in enumerate(filter(None, found)):
                     polygons.add(points, row, part)
-            if faults.enough:
-                break
         while image < len(self._sizes):
             polygons.end()
             image += 1
         return polygons
 
-    def _segmentation(self, coco: Coco, number: int, faults: Faults) -> Segmentation:
+    def _segmentation(self, coco: Coco, number: int, where: str) -> Segmentation:
         raw = memoryview(coco.annotations[number].segmentation)
         if bytes(raw[:2]) in (b"", b"[]") or bytes(raw) == b"null":
             return []
@@ -118,45 +114,41 @@ class Objects:
         except msgspec.DecodeError as error:
             what = str(error)
         if what:
-            faults.add(0, 0, "", f"$.annotations[{number}].segmentation: {what}")
-            return []
+            raise fault(where, 0, 0, "", f"$.annotations[{number}].segmentation: {what}")
         return found
 
-    def _keypoints(self, coco: Coco, faults: Faults) -> tuple[FieldKind, RaggedColumn]:
+    def _keypoints(self, coco: Coco, where: str) -> tuple[FieldKind, RaggedColumn]:
         named = next((one.keypoints for one in coco.categories if one.keypoints), None) or []
         first = next(len(one.keypoints) for one in coco.annotations if one.keypoints)
         count = len(named) or max(1, first // 3)
         if count > MOST_KEYPOINTS:
-            faults.add(0, 0, "", f"{count} keypoints; at most {MOST_KEYPOINTS} are read")
-            faults.stop()
+            raise fault(where, 0, 0, "", f"{count} keypoints; at most {MOST_KEYPOINTS} are read")
         values = np.zeros((len(self._things), count, 3), np.float64)
         for at, number in enumerate(self._things.tolist()):
             points = coco.annotations[number].keypoints
             if points and len(points) != 3 * count:
                 what = f"keypoints: {len(points)} numbers, but {count} keypoints have {3 * count}"
-                faults.add(0, 0, "", f"$.annotations[{number}].{what}")
-            elif points:
+                raise fault(where, 0, 0, "", f"$.annotations[{number}].{what}")
+            if points:
                 values[at] = np.reshape(points, (count, 3))
-            if faults.enough:
-                break
         return keypoints_kind(count, mirror_of(named)), RaggedColumn(values, self._ends)
 
     def numbers(self) -> tuple[FieldKind, RaggedColumn]:
         """For each box, the value that it has in a mask of instances."""
         return FieldKind("int64", (None,), follows="rows"), RaggedColumn(self._rows() + 1, self._ends)
 
-    def masks(self, coco: Coco, painted: str, classes: int, faults: Faults) -> tuple[FieldKind, PaintedColumn]:
+    def masks(self, coco: Coco, painted: str, classes: int, where: str) -> tuple[FieldKind, PaintedColumn]:
         """Masks that have, for each pixel, the class plus 1 ("semantic") or the number of the object ("instances"); 0
         where there is none, and the largest value where there is a crowd."""
         for number, image in enumerate(coco.images):
-            if not (image.height and image.width and min(image.height, image.width) > 0) and not faults.enough:
-                faults.add(0, 0, "", f"$.images[{number}]: masks need its height and width")
+            if not (image.height and image.width and min(image.height, image.width) > 0):
+                raise fault(where, 0, 0, "", f"$.images[{number}]: masks need its height and width")
         most = classes if painted == "semantic" else int(np.diff(self._ends).max(initial=0))
         dtype = "uint8" if most < _IGNORED["uint8"] and painted == "semantic" else "uint16"
         value = np.full(len(self._crowd), _IGNORED[dtype], np.int64)
         value[self._things] = self._values[self._things, 4] + 1 if painted == "semantic" else self._rows() + 1
         if most >= _IGNORED[dtype]:
-            faults.add(0, 0, "", f"{most} values are more than a mask of uint16 holds")
+            raise fault(where, 0, 0, "", f"{most} values are more than a mask of uint16 holds")
         some = np.array([bytes(memoryview(one.segmentation)) not in (b"", b"[]", b"null") for one in coco.annotations])
         order, ends = self._ordered(some.astype(np.bool_))
         paints = RaggedColumn(np.stack([value, self._crowd], axis=1)[order], ends)

@@ -27,7 +27,7 @@ class ColumnParser(Protocol):
     """Parses the values of one column."""
 
     def add(self, values: Sequence[Any], lines: Lines, /) -> None:
-        """Take more values; those that do not belong in the column are faults."""
+        """Take more values; raises BadListingError for one that does not belong in the column."""
 
     def finish(self) -> tuple[FieldKind, Column]:
         """What all of them are. Some faults are found only here."""
@@ -102,7 +102,7 @@ class KeyParser(TextParser):
         texts = [str(value) if type(value) is int else value for value in values]
         for text, line in zip(texts, lines, strict=True):
             if text is None or text == "":
-                self._place.fault(line, "is empty: each sample needs a key")
+                raise self._place.fault(line, "is empty: each sample needs a key")
         super().add(texts, lines)
 
 
@@ -121,7 +121,7 @@ class TimeParser:
                 if not self._place.empty(value):
                     time = seconds(lambda text: text, str(value))
             except UsageError as error:
-                self._place.fault(line, str(error).rpartition(": ")[2] + f", not {shown(value)}")
+                raise self._place.fault(line, str(error).rpartition(": ")[2] + f", not {shown(value)}") from None
             self.values.append(time)
 
     def finish(self) -> tuple[FieldKind, Numbers]:
@@ -146,8 +146,8 @@ class ClassParser:
             elif self._given is None:
                 self._codes[text] = len(self._codes)
             else:
-                for line in lines[[one == text for one in texts]]:
-                    self._place.fault(line, f"{shown(text)} is none of the {len(self._given)} classes")
+                what = f"{shown(text)} is none of the {len(self._given)} classes"
+                raise self._place.fault(lines[texts.index(text)], what)
         codes = np.array([self._codes.get(text, -1) for text in texts], np.int64)
         self.unlabelled += int((codes < 0).sum())
         self._blocks.append(codes)
@@ -194,5 +194,5 @@ def _texts_in(values: Sequence[Any], lines: Lines, place: CellPosition, cure: st
     """The values, which must be texts; None is the empty one. cure: another one than to quote what is none."""
     for value, line in zip(values, lines, strict=True):
         if value is not None and not isinstance(value, str):
-            place.fault(line, f"{shown(value)} is not text: quote it{cure}")
+            raise place.fault(line, f"{shown(value)} is not text: quote it{cure}")
     return [value if isinstance(value, str) else "" for value in values]

@@ -14,7 +14,7 @@ from rawpack_packer.options.naming import opt
 from rawpack_packer.sources.fields import FieldKind
 from rawpack_packer.sources.files import reason_of
 from rawpack_packer.sources.listing.columns import ClassParser, InferringParser, KeyParser, parser_for
-from rawpack_packer.sources.listing.faults import CellPosition, Faults
+from rawpack_packer.sources.listing.faults import CellPosition
 from rawpack_packer.sources.listing.lines import READERS, long_cells
 from rawpack_packer.sources.listing.reading import PATH_NAMES, blocks, check_header, check_unique
 from rawpack_packer.sources.table.columns import Column, Texts
@@ -47,17 +47,15 @@ def read_keyed(
     key: the column of keys; None takes `key`, or else the first of `PATH_NAMES`. declared: what columns hold, where
     their values do not show it. known: what columns hold unless that is declared.
 
-    Raises BadListingError with the first twenty faults, each with its line and column.
+    Raises BadListingError with the first fault, its line and column.
     """
     file = Path(path)
     where = plain(os.fsencode(file))
     if file.suffix.lower() not in _SUFFIXES:
         raise UsageError(f"{where}: the name of a file with fields ends in {', '.join(_SUFFIXES)}")
-    faults = Faults(where)
     try:
         with file.open("rb") as opened, long_cells():
-            rows = READERS[file.suffix.lower()](opened, faults)
-            faults.stop()
+            rows = READERS[file.suffix.lower()](opened, where)
             names = list(rows.names)
             found = key or next((name for name in ("key", *PATH_NAMES) if name in names), None)
             if found is None or found not in names:
@@ -66,13 +64,13 @@ def read_keyed(
                     f"{listed(names, 8) or 'none'}: name it with {opt.key('COLUMN')}"
                 )
             fields = [name for name in names if name != found]
-            check_header(names, fields, faults)
+            check_header(names, fields, where)
             for name in declared:
                 if name not in fields:
                     raise UsageError(f"{opt.fields(name)}: {where} has no such column besides its keys")
             if not fields:
                 raise UsageError(f"{where} has keys, and no field")
-            places = [CellPosition(name, i if rows.cells else 0, faults, rows.cells) for i, name in enumerate(names, 1)]
+            places = [CellPosition(where, name, i if rows.cells else 0, rows.cells) for i, name in enumerate(names, 1)]
             parsers = [
                 KeyParser(place) if place.name == found else parser_for(place, _kind(place.name, declared, known), None)
                 for place in places
@@ -82,18 +80,14 @@ def read_keyed(
                 lines.append(numbers)
                 for parser, values in zip(parsers, columns, strict=True):
                     parser.add(values, numbers)
-                if faults.enough:
-                    break
     except OSError as error:
         raise UsageError(f"{where} cannot be read: {reason_of(error)}") from None
-    faults.stop()
     if len(lines) == 1:
         raise UsageError(f"{where} names no sample: there is no line after the names of the columns")
     parsed = {place.name: (parser, parser.finish()) for place, parser in zip(places, parsers, strict=True)}
     keys = parsed.pop(found)[1][1]
     assert isinstance(keys, Texts)
     check_unique(keys, np.concatenate(lines), places[names.index(found)], "name each sample once")
-    faults.stop()
     label = parsed["label"][0] if "label" in parsed else None
     label = label.chosen if isinstance(label, InferringParser) else label
     return KeyedFields(

@@ -17,7 +17,7 @@ from typing import Any, BinaryIO, Protocol
 import msgspec
 
 from rawpack_packer.options.naming import opt
-from rawpack_packer.sources.listing.faults import Faults, shown
+from rawpack_packer.sources.listing.faults import fault, shown
 
 _MARKS = {b"\xff\xfe": "UTF-16", b"\xfe\xff": "UTF-16", b"\xef\xbb\xbf": "UTF-8"}
 _CELL = 1 << 30
@@ -42,8 +42,8 @@ class ListingRows(Protocol):
     """The names of the columns."""
 
     def __iter__(self) -> Iterator[tuple[int, Sequence[Any]]]:
-        """Each row: its first line, counted from 1, and a value for each of `names`. Bad rows become faults and are
-        left out."""
+        """Each row: its first line, counted from 1, and a value for each of `names`. Raises
+        BadListingError."""
 
 
 class CellRows:
@@ -51,20 +51,19 @@ class CellRows:
 
     cells = True
 
-    def __init__(self, file: BinaryIO, faults: Faults, *, delimiter: str) -> None:
-        self._faults = faults
-        self._reader = csv.reader(_lines(file, faults), delimiter=delimiter, strict=True)
+    def __init__(self, file: BinaryIO, where: str, *, delimiter: str) -> None:
+        self._where = where
+        self._reader = csv.reader(_lines(file, where), delimiter=delimiter, strict=True)
         self._rest = self._rows()
         self.names: Sequence[str] = next((row for _, row in self._rest), [])
 
     def __iter__(self) -> Iterator[tuple[int, Sequence[Any]]]:
         columns = len(self.names)
         for line, row in self._rest:
-            if len(row) == columns:
-                yield line, row
-            else:
-                at = min(len(row), columns) + 1
-                self._faults.add(line, at, "", f"{len(row)} values, but the first line names {columns} columns")
+            if len(row) != columns:
+                what = f"{len(row)} values, but the first line names {columns} columns"
+                raise fault(self._where, line, min(len(row), columns) + 1, "", what)
+            yield line, row
 
     def _rows(self) -> Iterator[tuple[int, list[str]]]:
         """Each row with the number of its first line, without empty lines."""
@@ -78,8 +77,7 @@ class CellRows:
                 cure = "is a quote not closed, or not doubled?"
                 if "new-line" in str(error):
                     cure = "end lines with LF or CR LF, not with CR alone"
-                self._faults.add(line, 1, "", f"{error}: {cure}")
-                return
+                raise fault(self._where, line, 1, "", f"{error}: {cure}") from None
             if row:
                 yield line, row
 
@@ -89,8 +87,8 @@ class JsonRows:
 
     cells = False
 
-    def __init__(self, file: BinaryIO, faults: Faults) -> None:
-        self._faults = faults
+    def __init__(self, file: BinaryIO, where: str) -> None:
+        self._where = where
         objects = self._read(file)
         first = list(islice(objects, 1))
         self.names: Sequence[str] = list(first[0][1]) if first else []
@@ -99,45 +97,41 @@ class JsonRows:
     def __iter__(self) -> Iterator[tuple[int, Sequence[Any]]]:
         names = self.names
         for line, row in self._objects:
-            if row.keys() == set(names):
-                yield line, [row[name] for name in names]
-                continue
-            for name in names:
-                if name not in row:
-                    self._faults.add(line, 0, name, "is missing, but the first line has it (null is an empty value)")
-            for name in row:
-                if name not in names:
-                    self._faults.add(line, 0, name, "is not in the first line: all lines need the same names")
+            if row.keys() != set(names):
+                lacks = next((name for name in names if name not in row), None)
+                if lacks is not None:
+                    what = "is missing, but the first line has it (null is an empty value)"
+                    raise fault(self._where, line, 0, lacks, what)
+                more = next(name for name in row if name not in names)
+                raise fault(self._where, line, 0, more, "is not in the first line: all lines need the same names")
+            yield line, [row[name] for name in names]
 
     def _read(self, file: BinaryIO) -> Iterator[tuple[int, dict[str, Any]]]:
         decode = msgspec.json.Decoder(dict[str, Any]).decode
-        for number, line in enumerate(_lines(file, self._faults), 1):
+        for number, line in enumerate(_lines(file, self._where), 1):
             if not line.strip():
                 continue
             try:
-                row: dict[str, Any] | None = decode(line)
+                row: dict[str, Any] = decode(line)
             except (msgspec.DecodeError, RecursionError):
                 row = self._read_slowly(line, number)
-            if row is not None:
-                yield number, row
+            yield number, row
 
-    def _read_slowly(self, line: str, number: int) -> dict[str, Any] | None:
+    def _read_slowly(self, line: str, number: int) -> dict[str, Any]:
         """By Python's own parser, which knows NaN and says where an error is."""
         try:
             row = json.loads(line, parse_float=_float)
         except json.JSONDecodeError as error:
-            self._faults.add(number, error.colno, "", f"is not JSON: {error.msg}")
-            return None
+            raise fault(self._where, number, error.colno, "", f"is not JSON: {error.msg}") from None
         except (RecursionError, ValueError):
-            self._faults.add(number, 1, "", "is nested too deeply, or has a number of thousands of digits")
-            return None
+            what = "is nested too deeply, or has a number of thousands of digits"
+            raise fault(self._where, number, 1, "", what) from None
         if not isinstance(row, dict):
-            self._faults.add(number, 1, "", "is not a JSON object: {...}")
-            return None
-        lone = [name for name, value in row.items() if isinstance(value, str) and not _is_unicode(value)]
-        for name in lone:
-            self._faults.add(number, 0, name, "half of a surrogate pair cannot be stored as UTF-8")
-        return None if lone else row
+            raise fault(self._where, number, 1, "", "is not a JSON object: {...}")
+        for name, value in row.items():
+            if isinstance(value, str) and not _is_unicode(value):
+                raise fault(self._where, number, 0, name, "half of a surrogate pair cannot be stored as UTF-8")
+        return row
 
 
 class PlainRows:
@@ -149,10 +143,10 @@ class PlainRows:
 
     cells = True
 
-    def __init__(self, file: BinaryIO, faults: Faults, *, root: str, declared: Container[str]) -> None:
+    def __init__(self, file: BinaryIO, where: str, *, root: str, declared: Container[str]) -> None:
         """root: the folder that relative paths start from, where a path with blanks is looked for."""
-        self._root, self._faults, self._one_label = root, faults, "label" not in declared
-        self._numbered = ((number, line.strip()) for number, line in enumerate(_lines(file, faults), 1))
+        self._root, self._where, self._one_label = root, where, "label" not in declared
+        self._numbered = ((number, line.strip()) for number, line in enumerate(_lines(file, where), 1))
         first = next(((number, line) for number, line in self._numbered if line), None)
         self._rest = chain([] if first is None else [first], self._numbered)
         self.names: Sequence[str] = [] if first is None else ["path", *self._label(first[1], declared)]
@@ -167,7 +161,8 @@ class PlainRows:
                 continue
             path, label = _divided(text, self._root)
             if labels == "label" and self._one_label and "\t" in label:
-                self._faults.add(
+                raise fault(
+                    self._where,
                     line,
                     0,
                     "",
@@ -175,7 +170,6 @@ class PlainRows:
                     "more columns, save the list as .tsv, with a first line that names them, such as path, label; "
                     f"{opt.fields('label:str')} keeps all of it as one text",
                 )
-                continue
             yield line, [path, f"[{','.join(label.split())}]" if labels == "labels" and label else label]
 
     def _label(self, line: str, declared: Container[str]) -> list[str]:
@@ -204,7 +198,7 @@ def _divided(line: str, root: str) -> tuple[str, str]:
     return line[: blanks[0]], line[blanks[0] :].strip()
 
 
-READERS: dict[str, Callable[[BinaryIO, Faults], ListingRows]] = {
+READERS: dict[str, Callable[[BinaryIO, str], ListingRows]] = {
     ".csv": partial(CellRows, delimiter=","),
     ".tsv": partial(CellRows, delimiter="\t"),
     ".jsonl": JsonRows,
@@ -283,23 +277,22 @@ def _float(text: str) -> float | Beyond:
     return Beyond(text) if math.isinf(value) and "n" not in text.lower() else value
 
 
-def _lines(file: BinaryIO, faults: Faults) -> Iterator[str]:
+def _lines(file: BinaryIO, where: str) -> Iterator[str]:
     """The lines of a UTF-8 file with their ends; other bytes are faults."""
     start = file.read(3)
     for mark, encoding in _MARKS.items():
         if start.startswith(mark):
             cure = "tail -c +4 FILE > NEW" if encoding == "UTF-8" else f"iconv -f {encoding} -t UTF-8 FILE > NEW"
             what = f"the file begins with a byte order mark ({mark.hex(' ').upper()})"
-            faults.add(1, 1, "", f"{what}: save it as UTF-8 without one, as `{cure}` does")
-            faults.stop()
+            raise fault(where, 1, 1, "", f"{what}: save it as UTF-8 without one, as `{cure}` does")
     file.seek(0)
     for number, line in enumerate(file, 1):
         try:
             yield line.decode()
         except UnicodeDecodeError as error:
             cure = "save the file as UTF-8, as `iconv -f latin1 -t UTF-8 FILE > NEW` does, if it is Latin-1"
-            faults.add(number, error.start + 1, "", f"byte {line[error.start]:02X} is not UTF-8: {cure}")
-            yield line.decode("utf-8", "replace")
+            what = f"byte {line[error.start]:02X} is not UTF-8: {cure}"
+            raise fault(where, number, error.start + 1, "", what) from None
 
 
 def _is_unicode(text: str) -> bool:

@@ -27,7 +27,6 @@ from rawpack_packer.sources.divided import splits_in
 from rawpack_packer.sources.fields import FieldKind
 from rawpack_packer.sources.folder import wanted_images
 from rawpack_packer.sources.folder_scan import FolderScan, check_folder
-from rawpack_packer.sources.listing.faults import Faults
 from rawpack_packer.sources.listing.lines import ListingRows
 from rawpack_packer.sources.listing.reading import ListingSource, rows_of
 from rawpack_packer.sources.parquet import need_pyarrow
@@ -203,13 +202,13 @@ class _ListedFiles:
         """Lines without a file, and what they name: the first few."""
         self._lines_without = self._listed = 0
 
-    def rows(self, file: BinaryIO, faults: Faults, root: str, declared: Container[str]) -> ListingRows:
+    def rows(self, file: BinaryIO, where: str, root: str, declared: Container[str]) -> ListingRows:
         """The rows of the table that have a file."""
         if self._found.file.suffix == ".parquet":
             need_pyarrow(plain(os.fsencode(self._found.file)))
             rows: ListingRows = _ParquetRows(file)
         else:
-            rows = rows_of(self._found.file.suffix, file, faults, root, declared)
+            rows = rows_of(self._found.file.suffix, file, where, root, declared)
         return _RowsWithFiles(rows, self)
 
     def chosen(self, rows: ListingRows) -> Iterator[tuple[int, Sequence[Any]]]:
@@ -374,12 +373,11 @@ def _lists_some(found: Metadata) -> bool:
     at = found.columns[0]
     try:
         with found.file.open("rb") as file:
-            faults = Faults("")
             suffix = found.file.suffix
             rows: ListingRows = (
                 _ParquetRows(file)
                 if suffix == ".parquet"
-                else rows_of(suffix, file, faults, os.fspath(found.file.parent), ())
+                else rows_of(suffix, file, "", os.fspath(found.file.parent), ())
             )
             column = list(rows.names).index(at)
             return any(isinstance(row[column], str) and row[column].startswith(found.below) for _, row in rows)

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from rawpack_packer.options.naming import opt
 from rawpack_packer.sources.fields import FieldKind
-from rawpack_packer.sources.listing.faults import MOST, CellPosition, Lines, shown
+from rawpack_packer.sources.listing.faults import CellPosition, Lines, shown
 from rawpack_packer.sources.listing.lines import Beyond, of_cells
 from rawpack_packer.sources.table.columns import Column, Numbers, RaggedColumn, ends_of
 
@@ -46,7 +46,6 @@ class NumberParser:
         self._lengths: list[NDArray[np.int32]] = []
         """The first length of each array; of numbers 1, or 0 where the value is empty."""
         self._lines: list[Lines] = []
-        self._faulty: set[int] = set()
 
     def add(self, values: Sequence[Any], lines: Lines) -> None:
         given = of_cells(values) if self._place.cells else values
@@ -64,7 +63,7 @@ class NumberParser:
                 try:
                     some, length = self._converted([value], [raw])
                 except _MisfitError as error:
-                    self._fault(line, str(error))
+                    raise self._place.fault(line, str(error)) from None
                 numbers += some
                 lengths += length
         if numbers:
@@ -79,11 +78,8 @@ class NumberParser:
         dtype = _inferred_dtype(values) if self._declared is None else np.dtype(self._declared.dtype)
         wrong = _changed(values, dtype)
         if len(wrong):
-            row_of = np.searchsorted(ends_of(lengths), wrong // math.prod(axes), "right") - 1
-            rows, first = np.unique(row_of, return_index=True)
-            for row, value in zip(rows[:MOST], values[wrong[first]].tolist(), strict=False):
-                self._fault(lines[row], self._cannot_hold(dtype, value))
-            values[wrong] = 0
+            row = int(np.searchsorted(ends_of(lengths), wrong[0] // math.prod(axes), "right")) - 1
+            raise self._place.fault(lines[row], self._cannot_hold(dtype, values[wrong[:1]].tolist()[0]))
         with np.errstate(all="ignore"):
             values = values.astype(dtype, copy=False)
         if self._single:
@@ -93,18 +89,18 @@ class NumberParser:
         kind = self._declared or FieldKind(dtype.name, (int(lengths[0]) if alike else None, *axes))
         if kind.shape[0] is None:
             return kind, RaggedColumn(values, ends_of(lengths), kind.boxes)
-        for i in np.flatnonzero(lengths != kind.shape[0])[:MOST]:
-            self._fault(lines[i], f"has {lengths[i]} values; {_named(kind)} was declared")
-        return kind, Numbers(values if self._faulty else values.reshape(len(lengths), *kind.shape))
+        for i in np.flatnonzero(lengths != kind.shape[0])[:1]:
+            raise self._place.fault(lines[i], f"has {lengths[i]} values; {_named(kind)} was declared")
+        return kind, Numbers(values.reshape(len(lengths), *kind.shape))
 
     def _finish_single(self, values: NDArray[Any], given: NDArray[np.bool_], lines: Lines) -> tuple[FieldKind, Column]:
         """given: (n,), whether each row has a value; the others become NaN, or are faults where there is none."""
         dtype = values.dtype
         if not given.all():
             values = spread(values, given, np.nan if dtype.kind == "f" else 0)
-        for line in [] if dtype.kind == "f" else lines[~given][:MOST]:
+        for line in [] if dtype.kind == "f" else lines[~given][:1]:
             cure = "" if self._declared else f", or declare {opt.fields(f'{self._place.name}:float64')} (NaN)"
-            self._fault(line, f"is empty, in a column of {dtype}: give a value{cure}")
+            raise self._place.fault(line, f"is empty, in a column of {dtype}: give a value{cure}")
         return self._declared or FieldKind(dtype.name), Numbers(values)
 
     def _converted(self, given: Sequence[Any], raw: Sequence[Any]) -> tuple[list[Any], list[int]]:
@@ -133,6 +129,8 @@ class NumberParser:
                 numbers = list(chain.from_iterable(numbers))
         types = set(map(type, numbers))
         boolean = types == {bool} if self._boolean is None and types else self._boolean
+        if list in types and self._single:
+            raise _MisfitError(self._why_not(types, raw[0]))
         if list in types:
             raise _MisfitError(self._shape_fault(given[0], raw[0], axes or ()))
         if not self._allows(types, boolean):
@@ -183,12 +181,6 @@ class NumberParser:
             return f"float64, which other values need, cannot hold {shown(value)}: {self._place.keep_texts}"
         what = "beyond int64, and other values are negative" if 0 <= value < 1 << 64 else "beyond 64 bits"
         return f"{shown(value)} is {what}: {self._place.keep_texts}"
-
-    def _fault(self, line: int, what: str) -> None:
-        """Report what is wrong in a line, unless something is already."""
-        if int(line) not in self._faulty:
-            self._faulty.add(int(line))
-            self._place.fault(line, what)
 
 
 def _array_of(numbers: list[Any], exact: int) -> NDArray[Any]:

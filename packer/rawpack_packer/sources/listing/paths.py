@@ -15,9 +15,9 @@ from numpy.typing import NDArray
 from rawpack.errors import DecodeError, UsageError
 from rawpack_packer.options.naming import opt
 from rawpack_packer.sources.fields import FieldKind
-from rawpack_packer.sources.files import UNKNOWN, reason_of, stop_if_of_any_file
+from rawpack_packer.sources.files import reason_of, stop_if_of_any_file
 from rawpack_packer.sources.kinds import inferred_mask
-from rawpack_packer.sources.listing.faults import MOST, CellPosition, Lines
+from rawpack_packer.sources.listing.faults import CellPosition, Lines
 from rawpack_packer.sources.table.columns import Files, Texts, joined, texts_of
 from rawpack_packer.text import plain
 
@@ -30,20 +30,14 @@ class PathParser:
         followed, as everywhere. trusting: what a user types who trusts the file with the paths."""
         self._place, self._root, self._trusting = place, root, trusting
         self._within = tuple(os.path.join(os.path.normpath(folder), "") for folder in within)  # noqa: PTH118
-        self._hinted = False
         self._below = os.path.join(root, "")  # noqa: PTH118
         self._paths: list[Texts] = []
         self._states: list[NDArray[np.int64]] = []
 
     def add(self, values: Sequence[Any], lines: Lines) -> None:
-        states = np.full((len(values), 2), UNKNOWN, np.int64)
-        before = len(self._place.faults)
-        for i, value in enumerate(values):
-            # With enough faults in one column, looking for the other files would only keep a slow disk busy.
-            if len(self._place.faults) - before < MOST:
-                states[i] = self._state(value, int(lines[i]))
-        self._paths.append(texts_of([value if isinstance(value, str) else "" for value in values]))
-        self._states.append(states)
+        found = [self._state(value, line) for value, line in zip(values, lines.tolist(), strict=True)]
+        self._paths.append(texts_of(values))
+        self._states.append(np.array(found, np.int64).reshape(-1, 2))
 
     def files(self) -> Files:
         """All of them."""
@@ -55,37 +49,31 @@ class PathParser:
         try:
             kind = inferred_mask(self._place.name, files.value(0), None)
         except (DecodeError, UsageError) as error:
-            self._place.fault(0, f"{files.paths.value(0)}: {error}")
-            kind = FieldKind("uint8", (None, None, 1), mask=True)
+            raise self._place.fault(0, f"{files.paths.value(0)}: {error}") from None
         return kind, files
 
     def _state(self, path: Any, line: int) -> tuple[int, int]:
-        """Size and mtime of a file; UNKNOWN after a fault."""
+        """Size and mtime of a file."""
         if not isinstance(path, str) or not path or "\0" in path:
             what = "is empty" if path is None or path == "" else f"{path!r} is not a path"
-            self._place.fault(line, f"{what}: give the path of a file")
-            return UNKNOWN
+            raise self._place.fault(line, f"{what}: give the path of a file")
         if self._within and (path[0] == "/" or ".." in path) and not self._is_within(path):
-            self._place.fault(
+            raise self._place.fault(
                 line,
                 f"{path} leads out of {plain(os.path.normpath(self._within[0]))}, so that any image of this machine "
                 f"could get into the store; if you trust this file, {self._trusting}",
             )
-            return UNKNOWN
         try:
             found = os.stat(path if path[0] == "/" else self._below + path)  # noqa: PTH116 - for each of a million
         except FileNotFoundError:
             where = "" if path[0] == "/" else f" below {plain(self._root)}"
-            hint = "" if self._hinted or not where else f" ({opt.images} names another folder)"
-            self._hinted = True
-            self._place.fault(line, f"there is no file {path}{where}{hint}")
-            return UNKNOWN
+            hint = f" ({opt.images} names another folder)" if where else ""
+            raise self._place.fault(line, f"there is no file {path}{where}{hint}") from None
         except OSError as error:
             stop_if_of_any_file(error, path)
-            self._place.fault(line, f"{path} cannot be read: {reason_of(error)}")
-            return UNKNOWN
+            raise self._place.fault(line, f"{path} cannot be read: {reason_of(error)}") from None
         if not stat.S_ISREG(found.st_mode):
-            self._place.fault(line, f"{path} is a {'folder' if stat.S_ISDIR(found.st_mode) else 'special file'}")
+            raise self._place.fault(line, f"{path} is a {'folder' if stat.S_ISDIR(found.st_mode) else 'special file'}")
         return found.st_size, found.st_mtime_ns
 
     def _is_within(self, path: str) -> bool:

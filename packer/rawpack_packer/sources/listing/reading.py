@@ -30,7 +30,7 @@ from rawpack_packer.sources.listing.columns import (
     TimeParser,
     parser_for,
 )
-from rawpack_packer.sources.listing.faults import MOST, CellPosition, Faults, Lines
+from rawpack_packer.sources.listing.faults import CellPosition, Lines, fault
 from rawpack_packer.sources.listing.lines import (
     PLAIN_SUFFIX,
     READERS,
@@ -42,7 +42,7 @@ from rawpack_packer.sources.listing.lines import (
 )
 from rawpack_packer.sources.listing.paths import PathParser, folder_of, state_of
 from rawpack_packer.sources.table.columns import Column, Files, Numbers, RaggedColumn, Texts, texts_of
-from rawpack_packer.sources.table.labels import Classes, classes_of, empty_classes, no_classes
+from rawpack_packer.sources.table.labels import LABEL, Classes, classes_of, empty_classes, named_file, no_classes
 from rawpack_packer.sources.table.source import TableSource
 from rawpack_packer.sources.video.filetype import EXTENSIONS as VIDEO_EXTENSIONS
 from rawpack_packer.text import listed, plain
@@ -55,7 +55,7 @@ _BLOCK = 1 << 13
 """Rows that are Python objects at one time."""
 _BOX_NAMES = ("box", "boxes", "bbox", "bboxes")
 Progress = Callable[[int], None]
-RowReader = Callable[[BinaryIO, Faults, str, Container[str]], ListingRows]
+RowReader = Callable[[BinaryIO, str, str, Container[str]], ListingRows]
 """Reads the rows of an open file: `rows_of` without its suffix."""
 
 
@@ -69,6 +69,7 @@ class ListingSource(TableSource):
         *,
         fields: Mapping[str, Declared] | Sequence[str] = (),
         path_column: str | None = None,
+        label_column: str | None = None,
         key: str | None = None,
         images: str | os.PathLike[str] | None = None,
         classes: Classes | None = None,
@@ -78,21 +79,27 @@ class ListingSource(TableSource):
     ) -> None:
         """fields: what columns hold, where their values do not show it: {"boxes": "xyxy"}, or ["boxes:xyxy"].
         path_column: the column of paths, or a template with braces, see `path_template`; None takes the first of
-        `PATH_NAMES`. key: the column of keys; None uses the paths. images: the folder that relative paths start from;
+        `PATH_NAMES`. label_column: the column that becomes field `label`, if not the one of that name. key: the column
+        of keys; None uses the paths. images: the folder that relative paths start from;
         None is the listing's own. classes: of the labels, or of the boxes if there is no column of labels. videos:
         whether the paths are those of videos, so that `start` and `end` are times; None decides by the first one.
         progress: called with the number of rows read so far. rows_by: what reads the rows, if not the file's suffix
         decides.
 
-        Raises BadListingError with the first twenty faults, each with its line and column.
+        Raises BadListingError with the first fault, its line and column.
         """
-        named = classes if isinstance(classes, str | os.PathLike) else None
-        options = given_options(field=words_of(fields), path=path_column, key=key, images=images, classes=named)
+        options = given_options(
+            field=words_of(fields),
+            path=path_column,
+            label_column=label_column,
+            key=key,
+            images=images,
+            classes=named_file(classes),
+        )
         file = Path(path).absolute()
         where = plain(os.fsencode(file))
         if rows_by is None and file.suffix.lower() not in SUFFIXES:
             raise UsageError(f"{where}: a listing's name ends in {', '.join(SUFFIXES)}: rename it by what it holds")
-        faults = Faults(where)
         typed, arrays = split_arrays(fields)
         declared = declared_fields(typed)
         root = folder_of(images, file.parent)
@@ -102,9 +109,8 @@ class ListingSource(TableSource):
             state = state_of(file, repr((*given, *([path_column] if path_column else []))))
             with file.open("rb") as opened, long_cells():
                 read = rows_by or partial(rows_of, file.suffix.lower())
-                rows = read(opened, faults, root, declared)
-                faults.stop()
-                columns = _ListingColumns(rows, declared, path_column, key, root, names, faults, where)
+                rows = read(opened, where, root, declared)
+                columns = _ListingColumns(rows, declared, path_column, label_column, key, root, names, where)
                 columns.videos, columns.arrays = videos, arrays
                 columns.read(rows, progress)
         except OSError as error:
@@ -135,10 +141,10 @@ class _ListingColumns:
         rows: ListingRows,
         declared: Mapping[str, FieldKind | None],
         path: str | None,
+        label: str | None,
         key: str | None,
         root: str,
         classes: Sequence[str] | None,
-        faults: Faults,
         where: str,
     ) -> None:
         names = list(rows.names)
@@ -156,21 +162,25 @@ class _ListingColumns:
             raise UsageError(_no_path(where, names))
         if key is not None and key not in names:
             raise UsageError(f"{where} has no column {key!r} to take keys from: it has {_listed(names)}")
+        self._names = names
+        """As they are in the file."""
+        if label not in (None, LABEL):
+            names = _with_label(names, str(label), (path, key), where)
         # Such as {image}.jpg: no field can have this name, and the path has its value.
         reserved = set() if self._template is None else RESERVED.keys() & set(self._template.columns)
         self._fields = [name for name in names if name not in (path, key) and name not in reserved]
-        check_header(names, self._fields, faults)
+        check_header(names, self._fields, where)
         for name in declared:
             if name not in self._fields:
                 raise UsageError(
                     f"{opt.fields(name)}: {where} has no such column besides its paths: {_listed(self._fields)}"
                 )
-        self._faults, self._classes, self._declared = faults, classes, declared
+        self._where, self._classes, self._declared = where, classes, declared
         self._places = {
-            name: CellPosition(name, i if rows.cells else 0, faults, rows.cells) for i, name in enumerate(names, 1)
+            name: CellPosition(where, name, i if rows.cells else 0, rows.cells) for i, name in enumerate(names, 1)
         }
         self._path = path
-        path_place = self._places[path] if path else CellPosition(str(opt.path_column), 0, faults, rows.cells)
+        path_place = self._places[path] if path else CellPosition(where, str(opt.path_column), 0, rows.cells)
         self._key_place = path_place if key is None else self._places[key]
         self._paths = PathParser(path_place, root)
         self._keys = None if key is None or key == path else KeyParser(self._key_place)
@@ -192,7 +202,7 @@ class _ListingColumns:
         """Fields that are no images, as the user says."""
 
     def read(self, rows: ListingRows, progress: Progress | None) -> None:
-        """Read all rows, or until there are twenty faults."""
+        """Read all rows."""
         count = 0
         for lines, columns in blocks(rows):
             self._lines.append(lines)
@@ -208,8 +218,6 @@ class _ListingColumns:
             count += len(lines)
             if progress is not None:
                 progress(count)
-            if self._faults.enough:
-                break
 
     def _begin(self, path: Any) -> None:
         """Decide by the first path whether all are those of videos, whose times are no fields."""
@@ -222,16 +230,14 @@ class _ListingColumns:
 
     def _made_paths(
         self, template: path_pattern.PathTemplate, columns: Sequence[Sequence[Any]], lines: Lines
-    ) -> list[str | None]:
-        """The path of each row by a template; None after a fault."""
-        paths = list[str | None]()
-        names = list(self._parsers)
+    ) -> list[str]:
+        """The path of each row by a template."""
+        paths = list[str]()
         for line, row in zip(lines, zip(*columns, strict=True), strict=True):
             try:
-                paths.append(template.path(dict(zip(names, row, strict=True))))
+                paths.append(template.path(dict(zip(self._names, row, strict=True))))
             except ValueError as error:
-                paths.append(None)
-                self._key_place.faults.add(int(line), 0, "", f"{opt.path_column}: {error}")
+                raise fault(self._where, int(line), 0, "", f"{opt.path_column}: {error}") from None
         return paths
 
     def lines(self) -> Lines:
@@ -252,8 +258,7 @@ class _ListingColumns:
         self, where: str, path: str, options: Mapping[str, str]
     ) -> tuple[SourceInfo, Texts, Files, dict[str, Column]]:
         """What was read. Raises BadListingError; UsageError if it lists nothing."""
-        if self._faults.enough or not self._lines:
-            self._faults.stop()
+        if not self._lines:
             raise UsageError(f"{where} lists no image: there is no line after the names of the columns")
         images, lines = self._paths.files(), self.lines()
         keys = images.paths if self._keys is None else self._keys.finish()[1]
@@ -262,10 +267,7 @@ class _ListingColumns:
         check_unique(keys, lines, self._key_place, f"take them from another column, {opt.key('COLUMN')}")
         kinds, columns = dict[str, FieldKind](), dict[str, Column]()
         for name in self._fields:
-            parser = self._parsers[name]
-            if len(self._faults) and isinstance(parser, PathParser):
-                continue  # the first mask may be the one that is missing
-            kind, columns[name] = parser.finish()
+            kind, columns[name] = self._parsers[name].finish()
             kinds[name] = self._declared.get(name) or kind
         label = self._parsers.get("label")
         label = label.chosen if isinstance(label, InferringParser) else label
@@ -273,7 +275,6 @@ class _ListingColumns:
         numbers = self._class_numbers(columns, lines)
         if self._classes is not None and not isinstance(label, ClassParser):
             self._check_classes(numbers, kinds, len(self._classes))
-        self._faults.stop()
         empty = empty_classes(classes, np.concatenate([one for _, one, _ in numbers])) if numbers else ()
         kinds = with_arrays(kinds, self.arrays, where)
         hints = [box_hint(name, kind) for name, kind in kinds.items() if name not in self._declared]
@@ -298,7 +299,9 @@ class _ListingColumns:
         names = []
         for i, (start, end) in enumerate(times):
             if end is not None and end <= (start or 0):
-                self._places["end"].fault(lines[i], f"{float(end):g} is not after the start, {float(start or 0):g}")
+                raise self._places["end"].fault(
+                    lines[i], f"{float(end):g} is not after the start, {float(start or 0):g}"
+                )
             part = f"@{float(start or 0):.15g}-{'' if end is None else f'{float(end):.15g}'}"
             names.append(keys.value(i) + (part if self._keys is None and (start, end) != (None, None) else ""))
         return texts_of(names)
@@ -326,13 +329,24 @@ class _ListingColumns:
             )
         for name, values, lines in numbers:
             what = "" if name == "label" else " is the class of a box"
-            for i in np.flatnonzero(no_classes(values, count))[:MOST]:
-                fault = f"{values[i]:.15g}{what}; there are {count} classes, counted from 0"
-                self._places[name].fault(lines[i], fault)
+            for i in np.flatnonzero(no_classes(values, count))[:1]:
+                wrong = f"{values[i]:.15g}{what}; there are {count} classes, counted from 0"
+                raise self._places[name].fault(lines[i], wrong)
+
+
+def _with_label(names: Sequence[str], label: str, taken: Sequence[str | None], where: str) -> list[str]:
+    """The names of columns, of which one is called label. Raises UsageError."""
+    if label not in names or label in taken or LABEL in names:
+        what = f"has no such column: it has {_listed(names)}"
+        if label in names:
+            what = f"takes its {'paths' if label == taken[0] else 'keys'} from it"
+            what = "has a column 'label' too: rename one" if label not in taken else what
+        raise UsageError(f"{opt.label_column(plain(label))}: {where} {what}")
+    return [LABEL if name == label else name for name in names]
 
 
 def check_unique(keys: Texts, lines: Lines, place: CellPosition, cure: str) -> None:
-    """Find keys that occur twice: by hashes, so that a million of them need no set of texts."""
+    """Raise BadListingError for a key that occurs twice: by hashes, so that a million of them need no set of texts."""
     hashes = np.array([xxhash.xxh3_64_intdigest(keys.raw(i)) for i in range(len(keys))], np.uint64)
     found, counts = np.unique(hashes, return_counts=True)
     firsts: dict[str, int] = {}
@@ -340,18 +354,17 @@ def check_unique(keys: Texts, lines: Lines, place: CellPosition, cure: str) -> N
         key = keys.value(i)
         first = firsts.setdefault(key, i)
         if first != i:
-            place.fault(lines[i], f"{key!r} is on line {lines[first]} already, and keys must be unique: {cure}")
-        if place.faults.enough:
-            return
+            what = f"{key!r} is on line {lines[first]} already, and keys must be unique: {cure}"
+            raise place.fault(lines[i], what)
 
 
-def rows_of(suffix: str, file: BinaryIO, faults: Faults, root: str, declared: Container[str]) -> ListingRows:
+def rows_of(suffix: str, file: BinaryIO, where: str, root: str, declared: Container[str]) -> ListingRows:
     """The rows of a listing whose name ends in `suffix`."""
     if suffix == PLAIN_SUFFIX:
-        return PlainRows(file, faults, root=root, declared=declared)
-    rows = READERS[suffix](file, faults)
+        return PlainRows(file, where, root=root, declared=declared)
+    rows = READERS[suffix](file, where)
     if len(rows.names) == 1 and begins_with_file(rows.names[0], root):
-        return PlainRows(file, faults, root=root, declared=declared)  # which some tools call .csv
+        return PlainRows(file, where, root=root, declared=declared)  # which some tools call .csv
     return rows
 
 
@@ -370,25 +383,24 @@ def declared_fields(fields: Mapping[str, Declared] | Sequence[str]) -> dict[str,
     return declared
 
 
-def check_header(names: Sequence[str], fields: Sequence[str], faults: Faults) -> None:
+def check_header(names: Sequence[str], fields: Sequence[str], where: str) -> None:
+    """Raise BadListingError where fields cannot have the names of their columns."""
     for column, name in enumerate(names, 1):
         if not name:
             cure = "name it, or leave it out (pandas: to_csv(..., index=False))"
-            faults.add(1, column, "", f"the column has no name: {cure}")
-        elif name in names[: column - 1]:
-            faults.add(1, column, name, "another column has the same name: rename one")
-        elif name in fields:
+            raise fault(where, 1, column, "", f"the column has no name: {cure}")
+        if name in names[: column - 1]:
+            raise fault(where, 1, column, name, "another column has the same name: rename one")
+        if name in fields:
             try:
                 check_names([name])
             except UsageError as error:
                 more = f"; or use its values as keys: {opt.key('key')}" if name == "key" else ""
-                faults.add(1, column, name, f"{error}{more}")
-    faults.stop()
+                raise fault(where, 1, column, name, f"{error}{more}") from None
     try:
         check_names(fields)
     except UsageError as error:
-        faults.add(1, 0, "", str(error))
-    faults.stop()
+        raise fault(where, 1, 0, "", str(error)) from None
 
 
 def _no_path(where: str, names: Sequence[str]) -> str:

@@ -15,7 +15,7 @@ from rawpack.errors import MissingExtraError, UsageError
 from rawpack_packer.options.naming import opt
 from rawpack_packer.sources.divided import splits_in
 from rawpack_packer.sources.files import reason_of
-from rawpack_packer.sources.listing.faults import CellPosition, Faults
+from rawpack_packer.sources.listing.faults import BadListingError, CellPosition, fault
 from rawpack_packer.sources.listing.paths import PathParser
 from rawpack_packer.sources.listing.points import MOST_KEYPOINTS
 from rawpack_packer.sources.table.labels import classes_of
@@ -124,7 +124,7 @@ def read_yaml(path: Path) -> DataYaml:
     )
 
 
-def read_list(file: Path, root: Path, within: Sequence[Path], faults: Faults) -> tuple[list[str], NDArray[np.int64]]:
+def read_list(file: Path, root: Path, within: Sequence[Path], where: str) -> tuple[list[str], NDArray[np.int64]]:
     """The images in a list, by their paths below the root (absolute if they are elsewhere), and size and mtime of each.
     Relative paths start from the list's folder, or from the root. within: folders that paths must not lead out of."""
     try:
@@ -136,7 +136,7 @@ def read_list(file: Path, root: Path, within: Sequence[Path], faults: Faults) ->
     first = numbered[0][1] if numbered else ""
     base = root if (root / first).exists() and not (file.parent / first).exists() else file.parent
     paths = [os.path.normpath(base / line) if "\0" not in line else line for _, line in numbered]
-    place = _ListLine("", 0, faults, cells=False, file=os.path.relpath(file, root))
+    place = _ListLine(where, "", 0, cells=False, file=os.path.relpath(file, root))
     trusting = (
         f"write `path:` with the folder of the images into data.yaml, or name it by {opt.images} and {opt.labels}"
     )
@@ -152,8 +152,8 @@ class _ListLine(CellPosition):
 
     file: str
 
-    def fault(self, line: int, what: str) -> None:
-        self.faults.add(int(line), 0, "", what, file=self.file)
+    def fault(self, line: int, what: str) -> BadListingError:
+        return fault(self.where, int(line), 0, "", what, file=self.file)
 
 
 def _below(base: Path, entry: str) -> Path:

@@ -16,7 +16,7 @@ from rawpack_packer.sources.fields import FieldKind, check_names
 from rawpack_packer.sources.files import NOT_SCANNED, UNKNOWN, opened, reason_of
 from rawpack_packer.sources.folder import FolderSource
 from rawpack_packer.sources.kinds import Declared
-from rawpack_packer.sources.listing.faults import CellPosition, Faults
+from rawpack_packer.sources.listing.faults import CellPosition, fault
 from rawpack_packer.sources.listing.paths import PathParser, state_of
 from rawpack_packer.sources.listing.voc_xml import ImageObjects, parse
 from rawpack_packer.sources.table.columns import Column, Files, RaggedColumn, Rows, ends_of, texts_of
@@ -74,14 +74,13 @@ class VocSource(TableSource):
         ImageSets/Segmentation name. classes: replaces the names that are found. skip_unreadable, progress: as for
         `FolderSource`.
 
-        Raises UsageError if there is no image, BadListingError with the first twenty faults.
+        Raises UsageError if there is no image, BadListingError with the first fault.
         """
         given = Path(path).absolute()
         where = plain(os.fsencode(given))
         root, split = (given, None) if given.exists() else (given.parent, given.name)
         words = [f"{name}:{kind}" for name, kind in fields.items()] if isinstance(fields, Mapping) else list(fields)
         masks = _masks(words, root)
-        faults = Faults(where)
         folder = FolderSource(root / _IMAGES, skip_unreadable=skip_unreadable, progress=progress)
         if folder.info.counts["bad_names"]:
             raise UsageError(f"{where} has names that are not UTF-8: rename these files")
@@ -89,30 +88,26 @@ class VocSource(TableSource):
         chosen, lists = np.arange(len(names)), list[Path]()
         if split is not None:
             file = _list(root, "Segmentation" if masks else "Main", split)
-            chosen, lists = _listed(file, names, faults), [file]
+            chosen, lists = _listed(file, names, where), [file]
         elif masks:
             there = [all((root / one / f"{_stem(name)}.png").is_file() for one in masks.values()) for name in names]
             chosen = np.flatnonzero(there)
-        faults.stop()
         if not len(chosen):
             raise UsageError(
                 f"{where} has no image" + (f" with masks in {listed([*masks.values()], 5)}" if masks else "")
             )
         names, states = [names[i] for i in chosen.tolist()], folder.states()[chosen]
-        found, xml_states = _annotations(root, names, faults)
-        faults.stop()
-        labels = classes_of(classes) if classes is not None else _classes(root, found, faults)
-        columns, kinds = _columns(found, labels, faults, names)
+        found, xml_states = _annotations(root, names, where)
+        labels = classes_of(classes) if classes is not None else _classes(root, found, where)
+        columns, kinds = _columns(found, labels, where, names)
         for name, inside in masks.items():
             paths = [f"{inside}/{_stem(one)}.png" for one in names]
             for mask in paths:
-                if not (root / mask).is_file() and not faults.enough:
-                    faults.add(0, 0, "", "there is no such mask", file=mask)
-            faults.stop()
-            parser = PathParser(CellPosition(name, 0, faults, cells=False), str(root))
+                if not (root / mask).is_file():
+                    raise fault(where, 0, 0, "", "there is no such mask", file=mask)
+                parser = PathParser(CellPosition(where, name, 0, cells=False), str(root))
             parser.add(paths, np.arange(1, len(names) + 1))
             kinds[name], columns[name] = parser.finish()
-        faults.stop()
         boxes = columns["boxes"]
         assert isinstance(boxes, RaggedColumn)
         empty, scanned = empty_classes(labels, boxes.classes()), states[:, 0] != NOT_SCANNED
@@ -168,7 +163,7 @@ def _stem(name: str) -> str:
     return os.path.splitext(name)[0]  # noqa: PTH122 - of a path, with its folders
 
 
-def _listed(file: Path, images: Sequence[str], faults: Faults) -> Rows:
+def _listed(file: Path, images: Sequence[str], where: str) -> Rows:
     """The numbers of the images that a list names, in its order."""
     short = f"{_SETS}/{file.parent.name}/{file.name}"
     try:
@@ -183,15 +178,13 @@ def _listed(file: Path, images: Sequence[str], faults: Faults) -> Rows:
             continue
         i = number_of.get(name, number_of.get(name.split()[0]))
         if i is None:
-            faults.add(line, 0, "", f"there is no image {name} in {_IMAGES}", file=short)
-        elif chosen.setdefault(i, line) != line:
-            faults.add(line, 0, "", f"{name} is on line {chosen[i]} already", file=short)
-        if faults.enough:
-            break
+            raise fault(where, line, 0, "", f"there is no image {name} in {_IMAGES}", file=short)
+        if chosen.setdefault(i, line) != line:
+            raise fault(where, line, 0, "", f"{name} is on line {chosen[i]} already", file=short)
     return np.array([*chosen], np.int64)
 
 
-def _annotations(root: Path, images: Sequence[str], faults: Faults) -> tuple[list[ImageObjects | None], Rows]:
+def _annotations(root: Path, images: Sequence[str], where: str) -> tuple[list[ImageObjects | None], Rows]:
     """What the XML file of each image says, and size and mtime of these files; None and UNKNOWN where there is none."""
     found, states = list[ImageObjects | None](), np.full((len(images), 2), UNKNOWN, np.int64)
     for i, image in enumerate(images):
@@ -203,40 +196,35 @@ def _annotations(root: Path, images: Sequence[str], faults: Faults) -> tuple[lis
                     data = file.read(_MOST_BYTES + 1)
             states[i] = state.st_size, state.st_mtime_ns
             if len(data) > _MOST_BYTES:
-                faults.add(0, 0, "", f"more than {_MOST_BYTES} bytes", file=name)
-            else:
-                one = parse(data, name, faults)
+                raise fault(where, 0, 0, "", f"more than {_MOST_BYTES} bytes", file=name)
+            one = parse(data, name, where)
         except FileNotFoundError:
             pass
         except OSError as error:
-            faults.add(0, 0, "", f"cannot be read: {reason_of(error)}", file=name)
+            raise fault(where, 0, 0, "", f"cannot be read: {reason_of(error)}", file=name) from None
         found.append(one)
-        if faults.enough:
-            break
     return found, states
 
 
-def _classes(root: Path, found: Sequence[ImageObjects | None], faults: Faults) -> tuple[str, ...]:
+def _classes(root: Path, found: Sequence[ImageObjects | None], where: str) -> tuple[str, ...]:
     """VOC's own, or else the sorted names in all XML files, so that all lists have the same."""
     names = {name for one in found if one is not None for name in one.names}
     if names <= {*CLASSES}:
         return CLASSES
     with os.scandir(root / _XML) as entries:
         every = sorted(entry.name for entry in entries if entry.name.endswith(".xml"))
-    more, _ = _annotations(root, every, faults)
-    faults.stop()
+    more, _ = _annotations(root, every, where)
     return tuple(sorted(names | {name for one in more if one is not None for name in one.names}))
 
 
 def _columns(
-    found: Sequence[ImageObjects | None], classes: Sequence[str], faults: Faults, images: Sequence[str]
+    found: Sequence[ImageObjects | None], classes: Sequence[str], where: str, images: Sequence[str]
 ) -> tuple[dict[str, Column], dict[str, FieldKind]]:
     number_of = {name: number for number, name in enumerate(classes)}
     for one, image in zip(found, images, strict=True):
         for name in one.names if one is not None else ():
-            if name not in number_of and not faults.enough:
-                faults.add(0, 0, "", f"{name!r} is none of the classes", file=f"{_XML}/{_stem(image)}.xml")
-    faults.stop()
+            if name not in number_of:
+                raise fault(where, 0, 0, "", f"{name!r} is none of the classes", file=f"{_XML}/{_stem(image)}.xml")
     every = [one or ImageObjects() for one in found]
     ends = ends_of([len(one.names) for one in every])
     corners = np.array([box for one in every for box in one.boxes], np.float64).reshape(-1, 4)

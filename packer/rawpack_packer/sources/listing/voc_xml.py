@@ -7,7 +7,7 @@ import math
 from dataclasses import dataclass, field
 from xml.parsers import expat
 
-from rawpack_packer.sources.listing.faults import Faults, shown
+from rawpack_packer.sources.listing.faults import BadListingError, fault, shown
 
 POSES = ("", "Frontal", "Left", "Rear", "Right")
 """Poses by their numbers; 0 stands for all others."""
@@ -30,16 +30,16 @@ class ImageObjects:
     """(height, width) of the image; 0 where the file does not say."""
 
 
-def parse(data: bytes, name: str, faults: Faults) -> ImageObjects:
-    """What a file says; `faults` get what cannot be taken."""
-    reader = _XmlParser(name, faults)
+def parse(data: bytes, name: str, where: str) -> ImageObjects:
+    """What a file says. name: of the file. where: the source, printable. Raises BadListingError."""
+    reader = _XmlParser(name, where)
     try:
         reader.parser.Parse(data, True)
     except expat.ExpatError as error:
         what = f"is not XML: {expat.ErrorString(error.code)}"
-        faults.add(error.lineno, error.offset + 1, "", what, file=name)
+        raise fault(where, error.lineno, error.offset + 1, "", what, file=name) from None
     except _RefusedXmlError as error:
-        faults.add(*error.place, "", str(error), file=name)
+        raise fault(where, *error.place, "", str(error), file=name) from None
     return reader.found
 
 
@@ -52,7 +52,7 @@ class _RefusedXmlError(Exception):
 
 
 class _XmlParser:
-    def __init__(self, name: str, faults: Faults) -> None:
+    def __init__(self, name: str, where: str) -> None:
         self.found = ImageObjects()
         self.parser = expat.ParserCreate()
         self.parser.buffer_text = True
@@ -60,7 +60,7 @@ class _XmlParser:
         self.parser.EndElementHandler = self._end
         self.parser.CharacterDataHandler = self._text
         self.parser.StartDoctypeDeclHandler = self._refuse
-        self._name, self._faults = name, faults
+        self._name, self._where = name, where
         self._path: list[str] = []
         self._words: list[str] = []
         self._values: dict[str, str] = {}
@@ -110,31 +110,29 @@ class _XmlParser:
     def _object(self) -> None:
         values, sides = self._values, list[float]()
         if not values.get("name"):
-            return self._fault("name", "an object without a name")
+            raise self._fault("name", "an object without a name")
         for side in _SIDES:
             try:
                 number = float("nan") if "_" in values[side] else float(values[side])
             except KeyError:
-                return self._fault(side, "an object without it")
+                raise self._fault(side, "an object without it") from None
             except ValueError:
                 number = math.nan
             if not math.isfinite(number):
-                return self._fault(side, f"{shown(values[side])} is not a number")
+                raise self._fault(side, f"{shown(values[side])} is not a number")
             sides.append(number)
         left, top, right, bottom = sides
         if right < left or bottom < top:
-            return self._fault("bndbox", f"({left:g}, {top:g}, {right:g}, {bottom:g}): its end is before its beginning")
+            raise self._fault("bndbox", f"({left:g}, {top:g}, {right:g}, {bottom:g}): its end is before its beginning")
         for flag in ("difficult", "truncated"):
             if values.get(flag, "") not in ("", "0", "1"):
-                return self._fault(flag, f"{shown(values[flag])} is not 0 or 1")
+                raise self._fault(flag, f"{shown(values[flag])} is not 0 or 1")
         self.found.names.append(values["name"])
         # VOC counts pixels from 1, and both ends belong to the box.
         self.found.boxes.append((left - 1, top - 1, right, bottom))
         pose = values.get("pose", "")
         flags = (int(values.get(flag) or 0) for flag in ("difficult", "truncated"))
         self.found.flags.append((*flags, POSES.index(pose) if pose in POSES else 0))  # type: ignore[arg-type]
-        return None
 
-    def _fault(self, tag: str, what: str) -> None:
-        if not self._faults.enough:
-            self._faults.add(*self._place(), tag, what, file=self._name)
+    def _fault(self, tag: str, what: str) -> BadListingError:
+        return fault(self._where, *self._place(), tag, what, file=self._name)

@@ -21,7 +21,7 @@ from rawpack_packer.sources.divided import is_split
 from rawpack_packer.sources.fields import FieldKind
 from rawpack_packer.sources.files import NOT_SCANNED, UNKNOWN, opened, reason_of
 from rawpack_packer.sources.folder import FolderSource
-from rawpack_packer.sources.listing.faults import Faults
+from rawpack_packer.sources.listing.faults import fault
 from rawpack_packer.sources.listing.paths import state_of
 from rawpack_packer.sources.listing.points import POLYGONS, FractionsColumn, PolygonRows, keypoints_kind
 from rawpack_packer.sources.listing.ultralytics import DataYaml, is_data_yaml, read_list, read_yaml
@@ -75,24 +75,19 @@ class YoloSource(TableSource):
         folder. images, labels: the folders of the images and of the text files, which have the same subfolders.
         skip_unreadable, progress: as for `FolderSource`.
 
-        Raises UsageError if there is no image, BadListingError with the first twenty lines that are not boxes.
+        Raises UsageError if there is no image, BadListingError with the first line that is no box.
         """
         given = Path(path).absolute()
         where = plain(os.fsencode(given))
-        faults = Faults(where)
-        found = _images(given, images, labels, skip_unreadable, progress, faults)
-        faults.stop()
+        found = _images(given, images, labels, skip_unreadable, progress, where)
         names = found.yaml.names if found.yaml is not None else None
         names = classes_of(classes) if classes is not None else names or _names(found.named)
         about = found.yaml or _yaml_of(found.named)
         keypoints, mirror = (None, ()) if about is None else (about.keypoints, about.mirror)
-        reader = _LabelReader(found.root, faults, None if names is None else len(names), keypoints)
+        reader = _LabelReader(found.root, where, None if names is None else len(names), keypoints)
         scanned = found.states[:, 0] != NOT_SCANNED
         for image, known in zip(found.paths, scanned, strict=True):
             reader.add(label_in(labels, image) if labels is not None else label_of(image), known)
-            if faults.enough:
-                break
-        faults.stop()
         if not reader.files:
             first = found.paths[int(scanned.argmax())]
             label = label_of(first) if labels is None else label_in(labels, first)
@@ -162,7 +157,7 @@ def _images(
     labels: str | os.PathLike[str] | None,
     skip_unreadable: bool,
     progress: Callable[[int], None] | None,
-    faults: Faults,
+    where: str,
 ) -> _ImageSet:
     yaml, lists = None, list[Path]()
     root, places, within = path, [path], [path]
@@ -191,7 +186,7 @@ def _images(
     counts, skipped = dict.fromkeys((*_COUNTS, "other_files"), 0), Counter[str]()
     for place in places:
         if place.is_file():
-            listed, state = read_list(place, root, within, faults)
+            listed, state = read_list(place, root, within, where)
             lists.append(place)
         else:
             scan = FolderSource(place, skip_unreadable=skip_unreadable, progress=progress)
@@ -207,7 +202,7 @@ def _images(
         states.append(state)
     if len(set(paths)) < len(paths):
         twice = next(one for one, times in Counter(paths).items() if times > 1)
-        faults.add(0, 0, "", f"{twice} is listed twice, and keys must be unique")
+        raise fault(where, 0, 0, "", f"{twice} is listed twice, and keys must be unique")
     if not paths:
         raise UsageError(f"{plain(os.fspath(path))} lists no image")
     read_from = [path if yaml is None else yaml.path, *([root] if yaml is not None or images is not None else [])]
@@ -242,8 +237,8 @@ def _without_labels(skipped: Mapping[str, int], labels: int) -> dict[str, int]:
 class _LabelReader:
     """Reads the text files of images, one after another."""
 
-    def __init__(self, root: Path, faults: Faults, classes: int | None, keypoints: tuple[int, int] | None) -> None:
-        self._root, self._faults, self._classes, self._keypoints = root, faults, classes, keypoints
+    def __init__(self, root: Path, where: str, classes: int | None, keypoints: tuple[int, int] | None) -> None:
+        self._root, self._where, self._classes, self._keypoints = root, where, classes, keypoints
         self.states: list[tuple[int, int]] = []
         """Size and mtime of the file of each image."""
         self.files = 0
@@ -266,7 +261,7 @@ class _LabelReader:
         except FileNotFoundError:
             pass
         except OSError as error:
-            self._faults.add(0, 0, "", f"cannot be read: {reason_of(error)}", file=name)
+            raise fault(self._where, 0, 0, "", f"cannot be read: {reason_of(error)}", file=name) from None
         self.states.append(state)
         self._lengths.append((len(self._values) - before) // len(_VALUES))
         self.polygons.end()
@@ -291,8 +286,7 @@ class _LabelReader:
             if not cells:
                 continue
             if problem := self._wrong_length(len(cells)):
-                self._faults.add(number, min(len(cells), len(_VALUES)) + 1, "", problem, file=name)
-                continue
+                raise fault(self._where, number, min(len(cells), len(_VALUES)) + 1, "", problem, file=name)
             values = self._numbers(name, number, cells)
             if self._keypoints is not None:
                 self._points.extend(values[len(_VALUES) :])
@@ -350,7 +344,7 @@ class _LabelReader:
             # A link may lead out of the source, to values that its owner would not show.
             linked = os.path.islink(self._root / name)  # noqa: PTH114
             shown = "a value of a linked file" if linked else repr(cell.decode("utf-8", "backslashreplace"))
-            self._faults.add(line, column + 1, called, f"{shown}: {wrong}", file=name)
+            raise fault(self._where, line, column + 1, called, f"{shown}: {wrong}", file=name)
         return value
 
 
