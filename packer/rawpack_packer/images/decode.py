@@ -8,17 +8,17 @@ from typing import Literal
 import numpy as np
 
 from rawpack.errors import DecodeError
-from rawpack_packer.images import bmp, jpeg, png
+from rawpack_packer.images import jpeg, png
 from rawpack_packer.images.header import KNOWN_ONLY, ImageHeader, looks_like_tga, sniff
 from rawpack_packer.images.orientation import apply_orientation
 from rawpack_packer.images.pixels import Pixels, to_color
 
-_OWN = {"jpeg": jpeg.read_header, "png": png.read_header, "bmp": bmp.read_header}
+_OWN = {"jpeg": jpeg.read_header, "png": png.read_header}
 
 
 def by_pillow(header: ImageHeader) -> bool:
-    """Whether Pillow decodes this type, so that the pixels depend on its version."""
-    return header.format not in _OWN
+    """Whether the pixels depend on the version of Pillow. Of a BMP, which it also decodes, they are the file's own."""
+    return header.format not in (*_OWN, "bmp")
 
 
 def read_header(data: bytes) -> ImageHeader:
@@ -70,9 +70,7 @@ def decode_image(
                 jpeg.decode(data, header, color=color, scale=scale, warnings=warnings), header.orientation
             )
         elif header.format in _OWN:
-            upright = apply_orientation(
-                (png if header.format == "png" else bmp).decode(data, header), header.orientation
-            )
+            upright = apply_orientation(png.decode(data, header), header.orientation)
         else:
             from rawpack_packer.images import tiff, with_pillow
 

@@ -49,8 +49,8 @@ _LAYOUTS: dict[tuple[int, int], tuple[tuple[int, ...], tuple[int, ...]]] = {
     (_BLACK_IS_ZERO, 12): _ONE,
     (_BLACK_IS_ZERO, 16): _ONE,
     (_BLACK_IS_ZERO, 8): ((1, 2), ()),
-    (_RGB, 8): ((3, 4, 5), (3, 4)),
-    (_RGB, 16): ((3, 4), (3, 4)),
+    (_RGB, 8): ((3, 4, 5), (3,)),
+    (_RGB, 16): ((3, 4), (3,)),
     (_CMYK, 8): ((4, 5), (4,)),
     (_CMYK, 16): ((4,), (4,)),
     (_YCBCR, 8): ((3,), (3,)),
@@ -64,6 +64,7 @@ _COMPRESSIONS = (*_USUAL, 6, _WEBP)
 _PREDICTORS = (1, 2)
 _MAX_TILE_PIXELS = 1 << 24
 _LIBTIFF = re.compile(r"(tempfile\.tif|_?[A-Z]\w+|): ")
+_REVERSED = bytes(int(f"{byte:08b}"[::-1], 2) for byte in range(256))
 _CUT = rf"Truncated File Read|Corrupt EXIF data|.*Skipping tag ({'|'.join(map(str, sorted(_DECIDING)))})$"
 """Warnings by which Pillow says that a tag which decides pixels is behind the end of the file."""
 
@@ -195,6 +196,8 @@ def _check_pieces(data: bytes, page: _Page, header: ImageHeader) -> None:
     if compression == 1 and page.number(_PHOTOMETRIC, -1) != _YCBCR and held < full:
         raise DecodeError("truncated", f"TIFF strips or tiles hold {held} of {full} bytes")
     if compression in _DEFLATES:
+        if page.number(_FILL_ORDER, 1) == 2:
+            data = data.translate(_REVERSED)
         for offset, count in pieces:
             _check_deflate(memoryview(data)[offset : offset + count], row_bytes * rows)
 

@@ -45,7 +45,7 @@ NOTES: dict[str, str] = {
     "icc_ignored": "images had a color profile, which was ignored",
     "xmp_orientation": "images with an orientation in XMP only: stored as they are, as most programs show them",
     "first_frame_of_several": "animated or multi-page files, of which the first frame was taken",
-    "by_pillow": "images that Pillow decoded: all types except JPEG, PNG and BMP",
+    "by_pillow": "images whose pixels depend on the version of Pillow: all types except JPEG, PNG and BMP",
     "passed_through": "JPEG files stored as they are",
     "reencoded": f"images that --quality keep had to re-encode, at quality {KEPT_QUALITY}",
     "decoder_warnings": "JPEG files with stray bytes that the decoder skipped: worth a look",
