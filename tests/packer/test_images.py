@@ -26,7 +26,7 @@ from rawpack_packer import pack
 from rawpack_packer.destination.rejects import REASONS
 from rawpack_packer.images import ImageHeader, apply_orientation, decode_image, read_header, sniff
 from rawpack_packer.recipe.recipe import make_recipe
-from rawpack_packer.samples.image import prepare
+from rawpack_packer.samples.sample import prepare
 
 CASES = corpus.cases()
 BY_NAME = {(case.format, case.name): case for case in CASES}

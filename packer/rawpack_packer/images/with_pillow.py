@@ -25,9 +25,8 @@ from PIL import AvifImagePlugin, Image, TiffImagePlugin
 
 from rawpack.errors import DecodeError
 from rawpack.system.failure import is_no_fault_of_data
-from rawpack_packer.images.header import ImageHeader
-from rawpack_packer.images.orientation import apply_orientation, exif_orientation, turned_by_xmp
-from rawpack_packer.images.pixels import Pixels, bands, cmyk_to_rgb, on_white
+from rawpack_packer.images.header import ImageHeader, exif_orientation, turned_by_xmp
+from rawpack_packer.images.pixels import Pixels, apply_orientation, bands, cmyk_to_rgb, on_white
 
 if TYPE_CHECKING:
     from PIL.ImageFile import ImageFile
