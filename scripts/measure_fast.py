@@ -20,7 +20,7 @@ import numpy as np
 from rawpack.errors import DecodeError
 from rawpack_packer.images import read_header
 from rawpack_packer.recipe.recipe import Recipe, make_recipe
-from rawpack_packer.samples.image import prepare, reduction
+from rawpack_packer.samples.sample import prepare, reduction
 
 _HEAD: tuple[str, ...] = (
     "size",

@@ -23,10 +23,9 @@ from numpy.typing import NDArray
 from rawpack import jpeg
 from rawpack.errors import DecodeError
 from rawpack.pixels.yuv420 import planes_of, to_rgb
-from rawpack_packer.images.yuv420 import from_rgb
 from rawpack_packer.recipe.recipe import make_recipe
-from rawpack_packer.samples.encoders import to_jpeg
-from rawpack_packer.samples.image import prepare
+from rawpack_packer.samples.encoders import rgb_to_planes, to_jpeg
+from rawpack_packer.samples.sample import prepare
 from rawpack_packer.tune.plan.loss import psnr
 
 Bytes = NDArray[np.uint8]
@@ -63,7 +62,10 @@ Decode = Callable[[Bytes, Bytes], object]
 def ways() -> dict[tuple[str, str], tuple[Encode, Decode]]:
     """What is stored and how it is brought back -> the functions that do it."""
     found: dict[tuple[str, str], tuple[Encode, Decode]] = {
-        ("fitted", "triangle filter (rawpack)"): (from_rgb, lambda stored, out: to_rgb(stored, _size(out), out=out)),
+        ("fitted", "triangle filter (rawpack)"): (
+            rgb_to_planes,
+            lambda stored, out: to_rgb(stored, _size(out), out=out),
+        ),
         ("averaged", "triangle filter (rawpack)"): (averaged, lambda stored, out: to_rgb(stored, _size(out), out=out)),
         ("averaged, YCbCr", "OpenCV, linear"): (_to_ycbcr, partial(_from_ycbcr, how=cv2.INTER_LINEAR)),
         ("averaged, YCbCr", "OpenCV, repeated"): (_to_ycbcr, partial(_from_ycbcr, how=cv2.INTER_NEAREST)),
@@ -101,12 +103,12 @@ def measure(images: list[Bytes], encode: Encode, decode: Decode) -> tuple[str, .
 
 
 def averaged(image: Bytes) -> Bytes:
-    """The planes of `from_rgb`, with each two by two pixels' mean as chroma. Of even sides."""
+    """The planes of `rgb_to_planes`, with each two by two pixels' mean as chroma. Of even sides."""
     height, width = _size(image)
     red, green, blue = np.moveaxis(_means(image), 2, 0)
     chroma = [(2 * green - red - blue) / 4 + 128, (red - blue) / 2 + 128]
     planes = [plane.round().clip(0, 255).astype(np.uint8) for plane in chroma]
-    return np.concatenate([from_rgb(image)[: height * width], *planes], axis=None)
+    return np.concatenate([rgb_to_planes(image)[: height * width], *planes], axis=None)
 
 
 def _to_ycbcr(image: Bytes) -> Bytes:

@@ -29,7 +29,7 @@ from rawpack.formats.codecs.raw import UniformRows
 from rawpack.formats.codecs.yuv420 import PlanarRows
 from rawpack.pixels.yuv420 import to_rgb
 from rawpack.transforms import CenterCrop, RandomCrop
-from rawpack_packer.images.yuv420 import from_rgb
+from rawpack_packer.samples.encoders import rgb_to_planes
 from rawpack_packer.sources import open_source
 from rawpack_packer.tune.plan.candidates import candidates
 from rawpack_packer.tune.plan.loss import as_read, psnr
@@ -136,7 +136,7 @@ def test_luma_is_the_formulas_and_chroma_is_the_best_that_can_be_stored(height: 
         chroma, width_ = [np.concatenate([plane, plane[:, -1:]], axis=1) for plane in chroma], width + 1
     else:
         width_ = width
-    stored = from_rgb(image)
+    stored = rgb_to_planes(image)
     assert np.abs(stored[: height * width].reshape(height, width) - luma).max() <= 0.51
     rows, columns = np.linalg.pinv(spread(height_)), np.linalg.pinv(spread(width_))
     found = stored[height * width :].reshape(2, height_ // 2, width_ // 2)
@@ -151,7 +151,7 @@ def test_luma_is_the_formulas_and_chroma_is_the_best_that_can_be_stored(height: 
 def test_flat_colors_stay_flat(color: tuple[int, int, int]) -> None:
     """An image of one color has Y, Cg and Co of the formula, everywhere, and comes back within two levels."""
     image = np.full((9, 14, 3), color, np.uint8)
-    stored = from_rgb(image)
+    stored = rgb_to_planes(image)
     luma, green, orange = TO_YCGCO @ color + (0, 128, 128)
     chroma = stored[9 * 14 :].reshape(2, 5, 7).astype(int)
     assert np.abs(stored[: 9 * 14].astype(int) - luma).max() <= 0.5
@@ -171,9 +171,9 @@ def test_an_image_out_of_a_jpeg_of_420_hardly_loses_anything() -> None:
     ycbcr = image @ TO_YCGCO.T
     means = ycbcr.reshape(48, 2, 60, 2, 3).mean(axis=(1, 3))[..., 1:] + 128
     averaged = np.concatenate(
-        [from_rgb(image)[: 96 * 120], *means.round().astype(np.uint8).transpose(2, 0, 1)], axis=None
+        [rgb_to_planes(image)[: 96 * 120], *means.round().astype(np.uint8).transpose(2, 0, 1)], axis=None
     )
-    kept = psnr(image, to_rgb(from_rgb(image), (96, 120)))
+    kept = psnr(image, to_rgb(rgb_to_planes(image), (96, 120)))
     assert kept > 49
     assert kept > psnr(image, to_rgb(averaged, (96, 120))) + 1
 
@@ -184,7 +184,7 @@ def test_photographs_keep_more_than_a_jpeg_of_quality_95(photos: Path) -> None:
     planes, jpeg = candidates(["memmap", "lmdb"], ["256"], ["95"], ["rgb", "yuv420"], [])[1:]
     found = []
     for data in source:
-        pixels = rawpack_packer.samples.image.prepare(data, planes.raw_recipe).image
+        pixels = rawpack_packer.samples.sample.prepare(data, planes.raw_recipe).image
         found.append([psnr(pixels, as_read(pixels, one.recipe)[0]) for one in (planes, jpeg)])
     ours, theirs = np.mean(found, axis=0)
     assert ours > 42
@@ -262,7 +262,7 @@ def test_a_store_holds_planes_and_gives_rgb(name: str, stores: dict[str, Path], 
         if name.endswith("keep"):
             original = np.asarray(Image.open(source / reader[i]["key"]))
             assert psnr(original, image) > 30
-            np.testing.assert_array_equal(planes[i], from_rgb(original))
+            np.testing.assert_array_equal(planes[i], rgb_to_planes(original))
 
 
 def test_every_layout_holds_the_same_planes(stores: dict[str, Path]) -> None:
@@ -415,7 +415,7 @@ def test_kept_stores_stay_readable_and_would_be_packed_again(name: str) -> None:
     reader, images = Reader(GOLDEN / name, verify=True), golden_images("keep" in name)
     assert [int(reader[i]["label"]) for i in range(len(reader))] == [0, 1, 2]
     for i, (stored, image) in enumerate(zip(stored_planes(GOLDEN / name), images, strict=True)):
-        np.testing.assert_array_equal(stored, from_rgb(image))
+        np.testing.assert_array_equal(stored, rgb_to_planes(image))
         read = reader[i]["image"]
         np.testing.assert_array_equal(read, rgb_of(stored, *image.shape[:2]))
         assert psnr(image, read) > 25
@@ -467,7 +467,7 @@ def test_arrays_of_rgb_are_packed_as_planes(tmp_path: Path) -> None:
         assert reader.fields["mask"].encoding == ("deflate" if options else "raw")
         for i in range(9):
             np.testing.assert_array_equal(reader[i]["mask"][..., 0], masks[i])
-            np.testing.assert_array_equal(reader[i]["image"], to_rgb(from_rgb(images[i]), (15, 12)))
+            np.testing.assert_array_equal(reader[i]["image"], to_rgb(rgb_to_planes(images[i]), (15, 12)))
         (batch,) = reader.batches(9, color="yuv420", workers=0)
         assert batch["image"].shape == (9, 15 * 12 + 2 * 8 * 6)
         np.testing.assert_array_equal(batch["mask"][..., 0], masks)

@@ -17,7 +17,7 @@ from PIL import Image
 
 from rawpack import jpeg
 from rawpack_packer.recipe.recipe import make_recipe
-from rawpack_packer.samples.image import prepare
+from rawpack_packer.samples.sample import prepare
 
 SCRIPT = Path(__file__).resolve().parents[2] / "scripts" / "measure_fast.py"
 

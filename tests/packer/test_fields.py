@@ -31,7 +31,7 @@ from rawpack import DecodeError, PackError, Reader, UsageError, transforms
 from rawpack.disk.manifest import Field
 from rawpack.pixels import png
 from rawpack.pixels.resize import fit_nearest
-from rawpack_packer.samples.values import as_stored
+from rawpack_packer.samples.fields import as_stored
 from rawpack_packer.sources import FieldKind, ImageKind
 
 COUNT = 80

@@ -15,7 +15,7 @@ from running import pack, run_here
 from rawpack import RawpackError, Reader
 from rawpack.errors import DecodeError
 from rawpack_packer.images import decode_image, read_header
-from rawpack_packer.images.jpeg_structure import is_whole
+from rawpack_packer.images.jpeg import is_whole
 
 AS_THEY_ARE = ("--format", "lmdb", "--size", "keep", "--quality", "keep")
 UNSEEN = {"zeros for pixels.jpg", "says 53 rows.jpg"}

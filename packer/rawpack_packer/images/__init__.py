@@ -2,8 +2,121 @@
 
 from __future__ import annotations
 
-from rawpack_packer.images.decode import by_pillow, decode_image, read_header
-from rawpack_packer.images.header import ImageHeader, JpegDetails, sniff
-from rawpack_packer.images.orientation import apply_orientation
+import ctypes
+import os
+import struct
+import sys
+from typing import Literal
 
-__all__ = ["ImageHeader", "JpegDetails", "apply_orientation", "by_pillow", "decode_image", "read_header", "sniff"]
+import cv2
+import numpy as np
+
+from rawpack.errors import DecodeError
+from rawpack_packer.images import jpeg, png
+from rawpack_packer.images.header import KNOWN_ONLY, ImageHeader, JpegDetails, looks_like_tga, sniff
+from rawpack_packer.images.pixels import Pixels, apply_orientation, to_color
+
+__all__ = [
+    "ImageHeader",
+    "JpegDetails",
+    "apply_orientation",
+    "by_pillow",
+    "decode_image",
+    "init_decoder_process",
+    "read_header",
+    "sniff",
+]
+
+_OWN = {"jpeg": jpeg.read_header, "png": png.read_header}
+_TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3
+"""Parameters of `mallopt`."""
+
+
+def by_pillow(header: ImageHeader) -> bool:
+    """Whether the pixels depend on the version of Pillow. Of a BMP, which it also decodes, they are the file's own."""
+    return header.format not in (*_OWN, "bmp")
+
+
+def read_header(data: bytes) -> ImageHeader:
+    """Read the header of a complete image file, whatever its name; no pixel is decoded.
+
+    Raises DecodeError: "empty", "not_an_image", "truncated", "corrupt" or "unsupported". The file's own size bounds
+    work and memory, and nothing outside `data` is read.
+    """
+    if not data:
+        raise DecodeError("empty", "the file has no bytes")
+    format = sniff(data[:32]) or ("tga" if looks_like_tga(data[:18]) else None)
+    if format == KNOWN_ONLY:
+        raise DecodeError("unsupported", "JPEG XL or PSD")
+    if format is None:
+        raise DecodeError("not_an_image", "its first bytes are of no known image type")
+    try:
+        if format in _OWN:
+            return _OWN[format](data)
+        # Pillow is loaded only where it is used.
+        from rawpack_packer.images import tiff, with_pillow
+
+        return tiff.read_header(data) if format == "tiff" else with_pillow.read_header(data, format)
+    except (struct.error, IndexError) as error:
+        raise DecodeError("truncated", f"{format} ends at byte {len(data)}, inside its header") from error
+
+
+def decode_image(
+    data: bytes,
+    header: ImageHeader,
+    *,
+    color: Literal["rgb", "gray"],
+    scale: int = 1,
+    warnings: list[str] | None = None,
+) -> Pixels:
+    """Decode the first frame, upright: uint8, C order, (H, W, 3) RGB or (H, W, 1) gray, of `header.upright_size`.
+
+    header: what `read_header` returns for the same data; check its size first, because memory is allocated by it.
+    scale: 2, 4 or 8 divides the size, rounding up; for JPEG only, where it saves work. warnings: gets libjpeg's
+    complaints about oddities that leave the pixels intact.
+
+    Alpha is blended with white, 16-bit samples lose their low byte, profiles are ignored. Gray is 0.299 R + 0.587 G +
+    0.114 B; of a YCbCr JPEG, its Y plane. The caller owns the array.
+
+    Raises DecodeError: "truncated", "corrupt" or "unsupported"; a partly decoded image is never returned.
+    """
+    try:
+        if header.format == "jpeg":
+            upright = apply_orientation(
+                jpeg.decode(data, header, color=color, scale=scale, warnings=warnings), header.orientation
+            )
+        elif header.format in _OWN:
+            upright = apply_orientation(png.decode(data, header), header.orientation)
+        else:
+            from rawpack_packer.images import tiff, with_pillow
+
+            upright = (tiff if header.format == "tiff" else with_pillow).decode(data, header)
+    except (struct.error, IndexError) as error:
+        raise DecodeError("truncated", f"{header.format} ends at byte {len(data)}, inside the image") from error
+    if scale == 1 and upright.shape[:2] != header.upright_size:
+        (height, width), found = header.upright_size, f"{upright.shape[1]} x {upright.shape[0]}"
+        raise DecodeError("corrupt", f"{header.format} of {width} x {height} by its header decodes to {found}")
+    return np.require(to_color(upright, color), np.uint8, ["C", "W"])
+
+
+def init_decoder_process() -> None:
+    """Use one thread, and discard what C libraries print about broken images, which are rejected anyway.
+
+    Python's own stderr, with tracebacks, stays.
+    """
+    # There is one worker per core already.
+    cv2.setNumThreads(1)
+    _keep_memory()
+    sys.stderr = os.fdopen(os.dup(2), "w", buffering=1, errors="backslashreplace")
+    nothing = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nothing, 2)
+    os.close(nothing)
+
+
+def _keep_memory() -> None:
+    """Have glibc keep freed memory for the next samples. Otherwise, it gives it back to the system after each of them,
+    which clears every page before it is used again."""
+    mallopt = getattr(ctypes.CDLL(None), "mallopt", None) if sys.platform == "linux" else None
+    if mallopt is not None:
+        mallopt(_MMAP_THRESHOLD, 32 << 20)
+        mallopt(_TRIM_THRESHOLD, 256 << 20)

@@ -1,4 +1,4 @@
-"""Arithmetic on decoded pixels: blends alpha with white, converts CMYK, makes gray.
+"""What is done to decoded pixels: turns them upright, blends alpha with white, converts CMYK, makes gray.
 
 Large images are processed in bands of rows, so that intermediate values take only a few megabytes.
 """
@@ -6,13 +6,14 @@ Large images are processed in bands of rows, so that intermediate values take on
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, TypeVar
 
 import cv2
 import numpy as np
 from numpy.typing import NDArray
 
 Pixels = NDArray[np.uint8]
+Scalar = TypeVar("Scalar", bound=np.generic)
 
 _BAND_PIXELS = 1 << 18
 
@@ -68,4 +69,15 @@ def to_color(image: Pixels, color: str) -> Pixels:
         return np.asarray(cv2.cvtColor(np.ascontiguousarray(image), cv2.COLOR_RGB2GRAY), np.uint8)[..., None]
     if color == "rgb" and channels == 1:
         return np.asarray(cv2.cvtColor(np.ascontiguousarray(image), cv2.COLOR_GRAY2RGB), np.uint8)
+    return image
+
+
+def apply_orientation(image: NDArray[Scalar], orientation: int) -> NDArray[Scalar]:
+    """Stored pixels (H, W, C) turned upright, as a view; 5 to 8 swap height and width."""
+    if orientation in (5, 6, 7, 8):
+        image = image.transpose(1, 0, 2)
+    if orientation in (3, 4, 7, 8):
+        image = image[::-1]
+    if orientation in (2, 3, 6, 7):
+        image = image[:, ::-1]
     return image

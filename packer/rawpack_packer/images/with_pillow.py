@@ -1,7 +1,8 @@
-"""Decodes GIF, WebP, AVIF, JPEG 2000, PNM, TGA and HEIC files with Pillow: one plugin for each type.
+"""Decodes BMP, GIF, WebP, AVIF, JPEG 2000, PNM, TGA and HEIC files with Pillow: one plugin for each type.
 
 This module also handles what Pillow would clip, paint black, or accept although it is damaged: PNM and JPEG 2000 with
-more than 8 bits, incomplete JPEG 2000 and WebP. TIFF is in `tiff`.
+more than 8 bits, incomplete JPEG 2000 and WebP, BMP whose colors or pixels are not where they should be. TIFF is in
+`tiff`.
 """
 
 from __future__ import annotations
@@ -24,14 +25,14 @@ from PIL import AvifImagePlugin, Image, TiffImagePlugin
 
 from rawpack.errors import DecodeError
 from rawpack.system.failure import is_no_fault_of_data
-from rawpack_packer.images.header import ImageHeader
-from rawpack_packer.images.orientation import apply_orientation, exif_orientation, turned_by_xmp
-from rawpack_packer.images.pixels import Pixels, bands, cmyk_to_rgb, on_white
+from rawpack_packer.images.header import ImageHeader, exif_orientation, turned_by_xmp
+from rawpack_packer.images.pixels import Pixels, apply_orientation, bands, cmyk_to_rgb, on_white
 
 if TYPE_CHECKING:
     from PIL.ImageFile import ImageFile
 
 _PLUGINS = {
+    "bmp": "PIL.BmpImagePlugin:BmpImageFile",
     "gif": "PIL.GifImagePlugin:GifImageFile",
     "tiff": "PIL.TiffImagePlugin:TiffImageFile",
     "webp": "PIL.WebPImagePlugin:WebPImageFile",
@@ -45,6 +46,9 @@ _PLUGINS = {
 
 _OPENING_PIXELS = 1 << 28
 """Pillow's limit before the size is known: some plugins allocate the whole canvas when they open a file."""
+_BMP_MODES = {1: ("1", "P;1"), 4: ("P;4",), 8: ("P", "L")}
+"""Bits of a BMP with a palette -> how Pillow must unpack them; of a palette of few grays, it unpacks them wrongly."""
+_RUN_LENGTHS, _BITFIELDS = (1, 2), 3
 _WEBP_ANIMATED, _WEBP_ALPHA = 0x02, 0x10
 _LITTLE_MEMORY = 256 << 20
 _CUT = (IndexError, struct.error)
@@ -173,7 +177,10 @@ def _first_frame(data: bytes, image: ImageFile) -> Pixels:
         return _scaled_pnm(data[start:], image, args[1])
     if image.format == "JPEG2000":
         _check_jpeg2000(data, image.mode)
+    colors = _colors_of_bmp(data, image) if image.format == "BMP" else None
     image.load()
+    if colors is not None and (last := int(np.asarray(image).max())) >= colors:
+        raise DecodeError("corrupt", f"BMP with a pixel of color {last}, and {colors} colors before its pixels")
     if image.mode.startswith("I"):
         return (np.asarray(image) >> 8).astype(np.uint8)[..., None]
     opaque = image.format == "TGA" and data[17] & 15 == 0  # no bits of its fourth byte are alpha
@@ -215,6 +222,27 @@ def _scaled_pnm(body: bytes, image: ImageFile, top: int) -> Pixels:
         band = values[rows]
         pixels[rows] = band >> 8 if top == 65535 else np.rint(np.minimum(band, top) * (255 / top))
     return pixels
+
+
+def _colors_of_bmp(data: bytes, image: ImageFile) -> int | None:
+    """How many colors a BMP has before its pixels; None without a palette.
+
+    Raises DecodeError where Pillow would take headers for pixels, or unpack pixels wrongly.
+    """
+    (size,) = struct.unpack_from("<I", data, 14)
+    (bits,) = struct.unpack_from("<H", data, 24 if size == 12 else 28)
+    compression = used = 0
+    if size > 12:
+        compression, used = struct.unpack_from("<I12xI", data, 30)
+    head = 14 + size + 12 * (compression == _BITFIELDS and size == 40)
+    start, args = image.tile[0].offset, image.tile[0].args
+    mode = args[0] if isinstance(args, tuple) else args
+    if start < head:
+        raise DecodeError("corrupt", f"BMP whose pixels begin at byte {start}, inside its header")
+    # It aligns run lengths with the file, not with the pixels.
+    if mode not in _BMP_MODES.get(bits, (mode,)) or (compression in _RUN_LENGTHS and start % 2):
+        raise DecodeError("unsupported", f"BMP of {bits} bits, compression {compression}, that Pillow reads as {mode}")
+    return min(used or 1 << bits, (start - head) // (3 if size == 12 else 4)) if bits <= 8 else None
 
 
 def _check_jpeg2000(data: bytes, mode: str) -> None:

@@ -7,7 +7,7 @@ from collections import Counter
 import numpy as np
 
 from rawpack.store.store import Store
-from rawpack_packer.samples.image import NOTES
+from rawpack_packer.samples.sample import NOTES
 from rawpack_packer.sources.video import NOTES as VIDEO_NOTES
 
 _BLOCK = 1 << 20

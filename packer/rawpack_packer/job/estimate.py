@@ -29,8 +29,7 @@ from rawpack.system.channel import Channel
 from rawpack.system.child import Child
 from rawpack.system.heartbeat import Heartbeat
 from rawpack_packer import text
-from rawpack_packer.images import read_header
-from rawpack_packer.images.decoder_process import init_decoder_process
+from rawpack_packer.images import init_decoder_process, read_header
 from rawpack_packer.options.naming import opt
 from rawpack_packer.recipe.fields import IMAGE, exact_bytes, part_rows
 from rawpack_packer.recipe.recipe import Recipe

@@ -230,7 +230,7 @@ def libraries(recipe: Recipe, *, video: bool = False) -> dict[str, str]:
 
     from rawpack import jpeg
     from rawpack.pixels import area
-    from rawpack_packer.images import jpeg_tables
+    from rawpack_packer.images.jpeg import tables_library
 
     chosen = jpeg.decoder()
     resizer = f"opencv {cv2.__version__}"
@@ -240,7 +240,7 @@ def libraries(recipe: Recipe, *, video: bool = False) -> dict[str, str]:
     for row in (output_format(recipe.format), encoder_of(recipe.encoding)):
         used |= resolve(row.libraries)() if row.libraries else {}
     if recipe.jpeg_tables:
-        used["encoder"] = jpeg_tables.library()
+        used["encoder"] = tables_library()
     if recipe.compression:
         import zlib
 

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from rawpack.errors import DecodeError
 from rawpack_packer.report.page import picture
-from rawpack_packer.samples.image import prepare
+from rawpack_packer.samples.sample import prepare
 from rawpack_packer.sources.view import View
 from rawpack_packer.tune.plan.candidates import Candidate
 from rawpack_packer.tune.plan.loss import as_read, psnr, ssim

@@ -38,8 +38,8 @@ def pixels_of(image: Any) -> NDArray[np.uint8]:
     upright by its EXIF orientation. One that was made by `convert`, `rotate`, `resize`, ... is not: Pillow leaves the
     tag on it, turned or not.
     """
-    from rawpack_packer.images.orientation import apply_orientation, exif_orientation
-    from rawpack_packer.images.pixels import on_white
+    from rawpack_packer.images.header import exif_orientation
+    from rawpack_packer.images.pixels import apply_orientation, on_white
 
     check_mode(image)
     image.load()  # turns a TIFF upright, and removes its tag

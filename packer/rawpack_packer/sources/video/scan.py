@@ -17,7 +17,7 @@ from rawpack.system.child import Child
 from rawpack.system.heartbeat import Heartbeat
 from rawpack.system.pool import SupervisedPool, WorkerHandle
 from rawpack.system.template import Template
-from rawpack_packer.images.decoder_process import init_decoder_process
+from rawpack_packer.images import init_decoder_process
 from rawpack_packer.sources.video.demux import make_index
 from rawpack_packer.sources.video.index import VideoFile, VideoIndex
 from rawpack_packer.text import plain

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from rawpack.disk.tables import resolve
 from rawpack_packer.recipe.recipe import Recipe
 from rawpack_packer.recipe.tables import encoder_of
-from rawpack_packer.samples.image import encoded
+from rawpack_packer.samples.sample import encoded
 
 Pixels = NDArray[np.uint8]
 _SIGMA, _WINDOW = 1.5, (11, 11)

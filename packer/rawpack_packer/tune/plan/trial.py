@@ -24,7 +24,7 @@ from rawpack_packer.job.job import Job
 from rawpack_packer.job.options import RunOptions
 from rawpack_packer.options.naming import opt
 from rawpack_packer.recipe.recipe import Recipe
-from rawpack_packer.samples.image import prepare
+from rawpack_packer.samples.sample import prepare
 from rawpack_packer.sources import Source
 from rawpack_packer.sources.view import View
 from rawpack_packer.tune.measure.meter import Setting, StoreMeter
