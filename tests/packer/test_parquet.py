@@ -234,7 +234,7 @@ def test_the_image_column(tmp_path: Path) -> None:
     assert open_source(plain)[0].image == jpeg(0)
     two = write(tmp_path / "two.parquet", {"left": images(2), "right": images(2), "mask": images(2)})
     with pytest.raises(
-        UsageError, match="several columns of images, left .*, right .*, mask .*: name one, --image-column left"
+        UsageError, match=r"several columns of images, left .*, right .*, mask .*: name one, --image-column left"
     ):
         open_source(two)
     source = open_source(two, image_column="right", fields={"mask": "mask"})
