@@ -267,6 +267,37 @@ def test_a_sample_that_raises_is_rejected_with_the_exception(workers: int, tmp_p
     ]
 
 
+def test_labels_that_are_texts_are_names_of_classes(tmp_path: Path) -> None:
+    """Of columns and lists they are sorted; of other datasets the classes are asked for; an empty text is no class; and
+    a declared text stays one."""
+
+    def store_of(source: Any, path: Path, **options: Any) -> Path:
+        rawpack_packer.pack(source, path, workers=0, **options)
+        return path
+
+    texts = ["dog", "cat", "", "dog"]
+    images = [picture(8, 8, i) for i in range(4)]
+    for number, source in enumerate(({"image": images, "label": texts}, list(zip(images, texts, strict=True)))):
+        reader = Reader(store_of(source, tmp_path / f"s{number}"))
+        assert (reader.classes, reader.column("label").tolist()) == (("cat", "dog"), [1, 0, -1, 1])
+
+    class Lazy:
+        def __len__(self) -> int:
+            return 4
+
+        def __getitem__(self, i: int) -> dict[str, Any]:
+            return {"image": images[i], "label": texts[i]}
+
+    with pytest.raises(UsageError, match=r"names of all classes: pass classes=\[...\]"):
+        rawpack_packer.pack(Lazy(), tmp_path / "no", workers=0)
+    named = Reader(store_of(Lazy(), tmp_path / "c", classes=["eel", "dog", "cat"]))
+    assert named.column("label").tolist() == [1, 2, -1, 1]
+    kept = Reader(store_of(Lazy(), tmp_path / "k", fields={"label": "str"}))
+    assert (kept.classes, list(kept.column("label"))) == (None, texts)
+    with pytest.raises(UsageError, match="the label of row 0 is 'dog'; it is none of the 1 classes"):
+        rawpack_packer.pack({"image": images, "label": texts}, tmp_path / "few", classes=["cat"], workers=0)
+
+
 def test_labels_are_those_of_the_classes(tmp_path: Path) -> None:
     """With classes a label is int64, whatever whole number it was; one beyond them is rejected; -1 is none of them."""
     given = [{"image": picture(4, 4, i), "label": np.int16(label)} for i, label in enumerate((0, 1, -1, 2, -2))]

@@ -27,6 +27,7 @@ from rawpack_packer.sources.kinds import (
     inferred_mask,
     with_arrays,
 )
+from rawpack_packer.sources.table.labels import LABEL, Labels, classes_of, number_labels
 from rawpack_packer.text import listed, plain
 
 SLICEABLE = (list, tuple, np.ndarray, ColumnDataset)
@@ -56,9 +57,11 @@ class DatasetPart:
     keys: Sequence[str]
     names: Names | None
     fields: Mapping[str, FieldKind]
-    classes: int | None
-    """How many there are; a label beyond them is rejected."""
+    classes: tuple[str, ...] | None
+    """A label beyond them is rejected."""
     images: DatasetImages
+    text_labels: bool = False
+    """Whether labels are the names of classes, and no numbers."""
 
     def __len__(self) -> int:
         return len(self.keys)
@@ -76,14 +79,16 @@ class DatasetPart:
             raise
         except Exception as error:
             raise DecodeError("source_error", f"{type(error).__name__}: {error}") from error
+        if self.text_labels and LABEL in sample:
+            sample[LABEL] = _class_number(sample[LABEL], self.classes or ())
         fields = {name: _as_value(value, self.fields.get(name)) for name, value in sample.items()}
         unknown = [name for name in fields if name not in self.fields]
         if unknown:
             raise DecodeError("bad_field", f"it has a field {unknown[0]!r}, which the first sample does not have")
         label = np.asarray(fields.get("label", -1))
         numbers_class = label.ndim == 0 and label.dtype.kind in "iu"
-        if self.classes is not None and numbers_class and not -1 <= int(label) < self.classes:
-            raise DecodeError("bad_field", f"label is {label}; there are {self.classes} classes, counted from 0")
+        if self.classes is not None and numbers_class and not -1 <= int(label) < len(self.classes):
+            raise DecodeError("bad_field", f"label is {label}; there are {len(self.classes)} classes, counted from 0")
         return Item(key, image, fields)
 
     def key(self, i: int, /) -> str:
@@ -179,20 +184,26 @@ class DatasetSource(BaseSource):
         images = images_of(first["image"], said, others, root, colors=colors, sized=sized)
         kind = images.kind
         kinds = {name: _field_kind(name, value, declared, kind) for name, value in first.items() if name != "image"}
-        named = _classes(kinds.get("label"), classes, _attribute(dataset, "classes", (list, tuple)))
+        of_dataset = _attribute(dataset, "classes", (list, tuple))
+        texts, found = LABEL in kinds and kinds[LABEL].dtype == "str" and LABEL not in declared, None
+        if texts:
+            found = _text_labels(dataset, called_as, classes or of_dataset, root)
+            named = found.names if found is not None else classes_of(tuple(classes or of_dataset or ()))
+        else:
+            named = _classes(kinds.get(LABEL), classes, of_dataset)
         if named is not None:
-            kinds["label"] = FieldKind("int64")
+            kinds[LABEL] = FieldKind("int64")
         all_keys = _keys(keys, count)
         self.info = SourceInfo(
             kind="dataset", root=root, fields=kinds, image=kind, classes=named, numbered=keys is None
         )
         targets = as_array(getattr(dataset, "targets", None))
         known = targets is not None and targets.shape == (count,) and targets.dtype.kind in "iu"
-        self._targets = targets if known else None
+        self._targets = targets if known else None if found is None else found.numbers
         groups = _attribute(dataset, "groups", SLICEABLE)
         self._groups = groups if groups is not None and len(groups) == count else None
         self._dataset = dataset
-        self._all = DatasetPart(dataset, 0, all_keys, called_as, kinds, None if named is None else len(named), images)
+        self._all = DatasetPart(dataset, 0, all_keys, called_as, kinds, named, images, texts)
 
     def labels(self) -> NDArray[Any] | None:
         """See `HasLabels`: known from an attribute `targets`, as torchvision's datasets have it."""
@@ -257,6 +268,40 @@ def _classes(
     if len(set(named)) != len(named):
         raise UsageError("two classes have the same name")
     return named
+
+
+def _text_labels(dataset: Any, names: Names | None, classes: Sequence[Any] | None, root: str) -> Labels | None:
+    """The labels of a dataset whose labels are texts, if they are known before its samples are read; else None, and
+    then `classes` are given. Raises UsageError where nobody says which classes there are."""
+    values: list[Any] | None = None
+    if isinstance(dataset, ColumnDataset):
+        values = list(dataset.column(LABEL))
+    elif type(dataset) in (list, tuple):
+        values = [_label_of(sample, names) for sample in dataset]
+    elif not classes:
+        raise UsageError(
+            f"{root} has labels that are texts, and not the names of all classes: pass classes=[...], or "
+            f"fields={{'{LABEL}': 'str'}} to keep them as texts"
+        )
+    texts = None if values is None else [value if isinstance(value, str) else None for value in values]
+    return None if texts is None else number_labels(texts, tuple(classes) if classes else None, where=root)
+
+
+def _label_of(sample: Any, names: Names | None) -> Any:
+    try:
+        return as_dict(sample, names).get(LABEL)
+    except DecodeError:
+        return None
+
+
+def _class_number(label: Any, classes: Sequence[str]) -> int:
+    """Raises DecodeError for a label that is none of the classes."""
+    if label is None or label == "":
+        return -1
+    try:
+        return classes.index(label)
+    except ValueError:
+        raise DecodeError("bad_field", f"label is {label!r}; it is none of the {len(classes)} classes") from None
 
 
 def _renamed(sample: Mapping[Any, Any], names: Mapping[str, str | int], what: str) -> dict[str, Any]:
