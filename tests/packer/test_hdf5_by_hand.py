@@ -157,7 +157,7 @@ def test_what_is_named_is_packed_and_nothing_else(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("array", "message"),
     [
-        ("image=none", "no data set 'none': it has"),
+        ("image=none", "no such column: it has"),
         ("image", "write NAME=ARRAY"),
         ("label=train/y", "names no image"),
         ("image=train/x,image=test/x", "something twice"),
@@ -166,8 +166,8 @@ def test_what_is_named_is_packed_and_nothing_else(tmp_path: Path) -> None:
         ("image=train/y", "cannot be images"),
         ("image=train/x,a b=train/y", "cannot be a field's name"),
         ("image=train/x,key=train/y", "has a field 'key' already"),
-        ("image=train", "no data set 'train'"),
-        ("image=train/x/y", "no data set"),
+        ("image=train", "no such column"),
+        ("image=train/x/y", "no such column"),
         ("image=train/y:chw", "cannot be images"),
     ],
 )
@@ -435,7 +435,7 @@ def test_arrays_of_an_npz_are_named(tmp_path: Path) -> None:
     source = open_source(path, array="image=source,label=target")
     assert source.info.fields == {"label": FieldKind("int64")}
     assert np.array_equal(source[2].image, images(3)[2])
-    with pytest.raises(UsageError, match="none named x"):
+    with pytest.raises(UsageError, match="no such column"):
         open_source(path, array="image=x")
     np.save(tmp_path / "set.npy", images(3))
     with pytest.raises(UsageError, match="neither"):

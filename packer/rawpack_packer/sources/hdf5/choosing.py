@@ -46,11 +46,11 @@ def choose_data_sets(
     named: Mapping[str, str],
     where: str,
     *,
-    by_name: Callable[[str], DataSet],
+    by_name: Callable[[str], DataSet | None],
     is_image_file: Callable[[DataSet], bool],
 ) -> DataSetChoice:
-    """What to pack of these data sets. named: see `named_arrays`. by_name: a data set, also through links; it raises
-    UsageError. is_image_file: whether the first row of a data set of bytes is one.
+    """What to pack of these data sets. named: see `named_arrays`. by_name: a data set, also through links, or None;
+    it raises UsageError for one that is not read. is_image_file: whether the first row of a data set of bytes is one.
 
     Raises UsageError where the user has to name something.
     """
@@ -60,8 +60,8 @@ def choose_data_sets(
         wanted = ColumnChoice(of_image, named.get(LABEL), wanted.key, others, wanted.declared, as_arrays=True)
     known = {one.name: one for one in found}
     for name in (wanted.image, wanted.label, wanted.key, *(wanted.fields or {}).values()):
-        if name is not None:
-            known[name] = by_name(name)
+        if name is not None and (one := by_name(name)) is not None:
+            known[name] = one
     if wanted.image is None and any(one.name.startswith("data/demo_") for one in found):
         raise UsageError(f"{where} is a file of robomimic, by its data/demo_0: rawpack does not read these yet")
     no_image = (

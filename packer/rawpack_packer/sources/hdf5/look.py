@@ -104,12 +104,11 @@ def look_here(path: Path, wanted: Wanted | None) -> Looked | list[DataSet]:
             if wanted is None:
                 return found
 
-            def by_name(name: str) -> DataSet:
+            def by_name(name: str) -> DataSet | None:
                 try:
                     return described(file, name, open_data_set(file, name).id)
                 except KeyError:
-                    there = ", ".join(map(str, found[:12])) or "none"
-                    raise UsageError(f"{where} has no data set {plain(name)!r}: it has {there}") from None
+                    return None
                 except RefusedError as error:
                     raise UsageError(f"{where}: {plain(name)}: {error}") from None
 
