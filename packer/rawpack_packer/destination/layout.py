@@ -14,6 +14,8 @@ APPEND = "append"
 """In WORK, in place of JOB: what is appended, and to which state of the finished store."""
 RUN = "run"
 """In WORK: the run whose workers on other machines may write there."""
+TICKS = "tick-*"
+"""In WORK: how far the workers of a cluster are with their parts."""
 SPOOL = "spool"
 """In WORK: archives behind URLs, fetched to be packed, and what was found in archives."""
 

@@ -16,8 +16,7 @@ from numpy.typing import NDArray
 
 from rawpack.errors import DecodeError, PackError
 from rawpack_packer import api
-from rawpack_packer.engines.contract import Engine, Report
-from rawpack_packer.engines.inline import InlineEngine
+from rawpack_packer.engines.contract import Engine, InlineEngine, Report
 from rawpack_packer.part.part import PartTask, Tick
 from rawpack_packer.sources import ImageKind, Item, SourceInfo
 
