@@ -255,7 +255,7 @@ def test_what_stops_a_worker_stops_the_run(
     with opened(name) as engine:
         with pytest.raises(PackError, match=r"077 bad\.jpg"):
             run(source, store, engine, strict=True)
-        assert not (store / ".rawpack" / "run").exists()
+        assert not list((store / ".rawpack").glob("run-*"))
         run(source, store, engine)
     assert settled(store) == undisturbed("memmap")
 
@@ -300,6 +300,27 @@ def test_a_worker_that_is_killed_in_the_middle_of_its_part(
     assert {parent for _, parent in packers} > set(killed)
     _, alive = psutil.wait_procs([psutil.Process(pid) for pid, _ in packers if psutil.pid_exists(pid)], timeout=120)
     assert not alive
+
+
+@pytest.mark.parametrize(("name", "least"), [("dask", 4), ("ray", 3)])
+def test_a_part_that_kills_every_worker_of_a_cluster(
+    source: Path, undisturbed: Callable[[str], dict[str, bytes]], tmp_path: Path, opened: Opened, name: str, least: int
+) -> None:
+    """At one sample, the cluster's worker dies, whichever it is: Dask's own retries count as deaths. The part is named
+    once all others are packed, and the cluster packs on when the sample is harmless."""
+    store = tmp_path / "store"
+    with opened(name) as engine:
+        with pytest.raises(
+            PackError, match=rf"part 1 \(.* to .*\) has killed {least}, the last with .*All other parts"
+        ):
+            run(source, store, engine, At(100, kill_parent))
+        assert len(finished_shards(store)) == 3
+        run(source, store, engine)
+    assert settled(store) == undisturbed("memmap")
+
+
+def kill_parent() -> None:
+    os.kill(os.getppid(), signal.SIGKILL)
 
 
 def test_an_executor_that_breaks(source: Path, undisturbed: Callable[[str], dict[str, bytes]], tmp_path: Path) -> None:

@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from rawpack_packer.engines.executor import ExecutorEngine
 
 __all__ = [
-    "ENGINES",
     "DaskEngine",
     "Engine",
     "ExecutorEngine",
@@ -27,9 +26,6 @@ __all__ = [
     "as_engine",
     "engine_at",
 ]
-
-ENGINES = ("local", "dask", "ray")
-"""The values of `--engine`."""
 
 if not TYPE_CHECKING:  # type checkers see the imports above
     # A local worker, which imports this package when it starts, needs none of them.

@@ -191,8 +191,6 @@ def _knock(host: str, port: int, timeout: float) -> None:
     while True:
         try:
             return socket.create_connection((host, port), timeout=max(until - time.monotonic(), 0.01)).close()
-        except UnicodeError as error:
-            raise OSError(f"{host} is not a host name") from error
         except ConnectionRefusedError:  # it may be starting
             if time.monotonic() >= until:
                 raise

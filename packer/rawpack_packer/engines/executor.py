@@ -12,7 +12,6 @@ from concurrent.futures import CancelledError
 from dataclasses import dataclass, field, replace
 from itertools import chain
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Protocol, Self
 
 from rawpack.errors import PackError
@@ -82,7 +81,7 @@ class ExecutorEngine:
         name: how messages call the executor.
         """
         self._executor, self._slots, self._name = executor, slots, name
-        self._timeout, self._patience_s = timeout, patience_s
+        self.timeout, self.patience_s = timeout, patience_s
 
     def close(self) -> None:
         """Leave the cluster, if this engine connected to it."""
@@ -90,9 +89,7 @@ class ExecutorEngine:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self.close()
 
     def run(self, tasks: Iterator[PartTask], report: Report, /) -> None:
@@ -102,7 +99,7 @@ class ExecutorEngine:
         destination = Path(first.destination)
         with files.refusals_named(destination):
             token = run_token.begin(destination)
-            run = _Run(self, self._timeout, self._patience_s, report, destination, token, self._slots is not None)
+            run = _Run(self, report, destination, token, begun=self._slots is not None)
             try:
                 run.run_all(chain([first], tasks))
             finally:
@@ -185,8 +182,6 @@ class _Run:
     """One run of the engine: the parts that are out, and what became of them."""
 
     engine: ExecutorEngine
-    timeout: float
-    patience_s: float
     report: Report
     destination: Path
     token: str
@@ -258,10 +253,10 @@ class _Run:
         for part in list(self.unseen.values()):
             self._see(part)
         self._check_taken()
-        if time.monotonic() - self.moved > self.patience_s:
+        if time.monotonic() - self.moved > self.engine.patience_s:
             raise PackError(
-                f"no part has made progress for {self.patience_s:g} s: do the cluster's workers hang, or the disk? "
-                f"{again().capitalize()} resumes"
+                f"no part has made progress for {self.engine.patience_s:g} s: do the cluster's workers hang, or the "
+                f"disk? {again().capitalize()} resumes"
             )
 
     def _check_taken(self) -> None:
@@ -273,13 +268,13 @@ class _Run:
         self.moved = now  # what has not begun does not hang
         # NFS may show late that a worker has taken a part.
         run_token.look_again(self.destination / WORK)
-        waited = now - self.taken
-        if waited > min(_SAY_AFTER_S, self.timeout) and not self.told:
+        waited, timeout = now - self.taken, self.engine.timeout
+        if waited > min(_SAY_AFTER_S, timeout) and not self.told:
             self.told = True
-            self.report.waits(f"{self.engine.room()}; waiting up to {self.timeout:g} s for a worker to take a part")
-        if waited > self.timeout:
+            self.report.waits(f"{self.engine.room()}; waiting up to {timeout:g} s for a worker to take a part")
+        if waited > timeout:
             raise PackError(
-                f"no worker has taken a part for {self.timeout:g} s: {self.engine.room()}. Wait longer by "
+                f"no worker has taken a part for {timeout:g} s: {self.engine.room()}. Wait longer by "
                 f"{opt.engine_timeout}, or timeout= of the engine; {again()} resumes"
             )
 

@@ -7,62 +7,41 @@ import signal
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
 from rawpack.errors import DecodeError, PackError
 from rawpack_packer import api
 from rawpack_packer.engines.contract import Engine, InlineEngine, Report
 from rawpack_packer.part.part import PartTask, Tick
-from rawpack_packer.sources import ImageKind, Item, SourceInfo
 
 COUNT = 200
 """Samples: four parts, of at most 64."""
-_AT = 100
-_SHAPE = (24, 32, 3)
+_AT = 77
+"""The sample with trouble: none of those that the job itself reads, before and after the engine runs."""
 Trouble = Literal["none", "reject", "stop", "kill once", "kill"]
 
 
 @dataclass(frozen=True)
 class Patterns:
-    """A source of generated images, with trouble at sample 100 for the process that reads it."""
+    """A dataset of generated images, with trouble at one sample for the process that reads it."""
 
     trouble: Trouble = "none"
     folder: str = ""
     """Where a kill is noted."""
-    start: int = 0
-    stop: int = COUNT
-
-    @property
-    def info(self) -> SourceInfo:
-        image = ImageKind("uint8", _SHAPE, pictures=True)
-        return SourceInfo(kind="patterns", root=f"<{COUNT} patterns>", image=image, numbered=True)
 
     def __len__(self) -> int:
-        return self.stop - self.start
+        return COUNT
 
-    def __getitem__(self, i: int, /) -> Item:
-        key, number = self.key(i), self.start + i
-        if number == _AT:
+    def __getitem__(self, i: int, /) -> dict[str, Any]:
+        if not 0 <= i < COUNT:
+            raise IndexError(f"sample {i} of a dataset of {COUNT}")
+        if i == _AT:
             self._make_trouble()
-        return Item(key, np.random.default_rng(number).integers(0, 255, _SHAPE, np.uint8), {})
-
-    def key(self, i: int, /) -> str:
-        if not 0 <= i < len(self):
-            raise IndexError(f"sample {i} of a source of {len(self)}")
-        return f"{self.start + i:08d}"
-
-    def part(self, start: int, stop: int, /) -> Patterns:
-        if not 0 <= start <= stop <= len(self):
-            raise IndexError(f"samples {start} to {stop} of a source of {len(self)}")
-        return replace(self, start=self.start + start, stop=self.start + stop)
-
-    def states(self) -> NDArray[np.int64]:
-        return np.empty((0, 2), np.int64)
+        return {"image": np.random.default_rng(i).integers(0, 255, (24, 32, 3), np.uint8)}
 
     def _make_trouble(self) -> None:
         if self.trouble == "reject":
