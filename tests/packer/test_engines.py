@@ -33,7 +33,7 @@ from folders import files_of, states_of
 from held import Held, held, let_go
 from pictures import picture, save
 from running import FORMATS, pack, run_command, run_here
-from troubled import At, Trouble, Troubled, die
+from troubled import At, Trouble, Troubled, die, die_with_parent
 
 import rawpack_packer
 from rawpack import MissingExtraError, PackError, UsageError
@@ -119,13 +119,13 @@ def by_processes() -> Iterator[Engine]:
 
 @pytest.fixture(scope="module")
 def by_dask(dask: str) -> Iterator[Engine]:
-    with DaskEngine(dask) as engine:
+    with DaskEngine(dask, timeout=120) as engine:
         yield engine
 
 
 @pytest.fixture(scope="module")
 def by_ray(ray: str) -> Iterator[Engine]:
-    with RayEngine(ray) as engine:
+    with RayEngine(ray, timeout=120) as engine:
         yield engine
 
 
@@ -313,14 +313,10 @@ def test_a_part_that_kills_every_worker_of_a_cluster(
         with pytest.raises(
             PackError, match=rf"part 1 \(.* to .*\) has killed {least}, the last with .*All other parts"
         ):
-            run(source, store, engine, At(100, kill_parent))
+            run(source, store, engine, At(100, die_with_parent))
         assert len(finished_shards(store)) == 3
         run(source, store, engine)
     assert settled(store) == undisturbed("memmap")
-
-
-def kill_parent() -> None:
-    os.kill(os.getppid(), signal.SIGKILL)
 
 
 def test_an_executor_that_breaks(source: Path, undisturbed: Callable[[str], dict[str, bytes]], tmp_path: Path) -> None:
@@ -359,7 +355,7 @@ def held_run(engine: str, address: str, at: int, folder: Path, *args: object) ->
     """The command in a process of its own, on a cluster, from a source that stops at one sample."""
     command = [sys.executable, str(Path(__file__).parents[1] / "support" / "held.py"), str(at), str(folder), "pack"]
     process = subprocess.Popen(
-        [*command, "--engine", engine, "--address", address, *map(str, args)],
+        [*command, "--engine", engine, "--address", address, "--engine-timeout", "120", *map(str, args)],
         stdout=subprocess.PIPE, stderr=subprocess.PIPE, encoding="utf-8", env=cluster_environment(),
     )  # fmt: skip
     with process:
@@ -657,7 +653,8 @@ def test_a_dask_worker_without_rawpack(source: Path, tmp_path: Path) -> None:
     ):
         client.wait_for_workers(2, timeout=120)
         before = set(client.nthreads())
-        ran = run_command("pack", "-q", *SMALL, "--engine", "dask", "--address", address, source, tmp_path / "store")
+        by = ("--engine", "dask", "--address", address, "--engine-timeout", 120)
+        ran = run_command("pack", "-q", *SMALL, *by, source, tmp_path / "store")
         assert set(client.nthreads()) == before
     words = rf"on host {os.uname().nodename}: No module named 'rawpack_packer'"
     assert re.fullmatch(

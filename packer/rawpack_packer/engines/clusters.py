@@ -16,7 +16,7 @@ from typing import Any
 from rawpack.errors import MissingExtraError, PackError, UsageError
 from rawpack_packer.engines.executor import Call, ExecutorEngine
 
-_ANSWER_S = 25.0
+_ANSWER_S = 20.0
 """How long a cluster may take to answer, and then a worker to begin a part."""
 _ADDRESS = re.compile(r"(?:(?P<scheme>[a-z]+)://)?(?P<host>[\w.-]+|\[[\w:.%]+\]):(?P<port>[0-9]{1,5})/?")
 
@@ -27,7 +27,7 @@ class DaskEngine(ExecutorEngine):
     def __init__(self, cluster: Any, *, timeout: float | None = None, patience_s: float = 3600.0) -> None:
         """cluster: a scheduler's address, "tcp://host:8786", or a `distributed.Client`, which the caller closes.
 
-        timeout: seconds to wait for the scheduler to answer, and then for a worker to take a part; None for 25. Raises
+        timeout: seconds to wait for the scheduler to answer, and then for a worker to take a part; None for 20. Raises
         MissingExtraError without `distributed`, UsageError for a malformed address, PackError where no scheduler
         answers.
         """
@@ -57,7 +57,7 @@ class RayEngine(ExecutorEngine):
         """address: "auto" for the cluster that this machine belongs to, "host:6379" or "ray://host:10001"; None uses
         the connection that this process already has, and leaves it open.
 
-        timeout: seconds to wait for the cluster to answer, and then for a worker to take a part; None for 25. Raises
+        timeout: seconds to wait for the cluster to answer, and then for a worker to take a part; None for 20. Raises
         MissingExtraError without `ray`, UsageError for a malformed address, PackError where no cluster answers.
         """
         timeout = _ANSWER_S if timeout is None else timeout
