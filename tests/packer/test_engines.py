@@ -37,6 +37,7 @@ from troubled import At, Trouble, Troubled, die, die_with_parent
 
 import rawpack_packer
 from rawpack import MissingExtraError, PackError, UsageError
+from rawpack_packer import engines
 from rawpack_packer.destination import run_token
 from rawpack_packer.engines import (
     DaskEngine,
@@ -694,6 +695,7 @@ def test_a_dask_cluster_without_workers(source: Path, tmp_path: Path) -> None:
     distributed = pytest.importorskip("distributed", reason="no Dask: pip install 'rawpack[dask]'")
     progress = Watching()
     with dask_cluster() as address, distributed.Client(address, set_as_default=False) as client:
+        assert isinstance(engines.as_engine(client), DaskEngine)  # a client serves as it is
         engine = DaskEngine(client, timeout=0.5)
         with pytest.raises(
             PackError, match=r"for 0\.5 s: the Dask cluster at tcp://\S+ has no workers.*--engine-timeout"

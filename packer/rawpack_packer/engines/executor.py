@@ -162,7 +162,7 @@ class ExecutorEngine:
 
 
 @dataclass
-class _Part:
+class _SentPart:
     """A part that was given to the executor."""
 
     task: PartTask
@@ -187,9 +187,9 @@ class _Run:
     token: str
     begun: bool
     """Whether a worker has taken a part; until then, only one is out."""
-    out: dict[int, _Part] = field(default_factory=dict)
+    out: dict[int, _SentPart] = field(default_factory=dict)
     """By their numbers, the parts whose calls have not ended."""
-    unseen: dict[int, _Part] = field(default_factory=dict)
+    unseen: dict[int, _SentPart] = field(default_factory=dict)
     """Those whose calls have ended, and whose files are not seen here yet."""
     deadly: list[str] = field(default_factory=list)
     """The parts that were left out, for a message."""
@@ -231,7 +231,7 @@ class _Run:
 
     def _send(self, task: PartTask, deaths: int = 0) -> None:
         call = self.engine.submit(task)
-        self.out[task.number] = _Part(task, call, deaths)
+        self.out[task.number] = _SentPart(task, call, deaths)
         if hasattr(call, "add_done_callback"):
             call.add_done_callback(lambda _: self.wake.set())
 
@@ -278,7 +278,7 @@ class _Run:
                 f"{opt.engine_timeout}, or timeout= of the engine; {again()} resumes"
             )
 
-    def _take(self, part: _Part) -> None:
+    def _take(self, part: _SentPart) -> None:
         """Handle a call that has ended."""
         del self.out[part.task.number]
         try:
@@ -294,7 +294,7 @@ class _Run:
         part.host, part.until = outcome.host, time.monotonic() + _SEEN_WITHIN_S
         self._see(part)
 
-    def _see(self, part: _Part) -> None:
+    def _see(self, part: _SentPart) -> None:
         """Finish a part once its record is visible here."""
         number = part.task.number
         record = read_record(self.destination, number)
@@ -312,7 +312,7 @@ class _Run:
         run_token.look_again(self.destination)
         run_token.look_again(self.destination / WORK)
 
-    def _died(self, part: _Part, error: BaseException) -> None:
+    def _died(self, part: _SentPart, error: BaseException) -> None:
         task = part.task
         self._end_ticks(part, Tick(0, 0))
         if part.deaths < _PART_DEATHS:
@@ -329,12 +329,12 @@ class _Run:
             f"{again()} tries again, and without {opt.engine} on this machine"
         )
 
-    def _tick(self, part: _Part, tick: Tick) -> None:
+    def _tick(self, part: _SentPart, tick: Tick) -> None:
         self.moved = self.taken = time.monotonic()
         self.begun = True
         part.tick = tick
         self.report.ticked(part.task.number, tick)
 
-    def _end_ticks(self, part: _Part, last: Tick) -> None:
+    def _end_ticks(self, part: _SentPart, last: Tick) -> None:
         remote_worker.forget_tick(self.destination, part.task.number)
         self._tick(part, last)
