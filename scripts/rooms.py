@@ -55,6 +55,7 @@ ROOMS = {
         "progress",
         "text",
         "voice",
+        "lazy",
     ),
 }
 """Each package -> its rooms, from what users call down to what everything rests on. Those that do not exist are

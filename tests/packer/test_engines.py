@@ -33,10 +33,11 @@ from folders import files_of, states_of
 from held import Held, held, let_go
 from pictures import picture, save
 from running import FORMATS, pack, run_command, run_here
-from troubled import At, Trouble, Troubled, die
+from troubled import At, Trouble, Troubled, die, die_with_parent
 
 import rawpack_packer
 from rawpack import MissingExtraError, PackError, UsageError
+from rawpack_packer import engines
 from rawpack_packer.destination import run_token
 from rawpack_packer.engines import (
     DaskEngine,
@@ -45,7 +46,7 @@ from rawpack_packer.engines import (
     InlineEngine,
     LocalEngine,
     RayEngine,
-    pooled,
+    executor,
     remote_worker,
 )
 from rawpack_packer.job.job import Job as PackingJob
@@ -119,13 +120,13 @@ def by_processes() -> Iterator[Engine]:
 
 @pytest.fixture(scope="module")
 def by_dask(dask: str) -> Iterator[Engine]:
-    with DaskEngine(dask) as engine:
+    with DaskEngine(dask, timeout=120) as engine:
         yield engine
 
 
 @pytest.fixture(scope="module")
 def by_ray(ray: str) -> Iterator[Engine]:
-    with RayEngine(ray) as engine:
+    with RayEngine(ray, timeout=120) as engine:
         yield engine
 
 
@@ -255,7 +256,7 @@ def test_what_stops_a_worker_stops_the_run(
     with opened(name) as engine:
         with pytest.raises(PackError, match=r"077 bad\.jpg"):
             run(source, store, engine, strict=True)
-        assert not (store / ".rawpack" / "run").exists()
+        assert not list((store / ".rawpack").glob("run-*"))
         run(source, store, engine)
     assert settled(store) == undisturbed("memmap")
 
@@ -302,6 +303,23 @@ def test_a_worker_that_is_killed_in_the_middle_of_its_part(
     assert not alive
 
 
+@pytest.mark.parametrize(("name", "least"), [("dask", 4), ("ray", 3)])
+def test_a_part_that_kills_every_worker_of_a_cluster(
+    source: Path, undisturbed: Callable[[str], dict[str, bytes]], tmp_path: Path, opened: Opened, name: str, least: int
+) -> None:
+    """At one sample, the cluster's worker dies, whichever it is: Dask's own retries count as deaths. The part is named
+    once all others are packed, and the cluster packs on when the sample is harmless."""
+    store = tmp_path / "store"
+    with opened(name) as engine:
+        with pytest.raises(
+            PackError, match=rf"part 1 \(.* to .*\) has killed {least}, the last with .*All other parts"
+        ):
+            run(source, store, engine, At(100, die_with_parent))
+        assert len(finished_shards(store)) == 3
+        run(source, store, engine)
+    assert settled(store) == undisturbed("memmap")
+
+
 def test_an_executor_that_breaks(source: Path, undisturbed: Callable[[str], dict[str, bytes]], tmp_path: Path) -> None:
     """A pool of processes of which one is killed takes nothing more: said so, and a new one goes on."""
     store = tmp_path / "store"
@@ -338,7 +356,7 @@ def held_run(engine: str, address: str, at: int, folder: Path, *args: object) ->
     """The command in a process of its own, on a cluster, from a source that stops at one sample."""
     command = [sys.executable, str(Path(__file__).parents[1] / "support" / "held.py"), str(at), str(folder), "pack"]
     process = subprocess.Popen(
-        [*command, "--engine", engine, "--address", address, *map(str, args)],
+        [*command, "--engine", engine, "--address", address, "--engine-timeout", "120", *map(str, args)],
         stdout=subprocess.PIPE, stderr=subprocess.PIPE, encoding="utf-8", env=cluster_environment(),
     )  # fmt: skip
     with process:
@@ -470,8 +488,8 @@ class UncompletedJobError(RuntimeError):
 
 @pytest.fixture
 def hurry(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pooled, "_LOOK_EVERY_S", 0.05)
-    monkeypatch.setattr(pooled, "_SAY_AFTER_S", 0.1)
+    monkeypatch.setattr(executor, "_LOOK_EVERY_S", 0.05)
+    monkeypatch.setattr(executor, "_SAY_AFTER_S", 0.1)
 
 
 def once(function: Callable[[bytes], Any], task: PartTask) -> Any:
@@ -494,27 +512,35 @@ def test_two_workers_at_one_part(source: Path, undisturbed: Callable[[str], dict
 
 
 @pytest.mark.usefixtures("hurry")
-def test_a_part_that_kills_every_worker_is_packed_here(
+def test_a_part_that_kills_every_worker_is_named(
     source: Path, undisturbed: Callable[[str], dict[str, bytes]], tmp_path: Path
 ) -> None:
-    """Three workers die of one part: the run packs it where it runs itself."""
-    died = []
+    """Three workers die of one part: all others are packed, the error names this one and its samples, and the next run
+    packs only that."""
+    began: list[int] = []
 
     def deadly(function: Callable[[bytes], Any], task: PartTask) -> Any:
+        began.append(task.number)
         if task.number == 1:
-            died.append(task.number)
             raise UncompletedJobError("the job was ended")
         return once(function, task)
 
-    run(source, tmp_path / "store", ExecutorEngine(Calls(deadly), slots=2))
-    assert died == [1, 1, 1]
-    assert settled(tmp_path / "store") == undisturbed("memmap")
+    store, keys = tmp_path / "store", [open_source(source).key(i) for i in (64, 127)]
+    with pytest.raises(PackError) as raised:
+        run(source, store, ExecutorEngine(Calls(deadly), slots=2))
+    assert f"part 1 ({keys[0]!r} to {keys[1]!r}) has killed 3, " in str(raised.value)
+    assert Counter(began) == {0: 1, 1: 3, 2: 1, 3: 1}
+    done = finished_shards(store)
+    assert len(done) == 3
+    run(source, store, LocalEngine(1))
+    assert settled(store) == undisturbed("memmap")
+    assert {shard: state for shard, state in states_of(store).items() if shard in done} == done
 
 
 @pytest.mark.usefixtures("hurry")
 def test_a_cluster_on_which_everything_dies(source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """When part after part kills its workers, the run ends with what they died of, and packs nothing itself."""
-    monkeypatch.setattr(pooled, "_DEADLY_PARTS", 2)
+    monkeypatch.setattr(executor, "_DEADLY_PARTS", 2)
 
     def deadly(function: Callable[[bytes], Any], task: PartTask) -> Any:
         raise UncompletedJobError("the job was ended")
@@ -561,14 +587,14 @@ def test_files_that_are_seen_late(
     looks: int | None,
 ) -> None:  # fmt: skip
     """What a worker has written may be seen only after a while, as on NFS: the run waits, and not for ever."""
-    seen, looked = pooled.read_record, Counter[int]()
+    seen, looked = executor.read_record, Counter[int]()
 
     def late(destination: Path, number: int) -> Any:
         looked[number] += 1
         return seen(destination, number) if looks is not None and looked[number] > looks else None
 
-    monkeypatch.setattr(pooled, "read_record", late)
-    monkeypatch.setattr(pooled, "_SEEN_WITHIN_S", 0.2 if looks is None else 120)
+    monkeypatch.setattr(executor, "read_record", late)
+    monkeypatch.setattr(executor, "_SEEN_WITHIN_S", 0.2 if looks is None else 120)
     engine = ExecutorEngine(Calls(once), slots=2)
     if looks is not None:
         run(source, tmp_path / "store", engine)
@@ -598,26 +624,23 @@ def test_files_that_are_removed_while_they_are_open(
 
 
 @pytest.mark.usefixtures("hurry")
-def test_a_cluster_without_workers(source: Path, tmp_path: Path) -> None:
-    """Nothing is waited for without an end: the user is told soon what is wrong, and the error says it."""
+def test_an_executor_without_workers(source: Path, tmp_path: Path) -> None:
+    """Nothing is waited for without an end: the user is told soon what is wrong, and the error says it. One part is
+    sent to find that out, and no more."""
+    sent: list[bytes] = []
 
     class Nothing:
-        def slots(self) -> int:
-            return 0
-
-        def room(self) -> str:
-            return "there is nobody"
+        num_workers = 0
 
         def submit(self, function: Any, order: bytes, /) -> Any:
+            sent.append(order)
             return Future[Any]()
 
-        def deaths(self, error: BaseException, /) -> int:
-            return 0
-
     progress = Watching()
-    with pytest.raises(PackError, match=r"no worker has taken a part for 0\.3 s: there is nobody"):
-        run(source, tmp_path / "store", pooled.PooledEngine(Nothing(), timeout=0.3), progress=progress)
-    assert progress.said == ["there is nobody; waiting up to 0.3 s for a worker to take a part"]
+    with pytest.raises(PackError, match=r"no worker has taken a part for 0\.3 s: nobody has no workers"):
+        run(source, tmp_path / "store", ExecutorEngine(Nothing(), timeout=0.3, name="nobody"), progress=progress)
+    assert progress.said == ["nobody has no workers; waiting up to 0.3 s for a worker to take a part"]
+    assert len(sent) == 1
 
 
 def test_a_dask_worker_without_rawpack(source: Path, tmp_path: Path) -> None:
@@ -631,10 +654,13 @@ def test_a_dask_worker_without_rawpack(source: Path, tmp_path: Path) -> None:
     ):
         client.wait_for_workers(2, timeout=120)
         before = set(client.nthreads())
-        ran = run_command("pack", "-q", *SMALL, "--engine", "dask", "--address", address, source, tmp_path / "store")
+        by = ("--engine", "dask", "--address", address, "--engine-timeout", 120)
+        ran = run_command("pack", "-q", *SMALL, *by, source, tmp_path / "store")
         assert set(client.nthreads()) == before
-    words = rf"on host {os.uname().nodename} \(tcp://127\.0\.0\.1:\d+\): No module named 'rawpack_packer'"
-    assert re.fullmatch(rf"rawpack: workers of the cluster cannot take parts, .*: {words}\n", ran.err), ran.err
+    words = rf"on host {os.uname().nodename}: No module named 'rawpack_packer'"
+    assert re.fullmatch(
+        rf"rawpack: the Dask cluster at {address} has a worker that cannot pack, .*: {words}\n", ran.err
+    )
     assert ran.code == 1
     assert not list((tmp_path / "store").glob("shard-*"))
 
@@ -648,9 +674,7 @@ def test_a_ray_worker_that_lacks_what_packs(
     monkeypatch.setitem(sys.modules, "only_here", module)
     with opened("ray") as engine:
         monkeypatch.setattr(remote_worker, "run_remote", module.run_remote)
-        with pytest.raises(
-            PackError, match=f"cannot take parts.* on host {os.uname().nodename}: No module .*only_here"
-        ):
+        with pytest.raises(PackError, match=f"cannot pack.* on host {os.uname().nodename}: No module .*only_here"):
             run(source, tmp_path / "store", engine)
 
 
@@ -671,10 +695,14 @@ def test_a_dask_cluster_without_workers(source: Path, tmp_path: Path) -> None:
     distributed = pytest.importorskip("distributed", reason="no Dask: pip install 'rawpack[dask]'")
     progress = Watching()
     with dask_cluster() as address, distributed.Client(address, set_as_default=False) as client:
+        assert isinstance(engines.as_engine(client), DaskEngine)  # a client serves as it is
         engine = DaskEngine(client, timeout=0.5)
-        with pytest.raises(PackError, match=r"for 0\.5 s: the Dask cluster has no workers.*--engine-timeout"):
+        with pytest.raises(
+            PackError, match=r"for 0\.5 s: the Dask cluster at tcp://\S+ has no workers.*--engine-timeout"
+        ):
             run(source, tmp_path / "store", engine, progress=progress)
-    assert progress.said == ["the Dask cluster has no workers; waiting up to 0.5 s for a worker to take a part"]
+    (said,) = progress.said
+    assert said == f"the Dask cluster at {address} has no workers; waiting up to 0.5 s for a worker to take a part"
 
 
 @pytest.mark.usefixtures("hurry", "by_ray")
@@ -692,7 +720,9 @@ def test_a_ray_cluster_whose_cpus_are_taken(
     others = [Other.remote() for _ in range(2)]  # type: ignore[attr-defined, unused-ignore]
     try:
         ray.get([other.ready.remote() for other in others])
-        with pytest.raises(PackError, match=r"for 0\.5 s: \d of 2 CPUs of the Ray cluster"):
+        with pytest.raises(
+            PackError, match=r"for 0\.5 s: the Ray cluster at \S+, which runs 2 parts at a time, is busy"
+        ):
             run(source, tmp_path / "store", RayEngine(timeout=0.5))
     finally:
         for other in others:
@@ -769,7 +799,7 @@ def test_a_cluster_that_does_not_answer(
 ) -> None:
     """The address is named in one line, before the source is looked at."""
     pytest.importorskip(library, reason=f"no {name}: pip install 'rawpack[{name}]'")
-    monkeypatch.setattr(f"rawpack_packer.engines.{name}.ANSWER_S", 0.3)
+    monkeypatch.setattr("rawpack_packer.engines.clusters._ANSWER_S", 0.3)
     ran = run_here("pack", "--engine", name, "--address", address, source, tmp_path / "store")
     assert (ran.code, words in ran.err) == (1, True), ran.err
     assert not (tmp_path / "store").exists()
@@ -787,9 +817,7 @@ def test_a_library_that_is_missing(library: str, engine: Any) -> None:
         engine("host:8786")
 
 
-@pytest.mark.parametrize(
-    ("name", "library", "scheme"), [("dask", "distributed", "tcp://"), ("ray", "ray", ""), ("ray", "ray", "ray://")]
-)
+@pytest.mark.parametrize(("name", "library", "scheme"), [("dask", "distributed", "tcp://"), ("ray", "ray", "")])
 def test_what_listens_is_no_cluster(source: Path, tmp_path: Path, name: str, library: str, scheme: str) -> None:
     """What takes connections and says nothing is named when the time is up: one line, no log and no traceback of the
     cluster's library, exit code 1."""

@@ -22,7 +22,7 @@ def stop() -> None:
 def main() -> None:
     address, rounds, source, folder = sys.argv[1], int(sys.argv[2]), open_source(sys.argv[3]), Path(sys.argv[4])
     recipe = recipes.make_recipe(size="64", shard_size="1")
-    with RayEngine(address) as engine:
+    with RayEngine(address, timeout=120) as engine:
         how = RunOptions(max_rejects=20, engine=engine)
         for k in range(rounds):
             try:

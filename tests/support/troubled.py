@@ -95,6 +95,12 @@ def die(signal_number: int = signal.SIGKILL) -> None:
     hang()
 
 
+def die_with_parent() -> None:
+    """End this process and the cluster's worker that it packs for, as when their machine dies."""
+    os.kill(os.getppid(), signal.SIGKILL)
+    die()
+
+
 def hang() -> None:
     """Do nothing for ever, as a read from a dead mount does."""
     threading.Event().wait()

@@ -28,7 +28,7 @@ class Lock:
 
     A killed run's workers live a moment longer, and would write together with those of the next run. So they share a
     second lock, `workers`, which the next run waits to have alone. Workers on other machines share it through `shared`,
-    and end because the next run takes back `RUN`: see `run_token`.
+    and end because the next run takes back their token: see `run_token`.
     """
 
     def __init__(self, destination: Path) -> None:

@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-from importlib import import_module
+from concurrent.futures import Executor
 from typing import TYPE_CHECKING, Any
 
 from rawpack.errors import UsageError
-from rawpack_packer.engines.contract import Engine, Report
-from rawpack_packer.engines.inline import InlineEngine
+from rawpack_packer.engines.contract import Engine, InlineEngine, Report
 from rawpack_packer.engines.local import LocalEngine
+from rawpack_packer.lazy import on_first_use
 from rawpack_packer.options.naming import opt
 
 if TYPE_CHECKING:
-    from rawpack_packer.engines.dask import DaskEngine
+    from rawpack_packer.engines.clusters import DaskEngine, RayEngine
     from rawpack_packer.engines.executor import ExecutorEngine
-    from rawpack_packer.engines.ray import RayEngine
 
 __all__ = [
-    "ENGINES",
     "DaskEngine",
     "Engine",
     "ExecutorEngine",
@@ -29,22 +27,11 @@ __all__ = [
     "engine_at",
 ]
 
-ENGINES = ("local", "dask", "ray")
-"""The values of `--engine`."""
-_LAZY = {"DaskEngine": "dask", "ExecutorEngine": "executor", "RayEngine": "ray"}
-"""Engine -> its module. A local worker, which imports this package when it starts, needs none of them."""
-
-
 if not TYPE_CHECKING:  # type checkers see the imports above
-
-    def __getattr__(name: str) -> Any:
-        """Import an engine for other machines on first use."""
-        if name in _LAZY:
-            return getattr(import_module(f"{__name__}.{_LAZY[name]}"), name)
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-
-    def __dir__() -> list[str]:
-        return [*globals(), *_LAZY]
+    # A local worker, which imports this package when it starts, needs none of them.
+    __getattr__, __dir__ = on_first_use(
+        __name__, {"DaskEngine": "clusters", "RayEngine": "clusters", "ExecutorEngine": "executor"}
+    )
 
 
 def engine_at(name: str, address: str | None, timeout: float | None = None) -> DaskEngine | RayEngine | None:
@@ -64,14 +51,12 @@ def engine_at(name: str, address: str | None, timeout: float | None = None) -> D
     if address is None:
         example = "tcp://host:8786, where a Dask scheduler listens" if name == "dask" else "auto, or host:6379"
         raise UsageError(f"{opt.engine(name)} needs {opt.address}: {example}")
-    if name == "dask":
-        _silence_dask()
-        from rawpack_packer.engines.dask import DaskEngine
+    from rawpack_packer.engines import clusters
 
-        return DaskEngine(address, timeout=timeout)
-    from rawpack_packer.engines.ray import RayEngine
-
-    return RayEngine(address, timeout=timeout)
+    if name == "ray":
+        return clusters.RayEngine(address, timeout=timeout)
+    _silence_dask()
+    return clusters.DaskEngine(address, timeout=timeout)
 
 
 def _silence_dask() -> None:
@@ -86,18 +71,20 @@ def _silence_dask() -> None:
 
 
 def as_engine(thing: Any) -> Engine | None:
-    """The engine for a user's `engine=`, which is an engine, an executor or None. Raises UsageError for anything
-    else."""
+    """The engine for a user's `engine=`, which is an engine, an executor, a Dask client or None. Raises UsageError for
+    anything else."""
+    library = type(thing).__module__.partition(".")[0]
+    if library == "distributed" and hasattr(thing, "nthreads"):  # it has a `run` too
+        from rawpack_packer.engines.clusters import DaskEngine
+
+        return DaskEngine(thing)
     if thing is None or hasattr(thing, "run"):
         engine: Engine | None = thing
         return engine
-    from concurrent.futures import Executor
-
-    if isinstance(thing, Executor) or type(thing).__module__.partition(".")[0] in ("submitit", "mpi4py"):
+    if isinstance(thing, Executor) or library in ("submitit", "mpi4py"):
         from rawpack_packer.engines.executor import ExecutorEngine
 
         return ExecutorEngine(thing)
     raise UsageError(
-        f"engine= takes an engine of rawpack_packer.engines or an executor, not a {type(thing).__name__}; wrap a Dask "
-        "client as DaskEngine(client)"
+        f"engine= takes an engine of rawpack_packer.engines, an executor or a Dask client, not a {type(thing).__name__}"
     )

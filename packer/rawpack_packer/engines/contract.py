@@ -1,11 +1,13 @@
-"""The contract between a packing job and the engine that runs its parts."""
+"""The contract between a packing job and the engine that runs its parts, and the simplest engine."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 from typing import Protocol
 
-from rawpack_packer.part.part import PartTask, Tick
+from rawpack_packer.destination import files
+from rawpack_packer.part.part import PartTask, Tick, run_part
 
 
 class Report(Protocol):
@@ -30,3 +32,14 @@ class Engine(Protocol):
 
         Raises PackError where a part cannot be done, after its workers have ended.
         """
+
+
+class InlineEngine:
+    """See `Engine`. Packs part after part in this process, for debugging and where no worker process can be started. A
+    sample that kills its decoder kills this process."""
+
+    def run(self, tasks: Iterator[PartTask], report: Report, /) -> None:
+        for task in tasks:
+            with files.refusals_named(task.destination):
+                run_part(task, lambda _: None, partial(report.ticked, task.number))
+            report.finished(task.number)

@@ -14,10 +14,8 @@ import platform
 import secrets
 import threading
 import time
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 import cloudpickle
 
@@ -27,13 +25,11 @@ from rawpack.system import failure
 from rawpack_packer.destination import files, run_token
 from rawpack_packer.destination.layout import WORK
 from rawpack_packer.destination.lock import shared
-from rawpack_packer.engines.inline import InlineEngine
+from rawpack_packer.engines.contract import InlineEngine
 from rawpack_packer.engines.local import LocalEngine
 from rawpack_packer.part.part import PartTask, Tick
 
-TICKS = "tick-*"
 _TICK_EVERY_S = 1.0
-UNFIT = "workers of the cluster cannot take parts, because they lack this rawpack or a library that it needs:"
 _IDLE_S = 10.0
 """How long a packing process waits for its worker's next part."""
 
@@ -52,20 +48,6 @@ class Outcome:
 def packed(task: PartTask) -> bytes:
     """A task as `run_remote` takes it. Raises whatever pickling its samples raises."""
     return pickle.dumps((rawpack.__version__, cloudpickle.dumps(task)))
-
-
-class PickledCall:
-    """`function(order)` as a pickle that makes the call when it is loaded.
-
-    So a worker needs nothing of rawpack to receive a part. One that lacks rawpack fails with the ImportError while it
-    runs the call; a Dask worker that cannot even unpickle a function closes itself.
-    """
-
-    def __init__(self, function: Callable[[bytes], Any], order: bytes) -> None:
-        self._function, self._order = function, order
-
-    def __reduce__(self) -> tuple[Callable[[bytes], Any], tuple[bytes]]:
-        return self._function, (self._order,)
 
 
 def run_remote(order: bytes) -> Outcome:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from rawpack_packer.lazy import on_first_use
 
 if TYPE_CHECKING:
     from rawpack_packer.job.append import AppendSummary
@@ -46,14 +47,5 @@ _LAZY = {
 }
 """Name -> its module: a command loads what it needs."""
 
-
 if not TYPE_CHECKING:  # type checkers see the imports above
-
-    def __getattr__(name: str) -> Any:
-        """Import a name on first use."""
-        if name in _LAZY:
-            return getattr(import_module(f"{__name__}.{_LAZY[name]}"), name)
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-
-    def __dir__() -> list[str]:
-        return [*globals(), *_LAZY]
+    __getattr__, __dir__ = on_first_use(__name__, _LAZY)

@@ -21,7 +21,6 @@ from rawpack_packer.destination import folder as destinations
 from rawpack_packer.destination.layout import SPOOL, WORK
 from rawpack_packer.destination.lock import Lock
 from rawpack_packer.engines import InlineEngine, LocalEngine
-from rawpack_packer.engines.pooled import PooledEngine
 from rawpack_packer.job import differences
 from rawpack_packer.job.commit import Totals, commit_store, tidy
 from rawpack_packer.job.estimate import check_space
@@ -113,7 +112,7 @@ def run_job(job: Job, *, check_free: bool = True) -> Summary:
                 parts.run(engine)
             except KeyboardInterrupt:
                 raise KeyboardInterrupt(parts.kept()) from None
-            processes = 0 if isinstance(engine, PooledEngine) else how.processes
+            processes = how.processes if how.engine is None else 0
             manifest = commit_store(job, totals, _provenance(job, started, processes, probes))
     finally:
         how.progress.end()

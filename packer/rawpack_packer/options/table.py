@@ -326,7 +326,7 @@ RUN: tuple[Option, ...] = (
     _run(
         name="engine_timeout", most_seconds=10_000_000, metavar="SECONDS",
         help="How long to wait for the cluster to answer, and then for a worker to take a part.",
-        default="10 and 60", annotation="", about="",
+        default="20", annotation="", about="",
     ),
     _run(
         name="max_rejects", metavar="SHARE|N", meant_by=("max_errors", "tolerance"),
