@@ -27,7 +27,7 @@ from rawpack_packer.images.yuv420 import from_rgb
 from rawpack_packer.recipe.recipe import make_recipe
 from rawpack_packer.samples.encoders import to_jpeg
 from rawpack_packer.samples.image import prepare
-from rawpack_packer.tune.plan.loss import psnr
+from rawpack_packer.tune.loss import psnr
 
 Bytes = NDArray[np.uint8]
 _HEAD: tuple[str, ...] = ("stored", "brought back", "bytes", "PSNR: median", "lowest", "images/s")

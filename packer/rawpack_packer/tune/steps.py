@@ -1,4 +1,5 @@
-"""Parsing of `--transform`, such as "RandomResizedCrop(224)", without executing it."""
+"""Parsing of what `plan` and `bench` read with: `--image-size`, and `--transform`, such as "RandomResizedCrop(224)",
+without executing it."""
 
 from __future__ import annotations
 
@@ -82,3 +83,10 @@ def parse_side(text: str | int | tuple[int, int] | None) -> tuple[int, int] | No
     size = parse_size(opt.image_size, text, keep=False)
     assert size != "keep"
     return (size, size) if isinstance(size, int) else size
+
+
+def listed(value: Any) -> list[Any]:
+    """The values of a keyword that takes one or several; a tuple is one size."""
+    if value is None:
+        return []
+    return list(value) if isinstance(value, list | range) else [value]
