@@ -105,7 +105,7 @@ def pack_job(
     source: Data,
     destination: Named,
     *,
-    scratch: Named | None = None,
+    tmp: Named | None = None,
     storage_options: Mapping[str, Any] | None = None,
     scan: Scan | None = None,
     **options: Unpack[PackKeywords],
@@ -120,15 +120,15 @@ def pack_job(
             f"{shown(url)}: {opt.engine} needs a folder that all machines share; a store at a URL is packed on this "
             "machine"
         )
-    if url is None and scratch is not None:
-        raise UsageError(f"{opt.scratch} applies to URLs; {os.fspath(destination)} is a folder")
+    if url is None and tmp is not None:
+        raise UsageError(f"{opt.tmp} applies to URLs; {os.fspath(destination)} is a folder")
     if url is None:
         place = local_path(destination)
         destinations.check(place, opening.paths_of(source))
     else:
         from rawpack_packer.job import upload
 
-        place = upload.store_of(url, scratch)
+        place = upload.store_of(url, tmp)
     how = how.connected()
     opened = opening.open_given(
         source, about, how, recipe, place, "DST" if url is not None else os.fspath(destination),
@@ -136,7 +136,7 @@ def pack_job(
     )  # fmt: skip
     made = recipe_for(opened, recipe)
     if url is not None:
-        return upload.Upload(opened, made, url, how, scratch=scratch, storage_options=storage_options)
+        return upload.Upload(opened, made, url, how, scratch=tmp, storage_options=storage_options)
     return Job(opened, made, place, how, checked=True)
 
 
@@ -273,7 +273,7 @@ def pack(
     source: Data,
     destination: Named,
     *,
-    scratch: Named | None = None,
+    tmp: Named | None = None,
     storage_options: Mapping[str, Any] | None = None,
     **options: Unpack[PackKeywords],
 ) -> Summary:
@@ -284,7 +284,7 @@ def pack(
         `image` and any fields, a tuple (image, label), or an image alone. An image is an array or tensor, the bytes or
         the path of an image file, or a PIL image, which is packed as its file would be; of these, EXIF turns those that
         are as `PIL.Image.open` gave them.
-    scratch, storage_options: for a destination that is a URL: the folder on this machine for what is not uploaded yet,
+    tmp, storage_options: for a destination that is a URL: the folder on this machine for what is not uploaded yet,
         and options for fsspec.
     The other keywords are described below.
 
@@ -292,7 +292,7 @@ def pack(
     that resumes does not repeat what was done before. Raises UsageError with nothing written, PackError where it
     started and failed.
     """
-    return pack_job(source, destination, scratch=scratch, storage_options=storage_options, **options).run()
+    return pack_job(source, destination, tmp=tmp, storage_options=storage_options, **options).run()
 
 
 @from_python(PackKeywords)

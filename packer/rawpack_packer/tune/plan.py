@@ -11,8 +11,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 import rawpack
 from rawpack.errors import UsageError
 from rawpack.order.keys import whole_number
@@ -309,7 +307,7 @@ def _few_archives(source: str, about: Mapping[str, Any], spool: Spool) -> tuple[
     names = expanded(archives, spool)
     if len(names) <= _ARCHIVES:
         return source, 1.0
-    few = [names[k] for k in np.linspace(0, len(names) - 1, _ARCHIVES).astype(int).tolist()]
+    few = [names[k * len(names) // _ARCHIVES] for k in range(_ARCHIVES)]
     return "::".join(few) + (f"/{inside}" if inside else ""), len(names) / len(few)
 
 
