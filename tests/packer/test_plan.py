@@ -384,12 +384,15 @@ def test_a_reason_claims_nothing_of_what_was_not_tried(some: list[Trial], goals:
 
 @pytest.fixture(scope="module")
 def planned(images: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    """What `rawpack plan --json` says of 75 images."""
+    """What `rawpack plan --json` says of 75 images, all of which are tried."""
     folder = tmp_path_factory.mktemp("plan")
-    ran = run_here(
-        "plan", *QUICK, "--json", "--format", "memmap", "--format", "lmdb", "--quality", "60", "--target", "1",
-        "--tmp", folder, images,
-    )  # fmt: skip
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(trial, "_LEAST", 75)
+        patched.setattr(trial, "_LEAST_S", 1e9)
+        ran = run_here(
+            "plan", *QUICK, "--json", "--format", "memmap", "--format", "lmdb", "--quality", "60", "--target", "1",
+            "--tmp", folder, images,
+        )  # fmt: skip
     assert (ran.code, ran.err) == (0, ""), ran
     assert not list(folder.iterdir())
     told: dict[str, Any] = json.loads(ran.out)
@@ -488,6 +491,17 @@ def test_progress_says_how_long_it_will_take(images: Path, tmp_path: Path) -> No
     steps = [line for line in ran.err.splitlines() if line.startswith("rawpack: ")]
     assert len(steps) >= 4
     assert all(re.fullmatch(r"rawpack: .+, (about [\d.]+ \w+|a few seconds) left", line) for line in steps)
+
+
+def test_the_bar_is_there_from_the_first_moment(images: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Before the source is looked at, which may take long."""
+
+    def stopped(*_: Any, **__: Any) -> Any:
+        raise UsageError("stopped at once")
+
+    monkeypatch.setattr("rawpack_packer.progress._at_terminal", lambda: True)
+    monkeypatch.setattr(api, "run_plan", stopped)
+    assert "planning:" in run_here("plan", images).err
 
 
 def test_plan_shows_one_table(images: Path, tmp_path: Path) -> None:

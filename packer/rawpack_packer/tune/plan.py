@@ -6,6 +6,7 @@ from __future__ import annotations
 import math
 import os
 import re
+import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -271,7 +272,7 @@ def plan(
             raise UsageError(f"{source} holds arrays, which are stored unchanged; plan compares stores of pictures")
         if any(Path(os.path.realpath(folder)).is_relative_to(os.path.realpath(one)) for one in info.paths):
             raise UsageError(f"{folder.parent} is inside the source {info.root}: name another folder with {opt.tmp}")
-        samples = round(len(opened) * times)
+        samples = min(round(len(opened) * times), about.get("limit") or sys.maxsize)
         tried = try_out(
             opened, asked.candidates, asked.setting, Whole(samples, memory), folder,
             budget=asked.budget, seed=asked.seed, say=say,

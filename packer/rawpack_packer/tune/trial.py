@@ -45,6 +45,8 @@ _SPACE = 0.25
 """The share of the free disk space that trials may take."""
 _PIECES = 4
 """Parts of a sample for each worker, so that all of them have something to do."""
+_PART_BYTES = 2 << 20
+"""Of raw pixels: in smaller parts, what a shard holds in addition would count."""
 _START_S = 0.6
 """Roughly what it takes to start and end the workers of a job or of a measurement."""
 _SLICES = (0.1, 2.0)
@@ -228,7 +230,7 @@ def _pack(sample: View, candidate: Candidate, setting: Setting, whole: Whole, fo
     """Pack the sample into a candidate, and predict the whole set."""
     recipe, cpus, seen = candidate.recipe, machine.cpus(), len(sample)
     raw = math.prod(recipe.target or (1,)) * recipe.channels
-    small = msgspec.structs.replace(recipe, shard_size=max(1, seen * raw // (_PIECES * cpus)))
+    small = msgspec.structs.replace(recipe, shard_size=max(_PART_BYTES, seen * raw // (_PIECES * cpus)))
     path = folder / candidate.name.replace(" ", "-")
     # sample_size has made sure of the space, and a broken image is a result, not an error.
     Job(sample, small, path, RunOptions(cpus, max_rejects=1e14, progress=pace)).pack(check_free=False)
