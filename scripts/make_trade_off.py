@@ -100,19 +100,19 @@ def table(
         rows.append((_FILES[way], f"{file_bytes / 1e6:,.1f} MB", rounded(rate), core, f"{first_s:.2f} s", "", ""))
     rows += [*map(cells, plan["candidates"])]
     shown = "\n".join(f"| {' | '.join(row)} |" for row in rows)
-    machine = plan["machine"]
+    machine, reading = plan["machine"], plan["candidates"][0]["reading"]
     busy = plan["load_per_cpu_at_start"] or 0.0
     about = (
         "Images/s are from memory; *per core* is for each CPU in use; *cold* is images/s from the disk, with nothing "
-        f"in memory. {name}, on {machine['cpus']} CPUs ({machine['cpu']}) with {plan['workers'][-1]} workers, in "
-        f"batches of {plan['batch']} (files: {compare_stores.BATCH}); load before the start {busy:.1f} for each CPU. "
+        f"in memory. {name}, on {machine['cpus']} CPUs ({machine['cpu']}) with {reading['workers']} workers, in "
+        f"batches of {reading['batch']} (files: {compare_stores.BATCH}); load before the start {busy:.1f} per CPU. "
         f"Measured by `rawpack plan {' '.join(options)}` and `scripts/make_trade_off.py`."
     )
     return f"{shown}\n\n{textwrap.fill(about, 120, break_long_words=False, break_on_hyphens=False)}"
 
 
 def cells(one: dict[str, Any]) -> tuple[str, ...]:
-    reading = one["readings"][-1]
+    reading = one["reading"]
     loss = "lossless" if one["psnr_db"] is None else f"{one['psnr_db']:.1f} dB, {one['ssim']:.3f}"
     return (
         f"`{one['name']}`",
@@ -162,7 +162,7 @@ def draw(plan: dict[str, Any], files: dict[str, tuple[float, float]], file_bytes
 
 
 def best_rate(one: dict[str, Any]) -> float:
-    return float(one["readings"][-1]["images_per_s"]["median"])
+    return float(one["reading"]["images_per_s"]["median"])
 
 
 def replace(name: str, made: str) -> None:

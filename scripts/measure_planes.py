@@ -26,7 +26,7 @@ from rawpack.pixels.yuv420 import planes_of, to_rgb
 from rawpack_packer.recipe.recipe import make_recipe
 from rawpack_packer.samples.encoders import rgb_to_planes, to_jpeg
 from rawpack_packer.samples.sample import prepare
-from rawpack_packer.tune.plan.loss import psnr
+from rawpack_packer.tune.loss import psnr
 
 Bytes = NDArray[np.uint8]
 _HEAD: tuple[str, ...] = ("stored", "brought back", "bytes", "PSNR: median", "lowest", "images/s")

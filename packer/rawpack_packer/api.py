@@ -50,8 +50,8 @@ if TYPE_CHECKING:
     from rawpack_packer.job.subset import Choice
     from rawpack_packer.sources.dataset import Dataset
     from rawpack_packer.tune.bench import Bench
-    from rawpack_packer.tune.plan.planned import Plan, PlanRequest
-    from rawpack_packer.tune.plan.trial import Say
+    from rawpack_packer.tune.plan import Plan
+    from rawpack_packer.tune.trial import Say
 
 __all__ = [
     "Append",
@@ -105,7 +105,7 @@ def pack_job(
     source: Data,
     destination: Named,
     *,
-    scratch: Named | None = None,
+    tmp: Named | None = None,
     storage_options: Mapping[str, Any] | None = None,
     scan: Scan | None = None,
     **options: Unpack[PackKeywords],
@@ -120,15 +120,15 @@ def pack_job(
             f"{shown(url)}: {opt.engine} needs a folder that all machines share; a store at a URL is packed on this "
             "machine"
         )
-    if url is None and scratch is not None:
-        raise UsageError(f"{opt.scratch} applies to URLs; {os.fspath(destination)} is a folder")
+    if url is None and tmp is not None:
+        raise UsageError(f"{opt.tmp} applies to URLs; {os.fspath(destination)} is a folder")
     if url is None:
         place = local_path(destination)
         destinations.check(place, opening.paths_of(source))
     else:
         from rawpack_packer.job import upload
 
-        place = upload.store_of(url, scratch)
+        place = upload.store_of(url, tmp)
     how = how.connected()
     opened = opening.open_given(
         source, about, how, recipe, place, "DST" if url is not None else os.fspath(destination),
@@ -136,7 +136,7 @@ def pack_job(
     )  # fmt: skip
     made = recipe_for(opened, recipe)
     if url is not None:
-        return upload.Upload(opened, made, url, how, scratch=scratch, storage_options=storage_options)
+        return upload.Upload(opened, made, url, how, scratch=tmp, storage_options=storage_options)
     return Job(opened, made, place, how, checked=True)
 
 
@@ -273,7 +273,7 @@ def pack(
     source: Data,
     destination: Named,
     *,
-    scratch: Named | None = None,
+    tmp: Named | None = None,
     storage_options: Mapping[str, Any] | None = None,
     **options: Unpack[PackKeywords],
 ) -> Summary:
@@ -284,7 +284,7 @@ def pack(
         `image` and any fields, a tuple (image, label), or an image alone. An image is an array or tensor, the bytes or
         the path of an image file, or a PIL image, which is packed as its file would be; of these, EXIF turns those that
         are as `PIL.Image.open` gave them.
-    scratch, storage_options: for a destination that is a URL: the folder on this machine for what is not uploaded yet,
+    tmp, storage_options: for a destination that is a URL: the folder on this machine for what is not uploaded yet,
         and options for fsspec.
     The other keywords are described below.
 
@@ -292,7 +292,7 @@ def pack(
     that resumes does not repeat what was done before. Raises UsageError with nothing written, PackError where it
     started and failed.
     """
-    return pack_job(source, destination, scratch=scratch, storage_options=storage_options, **options).run()
+    return pack_job(source, destination, tmp=tmp, storage_options=storage_options, **options).run()
 
 
 @from_python(PackKeywords)
@@ -530,29 +530,27 @@ def bench(stores: Named | Sequence[Named], **options: Unpack[BenchKeywords]) -> 
 
     Raises UsageError where that makes no sense, StoreError for what is no store.
     """
-    from rawpack_packer.tune.bench import bench_of
-
-    return bench_of(_measured([stores] if isinstance(stores, str | os.PathLike) else stores), options)
+    return run_bench([stores] if isinstance(stores, str | os.PathLike) else stores, **options)
 
 
 @from_python(PlanKeywords)
-def plan(source: Named, *, say: Say | None = None, **options: Unpack[PlanKeywords]) -> Plan:
+def plan(
+    source: Named,
+    *,
+    storage_options: Mapping[str, Any] | None = None,
+    say: Say | None = None,
+    **options: Unpack[PlanKeywords],
+) -> Plan:
     """Pack a sample of the images at `source` into each candidate, read each back, and recommend one.
 
-    source: a path, as the command takes it. say: called with each step and the seconds that are left. `print` shows the
-    result as the command does; `recommendation.taken` is None where nothing fits the goals.
+    source: a path, a pattern of several, or a URL, as `pack` takes it; of many archives, a few are looked at.
+    storage_options: options for fsspec, for a URL. say: called with each step and the seconds that are left. `print`
+    shows the result as the command does; `recommendation.taken` is None where nothing fits the goals.
 
     The sample is in a temporary folder, which is removed. Raises UsageError where that makes no sense, PackError where
     no image of the sample can be packed.
     """
-    from rawpack_packer.tune.plan.request import request_of
-
-    if not isinstance(source, str | os.PathLike):
-        raise UsageError(f"source={reprlib.repr(source)} must be a path: plan compares stores of pictures in files")
-    about = {name: value for name, value in options.items() if name in names_of(SourceKeywords)}
-    others = {name: value for name, value in options.items() if name not in about}
-    asked = request_of(os.fspath(source), about, others)
-    return run_plan(open_path(source, about, other=("rawpack", "plan", "SRC")), asked, say)
+    return run_plan(source, storage_options=storage_options, say=say, **options)
 
 
 def doctor() -> dict[str, Any]:
@@ -586,20 +584,34 @@ def what_is_at(path: str) -> Literal["store", "samples", "nothing", "unknown"]:
     return "unknown" if is_url(path) else "nothing"
 
 
-def run_bench(stores: Sequence[Named], **how: Any) -> Bench:
-    """Measure stores. how: see `rawpack_packer.tune.bench.bench`."""
+def run_bench(
+    stores: Sequence[Named],
+    *,
+    begin: Callable[[int], Callable[[], object]] = lambda total: lambda: None,
+    **options: Unpack[BenchKeywords],
+) -> Bench:
+    """See `bench`. begin: called with the number of measurements; returns a function that is called after each."""
     from rawpack_packer.tune.bench import bench as measured
 
-    return measured(_measured(stores), **how)
+    folders = [store for name in stores for store in store_folders(os.fspath(name)).values()]
+    return measured(folders, options, begin)
 
 
-def run_plan(source: Source, asked: PlanRequest, say: Say | None = None) -> Plan:
-    """Try stores on a sample of `source`, and recommend one. See `rawpack_packer.tune.plan.planned`."""
-    from rawpack_packer.tune.plan.planned import plan as planned
+def run_plan(
+    source: Named,
+    *,
+    storage_options: Mapping[str, Any] | None = None,
+    say: Say | None = None,
+    **options: Unpack[PlanKeywords],
+) -> Plan:
+    """See `plan`."""
+    from rawpack_packer.tune.plan import plan as planned
 
-    if source.info.image is not None:
-        raise UsageError(f"{asked.source} holds arrays, which are stored unchanged; plan compares stores of pictures")
-    return planned(source, asked, say or (lambda step, left: None))
+    if not isinstance(source, str | os.PathLike):
+        raise UsageError(f"source={reprlib.repr(source)} must be a path: plan compares stores of pictures in files")
+    about = {name: value for name, value in options.items() if name in names_of(SourceKeywords)}
+    others = {name: value for name, value in options.items() if name not in about}
+    return planned(os.fspath(source), about, others, storage_options, say or (lambda step, left: None))
 
 
 def class_problems(stores: Mapping[str, Path]) -> list[tuple[str, str]]:
@@ -637,26 +649,17 @@ def write_report(done: Bench | Plan, *, page: Path | None, plots: Path | None) -
     """Write what `bench` or `plan` found as an HTML page, and its plots alone; None leaves one out."""
     if page is None and plots is None:
         return
-    from rawpack_packer.report import bench_page, plan_page
-    from rawpack_packer.tune.bench import Bench
+    from rawpack_packer.report import tuning
 
-    if isinstance(done, Bench):
-        bench_page.write(page, plots, done)
-    else:
-        plan_page.write(page, plots, done)
+    tuning.write(page, plots, done)
 
 
 def write_store_page(page: Path, store: Named, about: Mapping[str, Any], verdict: str | None) -> None:
     """Write what `describe` says of a store as an HTML page. verdict: of a check, where one was asked for."""
     from rawpack_packer.inspect.opened import open_store
-    from rawpack_packer.report import store_page
+    from rawpack_packer.report import store as pages
 
-    store_page.write_html(page, open_store(os.fspath(store)), about, verdict)
-
-
-def _measured(stores: Sequence[Named]) -> list[Path]:
-    """The folders of all stores, those of a set of splits one by one."""
-    return [store for name in stores for store in store_folders(os.fspath(name)).values()]
+    pages.write_html(page, open_store(os.fspath(store)), about, verdict)
 
 
 def _by_kind(options: Mapping[str, Any]) -> tuple[RunOptions, dict[str, Any], dict[str, Any]]:

@@ -31,10 +31,9 @@ from rawpack.pixels.yuv420 import to_rgb
 from rawpack.transforms import CenterCrop, RandomCrop
 from rawpack_packer.samples.encoders import rgb_to_planes
 from rawpack_packer.sources import open_source
-from rawpack_packer.tune.plan.candidates import candidates
-from rawpack_packer.tune.plan.loss import as_read, psnr
-from rawpack_packer.tune.plan.sample import draw
-from rawpack_packer.tune.plan.trial import losses
+from rawpack_packer.tune.candidates import candidates
+from rawpack_packer.tune.loss import as_read, compare, psnr
+from rawpack_packer.tune.trial import draw
 
 Bytes = NDArray[np.uint8]
 LAYOUTS: dict[str, tuple[str, ...]] = {
@@ -181,7 +180,7 @@ def test_an_image_out_of_a_jpeg_of_420_hardly_loses_anything() -> None:
 def test_photographs_keep_more_than_a_jpeg_of_quality_95(photos: Path) -> None:
     """Of real photographs at 256 pixels, planes keep more, in the mean, than JPEG files of quality 95."""
     source = [path.read_bytes() for path in sorted(photos.rglob("*.*"))[::40]]
-    planes, jpeg = candidates(["memmap", "lmdb"], ["256"], ["95"], ["rgb", "yuv420"], [])[1:]
+    planes, jpeg = candidates(format=["memmap", "lmdb"], quality=["95"], color=["rgb", "yuv420"])[1:]
     found = []
     for data in source:
         pixels = rawpack_packer.samples.sample.prepare(data, planes.raw_recipe).image
@@ -504,7 +503,7 @@ def test_grey_pictures_become_planes_without_color(tmp_path: Path) -> None:
 
 def test_a_plan_compares_planes_with_rgb_and_jpeg(source: Path) -> None:
     """Planes are candidates of raw formats, with their loss against the pixels of the others, not of lmdb."""
-    found = candidates(["memmap", "hdf5", "lmdb"], ["32"], ["90"], ["rgb", "yuv420"], ["none", "gzip"])
+    found = candidates(size=["32"], quality=["90"], color=["rgb", "yuv420"], compression=["none", "gzip"])
     by_name = {one.name: one for one in found}
     assert set(by_name) == {
         "memmap 32", "hdf5 32", "hdf5 32 gzip", "lmdb 32 q90",
@@ -515,13 +514,12 @@ def test_a_plan_compares_planes_with_rgb_and_jpeg(source: Path) -> None:
     assert len({one.group for one in found}) == 1
     sample = draw(open_source(source), 12, seed=0)
     names = ("memmap 32", "memmap 32 yuv420", "hdf5 32 yuv420 gzip")
-    nothing, planes_loss, packed_loss = losses(sample, [by_name[name] for name in names], 60)
-    assert nothing is None
-    assert planes_loss is not None
-    assert 30 < planes_loss.psnr_db < 60
-    assert planes_loss == packed_loss
+    losses, _ = compare(sample, [by_name[name] for name in names], 60)
+    assert set(losses) == {*names[1:]}
+    assert 30 < losses[names[1]].psnr_db < 60
+    assert losses[names[1]] == losses[names[2]]
     with pytest.raises(UsageError, match="lmdb"):
-        candidates(["lmdb"], ["32"], ["90"], ["yuv420"], [])
+        candidates(format=["lmdb"], color=["yuv420"])
 
 
 @pytest.mark.parametrize(

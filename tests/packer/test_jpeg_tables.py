@@ -19,8 +19,8 @@ from rawpack_packer.images.jpeg import jpegli_tables
 from rawpack_packer.recipe.recipe import make_recipe
 from rawpack_packer.samples.encoders import to_jpeg
 from rawpack_packer.samples.sample import prepare
-from rawpack_packer.tune.plan.candidates import candidates
-from rawpack_packer.tune.plan.loss import psnr
+from rawpack_packer.tune.candidates import candidates
+from rawpack_packer.tune.loss import psnr
 
 BY_JPEGLI = {
     (25, 0): """
@@ -166,10 +166,9 @@ def test_what_has_no_tables_is_refused() -> None:
 
 def test_a_plan_compares_tables() -> None:
     """Each quality with each table is a candidate, with the options that pack it."""
-    found = candidates(["memmap", "lmdb"], ["32"], ["75", "90"], ["rgb"], [], ["standard", "jpegli"])
+    found = candidates(format=["memmap", "lmdb"], size=["32"], quality=["75", "90"], jpeg_tables=["standard", "jpegli"])
     by_name = {one.name: one for one in found}
     assert set(by_name) == {"memmap 32", *(f"lmdb 32 q{q}{t}" for q in (75, 90) for t in ("", " jpegli"))}
     assert by_name["lmdb 32 q90 jpegli"].options[-4:] == ("--quality", "90", "--jpeg-tables", "jpegli")
-    assert by_name["lmdb 32 q90 jpegli"].work != by_name["lmdb 32 q90"].work
     assert len({one.group for one in found}) == 1
     assert by_name["lmdb 32 q90 jpegli"].raw_recipe == by_name["memmap 32"].recipe

@@ -171,7 +171,7 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
         assert ran.code == 0, ran
         made[shape.__name__] = page.read_text("utf-8")
     source = of_classes(root / NAMES[3] / "photos", {"a": 12, "b": 12}, 120)
-    sizes = ("--size", "100", "--size", "64x80", "--quality", "30", "--quality", "90", "--workers", "1")
+    sizes = ("--size", "100", "--size", "64x80", "--quality", "30", "--quality", "90")
     ran = run_here(
         "plan", "--quiet", "--budget", "3s", *sizes, "--workers", "2", "--batch", "8", "--target", "900", "--disk",
         "3MB", "--html", page, source,

@@ -9,6 +9,7 @@ import shlex
 import signal
 import subprocess
 import sys
+import tarfile
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -25,22 +26,17 @@ from rawpack.transforms import RandomHorizontalFlip, RandomResizedCrop, ToCHW
 from rawpack_packer import api
 from rawpack_packer.job.job import Job
 from rawpack_packer.job.options import RunOptions
-from rawpack_packer.part.part import Tick
 from rawpack_packer.recipe.recipe import make_recipe
 from rawpack_packer.sources import open_source
-from rawpack_packer.sources.view import View
-from rawpack_packer.tune.measure import rounds
-from rawpack_packer.tune.measure.meter import Setting, StoreMeter, Throughput
-from rawpack_packer.tune.measure.rounds import Case, Reading, Schedule, read_in_turn
-from rawpack_packer.tune.measure.steps import parse_steps
-from rawpack_packer.tune.plan import throughput, trial
-from rawpack_packer.tune.plan.candidates import Candidate, candidates
-from rawpack_packer.tune.plan.loss import psnr, ssim
-from rawpack_packer.tune.plan.planned import Plan, PlanRequest
-from rawpack_packer.tune.plan.predict import Prediction, predict
-from rawpack_packer.tune.plan.recommend import Goals, by_target, overlaps, recommend
-from rawpack_packer.tune.plan.sample import draw
-from rawpack_packer.tune.plan.trial import Trial
+from rawpack_packer.tune import measure, plan, trial
+from rawpack_packer.tune.candidates import Candidate, candidates
+from rawpack_packer.tune.loss import psnr, ssim
+from rawpack_packer.tune.measure import Rate, Reading, Setting, read_in_turn
+from rawpack_packer.tune.plan import Plan
+from rawpack_packer.tune.recommend import Goals, recommend
+from rawpack_packer.tune.scratch import scratch_folder
+from rawpack_packer.tune.steps import parse_steps
+from rawpack_packer.tune.trial import Trial, draw
 
 QUICK = ("--quiet", "--budget", "1s", "--workers", "1", "--batch", "16", "--size", "32")
 
@@ -50,7 +46,7 @@ QUICK = ("--quiet", "--budget", "1s", "--workers", "1", "--batch", "16", "--size
 
 def test_candidates_are_the_combinations_that_make_sense() -> None:
     """Quality is lmdb's, compression hdf5's; each has a name of its own and the options that make it."""
-    found = candidates(["memmap", "hdf5", "lmdb"], ["224", "256"], ["75", "90"], ["rgb", "gray"], ["none", "gzip"])
+    found = candidates(size=["224", "256"], quality=["75", "90"], color=["rgb", "gray"], compression=["none", "gzip"])
     assert len(found) == 2 * 2 * (1 + 2 + 2)
     assert len({one.name for one in found}) == len(found)
     for one in found:
@@ -65,7 +61,7 @@ def test_the_recommended_command_packs_that_candidate(images: Path, tmp_path: Pa
     """The command line runs as it stands, also for a source whose name a shell would take apart."""
     source = tmp_path / "my $photos; 'all'"
     source.symlink_to(images)
-    (candidate,) = candidates(["lmdb"], ["40x24"], ["60"], ["gray"], ["none"])
+    (candidate,) = candidates(format=["lmdb"], size=["40x24"], quality=["60"], color=["gray"])
     words = shlex.split(candidate.command(str(source)))
     assert words[0] == "rawpack"
     store = tmp_path / "store"
@@ -79,34 +75,26 @@ def test_the_recommended_command_packs_that_candidate(images: Path, tmp_path: Pa
 # ---------------------------------------------------------------------------------------------- the sample
 
 
-def test_a_sample_has_small_and_large_files_as_often_as_the_whole(tmp_path: Path) -> None:
-    """Of the files sorted by size and cut into equal runs, each gives exactly one; a seed gives the same again."""
-    random = np.random.default_rng(1)
-    sizes = random.permutation(np.arange(100, 160))
-    for i, size in enumerate(sizes.tolist()):
-        path = tmp_path / "source" / f"{i % 3}" / f"{i:03d}.jpg"
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(b"x" * size)
-    source = open_source(tmp_path / "source")
-    for count in (1, 7, 20, 60):
+def test_a_sample_is_spread_over_the_whole(images: Path) -> None:
+    """Of runs of equal length, each gives exactly one; a seed gives the same again; all samples are a sample too."""
+    source = open_source(images)
+    every = [source.key(i) for i in range(len(source))]
+    for count in (1, 7, 20, len(every)):
         sample = draw(source, count, seed=5)
-        chosen = np.sort(sample.states()[:, 0]) - 100
-        assert len(sample) == count
-        assert (np.searchsorted(np.arange(count + 1) * 60 // count, chosen, side="right") - 1).tolist() == [
-            *range(count)
-        ]
-        assert [sample.key(i) for i in range(count)] == sorted(sample.key(i) for i in range(count))
+        chosen = np.array([every.index(sample.key(i)) for i in range(count)])
+        edges = np.arange(1, count) * len(every) // count
+        assert np.searchsorted(edges, chosen, side="right").tolist() == [*range(count)]
         again = draw(source, count, seed=5)
         assert [again.key(i) for i in range(count)] == [sample.key(i) for i in range(count)]
     assert {draw(source, 7, seed).key(0) for seed in range(8)} != {draw(source, 7, 0).key(0)}
 
 
 def test_a_packed_sample_holds_what_the_whole_store_holds(images: Path, tmp_path: Path) -> None:
-    """The pixels and labels of a sample, packed with small parts, are those of the same files in a whole store."""
+    """The pixels and labels of a sample are those of the same files in a whole store."""
     whole = Reader(pack(images, tmp_path / "whole", "--size", "32"))
     by_key = {whole[i]["key"]: whole[i] for i in range(len(whole))}
-    (candidate,) = candidates(["memmap"], ["32"], [], ["rgb"], [])
-    Job(draw(open_source(images), 30, seed=3), candidate.trial(16), tmp_path / "sample", RunOptions(0)).run()
+    (candidate,) = candidates(format=["memmap"], size=["32"])
+    Job(draw(open_source(images), 30, seed=3), candidate.recipe, tmp_path / "sample", RunOptions(0)).run()
     sample = Reader(tmp_path / "sample")
     assert len(sample) == 30
     for i in range(30):
@@ -157,59 +145,25 @@ def test_loss_is_measured_by_the_book() -> None:
 # ---------------------------------------------------------------------------------------------- the pace of packing
 
 
-def test_the_pace_of_packing_leaves_out_the_start(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Two workers, of which the second starts late: what counts is the time from when both have packed something."""
-    score: list[tuple[float, int, int]] = [
-        (3.0, 0, 16), (4.0, 1, 10), (6.0, 0, 46), (6.0, 1, 30), (8.0, 1, 50), (8.0, 2, 15), (14.0, 2, 60),
-    ]  # fmt: skip
-    assert paced(monkeypatch, score) == pytest.approx((46 + 50 + 60 - 26) / 10)
-
-
-def test_a_short_stretch_says_nothing_of_the_pace(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where most is packed before all workers have begun, the whole run counts."""
-    assert paced(monkeypatch, [(3.0, 0, 16), (9.0, 1, 16), (9.001, 0, 20), (20.0, 1, 20)]) == pytest.approx(40 / 20)
-
-
-def paced(monkeypatch: pytest.MonkeyPatch, score: list[tuple[float, int, int]]) -> float:
-    """Samples per second of two workers whose parts tick as the score says: (when, part, samples)."""
-    clock = 0.0
-    monkeypatch.setattr(throughput.time, "perf_counter", lambda: clock)
-
-    class Played:
-        def run(self, tasks: Any, report: Any, /) -> None:
-            nonlocal clock
-            for when, part, samples in score:
-                clock = when
-                report.ticked(part, Tick(samples, 0))
-
-    engine = throughput.PacedEngine(cast(Any, Played()), workers=2)
-    engine.run(iter(()), cast(Any, SimpleNamespace(ticked=lambda number, tick: None)))
-    return engine.samples_per_s
-
-
-@pytest.mark.parametrize(("start", "expected"), [(0.0, 100.0), (7.0, 107.0)])
-def test_starting_workers_belongs_to_the_time_to_pack(start: float, expected: float) -> None:
-    """1,000 samples at 10 a second take 100 s, and the start comes on top."""
-    one = replace(RAW.trial, start_s=start, packed_per_s=10.0, rows=20, seen=20)
-    (told,) = predict([one], 1_000, None)
-    assert told.pack_s == pytest.approx(expected)
-
-
 @pytest.mark.parametrize(
-    ("samples", "rows", "error"),
+    ("reports", "pace"),
     [
-        (20, 20, 0.0),
-        (20, 15, 0.0),
-        (80, 20, 0.1 * 0.75**0.5),
-        (10**9, 20, 0.1),
-        (10**9, 10, (0.01 + 1.96**2 / 20) ** 0.5),
+        ([(3.0, 0), (4.0, 20), (9.0, 120), (14.0, 220)], 200 / 10),  # from the first samples on
+        ([(3.0, 100), (3.001, 120)], 120 / 3.001),  # a short stretch says nothing
+        ([(5.0, 40)], 40 / 5),
     ],
 )
-def test_the_size_of_what_was_packed_is_known(samples: int, rows: int, error: float) -> None:
-    """A sample that is the whole leaves no error; else it is that of its images, and of how many are rejected."""
-    one = replace(RAW.trial, bytes_error=0.1, rows=rows, seen=20)
-    (told,) = predict([one], samples, None)
-    assert told.bytes_error == pytest.approx(error)
+def test_the_pace_of_packing_leaves_out_the_start(
+    monkeypatch: pytest.MonkeyPatch, reports: list[tuple[float, int]], pace: float
+) -> None:
+    """What counts is the time from the first samples on; the whole run where most were packed by then."""
+    clock = 0.0
+    monkeypatch.setattr(trial.time, "perf_counter", lambda: clock)
+    followed = trial._Pace(lambda: None)
+    for when, samples in reports:
+        clock = when
+        followed.advance(samples, 0, 0)
+    assert followed.samples_per_s == pytest.approx(pace)
 
 
 # ---------------------------------------------------------------------------------------------- the budget
@@ -218,100 +172,64 @@ def test_the_size_of_what_was_packed_is_known(samples: int, rows: int, error: fl
 class Played:
     """A meter on a clock of its own, on which every measurement takes a second."""
 
-    limit = None
-
     def __init__(self, clock: SimpleNamespace) -> None:
-        self.clock, self.warmed, self.cooled = clock, 0, 0
+        self.clock = clock
 
-    def warm(self, setting: Setting, seconds: float) -> Throughput:
+    def warm(self, setting: Setting, seconds: float) -> Rate:
         self.clock.now += 1.0
-        self.warmed += 1
-        return Throughput(1.0, 1.0)
+        return Rate(1.0)
 
-    def cold(self, setting: Setting, seconds: float) -> Throughput:
-        self.clock.now += 1.0
-        self.cooled += 1
-        return Throughput(1.0, 1.0)
+    cold = warm
 
     def close(self) -> None:
         pass
 
 
 @pytest.mark.parametrize(
-    ("deadline", "best", "curves", "cold"),
+    ("deadline", "warm", "cold"),
     [
-        (100.0, 5, 2, 1),  # time for all
-        (20.0, 4, 1, 1),   # three rounds come first, then what there is time for
-        (9.0, 2, 0, 1),    # no time for the curve
-        (6.0, 1, 0, 0),    # no time for the disk either, but for some
-        (-1.0, 1, 0, 0),   # packing took it all
+        (100.0, [5, 5, 5], [2, 2, 2]),  # time for all
+        (18.0, [4, 4, 4], [2, 2, 2]),  # two thirds are for reading from memory
+        (9.0, [2, 2, 2], [1, 1, 1]),
+        (4.0, [1, 1, 1], [0, 0, 1]),
+        (-1.0, [1, 1, 1], [0, 0, 0]),  # packing took it all
     ],
-)  # fmt: skip
+)
 def test_measuring_ends_by_its_deadline(
-    monkeypatch: pytest.MonkeyPatch, deadline: float, best: int, curves: int, cold: int
+    monkeypatch: pytest.MonkeyPatch, deadline: float, warm: list[int], cold: list[int]
 ) -> None:
-    """Where each measurement takes a second: what is left out first, and that nothing ends after the deadline but the
-    one measurement that is always made."""
+    """Where each measurement takes a second: what is left out, and that nothing ends after the deadline but the first
+    round from memory, which is always made."""
     clock = SimpleNamespace(now=0.0)
-    monkeypatch.setattr(rounds.time, "monotonic", lambda: clock.now)
-    meters = [Played(clock) for _ in range(6)]
-    cases = [Case(str(k), cast(Any, meter), Setting(1, 1), curve=k % 2 == 0) for k, meter in enumerate(meters)]
-    read_in_turn(cases, Schedule(5, 0.1, 1, deadline))
-    assert max(meter.warmed for meter in meters[1::2]) == best
-    assert max(meter.warmed for meter in meters[::2]) == curves
-    assert min(meter.cooled for meter in meters[1::2]) == cold
-    assert clock.now <= max(deadline, 1.0)
-
-
-@pytest.mark.parametrize(("deadline", "measured"), [(-1.0, 1), (2.0, 1), (2.25, 2), (100.0, 3)])
-@pytest.mark.parametrize("all_once", [False, True])
-def test_stores_without_time_are_left_without_rounds(
-    monkeypatch: pytest.MonkeyPatch, deadline: float, measured: int, *, all_once: bool
-) -> None:
-    """A store is begun where a measurement that takes a quarter longer than the longest so far would still end in time;
-    one is always measured, and all are with a budget that is too short to choose."""
-    clock = SimpleNamespace(now=0.0)
-    monkeypatch.setattr(rounds.time, "monotonic", lambda: clock.now)
-    cases = [Case(str(k), cast(Any, Played(clock)), Setting(1, 1)) for k in range(3)]
-    readings = read_in_turn(cases, Schedule(1, 0.1, 0, deadline, all_once))
-    assert [len(reading.warm) for reading in readings] == (
-        [1] * 3 if all_once else [1] * measured + [0] * (3 - measured)
-    )
-    assert all_once or measured == 1 or clock.now <= deadline
+    monkeypatch.setattr(measure.time, "monotonic", lambda: clock.now)
+    readings = [Reading(cast(Any, Played(clock)), Setting(1, 1)) for _ in range(3)]
+    read_in_turn(readings, 0.1, deadline=deadline)
+    assert [len(one.warm) for one in readings] == warm
+    assert sorted(len(one.cold) for one in readings) == cold
+    assert clock.now <= max(deadline, 3.0)
 
 
 @pytest.mark.parametrize(
-    ("took", "budget", "images"), [(0.2, 20.0, 8), (1.0, 20.0, 2), (0.001, 20.0, 64), (1.0, 400.0, 64)]
+    ("took", "budget", "images"), [(0.2, 20.0, 10), (1.0, 20.0, 2), (0.001, 20.0, 64), (1.0, 400.0, 64)]
 )
 def test_large_images_make_a_small_sample(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, took: float, budget: float, images: int
 ) -> None:
     """Where an image takes long to decode, a short budget is kept with few of them."""
-    found = slow_sources(tmp_path, monkeypatch, took)
-    source = open_source(tmp_path / "source")
-    seen = trial.probe(source, found, budget, 0)
-    assert trial.sample_size(source, found, tmp_path, budget, seen) == images
-
-
-def slow_sources(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, took: float) -> list[Candidate]:
-    """A folder of 64 images, `source`, each of which takes so many seconds to prepare, and candidates for it."""
     for i in range(64):
         save(tmp_path / "source" / f"{i:02d}.png", picture(8, 8, i))
-    clock = SimpleNamespace(now=0.0)
-    monkeypatch.setattr(trial.time, "perf_counter", lambda: clock.now)
-
-    def slowly(data: Any, recipe: Any) -> Any:
-        clock.now += took
-        return SimpleNamespace(shape=(8, 8, 3))
-
-    monkeypatch.setattr(trial, "prepare", slowly)
+    found = candidates(format=["memmap", "lmdb"], size=["8"], quality=["75", "90"])
+    source = open_source(tmp_path / "source")
     monkeypatch.setattr(trial.machine, "cpus", lambda: 2)
-    return candidates(["memmap", "lmdb"], ["8"], ["75", "90"], ["rgb"], [])
+    monkeypatch.setattr(
+        trial, "estimate", lambda few, *_: SimpleNamespace(seconds=took * len(few), store_bytes=192 * len(few))
+    )
+    assert trial.sample_size(source, found, tmp_path, budget) == images
 
 
 def test_formats_come_first_where_time_is_short() -> None:
     """One candidate of each format is tried before the second of any."""
-    found = candidates(["lmdb", "memmap", "hdf5"], ["32", "64"], ["75", "90"], ["rgb"], ["none"])
+    found = candidates(format=["lmdb", "memmap", "hdf5"], size=["32", "64"], quality=["75", "90"])
     ordered = [one.name for one in trial.formats_first(found)]
     assert ordered[:3] == ["lmdb 32 q75", "memmap 32", "hdf5 32"]
     assert sorted(ordered) == sorted(one.name for one in found)
@@ -349,16 +267,15 @@ def test_transforms_are_parsed_and_never_executed() -> None:
 
 
 def test_plan_reads_through_the_transform(images: Path, tmp_path: Path) -> None:
-    """Images of different sizes are read where a step brings them to one; the limit of bare copying does not apply."""
+    """Images of different sizes are read where a step brings them to one."""
     ran = run_here(
         "plan", *QUICK[:-2], "--size", "keep", "--format", "memmap", "--tmp", tmp_path, "--json",
         "--transform", "RandomResizedCrop(20)", "--transform", "ToCHW()", images,
     )  # fmt: skip
     assert (ran.code, ran.err) == (0, ""), ran
     (one,) = json.loads(ran.out)["candidates"]
-    (reading,) = one["readings"]
+    reading = one["reading"]
     assert [step.partition("(")[0] for step in reading["transform"]] == ["RandomResizedCrop", "ToCHW"]
-    assert reading["of_limit"] is None
     # uint8 (3, 20, 20), and label and index of 8 bytes.
     assert reading["bytes_per_s"]["median"] / reading["images_per_s"]["median"] == pytest.approx(20 * 20 * 3 + 16)
 
@@ -366,13 +283,10 @@ def test_plan_reads_through_the_transform(images: Path, tmp_path: Path) -> None:
 # ---------------------------------------------------------------------------------------------- recommendations
 
 
-def predicted(name: str, gigabytes: float, rates: tuple[float, ...], *, cold: tuple[float, ...] = ()) -> Prediction:
+def predicted(name: str, gigabytes: float, rates: tuple[float, ...], *, cold: tuple[float, ...] = ()) -> Trial:
     """A candidate of which only size and speed are known; one with `cold` does not fit into memory."""
-    reading = Reading(cast(Case, None))
-    reading.warm = [Throughput(rate, 0.1, 1.0, 1e-4) for rate in rates]
-    reading.cold = [Throughput(rate, 0.1) for rate in cold]
-    tried = Trial(Candidate(name, make_recipe(), ()), 1, 1, 1.0, 1, 0.0, 1.0, 0.0, None, 1.0, [reading])
-    return Prediction(tried, gigabytes * 1e9, 0.0, 1.0, not cold, None, None)
+    reading = Reading(cast(Any, None), Setting(1, 1), [*map(Rate, rates)], [*map(Rate, cold)])
+    return Trial(Candidate(name, make_recipe(), ()), 1, 1, gigabytes * 1e9, 1.0, not cold, reading)
 
 
 RAW = predicted("raw", 100, (50_000.0, 60_000.0, 70_000.0))
@@ -420,26 +334,13 @@ def test_without_a_target_half_of_the_fastest_is_enough(rate: float, taken: str)
     assert ("half" in why) == (taken == "raw")
 
 
-def test_what_a_target_changes_is_what_it_answers() -> None:
-    """Up to each figure of the list, and just beyond the one before, the target itself gives the same store."""
-    told = by_target(ALL, None)
-    assert [(most, one.candidate.name) for most, one in told] == [(3_200.0, "coarse"), (50_000.0, "raw")]
-    before = 1.0
-    for most, one in told:
-        for target in (before, most):
-            assert recommend(ALL, Goals(target=target)).taken is one
-        before = most + 1
-    assert recommend(ALL, Goals(target=before)).taken is None
-    assert [one.candidate.name for _, one in by_target(ALL, 15 * 10**9)] == ["coarse"]
-
-
 def test_losers_are_told_why() -> None:
     """Too slow, not certain to be fast enough, larger, too large for the disk, from the disk: each in its words."""
     why = {one.candidate.name: text for one, text in recommend(ALL, Goals(target=3_300, disk=150 * 10**9)).lost}
     assert why["coarse"].startswith("not certain to be fast enough: 3,300")
     assert why["fine"].startswith("not certain to be fast enough: 3,000")
     assert why["cold"].startswith("200 GB is more than --disk 150 GB")
-    assert "no difference in speed was measured" in why["same"]
+    assert "no difference was measured" in why["same"]
     why = {one.candidate.name: text for one, text in recommend(ALL, Goals(target=3_600)).lost}
     assert why["fine"].startswith("too slow: 3,000 images/s (2,500 to 3,500)")
     assert "from the disk, as it does not fit into memory" in why["cold"]
@@ -452,9 +353,7 @@ def test_a_single_round_shows_no_difference() -> None:
     first, other = predicted("first", 100, (17_900.0,)), predicted("other", 100, (18_100.0,))
     recommendation = recommend([first, other], Goals())
     assert recommendation.taken is first
-    assert [why for _, why in recommendation.lost] == [
-        "as large; measured once, the difference is not certain: 18,000 images/s"
-    ]
+    assert [why for _, why in recommendation.lost] == ["as large, and no difference was measured: 18,100 images/s"]
 
 
 @pytest.mark.parametrize(
@@ -470,18 +369,14 @@ def test_a_single_round_shows_no_difference() -> None:
         ([RAW], Goals(disk=1), "No candidate fits into --disk 1 B. Not tried: y"),
     ],
 )
-def test_a_reason_claims_nothing_of_what_was_not_tried(some: list[Prediction], goals: Goals, why: str) -> None:
+def test_a_reason_claims_nothing_of_what_was_not_tried(some: list[Trial], goals: Goals, why: str) -> None:
     """It names the candidates that the budget left out; where none was, it stays as it is."""
-    asked = PlanRequest("photos", (), (1,), goals)
+    asked = plan._request("photos", {}, {"target": goals.target, "disk": goals.disk})
+    source = cast(Any, SimpleNamespace(info=SimpleNamespace(noun="image")))
     recommendation, left_out = recommend(some, goals), [replace(FINE.candidate, name="y")]
-    whole = Plan(asked, 9, "image", cast(View, None), None, some, [], recommendation, None, "/tmp")
+    whole = Plan(asked, source, 9, 9, None, some, [], [], recommendation, None, "/tmp", [])
     assert whole.why == recommendation.why
     assert replace(whole, left_out=left_out).why.startswith(why)
-
-
-def test_candidates_that_overlap_are_named() -> None:
-    """Neighbours by speed whose intervals have a point in common."""
-    assert overlaps(ALL) == [("same", "raw"), ("coarse", "fine")]
 
 
 # ---------------------------------------------------------------------------------------------- the command
@@ -489,12 +384,15 @@ def test_candidates_that_overlap_are_named() -> None:
 
 @pytest.fixture(scope="module")
 def planned(images: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    """What `rawpack plan --json` says of 75 images."""
+    """What `rawpack plan --json` says of 75 images, all of which are tried."""
     folder = tmp_path_factory.mktemp("plan")
-    ran = run_here(
-        "plan", *QUICK, "--json", "--format", "memmap", "--format", "lmdb", "--quality", "60", "--target", "1",
-        "--tmp", folder, images,
-    )  # fmt: skip
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(trial, "_LEAST", 75)
+        patched.setattr(trial, "_LEAST_S", 1e9)
+        ran = run_here(
+            "plan", *QUICK, "--json", "--format", "memmap", "--format", "lmdb", "--quality", "60", "--target", "1",
+            "--tmp", folder, images,
+        )  # fmt: skip
     assert (ran.code, ran.err) == (0, ""), ran
     assert not list(folder.iterdir())
     told: dict[str, Any] = json.loads(ran.out)
@@ -502,22 +400,19 @@ def planned(images: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str,
 
 
 def test_plan_measures_every_candidate(planned: dict[str, Any]) -> None:
-    """Size, time to pack, speed with its interval, first batch, what a core gives, and the limits."""
+    """Size, time to pack, speed with its interval, first batch, and loss."""
     assert [one["name"] for one in planned["candidates"]] == ["memmap 32", "lmdb 32 q60"]
     for one in planned["candidates"]:
         assert one["pack_s"] > 0
         assert 0 < one["images_per_s"]["low"] <= one["images_per_s"]["median"] <= one["images_per_s"]["high"]
-        (reading,) = one["readings"]
+        reading = one["reading"]
         assert 1 <= len(reading["images_per_s"]["rounds"]) <= 5
         assert reading["workers"] == 1
-        assert reading["of_limit"]["median"] > 0
         assert reading["first_batch_s"]["median"] > 0
     raw, jpeg = planned["candidates"]
     assert raw["psnr_db"] is None
     assert 20 < jpeg["psnr_db"] < 60
     assert 0.5 < jpeg["ssim"] < 1
-    assert raw["even_with"] == "lmdb 32 q60"
-    assert raw["even_bytes_per_s"] == pytest.approx(jpeg["readings"][0]["images_per_s"]["median"] * raw["image_bytes"])
 
 
 def test_plan_knows_the_size_of_the_whole_set(planned: dict[str, Any], images: Path, tmp_path: Path) -> None:
@@ -536,41 +431,18 @@ def test_plan_recommends_the_smallest(planned: dict[str, Any], images: Path) -> 
     assert [one["why"].split(":")[0] for one in planned["lost"]] == ["larger"]
 
 
-def test_a_share_of_the_limit_is_the_quotient_of_what_is_told(planned: dict[str, Any]) -> None:
-    """In JSON, images/s divided by the limit that stands beside it; what is exact has no error."""
-    for one in planned["candidates"]:
-        rate = one["readings"][-1]["images_per_s"]["median"]
-        assert one["of_limit"] == pytest.approx(rate / one["limit_images_per_s"])
-        assert one["limit"] == {"memmap 32": "copy 32", "lmdb 32 q60": "decode 32 q60"}[one["name"]]
-        exact = one["name"] == "memmap 32" or planned["sampled"] == planned["samples"]
-        assert (one["store_bytes_error"] == 0) == exact
-    assert planned["by_target"][0]["name"] == "lmdb 32 q60"
-
-
-SHOWN = re.compile(
-    r"(?P<name>\S+ 32\S*(?: q60)?)(?: \*)?  +(?P<size>[\d.]+ kB)(?P<error> ±\S+)?"
-    r"  +\S+ \S+  +(?P<rate>[\d,]+)(?: ±\d+%)?  +(?P<limit>[\d,]+)  +(?P<share>\d+)%"
-)
-
-
-def test_the_table_holds_together(images: Path, tmp_path: Path) -> None:
-    """With all columns, each share is the quotient of the two figures to its left, and an exact size has no ±; in HTML
-    as in text."""
+def test_the_page_has_the_figures_of_the_table(images: Path, tmp_path: Path) -> None:
+    """Size and speed of each candidate, and the recommendation, in HTML as in text."""
     pytest.importorskip("jinja2", reason="reports need rawpack[report]")
     ran = run_here(
         "plan", *QUICK, "--format", "memmap", "--format", "lmdb", "--quality", "60", "--tmp", tmp_path, "--wide",
         "--html", tmp_path / "page.html", images,
     )  # fmt: skip
     assert (ran.code, ran.err) == (0, ""), ran
-    found = [row.groupdict() for row in SHOWN.finditer(ran.out)]
+    found = re.findall(r"(\S+ 32\S*(?: q60)?)(?: \*)?  +([\d.]+ kB)  +\S+ \S+  +([\d,.]+(?: ±\d+%)?)", ran.out)
     page = (tmp_path / "page.html").read_text("utf-8")
-    assert [row["name"] for row in found] == ["memmap 32", "lmdb 32 q60"]
-    for row in found:
-        rate, limit = (float(row[name].replace(",", "")) for name in ("rate", "limit"))
-        assert int(row["share"]) == pytest.approx(100 * rate / limit, abs=0.51)
-        assert (row["error"] is None) == ("judged by" not in ran.out or row["name"] == "memmap 32")
-        for name in ("size", "rate", "limit"):
-            assert row[name] in page
+    assert [row[0] for row in found] == ["memmap 32", "lmdb 32 q60"]
+    assert all(cell in page for row in found for cell in row)
     (recommendation,) = re.findall(r"Recommended: (\S+ 32(?: q60)?),", ran.out)
     assert f"Recommended: {recommendation}<" in page
 
@@ -596,9 +468,9 @@ def test_the_table_fits_the_terminal(images: Path, tmp_path: Path, monkeypatch: 
         assert max(map(len, lines)) <= columns
         head = next(line for line in lines if "whole set" in line)
         left_out = re.search(r"Columns that do not fit \(--wide shows them\): (.*?)\.", " ".join(ran.out.split()))
-        for name in ("images/s", "to pack", "of limit", "a core", "SSIM"):
+        for name in ("images/s", "to pack", "per core", "SSIM"):
             assert (name in head) != (left_out is not None and name in left_out[1].split(", "))
-        assert ("a core" in head) == (columns == 160)
+        assert ("first batch" in head) == (columns >= 100)
 
 
 def test_a_plan_without_an_answer_ends_in_1(images: Path, tmp_path: Path) -> None:
@@ -621,8 +493,19 @@ def test_progress_says_how_long_it_will_take(images: Path, tmp_path: Path) -> No
     assert all(re.fullmatch(r"rawpack: .+, (about [\d.]+ \w+|a few seconds) left", line) for line in steps)
 
 
+def test_the_bar_is_there_from_the_first_moment(images: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Before the source is looked at, which may take long."""
+
+    def stopped(*_: Any, **__: Any) -> Any:
+        raise UsageError("stopped at once")
+
+    monkeypatch.setattr("rawpack_packer.progress._at_terminal", lambda: True)
+    monkeypatch.setattr(api, "run_plan", stopped)
+    assert "planning:" in run_here("plan", images).err
+
+
 def test_plan_shows_one_table(images: Path, tmp_path: Path) -> None:
-    """For a person: the table with this machine's limits in it, the scaling, and the advice."""
+    """For a person: the table, and what it says of memory."""
     ran = run_here(
         "plan", *QUICK, "--format", "memmap", "--format", "hdf5", "--tmp", tmp_path, "--memory", "1kB", "--wide",
         images,
@@ -630,8 +513,7 @@ def test_plan_shows_one_table(images: Path, tmp_path: Path) -> None:
     # On a file system in memory nothing can be measured from the disk, and nothing is recommended.
     assert (ran.code, ran.err) == (int("Recommended" not in ran.out), ""), ran
     assert re.search(r"\n  memmap 32 \*? +\d+ kB ", ran.out)
-    assert "limit: bare copying or decoding" in ran.out
-    assert "memory: 1 kB for files; too little for memmap 32, hdf5 32: read from the disk." in ran.out
+    assert "memory: 1 kB for files; too little for memmap 32, hdf5 32: judged from the disk." in ran.out
     assert not list(tmp_path.iterdir())
 
 
@@ -652,7 +534,7 @@ def test_plan_counts_what_cannot_be_packed(tmp_path: Path) -> None:
         path.write_bytes(b"no image either")
     ran = run_here("plan", *QUICK, "--format", "memmap", "--tmp", tmp_path / "tmp", tmp_path / "source")
     assert ran.code == 1
-    assert "of 32 images could be packed: not_an_image" in ran.err
+    assert re.search(r"none of \d+ images could be packed: not_an_image", ran.err)
     assert not list((tmp_path / "tmp").iterdir())
 
 
@@ -686,28 +568,64 @@ def test_plan_does_not_write_into_its_source(images: Path) -> None:
 # ---------------------------------------------------------------------------------------------- nothing left behind
 
 
-@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGINT])
 def test_trials_are_removed_whatever_ends_the_plan(images: Path, tmp_path: Path, how: signal.Signals) -> None:
-    """Killed while workers pack or read, also so that it cannot clean up itself: soon the folder is empty."""
-    command = [
-        sys.executable,
-        "-m",
-        "rawpack",
-        "plan",
-        "--budget",
-        "60s",
-        "--size",
-        "64",
-        "--tmp",
-        str(tmp_path),
-    ]
+    """By the plan itself where it can; what one that was killed left, the next one removes, and says so."""
+    folder = tmp_path / "tmp"
+    folder.mkdir()
+    command = [sys.executable, "-m", "rawpack", "plan", "--budget", "60s", "--size", "64", "--tmp", str(folder)]
     with subprocess.Popen(
         [*command, str(images)], env=environment(), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
     ) as process:
-        wait_until(lambda: bool(list(tmp_path.glob("rawpack-plan-*/*/*"))))
+        wait_until(lambda: bool(list(folder.glob("rawpack-plan-*/*/*"))))
+        (left,) = folder.iterdir()
+        with scratch_folder(str(folder)) as (_, removed):
+            assert not removed  # the other plan is at work
         os.kill(process.pid, how)
         process.wait(120)
-    wait_until(lambda: not list(tmp_path.iterdir()))
+    assert left.exists() == (how == signal.SIGKILL)
+    ran = run_here("plan", *QUICK, "--format", "memmap", "--tmp", folder, images)
+    assert ran.code == 0
+    assert (f"Removed what killed plans had left: {left}." in " ".join(ran.out.split())) == (how == signal.SIGKILL)
+    assert not list(folder.iterdir())
+
+
+def test_only_what_plans_left_is_removed(tmp_path: Path) -> None:
+    """A folder without a lock, and a link to one that has it, stay."""
+    kept, linked = tmp_path / "rawpack-plan-mine", tmp_path / "elsewhere"
+    for folder in (kept, linked):
+        folder.mkdir()
+    (linked / "lock").touch()
+    (tmp_path / "rawpack-plan-link").symlink_to(linked)
+    with scratch_folder(str(tmp_path)) as (folder, removed):
+        assert removed == []
+    assert not folder.exists()
+    assert kept.exists()
+    assert (linked / "lock").exists()
+
+
+# ---------------------------------------------------------------------------------------------- a few of many archives
+
+
+@pytest.mark.parametrize(("shards", "looked_at"), [(3, 3), (8, 4)])
+def test_of_many_archives_a_few_are_looked_at(tmp_path: Path, shards: int, looked_at: int) -> None:
+    """A pattern is taken as `pack` takes it: some of its archives, spread over all, stand for the whole set."""
+    for k in range(shards):
+        with tarfile.open(tmp_path / f"a-{k:03d}.tar", "w") as tar:
+            for i in range(4):
+                file = save(tmp_path / "image.jpg", picture(40, 40, 4 * k + i))
+                tar.add(file, f"{k}-{i}.jpg")
+    (tmp_path / "tmp").mkdir()
+    pattern = str(tmp_path / f"a-{{000..{shards - 1:03d}}}.tar")
+    if looked_at < shards:
+        (tmp_path / "a-001.tar").write_bytes(b"damaged, and not looked at")
+    ran = run_here("plan", *QUICK, "--json", "--format", "memmap", "--tmp", tmp_path / "tmp", pattern)
+    assert (ran.code, ran.err) == (0, ""), ran
+    told = json.loads(ran.out)
+    assert (told["samples"], told["sampled"]) == (4 * shards, 4 * looked_at)
+    assert shlex.split(told["command"])[-2:] == [pattern, "STORE"]
+    (one,) = told["candidates"]
+    assert 4 * shards * 32 * 32 * 3 < one["store_bytes"] < 4 * shards * 32 * 32 * 3 + 30_000
 
 
 def wait_until(true: Any, seconds: float = 120) -> None:
@@ -747,8 +665,7 @@ def mixed(folder: Path) -> Path:
 def test_predictions_hold_for_full_packs(
     kind: str, request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """From a sample of 256: GB of the whole set within 5 %, and images/s within 15 % as a ratio to the bare limit that
-    was measured in the same run."""
+    """From a sample of 256: bytes of the whole set within 5 %."""
     source = {"photos": lambda: request.getfixturevalue("photos"), "made": lambda: made(tmp_path / "set")}.get(
         kind, lambda: mixed(tmp_path / "set")
     )()
@@ -771,17 +688,8 @@ def test_predictions_hold_for_full_packs(
     assert ran.code == 0, ran.err
     told = json.loads(ran.out)
     assert told["sampled"] == 256 < told["samples"]
-    meters = []
     for one in told["candidates"]:
         store = pack(source, tmp_path / one["name"].replace(" ", "-"), *one["options"], "--max-rejects", "100%")
         whole = sum(path.stat().st_size for path in store.rglob("*") if path.is_file())
         print(f"{kind}, {one['name']}: {one['store_bytes'] / whole - 1:+.2%} bytes")
         assert one["store_bytes"] == pytest.approx(whole, rel=0.05), one["name"]
-        meters.append(StoreMeter(store))
-    cases = [Case(str(meter.path), meter, Setting(256, 1)) for meter in meters]
-    readings = read_in_turn(cases, Schedule(rounds=9, seconds=1.0, cold_rounds=0))
-    for one, reading in zip(told["candidates"], readings, strict=True):
-        foreseen = one["readings"][0]["of_limit"]["median"]
-        assert reading.of_limit is not None
-        print(f"{kind}, {one['name']}: {foreseen / reading.of_limit.median - 1:+.1%} of the limit")
-        assert foreseen == pytest.approx(reading.of_limit.median, rel=0.15), one["name"]

@@ -20,7 +20,7 @@ from rawpack_packer.recipe.fields import store_fields
 from rawpack_packer.recipe.recipe import make_recipe
 from rawpack_packer.sources import Item, Samples, open_source
 from rawpack_packer.sources.view import View
-from rawpack_packer.tune.measure import cache
+from rawpack_packer.tune import system
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "posix_fadvise"), reason="this system takes no advice on files")
 AHEAD = 32
@@ -116,18 +116,18 @@ def test_the_disk_brings_them(tmp_path: Path) -> None:
     skip_where_nothing_is_asked(tmp_path)
     folder(tmp_path, 20)
     files = sorted(tmp_path.rglob("*.jpg"))
-    if not cache.drop(files):
+    if not system.drop(files):
         pytest.skip("the page cache keeps files of this file system")
     with files[0].open("rb") as file:
         os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_WILLNEED)
     end = time.monotonic() + 5
-    while cache._cached_share(files[0]) < 1:
+    while system._cached_share(files[0]) < 1:
         if time.monotonic() > end:
             pytest.skip("this disk reads nothing ahead")
         time.sleep(0.01)
     ReadAhead(whole(tmp_path), range(20)).at(0)
     end = time.monotonic() + 60
-    while not all(cache._cached_share(path) == 1 for path in files[1:]):
+    while not all(system._cached_share(path) == 1 for path in files[1:]):
         assert time.monotonic() < end, "the files were never read"
         time.sleep(0.01)
 

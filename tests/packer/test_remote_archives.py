@@ -6,6 +6,7 @@ import io
 import json
 import os
 import re
+import shlex
 import shutil
 import signal
 import tarfile
@@ -140,7 +141,7 @@ def test_a_spool_with_little_room(
 def test_from_one_url_to_another(server: Server, archives: Path, tmp_path: Path) -> None:
     """A store at a URL can be packed from archives behind URLs; from Python, with the options of both."""
     rawpack_packer.pack(
-        "s3://bucket/photos.tar", "s3://bucket/store", scratch=tmp_path / "scratch", size=32, workers=0,
+        "s3://bucket/photos.tar", "s3://bucket/store", tmp=tmp_path / "scratch", size=32, workers=0,
         storage_options={"endpoint_url": server.url},
     )  # fmt: skip
     pack(archives / "photos.tar", tmp_path / "near", "--size", 32)
@@ -211,11 +212,19 @@ def test_a_url_that_says_nothing_of_an_archive(server: Server, tmp_path: Path) -
     assert len(Reader(tmp_path / "store")) == 10
 
 
-def test_plan_needs_local_files(server: Server) -> None:
-    """Commands without a destination have no spool, and say so."""
-    ran = run_here("plan", f"{server.url}/bucket/photos.tar")
-    assert ran.code == 2
-    assert "is a URL, but this needs local files" in ran.err
+def test_plan_takes_urls(server: Server, tmp_path: Path) -> None:
+    """A URL and a pattern of several: what was fetched is removed, and the command has the URL."""
+    (tmp_path / "tmp").mkdir()
+    quick = ("--quiet", "--json", "--budget", "1s", "--workers", 1, "--batch", 4, "--size", 16, "--format", "memmap")
+    for name in ("photos.tar", "train-{000..005}.tar"):
+        url = f"{server.url}/bucket/{name}"
+        ran = run_here("plan", *quick, "--tmp", tmp_path / "tmp", url)
+        assert (ran.code, ran.err) == (0, ""), ran
+        told = json.loads(ran.out)
+        assert told["recommended"] == "memmap 16"
+        assert shlex.split(told["command"])[-2] == url
+        assert not list((tmp_path / "tmp").iterdir())
+    assert not any("train-002" in line for line in map(str, server.log))  # four of the six stand for all
 
 
 # ---------------------------------------------------------------------------------------------- what a person sees

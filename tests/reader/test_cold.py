@@ -24,7 +24,7 @@ import rawpack_packer
 from rawpack import Reader
 from rawpack.store.concatenated import ConcatenatedStore
 from rawpack.transforms import CenterCrop
-from rawpack_packer.tune.measure.cache import drop
+from rawpack_packer.tune.system import drop
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="only Linux says which pages are in memory")
 

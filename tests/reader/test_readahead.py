@@ -19,7 +19,7 @@ from rawpack.batching.steps import EpochStep
 from rawpack.order import BlockShuffled, Order, Shuffled
 from rawpack.store.concatenated import ConcatenatedStore
 from rawpack.store.store import Store
-from rawpack_packer.tune.measure.cache import drop
+from rawpack_packer.tune.system import drop
 
 Rows = NDArray[np.int64]
 SAMPLES, BATCH = 1000, 30

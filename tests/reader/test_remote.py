@@ -954,7 +954,7 @@ def test_an_endpoint_of_s3_that_was_never_there(how: str, tmp_path: Path, monkey
         images = np.zeros((1, 8, 8, 3), np.uint8)
         scratch = tmp_path / "scratch"
         with pytest.raises(PackError, match=UNREACHABLE[how]):
-            rawpack_packer.pack(images, "s3://bucket/new", storage_options=options, scratch=scratch, workers=0)
+            rawpack_packer.pack(images, "s3://bucket/new", storage_options=options, tmp=scratch, workers=0)
 
 
 def test_a_server_without_ranges(opened: Callable[..., Reader], server: Server, truth: NDArray[np.uint8]) -> None:
@@ -1200,7 +1200,7 @@ def test_verify_in_the_cache(server: Server, tmp_path: Path) -> None:
         ("pack", "{url}", "{dst}"),
         ("pack", "--source", "store", "{url}", "{dst}"),
         ("pack", "--source", "folder", "{url}", "{dst}"),
-        ("plan", "{url}"),
+        ("plan", "--quiet", "{url}"),
         ("convert", "--format", "lmdb", "{url}", "{dst}"),
     ],
 )

@@ -37,7 +37,6 @@ from rawpack_packer.inspect.probe import ShardProbe
 from rawpack_packer.job.job import Job
 from rawpack_packer.job.options import RunOptions
 from rawpack_packer.recipe.recipe import make_recipe
-from rawpack_packer.report.salvage import salvage
 from rawpack_packer.sources import open_source
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="needs child processes")
@@ -151,12 +150,6 @@ def verify_hdf5(photos: Path, folder: Path) -> None:
     api.verify(folder / "store")
 
 
-def show_rejects(photos: Path, folder: Path) -> None:
-    path = save(folder / "a.png", picture(8, 8, 0))
-    found = path.stat()
-    salvage(str(folder), [("a.png", (found.st_size, found.st_mtime_ns))])
-
-
 def pack_webp(photos: Path, folder: Path) -> None:
     save(folder / "webp" / "a.webp", picture(24, 30, 0))
     pack(folder / "webp", folder / "store")
@@ -180,7 +173,6 @@ KINDS: dict[str, tuple[Callable[[Path, Path], None], str]] = {
     "look at HDF5": (look_at_hdf5, "rawpack_packer.sources.hdf5.look:choose"),
     "probe of LMDB": (ask_lmdb, "rawpack_packer.writers.lmdb:key_of"),
     "probe of HDF5": (verify_hdf5, "rawpack_packer.writers.hdf5:compare"),
-    "salvage": (show_rejects, "rawpack_packer.report.salvage:read_header"),
     "reading": (read, "rawpack.batching.worker:SlotMap"),
     "reading, before its first task": (read, "rawpack.batching.worker:ConcatenatedStore"),
 }

@@ -7,7 +7,7 @@ import re
 import shutil
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -15,7 +15,7 @@ from typing import Any
 
 import click
 
-from rawpack_packer import api, tune
+from rawpack_packer import api, text
 from rawpack_packer.cli.command import Subcommand, UserPath, option, path_argument, together
 from rawpack_packer.cli.options import (
     html_option,
@@ -28,16 +28,14 @@ from rawpack_packer.cli.options import (
     workers_option,
 )
 from rawpack_packer.cli.output import end_unread, note, note_written
-from rawpack_packer.options import SOURCE
-from rawpack_packer.progress import bar, counting, scanning
+from rawpack_packer.progress import bar, counting
 
-_OF_SOURCES = {one.name for one in SOURCE}
 _measuring = partial(option, group="Measuring")
 _report_options = together(html_option, png_option)
 _reading_options = together(
     _measuring("--image-size", metavar="N|HxW",
                help="Resize in the workers while reading, such as 224; needed where images differ in size."),
-    _measuring("--transform", "transforms", multiple=True, metavar="STEP",
+    _measuring("--transform", multiple=True, metavar="STEP",
                help="A step of rawpack.transforms that the workers do, such as 'RandomResizedCrop(224)'. May be "
                "repeated."),
 )  # fmt: skip
@@ -54,12 +52,10 @@ _reading_options = together(
 @tried_recipe_options
 @_measuring("--batch", type=click.IntRange(1), default=256, show_default=True,
         help="Samples in a batch.")  # fmt: skip
-@workers_option("Workers to read with. May be repeated. [default: 1, 2, 4, ... up to the CPUs]",
-                least=1, multiple=True, group="Measuring")  # fmt: skip
+@workers_option("Workers to read with. [default: as many as CPUs]", least=1, group="Measuring")
 @_reading_options
 @_measuring("--budget", default="60s", show_default=True, metavar="TIME",
-        help="About how long planning may take: 45s, 5min. More time gives a larger sample and narrower "
-        "intervals.")  # fmt: skip
+        help="About how long planning may take: 45s, 5min. More time gives better figures.")  # fmt: skip
 @_measuring("--tmp", type=UserPath(file_okay=False), metavar="DIR",
         help="Folder for the trial stores, on the disk to be measured; they are removed afterwards.")  # fmt: skip
 @_measuring("--seed", type=int, default=0, show_default=True, help="Seed of the sample.")
@@ -73,9 +69,9 @@ _reading_options = together(
 def plan(src: str, quiet: bool, wide: bool, html: Path | None, png: Path | None, as_json: bool, **options: Any) -> None:
     """Pack a sample of SRC into each candidate, read each back, and say what the whole set would take.
 
-    Candidates are all combinations of format, size, quality, color and compression. Each is read with one worker up to
-    one per CPU, from memory and from the disk, in turn and several times. The sample is kept in a temporary folder and
-    deleted at the end.
+    Candidates are all combinations of format, size, quality, color and compression. They are read in turn and several
+    times, from memory and from the disk. Of several archives, a few are looked at. The trial stores are kept in a
+    temporary folder, which is removed at the end.
 
     Recommends the smallest store that is fast enough: it reaches --target or, without one, is at least half as fast as
     the fastest. Exit code 1: nothing fits into --disk, or nothing reaches --target.
@@ -85,37 +81,40 @@ def plan(src: str, quiet: bool, wide: bool, html: Path | None, png: Path | None,
       rawpack plan photos/
       rawpack plan --target 3000 --disk 500GB photos/
       rawpack plan -f memmap -f lmdb -s 224 -s 256 --budget 5min photos/
+      rawpack plan 'https://host/shards-{000..123}.tar'  four of the shards
     """  # fmt: skip
-    about = {name: options.pop(name) for name in [*options] if name in _OF_SOURCES}
-    asked = tune.plan_request(src, about=about, **options)
-    with scanning(quiet=quiet) as scan:
-        source = api.open_path(src, about, other=("rawpack", "plan", "SRC"), scan=scan)
     with _planning(quiet=quiet) as say:
-        planned = api.run_plan(source, asked, say)
+        planned = api.run_plan(src, say=say, **_listed(options))
     width = None if wide else shutil.get_terminal_size().columns
-    click.echo(json.dumps(planned.as_dict(), indent=1) if as_json else _colored(tune.plan_text(planned, width)))
+    click.echo(json.dumps(planned.as_dict(), indent=1) if as_json else _colored(planned.as_text(width)))
     api.write_report(planned, page=html, plots=png)
     note_written(html, png, quiet=quiet)
-    end_unread([source])
+    end_unread([planned.source])
     if planned.recommendation.taken is None:
         sys.exit(1)
 
 
+def _listed(options: Mapping[str, Any]) -> dict[str, Any]:
+    """What was given several times, as the functions take it: a tuple is one size."""
+    return {name: [*value] or None if isinstance(value, tuple) else value for name, value in options.items()}
+
+
 @contextmanager
 def _planning(*, quiet: bool) -> Iterator[Callable[[str, float], None]]:
-    """Shows steps and the time left; gives the function that is called with both."""
+    """Shows steps and the time left, from the first moment on; gives the function that is called with both."""
     began, told = time.monotonic(), set[str]()
-    with bar("planning", unit="s", quiet=quiet, bar_format="{l_bar}{bar}| {elapsed}<{remaining}", smoothing=0) as shown:
+    form = "{l_bar}{bar}| {elapsed}<{remaining}"
+    with bar("planning", unit="s", quiet=quiet, bar_format=form, smoothing=0, delay=0.0) as shown:
 
         def say(step: str, left: float) -> None:
             if not shown.disable:
                 shown.total = (passed := time.monotonic() - began) + left
                 shown.set_description_str(step, refresh=False)
                 shown.update(passed - shown.n)
+                shown.refresh()
             elif not quiet and step not in told:
                 told.add(step)
-                rest = f"about {tune.about(left)} left" if left >= 1 else "a few seconds left"
-                note(f"{step}, {rest}")
+                note(f"{step}, about {text.duration(left)} left" if left >= 1 else f"{step}, a few seconds left")
 
         yield say
 
@@ -127,13 +126,13 @@ def _colored(words: str) -> str:
 
 
 @click.command(cls=Subcommand)
-@_measuring("--batch", "batches", type=click.IntRange(1), multiple=True,
+@_measuring("--batch", type=click.IntRange(1), multiple=True,
         help="Samples in a batch. May be repeated. [default: 256]")  # fmt: skip
 @workers_option("Workers. May be repeated. [default: 1, 2, 4, ... up to the CPUs]",
                 multiple=True, group="Measuring")  # fmt: skip
 @_reading_options
 @where_option
-@_measuring("--rounds", type=click.IntRange(1), default=tune.ROUNDS, show_default=True,
+@_measuring("--rounds", type=click.IntRange(1), default=5, show_default=True,
         help="How many times each row is measured.")  # fmt: skip
 @_measuring("--seconds", type=click.FloatRange(0.01, 600), default=0.5, show_default=True,
         metavar="SECONDS",
@@ -143,10 +142,7 @@ def _colored(words: str) -> str:
 @_report_options
 @json_option
 @path_argument("dst", nargs=-1, required=True)
-def bench(
-    dst: tuple[str, ...], rounds: int, seconds: float, cold: bool, html: Path | None, png: Path | None, as_json: bool,
-    **options: Any,
-) -> None:  # fmt: skip
+def bench(dst: tuple[str, ...], html: Path | None, png: Path | None, as_json: bool, **options: Any) -> None:
     """Measure how fast the stores at DST are read, for each number of workers and each batch size, from memory and
     from the disk.
 
@@ -158,11 +154,9 @@ def bench(
       rawpack bench store/
       rawpack bench --batch 64 --batch 512 memmap-store/ lmdb-store/
     """  # fmt: skip
-    options["image_size"] = tune.parse_side(options["image_size"])
-    options["transform"] = tune.parse_steps(options.pop("transforms"))
-    schedule = tune.Schedule(rounds=rounds, seconds=seconds, cold_rounds=2 if cold else 0)
     with counting("measuring", unit="readings") as begin:
-        done = api.run_bench(dst, schedule=schedule, begin=begin, **options)
-    click.echo(json.dumps(tune.bench_dict(done), indent=1) if as_json else tune.bench_text(done))
+        done = api.run_bench(dst, begin=begin, **_listed(options))
+    width = shutil.get_terminal_size().columns
+    click.echo(json.dumps(done.as_dict(), indent=1) if as_json else done.as_text(width))
     api.write_report(done, page=html, plots=png)
     note_written(html, png)

@@ -40,7 +40,7 @@ kept_recipe_options = together(*(declared(one, default=one.kept) for one in RECI
 tried_recipe_options = together(
     *(
         declared(
-            one, one.tried[0], help=f"{one.tried[1]} to try; may be repeated.", default=one.tried[2], multiple=True
+            one, one.name, help=f"{one.tried[0]} to try; may be repeated.", default=one.tried[1], multiple=True
         )
         for one in RECIPE
         if one.tried

@@ -41,7 +41,7 @@ _split_options = together(
 @_split_options
 @dry_run_option
 @option(
-    "--scratch",
+    "--tmp",
     type=UserPath(),
     metavar="DIR",
     help="Where to keep what is not uploaded yet, if DST is a URL. [default: the folder `packing` in the cache]",
@@ -53,7 +53,7 @@ def pack(
     src: str,
     dst: str,
     dry_run: bool,
-    scratch: str | None,
+    tmp: str | None,
     splits: str | None,
     holdout: tuple[str, ...],
     seed: int | None,
@@ -100,7 +100,7 @@ def pack(
         end_unread([one.source for one in jobs.jobs.values()])
         return
     with scanning(quiet=out.quiet) as scan:
-        job = api.pack_job(src, dst, scratch=scratch, scan=scan, **options)
+        job = api.pack_job(src, dst, tmp=tmp, scan=scan, **options)
     out.say(f"{summaries.images(job.source)} in {summaries.place(job.source, src)}")
     out.do(job, dry_run=dry_run)
     end_unread([job.source])

@@ -36,12 +36,10 @@ class MeasuringKeywords(TypedDict, total=False):
 
     image_size: a side or (height, width), to which workers resize; needed where images differ in size.
     transform: steps of `rawpack.transforms` that the workers do, also as text: ["RandomResizedCrop(224)"].
-    workers: how many to read with, one number or a list. Default: 1, 2, 4, ... up to the CPUs.
     """
 
     image_size: int | tuple[int, int] | None
     transform: Sequence[Any] | str | None
-    workers: int | Sequence[int] | None
 
 
 class PlanKeywords(SourceKeywords, MeasuringKeywords, total=False):
@@ -51,7 +49,7 @@ class PlanKeywords(SourceKeywords, MeasuringKeywords, total=False):
     memory: how much memory files may take where the training runs. Default: most of what is free here.
     format, size, quality, jpeg_tables, color, compression: as of `pack`, one value or a list of those to try. Default:
         all formats, size 256, quality [75, 90, 95], "standard", "rgb", "none".
-    batch: samples in a batch. Default: 256.
+    batch: samples in a batch. Default: 256. workers: how many to read with. Default: as many as CPUs.
     budget: about how long planning may take: 60, "45s", "5min". Default: "60s".
     seed: of the sample. tmp: the folder for trial stores, on the disk to be measured.
     """
@@ -66,6 +64,7 @@ class PlanKeywords(SourceKeywords, MeasuringKeywords, total=False):
     color: Literal["rgb", "gray", "yuv420"] | list[str] | None
     compression: str | list[str] | None
     batch: int | None
+    workers: int | None
     budget: float | str | None
     seed: int | None
     tmp: str | os.PathLike[str] | None
@@ -75,6 +74,7 @@ class BenchKeywords(MeasuringKeywords, total=False):
     """What is measured, and for how long.
 
     batch: samples in a batch, one number or a list. Default: 256.
+    workers: how many to read with, one number or a list. Default: 1, 2, 4, ... up to the CPUs.
     rounds: how often each row is measured, in turn with the others. Default: 5.
     seconds: how long each measurement takes. Default: 0.5.
     cold: whether to read from the disk as well. Default: True.
@@ -82,6 +82,7 @@ class BenchKeywords(MeasuringKeywords, total=False):
     """
 
     batch: int | Sequence[int] | None
+    workers: int | Sequence[int] | None
     rounds: int | None
     seconds: float | None
     cold: bool | None

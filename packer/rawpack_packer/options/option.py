@@ -62,8 +62,8 @@ class Option:
     """The type of its value in a manifest that a derived store takes over; None for what it does not."""
     kept: str | None = "as in the store"
     """The default of a store made of stores, in words; None where that has no such option."""
-    tried: tuple[str, str, str] | None = None
-    """Where `rawpack plan` tries several values: what they are called, what one is, and the default, in words."""
+    tried: tuple[str, str] | None = None
+    """Where `rawpack plan` tries several values: what one is, and the default, in words."""
 
     @property
     def flag(self) -> str:

@@ -37,7 +37,7 @@ RECIPE: tuple[Option, ...] = (
         name="size", flags=("-s", "--size"), metavar="N|HxW|keep", meant_by=("resolution", "resize", "dim", "shape"),
         help="256: scale the shorter side to 256 and cut out the center square. 224x160: scale to cover 224 high, 160 "
         "wide, and cut out the center. keep: store each image at its own size.",
-        default="256; keep for arrays and stores", kept="keep", tried=("sizes", "Size", "256"),
+        default="256; keep for arrays and stores", kept="keep", tried=("Size", "256"),
         parse=lambda name, value: parse_size(name, as_text(value, "x")), initial="256",
         annotation='int | tuple[int, int] | Literal["keep"]',
         about='a side, which the shorter side is scaled to before the center is cut out; (height, width); or "keep". '
@@ -67,7 +67,7 @@ RECIPE: tuple[Option, ...] = (
         name="color", choices=COLORS, meant_by=("mode", "grayscale", "channels"),
         help="rgb: three channels. gray: one. yuv420: full brightness and a quarter of the color, 1.5 bytes a pixel, "
         "read as rgb (memmap and hdf5).",
-        default="rgb; gray for gray arrays; as in the store for stores", tried=("colors", "Color", "rgb"),
+        default="rgb; gray for gray arrays; as in the store for stores", tried=("Color", "rgb"),
         parse=one_of(*COLORS), initial="rgb", annotation=_literal(COLORS),
         about='"yuv420" stores RGB as planes of YCgCo: memmap and hdf5 only.',
     ),
@@ -81,14 +81,14 @@ RECIPE: tuple[Option, ...] = (
         meant_by=("backend", "write_mode"),
         help="memmap: raw pixels in .npy files, the fastest to read. hdf5: raw pixels in HDF5. lmdb: JPEG in LMDB, the "
         "smallest.",
-        default="memmap", tried=("formats", "Format", "all"), annotation="str",
+        default="memmap", tried=("Format", "all"), annotation="str",
         about='"memmap" (the default of `pack`), "hdf5", "lmdb", or one that an installed package adds.',
     ),
     _of_format(
         name="quality", metavar="1-100|keep", meant_by=("jpeg_quality", "encode_quality"),
         help="JPEG quality in lmdb stores. keep: with --size keep, store JPEG files as they are.",
         default="90; keep for the JPEG files of a store", kept="keep where possible, else as in the store, else 90",
-        tried=("qualities", "JPEG quality of lmdb", "75, 90, 95"), of_some_formats=True, follows=True, stored=int,
+        tried=("JPEG quality of lmdb", "75, 90, 95"), of_some_formats=True, follows=True, stored=int,
         parse=lambda name, value: parse_quality(name, as_text(value)), initial="90", annotation='int | Literal["keep"]',
         about='of JPEG, 1 to 100; "keep", with size="keep", stores JPEG files unchanged: lmdb only.',
     ),
@@ -111,13 +111,13 @@ RECIPE: tuple[Option, ...] = (
         name="jpeg_tables", choices=JPEG_TABLES,
         help="Quantization tables of JPEG in lmdb stores. jpegli: those of jpegli, with less loss at the same size; "
         "packing is a little slower.",
-        default="standard", tried=("jpeg_tables", "Quantization tables of lmdb", "standard"), of_some_formats=True,
+        default="standard", tried=("Quantization tables of lmdb", "standard"), of_some_formats=True,
         stored=str, parse=one_of(*JPEG_TABLES), annotation=_literal(JPEG_TABLES),
         about='quantization tables of JPEG files: "jpegli" has less loss at the same size than "standard". lmdb only.',
     ),
     _of_format(
         name="compression", choices=("none", "gzip"), meant_by=("gzip", "compress"), help="Compression in hdf5 stores.",
-        default="none", tried=("compressions", "Compression of hdf5", "none"), of_some_formats=True, stored=str,
+        default="none", tried=("Compression of hdf5", "none"), of_some_formats=True, stored=str,
         annotation="str",
         about='"none" or "gzip": hdf5 only, unless an added format has others.',
     ),

@@ -52,10 +52,8 @@ def write_page(path: Path, template: str, **values: Any) -> None:
     path.write_text(page, "utf-8")
 
 
-def both(plot: Plot | None, title: str, name: str) -> Markup:
-    """A plot as drawn for a wide page and for a phone; the page shows the one that fits. Empty for None."""
-    if plot is None:
-        return Markup("")
+def both(plot: Plot, title: str, name: str) -> Markup:
+    """A plot as drawn for a wide page and for a phone; the page shows the one that fits."""
     return Markup('<figure class="wide">{}</figure>\n<figure class="narrow">{}</figure>').format(
         Markup(svg(plot, title, f"{name}-wide")), Markup(svg(plot, title, f"{name}-narrow", narrow=True))
     )

@@ -67,11 +67,11 @@ def shard_files(store: Path) -> list[Path]:
 
 def drop(files: list[Path]) -> None:
     """Have these files, and no others, out of the page cache. Where that fails, as root, everything."""
-    from rawpack_packer.tune.measure import cache
+    from rawpack_packer.tune import system
 
     if not files:
         raise SystemExit("there is nothing to read from the disk")
-    if cache.drop(files):
+    if system.drop(files):
         return
     everything = Path("/proc/sys/vm/drop_caches")
     try:
@@ -80,5 +80,5 @@ def drop(files: list[Path]) -> None:
         raise SystemExit(
             f"the page cache keeps {files[0].parent}, and {everything} cannot be written: {error}"
         ) from None
-    if not cache.drop(files):
+    if not system.drop(files):
         raise SystemExit(f"the page cache keeps {files[0].parent}: does it lie on a disk?")

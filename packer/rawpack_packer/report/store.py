@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,8 +11,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rawpack import Reader
-from rawpack.disk.provenance import read_provenance
-from rawpack.errors import RawpackError
 from rawpack.store.store import Store
 from rawpack_packer import text
 from rawpack_packer.inspect import describe
@@ -21,7 +18,6 @@ from rawpack_packer.inspect.contact_sheet import class_name, thumbnail
 from rawpack_packer.inspect.curation import NEAR, curation_of
 from rawpack_packer.report.figures import Plot, histogram
 from rawpack_packer.report.page import both, picture, write_page
-from rawpack_packer.report.salvage import salvage
 
 _SIDE = 112
 """Pixels of the longer side in a contact sheet."""
@@ -52,17 +48,6 @@ class FoundImages:
     """Makes a store without them."""
 
 
-@dataclass(frozen=True)
-class Rejected:
-    """A file that could not be packed."""
-
-    key: str
-    reason: str
-    detail: str
-    uri: str | None
-    """What can still be seen of it."""
-
-
 def write_html(path: Path, store: Store, about: Mapping[str, Any], verdict: str | None) -> None:
     """Write the page. about: what `describe` returns for the store. verdict: of a check, where one was asked for."""
     reader = Reader(store.path if store.origin is None else store.origin.remote.url)
@@ -84,7 +69,7 @@ def write_html(path: Path, store: Store, about: Mapping[str, Any], verdict: str 
         bars=[(name or describe.NO_CLASS, count, round(100 * count / bars[0][1], 1)) for name, count in shown],
         bars_left_out=len(bars) - len(shown),
         plots=[(title, both(plot, title, f"plot-{k}")) for k, (title, plot) in enumerate(_plots(store, about))],
-        rejects=_rejects(store),
+        rejects=describe.first_rejects(store, _REJECTS),
         details=[*describe.rows_of(about), *((what, number) for number, what in describe.counts_of(about))],
     )
 
@@ -192,19 +177,3 @@ def _binned(
 def _column(store: Store, name: str) -> NDArray[Any] | None:
     parts = [folder.arrays[name] for folder in store.columns.folders if name in folder.arrays]
     return np.concatenate(parts) if parts else None
-
-
-def _rejects(store: Store) -> list[Rejected]:
-    """The first rejects, with what can still be seen of those whose files have not changed since."""
-    rejects, pictures = describe.first_rejects(store, _REJECTS), list[NDArray[np.uint8] | None]()
-    with contextlib.suppress(OSError, ValueError, RawpackError):
-        provenance, states = read_provenance(store.path)
-        source = provenance.get("source")
-        if isinstance(source, dict) and source.get("kind") == "folder" and isinstance(source.get("root"), str):
-            known = [tuple(states[one.sample].tolist()) if 0 <= one.sample < len(states) else (0, 0) for one in rejects]
-            pictures = salvage(source["root"], list(zip((one.key for one in rejects), known, strict=True)))
-    pictures = pictures or [None] * len(rejects)
-    return [
-        Rejected(one.key, one.reason, one.detail, None if seen is None else picture(seen))
-        for one, seen in zip(rejects, pictures, strict=True)
-    ]

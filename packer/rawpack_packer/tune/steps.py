@@ -1,4 +1,5 @@
-"""Parsing of `--transform`, such as "RandomResizedCrop(224)", without executing it."""
+"""Parsing of what `plan` and `bench` read with: `--image-size`, and `--transform`, such as "RandomResizedCrop(224)",
+without executing it."""
 
 from __future__ import annotations
 
@@ -32,43 +33,36 @@ def parse_steps(texts: Sequence[Any]) -> tuple[Any, ...]:
     """
     steps: list[Any] = []
     for text in texts:
-        steps += [_step(node, text) for node in _nodes(text)] if isinstance(text, str) else as_steps([text])
+        steps += _steps(text) if isinstance(text, str) else as_steps([text])
     return tuple(steps)
 
 
-def _nodes(text: str) -> list[ast.expr]:
+def _steps(text: str) -> list[Any]:
+    named = opt.transform(repr(text))
     try:
         body = ast.parse(f"[{text}]", mode="eval").body
     except (SyntaxError, ValueError, RecursionError, MemoryError):
-        raise _wrong(text) from None
-    if not isinstance(body, ast.List) or not body.elts:
-        raise _wrong(text)
-    return body.elts
-
-
-def _step(node: ast.expr, text: str) -> Any:
-    name = node.func if isinstance(node, ast.Call) else node
-    if not isinstance(name, ast.Name) or name.id not in STEPS:
-        raise _wrong(text)
-    positional, named = [], {}
-    if isinstance(node, ast.Call):
+        body = None
+    steps: list[Any] = []
+    for node in body.elts if isinstance(body, ast.List) else []:
+        call = node if isinstance(node, ast.Call) else ast.Call(node, [], [])
+        if not isinstance(call.func, ast.Name) or call.func.id not in STEPS:
+            steps.clear()
+            break
         try:
-            positional = [ast.literal_eval(value) for value in node.args]
-            named = {str(word.arg): ast.literal_eval(word.value) for word in node.keywords}
+            positional = [ast.literal_eval(value) for value in call.args]
+            words = {str(word.arg): ast.literal_eval(word.value) for word in call.keywords}
         except (ValueError, TypeError, SyntaxError):
-            raise UsageError(f"{opt.transform(repr(text))}: arguments are plain values, such as (0.08, 1.0)") from None
-    try:
-        return STEPS[name.id](*positional, **named)
-    except UsageError:
-        raise
-    except (ValueError, TypeError) as error:
-        raise UsageError(f"{opt.transform(repr(text))}: {error}") from None
-
-
-def _wrong(text: str) -> UsageError:
-    return UsageError(
-        f"{opt.transform(repr(text))}: a step such as RandomResizedCrop(224); there are {', '.join(STEPS)}"
-    )
+            raise UsageError(f"{named}: arguments are plain values, such as (0.08, 1.0)") from None
+        try:
+            steps.append(STEPS[call.func.id](*positional, **words))
+        except UsageError:
+            raise
+        except (ValueError, TypeError) as error:
+            raise UsageError(f"{named}: {error}") from None
+    if not steps:
+        raise UsageError(f"{named}: a step such as RandomResizedCrop(224); there are {', '.join(STEPS)}")
+    return steps
 
 
 def parse_side(text: str | int | tuple[int, int] | None) -> tuple[int, int] | None:
@@ -82,3 +76,10 @@ def parse_side(text: str | int | tuple[int, int] | None) -> tuple[int, int] | No
     size = parse_size(opt.image_size, text, keep=False)
     assert size != "keep"
     return (size, size) if isinstance(size, int) else size
+
+
+def listed(value: Any) -> list[Any]:
+    """The values of a keyword that takes one or several; a tuple is one size."""
+    if value is None:
+        return []
+    return list(value) if isinstance(value, list | range) else [value]

@@ -1,0 +1,371 @@
+"""`rawpack plan`: what a user asked, the trials on a sample of the source, and the recommendation, as JSON and as
+text."""
+
+from __future__ import annotations
+
+import math
+import os
+import re
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import rawpack
+from rawpack.errors import UsageError
+from rawpack.order.keys import whole_number
+from rawpack.system import machine
+from rawpack_packer import text
+from rawpack_packer.destination.folder import free_bytes
+from rawpack_packer.job.opening import open_path
+from rawpack_packer.options import RECIPE, SOURCE
+from rawpack_packer.options.naming import opt
+from rawpack_packer.options.values import parse_bytes
+from rawpack_packer.progress import Fetching
+from rawpack_packer.sources import Source
+from rawpack_packer.sources.archives.source import split_path
+from rawpack_packer.sources.table.named_files import expanded, is_pattern
+from rawpack_packer.sources.table.spool import Spool
+from rawpack_packer.tune import text as words
+from rawpack_packer.tune.candidates import Candidate, candidates
+from rawpack_packer.tune.loss import Strip
+from rawpack_packer.tune.measure import Setting
+from rawpack_packer.tune.recommend import Goals, Recommendation, recommend
+from rawpack_packer.tune.scratch import scratch_folder
+from rawpack_packer.tune.steps import listed, parse_side, parse_steps
+from rawpack_packer.tune.system import BUSY, load_per_cpu
+from rawpack_packer.tune.trial import Say, Trial, Whole, try_out
+
+HEAD = ("", "whole set", "to pack", "images/s", "from disk", "PSNR", "SSIM", "per core", "first batch")
+_MEMORY = 0.9
+"""The share of the free memory that files may take."""
+_FEW = 24
+"""Fewer images say little about a whole set."""
+_SHOWN, _WIDTH = 8, 80
+_ARCHIVES = 4
+"""Archives that are looked at where a pattern names more."""
+
+
+@dataclass(frozen=True)
+class PlanRequest:
+    """The request of a user of `rawpack plan`."""
+
+    source: str
+    """As the user wrote it, for the recommended command."""
+    candidates: Sequence[Candidate]
+    setting: Setting
+    goals: Goals
+    memory: int | None
+    """Bytes that files may take in the page cache; None for most of the free memory."""
+    budget: float
+    """Seconds."""
+    seed: int
+    tmp: str | None
+    about: Mapping[str, Any]
+    """The options of the source."""
+
+    def command(self, taken: Trial) -> str:
+        """The command that packs the source this way, safe to print."""
+        options = [text.plain(word) for word in _words(self.about)]
+        return taken.candidate.command(text.plain(self.source), options)
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The results of a plan."""
+
+    asked: PlanRequest
+    source: Source
+    """What was looked at: of many archives, a few."""
+    samples: int
+    """Of all that was named."""
+    sampled: int
+    memory: int | None
+    trials: list[Trial]
+    left_out: list[Candidate]
+    """Candidates for which the budget left no time."""
+    strips: list[Strip]
+    """Crops of what is lost."""
+    recommendation: Recommendation
+    load: float | None
+    """Load average per CPU before the start."""
+    where: str
+    """The folder of the trials, on the disk that was measured."""
+    removed: list[str]
+    """Folders of earlier plans that were killed."""
+
+    def __str__(self) -> str:
+        return self.as_text(_WIDTH)
+
+    def __repr__(self) -> str:
+        taken = self.recommendation.taken
+        best = "nothing" if taken is None else taken.candidate.name
+        return f"Plan({self.asked.source!r}: {best} of {text.count(len(self.trials), 'candidate')})"
+
+    @property
+    def noun(self) -> str:
+        """What a sample is called: "image", "frame"."""
+        return self.source.info.noun
+
+    @property
+    def why(self) -> str:
+        """Why the recommended candidate, or none, is taken. It says only as much as was tried."""
+        why = text.with_noun(self.recommendation.why, self.noun)
+        if not self.left_out:
+            return why
+        if len(self.trials) == 1 and self.recommendation.taken and self.asked.goals.target is None:
+            return "the only one that was tried: nothing was compared"
+        names = text.listed([one.name for one in self.left_out], _SHOWN)
+        if self.recommendation.taken is None:
+            return f"{why} Not tried: {names}."
+        return f"of those that were tried, {why}; not tried: {names}"
+
+    def rows(self) -> Iterator[tuple[str, ...]]:
+        """A row for each candidate, under `HEAD`."""
+        for one in self.trials:
+            yield (
+                one.candidate.name + (" *" if one is self.recommendation.taken else ""),
+                text.size(one.store_bytes),
+                words.about(one.pack_s),
+                words.spread(one.reading.images_per_s),
+                words.spread(one.reading.cold_images_per_s),
+                f"{one.loss.psnr_db:.1f} dB" if one.loss else "",
+                f"{one.loss.ssim:.3f}" if one.loss else "",
+                words.spread(one.reading.images_per_core_s),
+                words.seconds(one.reading.first_batch_s),
+            )
+
+    def title(self) -> str:
+        """How many samples there are, and how they were judged."""
+        some = "" if self.sampled == self.samples else f", judged by {self.sampled:,} of them"
+        setting = self.asked.setting
+        through = f", each through {', '.join(map(repr, setting.transform))}" if setting.transform else ""
+        workers = text.count(setting.workers, "worker")
+        read = f"read in batches of {setting.batch} with {workers}{through}"
+        more = "about " if self.samples != len(self.source) else ""
+        return f"{more}{text.count(self.samples, self.noun)}{some}; {read}"
+
+    def as_text(self, width: int | None) -> str:
+        """The plan for a terminal of `width` columns; None for the whole table and unwrapped lines."""
+        title = words.wrapped([f"{text.plain(self.asked.source)}: {self.title()}"], width)
+        shown, left_out = words.table([HEAD, *self.rows()], width, self.noun)
+        more = [f"Columns that do not fit ({opt.wide} shows them): {', '.join(left_out)}."] if left_out else []
+        blocks = [f"{title}\n{shown}", words.wrapped([*more, *self.notes()], width)]
+        return "\n\n".join([*blocks, words.wrapped(self.advice(), width)])
+
+    def notes(self) -> list[str]:
+        """How to read the table, and what may be wrong with it."""
+        noun, asked, figure = self.noun, self.asked, self.trials[0].reading.images_per_s
+        rounds = len(figure.values)
+        lines = [
+            f"*: recommended. {noun}s/s: from memory; per core: for each second of CPU time. " + (
+                f"Medians of {rounds} rounds; ±: half of the interval from the lowest to the highest, which holds the "
+                f"median with a chance of {figure.confidence:.0%}." if rounds > 1 else "Measured once."
+            )
+        ]  # fmt: skip
+        if any(one.reading.cold for one in self.trials):
+            lines.append(f"from disk: with nothing in memory, in a block shuffle, on the disk of {self.where}.")
+        else:
+            lines.append(
+                f"from disk: not measured: {opt.budget} was used up, or the system keeps the files in {self.where} in "
+                f"memory; {opt.tmp} names a folder on another disk."
+            )
+        if any(one.loss for one in self.trials):
+            lines.append("PSNR, SSIM: what JPEG or chroma loses; higher is better.")
+        if self.memory is not None and not all(one.fits for one in self.trials):
+            large = ", ".join(one.candidate.name for one in self.trials if not one.fits)
+            lines.append(f"memory: {text.size(self.memory)} for files; too little for {large}: judged from the disk.")
+        if self.left_out:
+            names = ", ".join(one.name for one in self.left_out)
+            spent = opt.budget(words.about(asked.budget))
+            lines.append(f"Not tried, because {spent} was used up: {names}. Give more time, or name fewer candidates.")
+        if self.sampled < min(_FEW, self.samples):
+            lines.append(
+                f"Only {text.count(self.sampled, noun)} tried: a longer {opt.budget} takes more, for better figures."
+            )
+        tried = self.trials[0]
+        if tried.seen > tried.rows:
+            lines.append(f"{tried.seen - tried.rows:,} of {text.count(tried.seen, noun)} could not be packed.")
+        if self.removed:
+            lines.append(f"Removed what killed plans had left: {text.listed(self.removed, _SHOWN)}.")
+        return [*lines, *words.busy(self.load, BUSY)]
+
+    def advice(self) -> list[str]:
+        """The recommendation, its command, and why not the others."""
+        taken, why = self.recommendation.taken, self.why
+        if taken is None:
+            lines = [f"Nothing is recommended. {why}"]
+        else:
+            lines = [f"Recommended: {taken.candidate.name}, {why}.", f"  {self.asked.command(taken)}"]
+            if taken.loss is not None:
+                lines.append(f"  It loses a little of each {self.noun}: {opt.html} shows how that looks.")
+        if self.recommendation.lost:
+            lines.append("Other candidates:" if taken else "Candidates:")
+        return lines + [f"  {name}: {why}" for name, why in self.lost()]
+
+    def lost(self) -> list[tuple[str, str]]:
+        """Every other candidate, and why it was not taken."""
+        return [(one.candidate.name, text.with_noun(why, self.noun)) for one, why in self.recommendation.lost]
+
+    def as_dict(self) -> dict[str, Any]:
+        asked, taken = self.asked, self.recommendation.taken
+        return {
+            "rawpack": rawpack.__version__,
+            "machine": machine.describe(),
+            "load_per_cpu_at_start": self.load,
+            "source": asked.source,
+            "samples": self.samples,
+            "sampled": self.sampled,
+            "seed": asked.seed,
+            "budget_s": asked.budget,
+            "target_images_per_s": asked.goals.target,
+            "disk_bytes": asked.goals.disk,
+            "memory_bytes": self.memory,
+            "measured_in": self.where,
+            "removed": self.removed,
+            "candidates": [one.as_dict() for one in self.trials],
+            "left_out": [one.name for one in self.left_out],
+            "recommended": None if taken is None else taken.candidate.name,
+            "command": None if taken is None else taken.candidate.command(asked.source, _words(asked.about)),
+            "why": self.why,
+            "lost": [{"name": name, "why": why} for name, why in self.lost()],
+        }
+
+
+def plan(
+    source: str,
+    about: Mapping[str, Any],
+    keywords: Mapping[str, Any],
+    storage_options: Mapping[str, Any] | None,
+    say: Say,
+) -> Plan:
+    """Try all candidates on a sample of the source, and recommend one. Removes everything that it writes.
+
+    about: the options of the source. keywords: the others of `rawpack.plan`. Raises UsageError for a request that makes
+    no sense or cannot be measured, PackError where no image of the sample can be packed.
+    """
+    asked = _request(source, about, keywords)
+    load = load_per_cpu()
+    memory = asked.memory
+    if memory is None:
+        free = machine.available_memory_bytes()
+        memory = None if free is None else int(free * _MEMORY)
+
+    def tell(what: str) -> None:
+        say(what, asked.budget)
+
+    with scratch_folder(asked.tmp) as (folder, removed):
+        tell("looking through the source")
+        spool = Spool(folder / "spool", free_bytes(folder) // 2, storage_options)
+        spool.progress = Fetching(_Waits(tell))
+        path, times = _few_archives(source, about, spool)
+        opened = open_path(
+            path,
+            about,
+            other=("rawpack", "plan", "SRC"),
+            spool=spool,
+            scan=lambda n: tell("looking through the source"),
+        )
+        info = opened.info
+        if info.image is not None:
+            raise UsageError(f"{source} holds arrays, which are stored unchanged; plan compares stores of pictures")
+        if any(Path(os.path.realpath(folder)).is_relative_to(os.path.realpath(one)) for one in info.paths):
+            raise UsageError(f"{folder.parent} is inside the source {info.root}: name another folder with {opt.tmp}")
+        samples = min(round(len(opened) * times), about.get("limit") or sys.maxsize)
+        tried = try_out(
+            opened, asked.candidates, asked.setting, Whole(samples, memory), folder,
+            budget=asked.budget, seed=asked.seed, say=say,
+        )  # fmt: skip
+    return Plan(
+        asked,
+        source=opened,
+        samples=samples,
+        sampled=tried.sampled,
+        memory=memory,
+        trials=tried.trials,
+        left_out=tried.left_out,
+        strips=tried.strips,
+        recommendation=recommend(tried.trials, asked.goals),
+        load=load,
+        where=str(folder.parent),
+        removed=[str(one) for one in removed],
+    )
+
+
+@dataclass(frozen=True)
+class _Waits:
+    """Shows what is waited for while archives are fetched."""
+
+    waits: Callable[[str], None]
+
+
+def _few_archives(source: str, about: Mapping[str, Any], spool: Spool) -> tuple[str, float]:
+    """A few of the archives that a pattern names, spread over all, and how many times as many there are."""
+    archives, inside = split_path(source)
+    if not is_pattern(archives) or about.get("labels") is not None:  # labels are of all images
+        return source, 1.0
+    names = expanded(archives, spool)
+    if len(names) <= _ARCHIVES:
+        return source, 1.0
+    few = [names[k * len(names) // _ARCHIVES] for k in range(_ARCHIVES)]
+    return "::".join(few) + (f"/{inside}" if inside else ""), len(names) / len(few)
+
+
+def _request(source: str, about: Mapping[str, Any], keywords: Mapping[str, Any]) -> PlanRequest:
+    """What a user asked, checked."""
+    given = {name: value for name, value in keywords.items() if value is not None}
+    tried = {one.name: [_written(value) for value in listed(given.get(one.name))] for one in RECIPE if one.tried}
+    target, disk, memory, tmp = (given.get(name) for name in ("target", "disk", "memory", "tmp"))
+    if target is not None and not (isinstance(target, int | float) and target is not True and 0 < target < math.inf):
+        raise UsageError(f"target={target!r} must be a number above 0")
+    asked = PlanRequest(
+        source,
+        candidates(**{name: values for name, values in tried.items() if values}),
+        Setting(
+            whole_number("batch", given.get("batch", 256), 1),
+            whole_number("workers", given.get("workers", machine.cpus()), 1),
+            parse_side(given.get("image_size")),
+            parse_steps(listed(given.get("transform"))),
+        ),
+        Goals(target, None if disk is None else parse_bytes(opt.disk, str(disk))),
+        memory=None if memory is None else parse_bytes(opt.memory, str(memory)),
+        budget=_seconds(str(given.get("budget", "60s"))),
+        seed=whole_number("seed", given.get("seed", 0), None),
+        tmp=None if tmp is None else os.fspath(tmp),
+        about=about,
+    )
+    for candidate in asked.candidates:
+        if candidate.recipe.target is None and asked.setting.image_size is None and not asked.setting.transform:
+            raise UsageError(
+                f"{opt.size('keep')}: images of different sizes make no batch; give {opt.image_size}, such as 224"
+            )
+    return asked
+
+
+def _written(value: Any) -> str:
+    """A value as the command takes it: (224, 160) is "224x160"."""
+    return "x".join(map(str, value)) if isinstance(value, tuple) else str(value)
+
+
+def _seconds(written: str) -> float:
+    """`--budget`: seconds of "60s", "90", "5min", "1h"."""
+    match = re.fullmatch(r"(\d{1,6}(?:\.\d+)?)\s*(s|min|m|h)?", written.strip())
+    seconds = float(match[1]) * {"h": 3600, "min": 60, "m": 60}.get(match[2] or "s", 1) if match else 0.0
+    if not seconds:
+        raise UsageError(f"{opt.budget(repr(written))}: a time such as 45s, 5min or 1h")
+    return seconds
+
+
+def _words(about: Mapping[str, Any]) -> list[str]:
+    """The words of a command line that describe the source so."""
+    words, flags = list[str](), {one.name: one.flag for one in SOURCE}
+    for name, value in about.items():
+        if isinstance(value, bool):
+            words += [flags[name]] if value else []
+            continue
+        if isinstance(value, Mapping):
+            value = [f"{key}:{_written(one)}" for key, one in value.items()]
+        for one in value if isinstance(value, tuple | list) else () if value is None else (value,):
+            words += [flags[name], str(one)]
+    return words

@@ -1,0 +1,122 @@
+"""The recommendation: the smallest candidate that is fast enough, and why not each other one.
+
+Fast enough means `--target`; without it, half the speed of the fastest candidate.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from rawpack_packer import text
+from rawpack_packer.options.naming import opt
+from rawpack_packer.tune.text import number
+from rawpack_packer.tune.trial import Trial
+
+_AS_LARGE = 0.01
+"""Stores that differ by less count as equally large."""
+ENOUGH = 0.5
+"""Without a target: the share of the fastest candidate's speed that is fast enough."""
+
+
+@dataclass(frozen=True)
+class Goals:
+    """The user's limits."""
+
+    target: float | None = None
+    """Images per second that the training reads."""
+    disk: int | None = None
+    """Bytes that the store may take."""
+
+
+@dataclass(frozen=True)
+class Recommendation:
+    """The recommended candidate, if any."""
+
+    taken: Trial | None
+    why: str
+    """One sentence, also where nothing is recommended."""
+    lost: tuple[tuple[Trial, str], ...]
+    """Every other candidate, the smallest first, and why not."""
+
+
+def recommend(trials: Sequence[Trial], goals: Goals) -> Recommendation:
+    """Of the candidates that fit into `--disk`: with a target, the smallest whose whole interval reaches it; without
+    one, the smallest whose median is at least half of the fastest candidate's.
+
+    Of equally large candidates the faster is taken, and where no difference was measured, the first.
+    """
+    by_size = sorted(trials, key=lambda one: (one.store_bytes, -_median(one)))
+    known = [one for one in by_size if not _too_large(one, goals) and one.rate is not None]
+    fastest = max(known, key=_median, default=None)
+    fast = [one for one in known if _is_fast(one, goals, fastest)]
+    taken = _fastest_of_the_smallest(fast, trials) if fast else None
+    lost = tuple((one, _why_not(one, goals, taken, fastest)) for one in by_size if one is not taken)
+    return Recommendation(taken, _why(trials, known, goals, taken, fastest), lost)
+
+
+def _is_fast(one: Trial, goals: Goals, fastest: Trial | None) -> bool:
+    if goals.target is not None:
+        return one.rate is not None and one.rate.low >= goals.target
+    return fastest is not None and _median(one) >= ENOUGH * _median(fastest)
+
+
+def _why(
+    trials: Sequence[Trial], known: Sequence[Trial], goals: Goals, taken: Trial | None, fastest: Trial | None
+) -> str:
+    if all(_too_large(one, goals) for one in trials):
+        return f"No candidate fits into {opt.disk(text.size(goals.disk or 0))}."
+    if fastest is None:
+        return "No candidate fits into memory, and speed from the disk could not be measured."
+    if taken is None:
+        name = fastest.candidate.name
+        return (
+            f"No candidate is certain to reach {goals.target:,.0f} images/s. The fastest is {name}: {_rate(fastest)}."
+        )
+    if goals.target is not None:
+        return f"the smallest certain to reach {goals.target:,.0f} images/s"
+    if len(known) == 1:
+        return "the only candidate" if len(trials) == 1 else "the only one that fits"
+    if taken.store_bytes < fastest.store_bytes * (1 - _AS_LARGE):
+        return f"the smallest store that reads at least half as fast as the fastest, {fastest.candidate.name}"
+    return "no smaller store reads at least half as fast"
+
+
+def _fastest_of_the_smallest(some: Sequence[Trial], order: Sequence[Trial]) -> Trial:
+    """The fastest of the equally smallest; where no difference was measured, the first in `order`."""
+    least = min(one.store_bytes for one in some)
+    small = [one for one in some if one.store_bytes <= least * (1 + _AS_LARGE)]
+    fastest = max(small, key=_median).rate
+    return next(one for one in order if one in small and fastest and one.rate and one.rate.overlaps(fastest))
+
+
+def _why_not(one: Trial, goals: Goals, taken: Trial | None, fastest: Trial | None) -> str:
+    if _too_large(one, goals):
+        return f"{text.size(one.store_bytes)} is more than {opt.disk(text.size(goals.disk or 0))}"
+    rate = one.rate
+    if rate is None:
+        return "does not fit into memory, and its speed from the disk could not be measured"
+    if goals.target is not None and rate.low < goals.target:
+        return f"{'too slow' if rate.high < goals.target else 'not certain to be fast enough'}: {_rate(one)}"
+    if goals.target is None and fastest is not None and not _is_fast(one, goals, fastest):
+        return f"less than half as fast as {fastest.candidate.name}: {_rate(one)}"
+    if taken is None or taken.rate is None or abs(one.store_bytes / taken.store_bytes - 1) > _AS_LARGE:
+        return f"larger: {text.size(one.store_bytes)}, {_rate(one)}"
+    return f"as large, and {'no difference was measured' if rate.overlaps(taken.rate) else 'slower'}: {_rate(one)}"
+
+
+def _too_large(one: Trial, goals: Goals) -> bool:
+    return goals.disk is not None and one.store_bytes > goals.disk
+
+
+def _median(one: Trial) -> float:
+    return -1.0 if one.rate is None else one.rate.median
+
+
+def _rate(one: Trial) -> str:
+    rate = one.rate
+    if rate is None:
+        return "unknown"
+    where = "" if one.fits else " from the disk, as it does not fit into memory"
+    between = "" if rate.error is None else f" ({number(rate.low)} to {number(rate.high)})"
+    return f"{number(rate.median)} images/s{between}{where}"
