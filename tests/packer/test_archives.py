@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import io
 import os
 import pickle
@@ -13,6 +12,7 @@ import tarfile
 import zipfile
 from collections.abc import Sequence
 from contextlib import suppress
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +28,7 @@ from running import run_command, run_here
 from rawpack.errors import DecodeError, PackError, UsageError
 from rawpack_packer import api
 from rawpack_packer.part.readahead import ReadAhead
-from rawpack_packer.sources import DividedError, Item, Samples, Source, SourceChangedError, open_source
+from rawpack_packer.sources import DividedError, Item, Samples, Source, SourceChangedError, archives, open_source
 from rawpack_packer.sources.archives import index, kept
 from rawpack_packer.sources.archives.source import ArchiveSource
 from rawpack_packer.sources.archives.tar import tar_members
@@ -630,15 +630,15 @@ def test_workers_read_compressed_archives_by_one_index(tmp_path: Path) -> None:
 
 # ---- ImageNet
 
-WNIDS = ("n02119789", "n01440764", "n03788195")
-"""In the order of ILSVRC's own ids, from 1; labels are in the order of the names."""
-VALIDATION = (3, 1, 1, 2, 3)
+WNIDS = {1: "n02119789", 449: "n01440764", 691: "n03788195"}
+"""ILSVRC's own ids of a kit fox, a tench and a mosque; labels are in the order of the names."""
+VALIDATION = (691, 1, 1, 449, 691)
 """The ILSVRC id of each validation image."""
 
 
 def make_imagenet(folder: Path) -> None:
-    """A small ImageNet in the layout and with the names of the original, by tar; the kit's `meta.mat` by scipy."""
-    for k, wnid in enumerate(WNIDS):
+    """A small ImageNet in the layout and with the names of the original, by tar."""
+    for k, wnid in enumerate(WNIDS.values()):
         for i in range(k + 1):
             save(folder / "train" / wnid / f"{wnid}_{i}.JPEG", picture(20, 30, 10 * k + i), format="JPEG")
         shell(folder, f"tar cf {wnid}.tar -C train/{wnid} .")
@@ -649,20 +649,22 @@ def make_imagenet(folder: Path) -> None:
     kit = folder / "ILSVRC2012_devkit_t12" / "data"
     kit.mkdir(parents=True)
     (kit / "ILSVRC2012_validation_ground_truth.txt").write_text("".join(f"{i}\n" for i in VALIDATION))
-    (kit / "meta.mat").write_bytes(base64.b64decode(META))
     shell(folder, "tar czf ILSVRC2012_devkit_t12.tar.gz ILSVRC2012_devkit_t12")
 
 
-META = (
-    "TUFUTEFCIDUuMCBNQVQtZmlsZSBQbGF0Zm9ybTogcG9zaXgsIENyZWF0ZWQgb246IFN1biBOb3YgMjIgMTE6MjM6NTkgMjAyNgAAAAAAAAAAAA"
-    "AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAABSU0PAAAAkAEAAHic7ZPPT4MwFMffkKmLcf6IB4/9AzzARGE3Ez24"
-    "RD1oMo+EsI42Qpm0y7b/wD/bdmOOIQkNu+4lL+33kc+3fX2hCwDzY4BDucoFDFhFO9emzFaeRzL5gnEsuPxuwkVe/5E5ePkYvj/2LLvnD56Uwe"
-    "fbav2LWZqNeLEQxSnfKrBp4oeExqMMs2VhS6w9GBY+wTQiIkdEFlDm0ySIMIeuLFqw6eek1E+rkLDsz1juFfdQ4MwKrlPgznPNrJ5t912vn9eV"
-    "z3ONz3XJR+kvKtA4nd+g4TSeYI6SIMxSQbnOvbolP6V5EsQxijK8ULbw7106Ne9i5Ls6bh0bDrQ43fN05nfVbsYZsMvcbcex3Hun0K9X49Mu+S"
-    "gtMAuJ5j3OSrzS4wxzMgsEztCYcrKfcwV3ALvM+db1PLt/V+i3bs6HJR+lk5R/T7HePar+5wC9TnlMEzSJgxDv/+cqzoRd5izDdh2r0G+TOWMm"
-    "qFjo3eO0xCstSCDQjNCQIMobvruhyRlbnCSNZuddVpynMy8VvzE1X7E="
-)
-"""Synsets with the fields of the original, the leaves those of `WNIDS`, by `scipy.io.savemat`: compressed."""
+def test_ilsvrc_ids_are_those_of_the_development_kit() -> None:
+    """1,000 of them in the order of `ILSVRC2012_ID` in the kit's meta.mat, which the first ten validation images prove:
+    the kit has their ids, and others published their WordNet ids."""
+    data = (Path(archives.__file__).parent / "ilsvrc2012.txt").read_bytes()
+    ids = data.decode().split()
+    assert len(set(ids)) == len(ids) == 1000
+    of_images = [490, 361, 171, 822, 297, 482, 13, 704, 599, 164]
+    assert [ids[number - 1] for number in of_images] == [
+        "n01751748", "n09193705", "n02105855", "n04263257", "n03125729",
+        "n01735189", "n02346627", "n02776631", "n03794056", "n02328150",
+    ]  # fmt: skip
+    # Of the ids in meta.mat, a line each.
+    assert sha256(data).hexdigest() == "e85e4969a881deb8a8ba329357d033f7a664de8f1e099f593ad723bcf79bbfe5"
 
 
 def test_imagenet_training_set(tmp_path: Path) -> None:
@@ -672,16 +674,16 @@ def test_imagenet_training_set(tmp_path: Path) -> None:
     api.pack(tmp_path / "train", tmp_path / "by folder", **how)
     api.pack(tmp_path / "ILSVRC2012_img_train.tar", tmp_path / "by archive", **how)
     check_files(settled_files(tmp_path / "by archive"), settled_files(tmp_path / "by folder"))
-    assert open_source(tmp_path / "ILSVRC2012_img_train.tar").info.classes == tuple(sorted(WNIDS))
+    assert open_source(tmp_path / "ILSVRC2012_img_train.tar").info.classes == tuple(sorted(WNIDS.values()))
 
 
 @pytest.mark.parametrize("form", ["kit", "folder", "data", "truth", "kaggle", "wnids", "numbers", "named"])
 def test_imagenet_validation_set(tmp_path: Path, form: str) -> None:
     """Labels from the development kit, Kaggle's table or a list are those of the training set's classes."""
     make_imagenet(tmp_path)
-    wnids = [WNIDS[i - 1] for i in VALIDATION]
+    wnids = [WNIDS[i] for i in VALIDATION]
     names = [f"ILSVRC2012_val_{i + 1:08d}" for i in range(len(wnids))]
-    kit, numbers = tmp_path / "ILSVRC2012_devkit_t12", [sorted(WNIDS).index(wnid) for wnid in wnids]
+    kit, numbers = tmp_path / "ILSVRC2012_devkit_t12", [sorted(WNIDS.values()).index(wnid) for wnid in wnids]
     table = [f"{name},{wnid} 1 2 3 4 {wnid} 5 6 7 8 \n" for name, wnid in zip(names, wnids, strict=True)]
     texts = {
         "kaggle": "ImageId,PredictionString\n" + "".join(reversed(table)),
@@ -696,7 +698,7 @@ def test_imagenet_validation_set(tmp_path: Path, form: str) -> None:
     if form in texts:
         path.write_text(texts[form])
     source = open_source(tmp_path / "ILSVRC2012_img_val.tar", labels=path)
-    assert source.info.classes == (("0", "1", "2") if form in ("numbers", "named") else tuple(sorted(WNIDS)))
+    assert source.info.classes == (("0", "1", "2") if form in ("numbers", "named") else tuple(sorted(WNIDS.values())))
     assert [source[i].fields["label"] for i in range(5)] == numbers
     assert [item.fields["label"] for item in (source.part(2, 5)[0], source.part(3, 5)[1])] == [numbers[2], numbers[4]]
     assert source.info.options == {"--labels": str(path)}
@@ -707,15 +709,15 @@ def test_imagenet_validation_set(tmp_path: Path, form: str) -> None:
     ("archive", "labels", "message"),
     [
         ("train", "ILSVRC2012_devkit_t12.tar.gz", "has 3 class folders: --labels applies to archives without them"),
-        ("val", "ILSVRC2012_img_train.tar", "is not ImageNet's development kit: it has no data/"),
-        ("val", "train", "is not ImageNet's development kit: it has no data/"),
+        ("val", "ILSVRC2012_img_train.tar", "is not ImageNet's development kit: it has no ILSVRC"),
+        ("val", "train", "is not ImageNet's development kit: it has no ILSVRC"),
         ("val", "short.txt", "has 2 labels for 5 images"),
         ("val", "ids.txt", "begin at 1, and classes are counted from 0.*ILSVRC2012_devkit_t12"),
         ("val", "other.csv", "has no label for ILSVRC2012_val_00000001.JPEG"),
         ("val", "missing.txt", "cannot be read: .*; check the path of the labels"),
         ("val", "ILSVRC2012_img_val.tar", "is not ImageNet's development kit"),
-        ("val", "bad kit", "meta.mat has no class 9"),
-        ("val", "worse kit", "cannot be read as labels: the MATLAB file is damaged"),
+        ("val", "bad kit", "has 1001, and ILSVRC2012's classes are 1 to 1,000"),
+        ("val", "worse kit", "cannot be read as labels: .*utf-8"),
     ],
 )
 def test_labels_that_do_not_fit(tmp_path: Path, archive: str, labels: str, message: str) -> None:
@@ -724,11 +726,9 @@ def test_labels_that_do_not_fit(tmp_path: Path, archive: str, labels: str, messa
     (tmp_path / "short.txt").write_text("a\nb\n")
     (tmp_path / "ids.txt").write_text("1\n2\n3\n1\n2\n")
     (tmp_path / "other.csv").write_text("ImageId,PredictionString\nILSVRC2012_val_1,n01440764 1 2 3 4\n")
-    kit = tmp_path / "ILSVRC2012_devkit_t12"
-    for name in ("bad kit", "worse kit"):
-        shutil.copytree(kit / "data", tmp_path / name)
-    (tmp_path / "bad kit" / "ILSVRC2012_validation_ground_truth.txt").write_text("9\n" * 5)
-    (tmp_path / "worse kit" / "meta.mat").write_bytes(base64.b64decode(META)[:300])
+    for name, data in (("bad kit", b"1001\n" * 5), ("worse kit", b"\xff" * 5)):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "ILSVRC2012_validation_ground_truth.txt").write_bytes(data)
     with pytest.raises(UsageError, match=message):
         open_source(tmp_path / f"ILSVRC2012_img_{archive}.tar", labels=tmp_path / labels)
 

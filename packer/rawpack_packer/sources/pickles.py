@@ -1,39 +1,48 @@
 """Reads pickles of numbers, texts, bytes, lists, tuples, dicts and numpy arrays, and nothing else.
 
-A pickle is a program: Python's own unpickler imports what it names and calls it. Even one that knows numpy alone would
-trust the state of a dtype, which can make numpy read memory that is not its own. So no unpickler runs here. The
-standard library's `pickletools.genops` takes a pickle apart without running it and checks that what it declares is
-there. This module builds plain values from the parts: it imports no name and calls nothing that a pickle names. Any
-other name is refused. What is built is no larger than the pickle says with its own bytes, and is nested to a limit.
+A pickle is a program: Python's own unpickler imports what it names and calls it. Two things prevent that here:
+
+- `_check` looks at all instructions first, by the standard library's `pickletools.genops`, which takes a pickle apart
+  without running it and checks that what it declares is there. Only what plain values need is let through, and only
+  so much of it that the unpickler ends soon, and needs little more memory than the pickle.
+- `_Unpickler` imports nothing. The few names that pickles of arrays have become a `_Function` each, which makes the
+  value by its own code: numpy's would trust the state of a dtype, and read memory that is not its own.
 """
 
 from __future__ import annotations
 
-import codecs
+import io
+import pickle
 import pickletools
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-_MARK = object()
+_MOST_INSTRUCTIONS = 1 << 20
+"""CIFAR-100's larger file has 200,000; 550,000 if Python 3 saved it again with protocol 2. The most that one of them
+makes, besides the bytes that it has, is 300 bytes."""
+_MOST_TUPLES = 1000
 _MOST_NESTED = 32
 _CORE = tuple(f"numpy.{core}.{name}" for core in ("core", "_core") for name in ("multiarray", "numeric"))
-_RECONSTRUCT = {f"{module} _reconstruct" for module in _CORE}
-_SCALAR = {f"{module} scalar" for module in _CORE}
-_FROM_BUFFER = {f"{module} _frombuffer" for module in _CORE}
-_BYTES = {"__builtin__ bytes", "builtins bytes"}
-_KNOWN = {"numpy ndarray", "numpy dtype", "_codecs encode", *_RECONSTRUCT, *_SCALAR, *_FROM_BUFFER, *_BYTES}
-_VALUES = {
+_MODULES = {
+    **dict.fromkeys(("_reconstruct", "scalar", "_frombuffer"), _CORE),
+    **dict.fromkeys(("ndarray", "dtype"), ("numpy",)),
+    "encode": ("_codecs",),
+    "bytes": ("__builtin__", "builtins"),
+}
+"""Each name that is read, and the modules that it may be of."""
+_TUPLES = {"EMPTY_TUPLE", "TUPLE", "TUPLE1", "TUPLE2", "TUPLE3"}
+_MAKE = _TUPLES | {
     *("INT", "BININT", "BININT1", "BININT2", "LONG", "LONG1", "LONG4", "FLOAT", "BINFLOAT"),
     *("UNICODE", "SHORT_BINUNICODE", "BINUNICODE", "BINUNICODE8", "BINBYTES", "SHORT_BINBYTES", "BINBYTES8"),
+    *("STRING", "BINSTRING", "SHORT_BINSTRING", "BYTEARRAY8", "NONE", "NEWTRUE", "NEWFALSE"),
+    *("EMPTY_LIST", "LIST", "EMPTY_DICT", "DICT", "GLOBAL", "STACK_GLOBAL", "REDUCE"),
 }
-_BYTE_STRINGS = {"STRING", "BINSTRING", "SHORT_BINSTRING"}
-"""Texts of Python 2, which are bytes."""
-_CONSTANTS = {"NONE": None, "NEWTRUE": True, "NEWFALSE": False}
-_TUPLES = {"EMPTY_TUPLE": 0, "TUPLE1": 1, "TUPLE2": 2, "TUPLE3": 3}
+"""Instructions that leave a new value on the stack."""
 _PUT, _GET = {"PUT", "BINPUT", "LONG_BINPUT", "MEMOIZE"}, {"GET", "BINGET", "LONG_BINGET"}
+_CHANGE = {"APPEND", "APPENDS", "SETITEM", "SETITEMS", "BUILD"}
+_ALLOWED = _MAKE | _PUT | _GET | _CHANGE | {"PROTO", "FRAME", "MARK", "STOP"}
 _FORMS = {"b1", "?", "f2", "f4", "f8"} | {f"{kind}{size}" for kind in "iu" for size in (1, 2, 4, 8)}
 
 
@@ -41,202 +50,168 @@ class BadPickleError(ValueError):
     """A pickle that is damaged, or holds what is not read. The message says which, in the third person."""
 
 
-@dataclass(frozen=True)
-class _Global:
-    """What a pickle would import: "module name"."""
+def read_pickle(data: bytes) -> Any:
+    """The value of a pickle: arrays of numbers as numpy arrays, texts of Python 2 as bytes. Raises BadPickleError."""
+    try:
+        _check(data)
+        return _plain(_Unpickler(data).load(), {})
+    except BadPickleError:
+        raise
+    except (
+        *(pickle.UnpicklingError, EOFError, AttributeError, LookupError, TypeError, ValueError),
+        *(ArithmeticError, MemoryError, RuntimeError),
+    ) as error:
+        raise BadPickleError(f"it is damaged ({type(error).__name__})") from None
 
-    text: str
+
+def _check(data: bytes) -> None:
+    """Refuse what must not reach the unpickler. Raises BadPickleError, and what `genops` raises of damage.
+
+    The unpickler hashes the keys of dicts, and a tuple with all that is in it. If one tuple were in it in many places,
+    this would take forever; if tuples were nested too deep, the stack would overflow. So no tuple is taken from the
+    memo, and there are at most `_MOST_TUPLES` at any time.
+    """
+    memo, last, tuples = dict[int, str](), "", 0
+    arg: Any
+    for number, (opcode, arg, at) in enumerate(pickletools.genops(data)):
+        name = opcode.name
+        if name not in _ALLOWED:
+            raise BadPickleError(f"it has an instruction that is not read, {name}")
+        tuples += (name in _TUPLES) - (name == "REDUCE")  # which takes the tuple of its arguments
+        if number >= _MOST_INSTRUCTIONS or tuples > _MOST_TUPLES:
+            raise BadPickleError(f"it has more than {_MOST_INSTRUCTIONS:,} instructions or {_MOST_TUPLES:,} tuples")
+        if name in _PUT:
+            place = len(memo) if arg is None else arg
+            # The unpickler allocates as many places as the number says.
+            if not 0 <= place <= _MOST_INSTRUCTIONS:
+                raise BadPickleError(f"it puts a value in place {place:,} of its memo")
+            if last not in _MAKE:
+                raise BadPickleError("it puts in its memo what it has not just made")
+            memo[place] = last
+        elif name in _GET and memo.get(arg) in _TUPLES:
+            raise BadPickleError("it has one tuple in several places")
+        elif name == "STOP" and at is not None and at + 1 < len(data):
+            raise BadPickleError(f"{len(data) - at - 1:,} bytes follow its end")
+        if name != "FRAME":
+            last = name
 
 
-class _Dtype:
+class _Unpickler(pickle.Unpickler):
+    def __init__(self, data: bytes) -> None:
+        super().__init__(io.BytesIO(data), encoding="bytes")
+        self._left = 2 * len(data)
+
+    def find_class(self, module: str, name: str, /) -> _Function:
+        if module not in _MODULES.get(name, ()):
+            shown = f"{module}.{name}"[:100]
+            raise BadPickleError(f"it would import {shown!r}, and only arrays and plain values are read")
+        return _Function(name, self)
+
+    def take(self, size: int) -> None:
+        """Called before `size` bytes are made from those of the pickle, which become text and then an array at most."""
+        self._left -= size
+        if self._left < 0:
+            raise BadPickleError("it makes more bytes than it has")
+
+
+class _Inert:
+    """What a pickle makes of a name. It can be given no attributes."""
+
+    def __setstate__(self, state: Any) -> None:
+        raise BadPickleError("it holds an object that is no array")
+
+
+class _Function(_Inert):
+    """What a pickle would import, and what calling it makes."""
+
+    def __init__(self, name: str, reader: _Unpickler) -> None:
+        self._name, self._reader = name, reader
+
+    def __call__(self, *args: Any) -> Any:
+        match self._name, args:
+            case "_reconstruct", (_Function(_name="ndarray"), (0,), _):
+                return _Array(self._reader)
+            case "dtype", (form, *_):
+                return _Dtype(form)
+            case "scalar", (dtype, data):
+                return _numbers(self._reader, data, dtype, (1,), "C")[0].item()
+            case "_frombuffer", (data, dtype, shape, order):
+                found = _Array(self._reader)
+                found.values = _numbers(self._reader, data, dtype, shape, "F" if order == "F" else "C")
+                return found
+            case "encode", (str(text), "latin1"):
+                self._reader.take(len(text))
+                return text.encode("latin-1")
+            case "bytes", ():
+                return b""
+        raise BadPickleError(f"it uses {_MODULES[self._name][0]}.{self._name} in a way that is not read")
+
+
+class _Dtype(_Inert):
     """A dtype of numbers. Its byte order comes after it was made."""
 
     def __init__(self, form: Any) -> None:
         text = form.decode("latin-1") if isinstance(form, bytes) else form
         if not isinstance(text, str) or text.lstrip("<>=|") not in _FORMS:
-            raise BadPickleError(f"it holds an array of {str(text)[:20]!r}, which is no type of numbers")
+            # Only a text is shown: a list may take forever to show.
+            shown = repr(text[:20]) if isinstance(text, str) else "something"
+            raise BadPickleError(f"it holds an array of {shown}, which is no type of numbers")
         self.numpy = np.dtype(text)
 
-    def set_state(self, state: Any) -> None:
+    def __setstate__(self, state: Any) -> None:
         order = state[1] if isinstance(state, tuple) and len(state) >= 5 else None
-        text = order.decode("latin-1") if isinstance(order, bytes) else order
+        text: Any = order.decode("latin-1") if isinstance(order, bytes) else order
         if text not in ("<", ">", "|", "=") or any(part is not None for part in state[2:5]):
             raise BadPickleError("it holds an array whose type is no type of numbers")
-        if text == "<":
-            self.numpy = self.numpy.newbyteorder("<")
-        elif text == ">":
-            self.numpy = self.numpy.newbyteorder(">")
+        if text in ("<", ">"):
+            self.numpy = self.numpy.newbyteorder(text)
 
 
-class _Array:
+class _Array(_Inert):
     """An array, which has its values once its state was set."""
 
-    def __init__(self) -> None:
+    def __init__(self, reader: _Unpickler) -> None:
         self.values: NDArray[Any] | None = None
+        self._reader = reader
 
-    def set_state(self, state: Any) -> None:
+    def __setstate__(self, state: Any) -> None:
         if not isinstance(state, tuple) or len(state) != 5:
             raise BadPickleError("it holds an array without its values")
         _, shape, dtype, fortran, data = state
-        self.values = _numbers(data, dtype, shape, "F" if fortran is True else "C")
+        self.values = _numbers(self._reader, data, dtype, shape, "F" if fortran is True else "C")
 
 
-def read_pickle(data: bytes) -> Any:
-    """The value of a pickle: arrays of numbers as numpy arrays, texts of Python 2 as bytes. Raises BadPickleError."""
-    machine = _Machine()
-    try:
-        for opcode, arg, at in pickletools.genops(data):
-            if opcode.name == "STOP":
-                if at is not None and at + 1 < len(data):
-                    raise BadPickleError(f"{len(data) - at - 1:,} bytes follow its end")
-                (value,) = machine.stack
-                return _plain(value, {})
-            machine.step(opcode.name, arg)
-    except BadPickleError:
-        raise
-    except (ValueError, IndexError, KeyError, TypeError, OverflowError, MemoryError) as error:
-        raise BadPickleError(f"it is damaged ({type(error).__name__})") from None
-    raise BadPickleError("it is damaged: it has no end")
-
-
-class _Machine:
-    """The values that a pickle has made so far."""
-
-    def __init__(self) -> None:
-        self.stack: list[Any] = []
-        self._memo: dict[int, Any] = {}
-
-    def step(self, name: str, arg: Any) -> None:
-        """Do what one opcode says."""
-        push, pop = self.stack.append, self.stack.pop
-        if name in _VALUES:
-            push(arg)
-        elif name == "BYTEARRAY8":
-            push(bytes(arg))
-        elif name in _BYTE_STRINGS:
-            push(arg.encode("latin-1"))
-        elif name in _CONSTANTS:
-            push(_CONSTANTS[name])
-        elif name in _PUT:
-            self._memo[len(self._memo) if arg is None else arg] = self.stack[-1]
-        elif name in _GET:
-            push(self._memo[arg])
-        elif name == "MARK":
-            push(_MARK)
-        elif name in _TUPLES:
-            count = _TUPLES[name]
-            push(tuple([pop() for _ in range(count)][::-1]))
-        elif name == "TUPLE":
-            push(tuple(self._marked()))
-        elif name in ("EMPTY_LIST", "LIST"):
-            push(self._marked() if name == "LIST" else [])
-        elif name in ("EMPTY_DICT", "DICT"):
-            push({})
-            if name == "DICT":
-                made = pop()
-                _set_items(made, self._marked())
-                push(made)
-        elif name in ("APPEND", "APPENDS"):
-            values = [pop()] if name == "APPEND" else self._marked()
-            _of(list, self.stack[-1]).extend(values)
-        elif name in ("SETITEM", "SETITEMS"):
-            values = [pop(), pop()][::-1] if name == "SETITEM" else self._marked()
-            _set_items(_of(dict, self.stack[-1]), values)
-        elif name == "GLOBAL":
-            push(_global(arg))
-        elif name == "STACK_GLOBAL":
-            attribute, module = pop(), pop()
-            push(_global(f"{_of(str, module)} {_of(str, attribute)}"))
-        elif name == "REDUCE":
-            args, function = pop(), pop()
-            push(_reduce(_of(_Global, function).text, _of(tuple, args)))
-        elif name == "BUILD":
-            state, made = pop(), self.stack[-1]
-            if not isinstance(made, _Dtype | _Array):
-                raise BadPickleError("it holds an object that is no array")
-            made.set_state(state)
-        elif name not in ("PROTO", "FRAME"):
-            raise BadPickleError(f"it has an instruction that is not read, {name}")
-
-    def _marked(self) -> list[Any]:
-        """What was made since the last mark, which goes."""
-        at = len(self.stack) - 1
-        while self.stack[at] is not _MARK:
-            at -= 1
-            if at < 0:
-                raise IndexError("no mark")
-        values = self.stack[at + 1 :]
-        del self.stack[at:]
-        return values
-
-
-def _of(kind: type, value: Any) -> Any:
-    if type(value) is not kind:
-        raise TypeError(f"{type(value).__name__} for {kind.__name__}")
-    return value
-
-
-def _global(text: str) -> _Global:
-    if text not in _KNOWN:
-        shown = ".".join(text.split(" "))[:100]
-        raise BadPickleError(f"it would import {shown!r}, and only arrays and plain values are read")
-    return _Global(text)
-
-
-def _set_items(made: dict[Any, Any], values: list[Any]) -> None:
-    for key, value in zip(values[::2], values[1::2], strict=True):
-        if not isinstance(key, str | bytes | int):
-            raise BadPickleError("it has a dict whose keys are neither texts nor whole numbers")
-        made[key] = value
-
-
-def _reduce(name: str, args: tuple[Any, ...]) -> Any:
-    """What calling a name would make."""
-    if name in _RECONSTRUCT and args[0] == _Global("numpy ndarray") and args[1] == (0,):
-        return _Array()
-    if name == "numpy dtype":
-        return _Dtype(args[0])
-    if name in _SCALAR:
-        made = _numbers(args[1], args[0], (1,), "C")
-        return made[0].item()
-    if name in _FROM_BUFFER:
-        data, dtype, shape, order = args
-        found = _Array()
-        found.values = _numbers(data, dtype, shape, "F" if order == "F" else "C")
-        return found
-    if name == "_codecs encode" and args[1:] == ("latin1",):
-        return _of(str, args[0]).encode("latin-1")
-    if name in _BYTES and not args:
-        return b""
-    raise BadPickleError(f"it uses {name.replace(' ', '.')} in a way that is not read")
-
-
-def _numbers(data: Any, dtype: Any, shape: Any, order: Any) -> NDArray[Any]:
-    if isinstance(data, str):
-        data = codecs.encode(data, "latin-1")
-    if not all(type(length) is int and length >= 0 for length in _of(tuple, shape)) or len(shape) > 16:
+def _numbers(reader: _Unpickler, data: Any, dtype: Any, shape: Any, order: Any) -> NDArray[Any]:
+    if not isinstance(data, bytes | bytearray) or not isinstance(dtype, _Dtype) or not isinstance(shape, tuple):
+        raise BadPickleError("it holds an array without its values")
+    if len(shape) > 16 or not all(type(length) is int and length >= 0 for length in shape):
         raise BadPickleError("it holds an array of a shape that no array has")
-    values = np.frombuffer(_of(bytes, data), _of(_Dtype, dtype).numpy).reshape(shape, order=order)
+    reader.take(len(data))
+    values = np.frombuffer(data, dtype.numpy).reshape(shape, order=order)
     return values.astype(values.dtype.newbyteorder("="))
 
 
 def _plain(value: Any, done: dict[int, Any], depth: int = 0) -> Any:
     """A value with its arrays as arrays. Raises BadPickleError for one that is nested too deep, as in itself.
 
-    done: what was made of each list, tuple and dict so far by its id, since one may occur many times.
+    done: what was made of each list and the like so far by its id, since one may occur many times.
     """
     if depth > _MOST_NESTED:
         raise BadPickleError(f"it is nested more than {_MOST_NESTED} times")
-    if isinstance(value, _Array):
-        if value.values is None:
-            raise BadPickleError("it holds an array without its values")
+    if isinstance(value, _Array) and value.values is not None:
         return value.values
-    if isinstance(value, _Dtype | _Global) or value is _MARK:
-        raise BadPickleError("it holds a type, not a value")
-    if type(value) not in (list, tuple, dict):
+    if isinstance(value, _Inert):
+        raise BadPickleError("it holds a type, or an array without its values")
+    if not isinstance(value, list | tuple | dict | bytearray):
         return value
     if id(value) not in done:
-        values = value.values() if isinstance(value, dict) else value
-        made = [_plain(one, done, depth + 1) for one in values]
-        done[id(value)] = dict(zip(value, made, strict=True)) if isinstance(value, dict) else type(value)(made)
+        if isinstance(value, dict):
+            if not all(isinstance(key, str | bytes | int) for key in value):
+                raise BadPickleError("it has a dict whose keys are neither texts nor whole numbers")
+            made: Any = {key: _plain(one, done, depth + 1) for key, one in value.items()}
+        elif isinstance(value, bytearray):
+            made = bytes(value)
+        else:
+            made = type(value)([_plain(one, done, depth + 1) for one in value])
+        done[id(value)] = made
     return done[id(value)]

@@ -8,7 +8,7 @@
 | `spans.py`, `compressed.py`, `zip.py` | where members are in them, and how a worker reads one |
 | `tar.py` | the headers of a tar archive |
 | `source.py`, `index.py`, `tree.py` | archives of folders as a source |
-| `labels.py`, `mat.py` | the labels of ImageNet's archives |
+| `labels.py`, `ilsvrc2012.txt` | the labels of ImageNet's archives |
 | `webdataset.py`, `samples.py`, `members.py` | WebDataset shards as a source; their samples; fields made of members |
 | `recordio.py`, `records.py` | RecordIO files as a source; their records |
 """

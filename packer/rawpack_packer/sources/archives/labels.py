@@ -17,12 +17,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rawpack.errors import UsageError
-from rawpack_packer.sources.archives.mat import BadMatError, read_structs
 from rawpack_packer.sources.files import reason_of
 from rawpack_packer.text import count, plain
 
-_TRUTH, _META = "ILSVRC2012_validation_ground_truth.txt", "meta.mat"
-_KIT = f"data/{_TRUTH} and data/{_META}"
+_TRUTH = "ILSVRC2012_validation_ground_truth.txt"
+_ILSVRC_IDS = Path(__file__).with_name("ilsvrc2012.txt")
+"""The WordNet ids of ImageNet's 1,000 classes in the order of ILSVRC2012's own ids, which count from 1."""
 _TARS = (".tar", ".tgz", ".tar.gz")
 _MOST_BYTES = 1 << 28
 """Of a file with labels."""
@@ -35,13 +35,11 @@ def read_labels(path: str | os.PathLike[str], keys: Sequence[str]) -> Labels:
     """The labels of images with these keys, which are in order. Raises UsageError where they do not fit."""
     where, shown = Path(path), plain(os.fspath(path))
     try:
-        if where.is_dir() or where.name.lower().endswith(_TARS):
-            found = _by_kit(_kit_in_folder(where) if where.is_dir() else _kit_in_tar(where), shown)
-        elif where.name == _TRUTH:
-            found = _by_kit(_kit_in_folder(where.parent), shown)
+        if where.is_dir() or where.name == _TRUTH or where.name.lower().endswith(_TARS):
+            found = _by_kit(_truth(where), shown)
         else:
             found = _by_text(_checked(where.read_bytes()).decode("utf-8-sig"), keys, shown)
-    except (tarfile.TarError, EOFError, UnicodeDecodeError, BadMatError) as error:
+    except (tarfile.TarError, EOFError, UnicodeDecodeError) as error:
         raise UsageError(f"{shown} cannot be read as labels: {error}") from None
     except OSError as error:
         raise UsageError(f"{shown} cannot be read: {reason_of(error)}; check the path of the labels") from None
@@ -58,7 +56,7 @@ def _numbers(labels: Sequence[int], shown: str) -> Labels:
     if min(labels) > 0:
         raise UsageError(
             f"the labels in {shown} begin at {min(labels)}, and classes are counted from 0. ILSVRC ids are no labels: "
-            f"give ImageNet's development kit, ILSVRC2012_devkit_t12.tar.gz or its folder, which says what they mean"
+            f"give ImageNet's development kit, ILSVRC2012_devkit_t12.tar.gz, its folder, or {_TRUTH} by that name"
         )
     if max(labels) >= _MOST_CLASSES:
         raise UsageError(f"{shown} has label {max(labels)}: number classes from 0 on")
@@ -88,38 +86,32 @@ def _by_name(labels: Mapping[str, str], keys: Sequence[str], shown: str) -> list
     return found
 
 
-def _by_kit(kit: Mapping[str, bytes], shown: str) -> list[str]:
-    """The WordNet id of each validation image, which the kit has by its own numbers."""
-    if _TRUTH not in kit or _META not in kit:
-        raise UsageError(f"{shown} is not ImageNet's development kit: it has no {_KIT}; the kit is a file of its own")
-    ids = {}
-    for synset in read_structs(kit[_META], "synsets"):
-        number = next((value for name, value in synset.items() if name.endswith("_ID")), None)
-        if isinstance(number, float) and isinstance(synset.get("WNID"), str) and synset.get("num_children") == 0:
-            ids[str(int(number))] = str(synset["WNID"])
-    truth = kit[_TRUTH].decode().split()
-    unknown = next((number for number in truth if number not in ids), None)
+def _by_kit(truth: bytes | None, shown: str) -> list[str]:
+    """The WordNet id of each validation image, for which the kit has ILSVRC's own."""
+    if truth is None:
+        raise UsageError(f"{shown} is not ImageNet's development kit: it has no {_TRUTH}; the kit is a file of its own")
+    ids = {str(number): name for number, name in enumerate(_ILSVRC_IDS.read_text().split(), 1)}
+    numbers = truth.decode().split()
+    unknown = next((number for number in numbers if number not in ids), None)
     if unknown is not None:
-        raise UsageError(f"{shown}: {_META} has no class {plain(unknown)}, which {_TRUTH} has")
-    return [ids[number] for number in truth]
+        raise UsageError(f"{shown}: {_TRUTH} has {plain(unknown[:20])}, and ILSVRC2012's classes are 1 to {len(ids):,}")
+    return [ids[number] for number in numbers]
 
 
-def _kit_in_folder(folder: Path) -> dict[str, bytes]:
-    places = [folder / name for name in (_TRUTH, _META)] + [folder / "data" / name for name in (_TRUTH, _META)]
-    return {place.name: _checked(place.read_bytes()) for place in places if place.is_file()}
-
-
-def _kit_in_tar(path: Path) -> dict[str, bytes]:
-    found = {}
+def _truth(path: Path) -> bytes | None:
+    """What the kit says of the validation images, given as a folder, an archive or the file itself; None where a path
+    is no kit."""
+    if path.is_dir():
+        places = [file for file in (path / _TRUTH, path / "data" / _TRUTH) if file.is_file()]
+        return _checked(places[0].read_bytes()) if places else None
+    if path.name == _TRUTH:
+        return _checked(path.read_bytes())
     with tarfile.open(path) as archive:
         for member in archive:
-            name = PurePosixPath(member.name).name
-            if name in (_TRUTH, _META) and member.isreg() and member.size <= _MOST_BYTES:
+            if PurePosixPath(member.name).name == _TRUTH and member.isreg() and member.size <= _MOST_BYTES:
                 file = archive.extractfile(member)
-                found[name] = file.read() if file is not None else b""
-            if len(found) == 2:
-                break
-    return found
+                return None if file is None else file.read()
+    return None
 
 
 def _checked(data: bytes) -> bytes:

@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-import subprocess
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import cloudpickle
 import numpy as np
 from numpy.typing import NDArray
 
 from rawpack.errors import UsageError
-from rawpack.system.channel import Channel
-from rawpack.system.child import Child
 from rawpack.system.failure import is_no_fault_of_data
-from rawpack.system.heartbeat import Heartbeat
+from rawpack.system.isolated import ChildDiedError, IsolatedCalls
 from rawpack_packer.sources.files import reason_of, stop_if_of_any_file
 from rawpack_packer.sources.hdf5.choosing import DataSetChoice, choose_data_sets
 from rawpack_packer.sources.hdf5.opening import (
@@ -68,27 +64,18 @@ def listed_data_sets(path: Path) -> list[DataSet]:
 
 
 def _in_child(path: Path, wanted: Wanted | None) -> Looked | list[DataSet]:
-    where, child = plain(str(path)), Child(_main, (path, wanted, in_python()))
     try:
-        received = child.receive(_TIMEOUT_S)
-        if received is None:
-            status = child.status()
-            raise UsageError(f"{where} crashes the HDF5 library (exit status {status}): it is damaged; copy it again")
-    except subprocess.TimeoutExpired:
-        raise UsageError(
-            f"{where} keeps the HDF5 library busy for more than {_TIMEOUT_S:g} s: is it damaged?"
-        ) from None
-    finally:
-        child.kill()
-    answer: Looked | list[DataSet] = cloudpickle.loads(received)
-    return answer
+        with IsolatedCalls(_TIMEOUT_S) as child:
+            return child.call(_look_there, path, wanted, in_python())
+    except ChildDiedError as died:
+        where = plain(str(path))
+        raise UsageError(f"{where} crashes or hangs the HDF5 library ({died}): it is damaged; copy it again") from None
 
 
-def _main(channel: Channel, notes: Heartbeat, asked: tuple[Path, Wanted | None, bool], fds: list[int]) -> None:
-    """Runs in the child process."""
-    path, wanted, python = asked
+def _look_there(path: Path, wanted: Wanted | None, python: bool) -> Looked | list[DataSet]:
+    """`look_here`, in the child process."""
     with speaking_python(python):
-        channel.send(cloudpickle.dumps(look_here(path, wanted)))
+        return look_here(path, wanted)
 
 
 def look_here(path: Path, wanted: Wanted | None) -> Looked | list[DataSet]:

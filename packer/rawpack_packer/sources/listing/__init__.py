@@ -9,7 +9,7 @@
 | `faults.py` | what is wrong with it: the first fault, with its place |
 | `yolo.py` | images with a text file each, of boxes, polygons or keypoints |
 | `ultralytics.py` | the data.yaml that says where they are |
-| `voc.py`, `voc_xml.py` | Pascal VOC's folders, and its XML files |
+| `voc.py` | Pascal VOC's folders and XML files |
 | `coco.py`, `coco_json.py` | COCO's JSON of images, boxes and categories |
 | `coco_objects.py`, `coco_masks.py` | its annotations as columns; its polygons and run lengths as masks |
 | `points.py` | columns of keypoints and polygons |

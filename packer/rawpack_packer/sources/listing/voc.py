@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
+from xml.etree import ElementTree
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,9 +19,8 @@ from rawpack_packer.sources.fields import FieldKind, check_names
 from rawpack_packer.sources.files import NOT_SCANNED, UNKNOWN, opened, reason_of
 from rawpack_packer.sources.folder import FolderSource
 from rawpack_packer.sources.kinds import Declared
-from rawpack_packer.sources.listing.faults import CellPosition, fault
+from rawpack_packer.sources.listing.faults import CellPosition, fault, shown
 from rawpack_packer.sources.listing.paths import PathParser, state_of
-from rawpack_packer.sources.listing.voc_xml import ImageObjects, parse
 from rawpack_packer.sources.table.columns import Column, Files, RaggedColumn, Rows, ends_of, texts_of
 from rawpack_packer.sources.table.labels import Classes, classes_of, empty_classes
 from rawpack_packer.sources.table.source import TableSource
@@ -29,10 +31,27 @@ CLASSES = (
     "horse", "motorbike", "person", "pottedplant", "sheep", "sofa", "train", "tvmonitor",
 )  # fmt: skip
 """Pascal VOC's own."""
+POSES = ("", "Frontal", "Left", "Rear", "Right")
+"""Poses by their numbers; 0 stands for all others."""
 _IMAGES, _XML, _SETS = "JPEGImages", "Annotations", "ImageSets"
 _SPLITS = ("train", "val", "test")
-_MOST_BYTES = 16 << 20
+_MOST_BYTES = 8 << 20
+"""Of an XML file: 30,000 objects."""
 _COUNTS = ("hidden", "other_files", "special_files", "links", "loops", "problems")
+
+
+@dataclass
+class ImageObjects:
+    """The objects in one image."""
+
+    names: list[str] = field(default_factory=list)
+    """Of their classes."""
+    boxes: list[tuple[float, float, float, float]] = field(default_factory=list)
+    """Left, top, right, bottom in pixels, counted from the image's corner."""
+    flags: list[tuple[int, int, int]] = field(default_factory=list)
+    """Difficult, truncated, and the number of the pose."""
+    size: tuple[int, int] = (0, 0)
+    """(height, width) of the image; 0 where the file does not say."""
 
 
 def is_voc(path: Path) -> bool:
@@ -197,13 +216,77 @@ def _annotations(root: Path, images: Sequence[str], where: str) -> tuple[list[Im
             states[i] = state.st_size, state.st_mtime_ns
             if len(data) > _MOST_BYTES:
                 raise fault(where, 0, 0, "", f"more than {_MOST_BYTES} bytes", file=name)
-            one = parse(data, name, where)
+            one = _parse(data, name, where)
         except FileNotFoundError:
             pass
         except OSError as error:
             raise fault(where, 0, 0, "", f"cannot be read: {reason_of(error)}", file=name) from None
         found.append(one)
     return found, states
+
+
+class _WithoutDoctype(ElementTree.TreeBuilder):
+    """Annotations may come from anywhere: nothing in one is expanded or fetched."""
+
+    def doctype(self, *_: object) -> None:
+        raise ValueError("has a DOCTYPE, which annotations do not need: take it out")
+
+
+def _parse(data: bytes, name: str, where: str) -> ImageObjects:
+    """What an XML file says. name: of the file. where: the source, printable. Raises BadListingError."""
+    found = ImageObjects()
+    try:
+        root = ElementTree.fromstring(data, ElementTree.XMLParser(target=_WithoutDoctype()))
+        if root.tag != "annotation":
+            raise ValueError(f"<{shown(root.tag)[1:-1]}> is not an annotation of Pascal VOC")
+    except ElementTree.ParseError as error:
+        raise fault(where, 0, 0, "", f"is not XML: {error}", file=name) from None
+    except (ValueError, LookupError) as error:  # of an encoding that there is not, too
+        raise fault(where, 0, 0, "", str(error), file=name) from None
+    sides = [(root.findtext(f"size/{side}") or "").strip() for side in ("height", "width")]
+    if all(side.isascii() and side.isdigit() and len(side) < 10 for side in sides):
+        found.size = int(sides[0]), int(sides[1])
+    for number, one in enumerate(root.iterfind("object"), 1):
+        try:
+            _add(found, one)
+        except ValueError as error:
+            raise fault(where, 0, 0, "", f"object {number}: {error}", file=name) from None
+    return found
+
+
+def _add(found: ImageObjects, one: ElementTree.Element) -> None:
+    """Add an object to those of its image. Raises ValueError. A person's <part> has a name and a box of its own."""
+
+    def text(path: str) -> str:
+        return (one.findtext(path) or "").strip()
+
+    name, pose = text("name"), text("pose")
+    if not name:
+        raise ValueError("it has no name")
+    left, top, right, bottom = (_number(side, text(f"bndbox/{side}")) for side in ("xmin", "ymin", "xmax", "ymax"))
+    if right < left or bottom < top:
+        raise ValueError(f"bndbox ({left:g}, {top:g}, {right:g}, {bottom:g}): its end is before its beginning")
+    flags = {flag: text(flag) for flag in ("difficult", "truncated")}
+    for flag, value in flags.items():
+        if value not in ("", "0", "1"):
+            raise ValueError(f"{flag} {shown(value)} is not 0 or 1")
+    found.names.append(name)
+    # VOC counts pixels from 1, and both ends belong to the box.
+    found.boxes.append((left - 1, top - 1, right, bottom))
+    difficult, truncated = (int(value or 0) for value in flags.values())
+    found.flags.append((difficult, truncated, POSES.index(pose) if pose in POSES else 0))
+
+
+def _number(side: str, text: str) -> float:
+    if not text:
+        raise ValueError(f"it has no {side}")
+    try:
+        number = float(text)
+    except ValueError:
+        number = math.nan
+    if not math.isfinite(number) or "_" in text:
+        raise ValueError(f"{side} {shown(text)} is not a number")
+    return number
 
 
 def _classes(root: Path, found: Sequence[ImageObjects | None], where: str) -> tuple[str, ...]:

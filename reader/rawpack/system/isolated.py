@@ -1,0 +1,79 @@
+"""Calls of functions in a child process, for what may crash its process or never return."""
+
+from __future__ import annotations
+
+import contextlib
+import subprocess
+from collections.abc import Callable
+from typing import ParamSpec, Self, TypeVar
+
+from rawpack.system.channel import Channel
+from rawpack.system.child import Child
+from rawpack.system.heartbeat import Heartbeat
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+class ChildDiedError(Exception):
+    """A call killed its process, or did not return in time. The message says which, as in "exit status -11"."""
+
+
+class IsolatedCalls:
+    """Calls functions in one child process, one after another. It starts with the first call, and again with the first
+    one after it has ended."""
+
+    def __init__(self, timeout: float) -> None:
+        """timeout: seconds that one call may take."""
+        self._timeout = timeout
+        self._child: Child | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    @property
+    def is_running(self) -> bool:
+        """Whether the next call is made in the process of the last one."""
+        return self._child is not None
+
+    def call(self, function: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
+        """What a function returns. All of it travels by cloudpickle.
+
+        Raises ChildDiedError, and what the function raises, which ends the process.
+        """
+        import cloudpickle
+
+        if self._child is None:
+            self._child = Child(_main, None, package_of=function)
+        try:
+            with contextlib.suppress(OSError):  # it is dead, which `receive` will see
+                self._child.channel.send(cloudpickle.dumps((function, args, kwargs)))
+            received = self._child.receive(self._timeout)
+            if received is None:
+                raise ChildDiedError(f"exit status {self._child.status()}")
+        except subprocess.TimeoutExpired:
+            self.close()
+            raise ChildDiedError(f"no answer within {self._timeout:g} s") from None
+        except BaseException:
+            self.close()
+            raise
+        answer: T = cloudpickle.loads(received)
+        return answer
+
+    def close(self) -> None:
+        """End the process."""
+        if self._child is not None:
+            self._child.kill()
+            self._child = None
+
+
+def _main(channel: Channel, notes: Heartbeat, work: None, descriptors: list[int]) -> None:
+    """Runs in the child process."""
+    import cloudpickle
+
+    while (received := channel.receive()) is not None:
+        function, args, kwargs = cloudpickle.loads(received[0])
+        channel.send(cloudpickle.dumps(function(*args, **kwargs)))

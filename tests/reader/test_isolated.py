@@ -1,0 +1,54 @@
+"""Calls in a child process: what a function returns comes back, and nothing that it does ends this process."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+
+import psutil
+import pytest
+
+from rawpack.system.isolated import ChildDiedError, IsolatedCalls
+
+SOON_S, NEVER_S = 0.2, 120.0
+
+
+def test_calls_are_answered_by_one_process_until_it_is_closed() -> None:
+    """Another one than this, which later calls find as earlier ones left it."""
+    with IsolatedCalls(NEVER_S) as calls:
+        assert not calls.is_running
+        first = calls.call(os.getpid)
+        assert calls.call(os.getpid) == first != os.getpid()
+        assert calls.call(divmod, 7, 2) == (3, 1)
+        assert calls.is_running
+    assert not psutil.pid_exists(first)
+
+
+def test_what_a_function_raises_is_raised_here() -> None:
+    """With the traceback of the child as its cause; the next call is made in a new process."""
+    with IsolatedCalls(NEVER_S) as calls:
+        with pytest.raises(ZeroDivisionError) as raised:
+            calls.call(divmod, 1, 0)
+        assert "Traceback" in str(raised.value.__cause__)
+        assert calls.call(divmod, 7, 2) == (3, 1)
+
+
+def test_a_process_that_crashes_is_reported_with_its_status() -> None:
+    """Whether memory that is not there was read, or the process was killed; the next call works."""
+    with IsolatedCalls(NEVER_S) as calls:
+        with pytest.raises(ChildDiedError, match=f"exit status -{int(signal.SIGSEGV)}"):
+            calls.call(ctypes.string_at, 0)
+        process = calls.call(os.getpid)
+        os.kill(process, signal.SIGKILL)
+        with pytest.raises(ChildDiedError, match=f"exit status -{int(signal.SIGKILL)}"):
+            calls.call(os.getpid)
+        assert calls.call(divmod, 7, 2) == (3, 1)
+
+
+def test_a_function_that_never_returns_is_ended() -> None:
+    """After the time that a call may take, with its process."""
+    with IsolatedCalls(SOON_S) as calls:
+        with pytest.raises(ChildDiedError, match=r"no answer within 0\.2 s"):
+            calls.call(signal.pause)
+        assert not calls.is_running
