@@ -64,7 +64,7 @@ def compare(
     images that lose most, least, and in between, each where the lowest quality loses most.
 
     The crops are of the candidates of the first size and color that lose anything. seconds: after this time no further
-    image is compared, but always one. bad: samples that are left out, because they could not be packed.
+    image is compared, but always three. bad: samples that are left out, because they could not be packed.
     """
     lossy = [one for one in candidates if one.lossy]
     if not lossy:
@@ -76,7 +76,7 @@ def compare(
     strips, began = list[tuple[float, Strip]](), time.monotonic()
     numbers = np.linspace(0, len(sample) - 1, min(_COMPARED, len(sample))).astype(int)
     for i in np.random.default_rng(0).permutation(numbers).tolist():
-        if strips and time.monotonic() - began > seconds:
+        if len(strips) >= _SHOWN and time.monotonic() - began > seconds:
             break
         try:
             if i in bad:
