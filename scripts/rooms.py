@@ -53,6 +53,7 @@ ROOMS = {
         "images",
         "options",
         "progress",
+        "errors",
         "text",
         "voice",
     ),

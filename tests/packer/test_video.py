@@ -132,7 +132,7 @@ def test_a_folder_without_any_names_what_is_there(tmp_path: Path) -> None:
 
 def test_without_pyav_the_extra_is_named(clips: Path) -> None:
     """Where PyAV is missing, the error says what to install."""
-    with mock.patch("importlib.util.find_spec", return_value=None), pytest.raises(MissingExtraError) as refused:
+    with mock.patch.dict(sys.modules, {"av": None}), pytest.raises(MissingExtraError) as refused:
         open_source(clips)
     assert "rawpack[video]" in str(refused.value)
 

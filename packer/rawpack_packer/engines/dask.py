@@ -12,11 +12,12 @@ from collections.abc import Callable
 from concurrent.futures import CancelledError, ThreadPoolExecutor
 from typing import Any
 
-from rawpack.errors import MissingExtraError, PackError
+from rawpack.errors import PackError
 from rawpack_packer import text
 from rawpack_packer.engines import remote_worker
 from rawpack_packer.engines.address import host_and_port, knock, no_answer
 from rawpack_packer.engines.pooled import ANSWER_S, Call, PooledEngine
+from rawpack_packer.errors import need
 from rawpack_packer.voice import again
 
 _SCHEMES = ("tcp", "tls", "ucx", "ws", "wss")
@@ -39,10 +40,7 @@ class DaskEngine(PooledEngine):
         scheduler answers.
         """
         where = host_and_port(cluster, _SCHEDULER, _SCHEMES, _EXAMPLE) if isinstance(cluster, str) else None
-        try:
-            import distributed
-        except ImportError:
-            raise MissingExtraError("packing by Dask needs distributed: pip install 'rawpack[dask]'") from None
+        distributed = need("distributed", "dask", "packing by Dask")
         self._own = None
         if where is not None:
             cluster = self._own = _client(distributed, cluster, where, ANSWER_S if timeout is None else timeout)

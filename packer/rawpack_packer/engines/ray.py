@@ -9,11 +9,12 @@ import socket
 from collections.abc import Callable
 from typing import Any
 
-from rawpack.errors import MissingExtraError, PackError, UsageError
+from rawpack.errors import PackError, UsageError
 from rawpack_packer import text
 from rawpack_packer.engines import remote_worker
 from rawpack_packer.engines.address import host_and_port, knock, no_answer
 from rawpack_packer.engines.pooled import ANSWER_S, Call, PooledEngine
+from rawpack_packer.errors import need
 from rawpack_packer.voice import again
 
 _EXAMPLE = "auto, host:6379, or ray://host:10001"
@@ -37,10 +38,7 @@ class RayEngine(PooledEngine):
         where = None
         if address not in (None, "auto"):
             where = host_and_port(address, _CLUSTER, ("ray",), _EXAMPLE)
-        try:
-            import ray
-        except ImportError:
-            raise MissingExtraError("packing by Ray needs ray: pip install 'rawpack[ray]'") from None
+        ray = need("ray", "ray", "packing by Ray")
         self._ray, self._own = ray, address is not None
         if address is not None:
             _connect(ray, address, where, ANSWER_S if timeout is None else timeout)

@@ -20,6 +20,7 @@ import xxhash
 from numpy.typing import NDArray
 
 from rawpack.errors import UsageError
+from rawpack_packer.errors import need
 from rawpack_packer.options.naming import opt
 from rawpack_packer.sources.base import NO_FILE, NOT_LISTED, given_options, without_samples
 from rawpack_packer.sources.containers import only_container
@@ -31,7 +32,6 @@ from rawpack_packer.sources.listing.faults import Faults
 from rawpack_packer.sources.listing.lines import ListingRows
 from rawpack_packer.sources.listing.reading import ListingSource, rows_of
 from rawpack_packer.sources.listing.table import Column, Numbers
-from rawpack_packer.sources.parquet import need_pyarrow
 from rawpack_packer.sources.path_pattern import path_template
 from rawpack_packer.sources.video.filetype import EXTENSIONS as VIDEO_EXTENSIONS
 from rawpack_packer.text import count, listed, plain
@@ -205,7 +205,7 @@ class _ListedFiles:
     def rows(self, file: BinaryIO, faults: Faults, root: str, declared: Container[str]) -> ListingRows:
         """The rows of the table that have a file."""
         if self._found.file.suffix == ".parquet":
-            need_pyarrow(plain(os.fsencode(self._found.file)))
+            need("pyarrow", "parquet", plain(os.fsencode(self._found.file)))
             rows: ListingRows = _ParquetRows(file)
         else:
             rows = rows_of(self._found.file.suffix, file, faults, root, declared)

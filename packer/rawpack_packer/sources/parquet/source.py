@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from rawpack.errors import DecodeError, UsageError
 from rawpack.remote.url import is_url
 from rawpack.system.failure import is_no_fault_of_data
+from rawpack_packer.errors import need
 from rawpack_packer.options.naming import opt
 from rawpack_packer.sources.archives.files import archive_files, source_name
 from rawpack_packer.sources.base import BaseSource, SourceInfo, given_options, without_samples
@@ -23,7 +24,6 @@ from rawpack_packer.sources.kinds import Declared, inferred_mask, split_arrays, 
 from rawpack_packer.sources.listing.columns import Classes, classes_of
 from rawpack_packer.sources.listing.reading import box_hint, declared_fields
 from rawpack_packer.sources.listing.table import Texts, joined, texts_of
-from rawpack_packer.sources.parquet import need_pyarrow
 from rawpack_packer.sources.parquet.columns import LABEL, ColumnChoice, TableColumns, choose, features_in
 from rawpack_packer.sources.parquet.layout import features_beside, files_of
 from rawpack_packer.sources.parquet.part import ParquetPart, is_below, spans_of, value_of
@@ -79,7 +79,7 @@ class ParquetSource(BaseSource):
         if not os.fspath(path):
             raise UsageError("the source is an empty path: give a Parquet file, or a folder of them")
         root = source_name(path)
-        need_pyarrow(root)
+        need("pyarrow", "parquet", root)
         names = tuple(columns.split(",") if isinstance(columns, str) else columns or ())
         names = tuple(part.strip() for name in names for part in name.split(",") if part.strip())
         typed, arrays = split_arrays(fields)

@@ -7,8 +7,6 @@ from __future__ import annotations
 
 import importlib.util
 
-from rawpack.errors import MissingExtraError
-
 NOTES: dict[str, str] = {
     "rotated": "videos turned or mirrored upright, as they say",
     "odd_rotation": "videos to be turned by no multiple of 90 degrees, which was not done",
@@ -25,12 +23,6 @@ NOTES: dict[str, str] = {
     "began_without_key": "videos that begin with frames that nothing can decode, which were left out",
 }
 """Counts of videos in a summary -> what is counted."""
-
-
-def need_av(path: str) -> None:
-    """Raise MissingExtraError where PyAV is missing. path: of the source that needs it, printable."""
-    if importlib.util.find_spec("av") is None:
-        raise MissingExtraError(f"{path} is video, which PyAV decodes: pip install 'rawpack[video]'")
 
 
 def library() -> str:

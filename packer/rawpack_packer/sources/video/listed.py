@@ -10,13 +10,13 @@ from typing import Any
 import numpy as np
 
 from rawpack.errors import UsageError
+from rawpack_packer.errors import need
 from rawpack_packer.options.naming import opt
 from rawpack_packer.sources.added import WithFields
 from rawpack_packer.sources.base import Source
 from rawpack_packer.sources.listing.metadata import MetadataSource
 from rawpack_packer.sources.listing.reading import ListingSource
 from rawpack_packer.sources.path_pattern import FoundFields
-from rawpack_packer.sources.video import need_av
 from rawpack_packer.sources.video.select import make_selection
 from rawpack_packer.sources.video.source import OPTIONS, FrameSource, VideoFiles, selection_options
 from rawpack_packer.sources.video_numbers import DTYPES
@@ -59,7 +59,7 @@ def _frames(
     max_frames: int | None = None,
 ) -> Source:
     where, images = listing.info.root, listing.images
-    need_av(where)
+    need("av", "video", where)
     for name in listing.info.fields:
         if name in DTYPES:
             raise UsageError(

@@ -13,13 +13,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rawpack.errors import DecodeError, UsageError
+from rawpack_packer.errors import need
 from rawpack_packer.options.naming import opt
 from rawpack_packer.sources.base import Item, SourceInfo, given_options
 from rawpack_packer.sources.fields import FieldKind
 from rawpack_packer.sources.files import NOT_SCANNED, bad_name, not_scanned, text_of
 from rawpack_packer.sources.folder import EXTENSIONS as IMAGE_EXTENSIONS
 from rawpack_packer.sources.folder_scan import FolderScan, Wanted, check_folder
-from rawpack_packer.sources.video import NOTES, need_av
+from rawpack_packer.sources.video import NOTES
 from rawpack_packer.sources.video.filetype import EXTENSIONS, SNIFF_BYTES, sniff_video
 from rawpack_packer.sources.video.index import VideoFile
 from rawpack_packer.sources.video.part import Shot, VideoPart
@@ -146,7 +147,7 @@ class VideoSource(FrameSource):
             raise UsageError("the source is an empty path: give a video, or a folder of videos")
         where = str(Path(path).absolute())
         root = plain(os.fsencode(where))
-        need_av(root)
+        need("av", "video", root)
         selection = make_selection(fps, every, start, end, max_frames)
         one = os.path.isfile(where)
         files = _one_file(where, root) if one else _folder(where, root, skip_unreadable=skip_unreadable)
