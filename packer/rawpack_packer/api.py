@@ -31,13 +31,14 @@ from rawpack_packer.job.keywords import (
     names_of,
     takes_paths,
 )
-from rawpack_packer.job.opening import Named, Scan, open_path
+from rawpack_packer.job.opening import Named, open_path
 from rawpack_packer.job.options import Progress, RunOptions, run_options
 from rawpack_packer.job.run import Summary
 from rawpack_packer.options.naming import opt
 from rawpack_packer.recipe.by_user import recipe_for
 from rawpack_packer.recipe.recipe import Recipe, parse_options
 from rawpack_packer.sources import Source
+from rawpack_packer.sources.base import Scanning, unseen
 
 if TYPE_CHECKING:
     from rawpack_packer.exporting import Export, Exported, ExportOptions
@@ -107,7 +108,7 @@ def pack_job(
     *,
     scratch: Named | None = None,
     storage_options: Mapping[str, Any] | None = None,
-    scan: Scan | None = None,
+    scan: Scanning = unseen,
     **options: Unpack[PackKeywords],
 ) -> Job:
     """The job of `pack`, checked and not begun: its `estimate` says what it needs, and `run` does it. scan: called with
@@ -148,7 +149,7 @@ def splits_job(
     holdout: Mapping[str, float | int | str] | Sequence[str] | str | None = None,
     seed: int | None = None,
     split_by: str | None = None,
-    scan: Scan | None = None,
+    scan: Scanning = unseen,
     **options: Unpack[PackKeywords],
 ) -> Splits:
     """The jobs of `pack_splits`, checked and not begun. See `pack_job`."""
@@ -217,7 +218,7 @@ def append_job(
     *,
     skip_existing: bool = False,
     other_libraries: bool = False,
-    scan: Scan | None = None,
+    scan: Scanning = unseen,
     **options: Unpack[AppendKeywords],
 ) -> Append:
     """The job of `append`, checked and not begun. See `pack_job`."""
@@ -242,7 +243,7 @@ def derived_job(
     merge: bool = False,
     prefix: Prefix | None = None,
     choice: Choice | None = None,
-    scan: Scan | None = None,
+    scan: Scanning = unseen,
     **options: Unpack[DeriveKeywords],
 ) -> Job:
     """The job of `convert`, `merge` and `subset`, which take all samples of a store, those of several, or a choice;
@@ -461,7 +462,7 @@ def export(
     return export_job(store, folder, to, ExportOptions(numbered, shard_size, split)).run(how)
 
 
-def export_job(store: Named, folder: Named, to: str, options: ExportOptions, *, scan: Scan | None = None) -> Export:
+def export_job(store: Named, folder: Named, to: str, options: ExportOptions, *, scan: Scanning = unseen) -> Export:
     """See `export`: its `estimate` says what it needs, and `run` does it."""
     from rawpack_packer.exporting import Export
     from rawpack_packer.sources import StoreSource

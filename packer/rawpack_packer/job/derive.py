@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -14,6 +14,7 @@ from rawpack_packer.recipe.by_user import as_stored, recipe_for
 from rawpack_packer.recipe.recipe import Recipe
 from rawpack_packer.recipe.tables import output_format
 from rawpack_packer.sources import Source, StoreSource
+from rawpack_packer.sources.base import Scanning, unseen
 from rawpack_packer.sources.view import View
 
 Named = str | os.PathLike[str]
@@ -25,7 +26,7 @@ def merging(
     stores: Sequence[Named],
     options: Mapping[str, Any],
     prefix: Prefix | None = None,
-    progress: Callable[[int], None] | None = None,
+    progress: Scanning = unseen,
 ) -> tuple[Source, Recipe]:
     """The source and recipe of a merge. Raises UsageError where the stores leave a choice to the user."""
     source = StoreSource(stores, prefixes=_prefixes(stores, prefix), progress=progress)

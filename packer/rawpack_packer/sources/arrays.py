@@ -6,7 +6,7 @@ import gzip
 import os
 import zipfile
 import zlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,7 +20,7 @@ from rawpack.errors import UsageError
 from rawpack_packer.options.naming import opt
 from rawpack_packer.sources.archives.zip import directory
 from rawpack_packer.sources.axes import Axes, channels_first, channels_last, check_samples, turned
-from rawpack_packer.sources.base import BaseSource, Item, SourceInfo, given_options
+from rawpack_packer.sources.base import BaseSource, Item, Scanning, SourceInfo, given_options, unseen
 from rawpack_packer.sources.fields import FieldKind, ImageKind
 from rawpack_packer.sources.files import changed
 from rawpack_packer.sources.kinds import Fields, inferred_kind, with_roles, words_of
@@ -139,7 +139,7 @@ class ArraySource(BaseSource):
         *,
         array: Arrays = (),
         fields: Fields = (),
-        progress: Callable[[int], None] | None = None,
+        progress: Scanning = unseen,
     ) -> None:
         """array: which arrays of an `.npz` are packed, and as what: image=source,label=target. `:chw` after the name of
         images, or alone, moves their channels to the end; `:hwc` keeps the axes as they are.

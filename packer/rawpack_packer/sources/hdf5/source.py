@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -12,7 +11,7 @@ from numpy.typing import NDArray
 from rawpack.errors import UsageError
 from rawpack_packer.options.naming import opt
 from rawpack_packer.sources.archives.files import archive_files
-from rawpack_packer.sources.base import BaseSource, SourceInfo, given_options, without_samples
+from rawpack_packer.sources.base import BaseSource, Scanning, SourceInfo, given_options, unseen, without_samples
 from rawpack_packer.sources.fields import FieldKind
 from rawpack_packer.sources.hdf5 import look
 from rawpack_packer.sources.hdf5.part import Hdf5File, Hdf5Part, KeptOpen
@@ -45,7 +44,7 @@ class Hdf5Source(BaseSource):
         array: Arrays = (),
         fields: Fields = (),
         classes: Classes | None = None,
-        progress: Callable[[int], None] | None = None,
+        progress: Scanning = unseen,
     ) -> None:
         """array: what the image, the label and the fields are, as image=train/x,label=train/y; what is named is packed,
         and nothing else. `:chw` after the name of images, or alone, moves their channels to the end; `:hwc` keeps the
@@ -87,8 +86,7 @@ class Hdf5Source(BaseSource):
             },
             problems=chosen.left_out,
         )
-        if progress is not None:
-            progress(chosen.rows)
+        progress(chosen.rows)
 
     def labels(self) -> Rows | None:
         """See `HasLabels`."""

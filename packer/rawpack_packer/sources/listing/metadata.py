@@ -10,7 +10,7 @@ from __future__ import annotations
 import csv
 import json
 import os
-from collections.abc import Callable, Container, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from rawpack.errors import UsageError
 from rawpack_packer.errors import need
 from rawpack_packer.options.naming import opt
-from rawpack_packer.sources.base import NO_FILE, NOT_LISTED, given_options, without_samples
+from rawpack_packer.sources.base import NO_FILE, NOT_LISTED, Scanning, given_options, unseen, without_samples
 from rawpack_packer.sources.containers import only_container
 from rawpack_packer.sources.divided import splits_in
 from rawpack_packer.sources.fields import FieldKind
@@ -40,7 +40,6 @@ _NAMES = ("metadata.csv", "metadata.jsonl", "metadata.parquet")
 _FILE_NAME = "file_name"
 _BLOCK = 8192
 _HEAD = 1 << 20
-Progress = Callable[[int], None]
 
 
 @dataclass(frozen=True)
@@ -104,7 +103,7 @@ class MetadataSource(ListingSource):
         *,
         path_column: str | None = None,
         images: str | os.PathLike[str] | None = None,
-        progress: Progress | None = None,
+        progress: Scanning = unseen,
         **options: Any,
     ) -> None:
         """path: the folder. options: as of `ListingSource`. Raises as that does; UsageError where no line has an

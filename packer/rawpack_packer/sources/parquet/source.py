@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -17,7 +17,7 @@ from rawpack.system.failure import is_no_fault_of_data
 from rawpack_packer.errors import need
 from rawpack_packer.options.naming import opt
 from rawpack_packer.sources.archives.files import archive_files, source_name
-from rawpack_packer.sources.base import BaseSource, SourceInfo, given_options, without_samples
+from rawpack_packer.sources.base import BaseSource, Scanning, SourceInfo, given_options, unseen, without_samples
 from rawpack_packer.sources.fields import FieldKind
 from rawpack_packer.sources.files import UNKNOWN, reason_of, stop_if_of_any_file
 from rawpack_packer.sources.kinds import Declared, inferred_mask, split_arrays, with_arrays, words_of
@@ -67,7 +67,7 @@ class ParquetSource(BaseSource):
         label_column: str | None = None,
         columns: str | Sequence[str] | None = None,
         spool: Spool | None = None,
-        progress: Callable[[int], None] | None = None,
+        progress: Scanning = unseen,
     ) -> None:
         """fields: what columns hold, where their types do not show it, as of `ListingSource`. key: the column of keys.
         classes: names of labels that are numbers without names. image_column, label_column: needed where there are
@@ -161,7 +161,7 @@ class ParquetSource(BaseSource):
 class _Scan:
     """Files one after another, and the columns that are read when a source is opened."""
 
-    def __init__(self, wanted: ColumnChoice, progress: Callable[[int], None] | None) -> None:
+    def __init__(self, wanted: ColumnChoice, progress: Scanning) -> None:
         self.files: list[TableFile] = []
         self.chosen: TableColumns | None = None
         self.rows = 0
@@ -195,8 +195,7 @@ class _Scan:
         state = (found.st_size, found.st_mtime_ns) if remote is None else remote.state
         self.files.append(TableFile(str(path), state, rows, remote, spool))
         self.rows += rows
-        if self._progress is not None:
-            self._progress(self.rows)
+        self._progress(self.rows)
 
     def keys(self, root: str) -> Texts | None:
         """The keys; None where samples are numbered. Raises UsageError where --key names a column that has no keys."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import bisect
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
@@ -28,10 +28,12 @@ from rawpack.store.store import Store
 from rawpack_packer.sources.base import (
     BaseSource,
     Item,
+    Scanning,
     SourceInfo,
     check_part,
     check_sample,
     numbered,
+    unseen,
     without_samples,
 )
 from rawpack_packer.sources.fields import Boxes, Value
@@ -152,7 +154,7 @@ class StoreSource(BaseSource):
         /,
         *,
         prefixes: Sequence[str] | None = None,
-        progress: Callable[[int], None] | None = None,
+        progress: Scanning = unseen,
     ) -> None:
         """prefixes: what comes before the keys of each store.
 
@@ -168,8 +170,7 @@ class StoreSource(BaseSource):
             refuse_url(one)
             self.stores.append(_verified_store(Path(one).resolve()))
             total += len(self.stores[-1])
-            if progress is not None:
-                progress(total)
+            progress(total)
         names = [plain(os.fsencode(store.path)) for store in self.stores]
         root = names[0] if len(names) == 1 else f"<{len(names)} stores: {', '.join(names)}>"
         if not total:
