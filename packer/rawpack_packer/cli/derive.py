@@ -17,6 +17,7 @@ from rawpack_packer.cli import summary as summaries
 from rawpack_packer.cli.command import Subcommand, UserPath, option, path_argument, together
 from rawpack_packer.cli.options import dry_run_option, job_options, kept_recipe_options, where_option
 from rawpack_packer.cli.output import take_output
+from rawpack_packer.errors import reading
 from rawpack_packer.job import Choice, Prefix
 from rawpack_packer.options import OPTIONS
 from rawpack_packer.progress import scanning
@@ -136,10 +137,8 @@ def _listed(path: str | None, kind: type[Item]) -> list[Item] | None:
     """The texts or whole numbers in a file: one a line, a JSON list, or the array of a .npy file."""
     if path is None:
         return None
-    try:
+    with reading(path):
         data = Path(path).read_bytes()
-    except OSError as error:
-        raise UsageError(f"{path} cannot be read: {error.strerror or error}") from None
     try:
         if kind is int and path.endswith(".npy"):
             found = np.load(io.BytesIO(data), allow_pickle=False).tolist()
