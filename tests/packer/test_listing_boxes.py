@@ -135,7 +135,7 @@ def test_a_changed_text_file_is_another_source(yolo: Path, tmp_path: Path) -> No
     (yolo / "labels/train/0.txt").write_text("0 0.5 0.5 0.2 0.3\n")
     ran = run_here("pack", "--workers", 0, "--size", 16, yolo, tmp_path / "s")
     assert ran.code == 2
-    assert "another source" in ran.err
+    assert "the source differs" in ran.err
 
 
 @pytest.mark.parametrize(

@@ -149,11 +149,11 @@ def test_another_set_is_refused_and_restart_makes_it(tmp_path: Path) -> None:
     before = states_of(sets)
     for options, source, words in (
         (["--splits", "train"], root, "finished set of splits (5 samples, "),
-        (["--holdout", "val=0.5"], root / "train", "--splits train,val then, --holdout val=0.5 --seed 0 now"),
+        (["--holdout", "val=0.5"], root / "train", "the splits differ: --splits train,val then"),
         (
             ["--splits", "train,val,new"],
             root,
-            f"(added: eel): name another destination. --restart deletes all splits in {sets} (5 samples, ",
+            f"the classes differ: eel: name another destination. --restart deletes all splits in {sets} (5 samples, ",
         ),
         ([], root / "train", "is a set of splits"),
     ):

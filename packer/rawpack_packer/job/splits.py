@@ -138,8 +138,7 @@ def check(destination: Path, sources: Sequence[str | Path], chosen: SplitSet, *,
         raise UsageError(f"{destination} holds other files ({listed(others, 3)}); name another folder")
     not_drawn = not before.divided_here and not chosen.divided_here
     if not restart and chosen != before and not (not_drawn and set(before.splits) <= set(chosen.splits)):
-        what = f"with other splits ({_shown(before)} then, {_shown(chosen)} now)"
-        raise differences.set_at(destination).refusal(what, resume=True)
+        raise differences.set_at(destination).refusal(f"the splits differ: {_shown(before)} then", resume=True)
     for name in (*before.splits, *chosen.splits):
         if (destination / name).is_symlink():
             raise UsageError(f"{destination / name} is a symbolic link; splits must be in the folder of their set")
@@ -262,9 +261,9 @@ def class_problems(stores: Mapping[str, Manifest]) -> list[tuple[str, str]]:
 
 def _shown(chosen: SplitSet) -> str:
     if isinstance(chosen.split_by, str):
-        return f"{opt.split_by(chosen.split_by)}"
+        return opt.split_by(chosen.split_by)
     if chosen.holdout is None:
-        return f"{opt.splits(','.join(chosen.splits))}"
+        return opt.splits(",".join(chosen.splits))
     amounts = ",".join(f"{name}={amount}" for name, amount in chosen.holdout.items())
     return f"{opt.holdout(amounts)} {opt.seed(chosen.seed)}"
 
