@@ -67,9 +67,8 @@ def export(
     sample is checked against its checksum. The same command resumes where an earlier run was stopped.
 
     \b
-    files        Masks are in masks/. listing.jsonl has all fields, and
-                 export.json the command that packs the folder again. Keys that
-                 cannot be file names are refused before anything is written.
+    files        Masks are in masks/. listing.jsonl has all fields; `rawpack
+                 pack --key key listing.jsonl DST` packs it again.
     webdataset   KEY.jpg, KEY.cls with the label, KEY.json with all other
                  fields, KEY.FIELD.png for masks.
     parquet      Columns image, key, and one for each field, with the names of
@@ -107,7 +106,4 @@ def _as_text(done: Exported) -> str:
     rows += rejected_rows(done.rejects, f"{done.folder}/rejects.jsonl")
     rows.append(("time", text.duration(done.seconds)))
     rows.append(("stored in", f"{text.plain(done.folder)}: {text.count(done.files, 'file')}{size}"))
-    if done.pack_again or done.why_not:
-        rows.append(("pack again", text.plain(done.pack_again or f"no command does: {done.why_not}")))
-    rows += [("differs", text.plain(what)) for what in done.differs]
     return summaries.block("Nothing to do." if done.already else "Exported.", rows)
