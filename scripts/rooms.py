@@ -52,6 +52,7 @@ ROOMS = {
         "sources",
         "images",
         "options",
+        "counts",
         "progress",
         "errors",
         "text",

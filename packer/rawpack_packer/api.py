@@ -33,7 +33,7 @@ from rawpack_packer.job.keywords import (
 )
 from rawpack_packer.job.opening import Named, open_path
 from rawpack_packer.job.options import Progress, RunOptions, run_options
-from rawpack_packer.job.run import Summary
+from rawpack_packer.job.summary import Summary
 from rawpack_packer.options.naming import opt
 from rawpack_packer.recipe.by_user import recipe_for
 from rawpack_packer.recipe.recipe import Recipe, parse_options
@@ -44,11 +44,12 @@ if TYPE_CHECKING:
     from rawpack_packer.exporting import Export, Exported, ExportOptions
     from rawpack_packer.inspect.verify import Problem
     from rawpack_packer.inspect.warm import Warmed
-    from rawpack_packer.job.append import Append, AppendSummary
+    from rawpack_packer.job.append import Append
     from rawpack_packer.job.derive import Prefix
     from rawpack_packer.job.relabel import Relabeled
     from rawpack_packer.job.splits import Splits
     from rawpack_packer.job.subset import Choice
+    from rawpack_packer.job.summary import AppendSummary
     from rawpack_packer.sources.dataset import Dataset
     from rawpack_packer.tune.bench import Bench
     from rawpack_packer.tune.plan.planned import Plan, PlanRequest

@@ -99,8 +99,8 @@ def test_yolo_is_counted(yolo: Path, tmp_path: Path) -> None:
     (yolo / "notes.md").write_text("x")
     ran = run_here("pack", "--workers", 0, yolo, tmp_path / "s")
     assert ran.code == 0
-    assert "1 image without a box" in ran.out
-    assert "1 class without a box: yak" in ran.out
+    assert "images without a box: 1" in ran.out
+    assert "classes without a box: 1 (yak)" in ran.out
     assert re.search(r"^  classes +4$", ran.out, re.MULTILINE)  # the number of images of each is no question
     counts = json.loads((tmp_path / "s/store.json").read_bytes())["counts"]
     assert counts["no_boxes"] == 1

@@ -84,8 +84,8 @@ def test_each_split_is_a_store_of_its_folder_and_classes_have_one_number(tmp_pat
     folder(root / "odd name", {"cat": 1})
     ran = run_here("pack", "--workers", 0, *SMALL, "--splits", "train,val,odd name", root, tmp_path / "sets")
     assert ran.code == 0, ran.err
-    assert "1 class without an image: bird" in ran.out
-    assert "2 classes without an image: bird, eel" in ran.out
+    assert "classes without an image: 1 (bird)" in ran.out
+    assert "classes without an image: 2 (bird, eel)" in ran.out
     for name in ("train", "val", "odd name"):
         reader = Reader(tmp_path / "sets", split=name)
         assert reader.classes == ("bird", "cat", "eel")

@@ -400,7 +400,7 @@ def test_permission_that_is_lost(source: Path, undisturbed: dict[str, dict[str, 
             "import os, sys; from troubled import *\n"
             "import rawpack_packer.cli.pack; from rawpack_packer.cli import main\n"
             # Nobody else may be able to read the modules of this Python.
-            "import rawpack_packer.api, rawpack_packer.cli.summary, rawpack_packer.job.words\n"
+            "import rawpack_packer.api, rawpack_packer.job.summary\n"
             f"os.setgroups([]); os.setgid({NOBODY}); os.setuid({NOBODY})\n"
             f"with opening(At(70, lock_folder, {str(store / '.rawpack')!r})): main()"
         )

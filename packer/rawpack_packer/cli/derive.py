@@ -13,12 +13,12 @@ import numpy as np
 
 from rawpack.errors import UsageError
 from rawpack_packer import api
-from rawpack_packer.cli import summary as summaries
 from rawpack_packer.cli.command import Subcommand, UserPath, option, path_argument, together
 from rawpack_packer.cli.options import dry_run_option, job_options, kept_recipe_options, where_option
 from rawpack_packer.cli.output import take_output
 from rawpack_packer.errors import reading
 from rawpack_packer.job import Choice, Prefix
+from rawpack_packer.job import summary as summaries
 from rawpack_packer.options import OPTIONS
 from rawpack_packer.progress import scanning
 

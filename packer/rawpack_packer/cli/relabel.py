@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
-
 import click
 
 from rawpack_packer.cli.command import Subcommand, UserPath, option, path_argument
@@ -48,4 +46,4 @@ def relabel(
       rawpack relabel store/ --from scores.jsonl --field score:float32
     """
     done = relabel_store(store, new, key=key, fields=fields, skip_unknown=skip_unknown, stale_copies=stale_copies)
-    Output(quiet, as_json).tell(dataclasses.asdict(done), str(done))
+    Output(quiet, as_json).tell(done)

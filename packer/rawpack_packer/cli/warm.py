@@ -9,8 +9,7 @@ import click
 from rawpack_packer import api, text
 from rawpack_packer.cli.command import Subcommand, UserPath, option, path_argument
 from rawpack_packer.cli.options import quiet_option
-from rawpack_packer.cli.output import note
-from rawpack_packer.inspect import Warmed
+from rawpack_packer.cli.output import Output, note
 from rawpack_packer.progress import counting
 
 
@@ -43,15 +42,4 @@ def warm(dst: str, quiet: bool, cache: str | None, cache_bytes: str | None) -> N
             return count(total)
 
         done = api.warm(dst, cache=cache, cache_bytes=cache_bytes, begin=begin)
-    if not quiet:
-        click.echo(_as_text(done))
-
-
-def _as_text(done: Warmed) -> str:
-    name, size = text.plain(done.store), text.size(done.bytes)
-    if done.cache is None:
-        return f"{name}: {size} read into the page cache"
-    fetched = f"{text.size(done.fetched)} fetched, so that all" if done.fetched else "all"
-    already = "" if done.fetched else " already"
-    instead = f"; {text.size(done.replaced)} of that in place of what was damaged in the cache" if done.replaced else ""
-    return f"{name}: {fetched} {size} are in {text.plain(done.cache)}{already}, checked{instead}"
+    Output(quiet).tell(done)

@@ -31,6 +31,7 @@ from rawpack_packer.exporting.parquet import ParquetTarget
 from rawpack_packer.exporting.target import ExportOptions, ExportTarget, Written, contents
 from rawpack_packer.exporting.webdataset import WebDatasetTarget
 from rawpack_packer.job.options import RunOptions
+from rawpack_packer.job.summary import rejected_rows
 from rawpack_packer.options.naming import opt
 from rawpack_packer.sources import StoreSource
 from rawpack_packer.text import listed, plain
@@ -70,7 +71,7 @@ def make_target(to: str, source: StoreSource, folder: Path, options: ExportOptio
 
 
 @dataclass(frozen=True)
-class Exported:
+class Exported(text.Shown):
     """The result of an export."""
 
     folder: str
@@ -94,14 +95,34 @@ class Exported:
         """Whether an earlier run wrote all files."""
         return not self.written_now
 
+    def as_dict(self) -> dict[str, Any]:
+        return super().as_dict() | {"already_complete": self.already}
+
+    def in_words(self) -> tuple[str, text.Rows]:
+        now = "" if self.written_now == self.files else f", {self.written_now:,} of them written now"
+        size = f", {text.size(self.bytes_written)}" if self.written_now == self.files else ""
+        rows = [("samples", f"{self.samples:,}"), ("files", f"{self.files:,}{now}")]
+        rows += rejected_rows(self.rejects, f"{self.folder}/rejects.jsonl")
+        rows.append(("time", text.duration(self.seconds)))
+        rows.append(("stored in", f"{plain(self.folder)}: {text.count(self.files, 'file')}{size}"))
+        return "Nothing to do." if self.already else "Exported.", rows
+
 
 @dataclass(frozen=True)
-class DryExport:
+class DryExport(text.Shown):
     """What an export needs."""
 
     samples: int
     files_bytes: int
     free_bytes: int
+
+    def in_words(self) -> tuple[str, text.Rows]:
+        rows = [
+            ("samples", f"{self.samples:,}"),
+            ("files", f"about {text.size(self.files_bytes)}"),
+            ("free", text.size(self.free_bytes)),
+        ]
+        return "Nothing was written. Exporting would take:", rows
 
 
 class Export:

@@ -18,10 +18,10 @@ from rawpack.disk.provenance import packing_runs, read_provenance
 from rawpack.errors import RawpackError
 from rawpack.store.store import Store
 from rawpack_packer import text
+from rawpack_packer.counts import count_of, label_counts
 from rawpack_packer.destination import journal
 from rawpack_packer.destination.folder import is_appending, left_by
 from rawpack_packer.destination.rejects import Reject
-from rawpack_packer.job.counts import count_of, label_counts
 from rawpack_packer.sources.video_numbers import are_frames
 from rawpack_packer.voice import again
 
@@ -149,11 +149,13 @@ def is_even(classes: Mapping[str, int]) -> bool:
 
 
 def counts_of(about: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """What was counted while packing, without zeros: (how many, of what)."""
-    noun = about["noun"]
+    """What was counted while packing, without zeros: what, and how many."""
     of_boxes = "label" not in about["fields"]
-    words = {name: text.plain(count_of(name, noun, of_boxes=of_boxes)) for name in about["counts"]}
-    return [(f"{count:,}", text.counted(count, words[name], noun)) for name, count in about["counts"].items() if count]
+    return [
+        (text.plain(count_of(name, about["noun"], of_boxes=of_boxes)), f"{count:,}")
+        for name, count in about["counts"].items()
+        if count
+    ]
 
 
 def of_raw(about: Mapping[str, Any]) -> str:

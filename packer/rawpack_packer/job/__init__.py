@@ -6,15 +6,12 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from rawpack_packer.job.append import AppendSummary
     from rawpack_packer.job.derive import Prefix
     from rawpack_packer.job.holdout import TRAIN
-    from rawpack_packer.job.job import DryRun
     from rawpack_packer.job.options import NoProgress, Progress, RunOptions, run_options
     from rawpack_packer.job.relabel import Relabeled, relabel_store
-    from rawpack_packer.job.run import Summary
     from rawpack_packer.job.subset import Choice
-    from rawpack_packer.job.words import appended_rows, packed_rows, rejected_rows
+    from rawpack_packer.job.summary import AppendSummary, DryRun, Summary, rejected_rows
 
 __all__ = [
     "TRAIN",
@@ -27,22 +24,17 @@ __all__ = [
     "Relabeled",
     "RunOptions",
     "Summary",
-    "appended_rows",
-    "packed_rows",
     "rejected_rows",
     "relabel_store",
     "run_options",
 ]
 _LAZY = {
-    "AppendSummary": "append",
     "Choice": "subset",
-    "DryRun": "job",
     "Prefix": "derive",
-    "Summary": "run",
     "TRAIN": "holdout",
     **dict.fromkeys(("NoProgress", "Progress", "RunOptions", "run_options"), "options"),
     **dict.fromkeys(("Relabeled", "relabel_store"), "relabel"),
-    **dict.fromkeys(("appended_rows", "packed_rows", "rejected_rows"), "words"),
+    **dict.fromkeys(("AppendSummary", "DryRun", "Summary", "rejected_rows"), "summary"),
 }
 """Name -> its module: a command loads what it needs."""
 

@@ -8,10 +8,9 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any
 
 import msgspec
 
@@ -19,51 +18,24 @@ from rawpack.disk import manifest as manifests
 from rawpack.disk.manifest import Field, Manifest
 from rawpack.errors import PackError, StoreError, UsageError
 from rawpack.store.store import Store
+from rawpack_packer.counts import label_counts
 from rawpack_packer.destination import folder as destinations
 from rawpack_packer.destination import journal
 from rawpack_packer.destination.layout import names_of
 from rawpack_packer.destination.lock import Lock
 from rawpack_packer.job import commit, splits
 from rawpack_packer.job.append_selection import Chosen, choose, counts_of, is_of
-from rawpack_packer.job.counts import label_counts
 from rawpack_packer.job.job import Job, before_append
 from rawpack_packer.job.options import RunOptions
 from rawpack_packer.job.probes import probed
-from rawpack_packer.job.run import Summary, check_sizes, nothing_to_do, run_job
+from rawpack_packer.job.run import check_sizes, nothing_to_do, run_job
+from rawpack_packer.job.summary import AppendSummary, Summary
 from rawpack_packer.options.naming import opt
 from rawpack_packer.recipe.fields import store_fields
 from rawpack_packer.recipe.recipe import PILLOW, THEN, Recipe, libraries
 from rawpack_packer.sources import Source
 from rawpack_packer.sources.optional import unread_of
 from rawpack_packer.sources.stores.compatible import differing_field, shown_field
-
-
-@dataclass(frozen=True)
-class AppendSummary:
-    """The result of an append. All numbers are of samples."""
-
-    summary: Summary
-    """Of the store as it is now; `seen` and other numbers of this run count samples of this source."""
-    added: int
-    rejected: int
-    existing: int
-    """Left out, since the store or a split drawn with it had or had rejected them."""
-    changed: int
-    """Of the existing ones: those whose file changed since; the store keeps the old sample."""
-    later: int
-    """Came to the source after an append began that this run finished: the next append adds them."""
-
-    def __repr__(self) -> str:
-        return f"AppendSummary({self.added:,} added, {self.rejected:,} rejected; {self.summary!r})"
-
-    def __str__(self) -> str:
-        from rawpack_packer.job.words import appended_rows, block
-
-        return block(*appended_rows(self))
-
-    def _repr_pretty_(self, printer: Any, cycle: bool) -> None:
-        """For notebooks: the lines that the command prints."""
-        printer.text(str(self))
 
 
 class Append:

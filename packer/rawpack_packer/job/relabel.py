@@ -28,27 +28,27 @@ from rawpack.disk.manifest import Columns, Field, FileRecord, Manifest
 from rawpack.disk.provenance import COLUMNS, PROVENANCE, REJECTS, STATES, of_run
 from rawpack.errors import UsageError
 from rawpack.store.store import Store
+from rawpack_packer.counts import label_counts
 from rawpack_packer.destination import files, journal
 from rawpack_packer.destination.layout import WORK
 from rawpack_packer.destination.lock import Lock
 from rawpack_packer.job import commit
 from rawpack_packer.job.append import open_store
-from rawpack_packer.job.counts import label_counts
 from rawpack_packer.job.job import before_append
 from rawpack_packer.options.naming import opt
 from rawpack_packer.sources.fields import FieldKind, check_names
 from rawpack_packer.sources.listing.keyed import KeyedFields, read_keyed
 from rawpack_packer.sources.listing.reading import declared_fields
 from rawpack_packer.sources.listing.table import Column, Numbers, RaggedColumn, Texts
-from rawpack_packer.text import count, listed
+from rawpack_packer.text import Rows, Shown, count, listed, plain
 
 _BLOCK = 1 << 16
 _SHOWN = 5
-Rows = NDArray[np.int64]
+Numbering = NDArray[np.int64]
 
 
 @dataclass(frozen=True)
-class Relabeled:
+class Relabeled(Shown):
     """The result of `relabel_store`."""
 
     store: str
@@ -67,20 +67,18 @@ class Relabeled:
     stale: tuple[str, ...]
     """Fields whose copies in HDF5 shards have the old values."""
 
-    def __str__(self) -> str:
+    def in_words(self) -> tuple[str, Rows]:
         what = [
             f"{words} {', '.join(names)}"
             for words, names in (("added", self.added), ("replaced", self.replaced))
             if names
         ]
-        lines = [f"{self.store}: {' and '.join(what)} of {count(self.named, 'sample')} of {self.samples:,}"]
-        if self.new_classes:
-            lines.append(f"new classes: {listed(self.new_classes, _SHOWN)}")
-        if self.skipped:
-            lines.append(f"skipped {count(self.skipped, 'key')} that no sample has")
+        rows = [("new classes", listed(self.new_classes, _SHOWN))] if self.new_classes else []
+        rows += [("skipped", f"{count(self.skipped, 'key')} that no sample has")] if self.skipped else []
         if self.stale:
-            lines.append(f"copies of {', '.join(self.stale)} inside the HDF5 shards keep the old values")
-        return "\n".join(lines)
+            rows.append(("old values", f"copies of {', '.join(self.stale)} inside the HDF5 shards keep them"))
+        head = f"{self.store}: {' and '.join(what)} of {count(self.named, 'sample')} of {self.samples:,}"
+        return plain(head), rows
 
 
 def relabel_store(
@@ -295,7 +293,7 @@ def _copied(store: Store, name: str, field: Field) -> dict[str, list[NDArray[Any
     return columns
 
 
-def _replaced(store: Store, lines: Rows, name: str, field: Field, column: Column) -> dict[str, list[NDArray[Any]]]:
+def _replaced(store: Store, lines: Numbering, name: str, field: Field, column: Column) -> dict[str, list[NDArray[Any]]]:
     """The columns of a field with the new values, as `_copied` has them."""
     new, every = np.flatnonzero(lines >= 0), np.arange(len(lines))
     if isinstance(column, Numbers):
@@ -317,11 +315,11 @@ def _replaced(store: Store, lines: Rows, name: str, field: Field, column: Column
     return {name: [np.concatenate(rows).astype(field.dtype, copy=False)], f"{name}.offset": [_offsets(rows)]}
 
 
-def _offsets(values: list[Any]) -> Rows:
+def _offsets(values: list[Any]) -> Numbering:
     return np.cumsum([0, *map(len, values)], dtype=np.int64)
 
 
-def _counts(manifest: Manifest, classes: tuple[str, ...] | None, labels: Rows) -> dict[str, int]:
+def _counts(manifest: Manifest, classes: tuple[str, ...] | None, labels: Numbering) -> dict[str, int]:
     """The counts of the store with these labels, (samples,)."""
     if classes is None:
         return manifest.counts

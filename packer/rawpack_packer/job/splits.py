@@ -23,10 +23,10 @@ from rawpack_packer.destination.layout import SPOOL, WORK
 from rawpack_packer.destination.lock import Lock
 from rawpack_packer.job import differences, holdout, split_by
 from rawpack_packer.job.estimate import check_space
-from rawpack_packer.job.job import DryRun, Job
+from rawpack_packer.job.job import Job
 from rawpack_packer.job.options import RunOptions
-from rawpack_packer.job.run import Summary
 from rawpack_packer.job.split_by import SplitBy
+from rawpack_packer.job.summary import DryRun, Summary
 from rawpack_packer.options.naming import opt
 from rawpack_packer.recipe.recipe import Recipe
 from rawpack_packer.sources import Source, has_split
@@ -194,7 +194,7 @@ class Splits:
         for name, job in self.jobs.items():
             job.how = replace(self._how, restart=False)
             begins(name, job)
-            yield name, job.run()
+            yield name, replace(job.run(), shuffle=name == holdout.TRAIN)
         # What splits that were packed from archives shared.
         if destinations.has_only_spool(self.destination):
             shutil.rmtree(self.destination / WORK)

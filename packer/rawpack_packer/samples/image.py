@@ -16,7 +16,7 @@ from rawpack.pixels.geometry import cover_size
 from rawpack.pixels.resize import fit
 from rawpack_packer.images import ImageHeader, by_pillow, decode_image, read_header
 from rawpack_packer.images.jpeg_structure import is_whole
-from rawpack_packer.recipe.recipe import KEPT_QUALITY, Recipe
+from rawpack_packer.recipe.recipe import Recipe
 from rawpack_packer.recipe.tables import encoder_of, is_jpeg
 from rawpack_packer.samples.curation import measures_of
 
@@ -33,26 +33,11 @@ class PreparedImage:
     shape: tuple[int, int, int]
     """(height, width, channels) of the stored image."""
     notes: tuple[str, ...]
-    """Keys of `NOTES` that apply."""
+    """Keys of `counts.COUNTS` that apply."""
     size: tuple[int, int] = (0, 0)
     """(height, width) of the upright image before the recipe."""
     measures: Mapping[str, NDArray[Any]] = field(default_factory=dict)
     """The fields of `CURATED`, where the recipe says so."""
-
-
-NOTES: dict[str, str] = {
-    "enlarged": "images were smaller than the size and were enlarged",
-    "icc_ignored": "images had a color profile, which was ignored",
-    "xmp_orientation": "images with an orientation in XMP only: stored as they are, as most programs show them",
-    "first_frame_of_several": "animated or multi-page files, of which the first frame was taken",
-    "by_pillow": "images that Pillow decoded: all types except JPEG, PNG and BMP",
-    "passed_through": "JPEG files stored as they are",
-    "reencoded": f"images that --quality keep had to re-encode, at quality {KEPT_QUALITY}",
-    "decoder_warnings": "JPEG files with stray bytes that the decoder skipped: worth a look",
-    "boxes_cut": "boxes that reached beyond the stored image and were cut to it",
-    "boxes_outside": "boxes entirely outside the stored image, left out",
-}
-"""Names of counts in the manifest -> what they count."""
 
 
 def prepare(data: bytes | NDArray[Any], recipe: Recipe) -> PreparedImage:

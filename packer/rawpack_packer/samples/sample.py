@@ -48,7 +48,7 @@ class PreparedSample:
     values: Mapping[str, str | NDArray[Any]]
     """The fields in columns, except the key."""
     notes: tuple[str, ...]
-    """Keys of `samples.image.NOTES` that apply."""
+    """Keys of `counts.COUNTS` that apply."""
 
 
 def prepare_sample(item: Item, recipe: Recipe, fields: Mapping[str, Field]) -> PreparedSample:

@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rawpack.errors import DecodeError, UsageError
+from rawpack_packer.counts import OF_VIDEOS
 from rawpack_packer.errors import need
 from rawpack_packer.options.naming import opt
 from rawpack_packer.sources.base import Item, Scanning, SourceInfo, given_options, unseen
@@ -20,7 +21,6 @@ from rawpack_packer.sources.fields import FieldKind
 from rawpack_packer.sources.files import NOT_SCANNED, bad_name, not_scanned, text_of
 from rawpack_packer.sources.folder import EXTENSIONS as IMAGE_EXTENSIONS
 from rawpack_packer.sources.folder_scan import FolderScan, Wanted, check_folder
-from rawpack_packer.sources.video import NOTES
 from rawpack_packer.sources.video.filetype import EXTENSIONS, SNIFF_BYTES, sniff_video
 from rawpack_packer.sources.video.index import VideoFile
 from rawpack_packer.sources.video.part import Shot, VideoPart
@@ -29,7 +29,7 @@ from rawpack_packer.sources.video_numbers import DTYPES, Videos
 from rawpack_packer.text import plain
 
 OPTIONS = ("fps", "every", "start", "end", "max_frames")
-_COUNTS = ("frames_left_out", "videos_without_frames", *NOTES)
+_COUNTS = ("frames_left_out", "videos_without_frames", *OF_VIDEOS)
 _WANTED = Wanted(EXTENSIONS, sniff_video, SNIFF_BYTES, IMAGE_EXTENSIONS, "images")
 
 
@@ -120,7 +120,7 @@ class VideoSource(FrameSource):
     `pts_seconds`, when it is shown according to the file. Folders become classes as they do for images.
 
     `info.counts`: those of a folder, with images instead of videos; frames_left_out by the options;
-    videos_without_frames, of which the options take none; and those of `pixels.NOTES`.
+    videos_without_frames, of which the options take none; and those of `counts.OF_VIDEOS`.
     """
 
     def __init__(
