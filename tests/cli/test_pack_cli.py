@@ -111,7 +111,9 @@ def test_the_line_of_python_names_fields_that_have_to_be_asked_for(tmp_path: Pat
     ]
     for i in range(4):
         save(tmp_path / f"{i}.png", picture(20, 20, i))
-    (tmp_path / "all.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    (tmp_path / "all.jsonl").write_text(
+        "".join(json.dumps({**row, "boxes": found}) + "\n" for row, found in zip(rows, boxes, strict=True))
+    )
     (tmp_path / "some.jsonl").write_text("".join(json.dumps({**row, "text": 1}) + "\n" for row in rows))
     ran = here("--size", 16, "--field", "text:str", "--field", "boxes:xyxy", tmp_path / "all.jsonl", tmp_path / "store")
     assert ran.code == 0, ran
