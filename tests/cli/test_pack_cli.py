@@ -106,9 +106,8 @@ def test_the_summary_tells_what_was_made(few: Path, tmp_path: Path) -> None:
 def test_the_line_of_python_names_fields_that_have_to_be_asked_for(tmp_path: Path) -> None:
     """After boxes and texts were packed, the line that the summary shows gives batches with all fields; elsewhere it
     names none."""
-    rows = [
-        {"path": f"{i}.png", "label": "ab"[i % 2], "text": f"t{i}", "boxes": [[1, 2, 3, 4, 0]] * i} for i in range(4)
-    ]
+    rows = [{"path": f"{i}.png", "label": "ab"[i % 2], "text": f"t{i}"} for i in range(4)]
+    boxes = [[[1, 2, 3, 4, 0]] * i for i in range(4)]
     for i in range(4):
         save(tmp_path / f"{i}.png", picture(20, 20, i))
     (tmp_path / "all.jsonl").write_text(
