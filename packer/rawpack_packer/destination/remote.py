@@ -2,32 +2,19 @@
 
 from __future__ import annotations
 
-import random
-import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
 from rawpack.disk.manifest import FileRecord
-from rawpack.errors import PackError, RawpackError, UsageError
-from rawpack.remote.reach import is_lost, note_answer
-from rawpack.remote.transfer import (
-    TIMEOUT_S,
-    Remote,
-    bounded,
-    has_no_bucket,
-    is_forbidden,
-    is_hopeless,
-    is_of_options,
-    wrong_options,
-)
+from rawpack.errors import PackError, StoreError, UsageError
+from rawpack.remote.transfer import TIMEOUT_S, Attempts, Remote, bounded, has_no_bucket, is_hopeless
 from rawpack.remote.url import filesystem, join, shown
 from rawpack_packer.voice import again
 
 T = TypeVar("T")
 _SLOWEST = 256 << 10
 """Bytes per second: a slower upload is taken for dead."""
-_PAUSE_S, _MOST_PAUSE_S = 0.1, 10.0
 
 
 class Target:
@@ -101,33 +88,20 @@ class Target:
 
     def _tried(self, name: str, what: str, call: Callable[[], T], size: int) -> T:
         """The result of `call`, which moves `size` bytes, retried where that may help."""
-        where = shown(join(self.url, name)) if name else str(self)
-        began, failed = time.monotonic(), 0
+        attempts = Attempts(self._remote, name, what)
         while True:
             try:
                 result = bounded(call, self._timeout + size / _SLOWEST)
-                note_answer(self._remote.host)
+                attempts.progressed()
                 return result
-            except RawpackError:
-                raise
             except Exception as error:
-                reply, past = self._remote.reason(error), time.monotonic() - began
-                if is_lost(self._remote.host, error, past):
-                    raise PackError(f"{where} cannot be reached: {reply}. Then {again()} resumes") from None
-                if is_of_options(error):
-                    raise UsageError(wrong_options(where, reply, self._options)) from None
-                if is_hopeless(error):
-                    raise UsageError(
-                        f"{where} cannot be {what}: {reply}; pack to a place that fsspec can write to"
-                    ) from None
-                if is_forbidden(error):
-                    raise PackError(
-                        f"{where} may not be {what} ({reply}): are the credentials set, right and not expired? Once "
-                        f"they are, {again()} resumes"
-                    ) from None
-                if past >= self._timeout:
-                    raise PackError(
-                        f"{where} could not be {what}, tried for {past:.0f} s: {reply}; {again()} resumes"
-                    ) from None
-                time.sleep(min(_MOST_PAUSE_S, _PAUSE_S * 2**failed) * random.uniform(0.5, 1.5))
-                failed += 1
+                if isinstance(error, FileNotFoundError):
+                    # What was written a moment ago may not be seen yet, which is worth another attempt.
+                    missing, error = error, OSError(str(error))
+                    error.__cause__ = missing
+                try:
+                    attempts.failed(error)
+                except (StoreError, FileNotFoundError) as refused:
+                    if is_hopeless(error):
+                        raise UsageError(f"{refused}; pack to a place that fsspec can write to") from None
+                    raise PackError(f"{refused}; once that is fixed, {again()} resumes") from None

@@ -24,7 +24,7 @@ import rawpack
 from rawpack.disk import manifest as manifests
 from rawpack.disk import npy
 from rawpack.disk.columns import files_of
-from rawpack.disk.manifest import Columns, Field, FileRecord, Manifest
+from rawpack.disk.manifest import Field, Manifest
 from rawpack.disk.provenance import COLUMNS, PROVENANCE, REJECTS, STATES, of_run
 from rawpack.errors import UsageError
 from rawpack.store.store import Store
@@ -221,48 +221,32 @@ class _Change:
 
 
 def _commit(path: Path, store: Store, change: _Change, where: str) -> None:
-    work, manifest = path / WORK, store.manifest
-    before = before_append(manifest, store.digest, label_counts(store))
-    name_of_all = of_run(COLUMNS, before.run)
-    folder, final = work / f"{name_of_all}.tmp", path / name_of_all
-    # A run that was killed may have left them: no manifest names them.
-    for left in (folder, final):
-        shutil.rmtree(left, ignore_errors=True)
-    folder.mkdir()
-    written, counts = list[FileRecord](), manifest.counts
+    manifest, before = store.manifest, before_append(store.manifest, store.digest, label_counts(store))
+    folder, names, counts = commit.begin_columns(path, before.run), list[str](), manifest.counts
     for name, field in change.fields.items():
         column = change.columns.get(name)
         parts = _copied(store, name, field) if column is None else _replaced(store, change.lines, name, field, column)
         for stem, blocks in parts.items():
-            file_name = f"{stem}.npy"
-            shape = (sum(map(len, blocks)), *blocks[0].shape[1:])
-            with (folder / file_name).open("wb") as file:
-                file.write(npy.header(blocks[0].dtype, shape))
+            with (folder / f"{stem}.npy").open("wb") as file:
+                file.write(npy.header(blocks[0].dtype, (sum(map(len, blocks)), *blocks[0].shape[1:])))
                 for block in blocks:
                     file.write(np.ascontiguousarray(block).data)
-            files.sync_file(folder / file_name)
-            written.append(files.record(folder / file_name, file_name))
+            names.append(f"{stem}.npy")
         if name == "label" and column is not None and field.kind == "number" and not field.shape:
             counts = _counts(manifest, change.classes, parts[name][0])
-    files.sync_folder(folder)
-    folder.replace(final)
-    files.sync_folder(path)
-    rejects, temporary = of_run(REJECTS, before.run), work / f"{REJECTS}.tmp"
-    shutil.copyfile(path / manifest.rejects.file.name, temporary)
-    record = files.record(temporary, rejects)
-    files.commit(temporary, path / rejects)
-    states = np.empty((0, 2), np.int64)
-    commit.write_provenance(path, _provenance(where, tuple(change.columns), before.seen), states, before.run)
+    columns = commit.end_columns(path, before.run, names, len(store))
+    rejects = commit.commit_rejects(path, before.run, (), manifest)
+    provenance = _provenance(where, tuple(change.columns), before.seen)
+    commit.write_provenance(path, provenance, np.empty((0, 2), np.int64), before.run)
     new = msgspec.structs.replace(
         manifest,
         fields=change.fields,
         classes=change.classes,
-        columns=(Columns(folder=name_of_all, rows=len(store), files=tuple(written)),),
-        rejects=msgspec.structs.replace(manifest.rejects, file=record),
+        columns=(columns,),
+        rejects=msgspec.structs.replace(manifest.rejects, file=rejects),
         counts=counts,
     )
-    files.write_whole(path / manifests.NAME, manifests.dump(new), work / f"{manifests.NAME}.tmp")
-    commit.tidy(path)
+    commit.write_manifest(path, new)
 
 
 def _withdraw(path: Path, store: Store) -> None:
