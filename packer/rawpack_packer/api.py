@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias, Unpack
 from rawpack.errors import UsageError
 from rawpack.remote.url import is_url, local_path, shown
 from rawpack_packer.destination import folder as destinations
-from rawpack_packer.destination.named import one_store, store_folder, store_folders
+from rawpack_packer.destination.folder import one_store, store_folder, store_folders
 from rawpack_packer.job import opening
 from rawpack_packer.job.job import Job
 from rawpack_packer.job.keyword_types import RecipeKeywords, RunKeywords, SourceKeywords
@@ -45,10 +45,9 @@ if TYPE_CHECKING:
     from rawpack_packer.inspect.verify import Problem
     from rawpack_packer.inspect.warm import Warmed
     from rawpack_packer.job.append import Append
-    from rawpack_packer.job.derive import Prefix
+    from rawpack_packer.job.derive import Choice, Prefix
     from rawpack_packer.job.relabel import Relabeled
     from rawpack_packer.job.splits import Splits
-    from rawpack_packer.job.subset import Choice
     from rawpack_packer.job.summary import AppendSummary
     from rawpack_packer.sources.dataset import Dataset
     from rawpack_packer.tune.bench import Bench
@@ -155,8 +154,7 @@ def splits_job(
 ) -> Splits:
     """The jobs of `pack_splits`, checked and not begun. See `pack_job`."""
     from rawpack_packer.job import splits as sets
-    from rawpack_packer.job.holdout import parse_holdout
-    from rawpack_packer.job.split_by import parse_split_by
+    from rawpack_packer.job.holdout import parse_holdout, parse_split_by
 
     how, about, recipe = _by_kind(options)
     recipe = parse_options(recipe)
@@ -249,8 +247,7 @@ def derived_job(
 ) -> Job:
     """The job of `convert`, `merge` and `subset`, which take all samples of a store, those of several, or a choice;
     checked and not begun. See `pack_job`."""
-    from rawpack_packer.job.derive import merging, recipe_as_before
-    from rawpack_packer.job.subset import chosen
+    from rawpack_packer.job.derive import chosen, merging, recipe_as_before
     from rawpack_packer.sources import StoreSource
 
     how, _, recipe = _by_kind(options)
@@ -397,7 +394,7 @@ def subset(
     many of these, see `Choice`. keep_labels: labels and classes stay; otherwise, with classes=, labels are renumbered
     from 0. The rest is as for `convert`.
     """
-    from rawpack_packer.job.subset import Choice
+    from rawpack_packer.job.derive import Choice
 
     choice = Choice(classes, keys, rows, where, every, per_class, limit, seed, keep_labels=keep_labels)
     return derived_job([store], destination, choice=choice, **options).run()
@@ -477,7 +474,7 @@ def export_job(store: Named, folder: Named, to: str, options: ExportOptions, *, 
 def describe(store: Named) -> dict[str, Any]:
     """What is in a store, in a folder or at a URL, as `rawpack inspect --json` prints it."""
     from rawpack_packer.inspect.describe import describe as described
-    from rawpack_packer.inspect.opened import open_store
+    from rawpack_packer.inspect.describe import open_store
 
     return described(open_store(os.fspath(store)))
 
@@ -650,7 +647,7 @@ def write_report(done: Bench | Plan, *, page: Path | None, plots: Path | None) -
 
 def write_store_page(page: Path, store: Named, about: Mapping[str, Any], verdict: str | None) -> None:
     """Write what `describe` says of a store as an HTML page. verdict: of a check, where one was asked for."""
-    from rawpack_packer.inspect.opened import open_store
+    from rawpack_packer.inspect.describe import open_store
     from rawpack_packer.report import store_page
 
     store_page.write_html(page, open_store(os.fspath(store)), about, verdict)

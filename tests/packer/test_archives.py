@@ -27,7 +27,7 @@ from running import run_command, run_here
 
 from rawpack.errors import DecodeError, PackError, UsageError
 from rawpack_packer import api
-from rawpack_packer.part.readahead import ReadAhead
+from rawpack_packer.part.pieces import ReadAhead
 from rawpack_packer.sources import DividedError, Item, Samples, Source, SourceChangedError, open_source
 from rawpack_packer.sources.archives import index, kept
 from rawpack_packer.sources.archives.files import expanded
@@ -578,7 +578,7 @@ def test_the_disk_is_asked_for_the_ranges_of_members(
     shell(tmp_path, made[name])
     asked: list[tuple[int, int]] = []
     monkeypatch.setattr("os.posix_fadvise", lambda fd, offset, size, advice: asked.append((offset, size)))
-    monkeypatch.setattr("rawpack_packer.part.readahead._file_system", lambda device: "ext4")
+    monkeypatch.setattr("rawpack_packer.part.pieces._file_system", lambda device: "ext4")
     source = open_source(tmp_path / name)
     ReadAhead(source.part(0, 6), range(6)).at(0)
     data = (tmp_path / name).read_bytes()

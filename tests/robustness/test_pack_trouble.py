@@ -28,7 +28,7 @@ from rawpack_packer.destination import files
 from rawpack_packer.engines import LocalEngine
 from rawpack_packer.job.job import Job
 from rawpack_packer.job.options import RunOptions
-from rawpack_packer.part.readahead import _file_system
+from rawpack_packer.part.pieces import _file_system
 from rawpack_packer.recipe import recipe as recipes
 from rawpack_packer.sources import open_source
 

@@ -88,7 +88,7 @@ def pack(
       rawpack pack photos/ s3://bucket/store             uploaded by shard
     """  # fmt: skip
     from rawpack_packer import api
-    from rawpack_packer.job import summary as summaries
+    from rawpack_packer.job import fast_hint, images_in_words, place_in_words
 
     out = take_output(options)
     if splits is not None or holdout or seed is not None or split_by is not None:
@@ -101,8 +101,8 @@ def pack(
         return
     with scanning(quiet=out.quiet) as scan:
         job = api.pack_job(src, dst, scratch=scratch, scan=scan, **options)
-    out.say(f"{summaries.images(job.source)} in {summaries.place(job.source, src)}")
-    if not (out.quiet or out.as_json) and job.is_new and (hint := summaries.fast_hint(job.source, job.recipe)):
+    out.say(f"{images_in_words(job.source)} in {place_in_words(job.source, src)}")
+    if not (out.quiet or out.as_json) and job.is_new and (hint := fast_hint(job.source, job.recipe)):
         out.say(hint)
     out.do(job, dry_run=dry_run)
     end_unread([job.source])
@@ -136,23 +136,23 @@ def append(src: str, dst: str, skip_existing: bool, other_libraries: bool, **opt
       rawpack append --skip-existing photos/ store/    only what is new
     """  # fmt: skip
     from rawpack_packer import api
-    from rawpack_packer.job import summary as summaries
+    from rawpack_packer.job import images_in_words, place_in_words
 
     out = take_output(options)
     with scanning(quiet=out.quiet) as scan:
         job = api.append_job(
             src, dst, skip_existing=skip_existing, other_libraries=other_libraries, scan=scan, **options
         )  # fmt: skip
-    out.say(f"{summaries.images(job.source)} in {summaries.place(job.source, src)}")
+    out.say(f"{images_in_words(job.source)} in {place_in_words(job.source, src)}")
     out.tell(job.run())
     end_unread([job.source])
 
 
 def _do_splits(jobs: api.Splits, dst: str, out: Output, *, dry_run: bool) -> None:
     """Pack all splits, and print what came of each; or what they would take."""
-    from rawpack_packer.job import summary as summaries
+    from rawpack_packer.job import draw_lines, images_in_words
 
-    for line in summaries.draw_lines(jobs):
+    for line in draw_lines(jobs):
         out.say(line)
     if dry_run:
         guesses = jobs.estimate()
@@ -163,7 +163,7 @@ def _do_splits(jobs: api.Splits, dst: str, out: Output, *, dry_run: bool) -> Non
     done: dict[str, Any] = {}
     try:
         for name, summary in jobs.run(
-            lambda name, job: out.say(f"{text.plain(name)}: {summaries.images(job.source)}")
+            lambda name, job: out.say(f"{text.plain(name)}: {images_in_words(job.source)}")
         ):  # fmt: skip
             done[name] = summary.as_dict()
             if not (out.as_json or out.quiet):

@@ -6,12 +6,21 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from rawpack_packer.job.derive import Prefix
+    from rawpack_packer.job.derive import Choice, Prefix
     from rawpack_packer.job.holdout import TRAIN
     from rawpack_packer.job.options import NoProgress, Progress, RunOptions, run_options
     from rawpack_packer.job.relabel import Relabeled, relabel_store
-    from rawpack_packer.job.subset import Choice
-    from rawpack_packer.job.summary import AppendSummary, DryRun, Summary, rejected_rows
+    from rawpack_packer.job.summary import (
+        AppendSummary,
+        DryRun,
+        Summary,
+        draw_lines,
+        fast_hint,
+        images_in_words,
+        place_in_words,
+        rejected_rows,
+        samples_in_words,
+    )
 
 __all__ = [
     "TRAIN",
@@ -24,17 +33,35 @@ __all__ = [
     "Relabeled",
     "RunOptions",
     "Summary",
+    "draw_lines",
+    "fast_hint",
+    "images_in_words",
+    "place_in_words",
     "rejected_rows",
     "relabel_store",
     "run_options",
+    "samples_in_words",
 ]
 _LAZY = {
-    "Choice": "subset",
+    "Choice": "derive",
     "Prefix": "derive",
     "TRAIN": "holdout",
     **dict.fromkeys(("NoProgress", "Progress", "RunOptions", "run_options"), "options"),
     **dict.fromkeys(("Relabeled", "relabel_store"), "relabel"),
-    **dict.fromkeys(("AppendSummary", "DryRun", "Summary", "rejected_rows"), "summary"),
+    **dict.fromkeys(
+        (
+            "AppendSummary",
+            "DryRun",
+            "Summary",
+            "draw_lines",
+            "fast_hint",
+            "images_in_words",
+            "place_in_words",
+            "rejected_rows",
+            "samples_in_words",
+        ),
+        "summary",
+    ),
 }
 """Name -> its module: a command loads what it needs."""
 

@@ -23,9 +23,9 @@ from rawpack_packer.destination import journal
 from rawpack_packer.destination.rejects import NOT_SCANNED
 from rawpack_packer.job import differences
 from rawpack_packer.job.commit import tidy_finished
+from rawpack_packer.job.differences import probed
 from rawpack_packer.job.estimate import estimate
 from rawpack_packer.job.options import RunOptions
-from rawpack_packer.job.probes import probed
 from rawpack_packer.job.run import check_sizes, nothing_to_do, run_job
 from rawpack_packer.job.summary import DryRun, Summary
 from rawpack_packer.options.naming import opt

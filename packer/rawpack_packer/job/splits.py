@@ -21,11 +21,11 @@ from rawpack_packer.destination import files, journal
 from rawpack_packer.destination import folder as destinations
 from rawpack_packer.destination.layout import SPOOL, WORK
 from rawpack_packer.destination.lock import Lock
-from rawpack_packer.job import differences, holdout, split_by
+from rawpack_packer.job import differences, holdout
 from rawpack_packer.job.estimate import check_space
+from rawpack_packer.job.holdout import SplitBy
 from rawpack_packer.job.job import Job
 from rawpack_packer.job.options import RunOptions
-from rawpack_packer.job.split_by import SplitBy
 from rawpack_packer.job.summary import DryRun, Summary
 from rawpack_packer.options.naming import opt
 from rawpack_packer.recipe.recipe import Recipe
@@ -103,7 +103,7 @@ def one_numbering(sources: Mapping[str, Source]) -> dict[str, Source]:
 
 def divide(source: Source, by: SplitBy) -> tuple[dict[str, Source], SplitSet]:
     """The splits that the values of a field make of a source, and their set."""
-    rows = split_by.divide(source, by)
+    rows = holdout.divide(source, by)
     chosen = SplitSet(splits=_checked(list(rows), str(opt.split_by)), split_by=by.text)
     return {name: View(source, found) for name, found in rows.items()}, chosen
 

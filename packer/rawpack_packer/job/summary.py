@@ -13,7 +13,7 @@ from rawpack.remote.url import is_url
 from rawpack.store.store import Store
 from rawpack_packer import text
 from rawpack_packer.counts import count_of, label_counts
-from rawpack_packer.destination.named import store_folder
+from rawpack_packer.destination.folder import store_folder
 from rawpack_packer.job.estimate import Estimate
 from rawpack_packer.job.holdout import TRAIN
 from rawpack_packer.options.naming import opt
@@ -33,18 +33,18 @@ _MUCH = 4
 
 
 # ---------------------------------------------------------------------------------------------- before
-def images(source: Source) -> str:
+def images_in_words(source: Source) -> str:
     """What a source holds, in a few words: "12 images in 2 classes", "300 frames"."""
     classes = " without classes" if source.info.flat else _in_classes(source)
     return f"{text.count(len(source) - len(unread_of(source)), source.info.noun)}{classes}"
 
 
-def place(source: Source, src: str) -> str:
+def place_in_words(source: Source, src: str) -> str:
     """Where they are: SRC, or for an archive the folder in it that is packed, which the user may not have named."""
     return source.info.root if source.info.kind == "archive" else text.plain(src)
 
 
-def samples(source: Source) -> str:
+def samples_in_words(source: Source) -> str:
     """What stores hold, and which they are: "12 samples in 2 classes in store/"."""
     return f"{text.count(len(source), 'sample')}{_in_classes(source)} in {text.plain(source.info.root).strip('<>')}"
 
