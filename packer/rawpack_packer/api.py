@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias, Unpack
 from rawpack.errors import UsageError
 from rawpack.remote.url import is_url, local_path, shown
 from rawpack_packer.destination import folder as destinations
-from rawpack_packer.destination.named import one_store, store_folder, store_folders
+from rawpack_packer.destination.folder import one_store, store_folder, store_folders
 from rawpack_packer.job import opening
 from rawpack_packer.job.job import Job
 from rawpack_packer.job.keyword_types import RecipeKeywords, RunKeywords, SourceKeywords
@@ -31,23 +31,24 @@ from rawpack_packer.job.keywords import (
     names_of,
     takes_paths,
 )
-from rawpack_packer.job.opening import Named, Scan, open_path
+from rawpack_packer.job.opening import Named, open_path
 from rawpack_packer.job.options import Progress, RunOptions, run_options
-from rawpack_packer.job.run import Summary
+from rawpack_packer.job.summary import Summary
 from rawpack_packer.options.naming import opt
 from rawpack_packer.recipe.by_user import recipe_for
 from rawpack_packer.recipe.recipe import Recipe, parse_options
 from rawpack_packer.sources import Source
+from rawpack_packer.sources.base import Scanning, unseen
 
 if TYPE_CHECKING:
     from rawpack_packer.exporting import Export, Exported, ExportOptions
     from rawpack_packer.inspect.verify import Problem
     from rawpack_packer.inspect.warm import Warmed
-    from rawpack_packer.job.append import Append, AppendSummary
-    from rawpack_packer.job.derive import Prefix
+    from rawpack_packer.job.append import Append
+    from rawpack_packer.job.derive import Choice, Prefix
     from rawpack_packer.job.relabel import Relabeled
     from rawpack_packer.job.splits import Splits
-    from rawpack_packer.job.subset import Choice
+    from rawpack_packer.job.summary import AppendSummary
     from rawpack_packer.sources.dataset import Dataset
     from rawpack_packer.tune.bench import Bench
     from rawpack_packer.tune.plan import Plan
@@ -107,7 +108,7 @@ def pack_job(
     *,
     tmp: Named | None = None,
     storage_options: Mapping[str, Any] | None = None,
-    scan: Scan | None = None,
+    scan: Scanning = unseen,
     **options: Unpack[PackKeywords],
 ) -> Job:
     """The job of `pack`, checked and not begun: its `estimate` says what it needs, and `run` does it. scan: called with
@@ -148,13 +149,12 @@ def splits_job(
     holdout: Mapping[str, float | int | str] | Sequence[str] | str | None = None,
     seed: int | None = None,
     split_by: str | None = None,
-    scan: Scan | None = None,
+    scan: Scanning = unseen,
     **options: Unpack[PackKeywords],
 ) -> Splits:
     """The jobs of `pack_splits`, checked and not begun. See `pack_job`."""
     from rawpack_packer.job import splits as sets
-    from rawpack_packer.job.holdout import parse_holdout
-    from rawpack_packer.job.split_by import parse_split_by
+    from rawpack_packer.job.holdout import parse_holdout, parse_split_by
 
     how, about, recipe = _by_kind(options)
     recipe = parse_options(recipe)
@@ -217,7 +217,7 @@ def append_job(
     *,
     skip_existing: bool = False,
     other_libraries: bool = False,
-    scan: Scan | None = None,
+    scan: Scanning = unseen,
     **options: Unpack[AppendKeywords],
 ) -> Append:
     """The job of `append`, checked and not begun. See `pack_job`."""
@@ -242,13 +242,12 @@ def derived_job(
     merge: bool = False,
     prefix: Prefix | None = None,
     choice: Choice | None = None,
-    scan: Scan | None = None,
+    scan: Scanning = unseen,
     **options: Unpack[DeriveKeywords],
 ) -> Job:
     """The job of `convert`, `merge` and `subset`, which take all samples of a store, those of several, or a choice;
     checked and not begun. See `pack_job`."""
-    from rawpack_packer.job.derive import merging, recipe_as_before
-    from rawpack_packer.job.subset import chosen
+    from rawpack_packer.job.derive import chosen, merging, recipe_as_before
     from rawpack_packer.sources import StoreSource
 
     how, _, recipe = _by_kind(options)
@@ -395,7 +394,7 @@ def subset(
     many of these, see `Choice`. keep_labels: labels and classes stay; otherwise, with classes=, labels are renumbered
     from 0. The rest is as for `convert`.
     """
-    from rawpack_packer.job.subset import Choice
+    from rawpack_packer.job.derive import Choice
 
     choice = Choice(classes, keys, rows, where, every, per_class, limit, seed, keep_labels=keep_labels)
     return derived_job([store], destination, choice=choice, **options).run()
@@ -461,7 +460,7 @@ def export(
     return export_job(store, folder, to, ExportOptions(numbered, shard_size, split)).run(how)
 
 
-def export_job(store: Named, folder: Named, to: str, options: ExportOptions, *, scan: Scan | None = None) -> Export:
+def export_job(store: Named, folder: Named, to: str, options: ExportOptions, *, scan: Scanning = unseen) -> Export:
     """See `export`: its `estimate` says what it needs, and `run` does it."""
     from rawpack_packer.exporting import Export
     from rawpack_packer.sources import StoreSource
@@ -475,7 +474,7 @@ def export_job(store: Named, folder: Named, to: str, options: ExportOptions, *, 
 def describe(store: Named) -> dict[str, Any]:
     """What is in a store, in a folder or at a URL, as `rawpack inspect --json` prints it."""
     from rawpack_packer.inspect.describe import describe as described
-    from rawpack_packer.inspect.opened import open_store
+    from rawpack_packer.inspect.describe import open_store
 
     return described(open_store(os.fspath(store)))
 
@@ -656,7 +655,7 @@ def write_report(done: Bench | Plan, *, page: Path | None, plots: Path | None) -
 
 def write_store_page(page: Path, store: Named, about: Mapping[str, Any], verdict: str | None) -> None:
     """Write what `describe` says of a store as an HTML page. verdict: of a check, where one was asked for."""
-    from rawpack_packer.inspect.opened import open_store
+    from rawpack_packer.inspect.describe import open_store
     from rawpack_packer.report import store as pages
 
     pages.write_html(page, open_store(os.fspath(store)), about, verdict)

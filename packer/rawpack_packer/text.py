@@ -5,22 +5,12 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterable, Sequence
+from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
-_NOUNS = {
-    "images": "image", "frames": "frame", "files": "file", "classes": "class", "videos": "video", "links": "link",
-    "names": "name", "boxes": "box", "outlines": "outline", "members": "member", "pickles": "pickle",
-    "records": "record", "samples": "sample", "columns": "column", "lines": "line",
-}  # fmt: skip
-_VERBS = {"are": "is", "were": "was", "have": "has", "lie": "lies", "begin": "begins", "do": "does", "they": "it"}
-_SINGULAR = {
-    "files and folders": "file or folder", "pipes, sockets and devices": "pipe, socket or device",
-    "folders or files": "folder or file", "not images": "not an image",
-}  # fmt: skip
 _AS_CLOSE = 0.1
 """Names are offered together where their likeness differs by less."""
-_OTHERS_DO = r"(?<!pixels )(?<!bytes )(?<!colors )(?<!timestamps )(?<!there )(?<!decode, which )"
-"""Before a verb: it speaks of what one file may have several of."""
 
 
 def plain(text: str | bytes, *, lines: bool = False) -> str:
@@ -66,19 +56,6 @@ def rate(per_second: float) -> str:
 def count(number: int, noun: str, plural: str = "") -> str:
     """ "1 image", "1,234 images"."""
     return f"{number:,} {noun if number == 1 else plural or noun + 's'}"
-
-
-def counted(number: int, what: str, noun: str = "image") -> str:
-    """What a phrase in the plural counts, without the number, as it reads for that number: "files that are not images"
-    are, for 1, a "file that is not an image". noun: what samples are called that the phrase calls images."""
-    what = with_noun(what, noun)
-    if number != 1:
-        return what
-    for several, one in _SINGULAR.items():
-        what = what.replace(several, one)
-    # Only the first noun is what is counted.
-    what = re.sub(rf"(?<!-)\b({'|'.join(_NOUNS)})\b", lambda found: _NOUNS[found[0]], what, count=1)
-    return re.sub(rf"{_OTHERS_DO}\b({'|'.join(_VERBS)})\b", lambda found: _VERBS[found[0]], what)
 
 
 def with_noun(what: str, noun: str) -> str:
@@ -129,6 +106,30 @@ def table(rows: Sequence[tuple[str, str]], indent: str = "  ", *, rest: int = 0)
     width = max((len(name) for name, _ in rows), default=0)
     lines = [f"{indent}{name:<{width}}  {value}" for name, value in rows]
     return "\n".join(lines + ([f"{indent}... and {rest:,} more"] if rest > 0 else []))
+
+
+Rows = list[tuple[str, str]]
+"""Names and values, one a line."""
+
+
+class Shown:
+    """The result of a command: prints itself as the command does, and goes to programs as a dict."""
+
+    def in_words(self) -> tuple[str, Rows]:
+        """A head, and the rows below it."""
+        raise NotImplementedError
+
+    def as_dict(self) -> dict[str, Any]:
+        """For `--json`."""
+        return asdict(self)  # type: ignore[call-overload, no-any-return] # results are dataclasses
+
+    def __str__(self) -> str:
+        head, rows = self.in_words()
+        return f"{head}\n{table(rows)}" if rows else head
+
+    def _repr_pretty_(self, printer: Any, cycle: bool) -> None:
+        """For notebooks."""
+        printer.text(str(self))
 
 
 def grid(rows: list[tuple[str, ...]], indent: str = "  ") -> str:

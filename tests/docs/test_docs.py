@@ -38,8 +38,8 @@ from rawpack.faces.placed import PlacedBatches
 from rawpack.faces.queue import BatchQueue
 from rawpack.faces.torch import TorchBatches
 from rawpack_packer.cli import cli
+from rawpack_packer.counts import COUNTS
 from rawpack_packer.destination.rejects import REASONS
-from rawpack_packer.job.counts import COUNTS
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = [path for path in (ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md") if path.exists()]

@@ -479,14 +479,14 @@ def test_the_summary_names_what_was_skipped(tmp_path: Path) -> None:
     """The suffixes of files that are no images, and of members that no option names, are counted on the screen."""
     write(tmp_path / "data", CLASSES | {"a.md": "x", "b.md": "x", "cat/c.json": "{}", "LICENSE": "x"})
     ran = run_here("pack", *SMALL[:4], tmp_path / "data", tmp_path / "store")
-    assert "4 files that are not images, skipped: .md 2, no suffix 1, .json 1" in ran.out
+    assert "files that are not images, skipped: 4 (.md 2, no suffix 1, .json 1)" in ran.out
     ran = run_here("pack", *SMALL, "--json", "--source", "folder", tmp_path / "data", tmp_path / "again")
     assert json.loads(ran.out)["skipped"] == {".md": 2, "": 1, ".json": 1}
     tar(tmp_path / "x.tar", {"0.jpg": JPEG, "0.txt": "a", "0.json": "{}", "1.jpg": JPEG, "1.txt": "b"})
     ran = run_here("pack", *SMALL[:4], tmp_path / "x.tar", tmp_path / "shards")
-    assert "3 members that --field does not name, left out: .txt 2, .json 1" in ran.out
+    assert "members that --field does not name, left out: 3 (.txt 2, .json 1)" in ran.out
     ran = run_here("pack", *SMALL[:4], "--field", "txt", tmp_path / "x.tar", tmp_path / "texts")
-    assert "1 member that --field does not name, left out: .json 1" in ran.out
+    assert "members that --field does not name, left out: 1 (.json 1)" in ran.out
 
 
 def test_the_scan_looks_at_each_folder_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -309,7 +309,7 @@ def test_packing_the_source_again_leaves_what_was_appended(tmp_path: Path) -> No
     folder(first, {"dog": 1}, first=50)
     ran = run_here("pack", *SMALL, first, store)
     assert ran.code == 2
-    assert "added: dog/050.png" in ran.err
+    assert "the source differs: dog/050.png" in ran.err
     assert "rawpack append" in ran.err
     assert files_of(store) == before
 
@@ -384,7 +384,7 @@ def test_an_append_killed_at_random_moments_goes_on(tmp_path: Path) -> None:
             ran = append(other, store)
             assert ran.code == 2
             assert "an append to" in ran.err
-            assert "was begun with another source" in ran.err
+            assert "was begun, and the source differs" in ran.err
             about = json.loads(run_here("inspect", "--verify-quick", "--json", store).out)
             assert (about["appending"], about["problems"]) == (True, [])
     assert kills >= 1

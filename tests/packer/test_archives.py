@@ -27,7 +27,7 @@ from running import run_command, run_here
 
 from rawpack.errors import DecodeError, PackError, UsageError
 from rawpack_packer import api
-from rawpack_packer.part.readahead import ReadAhead
+from rawpack_packer.part.pieces import ReadAhead
 from rawpack_packer.sources import DividedError, Item, Samples, Source, SourceChangedError, archives, open_source
 from rawpack_packer.sources.archives import index, kept
 from rawpack_packer.sources.archives.source import ArchiveSource
@@ -489,7 +489,7 @@ def test_a_changed_archive_does_not_resume(tmp_path: Path) -> None:
     pack = ("pack", "--workers", 0, "--size", 16, tmp_path / "a.tar", tmp_path / "store")
     assert run_here(*pack).code != 0  # too many rejects
     os.utime(tmp_path / "a.tar", ns=(5, 5))
-    assert "another source" in run_here(*pack, "--max-rejects", 1).err
+    assert "the source differs" in run_here(*pack, "--max-rejects", 1).err
     shell(tmp_path, "rm -r store")
     assert run_here(*pack).code != 0
     ran = run_here(*pack, "--max-rejects", 1)
@@ -578,7 +578,7 @@ def test_the_disk_is_asked_for_the_ranges_of_members(
     shell(tmp_path, made[name])
     asked: list[tuple[int, int]] = []
     monkeypatch.setattr("os.posix_fadvise", lambda fd, offset, size, advice: asked.append((offset, size)))
-    monkeypatch.setattr("rawpack_packer.part.readahead._file_system", lambda device: "ext4")
+    monkeypatch.setattr("rawpack_packer.part.pieces._file_system", lambda device: "ext4")
     source = open_source(tmp_path / name)
     ReadAhead(source.part(0, 6), range(6)).at(0)
     data = (tmp_path / name).read_bytes()

@@ -555,7 +555,7 @@ def test_what_is_refused_is_named_and_nothing_is_written(tmp_path: Path) -> None
 def test_parquet_needs_pyarrow(tmp_path: Path) -> None:
     store = packed(tmp_path / "store", [picture(8, 8, 0)])
     with (
-        mock.patch("rawpack_packer.exporting.parquet.find_spec", return_value=None),
+        mock.patch.dict(sys.modules, {"pyarrow": None}),
         pytest.raises(MissingExtraError, match=r"pip install 'rawpack\[parquet\]'"),
     ):
         rawpack_packer.export(store, tmp_path / "out", to="parquet")

@@ -214,7 +214,7 @@ def test_a_changed_row_is_another_source_and_the_same_one_resumes(listed: Callab
     assert again.already
     ran = run_here("pack", "--size", 16, listed("path,label\na.mp4,2\n"), store)
     assert ran.code == 2
-    assert "another source" in ran.err
+    assert "the source differs" in ran.err
 
 
 class TestListedVideos(SourceConformance):

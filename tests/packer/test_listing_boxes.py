@@ -99,8 +99,8 @@ def test_yolo_is_counted(yolo: Path, tmp_path: Path) -> None:
     (yolo / "notes.md").write_text("x")
     ran = run_here("pack", "--workers", 0, yolo, tmp_path / "s")
     assert ran.code == 0
-    assert "1 image without a box" in ran.out
-    assert "1 class without a box: yak" in ran.out
+    assert "images without a box: 1" in ran.out
+    assert "classes without a box: 1 (yak)" in ran.out
     assert re.search(r"^  classes +4$", ran.out, re.MULTILINE)  # the number of images of each is no question
     counts = json.loads((tmp_path / "s/store.json").read_bytes())["counts"]
     assert counts["no_boxes"] == 1
@@ -135,7 +135,7 @@ def test_a_changed_text_file_is_another_source(yolo: Path, tmp_path: Path) -> No
     (yolo / "labels/train/0.txt").write_text("0 0.5 0.5 0.2 0.3\n")
     ran = run_here("pack", "--workers", 0, "--size", 16, yolo, tmp_path / "s")
     assert ran.code == 2
-    assert "another source" in ran.err
+    assert "the source differs" in ran.err
 
 
 @pytest.mark.parametrize(

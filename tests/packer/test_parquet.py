@@ -564,7 +564,7 @@ def test_files_that_are_something_else(tmp_path: Path) -> None:
 def test_without_pyarrow_the_extra_is_named(tmp_path: Path) -> None:
     """Folders of Parquet are still recognized."""
     with (
-        mock.patch("importlib.util.find_spec", return_value=None),
+        mock.patch.dict(sys.modules, {"pyarrow": None}),
         pytest.raises(MissingExtraError, match=r"rawpack\[parquet\]"),
     ):
         open_source(MADE / "saved")

@@ -14,8 +14,7 @@ from pictures import picture, save
 from running import command, environment
 
 from rawpack_packer.part.part import PartTask
-from rawpack_packer.part.pieces import make_piece, starts
-from rawpack_packer.part.readahead import _FORGETFUL, ReadAhead, _file_system
+from rawpack_packer.part.pieces import _FORGETFUL, ReadAhead, _file_system, make_piece, starts
 from rawpack_packer.recipe.fields import store_fields
 from rawpack_packer.recipe.recipe import make_recipe
 from rawpack_packer.sources import Item, Samples, open_source
@@ -38,7 +37,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, int]]:
 
     monkeypatch.setattr("os.posix_fadvise", advise)
     # Wherever the tests run.
-    monkeypatch.setattr("rawpack_packer.part.readahead._file_system", lambda device: "ext4")
+    monkeypatch.setattr("rawpack_packer.part.pieces._file_system", lambda device: "ext4")
     return calls
 
 
@@ -171,7 +170,7 @@ def test_files_that_would_be_read_twice_are_not_asked_for(
     if Path("/proc/self/mountinfo").exists():
         assert _file_system(Path("/proc").stat().st_dev) == "proc"
     assert _file_system(0) == ""
-    monkeypatch.setattr("rawpack_packer.part.readahead._file_system", lambda device: "fuse.sshfs")
+    monkeypatch.setattr("rawpack_packer.part.pieces._file_system", lambda device: "fuse.sshfs")
     ReadAhead(whole(tmp_path), range(10)).at(0)
     assert not asked
 

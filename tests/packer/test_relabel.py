@@ -9,6 +9,7 @@ import hashlib
 import itertools
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -74,7 +75,7 @@ def test_some_labels_are_replaced_and_the_rest_stays(store: Path, tmp_path: Path
     ran = _relabel(store, table)
     assert (ran.code, ran.err) == (0, "")
     assert "replaced label of 2 samples of 10" in ran.out
-    assert "new classes: bird" in ran.out
+    assert re.search(r"new classes +bird", ran.out)
     reader = Reader(store, verify=True)
     assert reader.classes == ("cat", "dog", "bird")
     assert reader.column("label").tolist() == [0, 1, 0, 0, 0, 1, 1, 1, 2, 1]
@@ -184,7 +185,7 @@ def test_other_formats(photos: Path, tmp_path: Path, options: list[str]) -> None
         with pytest.raises(UsageError, match="stale_copies=True"):
             rawpack.relabel(store, table)
         ran = _relabel(store, table, "--stale-copies")
-        assert "copies of label inside the HDF5 shards keep the old values" in ran.out
+        assert "copies of label inside the HDF5 shards keep them" in ran.out
         with h5py.File(next(store.glob("*.h5"))) as shard:
             assert shard["label"][:].tolist() == [0] * 5 + [1] * 5
     else:

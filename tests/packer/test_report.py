@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import importlib.util
 import io
 import json
 import re
@@ -285,10 +284,7 @@ def test_without_the_extra_its_name_is_told_before_any_work(
     option: str, packed: Packed, images: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """One line that names the extra, and nothing written or measured."""
-    find_spec = importlib.util.find_spec
-    monkeypatch.setattr(
-        importlib.util, "find_spec", lambda name, *a: None if name == "matplotlib" else find_spec(name, *a)
-    )
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
     store = packed("memmap", "--size", 48)
     for command in (("plan", images), ("bench", store), *([("inspect", store)] if option == "--html" else [])):
         ran = run_here(command[0], option, tmp_path / "out", command[1])

@@ -913,7 +913,7 @@ def test_other_arrays_are_not_taken_for_those_of_a_finished_store(kind: str, tmp
     }[kind]
     rawpack_packer.pack(first, tmp_path / "store", workers=0)
     rawpack_packer.pack(first, tmp_path / "store", workers=0)
-    with pytest.raises(UsageError, match="another source"):
+    with pytest.raises(UsageError, match="the source differs"):
         rawpack_packer.pack(other, tmp_path / "store", workers=0)
 
 
@@ -955,7 +955,7 @@ def test_a_dataset_whose_code_changed_does_not_resume(finished: bool, wrapped: b
     else:
         with pytest.raises(PackError, match="rejected"):
             pack(Stopping(stop=50))
-    with pytest.raises(UsageError, match=r"dataset that returned another sample \d{8} than now \(its code or its data"):
+    with pytest.raises(UsageError, match=r"dataset returned another sample \d{8} than now: its code or its data"):
         pack(Stopping(shift=1, stop=60 if finished else 50))
     if finished:
         pack(Stopping())

@@ -17,7 +17,7 @@ from running import run_here
 
 import rawpack_packer
 from rawpack import Reader, UsageError
-from rawpack_packer.job.split_by import parse_split_by
+from rawpack_packer.job.holdout import parse_split_by
 
 SMALL = ("--quiet", "--workers", 0, "--size", 8)
 

@@ -84,8 +84,8 @@ def test_each_split_is_a_store_of_its_folder_and_classes_have_one_number(tmp_pat
     folder(root / "odd name", {"cat": 1})
     ran = run_here("pack", "--workers", 0, *SMALL, "--splits", "train,val,odd name", root, tmp_path / "sets")
     assert ran.code == 0, ran.err
-    assert "1 class without an image: bird" in ran.out
-    assert "2 classes without an image: bird, eel" in ran.out
+    assert "classes without an image: 1 (bird)" in ran.out
+    assert "classes without an image: 2 (bird, eel)" in ran.out
     for name in ("train", "val", "odd name"):
         reader = Reader(tmp_path / "sets", split=name)
         assert reader.classes == ("bird", "cat", "eel")
@@ -149,11 +149,11 @@ def test_another_set_is_refused_and_restart_makes_it(tmp_path: Path) -> None:
     before = states_of(sets)
     for options, source, words in (
         (["--splits", "train"], root, "finished set of splits (5 samples, "),
-        (["--holdout", "val=0.5"], root / "train", "--splits train,val then, --holdout val=0.5 --seed 0 now"),
+        (["--holdout", "val=0.5"], root / "train", "the splits differ: --splits train,val then"),
         (
             ["--splits", "train,val,new"],
             root,
-            f"(added: eel): name another destination. --restart deletes all splits in {sets} (5 samples, ",
+            f"the classes differ: eel: name another destination. --restart deletes all splits in {sets} (5 samples, ",
         ),
         ([], root / "train", "is a set of splits"),
     ):

@@ -132,7 +132,7 @@ def test_a_folder_without_any_names_what_is_there(tmp_path: Path) -> None:
 
 def test_without_pyav_the_extra_is_named(clips: Path) -> None:
     """Where PyAV is missing, the error says what to install."""
-    with mock.patch("importlib.util.find_spec", return_value=None), pytest.raises(MissingExtraError) as refused:
+    with mock.patch.dict(sys.modules, {"av": None}), pytest.raises(MissingExtraError) as refused:
         open_source(clips)
     assert "rawpack[video]" in str(refused.value)
 
@@ -423,12 +423,12 @@ def test_another_choice_of_frames_is_another_source(clips: Path, tmp_path: Path)
         if more:
             encode(clips / "a" / "new.mkv", "mpeg4", 20)
         for options, words in (
-            (["--fps", "10"], "packed with other options (--fps was 5, now 10): "),
+            (["--fps", "10"], "the options of the source differ: --fps was 5: "),
             (
                 ["--every", "2"],
-                "packed with other options (--fps was 5, now not given; --every was not given, now 2): ",
+                "the options of the source differ: --every was not given, --fps was 5: ",
             ),
-            ([], "packed with other options (--fps was 5, now not given): "),
+            ([], "the options of the source differ: --fps was 5: "),
         ):
             ran = run_here("pack", "--workers", 0, "--quiet", "--size", "16", *options, clips, store)
             assert (ran.code, words in ran.err) == (2, True), ran.err
@@ -450,7 +450,7 @@ def test_frames_that_were_begun_go_on_with_their_options_only(clips: Path, tmp_p
     assert run_here("pack", "--workers", 0, *args, "--every", "3", clips, store).code == 1
     ran = run_here("pack", "--workers", 0, *args, "--every", "4", clips, store)
     assert ran.code == 2
-    assert "was begun with other options (--every was 3, now 4): give the same options to resume" in ran.err
+    assert "was begun, and the options of the source differ: --every was 3: give the same options to resume" in ran.err
     assert run_here("pack", "--workers", 0, *args, "--every", "3", "--max-rejects", "50%", clips, store).code == 0
 
 

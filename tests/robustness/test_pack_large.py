@@ -80,7 +80,7 @@ def test_another_source_of_many_files_is_refused_without_a_list(
     try:
         for store in (begun, complete):
             ran = run_here("pack", "--workers", 0, *SMALL, source, store)
-            assert (ran.code, "another source: its files, their times or their order" in ran.err) == (
+            assert (ran.code, "the source differs: its files, their times or their order" in ran.err) == (
                 2,
                 True,
             )

@@ -29,10 +29,10 @@ _COMMANDS = {
     "convert": ("derive", "Make another store from a store."),
     "merge": ("derive", "Make one store of several."),
     "subset": ("derive", "Make a store of some samples of a store."),
-    "relabel": ("relabel", "Add or replace labels and other small fields of a store."),
+    "relabel": ("derive", "Add or replace labels and other small fields of a store."),
     "export": ("export", "Write the samples of a store as image files."),
-    "warm": ("warm", "Read a store into the page cache."),
-    "doctor": ("doctor", "Show this machine's CPUs, memory, JPEG decoders and packages."),
+    "warm": ("inspect", "Read a store into the page cache."),
+    "doctor": ("inspect", "Show this machine's CPUs, memory, JPEG decoders and packages."),
 }
 """Name of a command -> its module in this folder, and what it does."""
 _FIRST = {"plan": "photos/", "pack": "photos/ store/", "inspect": "store/", "bench": "store/"}

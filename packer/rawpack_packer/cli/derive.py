@@ -1,4 +1,4 @@
-"""`rawpack convert`, `merge` and `subset`: make a store from other stores."""
+"""`rawpack convert`, `merge`, `subset` and `relabel`: make a store from other stores, or change one."""
 
 from __future__ import annotations
 
@@ -13,11 +13,18 @@ import numpy as np
 
 from rawpack.errors import UsageError
 from rawpack_packer import api
-from rawpack_packer.cli import summary as summaries
 from rawpack_packer.cli.command import Subcommand, UserPath, option, path_argument, together
-from rawpack_packer.cli.options import dry_run_option, job_options, kept_recipe_options, where_option
-from rawpack_packer.cli.output import take_output
-from rawpack_packer.job import Choice, Prefix
+from rawpack_packer.cli.options import (
+    dry_run_option,
+    job_options,
+    json_option,
+    kept_recipe_options,
+    quiet_option,
+    where_option,
+)
+from rawpack_packer.cli.output import Output, take_output
+from rawpack_packer.errors import reading
+from rawpack_packer.job import Choice, Prefix, samples_in_words
 from rawpack_packer.options import OPTIONS
 from rawpack_packer.progress import scanning
 
@@ -136,10 +143,8 @@ def _listed(path: str | None, kind: type[Item]) -> list[Item] | None:
     """The texts or whole numbers in a file: one a line, a JSON list, or the array of a .npy file."""
     if path is None:
         return None
-    try:
+    with reading(path):
         data = Path(path).read_bytes()
-    except OSError as error:
-        raise UsageError(f"{path} cannot be read: {error.strerror or error}") from None
     try:
         if kind is int and path.endswith(".npy"):
             found = np.load(io.BytesIO(data), allow_pickle=False).tolist()
@@ -158,5 +163,46 @@ def _derive(stores: Sequence[str], dst: str, options: dict[str, Any], **which: A
     dry_run, out = options.pop("dry_run"), take_output(options)
     with scanning(quiet=out.quiet) as scan:
         job = api.derived_job(stores, dst, scan=scan, **which, **options)
-    out.say(summaries.samples(job.source))
+    out.say(samples_in_words(job.source))
     out.do(job, dry_run=dry_run)
+
+
+@click.command(cls=Subcommand)
+@option(
+    "--from", "new", required=True, group="Fields", type=UserPath(), metavar="FILE",
+    help="The new values: a CSV, TSV or JSON Lines file with a column of keys, and a column for each field.",
+)  # fmt: skip
+@option("--key", group="Fields", metavar="COLUMN", help="The column of keys. [default: key, or else path]")
+@option(
+    "--field", "fields", group="Fields", multiple=True, metavar="NAME:DTYPE",
+    help="The type of a column, if its values do not tell: score:float32. May be repeated. [default: as in the store]",
+)  # fmt: skip
+@option("--skip-unknown", group="Fields", is_flag=True, help="Ignore keys that no sample has. [default: refuse]")
+@option(
+    "--stale-copies", group="Fields", is_flag=True,
+    help="Allow it for hdf5 stores: the copies of small fields inside the shards, for other programs, keep the old "
+    "values.",
+)  # fmt: skip
+@quiet_option
+@json_option
+@path_argument("store")
+def relabel(
+    store: str, new: str, key: str | None, fields: tuple[str, ...], skip_unknown: bool, stale_copies: bool, quiet: bool,
+    as_json: bool,
+) -> None:  # fmt: skip
+    """Add the fields in FILE to STORE, or replace those that it has.
+
+    Samples are found by their keys. A sample without a line keeps what it has; a new field needs a line for every
+    sample. Labels may be class names: those of STORE keep their numbers, and new ones come after them. Image files are
+    not touched. Readers that are open keep the old values; the old columns stay for them. If this is interrupted, give
+    the command again: the store is the old one or the new one.
+
+    \b
+    Examples:
+      rawpack relabel store/ --from fixed-labels.csv         key,label
+      rawpack relabel store/ --from scores.jsonl --field score:float32
+    """
+    from rawpack_packer.job import relabel_store
+
+    done = relabel_store(store, new, key=key, fields=fields, skip_unknown=skip_unknown, stale_copies=stale_copies)
+    Output(quiet, as_json).tell(done)

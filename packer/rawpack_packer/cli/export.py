@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import json
-from dataclasses import asdict
-
 import click
 
-from rawpack_packer import api, text
-from rawpack_packer.cli import summary as summaries
+from rawpack_packer import api
 from rawpack_packer.cli.command import Subcommand, option, path_argument
 from rawpack_packer.cli.options import dry_run_option, json_option, max_rejects_option, quiet_option, workers_option
 from rawpack_packer.cli.output import Output, progress
-from rawpack_packer.exporting import TARGETS, Exported, ExportOptions
-from rawpack_packer.job import rejected_rows, run_options
+from rawpack_packer.exporting import TARGETS, ExportOptions
+from rawpack_packer.job import run_options
 from rawpack_packer.progress import scanning
 
 
@@ -67,9 +63,8 @@ def export(
     sample is checked against its checksum. The same command resumes where an earlier run was stopped.
 
     \b
-    files        Masks are in masks/. listing.jsonl has all fields, and
-                 export.json the command that packs the folder again. Keys that
-                 cannot be file names are refused before anything is written.
+    files        Masks are in masks/. listing.jsonl has all fields; `rawpack
+                 pack --key key listing.jsonl DST` packs it again.
     webdataset   KEY.jpg, KEY.cls with the label, KEY.json with all other
                  fields, KEY.FIELD.png for masks.
     parquet      Columns image, key, and one for each field, with the names of
@@ -87,27 +82,6 @@ def export(
     with scanning(quiet=quiet) as scan:
         job = api.export_job(store, folder, to, ExportOptions(numbered, shard_size, split), scan=scan)
     if dry_run:
-        guess = job.estimate()
-        rows = [
-            ("samples", f"{guess.samples:,}"),
-            ("files", f"about {text.size(guess.files_bytes)}"),
-            ("free", text.size(guess.free_bytes)),
-        ]
-        in_words = "Nothing was written. Exporting would take:\n" + text.table(rows)
-        click.echo(json.dumps(asdict(guess), indent=1) if as_json else in_words)
-        return
-    done = job.run(how)
-    out.tell(asdict(done) | {"already_complete": done.already}, _as_text(done))
-
-
-def _as_text(done: Exported) -> str:
-    now = "" if done.written_now == done.files else f", {done.written_now:,} of them written now"
-    size = f", {text.size(done.bytes_written)}" if done.written_now == done.files else ""
-    rows = [("samples", f"{done.samples:,}"), ("files", f"{done.files:,}{now}")]
-    rows += rejected_rows(done.rejects, f"{done.folder}/rejects.jsonl")
-    rows.append(("time", text.duration(done.seconds)))
-    rows.append(("stored in", f"{text.plain(done.folder)}: {text.count(done.files, 'file')}{size}"))
-    if done.pack_again or done.why_not:
-        rows.append(("pack again", text.plain(done.pack_again or f"no command does: {done.why_not}")))
-    rows += [("differs", text.plain(what)) for what in done.differs]
-    return summaries.block("Nothing to do." if done.already else "Exported.", rows)
+        Output(as_json=as_json).tell(job.estimate())
+    else:
+        out.tell(job.run(how))

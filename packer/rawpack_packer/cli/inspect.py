@@ -1,9 +1,10 @@
-"""`rawpack inspect`: shows what is in a store, and whether it is intact."""
+"""`rawpack inspect`, `warm` and `doctor`: look at stores, and at what this machine has for them."""
 
 from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -12,9 +13,9 @@ import click
 from rawpack.errors import RawpackError, UsageError
 from rawpack.remote.url import is_url, shown
 from rawpack_packer import api, text
-from rawpack_packer.cli.command import Subcommand, option, path_argument
-from rawpack_packer.cli.options import grid_option, html_option, json_option
-from rawpack_packer.cli.output import note, note_written
+from rawpack_packer.cli.command import Subcommand, UserPath, option, path_argument
+from rawpack_packer.cli.options import grid_option, html_option, json_option, quiet_option
+from rawpack_packer.cli.output import Output, note, note_written
 from rawpack_packer.inspect import Problem, described_text, source_text
 from rawpack_packer.progress import counting
 
@@ -118,3 +119,109 @@ def verdict(problems: list[Problem], *, quick: bool) -> str:
         return f"checked: {what} sound"
     rows = [(text.plain(one.where), text.plain(one.what)) for one in problems[:_SHOWN]]
     return f"checked: {text.count(len(problems), 'problem')}\n" + text.table(rows, rest=len(problems) - _SHOWN)
+
+
+@click.command(cls=Subcommand)
+@option(
+    "--cache",
+    type=UserPath(),
+    metavar="DIR",
+    help="Folder for the files of a URL. [default: RAWPACK_CACHE, else ~/.cache/rawpack]",
+)
+@option("--cache-bytes", metavar="BYTES", help="Limit of the cache, such as 200GB. [default: half of the free space]")
+@quiet_option
+@path_argument("dst")
+def warm(dst: str, quiet: bool, cache: str | None, cache_bytes: str | None) -> None:
+    """Read all files of the store, or of all splits, at DST once, in order, so that the next epoch comes from memory.
+
+    The system keeps them as long as nothing else needs the memory. For a URL, all files are fetched into the cache, and
+    those already there are checked, so that training does not wait for the network.
+
+    \b
+    Examples:
+      rawpack warm store/
+      rawpack warm s3://bucket/store
+    """  # fmt: skip
+    with counting("warming", unit="B", quiet=quiet) as count:
+
+        def begin(total: int, free: int | None) -> Callable[[int], object]:
+            if not quiet and free is not None and total > free:
+                note(f"{text.size(total)} will not stay in {text.size(free)} of free memory")
+            return count(total)
+
+        done = api.warm(dst, cache=cache, cache_bytes=cache_bytes, begin=begin)
+    Output(quiet).tell(done)
+
+
+_NONE = "none: "
+_LABELS = {
+    "cpus": "usable CPUs",
+    "cpus_of_machine": "all CPUs",
+    "cpu": "CPU",
+    "cpu_quota": "CPU quota",
+    "memory_limit_bytes": "memory limit",
+    "available_memory_bytes": "free memory",
+    "shm_free_bytes": "free in /dev/shm",
+    "os": "system",
+    "python": "Python",
+}
+
+
+@click.command(cls=Subcommand)
+@json_option
+def doctor(as_json: bool) -> None:
+    """Show this machine's CPUs, memory, JPEG decoders and packages, and what can be packed with them.
+
+    \b
+    Example:
+      rawpack doctor
+    """
+    about = api.doctor()
+    click.echo(json.dumps(about, indent=1) if as_json else _as_text(about))
+
+
+def _as_text(about: dict[str, Any]) -> str:
+    """The same for a person."""
+    facts = [(_LABELS.get(name, name), _shown(name, value)) for name, value in about["machine"].items()]
+    used, override = about["jpeg"]["used"], about["jpeg"]["RAWPACK_JPEG"]
+    decoders, missing = [], "does not work" if used.startswith(_NONE) else "not needed"
+    for one in about["jpeg"]["decoders"]:
+        works = "works" if one["works"] else f"{missing}: {one['why_not']}"
+        is_used = ", used" if one["name"] == used else ""
+        decoders.append((one["name"], text.plain(f"{one['version'] or ''} {works}{is_used}".strip())))
+    regions = about["jpeg"]["regions"]
+    if regions["works"]:
+        use = "used for small boxes" if regions["used"] else "not used"
+        decoders.append((regions["name"], text.plain(f"{regions['version']} works, {use}")))
+    elif not regions["why_not"].startswith("ModuleNotFoundError"):
+        decoders.append((regions["name"], text.plain(f"does not work: {regions['why_not']}")))
+    if used.startswith(_NONE):
+        decoders.append(("", text.plain(used)))
+    blocks = {
+        "machine": [*facts, ("GPU", ", ".join(about["gpu"]) or "none found")],
+        "jpeg decoders" + (f" (RAWPACK_JPEG={text.plain(override)})" if override else ""): decoders,
+        "packages": [(name, version or "NOT INSTALLED") for name, version in about["packages"].items()],
+        "extras": [
+            (extra, ", ".join(f"{name} {version}" for name, version in found.items()))
+            if all(found.values())
+            else (extra, f"not installed: pip install 'rawpack[{extra}]'")
+            for extra, found in about["extras"].items()
+        ],
+        "sources": [(name, _source(one)) for name, one in about["sources"].items()],
+    }
+    shown = [f"{name}\n{text.table(rows)}" for name, rows in blocks.items() if rows]
+    return "\n\n".join([f"rawpack {about['rawpack']}", *shown])
+
+
+def _source(about: dict[str, Any]) -> str:
+    """What a kind of source reads, and what it lacks."""
+    if about["extra_installed"]:
+        return str(about["reads"])
+    only = f"for {about['extra_for']}: " if about["extra_for"] else ""
+    return f"{about['reads']} ({only}pip install 'rawpack[{about['extra']}]')"
+
+
+def _shown(name: str, value: Any) -> str:
+    if value is None:
+        return "unknown" if name != "cpu_quota" else "none"
+    return text.size(value) if name.endswith("_bytes") else text.plain(str(value))

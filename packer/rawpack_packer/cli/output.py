@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -34,25 +34,33 @@ class Output:
         if not (self.quiet or self.as_json):
             note(line)
 
-    def tell(self, about: Any, words: str) -> None:
+    def tell(self, result: text.Shown) -> None:
         """Print a result, for a program or for a person."""
+        self.give(result.as_dict(), lambda: _colored(result))
+
+    def give(self, about: Any, words: Callable[[], str]) -> None:
+        """The same, of a result in two forms."""
         if self.as_json:
             click.echo(json.dumps(about, indent=1))
         elif not self.quiet:
-            click.echo(words)
+            click.echo(words())
 
     def do(self, job: api.Job, *, dry_run: bool) -> None:
-        """Do a job, and print its summary; or what it would take."""
-        from rawpack_packer.cli import summary as summaries
-
+        """Do a job, and print its summary; or what it would take, also if quiet."""
         if not dry_run:
-            summary = job.run()
-            self.tell(summaries.as_dict(summary), summaries.as_text(summary))
+            self.tell(job.run())
             return
-        guess = job.estimate()
-        click.echo(json.dumps(summaries.dry_dict(guess), indent=1) if self.as_json else summaries.dry_text(guess))
+        Output(as_json=self.as_json).tell(job.estimate())
         for problem in job.source.info.problems:
             self.say(text.plain(problem))
+
+
+def _colored(result: text.Shown) -> str:
+    """A result as it prints itself; what went wrong stands out."""
+    head, rows = result.in_words()
+    colors = {"rejected": "yellow", "problem": "yellow", "read it": "cyan", "each epoch": "cyan", "look": "cyan"}
+    shown = [(name, click.style(value, fg=colors[name]) if name in colors else value) for name, value in rows]
+    return "\n".join([click.style(head, fg="green", bold=True), *([text.table(shown)] if shown else [])])
 
 
 def note(line: str) -> None:

@@ -88,7 +88,7 @@ def pack(
       rawpack pack photos/ s3://bucket/store             uploaded by shard
     """  # fmt: skip
     from rawpack_packer import api
-    from rawpack_packer.cli import summary as summaries
+    from rawpack_packer.job import fast_hint, images_in_words, place_in_words
 
     out = take_output(options)
     if splits is not None or holdout or seed is not None or split_by is not None:
@@ -101,7 +101,9 @@ def pack(
         return
     with scanning(quiet=out.quiet) as scan:
         job = api.pack_job(src, dst, tmp=tmp, scan=scan, **options)
-    out.say(f"{summaries.images(job.source)} in {summaries.place(job.source, src)}")
+    out.say(f"{images_in_words(job.source)} in {place_in_words(job.source, src)}")
+    if not (out.quiet or out.as_json) and job.is_new and (hint := fast_hint(job.source, job.recipe)):
+        out.say(hint)
     out.do(job, dry_run=dry_run)
     end_unread([job.source])
 
@@ -134,46 +136,45 @@ def append(src: str, dst: str, skip_existing: bool, other_libraries: bool, **opt
       rawpack append --skip-existing photos/ store/    only what is new
     """  # fmt: skip
     from rawpack_packer import api
-    from rawpack_packer.cli import summary as summaries
+    from rawpack_packer.job import images_in_words, place_in_words
 
     out = take_output(options)
     with scanning(quiet=out.quiet) as scan:
         job = api.append_job(
             src, dst, skip_existing=skip_existing, other_libraries=other_libraries, scan=scan, **options
         )  # fmt: skip
-    out.say(f"{summaries.images(job.source)} in {summaries.place(job.source, src)}")
-    done = job.run()
-    out.tell(summaries.appended_dict(done), summaries.appended_text(done))
+    out.say(f"{images_in_words(job.source)} in {place_in_words(job.source, src)}")
+    out.tell(job.run())
     end_unread([job.source])
 
 
 def _do_splits(jobs: api.Splits, dst: str, out: Output, *, dry_run: bool) -> None:
     """Pack all splits, and print what came of each; or what they would take."""
-    from rawpack_packer.cli import summary as summaries
+    from rawpack_packer.job import draw_lines, images_in_words
 
-    for line in summaries.draw_lines(jobs):
+    for line in draw_lines(jobs):
         out.say(line)
     if dry_run:
         guesses = jobs.estimate()
-        about = {name: summaries.dry_dict(guess) for name, guess in guesses.items()}
-        texts = [f"{name}: {summaries.dry_text(guess)}" for name, guess in guesses.items()]
+        about = {name: guess.as_dict() for name, guess in guesses.items()}
+        texts = [f"{name}: {guess}" for name, guess in guesses.items()]
         click.echo(json.dumps(about, indent=1) if out.as_json else "\n\n".join(texts))
         return
     done: dict[str, Any] = {}
     try:
         for name, summary in jobs.run(
-            lambda name, job: out.say(f"{text.plain(name)}: {summaries.images(job.source)}")
+            lambda name, job: out.say(f"{text.plain(name)}: {images_in_words(job.source)}")
         ):  # fmt: skip
-            done[name] = summaries.as_dict(summary)
-            if not out.as_json:
-                out.tell({}, f"{text.plain(name)}: {summaries.as_text(summary, split=name)}\n")
+            done[name] = summary.as_dict()
+            if not (out.as_json or out.quiet):
+                click.echo(f"{text.plain(name)}: ", nl=False)
+                out.tell(summary)
+                click.echo()
     except KeyboardInterrupt as error:
         if not done:
             raise
         rest = f"after {len(done)} of {len(jobs.jobs)} splits; the same command resumes"
         raise KeyboardInterrupt(rest) from error
     first = text.plain(jobs.chosen.splits[0])
-    out.tell(
-        {"destination": dst, "splits": done},
-        f'Read a split by its name: rawpack.Reader("{text.plain(dst)}", split="{first}")',
-    )
+    read_it = f'Read a split by its name: rawpack.Reader("{text.plain(dst)}", split="{first}")'
+    out.give({"destination": dst, "splits": done}, lambda: read_it)

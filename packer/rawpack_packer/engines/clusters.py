@@ -9,12 +9,12 @@ import time
 import warnings
 from collections.abc import Callable
 from concurrent.futures import Future
-from importlib import import_module
 from types import SimpleNamespace
 from typing import Any
 
-from rawpack.errors import MissingExtraError, PackError, UsageError
+from rawpack.errors import PackError, UsageError
 from rawpack_packer.engines.executor import Call, ExecutorEngine
+from rawpack_packer.errors import need
 
 _ANSWER_S = 20.0
 """How long a cluster may take to answer, and then a worker to begin a part."""
@@ -36,7 +36,7 @@ class DaskEngine(ExecutorEngine):
         if isinstance(cluster, str):
             what, address = "Dask scheduler", cluster
             where = _parsed(address, what, ("tcp", "tls", "ucx", "ws", "wss"), "tcp://host:8786")
-            distributed = _library("distributed", "dask")
+            distributed = need("distributed", "dask", "packing by Dask")
 
             def connect() -> Any:
                 return distributed.Client(address, timeout=timeout, set_as_default=False)
@@ -64,7 +64,7 @@ class RayEngine(ExecutorEngine):
         what, where = "Ray cluster", None
         if address not in (None, "auto"):
             where = _parsed(address, what, ("ray",), "auto, host:6379, or ray://host:10001")
-        ray = self._ray = _library("ray", "ray")
+        ray = self._ray = need("ray", "ray", "packing by Ray")
         self._own = address is not None
         if address is not None:
 
@@ -138,13 +138,6 @@ def _carried(function: Callable[[bytes], Any]) -> Callable[[bytes], Any]:
         return found(order)
 
     return call
-
-
-def _library(name: str, extra: str) -> Any:
-    try:
-        return import_module(name)
-    except ImportError:
-        raise MissingExtraError(f"packing by {extra.title()} needs {name}: pip install 'rawpack[{extra}]'") from None
 
 
 def _parsed(address: str, what: str, schemes: tuple[str, ...], example: str) -> tuple[str, int]:

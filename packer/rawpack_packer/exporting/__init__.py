@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from rawpack_packer.exporting.options import ExportOptions
-from rawpack_packer.exporting.run import Export, Exported
-from rawpack_packer.exporting.targets import TARGETS
+from rawpack_packer.exporting.run import TARGETS, Export, Exported
+from rawpack_packer.exporting.target import ExportOptions
 
 __all__ = ["TARGETS", "Export", "ExportOptions", "Exported"]

@@ -1,9 +1,10 @@
-"""The target "files": an image file for each sample, named by its key, its masks, and a listing."""
+"""The target "files": an image file for each sample, named by its key, its masks, and a listing of all fields."""
 
 from __future__ import annotations
 
+import json
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -14,12 +15,19 @@ from rawpack_packer import voice
 from rawpack_packer.destination import files
 from rawpack_packer.destination.layout import WORK
 from rawpack_packer.destination.rejects import Reject
-from rawpack_packer.exporting.listing import again, note, write_listing
-from rawpack_packer.exporting.names import Names, check_names
-from rawpack_packer.exporting.options import ExportOptions
-from rawpack_packer.exporting.target import Again, Written, contents, in_order, suffixes_of
+from rawpack_packer.exporting.names import LISTING, Names, check_names
+from rawpack_packer.exporting.target import (
+    ExportOptions,
+    Written,
+    contents,
+    in_order,
+    plain_value,
+    suffixes_of,
+    write_classes,
+)
 from rawpack_packer.job.options import RunOptions
 from rawpack_packer.sources import StoreSource
+from rawpack_packer.sources.stores.compatible import IMAGE, KEY, LABEL
 
 _BLOCK = 32
 """Samples that a thread writes at a time."""
@@ -27,6 +35,7 @@ _SYNCED = 1024
 """Files that are synced together before they get their names."""
 _DISK_BLOCK = 4096
 _LINE_BYTES = 200
+PATH = "path"
 
 
 @dataclass
@@ -55,11 +64,13 @@ class FileTarget:
     def files(self, samples: int) -> int:
         return samples * len(self.suffixes)
 
-    def again(self) -> Again:
-        return again(self._source, self._names)
-
     def note(self, rejects: Sequence[Reject]) -> Mapping[str, Any]:
-        return note(self._source, self._names, len(rejects))
+        return {
+            "rawpack_export": 1,
+            **self.about,
+            "samples": len(self._source) - len(rejects),
+            "rejected": len(rejects),
+        }
 
     def finish(self, rejects: Sequence[Reject]) -> None:
         write_listing(self._folder, self._source, self._names, (reject.sample for reject in rejects))
@@ -128,3 +139,37 @@ class _MadeFolders:
         if folder.is_symlink():
             raise PackError(f"{folder} is a link that leads elsewhere; remove it and run {voice.again()} again")
         self._made.add(folder)
+
+
+def write_listing(folder: Path, source: StoreSource, names: Names, without: Iterable[int]) -> None:
+    """Write `listing.jsonl`, and `classes.txt` where there are classes. without: rows that have no files."""
+    write_classes(folder, source)
+    columns = called(source.info.fields)
+    left_out, temporary = set(without), folder / WORK / f"{LISTING}.tmp"
+    with temporary.open("wb") as file:
+        for row in range(len(source)):
+            if row not in left_out:
+                line = json.dumps(_line(source, row, names, columns), ensure_ascii=False, separators=(",", ":"))
+                file.write(line.encode() + b"\n")
+    files.commit(temporary, folder / LISTING)
+
+
+def called(fields: Iterable[str]) -> dict[str, str]:
+    """Each field -> its name in the listing, where "path" is the column of files."""
+    names = list(fields)
+    free = f"{PATH}_"
+    while free in {name.lower() for name in names}:
+        free += "_"
+    return {name: free if name == PATH else name for name in names}
+
+
+def _line(source: StoreSource, row: int, names: Names, columns: Mapping[str, str]) -> dict[str, Any]:
+    key = source.key(row)
+    paths = names.paths(row, key)
+    line: dict[str, Any] = {PATH: paths[IMAGE], KEY: key}
+    small = source.column_values(row)
+    for name, column in columns.items():
+        line[column] = paths[name] if name in paths else plain_value(small[name])
+    if LABEL in line and source.info.classes is not None:
+        line[LABEL] = source.info.classes[line[LABEL]] if line[LABEL] >= 0 else None
+    return line

@@ -1,7 +1,7 @@
-"""Turns keys into file names, and refuses unsafe keys before anything is written.
+"""Turns keys into names of files, by one rule for all targets, and refuses keys before anything is written.
 
-Keys are untrusted. A key is refused if it would be outside the folder, could not be a file on some system, or would be
-the same file as another.
+Keys are untrusted: what would lead out of the folder, or could not be in a name on some system, is escaped as in URLs.
+A key is refused if its file would be that of another key too, or its name is too long.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import os
 import re
 import unicodedata
 from array import array
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -34,10 +34,19 @@ _MAX_PART_BYTES, _MAX_PATH_BYTES = 255, 4095
 _SAME = {".jpg": {".jpg", ".jpeg", ".jpe", ".jfif"}, ".png": {".png"}, ".npy": {".npy"}}
 """Extensions that a file with such bytes may keep."""
 _REPLACED = EXTENSIONS | {".npy"}
-_RESERVED = re.compile(
-    r"(?:con|prn|aux|nul|conin\$|conout\$|(?:com|lpt)[0-9\u00b9\u00b2\u00b3])(?: *\..*)?", re.IGNORECASE
+_ESCAPED = re.compile(
+    r'[\x00-\x1f\x7f\\<>:"|?*]'  # end a name, separate folders, or are not allowed on Windows
+    r"|\A/|(?<=/)/|/\Z"  # an absolute path, and empty parts
+    r"|(?<![^/])\.{1,2}(?=/)|[. ](?=/)"  # the folders "." and "..", and ends that Windows drops
+    r"|(?<![^/])(?=(?:con|prn|aux|nul|conin\$|conout\$|(?:com|lpt)[0-9\u00b9\u00b2\u00b3]) *(?:[./]|\Z)).",  # devices
+    re.IGNORECASE,
 )
-_NOT_ON_WINDOWS = re.compile(r'[<>:"|?*\x00-\x1f]')
+
+
+def file_name(key: str) -> str:
+    """A key without its extension as a path below a folder, on any system: what cannot be in one is written as in
+    URLs."""
+    return _ESCAPED.sub(lambda found: "".join(f"%{byte:02X}" for byte in found[0].encode()), key)
 
 
 def split_key(key: str) -> tuple[str, str]:
@@ -63,6 +72,7 @@ class Names:
     def paths(self, row: int, key: str) -> dict[str, str]:
         """Image and masks of a sample -> path below the folder, parts joined by "/"."""
         stem, end = split_key(numbered(row) if self.by_number else key)
+        stem = file_name(stem)
         return {
             name: stem + extension_for(end, suffix) if name == IMAGE else f"{MASKS}/{name}/{stem}{suffix}"
             for name, suffix in self.suffixes.items()
@@ -74,68 +84,48 @@ def check_names(names: Names, keys: Callable[[], Iterable[str]], folder: Path) -
 
     keys: returns the keys of all samples each time it is called.
     """
-    where = len(os.fsencode(folder.resolve())) + 1
-    found = _Found()
+    most = _MAX_PATH_BYTES - len(os.fsencode(folder.resolve())) - 1
+    files, folders = array("Q", map(hash_of, OURS)), set[int]()
     for row, key in enumerate(keys()):
-        reason = None if names.by_number else refused(key)
-        for path in names.paths(row, key).values():
-            reason = reason or refused(path, where) or found.add(path)
+        for path in map(folded, names.paths(row, key).values()):
+            files.append(hash_of(path))
+            folders.update(hash_of(inner) for inner in _folders(path))
+    taken = repeated(files) | folders.intersection(files)
+    found, shown = 0, list[str]()
+    for row, key in enumerate(keys()):
+        paths = names.paths(row, key)
+        reason = next(filter(None, (_refused(path, most) for path in paths.values())), "")
+        if not key and not names.by_number:
+            reason = "is empty"
+        elif not reason and taken:
+            whole = map(folded, paths.values())
+            if any(hash_of(one) in taken for path in whole for one in (path, *_folders(path))):
+                reason = f"is, as {plain(paths[IMAGE])!r}, the same as another file or folder on some disk"
         if reason:
-            found.problem(key, reason)
-    doubles = found.doubles()
-    first: dict[str, str] = {}
-    for row, key in enumerate(keys()) if doubles else ():
-        spelled = [folded(path) for path in names.paths(row, key).values()]
-        for one in spelled:
-            if _hash(one) in doubles and (one in found.folders or one in first):
-                file = plain(names.paths(row, key)[IMAGE])
-                same = f"and {plain(first.get(one, ''))!r} would be one file, {file!r}, on some disk"
-                found.problem(key, "is a folder of other keys" if one in found.folders else same)
-                break
-        first |= dict.fromkeys((one for one in spelled if _hash(one) in doubles), key)
-    if found.count:
+            found += 1
+            shown += [f"{plain(key)!r} {reason}"][: _SHOWN - len(shown)]
+    if found:
         raise UsageError(
-            f"{count(found.count, 'key')} cannot be {'the name of a file' if found.count == 1 else 'names of files'}: "
-            f"{listed(found.shown, _SHOWN, total=found.count, separator='; ')}. {opt.numbered} names files by their "
-            "row, and the listing has the keys"
+            f"{count(found, 'key')} cannot name files: {listed(shown, _SHOWN, total=found, separator='; ')}. "
+            f"{opt.numbered} names files by their row, and the listing has the keys"
         )
 
 
-def refused(path: str, where: int = 0) -> str | None:
-    """Why `path` cannot be a file in a folder on every system; None if it can. where: bytes of the folder's path."""
-    if not path:
-        return "is empty"
-    if path.startswith("/"):
-        return "is absolute"
-    if "\\" in path:
-        return "has a backslash, which separates folders on Windows"
-    if re.match("[A-Za-z]:", path):
-        return "begins with a drive letter"
-    if "\0" in path:
-        return "has a zero byte"
+def _refused(path: str, most: int) -> str:
+    """Why a path cannot be a file; "" if it can. most: bytes that it may have."""
     try:
-        if where + len(os.fsencode(path)) > _MAX_PATH_BYTES:
-            return "is too long for a path"
+        size = len(os.fsencode(path))
     except UnicodeEncodeError:
         return "has characters that file names on this system cannot have"
-    return next((reason for reason in map(_refused_part, path.split("/")) if reason is not None), None)
+    return "is too long" if size > most or max(map(len, path.encode().split(b"/"))) > _MAX_PART_BYTES else ""
 
 
-def _refused_part(part: str) -> str | None:
-    """Why a part of a path cannot be the name of a file or folder."""
-    if part in ("", "."):
-        return "has an empty part"
-    if part == "..":
-        return "leaves the folder"
-    if part[-1] in ". ":
-        return "has a part that ends in a dot or space, which Windows drops"
-    if _RESERVED.fullmatch(part):
-        return "has a part that names a device on Windows"
-    if len(part.encode("utf-8", "surrogatepass")) > _MAX_PART_BYTES:
-        return f"has a part of more than {_MAX_PART_BYTES} bytes"
-    if os.name == "nt" and _NOT_ON_WINDOWS.search(part):
-        return "has characters that Windows does not allow"
-    return None
+def _folders(path: str) -> Iterator[str]:
+    """The folders that a path is in."""
+    at = path.find("/")
+    while at >= 0:
+        yield path[:at]
+        at = path.find("/", at + 1)
 
 
 def folded(path: str) -> str:
@@ -145,41 +135,11 @@ def folded(path: str) -> str:
     return unicodedata.normalize("NFC", unicodedata.normalize("NFD", path).casefold())
 
 
-class _Found:
-    """All paths so far, as 8 bytes per file, and their folders."""
-
-    def __init__(self) -> None:
-        self.count = 0
-        self.shown: list[str] = []
-        self.folders: dict[str, str] = {}
-        """Folded path -> path as it is spelled."""
-        self._files = array("Q")
-
-    def problem(self, key: str, reason: str) -> None:
-        self.count += 1
-        if len(self.shown) < _SHOWN:
-            self.shown.append(f"{plain(key)!r} {reason}")
-
-    def add(self, path: str) -> str | None:
-        """Note the path of a file. Returns what is wrong with its folders."""
-        self._files.append(_hash(folded(path)))
-        at = path.find("/")
-        while at >= 0:
-            folder = path[:at]
-            spelled = self.folders.setdefault(folded(folder), folder)
-            if spelled != folder:
-                return f"is in the same folder as {plain(spelled)!r} where case or Unicode form do not count"
-            if folder.lower() in OURS:
-                return f"is in a folder {plain(folder)!r}, which is the name of a file next to it"
-            at = path.find("/", at + 1)
-        return None
-
-    def doubles(self) -> set[int]:
-        """Hashes of files that occur twice, or are folders too."""
-        hashes = np.sort(np.frombuffer(self._files, np.uint64))
-        folders = np.fromiter(map(_hash, self.folders), np.uint64, len(self.folders))
-        return set(hashes[1:][hashes[1:] == hashes[:-1]].tolist()) | set(np.intersect1d(hashes, folders).tolist())
+def repeated(hashes: array[int]) -> set[int]:
+    """The numbers that occur twice."""
+    found = np.sort(np.frombuffer(hashes, np.uint64))
+    return set(found[1:][found[1:] == found[:-1]].tolist())
 
 
-def _hash(text: str) -> int:
-    return xxhash.xxh3_64_intdigest(text.encode("utf-8", "surrogatepass"))
+def hash_of(name: str) -> int:
+    return xxhash.xxh3_64_intdigest(name.encode("utf-8", "surrogatepass"))

@@ -10,7 +10,6 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cached_property
-from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,7 +17,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rawpack.disk.manifest import Field
-from rawpack.errors import MissingExtraError, UsageError
+from rawpack.errors import UsageError
+from rawpack_packer.errors import need
 from rawpack_packer.exporting.names import extension_for, split_key
 from rawpack_packer.exporting.shards import ShardTarget
 from rawpack_packer.exporting.target import contents
@@ -47,8 +47,7 @@ class ParquetTarget(ShardTarget[dict[str, Any]]):
     _IMAGE_BYTES, _FIELD_BYTES = 40, 20
 
     def check(self) -> None:
-        if find_spec("pyarrow") is None:
-            raise MissingExtraError(f"{opt.to('parquet')} needs pyarrow: pip install 'rawpack[parquet]'")
+        need("pyarrow", "parquet", opt.to("parquet"))
         for name, field in self._fields.items():
             if self.suffixes.get(name) == ".npy":
                 raise UsageError(

@@ -10,7 +10,7 @@ import os
 import shutil
 import time
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -25,11 +25,13 @@ from rawpack_packer.destination import files
 from rawpack_packer.destination import folder as destinations
 from rawpack_packer.destination.layout import WORK
 from rawpack_packer.destination.lock import LOCKS, Lock
+from rawpack_packer.exporting.files import FileTarget
 from rawpack_packer.exporting.names import NOTE
-from rawpack_packer.exporting.options import ExportOptions
-from rawpack_packer.exporting.target import Written, contents
-from rawpack_packer.exporting.targets import make_target
+from rawpack_packer.exporting.parquet import ParquetTarget
+from rawpack_packer.exporting.target import ExportOptions, ExportTarget, Written, contents
+from rawpack_packer.exporting.webdataset import WebDatasetTarget
 from rawpack_packer.job.options import RunOptions
+from rawpack_packer.job.summary import rejected_rows
 from rawpack_packer.options.naming import opt
 from rawpack_packer.sources import StoreSource
 from rawpack_packer.text import listed, plain
@@ -43,7 +45,33 @@ _MAX_NOTE = 1 << 20
 
 
 @dataclass(frozen=True)
-class Exported:
+class TargetRow:
+    """A target, and which options it takes."""
+
+    make: Callable[[StoreSource, Path, ExportOptions], ExportTarget]
+    takes: frozenset[str]
+
+
+TARGETS: Mapping[str, TargetRow] = {
+    "files": TargetRow(FileTarget, frozenset({"numbered"})),
+    "webdataset": TargetRow(WebDatasetTarget, frozenset({"numbered", "shard_size", "split"})),
+    "parquet": TargetRow(ParquetTarget, frozenset({"shard_size", "split"})),
+}
+
+
+def make_target(to: str, source: StoreSource, folder: Path, options: ExportOptions) -> ExportTarget:
+    """Raises UsageError for an unknown target, or an option that it does not take."""
+    if to not in TARGETS:
+        raise UsageError(f"{opt.to(repr(to))}: must be one of {', '.join(TARGETS)}")
+    for option, given in options.given.items():
+        if given and option not in TARGETS[to].takes:
+            others = [opt.to(name) for name, row in TARGETS.items() if option in row.takes]
+            raise UsageError(f"{getattr(opt, option)} applies to {' and '.join(others)} only")
+    return TARGETS[to].make(source, folder, options)
+
+
+@dataclass(frozen=True)
+class Exported(text.Shown):
     """The result of an export."""
 
     folder: str
@@ -56,12 +84,6 @@ class Exported:
     bytes_written: int
     rejects: Mapping[str, int]
     """Reason -> samples that are damaged in the store, and have no file."""
-    pack_again: str | None
-    """The command to run in the folder to pack it again; None if there is none, and for shards."""
-    why_not: str
-    """Why no command packs the files again."""
-    differs: tuple[str, ...]
-    """How a store that is packed again differs."""
     seconds: float
 
     def __repr__(self) -> str:
@@ -73,14 +95,34 @@ class Exported:
         """Whether an earlier run wrote all files."""
         return not self.written_now
 
+    def as_dict(self) -> dict[str, Any]:
+        return super().as_dict() | {"already_complete": self.already}
+
+    def in_words(self) -> tuple[str, text.Rows]:
+        now = "" if self.written_now == self.files else f", {self.written_now:,} of them written now"
+        size = f", {text.size(self.bytes_written)}" if self.written_now == self.files else ""
+        rows = [("samples", f"{self.samples:,}"), ("files", f"{self.files:,}{now}")]
+        rows += rejected_rows(self.rejects, f"{self.folder}/rejects.jsonl")
+        rows.append(("time", text.duration(self.seconds)))
+        rows.append(("stored in", f"{plain(self.folder)}: {text.count(self.files, 'file')}{size}"))
+        return "Nothing to do." if self.already else "Exported.", rows
+
 
 @dataclass(frozen=True)
-class DryExport:
+class DryExport(text.Shown):
     """What an export needs."""
 
     samples: int
     files_bytes: int
     free_bytes: int
+
+    def in_words(self) -> tuple[str, text.Rows]:
+        rows = [
+            ("samples", f"{self.samples:,}"),
+            ("files", f"about {text.size(self.files_bytes)}"),
+            ("free", text.size(self.free_bytes)),
+        ]
+        return "Nothing was written. Exporting would take:", rows
 
 
 class Export:
@@ -125,12 +167,11 @@ class Export:
             with Lock(self.folder):
                 done = self._write(how)
         how.progress.end()
-        packing = self._target.again()
         reasons = Counter(reject.reason for reject in done.rejects)
         samples = len(self.source) - len(done.rejects)
         return Exported(
             str(self.folder), samples, self._target.files(samples), done.files, done.bytes, dict(reasons),
-            packing.command, packing.why_not, packing.differs, time.monotonic() - began,
+            time.monotonic() - began,
         )  # fmt: skip
 
     def _write(self, how: RunOptions) -> Written:

@@ -23,9 +23,7 @@ from rawpack.store.store import Store
 from rawpack_packer.destination import files
 from rawpack_packer.destination.layout import WORK
 from rawpack_packer.destination.rejects import Reject
-from rawpack_packer.exporting.listing import write_classes
-from rawpack_packer.exporting.options import ExportOptions
-from rawpack_packer.exporting.target import Again, Written, in_order, suffixes_of
+from rawpack_packer.exporting.target import ExportOptions, Written, in_order, suffixes_of, write_classes
 from rawpack_packer.job.options import RunOptions
 from rawpack_packer.sources import Item, StoreSource
 from rawpack_packer.voice import again
@@ -79,9 +77,6 @@ class ShardTarget(ABC, Generic[Prepared]):
 
     def files(self, samples: int) -> int:
         return len(self._shards)
-
-    def again(self) -> Again:
-        return Again(None)
 
     def finish(self, rejects: Sequence[Reject]) -> None:
         write_classes(self._folder, self._source)

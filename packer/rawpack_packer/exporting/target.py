@@ -1,4 +1,4 @@
-"""The contract of a target: what an export writes into its folder, and how the images of a sample become files."""
+"""What all targets share: their contract, their options, and how the images of a sample become files."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Se
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
 import cv2
@@ -15,14 +16,22 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rawpack.disk.manifest import Field
-from rawpack.errors import PackError
+from rawpack.disk.splits import is_split_name, read_splits
+from rawpack.errors import DamagedStoreError, PackError, UsageError
 from rawpack.pixels import png
 from rawpack.system import machine
+from rawpack_packer.destination import files
+from rawpack_packer.destination.layout import WORK
 from rawpack_packer.destination.rejects import Reject
+from rawpack_packer.exporting.names import CLASSES
 from rawpack_packer.job.options import RunOptions
-from rawpack_packer.sources import Item
+from rawpack_packer.options.naming import opt
+from rawpack_packer.options.values import parse_bytes
+from rawpack_packer.sources import Item, StoreSource
+from rawpack_packer.sources.fields import Boxes
 from rawpack_packer.sources.stores.compatible import IMAGE
 
+_SPLIT = "train"
 _AHEAD = 4
 """Blocks per worker that are submitted at a time."""
 Block = TypeVar("Block")
@@ -30,12 +39,41 @@ Result = TypeVar("Result")
 
 
 @dataclass(frozen=True)
-class Again:
-    """How to pack an export again: see `Exported`."""
+class ExportOptions:
+    """See `api.export`. The defaults apply to every target."""
 
-    command: str | None
-    why_not: str = ""
-    differs: tuple[str, ...] = ()
+    numbered: bool = False
+    shard_size: int | str | None = None
+    split: str | None = None
+
+    def __post_init__(self) -> None:
+        """Raises UsageError."""
+        if self.split is not None and not is_split_name(self.split):
+            raise UsageError(f"{opt.split(repr(self.split))}: must be a name such as train or val")
+        _ = self.shard_bytes
+
+    @property
+    def shard_bytes(self) -> int | None:
+        return None if self.shard_size is None else parse_bytes(opt.shard_size, str(self.shard_size))
+
+    @property
+    def given(self) -> dict[str, bool]:
+        """Option, as a user writes it -> whether it was given."""
+        return {
+            "numbered": self.numbered,
+            "shard_size": self.shard_size is not None,
+            "split": self.split is not None,
+        }
+
+    def split_of(self, store: Path) -> str:
+        """The name of the split that a store is: as given, else that of its set, else train."""
+        if self.split is not None:
+            return self.split
+        try:
+            found = read_splits(store.parent)
+        except DamagedStoreError:
+            return _SPLIT
+        return store.name if found is not None and store.name in found.splits else _SPLIT
 
 
 @dataclass
@@ -74,8 +112,6 @@ class ExportTarget(Protocol):
     def files(self, samples: int) -> int:
         """The number of files of this many samples."""
 
-    def again(self) -> Again: ...
-
     def note(self, rejects: Sequence[Reject]) -> Mapping[str, Any]:
         """The contents of `export.json`."""
 
@@ -96,6 +132,24 @@ def contents(item: Item, suffixes: Mapping[str, str]) -> Iterator[tuple[str, byt
     for name, suffix in suffixes.items():
         value = item.image if name == IMAGE else item.fields[name]
         yield name, value if isinstance(value, bytes) else _file(np.asarray(value), suffix)
+
+
+def plain_value(value: Any) -> Any:
+    """A field of a sample as JSON has it."""
+    return value if isinstance(value, str) else np.asarray(value.rows if isinstance(value, Boxes) else value).tolist()
+
+
+def write_classes(folder: Path, source: StoreSource) -> None:
+    """Write `classes.txt` where there are classes."""
+    if classes_file(source):
+        text = "".join(f"{name}\n" for name in source.info.classes or ())
+        files.write_whole(folder / CLASSES, text.encode(), folder / WORK / f"{CLASSES}.tmp")
+
+
+def classes_file(source: StoreSource) -> bool:
+    """Whether there are classes and their names can be lines of a file."""
+    names = source.info.classes or ()
+    return bool(names) and all(name and name == name.strip() and len(name.splitlines()) == 1 for name in names)
 
 
 def _file(image: NDArray[np.generic], suffix: str) -> bytes:

@@ -13,33 +13,24 @@ from array import array
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 from urllib.parse import unquote
 
 import numpy as np
-import xxhash
 
 from rawpack.errors import UsageError
-from rawpack_packer.exporting.names import extension_for, split_key
+from rawpack_packer.exporting.names import extension_for, file_name, hash_of, repeated, split_key
 from rawpack_packer.exporting.shards import ShardTarget
-from rawpack_packer.exporting.target import contents
+from rawpack_packer.exporting.target import contents, plain_value
 from rawpack_packer.options.naming import opt
 from rawpack_packer.sources import Item
 from rawpack_packer.sources.base import numbered
-from rawpack_packer.sources.fields import Boxes
 from rawpack_packer.sources.stores.compatible import IMAGE, KEY, LABEL
 from rawpack_packer.text import count, listed, plain
 
 _SHOWN = 10
 _BUFFER = 1 << 20
-_ESCAPED = re.compile(
-    r"[\x00-\x1f\x7f\\]"  # end a name in some readers, or separate folders
-    r"|\A/|(?<=/)/|/\Z"  # an absolute path, and empty parts
-    r"|(?<![^/])\.(?=/)|(?<![^/])\.\.(?=/)"  # the parts "." and ".."
-    r"|\A_(?=_[^/]*__/)"  # readers skip folders such as __this__
-)
-
-
+_SKIPPED = re.compile("__[^/]*__/")
+"""Folders that readers skip."""
 _PERCENT = re.compile(r"%(?=[0-9A-Fa-f]{2})")
 
 
@@ -49,12 +40,9 @@ def escaped(key: str) -> str:
     `urllib.parse.unquote` gives the key back, unless the key itself looks as if something were escaped in it: names
     that are in a tar file already stay as they are.
     """
-    folder, slash, name = _ESCAPED.sub(lambda found: _quoted(found[0]), key).rpartition("/")
-    return folder + slash + name.replace(".", "%2E")
-
-
-def _quoted(text: str) -> str:
-    return "".join(f"%{ord(one):02X}" for one in text)
+    folder, slash, name = file_name(key).rpartition("/")
+    whole = folder + slash + name.replace(".", "%2E")
+    return f"%5F{whole[1:]}" if _SKIPPED.match(whole) else whole
 
 
 class WebDatasetTarget(ShardTarget[list[bytes]]):
@@ -76,7 +64,7 @@ class WebDatasetTarget(ShardTarget[list[bytes]]):
     def _check_keys(self) -> bool:
         """Raise UsageError where samples cannot be told apart by their names. Returns whether the names tell the keys,
         all in the same way."""
-        self._doubles: frozenset[int] = frozenset()
+        self._doubles = set[int]()
         if self._options.numbered:
             return False
         self._doubles = self._used_twice()
@@ -84,7 +72,7 @@ class WebDatasetTarget(ShardTarget[list[bytes]]):
         refused, shown, telling = 0, list[str](), [True] * 4
         for key in self._source.all_keys():
             name, extension = self._name(0, key)
-            if not name or _hash(name) in still:
+            if not name or hash_of(name) in still:
                 refused += 1
                 shown += [f"{plain(key)!r} {'and another are the same' if name else 'is empty'}"][: _SHOWN - len(shown)]
             ways = (name, name + extension, unquote(name), unquote(name) + extension)
@@ -96,11 +84,9 @@ class WebDatasetTarget(ShardTarget[list[bytes]]):
             )
         return any(telling)
 
-    def _used_twice(self) -> frozenset[int]:
+    def _used_twice(self) -> set[int]:
         """Hashes of the names that several samples have."""
-        names = array("Q", (_hash(self._name(0, key)[0]) for key in self._source.all_keys()))
-        found = np.sort(np.frombuffer(names, np.uint64))
-        return frozenset(found[1:][found[1:] == found[:-1]].tolist())
+        return repeated(array("Q", (hash_of(self._name(0, key)[0]) for key in self._source.all_keys())))
 
     def _name(self, row: int, key: str) -> tuple[str, str]:
         """What the names of a sample's members begin with, and the extension of its image."""
@@ -109,7 +95,7 @@ class WebDatasetTarget(ShardTarget[list[bytes]]):
             return numbered(row), suffix
         stem, end = split_key(key)
         name = escaped(stem)
-        if _hash(name) in self._doubles:
+        if hash_of(name) in self._doubles:
             # Several samples have this name: but for their extensions, or because one of the keys looks escaped.
             name = escaped(_PERCENT.sub("%25", key))
         return name, extension_for(end, suffix)
@@ -123,7 +109,7 @@ class WebDatasetTarget(ShardTarget[list[bytes]]):
             # Also -1, for no class: readers expect the same members in each sample.
             made += _member(f"{name}.cls", str(int(np.asarray(item.fields[LABEL]))).encode())
         if self._has_json:
-            values = {KEY: item.key} | {field: _plain(item.fields[field]) for field in self._in_json}
+            values = {KEY: item.key} | {field: plain_value(item.fields[field]) for field in self._in_json}
             text = json.dumps(values, ensure_ascii=False, separators=(",", ":"))
             made += _member(f"{name}.json", text.encode())
         return made
@@ -145,13 +131,3 @@ def _member(name: str, data: bytes) -> list[bytes]:
     except ValueError:  # too long for the header, or not ASCII
         header = info.tobuf(tarfile.PAX_FORMAT, "utf-8", "strict")
     return [header, data, bytes(-len(data) % tarfile.BLOCKSIZE)]
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, str):
-        return value
-    return np.asarray(value.rows if isinstance(value, Boxes) else value).tolist()
-
-
-def _hash(name: str) -> int:
-    return xxhash.xxh3_64_intdigest(name.encode())

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 import math
+import shlex
 from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
@@ -13,16 +14,20 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from rawpack.disk.manifest import Field
+from rawpack.disk.manifest import NAME, Field
 from rawpack.disk.provenance import packing_runs, read_provenance
-from rawpack.errors import RawpackError
+from rawpack.errors import RawpackError, StoreError, UsageError
+from rawpack.remote.url import is_url
+from rawpack.store.shard_files import Fetched
 from rawpack.store.store import Store
 from rawpack_packer import text
+from rawpack_packer.counts import count_of, label_counts
 from rawpack_packer.destination import journal
-from rawpack_packer.destination.folder import is_appending, left_by
+from rawpack_packer.destination.folder import is_appending, left_by, store_folder
 from rawpack_packer.destination.rejects import Reject
-from rawpack_packer.job.counts import count_of, label_counts
+from rawpack_packer.sources.folder import holds_image
 from rawpack_packer.sources.video_numbers import are_frames
+from rawpack_packer.text import plain
 from rawpack_packer.voice import again
 
 _SHOWN, _LISTED, _APPENDS = 8, 20, 3
@@ -149,11 +154,13 @@ def is_even(classes: Mapping[str, int]) -> bool:
 
 
 def counts_of(about: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """What was counted while packing, without zeros: (how many, of what)."""
-    noun = about["noun"]
+    """What was counted while packing, without zeros: what, and how many."""
     of_boxes = "label" not in about["fields"]
-    words = {name: text.plain(count_of(name, noun, of_boxes=of_boxes)) for name in about["counts"]}
-    return [(f"{count:,}", text.counted(count, words[name], noun)) for name, count in about["counts"].items() if count]
+    return [
+        (text.plain(count_of(name, about["noun"], of_boxes=of_boxes)), f"{count:,}")
+        for name, count in about["counts"].items()
+        if count
+    ]
 
 
 def of_raw(about: Mapping[str, Any]) -> str:
@@ -276,3 +283,30 @@ def _run_words(provenance: dict[str, Any]) -> str:
     words += [f"from {source['root']}"] if isinstance(source, dict) and source.get("root") else []
     words += [f"by rawpack {provenance['rawpack']}"] if "rawpack" in provenance else []
     return text.plain(" ".join(words))
+
+
+def open_store(name: str) -> Store:
+    """The store in a folder, or at a URL, whose manifest and columns are then fetched. Raises UsageError if there is no
+    such folder, StoreError if it is not a store."""
+    if not is_url(name):
+        folder = store_folder(name)
+        try:
+            return Store(folder)
+        except StoreError as error:
+            if type(error) is StoreError and not (folder / NAME).exists() and _has_image(folder):
+                command = shlex.join(["rawpack", "pack", name])
+                raise StoreError(f"{error}; to make a store of its images: `{plain(command)} STORE`") from None
+            raise
+    from rawpack.remote.cache import Cache
+    from rawpack.remote.origin import open_origins
+
+    (origin,) = open_origins([name], Cache())
+    return Store(Fetched(origin), origin.manifest_bytes)
+
+
+def _has_image(folder: Path) -> bool:
+    """Whether there is an image in a folder, or below it."""
+    try:
+        return holds_image(folder)
+    except (UsageError, OSError):
+        return False

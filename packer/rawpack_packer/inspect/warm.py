@@ -76,7 +76,7 @@ def fetch_all(origin: RemoteStore, tick: Callable[[int], object]) -> int:
 
 
 @dataclass(frozen=True)
-class Warmed:
+class Warmed(text.Shown):
     """The result of warming a store."""
 
     store: str
@@ -86,6 +86,17 @@ class Warmed:
     fetched: int = 0
     replaced: int = 0
     """Bytes that came over the network, and how many of these replace damaged ones."""
+
+    def in_words(self) -> tuple[str, text.Rows]:
+        name, size = text.plain(self.store), text.size(self.bytes)
+        if self.cache is None:
+            return f"{name}: {size} read into the page cache", []
+        fetched = f"{text.size(self.fetched)} fetched, so that all" if self.fetched else "all"
+        already = "" if self.fetched else " already"
+        instead = (
+            f"; {text.size(self.replaced)} of that in place of what was damaged in the cache" if self.replaced else ""
+        )
+        return f"{name}: {fetched} {size} are in {text.plain(self.cache)}{already}, checked{instead}", []
 
 
 def warm_folders(name: str, stores: Sequence[Path], begin: Begin) -> Warmed:

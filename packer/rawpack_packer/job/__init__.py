@@ -7,15 +7,21 @@ from typing import TYPE_CHECKING
 from rawpack_packer.lazy import on_first_use
 
 if TYPE_CHECKING:
-    from rawpack_packer.job.append import AppendSummary
-    from rawpack_packer.job.derive import Prefix
+    from rawpack_packer.job.derive import Choice, Prefix
     from rawpack_packer.job.holdout import TRAIN
-    from rawpack_packer.job.job import DryRun
     from rawpack_packer.job.options import NoProgress, Progress, RunOptions, run_options
     from rawpack_packer.job.relabel import Relabeled, relabel_store
-    from rawpack_packer.job.run import Summary
-    from rawpack_packer.job.subset import Choice
-    from rawpack_packer.job.words import appended_rows, packed_rows, rejected_rows
+    from rawpack_packer.job.summary import (
+        AppendSummary,
+        DryRun,
+        Summary,
+        draw_lines,
+        fast_hint,
+        images_in_words,
+        place_in_words,
+        rejected_rows,
+        samples_in_words,
+    )
 
 __all__ = [
     "TRAIN",
@@ -28,22 +34,35 @@ __all__ = [
     "Relabeled",
     "RunOptions",
     "Summary",
-    "appended_rows",
-    "packed_rows",
+    "draw_lines",
+    "fast_hint",
+    "images_in_words",
+    "place_in_words",
     "rejected_rows",
     "relabel_store",
     "run_options",
+    "samples_in_words",
 ]
 _LAZY = {
-    "AppendSummary": "append",
-    "Choice": "subset",
-    "DryRun": "job",
+    "Choice": "derive",
     "Prefix": "derive",
-    "Summary": "run",
     "TRAIN": "holdout",
     **dict.fromkeys(("NoProgress", "Progress", "RunOptions", "run_options"), "options"),
     **dict.fromkeys(("Relabeled", "relabel_store"), "relabel"),
-    **dict.fromkeys(("appended_rows", "packed_rows", "rejected_rows"), "words"),
+    **dict.fromkeys(
+        (
+            "AppendSummary",
+            "DryRun",
+            "Summary",
+            "draw_lines",
+            "fast_hint",
+            "images_in_words",
+            "place_in_words",
+            "rejected_rows",
+            "samples_in_words",
+        ),
+        "summary",
+    ),
 }
 """Name -> its module: a command loads what it needs."""
 

@@ -84,14 +84,10 @@ def commit_store(job: Job, totals: Totals, provenance: dict[str, Any]) -> Manife
     """Make finished parts a store, or add them to the store that is there. If this is killed at any point, it can be
     done again."""
     destination, fields, before, numbers = job.destination, job.fields, job.before, job.numbers
-    work = destination / WORK
     columns = [_write_columns(destination, fields, numbers, totals, before.run)] if totals.samples else []
-    reject_lines, name = work / f"{REJECTS}.tmp", of_run(REJECTS, before.run)
-    write_rejects(destination, numbers if totals.rejects else (), reject_lines, before.manifest)
-    rejects = files.record(reject_lines, name)
-    files.commit(reject_lines, destination / name)
-    write_provenance(destination, provenance, job.source.states(), before.run)
     old = before.manifest
+    rejects = commit_rejects(destination, before.run, numbers if totals.rejects else (), old)
+    write_provenance(destination, provenance, job.source.states(), before.run)
     reasons = totals.rejects + Counter(old.rejects.reasons if old else {})
     manifest = Manifest(
         rawpack=manifests.VERSION,
@@ -105,10 +101,15 @@ def commit_store(job: Job, totals: Totals, provenance: dict[str, Any]) -> Manife
         counts=_counts(job, totals),
         recipe=job.recipe.as_manifest(),
     )
-    # The manifest names files; all of them are on the disk before it is.
-    files.write_whole(destination / manifests.NAME, manifests.dump(manifest), work / f"{manifests.NAME}.tmp")
-    tidy(destination)
+    write_manifest(destination, manifest)
     return manifest
+
+
+def write_manifest(destination: Path, manifest: Manifest) -> None:
+    """Make the files that a manifest names a store; all of them are on the disk before it is."""
+    temporary = destination / WORK / f"{manifests.NAME}.tmp"
+    files.write_whole(destination / manifests.NAME, manifests.dump(manifest), temporary)
+    tidy(destination)
 
 
 def tidy(destination: Path) -> None:
@@ -128,6 +129,15 @@ def tidy_finished(destination: Path) -> None:
     if is_untidy(destination):
         with Lock(destination):
             tidy(destination)
+
+
+def commit_rejects(destination: Path, run: int, parts: Iterable[int], old: Manifest | None) -> FileRecord:
+    """Write the rejects of a run: see `write_rejects`."""
+    temporary, name = destination / WORK / f"{REJECTS}.tmp", of_run(REJECTS, run)
+    write_rejects(destination, parts, temporary, old)
+    rejects = files.record(temporary, name)
+    files.commit(temporary, destination / name)
+    return rejects
 
 
 def write_rejects(destination: Path, parts: Iterable[int], path: Path, old: Manifest | None = None) -> None:
@@ -160,10 +170,7 @@ def _write_columns(
     destination: Path, fields: dict[str, Field], parts: Iterable[int], totals: Totals, run: int
 ) -> Columns:
     """Write the columns of all parts, with no more than one part in memory."""
-    name_of_all = of_run(COLUMNS, run)
-    folder = destination / WORK / f"{name_of_all}.tmp"
-    shutil.rmtree(folder, ignore_errors=True)
-    folder.mkdir()
+    folder = begin_columns(destination, run)
     columns: list[tuple[str, Field, bytes]] = []
     for name, column in fields.items():
         for file_name, (dtype, shape) in files_of(name, column, totals.samples, totals.chunks[name]).items():
@@ -172,17 +179,30 @@ def _write_columns(
             columns.append((file_name, column, npy.header(dtype, shape)))
     for first in range(0, len(columns), _OPEN_FILES):
         _write_some(folder, columns[first : first + _OPEN_FILES], destination, parts)
-    written: list[FileRecord] = []
-    for file_name, _, _ in columns:
-        files.sync_file(folder / file_name)
-        written.append(files.record(folder / file_name, file_name))
+    return end_columns(destination, run, [name for name, _, _ in columns], totals.samples)
+
+
+def begin_columns(destination: Path, run: int) -> Path:
+    """The empty folder that the columns of a run are written into, until `end_columns`."""
+    folder = destination / WORK / f"{of_run(COLUMNS, run)}.tmp"
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir()
+    return folder
+
+
+def end_columns(destination: Path, run: int, names: Iterable[str], rows: int) -> Columns:
+    """Give the folder of `begin_columns` its final name, with all bytes of these files on the disk."""
+    name_of_all = of_run(COLUMNS, run)
+    folder, final, written = destination / WORK / f"{name_of_all}.tmp", destination / name_of_all, list[FileRecord]()
+    for name in names:
+        files.sync_file(folder / name)
+        written.append(files.record(folder / name, name))
     files.sync_folder(folder)
-    final = destination / name_of_all
     # A commit that was killed may have left it: no manifest names it.
     shutil.rmtree(final, ignore_errors=True)
     folder.replace(final)
     files.sync_folder(destination)
-    return Columns(folder=name_of_all, rows=totals.samples, files=tuple(written))
+    return Columns(folder=name_of_all, rows=rows, files=tuple(written))
 
 
 def _write_some(

@@ -1,20 +1,31 @@
-"""Recipes for stores made from other stores: what the user does not specify is as in the first of them."""
+"""Makes stores from stores: their sources and recipes, and the samples of a subset, which are in stored order."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+import numpy as np
+from numpy.typing import NDArray
+
 from rawpack.errors import UsageError
+from rawpack.order import Shuffled
+from rawpack.store.concatenated import ConcatenatedStore
+from rawpack.store.selection import positions_where
+from rawpack.store.where import Where
 from rawpack_packer.options import RECIPE
 from rawpack_packer.options.naming import opt
 from rawpack_packer.recipe.by_user import as_stored, recipe_for
 from rawpack_packer.recipe.recipe import Recipe
 from rawpack_packer.recipe.tables import output_format
 from rawpack_packer.sources import Source, StoreSource
+from rawpack_packer.sources.base import Scanning, given_options, unseen
 from rawpack_packer.sources.view import View
+from rawpack_packer.text import listed, plain
+from rawpack_packer.voice import either
 
 Named = str | os.PathLike[str]
 Prefix = Literal["names", "numbers"]
@@ -25,7 +36,7 @@ def merging(
     stores: Sequence[Named],
     options: Mapping[str, Any],
     prefix: Prefix | None = None,
-    progress: Callable[[int], None] | None = None,
+    progress: Scanning = unseen,
 ) -> tuple[Source, Recipe]:
     """The source and recipe of a merge. Raises UsageError where the stores leave a choice to the user."""
     source = StoreSource(stores, prefixes=_prefixes(stores, prefix), progress=progress)
@@ -78,3 +89,125 @@ def _prefixes(stores: Sequence[Named], prefix: Prefix | None) -> list[str]:
 
 def _size(shape: tuple[int | None, ...]) -> str:
     return "x".join("?" if n is None else str(n) for n in shape)
+
+
+_SHOWN = 10
+Numbers = NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Choice:
+    """What is named, and how many of these samples. None leaves all."""
+
+    classes: Sequence[str] | None = None
+    """By name."""
+    keys: Sequence[str] | None = None
+    rows: Sequence[int] | None = None
+    """Numbers in the store, from 0."""
+    where: str | None = None
+    """A condition on small fields, as for `Reader.select`."""
+    every: int = 1
+    """Every Nth of what is named, starting with the first."""
+    per_class: int | None = None
+    """At most this many of each class, and of samples without one."""
+    limit: int | None = None
+    """At most this many in all. They are evenly spaced, as are those of `per_class`: stores hold one class after the
+    other, so the first samples would all be of one class."""
+    seed: int | None = None
+    """Choose those at random instead."""
+    joined: Sequence[str] = ()
+    """More classes: names, or several names joined by commas."""
+    keep_labels: bool = False
+    """Labels and classes stay; otherwise the labels of `classes` are renumbered from 0, in the store's order."""
+
+
+def chosen(source: StoreSource, choice: Choice) -> View:
+    """The chosen samples. Raises UsageError for what the store does not have, and if nothing is left."""
+    for option, count in ((opt.every, choice.every), (opt.per_class, choice.per_class), (opt.limit, choice.limit)):
+        if count is not None and count < 1:
+            raise UsageError(f"{option(count)}: must be 1 or more")
+    if choice.seed is not None and choice.limit is None and choice.per_class is None:
+        raise UsageError(f"{opt.seed} says which samples {opt.limit} or {opt.per_class} takes; give one of them")
+    left, classes, known = np.ones(len(source), np.bool_), None, source.info.classes or ()
+    if choice.classes is not None or choice.joined:
+        # A class name may contain a comma.
+        split = [name for word in choice.joined for name in ([word] if word in known else word.split(","))]
+        labels, classes = _labels(source), _named(source, [*(choice.classes or ()), *split])
+        left &= np.isin(labels, [known.index(name) for name in classes])
+    if choice.keys is not None:
+        left &= _with_keys(source, choice.keys)
+    if choice.rows is not None:
+        left &= _at(source, choice.rows)
+    if choice.where is not None:
+        library = ConcatenatedStore(source.stores)
+        condition = Where(choice.where, library.fields, library.classes, asked=either("--where ", "where="))
+        named = np.zeros(len(source), np.bool_)
+        named[positions_where(library, None, condition)] = True
+        left &= named
+    numbers = np.flatnonzero(left)[:: choice.every]
+    if choice.per_class is not None:
+        labels = _labels(source)[numbers]
+        parts = [numbers[labels == label] for label in np.unique(labels)]
+        numbers = np.sort(
+            np.concatenate([_some(part, choice.per_class, choice.seed) for part in [numbers[:0], *parts]])
+        )
+    if choice.limit is not None:
+        numbers = _some(numbers, choice.limit, choice.seed)
+    if not len(numbers):
+        raise UsageError(f"no sample of {source.info.root} matches all that was given")
+    options = given_options(
+        classes=classes,
+        where=choice.where,
+        every=None if choice.every == 1 else choice.every,
+        per_class=choice.per_class,
+        limit=choice.limit,
+        seed=choice.seed,
+    )
+    return View(source, numbers, classes=None if choice.keep_labels else classes, options=options)
+
+
+def _some(numbers: Numbers, count: int, seed: int | None) -> Numbers:
+    """At most `count` of the numbers, in their order: evenly spaced, or at random."""
+    if len(numbers) <= count:
+        return numbers
+    if seed is None:
+        return numbers[np.arange(count) * len(numbers) // count]
+    return numbers[np.sort(Shuffled(len(numbers), seed).samples(0, 0, count))]
+
+
+def _labels(source: StoreSource) -> Numbers:
+    labels = source.labels()
+    if labels is None:
+        raise UsageError(f"{source.info.root} has no classes: choose by key, by row, {opt.every} or {opt.limit}")
+    return labels
+
+
+def _named(source: StoreSource, names: Sequence[str]) -> list[str]:
+    """The named classes in the store's order."""
+    known = source.info.classes or ()
+    unknown = [name for name in dict.fromkeys(names) if name not in known]
+    if unknown:
+        there = listed(known, _SHOWN)
+        raise UsageError(f"there is no class {plain(unknown[0])!r} in {source.info.root}, which has {there}")
+    return [name for name in known if name in set(names)]
+
+
+def _with_keys(source: StoreSource, keys: Sequence[str]) -> NDArray[np.bool_]:
+    wanted = set(keys)
+    found = np.fromiter((key in wanted for key in source.all_keys()), np.bool_, len(source))
+    missing = sorted(wanted - {source.key(i) for i in np.flatnonzero(found).tolist()})
+    if missing:
+        raise UsageError(f"{len(missing):,} of the keys are not in {source.info.root}: {listed(missing, _SHOWN)}")
+    return found
+
+
+def _at(source: StoreSource, rows: Sequence[int]) -> NDArray[np.bool_]:
+    numbers = np.asarray(rows)
+    if numbers.ndim != 1 or (numbers.size and numbers.dtype.kind not in "iu"):
+        raise UsageError(f"rows must be whole numbers in one dimension, not {numbers.dtype} {numbers.shape}")
+    wrong = numbers[(numbers < 0) | (numbers >= len(source))]
+    if wrong.size:
+        raise UsageError(f"there is no row {wrong[0]}: {source.info.root} has {len(source):,}, counted from 0")
+    found = np.zeros(len(source), np.bool_)
+    found[numbers.astype(np.int64)] = True
+    return found

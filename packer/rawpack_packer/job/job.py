@@ -23,10 +23,11 @@ from rawpack_packer.destination import journal
 from rawpack_packer.destination.rejects import NOT_SCANNED
 from rawpack_packer.job import differences
 from rawpack_packer.job.commit import tidy_finished
-from rawpack_packer.job.estimate import Estimate, estimate
+from rawpack_packer.job.differences import probed
+from rawpack_packer.job.estimate import estimate
 from rawpack_packer.job.options import RunOptions
-from rawpack_packer.job.probes import probed
-from rawpack_packer.job.run import Summary, check_sizes, nothing_to_do, run_job
+from rawpack_packer.job.run import check_sizes, nothing_to_do, run_job
+from rawpack_packer.job.summary import DryRun, Summary
 from rawpack_packer.options.naming import opt
 from rawpack_packer.recipe.fields import made_here, part_rows, store_fields
 from rawpack_packer.recipe.recipe import Recipe
@@ -64,18 +65,6 @@ def before_append(manifest: Manifest, digest: str, labels: Mapping[int, int]) ->
         digest=digest,
         labels=labels,
     )
-
-
-@dataclass(frozen=True)
-class DryRun:
-    """What a job needs."""
-
-    estimate: Estimate
-    samples: int
-    shape: tuple[int | None, ...]
-    """Of the images."""
-    free_bytes: int
-    """At the destination."""
 
 
 class Job:
@@ -133,6 +122,11 @@ class Job:
     def own_digest(self) -> str:
         """Of the source, with its own keys."""
         return self.digest
+
+    @property
+    def is_new(self) -> bool:
+        """Whether no run has begun or done it."""
+        return not destinations.is_finished(self.destination) and self.begun is None
 
     @property
     def begun(self) -> journal.JobNote | None:

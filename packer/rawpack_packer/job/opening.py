@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -27,6 +27,7 @@ from rawpack_packer.sources import (
     stop_above_splits,
     unread_of,
 )
+from rawpack_packer.sources.base import Scanning, unseen
 from rawpack_packer.sources.view import View
 
 if TYPE_CHECKING:
@@ -36,8 +37,6 @@ if TYPE_CHECKING:
 Named = str | os.PathLike[str]
 _OF_DATASETS = ("fields", "image", "classes", "keys", "names")
 """Keywords that describe a dataset in memory."""
-Scan = Callable[[int], None]
-"""Called repeatedly while a source is opened, with the number of entries scanned so far."""
 
 
 def paths_of(source: Any) -> list[str | Path]:
@@ -57,7 +56,7 @@ def open_given(
     *,
     other: Sequence[str] = (),
     storage_options: Mapping[str, Any] | None = None,
-    scan: Scan | None = None,
+    scan: Scanning = unseen,
 ) -> Source:
     """The source that a user gave, ready for workers. recipe: what the user said; None where a store says it all.
     place: the folder that is packed into. destination, other: of the command that an error names, see `DividedError`.
@@ -106,7 +105,7 @@ def open_path(
     destination: str = "DST",
     other: Sequence[str] = (),
     spool: Spool | None = None,
-    scan: Scan | None = None,
+    scan: Scanning = unseen,
 ) -> Source:
     """The source at a path. destination, other: of the command that an error names, see `DividedError`. spool: what
     fetches archives behind URLs; None refuses URLs."""

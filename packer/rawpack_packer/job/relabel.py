@@ -24,31 +24,31 @@ import rawpack
 from rawpack.disk import manifest as manifests
 from rawpack.disk import npy
 from rawpack.disk.columns import files_of
-from rawpack.disk.manifest import Columns, Field, FileRecord, Manifest
+from rawpack.disk.manifest import Field, Manifest
 from rawpack.disk.provenance import COLUMNS, PROVENANCE, REJECTS, STATES, of_run
 from rawpack.errors import UsageError
 from rawpack.store.store import Store
+from rawpack_packer.counts import label_counts
 from rawpack_packer.destination import files, journal
 from rawpack_packer.destination.layout import WORK
 from rawpack_packer.destination.lock import Lock
 from rawpack_packer.job import commit
 from rawpack_packer.job.append import open_store
-from rawpack_packer.job.counts import label_counts
 from rawpack_packer.job.job import before_append
 from rawpack_packer.options.naming import opt
 from rawpack_packer.sources.fields import FieldKind, check_names
 from rawpack_packer.sources.listing.keyed import KeyedFields, read_keyed
 from rawpack_packer.sources.listing.reading import declared_fields
 from rawpack_packer.sources.table.columns import Column, Numbers, RaggedColumn, Texts
-from rawpack_packer.text import count, listed
+from rawpack_packer.text import Rows, Shown, count, listed, plain
 
 _BLOCK = 1 << 16
 _SHOWN = 5
-Rows = NDArray[np.int64]
+Numbering = NDArray[np.int64]
 
 
 @dataclass(frozen=True)
-class Relabeled:
+class Relabeled(Shown):
     """The result of `relabel_store`."""
 
     store: str
@@ -67,20 +67,18 @@ class Relabeled:
     stale: tuple[str, ...]
     """Fields whose copies in HDF5 shards have the old values."""
 
-    def __str__(self) -> str:
+    def in_words(self) -> tuple[str, Rows]:
         what = [
             f"{words} {', '.join(names)}"
             for words, names in (("added", self.added), ("replaced", self.replaced))
             if names
         ]
-        lines = [f"{self.store}: {' and '.join(what)} of {count(self.named, 'sample')} of {self.samples:,}"]
-        if self.new_classes:
-            lines.append(f"new classes: {listed(self.new_classes, _SHOWN)}")
-        if self.skipped:
-            lines.append(f"skipped {count(self.skipped, 'key')} that no sample has")
+        rows = [("new classes", listed(self.new_classes, _SHOWN))] if self.new_classes else []
+        rows += [("skipped", f"{count(self.skipped, 'key')} that no sample has")] if self.skipped else []
         if self.stale:
-            lines.append(f"copies of {', '.join(self.stale)} inside the HDF5 shards keep the old values")
-        return "\n".join(lines)
+            rows.append(("old values", f"copies of {', '.join(self.stale)} inside the HDF5 shards keep them"))
+        head = f"{self.store}: {' and '.join(what)} of {count(self.named, 'sample')} of {self.samples:,}"
+        return plain(head), rows
 
 
 def relabel_store(
@@ -223,48 +221,32 @@ class _Change:
 
 
 def _commit(path: Path, store: Store, change: _Change, where: str) -> None:
-    work, manifest = path / WORK, store.manifest
-    before = before_append(manifest, store.digest, label_counts(store))
-    name_of_all = of_run(COLUMNS, before.run)
-    folder, final = work / f"{name_of_all}.tmp", path / name_of_all
-    # A run that was killed may have left them: no manifest names them.
-    for left in (folder, final):
-        shutil.rmtree(left, ignore_errors=True)
-    folder.mkdir()
-    written, counts = list[FileRecord](), manifest.counts
+    manifest, before = store.manifest, before_append(store.manifest, store.digest, label_counts(store))
+    folder, names, counts = commit.begin_columns(path, before.run), list[str](), manifest.counts
     for name, field in change.fields.items():
         column = change.columns.get(name)
         parts = _copied(store, name, field) if column is None else _replaced(store, change.lines, name, field, column)
         for stem, blocks in parts.items():
-            file_name = f"{stem}.npy"
-            shape = (sum(map(len, blocks)), *blocks[0].shape[1:])
-            with (folder / file_name).open("wb") as file:
-                file.write(npy.header(blocks[0].dtype, shape))
+            with (folder / f"{stem}.npy").open("wb") as file:
+                file.write(npy.header(blocks[0].dtype, (sum(map(len, blocks)), *blocks[0].shape[1:])))
                 for block in blocks:
                     file.write(np.ascontiguousarray(block).data)
-            files.sync_file(folder / file_name)
-            written.append(files.record(folder / file_name, file_name))
+            names.append(f"{stem}.npy")
         if name == "label" and column is not None and field.kind == "number" and not field.shape:
             counts = _counts(manifest, change.classes, parts[name][0])
-    files.sync_folder(folder)
-    folder.replace(final)
-    files.sync_folder(path)
-    rejects, temporary = of_run(REJECTS, before.run), work / f"{REJECTS}.tmp"
-    shutil.copyfile(path / manifest.rejects.file.name, temporary)
-    record = files.record(temporary, rejects)
-    files.commit(temporary, path / rejects)
-    states = np.empty((0, 2), np.int64)
-    commit.write_provenance(path, _provenance(where, tuple(change.columns), before.seen), states, before.run)
+    columns = commit.end_columns(path, before.run, names, len(store))
+    rejects = commit.commit_rejects(path, before.run, (), manifest)
+    provenance = _provenance(where, tuple(change.columns), before.seen)
+    commit.write_provenance(path, provenance, np.empty((0, 2), np.int64), before.run)
     new = msgspec.structs.replace(
         manifest,
         fields=change.fields,
         classes=change.classes,
-        columns=(Columns(folder=name_of_all, rows=len(store), files=tuple(written)),),
-        rejects=msgspec.structs.replace(manifest.rejects, file=record),
+        columns=(columns,),
+        rejects=msgspec.structs.replace(manifest.rejects, file=rejects),
         counts=counts,
     )
-    files.write_whole(path / manifests.NAME, manifests.dump(new), work / f"{manifests.NAME}.tmp")
-    commit.tidy(path)
+    commit.write_manifest(path, new)
 
 
 def _withdraw(path: Path, store: Store) -> None:
@@ -295,7 +277,7 @@ def _copied(store: Store, name: str, field: Field) -> dict[str, list[NDArray[Any
     return columns
 
 
-def _replaced(store: Store, lines: Rows, name: str, field: Field, column: Column) -> dict[str, list[NDArray[Any]]]:
+def _replaced(store: Store, lines: Numbering, name: str, field: Field, column: Column) -> dict[str, list[NDArray[Any]]]:
     """The columns of a field with the new values, as `_copied` has them."""
     new, every = np.flatnonzero(lines >= 0), np.arange(len(lines))
     if isinstance(column, Numbers):
@@ -317,11 +299,11 @@ def _replaced(store: Store, lines: Rows, name: str, field: Field, column: Column
     return {name: [np.concatenate(rows).astype(field.dtype, copy=False)], f"{name}.offset": [_offsets(rows)]}
 
 
-def _offsets(values: list[Any]) -> Rows:
+def _offsets(values: list[Any]) -> Numbering:
     return np.cumsum([0, *map(len, values)], dtype=np.int64)
 
 
-def _counts(manifest: Manifest, classes: tuple[str, ...] | None, labels: Rows) -> dict[str, int]:
+def _counts(manifest: Manifest, classes: tuple[str, ...] | None, labels: Numbering) -> dict[str, int]:
     """The counts of the store with these labels, (samples,)."""
     if classes is None:
         return manifest.counts

@@ -6,7 +6,6 @@ import os
 import platform
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,7 +14,6 @@ import rawpack
 from rawpack.disk import manifest as manifests
 from rawpack.disk.manifest import Manifest
 from rawpack.errors import PackError, UsageError
-from rawpack_packer import text
 from rawpack_packer.destination import files, journal
 from rawpack_packer.destination import folder as destinations
 from rawpack_packer.destination.layout import SPOOL, WORK
@@ -25,6 +23,7 @@ from rawpack_packer.job import differences
 from rawpack_packer.job.commit import Totals, commit_store, tidy
 from rawpack_packer.job.estimate import check_space
 from rawpack_packer.job.parts import Parts
+from rawpack_packer.job.summary import Summary
 from rawpack_packer.part.duplicates import Duplicates
 from rawpack_packer.sources import Source
 from rawpack_packer.sources.optional import unread_of
@@ -32,53 +31,6 @@ from rawpack_packer.sources.table.kept import keep_found
 
 if TYPE_CHECKING:
     from rawpack_packer.job.job import Job
-
-
-@dataclass(frozen=True)
-class Summary:
-    """The result of a job."""
-
-    destination: str
-    manifest: Manifest
-    digest: str
-    already: bool
-    """Whether the store was complete before this run, which did nothing."""
-    seen: int
-    """Samples of the source, packed or rejected."""
-    packed_now: int
-    """Samples that this run packed; earlier runs packed the others."""
-    bytes_in: int
-    bytes_out: int
-    seconds: float
-    empty_classes: tuple[str, ...] = ()
-    problems: tuple[str, ...] = ()
-    skipped: Mapping[str, int] = field(default_factory=dict)
-    """Suffixes of the files, or members of archives, that were left out: ".json" -> 24."""
-    noun: str = "image"
-    """What a sample of the source is called."""
-    unread: int = 0
-    """Folders and files of the source that could not be read: what they hold is not in the store."""
-    flat: bool = False
-    """Whether the source is a folder without subfolders, so that there are no classes."""
-    bare: bool = False
-    """Whether the source is a dataset of images alone, without labels or other fields."""
-    earlier: int = 0
-    """Samples that an earlier run packed from a dataset that returns others at each read: no change would show."""
-
-    def __repr__(self) -> str:
-        rejects = self.manifest.rejects.count
-        some = f", {text.count(rejects, 'reject')}" if rejects else ""
-        samples = text.count(self.manifest.samples, "sample")
-        return f"Summary({self.destination!r}: {samples}, {text.size(self.bytes_out)}{some})"
-
-    def __str__(self) -> str:
-        from rawpack_packer.job.words import block, packed_rows
-
-        return block(*packed_rows(self))
-
-    def _repr_pretty_(self, printer: Any, cycle: bool) -> None:
-        """For notebooks: the lines that the command prints."""
-        printer.text(str(self))
 
 
 def run_job(job: Job, *, check_free: bool = True) -> Summary:

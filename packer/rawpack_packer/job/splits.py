@@ -21,12 +21,12 @@ from rawpack_packer.destination import files, journal
 from rawpack_packer.destination import folder as destinations
 from rawpack_packer.destination.layout import SPOOL, WORK
 from rawpack_packer.destination.lock import Lock
-from rawpack_packer.job import differences, holdout, split_by
+from rawpack_packer.job import differences, holdout
 from rawpack_packer.job.estimate import check_space
-from rawpack_packer.job.job import DryRun, Job
+from rawpack_packer.job.holdout import SplitBy
+from rawpack_packer.job.job import Job
 from rawpack_packer.job.options import RunOptions
-from rawpack_packer.job.run import Summary
-from rawpack_packer.job.split_by import SplitBy
+from rawpack_packer.job.summary import DryRun, Summary
 from rawpack_packer.options.naming import opt
 from rawpack_packer.recipe.recipe import Recipe
 from rawpack_packer.sources import Source, has_split
@@ -103,7 +103,7 @@ def one_numbering(sources: Mapping[str, Source]) -> dict[str, Source]:
 
 def divide(source: Source, by: SplitBy) -> tuple[dict[str, Source], SplitSet]:
     """The splits that the values of a field make of a source, and their set."""
-    rows = split_by.divide(source, by)
+    rows = holdout.divide(source, by)
     chosen = SplitSet(splits=_checked(list(rows), str(opt.split_by)), split_by=by.text)
     return {name: View(source, found) for name, found in rows.items()}, chosen
 
@@ -138,8 +138,7 @@ def check(destination: Path, sources: Sequence[str | Path], chosen: SplitSet, *,
         raise UsageError(f"{destination} holds other files ({listed(others, 3)}); name another folder")
     not_drawn = not before.divided_here and not chosen.divided_here
     if not restart and chosen != before and not (not_drawn and set(before.splits) <= set(chosen.splits)):
-        what = f"with other splits ({_shown(before)} then, {_shown(chosen)} now)"
-        raise differences.set_at(destination).refusal(what, resume=True)
+        raise differences.set_at(destination).refusal(f"the splits differ: {_shown(before)} then", resume=True)
     for name in (*before.splits, *chosen.splits):
         if (destination / name).is_symlink():
             raise UsageError(f"{destination / name} is a symbolic link; splits must be in the folder of their set")
@@ -195,7 +194,7 @@ class Splits:
         for name, job in self.jobs.items():
             job.how = replace(self._how, restart=False)
             begins(name, job)
-            yield name, job.run()
+            yield name, replace(job.run(), shuffle=name == holdout.TRAIN)
         # What splits that were packed from archives shared.
         if destinations.has_only_spool(self.destination):
             shutil.rmtree(self.destination / WORK)
@@ -262,9 +261,9 @@ def class_problems(stores: Mapping[str, Manifest]) -> list[tuple[str, str]]:
 
 def _shown(chosen: SplitSet) -> str:
     if isinstance(chosen.split_by, str):
-        return f"{opt.split_by(chosen.split_by)}"
+        return opt.split_by(chosen.split_by)
     if chosen.holdout is None:
-        return f"{opt.splits(','.join(chosen.splits))}"
+        return opt.splits(",".join(chosen.splits))
     amounts = ",".join(f"{name}={amount}" for name, amount in chosen.holdout.items())
     return f"{opt.holdout(amounts)} {opt.seed(chosen.seed)}"
 

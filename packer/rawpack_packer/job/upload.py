@@ -11,32 +11,33 @@ import dataclasses
 import os
 import shutil
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import xxhash
 
 from rawpack.disk import manifest as manifests
 from rawpack.disk.manifest import FileRecord, Manifest
 from rawpack.disk.provenance import PROVENANCE, REJECTS, STATES
-from rawpack.errors import PackError, RawpackError, UsageError
+from rawpack.errors import PackError, RawpackError, StoreError, UsageError
 from rawpack.remote.cache import default_folder
-from rawpack.remote.url import shown
+from rawpack.remote.transfer import TIMEOUT_S, Attempts, Remote, bounded, has_no_bucket, is_hopeless
+from rawpack.remote.url import filesystem, join, shown
 from rawpack_packer.destination import files
 from rawpack_packer.destination import folder as destinations
 from rawpack_packer.destination.layout import WORK
 from rawpack_packer.destination.lock import lock_file
-from rawpack_packer.destination.remote import Target
 from rawpack_packer.job.job import Job
 from rawpack_packer.job.options import Progress, RunOptions
-from rawpack_packer.job.run import Summary
+from rawpack_packer.job.summary import Summary
 from rawpack_packer.options.naming import opt
 from rawpack_packer.part.part import read_record
 from rawpack_packer.recipe.recipe import Recipe
 from rawpack_packer.sources import Source
 from rawpack_packer.text import listed
+from rawpack_packer.voice import again
 
 BEGUN = f"{WORK}/begun"
 """Marks the folder at the URL as ours while packing lasts."""
@@ -291,3 +292,98 @@ def _upload_rest(target: Target, place: _Scratch, manifest: Manifest) -> None:
     for name in (REJECTS, PROVENANCE, STATES, manifests.NAME):
         target.put(place.store / name, name)
     target.remove(BEGUN)
+
+
+T = TypeVar("T")
+_SLOWEST = 256 << 10
+"""Bytes per second: a slower upload is taken for dead."""
+
+
+class Target:
+    """One folder behind a URL. Any number of threads may use it.
+
+    A call that fails is retried until the timeout, and then raises PackError; the same command resumes.
+    """
+
+    def __init__(self, url: str, options: Mapping[str, Any] | None = None, timeout: float = TIMEOUT_S) -> None:
+        """options: fsspec's `storage_options`. Raises as `rawpack.remote.url.filesystem`."""
+        self.url, self._options, self._timeout = url, dict(options or {}), timeout
+        self._remote = Remote(url, self._options, timeout)
+
+    def __str__(self) -> str:
+        return shown(self.url)
+
+    def sizes(self) -> dict[str, int]:
+        """Every file below the folder: its relative name, with slashes -> its bytes."""
+
+        def look() -> dict[str, int]:
+            system, path = filesystem(self.url, self._options)
+            system.invalidate_cache()
+            try:
+                found = system.find(path, detail=True)
+            except FileNotFoundError:
+                found = {}
+            # fsspec would make the bucket unasked, which is for its owner to decide.
+            if not found and has_no_bucket(system, path, self._timeout):
+                raise UsageError(f"{self}: there is no such bucket; create it first, or correct its name")
+            start = len(path.rstrip("/")) + 1
+            return {name[start:]: int(about["size"] or 0) for name, about in found.items() if name[start:]}
+
+        return self._tried("", "listed", look, 0)
+
+    def read(self, name: str, record: FileRecord, path: Path) -> None:
+        """Fetch a file that a manifest names. Raises as `Remote.download`."""
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with path.open("w+b", buffering=0) as file:
+            self._remote.download(name, record, file.fileno())
+
+    def read_small(self, name: str, check: Callable[[bytes], Any] = lambda data: None) -> bytes:
+        """The bytes of a file. Raises FileNotFoundError, and as `Remote.read`."""
+        return self._remote.read(name, check)
+
+    def put(self, path: Path, name: str) -> None:
+        """Upload a file, and check that all of it arrived."""
+        size = path.stat().st_size
+
+        def upload() -> None:
+            system, there = filesystem(join(self.url, name), self._options)
+            system.makedirs(system._parent(there), exist_ok=True)
+            system.put_file(str(path), there)
+            system.invalidate_cache()
+            arrived = system.info(there)["size"]
+            if arrived != size:
+                raise OSError(f"{arrived} of {size} bytes arrived")
+
+        self._tried(name, "written", upload, size)
+
+    def remove(self, name: str) -> None:
+        """Remove a file, if it is there."""
+
+        def remove() -> None:
+            system, there = filesystem(join(self.url, name), self._options)
+            try:
+                system.rm_file(there)
+            except FileNotFoundError:
+                return
+
+        self._tried(name, "removed", remove, 0)
+
+    def _tried(self, name: str, what: str, call: Callable[[], T], size: int) -> T:
+        """The result of `call`, which moves `size` bytes, retried where that may help."""
+        attempts = Attempts(self._remote, name, what)
+        while True:
+            try:
+                result = bounded(call, self._timeout + size / _SLOWEST)
+                attempts.progressed()
+                return result
+            except Exception as error:
+                if isinstance(error, FileNotFoundError):
+                    # What was written a moment ago may not be seen yet, which is worth another attempt.
+                    missing, error = error, OSError(str(error))
+                    error.__cause__ = missing
+                try:
+                    attempts.failed(error)
+                except (StoreError, FileNotFoundError) as refused:
+                    if is_hopeless(error):
+                        raise UsageError(f"{refused}; pack to a place that fsspec can write to") from None
+                    raise PackError(f"{refused}; once that is fixed, {again()} resumes") from None

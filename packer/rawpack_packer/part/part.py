@@ -23,8 +23,7 @@ from rawpack_packer.destination import files, run_token
 from rawpack_packer.destination.layout import WORK
 from rawpack_packer.destination.rejects import NOT_SCANNED, Reject
 from rawpack_packer.options.naming import opt
-from rawpack_packer.part.pieces import PiecesAhead, PreparedItem, prepare_item
-from rawpack_packer.part.readahead import ReadAhead
+from rawpack_packer.part.pieces import PiecesAhead, PreparedItem, ReadAhead, prepare_item
 from rawpack_packer.recipe.fields import IMAGE
 from rawpack_packer.recipe.recipe import Recipe, check_libraries
 from rawpack_packer.samples.sample import PreparedSample

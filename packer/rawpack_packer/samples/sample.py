@@ -24,7 +24,7 @@ from rawpack_packer.images.jpeg import is_whole
 from rawpack_packer.images.pixels import to_color
 from rawpack_packer.images.png import decode_values
 from rawpack_packer.recipe.fields import CURATED, IMAGE, left_behind
-from rawpack_packer.recipe.recipe import KEPT_QUALITY, Recipe
+from rawpack_packer.recipe.recipe import Recipe
 from rawpack_packer.recipe.tables import encoder_of, is_jpeg
 from rawpack_packer.samples.curation import measures_of
 from rawpack_packer.samples.fields import BAD_FIELD, as_stored, boxes_by_recipe, follower_by_recipe
@@ -36,21 +36,6 @@ _DECODING_BYTES = 16
 """Per pixel: four 16-bit samples, twice because they are reordered."""
 
 
-NOTES: dict[str, str] = {
-    "enlarged": "images were smaller than the size and were enlarged",
-    "icc_ignored": "images had a color profile, which was ignored",
-    "xmp_orientation": "images with an orientation in XMP only: stored as they are, as most programs show them",
-    "first_frame_of_several": "animated or multi-page files, of which the first frame was taken",
-    "by_pillow": "images whose pixels depend on the version of Pillow: all types except JPEG, PNG and BMP",
-    "passed_through": "JPEG files stored as they are",
-    "reencoded": f"images that --quality keep had to re-encode, at quality {KEPT_QUALITY}",
-    "decoder_warnings": "JPEG files with stray bytes that the decoder skipped: worth a look",
-    "boxes_cut": "boxes that reached beyond the stored image and were cut to it",
-    "boxes_outside": "boxes entirely outside the stored image, left out",
-}
-"""Names of counts in the manifest -> what they count."""
-
-
 @dataclass(frozen=True)
 class PreparedImage:
     """One image as it is stored."""
@@ -60,7 +45,7 @@ class PreparedImage:
     shape: tuple[int, int, int]
     """(height, width, channels) of the stored image."""
     notes: tuple[str, ...]
-    """Keys of `NOTES` that apply."""
+    """Keys of `counts.COUNTS` that apply."""
     size: tuple[int, int] = (0, 0)
     """(height, width) of the upright image before the recipe."""
     measures: Mapping[str, NDArray[Any]] = dataclass_field(default_factory=dict)
@@ -86,7 +71,7 @@ class PreparedSample:
     values: Mapping[str, str | NDArray[Any]]
     """The fields in columns, except the key."""
     notes: tuple[str, ...]
-    """Keys of `NOTES` that apply."""
+    """Keys of `counts.COUNTS` that apply."""
 
 
 def prepare_sample(item: Item, recipe: Recipe, fields: Mapping[str, Field]) -> PreparedSample:

@@ -6,7 +6,7 @@ import gzip
 import os
 import zipfile
 import zlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO, Literal
@@ -19,7 +19,7 @@ from rawpack.errors import UsageError
 from rawpack_packer.options.naming import opt
 from rawpack_packer.sources.archives.zip import directory
 from rawpack_packer.sources.axes import channels_first, check_samples, turned
-from rawpack_packer.sources.base import SourceInfo, given_options
+from rawpack_packer.sources.base import Scanning, SourceInfo, given_options, unseen
 from rawpack_packer.sources.fields import FieldKind, ImageKind
 from rawpack_packer.sources.kinds import Fields, inferred_kind, with_roles, words_of
 from rawpack_packer.sources.named_arrays import (
@@ -77,7 +77,7 @@ class ArraySource(TableSource):
         image_column: str | None = None,
         label_column: str | None = None,
         key: str | None = None,
-        progress: Callable[[int], None] | None = None,
+        progress: Scanning = unseen,
     ) -> None:
         """array: which arrays of an `.npz` are packed, and as what: image=source,label=target. `:chw` after the name of
         images, or alone, moves their channels to the end; `:hwc` keeps the axes as they are. image_column,

@@ -9,7 +9,7 @@ a video, which stays open from one frame to the next; an open video is not pickl
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sized
+from collections.abc import Callable, Mapping, Sized
 from dataclasses import dataclass, field
 from typing import Any, Protocol, Self, runtime_checkable
 
@@ -22,6 +22,14 @@ NOT_LISTED, NO_FILE = "not_listed", "no_file"
 """What `SourceInfo.counts` call images that a folder's table does not list, and lines of it without an image."""
 LEFT_OUT = (NOT_LISTED, NO_FILE)
 """Counts of what `--strict` does not leave out."""
+
+
+Scanning = Callable[[int], None]
+"""Called now and then with how much of a source was looked through so far."""
+
+
+def unseen(count: int, /) -> None:
+    """Scanning that nobody follows."""
 
 
 @dataclass(frozen=True, kw_only=True)

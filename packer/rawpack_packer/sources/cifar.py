@@ -6,7 +6,7 @@ import gzip
 import os
 import re
 import zlib
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from rawpack.errors import DecodeError, UsageError
 from rawpack_packer.sources.archives.tar import BadArchiveError, tar_members
-from rawpack_packer.sources.base import SourceInfo
+from rawpack_packer.sources.base import Scanning, SourceInfo, unseen
 from rawpack_packer.sources.fields import FieldKind, ImageKind
 from rawpack_packer.sources.files import read_file, reason_of
 from rawpack_packer.sources.pickles import BadPickleError, read_pickle
@@ -80,7 +80,7 @@ class CifarSource(TableSource):
     them, see `pickles.py`.
     """
 
-    def __init__(self, path: str | os.PathLike[str], /, *, progress: Callable[[int], None] | None = None) -> None:
+    def __init__(self, path: str | os.PathLike[str], /, *, progress: Scanning = unseen) -> None:
         """path: the folder `cifar-10-batches-py`, `cifar-10-batches-bin`, `cifar-100-python` or `cifar-100-binary`; the
         `.tar.gz` of one; or either with `/train` or `/test`. progress: called with the number of images so far.
 
@@ -106,8 +106,7 @@ class CifarSource(TableSource):
             for field, values in labels.items():
                 columns[field].append(values)
             count += len(pixels)
-            if progress is not None:
-                progress(count)
+            progress(count)
         fields = {name: np.concatenate(values) for name, values in columns.items()}
         classes = _class_names(files[layout.names[0]][0], layout, f"{root}: {layout.names[0]}")
         named = number_labels(fields["label"], where=root, known=classes)

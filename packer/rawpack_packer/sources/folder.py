@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import shlex
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from pathlib import Path
 
 import numpy as np
@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from rawpack.errors import UsageError
 from rawpack_packer.sources.annotated import refuse_annotations
-from rawpack_packer.sources.base import BaseSource
+from rawpack_packer.sources.base import BaseSource, Scanning, unseen
 from rawpack_packer.sources.files import NOT_SCANNED
 from rawpack_packer.sources.folder_part import FolderPart
 from rawpack_packer.sources.folder_scan import FolderScan, Wanted, check_folder
@@ -71,7 +71,7 @@ class FolderSource(BaseSource):
         /,
         *,
         skip_unreadable: bool = False,
-        progress: Callable[[int], None] | None = None,
+        progress: Scanning = unseen,
         detected: bool = False,
     ) -> None:
         """Scan `path`. Only files without an image's extension are opened, for their first bytes.
@@ -126,7 +126,7 @@ def first_image(path: Path) -> FolderScan:
     """A scan of a folder that ends at the first image. Raises UsageError where the folder cannot be read."""
     where = str(path.absolute())
     check_folder(where, plain(os.fsencode(where)))
-    scan = FolderScan(where, wanted_images(), None)
+    scan = FolderScan(where, wanted_images())
     scan.run(most=1)
     return scan
 

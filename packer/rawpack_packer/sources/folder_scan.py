@@ -25,7 +25,7 @@ import numpy as np
 
 from rawpack.errors import PackError, UsageError
 from rawpack_packer.options.naming import opt
-from rawpack_packer.sources.base import SourceInfo
+from rawpack_packer.sources.base import Scanning, SourceInfo, unseen
 from rawpack_packer.sources.beside import Beside
 from rawpack_packer.sources.fields import FieldKind
 from rawpack_packer.sources.files import (
@@ -103,7 +103,7 @@ class Wanted:
 class FolderScan:
     """One walk through a folder, depth first, each folder's entries in order."""
 
-    def __init__(self, root: str, wanted: Wanted, progress: Callable[[int], None] | None) -> None:
+    def __init__(self, root: str, wanted: Wanted, progress: Scanning = unseen) -> None:
         self.classes: dict[str, None] = {}
         """In order. A dict, to find a name among many."""
         self.samples = 0
@@ -146,8 +146,7 @@ class FolderScan:
                 self._inside.discard(identity)
             elif self.samples < most:
                 self._enter(self._folders[number] + inner + b"/")
-        if self._progress is not None:
-            self._progress(self._seen)
+        self._progress(self._seen)
 
     def files(self) -> FolderPart:
         """All that was found, in the memory of the scan, which then takes no more."""
@@ -250,7 +249,7 @@ class FolderScan:
             with self._entries(folder) as found:
                 for entry in found:
                     self._seen += 1
-                    if progress is not None and self._seen % PROGRESS_EVERY == 0:
+                    if self._seen % PROGRESS_EVERY == 0:
                         progress(self._seen)
                     name = entry.name
                     if name.startswith("."):

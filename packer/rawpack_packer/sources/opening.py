@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
@@ -14,7 +14,7 @@ from rawpack.remote.url import is_url, refuse_url
 from rawpack_packer.options import OPTIONS
 from rawpack_packer.options.naming import opt
 from rawpack_packer.sources.annotated import refuse_above, refuse_tables
-from rawpack_packer.sources.base import Source
+from rawpack_packer.sources.base import Scanning, Source, unseen
 from rawpack_packer.sources.divided import DividedError, splits_in
 from rawpack_packer.sources.files import missing
 from rawpack_packer.sources.folder import EXTENSIONS as IMAGE_EXTENSIONS
@@ -25,7 +25,6 @@ from rawpack_packer.text import listed, plain
 if TYPE_CHECKING:
     from rawpack_packer.sources.table.spool import Spool
 
-Progress = Callable[[int], None]
 _FETCHED = re.compile(r"\.(tar|zip|tgz|tbz2?|tar\.gz|tar\.bz2|rec|parquet|arrow)([?#].*)?$", re.IGNORECASE | re.DOTALL)
 """Ends of URLs that may be fetched to see what they are."""
 GROUP = "rawpack.sources"
@@ -43,7 +42,7 @@ def open_source(
     kind: str | None = None,
     *,
     spool: Spool | None = None,
-    progress: Progress | None = None,
+    progress: Scanning = unseen,
     **options: Any,
 ) -> Source:
     """The samples at `path`. kind: one of `KINDS` or of the plugins; None finds it from what `path` is.
@@ -70,7 +69,7 @@ def _found(
     kind: str | None,
     given: dict[str, Any],
     spool: Spool | None,
-    progress: Progress | None,
+    progress: Scanning,
 ) -> Source:
     added = plugins()
     if "key_pattern" in given:
@@ -145,7 +144,7 @@ def _open(
     added: dict[str, EntryPoint],
     given: dict[str, Any],
     spool: Spool | None,
-    progress: Progress | None,
+    progress: Scanning,
     *,
     detected: bool = False,
 ) -> Source:

@@ -78,7 +78,7 @@ class Remote:
         this file, if it was asked for together with others. Raises FileNotFoundError where there is no such file,
         StoreError where it cannot be downloaded, and the last error of `check`.
         """
-        attempts, wrong = _Attempts(self, name), 0
+        attempts, wrong = Attempts(self, name), 0
         while True:
             together, asked = asked, None
             answer = together or self.ask(name)
@@ -103,7 +103,7 @@ class Remote:
     def about(self, name: str) -> tuple[int, str]:
         """The size of a file in bytes, and a text that changes with its contents: an ETag or a time, empty where the
         server has neither. Raises as `read`, and StoreError where the server does not say the size."""
-        attempts = _Attempts(self, name)
+        attempts = Attempts(self, name)
         while True:
             try:
                 system, path = filesystem(join(self.url, name), self._options)
@@ -138,7 +138,7 @@ class Remote:
         takes no lock. Raises StoreError where the file cannot be downloaded, DamagedStoreError where it arrives with
         wrong bytes, OSError where it cannot be written, or other bytes are read back.
         """
-        attempts, wrong = _Attempts(self, name), 0
+        attempts, wrong = Attempts(self, name), 0
         with (requests or Requests()).pieces(_FileSource(self, name, record.bytes), urgent) as pieces:
             while True:
                 done, seen = _resume(file, record)
@@ -172,8 +172,8 @@ class Remote:
         _check_disk(file, record, seen.hexdigest())
         return True
 
-    def error(self, name: str, error: BaseException, seconds: float = 0.0) -> RawpackError:
-        """The error to raise for a request that kept failing."""
+    def error(self, name: str, error: BaseException, seconds: float = 0.0, done: str = "read") -> RawpackError:
+        """The error to raise for a request that kept failing. done: what was tried with the file."""
         what = self.reason(error)
         where = self.where(name)
         if is_lost(self.host, error, seconds):
@@ -182,11 +182,11 @@ class Remote:
             return UsageError(wrong_options(where, what, self._options))
         if is_forbidden(error):
             return StoreError(
-                f"{where} may not be read ({what}): check that credentials are set, correct and not expired. They come "
-                "from the environment, or from storage_options="
+                f"{where} may not be {done} ({what}): check that credentials are set, correct and not expired. They "
+                "come from the environment, or from storage_options="
             )
         tried = f", tried for {seconds:.0f} s" if seconds else ""
-        return StoreError(f"{where} cannot be read{tried}: {what}")
+        return StoreError(f"{where} cannot be {done}{tried}: {what}")
 
     def reason(self, error: BaseException) -> str:
         """What an error says, without secrets."""
@@ -286,11 +286,12 @@ class _WrongLengthError(OSError):
     """A server sent more or less than was requested."""
 
 
-class _Attempts:
+class Attempts:
     """Decides whether to retry a file, and when."""
 
-    def __init__(self, remote: Remote, name: str) -> None:
-        self._remote, self._name = remote, name
+    def __init__(self, remote: Remote, name: str, done: str = "read") -> None:
+        """done: what is tried with the file, for messages."""
+        self._remote, self._name, self._done = remote, name, done
         self._began, self._failed = time.monotonic(), 0
 
     def progressed(self) -> None:
@@ -315,7 +316,7 @@ class _Attempts:
         past = time.monotonic() - self._began
         lost = is_lost(self._remote.host, error, past)
         if lost or is_hopeless(error) or is_forbidden(error) or past >= self._remote.timeout:
-            raise self._remote.error(self._name, error, past) from None
+            raise self._remote.error(self._name, error, past, self._done) from None
         pause = min(_MOST_PAUSE_S, _PAUSE_S * 2**self._failed) * _chance.uniform(0.5, 1.5)
         self._failed += 1
         time.sleep(min(pause, max(0.0, self._remote.timeout - past)))

@@ -13,7 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from rawpack.errors import DecodeError, MissingExtraError, UsageError
+from rawpack.errors import DecodeError, UsageError
+from rawpack_packer.errors import need
 from rawpack_packer.sources.table.kept import NO_BYTES, KeptBytes, stored
 from rawpack_packer.sources.table.spans import Spans
 
@@ -43,13 +44,7 @@ def check_readable(shown: str, kind: str) -> None:
             f"{shown}: a member of a {kind} archive can be read only after all that is before it: run "
             f"`{program} -dk {shown}` first, and pack the .tar"
         )
-    try:
-        import rapidgzip  # noqa: F401
-    except ImportError as error:
-        raise MissingExtraError(
-            f"{shown} is compressed; reading it needs rapidgzip ({error}): pip install 'rawpack[archives]', or "
-            f"decompress it first"
-        ) from None
+    need("rapidgzip", "archives", f"{shown} is compressed, which", "decompress it first")
 
 
 @dataclass(frozen=True, eq=False)

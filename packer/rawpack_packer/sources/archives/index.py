@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import os
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import replace
 from functools import partial
@@ -35,6 +35,7 @@ from rawpack_packer.sources.archives.tar import (
 )
 from rawpack_packer.sources.archives.tree import Tree
 from rawpack_packer.sources.archives.zip import ZipSpans, zip_members
+from rawpack_packer.sources.base import Scanning
 from rawpack_packer.sources.folder import EXTENSIONS as IMAGE_EXTENSIONS
 from rawpack_packer.sources.folder_scan import PROGRESS_EVERY
 from rawpack_packer.sources.table.kept import KeptBytes
@@ -62,7 +63,7 @@ class Index:
     without the extension: ImageNet is a tar of tars. What is left of archives in archives cannot be read.
     """
 
-    def __init__(self, archives: NamedFiles, inside: bytes, progress: Callable[[int], None] | None) -> None:
+    def __init__(self, archives: NamedFiles, inside: bytes, progress: Scanning) -> None:
         """inside: the folder that is packed, as the user named it, or b"".
 
         Raises UsageError for what is no archive, MissingExtraError for a compressed one that nothing can read.
@@ -79,8 +80,7 @@ class Index:
             indexes = [self._add_archive(k) for k in range(len(archives))]
         if self._nested:
             self._add_nested(inside)
-        if progress is not None:
-            progress(self._seen)
+        progress(self._seen)
         self._archives = replace(archives, indexes=tuple(indexes) if any(indexes) else ())
 
     def spans(self) -> Spans:
@@ -223,7 +223,7 @@ class Index:
         try:
             for member, packed, fault in found:
                 self._seen += 1
-                if self._progress is not None and self._seen % PROGRESS_EVERY == 0:
+                if self._seen % PROGRESS_EVERY == 0:
                     self._progress(self._seen)
                 self.tree.add(member._replace(name=folder + member.name), k, packed, fault)
                 if member.kind == "file":

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from array import array
-from collections.abc import Callable
 from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -15,7 +14,7 @@ from numpy.typing import NDArray
 from rawpack.errors import DecodeError, UsageError
 from rawpack_packer.options.naming import opt
 from rawpack_packer.sources.archives.records import Record, RecordImages, records
-from rawpack_packer.sources.base import SourceInfo, given_options, numbered
+from rawpack_packer.sources.base import Scanning, SourceInfo, given_options, numbered, unseen
 from rawpack_packer.sources.fields import FieldKind
 from rawpack_packer.sources.files import reason_of, stop_if_of_any_file
 from rawpack_packer.sources.folder_scan import PROGRESS_EVERY
@@ -44,7 +43,6 @@ _LINE = 1 << 12
 """Bytes that a line of an .idx may have."""
 _BESIDE = frozenset({".idx", ".lst", ".bin", ".txt", ".md", ".json", ""})
 """Suffixes of other files in a folder of RecordIO files: indexes, lists, verification sets, `property`."""
-Progress = Callable[[int], None]
 
 
 class RecordIOSource(TableSource):
@@ -65,7 +63,7 @@ class RecordIOSource(TableSource):
         *,
         classes: Classes | None = None,
         spool: Spool | None = None,
-        progress: Progress | None = None,
+        progress: Scanning = unseen,
     ) -> None:
         """path: see `named_files`; or a folder with one file. classes: the names of labels. spool: for files behind
         URLs. progress: called with the number of records.
@@ -81,8 +79,7 @@ class RecordIOSource(TableSource):
         with files.looked_through():
             for number in range(len(files)):
                 found.read(files, number, progress)
-        if progress is not None:
-            progress(found.seen)
+        progress(found.seen)
         found.check(where)
         columns = found.labels()
         fields = {
@@ -156,7 +153,7 @@ class _FoundRecords:
         self._labels, self._counts = bytearray(), array("i")
         self._ids, self._high = array("Q"), array("Q")
 
-    def read(self, files: NamedFiles, number: int, progress: Progress | None) -> None:
+    def read(self, files: NamedFiles, number: int, progress: Scanning) -> None:
         """Find the records of one file."""
         from rawpack_packer.images import sniff
 
@@ -169,7 +166,7 @@ class _FoundRecords:
                 found = files.keeping(number, "records", records(fd, size, where)) if kept is None else kept
                 for one in found:
                     self.seen += 1
-                    if progress is not None and self.seen % PROGRESS_EVERY == 0:
+                    if self.seen % PROGRESS_EVERY == 0:
                         progress(self.seen)
                     starts.append(one.start)
                     if one.several and not one.size:

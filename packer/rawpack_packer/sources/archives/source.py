@@ -6,7 +6,7 @@ import os
 import re
 import zlib
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -23,7 +23,7 @@ from rawpack_packer.sources.archives.labels import read_labels
 from rawpack_packer.sources.archives.tar import BLOCK, is_tar
 from rawpack_packer.sources.archives.tree import Tree, TreeScan
 from rawpack_packer.sources.archives.zip import ENCRYPTED, OTHER_METHOD
-from rawpack_packer.sources.base import given_options
+from rawpack_packer.sources.base import Scanning, given_options, unseen
 from rawpack_packer.sources.divided import split_names
 from rawpack_packer.sources.fields import FieldKind
 from rawpack_packer.sources.files import UnreadableError, opened
@@ -84,7 +84,7 @@ class ArchiveSource(FolderSource):
         labels: str | os.PathLike[str] | None = None,
         skip_unreadable: bool = False,
         spool: Spool | None = None,
-        progress: Callable[[int], None] | None = None,
+        progress: Scanning = unseen,
         detected: bool = False,
     ) -> None:
         """Read the directory of each archive.

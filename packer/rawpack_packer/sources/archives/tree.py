@@ -235,7 +235,7 @@ class TreeScan(FolderScan):
         """inside: the folder. first_bytes: reads that many of a file's first bytes, by its number."""
         self._tree, self._read = tree, first_bytes
         self._where = tree.resolve((tree.root,), inside or b".")
-        super().__init__("", wanted, None)
+        super().__init__("", wanted)
         for folder in self._where[:-1]:
             for name, node in folder.items() if isinstance(folder, dict) else ():
                 if os.path.splitext(os.fsdecode(name))[1].lower() in TABLES and not isinstance(node, dict):  # noqa: PTH122

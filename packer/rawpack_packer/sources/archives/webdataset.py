@@ -26,7 +26,7 @@ from rawpack_packer.sources.archives.compressed import (
 from rawpack_packer.sources.archives.members import PICKLES, NamedMember, named_fields, type_of, values_of
 from rawpack_packer.sources.archives.samples import COPY_AGAIN, FoundMember, Shards, is_shard, with_labels
 from rawpack_packer.sources.archives.tar import BLOCK, LONGEST, Read, is_tar, read_of, tar_members
-from rawpack_packer.sources.base import SourceInfo, given_options
+from rawpack_packer.sources.base import Scanning, SourceInfo, given_options, unseen
 from rawpack_packer.sources.fields import FieldKind
 from rawpack_packer.sources.files import reason_of, stop_if_of_any_file, text_of
 from rawpack_packer.sources.folder_scan import PROGRESS_EVERY
@@ -49,7 +49,6 @@ if TYPE_CHECKING:
     from rawpack_packer.sources.table.spool import Spool
 
 Prefix = Literal["names", "numbers"]
-Progress = Callable[[int], None]
 _CLS = NamedMember("label", ("cls",), (), None)
 _DIGITS = re.compile(r"\d+")
 _CLASSES = "classes.txt"
@@ -79,7 +78,7 @@ class WebDatasetSource(TableSource):
         classes: Classes | None = None,
         prefix: Prefix | None = None,
         spool: Spool | None = None,
-        progress: Progress | None = None,
+        progress: Scanning = unseen,
     ) -> None:
         """path: a shard, several (see `named_files`), or a folder of shards.
 
@@ -173,7 +172,7 @@ def names_only_shards(path: Path) -> bool:
 
 
 def _read(
-    files: NamedFiles, fields: Sequence[NamedMember], label: NamedMember | None, progress: Progress | None
+    files: NamedFiles, fields: Sequence[NamedMember], label: NamedMember | None, progress: Scanning
 ) -> tuple[Shards, NamedFiles]:
     """The samples of all shards, and the shards, with the index of each compressed one."""
     shards, indexes = Shards(fields, label), list[KeptBytes | None]()
@@ -181,7 +180,7 @@ def _read(
 
     def add(found: Iterable[FoundMember], number: int) -> None:
         for seen in shards.read(found, number, files.name(number)):
-            if progress is not None and seen % PROGRESS_EVERY == 0:
+            if seen % PROGRESS_EVERY == 0:
                 progress(seen)
 
     with files.looked_through():
@@ -195,8 +194,7 @@ def _read(
                 found = with_labels(read, size, label)
                 add(files.keeping(number, f"compressed {what}" if save else what, found), number)
                 indexes.append(files.keep_index(number, save()) if save else None)
-    if progress is not None:
-        progress(shards.members)
+    progress(shards.members)
     return shards, replace(files, indexes=tuple(indexes) if any(indexes) else ())
 
 

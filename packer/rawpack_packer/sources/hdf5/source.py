@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
 from pathlib import Path
 
 from rawpack.errors import UsageError
 from rawpack_packer.options.naming import opt
-from rawpack_packer.sources.base import SourceInfo, given_options
+from rawpack_packer.sources.base import Scanning, SourceInfo, given_options, unseen
 from rawpack_packer.sources.hdf5 import look
 from rawpack_packer.sources.hdf5.part import Hdf5Column, Hdf5File, Hdf5Images, KeptOpen
 from rawpack_packer.sources.kinds import Fields, with_roles, words_of
@@ -43,7 +42,7 @@ class Hdf5Source(TableSource):
         image_column: str | None = None,
         label_column: str | None = None,
         key: str | None = None,
-        progress: Callable[[int], None] | None = None,
+        progress: Scanning = unseen,
     ) -> None:
         """array: what the image, the label and the fields are, as image=train/x,label=train/y; what is named is packed,
         and nothing else. `:chw` after the name of images, or alone, moves their channels to the end; `:hwc` keeps the
@@ -87,8 +86,7 @@ class Hdf5Source(TableSource):
         images = Hdf5Images(Hdf5Column(file, chosen.image, rows, kept), chosen.chw)
         columns = {name: Hdf5Column(file, one, rows, kept) for name, (one, _) in chosen.fields.items()}
         super().__init__(info, keys, images, columns, files.states, labels=labels)
-        if progress is not None:
-            progress(chosen.rows)
+        progress(chosen.rows)
 
 
 def is_hdf5(path: Path) -> bool:

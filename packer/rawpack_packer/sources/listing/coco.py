@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import shlex
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import msgspec
@@ -12,7 +12,7 @@ import numpy as np
 
 from rawpack.errors import UsageError
 from rawpack_packer.options.naming import opt
-from rawpack_packer.sources.base import SourceInfo, given_options
+from rawpack_packer.sources.base import Scanning, SourceInfo, given_options, unseen
 from rawpack_packer.sources.fields import check_names
 from rawpack_packer.sources.files import reason_of
 from rawpack_packer.sources.kinds import Declared
@@ -53,7 +53,7 @@ class CocoSource(TableSource):
         *,
         images: str | os.PathLike[str] | None = None,
         fields: Mapping[str, Declared] | Sequence[str] = (),
-        progress: Callable[[int], None] | None = None,
+        progress: Scanning = unseen,
     ) -> None:
         """images: the folder that file names start from; None is the folder of the JSON file, or, for
         `annotations/instances_val2017.json`, `val2017` next to `annotations`. fields: masks, each
@@ -138,7 +138,7 @@ def _files(
     root: str,
     within: Sequence[str],
     where: str,
-    progress: Callable[[int], None] | None,
+    progress: Scanning,
 ) -> Files:
     numbered([image.file_name for image in images], "$.images[{}].file_name", where)
     trusting = f"name the folder that its paths start from: {opt.images(shlex.quote(plain(root)))}"
@@ -146,8 +146,7 @@ def _files(
     for start in range(0, len(images), _ROWS):
         some = images[start : start + _ROWS]
         parser.add([image.file_name for image in some], np.arange(start, start + len(some)))
-        if progress is not None:
-            progress(start + len(some))
+        progress(start + len(some))
     return parser.files()
 
 

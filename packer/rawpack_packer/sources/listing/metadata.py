@@ -10,7 +10,7 @@ from __future__ import annotations
 import csv
 import json
 import os
-from collections.abc import Callable, Container, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -20,8 +20,9 @@ import xxhash
 from numpy.typing import NDArray
 
 from rawpack.errors import UsageError
+from rawpack_packer.errors import need
 from rawpack_packer.options.naming import opt
-from rawpack_packer.sources.base import NO_FILE, NOT_LISTED, given_options
+from rawpack_packer.sources.base import NO_FILE, NOT_LISTED, Scanning, given_options, unseen
 from rawpack_packer.sources.containers import only_container
 from rawpack_packer.sources.divided import splits_in
 from rawpack_packer.sources.fields import FieldKind
@@ -29,7 +30,6 @@ from rawpack_packer.sources.folder import wanted_images
 from rawpack_packer.sources.folder_scan import FolderScan, check_folder
 from rawpack_packer.sources.listing.lines import ListingRows
 from rawpack_packer.sources.listing.reading import ListingSource, rows_of
-from rawpack_packer.sources.parquet import need_pyarrow
 from rawpack_packer.sources.path_pattern import path_template
 from rawpack_packer.sources.table.columns import Column, Numbers
 from rawpack_packer.sources.table.labels import empty_classes
@@ -40,7 +40,6 @@ _NAMES = ("metadata.csv", "metadata.jsonl", "metadata.parquet")
 _FILE_NAME = "file_name"
 _BLOCK = 8192
 _HEAD = 1 << 20
-Progress = Callable[[int], None]
 
 
 @dataclass(frozen=True)
@@ -104,7 +103,7 @@ class MetadataSource(ListingSource):
         *,
         path_column: str | None = None,
         images: str | os.PathLike[str] | None = None,
-        progress: Progress | None = None,
+        progress: Scanning = unseen,
         **options: Any,
     ) -> None:
         """path: the folder. options: as of `ListingSource`. Raises as that does; UsageError where no line has an
@@ -205,7 +204,7 @@ class _ListedFiles:
     def rows(self, file: BinaryIO, where: str, root: str, declared: Container[str]) -> ListingRows:
         """The rows of the table that have a file."""
         if self._found.file.suffix == ".parquet":
-            need_pyarrow(plain(os.fsencode(self._found.file)))
+            need("pyarrow", "parquet", plain(os.fsencode(self._found.file)))
             rows: ListingRows = _ParquetRows(file)
         else:
             rows = rows_of(self._found.file.suffix, file, where, root, declared)

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from rawpack.errors import UsageError
 from rawpack_packer.options.naming import opt
 from rawpack_packer.sources import path_pattern
-from rawpack_packer.sources.base import SourceInfo, given_options
+from rawpack_packer.sources.base import Scanning, SourceInfo, given_options, unseen
 from rawpack_packer.sources.fields import RESERVED, FieldKind, check_names
 from rawpack_packer.sources.files import reason_of
 from rawpack_packer.sources.kinds import Declared, declared_kind, split_arrays, with_arrays, words_of
@@ -74,7 +74,7 @@ class ListingSource(TableSource):
         images: str | os.PathLike[str] | None = None,
         classes: Classes | None = None,
         videos: bool | None = None,
-        progress: Progress | None = None,
+        progress: Scanning = unseen,
         rows_by: RowReader | None = None,
     ) -> None:
         """fields: what columns hold, where their values do not show it: {"boxes": "xyxy"}, or ["boxes:xyxy"].
@@ -201,7 +201,7 @@ class _ListingColumns:
         self.arrays: Sequence[str] = ()
         """Fields that are no images, as the user says."""
 
-    def read(self, rows: ListingRows, progress: Progress | None) -> None:
+    def read(self, rows: ListingRows, progress: Scanning) -> None:
         """Read all rows."""
         count = 0
         for lines, columns in blocks(rows):
@@ -216,8 +216,7 @@ class _ListingColumns:
             for parser, values in zip(self._parsers.values(), columns, strict=True):
                 parser.add(values, lines)
             count += len(lines)
-            if progress is not None:
-                progress(count)
+            progress(count)
 
     def _begin(self, path: Any) -> None:
         """Decide by the first path whether all are those of videos, whose times are no fields."""

@@ -11,7 +11,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from rawpack.errors import MissingExtraError, UsageError
+from rawpack.errors import UsageError
+from rawpack_packer.errors import need
 from rawpack_packer.options.naming import opt
 from rawpack_packer.sources.divided import splits_in
 from rawpack_packer.sources.files import reason_of
@@ -90,13 +91,8 @@ def read_yaml(path: Path) -> DataYaml:
     """What is in a `data.yaml`. Raises UsageError, which names the entry that is wrong; MissingExtraError without
     PyYAML."""
     where = plain(os.fspath(path))
-    try:
-        import yaml
-    except ImportError:
-        raise MissingExtraError(
-            f"{where} has the names of the classes: pip install 'rawpack[yolo]' to read it, or give a file with one "
-            f"name per line by {opt.classes}"
-        ) from None
+    instead = f"give the names of the classes by {opt.classes}, a file with one name per line"
+    yaml = need("yaml", "yolo", where, instead)
     try:
         if path.stat().st_size > _MOST_BYTES:
             raise UsageError(f"{where} has more than {_MOST_BYTES} bytes: it is no data.yaml")

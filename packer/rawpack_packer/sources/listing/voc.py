@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from xml.etree import ElementTree
@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from rawpack.errors import UsageError
 from rawpack_packer.options.naming import opt
-from rawpack_packer.sources.base import SourceInfo, given_options
+from rawpack_packer.sources.base import Scanning, SourceInfo, given_options, unseen
 from rawpack_packer.sources.fields import FieldKind, check_names
 from rawpack_packer.sources.files import NOT_SCANNED, UNKNOWN, opened, reason_of
 from rawpack_packer.sources.folder import FolderSource
@@ -86,7 +86,7 @@ class VocSource(TableSource):
         fields: Mapping[str, Declared] | Sequence[str] = (),
         classes: Classes | None = None,
         skip_unreadable: bool = False,
-        progress: Callable[[int], None] | None = None,
+        progress: Scanning = unseen,
     ) -> None:
         """path: `VOCdevkit/VOC2012`, or one of its lists, `VOCdevkit/VOC2012/train`. fields: masks, each as
         `FOLDER:mask` or `NAME=FOLDER:mask`; then the images are those that have them, or that the lists in

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from rawpack.errors import UsageError
 from rawpack_packer.options.naming import opt
-from rawpack_packer.sources.base import SourceInfo, given_options
+from rawpack_packer.sources.base import Scanning, SourceInfo, given_options, unseen
 from rawpack_packer.sources.divided import is_split
 from rawpack_packer.sources.fields import FieldKind
 from rawpack_packer.sources.files import NOT_SCANNED, UNKNOWN, opened, reason_of
@@ -69,7 +69,7 @@ class YoloSource(TableSource):
         images: str | os.PathLike[str] | None = None,
         labels: str | os.PathLike[str] | None = None,
         skip_unreadable: bool = False,
-        progress: Callable[[int], None] | None = None,
+        progress: Scanning = unseen,
     ) -> None:
         """path: a folder, a data.yaml, or a split of either, such as `coco8.yaml/train`. classes: replaces those in the
         folder. images, labels: the folders of the images and of the text files, which have the same subfolders.
@@ -156,7 +156,7 @@ def _images(
     images: str | os.PathLike[str] | None,
     labels: str | os.PathLike[str] | None,
     skip_unreadable: bool,
-    progress: Callable[[int], None] | None,
+    progress: Scanning,
     where: str,
 ) -> _ImageSet:
     yaml, lists = None, list[Path]()

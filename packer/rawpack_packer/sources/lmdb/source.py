@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import re
 from array import array
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -13,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rawpack.errors import DecodeError, UsageError
-from rawpack_packer.sources.base import SourceInfo
+from rawpack_packer.sources.base import Scanning, SourceInfo, unseen
 from rawpack_packer.sources.fields import FieldKind
 from rawpack_packer.sources.files import bad_name, check_unchanged, opened, reason_of, stop_if_of_any_file, text_of
 from rawpack_packer.sources.folder_scan import PROGRESS_EVERY
@@ -84,7 +83,7 @@ class LmdbSource(TableSource):
     `info.counts`: other_keys (those that are part of no sample).
     """
 
-    def __init__(self, path: str | os.PathLike[str], /, *, progress: Callable[[int], None] | None = None) -> None:
+    def __init__(self, path: str | os.PathLike[str], /, *, progress: Scanning = unseen) -> None:
         """path: the folder of a `data.mdb`, or the file. progress: called with the number of keys so far.
 
         Raises UsageError where it is no LMDB file, is damaged, or is of no known scheme.
@@ -100,8 +99,7 @@ class LmdbSource(TableSource):
             stop_if_of_any_file(error, root)
             raise UsageError(f"{root} cannot be read: {reason_of(error)}") from None
         chosen, texts = samples.chosen, samples.texts
-        if progress is not None:
-            progress(len(found))
+        progress(len(found))
         sizes = np.array(found.sizes, np.int64)[chosen]
         self.scheme = _WORDS["str" if found.is_numbered else reader]
         """Who writes such databases, in words."""
@@ -125,7 +123,7 @@ class LmdbSource(TableSource):
 
 
 def _look_through(
-    where: Path, root: str, progress: Callable[[int], None] | None, *, again: bool = True
+    where: Path, root: str, progress: Scanning, *, again: bool = True
 ) -> tuple[NamedFiles, _LmdbEntries, _LmdbSamples, str]:
     """The file, all of its entries, those that are samples, and what reads them. again: read it once more where it was
     written to while it was read. Raises as `entries` and `_LmdbEntries` do."""
@@ -172,7 +170,7 @@ class _LmdbEntries:
     def __len__(self) -> int:
         return len(self.offsets)
 
-    def add(self, entry: LmdbEntry, progress: Callable[[int], None] | None) -> None:
+    def add(self, entry: LmdbEntry, progress: Scanning) -> None:
         if entry.key.startswith(_LABEL):
             if entry.value is None:
                 self._long.add(len(self._label_ends) - 1)
@@ -184,7 +182,7 @@ class _LmdbEntries:
         self._ends.append(len(self._keys))
         self.offsets.append(entry.offset)
         self.sizes.append(entry.size)
-        if progress is not None and len(self) % PROGRESS_EVERY == 0:
+        if len(self) % PROGRESS_EVERY == 0:
             progress(len(self))
 
     def key(self, i: int) -> bytes:

@@ -12,13 +12,3 @@ pyarrow is imported inside functions only: it comes with `rawpack[parquet]`.
 """
 
 from __future__ import annotations
-
-import importlib.util
-
-from rawpack.errors import MissingExtraError
-
-
-def need_pyarrow(path: str) -> None:
-    """Raise MissingExtraError where pyarrow is missing. path: of the source that needs it, printable."""
-    if importlib.util.find_spec("pyarrow") is None:
-        raise MissingExtraError(f"{path} is Parquet or Arrow, which pyarrow reads: pip install 'rawpack[parquet]'")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate
 from pathlib import Path
@@ -15,13 +15,13 @@ from numpy.typing import NDArray
 from rawpack.errors import DecodeError, UsageError
 from rawpack.remote.url import is_url
 from rawpack.system.failure import is_no_fault_of_data
+from rawpack_packer.errors import need
 from rawpack_packer.options.naming import opt
-from rawpack_packer.sources.base import SourceInfo, given_options
+from rawpack_packer.sources.base import Scanning, SourceInfo, given_options, unseen
 from rawpack_packer.sources.fields import FieldKind
 from rawpack_packer.sources.files import UNKNOWN, reason_of, stop_if_of_any_file
 from rawpack_packer.sources.kinds import Declared, inferred_mask, split_arrays, with_arrays, words_of
 from rawpack_packer.sources.listing.reading import box_hint, declared_fields
-from rawpack_packer.sources.parquet import need_pyarrow
 from rawpack_packer.sources.parquet.columns import Features, column_infos, features_in, habits, image_entries
 from rawpack_packer.sources.parquet.layout import features_beside, files_of
 from rawpack_packer.sources.parquet.part import ArrowColumn, ArrowImages, ArrowRows, is_below
@@ -68,7 +68,7 @@ class ParquetSource(TableSource):
         label_column: str | None = None,
         columns: str | Sequence[str] | None = None,
         spool: Spool | None = None,
-        progress: Callable[[int], None] | None = None,
+        progress: Scanning = unseen,
     ) -> None:
         """fields: what columns hold, where their types do not show it, as of `ListingSource`. key: the column of keys.
         classes: names of labels that are numbers without names. image_column, label_column: needed where there are
@@ -80,7 +80,7 @@ class ParquetSource(TableSource):
         if not os.fspath(path):
             raise UsageError("the source is an empty path: give a Parquet file, or a folder of them")
         root = source_name(path)
-        need_pyarrow(root)
+        need("pyarrow", "parquet", root)
         typed, arrays = split_arrays(fields)
         names = named_columns(columns)
         wanted = ColumnChoice(image_column, label_column, key, names, declared_fields(typed))
@@ -146,7 +146,7 @@ class _FoundColumns:
 class _Scan:
     """Files one after another, and the columns that are read when a source is opened."""
 
-    def __init__(self, wanted: ColumnChoice, progress: Callable[[int], None] | None) -> None:
+    def __init__(self, wanted: ColumnChoice, progress: Scanning) -> None:
         self.files: list[TableFile] = []
         self.chosen: ChosenColumns | None = None
         self.kinds: dict[str, FieldKind | None] = {}
@@ -181,8 +181,7 @@ class _Scan:
         state = (stat.st_size, stat.st_mtime_ns) if remote is None else remote.state
         self.files.append(TableFile(str(path), state, rows, remote, spool))
         self.rows += rows
-        if self._progress is not None:
-            self._progress(self.rows)
+        self._progress(self.rows)
 
     def keys(self, root: str) -> Texts | None:
         """The keys; None where samples are numbered. Raises UsageError where --key names a column that has no keys."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import bisect
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
@@ -25,7 +25,16 @@ from rawpack.errors import DamagedStoreError, DecodeError, PackError, RawpackErr
 from rawpack.formats import FieldReader
 from rawpack.remote.url import refuse_url
 from rawpack.store.store import Store
-from rawpack_packer.sources.base import BaseSource, Item, SourceInfo, check_part, check_sample, numbered
+from rawpack_packer.sources.base import (
+    BaseSource,
+    Item,
+    Scanning,
+    SourceInfo,
+    check_part,
+    check_sample,
+    numbered,
+    unseen,
+)
 from rawpack_packer.sources.fields import Boxes, Value
 from rawpack_packer.sources.files import SourceChangedError
 from rawpack_packer.sources.stores.compatible import (
@@ -145,7 +154,7 @@ class StoreSource(BaseSource):
         /,
         *,
         prefixes: Sequence[str] | None = None,
-        progress: Callable[[int], None] | None = None,
+        progress: Scanning = unseen,
     ) -> None:
         """prefixes: what comes before the keys of each store.
 
@@ -161,8 +170,7 @@ class StoreSource(BaseSource):
             refuse_url(one)
             self.stores.append(_verified_store(Path(one).resolve()))
             total += len(self.stores[-1])
-            if progress is not None:
-                progress(total)
+            progress(total)
         names = [plain(os.fsencode(store.path)) for store in self.stores]
         root = names[0] if len(names) == 1 else f"<{len(names)} stores: {', '.join(names)}>"
         if not total:

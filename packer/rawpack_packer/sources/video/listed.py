@@ -3,29 +3,26 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from rawpack.errors import UsageError
+from rawpack_packer.errors import need
 from rawpack_packer.options.naming import opt
 from rawpack_packer.sources.added import WithFields
-from rawpack_packer.sources.base import Source
+from rawpack_packer.sources.base import Scanning, Source, unseen
 from rawpack_packer.sources.listing.metadata import MetadataSource
 from rawpack_packer.sources.listing.reading import ListingSource
 from rawpack_packer.sources.path_pattern import FoundFields
-from rawpack_packer.sources.video import need_av
 from rawpack_packer.sources.video.select import make_selection
 from rawpack_packer.sources.video.source import OPTIONS, FrameSource, VideoFiles, selection_options
 from rawpack_packer.sources.video_numbers import DTYPES
 
-Progress = Callable[[int], None]
-
 
 def open_listing(
-    path: str | os.PathLike[str], /, *, videos: bool | None = None, progress: Progress | None = None, **options: Any
+    path: str | os.PathLike[str], /, *, videos: bool | None = None, progress: Scanning = unseen, **options: Any
 ) -> Source:
     """The images that a listing names, or the frames of its videos. path: of the listing, or of a folder with one, see
     `MetadataSource`. videos: see `ListingSource`.
@@ -50,7 +47,7 @@ def open_listing(
 
 def _frames(
     listing: ListingSource,
-    progress: Progress | None,
+    progress: Scanning,
     *,
     fps: str | float | None = None,
     every: int | None = None,
@@ -59,7 +56,7 @@ def _frames(
     max_frames: int | None = None,
 ) -> Source:
     where, images = listing.info.root, listing.images
-    need_av(where)
+    need("av", "video", where)
     for name in listing.info.fields:
         if name in DTYPES:
             raise UsageError(

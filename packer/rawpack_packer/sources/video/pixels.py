@@ -55,7 +55,7 @@ class ToRgb:
 
 
 def notes_of(frame: VideoFrame) -> tuple[str, ...]:
-    """The names in NOTES that apply to a video, by its first frame."""
+    """The names in `counts.OF_VIDEOS` that apply to a video, by its first frame."""
     matrix, format = turn_of(frame), frame.format
     declared = {
         "rotated": matrix is not None and _straight(matrix) and not (matrix[0] > 0 and matrix[3] > 0),

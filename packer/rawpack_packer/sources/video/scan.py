@@ -18,6 +18,7 @@ from rawpack.system.heartbeat import Heartbeat
 from rawpack.system.pool import SupervisedPool, WorkerHandle
 from rawpack.system.template import Template
 from rawpack_packer.images import init_decoder_process
+from rawpack_packer.sources.base import Scanning, unseen
 from rawpack_packer.sources.video.demux import make_index
 from rawpack_packer.sources.video.index import VideoFile, VideoIndex
 from rawpack_packer.text import plain
@@ -29,7 +30,7 @@ _STUCK_AFTER_S = 600.0
 """Without a packet read for so long, a worker is taken for stuck."""
 
 
-def make_indexes(files: Sequence[VideoFile], progress: Callable[[int], None] | None = None) -> list[Found]:
+def make_indexes(files: Sequence[VideoFile], progress: Scanning = unseen) -> list[Found]:
     """What is in each of these videos, in their order. progress: called with the number of videos that are done.
 
     Raises PackError where a worker is stuck, SourceChangedError where a file changed since it was found.
@@ -50,7 +51,7 @@ _ScanWorker = WorkerHandle[Child, int]
 class _VideoScan:
     """Workers, each of which reads through one video at a time. A video that kills its worker is rejected."""
 
-    def __init__(self, files: Sequence[VideoFile], progress: Callable[[int], None] | None) -> None:
+    def __init__(self, files: Sequence[VideoFile], progress: Scanning) -> None:
         self._files, self._progress = files, progress
         self._waiting = deque(range(len(files)))
         self._workers = min(len(files), machine.cpus(), _MAX_CHILDREN)
@@ -98,8 +99,7 @@ class _VideoScan:
             (number,) = worker.jobs
             worker.jobs.clear()
             self._found[number] = answer
-        if self._progress is not None:
-            self._progress(len(self._found))
+        self._progress(len(self._found))
         self._give(worker)
 
 

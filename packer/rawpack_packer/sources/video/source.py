@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -13,13 +13,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rawpack.errors import DecodeError, UsageError
+from rawpack_packer.counts import OF_VIDEOS
+from rawpack_packer.errors import need
 from rawpack_packer.options.naming import opt
-from rawpack_packer.sources.base import Item, SourceInfo, given_options
+from rawpack_packer.sources.base import Item, Scanning, SourceInfo, given_options, unseen
 from rawpack_packer.sources.fields import FieldKind
 from rawpack_packer.sources.files import NOT_SCANNED, bad_name, not_scanned, text_of
 from rawpack_packer.sources.folder import EXTENSIONS as IMAGE_EXTENSIONS
 from rawpack_packer.sources.folder_scan import FolderScan, Wanted, check_folder
-from rawpack_packer.sources.video import NOTES, need_av
 from rawpack_packer.sources.video.filetype import EXTENSIONS, SNIFF_BYTES, sniff_video
 from rawpack_packer.sources.video.index import VideoFile
 from rawpack_packer.sources.video.part import Shot, VideoPart
@@ -28,7 +29,7 @@ from rawpack_packer.sources.video_numbers import DTYPES, Videos
 from rawpack_packer.text import plain
 
 OPTIONS = ("fps", "every", "start", "end", "max_frames")
-_COUNTS = ("frames_left_out", "videos_without_frames", *NOTES)
+_COUNTS = ("frames_left_out", "videos_without_frames", *OF_VIDEOS)
 _WANTED = Wanted(EXTENSIONS, sniff_video, SNIFF_BYTES, IMAGE_EXTENSIONS, "images")
 
 
@@ -40,7 +41,7 @@ class FrameSource(VideoPart):
         files: VideoFiles,
         selections: Sequence[Selection],
         options: Mapping[str, str],
-        progress: Callable[[int], None] | None,
+        progress: Scanning,
     ) -> None:
         """selections: what is taken of each video. options: by which it was selected."""
         shots, counts = _shots(files, selections, progress)
@@ -119,7 +120,7 @@ class VideoSource(FrameSource):
     `pts_seconds`, when it is shown according to the file. Folders become classes as they do for images.
 
     `info.counts`: those of a folder, with images instead of videos; frames_left_out by the options;
-    videos_without_frames, of which the options take none; and those of `pixels.NOTES`.
+    videos_without_frames, of which the options take none; and those of `counts.OF_VIDEOS`.
     """
 
     def __init__(
@@ -133,7 +134,7 @@ class VideoSource(FrameSource):
         end: str | float | None = None,
         max_frames: int | None = None,
         skip_unreadable: bool = False,
-        progress: Callable[[int], None] | None = None,
+        progress: Scanning = unseen,
     ) -> None:
         """Read through every video below `path`: all packets are read, and the first frames are decoded.
 
@@ -146,7 +147,7 @@ class VideoSource(FrameSource):
             raise UsageError("the source is an empty path: give a video, or a folder of videos")
         where = str(Path(path).absolute())
         root = plain(os.fsencode(where))
-        need_av(root)
+        need("av", "video", root)
         selection = make_selection(fps, every, start, end, max_frames)
         one = os.path.isfile(where)
         files = _one_file(where, root) if one else _folder(where, root, skip_unreadable=skip_unreadable)
@@ -185,13 +186,13 @@ class VideoFiles:
 def _one_file(where: str, shown: str) -> VideoFiles:
     folder, name = os.path.split(where)
     found = os.stat(where)
-    info = replace(FolderScan(folder, _WANTED, None).info("video", shown), paths=(where,), flat=False)
+    info = replace(FolderScan(folder, _WANTED).info("video", shown), paths=(where,), flat=False)
     return VideoFiles(folder, [os.fsencode(name)], [(found.st_size, found.st_mtime_ns)], [None], info)
 
 
 def _folder(where: str, shown: str, *, skip_unreadable: bool) -> VideoFiles:
     check_folder(where, shown)
-    scanned = FolderScan(where, _WANTED, None)
+    scanned = FolderScan(where, _WANTED)
     scanned.run()
     scanned.check(shown, skip_unreadable=skip_unreadable)
     files = scanned.files()
@@ -203,9 +204,7 @@ def _folder(where: str, shown: str, *, skip_unreadable: bool) -> VideoFiles:
     return VideoFiles(where, paths, states, labels, scanned.info("video", shown))
 
 
-def _shots(
-    files: VideoFiles, selections: Sequence[Selection], progress: Callable[[int], None] | None
-) -> tuple[list[Shot], Counter[str]]:
+def _shots(files: VideoFiles, selections: Sequence[Selection], progress: Scanning) -> tuple[list[Shot], Counter[str]]:
     """The frames that selections take of each video, and the counts of a summary."""
     from rawpack_packer.sources.video.scan import make_indexes
 

@@ -1,4 +1,4 @@
-"""The counts of a summary, and what each of them counts."""
+"""What is counted while packing, and how messages call it."""
 
 from __future__ import annotations
 
@@ -7,11 +7,36 @@ from collections import Counter
 import numpy as np
 
 from rawpack.store.store import Store
-from rawpack_packer.samples.sample import NOTES
-from rawpack_packer.sources.video import NOTES as VIDEO_NOTES
+from rawpack_packer.text import with_noun
 
 _BLOCK = 1 << 20
-COUNTS = NOTES | {
+OF_VIDEOS = {
+    "rotated": "videos turned or mirrored upright, as they say",
+    "odd_rotation": "videos to be turned by no multiple of 90 degrees, which was not done",
+    "not_square": "videos whose pixels are not square, stored as they are",
+    "interlaced": "videos of interlaced frames, stored as they are",
+    "more_than_8_bits": "videos of more than 8 bits a channel, stored as 8",
+    "hdr": "videos of a high dynamic range, stored without tone mapping",
+    "transparent": "videos with transparency, which was dropped",
+    "colors_unsaid": "videos that do not say how their colors are coded, taken for BT.601",
+    "several_streams": "files with several videos, of which the largest was taken",
+    "variable_rate": "videos of a variable frame rate",
+    "counted": "videos whose timestamps do not tell which frames there are: counted by decoding, and packed from the "
+    "start on",
+    "began_without_key": "videos that begin with frames that nothing can decode, which were left out",
+}
+"""Counts of videos, of which a source has all, also zeros."""
+COUNTS = {
+    "enlarged": "images smaller than the size, enlarged",
+    "icc_ignored": "images with a color profile, which was ignored",
+    "xmp_orientation": "images with an orientation in XMP only: stored as they are, as most programs show them",
+    "first_frame_of_several": "animated or multi-page files, of which the first frame was taken",
+    "by_pillow": "images whose pixels depend on the version of Pillow: all types except JPEG, PNG and BMP",
+    "passed_through": "JPEG files stored as they are",
+    "reencoded": "images that --quality keep had to re-encode",
+    "decoder_warnings": "JPEG files with stray bytes that the decoder skipped: worth a look",
+    "boxes_cut": "boxes that reached beyond the stored image and were cut to it",
+    "boxes_outside": "boxes entirely outside the stored image, left out",
     "classes_of_one": "classes with a single image",
     "empty_classes": "classes without an image",
     "identical_files": "duplicate files",
@@ -39,20 +64,21 @@ COUNTS = NOTES | {
     "videos": "videos next to the images, skipped: --source video packs their frames",
     "videos_without_frames": "videos from which no frame was taken",
     "frames_left_out": "frames that --fps, --every, --start, --end and --max-frames leave out",
-    **VIDEO_NOTES,
+    **OF_VIDEOS,
 }
-"""Name of a count, as programs get it -> what it counts, for a person."""
+"""Name of a count, as programs get it -> what it counts, in the plural: "images without a box: 1"."""
 
 
 def count_of(name: str, noun: str, *, of_boxes: bool = False) -> str:
-    """What a count counts, in the plural. noun: what a sample is called. of_boxes: whether classes are those of boxes,
-    as in a store without labels."""
-    if name == "empty_classes":
-        what = "box" if of_boxes else noun
-        return f"classes without {'an' if what[0] in 'aeiou' else 'a'} {what}"
+    """What a count counts. noun: what a sample is called. of_boxes: whether classes are those of boxes, as in a store
+    without labels."""
+    if name == "empty_classes" and of_boxes:
+        return "classes without a box"
     if name == "identical_files" and noun != "image":
         return f"{noun}s with the same pixels as another"
-    return COUNTS.get(name, name)
+    if name in ("images", "other_files"):
+        return COUNTS[name]  # these are no samples
+    return with_noun(COUNTS.get(name, name), noun).replace("an frame", "a frame")
 
 
 def label_counts(store: Store) -> Counter[int]:

@@ -1,0 +1,373 @@
+"""What is said of a job: before it begins, and what it came to."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rawpack.disk.manifest import Manifest
+from rawpack.errors import DecodeError, StoreError, UsageError
+from rawpack.remote.url import is_url
+from rawpack.store.store import Store
+from rawpack_packer import text
+from rawpack_packer.counts import count_of, label_counts
+from rawpack_packer.destination.folder import store_folder
+from rawpack_packer.job.estimate import Estimate
+from rawpack_packer.job.holdout import TRAIN
+from rawpack_packer.options.naming import opt
+from rawpack_packer.recipe.recipe import Recipe
+from rawpack_packer.sources import LEFT_OUT, Source, unread_of
+from rawpack_packer.sources.optional import image_file_of
+from rawpack_packer.text import Rows, Shown
+
+if TYPE_CHECKING:
+    from rawpack_packer.job.splits import Splits
+
+_SHOWN = 5
+_LOOKED = 8
+"""Images whose sizes are compared with that of the store."""
+_MUCH = 4
+"""How many times larger images have to be until `--fast` is mentioned."""
+
+
+# ---------------------------------------------------------------------------------------------- before
+def images_in_words(source: Source) -> str:
+    """What a source holds, in a few words: "12 images in 2 classes", "300 frames"."""
+    classes = " without classes" if source.info.flat else _in_classes(source)
+    return f"{text.count(len(source) - len(unread_of(source)), source.info.noun)}{classes}"
+
+
+def place_in_words(source: Source, src: str) -> str:
+    """Where they are: SRC, or for an archive the folder in it that is packed, which the user may not have named."""
+    return source.info.root if source.info.kind == "archive" else text.plain(src)
+
+
+def samples_in_words(source: Source) -> str:
+    """What stores hold, and which they are: "12 samples in 2 classes in store/"."""
+    return f"{text.count(len(source), 'sample')}{_in_classes(source)} in {text.plain(source.info.root).strip('<>')}"
+
+
+def _in_classes(source: Source) -> str:
+    return "" if source.info.classes is None else f" in {_classes(len(source.info.classes))}"
+
+
+def draw_lines(jobs: Splits) -> list[str]:
+    """What a user should know of a draw; nothing where the splits were divided before."""
+    if jobs.drawn is None:
+        return []
+    source, drawn = jobs.drawn
+    classes = dict(enumerate(source.info.classes or ()))
+    (first, rows), *others = drawn.rows.items()
+    amounts = [f"{text.count(len(rows), 'sample')} for {text.plain(first)}"]
+    lines = [f"drew {', '.join(amounts + [f'{len(rows):,} for {text.plain(name)}' for name, rows in others])}"]
+    alone = [classes[label] for label in drawn.kept_whole if label in classes]
+    if alone:
+        what = "class is too small and stays" if len(alone) == 1 else "classes are too small and stay"
+        lines.append(f"{len(alone):,} {what} in {TRAIN}: {text.listed(alone, _SHOWN)}")
+    for name, labels in drawn.short.items():
+        few = [classes[label] for label in labels if label in classes]
+        of_these = f": of {_classes(len(few))}, {text.listed(few, _SHOWN)}" if few else ""
+        lines.append(
+            f"{text.plain(name)} gets fewer than requested, since one of each class stays in {TRAIN}{of_these}"
+        )
+    if not drawn.by_class:
+        lines.append("drawn from all samples together: their classes are known only once they are read")
+    return lines
+
+
+def fast_hint(source: Source, recipe: Recipe) -> str:
+    """What `--fast` would save where JPEG files are much larger than they are stored; "" elsewhere. A few headers are
+    read, and no pixels."""
+    from rawpack_packer.images import read_header
+    from rawpack_packer.samples.sample import reduction
+
+    if recipe.fast or recipe.target is None or recipe.crop is not None or source.info.noun != "image":
+        return ""
+    scales = list[int]()
+    for k in range(min(_LOOKED, len(source))):
+        row = k * len(source) // min(_LOOKED, len(source))
+        found = image_file_of(source.part(row, row + 1), 0)
+        if found is None:
+            return ""
+        path, offset, size = found
+        try:
+            with open(path, "rb") as file:
+                file.seek(offset)
+                scales.append(reduction(read_header(file.read(size)), recipe))
+        except (OSError, DecodeError):
+            continue  # packing says why
+    scale = sorted(scales)[len(scales) // 2] if scales else 1
+    if scale < _MUCH:
+        return ""
+    share = "a quarter" if scale > _MUCH else "half"
+    return (
+        f"most images are at least {scale} times larger than {opt.size(_size(recipe))}: {opt.fast} would decode "
+        f"them at 1/{scale}, in about {share} of the time, with slightly different pixels"
+    )
+
+
+def _size(recipe: Recipe) -> str:
+    """A size as a user writes it."""
+    return "x".join(map(str, recipe.size)) if isinstance(recipe.size, tuple) else str(recipe.size)
+
+
+@dataclass(frozen=True)
+class DryRun(Shown):
+    """What a job needs."""
+
+    estimate: Estimate
+    samples: int
+    shape: tuple[int | None, ...]
+    """Of the images."""
+    free_bytes: int
+    """At the destination."""
+
+    def as_dict(self) -> dict[str, Any]:
+        return asdict(self.estimate) | {"free_bytes": self.free_bytes, "samples": self.samples}
+
+    def in_words(self) -> tuple[str, Rows]:
+        guess, samples = self.estimate, self.samples
+        need = guess.store_bytes + guess.spare_bytes
+        store = "unknown: no sample could be packed"
+        if guess.store_bytes:
+            store = f"about {text.size(guess.store_bytes)}, {text.size(guess.store_bytes / samples)} a sample"
+        rows = [("samples", f"{samples:,}, {_shape(self.shape)}"), ("store", store)]
+        if guess.spare_bytes:
+            rows.append(("meanwhile", f"{text.size(guess.spare_bytes)} more while packing"))
+        rows.append(("free", text.size(self.free_bytes) + (" - too little" if need > self.free_bytes else "")))
+        tried = text.count(guess.tried, "sample")
+        rows.append(("time", f"about {text.duration(max(guess.seconds, 0.1))}, estimated from {tried}"))
+        if guess.rejected:
+            rows.append(("rejected", f"{guess.rejected:,} of {tried} tried"))
+        return "Nothing was written. Packing would take:", rows
+
+
+# ---------------------------------------------------------------------------------------------- after
+@dataclass(frozen=True)
+class Summary(Shown):
+    """The result of a job."""
+
+    destination: str
+    manifest: Manifest
+    digest: str
+    already: bool
+    """Whether the store was complete before this run, which did nothing."""
+    seen: int
+    """Samples of the source, packed or rejected."""
+    packed_now: int
+    """Samples that this run packed; earlier runs packed the others."""
+    bytes_in: int
+    bytes_out: int
+    seconds: float
+    empty_classes: tuple[str, ...] = ()
+    problems: tuple[str, ...] = ()
+    skipped: Mapping[str, int] = field(default_factory=dict)
+    """Suffixes of the files, or members of archives, that were left out: ".json" -> 24."""
+    noun: str = "image"
+    """What a sample of the source is called."""
+    unread: int = 0
+    """Folders and files of the source that could not be read: what they hold is not in the store."""
+    flat: bool = False
+    """Whether the source is a folder without subfolders, so that there are no classes."""
+    bare: bool = False
+    """Whether the source is a dataset of images alone, without labels or other fields."""
+    shuffle: bool = True
+    """Whether the line that opens the store reads it in random order."""
+    earlier: int = 0
+    """Samples that an earlier run packed from a dataset that returns others at each read: no change would show."""
+
+    def __repr__(self) -> str:
+        rejects = self.manifest.rejects.count
+        some = f", {text.count(rejects, 'reject')}" if rejects else ""
+        samples = text.count(self.manifest.samples, "sample")
+        return f"Summary({self.destination!r}: {samples}, {text.size(self.bytes_out)}{some})"
+
+    def as_dict(self) -> dict[str, Any]:
+        manifest = self.manifest
+        return {
+            "destination": self.destination,
+            "format": manifest.format,
+            "already_complete": self.already,
+            "digest": self.digest,
+            "seen": self.seen,
+            "samples": manifest.samples,
+            "packed_now": self.packed_now,
+            "classes": None if manifest.classes is None else len(manifest.classes),
+            "rejects": manifest.rejects.count,
+            "reject_reasons": manifest.rejects.reasons,
+            "counts": manifest.counts,
+            "empty_classes": list(self.empty_classes),
+            "problems": list(self.problems),
+            "skipped": dict(self.skipped),
+            "unread": self.unread,
+            "bytes_in": self.bytes_in,
+            "bytes_out": self.bytes_out,
+            "seconds": round(self.seconds, 3),
+        }
+
+    def in_words(self) -> tuple[str, Rows]:
+        manifest, path = self.manifest, _path(self)
+        size = text.size(manifest.store_bytes)
+        amount = f"{text.count(manifest.samples, 'sample')}, {size}"
+        if self.already:
+            return f"{path} is complete already: {amount}. Nothing to do.", _earlier(self)
+        shape = _shape(manifest.fields["image"].shape)
+        rows = [("samples", f"{manifest.samples:,} of {self.seen:,} seen, {shape} ({manifest.format})")]
+        rows += _class_rows(self, spread=True)
+        if self.empty_classes:
+            what = count_of("empty_classes", self.noun, of_boxes="label" not in manifest.fields)
+            some = text.listed(self.empty_classes, _SHOWN)
+            rows.append(("counted", f"{what}: {len(self.empty_classes):,} ({some})"))
+        rows += rejected_rows(manifest.rejects.reasons, f"{path}/rejects.jsonl")
+        for name, count in manifest.counts.items():
+            if count and name not in ("empty_classes", "problems", *LEFT_OUT):
+                rows.append(("counted", f"{count_of(name, self.noun)}: {count:,}{_suffixes(name, self)}"))
+        rows += _problems(self)
+        rows += _earlier(self)
+        if self.bytes_in:
+            files = "video files" if self.noun == "frame" else "files"
+            ratio = text.times(manifest.store_bytes / self.bytes_in).replace("as much", "the same size")
+            rows.append(("bytes", f"{text.size(self.bytes_in)} of {files} in, {size} out: {ratio}"))
+        rows += [("time", _time(self)), ("stored in", f"{path}: {amount}")]
+        options = ", shuffle=True" if self.shuffle else ""
+        options += "" if manifest.fields["image"].uniform else ", image_size=224"
+        if any(field.kind in ("text", "ragged") for name, field in manifest.fields.items() if name != "key"):
+            # Batches have these only where they are named.
+            options += f", fields={[name for name in manifest.fields if name != 'key']}"
+        # Made once, before the loop over epochs: each new one begins at epoch 0.
+        rows.append(("read it", f'batches = rawpack.Reader("{path}").batches(256{options})'))
+        rows.append(("each epoch", "for batch in batches: ..."))
+        if manifest.recipe.get("curate"):
+            rows.append(("look", f"rawpack inspect --html report.html {path}"))
+        return "Packed.", rows
+
+
+@dataclass(frozen=True)
+class AppendSummary(Shown):
+    """The result of an append. All numbers are of samples."""
+
+    summary: Summary
+    """Of the store as it is now; `seen` and other numbers of this run count samples of this source."""
+    added: int
+    rejected: int
+    existing: int
+    """Left out, since the store or a split drawn with it had or had rejected them."""
+    changed: int
+    """Of the existing ones: those whose file changed since; the store keeps the old sample."""
+    later: int
+    """Came to the source after an append began that this run finished: the next append adds them."""
+
+    def __repr__(self) -> str:
+        return f"AppendSummary({self.added:,} added, {self.rejected:,} rejected; {self.summary!r})"
+
+    def as_dict(self) -> dict[str, Any]:
+        """`samples`, `rejects` and `digest` are those of the whole store."""
+        summary = self.summary.as_dict()
+        summary["nothing_to_do"] = summary.pop("already_complete")
+        own = {"added": self.added, "rejected": self.rejected, "existing": self.existing}
+        return summary | own | {"changed": self.changed, "later": self.later}
+
+    def in_words(self) -> tuple[str, Rows]:
+        summary, manifest, path = self.summary, self.summary.manifest, _path(self.summary)
+        left_out: Rows = []
+        if self.existing:
+            existing = text.count(self.existing, "sample")
+            left_out.append(("existing", f"{existing} left out: they were packed, or rejected, before"))
+        if self.changed:
+            changed = text.count(self.changed, "file")
+            left_out.append(("changed", f"{changed} of these changed or copied since: the store keeps what it has"))
+        if summary.already:
+            head = f"{path} has nothing to add of {text.count(summary.seen, 'sample')}: {manifest.samples:,} stay."
+            return head, left_out
+        rows = [("samples", f"{self.added:,} more of {summary.seen:,} seen, {manifest.samples:,} in all")]
+        rows += _class_rows(summary)
+        if self.rejected:
+            rows.append(("rejected", f"{self.rejected:,} more, listed in {path}/{manifest.rejects.file.name}"))
+        rows += left_out
+        if self.later:
+            rows.append(("later", f"{text.count(self.later, 'sample')} came after this append began: append once more"))
+        rows += _problems(summary)
+        rows += _earlier(summary)
+        rows.append(("bytes", f"{text.size(summary.bytes_in)} in, {text.size(summary.bytes_out)} out"))
+        amount = f"{text.count(manifest.samples, 'sample')}, {text.size(manifest.store_bytes)}"
+        rows += [("time", _time(summary)), ("stored in", f"{path}: {amount}")]
+        return "Appended.", rows
+
+
+def rejected_rows(reasons: Mapping[str, int], listed_in: str) -> Rows:
+    """The row that says how many samples were rejected, if any, and where they are listed."""
+    if not reasons:
+        return []
+    words = ", ".join(f"{reason} {count}" for reason, count in reasons.items())
+    return [("rejected", f"{sum(reasons.values()):,} ({words}), listed in {text.plain(listed_in)}")]
+
+
+def _class_rows(summary: Summary, *, spread: bool = False) -> Rows:
+    """How many classes there are, and with `spread`, how many samples each has."""
+    classes = summary.manifest.classes
+    if summary.bare:
+        return [("labels", "none: the samples are images alone; {'image': images, 'label': labels} has both")]
+    if classes is None:
+        return [("classes", "none: the source has no subfolders, which would be classes")] if summary.flat else []
+    found = _class_spread(summary.destination) if spread and len(classes) > 1 else None
+    if found is None:
+        return [("classes", f"{len(classes):,}")]
+    least, most = found
+    return [("classes", f"{len(classes):,}, {least:,}{'' if least == most else f' to {most:,}'} each")]
+
+
+def _suffixes(name: str, summary: Summary) -> str:
+    """The suffixes of the files that a count counts: " (.json 24, .md 1)"."""
+    if name not in ("other_files", "unnamed_members") or not summary.skipped:
+        return ""
+    most = sorted(summary.skipped.items(), key=lambda one: (-one[1], one[0]))
+    shown = text.listed([f"{suffix or 'no suffix'} {count:,}" for suffix, count in most], _SHOWN)
+    return f" ({shown})"
+
+
+def _problems(summary: Summary) -> Rows:
+    return [("problem", text.plain(problem)) for problem in summary.problems]
+
+
+def _earlier(summary: Summary) -> Rows:
+    """What is said of samples of an earlier run that cannot be compared."""
+    if not summary.earlier:
+        return []
+    packed = text.count(summary.earlier, "sample")
+    return [("earlier", f"{packed} from an earlier run; the dataset returns other values at each read, not compared")]
+
+
+def _time(summary: Summary) -> str:
+    if not summary.packed_now:
+        return text.duration(summary.seconds)
+    return f"{text.duration(summary.seconds)}, {text.rate(summary.packed_now / summary.seconds)} {summary.noun}s/s"
+
+
+def _classes(number: int) -> str:
+    return text.count(number, "class", "classes")
+
+
+def _shape(shape: tuple[int | None, ...]) -> str:
+    return "x".join("?" if n is None else str(n) for n in shape)
+
+
+def _path(summary: Summary) -> str:
+    """A folder as it is usually written; a URL as it is."""
+    return text.plain(summary.destination if is_url(summary.destination) else str(Path(summary.destination)))
+
+
+def _class_spread(store: str) -> tuple[int, int] | None:
+    """The fewest and the most samples that a class of a store has; None for one at a URL, and where it is gone."""
+    if is_url(store):
+        return None
+    try:
+        opened = Store(store_folder(store))
+        if "label" not in opened.fields:
+            return None  # the classes are those of boxes
+        counts = label_counts(opened)
+    except (StoreError, UsageError):
+        return None
+    found = [counts[label] for label in range(len(opened.manifest.classes or ()))]
+    return (min(found), max(found)) if found else None
