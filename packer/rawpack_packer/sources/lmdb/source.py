@@ -20,8 +20,8 @@ from rawpack_packer.sources.fields import FieldKind, Value
 from rawpack_packer.sources.files import bad_name, check_unchanged, opened, reason_of, stop_if_of_any_file, text_of
 from rawpack_packer.sources.folder_scan import PROGRESS_EVERY
 from rawpack_packer.sources.listing.table import Texts, texts_of
-from rawpack_packer.sources.lmdb.pages import BadLmdbError, LmdbEntry, entries, version
-from rawpack_packer.sources.lmdb.values import LABEL, READERS, holds
+from rawpack_packer.sources.lmdb.look import BadLmdbError, LmdbEntry, entries, version
+from rawpack_packer.sources.lmdb.values import LABEL, LAYOUTS, holds
 from rawpack_packer.text import plain
 
 _DATA = "data.mdb"
@@ -29,12 +29,6 @@ _COUNT, _IMAGE_OF, _LABEL = b"num-samples", b"image-", b"label-"
 _IMAGE, _TEXT = re.compile(rb"image-(\d+)"), "text"
 _OF_ALL = re.compile(rb"__.+__")
 """Keys that say something of all samples."""
-_WORDS = {
-    "str": "text recognition (num-samples, image-000000001, label-000000001)",
-    "files": "image files by their keys",
-    "pickle": "pickles of image and label (folder2lmdb)",
-    "datum": "Caffe's Datum",
-}
 Rows = NDArray[np.int64]
 
 
@@ -44,8 +38,8 @@ class LmdbPart:
 
     keys: Texts
     values: Spans
-    reader: str
-    """One of `READERS`."""
+    layout: str
+    """A name in `LAYOUTS`."""
     texts: Texts | None
     """What is written in each image, where a database says it."""
 
@@ -54,7 +48,7 @@ class LmdbPart:
 
     def __getitem__(self, i: int, /) -> Item:
         key, value = self.key(i), self.values.value(i)
-        image, found = READERS[self.reader](value)
+        image, found = LAYOUTS[self.layout].read(value)
         fields: dict[str, Value] = {**found} if self.texts is None else {_TEXT: self.texts.value(i)}
         return Item(key, image, fields, file_bytes=len(value))
 
@@ -75,7 +69,7 @@ class LmdbPart:
     def pick(self, rows: Rows, /) -> LmdbPart:
         """See `CanPick`."""
         texts = None if self.texts is None else self.texts.pick(rows)
-        return LmdbPart(self.keys.pick(rows), self.values.pick(rows), self.reader, texts)
+        return LmdbPart(self.keys.pick(rows), self.values.pick(rows), self.layout, texts)
 
 
 @dataclass(frozen=True, eq=False)
@@ -108,7 +102,7 @@ class LmdbSource(BaseSource):
         where = Path(path).absolute()
         root = plain(os.fsencode(where))
         try:
-            files, found, samples, reader = _look_through(where, root, progress)
+            files, found, samples, layout = _look_through(where, root, progress)
         except (BadLmdbError, DecodeError) as error:
             detail = error.detail if isinstance(error, DecodeError) else error
             raise UsageError(f"{root} cannot be read as LMDB: {detail}") from None
@@ -119,7 +113,7 @@ class LmdbSource(BaseSource):
         if progress is not None:
             progress(len(found))
         sizes = np.array(found.sizes, np.int64)[chosen]
-        self.scheme = _WORDS["str" if found.is_numbered else reader]
+        self.scheme = LAYOUTS[layout].words
         """Who writes such databases, in words."""
         values = Spans(
             files,
@@ -128,13 +122,13 @@ class LmdbSource(BaseSource):
             np.stack([sizes, np.full_like(sizes, -1)], axis=1),
             samples.faults,
         )
-        self._all = LmdbPart(samples.keys, values, reader, texts)
+        self._all = LmdbPart(samples.keys, values, layout, texts)
         fields = {} if texts is None else {_TEXT: FieldKind("str")}
         self.info = SourceInfo(
             kind="lmdb",
             root=root,
             paths=tuple(dict.fromkeys([str(where), files.paths[0]])),
-            fields=fields if reader == "files" else {**fields, LABEL: FieldKind("int64")},
+            fields={**fields, LABEL: FieldKind("int64")} if LAYOUTS[layout].has_label else fields,
             counts={"other_keys": len(found) - found.used},
         )
 
@@ -150,23 +144,23 @@ class LmdbSource(BaseSource):
 def _look_through(
     where: Path, root: str, progress: Callable[[int], None] | None, *, again: bool = True
 ) -> tuple[ArchiveFiles, _LmdbEntries, _LmdbSamples, str]:
-    """The file, all of its entries, those that are samples, and what reads them. again: read it once more where it was
+    """The file, all of its entries, those that are samples, and their layout. again: read it once more where it was
     written to while it was read. Raises as `entries` and `_LmdbEntries` do."""
     files, found = archive_files(where / _DATA if where.is_dir() else where), _LmdbEntries()
     state = files.state(0)
     with opened(files.paths[0]) as fd:
         before = version(fd)
         try:
-            for entry in entries(fd, state[0]):
+            for entry in entries(files.paths[0], (_LABEL, _COUNT)):
                 found.add(entry, progress)
             samples = found.samples(root)
-            reader = found.reader(fd, samples.chosen, root)
+            layout = found.layout(fd, samples.chosen, root)
         except BadLmdbError:
             if again and (version(fd) != before or before[:2] != state):
                 return _look_through(where, root, progress, again=False)
             raise
         check_unchanged(fd, state, root)
-    return files, found, samples, reader
+    return files, found, samples, layout
 
 
 def is_lmdb(path: Path) -> bool:
@@ -189,7 +183,7 @@ class _LmdbEntries:
         self._labels, self._label_ends = bytearray(), array("q", [0])
         """The values of the keys that begin with `label-`, in their order."""
         self._long = set[int]()
-        """Those among them that have pages of their own, and were not read."""
+        """Those among them that are too long, and were not read."""
         self._count: bytes | None = None
 
     def __len__(self) -> int:
@@ -233,10 +227,10 @@ class _LmdbEntries:
             raise UsageError(f"{root} has keys that are not UTF-8 and look the same: write it again with other keys")
         return _LmdbSamples(chosen, texts_of(names), None, faults)
 
-    def reader(self, fd: int, chosen: Rows, root: str) -> str:
-        """What reads the values, by the first that is not empty. Raises UsageError, DecodeError, OSError."""
+    def layout(self, fd: int, chosen: Rows, root: str) -> str:
+        """The layout of the values, by the first that is not empty. Raises UsageError, DecodeError, OSError."""
         if self.is_numbered:
-            return "files"
+            return "text"
         first = next((i for i in chosen.tolist() if self.sizes[i]), None)
         if first is None:
             raise UsageError(f"{root} has no images: all of its values are empty")
@@ -284,7 +278,7 @@ class _LmdbEntries:
         for row in np.flatnonzero(labels < 0).tolist():
             faults[row] = "bad_field", "there is no label of that number"
         for row in np.flatnonzero(np.isin(labels, list(self._long))).tolist():
-            faults[row] = "bad_field", "the label is longer than half a page of the database"
+            faults[row] = "bad_field", "the label has more than 4,096 bytes"
         for row in range(len(labels)):
             try:
                 found.value(row)
