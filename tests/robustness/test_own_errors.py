@@ -17,6 +17,7 @@ from multiprocessing import get_context
 from pathlib import Path
 
 import h5py
+import lmdb
 import numpy as np
 import pytest
 from pictures import picture, save
@@ -136,6 +137,12 @@ def look_at_hdf5(photos: Path, folder: Path) -> None:
     open_source(folder / "a.h5")
 
 
+def look_at_lmdb(photos: Path, folder: Path) -> None:
+    with lmdb.open(str(folder / "set")) as database, database.begin(write=True) as transaction:
+        transaction.put(b"a", next(photos.glob("*/*.jpg")).read_bytes())
+    open_source(folder / "set")
+
+
 def ask_lmdb(photos: Path, folder: Path) -> None:
     pack(photos, folder / "store", workers=0, format="lmdb")
     probe = ShardProbe(Reader(folder / "store")._library.stores[0])
@@ -171,6 +178,7 @@ KINDS: dict[str, tuple[Callable[[Path, Path], None], str]] = {
     "estimate": (try_samples, "rawpack_packer.job.estimate:prepare_sample"),
     "plan": (plan, "rawpack_packer.part.part:prepare_item"),
     "look at HDF5": (look_at_hdf5, "rawpack_packer.sources.hdf5.look:choose"),
+    "look at LMDB": (look_at_lmdb, "rawpack_packer.sources.lmdb.look:_map_begin"),
     "probe of LMDB": (ask_lmdb, "rawpack_packer.writers.lmdb:key_of"),
     "probe of HDF5": (verify_hdf5, "rawpack_packer.writers.hdf5:compare"),
     "reading": (read, "rawpack.batching.worker:SlotMap"),

@@ -2,11 +2,9 @@
 
 | file | holds |
 |---|---|
-| `pages.py` | the keys of a database, and where in its file each value is |
-| `datum.py` | Caffe's `Datum` |
-| `values.py` | what a value holds: an image file, a pickle or a `Datum` |
+| `look.py` | the keys of a database, and where in its file each value is, by liblmdb in a child process |
+| `values.py` | what a value holds: an image file, a pickle or Caffe's `Datum` |
 | `source.py` | all of it as a source |
 
-liblmdb is not called. It trusts its file, so that a damaged one can kill the process; it would create a lock file next
-to a database, and it refuses to open one file twice. Here a database is a file of which some bytes are read.
+Workers do not call liblmdb: to them, a database is a file of which some bytes are read.
 """

@@ -16,8 +16,8 @@ from rawpack_packer.sources.base import Scanning, SourceInfo, unseen
 from rawpack_packer.sources.fields import FieldKind
 from rawpack_packer.sources.files import bad_name, check_unchanged, opened, reason_of, stop_if_of_any_file, text_of
 from rawpack_packer.sources.folder_scan import PROGRESS_EVERY
-from rawpack_packer.sources.lmdb.pages import BadLmdbError, LmdbEntry, entries, version
-from rawpack_packer.sources.lmdb.values import LABEL, READERS, holds
+from rawpack_packer.sources.lmdb.look import BadLmdbError, LmdbEntry, entries, version
+from rawpack_packer.sources.lmdb.values import LABEL, LAYOUTS, holds
 from rawpack_packer.sources.table.columns import Column, Texts, texts_of
 from rawpack_packer.sources.table.named_files import NamedFiles, named_files
 from rawpack_packer.sources.table.source import ImageAndFields, TableSource
@@ -29,12 +29,6 @@ _COUNT, _IMAGE_OF, _LABEL = b"num-samples", b"image-", b"label-"
 _IMAGE, _TEXT = re.compile(rb"image-(\d+)"), "text"
 _OF_ALL = re.compile(rb"__.+__")
 """Keys that say something of all samples."""
-_WORDS = {
-    "str": "text recognition (num-samples, image-000000001, label-000000001)",
-    "files": "image files by their keys",
-    "pickle": "pickles of image and label (folder2lmdb)",
-    "datum": "Caffe's Datum",
-}
 Rows = NDArray[np.int64]
 
 
@@ -43,16 +37,16 @@ class LmdbImages:
     """The values of a database: an image, perhaps with its label."""
 
     values: Spans
-    reader: str
-    """One of `READERS`."""
+    layout: str
+    """A name in `LAYOUTS`."""
 
     def value(self, i: int, /) -> ImageAndFields:
         value = self.values.value(i)
-        image, fields = READERS[self.reader](value)
+        image, fields = LAYOUTS[self.layout].read(value)
         return ImageAndFields(image, fields, len(value))
 
     def pick(self, rows: Rows, /) -> LmdbImages:
-        return LmdbImages(self.values.pick(rows), self.reader)
+        return LmdbImages(self.values.pick(rows), self.layout)
 
     def image_file(self, i: int, /) -> tuple[str, int, int] | None:
         """See `HasImageFiles`."""
@@ -91,7 +85,7 @@ class LmdbSource(TableSource):
         where = Path(path).absolute()
         root = plain(os.fsencode(where))
         try:
-            files, found, samples, reader = _look_through(where, root, progress)
+            files, found, samples, layout = _look_through(where, root, progress)
         except (BadLmdbError, DecodeError) as error:
             detail = error.detail if isinstance(error, DecodeError) else error
             raise UsageError(f"{root} cannot be read as LMDB: {detail}") from None
@@ -101,7 +95,7 @@ class LmdbSource(TableSource):
         chosen, texts = samples.chosen, samples.texts
         progress(len(found))
         sizes = np.array(found.sizes, np.int64)[chosen]
-        self.scheme = _WORDS["str" if found.is_numbered else reader]
+        self.scheme = LAYOUTS[layout].words
         """Who writes such databases, in words."""
         values = Spans(
             files,
@@ -115,33 +109,33 @@ class LmdbSource(TableSource):
             kind="lmdb",
             root=root,
             paths=tuple(dict.fromkeys([str(where), files.paths[0]])),
-            fields=fields if reader == "files" else {**fields, LABEL: FieldKind("int64")},
+            fields={**fields, LABEL: FieldKind("int64")} if LAYOUTS[layout].has_label else fields,
             counts={"other_keys": len(found) - found.used},
         )
         columns: dict[str, Column] = {} if texts is None else {_TEXT: texts}
-        super().__init__(info, samples.keys, LmdbImages(values, reader), columns)
+        super().__init__(info, samples.keys, LmdbImages(values, layout), columns)
 
 
 def _look_through(
     where: Path, root: str, progress: Scanning, *, again: bool = True
 ) -> tuple[NamedFiles, _LmdbEntries, _LmdbSamples, str]:
-    """The file, all of its entries, those that are samples, and what reads them. again: read it once more where it was
+    """The file, all of its entries, those that are samples, and their layout. again: read it once more where it was
     written to while it was read. Raises as `entries` and `_LmdbEntries` do."""
     files, found = named_files(where / _DATA if where.is_dir() else where), _LmdbEntries()
     state = files.state(0)
     with opened(files.paths[0]) as fd:
         before = version(fd)
         try:
-            for entry in entries(fd, state[0]):
+            for entry in entries(files.paths[0], (_LABEL, _COUNT)):
                 found.add(entry, progress)
             samples = found.samples(root)
-            reader = found.reader(fd, samples.chosen, root)
+            layout = found.layout(fd, samples.chosen, root)
         except BadLmdbError:
             if again and (version(fd) != before or before[:2] != state):
                 return _look_through(where, root, progress, again=False)
             raise
         check_unchanged(fd, state, root)
-    return files, found, samples, reader
+    return files, found, samples, layout
 
 
 def is_lmdb(path: Path) -> bool:
@@ -164,7 +158,7 @@ class _LmdbEntries:
         self._labels, self._label_ends = bytearray(), array("q", [0])
         """The values of the keys that begin with `label-`, in their order."""
         self._long = set[int]()
-        """Those among them that have pages of their own, and were not read."""
+        """Those among them that are too long, and were not read."""
         self._count: bytes | None = None
 
     def __len__(self) -> int:
@@ -208,10 +202,10 @@ class _LmdbEntries:
             raise UsageError(f"{root} has keys that are not UTF-8 and look the same: write it again with other keys")
         return _LmdbSamples(chosen, texts_of(names), None, faults)
 
-    def reader(self, fd: int, chosen: Rows, root: str) -> str:
-        """What reads the values, by the first that is not empty. Raises UsageError, DecodeError, OSError."""
+    def layout(self, fd: int, chosen: Rows, root: str) -> str:
+        """The layout of the values, by the first that is not empty. Raises UsageError, DecodeError, OSError."""
         if self.is_numbered:
-            return "files"
+            return "text"
         first = next((i for i in chosen.tolist() if self.sizes[i]), None)
         if first is None:
             raise UsageError(f"{root} has no images: all of its values are empty")
@@ -259,7 +253,7 @@ class _LmdbEntries:
         for row in np.flatnonzero(labels < 0).tolist():
             faults[row] = "bad_field", "there is no label of that number"
         for row in np.flatnonzero(np.isin(labels, list(self._long))).tolist():
-            faults[row] = "bad_field", "the label is longer than half a page of the database"
+            faults[row] = "bad_field", "the label has more than 4,096 bytes"
         for row in range(len(labels)):
             try:
                 found.value(row)
