@@ -386,7 +386,11 @@ def test_a_run_goes_on_only_with_the_same_store(tmp_path: Path) -> None:
     shutil.rmtree(source)
     packed(source, [*images[:-1], images[0]])
     ran = run("convert", "-q", source, tmp_path / "made")
-    assert (ran.code, "stores that are not those of this run" in ran.err, len(ran.err.splitlines())) == (2, True, 1)
+    assert (ran.code, "the recipe differs: the stores that it is made of" in ran.err, len(ran.err.splitlines())) == (
+        2,
+        True,
+        1,
+    )
     assert states_of(tmp_path / "made") == before
     assert run("convert", "-q", "--restart", source, tmp_path / "made").code == 0
 

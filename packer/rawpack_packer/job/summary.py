@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -19,6 +20,7 @@ from rawpack_packer.job.holdout import TRAIN
 from rawpack_packer.options.naming import opt
 from rawpack_packer.recipe.recipe import Recipe
 from rawpack_packer.sources import LEFT_OUT, Source, unread_of
+from rawpack_packer.sources.files import opened
 from rawpack_packer.sources.optional import image_file_of
 from rawpack_packer.text import Rows, Shown
 
@@ -28,6 +30,8 @@ if TYPE_CHECKING:
 _SHOWN = 5
 _LOOKED = 8
 """Images whose sizes are compared with that of the store."""
+_LARGEST = 64 << 20
+"""Bytes of a file that is read for that."""
 _MUCH = 4
 """How many times larger images have to be until `--fast` is mentioned."""
 
@@ -92,11 +96,14 @@ def fast_hint(source: Source, recipe: Recipe) -> str:
         if found is None:
             return ""
         path, offset, size = found
+        if not 0 < size <= _LARGEST:
+            continue  # negative for what could not be looked into
         try:
-            with open(path, "rb") as file:
-                file.seek(offset)
-                scales.append(reduction(read_header(file.read(size)), recipe))
-        except (OSError, DecodeError):
+            with opened(path) as descriptor:
+                os.lseek(descriptor, offset, os.SEEK_SET)
+                data = os.read(descriptor, size)
+            scales.append(reduction(read_header(data), recipe))
+        except (OSError, ValueError, DecodeError):
             continue  # packing says why
     scale = sorted(scales)[len(scales) // 2] if scales else 1
     if scale < _MUCH:
