@@ -22,7 +22,7 @@ from rawpack_packer.destination import journal
 from rawpack_packer.destination.folder import is_appending, left_by
 from rawpack_packer.destination.rejects import Reject
 from rawpack_packer.job.counts import count_of, label_counts
-from rawpack_packer.sources.video_numbers import are_frames
+from rawpack_packer.sources.video.frames import are_frames
 from rawpack_packer.voice import again
 
 _SHOWN, _LISTED, _APPENDS = 8, 20, 3

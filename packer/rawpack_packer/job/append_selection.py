@@ -19,7 +19,7 @@ from rawpack_packer.options.naming import opt
 from rawpack_packer.sources import Source
 from rawpack_packer.sources.files import UNKNOWN
 from rawpack_packer.sources.optional import videos_of
-from rawpack_packer.sources.video_numbers import Numbering, videos_in
+from rawpack_packer.sources.video.frames import Numbering, videos_in
 from rawpack_packer.sources.view import View
 from rawpack_packer.text import listed
 

@@ -11,12 +11,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rawpack.errors import UsageError
+from rawpack_packer.options.naming import opt
 from rawpack_packer.sources.annotated import refuse_annotations
 from rawpack_packer.sources.base import BaseSource
-from rawpack_packer.sources.files import NOT_SCANNED
+from rawpack_packer.sources.files import NOT_SCANNED, missing, opened, reason_of
 from rawpack_packer.sources.folder_part import FolderPart
-from rawpack_packer.sources.folder_scan import FolderScan, Wanted, check_folder
-from rawpack_packer.sources.video.filetype import EXTENSIONS as VIDEO_EXTENSIONS
+from rawpack_packer.sources.folder_scan import ARCHIVES, FolderScan, Wanted
+from rawpack_packer.sources.video import EXTENSIONS as VIDEO_EXTENSIONS
 from rawpack_packer.text import plain
 
 EXTENSIONS = frozenset(
@@ -115,6 +116,34 @@ class FolderSource(BaseSource):
         view = self._all.states.view()
         view.flags.writeable = False
         return view
+
+
+def check_folder(path: str, shown: str) -> None:
+    """Raise UsageError where `path` is not a folder that can be read. shown: as messages name it."""
+    try:
+        os.scandir(path).close()
+    except FileNotFoundError:
+        raise missing(path) from None
+    except NotADirectoryError:
+        if path.lower().endswith(ARCHIVES):
+            raise UsageError(
+                f"{shown} is an archive: leave out {opt.kind('folder')}, and it is packed as it is"
+            ) from None
+        cure = "give the folder that holds it" if _is_image(path) else f"without {opt.kind}, its kind is detected"
+        raise UsageError(f"{shown} is a file, not a folder: {cure}") from None
+    except (OSError, ValueError) as error:
+        reason = reason_of(error) if isinstance(error, OSError) else str(error)
+        raise UsageError(f"{shown} cannot be read: {reason}; check path and permissions") from None
+
+
+def _is_image(path: str) -> bool:
+    from rawpack_packer.images import sniff
+
+    try:
+        with opened(path) as fd:
+            return sniff(os.read(fd, 32)) is not None
+    except OSError:
+        return False
 
 
 def holds_image(path: Path) -> bool:

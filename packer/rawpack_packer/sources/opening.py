@@ -60,9 +60,9 @@ def open_source(
     source = _found(path, kind, given, spool, progress)
     if "key_pattern" not in given:
         return source
-    from rawpack_packer.sources.added import with_path_fields
+    from rawpack_packer.sources.path_fields import join_path_fields
 
-    return with_path_fields(source, given["key_pattern"])
+    return join_path_fields(source, given["key_pattern"])
 
 
 def _found(
@@ -74,7 +74,7 @@ def _found(
 ) -> Source:
     added = plugins()
     if "key_pattern" in given:
-        from rawpack_packer.sources.path_pattern import path_pattern
+        from rawpack_packer.sources.path_fields import path_pattern
 
         path_pattern(given["key_pattern"])
     if kind is not None:

@@ -22,7 +22,7 @@ from rawpack_packer.sources.fields import FieldKind, ImageKind
 from rawpack_packer.text import listed, plain
 
 if TYPE_CHECKING:
-    from rawpack_packer.sources.video_numbers import Videos
+    from rawpack_packer.sources.video.frames import Videos
 
 IMAGE, KEY, LABEL = "image", "key", "label"
 _SHOWN = 10
