@@ -85,15 +85,15 @@ class View:
         the samples were chosen, see `SourceInfo.options`."""
         self._source, self._first, self._videos = source, first, videos
         self._rows = np.arange(len(source), dtype=np.int64) if rows is None else np.asarray(rows, np.int64)
-        own, info = source.info.classes, source.info
-        names = own if own is None or classes is None else tuple(classes)
+        info, known = source.info, source.info.classes
+        names = known if known is None or classes is None else tuple(classes)
         self._classes = None
-        if own is not None and names is not None and names[: len(own)] != own:
-            self._classes = positions(own, names)
+        if known is not None and names is not None and names[: len(known)] != known:
+            self._classes = positions(known, names)
         labels = None if names is None else self.labels()
         counts = dict(info.counts)
         if labels is None:
-            filled = {*(own or ())} - {*info.empty_classes}
+            filled = {*(known or ())} - {*info.empty_classes}
             empty = tuple(name for name in names or () if name not in filled)
         else:
             labels = np.delete(labels, self.unread())

@@ -149,9 +149,9 @@ class Seeking(Decoding):
             frame, _ = self._attempt(start, packet, pts)
             if frame is not None and not self._met_damage():
                 return frame
-        own = int(np.searchsorted(keys, start))
+        at = int(np.searchsorted(keys, start))
         missing, tried = False, set[int]()
-        for begin in (*(int(keys[own - back]) for back in _BACK if back <= own), origin):
+        for begin in (*(int(keys[at - back]) for back in _BACK if back <= at), origin):
             far = len(tried) > _SURE
             if begin in tried or (far and (self._in_vain or not missing)):
                 continue

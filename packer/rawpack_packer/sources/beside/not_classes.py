@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import islice
 
 import numpy as np
 
 from rawpack_packer.options.naming import opt
-from rawpack_packer.sources.containers import is_container, only_container
+from rawpack_packer.sources.beside import ImageNames, Seen, command
 from rawpack_packer.sources.files import text_of
 from rawpack_packer.sources.folder_part import FolderPart
-from rawpack_packer.sources.seen import ImageNames, Seen, command
 from rawpack_packer.text import count, plain
 
+_CONTAINERS = frozenset({"images", "image", "imgs", "img", "jpegimages", "data", "photos", "pictures", "files"})
 _MOST_MASKS = 4
 _MASKS = re.compile(
     r"((?P<of>.+?)([ _-]|(?=annot)))?"
@@ -31,13 +31,13 @@ def masks_as_class(seen: Seen, part: FolderPart, classes: Sequence[str]) -> str:
     """The error for a folder whose images are named as those of another folder; "" where there is none."""
     tops = {text_of(folder.partition(b"/")[0]) for folder in seen.filled or () if folder}
     for name in classes:
-        if (called := _MASKS.fullmatch(name)) is None:
+        if (match := _MASKS.fullmatch(name)) is None:
             continue
         inside = {k for k, folder in enumerate(part.folders) if folder.startswith(os.fsencode(name) + b"/")}
         others = {
             k
             for k, folder in enumerate(part.folders)
-            if k not in inside and _may_have(called["of"], text_of(folder.partition(b"/")[0]), tops)
+            if k not in inside and _may_have(match["of"], text_of(folder.partition(b"/")[0]), tops)
         }
         images, pairs = ImageNames(part), list[tuple[int, int]]()
         some = np.flatnonzero(np.isin(part.folder_of, list(inside)))[:_MOST_MASKS].tolist()
@@ -62,7 +62,7 @@ def masks_of_splits(seen: Seen, folders: Mapping[str, Sequence[str]], splits: Se
     folders: those that are no splits, with the names of some files.
     """
     for name, files in folders.items():
-        if (called := _MASKS.fullmatch(name)) is None:
+        if (match := _MASKS.fullmatch(name)) is None:
             continue
         pairs, some = list[tuple[str, str]](), files[:_MOST_MASKS]
         for file in some:
@@ -70,7 +70,7 @@ def masks_of_splits(seen: Seen, folders: Mapping[str, Sequence[str]], splits: Se
             for one in dict.fromkeys([stem, text_of(_OF_MASK.sub(b"", os.fsencode(stem)))]):
                 image = seen.locate(one, True)
                 top = "" if image is None else image.partition("/")[0]
-                if image is not None and top in splits and _may_have(called["of"], top, {name, *splits}):
+                if image is not None and top in splits and _may_have(match["of"], top, {name, *splits}):
                     pairs.append((f"{name}/{file}", image))
                     break
         if some and 2 * len(pairs) >= len(some):
@@ -117,3 +117,17 @@ def container_as_class(seen: Seen, packed: str) -> str:
         f"{below} packs these as classes; {opt.kind(seen.kind)} packs one "
         "class"
     )
+
+
+def is_container(name: str) -> bool:
+    """Whether a folder of this name may hold all images."""
+    return name.lower() in _CONTAINERS
+
+
+def only_container(filled: Iterable[str]) -> str:
+    """The folder that holds all images, by its name; "" where there are several, or the only one may be a class.
+
+    filled: the first-level folders that hold images.
+    """
+    names = [*filled]
+    return names[0] if len(names) == 1 and is_container(names[0]) else ""
