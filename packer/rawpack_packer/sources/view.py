@@ -141,11 +141,10 @@ class View:
     def part(self, start: int, stop: int, /) -> ViewPart:
         """Samples start <= i < stop."""
         check_part(self, start, stop)
-        pieces = _pieces(self._source, self._rows[start:stop])
-        ends = np.cumsum([len(piece) for piece in pieces], dtype=np.int64)
         first = None if self._first is None else self._first + start
         videos = None if self._videos is None else self._videos[start:stop]
-        return ViewPart(pieces, tuple(ends.tolist()), self._classes, first, videos)
+        part = picked(self._source, self._rows[start:stop])
+        return replace(part, classes=self._classes, first=first, videos=videos)
 
     def states(self) -> Rows:
         """See `Source.states`."""
@@ -158,16 +157,13 @@ class View:
 
 def picked(source: Source, rows: Rows) -> ViewPart:
     """Samples at `rows`, ascending, as one part."""
-    pieces = _pieces(source, rows)
+    if isinstance(source, CanPick):
+        pieces: tuple[Samples, ...] = (source.pick(rows),)
+    else:
+        runs = np.split(rows, np.flatnonzero(np.diff(rows) != 1) + 1)
+        pieces = tuple(source.part(int(run[0]), int(run[-1]) + 1) for run in runs if len(run))
     ends = np.cumsum([len(piece) for piece in pieces], dtype=np.int64)
     return ViewPart(pieces, tuple(ends.tolist()), None, None, None)
-
-
-def _pieces(source: Source, rows: Rows) -> tuple[Samples, ...]:
-    if isinstance(source, CanPick):
-        return (source.pick(rows),)
-    runs = np.split(rows, np.flatnonzero(np.diff(rows) != 1) + 1)
-    return tuple(source.part(int(run[0]), int(run[-1]) + 1) for run in runs if len(run))
 
 
 def positions(names: Sequence[str], among: Sequence[str]) -> Rows:

@@ -179,8 +179,7 @@ class ImageNames:
 
     def locate(self, name: str, stem: bool) -> str | None:
         """See `Located`."""
-        i = next(self.rows(_last(name), stem), None)
-        return None if i is None else text_of(self._part.path(i))
+        return next(self.paths(_last(name), stem), None)
 
     def locate_all(self, names: Collection[str]) -> Found:
         """See `Seen.locate_all`: one walk through all images."""
@@ -201,8 +200,9 @@ class ImageNames:
                             images.append(path)
         return found
 
-    def rows(self, name: bytes, stem: bool) -> Iterator[int]:
-        """The images of this name, or with `stem` of this name without the extension: the first thousand or so."""
+    def paths(self, name: bytes, stem: bool = True) -> Iterator[str]:
+        """The paths of images of this name, or with `stem` of this name without the extension: the first thousand or
+        so."""
         part, at = self._part, -1
         wanted = name + b"." if stem else name
         for _ in range(_MOST_HITS if name else 0):
@@ -212,7 +212,7 @@ class ImageNames:
             i = int(np.searchsorted(part.ends, at))
             found = part.names[at : int(part.ends[i + 1])] if int(part.ends[i]) == at else b""
             if found and (found.rpartition(b".")[0] if stem else found) == name:
-                yield i
+                yield text_of(part.path(i))
 
 
 def command(*words: str) -> str:
