@@ -61,6 +61,17 @@ def test_frames_have_the_fields_of_their_row(listed: Callable[..., Path]) -> Non
     assert found[10]["key"] == "a.mp4#000000"
 
 
+def test_boxes_of_a_row_keep_the_names_of_their_classes(place: Path, tmp_path: Path) -> None:
+    """The boxes of a video go with each of its frames, and --classes names what their numbers mean."""
+    (place / "boxes.jsonl").write_text('{"path": "sub/c.mp4", "boxes": [[0, 0, 8, 8, 1]]}\n')
+    (place / "names.txt").write_text("cup\ndog\n")
+    options = ("--size", "keep", "--field", "boxes:xyxy", "--classes", place / "names.txt")
+    pack(place / "boxes.jsonl", tmp_path / "store", *options)
+    reader = Reader(tmp_path / "store")
+    assert (len(reader), reader.classes) == (10, ("cup", "dog"))
+    assert [reader[i]["boxes"][0, 4] for i in (0, 9)] == [1, 1]
+
+
 @pytest.mark.parametrize("name", ["list.csv", "list.jsonl"])
 def test_a_row_may_be_a_part_of_a_video(name: str, listed: Callable[..., Path]) -> None:
     """By `start` and `end`, in seconds or as 0:00:01.5; each row is a video of its own, and the times are no fields."""

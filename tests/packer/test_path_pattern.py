@@ -20,7 +20,7 @@ import rawpack_packer
 from rawpack import Reader, UsageError
 from rawpack_packer.sources import BadListingError, Source, open_source
 from rawpack_packer.sources.folder_scan import FolderScan
-from rawpack_packer.sources.path_pattern import path_pattern
+from rawpack_packer.sources.path_fields import path_pattern
 from rawpack_packer.testing import SourceConformance
 
 PEOPLE = {"Ann Lee": ("smile", "great_laugh"), "bob": ("frown", "smile")}

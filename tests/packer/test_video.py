@@ -41,8 +41,8 @@ import rawpack_packer
 from rawpack import MissingExtraError, Reader, UsageError
 from rawpack.errors import PackError
 from rawpack_packer.sources import open_source
+from rawpack_packer.sources.video.frames import Selection, make_selection
 from rawpack_packer.sources.video.pixels import BY_PLANES, ToRgb
-from rawpack_packer.sources.video.select import Selection, make_selection
 from rawpack_packer.sources.video.source import VideoSource
 
 here = pytest.mark.usefixtures("looked_through_here")
@@ -84,7 +84,7 @@ def test_a_folder_of_videos_is_found_with_its_classes(clips: Path) -> None:
                ("loose.avi", "run/a.mkv", "run/b.mp4", "walk/deep/c.webm", "walk/raw.h264")}  # fmt: skip
     assert list(counted.values()) == [5, 17, 31, 23, 9]
     assert [row["video"] for row in found] == sorted(row["video"] for row in found)
-    assert sorted({(row["video"], row["label"]) for row in found}) == [(0, -1), (1, 0), (2, 0), (3, 1), (4, 1)]
+    assert sorted({(row["video"], int(row["label"])) for row in found}) == [(0, -1), (1, 0), (2, 0), (3, 1), (4, 1)]
     assert len({row["key"] for row in found}) == len(found)
     assert found[5]["key"] == "run/a.mkv#000000"
     assert source.key(6) == "run/a.mkv#000001"

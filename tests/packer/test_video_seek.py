@@ -20,7 +20,7 @@ import pytest
 from videos import decoded, encode, ffmpeg, hashes, looked_through_here, needs_ffmpeg, number_of  # noqa: F401
 
 from rawpack_packer.sources import open_source
-from rawpack_packer.sources.video.seeking import Seeking
+from rawpack_packer.sources.video.decoding import Seeking
 from rawpack_packer.sources.video.source import VideoSource
 
 pytestmark = pytest.mark.usefixtures("looked_through_here")

@@ -11,12 +11,12 @@ from rawpack_packer.sources.files import SourceChangedError
 from rawpack_packer.sources.optional import unread_of
 
 if TYPE_CHECKING:
-    from rawpack_packer.sources.annotated import AnnotatedError
+    from rawpack_packer.sources.beside.annotated import AnnotatedError
     from rawpack_packer.sources.dataset import DatasetSource
-    from rawpack_packer.sources.divided import DividedError
     from rawpack_packer.sources.listing.faults import BadListingError
     from rawpack_packer.sources.opening import has_split, open_source, plugins, stop_above_splits
     from rawpack_packer.sources.registry import KINDS, OPTIONS, SourceKind
+    from rawpack_packer.sources.splits_on_disk import DividedError
     from rawpack_packer.sources.stores.source import StoreSource
 
 __all__ = [
@@ -44,10 +44,10 @@ __all__ = [
 ]
 
 _LAZY = {
-    "AnnotatedError": "annotated",
+    "AnnotatedError": "beside.annotated",
     "BadListingError": "listing.faults",
     "DatasetSource": "dataset",
-    "DividedError": "divided",
+    "DividedError": "splits_on_disk",
     "StoreSource": "stores.source",
     **dict.fromkeys(("KINDS", "OPTIONS", "SourceKind"), "registry"),
     **dict.fromkeys(("has_split", "open_source", "plugins", "stop_above_splits"), "opening"),

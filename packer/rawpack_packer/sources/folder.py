@@ -4,19 +4,20 @@ from __future__ import annotations
 
 import os
 import shlex
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
 from rawpack.errors import UsageError
-from rawpack_packer.sources.annotated import refuse_annotations
+from rawpack_packer.options.naming import opt
 from rawpack_packer.sources.base import BaseSource, Scanning, unseen
-from rawpack_packer.sources.files import NOT_SCANNED
+from rawpack_packer.sources.beside.annotated import refuse_annotations
+from rawpack_packer.sources.files import NOT_SCANNED, missing, opened, reason_of
 from rawpack_packer.sources.folder_part import FolderPart
-from rawpack_packer.sources.folder_scan import FolderScan, Wanted, check_folder
-from rawpack_packer.sources.video.filetype import EXTENSIONS as VIDEO_EXTENSIONS
+from rawpack_packer.sources.folder_scan import ARCHIVES, FolderScan, Wanted
+from rawpack_packer.sources.video import EXTENSIONS as VIDEO_EXTENSIONS
 from rawpack_packer.text import plain
 
 EXTENSIONS = frozenset(
@@ -24,14 +25,21 @@ EXTENSIONS = frozenset(
     | {".avif", ".heic", ".heif", ".jp2", ".j2k", ".ppm", ".pgm", ".pbm", ".pnm"}
 )
 """Files with these are samples without being opened. Those that are not images are rejected when they are packed."""
-INSTEAD = {
+_INSTEAD: dict[str, Collection[str]] = {
+    "archives of this kind are not read: unpack it first, then give its folder; tar and zip are":
+        (".7z", ".rar", ".cab", ".iso", ".cpio", ".lz", ".lzma"),
     "a pickle can run code when it is read, so rawpack does not read it: load it in Python if you trust it, and pass "
     "the samples to rawpack_packer.pack":
-        frozenset({".pkl", ".pickle", ".pt", ".pth", ".joblib"}),
+        (".pkl", ".pickle", ".pt", ".pth", ".joblib"),
     "files of this kind are not read: read it in Python, and pass the samples to rawpack_packer.pack":
-        frozenset({".tfrecord", ".tfrecords", ".beton", ".mds", ".mat"}),
+        (".tfrecord", ".tfrecords", ".beton", ".mds", ".mat"),
+    "an .idx lists what another file holds: give the .rec or .tar next to it":
+        (".idx",),
 }  # fmt: skip
 """What to do with files that are not read -> their suffixes."""
+_COMPRESSED = (".gz", ".bz2", ".xz", ".zst")
+_LOOKED_AT = 100
+"""Files of a folder without images that show what is in it."""
 
 
 class NoImageError(UsageError):
@@ -39,7 +47,7 @@ class NoImageError(UsageError):
 
     def __init__(self, root: str, what: str, videos: int, archives: str, suffixes: Iterable[str] = ()) -> None:
         """archives: the extension of archives that it holds, "" without any. suffixes: those of its other files."""
-        instead = next((words for words, ends in INSTEAD.items() if not ends.isdisjoint(suffixes)), "")
+        instead = next((words for words, ends in _INSTEAD.items() if {*ends} & {*suffixes}), "")
         cure = instead or "give the folder that holds the images"
         if archives:
             cure = f"`rawpack pack {shlex.quote(root + '/*' + archives)} store/` packs archives as they are"
@@ -117,6 +125,34 @@ class FolderSource(BaseSource):
         return view
 
 
+def check_folder(path: str, shown: str) -> None:
+    """Raise UsageError where `path` is not a folder that can be read. shown: as messages name it."""
+    try:
+        os.scandir(path).close()
+    except FileNotFoundError:
+        raise missing(path) from None
+    except NotADirectoryError:
+        if path.lower().endswith(ARCHIVES):
+            raise UsageError(
+                f"{shown} is an archive: leave out {opt.kind('folder')}, and it is packed as it is"
+            ) from None
+        cure = "give the folder that holds it" if _is_image(path) else f"without {opt.kind}, its kind is detected"
+        raise UsageError(f"{shown} is a file, not a folder: {cure}") from None
+    except (OSError, ValueError) as error:
+        reason = reason_of(error) if isinstance(error, OSError) else str(error)
+        raise UsageError(f"{shown} cannot be read: {reason}; check path and permissions") from None
+
+
+def _is_image(path: str) -> bool:
+    from rawpack_packer.images import sniff
+
+    try:
+        with opened(path) as fd:
+            return sniff(os.read(fd, 32)) is not None
+    except OSError:
+        return False
+
+
 def holds_image(path: Path) -> bool:
     """Whether there is any image below a folder, as far as it can be looked into."""
     return bool(first_image(path).samples)
@@ -136,3 +172,37 @@ def wanted_images() -> Wanted:
     from rawpack_packer.images import sniff
 
     return Wanted(EXTENSIONS, sniff, 32, VIDEO_EXTENSIONS, "videos")
+
+
+def unknown(shown: str, suffix: str, kinds: Collection[str]) -> str:
+    """The error for a file of no known kind. kinds: those that can be named."""
+    from rawpack_packer.sources.listing.lines import SUFFIXES
+
+    if suffix in _COMPRESSED:
+        return f"{shown}: if it is a compressed tar archive, add {opt.kind('archive')}; decompress it otherwise"
+    for instead, suffixes in _INSTEAD.items():
+        if suffix in suffixes:
+            return f"{shown}: {instead}"
+    return (
+        f"{shown} is no source by its name or its contents. A source is a folder of images or videos; a video; a "
+        f"listing ({', '.join(sorted(SUFFIXES))}); COCO's .json; Ultralytics' .yaml; arrays (.npy, .npz, IDX, .h5); an "
+        "LMDB; an archive (.tar, .zip, .tar.gz, .tar.bz2); Parquet; a .rec; or a store. If it is one, name its kind: "
+        f"{opt.kind('|'.join(kinds))}"
+    )
+
+
+def refuse_arrays(folder: Path) -> None:
+    """Raise UsageError where a folder without images holds arrays, which are packed by naming a file."""
+    from rawpack_packer.sources.arrays import is_arrays
+
+    try:
+        files = [file for file in sorted(folder.iterdir())[:_LOOKED_AT] if file.is_file() and is_arrays(file)]
+    except OSError:
+        return
+    # Of images rather than of labels, by their names.
+    first = next((file for file in files if "image" in file.name or "idx3" in file.name), next(iter(files), None))
+    if first is not None:
+        where = plain(os.fspath(folder))
+        raise UsageError(
+            f"no image in {where}: it holds arrays; give one of its files, such as {plain(os.fspath(first))}"
+        )

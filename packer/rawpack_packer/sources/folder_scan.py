@@ -23,8 +23,7 @@ from typing import Protocol
 
 import numpy as np
 
-from rawpack.errors import PackError, UsageError
-from rawpack_packer.options.naming import opt
+from rawpack.errors import PackError
 from rawpack_packer.sources.base import Scanning, SourceInfo, unseen
 from rawpack_packer.sources.beside import Beside
 from rawpack_packer.sources.fields import FieldKind
@@ -34,7 +33,6 @@ from rawpack_packer.sources.files import (
     SourceChangedError,
     UnreadableError,
     bad_name,
-    missing,
     opened,
     reason_of,
     stop_if_of_any_file,
@@ -49,7 +47,7 @@ MAX_PROBLEMS = 100
 PROGRESS_EVERY = 1000
 _EXTENSIONS = 3
 """How many extensions of other files an error names."""
-_ARCHIVES = (".zip", ".tar", ".tgz", ".tbz2", ".gz", ".bz2")
+ARCHIVES = (".zip", ".tar", ".tgz", ".tbz2", ".gz", ".bz2")
 """Extensions of archives that can be packed."""
 _FOLDER = -3
 """Stands for the size of a folder among files."""
@@ -202,7 +200,7 @@ class FolderScan:
 
     def archives(self) -> str:
         """The extension of archives among the other files, such as ".tar"; "" without any."""
-        return next((extension for extension in self.beside.suffixes if extension in _ARCHIVES), "")
+        return next((extension for extension in self.beside.suffixes if extension in ARCHIVES), "")
 
     def head(self, path: bytes, size: int) -> bytes:
         """The first bytes of a file below the root; b"" where it cannot be read."""
@@ -362,31 +360,3 @@ class FolderScan:
                 f"{plain(where)} was removed while the source was scanned: leave the source alone and run the same "
                 "command again"
             )
-
-
-def check_folder(path: str, shown: str) -> None:
-    """Raise UsageError where `path` is not a folder that can be read. shown: as messages name it."""
-    try:
-        os.scandir(path).close()
-    except FileNotFoundError:
-        raise missing(path) from None
-    except NotADirectoryError:
-        if path.lower().endswith(_ARCHIVES):
-            raise UsageError(
-                f"{shown} is an archive: leave out {opt.kind('folder')}, and it is packed as it is"
-            ) from None
-        cure = "give the folder that holds it" if _is_image(path) else f"without {opt.kind}, its kind is detected"
-        raise UsageError(f"{shown} is a file, not a folder: {cure}") from None
-    except (OSError, ValueError) as error:
-        reason = reason_of(error) if isinstance(error, OSError) else str(error)
-        raise UsageError(f"{shown} cannot be read: {reason}; check path and permissions") from None
-
-
-def _is_image(path: str) -> bool:
-    from rawpack_packer.images import sniff
-
-    try:
-        with opened(path) as fd:
-            return sniff(os.read(fd, 32)) is not None
-    except OSError:
-        return False

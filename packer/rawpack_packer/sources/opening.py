@@ -13,13 +13,13 @@ from rawpack.errors import UsageError
 from rawpack.remote.url import is_url, refuse_url
 from rawpack_packer.options import OPTIONS
 from rawpack_packer.options.naming import opt
-from rawpack_packer.sources.annotated import refuse_above, refuse_tables
 from rawpack_packer.sources.base import Scanning, Source, unseen
-from rawpack_packer.sources.divided import DividedError, splits_in
+from rawpack_packer.sources.beside.annotated import refuse_above, refuse_tables
 from rawpack_packer.sources.files import missing
 from rawpack_packer.sources.folder import EXTENSIONS as IMAGE_EXTENSIONS
 from rawpack_packer.sources.folder import NoImageError, holds_image
 from rawpack_packer.sources.registry import KINDS, SourceKind
+from rawpack_packer.sources.splits_on_disk import DividedError, splits_in
 from rawpack_packer.text import listed, plain
 
 if TYPE_CHECKING:
@@ -59,9 +59,9 @@ def open_source(
     source = _found(path, kind, given, spool, progress)
     if "key_pattern" not in given:
         return source
-    from rawpack_packer.sources.added import with_path_fields
+    from rawpack_packer.sources.path_fields import join_path_fields
 
-    return with_path_fields(source, given["key_pattern"])
+    return join_path_fields(source, given["key_pattern"])
 
 
 def _found(
@@ -73,7 +73,7 @@ def _found(
 ) -> Source:
     added = plugins()
     if "key_pattern" in given:
-        from rawpack_packer.sources.path_pattern import path_pattern
+        from rawpack_packer.sources.path_fields import path_pattern
 
         path_pattern(given["key_pattern"])
     if kind is not None:
@@ -96,7 +96,7 @@ def _found(
         source = _open(path, found, added, given, spool, progress, detected=True)
     except NoImageError as error:
         if not error.videos:
-            from rawpack_packer.sources.unknown import refuse_arrays
+            from rawpack_packer.sources.folder import refuse_arrays
 
             refuse_arrays(Path(path))
             raise
@@ -202,7 +202,7 @@ def _kind_of(
         if (kind.accepts_file if is_file else kind.accepts_folder)(where):
             return name
     if is_file and where.suffix.lower() not in IMAGE_EXTENSIONS:
-        from rawpack_packer.sources.unknown import unknown
+        from rawpack_packer.sources.folder import unknown
 
         raise UsageError(unknown(plain(os.fspath(path)), where.suffix.lower(), sorted({*KINDS, *added})))
     # Without options, the scan for images shows whether there are any: see `open_source`.

@@ -164,7 +164,7 @@ KINDS: dict[str, SourceKind] = {
     ),
     "video": SourceKind(
         "a video, or a folder of videos with a subfolder for each class", "video.source:VideoSource",
-        (*_VIDEO, "skip_unreadable", "key_pattern"), Look(decides="video.filetype:is_video"),
+        (*_VIDEO, "skip_unreadable", "key_pattern"), Look(decides="video:is_video"),
         with_subfolders=True, extra="video",
     ),
     "voc": SourceKind(
@@ -185,7 +185,7 @@ KINDS: dict[str, SourceKind] = {
     ),
     "listing": SourceKind(
         "a table of paths and fields: .csv, .tsv, .jsonl; a plain .txt list; a folder with a metadata.csv",
-        "video.listed:open_listing",
+        "video.source:open_listing",
         ("fields", "path_column", "label_column", "key", "images", "classes", "key_pattern", *_VIDEO),
         Look(r"\.(csv|tsv|jsonl|ndjson|txt)$"),
         Look(

@@ -85,15 +85,15 @@ class View:
         the samples were chosen, see `SourceInfo.options`."""
         self._source, self._first, self._videos = source, first, videos
         self._rows = np.arange(len(source), dtype=np.int64) if rows is None else np.asarray(rows, np.int64)
-        own, info = source.info.classes, source.info
-        names = own if own is None or classes is None else tuple(classes)
+        info, known = source.info, source.info.classes
+        names = known if known is None or classes is None else tuple(classes)
         self._classes = None
-        if own is not None and names is not None and names[: len(own)] != own:
-            self._classes = positions(own, names)
+        if known is not None and names is not None and names[: len(known)] != known:
+            self._classes = positions(known, names)
         labels = None if names is None else self.labels()
         counts = dict(info.counts)
         if labels is None:
-            filled = {*(own or ())} - {*info.empty_classes}
+            filled = {*(known or ())} - {*info.empty_classes}
             empty = tuple(name for name in names or () if name not in filled)
         else:
             labels = np.delete(labels, self.unread())
@@ -141,11 +141,10 @@ class View:
     def part(self, start: int, stop: int, /) -> ViewPart:
         """Samples start <= i < stop."""
         check_part(self, start, stop)
-        pieces = _pieces(self._source, self._rows[start:stop])
-        ends = np.cumsum([len(piece) for piece in pieces], dtype=np.int64)
         first = None if self._first is None else self._first + start
         videos = None if self._videos is None else self._videos[start:stop]
-        return ViewPart(pieces, tuple(ends.tolist()), self._classes, first, videos)
+        part = picked(self._source, self._rows[start:stop])
+        return replace(part, classes=self._classes, first=first, videos=videos)
 
     def states(self) -> Rows:
         """See `Source.states`."""
@@ -158,16 +157,13 @@ class View:
 
 def picked(source: Source, rows: Rows) -> ViewPart:
     """Samples at `rows`, ascending, as one part."""
-    pieces = _pieces(source, rows)
+    if isinstance(source, CanPick):
+        pieces: tuple[Samples, ...] = (source.pick(rows),)
+    else:
+        runs = np.split(rows, np.flatnonzero(np.diff(rows) != 1) + 1)
+        pieces = tuple(source.part(int(run[0]), int(run[-1]) + 1) for run in runs if len(run))
     ends = np.cumsum([len(piece) for piece in pieces], dtype=np.int64)
     return ViewPart(pieces, tuple(ends.tolist()), None, None, None)
-
-
-def _pieces(source: Source, rows: Rows) -> tuple[Samples, ...]:
-    if isinstance(source, CanPick):
-        return (source.pick(rows),)
-    runs = np.split(rows, np.flatnonzero(np.diff(rows) != 1) + 1)
-    return tuple(source.part(int(run[0]), int(run[-1]) + 1) for run in runs if len(run))
 
 
 def positions(names: Sequence[str], among: Sequence[str]) -> Rows:

@@ -17,19 +17,19 @@ from numpy.typing import NDArray
 from rawpack.errors import UsageError
 from rawpack.remote.url import is_url
 from rawpack_packer.options.naming import opt
-from rawpack_packer.sources.annotated import refuse_annotations
 from rawpack_packer.sources.archives.index import EXTENSIONS, ZIP_MARKS, Index
 from rawpack_packer.sources.archives.labels import read_labels
 from rawpack_packer.sources.archives.tar import BLOCK, is_tar
 from rawpack_packer.sources.archives.tree import Tree, TreeScan
 from rawpack_packer.sources.archives.zip import ENCRYPTED, OTHER_METHOD
 from rawpack_packer.sources.base import Scanning, given_options, unseen
-from rawpack_packer.sources.divided import split_names
+from rawpack_packer.sources.beside.annotated import refuse_annotations
 from rawpack_packer.sources.fields import FieldKind
 from rawpack_packer.sources.files import UnreadableError, opened
 from rawpack_packer.sources.folder import FolderSource, wanted_images
 from rawpack_packer.sources.folder_scan import MAX_PROBLEMS
 from rawpack_packer.sources.optional import Images
+from rawpack_packer.sources.splits_on_disk import split_names
 from rawpack_packer.sources.table.labels import empty_classes
 from rawpack_packer.sources.table.named_files import is_pattern, named_files
 from rawpack_packer.sources.table.spans import Spans

@@ -16,7 +16,6 @@ from numpy.typing import NDArray
 
 from rawpack.errors import UsageError
 from rawpack_packer.options.naming import opt
-from rawpack_packer.sources import path_pattern
 from rawpack_packer.sources.base import Scanning, SourceInfo, given_options, unseen
 from rawpack_packer.sources.fields import RESERVED, FieldKind, check_names
 from rawpack_packer.sources.files import reason_of
@@ -41,10 +40,11 @@ from rawpack_packer.sources.listing.lines import (
     long_cells,
 )
 from rawpack_packer.sources.listing.paths import PathParser, folder_of, state_of
+from rawpack_packer.sources.path_fields import PathTemplate, path_template
 from rawpack_packer.sources.table.columns import Column, Files, Numbers, RaggedColumn, Texts, texts_of
 from rawpack_packer.sources.table.labels import LABEL, Classes, classes_of, empty_classes, named_file, no_classes
 from rawpack_packer.sources.table.source import TableSource
-from rawpack_packer.sources.video.filetype import EXTENSIONS as VIDEO_EXTENSIONS
+from rawpack_packer.sources.video import EXTENSIONS as VIDEO_EXTENSIONS
 from rawpack_packer.text import listed, plain
 
 PATH_NAMES = ("path", "file_name", "filename", "filepath", "file")
@@ -148,9 +148,7 @@ class _ListingColumns:
         where: str,
     ) -> None:
         names = list(rows.names)
-        self._template = (
-            path_pattern.path_template(path) if path is not None and "{" in path and path not in names else None
-        )
+        self._template = path_template(path) if path is not None and "{" in path and path not in names else None
         for name in [path] if self._template is None else self._template.columns:
             if name is not None and name not in names:
                 raise UsageError(f"{opt.path_column(repr(name))}: {where} has no such column: it has {_listed(names)}")
@@ -227,9 +225,7 @@ class _ListingColumns:
                 self._fields.remove(name)
                 self._parsers[name] = TimeParser(self._places[name])
 
-    def _made_paths(
-        self, template: path_pattern.PathTemplate, columns: Sequence[Sequence[Any]], lines: Lines
-    ) -> list[str]:
+    def _made_paths(self, template: PathTemplate, columns: Sequence[Sequence[Any]], lines: Lines) -> list[str]:
         """The path of each row by a template."""
         paths = list[str]()
         for line, row in zip(lines, zip(*columns, strict=True), strict=True):

@@ -14,11 +14,11 @@ from numpy.typing import NDArray
 from rawpack.errors import UsageError
 from rawpack_packer.errors import need
 from rawpack_packer.options.naming import opt
-from rawpack_packer.sources.divided import splits_in
 from rawpack_packer.sources.files import reason_of
 from rawpack_packer.sources.listing.faults import BadListingError, CellPosition, fault
 from rawpack_packer.sources.listing.paths import PathParser
 from rawpack_packer.sources.listing.points import MOST_KEYPOINTS
+from rawpack_packer.sources.splits_on_disk import splits_in
 from rawpack_packer.sources.table.labels import classes_of
 from rawpack_packer.text import listed, plain
 

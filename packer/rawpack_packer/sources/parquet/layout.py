@@ -17,9 +17,9 @@ import msgspec
 
 from rawpack.disk.splits import is_split_name
 from rawpack.errors import UsageError
-from rawpack_packer.sources.divided import is_split, split_order
 from rawpack_packer.sources.files import missing, reason_of
 from rawpack_packer.sources.folder import EXTENSIONS as IMAGES
+from rawpack_packer.sources.splits_on_disk import is_split, split_order
 from rawpack_packer.text import listed, plain
 
 PARQUET, ARROW = ".parquet", ".arrow"

@@ -22,7 +22,7 @@ from rawpack_packer.sources.fields import FieldKind, ImageKind
 from rawpack_packer.text import listed, plain
 
 if TYPE_CHECKING:
-    from rawpack_packer.sources.video_numbers import Videos
+    from rawpack_packer.sources.video.frames import Videos
 
 IMAGE, KEY, LABEL = "image", "key", "label"
 _SHOWN = 10
@@ -131,8 +131,8 @@ def check_videos(stores: Sequence[Store], videos: Sequence[Videos]) -> None:
     """
     seen: dict[str, list[tuple[Store, int]]] = {}
     doubtful: list[str] = []
-    for store, own in zip(stores, videos, strict=False):
-        for name, number in dict(zip(own.names or (), own.numbers.tolist(), strict=False)).items():
+    for store, of_store in zip(stores, videos, strict=False):
+        for name, number in dict(zip(of_store.names or (), of_store.numbers.tolist(), strict=False)).items():
             others = seen.setdefault(name, [])
             if others and not any(_same_video(store, number, *other) for other in others):
                 doubtful.append(name)

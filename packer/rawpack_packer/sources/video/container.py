@@ -10,12 +10,12 @@ import errno
 import io
 import os
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from rawpack.errors import DecodeError
 from rawpack_packer.sources.files import OPEN_FLAGS, UNKNOWN, changed, check_unchanged, reason_of, stop_if_of_any_file
-from rawpack_packer.sources.video.filetype import SNIFF_BYTES, ends_early, sniff_video
-from rawpack_packer.sources.video.index import VideoFile
+from rawpack_packer.sources.video import EBML, SNIFF_BYTES, sniff_video
 
 if TYPE_CHECKING:
     from av.container import InputContainer
@@ -33,6 +33,22 @@ _MAX_PIXELS = 178_000_000
 """Of a frame, the default of `--max-pixels`: a header may claim anything."""
 _CAREFUL = {"err_detect": "crccheck+bitstream+buffer+explode", "max_pixels": str(_MAX_PIXELS)}
 """Options of every decoder: damage is an error, not a guess at what the picture was."""
+_SEGMENT = b"\x18\x53\x80\x67"
+_SEGMENT_WITHIN = 4096
+"""Bytes in which a Matroska file's segment begins."""
+_MAX_BOXES = 1_000_000
+
+
+@dataclass(frozen=True)
+class VideoFile:
+    """A video file, before anything in it was read."""
+
+    path: str
+    """As the operating system takes it."""
+    key: str
+    """Its name in messages: its path below the source."""
+    state: tuple[int, int]
+    """Size in bytes and mtime in ns when it was found."""
 
 
 class OpenVideo:
@@ -81,7 +97,7 @@ class OpenVideo:
 
     def ends_early(self) -> bool:
         """Whether the file is shorter than its container says."""
-        return ends_early(self._fd, self._file.state[0], self.format)
+        return _ends_early(self._fd, self._file.state[0], self.format)
 
     def packets(self) -> Iterator[Any]:
         """The packets of the stream from where the container is; PyAV adds one that `is_last`."""
@@ -127,7 +143,7 @@ def _open(fd: int, file: VideoFile) -> InputContainer:
         )
         return container
     except av.error.FFmpegError as error:
-        cut = any(ends_early(fd, file.state[0], kind) for kind in ("mov", "matroska", "avi"))
+        cut = any(_ends_early(fd, file.state[0], kind) for kind in ("mov", "matroska", "avi"))
         if cut and sniff_video(os.pread(fd, SNIFF_BYTES, 0)):
             raise DecodeError("truncated", "the file ends before the index of its frames") from None
         raise DecodeError("corrupt", f"FFmpeg cannot open it: {text_of_error(error)}") from None
@@ -159,3 +175,45 @@ def _choose(container: InputContainer, number: int | None) -> VideoStream:
         raise DecodeError("unsupported", "FFmpeg has no decoder here for its video")
     # As the ffmpeg command chooses, except that a default stream always comes first.
     return max(decodable, key=lambda one: (type(one.disposition).default in one.disposition, one.width * one.height))
+
+
+def _ends_early(fd: int, size: int, container: str) -> bool:
+    """Whether a file of `size` bytes is shorter than its container says. container: FFmpeg's name for the format.
+
+    False for formats that record no length, such as transport streams.
+    """
+    if container.startswith("mov"):
+        return _boxes_end_early(fd, size)
+    head = os.pread(fd, _SEGMENT_WITHIN, 0)
+    if container.startswith("matroska"):
+        return _segment_ends_early(head, size)
+    return container == "avi" and head[:4] == b"RIFF" and 8 + int.from_bytes(head[4:8], "little") > size
+
+
+def _boxes_end_early(fd: int, size: int) -> bool:
+    """MP4 and QuickTime: a sequence of boxes, each with its length."""
+    at = 0
+    for _ in range(_MAX_BOXES):
+        head = os.pread(fd, 16, at)
+        if len(head) < 8 or not head[4:8].isalnum():
+            return False  # the end, or a few trailing bytes that are no box
+        length = int.from_bytes(head[:4], "big")
+        if length == 1:
+            length = int.from_bytes(head[8:16], "big")
+        if length < 8:
+            return False  # 0: up to the end of the file
+        at += length
+        if at > size:
+            return True
+    return False
+
+
+def _segment_ends_early(head: bytes, size: int) -> bool:
+    """Matroska and WebM: one segment, whose length may be unknown."""
+    at = head.find(_SEGMENT)
+    if not head.startswith(EBML) or at < 0 or at + 5 > len(head):
+        return False
+    width = 9 - head[at + 4].bit_length()
+    unknown = (1 << 7 * width) - 1
+    length = int.from_bytes(head[at + 4 : at + 4 + width], "big") & unknown
+    return length != unknown and at + 4 + width + length > size

@@ -1,15 +1,29 @@
-"""The index of a video: its packets in file order, and its frames in display order."""
+"""The index of a video: its packets in file order, and its frames in display order.
+
+It is made from the packets, which say when each frame is shown; only the first frames are decoded. If timestamps are
+missing, or the first frames are not those that the packets announce, all frames are decoded and counted, which is slow
+but correct.
+"""
 
 from __future__ import annotations
 
+from array import array
+from collections.abc import Callable
+from contextlib import closing
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from rawpack_packer.sources.video.pixels import Turn
+from rawpack.errors import DecodeError
+from rawpack_packer.sources.video.container import OpenVideo, VideoFile, frames_of, is_last, text_of_error
+from rawpack_packer.sources.video.pixels import Turn, notes_of, turn_of
+
+if TYPE_CHECKING:
+    from av.video.frame import VideoFrame
 
 KEY, SHOWN, DAMAGED = 1, 2, 4
 """Flags of a packet: decoding can begin at it; it becomes a frame that is shown; it is known to be damaged."""
@@ -21,18 +35,16 @@ _KEYS_BEFORE = 3
 """Additional key packets before those that some frames need, for decoding that must begin further back."""
 _LOOKED_AT = 64
 """One of the first 64 frames needs the earliest packet: frames are shown close to where they are decoded."""
-
-
-@dataclass(frozen=True)
-class VideoFile:
-    """A video file, before anything in it was read."""
-
-    path: str
-    """As the operating system takes it."""
-    key: str
-    """Its name in messages: its path below the source."""
-    state: tuple[int, int]
-    """Size in bytes and mtime in ns when it was found."""
+_FIRST_FRAMES, _FIRST_PACKETS = 8, 200
+"""How many are decoded at first: frames, or packets where no frame comes."""
+_MAX_LOST = 1 << 24
+"""A header may promise any number of frames."""
+_VP8_SHOWN = 0x10
+"""In the first byte of a VP8 frame."""
+_RATE = Fraction(25)
+"""FFmpeg's assumption for raw streams that record none."""
+_JITTER = 0.05
+"""Of a frame's duration: rounded timestamps do not make a variable rate."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -114,3 +126,223 @@ class VideoIndex:
                 start, stop = max(start, int(packets.keys[max(0, before)])), int(found.max()) + 1
             packets = packets.part(start, stop)
         return replace(self, packets=packets, packet=packet, times=self.times[frames])
+
+
+@dataclass
+class _Demuxed:
+    """All packets of a stream, and what the container says about it."""
+
+    packets: Packets
+    stream: int
+    time_base: Fraction
+    """Seconds."""
+    rate: Fraction | None
+    notes: list[str]
+    duration: int
+    """How long the last frame is shown; 0 where that is not recorded."""
+    intact_dts: int
+    """When the last packet before any damage is decoded."""
+    broken: str
+    """What is wrong with the container, from some packet on."""
+    early: bool
+    """The container says that it is longer than the file."""
+    missing: int | None
+    """Packets that the container lists and does not have; None where it lists none."""
+
+    @property
+    def origin(self) -> int:
+        """The packet at which decoding can begin."""
+        return int(self.packets.keys[0]) if len(self.packets.keys) else 0
+
+
+def make_index(file: VideoFile, beat: Callable[[], None]) -> VideoIndex:
+    """Read through a video. beat: called for every packet.
+
+    Raises DecodeError where nothing in the video can be decoded, SourceChangedError where the file changed.
+    """
+    with closing(OpenVideo(file)) as video:
+        read = _demux(video, beat)
+        video.check()
+    frames, damaged, complete = _first_frames(file, read)
+    packets = _trusted(read, frames, damaged=damaged, complete=complete)
+    index = _counted(file, read, beat) if packets is None else _announced(read, packets)
+    if frames:
+        read.notes += notes_of(frames[0])
+        index = replace(index, turn=turn_of(frames[0]))
+    index = _with_lost(replace(index, notes=tuple(read.notes)), read)
+    if not len(index):
+        raise DecodeError("corrupt", "none of its frames can be decoded")
+    return index
+
+
+def _demux(video: OpenVideo, beat: Callable[[], None]) -> _Demuxed:
+    """Read every packet of the stream, up to where the container breaks off."""
+    import av
+
+    stream = video.stream
+    rate, notes = _fraction(stream.average_rate) or _fraction(stream.guessed_rate), _notes_of_stream(video)
+    vp8 = stream.codec_context.name in ("vp8", "libvpx")
+    pts, size, flags, key_dts = array("q"), array("i"), bytearray(), array("q")
+    last, duration, intact_dts, broken = NO_PTS, 0, NO_PTS, ""
+    # Only log messages say that a container is damaged. Capturing starts after the file is opened, since FFmpeg's
+    # threads would call back into Python while it is.
+    av.logging.set_level(av.logging.ERROR)
+    try:
+        with av.logging.Capture() as messages:
+            for packet in video.packets():
+                beat()
+                broken = broken or next((text.strip() for _, name, text in messages if name == video.format), "")
+                messages.clear()
+                if is_last(packet):
+                    continue
+                shown, damaged = _is_shown(packet, vp8=vp8), packet.is_corrupt or bool(broken)
+                pts.append(NO_PTS if packet.pts is None else packet.pts)
+                size.append(packet.size)
+                flags.append(KEY * packet.is_keyframe | SHOWN * shown | DAMAGED * damaged)
+                if packet.is_keyframe:
+                    key_dts.append(pts[-1] if packet.dts is None else min(pts[-1], packet.dts))
+                if not damaged and packet.dts is not None:
+                    intact_dts = packet.dts
+                if shown and pts[-1] >= last:
+                    last, duration = pts[-1], packet.duration or 0
+    except av.error.FFmpegError as error:
+        broken = broken or text_of_error(error)
+    finally:
+        av.logging.set_level(None)
+    return _Demuxed(
+        packets=Packets(
+            0, np.array(pts, np.int64), np.array(size, np.int32), np.array(flags, np.uint8), np.array(key_dts, np.int64)
+        ),
+        stream=stream.index,
+        time_base=_fraction(stream.time_base) or Fraction(1, 1000),
+        rate=rate,
+        notes=notes,
+        duration=duration,
+        intact_dts=intact_dts,
+        broken=broken,
+        early=video.ends_early(),
+        missing=max(0, len(stream.index_entries) - len(flags)) if video.format.startswith("mov") else None,
+    )
+
+
+def _is_shown(packet: Any, *, vp8: bool) -> bool:
+    return packet.size > 0 and not packet.is_discard and not (vp8 and not memoryview(packet)[0] & _VP8_SHOWN)
+
+
+def _notes_of_stream(video: OpenVideo) -> list[str]:
+    aspect = _fraction(video.stream.sample_aspect_ratio)
+    found = {"several_streams": video.streams > 1, "not_square": aspect not in (None, 1)}
+    return [name for name, holds in found.items() if holds]
+
+
+def _fraction(value: Any) -> Fraction | None:
+    """What FFmpeg records as a fraction; None where it is not recorded. From 19 on, PyAV has a type of its own for it,
+    which is 0/1 or 0/0 then."""
+    return Fraction(value.numerator, value.denominator) if value else None
+
+
+def _first_frames(file: VideoFile, read: _Demuxed) -> tuple[list[VideoFrame], bool, bool]:
+    """The first frames from the origin on, whether damage was met, and whether these are all frames."""
+    import av
+
+    frames: list[VideoFrame] = []
+    damaged = complete = False
+    with closing(OpenVideo(file, read.stream)) as video:
+        try:
+            for number, packet in enumerate(video.packets()):
+                if len(frames) >= _FIRST_FRAMES or number >= read.origin + _FIRST_PACKETS:
+                    break
+                complete = is_last(packet)
+                try:
+                    frames += frames_of(packet) if number >= read.origin else []
+                except av.error.FFmpegError:
+                    damaged = True
+        except av.error.FFmpegError:
+            damaged = True
+    return frames, damaged or any(frame.is_corrupt for frame in frames), complete
+
+
+def _trusted(read: _Demuxed, frames: list[VideoFrame], *, damaged: bool, complete: bool) -> Packets | None:
+    """The packets, with SHOWN only where a frame comes; None where they do not say which frames there are, and when.
+
+    Frames that need what is before the first key packet cannot be decoded: they are left out.
+    """
+    packets, flags = read.packets, read.packets.flags.copy()
+    flags[: read.origin] &= ~np.uint8(SHOWN)
+    times = np.sort(packets.pts[np.flatnonzero(flags & SHOWN)])
+    if not len(packets.keys) or not len(times) or times[0] == NO_PTS or np.any(np.diff(times) == 0):
+        return None
+    seen = [NO_PTS if frame.pts is None else frame.pts for frame in frames]
+    if seen and not damaged:
+        if seen[0] == packets.pts[read.origin]:
+            # Leading frames of the first group need one that is not there: decoders skip them.
+            flags[packets.pts < seen[0]] &= ~np.uint8(SHOWN)
+            times = times[times >= seen[0]]
+        if seen != times[: len(seen)].tolist() or (complete and len(seen) != len(times)):
+            return None
+    if np.count_nonzero(flags & SHOWN) < np.count_nonzero(packets.flags & SHOWN):
+        read.notes.append("began_without_key")
+    return replace(packets, flags=flags)
+
+
+def _announced(read: _Demuxed, packets: Packets) -> VideoIndex:
+    """The index from what the packets say."""
+    shown = np.flatnonzero(packets.flags & SHOWN)
+    order = shown[np.argsort(packets.pts[shown])].astype(np.int32)
+    times = packets.pts[order]
+    gaps = np.diff(times)
+    if len(gaps) > 1 and int(gaps.max() - gaps.min()) > 1 + int(_JITTER * np.median(gaps)):
+        read.notes.append("variable_rate")
+    end = int(times[-1]) + (read.duration or _gap(times, read.time_base))
+    return VideoIndex(read.stream, read.origin, packets, order, times, read.time_base, end)
+
+
+def _counted(file: VideoFile, read: _Demuxed, beat: Callable[[], None]) -> VideoIndex:
+    """The index of a video whose packets say too little, by decoding all of it, up to the first damage."""
+    import av
+
+    read.notes.append("counted")
+    found, read.missing = array("q"), None
+    with closing(OpenVideo(file, read.stream)) as video:
+        try:
+            for frame in video.frames():
+                if frame.is_corrupt:
+                    read.broken = "the picture is damaged"
+                    break
+                found.append(NO_PTS if frame.pts is None else frame.pts)
+                beat()
+        except av.error.FFmpegError as error:
+            read.broken = text_of_error(error)
+    times, unit = np.array(found, np.int64), read.time_base
+    if not len(times) or times[0] == NO_PTS or np.any(np.diff(times) <= 0):
+        unit, times = 1 / (read.rate or _RATE), np.arange(len(times), dtype=np.int64)
+    end = int(times[-1]) + _gap(times, unit) if len(times) else 0
+    return VideoIndex(read.stream, 0, None, np.arange(len(times), dtype=np.int32), times, unit, end)
+
+
+def _with_lost(index: VideoIndex, read: _Demuxed) -> VideoIndex:
+    """The index, with LOST frames where the file should have more than it has: at least one where their number is
+    unknown. Frames that are shown after missing ones have no number, and so are LOST too."""
+    if not (read.early or read.broken) or read.missing == 0:
+        return index
+    packets, gap = index.packets, _gap(index.times, index.time_base)
+    followed = not read.early and packets is not None and bool(packets.flags[-1] & DAMAGED)
+    count = int(not followed) if read.missing is None else read.missing
+    count = count if count <= _MAX_LOST else 1
+    packet = index.packet.copy()
+    if packets is not None and read.intact_dts > NO_PTS:
+        # What is missing is decoded later than this, and is shown no earlier than it is decoded.
+        packet[(index.times > read.intact_dts + gap) & ((packets.flags[packet] & DAMAGED) == 0)] = LOST
+    after = index.end + gap * np.arange(count, dtype=np.int64)
+    return replace(
+        index,
+        packet=np.concatenate([packet, np.full(count, LOST, np.int32)]),
+        times=np.concatenate([index.times, after]),
+        end=int(after[-1]) + gap if count else index.end,
+        lost=("truncated", "the file has ended") if read.early else ("damaged", f"reading stopped: {read.broken}"),
+    )
+
+
+def _gap(times: NDArray[np.int64], unit: Fraction) -> int:
+    """How long most frames are shown."""
+    return max(1, int(np.median(np.diff(times))) if len(times) > 1 else int(1 / (_RATE * unit)))

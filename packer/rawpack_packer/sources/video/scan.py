@@ -19,8 +19,8 @@ from rawpack.system.pool import SupervisedPool, WorkerHandle
 from rawpack.system.template import Template
 from rawpack_packer.images import init_decoder_process
 from rawpack_packer.sources.base import Scanning, unseen
-from rawpack_packer.sources.video.demux import make_index
-from rawpack_packer.sources.video.index import VideoFile, VideoIndex
+from rawpack_packer.sources.video.container import VideoFile
+from rawpack_packer.sources.video.index import VideoIndex, make_index
 from rawpack_packer.text import plain
 
 Found = VideoIndex | DecodeError

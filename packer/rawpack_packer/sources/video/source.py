@@ -1,13 +1,19 @@
-"""Videos as a source of frames: a file, or a folder whose first-level subfolders are the classes."""
+"""Videos as a source of frames: a file, a folder whose first-level subfolders are the classes, or a listing.
+
+A listing names a video, or a part of one, in each row, and its frames have the fields of the row.
+"""
 
 # ruff: noqa: PTH113, PTH116, PTH118 - names may be no text
 from __future__ import annotations
 
 import os
+import threading
+import weakref
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,21 +22,130 @@ from rawpack.errors import DecodeError, UsageError
 from rawpack_packer.counts import OF_VIDEOS
 from rawpack_packer.errors import need
 from rawpack_packer.options.naming import opt
-from rawpack_packer.sources.base import Item, Scanning, SourceInfo, given_options, unseen
+from rawpack_packer.sources.base import Item, Scanning, Source, SourceInfo, check_part, check_sample, unseen
 from rawpack_packer.sources.fields import FieldKind
 from rawpack_packer.sources.files import NOT_SCANNED, bad_name, not_scanned, text_of
 from rawpack_packer.sources.folder import EXTENSIONS as IMAGE_EXTENSIONS
-from rawpack_packer.sources.folder_scan import FolderScan, Wanted, check_folder
-from rawpack_packer.sources.video.filetype import EXTENSIONS, SNIFF_BYTES, sniff_video
-from rawpack_packer.sources.video.index import VideoFile
-from rawpack_packer.sources.video.part import Shot, VideoPart
-from rawpack_packer.sources.video.select import Selection, make_selection
-from rawpack_packer.sources.video_numbers import DTYPES, Videos
+from rawpack_packer.sources.folder import check_folder
+from rawpack_packer.sources.folder_scan import FolderScan, Wanted
+from rawpack_packer.sources.table.columns import Column, Numbers
+from rawpack_packer.sources.video import EXTENSIONS, SNIFF_BYTES, sniff_video
+from rawpack_packer.sources.video.container import VideoFile
+from rawpack_packer.sources.video.decoding import Counting, Decoding, Seeking
+from rawpack_packer.sources.video.frames import DTYPES, FRAME, VIDEO, Selection, Videos, frame_key, make_selection
+from rawpack_packer.sources.video.index import VideoIndex
 from rawpack_packer.text import plain
 
-OPTIONS = ("fps", "every", "start", "end", "max_frames")
+_OPTIONS = ("fps", "every", "start", "end", "max_frames")
 _COUNTS = ("frames_left_out", "videos_without_frames", *OF_VIDEOS)
 _WANTED = Wanted(EXTENSIONS, sniff_video, SNIFF_BYTES, IMAGE_EXTENSIONS, "images")
+_FIELDS = {name: FieldKind(dtype) for name, dtype in DTYPES.items()}
+_reading = threading.local()
+"""The part that this thread reads: no other of its parts has a video open, however many there are."""
+
+
+@dataclass(frozen=True)
+class ListedVideo:
+    """A video of a source, or a part of one, before it is opened."""
+
+    file: VideoFile
+    path: bytes
+    """Below the source, or as it is listed."""
+    selection: Selection
+    """What is taken of it."""
+
+
+@dataclass(frozen=True, eq=False)
+class TakenFrames:
+    """Some frames of one video; or the one sample that stands for a video that cannot be read."""
+
+    file: VideoFile
+    video: int
+    """Its number in the source."""
+    found: VideoIndex | DecodeError
+    """These frames, or why there are none."""
+    numbers: range | NDArray[np.int64]
+    """The number of each of these frames among all frames of its video."""
+    frame_bytes: int = 0
+    """The share of one frame in the video's file."""
+
+    def __len__(self) -> int:
+        return len(self.numbers)
+
+    @property
+    def unread(self) -> bool:
+        """Whether this stands for a file or folder that was not looked into."""
+        return self.file.state[0] == NOT_SCANNED
+
+    def key(self, k: int) -> str:
+        """The video's path below the folder, and the number of frame k; the path alone where the file was
+        not looked into."""
+        return self.file.key if self.unread else frame_key(self.file.key, int(self.numbers[k]))
+
+    def part(self, start: int, stop: int) -> TakenFrames:
+        """Frames start <= k < stop."""
+        if isinstance(self.found, DecodeError):
+            return self
+        return replace(self, found=self.found.only(np.arange(start, stop)), numbers=self.numbers[start:stop])
+
+
+class VideoPart:
+    """Frames of some videos, in order. Plain data, except for the video that is open while frames are read."""
+
+    _open: tuple[int, Decoding] | None = None
+    """The number in this part of the video that is open."""
+
+    def __init__(self, videos: Sequence[TakenFrames], columns: Mapping[str, Column]) -> None:
+        """columns: the other fields of the frames, a value for each of the videos."""
+        self._videos, self._columns = tuple(videos), columns
+        self._ends = np.cumsum([0, *map(len, videos)])
+
+    def __getstate__(self) -> dict[str, Any]:
+        return self.__dict__ | {"_open": None}
+
+    def __len__(self) -> int:
+        return int(self._ends[-1])
+
+    def __getitem__(self, i: int, /) -> Item:
+        """Frame i. The video stays open until a frame of another one is read: ascending numbers are decoded in one
+        pass."""
+        number, k = self._find(i)
+        taken = self._videos[number]
+        if isinstance(taken.found, DecodeError):
+            raise taken.found
+        image = self._decoding(number, taken.file, taken.found).image(k)
+        fields = {name: column.value(number) for name, column in self._columns.items()}
+        fields |= {VIDEO: taken.video, FRAME: int(taken.numbers[k]), "pts_seconds": taken.found.seconds(k)}
+        return Item(taken.key(k), image, fields, file_bytes=taken.frame_bytes)
+
+    def __del__(self) -> None:
+        self._close()
+
+    def key(self, i: int, /) -> str:
+        """The video's path below the folder, and the number of the frame: "cat/clip.mp4#000123"."""
+        number, k = self._find(i)
+        return self._videos[number].key(k)
+
+    def _find(self, i: int) -> tuple[int, int]:
+        """The number in this part of the video that frame i is of, and the number of the frame there."""
+        check_sample(self, i)
+        number = int(np.searchsorted(self._ends, i, "right")) - 1
+        return number, i - int(self._ends[number])
+
+    def _decoding(self, number: int, file: VideoFile, index: VideoIndex) -> Decoding:
+        if self._open is None or self._open[0] != number:
+            before = getattr(_reading, "part", lambda: None)()
+            for part in (before, self):
+                if part is not None:
+                    part._close()
+            self._open = number, (Counting if index.packets is None else Seeking)(file, index)
+            _reading.part = weakref.ref(self)
+        return self._open[1]
+
+    def _close(self) -> None:
+        if self._open is not None:
+            self._open[1].close()
+            self._open = None
 
 
 class FrameSource(VideoPart):
@@ -38,26 +153,23 @@ class FrameSource(VideoPart):
 
     def __init__(
         self,
-        files: VideoFiles,
-        selections: Sequence[Selection],
-        options: Mapping[str, str],
+        videos: Sequence[ListedVideo],
+        info: SourceInfo,
+        columns: Mapping[str, Column],
         progress: Scanning,
+        *,
+        lines: NDArray[np.int64] | None = None,
+        list_states: Sequence[NDArray[np.int64]] = (),
     ) -> None:
-        """selections: what is taken of each video. options: by which it was selected."""
-        shots, counts = _shots(files, selections, progress)
-        super().__init__(shots)
-        self._paths = files.paths
-        times = {name: FieldKind(dtype) for name, dtype in DTYPES.items()}
-        self.info = replace(
-            files.info,
-            fields={**files.info.fields, **times},
-            noun="frame",
-            options=options,
-            counts={**files.info.counts, **{name: counts[name] for name in _COUNTS}},
-        )
+        """info: what is known before the videos are opened. columns: see `VideoPart`. lines: of a listing, that of each
+        video. list_states: of the listing, see `Source.states`."""
+        taken, counts = _taken(videos, progress)
+        super().__init__(taken, columns)
+        self._listed, self._lines, self._list_states = videos, lines, list_states
+        self.info = replace(info, noun="frame", counts={**info.counts, **{name: counts[name] for name in _COUNTS}})
         if not len(self):
             raise UsageError(
-                f"no frame of {files.info.root} is within {opt.start}, {opt.end} and the other options: widen them"
+                f"no frame of {info.root} is within {opt.start}, {opt.end} and the other options: widen them"
             )
 
     def __getitem__(self, i: int, /) -> Item:
@@ -66,50 +178,60 @@ class FrameSource(VideoPart):
 
     def part(self, start: int, stop: int, /) -> VideoPart:
         """Frames start <= i < stop, with the packets of their videos that it takes to decode them."""
-        if not 0 <= start <= stop <= len(self):
-            raise IndexError(f"samples {start} to {stop} of a source of {len(self)}")
-        first, behind = int(np.searchsorted(self._ends, start, "right")) - 1, int(np.searchsorted(self._ends, stop))
-        shots = []
-        for number in range(first, behind):
-            begin, shot = int(self._ends[number]), self._shots[number]
-            low, high = max(start - begin, 0), min(stop - begin, len(shot))
+        check_part(self, start, stop)
+        numbers, videos = [], []
+        for number in range(int(np.searchsorted(self._ends, start, "right")) - 1, len(self._videos)):
+            begin, taken = int(self._ends[number]), self._videos[number]
+            if begin >= stop:
+                break
+            low, high = max(start - begin, 0), min(stop - begin, len(taken))
             if low < high:
-                shots.append(shot.part(low, high))
-        return VideoPart(shots)
+                numbers.append(number)
+                videos.append(taken.part(low, high))
+        rows = np.array(numbers, np.int64)
+        return VideoPart(videos, {name: column.pick(rows) for name, column in self._columns.items()})
 
     def labels(self) -> NDArray[np.int64] | None:
-        """(n,): the label of each frame."""
-        if self.info.classes is None:
+        """See `HasLabels`."""
+        label = self._columns.get("label")
+        if self.info.classes is None or not isinstance(label, Numbers):
             return None
-        return np.repeat([-1 if shot.label is None else shot.label for shot in self._shots], np.diff(self._ends))
+        return label.values[self._video_of()]
 
     def unread(self) -> NDArray[np.int64]:
         """See `HasUnread`."""
-        unread = [shot.file.state[0] == NOT_SCANNED for shot in self._shots]
-        return np.asarray(self._ends[:-1][np.array(unread, bool)], np.int64)
+        return np.asarray(self._ends[:-1][np.array([taken.unread for taken in self._videos], bool)], np.int64)
 
     def videos(self) -> Videos:
         """The video of each frame."""
-        names = [shot.file.key for shot in self._shots for _ in range(len(shot))]
-        return Videos(self.video_of(), names)
+        return Videos(self._video_of(), [taken.file.key for taken in self._videos for _ in range(len(taken))])
 
-    def video_of(self) -> NDArray[np.int64]:
-        """(n,): the number of each frame's video."""
-        return np.repeat(np.arange(len(self._shots)), np.diff(self._ends))
+    def column(self, name: str, /) -> Column | None:
+        """See `HasColumns`: those of a listing."""
+        column = None if self._lines is None else self._columns.get(name)
+        return None if column is None else column.pick(self._video_of())
+
+    def line(self, i: int, /) -> int:
+        """See `HasColumns`."""
+        return 0 if self._lines is None else int(self._lines[self._find(i)[0]])
 
     def path(self, i: int, /) -> str:
         """The path of a frame's video, below the folder or as it is listed."""
-        return text_of(self._paths[self._find(i)[0].video])
+        return text_of(self._listed[self._find(i)[0]].path)
 
     def group(self, i: int, /) -> str:
         """The file of a frame's video: its frames go into one split."""
         return self.path(i)
 
     def states(self) -> NDArray[np.int64]:
-        """(videos, 2), read-only: size in bytes and mtime in ns of each video when it was found."""
-        states = np.array([shot.file.state for shot in self._shots], np.int64)
+        """(m, 2), read-only: size in bytes and mtime in ns of each video when it was found, and those of a listing."""
+        states = np.concatenate([np.array([one.file.state for one in self._listed], np.int64), *self._list_states])
         states.flags.writeable = False
         return states
+
+    def _video_of(self) -> NDArray[np.int64]:
+        """(n,): the number of each frame's video."""
+        return np.repeat(np.arange(len(self._videos)), np.diff(self._ends))
 
 
 class VideoSource(FrameSource):
@@ -128,18 +250,14 @@ class VideoSource(FrameSource):
         path: str | os.PathLike[str],
         /,
         *,
-        fps: str | float | None = None,
-        every: int | None = None,
-        start: str | float | None = None,
-        end: str | float | None = None,
-        max_frames: int | None = None,
         skip_unreadable: bool = False,
         progress: Scanning = unseen,
+        **selected: Any,
     ) -> None:
         """Read through every video below `path`: all packets are read, and the first frames are decoded.
 
-        fps, every, start, end, max_frames: see `video.select`. skip_unreadable: see `FolderSource`. progress: called
-        with the number of videos that are done.
+        selected: fps, every, start, end, max_frames, see `make_selection`. skip_unreadable: see `FolderSource`.
+        progress: called with the number of videos that are done.
         Raises UsageError where there is no video, or no frame is taken; MissingExtraError without PyAV; UnreadableError
         and PackError as `FolderSource`.
         """
@@ -148,88 +266,117 @@ class VideoSource(FrameSource):
         where = str(Path(path).absolute())
         root = plain(os.fsencode(where))
         need("av", "video", root)
-        selection = make_selection(fps, every, start, end, max_frames)
-        one = os.path.isfile(where)
-        files = _one_file(where, root) if one else _folder(where, root, skip_unreadable=skip_unreadable)
-        options = selection_options(selection, every=every, start=start, max_frames=max_frames)
-        super().__init__(files, [selection] * len(files.paths), options, progress)
+        selection = make_selection(**selected)
+        columns: dict[str, Column] = {}
+        if os.path.isfile(where):
+            folder, name = os.path.split(where)
+            found = os.stat(where)
+            paths, states = [os.fsencode(name)], np.array([[found.st_size, found.st_mtime_ns]])
+            info = replace(FolderScan(folder, _WANTED).info("video", root), paths=(where,), flat=False)
+        else:
+            check_folder(where, root)
+            scan = FolderScan(where, _WANTED)
+            scan.run()
+            scan.check(root, skip_unreadable=skip_unreadable)
+            if not scan.samples:
+                raise UsageError(f"no video in {root}: {scan.instead()}; give the folder that holds the videos")
+            folder, files = where, scan.files()
+            paths, states = [files.path(i) for i in range(len(files))], files.states
+            info = scan.info("video", root)
+            if (labels := files.file_labels()) is not None:
+                columns["label"] = Numbers(labels)
+        videos = _listed(folder, paths, map(text_of, paths), states, [selection] * len(paths))
+        info = replace(info, fields={**info.fields, **_FIELDS}, options=selection.options)
+        super().__init__(videos, info, columns, progress)
 
 
-def selection_options(
-    selection: Selection, *, every: int | None, start: str | float | None, max_frames: int | None
-) -> dict[str, str]:
-    """The options that made a selection, see `SourceInfo.options`."""
-    return given_options(
-        fps=selection.fps,
-        every=every,
-        start=None if start is None else f"{float(selection.start):g}",
-        end=None if selection.end is None else f"{float(selection.end):g}",
-        max_frames=max_frames,
+def open_listing(
+    path: str | os.PathLike[str], /, *, videos: bool | None = None, progress: Scanning = unseen, **options: Any
+) -> Source:
+    """The images that a listing names, or the frames of its videos. path: of the listing, or of a folder with one, see
+    `MetadataSource`. videos: see `ListingSource`.
+
+    options: those of `ListingSource`, and of videos those of `VideoSource`. Raises as these do.
+    """
+    # Here: who packs a folder of videos needs none of this.
+    from rawpack_packer.sources.listing.metadata import MetadataSource
+    from rawpack_packer.sources.listing.reading import ListingSource
+
+    selected = {name: options.pop(name) for name in _OPTIONS if name in options}
+    # Not Path.is_dir, which raises for a name that is too long.
+    kind = MetadataSource if os.path.isdir(path) else ListingSource  # noqa: PTH112
+    listing = kind(path, videos=videos, progress=progress, **options)
+    where = listing.info.root
+    if not listing.of_videos:
+        for name in selected:
+            option = getattr(opt, name.replace("_", "-"))
+            raise UsageError(f"{option} applies to videos, and {where} lists images; {opt.kind('video')} if not")
+        return listing
+    need("av", "video", where)
+    for name in listing.info.fields:
+        if name in DTYPES:
+            raise UsageError(
+                f"{where}: every frame has a field {name!r} already: rename the column {name!r}, or add "
+                f"{opt.path_column(name)} if it has the paths, {opt.key(name)} if it names the videos"
+            )
+    whole = make_selection(**selected)
+    if listing.times and (whole.start is not None or whole.end is not None):
+        raise UsageError(f"{where} says where its videos start and end: leave out {opt.start} and {opt.end}")
+    selections = [replace(whole, start=start, end=end) for start, end in listing.times] or [whole] * len(listing)
+    images = listing.images
+    paths = [os.fsencode(images.paths.value(i)) for i in range(len(listing))]
+    names = (listing.key(i) for i in range(len(listing)))
+    return FrameSource(
+        _listed(images.root, paths, names, images.states, selections),
+        replace(
+            listing.info,
+            kind="video",
+            fields={**_FIELDS, **listing.info.fields},
+            options={**listing.info.options, **whole.options},
+        ),
+        listing.columns,
+        progress,
+        lines=listing.lines,
+        list_states=[listing.states()[-1:]],
     )
 
 
-@dataclass
-class VideoFiles:
-    """The video files of a source, before any is opened."""
-
-    root: str
-    paths: list[bytes]
-    """Below the root."""
-    states: list[tuple[int, int]]
-    labels: list[int | None]
-    info: SourceInfo
-    """About the files, before the frames are known."""
-    names: list[str] | None = None
-    """The name of each video, unique, if that is not its path."""
-
-
-def _one_file(where: str, shown: str) -> VideoFiles:
-    folder, name = os.path.split(where)
-    found = os.stat(where)
-    info = replace(FolderScan(folder, _WANTED).info("video", shown), paths=(where,), flat=False)
-    return VideoFiles(folder, [os.fsencode(name)], [(found.st_size, found.st_mtime_ns)], [None], info)
+def _listed(
+    root: str,
+    paths: Sequence[bytes],
+    names: Iterable[str],
+    states: NDArray[np.int64],
+    selections: Sequence[Selection],
+) -> list[ListedVideo]:
+    """paths: below the root. names: of the videos, unique. states: (n, 2), of their files."""
+    return [
+        ListedVideo(VideoFile(os.path.join(root, os.fsdecode(path)), name, (size, mtime)), path, selection)
+        for path, name, (size, mtime), selection in zip(paths, names, states.tolist(), selections, strict=True)
+    ]
 
 
-def _folder(where: str, shown: str, *, skip_unreadable: bool) -> VideoFiles:
-    check_folder(where, shown)
-    scanned = FolderScan(where, _WANTED)
-    scanned.run()
-    scanned.check(shown, skip_unreadable=skip_unreadable)
-    files = scanned.files()
-    if not scanned.samples:
-        raise UsageError(f"no video in {shown}: {scanned.instead()}; give the folder that holds the videos")
-    paths = [files.path(i) for i in range(len(files))]
-    states = [(size, mtime) for size, mtime in files.states.tolist()]
-    labels = [None if files.labels is None else int(files.labels[folder]) for folder in files.folder_of]
-    return VideoFiles(where, paths, states, labels, scanned.info("video", shown))
-
-
-def _shots(files: VideoFiles, selections: Sequence[Selection], progress: Scanning) -> tuple[list[Shot], Counter[str]]:
-    """The frames that selections take of each video, and the counts of a summary."""
+def _taken(videos: Sequence[ListedVideo], progress: Scanning) -> tuple[list[TakenFrames], Counter[str]]:
+    """The frames that are taken of each video, and the counts of a summary."""
     from rawpack_packer.sources.video.scan import make_indexes
 
-    names = files.names or [text_of(path) for path in files.paths]
-    videos = [
-        VideoFile(os.path.join(files.root, os.fsdecode(path)), name, state)
-        for path, name, state in zip(files.paths, names, files.states, strict=True)
-    ]
-    faults = [not_scanned(state) or bad_name(path) for path, state in zip(files.paths, files.states, strict=True)]
+    faults = [not_scanned(video.file.state) or bad_name(video.path) for video in videos]
     # A listing may name several parts of one file, which is read through once.
-    read = {file.path: file for file, fault in zip(videos, faults, strict=True) if not fault}
+    read = {video.file.path: video.file for video, fault in zip(videos, faults, strict=True) if not fault}
     indexes = dict(zip(read, make_indexes(list(read.values()), progress), strict=True))
-    shots, counts = [], Counter[str]()
-    for video, (file, selection, fault) in enumerate(zip(videos, selections, faults, strict=True)):
-        found, label = fault or indexes[file.path], files.labels[video]
+    taken, counts = [], Counter[str]()
+    for number, (video, fault) in enumerate(zip(videos, faults, strict=True)):
+        file, found = video.file, fault or indexes[video.file.path]
         if isinstance(found, DecodeError):
-            shots.append(Shot(file, video, label, found, range(1)))
+            taken.append(TakenFrames(file, number, found, range(1)))
             continue
-        taken = selection.pick(found.times, found.time_base, found.end)
+        frames = video.selection.pick(found.times, found.time_base, found.end)
         counts.update(found.notes)
-        counts["frames_left_out"] += len(found) - len(taken)
-        counts["videos_without_frames"] += not len(taken)
+        counts["frames_left_out"] += len(found) - len(frames)
+        counts["videos_without_frames"] += not len(frames)
         # The whole file is shared among the frames that are taken: packets of others may have to be read too.
-        share = file.state[0] // max(1, len(taken))
-        whole = len(taken) == len(found)
-        frames, numbers = (found, range(len(found))) if whole else (found.only(taken), taken)
-        shots.append(Shot(file, video, label, frames, numbers, share))
-    return shots, counts
+        share = file.state[0] // max(1, len(frames))
+        if len(frames) == len(found):
+            taken.append(TakenFrames(file, number, found, range(len(found)), share))
+        else:
+            taken.append(TakenFrames(file, number, found.only(frames), frames, share))
+    return taken, counts

@@ -1,4 +1,4 @@
-"""Which command packs a table next to images: which of its columns has their paths or names.
+"""Which command packs a table or a plain list next to images: which of its columns has their paths or names.
 
 A column is taken for that only if nearly all rows at the beginning of the table name an image that is there, all below
 one folder. A table of counts or of the names of classes has none, and no command is guessed for it.
@@ -17,11 +17,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from rawpack_packer.options.naming import opt
+from rawpack_packer.sources.beside import HEAD, MOST_COMMANDS, Found, Seen, command, folder_of
 from rawpack_packer.sources.files import text_of
-from rawpack_packer.sources.listing.metadata import lists_files
-from rawpack_packer.sources.listing.reading import PATH_NAMES
-from rawpack_packer.sources.plain_list import plain_list_cure
-from rawpack_packer.sources.seen import HEAD, MOST_COMMANDS, Found, Seen, command, folder_of
 from rawpack_packer.text import listed, plain
 
 _MOST_ROWS = 100
@@ -30,6 +27,8 @@ _NEARLY_ALL = 0.9
 _LOST = ", without the folders' classes: a column label would give these"
 _FRACTION = re.compile(r"[+-]?\d*\.\d+([eE][+-]?\d+)?")
 _NUMBER = re.compile(r"[+-]?\d+(\.\d*)?")
+_ANY_NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?")
+_MOST_CHARACTERS = 80
 _OF_IMAGES = re.compile(r"image|img|file|path|photo|picture|name|key|frame|sample|^id|id$", re.IGNORECASE)
 """Names of columns whose numbers may be those of images, as in `17.jpg`, rather than counts."""
 
@@ -80,13 +79,13 @@ def tables_beside(seen: Seen, tables: Sequence[bytes]) -> str:
     found = seen.locate_all({_relative(seen, cell) for cell in cells if not _FRACTION.fullmatch(cell)})
     commands, notes = list[str](), list[str]()
     for one in read:
-        how = _how_it_lists(seen, one, found)
-        if how is None:
+        names = _images_named(seen, one, found)
+        if names is None:
             continue
-        if how.headless:
+        if names.headless:
             cure = f"give {plain(text_of(one.path))} a first line that names its columns, such as path,label; then "
-            return f"{what}: {seen.first}{cure}{command(*how.options, seen.below(one.path))} packs them{seen.alone}"
-        options, note = _with_classes(seen, one, how)
+            return f"{what}: {seen.first}{cure}{command(*names.options, seen.below(one.path))} packs them{seen.alone}"
+        options, note = _with_classes(seen, one, names)
         commands.append(command(*options, seen.below(one.path)))
         notes.append(note)
     if not commands and (cure := next(filter(None, (plain_list_cure(seen, one.path) for one in read)), "")):
@@ -113,6 +112,9 @@ def tables_beside(seen: Seen, tables: Sequence[bytes]) -> str:
 
 
 def _is_metadata(seen: Seen, table: bytes) -> bool:
+    # Here, as folders with a table import the folder of images, which imports this.
+    from rawpack_packer.sources.listing.metadata import lists_files
+
     if seen.in_archive:
         return text_of(table).rpartition("/")[2].startswith("metadata.")
     return lists_files(Path(seen.below(table)))
@@ -140,20 +142,22 @@ def _metadata_cure(seen: Seen, folders: Sequence[bytes]) -> str:
     return f"{seen.first}{commands} take their columns, each into a store of its own{left}{together}"
 
 
-def _with_classes(seen: Seen, table: _TableBeside, how: _NamesImages) -> tuple[list[str], str]:
+def _with_classes(seen: Seen, table: _TableBeside, names: _NamesImages) -> tuple[list[str], str]:
     """The options that keep the folders as classes, too, and what to say of the classes."""
-    options = [*how.options]
+    options = [*names.options]
     if "label" in table.columns:
         return options, ""
     if not seen.labeled:
         return options, " (a column of classes must be called label)"
-    if how.below_source and (keeps := seen.keeps_classes):
+    if names.below_source and (keeps := seen.keeps_classes):
         return [*keeps, *options], " and keeps the folders as classes"
     return options, _LOST
 
 
-def _how_it_lists(seen: Seen, table: _TableBeside, found: Found) -> _NamesImages | None:
+def _images_named(seen: Seen, table: _TableBeside, found: Found) -> _NamesImages | None:
     """How the rows of a table name images; None where they do not."""
+    from rawpack_packer.sources.listing.reading import PATH_NAMES
+
     columns = table.columns
     default = next((name for name in PATH_NAMES if name in columns), None)
     for stem in (False, True):
@@ -254,3 +258,28 @@ def _of_cells(lines: Iterable[str], delimiter: str) -> tuple[list[str], list[lis
                 break
     columns = rows[0] if rows else []
     return columns, [row for row in rows[1:] if len(row) == len(columns)]
+
+
+def plain_list_cure(seen: Seen, file: bytes) -> str:
+    """What to do with a list of images and labels; "" where it is none.
+
+    A line with more columns than these two, as that of Tiny ImageNet, has no names for them: no command is guessed.
+    """
+    line = text_of(seen.head(file, HEAD).lstrip().partition(b"\n")[0]).strip()
+    path, _, label = line.partition("\t") if "\t" in line else line.partition(" ")
+    image = seen.locate(path, False)
+    words = label.split()
+    if image is None or not words:
+        return ""
+    given = os.path.join(os.path.dirname(text_of(file)), path) == image  # noqa: PTH118, PTH120
+    folder = seen.below(os.fsencode(image.removesuffix(path).rstrip("/")))
+    options = [] if given or not image.endswith(path) else ["--images", folder]
+    numbers = [_ANY_NUMBER.fullmatch(word) is not None for word in words]
+    if not all(numbers) and ("\t" in label.strip() or any(numbers)):
+        name = os.path.splitext(text_of(file))[0] + ".tsv"  # noqa: PTH122
+        return (
+            f"its first line is {line[:_MOST_CHARACTERS]!r}, more than a path and a label: save it as {plain(name)}, "
+            "with tabs and a first line that names its columns, such as path, label, and "
+            f"{command(*options, seen.below(os.fsencode(name)))} packs them"
+        )
+    return f"{command(*options, seen.below(file))} packs its labels"

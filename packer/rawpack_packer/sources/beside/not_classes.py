@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping, Sequence
-from itertools import islice
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
 import numpy as np
 
 from rawpack_packer.options.naming import opt
-from rawpack_packer.sources.containers import is_container, only_container
+from rawpack_packer.sources.beside import ImageNames, Seen, command
 from rawpack_packer.sources.files import text_of
 from rawpack_packer.sources.folder_part import FolderPart
-from rawpack_packer.sources.seen import ImageNames, Seen, command
 from rawpack_packer.text import count, plain
 
+_CONTAINERS = frozenset({"images", "image", "imgs", "img", "jpegimages", "data", "photos", "pictures", "files"})
 _MOST_MASKS = 4
 _MASKS = re.compile(
     r"((?P<of>.+?)([ _-]|(?=annot)))?"
@@ -29,26 +28,14 @@ _OF_MASK = re.compile(rb"[_-](mask|label|gt|seg|depth|l)s?$", re.IGNORECASE)
 
 def masks_as_class(seen: Seen, part: FolderPart, classes: Sequence[str]) -> str:
     """The error for a folder whose images are named as those of another folder; "" where there is none."""
-    tops = {text_of(folder.partition(b"/")[0]) for folder in seen.filled or () if folder}
-    for name in classes:
-        if (called := _MASKS.fullmatch(name)) is None:
-            continue
-        inside = {k for k, folder in enumerate(part.folders) if folder.startswith(os.fsencode(name) + b"/")}
-        others = {
-            k
-            for k, folder in enumerate(part.folders)
-            if k not in inside and _may_have(called["of"], text_of(folder.partition(b"/")[0]), tops)
-        }
-        images, pairs = ImageNames(part), list[tuple[int, int]]()
-        some = np.flatnonzero(np.isin(part.folder_of, list(inside)))[:_MOST_MASKS].tolist()
-        for i in some:
-            stem = part.path(i).rpartition(b"/")[2].rpartition(b".")[0]
-            rows = (k for last in {stem, _OF_MASK.sub(b"", stem)} for k in images.rows(last, True))
-            pairs += [(i, k) for k in islice((k for k in rows if part.folder_of[k] in others), 1)]
-        if some and 2 * len(pairs) >= len(some):
-            mask, image = (plain(text_of(part.path(k))) for k in pairs[0])
+    names = ImageNames(part)
+    tops = {text_of(folder.partition(b"/")[0]) for folder in seen.filled or ()}
+    for name in filter(_MASKS.fullmatch, classes):
+        inside = [k for k, folder in enumerate(part.folders) if folder.startswith(os.fsencode(name) + b"/")]
+        masks = np.flatnonzero(np.isin(part.folder_of, inside))[:_MOST_MASKS].tolist()
+        if pair := _mask_and_image(name, [part.path(i) for i in masks], names.paths, tops):
             return (
-                f"{seen.where} holds {mask} for the image {image}, and a folder is packed with {plain(name)} as a "
+                f"{seen.where} holds {pair[0]} for the image {pair[1]}, and a folder is packed with {plain(name)} as a "
                 f"class: {seen.first}write a listing, a .csv with the columns path and mask, and "
                 f"{command('--field', 'mask:mask', 'LIST.csv')} packs images with their masks; {opt.kind(seen.kind)} "
                 "packs all folders as classes"
@@ -61,29 +48,43 @@ def masks_of_splits(seen: Seen, folders: Mapping[str, Sequence[str]], splits: Se
 
     folders: those that are no splits, with the names of some files.
     """
-    for name, files in folders.items():
-        if (called := _MASKS.fullmatch(name)) is None:
-            continue
-        pairs, some = list[tuple[str, str]](), files[:_MOST_MASKS]
-        for file in some:
-            stem = os.path.splitext(file)[0]  # noqa: PTH122
-            for one in dict.fromkeys([stem, text_of(_OF_MASK.sub(b"", os.fsencode(stem)))]):
-                image = seen.locate(one, True)
-                top = "" if image is None else image.partition("/")[0]
-                if image is not None and top in splits and _may_have(called["of"], top, {name, *splits}):
-                    pairs.append((f"{name}/{file}", image))
-                    break
-        if some and 2 * len(pairs) >= len(some):
-            mask, image = map(plain, pairs[0])
+
+    def images_of(stem: bytes) -> Iterable[str]:
+        return filter(None, [seen.locate(text_of(stem), True)])
+
+    for name in filter(_MASKS.fullmatch, folders):
+        masks = [os.fsencode(f"{name}/{file}") for file in folders[name][:_MOST_MASKS]]
+        if pair := _mask_and_image(name, masks, images_of, splits):
             return (
-                f"{seen.where} holds {mask} for the image {image}, and the splits are packed without it: write a "
+                f"{seen.where} holds {pair[0]} for the image {pair[1]}, and the splits are packed without it: write a "
                 "listing for each split, a .csv with the columns path and mask, and "
                 f"{command('--field', 'mask:mask', 'LIST.csv')} packs images with their masks{seen.alone}"
             )
     return ""
 
 
-def _may_have(masks_of: str | None, top: str, tops: set[str]) -> bool:
+def _mask_and_image(
+    folder: str, masks: Sequence[bytes], images_of: Callable[[bytes], Iterable[str]], tops: Collection[str]
+) -> tuple[str, str] | None:
+    """The first of some files of a folder and the image that it is the mask of, printable, if at least half of them
+    have an image.
+
+    images_of: the paths of the images of a name, without its extension. tops: the first-level folders of images that
+    count; "" stands for images in none.
+    """
+    match, pairs = _MASKS.fullmatch(folder), list[tuple[str, str]]()
+    folders = {folder, *tops} - {""}
+    for mask in masks:
+        stem = mask.rpartition(b"/")[2].rpartition(b".")[0]
+        for image in (image for one in dict.fromkeys([stem, _OF_MASK.sub(b"", stem)]) for image in images_of(one)):
+            top = image.partition("/")[0] if "/" in image else ""
+            if match and top in tops and top != folder and _may_have(match["of"], top, folders):
+                pairs.append((plain(text_of(mask)), plain(image)))
+                break
+    return pairs[0] if pairs and 2 * len(pairs) >= len(masks) else None
+
+
+def _may_have(masks_of: str | None, top: str, tops: Collection[str]) -> bool:
     """Whether the images of a folder may have their masks in `train_masks`: those of `train` and `train_images`, of a
     folder that holds images by its name, and of the only other one.
 
@@ -117,3 +118,17 @@ def container_as_class(seen: Seen, packed: str) -> str:
         f"{below} packs these as classes; {opt.kind(seen.kind)} packs one "
         "class"
     )
+
+
+def is_container(name: str) -> bool:
+    """Whether a folder of this name may hold all images."""
+    return name.lower() in _CONTAINERS
+
+
+def only_container(filled: Iterable[str]) -> str:
+    """The folder that holds all images, by its name; "" where there are several, or the only one may be a class.
+
+    filled: the first-level folders that hold images.
+    """
+    names = [*filled]
+    return names[0] if len(names) == 1 and is_container(names[0]) else ""

@@ -36,7 +36,7 @@ class DividedError(UsageError):
         """source: as the user wrote it. names: of the splits. kind: the source that takes the folder as one.
         destination: of the command that packs the splits. other: another command that helps, in which "SRC" stands for
         one split."""
-        self._about = source, tuple(names), kind
+        self._told = source, tuple(names), kind
         source = shown(source)
         pack = shlex.join(["rawpack", "pack", "--splits", ",".join(names), source, destination])
         one = [os.path.join(source, names[0]) if word == "SRC" else word for word in other]  # noqa: PTH118 - as written
@@ -53,7 +53,7 @@ class DividedError(UsageError):
 
     def asked(self, destination: str, other: Sequence[str] = ()) -> DividedError:
         """The same error, where more is known of what the user asked for."""
-        return DividedError(*self._about, destination, other)
+        return DividedError(*self._told, destination, other)
 
 
 def is_split(name: str) -> bool:

@@ -31,15 +31,12 @@ from rawpack.errors import UsageError
 from rawpack.remote.url import is_url, shown
 from rawpack_packer.options.naming import opt
 from rawpack_packer.sources.base import SourceInfo
-from rawpack_packer.sources.beside import PICKLES, Beside
-from rawpack_packer.sources.files import text_of
-from rawpack_packer.sources.folder_part import FolderPart
-from rawpack_packer.sources.not_classes import container_as_class, masks_as_class, masks_of_splits
-from rawpack_packer.sources.plain_list import plain_list_cure
-from rawpack_packer.sources.seen import (
+from rawpack_packer.sources.beside import (
     HEAD,
     MOST_COMMANDS,
     MOST_SHOWN,
+    PICKLES,
+    Beside,
     Found,
     Head,
     ImageNames,
@@ -47,6 +44,10 @@ from rawpack_packer.sources.seen import (
     command,
     folder_of,
 )
+from rawpack_packer.sources.beside.not_classes import container_as_class, masks_as_class, masks_of_splits
+from rawpack_packer.sources.beside.tables import plain_list_cure, tables_beside
+from rawpack_packer.sources.files import text_of
+from rawpack_packer.sources.folder_part import FolderPart
 from rawpack_packer.text import listed, plain
 
 _MOST_TRIED = 200
@@ -97,7 +98,7 @@ def refuse_annotations(
     tables = [one for one in beside.tables if _is_relevant(folder_of(one), filled, empty)]
     found = (
         _coco(seen)
-        or _tables(seen, [*tables, *beside.above])
+        or tables_beside(seen, [*tables, *beside.above])
         or _pairs(seen)
         or _apart(seen)
         or _singles(seen)
@@ -141,12 +142,14 @@ def refuse_above(path: str | os.PathLike[str], splits: Sequence[str]) -> None:
 
     seen = Seen(root, beside, "folder", lambda one, size: _head_on_disk(root, one, size), locate, locate_all)
     others = {folder: sorted(names) for folder, names in held.items()}
-    if found := _coco(seen) or _tables(seen, beside.tables) or masks_of_splits(seen, others, splits):
+    if found := _coco(seen) or tables_beside(seen, beside.tables) or masks_of_splits(seen, others, splits):
         raise AnnotatedError(found)
 
 
 def refuse_tables(path: str | os.PathLike[str]) -> None:
     """Raise AnnotatedError where the Parquet files of a folder have no images, and the images are files below it."""
+    # Here, as the folder of images imports this.
+    from rawpack_packer.sources.folder import holds_image
     from rawpack_packer.sources.parquet.columns import holds_images
 
     folder, where = Path(path), plain(os.fspath(path))
@@ -158,8 +161,8 @@ def refuse_tables(path: str | os.PathLike[str]) -> None:
         seen = Seen(
             os.fspath(path), Beside(), "folder", lambda one, size: b"", lambda name, stem: None, lambda names: {}
         )
-        if _holds_image(os.fspath(path)):
-            raise AnnotatedError(_tables(seen, [os.fsencode(one.name) for one in tables]))
+        if holds_image(folder):
+            raise AnnotatedError(tables_beside(seen, [os.fsencode(one.name) for one in tables]))
         return
     tar = f'for d in {shlex.quote(os.fspath(path))}/*/; do tar --sort=name -cf "${{d%/}}.tar" -C "$d" .; done'
     pattern = os.path.join(os.fspath(path), "*.tar")  # noqa: PTH118
@@ -169,12 +172,6 @@ def refuse_tables(path: str | os.PathLike[str]) -> None:
         f"{command('--source', 'webdataset', '--field', 'caption=txt:str', pattern)} packs images with captions; "
         f"{opt.kind('folder')} packs the images alone"
     )
-
-
-def _holds_image(path: str) -> bool:
-    from rawpack_packer.sources.folder import first_image
-
-    return bool(first_image(Path(path)).samples)
 
 
 def _coco(seen: Seen) -> str:
@@ -216,15 +213,6 @@ def _coco_command(seen: Seen, file: bytes, head: bytes) -> str:
     if not image.endswith(name):
         return ""
     return command("--images", seen.below(os.fsencode(image.removesuffix(name).rstrip("/"))), seen.below(file))
-
-
-def _tables(seen: Seen, tables: Sequence[bytes]) -> str:
-    if not tables:
-        return ""
-    # Here, as this imports `folder`, which imports this.
-    from rawpack_packer.sources.listing.table_beside import tables_beside
-
-    return tables_beside(seen, tables)
 
 
 def _pairs(seen: Seen) -> str:

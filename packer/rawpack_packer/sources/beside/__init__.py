@@ -1,0 +1,237 @@
+"""What lies beside the images of a folder: what a scan notes of it, and how those who judge it name it in commands.
+
+The scan notes what it lists anyway, one folder after another, and keeps only a few names of each: no second walk, and
+memory that does not grow with the number of files.
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from itertools import pairwise
+
+import numpy as np
+
+from rawpack_packer.options.naming import opt
+from rawpack_packer.sources.files import text_of
+from rawpack_packer.sources.folder_part import FolderPart
+from rawpack_packer.text import plain
+
+Head = Callable[[bytes, int], bytes]
+"""The first bytes of a file, by its path below the source; b"" where it cannot be read."""
+Located = Callable[[str, bool], str | None]
+"""The path of an image below the source, by its name, or with True by its name without the extension; None where there
+is none."""
+Found = Mapping[tuple[str, bool], list[str]]
+"""A name, perhaps with the folders above it, and whether it lacks the extension -> paths of images, the first few."""
+MOST_SHOWN = 3
+MOST_COMMANDS = 4
+HEAD = 1 << 18
+"""Bytes of a file that are looked at."""
+_MOST_HITS = 1000
+_MOST_FOUND = 64
+_BLOCK = 1 << 16
+TABLES = frozenset({".csv", ".tsv", ".jsonl", ".ndjson", ".parquet"})
+"""Suffixes of tables."""
+PICKLES = frozenset({".pyd", ".pkl", ".pickle", ".pth", ".pt"})
+_PAIRED = PICKLES | {".json", ".xml", ".txt", ".cls", ".caption", ".npy"}
+"""Suffixes of files that describe an image if they are named as it is."""
+_SINGLE = frozenset({".json", ".xml", ".txt"})
+"""Suffixes of files that may describe all images."""
+_NEVER = frozenset(
+    {"readme", "license", "licence", "copying", "notice", "changelog", "citation", "classes", "labels", "requirements"}
+)
+"""Names without a suffix of files that describe no image, even if an image has the same name."""
+_MOST_SUFFIXES = 64
+_MOST_NAMES = 4096
+"""Files of one folder, and of one suffix, that are compared with its images."""
+_MOST_OF_FOLDER, _MOST = 8, 256
+"""Names of one folder that are kept, and names in all."""
+_MOST_APART = 16
+"""Folders without an image whose files are compared with the images of others: each look goes through all names."""
+_SAMPLED = 4
+"""Files of one folder, and of one suffix, that are compared with the images of other folders."""
+
+
+@dataclass(slots=True)
+class Beside:
+    """What is beside the images of a folder, as far as the scan is."""
+
+    suffixes: dict[str, int] = field(default_factory=dict)
+    """Suffix of files that are no images -> how many there are, in the order in which they came; "" for none."""
+    tables: list[bytes] = field(default_factory=list)
+    """Paths of tables that are not empty, the first few."""
+    pairs: dict[str, tuple[bytes, bytes]] = field(default_factory=dict)
+    """Suffix of files that are named as an image in their folder -> the paths of the first one, and of its image."""
+    apart: dict[tuple[bytes, str], list[bytes]] = field(default_factory=dict)
+    """Folder without an image of its own, and suffix -> the names of two files or more."""
+    singles: list[bytes] = field(default_factory=list)
+    """Paths of files that may describe all images, the first few."""
+    above: list[bytes] = field(default_factory=list)
+    """Names of tables in folders that the folder is in, if it is one in an archive."""
+    _noted: dict[str, list[bytes]] = field(default_factory=dict)
+    """Of the folder that is being listed: suffix -> names."""
+
+    def add(self, name: bytes, suffix: str, size: int) -> None:
+        """Take a file that is no image. suffix: in lower case, with its dot."""
+        if suffix in self.suffixes or len(self.suffixes) < _MOST_SUFFIXES:
+            self.suffixes[suffix] = self.suffixes.get(suffix, 0) + 1
+        if size and suffix not in self.pairs and (suffix in TABLES or suffix in _PAIRED):
+            names = self._noted.setdefault(suffix, [])
+            if len(names) < _MOST_NAMES:
+                names.append(name)
+
+    def end(self, folder: bytes, images: Iterable[bytes]) -> None:
+        """Take the end of a folder's list. images: the names of what else is in it."""
+        if not self._noted:
+            return
+        noted, self._noted = self._noted, {}
+        for suffix in sorted(TABLES & noted.keys()):
+            self.tables += [folder + name for name in sorted(noted.pop(suffix))[: max(0, _MOST - len(self.tables))]]
+        alone, stems = True, _by_stem(noted)
+        for image in images:
+            alone = False
+            for suffix, name in stems.get(image) or stems.get(image.rpartition(b".")[0]) or ():
+                if noted.pop(suffix, None) is not None:
+                    self.pairs[suffix] = (folder + name, folder + image)
+            if not noted:
+                break
+        for suffix, names in noted.items():
+            some = sorted(names)[:_MOST_OF_FOLDER]
+            if alone and len(some) > 1 and len(self.apart) < _MOST_APART:
+                self.apart[folder, suffix] = some[:_SAMPLED]
+            if suffix in _SINGLE:
+                self.singles += [folder + name for name in some[: max(0, _MOST - len(self.singles))]]
+
+
+def _by_stem(noted: Mapping[str, Iterable[bytes]]) -> dict[bytes, list[tuple[str, bytes]]]:
+    """Files, each with its suffix, by the names that their images may have: `a.jpg` and `a` for `a.jpg.json`."""
+    found = dict[bytes, list[tuple[str, bytes]]]()
+    for suffix, names in noted.items():
+        for name in names:
+            for stem in {name.rpartition(b".")[0], name.partition(b".")[0]}:
+                if stem and stem.decode("utf-8", "replace").lower() not in _NEVER:
+                    found.setdefault(stem, []).append((suffix, name))
+    return found
+
+
+@dataclass(frozen=True)
+class Seen:
+    """What there is to judge, and how it is named."""
+
+    path: str
+    """As the user wrote it, and as commands name it."""
+    beside: Beside
+    kind: str
+    head: Head
+    locate: Located
+    locate_all: Callable[[Collection[str]], Found]
+    """The images of many names at once."""
+    takes_labels: bool = False
+    """Whether it is an archive without class folders, for which there is an option of labels."""
+    filled: Mapping[bytes, int] | None = None
+    """Folders that hold images, each ending in "/" -> how many; None where that is not known."""
+    labeled: bool = False
+    """Whether the folders give the images two classes or more."""
+
+    @property
+    def where(self) -> str:
+        return plain(self.path)
+
+    @property
+    def in_archive(self) -> bool:
+        return self.kind == "archive"
+
+    @property
+    def alone(self) -> str:
+        return f"; {opt.kind(self.kind)} packs the images alone"
+
+    @property
+    def unpacked(self) -> str:
+        """The folder that commands name: that of an archive after it has been unpacked."""
+        return "FOLDER" if self.in_archive else self.path
+
+    @property
+    def first(self) -> str:
+        return "unpack it into a FOLDER, and " if self.in_archive else ""
+
+    @property
+    def keeps_classes(self) -> list[str]:
+        """The option by which a listing or shards keep the folders as classes; empty where none does: where there are
+        no classes, or images at different depths."""
+        depths = {folder.count(b"/") for folder in self.filled or ()}
+        if not self.labeled or len(depths) != 1 or 0 in depths:
+            return []
+        return ["--key-pattern", "{label}" + "/{}" * depths.pop()]
+
+    def below(self, path: bytes) -> str:
+        """A path below the source, as a command names it."""
+        return os.path.join(self.unpacked, os.fsdecode(path))  # noqa: PTH118 - as the user wrote it
+
+
+class ImageNames:
+    """Finds images by their names, in the memory that a scan has anyway."""
+
+    def __init__(self, part: FolderPart) -> None:
+        self._part = part
+
+    def locate(self, name: str, stem: bool) -> str | None:
+        """See `Located`."""
+        return next(self.paths(_last(name), stem), None)
+
+    def locate_all(self, names: Collection[str]) -> Found:
+        """See `Seen.locate_all`: one walk through all images."""
+        wanted, found = dict[bytes, list[str]](), dict[tuple[str, bool], list[str]]()
+        for name in names:
+            wanted.setdefault(_last(name), []).append(name)
+        wanted.pop(b"", None)
+        part = self._part
+        for start in range(0, len(part) if wanted else 0, _BLOCK):
+            ends = part.ends[start : start + _BLOCK + 1].tolist()
+            for i, (begin, end) in enumerate(pairwise(ends), start):
+                file = part.names[begin:end]
+                for stem, last in ((False, file), (True, file.rpartition(b".")[0])):
+                    for name in wanted.get(last, ()):
+                        path = text_of(part.path(i))
+                        images = found.setdefault((name, stem), [])
+                        if ends_in(path.rpartition(".")[0] if stem else path, name) and len(images) < _MOST_FOUND:
+                            images.append(path)
+        return found
+
+    def paths(self, name: bytes, stem: bool = True) -> Iterator[str]:
+        """The paths of images of this name, or with `stem` of this name without the extension: the first thousand or
+        so."""
+        part, at = self._part, -1
+        wanted = name + b"." if stem else name
+        for _ in range(_MOST_HITS if name else 0):
+            at = part.names.find(wanted, at + 1)
+            if at < 0:
+                return
+            i = int(np.searchsorted(part.ends, at))
+            found = part.names[at : int(part.ends[i + 1])] if int(part.ends[i]) == at else b""
+            if found and (found.rpartition(b".")[0] if stem else found) == name:
+                yield text_of(part.path(i))
+
+
+def command(*words: str) -> str:
+    """A command that packs a path, as messages have it."""
+    return f"`{plain(shlex.join(['rawpack', 'pack', *words]))} DST`"
+
+
+def ends_in(path: str, name: str) -> bool:
+    """Whether a name, perhaps with folders, is the end of a path."""
+    return path == name or path.endswith(f"/{name}")
+
+
+def folder_of(path: bytes) -> bytes:
+    """The folder of a path below the source, with "/" at its end; b"" for the source itself."""
+    return path[: path.rfind(b"/") + 1]
+
+
+def _last(name: str) -> bytes:
+    try:
+        return os.fsencode(name.rpartition("/")[2])
+    except UnicodeEncodeError:  # half of a surrogate pair, from a table
+        return b""
