@@ -405,7 +405,7 @@ def relabel(
     store: Named,
     new: Named,
     *,
-    key: str | None = None,
+    key_column: str | None = None,
     fields: Mapping[str, Any] | Sequence[str] = (),
     skip_unknown: bool = False,
     stale_copies: bool = False,
@@ -416,14 +416,16 @@ def relabel(
     those of the store keep their numbers, and new ones come after them. Image files are not touched; readers that are
     open keep the old values. If this is killed, the store is the old one or the new one.
 
-    key: the column of keys; None takes `key`, or else `path`. fields: what columns hold, where their values do not show
-    it: {"score": "float32"}. skip_unknown: ignore keys that no sample has. stale_copies: allow it for hdf5 stores,
-    whose shards have copies of small fields for other programs: these keep the old values. Raises UsageError with
-    nothing changed.
+    key_column: the column of keys; None takes `key`, or else `path`. fields: what columns hold, where their values do
+    not show it: {"score": "float32"}. skip_unknown: ignore keys that no sample has. stale_copies: allow it for hdf5
+    stores, whose shards have copies of small fields for other programs: these keep the old values. Raises UsageError
+    with nothing changed.
     """
     from rawpack_packer.job.relabel import relabel_store
 
-    return relabel_store(store, new, key=key, fields=fields, skip_unknown=skip_unknown, stale_copies=stale_copies)
+    return relabel_store(
+        store, new, key_column=key_column, fields=fields, skip_unknown=skip_unknown, stale_copies=stale_copies
+    )
 
 
 @from_python()

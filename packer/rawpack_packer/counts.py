@@ -63,7 +63,7 @@ COUNTS = {
     "images": "images next to the videos, skipped",
     "videos": "videos next to the images, skipped: --source video packs their frames",
     "videos_without_frames": "videos from which no frame was taken",
-    "frames_left_out": "frames that --fps, --every, --start, --end and --max-frames leave out",
+    "frames_left_out": "frames that --fps, --frame-step, --start, --end and --max-frames leave out",
     **OF_VIDEOS,
 }
 """Name of a count, as programs get it -> what it counts, in the plural: "images without a box: 1"."""

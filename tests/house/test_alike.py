@@ -167,12 +167,12 @@ def test_another_column_may_have_the_labels(kind: str, tmp_path: Path) -> None:
 def test_keys_are_those_of_a_column(kind: str, tmp_path: Path) -> None:
     """It is named by one option; keys that are not unique are refused, and one of them is named."""
     images = [png(0), png(1)]
-    source = opened(TABLES[kind](tmp_path, {"name": ["x", "y"]}, images), key="name")
+    source = opened(TABLES[kind](tmp_path, {"name": ["x", "y"]}, images), key_column="name")
     assert [source.key(i) for i in range(2)] == ["x", "y"]
     with pytest.raises(UsageError, match=r"\bx\b"):
-        opened(TABLES[kind](tmp_path, {"name": ["x", "x"]}, images), key="name")
+        opened(TABLES[kind](tmp_path, {"name": ["x", "x"]}, images), key_column="name")
     with pytest.raises(UsageError, match="nothing"):
-        opened(TABLES[kind](tmp_path, {"name": ["x", "y"]}, images), key="nothing")
+        opened(TABLES[kind](tmp_path, {"name": ["x", "y"]}, images), key_column="nothing")
 
 
 @pytest.mark.parametrize("kind", ["npy", "npz", "hdf5", "array", "columns"])

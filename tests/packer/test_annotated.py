@@ -219,7 +219,7 @@ def test_a_database_and_labels_from_elsewhere_stop_nothing(tmp_path: Path) -> No
     table = "ImageId,PredictionString\n" + "".join(f"{name},n0{i} 1 2 3 4\n" for i, name in enumerate(names))
     (tmp_path / "LOC_val_solution.csv").write_text(table)
     tar(tmp_path / "val.tar", {f"{name}.JPEG": JPEG for name in names} | {"LOC_val_solution.csv": table})
-    given = open_source(tmp_path / "val.tar", labels=tmp_path / "LOC_val_solution.csv")
+    given = open_source(tmp_path / "val.tar", labels_file=tmp_path / "LOC_val_solution.csv")
     assert given.info.classes == ("n00", "n01")
 
 

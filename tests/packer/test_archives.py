@@ -697,18 +697,22 @@ def test_imagenet_validation_set(tmp_path: Path, form: str) -> None:
     }.get(form, tmp_path / "labels.txt")  # fmt: skip
     if form in texts:
         path.write_text(texts[form])
-    source = open_source(tmp_path / "ILSVRC2012_img_val.tar", labels=path)
+    source = open_source(tmp_path / "ILSVRC2012_img_val.tar", labels_file=path)
     assert source.info.classes == (("0", "1", "2") if form in ("numbers", "named") else tuple(sorted(WNIDS.values())))
     assert [source[i].fields["label"] for i in range(5)] == numbers
     assert [item.fields["label"] for item in (source.part(2, 5)[0], source.part(3, 5)[1])] == [numbers[2], numbers[4]]
-    assert source.info.options == {"--labels": str(path)}
+    assert source.info.options == {"--labels-file": str(path)}
     assert not np.array_equal(source.states(), open_source(tmp_path / "ILSVRC2012_img_val.tar").states())
 
 
 @pytest.mark.parametrize(
     ("archive", "labels", "message"),
     [
-        ("train", "ILSVRC2012_devkit_t12.tar.gz", "has 3 class folders: --labels applies to archives without them"),
+        (
+            "train",
+            "ILSVRC2012_devkit_t12.tar.gz",
+            "has 3 class folders: --labels-file applies to archives without them",
+        ),
         ("val", "ILSVRC2012_img_train.tar", "is not ImageNet's development kit: it has no ILSVRC"),
         ("val", "train", "is not ImageNet's development kit: it has no ILSVRC"),
         ("val", "short.txt", "has 2 labels for 5 images"),
@@ -730,14 +734,14 @@ def test_labels_that_do_not_fit(tmp_path: Path, archive: str, labels: str, messa
         (tmp_path / name).mkdir()
         (tmp_path / name / "ILSVRC2012_validation_ground_truth.txt").write_bytes(data)
     with pytest.raises(UsageError, match=message):
-        open_source(tmp_path / f"ILSVRC2012_img_{archive}.tar", labels=tmp_path / labels)
+        open_source(tmp_path / f"ILSVRC2012_img_{archive}.tar", labels_file=tmp_path / labels)
 
 
 def test_labels_of_other_sources_are_refused(tmp_path: Path) -> None:
-    """`--labels` applies to archives."""
+    """`--labels-file` applies to archives."""
     save(tmp_path / "1.png", picture(20, 30, 0))
     with pytest.raises(UsageError, match="takes no option labels: it belongs to yolo and archive sources"):
-        open_source(tmp_path, labels="x.txt")
+        open_source(tmp_path, labels_file="x.txt")
 
 
 class TestTar(SourceConformance):

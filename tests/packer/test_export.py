@@ -59,7 +59,7 @@ def packed_again(folder: Path, destination: Path, store: Path) -> tuple[int, str
     layout = json.loads((store / "store.json").read_text("utf-8"))["format"]
     height, width, _ = reader.fields["image"].shape
     size = "keep" if height is None or layout == "lmdb" else f"{height}x{width}"
-    options = ["--format", layout, "--size", size, "--key", "key"]
+    options = ["--format", layout, "--size", size, "--key-column", "key"]
     options += ["--quality", "keep"] if layout == "lmdb" else []
     options += ["--classes", str(folder / "classes.txt")] if (folder / "classes.txt").exists() else []
     for name, field in reader.fields.items():
@@ -299,7 +299,7 @@ def test_a_field_that_has_the_other_name_keeps_its_values(tmp_path: Path) -> Non
     assert export(packed(tmp_path / "store", given), tmp_path / "out").code == 0
     line = {"path": "00000001.png", "key": "00000001", "path___": "x1", "Path_": 1, "path__": -1}
     assert listing_of(tmp_path / "out")[1] == line
-    words = ("--size", "keep", "--key", "key", "--field", "path___:str", "--field", "Path_:int64")
+    words = ("--size", "keep", "--key-column", "key", "--field", "path___:str", "--field", "Path_:int64")
     out = tmp_path / "out" / "listing.jsonl"
     again = run_here("pack", "-q", "--workers", 0, *words, "--field", "path__:int64", out, tmp_path / "again")
     assert (again.code, again.err) == (0, "")

@@ -23,8 +23,9 @@ from rawpack_packer.cli import cli
 NO_PATHS = {
     "address", "array", "batch", "batches", "begin", "budget", "cache_bytes", "check", "chunk", "classes", "cold",
     "color", "columns", "compression", "crop", "curate", "disk", "drop_last", "end", "engine", "engine_timeout",
-    "every", "fast", "field", "fields", "fit", "format", "fps", "holdout", "image", "image_column", "image_size",
-    "interpolation", "jpeg_tables", "keep_labels", "key", "key_pattern", "keys", "kind", "label_column", "length",
+    "every", "fast", "field", "fields", "fit", "format", "fps", "frame_step", "holdout", "image",
+    "image_column", "image_size", "interpolation", "jpeg_tables", "keep_labels", "key_column", "key_pattern", "keys",
+    "kind", "label_column", "length",
     "limit", "max_frames", "max_pixels", "max_rejects", "memory", "names", "numbered", "other_libraries",
     "path_column", "per_class", "prefix", "preload", "progress", "quality", "quick", "restart", "rounds", "rows",
     "say", "seconds", "seed", "shard_size", "size", "skip_existing", "skip_unknown", "skip_unreadable", "source_kind",

@@ -104,7 +104,7 @@ def test_options_select_frames_of_each_row(listed: Callable[..., Path]) -> None:
     assert [(one["video"], one["shows"]) for one in found] == [(0, 10), (0, 15), (1, 0), (1, 5)]
     with pytest.raises(UsageError, match="leave out --start and --end"):
         open_source(listing, start=1)
-    whole = open_source(listed("path\na.mp4\n", "whole.csv"), start=2.5, every=2)
+    whole = open_source(listed("path\na.mp4\n", "whole.csv"), start=2.5, frame_step=2)
     assert [one["shows"] for one in rows(whole)] == [25, 27, 29]
 
 
@@ -148,7 +148,7 @@ def test_slowfast_lists_and_kinetics_tables(listed: Callable[..., Path], place: 
 def test_a_pattern_and_a_key_column_go_with_videos(listed: Callable[..., Path], place: Path) -> None:
     """Fields of the paths, for listings and folders of videos; keys name the videos."""
     listing = listed("path,id,start,end\na.mp4,one,0,1\na.mp4,two,1,2\n")
-    found = rows(open_source(listing, key="id", key_pattern="{letter}.mp4"))
+    found = rows(open_source(listing, key_column="id", key_pattern="{letter}.mp4"))
     assert [(one["key"], one["letter"]) for one in found][9:11] == [("one#000009", "a"), ("two#000010", "a")]
     (place / "ntu").mkdir(exist_ok=True)
     for subject in (1, 3):
@@ -178,7 +178,10 @@ def test_parts_of_one_file_stay_in_one_split(listed: Callable[..., Path], tmp_pa
         ("path,start,end\na.mp4,1,x\n", ["line 2, column 3 (end): must be seconds", "not 'x'"]),
         ("path,start,end\na.mp4,2,1\n", ["line 2, column 3 (end): 1 is not after the start, 2"]),
         ("path,start\na.mp4,-1\n", ["line 2, column 2 (start): must be seconds"]),
-        ("path,start\na.mp4,1\na.mp4,1.0\n", ["line 3, column 1 (path): 'a.mp4@1-' is on line 2 already", "--key"]),
+        (
+            "path,start\na.mp4,1\na.mp4,1.0\n",
+            ["line 3, column 1 (path): 'a.mp4@1-' is on line 2 already", "--key-column"],
+        ),
         ("path,label\na.mp4,1\nz.mp4,2\n", ["line 3, column 1 (path): there is no file z.mp4"]),
         ("path,frame\na.mp4,1\n", ["column 'frame'", "rename"]),
     ],

@@ -198,15 +198,15 @@ def test_what_is_said_counts_more_than_the_look(small: Callable[..., Path], tmp_
 
 
 def test_keys_classes_and_the_folder_of_images_can_be_said(small: Callable[..., Path], tmp_path: Path) -> None:
-    """--key takes the names of samples from a column, so that one image may be there twice; --classes gives the numbers
-    of labels; --images says where relative paths begin; absolute paths need no folder."""
+    """--key-column takes the names of samples from a column, so that one image may be there twice; --classes gives the
+    numbers of labels; --images says where relative paths begin; absolute paths need no folder."""
     folder = small("", "x.csv").parent
     listing = tmp_path / "elsewhere" / "list.csv"
     listing.parent.mkdir()
     listing.write_text(f"label,path,key\nb,0.jpg,one\n,0.jpg,two\nc,{folder / '1.jpg'},3\n")
     (tmp_path / "names").write_text("a\nb\nc\n")
     store = pack(
-        listing, tmp_path / "s", "--size", 8, "--key", "key", "--images", folder, "--classes", tmp_path / "names"
+        listing, tmp_path / "s", "--size", 8, "--key-column", "key", "--images", folder, "--classes", tmp_path / "names"
     )
     reader = Reader(store)
     assert [reader[i]["key"] for i in range(3)] == ["one", "two", "3"]
@@ -341,8 +341,9 @@ def test_a_listing_can_be_divided(place: Path, tmp_path: Path) -> None:
     [
         ("path,label\n0.jpg,a\n9.jpg,b\n", ["line 3, column 1 (path): there is no file 9.jpg"]),
         ("path,n\n0.jpg,1\n1.jpg,x\n", ["line 3, column 2 (n): 'x' is not a number", "--field n:str"]),
-        ("path,n\n0.jpg,1\n0.jpg,2\n", ["line 3, column 1 (path): '0.jpg' is on line 2 already", "--key"]),
+        ("path,n\n0.jpg,1\n0.jpg,2\n", ["line 3, column 1 (path): '0.jpg' is on line 2 already", "--key-column"]),
         ("path,n\n0.jpg,1\n1.jpg\n", ["line 3, column 2: 1 values"]),
+        ("path,label\n0.jpg,a\0b\n", ["line 2, column 8: a NUL"]),
         ("path,n\n0.jpg,1\n2.jpg,1,2\n", ["line 3, column 3: 3 values"]),
         (b"\xef\xbb\xbfpath\n0.jpg\n", ["line 1, column 1: ", "byte order mark (EF BB BF)", "without one"]),
         ("path\n0.jpg\n".encode("utf-16"), ["line 1, column 1", "iconv -f UTF-16"]),
@@ -358,7 +359,7 @@ def test_a_listing_can_be_divided(place: Path, tmp_path: Path) -> None:
         ("path,n\n0.jpg,1\n1.jpg," + "9" * 9999, ["line 3, column 2 (n)", "..."]),
         ("path,n\r0.jpg,1\r", ["line 1, column 1: ", "CR alone"]),
         ("path,image\n0.jpg,1\n", ["line 1, column 2 (image)", "rename it, for example to 'picture'"]),
-        ("path,key\n0.jpg,1\n", ["line 1, column 2 (key)", "rename it, for example to 'name'", "--key key"]),
+        ("path,key\n0.jpg,1\n", ["line 1, column 2 (key)", "rename it, for example to 'name'", "--key-column key"]),
         ("path,index\n0.jpg,1\n", ["line 1, column 2 (index)", "rename it, for example to 'row'"]),
         ("path,a b\n0.jpg,1\n", ["line 1", "'a b' cannot be a field's name", "'a_b'"]),
         (",path\n0,0.jpg\n", ["line 1, column 1: the column has no name", "index=False"]),
@@ -453,7 +454,7 @@ def test_numbers_beyond_floats_are_kept_as_text(small: Callable[..., Path], tmp_
         (["--field", "n:int64", "--field", "n:str"], "given twice"),
         (["--field", "n:float99"], "float99"),
         (["--field", "n:mask"], "line 2, column 2 (n): there is no file 3"),
-        (["--key", "m"], "no column 'm'"),
+        (["--key-column", "m"], "no column 'm'"),
         (["--images", "nowhere"], "nowhere"),
         (["--classes", "nowhere"], "nowhere"),
     ],
@@ -503,7 +504,7 @@ def test_numbers_come_back_as_they_are_written(
     cells: list[str], said: str | None, dtype: str, expected: list[Any], tmp_path: Path
 ) -> None:
     """Whole numbers keep their last digit, with a sign or blanks around them too; only what is empty is NaN."""
-    source = open_source(listed(tmp_path, ".csv", cells), key="k", fields={} if said is None else {"v": said})
+    source = open_source(listed(tmp_path, ".csv", cells), key_column="k", fields={} if said is None else {"v": said})
     assert source.info.fields["v"].dtype == dtype
     values = [np.asarray(source[i].fields["v"]).tolist() for i in range(len(cells))]
     assert repr(values) == repr(np.array(expected, dtype).tolist())
@@ -549,7 +550,7 @@ def test_numbers_that_would_change_are_faults(
     """What no number of the column's dtype is, is told with its line and column, and never rounded, cut or made
     infinite; true and false are no numbers."""
     with pytest.raises(BadListingError) as caught:
-        open_source(listed(tmp_path, suffix, cells), key="k", fields={} if said is None else {"v": said})
+        open_source(listed(tmp_path, suffix, cells), key_column="k", fields={} if said is None else {"v": said})
     where = f"line {line + 1}, column 3 (v): " if suffix == ".csv" else f"line {line}, column (v): "
     assert where in str(caught.value)
     assert words in str(caught.value)
@@ -565,13 +566,13 @@ def test_numbers_are_held_against_those_far_away(
     """The same where a whole number and a float, or numbers and truths, are 20,000 lines apart."""
     first, last = (late, early) if turned else (early, late)
     with pytest.raises(BadListingError, match=r"\(v\): .*(float64|true)"):
-        open_source(listed(tmp_path, suffix, [first, *["[]" if "[" in first else "0"] * 20_000, last]), key="k")
+        open_source(listed(tmp_path, suffix, [first, *["[]" if "[" in first else "0"] * 20_000, last]), key_column="k")
 
 
 @pytest.mark.parametrize(("cell", "empty"), [("0.5", np.nan), ("[7, 8]", []), ("word", "  ")])
 def test_a_column_may_be_empty_for_long(cell: str, empty: Any, tmp_path: Path) -> None:
     """What a column holds is found in its first value, though 20,000 empty cells and one of blanks stand before it."""
-    source = open_source(listed(tmp_path, ".csv", [*[""] * 20_000, "  ", cell]), key="k")
+    source = open_source(listed(tmp_path, ".csv", [*[""] * 20_000, "  ", cell]), key_column="k")
     blank, last = (np.asarray(source[i].fields["v"]).tolist() for i in (20_000, 20_001))
     assert repr(blank) == repr(empty)
     assert last == (cell if cell == "word" else json.loads(cell))
@@ -690,8 +691,8 @@ def test_a_long_listing_takes_little_memory(tmp_path: Path) -> None:
     code = (
         "import resource, sys; from rawpack_packer.sources import open_source;"
         "rss = lambda: resource.getrusage(resource.RUSAGE_SELF).ru_maxrss;"
-        "open_source(sys.argv[1], key='name'); before = rss();"
-        "source = open_source(sys.argv[2], key='name'); print(len(source), (rss() - before) // 1024)"
+        "open_source(sys.argv[1], key_column='name'); before = rss();"
+        "source = open_source(sys.argv[2], key_column='name'); print(len(source), (rss() - before) // 1024)"
     )
     (tmp_path / "short.csv").write_text("path,name,label,score,box\n0.jpg,n,a,1,\n")
     from running import command, environment

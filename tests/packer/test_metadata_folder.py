@@ -90,7 +90,7 @@ def test_options_of_listings_apply(tmp_path: Path) -> None:
         root / "metadata.jsonl", [{"file_name": f"{i:04}.png", "n": f"k{i}", "box": [[1, 2, 3, 4]]} for i in range(2)]
     )
     (root / "metadata.csv").unlink()
-    source = open_source(root, fields=["box:xyxy[4]"], key="n")
+    source = open_source(root, fields=["box:xyxy[4]"], key_column="n")
     assert [source.key(i) for i in range(2)] == ["k0", "k1"]
     assert source.info.fields["box"].boxes == "xyxy"
 

@@ -401,19 +401,19 @@ def test_kinds_of_arrow_types(tmp_path: Path) -> None:
 
 
 def test_keys(tmp_path: Path) -> None:
-    """They are the paths where each image has another safe one, the values of `--key`, or numbers."""
+    """They are the paths where each image has another safe one, the values of `--key-column`, or numbers."""
     for paths in (["a", "a"], ["a", None], ["/etc/x", "b"], ["../x", "b"], ["", "b"]):
         source = open_source(write(tmp_path / "a.parquet", {"image": images(2, paths)}))
         assert source.info.numbered
         assert source.key(1) == "00000001"
     file = write(tmp_path / "a.parquet", {"image": images(3), "id": [7, 8, 9], "twice": ["a", "b", "a"]})
-    source = open_source(file, key="id")
+    source = open_source(file, key_column="id")
     assert ([source.key(i) for i in range(3)], list(source.info.fields)) == (["7", "8", "9"], ["twice"])
     named = open_source(write(tmp_path / "b.parquet", {"image": images(2, ["a", "b"]), "key": ["x/1", "x/2"]}))
     assert ([named.key(i) for i in range(2)], named.info.problems) == (["x/1", "x/2"], ())
     assert open_source(write(tmp_path / "c.parquet", {"image": images(2), "key": ["x", "x"]})).info.numbered
-    with pytest.raises(UsageError, match=r"--key twice: .* has a more than once"):
-        open_source(file, key="twice")
+    with pytest.raises(UsageError, match=r"--key-column twice: .* has a more than once"):
+        open_source(file, key_column="twice")
 
 
 def test_images_in_files_next_to_the_table(tmp_path: Path) -> None:

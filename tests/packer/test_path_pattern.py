@@ -174,7 +174,7 @@ def test_a_listing_has_both(tmp_path: Path) -> None:
     lines = [f"{key},{k},k{k}\n" for k, key in enumerate(expected())]
     (tmp_path / "faces" / "list.csv").write_text("path,score,id\n" + "".join(lines))
     listing = tmp_path / "faces" / "list.csv"
-    found = samples(pack(listing, tmp_path / "s", "--size", 8, "--key", "id", "--key-pattern", PATTERN))
+    found = samples(pack(listing, tmp_path / "s", "--size", 8, "--key-column", "id", "--key-pattern", PATTERN))
     assert [(one["key"], one["score"]) for one in found] == [(f"k{k}", k) for k in range(8)]
     assert [(one["person"], LABELS[one["label"]], one["n"]) for one in found] == list(expected().values())
     ran = run_here("pack", "--key-pattern", "{score}.jpg", listing, tmp_path / "t")

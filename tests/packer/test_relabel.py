@@ -206,7 +206,7 @@ def test_other_formats(photos: Path, tmp_path: Path, options: list[str]) -> None
         ([{"key": "cat/9.png", "label": 1}], [], "no sample of"),
         ([{"key": "cat/9.png", "label": 1}], ["--skip-unknown"], "has no key of"),
         ([{"key": "cat/1.png", "label": 1}, {"key": "cat/1.png", "label": 0}], [], "is on line 2 already"),
-        ([{"name": "cat/1.png", "label": 1}], [], "--key COLUMN"),
+        ([{"name": "cat/1.png", "label": 1}], [], "--key-column COLUMN"),
         ([{"key": "cat/1.png"}], [], "has keys, and no field"),
         ([{"key": "cat/1.png", "image": 1}], [], "image"),
         ([{"key": "cat/1.png", "index": 1}], [], "index"),

@@ -406,7 +406,7 @@ def test_videos_and_folders_of_them(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert ran.code == 2
     assert f"`rawpack pack --splits train,val {clips} {tmp_path}/store`" in ran.err
     assert "--source video takes them as classes" in ran.err
-    assert run_here("pack", "--workers", 0, *SMALL, "--every", 2, clips, tmp_path / "store").code == 2
+    assert run_here("pack", "--workers", 0, *SMALL, "--frame-step", 2, clips, tmp_path / "store").code == 2
     failing(monkeypatch, errno.EIO, lambda path: path.rstrip("/").endswith("/train"))
     ran = run_here("pack", "--workers", 0, *SMALL, "--source", "video", clips, tmp_path / "store")
     assert (ran.code, ran.out) == (1, "")

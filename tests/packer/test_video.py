@@ -142,7 +142,8 @@ def test_without_pyav_the_extra_is_named(clips: Path) -> None:
 
 @here
 def test_options_take_frames_by_their_times(tmp_path: Path) -> None:
-    """Of a variable frame rate: --fps by what is shown at each tick, --start and --end by time, --every by number."""
+    """Of a variable frame rate: --fps by what is shown at each tick, --start and --end by time, --frame-step by
+    number."""
     times = [0, 40, 80, 500, 540, 1000, 1700, 1740, 1780, 3000]
     path = encode(tmp_path / "varying.mkv", "libx264", len(times), pts=times, options=FAST)
 
@@ -155,9 +156,9 @@ def test_options_take_frames_by_their_times(tmp_path: Path) -> None:
     assert taken(fps=1) == [0, 5, 8, 9]
     assert taken(fps="2") == [0, 3, 5, 8, 9]
     assert taken(fps=2, start=1, end="1.9") == [5]
-    assert taken(every=4) == [0, 4, 8]
+    assert taken(frame_step=4) == [0, 4, 8]
     assert taken(start="0.5", end="00:00:01.74") == [3, 4, 5, 6]
-    assert taken(start="0.5", every=2, max_frames=3) == [3, 5, 7]
+    assert taken(start="0.5", frame_step=2, max_frames=3) == [3, 5, 7]
     assert open_source(path).info.counts["variable_rate"] == 1
     assert open_source(path, fps=1).info.counts["frames_left_out"] == 6
 
@@ -195,14 +196,14 @@ def test_rounded_timestamps_lose_no_frame(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        ({"fps": "5", "every": 2}, "--fps and --every"),
+        ({"fps": "5", "frame_step": 2}, "--fps and --frame-step"),
         ({"fps": "0"}, "--fps '0'"),
         ({"fps": "fast"}, "--fps 'fast'"),
         ({"start": "1:75"}, "--start '1:75'"),
         ({"start": "-3"}, "--start '-3'"),
         ({"start": "5", "end": "5"}, "--end 5 is not after --start 5"),
         ({"max_frames": 0}, "--max-frames 0"),
-        ({"every": 0}, "--every 0"),
+        ({"frame_step": 0}, "--frame-step 0"),
     ],
 )
 def test_options_that_make_no_sense_are_refused(options: dict[str, Any], said: str) -> None:
@@ -425,8 +426,8 @@ def test_another_choice_of_frames_is_another_source(clips: Path, tmp_path: Path)
         for options, words in (
             (["--fps", "10"], "the options of the source differ: --fps was 5: "),
             (
-                ["--every", "2"],
-                "the options of the source differ: --every was not given, --fps was 5: ",
+                ["--frame-step", "2"],
+                "the options of the source differ: --frame-step was not given, --fps was 5: ",
             ),
             ([], "the options of the source differ: --fps was 5: "),
         ):
@@ -436,7 +437,7 @@ def test_another_choice_of_frames_is_another_source(clips: Path, tmp_path: Path)
             assert "#0" not in ran.err
             ran = run_here("append", "--workers", 0, "--quiet", *options, clips, store)
             assert (ran.code, "--skip-existing" in ran.err) == (2, False), ran.err
-            assert "give --fps, --every and the like as when the store was packed" in ran.err
+            assert "give --fps, --frame-step and the like as when the store was packed" in ran.err
     ran = run_here("pack", "--workers", 0, "--quiet", "--size", "16", "--fps", "5", clips, store)
     assert (ran.code, "`rawpack append --skip-existing`" in ran.err) == (2, True), ran.err
 
@@ -447,18 +448,21 @@ def test_frames_that_were_begun_go_on_with_their_options_only(clips: Path, tmp_p
     store, clips = tmp_path / "store", Path(shutil.copytree(clips, tmp_path / "clips"))
     (clips / "broken.avi").write_bytes((clips / "loose.avi").read_bytes()[:300])
     args = ("--quiet", "--size", "16", "--workers", 0)
-    assert run_here("pack", "--workers", 0, *args, "--every", "3", clips, store).code == 1
-    ran = run_here("pack", "--workers", 0, *args, "--every", "4", clips, store)
+    assert run_here("pack", "--workers", 0, *args, "--frame-step", "3", clips, store).code == 1
+    ran = run_here("pack", "--workers", 0, *args, "--frame-step", "4", clips, store)
     assert ran.code == 2
-    assert "was begun, and the options of the source differ: --every was 3: give the same options to resume" in ran.err
-    assert run_here("pack", "--workers", 0, *args, "--every", "3", "--max-rejects", "50%", clips, store).code == 0
+    assert (
+        "was begun, and the options of the source differ: --frame-step was 3: give the same options to resume"
+        in ran.err
+    )
+    assert run_here("pack", "--workers", 0, *args, "--frame-step", "3", "--max-rejects", "50%", clips, store).code == 0
 
 
 @here
 def test_what_comes_in_are_the_files(clips: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The summary speaks of frames, and holds the store against the videos' bytes, however few frames are taken."""
     size = sum(path.stat().st_size for path in clips.rglob("*") if path.is_file())
-    for options in (), ("--every", "3"):
+    for options in (), ("--frame-step", "3"):
         told = run_here(
             "pack", "--workers", 0, "--json", "--size", "16", *options, clips, tmp_path / f"store{len(options)}"
         )

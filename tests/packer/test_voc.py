@@ -156,6 +156,18 @@ def test_elements_may_be_nested_without_end(voc: Path) -> None:
     assert open_source(voc / "train")[0].fields["difficult"].tolist() == [1]
 
 
+def test_all_splits_have_the_classes_of_the_whole_set(voc: Path) -> None:
+    """Also one whose own boxes are all of VOC's classes, or that has none."""
+    (voc / "Annotations/2007_000033.xml").write_text(xml(DOG.replace("dog", "zebra")))
+    (voc / "Annotations/2007_000027.xml").write_text(xml(DOG))
+    (voc / "ImageSets/Main/one.txt").write_text("2007_000027\n")
+    (voc / "ImageSets/Main/other.txt").write_text("2007_000033\n")
+    one, other = (open_source(voc / name).info.classes for name in ("one", "other"))
+    assert one == other
+    assert one is not None
+    assert {"dog", "zebra"} <= set(one)
+
+
 def test_a_list_names_its_own_lines(voc: Path) -> None:
     """A name without an image, and one that is there twice."""
     (voc / "ImageSets/Main/val.txt").write_text("2007_000033\n\nnothing\n2007_000033\n")

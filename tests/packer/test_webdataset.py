@@ -596,7 +596,7 @@ def test_messages_name_keywords_in_python(tmp_path: Path) -> None:
 
 def test_options_of_other_kinds_are_refused_with_their_home(tmp_path: Path) -> None:
     shard(tmp_path / "a.tar", samples_of(0, 1))
-    ran = run_here("pack", "--key", "x", tmp_path / "a.tar", tmp_path / "store")
+    ran = run_here("pack", "--key-column", "x", tmp_path / "a.tar", tmp_path / "store")
     assert ran.code == 2
     assert "takes no option key" in ran.err
 

@@ -239,21 +239,21 @@ def test_darknets_folders_are_recognized(tmp_path: Path) -> None:
 
 
 def test_any_pair_of_folders(tmp_path: Path) -> None:
-    """--labels names the text files of the images in SRC, or in --images, with the same subfolders."""
+    """--labels-dir names the text files of the images in SRC, or in --images, with the same subfolders."""
     put(tmp_path / "set", "x/a", "0 0.5 0.5 0.2 0.4\n", folder="photos", labels="truth")
     put(tmp_path / "set", "x/b", None, folder="photos", labels="truth")
     photos, truth = tmp_path / "set/photos", tmp_path / "set/truth"
-    one = Reader(pack(photos, tmp_path / "s", "--size", "keep", "--labels", truth))
-    both = Reader(pack(tmp_path / "set", tmp_path / "t", "--size", "keep", "--labels", truth, "--images", photos))
+    one = Reader(pack(photos, tmp_path / "s", "--size", "keep", "--labels-dir", truth))
+    both = Reader(pack(tmp_path / "set", tmp_path / "t", "--size", "keep", "--labels-dir", truth, "--images", photos))
     for reader in (one, both):
         assert [reader[i]["key"] for i in range(2)] == ["x/a.jpg", "x/b.jpg"]
         assert_allclose(reader[0]["boxes"], [[24, 12, 36, 28, 0]], atol=1e-4)
         assert reader[1]["boxes"].shape == (0, 5)
-    ran = run_here("pack", "--source", "yolo", "--labels", tmp_path / "no", photos, tmp_path / "u")
+    ran = run_here("pack", "--source", "yolo", "--labels-dir", tmp_path / "no", photos, tmp_path / "u")
     assert ran.code == 2
     assert "there is no folder" in ran.err
     with pytest.raises(UsageError, match=r"no text file of boxes .* would be .*photos/x/a.txt"):
-        open_source(photos, labels=photos)
+        open_source(photos, labels_dir=photos)
 
 
 def test_python_takes_the_same(coco8: Path) -> None:

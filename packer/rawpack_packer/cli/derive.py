@@ -172,7 +172,7 @@ def _derive(stores: Sequence[str], dst: str, options: dict[str, Any], **which: A
     "--from", "new", required=True, group="Fields", type=UserPath(), metavar="FILE",
     help="The new values: a CSV, TSV or JSON Lines file with a column of keys, and a column for each field.",
 )  # fmt: skip
-@option("--key", group="Fields", metavar="COLUMN", help="The column of keys. [default: key, or else path]")
+@option("--key-column", group="Fields", metavar="COLUMN", help="The column of keys. [default: key, or else path]")
 @option(
     "--field", "fields", group="Fields", multiple=True, metavar="NAME:DTYPE",
     help="The type of a column, if its values do not tell: score:float32. May be repeated. [default: as in the store]",
@@ -187,8 +187,8 @@ def _derive(stores: Sequence[str], dst: str, options: dict[str, Any], **which: A
 @json_option
 @path_argument("store")
 def relabel(
-    store: str, new: str, key: str | None, fields: tuple[str, ...], skip_unknown: bool, stale_copies: bool, quiet: bool,
-    as_json: bool,
+    store: str, new: str, key_column: str | None, fields: tuple[str, ...], skip_unknown: bool, stale_copies: bool,
+    quiet: bool, as_json: bool,
 ) -> None:  # fmt: skip
     """Add the fields in FILE to STORE, or replace those that it has.
 
@@ -204,5 +204,7 @@ def relabel(
     """
     from rawpack_packer.job import relabel_store
 
-    done = relabel_store(store, new, key=key, fields=fields, skip_unknown=skip_unknown, stale_copies=stale_copies)
+    done = relabel_store(
+        store, new, key_column=key_column, fields=fields, skip_unknown=skip_unknown, stale_copies=stale_copies
+    )
     Output(quiet, as_json).tell(done)

@@ -64,7 +64,7 @@ def export(
 
     \b
     files        Masks are in masks/. listing.jsonl has all fields; `rawpack
-                 pack --key key listing.jsonl DST` packs it again.
+                 pack --key-column key listing.jsonl DST` packs it again.
     webdataset   KEY.jpg, KEY.cls with the label, KEY.json with all other
                  fields, KEY.FIELD.png for masks.
     parquet      Columns image, key, and one for each field, with the names of

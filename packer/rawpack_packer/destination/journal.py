@@ -28,7 +28,7 @@ from rawpack_packer.sources import Source
 from rawpack_packer.sources.files import UNKNOWN
 
 _BLOCK = 1 << 16
-_CHOOSING = ("--array", "--columns", "--field", "--image-column", "--key", "--label-column", "--path")
+_CHOOSING = ("--array", "--columns", "--field", "--image-column", "--key-column", "--label-column", "--path")
 """Options that choose what of a source's files is packed, so that other values of them mean other samples."""
 LISTED = 1 << 24
 """Up to this many samples, a job notes every key and state, so that files that differ can be named; of more it notes

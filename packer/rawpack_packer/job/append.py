@@ -310,8 +310,8 @@ def _conflict(where: str, source: View, rows: NDArray[np.int64], *, mixed: bool)
     return (
         f"{where} already has or has rejected {len(rows):,} of {len(source):,} samples, by their keys ({shown}); "
         + (
-            f"the others are frames of the same videos: give {opt.fps}, {opt.every} and the like as when the store was "
-            "packed"
+            f"the others are frames of the same videos: give {opt.fps}, {opt.frame_step} and the like as when the "
+            "store was packed"
             if mixed
             else f"{opt.skip_existing} appends only the others"
         )

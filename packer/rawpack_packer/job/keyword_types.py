@@ -70,13 +70,13 @@ class SourceKeywords(TypedDict, total=False):
         files of arrays, "mask" and "array". Of WebDataset, the members that become fields: ["txt", "width=json.width"].
     key_pattern: fields in the paths of a folder, an archive, a listing or videos, as "{person}/{label}_{n:d}.jpg".
     path_column: of a listing, the column of paths, or how columns make them, "{id}_{start:06d}.mp4".
-    key: of a listing, Parquet, HDF5 or `.npz` file, the column of keys.
+    key_column: of a listing, Parquet, HDF5 or `.npz` file, the column of keys.
     images: of a listing, the folder that relative paths start from.
     classes: of a listing, YOLO's files, WebDataset, RecordIO or HDF5, the path of a file of class names; of a dataset,
         names of the labels.
     prefix: of WebDataset, put the name or the number of its shard before each key, as "a-000/".
-    labels: of an archive without class folders, the path of ImageNet's development kit, Kaggle's table or a list; of
-        images, the folder of YOLO's text files.
+    labels_file: of an archive without class folders, the path of ImageNet's development kit, Kaggle's table or a list.
+    labels_dir: of images, the folder of YOLO's text files.
     array: of HDF5 and `.npz` files, which arrays are packed: {"image": "train/x", "label": "train/y"}. Of these and
         `.npy`, ":chw" after the images' name, or alone, says that their channels come first, and moves them to the end;
         ":hwc" keeps the axes as they are.
@@ -84,7 +84,7 @@ class SourceKeywords(TypedDict, total=False):
     label_column: of a listing, Parquet, HDF5 or `.npz` file, the column of labels.
     columns: of Parquet files, those that become fields.
     fps: of videos, frames per second to take.
-    every: of videos, every Nth frame is taken.
+    frame_step: of videos, every Nth frame is taken.
     start: of videos, the time of the first frame, in seconds or as 0:01:30.
     end: of videos, the time before which frames are taken.
     max_frames: of each video, at most this many frames.
@@ -101,17 +101,18 @@ class SourceKeywords(TypedDict, total=False):
     fields: Mapping[str, Declared] | Sequence[str] | None
     key_pattern: str | None
     path_column: str | None
-    key: str | None
+    key_column: str | None
     images: str | os.PathLike[str] | None
     classes: Sequence[str] | os.PathLike[str] | None
     prefix: Literal["names", "numbers"] | None
-    labels: str | os.PathLike[str] | None
+    labels_file: str | os.PathLike[str] | None
+    labels_dir: str | os.PathLike[str] | None
     array: str | Sequence[str] | Mapping[str, str] | None
     image_column: str | None
     label_column: str | None
     columns: str | Sequence[str] | None
     fps: float | str | None
-    every: int | None
+    frame_step: int | None
     start: float | str | None
     end: float | str | None
     max_frames: int | None

@@ -85,7 +85,7 @@ def relabel_store(
     store: str | os.PathLike[str],
     new: str | os.PathLike[str],
     *,
-    key: str | None = None,
+    key_column: str | None = None,
     fields: Mapping[str, Any] | Iterable[str] = (),
     skip_unknown: bool = False,
     stale_copies: bool = False,
@@ -101,7 +101,9 @@ def relabel_store(
         raise UsageError(f"{path} has an unfinished append: run it again to resume it first")
     declared = declared_fields(fields if isinstance(fields, Mapping) else list(fields))
     known = {name: _kind_of(field) for name, field in opened.fields.items() if not field.in_shards}
-    given = read_keyed(new, key, declared, {name: kind for name, kind in known.items() if name not in ("key", "label")})
+    given = read_keyed(
+        new, key_column, declared, {name: kind for name, kind in known.items() if name not in ("key", "label")}
+    )
     change = _Change(opened, given, skip_unknown=skip_unknown)
     stale = tuple(change.columns) if opened.manifest.format == "hdf5" else ()
     if stale and not stale_copies:

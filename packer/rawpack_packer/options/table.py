@@ -203,7 +203,7 @@ SOURCE: tuple[Option, ...] = (
         about='of a listing, the column of paths, or how columns make them, "{id}_{start:06d}.mp4".',
     ),
     _source(
-        name="key", metavar="COLUMN",
+        name="key_column", metavar="COLUMN",
         help="The column that names samples, of a listing, Parquet, HDF5 or .npz file.",
         default="the paths", annotation="str", about="of a listing, Parquet, HDF5 or `.npz` file, the column of keys.",
     ),
@@ -230,13 +230,16 @@ SOURCE: tuple[Option, ...] = (
         about='of WebDataset, put the name or the number of its shard before each key, as "a-000/".',
     ),
     _source(
-        name="labels", is_path=True, metavar="FILE|DIR",
+        name="labels_file", is_path=True, metavar="FILE",
         help="Classes of the images of an archive without class folders: ImageNet's development kit, Kaggle's "
-        "LOC_val_solution.csv, or a text file with a class per line, in the order of the images' names. For a folder "
-        "of images, the folder of YOLO's text files.",
+        "LOC_val_solution.csv, or a text file with a class per line, in the order of the images' names.",
         annotation="str | os.PathLike[str]",
-        about="of an archive without class folders, the path of ImageNet's development kit, Kaggle's table or a list; "
-        "of images, the folder of YOLO's text files.",
+        about="of an archive without class folders, the path of ImageNet's development kit, Kaggle's table or a list.",
+    ),
+    _source(
+        name="labels_dir", is_path=True, metavar="DIR",
+        help="The folder of YOLO's text files, with the same subfolders as that of the images.",
+        annotation="str | os.PathLike[str]", about="of images, the folder of YOLO's text files.",
     ),
     _source(
         name="array", multiple=True, metavar="NAME=ARRAY,...",
@@ -269,7 +272,7 @@ SOURCE: tuple[Option, ...] = (
         annotation="float | str", about="of videos, frames per second to take.",
     ),
     _video(
-        name="every", least=1, help="Take every Nth frame.", default="1", annotation="int",
+        name="frame_step", least=1, help="Take every Nth frame.", default="1", annotation="int",
         about="of videos, every Nth frame is taken.",
     ),
     _video(

@@ -76,12 +76,12 @@ class ArraySource(TableSource):
         classes: Classes | None = None,
         image_column: str | None = None,
         label_column: str | None = None,
-        key: str | None = None,
+        key_column: str | None = None,
         progress: Scanning = unseen,
     ) -> None:
         """array: which arrays of an `.npz` are packed, and as what: image=source,label=target. `:chw` after the name of
         images, or alone, moves their channels to the end; `:hwc` keeps the axes as they are. image_column,
-        label_column, key: the arrays of an `.npz` that hold these, beside which the others stay fields.
+        label_column, key_column: the arrays of an `.npz` that hold these, beside which the others stay fields.
         fields: which fields are masks, and which are no images: {"seg": "mask", "depth": "array"}.
         classes: names of labels.
 
@@ -91,7 +91,7 @@ class ArraySource(TableSource):
         check_named_once(named, image_column, label_column)
         root = plain(os.fsencode(file))
         arrays, image, states = _read(file, named, root)
-        wanted = ColumnChoice(image_column, label_column, key)
+        wanted = ColumnChoice(image_column, label_column, key_column)
         if image is None:
             chosen = _choose(arrays, wanted, named, root)
             image = Numbers(arrays[chosen.image])
@@ -136,7 +136,7 @@ class ArraySource(TableSource):
                 classes=named_file(classes),
                 image_column=image_column,
                 label_column=label_column,
-                key=key,
+                key_column=key_column,
             ),
             problems=chosen.left_out,
         )

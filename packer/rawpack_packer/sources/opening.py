@@ -194,7 +194,7 @@ def _kind_of(
         return _kind_of_url(os.fspath(path), spool)
     refuse_url(path)
     where = Path(path)
-    if "labels" in given and os.path.isdir(given["labels"]) and os.path.isdir(where):  # noqa: PTH112
+    if "labels_dir" in given and os.path.isdir(where):  # noqa: PTH112
         return "yolo"
     # Not Path.is_file, which raises where nothing can be looked into: whoever scans the folder says so.
     is_file = os.path.isfile(where)  # noqa: PTH113

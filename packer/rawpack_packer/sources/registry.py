@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 _LOOKED_AT = 10_000
 """Entries of a folder that are looked at: one whose first entries are others is not of a kind that has such files."""
-_VIDEO = ("fps", "every", "start", "end", "max_frames")
+_VIDEO = ("fps", "frame_step", "start", "end", "max_frames")
 
 
 @dataclass(frozen=True)
@@ -115,7 +115,7 @@ def loaded(name: str) -> Any:
 KINDS: dict[str, SourceKind] = {
     "arrays": SourceKind(
         "arrays: .npy, .npz, IDX (MNIST)", "arrays:ArraySource",
-        ("array", "fields", "classes", "image_column", "label_column", "key"),
+        ("array", "fields", "classes", "image_column", "label_column", "key_column"),
         Look(decides="arrays:is_arrays"),
     ),
     "cifar": SourceKind(
@@ -137,7 +137,7 @@ KINDS: dict[str, SourceKind] = {
     ),
     "hdf5": SourceKind(
         "data sets of an HDF5 file: .h5, .hdf5", "hdf5.source:Hdf5Source",
-        ("array", "fields", "classes", "image_column", "label_column", "key"),
+        ("array", "fields", "classes", "image_column", "label_column", "key_column"),
         Look(r"\.(h5|hdf5|hdf|he5)$"),
     ),
     "webdataset": SourceKind(
@@ -149,7 +149,7 @@ KINDS: dict[str, SourceKind] = {
     ),
     "parquet": SourceKind(
         "Parquet files with images, as on the Hugging Face Hub; folders of save_to_disk",
-        "parquet.source:ParquetSource", ("fields", "key", "classes", "image_column", "label_column", "columns"),
+        "parquet.source:ParquetSource", ("fields", "key_column", "classes", "image_column", "label_column", "columns"),
         Look(r"\.(parquet|arrow)$"), Look(decides="parquet.layout:has_tables"),
         divides="parquet.layout:splits_of", remote=True, extra="parquet",
     ),
@@ -174,7 +174,7 @@ KINDS: dict[str, SourceKind] = {
     ),
     "yolo": SourceKind(
         "images with YOLO's text files, in Ultralytics' layout, by its data.yaml, or in two folders",
-        "listing.yolo:YoloSource", ("classes", "images", "labels", "skip_unreadable"),
+        "listing.yolo:YoloSource", ("classes", "images", "labels_dir", "skip_unreadable"),
         Look(r"\.ya?ml$"),
         Look(
             contains=("labels", "train/labels", "val/labels", "valid/labels", "test/labels"), absent=True,
@@ -186,7 +186,7 @@ KINDS: dict[str, SourceKind] = {
     "listing": SourceKind(
         "a table of paths and fields: .csv, .tsv, .jsonl; a plain .txt list; a folder with a metadata.csv",
         "video.source:open_listing",
-        ("fields", "path_column", "label_column", "key", "images", "classes", "key_pattern", *_VIDEO),
+        ("fields", "path_column", "label_column", "key_column", "images", "classes", "key_pattern", *_VIDEO),
         Look(r"\.(csv|tsv|jsonl|ndjson|txt)$"),
         Look(
             contains=tuple(f"{up}metadata.{end}" for up in ("", "../") for end in ("csv", "jsonl", "parquet")),
@@ -196,7 +196,7 @@ KINDS: dict[str, SourceKind] = {
     ),
     "archive": SourceKind(
         "an archive of a folder of images: .tar, .zip, .tar.gz, .tar.bz2; ImageNet's own",
-        "archives.source:ArchiveSource", ("labels", "skip_unreadable", "key_pattern"),
+        "archives.source:ArchiveSource", ("labels_file", "skip_unreadable", "key_pattern"),
         Look(decides="archives.source:is_archive"), Look(absent=True, decides="archives.source:names_archives"),
         stops_at_annotations=True, remote=True, extra="archives", extra_for="compressed tar",
     ),

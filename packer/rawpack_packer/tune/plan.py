@@ -303,7 +303,7 @@ class _Waits:
 def _few_archives(source: str, about: Mapping[str, Any], spool: Spool) -> tuple[str, float]:
     """A few of the archives that a pattern names, spread over all, and how many times as many there are."""
     archives, inside = split_path(source)
-    if not is_pattern(archives) or about.get("labels") is not None:  # labels are of all images
+    if not is_pattern(archives) or about.get("labels_file") is not None:  # labels are of all images
         return source, 1.0
     names = expanded(archives, spool)
     if len(names) <= _ARCHIVES:

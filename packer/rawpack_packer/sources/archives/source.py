@@ -81,7 +81,7 @@ class ArchiveSource(FolderSource):
         path: str | os.PathLike[str],
         /,
         *,
-        labels: str | os.PathLike[str] | None = None,
+        labels_file: str | os.PathLike[str] | None = None,
         skip_unreadable: bool = False,
         spool: Spool | None = None,
         progress: Scanning = unseen,
@@ -89,8 +89,8 @@ class ArchiveSource(FolderSource):
     ) -> None:
         """Read the directory of each archive.
 
-        labels: see `labels.py`; of archives without classes. skip_unreadable: pack what is intact of an archive that
-        is truncated or damaged, and what is neither encrypted nor compressed in a way that is not read. spool: for
+        labels_file: see `labels.py`; of archives without classes. skip_unreadable: pack what is intact of an archive
+        that is truncated or damaged, and what is neither encrypted nor compressed in a way that is not read. spool: for
         archives behind URLs. progress: called with the number of members so far, every 1,000 and at the end. detected:
         whether the path shows that it is an archive of a folder, and nobody says so: then it may hold no annotations,
         unless there are labels.
@@ -121,21 +121,21 @@ class ArchiveSource(FolderSource):
         self._all = scan.files(spans)
         if not skip_unreadable:
             _check_zipped(self._all.members, root)
-        if detected and labels is None:
+        if detected and labels_file is None:
             packed = os.path.join(outer, os.fsdecode(folder).rstrip("/"))  # noqa: PTH118 - as the user wrote it
             refuse_annotations(path, scan.beside, self._all, info, scan.head, packed)
         self._states = np.concatenate([self._all.states, archives.states])
-        if labels is not None:
-            self._set_labels(labels)
+        if labels_file is not None:
+            self._set_labels(labels_file)
 
-    def _set_labels(self, labels: str | os.PathLike[str]) -> None:
+    def _set_labels(self, file: str | os.PathLike[str]) -> None:
         info, part = self.info, self._all
         if info.classes is not None:
             raise UsageError(
-                f"{info.root} has {count(len(info.classes), 'class folder')}: {opt.labels} applies to archives without "
-                "them"
+                f"{info.root} has {count(len(info.classes), 'class folder')}: {opt.labels_file} applies to archives "
+                "without them"
             )
-        classes, found = read_labels(labels, [self.key(i) for i in range(len(self))])
+        classes, found = read_labels(file, [self.key(i) for i in range(len(self))])
         numbers = np.arange(len(classes), dtype=np.int32)
         self._all = replace(part, folders=part.folders[:1] * len(classes), labels=numbers, folder_of=found)
         self._states = np.concatenate([self._states, [[len(found), zlib.crc32(found.tobytes())]]])
@@ -146,7 +146,7 @@ class ArchiveSource(FolderSource):
             classes=classes,
             empty_classes=empty,
             flat=False,
-            options=given_options(labels=os.fspath(labels)),
+            options=given_options(labels_file=os.fspath(file)),
             counts={**info.counts, "empty_classes": len(empty)},
         )
 

@@ -290,7 +290,7 @@ def _apart(seen: Seen) -> str:
         if suffix == ".xml" and b"<annotation" in head:
             cure = _voc_cure(seen, folder, os.fsencode(os.path.join(beside, "") if beside else ""))  # noqa: PTH118
         elif suffix == ".txt" and all(map(_YOLO.fullmatch, head.strip().splitlines()[:-1] or [head])):
-            options = ("--source", "yolo", "--images", seen.below(os.fsencode(beside)), "--labels", holds)
+            options = ("--source", "yolo", "--images", seen.below(os.fsencode(beside)), "--labels-dir", holds)
             cure = f"{command(*options, seen.unpacked)} packs them as YOLO's boxes"
         return f"{what}: {seen.first}{cure}{seen.alone}"
     return ""

@@ -102,7 +102,9 @@ def tables_beside(seen: Seen, tables: Sequence[bytes]) -> str:
     lost = next((note for note in notes if note == _LOST), "")
     note = notes[0] if len(set(notes)) == 1 else lost
     labels = (
-        f", or {opt.labels('FILE')} gives each image its class, by lines of NAME CLASS" if seen.takes_labels else ""
+        f", or {opt.labels_file('FILE')} gives each image its class, by lines of NAME CLASS"
+        if seen.takes_labels
+        else ""
     )
     several = ", each the images that it lists" if len(commands) > 1 else " of the images that it lists"
     return (

@@ -41,14 +41,14 @@ class Hdf5Source(TableSource):
         classes: Classes | None = None,
         image_column: str | None = None,
         label_column: str | None = None,
-        key: str | None = None,
+        key_column: str | None = None,
         progress: Scanning = unseen,
     ) -> None:
         """array: what the image, the label and the fields are, as image=train/x,label=train/y; what is named is packed,
         and nothing else. `:chw` after the name of images, or alone, moves their channels to the end; `:hwc` keeps the
-        axes as they are. image_column, label_column, key: the data sets of these, beside which the others stay fields.
-        fields: which fields are masks, and which are no images: {"seg": "mask", "depth": "array"}. classes: names of
-        labels that are numbers. progress: called with the number of samples.
+        axes as they are. image_column, label_column, key_column: the data sets of these, beside which the others stay
+        fields. fields: which of them are masks, and which are no images: {"seg": "mask", "depth": "array"}. classes:
+        names of labels that are numbers. progress: called with the number of samples.
 
         Raises UsageError where the file is damaged or hostile, or where something has to be named.
         """
@@ -56,7 +56,7 @@ class Hdf5Source(TableSource):
         named, file = named_arrays(array), Hdf5File(files.paths[0], files.state(0))
         check_named_once(named, image_column, label_column)
         root = plain(os.fsencode(file.path))
-        looked = look.look(Path(file.path), named, ColumnChoice(image_column, label_column, key))
+        looked = look.look(Path(file.path), named, ColumnChoice(image_column, label_column, key_column))
         file.check()
         chosen = looked.chosen
         labels = None if looked.labels is None else number_labels(looked.labels, classes, where=root)
@@ -77,7 +77,7 @@ class Hdf5Source(TableSource):
                 classes=named_file(classes),
                 image_column=image_column,
                 label_column=label_column,
-                key=key,
+                key_column=key_column,
             ),
             counts={**NO_COUNTS, "columns_left_out": len(chosen.left_out)},
             problems=chosen.left_out,

@@ -61,7 +61,7 @@ def read_keyed(
             if found is None or found not in names:
                 raise UsageError(
                     f"{where} has no column {found or 'key'!r} with the keys of the samples, only "
-                    f"{listed(names, 8) or 'none'}: name it with {opt.key('COLUMN')}"
+                    f"{listed(names, 8) or 'none'}: name it with {opt.key_column('COLUMN')}"
                 )
             fields = [name for name in names if name != found]
             check_header(names, fields, where)

@@ -287,6 +287,8 @@ def _lines(file: BinaryIO, where: str) -> Iterator[str]:
             raise fault(where, 1, 1, "", f"{what}: save it as UTF-8 without one, as `{cure}` does")
     file.seek(0)
     for number, line in enumerate(file, 1):
+        if b"\0" in line:
+            raise fault(where, number, line.index(b"\0") + 1, "", "a NUL, which no text has: is the file damaged?")
         try:
             yield line.decode()
         except UnicodeDecodeError as error:

@@ -32,7 +32,7 @@ from rawpack_packer.sources.listing.reading import ListingSource, rows_of
 from rawpack_packer.sources.path_fields import path_template
 from rawpack_packer.sources.splits_on_disk import splits_in
 from rawpack_packer.sources.table.columns import Column, Numbers
-from rawpack_packer.sources.table.labels import empty_classes
+from rawpack_packer.sources.table.labels import empty_classes, named_file
 from rawpack_packer.sources.video import EXTENSIONS as VIDEO_EXTENSIONS
 from rawpack_packer.text import count, listed, plain
 
@@ -145,7 +145,12 @@ class MetadataSource(ListingSource):
         problems, counts = listed_files.problems(bool(self.of_videos)), listed_files.counts(bool(self.of_videos))
         words = chosen.pop("fields", ())
         shown = {"field": tuple(":".join(map(str, p)) for p in words.items()) if isinstance(words, Mapping) else words}
-        shown |= {"path": path_column, "key": options.get("key"), "classes": _path_or_none(options.get("classes"))}
+        shown |= {
+            "path": path_column,
+            "label_column": options.get("label_column"),
+            "key_column": options.get("key_column"),
+            "classes": named_file(options.get("classes")),
+        }
         self.info = replace(
             self.info,
             paths=(root, os.fspath(found.file)),
@@ -392,7 +397,3 @@ def _classes(scan: FolderScan, paths: Sequence[str]) -> tuple[tuple[str, ...], N
     labels = np.array([number.get(top, -1) if slash else -1 for top, slash, _ in tops], np.int64)
     filled = np.unique(labels[labels >= 0]).tolist()
     return (classes, labels) if filled and not only_container(classes[k] for k in filled) else None
-
-
-def _path_or_none(value: Any) -> str | None:
-    return os.fspath(value) if isinstance(value, str | os.PathLike) else None

@@ -70,7 +70,7 @@ class ListingSource(TableSource):
         fields: Mapping[str, Declared] | Sequence[str] = (),
         path_column: str | None = None,
         label_column: str | None = None,
-        key: str | None = None,
+        key_column: str | None = None,
         images: str | os.PathLike[str] | None = None,
         classes: Classes | None = None,
         videos: bool | None = None,
@@ -79,8 +79,8 @@ class ListingSource(TableSource):
     ) -> None:
         """fields: what columns hold, where their values do not show it: {"boxes": "xyxy"}, or ["boxes:xyxy"].
         path_column: the column of paths, or a template with braces, see `path_template`; None takes the first of
-        `PATH_NAMES`. label_column: the column that becomes field `label`, if not the one of that name. key: the column
-        of keys; None uses the paths. images: the folder that relative paths start from;
+        `PATH_NAMES`. label_column: the column that becomes field `label`, if not the one of that name. key_column: the
+        column of keys; None uses the paths. images: the folder that relative paths start from;
         None is the listing's own. classes: of the labels, or of the boxes if there is no column of labels. videos:
         whether the paths are those of videos, so that `start` and `end` are times; None decides by the first one.
         progress: called with the number of rows read so far. rows_by: what reads the rows, if not the file's suffix
@@ -92,7 +92,7 @@ class ListingSource(TableSource):
             field=words_of(fields),
             path=path_column,
             label_column=label_column,
-            key=key,
+            key_column=key_column,
             images=images,
             classes=named_file(classes),
         )
@@ -110,7 +110,7 @@ class ListingSource(TableSource):
             with file.open("rb") as opened, long_cells():
                 read = rows_by or partial(rows_of, file.suffix.lower())
                 rows = read(opened, where, root, declared)
-                columns = _ListingColumns(rows, declared, path_column, label_column, key, root, names, where)
+                columns = _ListingColumns(rows, declared, path_column, label_column, key_column, root, names, where)
                 columns.videos, columns.arrays = videos, arrays
                 columns.read(rows, progress)
         except OSError as error:
@@ -259,7 +259,7 @@ class _ListingColumns:
         keys = images.paths if self._keys is None else self._keys.finish()[1]
         if times := self.times():
             keys = self._parts(keys, times, lines)
-        check_unique(keys, lines, self._key_place, f"take them from another column, {opt.key('COLUMN')}")
+        check_unique(keys, lines, self._key_place, f"take them from another column, {opt.key_column('COLUMN')}")
         kinds, columns = dict[str, FieldKind](), dict[str, Column]()
         for name in self._fields:
             kind, columns[name] = self._parsers[name].finish()
@@ -390,7 +390,7 @@ def check_header(names: Sequence[str], fields: Sequence[str], where: str) -> Non
             try:
                 check_names([name])
             except UsageError as error:
-                more = f"; or use its values as keys: {opt.key('key')}" if name == "key" else ""
+                more = f"; or use its values as keys: {opt.key_column('key')}" if name == "key" else ""
                 raise fault(where, 1, column, name, f"{error}{more}") from None
     try:
         check_names(fields)

@@ -134,7 +134,7 @@ def read_list(file: Path, root: Path, within: Sequence[Path], where: str) -> tup
     paths = [os.path.normpath(base / line) if "\0" not in line else line for _, line in numbered]
     place = _ListLine(where, "", 0, cells=False, file=os.path.relpath(file, root))
     trusting = (
-        f"write `path:` with the folder of the images into data.yaml, or name it by {opt.images} and {opt.labels}"
+        f"write `path:` with the folder of the images into data.yaml, or name it by {opt.images} and {opt.labels_dir}"
     )
     parser = PathParser(place, os.fspath(root), [*map(os.fspath, within)], trusting)
     parser.add(paths, np.array([number for number, _ in numbered], np.int64))

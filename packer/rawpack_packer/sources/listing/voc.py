@@ -117,7 +117,7 @@ class VocSource(TableSource):
             )
         names, states = [names[i] for i in chosen.tolist()], folder.states()[chosen]
         found, xml_states = _annotations(root, names, where)
-        labels = classes_of(classes) if classes is not None else _classes(root, found, where)
+        labels = classes_of(classes) if classes is not None else _classes(root, found, names, where)
         columns, kinds = _columns(found, labels, where, names)
         for name, inside in masks.items():
             paths = [f"{inside}/{_stem(one)}.png" for one in names]
@@ -289,15 +289,12 @@ def _number(side: str, text: str) -> float:
     return number
 
 
-def _classes(root: Path, found: Sequence[ImageObjects | None], where: str) -> tuple[str, ...]:
-    """VOC's own, or else the sorted names in all XML files, so that all lists have the same."""
-    names = {name for one in found if one is not None for name in one.names}
-    if names <= {*CLASSES}:
-        return CLASSES
-    with os.scandir(root / _XML) as entries:
-        every = sorted(entry.name for entry in entries if entry.name.endswith(".xml"))
-    more, _ = _annotations(root, every, where)
-    return tuple(sorted(names | {name for one in more if one is not None for name in one.names}))
+def _classes(root: Path, found: Sequence[ImageObjects | None], images: Sequence[str], where: str) -> tuple[str, ...]:
+    """VOC's own, or else the sorted names in all XML files of the set, so that all splits have the same."""
+    every = {path.name for path in (root / _XML).glob("*.xml")}
+    more, _ = _annotations(root, sorted(every - {f"{_stem(name)}.xml" for name in images}), where)
+    names = {name for one in (*found, *more) if one is not None for name in one.names}
+    return CLASSES if names <= {*CLASSES} else tuple(sorted(names))
 
 
 def _columns(

@@ -67,19 +67,19 @@ class YoloSource(TableSource):
         *,
         classes: Classes | None = None,
         images: str | os.PathLike[str] | None = None,
-        labels: str | os.PathLike[str] | None = None,
+        labels_dir: str | os.PathLike[str] | None = None,
         skip_unreadable: bool = False,
         progress: Scanning = unseen,
     ) -> None:
         """path: a folder, a data.yaml, or a split of either, such as `coco8.yaml/train`. classes: replaces those in the
-        folder. images, labels: the folders of the images and of the text files, which have the same subfolders.
+        folder. images, labels_dir: the folders of the images and of the text files, which have the same subfolders.
         skip_unreadable, progress: as for `FolderSource`.
 
         Raises UsageError if there is no image, BadListingError with the first line that is no box.
         """
         given = Path(path).absolute()
         where = plain(os.fsencode(given))
-        found = _images(given, images, labels, skip_unreadable, progress, where)
+        found = _images(given, images, labels_dir, skip_unreadable, progress, where)
         names = found.yaml.names if found.yaml is not None else None
         names = classes_of(classes) if classes is not None else names or _names(found.named)
         about = found.yaml or _yaml_of(found.named)
@@ -87,13 +87,13 @@ class YoloSource(TableSource):
         reader = _LabelReader(found.root, where, None if names is None else len(names), keypoints)
         scanned = found.states[:, 0] != NOT_SCANNED
         for image, known in zip(found.paths, scanned, strict=True):
-            reader.add(label_in(labels, image) if labels is not None else label_of(image), known)
+            reader.add(label_of(image) if labels_dir is None else label_in(labels_dir, image), known)
         if not reader.files:
             first = found.paths[int(scanned.argmax())]
-            label = label_of(first) if labels is None else label_in(labels, first)
+            label = label_of(first) if labels_dir is None else label_in(labels_dir, first)
             raise UsageError(
                 f"{where} has no text file of boxes for any image: that of {plain(first)} would be {plain(label)}; "
-                f"give the folder that holds images and labels, or both by {opt.images} and {opt.labels}"
+                f"give the folder that holds images and labels, or both by {opt.images} and {opt.labels_dir}"
             )
         boxes = reader.boxes()
         kinds = {"boxes": FieldKind("float32", (None, len(_VALUES)), boxes="yolo")}
@@ -112,7 +112,7 @@ class YoloSource(TableSource):
             fields=kinds,
             classes=names,
             empty_classes=empty,
-            options=given_options(classes=named, images=images, labels=labels),
+            options=given_options(classes=named, images=images, labels_dir=labels_dir),
             counts={
                 **found.counts,
                 "other_files": max(0, found.counts["other_files"] - reader.files),
@@ -161,11 +161,9 @@ def _images(
 ) -> _ImageSet:
     yaml, lists = None, list[Path]()
     root, places, within = path, [path], [path]
-    for folder, option in ((images, "images"), (labels, "labels")):
+    for folder, option, what in ((images, opt.images, "images"), (labels, opt.labels_dir, "text files")):
         if folder is not None and not Path(folder).is_dir():
-            raise UsageError(
-                f"there is no folder {plain(os.fspath(folder))}: --{option} names the folder of the {option}"
-            )
+            raise UsageError(f"there is no folder {plain(os.fspath(folder))}: {option} names the folder of the {what}")
     file, split = (path, None) if is_data_yaml(path) else (path.parent, path.name)
     if images is not None:
         root = Path(images).absolute()

@@ -62,7 +62,7 @@ class ParquetSource(TableSource):
         /,
         *,
         fields: Mapping[str, Declared] | Sequence[str] = (),
-        key: str | None = None,
+        key_column: str | None = None,
         classes: Classes | None = None,
         image_column: str | None = None,
         label_column: str | None = None,
@@ -70,7 +70,7 @@ class ParquetSource(TableSource):
         spool: Spool | None = None,
         progress: Scanning = unseen,
     ) -> None:
-        """fields: what columns hold, where their types do not show it, as of `ListingSource`. key: the column of keys.
+        """fields: what columns hold, where their types do not show it, as of `ListingSource`. key_column: of keys.
         classes: names of labels that are numbers without names. image_column, label_column: needed where there are
         several. columns: those that become fields; None for all that can. spool: for files behind URLs. progress:
         called with the number of rows looked at so far.
@@ -83,7 +83,7 @@ class ParquetSource(TableSource):
         need("pyarrow", "parquet", root)
         typed, arrays = split_arrays(fields)
         names = named_columns(columns)
-        wanted = ColumnChoice(image_column, label_column, key, names, declared_fields(typed))
+        wanted = ColumnChoice(image_column, label_column, key_column, names, declared_fields(typed))
         scan = _Scan(wanted, progress)
         far = named_files(path, spool) if is_url(path) else None
         for file in () if far else files_of(Path(path).absolute()):
@@ -110,7 +110,7 @@ class ParquetSource(TableSource):
             numbered=keys is None,
             options=given_options(
                 field=words_of(fields),
-                key=key,
+                key_column=key_column,
                 classes=named_file(classes),
                 image_column=image_column,
                 label_column=label_column,
@@ -184,7 +184,7 @@ class _Scan:
         self._progress(self.rows)
 
     def keys(self, root: str) -> Texts | None:
-        """The keys; None where samples are numbered. Raises UsageError where --key names a column that has no keys."""
+        """The keys; None where samples are numbered. Raises UsageError where --key-column names one without keys."""
         import pyarrow as pa
         import pyarrow.compute as pc
 
@@ -204,13 +204,15 @@ class _Scan:
             what = (
                 f"{listed([plain(one) for one in twice], _SHOWN)} more than once" if twice else "rows without a value"
             )
-            raise UsageError(f"{opt.key(named)}: the column of {root} has {what}: each sample needs a key of its own")
+            raise UsageError(
+                f"{opt.key_column(named)}: the column of {root} has {what}: each sample needs a key of its own"
+            )
         try:
             blocks = [texts_of([value.decode() for value in chunk.to_pylist()]) for chunk in values.chunks]
         except UnicodeDecodeError:
             if named is None:
                 return None
-            raise UsageError(f"{opt.key(named)}: the column of {root} has a value that is not UTF-8") from None
+            raise UsageError(f"{opt.key_column(named)}: the column of {root} has a value that is not UTF-8") from None
         found = joined(blocks)
         safe = named_by_column or all(is_below(found.value(i)) for i in range(len(found)))
         return found if safe else None
@@ -338,5 +340,5 @@ def _bytes(column: pa.Array) -> pa.Array:
     if pa.types.is_integer(column.type):
         column = column.cast(pa.string())
     elif not any(fits(column.type) for fits in (pa.types.is_string, pa.types.is_large_string, pa.types.is_string_view)):
-        raise UsageError(f"keys are texts or whole numbers, not {column.type}: name another column by {opt.key}")
+        raise UsageError(f"keys are texts or whole numbers, not {column.type}: name another column by {opt.key_column}")
     return column.cast(pa.large_binary())

@@ -61,7 +61,7 @@ class ColumnChoice:
         """How the user named a column."""
         if self.as_arrays:
             return opt.array(f"{role}={plain(name)}")
-        options = {IMAGE: opt.image_column, LABEL: opt.label_column, KEY: opt.key}
+        options = {IMAGE: opt.image_column, LABEL: opt.label_column, KEY: opt.key_column}
         return options.get(role, opt.columns)(plain(name))
 
 

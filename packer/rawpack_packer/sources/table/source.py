@@ -146,7 +146,9 @@ def unique_keys(keys: Sequence[str], where: str) -> Texts:
         first = seen.setdefault(key, row)
         if not key or first != row:
             what = f"{plain(key)!r}, as row {first} has" if key else "no text"
-            raise UsageError(f"{where}: row {row} has {what}: each sample needs a key of its own; {opt.key} names them")
+            raise UsageError(
+                f"{where}: row {row} has {what}: each sample needs a key of its own; {opt.key_column} names them"
+            )
     return texts_of(keys)
 
 

@@ -38,7 +38,7 @@ class Selection:
     """What is taken of every video. Times are seconds since its first frame. Make one with `make_selection`."""
 
     fps: Fraction | None = None
-    every: int | None = None
+    frame_step: int | None = None
     start: Fraction | None = None
     end: Fraction | None = None
     max_frames: int | None = None
@@ -47,7 +47,7 @@ class Selection:
     def options(self) -> dict[str, str]:
         """What of it was given, see `SourceInfo.options`."""
         start, end = (None if at is None else f"{float(at):g}" for at in (self.start, self.end))
-        return given_options(fps=self.fps, every=self.every, start=start, end=end, max_frames=self.max_frames)
+        return given_options(fps=self.fps, frame_step=self.frame_step, start=start, end=end, max_frames=self.max_frames)
 
     def pick(self, times: NDArray[np.int64], unit: Fraction, end: int) -> NDArray[np.int64]:
         """Numbers of the frames that are taken, ascending.
@@ -65,28 +65,28 @@ class Selection:
             # The first frames that are shown at or after these times.
             low = int(np.searchsorted(since, -(-start // unit)))
             high = len(times) if self.end is None else int(np.searchsorted(since, -(-self.end // unit)))
-            picked = np.arange(low, max(low, high), self.every or 1, dtype=np.int64)
+            picked = np.arange(low, max(low, high), self.frame_step or 1, dtype=np.int64)
         return picked[: self.max_frames]
 
 
 def make_selection(
     fps: str | float | None = None,
-    every: int | None = None,
+    frame_step: int | None = None,
     start: str | float | None = None,
     end: str | float | None = None,
     max_frames: int | None = None,
 ) -> Selection:
     """A selection from what a user wrote. Raises UsageError for invalid values."""
-    if fps is not None and every is not None:
-        raise UsageError(f"{opt.fps} and {opt.every} both set how many frames are taken: leave one out")
+    if fps is not None and frame_step is not None:
+        raise UsageError(f"{opt.fps} and {opt.frame_step} both set how many frames are taken: leave one out")
     rate = None if fps is None else _fps(str(fps))
-    for option, value in ((opt.every, every), (opt.max_frames, max_frames)):
+    for option, value in ((opt.frame_step, frame_step), (opt.max_frames, max_frames)):
         if value is not None and value < 1:
             raise UsageError(f"{option(value)}: must be 1 or more")
     begin, stop = (None if at is None else seconds(one, str(at)) for one, at in ((opt.start, start), (opt.end, end)))
     if stop is not None and stop <= (begin or 0):
         raise UsageError(f"{opt.end(end)} is not after {opt.start(start or 0)}: there is no frame between them")
-    return Selection(rate, every, begin, stop, max_frames)
+    return Selection(rate, frame_step, begin, stop, max_frames)
 
 
 def seconds(option: Callable[[str], str], text: str) -> Fraction:

@@ -36,7 +36,7 @@ from rawpack_packer.sources.video.frames import DTYPES, FRAME, VIDEO, Selection,
 from rawpack_packer.sources.video.index import VideoIndex
 from rawpack_packer.text import plain
 
-_OPTIONS = ("fps", "every", "start", "end", "max_frames")
+_OPTIONS = ("fps", "frame_step", "start", "end", "max_frames")
 _COUNTS = ("frames_left_out", "videos_without_frames", *OF_VIDEOS)
 _WANTED = Wanted(EXTENSIONS, sniff_video, SNIFF_BYTES, IMAGE_EXTENSIONS, "images")
 _FIELDS = {name: FieldKind(dtype) for name, dtype in DTYPES.items()}
@@ -256,7 +256,7 @@ class VideoSource(FrameSource):
     ) -> None:
         """Read through every video below `path`: all packets are read, and the first frames are decoded.
 
-        selected: fps, every, start, end, max_frames, see `make_selection`. skip_unreadable: see `FolderSource`.
+        selected: fps, frame_step, start, end, max_frames, see `make_selection`. skip_unreadable: see `FolderSource`.
         progress: called with the number of videos that are done.
         Raises UsageError where there is no video, or no frame is taken; MissingExtraError without PyAV; UnreadableError
         and PackError as `FolderSource`.
@@ -317,7 +317,7 @@ def open_listing(
         if name in DTYPES:
             raise UsageError(
                 f"{where}: every frame has a field {name!r} already: rename the column {name!r}, or add "
-                f"{opt.path_column(name)} if it has the paths, {opt.key(name)} if it names the videos"
+                f"{opt.path_column(name)} if it has the paths, {opt.key_column(name)} if it names the videos"
             )
     whole = make_selection(**selected)
     if listing.times and (whole.start is not None or whole.end is not None):
