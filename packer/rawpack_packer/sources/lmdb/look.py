@@ -115,8 +115,8 @@ def _after(
         page = (address - begin) // page_bytes
         if (there := _number(begin + page * page_bytes)) != page:
             raise BadLmdbError(f"it is damaged: page {page} is missing, page {there} is in its place")
-        # Of a value without bytes, any place will do.
-        offset = _address(value) - begin if size else 0
+        # A value without bytes has no address; small ones follow their keys.
+        offset = (_address(value) if size else address + len(key)) - begin
         if not 0 <= offset <= offset + size <= file_bytes:
             raise BadLmdbError(f"it is damaged: the value of key {key[:40]!r} is outside the file: was it truncated?")
         if size == _DATABASE_BYTES and _is_database(env, transaction, key):

@@ -52,7 +52,7 @@ def _pickle(value: bytes) -> Sample:
 
 
 @dataclass(frozen=True)
-class Layout:
+class ValueLayout:
     """What values hold."""
 
     words: str
@@ -63,10 +63,10 @@ class Layout:
 
 
 LAYOUTS = {
-    "text": Layout("text recognition (num-samples, image-000000001, label-000000001)", _file, has_label=False),
-    "files": Layout("image files by their keys", _file, has_label=False),
-    "pickle": Layout("pickles of image and label (folder2lmdb)", _pickle, has_label=True),
-    "datum": Layout("Caffe's Datum", _datum, has_label=True),
+    "text": ValueLayout("text recognition (num-samples, image-000000001, label-000000001)", _file, has_label=False),
+    "files": ValueLayout("image files by their keys", _file, has_label=False),
+    "pickle": ValueLayout("pickles of image and label (folder2lmdb)", _pickle, has_label=True),
+    "datum": ValueLayout("Caffe's Datum", _datum, has_label=True),
 }
 
 
