@@ -719,6 +719,8 @@ def test_a_file_in_place_of_a_folder(tmp_path: Path) -> None:
     assert message_of(tmp_path / "other" / "c.xyz", kind="folder").endswith("without --source, its kind is detected")
     assert "a.zip is an archive: leave out --source folder" in message_of(tmp_path / "other" / "a.zip", kind="folder")
     assert "b.rar: archives of this kind are not read: unpack it first" in message_of(tmp_path / "other" / "b.rar")
+    put(tmp_path / "packed", "b.rar", data=b"?")
+    assert "other file (.rar); archives of this kind are not read: unpack it first" in message_of(tmp_path / "packed")
     assert "--source archive|arrays|cifar|coco|folder|" in message_of(tmp_path / "other" / "c.xyz")
     assert f"`rawpack pack '{tmp_path}/other/*.zip' store/`" in message_of(tmp_path / "other")
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import shlex
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 
@@ -21,11 +21,10 @@ from rawpack_packer.text import plain
 
 Head = Callable[[bytes, int], bytes]
 """The first bytes of a file, by its path below the source; b"" where it cannot be read."""
-Located = Callable[[str, bool], str | None]
-"""The path of an image below the source, by its name, or with True by its name without the extension; None where there
-is none."""
 Found = Mapping[tuple[str, bool], list[str]]
 """A name, perhaps with the folders above it, and whether it lacks the extension -> paths of images, the first few."""
+ENDS = (".jpg", ".jpeg", ".png", ".webp", ".tif", ".bmp")
+"""Extensions of images that are looked for on disk."""
 MOST_SHOWN = 3
 MOST_COMMANDS = 4
 HEAD = 1 << 18
@@ -125,10 +124,7 @@ class Seen:
     """As the user wrote it, and as commands name it."""
     beside: Beside
     kind: str
-    head: Head
-    locate: Located
-    locate_all: Callable[[Collection[str]], Found]
-    """The images of many names at once."""
+    images: ImageNames | ImagesOnDisk
     takes_labels: bool = False
     """Whether it is an archive without class folders, for which there is an option of labels."""
     filled: Mapping[bytes, int] | None = None
@@ -174,15 +170,16 @@ class Seen:
 class ImageNames:
     """Finds images by their names, in the memory that a scan has anyway."""
 
-    def __init__(self, part: FolderPart) -> None:
-        self._part = part
+    def __init__(self, part: FolderPart, head: Head) -> None:
+        self._part, self.head = part, head
 
     def locate(self, name: str, stem: bool) -> str | None:
-        """See `Located`."""
+        """The path of an image below the source, by its name, or with `stem` by its name without the extension; None
+        where there is none."""
         return next(self.paths(_last(name), stem), None)
 
     def locate_all(self, names: Collection[str]) -> Found:
-        """See `Seen.locate_all`: one walk through all images."""
+        """The images of many names at once: one walk through all images."""
         wanted, found = dict[bytes, list[str]](), dict[tuple[str, bool], list[str]]()
         for name in names:
             wanted.setdefault(_last(name), []).append(name)
@@ -213,6 +210,39 @@ class ImageNames:
             found = part.names[at : int(part.ends[i + 1])] if int(part.ends[i]) == at else b""
             if found and (found.rpartition(b".")[0] if stem else found) == name:
                 yield text_of(part.path(i))
+
+
+class ImagesOnDisk:
+    """Finds images by their names in a few folders, as `ImageNames` does in a scan."""
+
+    def __init__(self, root: str, places: Sequence[str]) -> None:
+        """places: the folders, below the root; "" for itself."""
+        self._root, self._places = root, places
+
+    def head(self, path: bytes, size: int) -> bytes:
+        """See `Head`."""
+        try:
+            with open(os.path.join(os.fsencode(self._root), path), "rb") as file:  # noqa: PTH118
+                return file.read(size)
+        except OSError:
+            return b""
+
+    def locate(self, name: str, stem: bool) -> str | None:
+        """See `ImageNames`."""
+        return next(self._found(name, stem), None)
+
+    def locate_all(self, names: Collection[str]) -> Found:
+        """See `ImageNames`."""
+        return {(name, stem): list(self._found(name, stem)) for name in names for stem in (False, True)}
+
+    def _found(self, name: str, stem: bool) -> Iterator[str]:
+        if not name or "\0" in name or (stem and name.lower().endswith(ENDS)):
+            return
+        for folder in self._places:
+            for end in (*ENDS, ".JPEG", ".JPG", ".PNG") if stem else ("",):
+                relative = os.path.join(folder, name + end)  # noqa: PTH118
+                if os.path.isfile(os.path.join(self._root, relative)):  # noqa: PTH113, PTH118
+                    yield relative
 
 
 def command(*words: str) -> str:

@@ -22,7 +22,7 @@ from __future__ import annotations
 import os
 import re
 import shlex
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -32,14 +32,15 @@ from rawpack.remote.url import is_url, shown
 from rawpack_packer.options.naming import opt
 from rawpack_packer.sources.base import SourceInfo
 from rawpack_packer.sources.beside import (
+    ENDS,
     HEAD,
     MOST_COMMANDS,
     MOST_SHOWN,
     PICKLES,
     Beside,
-    Found,
     Head,
     ImageNames,
+    ImagesOnDisk,
     Seen,
     command,
     folder_of,
@@ -63,7 +64,6 @@ _COCO = (
     (re.compile(rb'"categories"\s*:\s*\['), b'"supercategory"'),
 )
 _YOLO = re.compile(rb"\s*\d+(\s+-?\d*\.?\d+([eE]-?\d+)?){4,}\s*")
-_ENDS = (".jpg", ".jpeg", ".png", ".webp", ".tif", ".bmp")
 _DST = re.compile(r"`rawpack pack ((?:[^`])*?) DST`")
 
 
@@ -91,10 +91,8 @@ def refuse_annotations(
     numbers, counts = np.unique(part.folder_of, return_counts=True)
     filled = {part.folders[k]: n for k, n in zip(numbers.tolist(), counts.tolist(), strict=True)}
     empty = set(info.empty_classes)
-    labeled, names = len(info.classes or ()) - len(empty) > 1, ImageNames(part)
-    seen = Seen(
-        shown_path, beside, info.kind, head, names.locate, names.locate_all, takes_labels, filled, labeled=labeled
-    )
+    labeled = len(info.classes or ()) - len(empty) > 1
+    seen = Seen(shown_path, beside, info.kind, ImageNames(part, head), takes_labels, filled, labeled=labeled)
     tables = [one for one in beside.tables if _is_relevant(folder_of(one), filled, empty)]
     found = (
         _coco(seen)
@@ -126,21 +124,13 @@ def refuse_above(path: str | os.PathLike[str], splits: Sequence[str]) -> None:
                     if entry.is_dir():
                         folders += [] if folder or name in splits else [name]
                     elif entry.is_file():
-                        if folder and name.lower().endswith(_ENDS):
+                        if folder and name.lower().endswith(ENDS):
                             held.setdefault(folder, []).append(name)
                         beside.add(os.fsencode(name), os.path.splitext(name)[1].lower(), entry.stat().st_size)  # noqa: PTH122
         except OSError:
             continue  # the scan of the splits reports why, if it matters
         beside.end(os.fsencode(os.path.join(folder, "")) if folder else b"", ())  # noqa: PTH118
-
-    def locate(name: str, stem: bool) -> str | None:
-        return next(_on_disk(root, ["", *splits, *folders[1:]], name, stem), None)
-
-    def locate_all(names: Collection[str]) -> Found:
-        places = ["", *splits, *folders[1:]]
-        return {(name, stem): list(_on_disk(root, places, name, stem)) for name in names for stem in (False, True)}
-
-    seen = Seen(root, beside, "folder", lambda one, size: _head_on_disk(root, one, size), locate, locate_all)
+    seen = Seen(root, beside, "folder", ImagesOnDisk(root, ["", *splits, *folders[1:]]))
     others = {folder: sorted(names) for folder, names in held.items()}
     if found := _coco(seen) or tables_beside(seen, beside.tables) or masks_of_splits(seen, others, splits):
         raise AnnotatedError(found)
@@ -158,9 +148,7 @@ def refuse_tables(path: str | os.PathLike[str]) -> None:
         return
     of_folder = next((one for one in tables if (folder / one.stem).is_dir()), None)
     if of_folder is None:
-        seen = Seen(
-            os.fspath(path), Beside(), "folder", lambda one, size: b"", lambda name, stem: None, lambda names: {}
-        )
+        seen = Seen(os.fspath(path), Beside(), "folder", ImagesOnDisk(os.fspath(path), ()))
         if holds_image(folder):
             raise AnnotatedError(tables_beside(seen, [os.fsencode(one.name) for one in tables]))
         return
@@ -176,7 +164,7 @@ def refuse_tables(path: str | os.PathLike[str]) -> None:
 
 def _coco(seen: Seen) -> str:
     files = [one for one in seen.beside.singles if one.lower().endswith(b".json")][:_MOST_TRIED]
-    heads = {one: seen.head(one, HEAD) for one in files}
+    heads = {one: seen.images.head(one, HEAD) for one in files}
     found = [one for one in files if any(key.search(heads[one]) and word in heads[one] for key, word in _COCO)]
     if not found:
         return ""
@@ -201,7 +189,7 @@ def _coco_command(seen: Seen, file: bytes, head: bytes) -> str:
     """The command that packs a COCO file; "" where it names no image of the source."""
     named = _FILE_NAME.search(head)
     name = text_of(named[1]) if named else ""
-    image = seen.locate(name, False) if name else None
+    image = seen.images.locate(name, False) if name else None
     if image is None:
         return ""
     from rawpack_packer.sources.listing.coco import folder_of_images
@@ -224,7 +212,7 @@ def _pairs(seen: Seen) -> str:
     what = f"{seen.where} holds {plain(text_of(file))} for the image {plain(text_of(image))}"
     what += f" (also {listed(others, 5)})" if others else ""
     what += ", and a folder is packed without such files"
-    cure = _cure(seen, suffix, _member(file, suffix), seen.head(file, HEAD))
+    cure = _cure(seen, suffix, _member(file, suffix), seen.images.head(file, HEAD))
     if seen.labeled and "--key-pattern" not in cure:
         cure += (
             "; that loses the folders' classes: a listing, a .csv with the columns path, label and what these files "
@@ -277,7 +265,7 @@ def _apart(seen: Seen) -> str:
             if number == 2 and not images:
                 break
             stem = text_of(name.rpartition(b".")[0])
-            images += [one for one in (seen.locate(stem, True) or seen.locate(stem, False),) if one]
+            images += [one for one in (seen.images.locate(stem, True) or seen.images.locate(stem, False),) if one]
         if len(images) < 2 or 2 * len(images) < len(names):
             continue
         holds, beside = seen.below(folder.rstrip(b"/")), images[0].rpartition("/")[0]
@@ -285,7 +273,7 @@ def _apart(seen: Seen) -> str:
             f"{plain(holds)} holds {suffix} files that are named as the images in {plain(beside) or 'the folder'}, and "
             "a folder is packed without them"
         )
-        head = seen.head(folder + names[0], HEAD)
+        head = seen.images.head(folder + names[0], HEAD)
         cure = "write what they say into a listing, a .csv with a column path"
         if suffix == ".xml" and b"<annotation" in head:
             cure = _voc_cure(seen, folder, os.fsencode(os.path.join(beside, "") if beside else ""))  # noqa: PTH118
@@ -328,7 +316,7 @@ def _singles(seen: Seen) -> str:
     """Where folders give the images classes, CVAT's files count only."""
     tried = 0
     for file in seen.beside.singles[:_MOST_TRIED]:
-        head = seen.head(file, HEAD)
+        head = seen.images.head(file, HEAD)
         of_cvat = b"<annotations" in head and b"<image " in head
         if seen.labeled and not of_cvat:
             continue
@@ -336,7 +324,7 @@ def _singles(seen: Seen) -> str:
         tried += bool(words)
         if tried > _MOST_LISTS:
             break
-        if not any(seen.locate(word, False) for word in words):
+        if not any(seen.images.locate(word, False) for word in words):
             continue
         what = f"{seen.where} holds {plain(text_of(file))}, which names its images, and a folder is packed without it"
         if not file.endswith(b".txt"):
@@ -354,21 +342,3 @@ def _is_relevant(folder: bytes, filled: Collection[bytes], empty: set[str]) -> b
     if any(one.startswith(folder) for one in filled):
         return True
     return text_of(folder.partition(b"/")[0]) in empty
-
-
-def _on_disk(root: str, folders: Sequence[str], name: str, stem: bool) -> Iterator[str]:
-    if not name or "\0" in name or (stem and name.lower().endswith(_ENDS)):
-        return
-    for folder in folders:
-        for end in (*_ENDS, ".JPEG", ".JPG", ".PNG") if stem else ("",):
-            relative = os.path.join(folder, name + end)  # noqa: PTH118
-            if os.path.isfile(os.path.join(root, relative)):  # noqa: PTH113, PTH118
-                yield relative
-
-
-def _head_on_disk(root: str, path: bytes, size: int) -> bytes:
-    try:
-        with open(os.path.join(os.fsencode(root), path), "rb") as file:  # noqa: PTH118
-            return file.read(size)
-    except OSError:
-        return b""

@@ -28,7 +28,7 @@ _OF_MASK = re.compile(rb"[_-](mask|label|gt|seg|depth|l)s?$", re.IGNORECASE)
 
 def masks_as_class(seen: Seen, part: FolderPart, classes: Sequence[str]) -> str:
     """The error for a folder whose images are named as those of another folder; "" where there is none."""
-    names = ImageNames(part)
+    names = ImageNames(part, seen.images.head)
     tops = {text_of(folder.partition(b"/")[0]) for folder in seen.filled or ()}
     for name in filter(_MASKS.fullmatch, classes):
         inside = [k for k, folder in enumerate(part.folders) if folder.startswith(os.fsencode(name) + b"/")]
@@ -50,7 +50,7 @@ def masks_of_splits(seen: Seen, folders: Mapping[str, Sequence[str]], splits: Se
     """
 
     def images_of(stem: bytes) -> Iterable[str]:
-        return filter(None, [seen.locate(text_of(stem), True)])
+        return filter(None, [seen.images.locate(text_of(stem), True)])
 
     for name in filter(_MASKS.fullmatch, folders):
         masks = [os.fsencode(f"{name}/{file}") for file in folders[name][:_MOST_MASKS]]

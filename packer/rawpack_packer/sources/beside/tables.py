@@ -74,9 +74,9 @@ def tables_beside(seen: Seen, tables: Sequence[bytes]) -> str:
             f"{what}: {seen.first}save it as .csv, or name it metadata.parquet and its column of paths file_name"
             f"{seen.alone}"
         )
-    read = [_read(one, seen.head(one, HEAD)) for one in some]
+    read = [_read(one, seen.images.head(one, HEAD)) for one in some]
     cells = {cell.strip() for one in read for row in one.rows for cell in row}
-    found = seen.locate_all({_relative(seen, cell) for cell in cells if not _FRACTION.fullmatch(cell)})
+    found = seen.images.locate_all({_relative(seen, cell) for cell in cells if not _FRACTION.fullmatch(cell)})
     commands, notes = list[str](), list[str]()
     for one in read:
         names = _images_named(seen, one, found)
@@ -170,7 +170,9 @@ def _images_named(seen: Seen, table: _TableBeside, found: Found) -> _NamesImages
                 continue
             base, extension = place
             options = list[str]()
-            headless = columns[k] not in PATH_NAMES and seen.locate(_relative(seen, columns[k]), stem) is not None
+            headless = (
+                columns[k] not in PATH_NAMES and seen.images.locate(_relative(seen, columns[k]), stem) is not None
+            )
             if headless:
                 options += ["--path", f"{{path}}{extension}"] if stem else []
             elif stem:
@@ -267,9 +269,9 @@ def plain_list_cure(seen: Seen, file: bytes) -> str:
 
     A line with more columns than these two, as that of Tiny ImageNet, has no names for them: no command is guessed.
     """
-    line = text_of(seen.head(file, HEAD).lstrip().partition(b"\n")[0]).strip()
+    line = text_of(seen.images.head(file, HEAD).lstrip().partition(b"\n")[0]).strip()
     path, _, label = line.partition("\t") if "\t" in line else line.partition(" ")
-    image = seen.locate(path, False)
+    image = seen.images.locate(path, False)
     words = label.split()
     if image is None or not words:
         return ""

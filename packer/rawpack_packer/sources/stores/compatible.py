@@ -6,7 +6,6 @@ import itertools
 import operator
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING
 
 import msgspec
 import numpy as np
@@ -19,10 +18,8 @@ from rawpack.errors import RawpackError, UsageError
 from rawpack.store.store import Store
 from rawpack_packer.options.naming import opt
 from rawpack_packer.sources.fields import FieldKind, ImageKind
+from rawpack_packer.sources.video.frames import Videos
 from rawpack_packer.text import listed, plain
-
-if TYPE_CHECKING:
-    from rawpack_packer.sources.video.frames import Videos
 
 IMAGE, KEY, LABEL = "image", "key", "label"
 _SHOWN = 10
