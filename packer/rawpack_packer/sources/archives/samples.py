@@ -14,9 +14,9 @@ from numpy.typing import NDArray
 
 from rawpack.errors import DecodeError, UsageError
 from rawpack_packer.options.naming import opt
-from rawpack_packer.sources.archives.compressed import CompressedSpans
 from rawpack_packer.sources.archives.members import PICKLES, NamedMember, is_image, parsed, type_of
-from rawpack_packer.sources.archives.tar import BadArchiveError, Member, Read, tar_members
+from rawpack_packer.sources.archives.opened import CompressedSpans, OpenArchive
+from rawpack_packer.sources.archives.tar import BadArchiveError, Member
 from rawpack_packer.sources.files import bad_name, text_of
 from rawpack_packer.sources.table.named_files import NamedFiles
 from rawpack_packer.sources.table.spans import Fault, Rows, Spans
@@ -67,13 +67,13 @@ FoundMember = tuple[Member, bytes]
 """A member, and its bytes if it holds a label."""
 
 
-def with_labels(read: Read, size: int, label: NamedMember | None) -> Iterator[FoundMember]:
-    """The members of a shard. read, size: as for `tar_members`, whose errors it raises."""
-    for member in tar_members(read, 0, size):
+def with_labels(archive: OpenArchive, label: NamedMember | None) -> Iterator[FoundMember]:
+    """The members of a shard. Raises as `OpenArchive.members` does."""
+    for member in archive.members():
         named = label is not None and member.kind == "file" and member.size <= _MOST_LABEL
         found = key_of(member.name) if named else None
         is_label = label is not None and found is not None and found[1] == label.suffix
-        yield member, read(member.offset, member.size) if is_label else b""
+        yield member, archive.read(member.offset, member.size) if is_label else b""
 
 
 class Shards:

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, closing, contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -16,16 +15,10 @@ import xxhash
 
 from rawpack.errors import DecodeError, RawpackError, UsageError
 from rawpack_packer.options.naming import opt
-from rawpack_packer.sources.archives.compressed import (
-    check_readable,
-    compression,
-    open_compressed,
-    read_at,
-    save_index,
-)
 from rawpack_packer.sources.archives.members import PICKLES, NamedMember, named_fields, type_of, values_of
+from rawpack_packer.sources.archives.opened import look_through, opened_archive
 from rawpack_packer.sources.archives.samples import COPY_AGAIN, FoundMember, Shards, is_shard, with_labels
-from rawpack_packer.sources.archives.tar import BLOCK, LONGEST, Read, is_tar, read_of, tar_members
+from rawpack_packer.sources.archives.tar import BLOCK, is_tar, tar_members
 from rawpack_packer.sources.base import SourceInfo, given_options
 from rawpack_packer.sources.fields import FieldKind
 from rawpack_packer.sources.files import reason_of, stop_if_of_any_file, text_of
@@ -149,8 +142,8 @@ class WebDatasetSource(TableSource):
 def is_webdataset(path: Path) -> bool:
     """Whether a file is a WebDataset shard, by its first members."""
     try:
-        with _shard(named_files(path), 0) as (read, size, _):
-            return is_tar(read(0, BLOCK)) and is_shard(tar_members(read, 0, size))
+        with opened_archive(named_files(path), 0) as archive:
+            return is_tar(archive.read(0, BLOCK)) and is_shard(tar_members(archive.read, 0, archive.size))
     except (OSError, RawpackError):
         return False
 
@@ -175,51 +168,26 @@ def names_only_shards(path: Path) -> bool:
 def _read(
     files: NamedFiles, fields: Sequence[NamedMember], label: NamedMember | None, progress: Progress | None
 ) -> tuple[Shards, NamedFiles]:
-    """The samples of all shards, and the shards, with the index of each compressed one."""
-    shards, indexes = Shards(fields, label), list[KeptBytes | None]()
+    """The samples of all shards, and the shards, with the index of each compressed one. Raises UsageError where one
+    cannot be read, SourceChangedError where it changes meanwhile."""
+    shards, indexes = Shards(fields, label), dict[int, KeptBytes]()
     what = f"samples with labels in {label.suffix}" if label is not None else "samples"
-
-    def add(found: Iterable[FoundMember], number: int) -> None:
-        for seen in shards.read(found, number, files.name(number)):
-            if progress is not None and seen % PROGRESS_EVERY == 0:
-                progress(seen)
-
     with files.looked_through():
-        for number in range(len(files)):
-            index = files.kept_index(number)
-            if (kept := files.kept(number, f"compressed {what}" if index else what, FoundMember)) is not None:
-                add(kept, number)
-                indexes.append(index)
-                continue
-            with _shard(files, number) as (read, size, save):
-                found = with_labels(read, size, label)
-                add(files.keeping(number, f"compressed {what}" if save else what, found), number)
-                indexes.append(files.keep_index(number, save()) if save else None)
+        for k in range(len(files)):
+            where = files.name(k)
+            found = look_through(files, k, what, FoundMember, partial(with_labels, label=label), indexes)
+            try:
+                for seen in shards.read(found, k, where):
+                    if progress is not None and seen % PROGRESS_EVERY == 0:
+                        progress(seen)
+            except DecodeError as error:
+                raise UsageError(f"{where} is damaged: {error.detail}{COPY_AGAIN}") from None
+            except OSError as error:
+                stop_if_of_any_file(error, where)
+                raise UsageError(f"{where} cannot be read: {reason_of(error)}") from None
     if progress is not None:
         progress(shards.members)
-    return shards, replace(files, indexes=tuple(indexes) if any(indexes) else ())
-
-
-@contextmanager
-def _shard(files: NamedFiles, number: int) -> Iterator[tuple[Read, int, Callable[[], KeptBytes] | None]]:
-    """What reads a shard, and its size in bytes; if it is compressed, LONGEST, and what saves its index.
-
-    Raises UsageError where it cannot be read, SourceChangedError where it changes meanwhile.
-    """
-    path, where = files.paths[number], files.name(number)
-    try:
-        with files.opened(number, keep=False) as fd, ExitStack() as readers:
-            if kind := compression(os.pread(fd, BLOCK, 0)):
-                check_readable(where, kind)
-                reader = readers.enter_context(closing(open_compressed(path, fd, threads=0)))
-                yield partial(read_at, reader), LONGEST, partial(save_index, reader, fd)
-            else:
-                yield read_of(fd), os.fstat(fd).st_size, None
-    except DecodeError as error:
-        raise UsageError(f"{where} is damaged: {error.detail}{COPY_AGAIN}") from None
-    except OSError as error:
-        stop_if_of_any_file(error, where)
-        raise UsageError(f"{where} cannot be read: {reason_of(error)}") from None
+    return shards, replace(files, indexes=tuple(indexes.get(k) for k in range(len(files)))) if indexes else files
 
 
 def _files(path: str | os.PathLike[str], where: str, spool: Spool | None) -> tuple[NamedFiles, tuple[str, ...]]:

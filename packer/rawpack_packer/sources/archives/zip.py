@@ -62,13 +62,13 @@ class ZipSpans(Spans):
         return replace(super().pick(rows), packed=self.packed[rows])
 
 
-def zip_members(fd: int) -> Iterator[tuple[Member, tuple[int, int], Fault | None]]:
-    """The members of the archive at a descriptor, in the order of its directory: each with what `ZipSpans.packed` has,
-    and why it cannot be read, if so. Raises BadArchiveError."""
+def zip_members(fd: int) -> Iterator[Member]:
+    """The members of the archive at a descriptor, in the order of its directory. Raises BadArchiveError."""
     with os.fdopen(os.dup(fd), "rb") as file:
         infos, problem = directory(file)
     for info in infos:
-        kind, fault, target = _kind(info), None, b""
+        kind, target = _kind(info), b""
+        fault: Fault | None = None
         if info.flag_bits & _ENCRYPTED:
             fault = "unreadable", ENCRYPTED
         elif info.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
@@ -77,7 +77,7 @@ def zip_members(fd: int) -> Iterator[tuple[Member, tuple[int, int], Fault | None
         packed = info.compress_size, info.compress_type
         if kind == "symlink" and fault is None:
             target = _target(fd, info)
-        yield Member(_name(info), kind, info.header_offset, info.file_size, info.CRC, target), packed, fault
+        yield Member(_name(info), kind, info.header_offset, info.file_size, info.CRC, target, packed, fault)
     if problem is not None:
         raise problem
 

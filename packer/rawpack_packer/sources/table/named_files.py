@@ -48,7 +48,7 @@ class NamedFiles:
     states: NDArray[np.int64]
     """(k, 2): size in bytes, and mtime in ns or a checksum, when the source was opened."""
     indexes: tuple[KeptBytes | None, ...] = ()
-    """Of compressed archives: the index of each, see `compressed.py`; None for one that is not."""
+    """Of compressed archives: the index of each, see `archives/opened.py`; None for one that is not."""
     remotes: tuple[RemoteArchive, ...] = ()
     """Of archives behind URLs: where each is fetched from."""
     spool: Spool | None = None
