@@ -25,15 +25,9 @@ from rawpack_packer.sources.base import SourceInfo, given_options, numbered
 from rawpack_packer.sources.fields import FieldKind
 from rawpack_packer.sources.files import reason_of, stop_if_of_any_file
 from rawpack_packer.sources.folder_scan import PROGRESS_EVERY
-from rawpack_packer.sources.listing.numbers import is_small
 from rawpack_packer.sources.table.columns import Numbers, RaggedColumn, ends_of, texts_of
-from rawpack_packer.sources.table.labels import (
-    NO_COUNTS,
-    Classes,
-    named_file,
-    number_labels,
-)
-from rawpack_packer.sources.table.named_files import NamedFiles, named_files, source_name
+from rawpack_packer.sources.table.labels import NO_COUNTS, Classes, named_file, number_labels
+from rawpack_packer.sources.table.named_files import NamedFiles, files_in, named_files, source_name
 from rawpack_packer.sources.table.source import TableSource
 from rawpack_packer.sources.table.spans import Rows, Spans, read_range
 from rawpack_packer.text import listed, plain
@@ -63,6 +57,8 @@ _MOST_LABELS = 1 << 16
 _AHEAD = 128
 """Bytes that are read of each record at once: the header, some labels, and the first bytes of the image."""
 _SNIFFED = 32
+_EXACT = 1 << 53
+"""Labels that are nearer to 0 may be whole numbers."""
 _COPY = "copy the file again, or make it again"
 Progress = Callable[[int], None]
 
@@ -105,13 +101,8 @@ class RecordIOSource(TableSource):
             progress(found.seen)
         found.check(where)
         columns = found.labels()
-        fields = {
-            name: FieldKind(column.values.dtype.name, (None,) if isinstance(column, RaggedColumn) else shape)
-            for name, column in columns.items()
-            for shape in [column.values.shape[1:]]
-        }
-        label = columns.get("label")
-        labels = None
+        fields = {name: _kind(column) for name, column in columns.items()}
+        label, labels = columns.get("label"), None
         if label is not None and label.values.dtype == np.int64:
             labels = number_labels(label.values, classes, where=where)
         elif classes is not None:
@@ -141,24 +132,15 @@ def is_recordio(path: Path) -> bool:
 
 def _in_folder(folder: str | os.PathLike[str], where: str) -> str:
     """The one RecordIO file in a folder. Raises UsageError."""
-    found = _records_in(Path(folder))
+    found = _records_in(folder)
     if len(found) != 1:
         names = listed([plain(os.fsencode(Path(name).name)) for name in found], 5)
         raise UsageError(f"{where} holds {names or 'no .rec, or other data too'}: name the .rec to pack")
     return found[0]
 
 
-def _records_in(folder: Path) -> list[str]:
-    """The RecordIO files in a folder; none if it holds what InsightFace and MXNet do not put next to them."""
-    found = []
-    with os.scandir(folder) as entries:
-        for entry in entries:
-            suffix = Path(entry.name).suffix.lower()
-            if suffix == ".rec":
-                found.append(entry.path)
-            elif not entry.name.startswith(".") and (entry.is_dir() or suffix not in _BESIDE):
-                return []
-    return sorted(found)
+def _records_in(folder: str | os.PathLike[str]) -> list[str]:
+    return files_in(folder, (".rec",), _BESIDE)
 
 
 class Record(NamedTuple):
@@ -400,10 +382,15 @@ def _padded(length: int) -> int:
     return (length + 3) & ~3
 
 
+def _kind(column: Numbers | RaggedColumn) -> FieldKind:
+    shape = (None,) if isinstance(column, RaggedColumn) else column.values.shape[1:]
+    return FieldKind(column.values.dtype.name, shape)
+
+
 def _whole(labels: NDArray[np.float32]) -> NDArray[np.int64] | NDArray[np.float32]:
     """Labels as int64 if all of them are whole numbers."""
     with np.errstate(invalid="ignore"):
-        whole = is_small(labels) & (labels == np.rint(labels))
+        whole = (np.abs(labels) < _EXACT) & (labels == np.rint(labels))
     return labels.astype(np.int64) if whole.all() else labels
 
 

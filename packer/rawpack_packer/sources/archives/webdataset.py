@@ -26,14 +26,15 @@ from rawpack_packer.sources.folder_scan import PROGRESS_EVERY
 from rawpack_packer.sources.kinds import Declared, declared_kind, words_of
 from rawpack_packer.sources.table.columns import Column, Texts, texts_of
 from rawpack_packer.sources.table.kept import KeptBytes
-from rawpack_packer.sources.table.labels import (
-    NO_COUNTS,
-    Classes,
-    Labels,
-    named_file,
-    number_labels,
+from rawpack_packer.sources.table.labels import NO_COUNTS, Classes, Labels, named_file, number_labels
+from rawpack_packer.sources.table.named_files import (
+    NamedFiles,
+    expanded,
+    files_in,
+    is_pattern,
+    named_files,
+    source_name,
 )
-from rawpack_packer.sources.table.named_files import NamedFiles, expanded, is_pattern, named_files, source_name
 from rawpack_packer.sources.table.source import TableSource
 from rawpack_packer.sources.table.spans import Rows, Spans
 from rawpack_packer.text import listed, plain
@@ -152,8 +153,8 @@ def names_webdataset(path: Path) -> bool:
     """Whether a path that is no file names WebDataset shards: by a range or a glob, or as a folder that holds only
     shards and what describes them."""
     try:
-        shards = [Path(name) for name in expanded(os.fspath(path))] if is_pattern(os.fspath(path)) else _shards_in(path)
-        return bool(shards) and is_webdataset(shards[0])
+        shards = expanded(os.fspath(path)) if is_pattern(os.fspath(path)) else _shards_in(path)
+        return bool(shards) and is_webdataset(Path(shards[0]))
     except (OSError, ValueError, RawpackError):
         return False
 
@@ -196,7 +197,7 @@ def _files(path: str | os.PathLike[str], where: str, spool: Spool | None) -> tup
     if not os.path.isdir(path):  # noqa: PTH112 - Path.is_dir raises for a name that is too long
         files = named_files(path, spool)
         return files, files.on_disk
-    shards = [os.fspath(file) for file in _shards_in(Path(path))]
+    shards = _shards_in(path)
     if not shards:
         raise UsageError(f"{where} holds no .tar, or other data too: name the shards, such as {where}/'*.tar'")
     sets = {_DIGITS.sub("*", Path(name).name): None for name in shards}
@@ -210,18 +211,8 @@ def _files(path: str | os.PathLike[str], where: str, spool: Spool | None) -> tup
     return NamedFiles(tuple(shards), states, kept_in=kept_in), (str(Path(path).absolute()),)
 
 
-def _shards_in(folder: Path) -> list[Path]:
-    """The shards in a folder, in order of their names; none if it holds what does not belong to shards."""
-    shards = []
-    with os.scandir(folder) as entries:
-        for entry in entries:
-            if entry.name.startswith((".", "_")):
-                continue
-            if entry.name.lower().endswith((".tar", ".tar.gz", ".tgz")):
-                shards.append(folder.absolute() / entry.name)
-            elif entry.is_dir() or Path(entry.name).suffix.lower() not in _BESIDE:
-                return []
-    return sorted(shards, key=os.fsencode)
+def _shards_in(folder: str | os.PathLike[str]) -> list[str]:
+    return files_in(folder, (".tar", ".tar.gz", ".tgz"), _BESIDE)
 
 
 def _is_class(label: NamedMember) -> bool:
