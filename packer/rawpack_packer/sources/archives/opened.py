@@ -90,18 +90,22 @@ def look_through(
             indexes[k] = index
         yield from kept
         return
+    bad = None
     with opened_archive(files, k) as archive:
-        if archive.reader is None:
-            yield from files.keeping(k, what, look(archive))
-            return
-        indexes[k], bad = _NO_INDEX, None
+        if archive.reader is not None:
+            what, indexes[k] = compressed, _NO_INDEX
         try:
-            yield from files.keeping(k, compressed, look(archive))
+            yield from files.keeping(k, what, look(archive))
         except BadArchiveError as error:
-            bad = error  # the members before that are read by the index
-        indexes[k] = files.keep_index(k, _save_index(archive.reader, archive.fd))
-        if bad is not None:
-            raise bad
+            bad = error  # the members before that can be packed, unless it was changed meanwhile
+        if archive.reader is not None:
+            try:
+                indexes[k] = files.keep_index(k, _save_index(archive.reader, archive.fd))
+            except DecodeError:
+                if bad is None:
+                    raise
+    if bad is not None:
+        raise bad
 
 
 @dataclass(frozen=True, eq=False)
