@@ -29,10 +29,10 @@ from rawpack.errors import DecodeError, PackError, UsageError
 from rawpack_packer import api
 from rawpack_packer.part.pieces import ReadAhead
 from rawpack_packer.sources import DividedError, Item, Samples, Source, SourceChangedError, archives, open_source
-from rawpack_packer.sources.archives import index, kept
 from rawpack_packer.sources.archives.source import ArchiveSource
 from rawpack_packer.sources.archives.tar import tar_members
 from rawpack_packer.sources.folder import FolderSource
+from rawpack_packer.sources.table import kept
 from rawpack_packer.sources.table.named_files import expanded
 from rawpack_packer.sources.table.spool import Spool
 from rawpack_packer.testing import SourceConformance
@@ -132,8 +132,8 @@ def test_a_list_that_was_kept_gives_the_same_source(tmp_path: Path, name: str, m
     spool = Spool(tmp_path / "spool", 1 << 30)
     looked = open_source(name, spool=spool)
     kept.keep_found(tmp_path / "spool")
-    for reads in ("tar_members", "zip_members"):
-        monkeypatch.setattr(index, reads, None)
+    monkeypatch.setattr("rawpack_packer.sources.archives.opened.tar_members", None)
+    monkeypatch.setattr("rawpack_packer.sources.archives.source.zip_members", None)
     again = open_source(name, spool=spool)
     assert again.info == looked.info
     assert np.array_equal(again.states(), looked.states())

@@ -510,7 +510,7 @@ def contents(store: Path) -> dict[str, tuple[str | None, bytes]]:
 STOPS = """
 import pathlib, sys, time
 from rawpack_packer.sources import open_source
-from rawpack_packer.sources.archives import kept
+from rawpack_packer.sources.table import kept
 from rawpack_packer.sources.table.spool import Spool
 {before}
 source = open_source(sys.argv[1], spool=Spool(pathlib.Path(sys.argv[2]), 1 << 30))

@@ -11,8 +11,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from rawpack_packer.sources.archives import headers_ahead
-from rawpack_packer.sources.archives.headers_ahead import read_headers_ahead
+from rawpack_packer.sources.archives import tar as headers
+from rawpack_packer.sources.archives.tar import read_headers_ahead
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "RWF_NOWAIT"), reason="the system does not say what is in memory")
 
@@ -32,10 +32,10 @@ def read(monkeypatch: pytest.MonkeyPatch) -> Callable[[Path, int, int], list[tup
             read_headers_ahead(file.fileno(), start, stop)
         return calls
 
-    monkeypatch.setattr(headers_ahead, "_LEAST_BYTES", 0)
-    monkeypatch.setattr(headers_ahead, "_PIECE", 8192)
-    monkeypatch.setattr(headers_ahead, "_SEARCHED", 1 << 20)
-    monkeypatch.setattr(headers_ahead, "_in_memory", lambda fd, offsets: False)
+    monkeypatch.setattr(headers, "_LEAST_BYTES", 0)
+    monkeypatch.setattr(headers, "_PIECE", 8192)
+    monkeypatch.setattr(headers, "_SEARCHED", 1 << 20)
+    monkeypatch.setattr(headers, "_in_memory", lambda fd, offsets: False)
     monkeypatch.setattr(os, "pread", noted)
     return run
 
@@ -74,7 +74,7 @@ def test_what_is_no_archive_is_searched_for_a_while(
     tmp_path: Path, read: Callable[[Path, int, int], list[tuple[int, int]]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Zeros, noise, marks without a header, and an archive cut anywhere: it ends, and reads no more than it may."""
-    monkeypatch.setattr(headers_ahead, "_SEARCHED", 16_384)
+    monkeypatch.setattr(headers, "_SEARCHED", 16_384)
     whole, random = archive(tmp_path / "a.tar", 40).read_bytes(), np.random.default_rng(0)
     for data in (bytes(1 << 20), random.bytes(1 << 20), b"ustar" * 200_000, b"", whole[:100_001]):
         (tmp_path / "other").write_bytes(data)
@@ -90,9 +90,9 @@ def test_what_is_no_archive_is_searched_for_a_while(
 def test_an_archive_in_memory_is_left_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """It has just been written, so no thread is started."""
     path = archive(tmp_path / "a.tar", 30)
-    monkeypatch.setattr(headers_ahead, "_LEAST_BYTES", 0)
-    monkeypatch.setattr(headers_ahead, "ThreadPoolExecutor", None)
+    monkeypatch.setattr(headers, "_LEAST_BYTES", 0)
+    monkeypatch.setattr(headers, "ThreadPoolExecutor", None)
     with path.open("rb") as file:
-        if not headers_ahead._in_memory(file.fileno(), [0]):
+        if not headers._in_memory(file.fileno(), [0]):
             pytest.skip("this file system keeps nothing in memory")
         read_headers_ahead(file.fileno(), 0, path.stat().st_size)

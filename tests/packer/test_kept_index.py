@@ -23,13 +23,14 @@ from store_server import Server, serving
 
 from rawpack import UsageError
 from rawpack_packer import api
-from rawpack_packer.sources.archives import index, kept, recordio, samples
+from rawpack_packer.sources.archives import opened, recordio, source
+from rawpack_packer.sources.table import kept
 from rawpack_packer.sources.table.spool import Spool
 from rawpack_packer.testing.engines import check_files, settled_files
 
 RECORDS = Path(__file__).parents[1] / "support" / "fixtures" / "recordio"
 SMALL = ("--size", 32, "--shard-size", 1, "--max-rejects", 1)
-LOOKS = ((index, "tar_members"), (index, "zip_members"), (samples, "tar_members"), (recordio, "records"))
+LOOKS = ((opened, "tar_members"), (source, "zip_members"), (recordio, "records"))
 """What looks through archives."""
 
 
@@ -105,7 +106,7 @@ def test_a_run_that_resumes_looks_through_nothing(
     pack(archives / name, tmp_path / "once", *SMALL)
     assert list(stop(archives / name, tmp_path / "store").iterdir())
     no_look(monkeypatch)
-    monkeypatch.setattr(index, "is_tar", no_look)
+    monkeypatch.setattr(source, "is_tar", no_look)
     pack(archives / name, tmp_path / "store", *SMALL)
     check_files(settled_files(tmp_path / "store"), settled_files(tmp_path / "once"))
     assert not (tmp_path / "store" / ".rawpack").exists()
@@ -210,8 +211,8 @@ def test_splits_of_an_archive_share_one_look(tmp_path: Path, archives: Path, mon
             for split in ("train", "val"):
                 add(new, member.name.replace("photos", f"set/{split}"), data)
     looks = []
-    look = index.tar_members
-    monkeypatch.setattr(index, "tar_members", lambda *given: looks.append(1) or look(*given))
+    look = opened.tar_members
+    monkeypatch.setattr(opened, "tar_members", lambda *given: looks.append(1) or look(*given))
     options = ("--quiet", "--workers", 0, *SMALL, "--splits", "train,val", tmp_path / "set.tar", tmp_path / "sets")
     with mock.patch("rawpack_packer.job.run.commit_store", side_effect=KeyboardInterrupt):
         assert run_here("pack", *options).code == 130

@@ -1,33 +1,35 @@
-"""RecordIO files of images, as mxnet and InsightFace have them, as a source."""
+"""RecordIO files of images, as mxnet and InsightFace have them, as a source.
+
+A record is one or more parts: the magic number, a flag and the length of its data in one number, and the data, padded
+to 4 bytes. Data with the magic number at a multiple of 4 is cut there, and the magic number left out. The data of an
+image record is a header, labels if there are several, and an image file.
+"""
 
 from __future__ import annotations
 
 import os
+import struct
 from array import array
-from contextlib import nullcontext
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from rawpack.errors import DecodeError, UsageError
 from rawpack_packer.options.naming import opt
-from rawpack_packer.sources.archives.records import Record, RecordImages, records
 from rawpack_packer.sources.base import Scanning, SourceInfo, given_options, numbered, unseen
 from rawpack_packer.sources.fields import FieldKind
 from rawpack_packer.sources.files import reason_of, stop_if_of_any_file
 from rawpack_packer.sources.folder_scan import PROGRESS_EVERY
-from rawpack_packer.sources.listing.numbers import is_small
 from rawpack_packer.sources.table.columns import Numbers, RaggedColumn, ends_of, texts_of
-from rawpack_packer.sources.table.labels import (
-    NO_COUNTS,
-    Classes,
-    named_file,
-    number_labels,
-)
-from rawpack_packer.sources.table.named_files import NamedFiles, named_files, source_name
+from rawpack_packer.sources.table.labels import NO_COUNTS, Classes, named_file, number_labels
+from rawpack_packer.sources.table.named_files import NamedFiles, files_in, named_files, source_name
 from rawpack_packer.sources.table.source import TableSource
+from rawpack_packer.sources.table.spans import Rows, Spans, read_range
 from rawpack_packer.text import listed, plain
 
 if TYPE_CHECKING:
@@ -43,6 +45,21 @@ _LINE = 1 << 12
 """Bytes that a line of an .idx may have."""
 _BESIDE = frozenset({".idx", ".lst", ".bin", ".txt", ".md", ".json", ""})
 """Suffixes of other files in a folder of RecordIO files: indexes, lists, verification sets, `property`."""
+_MAGIC = struct.pack("<I", 0xCED7230A)
+_LENGTH = (1 << 29) - 1
+_WHOLE, _FIRST, _MIDDLE, _LAST = range(4)
+_PART = struct.Struct("<4sI")
+_HEADER = struct.Struct("<IfQQ")
+"""Number of labels that follow, or 0; the label, if it is 0; both halves of the id, the lower one first."""
+_LABEL = slice(4, 8)
+"""The label in the header."""
+_MOST_LABELS = 1 << 16
+_AHEAD = 128
+"""Bytes that are read of each record at once: the header, some labels, and the first bytes of the image."""
+_SNIFFED = 32
+_EXACT = 1 << 53
+"""Labels that are nearer to 0 may be whole numbers."""
+_COPY = "copy the file again, or make it again"
 
 
 class RecordIOSource(TableSource):
@@ -82,13 +99,8 @@ class RecordIOSource(TableSource):
         progress(found.seen)
         found.check(where)
         columns = found.labels()
-        fields = {
-            name: FieldKind(column.values.dtype.name, (None,) if isinstance(column, RaggedColumn) else shape)
-            for name, column in columns.items()
-            for shape in [column.values.shape[1:]]
-        }
-        label = columns.get("label")
-        labels = None
+        fields = {name: _kind(column) for name, column in columns.items()}
+        label, labels = columns.get("label"), None
         if label is not None and label.values.dtype == np.int64:
             labels = number_labels(label.values, classes, where=where)
         elif classes is not None:
@@ -118,24 +130,68 @@ def is_recordio(path: Path) -> bool:
 
 def _in_folder(folder: str | os.PathLike[str], where: str) -> str:
     """The one RecordIO file in a folder. Raises UsageError."""
-    found = _records_in(Path(folder))
+    found = _records_in(folder)
     if len(found) != 1:
         names = listed([plain(os.fsencode(Path(name).name)) for name in found], 5)
         raise UsageError(f"{where} holds {names or 'no .rec, or other data too'}: name the .rec to pack")
     return found[0]
 
 
-def _records_in(folder: Path) -> list[str]:
-    """The RecordIO files in a folder; none if it holds what InsightFace and MXNet do not put next to them."""
-    found = []
-    with os.scandir(folder) as entries:
-        for entry in entries:
-            suffix = Path(entry.name).suffix.lower()
-            if suffix == ".rec":
-                found.append(entry.path)
-            elif not entry.name.startswith(".") and (entry.is_dir() or suffix not in _BESIDE):
-                return []
-    return sorted(found)
+def _records_in(folder: str | os.PathLike[str]) -> list[str]:
+    return files_in(folder, (".rec",), _BESIDE)
+
+
+class Record(NamedTuple):
+    """One record of a file."""
+
+    start: int
+    """The position of its first byte."""
+    end: int
+    """The position after its last byte, with padding."""
+    split: bool
+    """Whether it has several parts."""
+    offset: int
+    """The position of the image; of a record in several parts, that of the record."""
+    before: int
+    """Bytes of its data before the image."""
+    size: int
+    """Bytes of the image."""
+    first: bytes
+    """The first bytes of the image."""
+    several: bool
+    """Whether labels follow the header, rather than being in it."""
+    labels: bytes
+    """float32, little-endian."""
+    id: int
+    high: int
+    """The upper half of the id."""
+
+
+@dataclass(frozen=True, eq=False)
+class RecordImages(Spans):
+    """The images of records: see `Spans`. The offset of one in several parts is that of its record."""
+
+    split: Mapping[int, tuple[int, int]] = field(default_factory=dict)
+    """Images in several parts: number -> bytes of the record in the file, and bytes of its data before the image."""
+
+    def _reader(self, i: int, most: int | None = None) -> partial[bytes]:
+        if (found := self.split.get(i)) is None:
+            return super()._reader(i, most)
+        return partial(_read_split, offset=int(self.offset[i]), size=found[0], before=found[1])
+
+    def image_file(self, i: int, /) -> tuple[str, int, int] | None:
+        """See `HasImageFiles`."""
+        path = self.archives.paths[int(self.archive[i])]
+        size, _ = self.split.get(i, (int(self.states[i, 0]), 0))
+        return path, int(self.offset[i]), size
+
+    def pick(self, rows: Rows, /) -> Self:
+        split = {k: self.split[row] for k, row in enumerate(rows.tolist() if self.split else ()) if row in self.split}
+        return replace(super().pick(rows), split=split)
+
+
+def _read_split(fd: int, offset: int, size: int, before: int) -> bytes:
+    return _joined(read_range(fd, offset, size))[before:]
 
 
 class _FoundRecords:
@@ -157,32 +213,27 @@ class _FoundRecords:
         """Find the records of one file."""
         from rawpack_packer.images import sniff
 
-        where, size, starts = files.name(number), files.state(number)[0], array("q")
-        if not size:
-            raise UsageError(f"{where} is empty: copy it again")
-        kept = files.kept(number, "records", Record)
+        where, starts = files.name(number), array("q")
         try:
-            with nullcontext(-1) if kept is not None else files.opened(number, keep=False) as fd:
-                found = files.keeping(number, "records", records(fd, size, where)) if kept is None else kept
-                for one in found:
-                    self.seen += 1
-                    if self.seen % PROGRESS_EVERY == 0:
-                        progress(self.seen)
-                    starts.append(one.start)
-                    if one.several and not one.size:
-                        self.headers += 1
-                        continue
-                    if one.split:
-                        self._split[len(self._file)] = one.end - one.start, one.before
-                    self._file.append(number)
-                    self._offset.append(one.offset)
-                    self._size.append(one.size)
-                    self._labels += one.labels
-                    self._counts.append(len(one.labels) // 4)
-                    self._ids.append(one.id)
-                    self._high.append(one.high)
-                    self._some_image = self._some_image or sniff(one.first) is not None
-                    self._first = self._first or (one.size, one.first)
+            for one in _records_of(files, number):
+                self.seen += 1
+                if self.seen % PROGRESS_EVERY == 0:
+                    progress(self.seen)
+                starts.append(one.start)
+                if one.several and not one.size:
+                    self.headers += 1
+                    continue
+                if one.split:
+                    self._split[len(self._file)] = one.end - one.start, one.before
+                self._file.append(number)
+                self._offset.append(one.offset)
+                self._size.append(one.size)
+                self._labels += one.labels
+                self._counts.append(len(one.labels) // 4)
+                self._ids.append(one.id)
+                self._high.append(one.high)
+                self._some_image = self._some_image or sniff(one.first) is not None
+                self._first = self._first or (one.size, one.first)
         except DecodeError as error:
             raise UsageError(f"{where}: {error.detail}") from None
         except OSError as error:
@@ -235,10 +286,109 @@ class _FoundRecords:
         )
 
 
+def _records_of(files: NamedFiles, number: int) -> Iterator[Record]:
+    """The records of one file, or what an earlier run found. Raises as `records` does."""
+    if (kept := files.kept(number, "records", Record)) is not None:
+        yield from kept
+        return
+    with files.opened(number, keep=False) as fd:
+        found = records(fd, files.state(number)[0], files.name(number))
+        yield from files.keeping(number, "records", found)
+
+
+def records(fd: int, size: int, where: str) -> Iterator[Record]:
+    """The records of an open file of `size` bytes, in order. where: the file, printable.
+
+    Raises UsageError where it is no RecordIO file, is damaged or truncated, or a record is no image record.
+    """
+    at = 0
+    if not size:
+        raise UsageError(f"{where} is empty: copy it again")
+    while at < size:
+        head = os.pread(fd, _AHEAD, at)
+        flag, length = _part(head, at, size, where)
+        if flag == _WHOLE:
+            end, data = at + _PART.size + _padded(length), head[_PART.size : _PART.size + length]
+        elif flag == _FIRST:
+            end, length = _end(fd, at, size, where)
+            # As rare as the magic number in an image: the whole record may be read.
+            data = _joined(read_range(fd, at, end - at))
+        else:
+            raise UsageError(f"{where} is damaged at byte {at:,}: a record begins in its middle; {_COPY}")
+        if length < _HEADER.size:
+            raise UsageError(
+                f"{where}: the record at byte {at:,} has {length} bytes, too few for an image with a label"
+            )
+        several, _, low, high = _HEADER.unpack_from(data)
+        before = _HEADER.size + 4 * several
+        if several > _MOST_LABELS or before > length:
+            raise UsageError(f"{where}: the record at byte {at:,} declares {several:,} labels; {_COPY}")
+        if len(data) < min(before + _SNIFFED, length):
+            data = read_range(fd, at + _PART.size, min(before + _SNIFFED, length))
+        labels = data[_HEADER.size : before] if several else data[_LABEL]
+        first = data[before : before + _SNIFFED]
+        offset = at if flag == _FIRST else at + _PART.size + before
+        yield Record(at, end, flag == _FIRST, offset, before, length - before, first, several > 0, labels, low, high)
+        at = end
+
+
+def _joined(record: bytes) -> bytes:
+    """The data of all parts of a record, with the magic number between them again."""
+    parts, at = [], 0
+    while at < len(record):
+        length = _PART.unpack_from(record, at)[1] & _LENGTH
+        at += _PART.size
+        parts.append(record[at : at + length])
+        at += _padded(length)
+    return _MAGIC.join(parts)
+
+
+def _end(fd: int, at: int, size: int, where: str) -> tuple[int, int]:
+    """Where the record in several parts at byte `at` ends, and how many bytes of data it has."""
+    here, total, flag = at, -len(_MAGIC), _FIRST
+    while flag != _LAST:
+        flag, length = _part(os.pread(fd, _PART.size, here), here, size, where)
+        if flag not in ((_FIRST,) if here == at else (_MIDDLE, _LAST)):
+            raise UsageError(f"{where} is damaged at byte {here:,}: the record at byte {at:,} does not end; {_COPY}")
+        here += _PART.size + _padded(length)
+        total += len(_MAGIC) + length
+        if total > _LENGTH:
+            raise UsageError(f"{where} is damaged at byte {at:,}: no record has more than {_LENGTH:,} bytes; {_COPY}")
+    return here, total
+
+
+def _part(head: bytes, at: int, size: int, where: str) -> tuple[int, int]:
+    """The flag of the part that begins with `head` at byte `at`, and the length of its data."""
+    if not head.startswith(_MAGIC[: len(head)]) or (at == 0 and len(head) < len(_MAGIC)):
+        if at == 0:
+            begins = head[: len(_MAGIC)].hex(" ")
+            raise UsageError(f"{where} is no RecordIO file: it begins with {begins}, not with {_MAGIC.hex(' ')}")
+        raise UsageError(f"{where} is damaged at byte {at:,}: no record begins there; {_COPY}")
+    if len(head) < _PART.size:
+        raise _truncated(where, at)
+    word = _PART.unpack_from(head)[1]
+    if at + _PART.size + _padded(word & _LENGTH) > size:
+        raise _truncated(where, at)
+    return word >> 29, word & _LENGTH
+
+
+def _truncated(where: str, at: int) -> UsageError:
+    return UsageError(f"{where} is truncated: it ends inside the record at byte {at:,}; {_COPY}")
+
+
+def _padded(length: int) -> int:
+    return (length + 3) & ~3
+
+
+def _kind(column: Numbers | RaggedColumn) -> FieldKind:
+    shape = (None,) if isinstance(column, RaggedColumn) else column.values.shape[1:]
+    return FieldKind(column.values.dtype.name, shape)
+
+
 def _whole(labels: NDArray[np.float32]) -> NDArray[np.int64] | NDArray[np.float32]:
     """Labels as int64 if all of them are whole numbers."""
     with np.errstate(invalid="ignore"):
-        whole = is_small(labels) & (labels == np.rint(labels))
+        whole = (np.abs(labels) < _EXACT) & (labels == np.rint(labels))
     return labels.astype(np.int64) if whole.all() else labels
 
 

@@ -6,7 +6,6 @@ import re
 from array import array
 from collections.abc import Collection, Iterable, Iterator
 from contextlib import suppress
-from dataclasses import dataclass, field
 
 import numpy as np
 import xxhash
@@ -14,9 +13,9 @@ from numpy.typing import NDArray
 
 from rawpack.errors import DecodeError, UsageError
 from rawpack_packer.options.naming import opt
-from rawpack_packer.sources.archives.compressed import CompressedSpans
 from rawpack_packer.sources.archives.members import PICKLES, NamedMember, is_image, parsed, type_of
-from rawpack_packer.sources.archives.tar import BadArchiveError, Member, Read, tar_members
+from rawpack_packer.sources.archives.opened import CompressedSpans, OpenArchive
+from rawpack_packer.sources.archives.tar import BadArchiveError, Member
 from rawpack_packer.sources.files import bad_name, text_of
 from rawpack_packer.sources.table.named_files import NamedFiles
 from rawpack_packer.sources.table.spans import Fault, Rows, Spans
@@ -35,22 +34,6 @@ _SIDES = frozenset({"cls", "json", "txt", "npy"})
 """Types of members next to the image of a sample that show the same."""
 
 
-@dataclass(slots=True)
-class MemberColumn:
-    """The members of one suffix, in order."""
-
-    sample: array[int] = field(default_factory=lambda: array("q"))
-    offset: array[int] = field(default_factory=lambda: array("q"))
-    size: array[int] = field(default_factory=lambda: array("q"))
-    time: array[int] = field(default_factory=lambda: array("q"))
-
-    def add(self, sample: int, member: Member) -> None:
-        self.sample.append(sample)
-        self.offset.append(member.offset)
-        self.size.append(member.size)
-        self.time.append(member.mtime_ns)
-
-
 def key_of(name: bytes) -> tuple[bytes, str] | None:
     """The key and the suffix of a member: `a.b/c.seg.PNG` is `a.b/c` and `seg.png`. None where it is part of no sample.
 
@@ -67,13 +50,13 @@ FoundMember = tuple[Member, bytes]
 """A member, and its bytes if it holds a label."""
 
 
-def with_labels(read: Read, size: int, label: NamedMember | None) -> Iterator[FoundMember]:
-    """The members of a shard. read, size: as for `tar_members`, whose errors it raises."""
-    for member in tar_members(read, 0, size):
+def with_labels(archive: OpenArchive, label: NamedMember | None) -> Iterator[FoundMember]:
+    """The members of a shard. Raises as `OpenArchive.members` does."""
+    for member in archive.members():
         named = label is not None and member.kind == "file" and member.size <= _MOST_LABEL
         found = key_of(member.name) if named else None
         is_label = label is not None and found is not None and found[1] == label.suffix
-        yield member, read(member.offset, member.size) if is_label else b""
+        yield member, archive.read(member.offset, member.size) if is_label else b""
 
 
 class Shards:
@@ -83,8 +66,8 @@ class Shards:
         """fields: what the user named. label: the one that is read at once, of `cls` by default."""
         self.members = 0
         """So far."""
-        self.columns: dict[str, MemberColumn] = {}
-        """Of images, and of what was named."""
+        self._places: dict[str, array[int]] = {}
+        """The members of each suffix of images, and of what was named: sample, offset, size and time of each."""
         self.suffixes: dict[str, int] = {}
         """How often each occurs."""
         self.shard, self.keys, self.ends = array("i"), bytearray(), array("q", [0])
@@ -140,9 +123,8 @@ class Shards:
         """The members of these samples with one of these suffixes; those that a sample lacks are faults."""
         place = np.full((len(self), 3), -1, np.int64)
         for suffix in reversed([*suffixes]):
-            if (column := self.columns.get(suffix)) is not None:
-                at = np.array(column.sample, np.int64)
-                place[at] = np.stack([column.offset, column.size, column.time], axis=1)
+            found = self._members(suffix)
+            place[found[:, 0]] = found[:, 1:]
         place = place[rows]
         wanted = " or ".join(f".{plain(one)}" for one in suffixes)
         faults: dict[int, Fault] = {
@@ -159,8 +141,7 @@ class Shards:
         suffixes = named.suffixes if named else tuple(one for one in self.suffixes if self._is_image(one))
         found = np.zeros(len(self), np.int32)
         for suffix in suffixes:
-            if (column := self.columns.get(suffix)) is not None:
-                found[np.array(column.sample, np.int64)] += 1
+            found[self._members(suffix)[:, 0]] += 1
         if named is None and (found > 1).any():
             i = int(np.argmax(found > 1))
             raise UsageError(
@@ -190,6 +171,10 @@ class Shards:
                     "names, as `tar --sort=name` does"
                 )
 
+    def _members(self, suffix: str) -> Rows:
+        """(m, 4): see `_places`."""
+        return np.array(self._places.get(suffix, ()), np.int64).reshape(-1, 4)
+
     def _hashes(self, rows: Rows) -> NDArray[np.uint64]:
         """Of the shard and the key of each of these samples."""
         keys = (b"%d/" % self.shard[i] + self.key(i) for i in rows.tolist())
@@ -212,7 +197,8 @@ class Shards:
         self.counts["pickles"] += type_of(suffix) in PICKLES
         i = len(self.shard) - 1
         if suffix in self._wanted or is_image(suffix):
-            self.columns.setdefault(suffix, MemberColumn()).add(i, member)
+            places = self._places.setdefault(suffix, array("q"))
+            places.extend((i, member.offset, member.size, member.mtime_ns))
         if self._label is not None and suffix == self._label.suffix:
             self._add_label(i, member, data, where)
 

@@ -2,42 +2,53 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import re
 import zlib
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
-from rawpack.errors import UsageError
+from rawpack.errors import DecodeError, UsageError
 from rawpack.remote.url import is_url
 from rawpack_packer.options.naming import opt
-from rawpack_packer.sources.archives.index import EXTENSIONS, ZIP_MARKS, Index
 from rawpack_packer.sources.archives.labels import read_labels
-from rawpack_packer.sources.archives.tar import BLOCK, is_tar
+from rawpack_packer.sources.archives.opened import CompressedSpans, OpenArchive, look_through, opened_archive
+from rawpack_packer.sources.archives.tar import BLOCK, BadArchiveError, Member, is_tar
 from rawpack_packer.sources.archives.tree import Tree, TreeScan
-from rawpack_packer.sources.archives.zip import ENCRYPTED, OTHER_METHOD
+from rawpack_packer.sources.archives.zip import ENCRYPTED, OTHER_METHOD, ZipSpans, zip_members
 from rawpack_packer.sources.base import Scanning, given_options, unseen
 from rawpack_packer.sources.beside.annotated import refuse_annotations
 from rawpack_packer.sources.fields import FieldKind
 from rawpack_packer.sources.files import UnreadableError, opened
+from rawpack_packer.sources.folder import EXTENSIONS as IMAGE_EXTENSIONS
 from rawpack_packer.sources.folder import FolderSource, wanted_images
-from rawpack_packer.sources.folder_scan import MAX_PROBLEMS
+from rawpack_packer.sources.folder_scan import MAX_PROBLEMS, PROGRESS_EVERY
 from rawpack_packer.sources.optional import Images
 from rawpack_packer.sources.splits_on_disk import split_names
+from rawpack_packer.sources.table.kept import KeptBytes
 from rawpack_packer.sources.table.labels import empty_classes
-from rawpack_packer.sources.table.named_files import is_pattern, named_files
+from rawpack_packer.sources.table.named_files import NamedFiles, is_pattern, named_files
 from rawpack_packer.sources.table.spans import Spans
 from rawpack_packer.text import count, listed, plain
 
 if TYPE_CHECKING:
     from rawpack_packer.sources.table.spool import Spool
 
+EXTENSIONS = (
+    ".tar", ".zip", ".tar.gz", ".tgz", ".tar.bz2", ".tbz2", ".tbz", ".tar.xz", ".txz", ".tar.zst", ".tzst",
+)  # fmt: skip
+_NESTED = tuple(extension.encode() for extension in (*EXTENSIONS, ".7z", ".rar"))
+"""Endings of archives in archives."""
+ZIP_MARKS = (b"PK\3\4", b"PK\5\6")
+"""First bytes of a zip archive; the second is of an empty one."""
 _OF_OTHERS = (".npz", ".npy")
 """Extensions of zip archives that are another kind of source."""
 _SHOWN = 20
@@ -99,7 +110,7 @@ class ArchiveSource(FolderSource):
         """
         outer, inside = split_path(os.fspath(path))
         archives = named_files(outer, spool)
-        index = Index(archives, os.fsencode(inside), progress)
+        index = _Index(archives, os.fsencode(inside), progress)
         tree, spans = index.tree, index.spans()
         shown = archives.name(0)
         if len(archives) > 1:
@@ -118,7 +129,7 @@ class ArchiveSource(FolderSource):
         doubled = [f"{plain(name)} is there more than once: the last one counts" for name in tree.doubled]
         problems = (*info.problems, *doubled[:MAX_PROBLEMS])
         self.info = replace(info, paths=archives.on_disk, problems=problems)
-        self._all = scan.files(spans)
+        self._all = scan.files_in(spans)
         if not skip_unreadable:
             _check_zipped(self._all.members, root)
         if detected and labels_file is None:
@@ -161,6 +172,164 @@ class ArchiveSource(FolderSource):
         view = self._states.view()
         view.flags.writeable = False
         return view
+
+
+class _Index:
+    """All members of archives, unpacked into one tree.
+
+    If there is no image but there are tar archives in them, these are unpacked too, each into a folder with its name
+    without the extension: ImageNet is a tar of tars. What is left of archives in archives cannot be read.
+    """
+
+    def __init__(self, archives: NamedFiles, inside: bytes, progress: Scanning) -> None:
+        """inside: the folder that is packed, as the user named it, or b"".
+
+        Raises UsageError for what is no archive, MissingExtraError for a compressed one that nothing can read.
+        """
+        self.tree = Tree()
+        self.problems: dict[bytes, str] = {}
+        """Archives that cannot be read to their end: a name for each -> why, for a person."""
+        self._archives = archives
+        self._progress, self._seen = progress, 0
+        self._nested = False
+        """Whether any member is an archive by its name."""
+        self._first: tuple[int, bool] | None = None
+        """The first archive with members, and whether it is a zip archive: then all are."""
+        indexes = dict[int, KeptBytes]()
+        with archives.looked_through():
+            for k in range(len(archives)):
+                shown = archives.name(k)
+                found = look_through(archives, k, "members", Member, partial(self._look, k), indexes)
+                self._add(found, k, f"{k}/{shown.rpartition('/')[2]}".encode(), shown)
+        if self._nested:
+            self._add_nested(inside)
+        progress(self._seen)
+        if indexes:
+            self._archives = replace(archives, indexes=tuple(indexes.get(k) for k in range(len(archives))))
+
+    def spans(self) -> Spans:
+        """Where everything is that has a number in the tree."""
+        tree = self.tree
+        columns = (
+            self._archives,
+            np.array(tree.archive, np.int32),
+            np.array(tree.offset, np.int64),
+            np.array([tree.size, tree.time], np.int64).T,
+            tree.faults,
+        )
+        if tree.packed:
+            return ZipSpans(*columns, packed=np.array(tree.packed, np.int64).reshape(-1, 2))
+        return CompressedSpans(*columns) if self._archives.indexes else Spans(*columns)
+
+    def _look(self, k: int, archive: OpenArchive) -> Iterator[Member]:
+        """The members of archive k. Raises UsageError for what is no archive."""
+        if archive.reader is None:
+            path, first = self._archives.paths[k].lower(), archive.read(0, BLOCK)
+            if first.startswith(ZIP_MARKS) or (path.endswith(".zip") and not is_tar(first)):
+                return zip_members(archive.fd)
+            if not is_tar(first) and not path.endswith(".tar"):
+                raise UsageError(f"{self._archives.name(k)} is no archive: tar and zip archives can be packed")
+        return archive.members()
+
+    def _add(self, found: Iterable[Member], k: int, name: bytes, shown: str, folder: bytes = b"") -> None:
+        """Add members of archive k, below `folder`. name, shown: of what is read, if it cannot be read to its end."""
+        before = self._seen
+        try:
+            for member in found:
+                self._seen += 1
+                if self._progress is not None and self._seen % PROGRESS_EVERY == 0:
+                    self._progress(self._seen)
+                self._check_kind(k, member.packed is not None)
+                self.tree.add(member._replace(name=folder + member.name) if folder else member, k)
+                if member.kind == "file":
+                    self._nested = self._nested or member.name[-8:].lower().endswith(_NESTED)
+                    if not member.name.strip(b"./"):
+                        self.problems[name + b"/%d" % member.offset] = (
+                            f"{shown}: the member at byte {member.offset} has no name"
+                        )
+        except (BadArchiveError, DecodeError) as error:
+            detail = error.detail if isinstance(error, DecodeError) else error
+            intact = count(self._seen - before, "member")
+            self.problems[name + b"/"] = f"{shown} cannot be read to its end: {detail}; {intact} before that"
+
+    def _check_kind(self, k: int, is_zip: bool) -> None:
+        if self._first is None:
+            self._first = k, is_zip
+        elif self._first[1] != is_zip:
+            one, other = self._archives.name(self._first[0]), self._archives.name(k)
+            raise UsageError(f"{one} and {other} are of different kinds: pack zip and tar archives separately")
+
+    def _add_nested(self, inside: bytes) -> None:
+        """Unpack the tar archives in archives, unless there are images: then all of them are problems, as others are.
+
+        That is decided by what is in the folder that is packed. Where it is only in such an archive, all are unpacked.
+        """
+        tree, folder = self.tree, self.tree.find(inside)
+        images, nested = self._below(folder or b"")
+        if images and folder is not None:
+            for path, number in nested.items():
+                self._problem(path, number, beside=images)
+            return
+        for k, paths in itertools.groupby(nested, key=lambda path: tree.archive[nested[path]]):
+            with opened_archive(self._archives, k) as archive:
+                for path in paths:
+                    number = nested[path]
+                    if self._is_inner(path) and number not in tree.faults:
+                        tree.remove(path)
+                        start, what = tree.offset[number], f"tar at {tree.offset[number]}"
+                        found = self._archives.kept(k, what, Member)
+                        if found is None:
+                            found = archive.members(start, start + tree.size[number])
+                            found = self._archives.keeping(k, what, found)
+                        shown = f"{self._archives.name(k)}/{plain(path)}"
+                        self._add(found, k, b"%d/%s" % (k, path), shown, self._add_folder(path))
+                    else:
+                        self._problem(path, number)
+                        self._add_folder(path)
+        # These are in an archive in an archive.
+        for path, number in self._below(tree.find(inside) or b"")[1].items():
+            self._problem(path, number)
+
+    def _is_inner(self, path: bytes) -> bool:
+        """Whether an archive in an archive is one that can be unpacked."""
+        return path.lower().endswith(b".tar") and not self.tree.packed
+
+    def _below(self, folder: bytes) -> tuple[int, dict[bytes, int]]:
+        """The images below a folder, by their names, and the archives, in the order in which they are stored."""
+        images, nested = 0, dict[bytes, int]()
+        for path, number in self.tree.files(folder):
+            name = path.lower()
+            if name.endswith(_NESTED):
+                nested[path] = number
+            images += os.fsdecode(os.path.splitext(name)[1]) in IMAGE_EXTENSIONS  # noqa: PTH122
+        tree = self.tree
+        return images, dict(sorted(nested.items(), key=lambda found: (tree.archive[found[1]], tree.offset[found[1]])))
+
+    def _add_folder(self, path: bytes) -> bytes:
+        """Have a folder in place of an archive, with its name, even if nothing of it can be read: it may be a class,
+        and without it the numbers of others would change."""
+        ending = next(ending for ending in _NESTED if path.lower().endswith(ending))
+        folder = path[: -len(ending)] + b"/"
+        self.tree.add(Member(folder, "folder", 0, 0, 0, b""), 0)
+        return folder
+
+    def _problem(self, path: bytes, number: int, beside: int = 0) -> None:
+        """Record an archive in an archive that is not read. beside: the number of images next to it."""
+        k = self.tree.archive[number]
+        outer = self._archives.name(k)
+        self.tree.remove(path)
+        if beside and self._is_inner(path):
+            why = (
+                f"is an archive next to {count(beside, 'image')}: take out the one or the other, or name the folder to "
+                f"pack, such as {outer}/{plain(path[: -len('.tar')])}"
+            )
+        else:
+            why = (
+                "is an archive in an archive, of which only a .tar in a tar archive is read: unpack both, this one "
+                "into a folder with its name, and pack the folder; or take it out"
+            )
+            why += f", or name the folder to pack: {outer}/FOLDER" if beside else ""
+        self.problems[b"%d/%s" % (k, path)] = f"{outer}/{plain(path)} {why}"
 
 
 def _check_zipped(members: Images | None, root: str) -> None:

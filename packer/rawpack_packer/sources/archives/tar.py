@@ -1,17 +1,22 @@
 """Reads the headers of a tar archive: names, kinds and offsets of its members.
 
-`tarfile` takes three times as long, and ends silently at the first damaged header. v7, ustar, GNU and pax archives
-are read; sizes beyond 8 GiB are base-256 numbers or in pax records. Names are bytes. After the mark of its end, an
-archive may have zeros and nothing else: GNU tar and `tarfile` stop there, so they drop what `cat` put behind it.
+`tarfile` takes three times as long, ends silently at the first damaged header, and has times as floats. v7, ustar, GNU
+and pax archives are read; sizes beyond 8 GiB are base-256 numbers or in pax records. Names are bytes. After the mark of
+its end, an archive may have zeros and nothing else: GNU tar and `tarfile` stop there, so they drop what `cat` put
+behind it.
 """
 
 from __future__ import annotations
 
 import os
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from functools import partial
 from typing import Literal, NamedTuple
+
+from rawpack_packer.sources.table.spans import Fault
 
 BLOCK = 512
 _ZEROS = bytes(BLOCK)
@@ -21,6 +26,15 @@ LONGEST = 1 << 62
 """More bytes than any archive has."""
 _TAIL = 1 << 20
 """Bytes after the mark of the end that are compared with zeros at a time."""
+_THREADS = 16
+"""What reads headers in advance."""
+_LEAST_BYTES = 64 << 20
+"""Of smaller archives, the headers are read in order."""
+_PIECE, _SEARCHED = 256 << 10, 8 << 20
+"""Bytes that are read at a time to find a header, and at most."""
+_HEADERS = 4 * BLOCK
+"""Bytes that are read at a time: a member may have a header with records, these, and its own header."""
+_MAGIC, _MAGIC_AT = b"ustar", 257
 
 Read = Callable[[int, int], bytes]
 """offset, size -> bytes of the archive; fewer at its end."""
@@ -47,6 +61,10 @@ class Member(NamedTuple):
     mtime_ns: int
     target: bytes
     """Of a link: where it leads."""
+    packed: tuple[int, int] | None = None
+    """Of a member of a zip archive: see `ZipSpans.packed`."""
+    fault: Fault | None = None
+    """Why it cannot be read."""
 
 
 class BadArchiveError(ValueError):
@@ -72,7 +90,7 @@ def tar_members(read: Read, start: int = 0, stop: int = LONGEST) -> Iterator[Mem
         if len(header) < BLOCK:
             raise BadArchiveError(f"it ends at byte {min(at + len(header), stop)} without a mark of its end")
         _check_sum(header, at)
-        kind, size, offset = header[156:157], size_of(header, at), at + BLOCK
+        kind, size, offset = header[156:157], _number(header[124:136], at), at + BLOCK
         if kind in _WITHOUT_DATA:
             size = 0
         if kind in (b"L", b"K", b"x", b"X", b"g"):
@@ -98,16 +116,6 @@ def tar_members(read: Read, start: int = 0, stop: int = LONGEST) -> Iterator[Mem
         if offset + size > stop:
             raise BadArchiveError(f"it is truncated within {member.name[:200].decode('utf-8', 'backslashreplace')}")
         yield member
-
-
-def read_of(fd: int) -> Read:
-    """What reads an open file that is not compressed."""
-    return lambda offset, size: os.pread(fd, size, offset)
-
-
-def size_of(header: bytes, at: int) -> int:
-    """The bytes of data that follow the header at byte `at`, by the header itself. Raises BadArchiveError."""
-    return _number(header[124:136], at)
 
 
 def is_tar(first: bytes) -> bool:
@@ -236,3 +244,56 @@ def _after_sparse(read: Read, header: bytes, offset: int) -> int:
 def _next(offset: int, size: int) -> int:
     """Where the header after these data is."""
     return offset + (size + BLOCK - 1) // BLOCK * BLOCK
+
+
+def read_headers_ahead(fd: int, start: int, stop: int) -> None:
+    """Have the system keep the headers of the archive in bytes start <= i < stop in memory. Raises OSError.
+
+    Each header says where the next one is, so reading them in order waits for the disk once for each. Here, threads
+    begin at places all over the archive, each at the first header that it finds there. If they follow what is not a
+    header of this archive, only time is lost. Nothing is done if some of it is in memory, or the system does not say.
+    """
+    if stop - start >= _LEAST_BYTES:
+        edges = [start + (stop - start) * k // _THREADS // BLOCK * BLOCK for k in range(_THREADS)] + [stop]
+        if not _in_memory(fd, edges[1:-1]):
+            with ThreadPoolExecutor(_THREADS) as threads:
+                list(threads.map(partial(_follow, fd), edges[:-1], edges[1:]))
+
+
+def _in_memory(fd: int, offsets: Sequence[int]) -> bool:
+    """Whether the bytes at these offsets are in memory, as far as the system says."""
+    if not hasattr(os, "RWF_NOWAIT"):
+        return True
+    try:
+        return all(os.preadv(fd, [bytearray(1)], at, os.RWF_NOWAIT) for at in offsets)
+    except BlockingIOError:
+        return False
+    except OSError:
+        return True  # this file system has no such call
+
+
+def _follow(fd: int, at: int, stop: int) -> None:
+    """Read headers from the first one on that begins between `at` and `stop`."""
+    at = _first_header(fd, at, min(stop, at + _SEARCHED))
+    try:
+        while at < stop:
+            first, headers = at, os.pread(fd, _HEADERS, at)
+            while (header := headers[at - first :][:BLOCK])[_MAGIC_AT:].startswith(_MAGIC):
+                at += BLOCK + -(-_number(header[124:136], at) // BLOCK) * BLOCK
+            if at == first:
+                return
+    except BadArchiveError:
+        return
+
+
+def _first_header(fd: int, at: int, stop: int) -> int:
+    """Where the first header between `at` and `stop` begins; `stop` if there is none."""
+    for start in range(at, stop, _PIECE):
+        piece = os.pread(fd, _PIECE, start)
+        found = piece.find(_MAGIC)
+        while found >= 0:
+            first = found - _MAGIC_AT
+            if first % BLOCK == 0 and is_tar(piece[first : first + BLOCK]):
+                return start + first
+            found = piece.find(_MAGIC, found + 1)
+    return stop

@@ -29,13 +29,30 @@ _MOST_SEEN = 1_000_000
 have it run for years."""
 _LONGEST_PATH = 4096
 """Bytes of a path that can be unpacked."""
+_UNSUPPORTED: Fault = ("unreadable", "a sparse file, or the rest of one from another volume")
 _OUTSIDE: Fault = ("bad_name", "the path leads out of the archive, or no file can have it")
 _BROKEN: Fault = ("unreadable", f"[Errno {errno.ENOENT}] {os.strerror(errno.ENOENT)}")
 """Of a link that leads to no file in the archive."""
 
-Node = dict[bytes, "Node"] | int
-"""A folder, or the number of a file or link."""
-Folder = dict[bytes, Node]
+
+class Folder(dict[bytes, "Folder | int"]):
+    """A folder in memory: name -> a folder, or the number of a file or link."""
+
+    __slots__ = ("parent",)
+
+    def __init__(self, parent: Folder | None = None) -> None:
+        super().__init__()
+        self.parent = parent
+
+    def above(self) -> Iterator[Folder]:
+        """The folders that it is in."""
+        folder = self.parent
+        while folder is not None:
+            yield folder
+            folder = folder.parent
+
+
+Node = Folder | int
 
 
 class Tree:
@@ -45,7 +62,7 @@ class Tree:
     """
 
     def __init__(self) -> None:
-        self.root: Folder = {}
+        self.root = Folder()
         self.rooted = False
         """Whether the archive names its root, "./": what was archived is the root itself."""
         self.doubled: dict[bytes, None] = {}
@@ -58,73 +75,73 @@ class Tree:
         self.faults: dict[int, Fault] = {}
         self._targets: dict[int, bytes] = {}
         """Where links lead; nowhere for a hard link whose target is missing."""
-        self._special: set[int] = set()
+        self.special: set[int] = set()
+        """Pipes and devices."""
 
     def __len__(self) -> int:
         return len(self.archive)
 
-    def add(
-        self, member: Member, archive: int, packed: tuple[int, int] | None = None, fault: Fault | None = None
-    ) -> None:
-        """Unpack a member. archive: its number. fault: why it cannot be read."""
-        parts = [part for part in member.name.split(b"/") if part not in (b"", b".")]
-        number = len(self.archive)
-        if member.name.startswith(b"/") or b".." in parts or b"\0" in member.name or len(member.name) > _LONGEST_PATH:
-            if member.kind == "folder":
+    def add(self, member: Member, archive: int) -> None:
+        """Unpack a member. archive: its number."""
+        name, kind, number = member.name, member.kind, len(self.archive)
+        parts = _parts(name)
+        if name.startswith(b"/") or b".." in parts or b"\0" in name or len(name) > _LONGEST_PATH:
+            if kind == "folder":
                 return
-            self.outside[member.name] = number
+            self.outside[name] = number
             self.faults[number] = _OUTSIDE
         elif not parts:
             self.rooted = True
             return
-        elif member.kind == "folder":
+        elif kind == "folder":
             self._enter(parts)
             return
         else:
-            folder, name = self._enter(parts[:-1]), parts[-1]
-            before = folder.get(name)
+            folder = self._enter(parts[:-1])
+            before = folder.get(parts[-1])
             if before is not None:
                 self.doubled[b"/".join(parts)] = None
-            target = self._hard(member.target) if member.kind == "hardlink" else None
-            if not isinstance(before, dict):
-                folder[name] = number if target is None else target
-            if member.kind == "special":
-                self._special.add(number)
-            elif member.kind in ("symlink", "hardlink"):
-                soft = member.kind == "symlink" and len(member.target) <= _LONGEST_PATH
+            target = self._hard(member.target) if kind == "hardlink" else None
+            if not isinstance(before, Folder):
+                folder[parts[-1]] = number if target is None else target
+            if kind == "special":
+                self.special.add(number)
+            elif kind in ("symlink", "hardlink"):
+                soft = kind == "symlink" and len(member.target) <= _LONGEST_PATH
                 self._targets[number] = member.target if soft else b""
-            elif member.kind == "unsupported":
-                self.faults[number] = "unreadable", "a sparse file, or the rest of one from another volume"
-        if fault is not None:
-            self.faults[number] = fault
+            elif kind == "unsupported":
+                self.faults[number] = _UNSUPPORTED
+        if member.fault is not None:
+            self.faults[number] = member.fault
         self.archive.append(archive)
         self.offset.append(member.offset)
         self.size.append(member.size)
         self.time.append(member.mtime_ns)
-        self.packed.extend(packed or ())
+        self.packed.extend(member.packed or ())
 
-    def remove(self, path: bytes) -> bool:
-        """Remove a file. Returns whether there was one."""
-        *parts, name = [part for part in path.split(b"/") if part not in (b"", b".")] or [b""]
+    def remove(self, path: bytes) -> None:
+        """Remove a file, unless a folder has taken its place."""
+        *parts, name = _parts(path)
         folder = self._enter(parts)
-        return not isinstance(folder.get(name), dict) and folder.pop(name, None) is not None
+        if not isinstance(folder[name], Folder):
+            del folder[name]
 
     def files(self, folder: bytes) -> Iterator[tuple[bytes, int]]:
         """The path and the number of each file below a folder that is not hidden. Links to files are followed, those to
         folders are not."""
-        waiting = [(folder + b"/" if folder else b"", self.resolve((self.root,), folder or b"."))]
+        waiting = [(folder + b"/" if folder else b"", self.resolve(self.root, folder))]
         while waiting:
-            path, where = waiting.pop()
-            at = where[-1]
-            for name, node in at.items() if isinstance(at, dict) else ():
+            path, at = waiting.pop()
+            assert isinstance(at, Folder)
+            for name, node in at.items():
                 if name.startswith(b"."):
                     continue
-                if isinstance(node, dict):
-                    waiting.append((path + name + b"/", (*where, node)))
+                if isinstance(node, Folder):
+                    waiting.append((path + name + b"/", node))
                     continue
                 with suppress(OSError):
-                    found = self.resolve(where, name)[-1] if node in self._targets else node
-                    if isinstance(found, int) and found not in self._special:
+                    found = self.resolve(at, name)
+                    if isinstance(found, int) and found not in self.special:
                         yield path + name, found
 
     def find(self, folder: bytes) -> bytes | None:
@@ -133,39 +150,28 @@ class Tree:
         top = self.top()
         for path in (folder, top + b"/" + folder) if folder else ():
             with suppress(OSError):
-                if isinstance(self.resolve((self.root,), path.strip(b"/"))[-1], dict):
+                if isinstance(self.resolve(self.root, path.strip(b"/")), Folder):
                     return path
         return None if folder else top
 
     def is_link(self, node: Node) -> bool:
         return isinstance(node, int) and node in self._targets
 
-    def is_special(self, node: Node) -> bool:
-        return isinstance(node, int) and node in self._special
-
-    def resolve(self, where: tuple[Node, ...], path: bytes) -> tuple[Node, ...]:
-        """The nodes from the root to `path` below the last node of `where`. Raises OSError, as the system would, for a
-        path that is not in the archive."""
-        found, todo, hops = [*where], deque(path.split(b"/")), 0
-        if path.startswith(b"/") or not path:
-            raise _error(errno.ENOENT)
+    def resolve(self, folder: Folder, path: bytes) -> Node:
+        """What is at `path` below a folder. Raises OSError, as the system would, for what is not in the archive."""
+        found: Node = folder
+        todo, hops = deque(path.split(b"/")), 0
         while todo:
             part = todo.popleft()
             if part in (b"", b"."):
                 continue
-            at = found[-1]
-            if not isinstance(at, dict):
+            if not isinstance(found, Folder):
                 raise _error(errno.ENOTDIR)
-            if part == b"..":
-                if len(found) == 1:
-                    raise _error(errno.ENOENT)  # out of the archive
-                found.pop()
-                continue
-            node = at.get(part)
+            node = found.parent if part == b".." else found.get(part)
             if node is None:
                 raise _error(errno.ENOENT)
-            if isinstance(node, dict) or node not in self._targets:
-                found.append(node)
+            if isinstance(node, Folder) or node not in self._targets:
+                found = node
                 continue
             hops, target = hops + 1, self._targets[node]
             if hops > _MOST_HOPS:
@@ -173,7 +179,7 @@ class Tree:
             if target.startswith(b"/") or not target:
                 raise _error(errno.ENOENT)
             todo.extendleft(reversed(target.split(b"/")))
-        return tuple(found)
+        return found
 
     def top(self) -> bytes:
         """The folder that was archived: the only one at the top, if nothing is next to it; b"" for the root.
@@ -181,7 +187,7 @@ class Tree:
         Hidden names do not count, nor does the folder in which macOS keeps what its own file system adds.
         """
         names = [name for name in self.root if not name.startswith(b".") and name != b"__MACOSX"]
-        if self.rooted or len(names) != 1 or not isinstance(self.root[names[0]], dict):
+        if self.rooted or len(names) != 1 or not isinstance(self.root[names[0]], Folder):
             return b""
         return names[0]
 
@@ -190,20 +196,23 @@ class Tree:
         folder = self.root
         for part in parts:
             below = folder.get(part)
-            if not isinstance(below, dict):
+            if not isinstance(below, Folder):
                 if below is not None:
                     self.doubled[part] = None
-                below = folder[part] = {}
+                below = folder[part] = Folder(folder)
             folder = below
         return folder
 
     def _hard(self, target: bytes) -> int | None:
         """The file that a hard link shares, which comes before it; None where there is none."""
         node: Node | None = self.root
-        for part in target.split(b"/"):
-            if part not in (b"", b"."):
-                node = node.get(part) if isinstance(node, dict) else None
+        for part in _parts(target):
+            node = node.get(part) if isinstance(node, Folder) else None
         return node if isinstance(node, int) else None
+
+
+def _parts(path: bytes) -> list[bytes]:
+    return [part for part in path.split(b"/") if part not in (b"", b".")]
 
 
 class _MemberState(NamedTuple):
@@ -216,13 +225,13 @@ class _MemberState(NamedTuple):
 class _MemberEntry:
     name: str
     node: Node
-    where: tuple[Node, ...]
-    """The nodes from the root to the folder that it is in."""
+    folder: Folder
+    """The one that it is in."""
     is_link: bool
     path: str = ""
 
     def is_dir(self, *, follow_symlinks: bool = True) -> bool:
-        return isinstance(self.node, dict)
+        return isinstance(self.node, Folder)
 
     def is_symlink(self) -> bool:
         return self.is_link
@@ -234,18 +243,18 @@ class TreeScan(FolderScan):
     def __init__(self, tree: Tree, inside: bytes, wanted: Wanted, first_bytes: Callable[[int, int], bytes]) -> None:
         """inside: the folder. first_bytes: reads that many of a file's first bytes, by its number."""
         self._tree, self._read = tree, first_bytes
-        self._where = tree.resolve((tree.root,), inside or b".")
+        self._top = tree.root
+        self._top = self._folder(inside)
         super().__init__("", wanted)
-        for folder in self._where[:-1]:
-            for name, node in folder.items() if isinstance(folder, dict) else ():
-                if os.path.splitext(os.fsdecode(name))[1].lower() in TABLES and not isinstance(node, dict):  # noqa: PTH122
+        for folder in self._top.above():
+            for name, node in folder.items():
+                if os.path.splitext(os.fsdecode(name))[1].lower() in TABLES and not isinstance(node, Folder):  # noqa: PTH122
                     self.beside.above.append(name)
 
     def head(self, path: bytes, size: int) -> bytes:
         """The first bytes of a file in the folder; b"" where it cannot be read."""
         try:
-            node = self._tree.resolve(self._where, path)[-1]
-            return b"" if isinstance(node, dict) or node in self._tree.faults else self._read(node, size)
+            return self._first(self._tree.resolve(self._top, path), size)
         except (OSError, RawpackError):
             return b""
 
@@ -265,52 +274,51 @@ class TreeScan(FolderScan):
             self._problems.append(problem)
         self._add(0, [(name, NOT_SCANNED, errno.EIO)])
 
-    def files(self, spans: Spans | None = None) -> FolderPart:
+    def files_in(self, spans: Spans) -> FolderPart:
         """All that was found. spans: where each number is."""
-        found = super().files()
-        if spans is None:
-            return found
+        found = self.files()
         there = found.states[:, 0] >= 0
-        rows = np.where(there, found.states[:, 1], 0)
-        members = spans.pick(rows)
+        members = spans.pick(np.where(there, found.states[:, 1], 0))
         faults = dict(members.faults) | dict.fromkeys(np.flatnonzero(~there).tolist(), _BROKEN)
         states = np.where(there[:, None], members.states, found.states)
         return replace(found, states=states, members=replace(members, states=states, faults=faults))
 
     def _above(self) -> set[Identity]:
-        return {(0, id(node)) for node in self._where[:-1]}
+        return {(0, id(folder)) for folder in self._top.above()}
 
-    def _nodes(self, folder: bytes) -> tuple[Node, ...]:
-        return self._tree.resolve(self._where, folder or b".")
+    def _folder(self, path: bytes) -> Folder:
+        """The folder at a path below the one that is scanned."""
+        found = self._tree.resolve(self._top, path)
+        assert isinstance(found, Folder)  # the scan enters nothing else
+        return found
 
     def _identity(self, folder: bytes) -> Identity:
-        return 0, id(self._nodes(folder)[-1])
+        return 0, id(self._folder(folder))
 
     def _entries(self, folder: bytes) -> AbstractContextManager[Iterable[_MemberEntry]]:
-        where, tree = self._nodes(folder), self._tree
-        at = where[-1]
-        assert isinstance(at, dict)  # the scan enters nothing else
+        found, tree = self._folder(folder), self._tree
         if self._seen > _MOST_SEEN + len(tree):
             raise UsageError(f"links between folders of the archive lead to more than {self._seen:,} files: unpack it")
         return nullcontext(
-            _MemberEntry(os.fsdecode(name), node, where, tree.is_link(node)) for name, node in at.items()
+            _MemberEntry(os.fsdecode(name), node, found, tree.is_link(node)) for name, node in found.items()
         )
 
     def _stat(self, entry: Entry) -> _MemberState:
         node = self._followed(entry)
-        if isinstance(node, dict):
+        if isinstance(node, Folder):
             return _MemberState(stat.S_IFDIR, 0, 0)
-        mode = stat.S_IFIFO if self._tree.is_special(node) else stat.S_IFREG
+        mode = stat.S_IFIFO if node in self._tree.special else stat.S_IFREG
         return _MemberState(mode, self._tree.size[node], node)
 
     def _first_bytes(self, entry: Entry) -> bytes:
-        node = self._followed(entry)
-        assert isinstance(node, int)
-        return b"" if node in self._tree.faults else self._read(node, self._wanted.sniff_bytes)
+        return self._first(self._followed(entry), self._wanted.sniff_bytes)
+
+    def _first(self, node: Node, size: int) -> bytes:
+        return b"" if isinstance(node, Folder) or node in self._tree.faults else self._read(node, size)
 
     def _followed(self, entry: Entry) -> Node:
         assert isinstance(entry, _MemberEntry)
-        return self._tree.resolve(entry.where, os.fsencode(entry.name))[-1] if entry.is_link else entry.node
+        return self._tree.resolve(entry.folder, os.fsencode(entry.name)) if entry.is_link else entry.node
 
     def _check_there(self, where: bytes) -> None:
         """Nothing in an archive is removed during a scan; see `table.spans` for the archive itself."""

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, closing, contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -16,16 +15,10 @@ import xxhash
 
 from rawpack.errors import DecodeError, RawpackError, UsageError
 from rawpack_packer.options.naming import opt
-from rawpack_packer.sources.archives.compressed import (
-    check_readable,
-    compression,
-    open_compressed,
-    read_at,
-    save_index,
-)
 from rawpack_packer.sources.archives.members import PICKLES, NamedMember, named_fields, type_of, values_of
+from rawpack_packer.sources.archives.opened import look_through, opened_archive
 from rawpack_packer.sources.archives.samples import COPY_AGAIN, FoundMember, Shards, is_shard, with_labels
-from rawpack_packer.sources.archives.tar import BLOCK, LONGEST, Read, is_tar, read_of, tar_members
+from rawpack_packer.sources.archives.tar import BLOCK, is_tar, tar_members
 from rawpack_packer.sources.base import Scanning, SourceInfo, given_options, unseen
 from rawpack_packer.sources.fields import FieldKind
 from rawpack_packer.sources.files import reason_of, stop_if_of_any_file, text_of
@@ -33,14 +26,15 @@ from rawpack_packer.sources.folder_scan import PROGRESS_EVERY
 from rawpack_packer.sources.kinds import Declared, declared_kind, words_of
 from rawpack_packer.sources.table.columns import Column, Texts, texts_of
 from rawpack_packer.sources.table.kept import KeptBytes
-from rawpack_packer.sources.table.labels import (
-    NO_COUNTS,
-    Classes,
-    Labels,
-    named_file,
-    number_labels,
+from rawpack_packer.sources.table.labels import NO_COUNTS, Classes, Labels, named_file, number_labels
+from rawpack_packer.sources.table.named_files import (
+    NamedFiles,
+    expanded,
+    files_in,
+    is_pattern,
+    named_files,
+    source_name,
 )
-from rawpack_packer.sources.table.named_files import NamedFiles, expanded, is_pattern, named_files, source_name
 from rawpack_packer.sources.table.source import TableSource
 from rawpack_packer.sources.table.spans import Rows, Spans
 from rawpack_packer.text import listed, plain
@@ -148,8 +142,8 @@ class WebDatasetSource(TableSource):
 def is_webdataset(path: Path) -> bool:
     """Whether a file is a WebDataset shard, by its first members."""
     try:
-        with _shard(named_files(path), 0) as (read, size, _):
-            return is_tar(read(0, BLOCK)) and is_shard(tar_members(read, 0, size))
+        with opened_archive(named_files(path), 0) as archive:
+            return is_tar(archive.read(0, BLOCK)) and is_shard(tar_members(archive.read, 0, archive.size))
     except (OSError, RawpackError):
         return False
 
@@ -158,8 +152,8 @@ def names_webdataset(path: Path) -> bool:
     """Whether a path that is no file names WebDataset shards: by a range or a glob, or as a folder that holds only
     shards and what describes them."""
     try:
-        shards = [Path(name) for name in expanded(os.fspath(path))] if is_pattern(os.fspath(path)) else _shards_in(path)
-        return bool(shards) and is_webdataset(shards[0])
+        shards = expanded(os.fspath(path)) if is_pattern(os.fspath(path)) else _shards_in(path)
+        return bool(shards) and is_webdataset(Path(shards[0]))
     except (OSError, ValueError, RawpackError):
         return False
 
@@ -174,50 +168,25 @@ def names_only_shards(path: Path) -> bool:
 def _read(
     files: NamedFiles, fields: Sequence[NamedMember], label: NamedMember | None, progress: Scanning
 ) -> tuple[Shards, NamedFiles]:
-    """The samples of all shards, and the shards, with the index of each compressed one."""
-    shards, indexes = Shards(fields, label), list[KeptBytes | None]()
+    """The samples of all shards, and the shards, with the index of each compressed one. Raises UsageError where one
+    cannot be read, SourceChangedError where it changes meanwhile."""
+    shards, indexes = Shards(fields, label), dict[int, KeptBytes]()
     what = f"samples with labels in {label.suffix}" if label is not None else "samples"
-
-    def add(found: Iterable[FoundMember], number: int) -> None:
-        for seen in shards.read(found, number, files.name(number)):
-            if seen % PROGRESS_EVERY == 0:
-                progress(seen)
-
     with files.looked_through():
-        for number in range(len(files)):
-            index = files.kept_index(number)
-            if (kept := files.kept(number, f"compressed {what}" if index else what, FoundMember)) is not None:
-                add(kept, number)
-                indexes.append(index)
-                continue
-            with _shard(files, number) as (read, size, save):
-                found = with_labels(read, size, label)
-                add(files.keeping(number, f"compressed {what}" if save else what, found), number)
-                indexes.append(files.keep_index(number, save()) if save else None)
+        for k in range(len(files)):
+            where = files.name(k)
+            found = look_through(files, k, what, FoundMember, partial(with_labels, label=label), indexes)
+            try:
+                for seen in shards.read(found, k, where):
+                    if seen % PROGRESS_EVERY == 0:
+                        progress(seen)
+            except DecodeError as error:
+                raise UsageError(f"{where} is damaged: {error.detail}{COPY_AGAIN}") from None
+            except OSError as error:
+                stop_if_of_any_file(error, where)
+                raise UsageError(f"{where} cannot be read: {reason_of(error)}") from None
     progress(shards.members)
-    return shards, replace(files, indexes=tuple(indexes) if any(indexes) else ())
-
-
-@contextmanager
-def _shard(files: NamedFiles, number: int) -> Iterator[tuple[Read, int, Callable[[], KeptBytes] | None]]:
-    """What reads a shard, and its size in bytes; if it is compressed, LONGEST, and what saves its index.
-
-    Raises UsageError where it cannot be read, SourceChangedError where it changes meanwhile.
-    """
-    path, where = files.paths[number], files.name(number)
-    try:
-        with files.opened(number, keep=False) as fd, ExitStack() as readers:
-            if kind := compression(os.pread(fd, BLOCK, 0)):
-                check_readable(where, kind)
-                reader = readers.enter_context(closing(open_compressed(path, fd, threads=0)))
-                yield partial(read_at, reader), LONGEST, partial(save_index, reader, fd)
-            else:
-                yield read_of(fd), os.fstat(fd).st_size, None
-    except DecodeError as error:
-        raise UsageError(f"{where} is damaged: {error.detail}{COPY_AGAIN}") from None
-    except OSError as error:
-        stop_if_of_any_file(error, where)
-        raise UsageError(f"{where} cannot be read: {reason_of(error)}") from None
+    return shards, replace(files, indexes=tuple(indexes.get(k) for k in range(len(files)))) if indexes else files
 
 
 def _files(path: str | os.PathLike[str], where: str, spool: Spool | None) -> tuple[NamedFiles, tuple[str, ...]]:
@@ -226,7 +195,7 @@ def _files(path: str | os.PathLike[str], where: str, spool: Spool | None) -> tup
     if not os.path.isdir(path):  # noqa: PTH112 - Path.is_dir raises for a name that is too long
         files = named_files(path, spool)
         return files, files.on_disk
-    shards = [os.fspath(file) for file in _shards_in(Path(path))]
+    shards = _shards_in(path)
     if not shards:
         raise UsageError(f"{where} holds no .tar, or other data too: name the shards, such as {where}/'*.tar'")
     sets = {_DIGITS.sub("*", Path(name).name): None for name in shards}
@@ -240,18 +209,8 @@ def _files(path: str | os.PathLike[str], where: str, spool: Spool | None) -> tup
     return NamedFiles(tuple(shards), states, kept_in=kept_in), (str(Path(path).absolute()),)
 
 
-def _shards_in(folder: Path) -> list[Path]:
-    """The shards in a folder, in order of their names; none if it holds what does not belong to shards."""
-    shards = []
-    with os.scandir(folder) as entries:
-        for entry in entries:
-            if entry.name.startswith((".", "_")):
-                continue
-            if entry.name.lower().endswith((".tar", ".tar.gz", ".tgz")):
-                shards.append(folder.absolute() / entry.name)
-            elif entry.is_dir() or Path(entry.name).suffix.lower() not in _BESIDE:
-                return []
-    return sorted(shards, key=os.fsencode)
+def _shards_in(folder: str | os.PathLike[str]) -> list[str]:
+    return files_in(folder, (".tar", ".tar.gz", ".tgz"), _BESIDE)
 
 
 def _is_class(label: NamedMember) -> bool:

@@ -8,7 +8,7 @@ import itertools
 import os
 import re
 import stat
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -48,7 +48,7 @@ class NamedFiles:
     states: NDArray[np.int64]
     """(k, 2): size in bytes, and mtime in ns or a checksum, when the source was opened."""
     indexes: tuple[KeptBytes | None, ...] = ()
-    """Of compressed archives: the index of each, see `compressed.py`; None for one that is not."""
+    """Of compressed archives: the index of each, see `archives/opened.py`; None for one that is not."""
     remotes: tuple[RemoteArchive, ...] = ()
     """Of archives behind URLs: where each is fetched from."""
     spool: Spool | None = None
@@ -180,6 +180,21 @@ def named_files(path: str | os.PathLike[str], spool: Spool | None = None) -> Nam
     paths = [os.path.abspath(name) for name in names]  # noqa: PTH100 - keeps what pathlib would not
     states = np.array([_state(name) for name in paths], np.int64).reshape(-1, 2)
     return NamedFiles(tuple(paths), states, kept_in=None if spool is None else spool.folder)
+
+
+def files_in(folder: str | os.PathLike[str], endings: tuple[str, ...], beside: Collection[str]) -> list[str]:
+    """The files in a folder whose names end so, in order; none if it holds other data, which its suffix, none of
+    `beside`, shows. Hidden files, and those that frameworks mark by a "_", are nothing. Raises OSError."""
+    found = []
+    with os.scandir(Path(folder).absolute()) as entries:
+        for entry in entries:
+            if entry.name.startswith((".", "_")):
+                continue
+            if entry.name.lower().endswith(endings):
+                found.append(entry.path)
+            elif entry.is_dir() or os.path.splitext(entry.name)[1].lower() not in beside:  # noqa: PTH122
+                return []
+    return sorted(found, key=os.fsencode)
 
 
 def _named_once(path: str | os.PathLike[str], spool: Spool | None) -> list[str]:
