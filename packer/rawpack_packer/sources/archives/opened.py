@@ -17,6 +17,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from rawpack.errors import DecodeError, UsageError
+from rawpack_packer.errors import need
 from rawpack_packer.sources.archives.tar import LONGEST, BadArchiveError, Member, read_headers_ahead, tar_members
 from rawpack_packer.sources.table.kept import NO_BYTES, KeptBytes, stored
 from rawpack_packer.sources.table.named_files import NamedFiles
