@@ -23,10 +23,11 @@ from rawpack_packer.cli.options import (
     where_option,
 )
 from rawpack_packer.cli.output import Output, take_output
-from rawpack_packer.errors import reading
 from rawpack_packer.job import Choice, Prefix, samples_in_words
 from rawpack_packer.options import OPTIONS
 from rawpack_packer.progress import scanning
+from rawpack_packer.sources.files import reading
+from rawpack_packer.text import plain
 
 Item = TypeVar("Item", str, int)
 _GROUP = "Selection"
@@ -143,7 +144,7 @@ def _listed(path: str | None, kind: type[Item]) -> list[Item] | None:
     """The texts or whole numbers in a file: one a line, a JSON list, or the array of a .npy file."""
     if path is None:
         return None
-    with reading(path):
+    with reading(plain(path)):
         data = Path(path).read_bytes()
     try:
         if kind is int and path.endswith(".npy"):

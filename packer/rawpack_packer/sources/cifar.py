@@ -18,7 +18,7 @@ from rawpack.errors import DecodeError, UsageError
 from rawpack_packer.sources.archives.tar import BadArchiveError, tar_members
 from rawpack_packer.sources.base import Scanning, SourceInfo, unseen
 from rawpack_packer.sources.fields import FieldKind, ImageKind
-from rawpack_packer.sources.files import read_file, reason_of
+from rawpack_packer.sources.files import read_file, reading
 from rawpack_packer.sources.pickles import BadPickleError, read_pickle
 from rawpack_packer.sources.table.columns import Numbers, RowNumbers
 from rawpack_packer.sources.table.labels import NO_COUNTS, number_labels
@@ -159,18 +159,15 @@ def _read_files(base: Path, names: Sequence[str]) -> dict[str, tuple[bytes, Stat
     """Name -> contents and state of these files of a folder or an archive. Raises UsageError."""
     where = plain(os.fsencode(base))
     try:
-        if base.is_dir():
-            found = {name: _of_folder(base / name) for name in names if (base / name).is_file()}
-        else:
-            stat = base.stat()
-            state = stat.st_size, stat.st_mtime_ns
-            found = {name: (data, state) for name, data in _of_archive(base, names).items()}
+        with reading(where):
+            if base.is_dir():
+                found = {name: _of_folder(base / name) for name in names if (base / name).is_file()}
+            else:
+                stat = base.stat()
+                state = stat.st_size, stat.st_mtime_ns
+                found = {name: (data, state) for name, data in _of_archive(base, names).items()}
     except (BadArchiveError, EOFError, gzip.BadGzipFile, zlib.error) as error:
         raise UsageError(f"{where} is not an intact .tar.gz: {error}; download it again") from None
-    except OSError as error:
-        raise UsageError(f"{where} cannot be read: {reason_of(error)}") from None
-    except DecodeError as error:
-        raise UsageError(f"{where} cannot be read: {error.detail}") from None
     missing = [name for name in names if name not in found]
     if missing:
         raise UsageError(f"{where} has no {listed(missing, 5)}: download it again")

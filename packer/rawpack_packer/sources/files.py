@@ -164,6 +164,19 @@ def stop_if_of_any_file(error: OSError, where: str | bytes) -> None:
         raise PackError(f"{plain(where)} cannot be read now: {reason_of(error)}; {cure}") from error
 
 
+@contextmanager
+def reading(where: str) -> Iterator[None]:
+    """Raise UsageError, which names what is read, where the block cannot read it; PackError where the disk is gone.
+    where: printable."""
+    try:
+        yield
+    except DecodeError as error:
+        raise UsageError(f"{where} cannot be read: {error.detail}") from None
+    except OSError as error:
+        stop_if_of_any_file(error, where)
+        raise UsageError(f"{where} cannot be read: {reason_of(error)}") from None
+
+
 def reason_of(error: OSError) -> str:
     """The error without its path, which differs between machines."""
     return f"[Errno {error.errno}] {error.strerror}"

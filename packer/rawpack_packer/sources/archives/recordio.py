@@ -19,11 +19,11 @@ from typing import TYPE_CHECKING, NamedTuple, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from rawpack.errors import DecodeError, UsageError
+from rawpack.errors import UsageError
 from rawpack_packer.options.naming import opt
 from rawpack_packer.sources.base import Scanning, SourceInfo, given_options, numbered, unseen
 from rawpack_packer.sources.fields import FieldKind
-from rawpack_packer.sources.files import reason_of, stop_if_of_any_file
+from rawpack_packer.sources.files import reading
 from rawpack_packer.sources.folder_scan import PROGRESS_EVERY
 from rawpack_packer.sources.table.columns import Numbers, RaggedColumn, ends_of, texts_of
 from rawpack_packer.sources.table.labels import NO_COUNTS, Classes, named_file, number_labels
@@ -214,7 +214,7 @@ class _FoundRecords:
         from rawpack_packer.images import sniff
 
         where, starts = files.name(number), array("q")
-        try:
+        with reading(where):
             for one in _records_of(files, number):
                 self.seen += 1
                 if self.seen % PROGRESS_EVERY == 0:
@@ -234,11 +234,6 @@ class _FoundRecords:
                 self._high.append(one.high)
                 self._some_image = self._some_image or sniff(one.first) is not None
                 self._first = self._first or (one.size, one.first)
-        except DecodeError as error:
-            raise UsageError(f"{where}: {error.detail}") from None
-        except OSError as error:
-            stop_if_of_any_file(error, where)
-            raise UsageError(f"{where} cannot be read: {reason_of(error)}") from None
         if not files.remotes:
             _check_index(files.paths[number], np.array(starts, np.int64))
 
@@ -397,14 +392,12 @@ def _check_index(path: str, starts: NDArray[np.int64]) -> None:
     that it says is in the records too."""
     index = Path(path).with_suffix(".idx")
     where, listed = plain(os.fsencode(index)), array("q")
+    if not os.path.lexists(index):
+        return
     try:
-        with index.open("rb") as lines:
+        with reading(where), index.open("rb") as lines:
             while line := lines.readline(_LINE):
                 listed.append(int(line.split(b"\t")[1]))
-    except FileNotFoundError:
-        return
-    except OSError as error:
-        raise UsageError(f"{where} cannot be read: {reason_of(error)}") from None
     except (ValueError, IndexError, OverflowError):
         wrong = f"its line {len(listed) + 1} is not a key, a tab and a position"
     else:

@@ -14,7 +14,7 @@ from rawpack.errors import UsageError
 from rawpack_packer.options.naming import opt
 from rawpack_packer.sources.base import Scanning, SourceInfo, given_options, unseen
 from rawpack_packer.sources.fields import check_names
-from rawpack_packer.sources.files import reason_of
+from rawpack_packer.sources.files import reading
 from rawpack_packer.sources.kinds import Declared
 from rawpack_packer.sources.listing.coco_json import Category, Coco, Image, numbered
 from rawpack_packer.sources.listing.coco_objects import Objects
@@ -63,11 +63,10 @@ class CocoSource(TableSource):
         """
         file = Path(path).absolute()
         where = plain(os.fsencode(file))
+        with reading(where):
+            state, data = state_of(file, repr(fields) if fields else ""), file.read_bytes()
         try:
-            state = state_of(file, repr(fields) if fields else "")
-            coco = msgspec.json.decode(file.read_bytes(), type=Coco)
-        except OSError as error:
-            raise UsageError(f"{where} cannot be read: {reason_of(error)}") from None
+            coco = msgspec.json.decode(data, type=Coco)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             raise UsageError(
                 f"{where} is not COCO's JSON, with images, annotations with boxes, and categories: {error}"

@@ -12,7 +12,7 @@ import numpy as np
 from rawpack.errors import UsageError
 from rawpack_packer.options.naming import opt
 from rawpack_packer.sources.fields import FieldKind
-from rawpack_packer.sources.files import reason_of
+from rawpack_packer.sources.files import reading
 from rawpack_packer.sources.listing.columns import ClassParser, InferringParser, KeyParser, parser_for
 from rawpack_packer.sources.listing.faults import CellPosition
 from rawpack_packer.sources.listing.lines import READERS, long_cells
@@ -53,35 +53,32 @@ def read_keyed(
     where = plain(os.fsencode(file))
     if file.suffix.lower() not in _SUFFIXES:
         raise UsageError(f"{where}: the name of a file with fields ends in {', '.join(_SUFFIXES)}")
-    try:
-        with file.open("rb") as opened, long_cells():
-            rows = READERS[file.suffix.lower()](opened, where)
-            names = list(rows.names)
-            found = key or next((name for name in ("key", *PATH_NAMES) if name in names), None)
-            if found is None or found not in names:
-                raise UsageError(
-                    f"{where} has no column {found or 'key'!r} with the keys of the samples, only "
-                    f"{listed(names, 8) or 'none'}: name it with {opt.key_column('COLUMN')}"
-                )
-            fields = [name for name in names if name != found]
-            check_header(names, fields, where)
-            for name in declared:
-                if name not in fields:
-                    raise UsageError(f"{opt.fields(name)}: {where} has no such column besides its keys")
-            if not fields:
-                raise UsageError(f"{where} has keys, and no field")
-            places = [CellPosition(where, name, i if rows.cells else 0, rows.cells) for i, name in enumerate(names, 1)]
-            parsers = [
-                KeyParser(place) if place.name == found else parser_for(place, _kind(place.name, declared, known), None)
-                for place in places
-            ]
-            lines = [np.empty(0, np.int64)]
-            for numbers, columns in blocks(rows):
-                lines.append(numbers)
-                for parser, values in zip(parsers, columns, strict=True):
-                    parser.add(values, numbers)
-    except OSError as error:
-        raise UsageError(f"{where} cannot be read: {reason_of(error)}") from None
+    with reading(where), file.open("rb") as opened, long_cells():
+        rows = READERS[file.suffix.lower()](opened, where)
+        names = list(rows.names)
+        found = key or next((name for name in ("key", *PATH_NAMES) if name in names), None)
+        if found is None or found not in names:
+            raise UsageError(
+                f"{where} has no column {found or 'key'!r} with the keys of the samples, only "
+                f"{listed(names, 8) or 'none'}: name it with {opt.key_column('COLUMN')}"
+            )
+        fields = [name for name in names if name != found]
+        check_header(names, fields, where)
+        for name in declared:
+            if name not in fields:
+                raise UsageError(f"{opt.fields(name)}: {where} has no such column besides its keys")
+        if not fields:
+            raise UsageError(f"{where} has keys, and no field")
+        places = [CellPosition(where, name, i if rows.cells else 0, rows.cells) for i, name in enumerate(names, 1)]
+        parsers = [
+            KeyParser(place) if place.name == found else parser_for(place, _kind(place.name, declared, known), None)
+            for place in places
+        ]
+        lines = [np.empty(0, np.int64)]
+        for numbers, columns in blocks(rows):
+            lines.append(numbers)
+            for parser, values in zip(parsers, columns, strict=True):
+                parser.add(values, numbers)
     if len(lines) == 1:
         raise UsageError(f"{where} names no sample: there is no line after the names of the columns")
     parsed = {place.name: (parser, parser.finish()) for place, parser in zip(places, parsers, strict=True)}

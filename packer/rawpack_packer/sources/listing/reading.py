@@ -18,7 +18,7 @@ from rawpack.errors import UsageError
 from rawpack_packer.options.naming import opt
 from rawpack_packer.sources.base import Scanning, SourceInfo, given_options, unseen
 from rawpack_packer.sources.fields import RESERVED, FieldKind, check_names
-from rawpack_packer.sources.files import reason_of
+from rawpack_packer.sources.files import reading
 from rawpack_packer.sources.kinds import Declared, declared_kind, split_arrays, with_arrays, words_of
 from rawpack_packer.sources.listing.columns import (
     ClassNumberParser,
@@ -105,16 +105,13 @@ class ListingSource(TableSource):
         root = folder_of(images, file.parent)
         names = None if classes is None else classes_of(classes)
         given = sorted(declared.items(), key=lambda item: item[0]), names
-        try:
+        with reading(where), file.open("rb") as opened, long_cells():
             state = state_of(file, repr((*given, *([path_column] if path_column else []))))
-            with file.open("rb") as opened, long_cells():
-                read = rows_by or partial(rows_of, file.suffix.lower())
-                rows = read(opened, where, root, declared)
-                columns = _ListingColumns(rows, declared, path_column, label_column, key_column, root, names, where)
-                columns.videos, columns.arrays = videos, arrays
-                columns.read(rows, progress)
-        except OSError as error:
-            raise UsageError(f"{where} cannot be read: {reason_of(error)}") from None
+            read = rows_by or partial(rows_of, file.suffix.lower())
+            rows = read(opened, where, root, declared)
+            columns = _ListingColumns(rows, declared, path_column, label_column, key_column, root, names, where)
+            columns.videos, columns.arrays = videos, arrays
+            columns.read(rows, progress)
         info, keys, self.images, self.columns = columns.finish(where, str(file), options)
         super().__init__(info, keys, self.images, self.columns, state)
         self.lines = columns.lines()

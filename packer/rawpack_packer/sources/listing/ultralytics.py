@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from rawpack.errors import UsageError
 from rawpack_packer.errors import need
 from rawpack_packer.options.naming import opt
-from rawpack_packer.sources.files import reason_of
+from rawpack_packer.sources.files import reading, reason_of
 from rawpack_packer.sources.listing.faults import BadListingError, CellPosition, fault
 from rawpack_packer.sources.listing.paths import PathParser
 from rawpack_packer.sources.listing.points import MOST_KEYPOINTS
@@ -93,13 +93,13 @@ def read_yaml(path: Path) -> DataYaml:
     where = plain(os.fspath(path))
     instead = f"give the names of the classes by {opt.classes}, a file with one name per line"
     yaml = need("yaml", "yolo", where, instead)
-    try:
+    with reading(where):
         if path.stat().st_size > _MOST_BYTES:
             raise UsageError(f"{where} has more than {_MOST_BYTES} bytes: it is no data.yaml")
+        data = path.read_bytes()
+    try:
         # All values as texts: the class "no" is not False.
-        tree = yaml.load(path.read_text("utf-8"), Loader=yaml.BaseLoader)
-    except OSError as error:
-        raise UsageError(f"{where} cannot be read: {reason_of(error)}") from None
+        tree = yaml.load(data.decode(), Loader=yaml.BaseLoader)
     except (yaml.YAMLError, UnicodeDecodeError, RecursionError) as error:
         raise UsageError(f"{where} is not YAML: {' '.join(str(error).split())}") from None
     if not isinstance(tree, dict):

@@ -11,10 +11,16 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from rawpack.errors import DecodeError, UsageError
+from rawpack.errors import UsageError
 from rawpack_packer.sources.base import Scanning, SourceInfo, unseen
 from rawpack_packer.sources.fields import FieldKind
-from rawpack_packer.sources.files import bad_name, check_unchanged, opened, reason_of, stop_if_of_any_file, text_of
+from rawpack_packer.sources.files import (
+    bad_name,
+    check_unchanged,
+    opened,
+    reading,
+    text_of,
+)
 from rawpack_packer.sources.folder_scan import PROGRESS_EVERY
 from rawpack_packer.sources.lmdb.look import BadLmdbError, LmdbEntry, entries, version
 from rawpack_packer.sources.lmdb.values import LABEL, LAYOUTS, holds
@@ -85,13 +91,10 @@ class LmdbSource(TableSource):
         where = Path(path).absolute()
         root = plain(os.fsencode(where))
         try:
-            files, found, samples, layout = _look_through(where, root, progress)
-        except (BadLmdbError, DecodeError) as error:
-            detail = error.detail if isinstance(error, DecodeError) else error
-            raise UsageError(f"{root} cannot be read as LMDB: {detail}") from None
-        except OSError as error:
-            stop_if_of_any_file(error, root)
-            raise UsageError(f"{root} cannot be read: {reason_of(error)}") from None
+            with reading(root):
+                files, found, samples, layout = _look_through(where, root, progress)
+        except BadLmdbError as error:
+            raise UsageError(f"{root} cannot be read as LMDB: {error}") from None
         chosen, texts = samples.chosen, samples.texts
         progress(len(found))
         sizes = np.array(found.sizes, np.int64)[chosen]

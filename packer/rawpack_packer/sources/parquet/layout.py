@@ -17,7 +17,7 @@ import msgspec
 
 from rawpack.disk.splits import is_split_name
 from rawpack.errors import UsageError
-from rawpack_packer.sources.files import missing, reason_of
+from rawpack_packer.sources.files import missing, reading
 from rawpack_packer.sources.folder import EXTENSIONS as IMAGES
 from rawpack_packer.sources.splits_on_disk import is_split, split_order
 from rawpack_packer.text import listed, plain
@@ -201,9 +201,9 @@ def _natural(name: str) -> list[Any]:
 
 def _read(file: Path, kind: Callable[..., Any]) -> Any:
     where = plain(os.fsencode(file))
+    with reading(where):
+        data = file.read_bytes()
     try:
-        return msgspec.json.decode(file.read_bytes(), type=kind)
-    except OSError as error:
-        raise UsageError(f"{where} cannot be read: {reason_of(error)}") from None
+        return msgspec.json.decode(data, type=kind)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise UsageError(f"{where} is not what save_to_disk writes: {error}") from None

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rawpack.errors import UsageError
-from rawpack_packer.sources.files import reason_of
+from rawpack_packer.sources.files import reading
 from rawpack_packer.text import plain
 
 Rows = NDArray[np.int64]
@@ -85,10 +85,10 @@ def classes_of(classes: Classes) -> tuple[str, ...]:
     """The names of classes in the order of their numbers. Raises UsageError."""
     if isinstance(classes, str | os.PathLike):
         where = f"{plain(os.fspath(classes))}, the file of class names,"
+        with reading(where):
+            data = Path(classes).read_bytes()
         try:
-            text = Path(classes).read_text("utf-8")
-        except OSError as error:
-            raise UsageError(f"{where} cannot be read: {reason_of(error)}") from None
+            text = data.decode()
         except UnicodeDecodeError as error:
             raise UsageError(f"{where} is not UTF-8 at byte {error.start}") from None
         names = tuple(line.strip() for line in text.rstrip().splitlines())
