@@ -740,7 +740,7 @@ def test_labels_that_do_not_fit(tmp_path: Path, archive: str, labels: str, messa
 def test_labels_of_other_sources_are_refused(tmp_path: Path) -> None:
     """`--labels-file` applies to archives."""
     save(tmp_path / "1.png", picture(20, 30, 0))
-    with pytest.raises(UsageError, match="takes no option labels: it belongs to yolo and archive sources"):
+    with pytest.raises(UsageError, match="takes no option labels-file: it belongs to archive sources"):
         open_source(tmp_path, labels_file="x.txt")
 
 

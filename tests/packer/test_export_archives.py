@@ -253,7 +253,7 @@ def test_json_only_where_something_is_in_it(tmp_path: Path) -> None:
 
 def test_labels_that_are_not_class_numbers(tmp_path: Path) -> None:
     """-1 is a number where there are no classes; a label that is no whole number is in the JSON."""
-    for number, labels in enumerate(([-1, 1], [0.5, 2.0], ["x", "y"])):
+    for number, labels in enumerate(([-1, 1], [0.5, 2.0])):
         given = [{"image": picture(8, 9, 0), "label": label} for label in labels]
         store = packed(tmp_path / f"{number}", given)
         samples = read_by_webdataset(exported("webdataset", store, tmp_path / f"out {number}"))

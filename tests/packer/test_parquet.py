@@ -127,7 +127,7 @@ def test_kinds_of_fields_are_those_of_the_schema(tmp_path: Path) -> None:
     assert "--field corners:xyxy" in info.problems[2]
     ran = run_here("pack", "--workers", 0, MADE / "saved", tmp_path / "store")
     assert ran.code == 0
-    assert "2 columns that no field can hold" in ran.out + ran.err
+    assert "columns that no field can hold, left out: 2" in ran.out + ran.err
     assert "'objects' is left out" in ran.out + ran.err
 
 

@@ -884,7 +884,7 @@ def test_a_server_that_restarts(
     opened: Callable[..., Reader], server: Server, truth: NDArray[np.uint8], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A server that refuses connections for a while is waited for, once it has answered."""
-    reader, port, failed, refused = opened(), server.http.server_port, transfer._Attempts.failed, list[str]()
+    reader, port, failed, refused = opened(), server.http.server_port, transfer.Attempts.failed, list[str]()
     once = threading.Lock()
     server.stop()
 
@@ -896,7 +896,7 @@ def test_a_server_that_restarts(
             threading.Thread(target=server.http.serve_forever, args=(0.02,), daemon=True).start()
         failed(attempts, error)
 
-    monkeypatch.setattr(transfer._Attempts, "failed", restarts)
+    monkeypatch.setattr(transfer.Attempts, "failed", restarts)
     assert np.array_equal(reader[0]["image"], truth[0])
     assert len(refused) >= 3
 

@@ -33,7 +33,7 @@ from rawpack_packer.sources.named_arrays import (
 )
 from rawpack_packer.sources.table.choose import ChosenColumns, ColumnChoice, ColumnInfo, Habits, choose
 from rawpack_packer.sources.table.columns import Column, ImageArrays, Mapped, Numbers, RowNumbers, texts_of
-from rawpack_packer.sources.table.labels import LABEL, NO_COUNTS, Classes, named_file, number_labels
+from rawpack_packer.sources.table.labels import LABEL, LABEL_KIND, NO_COUNTS, Classes, named_file, number_labels
 from rawpack_packer.sources.table.source import TableSource, unique_keys
 from rawpack_packer.text import plain
 
@@ -126,7 +126,7 @@ class ArraySource(TableSource):
             kind="arrays",
             root=root,
             paths=(str(file),),
-            fields=with_roles(kinds, fields, kind, root),
+            fields=with_roles(kinds if labels is None else {LABEL: LABEL_KIND, **kinds}, fields, kind, root),
             image=kind,
             numbered=chosen.key is None,
             counts={**NO_COUNTS, "columns_left_out": len(chosen.left_out)},

@@ -14,7 +14,7 @@ from rawpack_packer.sources.kinds import Fields, with_roles, words_of
 from rawpack_packer.sources.named_arrays import Arrays, check_named_once, named_arrays, shown_arrays
 from rawpack_packer.sources.table.choose import ColumnChoice
 from rawpack_packer.sources.table.columns import RowNumbers
-from rawpack_packer.sources.table.labels import NO_COUNTS, Classes, named_file, number_labels
+from rawpack_packer.sources.table.labels import LABEL, LABEL_KIND, NO_COUNTS, Classes, named_file, number_labels
 from rawpack_packer.sources.table.named_files import named_files
 from rawpack_packer.sources.table.source import TableSource, unique_keys
 from rawpack_packer.text import plain
@@ -63,6 +63,7 @@ class Hdf5Source(TableSource):
         if labels is None and classes is not None:
             raise UsageError(f"{opt.classes} names labels, and {root} has none: name them by {opt.label_column}")
         kinds = {name: kind for name, (_, kind) in chosen.fields.items()}
+        kinds = kinds if labels is None else {LABEL: LABEL_KIND, **kinds}
         keys = RowNumbers(range(chosen.rows)) if looked.keys is None else unique_keys(looked.keys, root)
         info = SourceInfo(
             kind="hdf5",

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rawpack.errors import UsageError
+from rawpack_packer.sources.fields import FieldKind
 from rawpack_packer.sources.files import reading
 from rawpack_packer.text import plain
 
@@ -19,6 +20,7 @@ Rows = NDArray[np.int64]
 LABEL = "label"
 UNLABELLED, EMPTY = "unlabelled", "empty_classes"
 """Entries of `SourceInfo.counts`: samples with label -1, and classes without samples."""
+LABEL_KIND = FieldKind("int64")
 NO_COUNTS = {UNLABELLED: 0, EMPTY: 0}
 Classes = str | os.PathLike[str] | Sequence[str]
 """Names of classes in the order of their numbers, or a file with one per line."""

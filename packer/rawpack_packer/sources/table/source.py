@@ -12,14 +12,13 @@ from numpy.typing import NDArray
 from rawpack.errors import DecodeError, UsageError
 from rawpack_packer.options.naming import opt
 from rawpack_packer.sources.base import BaseSource, Item, SourceInfo, check_part, check_sample
-from rawpack_packer.sources.fields import FieldKind, Value
+from rawpack_packer.sources.fields import Value
 from rawpack_packer.sources.optional import Column, Images, image_file_of
 from rawpack_packer.sources.table.columns import Files, Numbers, RowNumbers, Texts, texts_of
-from rawpack_packer.sources.table.labels import LABEL, Labels
+from rawpack_packer.sources.table.labels import LABEL, LABEL_KIND, Labels
 from rawpack_packer.text import plain
 
 Rows = NDArray[np.int64]
-_LABEL = FieldKind("int64")
 NO_STATES: Rows = np.empty((0, 2), np.int64)
 
 
@@ -155,7 +154,7 @@ def unique_keys(keys: Sequence[str], where: str) -> Texts:
 def with_labels(info: SourceInfo, labels: Labels) -> SourceInfo:
     """What is known of a source with these labels, which are its first field."""
     first = () if LABEL in info.fields else (LABEL,)
-    fields = {**dict.fromkeys(first, _LABEL), **info.fields, LABEL: _LABEL}  # a dict keeps the place of a name
+    fields = {**dict.fromkeys(first, LABEL_KIND), **info.fields, LABEL: LABEL_KIND}  # a dict keeps the place of a name
     counts = {**info.counts, **labels.counts}
     return replace(info, fields=fields, classes=labels.names, empty_classes=labels.empty, counts=counts)
 
