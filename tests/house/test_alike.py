@@ -163,6 +163,25 @@ def test_another_column_may_have_the_labels(kind: str, tmp_path: Path) -> None:
         opened(made, label_column="nothing")
 
 
+@pytest.mark.parametrize("kind", ["parquet", "hdf5", "npz"])
+def test_of_several_columns_that_may_be_images_one_called_image_is(kind: str, tmp_path: Path) -> None:
+    """Without such a name, the user is asked."""
+    images = [png(1), png(2)]
+    pixels = [np.asarray(Image.open(io.BytesIO(one))) for one in images]
+    others = list(images) if kind == "parquet" else pixels
+    assert len(opened(TABLES[kind](tmp_path, {"depth": others}, images))) == 2
+    made = TABLES[kind](tmp_path, {"left": others, "right": others}, images)
+    if kind == "hdf5":
+        with h5py.File(made, "r+") as file:
+            file.move("image", "middle")
+    elif kind == "npz":
+        np.savez(made, left=np.array(pixels), right=np.array(pixels))
+    else:
+        pq.write_table(pq.read_table(made).rename_columns(["middle", "left", "right"]), made)
+    with pytest.raises(UsageError, match=r"(?s)several columns of images.*left.*right"):
+        opened(made)
+
+
 @pytest.mark.parametrize("kind", FILES)
 def test_keys_are_those_of_a_column(kind: str, tmp_path: Path) -> None:
     """It is named by one option; keys that are not unique are refused, and one of them is named."""

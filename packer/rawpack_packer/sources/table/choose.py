@@ -13,6 +13,8 @@ from rawpack_packer.text import listed, plain
 
 IMAGE, KEY = "image", "key"
 _SHOWN = 12
+_CALLED = ("image", "images")
+"""What the images are called where other columns could be images, too."""
 
 
 @dataclass(frozen=True)
@@ -174,8 +176,9 @@ def _image(
     masks = [name for name, kind in wanted.declared.items() if kind is None or kind.mask]
     fitting = [one for one in columns if one.is_image and one.name not in masks]
     found = [one for one in fitting if one.says_image] or fitting
-    if len(found) == 1:
-        return found[0]
+    named = [one for one in found if one.name.rpartition("/")[2] in _CALLED]
+    if len(found) == 1 or len(named) == 1:
+        return (named or found)[0]
     if found:
         raise UsageError(
             f"{where} has several columns of images, {_listed(map(str, found))}: name one, "
