@@ -122,6 +122,9 @@ class ArraySource(TableSource):
         elif classes is not None:
             raise UsageError(f"{opt.classes} names labels, and {root} has none: name them by {opt.label_column}")
         keys = RowNumbers(range(shape[0])) if chosen.key is None else unique_keys(arrays[chosen.key].tolist(), root)
+        counts = NO_COUNTS if labels is not None and labels.names is not None else {}
+        if chosen.left_out:
+            counts = {**counts, "columns_left_out": len(chosen.left_out)}
         info = SourceInfo(
             kind="arrays",
             root=root,
@@ -129,7 +132,7 @@ class ArraySource(TableSource):
             fields=with_roles(kinds if labels is None else {LABEL: LABEL_KIND, **kinds}, fields, kind, root),
             image=kind,
             numbered=chosen.key is None,
-            counts={**NO_COUNTS, "columns_left_out": len(chosen.left_out)},
+            counts=counts,
             options=given_options(
                 array=shown_arrays(named),
                 field=words_of(fields),

@@ -21,7 +21,7 @@ from rawpack_packer.sources.fields import FieldKind, ImageKind
 from rawpack_packer.sources.files import read_file, reading
 from rawpack_packer.sources.pickles import BadPickleError, read_pickle
 from rawpack_packer.sources.table.columns import Numbers, RowNumbers
-from rawpack_packer.sources.table.labels import NO_COUNTS, number_labels
+from rawpack_packer.sources.table.labels import number_labels
 from rawpack_packer.sources.table.source import TableSource
 from rawpack_packer.text import listed, plain
 
@@ -117,7 +117,6 @@ class CifarSource(TableSource):
             fields={name: FieldKind("int64") for name in fields},
             image=ImageKind("uint8", (_SIDE, _SIDE, _CHANNELS)),
             numbered=True,
-            counts=NO_COUNTS,
         )
         super().__init__(
             info,

@@ -173,6 +173,8 @@ def reading(where: str) -> Iterator[None]:
     except DecodeError as error:
         raise UsageError(f"{where} cannot be read: {error.detail}") from None
     except OSError as error:
+        if error.errno is None:
+            raise  # not of the system, such as gzip.BadGzipFile
         stop_if_of_any_file(error, where)
         raise UsageError(f"{where} cannot be read: {reason_of(error)}") from None
 

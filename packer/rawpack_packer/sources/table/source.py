@@ -152,10 +152,11 @@ def unique_keys(keys: Sequence[str], where: str) -> Texts:
 
 
 def with_labels(info: SourceInfo, labels: Labels) -> SourceInfo:
-    """What is known of a source with these labels, which are its first field."""
+    """What is known of a source with these labels, which are its first field. Counts of labels are filled in, if the
+    source has them."""
     first = () if LABEL in info.fields else (LABEL,)
     fields = {**dict.fromkeys(first, LABEL_KIND), **info.fields, LABEL: LABEL_KIND}  # a dict keeps the place of a name
-    counts = {**info.counts, **labels.counts}
+    counts = {name: labels.counts.get(name, number) for name, number in info.counts.items()}
     return replace(info, fields=fields, classes=labels.names, empty_classes=labels.empty, counts=counts)
 
 
