@@ -23,10 +23,10 @@ from rawpack_packer.cli.options import (
     where_option,
 )
 from rawpack_packer.cli.output import Output, take_output
+from rawpack_packer.errors import reading
 from rawpack_packer.job import Choice, Prefix, samples_in_words
 from rawpack_packer.options import OPTIONS
 from rawpack_packer.progress import scanning
-from rawpack_packer.sources.files import reading
 from rawpack_packer.text import plain
 
 Item = TypeVar("Item", str, int)

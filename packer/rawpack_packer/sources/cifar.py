@@ -15,10 +15,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rawpack.errors import DecodeError, UsageError
+from rawpack_packer.errors import reading
 from rawpack_packer.sources.archives.tar import BadArchiveError, tar_members
 from rawpack_packer.sources.base import Scanning, SourceInfo, unseen
 from rawpack_packer.sources.fields import FieldKind, ImageKind
-from rawpack_packer.sources.files import read_file, reading
+from rawpack_packer.sources.files import read_file
 from rawpack_packer.sources.pickles import BadPickleError, read_pickle
 from rawpack_packer.sources.table.columns import Numbers, RowNumbers
 from rawpack_packer.sources.table.labels import number_labels

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 
 from rawpack.errors import DecodeError, PackError, UsageError
+from rawpack_packer.errors import reason_of, stop_if_of_any_file
 from rawpack_packer.options.naming import opt
 from rawpack_packer.text import near_path, plain
 from rawpack_packer.voice import again
@@ -23,14 +24,6 @@ NOT_SCANNED = -2
 
 OPEN_FLAGS = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_NOCTTY", 0) | getattr(os, "O_BINARY", 0)
 """O_NONBLOCK: opening must not hang on a pipe that took a file's place."""
-_OF_ANY_FILE = frozenset(
-    getattr(errno, name)
-    for name in (
-        "EMFILE", "ENFILE", "ENOMEM", "ENODEV", "ENOTCONN", "ESTALE",
-        "ENETUNREACH", "EHOSTDOWN", "EHOSTUNREACH", "ETIMEDOUT",
-    )
-    if hasattr(errno, name)
-)  # fmt: skip
 
 
 class UnreadableError(PackError):
@@ -155,30 +148,3 @@ def changed(key: str, how: str) -> SourceChangedError:
     """The error for a file that is not what it was when it was found."""
     cure = f"leave the source alone and run {again()} again"
     return SourceChangedError(f"{plain(key)} changed since packing began: {how}; {cure}")
-
-
-def stop_if_of_any_file(error: OSError, where: str | bytes) -> None:
-    """Raise PackError for an error that every other file would meet: a dead mount, no descriptors left."""
-    if error.errno in _OF_ANY_FILE:
-        cure = f"fix that and run {again()} again"
-        raise PackError(f"{plain(where)} cannot be read now: {reason_of(error)}; {cure}") from error
-
-
-@contextmanager
-def reading(where: str) -> Iterator[None]:
-    """Raise UsageError, which names what is read, where the block cannot read it; PackError where the disk is gone.
-    where: printable."""
-    try:
-        yield
-    except DecodeError as error:
-        raise UsageError(f"{where} cannot be read: {error.detail}") from None
-    except OSError as error:
-        if error.errno is None:
-            raise  # not of the system, such as gzip.BadGzipFile
-        stop_if_of_any_file(error, where)
-        raise UsageError(f"{where} cannot be read: {reason_of(error)}") from None
-
-
-def reason_of(error: OSError) -> str:
-    """The error without its path, which differs between machines."""
-    return f"[Errno {error.errno}] {error.strerror}"

@@ -11,10 +11,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rawpack.errors import UsageError
+from rawpack_packer.errors import reason_of
 from rawpack_packer.options.naming import opt
 from rawpack_packer.sources.base import BaseSource, Scanning, unseen
 from rawpack_packer.sources.beside.annotated import refuse_annotations
-from rawpack_packer.sources.files import NOT_SCANNED, missing, opened, reason_of
+from rawpack_packer.sources.files import NOT_SCANNED, missing, opened
 from rawpack_packer.sources.folder_part import FolderPart
 from rawpack_packer.sources.folder_scan import ARCHIVES, FolderScan, Wanted
 from rawpack_packer.sources.video import EXTENSIONS as VIDEO_EXTENSIONS

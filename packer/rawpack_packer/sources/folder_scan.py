@@ -24,6 +24,7 @@ from typing import Protocol
 import numpy as np
 
 from rawpack.errors import PackError
+from rawpack_packer.errors import reason_of, stop_if_of_any_file
 from rawpack_packer.sources.base import Scanning, SourceInfo, unseen
 from rawpack_packer.sources.beside import Beside
 from rawpack_packer.sources.fields import FieldKind
@@ -34,8 +35,6 @@ from rawpack_packer.sources.files import (
     UnreadableError,
     bad_name,
     opened,
-    reason_of,
-    stop_if_of_any_file,
     text_of,
 )
 from rawpack_packer.sources.folder_part import FolderPart

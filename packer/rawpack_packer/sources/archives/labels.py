@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rawpack.errors import UsageError
-from rawpack_packer.sources.files import reason_of
+from rawpack_packer.errors import reason_of
 from rawpack_packer.text import count, plain
 
 _TRUTH = "ILSVRC2012_validation_ground_truth.txt"

@@ -20,10 +20,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rawpack.errors import UsageError
+from rawpack_packer.errors import reading
 from rawpack_packer.options.naming import opt
 from rawpack_packer.sources.base import Scanning, SourceInfo, given_options, numbered, unseen
 from rawpack_packer.sources.fields import FieldKind
-from rawpack_packer.sources.files import reading
 from rawpack_packer.sources.folder_scan import PROGRESS_EVERY
 from rawpack_packer.sources.table.columns import Numbers, RaggedColumn, ends_of, texts_of
 from rawpack_packer.sources.table.labels import NO_COUNTS, Classes, named_file, number_labels

@@ -14,6 +14,7 @@ import numpy as np
 import xxhash
 
 from rawpack.errors import DecodeError, RawpackError, UsageError
+from rawpack_packer.errors import reason_of, stop_if_of_any_file
 from rawpack_packer.options.naming import opt
 from rawpack_packer.sources.archives.members import PICKLES, NamedMember, named_fields, type_of, values_of
 from rawpack_packer.sources.archives.opened import look_through, opened_archive
@@ -21,7 +22,7 @@ from rawpack_packer.sources.archives.samples import COPY_AGAIN, FoundMember, Sha
 from rawpack_packer.sources.archives.tar import BLOCK, is_tar, tar_members
 from rawpack_packer.sources.base import Scanning, SourceInfo, given_options, unseen
 from rawpack_packer.sources.fields import FieldKind
-from rawpack_packer.sources.files import reason_of, stop_if_of_any_file, text_of
+from rawpack_packer.sources.files import text_of
 from rawpack_packer.sources.folder_scan import PROGRESS_EVERY
 from rawpack_packer.sources.kinds import Declared, declared_kind, words_of
 from rawpack_packer.sources.table.columns import Column, Texts, texts_of

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from rawpack.errors import UsageError
 from rawpack.system.failure import is_no_fault_of_data
 from rawpack.system.isolated import ChildDiedError, IsolatedCalls
-from rawpack_packer.sources.files import reason_of, stop_if_of_any_file
+from rawpack_packer.errors import reason_of, stop_if_of_any_file
 from rawpack_packer.sources.hdf5.choosing import DataSetChoice, choose_data_sets
 from rawpack_packer.sources.hdf5.opening import (
     TEXT,

@@ -13,9 +13,10 @@ from numpy.typing import NDArray
 
 from rawpack.errors import DecodeError
 from rawpack.system.failure import is_no_fault_of_data
+from rawpack_packer.errors import stop_if_of_any_file
 from rawpack_packer.sources.axes import channels_last
 from rawpack_packer.sources.fields import Value
-from rawpack_packer.sources.files import MAX_FILE_BYTES, changed, check_path, stop_if_of_any_file
+from rawpack_packer.sources.files import MAX_FILE_BYTES, changed, check_path
 from rawpack_packer.sources.hdf5.look import fault_of
 from rawpack_packer.sources.hdf5.opening import (
     NUMBERS,

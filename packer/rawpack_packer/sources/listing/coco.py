@@ -11,10 +11,10 @@ import msgspec
 import numpy as np
 
 from rawpack.errors import UsageError
+from rawpack_packer.errors import reading
 from rawpack_packer.options.naming import opt
 from rawpack_packer.sources.base import Scanning, SourceInfo, given_options, unseen
 from rawpack_packer.sources.fields import check_names
-from rawpack_packer.sources.files import reading
 from rawpack_packer.sources.kinds import Declared
 from rawpack_packer.sources.listing.coco_json import Category, Coco, Image, numbered
 from rawpack_packer.sources.listing.coco_objects import Objects

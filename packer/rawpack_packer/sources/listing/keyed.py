@@ -10,9 +10,9 @@ from pathlib import Path
 import numpy as np
 
 from rawpack.errors import UsageError
+from rawpack_packer.errors import reading
 from rawpack_packer.options.naming import opt
 from rawpack_packer.sources.fields import FieldKind
-from rawpack_packer.sources.files import reading
 from rawpack_packer.sources.listing.columns import ClassParser, InferringParser, KeyParser, parser_for
 from rawpack_packer.sources.listing.faults import CellPosition
 from rawpack_packer.sources.listing.lines import READERS, long_cells

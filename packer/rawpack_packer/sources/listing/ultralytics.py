@@ -12,9 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rawpack.errors import UsageError
-from rawpack_packer.errors import need
+from rawpack_packer.errors import need, reading, reason_of
 from rawpack_packer.options.naming import opt
-from rawpack_packer.sources.files import reading, reason_of
 from rawpack_packer.sources.listing.faults import BadListingError, CellPosition, fault
 from rawpack_packer.sources.listing.paths import PathParser
 from rawpack_packer.sources.listing.points import MOST_KEYPOINTS

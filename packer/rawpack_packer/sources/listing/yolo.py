@@ -15,10 +15,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rawpack.errors import UsageError
+from rawpack_packer.errors import reason_of
 from rawpack_packer.options.naming import opt
 from rawpack_packer.sources.base import Scanning, SourceInfo, given_options, unseen
 from rawpack_packer.sources.fields import FieldKind
-from rawpack_packer.sources.files import NOT_SCANNED, UNKNOWN, opened, reason_of
+from rawpack_packer.sources.files import NOT_SCANNED, UNKNOWN, opened
 from rawpack_packer.sources.folder import FolderSource
 from rawpack_packer.sources.listing.faults import fault
 from rawpack_packer.sources.listing.paths import state_of

@@ -87,7 +87,7 @@ def _read(path: str, prefixes: tuple[bytes, ...], at_once: int, done: int, last:
                 found = list(islice(_after(last, file.fileno(), env, transaction, prefixes), at_once))
                 count = env.stat()["entries"]
     except lmdb.Error as error:
-        raise BadLmdbError(str(error).rpartition(": ")[2]) from None
+        raise BadLmdbError(f"it is damaged or truncated: {str(error).rpartition(': ')[2]}") from None
     if done + len(found) > count or (not found and done < count):
         raise BadLmdbError(f"it is damaged: it has {done + len(found):,} keys, and its header says {count:,}")
     return found

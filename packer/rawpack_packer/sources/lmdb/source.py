@@ -12,15 +12,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rawpack.errors import UsageError
+from rawpack_packer.errors import reading
 from rawpack_packer.sources.base import Scanning, SourceInfo, unseen
 from rawpack_packer.sources.fields import FieldKind
-from rawpack_packer.sources.files import (
-    bad_name,
-    check_unchanged,
-    opened,
-    reading,
-    text_of,
-)
+from rawpack_packer.sources.files import bad_name, check_unchanged, opened, text_of
 from rawpack_packer.sources.folder_scan import PROGRESS_EVERY
 from rawpack_packer.sources.lmdb.look import BadLmdbError, LmdbEntry, entries, version
 from rawpack_packer.sources.lmdb.values import LABEL, LAYOUTS, holds

@@ -17,7 +17,8 @@ import msgspec
 
 from rawpack.disk.splits import is_split_name
 from rawpack.errors import UsageError
-from rawpack_packer.sources.files import missing, reading
+from rawpack_packer.errors import reading
+from rawpack_packer.sources.files import missing
 from rawpack_packer.sources.folder import EXTENSIONS as IMAGES
 from rawpack_packer.sources.splits_on_disk import is_split, split_order
 from rawpack_packer.text import listed, plain

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Protocol
 
 from rawpack.errors import DecodeError
 from rawpack.system.failure import is_no_fault_of_data
-from rawpack_packer.sources.files import check_path, stop_if_of_any_file
+from rawpack_packer.errors import stop_if_of_any_file
+from rawpack_packer.sources.files import check_path
 from rawpack_packer.sources.parquet.layout import ARROW
 from rawpack_packer.text import plain
 

@@ -12,8 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rawpack.errors import UsageError
+from rawpack_packer.errors import reading
 from rawpack_packer.sources.fields import FieldKind
-from rawpack_packer.sources.files import reading
 from rawpack_packer.text import plain
 
 Rows = NDArray[np.int64]

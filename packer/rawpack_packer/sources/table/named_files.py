@@ -22,7 +22,8 @@ from numpy.typing import NDArray
 from rawpack.errors import DecodeError, UsageError
 from rawpack.remote.reach import why_lost
 from rawpack.remote.url import filesystem, is_url, refuse_url, shown
-from rawpack_packer.sources.files import check_unchanged, opened, read_unchanged, reason_of
+from rawpack_packer.errors import reason_of
+from rawpack_packer.sources.files import check_unchanged, opened, read_unchanged
 from rawpack_packer.sources.table.kept import KeptBytes, keeping, read_kept, stored
 from rawpack_packer.text import near_path, plain
 

@@ -14,7 +14,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from rawpack.errors import DecodeError
-from rawpack_packer.sources.files import OPEN_FLAGS, UNKNOWN, changed, check_unchanged, reason_of, stop_if_of_any_file
+from rawpack_packer.errors import reason_of, stop_if_of_any_file
+from rawpack_packer.sources.files import OPEN_FLAGS, UNKNOWN, changed, check_unchanged
 from rawpack_packer.sources.video import EBML, SNIFF_BYTES, sniff_video
 
 if TYPE_CHECKING:
