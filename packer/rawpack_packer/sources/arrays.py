@@ -7,7 +7,7 @@ import os
 import zipfile
 import zlib
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, BinaryIO, Literal
 
@@ -98,7 +98,9 @@ class ArraySource(TableSource):
         elif wanted != ColumnChoice():
             raise UsageError(f"{root} has no columns with names: {opt.image_column} and the like are for .npz and HDF5")
         else:
-            chosen = ChosenColumns("", LABEL if LABEL in arrays else None, None, {}, ())
+            is_label = LABEL in arrays and _info(LABEL, arrays[LABEL]).is_label
+            fields_of = {} if is_label else {name: name for name in arrays}
+            chosen = ChosenColumns("", LABEL if is_label else None, None, fields_of, ())
         shape, dtype = image.values.shape, np.dtype(image.values.dtype)
         if len(shape) < 2 or not shape[0]:
             what = "the first axis must count samples, at least one, and the others must make an image"
@@ -117,11 +119,13 @@ class ArraySource(TableSource):
         kinds = {name: FieldKind("str") if _is_text(one) else inferred_kind(name, one[0]) for name, one in held.items()}
         labels = None
         if chosen.label is not None:
-            found = arrays[chosen.label]
+            found = arrays[chosen.label].reshape(-1)
             labels = number_labels(found.tolist() if _is_text(found) else found, classes, where=root)
         elif classes is not None:
             raise UsageError(f"{opt.classes} names labels, and {root} has none: name them by {opt.label_column}")
-        keys = RowNumbers(range(shape[0])) if chosen.key is None else unique_keys(arrays[chosen.key].tolist(), root)
+        keys = None
+        if chosen.key is not None:
+            keys = unique_keys(arrays[chosen.key].tolist(), root, key_column is not None)
         counts = NO_COUNTS if labels is not None and labels.names is not None else {}
         if chosen.left_out:
             counts = {**counts, "columns_left_out": len(chosen.left_out)}
@@ -131,7 +135,7 @@ class ArraySource(TableSource):
             paths=(str(file),),
             fields=with_roles(kinds if labels is None else {LABEL: LABEL_KIND, **kinds}, fields, kind, root),
             image=kind,
-            numbered=chosen.key is None,
+            numbered=keys is None,
             counts=counts,
             options=given_options(
                 array=shown_arrays(named),
@@ -146,7 +150,14 @@ class ArraySource(TableSource):
         columns: dict[str, Column] = {
             name: texts_of(one.tolist()) if _is_text(one) else Numbers(_native(one)) for name, one in held.items()
         }
-        super().__init__(info, keys, ImageArrays(image, chw), columns, np.array(states, np.int64), labels=labels)
+        super().__init__(
+            info,
+            keys or RowNumbers(range(shape[0])),
+            ImageArrays(image, chw),
+            columns,
+            np.array(states, np.int64),
+            labels=labels,
+        )
         self._videos = held.get("video")
 
     def group(self, i: int, /) -> str:
@@ -260,15 +271,18 @@ def _choose(
 
 def _info(name: str, array: NDArray[Any]) -> ColumnInfo:
     kind: FieldKind | str = FieldKind("str")
-    if array.dtype.kind not in "biufU" or (array.dtype.kind != "U" and array.dtype.name not in DTYPES):
+    single = array.ndim > 0 and array.size == len(array)
+    if array.dtype.kind == "U" and array.ndim != 1:
+        kind = "texts are one for each sample"
+    elif array.dtype.kind not in "biufU" or (array.dtype.kind != "U" and array.dtype.name not in DTYPES):
         kind = f"it holds {array.dtype}; a field must be numbers or text"
     elif array.dtype.kind != "U" and array.ndim and len(array):
         try:
             kind = inferred_kind(name, array[0])
         except UsageError as error:
             kind = str(error)
-    whole = array.ndim == 1 and array.dtype.kind in "iu" and array.dtype != np.uint64
-    text = array.ndim == 1 and array.dtype.kind == "U"
+    whole = single and array.dtype.kind in "iu" and array.dtype != np.uint64
+    text = single and array.dtype.kind == "U"
     return ColumnInfo(
         name=name,
         type=f"{array.dtype} {array.shape}",
@@ -276,7 +290,7 @@ def _info(name: str, array: NDArray[Any]) -> ColumnInfo:
         is_image=array.ndim in (3, 4) and array.dtype.kind in "biufc",
         is_label=whole or text,
         is_whole=whole,
-        is_key=text,
+        is_key=text and array.ndim == 1,
         rows=len(array) if array.ndim else None,
     )
 
@@ -287,6 +301,9 @@ def _read_member(file: zipfile.ZipFile, info: zipfile.ZipInfo, path: Path) -> ND
         if member.peek(len(_NPY))[: len(_NPY)] != _NPY:
             raise UsageError(f"{path}: {info.filename!r} in it is not an array: take it out")
         array: NDArray[Any] = np.lib.format.read_array(member, allow_pickle=False)
+        if array.dtype.kind == "S":
+            with suppress(UnicodeDecodeError):
+                array = np.char.decode(array, "utf-8")
         if member.read(1):  # which also checks the checksum
             raise ValueError(f"more follows the array {info.filename}")
     return array

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -164,11 +165,16 @@ class DatasetSource(BaseSource):
                 raise UsageError(f"{root} can be iterated only once: pass what makes it, or list(source)")
             dataset = InOrder(dataset, count)
         declared = {**(_attribute(dataset, "fields", Mapping) or {}), **(fields or {})}
+        if classes is not None:
+            classes = classes_of(classes if isinstance(classes, str | os.PathLike) else [str(one) for one in classes])
         if isinstance(called_as, tuple):
             for name in called_as:
                 if called_as.count(name) > 1:
                     raise UsageError(f"names= has {name!r} twice: each value of a sample needs a name of its own")
         first = _first(dataset, count, called_as, root)
+        if first.get(LABEL, "") is None:
+            labels = (_label_of(dataset[i], called_as) for i in range(min(count, _TRIED)))
+            first[LABEL] = next((one for one in labels if one is not None), None)
         if "image" not in first:
             raise UsageError(f"{root}: samples have {', '.join(map(repr, first))} and no 'image': name one so")
         for name in declared:
@@ -188,10 +194,10 @@ class DatasetSource(BaseSource):
         texts, found = LABEL in kinds and kinds[LABEL].dtype == "str" and LABEL not in declared, None
         if texts:
             found = _text_labels(dataset, called_as, classes or of_dataset, root)
-            named = found.names if found is not None else classes_of(tuple(classes or of_dataset or ()))
+            named = found.names if found is not None else classes_of([str(one) for one in classes or of_dataset or ()])
         else:
             named = _classes(kinds.get(LABEL), classes, of_dataset)
-        if named is not None:
+        if named is not None or texts:
             kinds[LABEL] = FieldKind("int64")
         all_keys = _keys(keys, count)
         self.info = SourceInfo(

@@ -55,7 +55,11 @@ def open_source(
     DividedError, a UsageError, where `kind` is None and the folder is divided into splits; AnnotatedError where it is
     None and the folder holds annotations that would be lost.
     """
-    given = {name: value for name, value in options.items() if value is not None and value is not False and value != ()}
+    given = {
+        name: value
+        for name, value in options.items()
+        if value is not None and value is not False and not (isinstance(value, tuple) and not value)
+    }
     source = _found(path, kind, given, spool, progress)
     if "key_pattern" not in given:
         return source

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from rawpack.errors import UsageError
 from rawpack_packer.options.naming import opt
@@ -54,6 +54,8 @@ def choose_data_sets(
 
     Raises UsageError where the user has to name something.
     """
+    named = {name: of_file.lstrip("/") for name, of_file in named.items()}
+    wanted = replace(wanted, image=_relative(wanted.image), label=_relative(wanted.label), key=_relative(wanted.key))
     of_image, axes = split_axes(named.get(IMAGE, ""), {one.name for one in found})
     if of_image:
         others = {name: of_file for name, of_file in named.items() if name not in (IMAGE, LABEL)}
@@ -95,6 +97,11 @@ def choose_data_sets(
         {name: (one, kind) for name, (one, kind) in fields.items() if not isinstance(kind, str)},
         chosen.left_out,
     )
+
+
+def _relative(name: str | None) -> str | None:
+    """A path in the file as `DataSet.name` has it."""
+    return None if name is None else name.lstrip("/")
 
 
 def _named(image: str) -> str:

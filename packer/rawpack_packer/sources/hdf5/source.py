@@ -64,14 +64,14 @@ class Hdf5Source(TableSource):
             raise UsageError(f"{opt.classes} names labels, and {root} has none: name them by {opt.label_column}")
         kinds = {name: kind for name, (_, kind) in chosen.fields.items()}
         kinds = kinds if labels is None else {LABEL: LABEL_KIND, **kinds}
-        keys = RowNumbers(range(chosen.rows)) if looked.keys is None else unique_keys(looked.keys, root)
+        keys = None if looked.keys is None else unique_keys(looked.keys, root, key_column is not None)
         info = SourceInfo(
             kind="hdf5",
             root=root,
             paths=(file.path,),
             fields=with_roles(kinds, fields, chosen.image_kind, root),
             image=chosen.image_kind,
-            numbered=looked.keys is None,
+            numbered=keys is None,
             options=given_options(
                 array=shown_arrays(named),
                 field=words_of(fields),
@@ -86,7 +86,7 @@ class Hdf5Source(TableSource):
         rows, kept = range(chosen.rows), KeptOpen()
         images = Hdf5Images(Hdf5Column(file, chosen.image, rows, kept), chosen.chw)
         columns = {name: Hdf5Column(file, one, rows, kept) for name, (one, _) in chosen.fields.items()}
-        super().__init__(info, keys, images, columns, files.states, labels=labels)
+        super().__init__(info, keys or RowNumbers(rows), images, columns, files.states, labels=labels)
         progress(chosen.rows)
 
 

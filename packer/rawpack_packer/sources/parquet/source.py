@@ -291,7 +291,8 @@ class _Scan:
                         f"declare {opt.fields(f'{name}:float64')} (NaN), or leave it out by {opt.columns}"
                     )
             if chosen.label is not None:
-                self._labels.append(_flat(batch.column(chosen.label)))
+                kind = pa.int64() if found.whole_labels else pa.large_string()
+                self._labels.append(_flat(batch.column(chosen.label)).cast(kind))
             if chosen.key is not None:
                 self._keys.append(_bytes(_flat(batch.column(chosen.key))))
             if has_path:

@@ -121,17 +121,21 @@ def choose(columns: Sequence[ColumnInfo], wanted: ColumnChoice, where: str, habi
                 f"{wanted.said(role, name)}: {where}: {by_name[name]} does not have a row for each of the "
                 f"{image.rows:,} images"
             )
-    key = wanted.key or next((one.name for one in same if one.name == KEY and one.is_key), None)
-    label = _label([one for one in same if one.name != key], wanted, where, habits)
+    key = _key(same, wanted, where)
+    label = _label(same, key, wanted, where, habits)
+    if label is not None and label == wanted.label == image.name:
+        raise UsageError(f"{wanted.said(LABEL, label)}: {where} has its images in it: name another column")
     rest = wanted.fields
     if rest is None:
-        rest = _named_apart([one.name for one in same if one.name not in (key, label)])
+        apart = _named_apart([one.name for one in same])
+        rest = {name: of_file for name, of_file in apart.items() if of_file not in (key, label)}
     if label not in (None, LABEL) and LABEL in rest:
-        raise UsageError(
-            f"{opt.label_column(plain(str(label)))}: {where} has a column 'label' too: leave it out by {opt.columns}"
-        )
-    if label is not None and not by_name[label].is_label:
-        rest, label = {LABEL: label, **rest}, None  # measurements
+        cure = f"leave it out by {opt.columns}"
+        if image.rows is not None:
+            cure = f"name all that is packed, {opt.array(f'image={plain(image.name)},label={plain(str(label))}')}"
+        raise UsageError(f"{opt.label_column(plain(str(label)))}: {where} has a column 'label' too: {cure}")
+    if label is not None and (not by_name[label].is_label or wanted.declared.get(label) is not None):
+        rest, label = {LABEL: label, **rest}, None  # measurements, or what was declared
     fields, left_out = dict[str, str](), list[str]()
     for name, of_file in rest.items():
         if of_file in (image.name, key, label) and not wanted.as_arrays:
@@ -187,10 +191,27 @@ def _image(
     raise UsageError(f"{where} has no column of images{habits.no_image}: it has {_listed(map(str, columns))}")
 
 
-def _label(same: Sequence[ColumnInfo], wanted: ColumnChoice, where: str, habits: Habits) -> str | None:
+def _key(same: Sequence[ColumnInfo], wanted: ColumnChoice, where: str) -> str | None:
+    """The column of keys; None where there is none."""
+    for one in same:
+        if one.name == wanted.key and not one.is_key and not one.is_whole:
+            raise UsageError(
+                f"{wanted.said(KEY, one.name)}: {where}: keys are texts or whole numbers, one for each sample, not "
+                f"{one.type}"
+            )
+    return wanted.key or next((one.name for one in same if one.name == KEY and one.is_key), None)
+
+
+def _label(same: Sequence[ColumnInfo], key: str | None, wanted: ColumnChoice, where: str, habits: Habits) -> str | None:
     """The column of labels: whole numbers, names of classes, or measurements; None where there is none."""
+    if wanted.label is not None and wanted.label == wanted.image:
+        return wanted.label
+    same = [one for one in same if one.name != key or one.name == wanted.label]
     by_name = {one.name: one for one in same}
-    short = {one.name.rpartition("/")[2]: one.name for one in reversed(same)}
+    last = [one.name.rpartition("/")[2] for one in same]
+    short = {name: one.name for name, one in zip(last, same, strict=True) if last.count(name) == 1} | {
+        name: name for name in by_name
+    }
     with_classes = [one.name for one in same if one.classes is not None]
     whole = [one.name for one in same if one.is_whole]
     label = wanted.label or next((short[name] for name in habits.labels if name in short), None)
@@ -202,7 +223,13 @@ def _label(same: Sequence[ColumnInfo], wanted: ColumnChoice, where: str, habits:
     if label is None or label not in by_name or (wanted.as_arrays and wanted.label is None):
         return None
     kind = by_name[label].field
-    if wanted.label is not None and not by_name[label].is_label and (kind is None or isinstance(kind, str)):
+    asked = wanted.label is not None or by_name[label].is_image  # bytes called label are no field either
+    if (
+        asked
+        and not by_name[label].is_label
+        and (kind is None or isinstance(kind, str))
+        and label not in wanted.declared
+    ):
         raise UsageError(
             f"{wanted.said(LABEL, label)}: {where}: it holds {by_name[label].type}; labels are numbers or names"
         )

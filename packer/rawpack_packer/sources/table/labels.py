@@ -74,7 +74,7 @@ def number_labels(
             f"{where}: the label of {row_name(texts[0])} is {values[texts[0]]!r}, and that of {row_name(other)} is "
             f"{values[other]}: labels are either whole numbers or names"
         )
-    names = names or tuple(sorted({value for value in values if isinstance(value, str) and value}))
+    names = names or tuple(sorted({str(value) for value in values if isinstance(value, str) and value}))
     number_of = {name: number for number, name in enumerate(names)}
     strange = next((i for i in texts if values[i] not in number_of), None)
     if strange is not None:

@@ -138,12 +138,18 @@ class TableSource(BaseSource):
         return np.concatenate([images.all_states() if isinstance(images, Images) else NO_STATES, *masks, self._more])
 
 
-def unique_keys(keys: Sequence[str], where: str) -> Texts:
-    """Texts of a column as keys. where: the table, printable. Raises UsageError where one is empty or there twice."""
-    seen = dict[str, int]()
+def unique_keys(values: Sequence[str | int], where: str, named: bool) -> Texts | None:
+    """Values of a column as keys. where: the table, printable.
+
+    Where one is empty or there twice, raises UsageError if the user named the column (`named`), and returns None
+    otherwise: samples are numbered.
+    """
+    seen, keys = dict[str, int](), [str(value) for value in values]
     for row, key in enumerate(keys):
         first = seen.setdefault(key, row)
         if not key or first != row:
+            if not named:
+                return None
             what = f"{plain(key)!r}, as row {first} has" if key else "no text"
             raise UsageError(
                 f"{where}: row {row} has {what}: each sample needs a key of its own; {opt.key_column} names them"
