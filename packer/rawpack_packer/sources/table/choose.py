@@ -123,8 +123,8 @@ def choose(columns: Sequence[ColumnInfo], wanted: ColumnChoice, where: str, habi
             )
     key = _key(same, wanted, where)
     label = _label(same, key, wanted, where, habits)
-    if label is not None and label == wanted.label == image.name:
-        raise UsageError(f"{wanted.said(LABEL, label)}: {where} has its images in it: name another column")
+    if wanted.label == image.name:
+        raise UsageError(f"{wanted.said(LABEL, image.name)}: {where} has its images in it: name another column")
     rest = wanted.fields
     if rest is None:
         apart = _named_apart([one.name for one in same])
@@ -204,8 +204,6 @@ def _key(same: Sequence[ColumnInfo], wanted: ColumnChoice, where: str) -> str | 
 
 def _label(same: Sequence[ColumnInfo], key: str | None, wanted: ColumnChoice, where: str, habits: Habits) -> str | None:
     """The column of labels: whole numbers, names of classes, or measurements; None where there is none."""
-    if wanted.label is not None and wanted.label == wanted.image:
-        return wanted.label
     same = [one for one in same if one.name != key or one.name == wanted.label]
     by_name = {one.name: one for one in same}
     last = [one.name.rpartition("/")[2] for one in same]
@@ -224,12 +222,8 @@ def _label(same: Sequence[ColumnInfo], key: str | None, wanted: ColumnChoice, wh
         return None
     kind = by_name[label].field
     asked = wanted.label is not None or by_name[label].is_image  # bytes called label are no field either
-    if (
-        asked
-        and not by_name[label].is_label
-        and (kind is None or isinstance(kind, str))
-        and label not in wanted.declared
-    ):
+    fits = by_name[label].is_label or isinstance(kind, FieldKind) or label in wanted.declared
+    if asked and not fits:
         raise UsageError(
             f"{wanted.said(LABEL, label)}: {where}: it holds {by_name[label].type}; labels are numbers or names"
         )
