@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import errno
 import io
+import json
 import os
 import pickle
 import re
@@ -36,7 +37,7 @@ from running import FORMATS, pack, run_command, run_here
 from troubled import At, Trouble, Troubled, die, die_with_parent
 
 import rawpack_packer
-from rawpack import MissingExtraError, PackError, UsageError
+from rawpack import MissingExtraError, PackError, Reader, UsageError
 from rawpack_packer import engines
 from rawpack_packer.destination import run_token
 from rawpack_packer.engines import (
@@ -161,7 +162,7 @@ def run(
 ) -> Any:
     """Pack by an engine, from a source with trouble in it."""
     opened = open_source(source)
-    how = RunOptions(max_rejects=20, engine=engine, **more)
+    how = RunOptions(**({"max_rejects": 20, "engine": engine} | more))
     return PackingJob(opened if trouble is None else Troubled(opened, trouble), recipe(layout), store, how).run()
 
 
@@ -312,7 +313,7 @@ def test_a_part_that_kills_every_worker_of_a_cluster(
     store = tmp_path / "store"
     with opened(name) as engine:
         with pytest.raises(
-            PackError, match=rf"part 1 \(.* to .*\) has killed {least}, the last with .*All other parts"
+            PackError, match=rf"part 1 \(64 samples, .* to .*\) has killed {least}, the last with .*All other parts"
         ):
             run(source, store, engine, At(100, die_with_parent))
         assert len(finished_shards(store)) == 3
@@ -528,13 +529,31 @@ def test_a_part_that_kills_every_worker_is_named(
     store, keys = tmp_path / "store", [open_source(source).key(i) for i in (64, 127)]
     with pytest.raises(PackError) as raised:
         run(source, store, ExecutorEngine(Calls(deadly), slots=2))
-    assert f"part 1 ({keys[0]!r} to {keys[1]!r}) has killed 3, " in str(raised.value)
+    assert f"part 1 (64 samples, {keys[0]!r} to {keys[1]!r}) has killed 3, " in str(raised.value)
     assert Counter(began) == {0: 1, 1: 3, 2: 1, 3: 1}
     done = finished_shards(store)
     assert len(done) == 3
     run(source, store, LocalEngine(1))
     assert settled(store) == undisturbed("memmap")
     assert {shard: state for shard, state in states_of(store).items() if shard in done} == done
+
+
+@pytest.mark.usefixtures("hurry")
+def test_a_part_that_kills_every_worker_is_rejected_where_rejects_are_allowed(source: Path, tmp_path: Path) -> None:
+    """Its samples are listed as `crashed`, with what its workers died of; all others are packed."""
+
+    def deadly(function: Callable[[bytes], Any], task: PartTask) -> Any:
+        if task.number == 1 and not task.lost:
+            raise UncompletedJobError("the job was ended")
+        return once(function, task)
+
+    store, keys = tmp_path / "store", open_source(source)
+    run(source, store, ExecutorEngine(Calls(deadly), slots=2), max_rejects=65)
+    rejects = [json.loads(line) for line in (store / "rejects.jsonl").read_text().splitlines()]
+    lost = [one for one in rejects if one["reason"] == "crashed"]
+    assert [one["key"] for one in lost] == [keys.key(i) for i in range(64, 128)]
+    assert all("part, 1, killed 3 workers, the last with" in one["detail"] for one in lost)
+    assert len(Reader(store)) == len(keys) - len(rejects)
 
 
 @pytest.mark.usefixtures("hurry")

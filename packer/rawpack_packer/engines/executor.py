@@ -57,7 +57,8 @@ class Call(Protocol):
 
 class ExecutorEngine:
     """See `Engine`. Gives the executor a few more parts than it runs at once, and repeats the part of a worker that
-    died. A part that has killed three workers is left out: the run names it once all others are packed.
+    died. The samples of a part that has killed three workers are rejected as `crashed`. Where these are more than the
+    job allows, the part is left out, and the run names it once all others are packed.
 
     The caller shuts the executor down.
     """
@@ -318,15 +319,24 @@ class _Run:
         if part.deaths < _PART_DEATHS:
             self._send(task, part.deaths)
             return
-        first, last = (repr(task.samples.key(i)) for i in (0, len(task.samples) - 1))
-        self.deadly.append(f"part {task.number} ({first} to {last}) has killed {part.deaths}, the last with {error!r}")
+        count = len(task.samples)
+        if count <= task.max_rejects and not task.lost:
+            lost = f"its part, {task.number}, killed {part.deaths} workers, the last with {error!r}"
+            self._send(replace(task, lost=lost), part.deaths)
+            return
+        first, last = (repr(task.samples.key(i)) for i in (0, count - 1))
+        self.deadly.append(
+            f"part {task.number} ({text.count(count, 'sample')}, {first} to {last}) has killed {part.deaths}, the last "
+            f"with {error!r}"
+        )
         if len(self.deadly) > _DEADLY_PARTS:
             raise self._deadly("")
 
     def _deadly(self, rest: str) -> PackError:
         return PackError(
             f"workers keep dying, perhaps out of memory: {text.listed(self.deadly, 3, separator='; ')}. {rest}"
-            f"{again()} tries again, and without {opt.engine} on this machine"
+            f"{again()} tries again, without {opt.engine} on this machine; a larger {opt.max_rejects} rejects the "
+            "samples of such parts"
         )
 
     def _tick(self, part: _SentPart, tick: Tick) -> None:
