@@ -34,8 +34,8 @@ from rawpack_packer.tune.loss import psnr, ssim
 from rawpack_packer.tune.measure import Rate, Reading, Setting, read_in_turn
 from rawpack_packer.tune.plan import Plan
 from rawpack_packer.tune.recommend import Goals, recommend
-from rawpack_packer.tune.scratch import scratch_folder
 from rawpack_packer.tune.steps import parse_steps
+from rawpack_packer.tune.system import scratch_folder
 from rawpack_packer.tune.trial import Trial, draw
 
 QUICK = ("--quiet", "--budget", "1s", "--workers", "1", "--batch", "16", "--size", "32")

@@ -30,7 +30,7 @@ _COMMANDS = {
     "merge": ("derive", "Make one store of several."),
     "subset": ("derive", "Make a store of some samples of a store."),
     "relabel": ("derive", "Add or replace labels and other small fields of a store."),
-    "export": ("export", "Write the samples of a store as image files."),
+    "export": ("derive", "Write the samples of a store as image files."),
     "warm": ("inspect", "Read a store into the page cache."),
     "doctor": ("inspect", "Show this machine's CPUs, memory, JPEG decoders and packages."),
 }

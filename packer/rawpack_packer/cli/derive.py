@@ -1,4 +1,4 @@
-"""`rawpack convert`, `merge`, `subset` and `relabel`: make a store from other stores, or change one."""
+"""`rawpack convert`, `merge`, `subset`, `relabel` and `export`: what is made of stores."""
 
 from __future__ import annotations
 
@@ -19,12 +19,15 @@ from rawpack_packer.cli.options import (
     job_options,
     json_option,
     kept_recipe_options,
+    max_rejects_option,
     quiet_option,
     where_option,
+    workers_option,
 )
-from rawpack_packer.cli.output import Output, take_output
+from rawpack_packer.cli.output import Output, progress, take_output
 from rawpack_packer.errors import reading
-from rawpack_packer.job import Choice, Prefix, samples_in_words
+from rawpack_packer.exporting import TARGETS, ExportOptions
+from rawpack_packer.job import Choice, Prefix, run_options, samples_in_words
 from rawpack_packer.options import OPTIONS
 from rawpack_packer.progress import scanning
 from rawpack_packer.text import plain
@@ -209,3 +212,77 @@ def relabel(
         store, new, key_column=key_column, fields=fields, skip_unknown=skip_unknown, stale_copies=stale_copies
     )
     Output(quiet, as_json).tell(done)
+
+
+@click.command(cls=Subcommand)
+@option(
+    "--to",
+    type=click.Choice(list(TARGETS)),
+    default="files",
+    show_default=True,
+    help="files: a file for each image, and a listing. webdataset: tar files. parquet: tables of images, as Hugging "
+    "Face datasets has them; needs rawpack[parquet].",
+)
+@option(
+    "--numbered", is_flag=True, help="Name files by row, such as 00000000.jpg; listing.jsonl or .json has the keys."
+)
+@option(
+    "--shard-size",
+    metavar="BYTES",
+    help="About how many bytes of images a tar file or table holds; raw pixels count before they become PNG. [default: "
+    "1GB for webdataset, 500MB for parquet]",
+)
+@option(
+    "--split",
+    metavar="NAME",
+    help="What tar files and tables are named after: train-000000.tar. [default: the name of the split that STORE is, "
+    "else train]",
+)
+@workers_option("Threads. [default: one per CPU]", least=1)
+@max_rejects_option
+@dry_run_option
+@quiet_option
+@json_option
+@path_argument("store")
+@path_argument("folder")
+def export(
+    store: str,
+    folder: str,
+    to: str,
+    numbered: bool,
+    shard_size: str | None,
+    split: str | None,
+    workers: int | None,
+    max_rejects: str | None,
+    dry_run: bool,
+    quiet: bool,
+    as_json: bool,
+) -> None:
+    """Write the samples of STORE into FOLDER: each as a file named by its key, or many in a tar file or table.
+
+    JPEG files are written byte for byte as stored; raw pixels become PNG, arrays that PNG cannot hold become .npy. Each
+    sample is checked against its checksum. The same command resumes where an earlier run was stopped.
+
+    \b
+    files        Masks are in masks/. listing.jsonl has all fields; `rawpack
+                 pack --key-column key listing.jsonl DST` packs it again.
+    webdataset   KEY.jpg, KEY.cls with the label, KEY.json with all other
+                 fields, KEY.FIELD.png for masks.
+    parquet      Columns image, key, and one for each field, with the names of
+                 the classes.
+
+    \b
+    Examples:
+      rawpack export store/ photos/
+      rawpack export --numbered store/ photos/           00000000.jpg, ...
+      rawpack export --to webdataset store/ shards/      train-000000.tar, ...
+      rawpack export --to parquet set/val hub/val        val-00000-of-...
+    """
+    out = Output(quiet, as_json)
+    how = run_options(workers, max_rejects, progress=progress(quiet=quiet))
+    with scanning(quiet=quiet) as scan:
+        job = api.export_job(store, folder, to, ExportOptions(numbered, shard_size, split), scan=scan)
+    if dry_run:
+        Output(as_json=as_json).tell(job.estimate())
+    else:
+        out.tell(job.run(how))

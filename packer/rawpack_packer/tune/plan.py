@@ -32,9 +32,8 @@ from rawpack_packer.tune.candidates import Candidate, candidates
 from rawpack_packer.tune.loss import Strip
 from rawpack_packer.tune.measure import Setting
 from rawpack_packer.tune.recommend import Goals, Recommendation, recommend
-from rawpack_packer.tune.scratch import scratch_folder
 from rawpack_packer.tune.steps import listed, parse_side, parse_steps
-from rawpack_packer.tune.system import BUSY, load_per_cpu
+from rawpack_packer.tune.system import BUSY, load_per_cpu, scratch_folder
 from rawpack_packer.tune.trial import Say, Trial, Whole, try_out
 
 HEAD = ("", "whole set", "to pack", "images/s", "from disk", "PSNR", "SSIM", "per core", "first batch")

@@ -1,16 +1,21 @@
-"""What measuring asks of the system: dropping files from the page cache, CPU time, and the load."""
+"""What measuring asks of the system: dropping files from the page cache, CPU time, the load, and a temporary folder."""
 
 from __future__ import annotations
 
 import ctypes
 import gc
 import os
-from collections.abc import Sequence
-from contextlib import suppress
+import shutil
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from rawpack.errors import UsageError
 from rawpack.system import machine
+from rawpack.system.file_lock import try_lock
 from rawpack.system.memory import is_cached, map_descriptor
+from rawpack_packer.options.naming import opt
 
 BUSY = 0.5
 """The load average per CPU from which a machine is too busy to measure well."""
@@ -18,6 +23,7 @@ _LOOKS = 64
 """Pages of a file that are checked."""
 _STAYS = 0.05
 """The share of them that may be cached in a file that counts as cold."""
+_PREFIX, _LOCK = "rawpack-plan-", "lock"
 
 
 def drop(files: Sequence[Path]) -> bool:
@@ -81,3 +87,41 @@ def _descendants(pid: str) -> list[str]:
         with suppress(OSError):
             found += (thread / "children").read_text().split()
     return found + [below for child in found for below in _descendants(child)]
+
+
+@contextmanager
+def scratch_folder(where: str | None) -> Iterator[tuple[Path, list[Path]]]:
+    """A new folder in `where`, or in the system's temporary folder, and what was removed of earlier runs. Raises
+    UsageError where none can be made.
+
+    What a killed run left is removed by the next one, which finds its lock free.
+    """
+    parent, descriptor = Path(where or tempfile.gettempdir()).absolute(), None
+    try:
+        folder = Path(tempfile.mkdtemp(prefix=_PREFIX, dir=parent))
+    except OSError as error:
+        raise UsageError(f"{opt.tmp(parent)}: {error.strerror or error}") from None
+    try:
+        with suppress(OSError, UsageError):  # without locks, nothing is ever taken for what was left
+            descriptor = try_lock(folder / "locking")
+            (folder / "locking").rename(folder / _LOCK)  # which nobody finds before it is locked
+        left = list(_left_in(parent))
+        for old in left:
+            shutil.rmtree(old, ignore_errors=True)
+        yield folder, left
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+        if descriptor is not None:
+            os.close(descriptor)
+
+
+def _left_in(parent: Path) -> Iterator[Path]:
+    """The folders of our own runs that have ended."""
+    for folder in parent.glob(f"{_PREFIX}*"):
+        with suppress(OSError, UsageError):
+            if folder.is_symlink() or folder.stat().st_uid != os.getuid():
+                continue
+            descriptor = try_lock(folder / _LOCK, os.O_RDWR)
+            if descriptor is not None:
+                os.close(descriptor)
+                yield folder

@@ -25,7 +25,7 @@ from rawpack.errors import PackError
 from rawpack_packer.destination import files
 from rawpack_packer.recipe.recipe import Recipe
 from rawpack_packer.samples.sample import PreparedSample, Stored
-from rawpack_packer.writers.contract import Finished, Keys, large
+from rawpack_packer.writers import Finished, Keys, large
 
 if TYPE_CHECKING:
     from rawpack.store.store import Store

@@ -13,7 +13,7 @@ from rawpack.disk.manifest import Field, Placement
 from rawpack_packer.destination import files
 from rawpack_packer.recipe.recipe import Recipe
 from rawpack_packer.samples.sample import PreparedSample, Stored
-from rawpack_packer.writers.contract import Finished, Keys, large
+from rawpack_packer.writers import Finished, Keys, large
 
 HEADER_BYTES = 4096
 """One page: values begin at a page boundary."""

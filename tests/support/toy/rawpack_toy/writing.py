@@ -11,7 +11,7 @@ from rawpack.disk.manifest import Field, Placement
 from rawpack_packer.recipe.recipe import Recipe
 from rawpack_packer.recipe.tables import OutputFormat
 from rawpack_packer.samples.sample import PreparedSample
-from rawpack_packer.writers.contract import Finished, Keys, large
+from rawpack_packer.writers import Finished, Keys, large
 from rawpack_toy.reading import MAGIC
 
 FORMAT = OutputFormat(
