@@ -28,7 +28,11 @@ from rawpack.errors import (
 
 if TYPE_CHECKING:
     from rawpack.batching.batches import Batches
+    from rawpack.batching.options import Buckets, Workers
+    from rawpack.order.blocks import Blocks
+    from rawpack.order.launcher import Ranks
     from rawpack.reader import Reader
+    from rawpack.store.opening import Cache
     from rawpack_packer.api import (
         append,
         bench,
@@ -50,16 +54,21 @@ __version__ = "0.1.0"
 
 __all__ = [
     "Batches",
+    "Blocks",
+    "Buckets",
+    "Cache",
     "DamagedStoreError",
     "DecodeError",
     "MissingExtraError",
     "PackError",
+    "Ranks",
     "RawpackError",
     "Reader",
     "StoreError",
     "UnfinishedStoreError",
     "UsageError",
     "WorkerError",
+    "Workers",
     "append",
     "bench",
     "convert",
@@ -77,7 +86,15 @@ __all__ = [
 ]
 
 
-_READING = {"Batches": "rawpack.batching.batches", "Reader": "rawpack.reader"}
+_READING = {
+    "Batches": "rawpack.batching.batches",
+    "Blocks": "rawpack.order.blocks",
+    "Buckets": "rawpack.batching.options",
+    "Cache": "rawpack.store.opening",
+    "Ranks": "rawpack.order.launcher",
+    "Reader": "rawpack.reader",
+    "Workers": "rawpack.batching.options",
+}
 """Loaded when they are asked for: workers import this package too, and need neither."""
 
 if not TYPE_CHECKING:  # type checkers know all names

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Self, SupportsIndex
 
@@ -12,23 +12,25 @@ from numpy.typing import ArrayLike, NDArray
 
 from rawpack.batching.batches import Batches
 from rawpack.batching.build import build_batches
-from rawpack.batching.options import names, sides
+from rawpack.batching.options import DecodeOption, Options, Sampler, Workers, names
+from rawpack.batching.settings import sides
 from rawpack.clips.reading import clip_at, clips_at, column_of, samples_in
 from rawpack.disk.manifest import Field
 from rawpack.errors import UsageError
-from rawpack.order import FromColumn
+from rawpack.former import batches_now, mix_now, reader_now
+from rawpack.order import Blocks, Ranks
 from rawpack.order.mixed import MixLength
-from rawpack.order.sampled import Indices
 from rawpack.remote.url import shown
 from rawpack.store.concatenated import INDEX
 from rawpack.store.mix import Mix, MixEntry, opening_of, pairs_of, selection_of
-from rawpack.store.opening import StorePath, open_stores, paths_of
+from rawpack.store.opening import Cache, StorePath, open_stores, paths_of
 from rawpack.store.samples import sample_at, samples_at, values_of
 from rawpack.store.selection import positions_at, positions_of
 from rawpack.store.where import Where
 from rawpack.system.keywords import suggests
 
 if TYPE_CHECKING:
+    from rawpack.batching.options import SizeOption
     from rawpack.clips.table import ClipTable, Short
     from rawpack.transforms.plan import Transform
 
@@ -42,11 +44,12 @@ class Reader:
             for batch in batches:
                 batch["image"]      # uint8 (512, 256, 256, 3), RGB
 
-    `reader[i]` is one sample, as a dict of arrays; `reader[[3, 1, 4]]` has several. A reader holds no open files.
-    Several threads may use it. It can be pickled: the copy opens the store again.
+    `reader[i]` is one sample, as a dict of arrays; `reader[2:5]` and `reader[[3, 1, 4]]` have several. A reader holds
+    no open files. Several threads may use it. It can be pickled: the copy opens the store again. It need not be closed,
+    and can be, by `close()` or a `with` block.
     """
 
-    @suggests
+    @suggests(reader_now)
     def __init__(
         self,
         path: StorePath | Sequence[StorePath],
@@ -54,10 +57,8 @@ class Reader:
         split: str | None = None,
         preload: bool = False,
         verify: bool = False,
-        cache: StorePath | None = None,
-        cache_bytes: int | str | None = None,
+        cache: StorePath | Cache | None = None,
         storage_options: Mapping[str, Any] | None = None,
-        timeout: float | None = None,
     ) -> None:
         """path: a folder or URL of a store, or a list of several with the same fields, which are read as one.
 
@@ -65,14 +66,13 @@ class Reader:
         preload: first read all shards into memory, which all workers of this reader share; with a progress bar.
         verify: check labels, texts and all other columns against their checksums now, and each image and mask as it is
             read.
-        cache, cache_bytes: for URLs: the folder that shards are fetched into, and how much it may hold: a number, or
-            "200GB". None: RAWPACK_CACHE or ~/.cache/rawpack, and half of the free space.
+        cache: for URLs: the folder that shards are fetched into, or a `Cache` with its limit. None: RAWPACK_CACHE or
+            ~/.cache/rawpack, and half of the free space.
         storage_options: for URLs: options for fsspec, such as credentials or an endpoint.
-        timeout: for URLs: seconds after which a transfer that brings no byte fails; None means 120.
         Raises StoreError (UnfinishedStoreError, DamagedStoreError) where there is no store, UsageError where there is
         no such split.
         """
-        remote = {"cache": cache, "cache_bytes": cache_bytes, "storage_options": storage_options, "timeout": timeout}
+        remote = {"cache": cache, "storage_options": storage_options}
         self._open(paths_of(path, split), preload, verify, remote)
 
     def _open(
@@ -97,19 +97,12 @@ class Reader:
             self._preload()
 
     @classmethod
-    @suggests
+    @suggests(mix_now)
     def mix(
         cls,
         stores: Mapping[Any, float] | Sequence[tuple[StorePath | Sequence[StorePath] | Reader, float]],
         *,
         length: MixLength = "longest",
-        split: str | None = None,
-        preload: bool = False,
-        verify: bool = False,
-        cache: StorePath | None = None,
-        cache_bytes: int | str | None = None,
-        storage_options: Mapping[str, Any] | None = None,
-        timeout: float | None = None,
     ) -> Reader:
         """A reader of several stores whose batches have a fixed share of each.
 
@@ -120,21 +113,19 @@ class Reader:
         each time in another order.
 
         stores: path -> share, or pairs of path and share. A path may be a list of paths, or a reader, of all its
-            samples or some of them. Only the proportions of the shares count.
+            samples or some of them, which is opened again with its options. Only the proportions of the shares count.
         length: of an epoch. "longest": until each store was read completely; "shortest": until one of them would
             repeat; or a number of samples. An epoch has whole batches, so it may be up to one batch longer, or shorter
             with "shortest".
-        Other parameters are those of `Reader`, for all stores. Readers among `stores` are opened again.
 
         Samples have the fields that all stores have, and `store`, int64: which of `stores` they are from, counted from
         0. Everything but `batches` treats the stores as one, one after another.
         Raises UsageError for shares that make no sense, and where a store has a field named `store`.
         """
         pairs = pairs_of(stores)
-        entries = [one._as_entry() if isinstance(one, Reader) else MixEntry(paths_of(one, split)) for one, _ in pairs]
-        remote = {"cache": cache, "cache_bytes": cache_bytes, "storage_options": storage_options, "timeout": timeout}
+        entries = [one._as_entry() if isinstance(one, Reader) else MixEntry(paths_of(one, None)) for one, _ in pairs]
         mixed = object.__new__(cls)
-        mixed._open(*opening_of(entries, [share for _, share in pairs], length, preload, verify, remote))
+        mixed._open(*opening_of(entries, [share for _, share in pairs], length))
         mixed._selection = selection_of(entries, mixed._library)
         mixed._check_mix()
         return mixed
@@ -148,6 +139,17 @@ class Reader:
         """Raise UsageError where a store of a mix has no samples."""
         if self._mix is not None:
             self._mix.sizes(self._library, self._selection if self._clips is None else self._clips.first_rows())
+
+    def close(self) -> None:
+        """End the workers and downloads of this reader, of those that `select` and `clips` made of it, and of their
+        batches. Arrays that were handed out stay valid; to read on is a UsageError."""
+        self._library.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
 
     def __len__(self) -> int:
         return samples_in(self._library, self._selection, self._clips)
@@ -199,14 +201,16 @@ class Reader:
         """For a reader of clips: the videos without a clip, because too few of their frames follow one another."""
         return 0 if self._clips is None else self._clips.left_out
 
-    def __getitem__(self, index: SupportsIndex | Sequence[SupportsIndex] | NDArray[Any]) -> dict[str, Any]:
+    def __getitem__(self, index: SupportsIndex | slice | Sequence[SupportsIndex] | NDArray[Any]) -> dict[str, Any]:
         """One sample: its fields as new arrays, texts as str, and `index`.
 
-        A list or array of indices gives these samples together, as a batch does: one array for each field, and lists of
-        texts and of what differs in length or size.
+        A slice, a list or an array of indices gives these samples together, as a batch does: one array for each field,
+        and lists of texts and of what differs in length or size.
 
         A clip has `clip` too, and lists of what differs in length or size; random clips are those of epoch 0, seed 0.
         """
+        if isinstance(index, slice):
+            index = range(len(self))[index]
         if isinstance(index, list | range) or getattr(index, "ndim", 0) > 0:
             chosen = self._several(index)
             if self._clips is None:
@@ -244,11 +248,6 @@ class Reader:
 
     def _at(self, index: Any) -> int:
         """The row of sample `index`, or the number of its clip."""
-        if isinstance(index, slice):
-            raise UsageError(
-                "an index must be one number, or a list of numbers; for many samples use "
-                "reader.select(indices).batches(...)"
-            )
         at = operator.index(index)
         at = at + len(self) if at < 0 else at
         if not 0 <= at < len(self):
@@ -325,41 +324,29 @@ class Reader:
         clips._check_mix()
         return clips
 
-    @suggests
+    @suggests(batches_now)
     def batches(
         self,
         batch_size: int,
         *,
-        shuffle: bool | Literal["block"] = False,
-        block: int = 32,
-        window: int = 256,
-        sampler: Indices | Callable[[int], Indices] | FromColumn | None = None,
+        shuffle: bool | Literal["block"] | Blocks = False,
+        sampler: Sampler | None = None,
         seed: int = 0,
         drop_last: bool = False,
         fields: Sequence[str] | None = None,
-        image_size: int | tuple[int, int] | None = None,
-        buckets: Sequence[tuple[int, int]] | Literal["auto"] | None = None,
+        image_size: SizeOption | Mapping[str, SizeOption] = None,
         transform: Transform | None = None,
-        color: Literal["yuv420"] | None = None,
-        encoded: bool | Sequence[str] = False,
-        workers: int | None = None,
-        backend: Literal["process", "thread"] | None = None,
-        rank: int | Literal["auto"] | None = None,
-        world_size: int = 1,
-        uneven: Literal["pad", "keep"] = "pad",
-        timeout: float = 120,
-        max_slots: int | None = None,
+        decode: DecodeOption | Mapping[str, DecodeOption] = True,
+        workers: int | Workers | None = None,
+        ranks: Literal["auto"] | tuple[int, int] | Ranks | None = None,
         ragged: Literal["list", "pad"] | int = "list",
-        progress: bool = False,
     ) -> Batches:
         """Batches of this reader: dicts with one numpy array per field, all of the same length. Call this once, before
         the loop over epochs: each iteration of the result is the next epoch, and each new result begins at epoch 0.
 
         batch_size: samples in a batch; the last one may have fewer.
-        shuffle: True for a new random order each epoch, "block" for one that suits disks better, False for none. The
-            order depends only on `seed` and the epoch, not on the format or the workers.
-        block, window: for "block": consecutive samples in a block, and blocks whose samples are shuffled together.
-            Blocks come in random order.
+        shuffle: True for a new random order each epoch, "block" or `Blocks(...)` for one that suits disks better, False
+            for none. The order depends only on `seed` and the epoch, not on the format or the workers.
         sampler: your own order instead: an array of indices, an iterable that gives them again each epoch, or a
             function of the epoch that returns either. Samples may be repeated and left out. `Balanced` and `Weighted`
             of `rawpack.order` are such orders.
@@ -367,42 +354,34 @@ class Reader:
         drop_last: leave out the last batch of an epoch if it is not full. An error where no batch is left.
         fields: names; None means all numbers, images and masks. Texts and ragged fields must be named; texts come as a
             list of str. `index`, the sample's row in this reader, is always included.
-        image_size: resize to cover and center-crop each image to (height, width), in the workers; masks by the nearest
-            pixel; boxes move with it.
-        buckets: sizes (height, width): all images of a batch come in one of these, as by `image_size`, each image in
-            the one in which it loses least. "auto" chooses about as many pixels as the images have, or `image_size`.
+        image_size: a side, or (height, width): resize to cover and center-crop each image, in the workers; masks by the
+            nearest pixel; boxes move with it. `Buckets(...)` are several sizes, of which each batch has one. Also a
+            dict by field.
         transform: a list of steps of `rawpack.transforms` and functions, applied in the workers after `image_size`.
             Its random numbers depend only on seed, epoch and sample; on the position, if an order repeats samples.
-        color: "yuv420" gives the images of a store that was packed with `--color yuv420` as they are stored, half the
-            bytes of RGB: flat, (batch, H * W + 2 * ceil(H / 2) * ceil(W / 2)), the planes Y, Cg and Co of each. None
-            gives RGB, or gray.
-        encoded: True gives images and masks as the files of the store, for decoders on a GPU; a list names the fields.
-            Such a field is a sequence of uint8 arrays, one per sample, over one array `data`, with `offsets` and
-            `sizes`. `transform` may then begin with a crop, whose places in the stored images come as `boxes`, int64
-            (batch, 4): top, left, height, width.
-        workers: 0 to do the work in this process; None chooses by the CPUs available to this process and the store.
-        backend: "process" or "thread"; None uses threads where workers only copy rows, processes where they decode.
-        rank, world_size: which of how many processes this is; each gets its part of every step. rank="auto" asks
-            torch.distributed, or else the launcher's environment, whenever an epoch begins. None means that there is
-            only this one, with a warning where these know of others; with a world_size above 1, it is an error.
-        uneven: the last step of an epoch: "pad" fills it up, so that all ranks get equal batches; "keep" does not.
-        timeout: seconds without progress after which a worker is considered dead.
-        max_slots: the most batches that may be held at once; None for any number.
+        decode: True gives RGB, or gray. False gives images and masks as the files of the store, for decoders on a GPU:
+            a sequence of uint8 arrays, one per sample, over one array `data`, with `offsets` and `sizes`; `transform`
+            may then begin with a crop, whose places in the stored images come as `boxes`, int64 (batch, 4): top, left,
+            height, width. "planes" gives the images of a store that was packed with `--color ycgco420` as they are
+            stored, half the bytes of RGB: flat, (batch, H * W + 2 * ceil(H / 2) * ceil(W / 2)), the planes Y, Cg and Co
+            of each. Also a dict by field: {"image": False}.
+        workers: how many do the work; 0: this process. None chooses by the CPUs available to this process and the
+            store. `Workers(...)` says more.
+        ranks: (rank, world_size): which of how many processes this is; each gets its part of every step. "auto" asks
+            torch.distributed, or else the launcher's environment, whenever an epoch begins. `Ranks(...)` says more.
+            None means that there is only this process, with a warning where these know of others.
         ragged: the form of fields whose samples differ in length, such as boxes (n, 5). "list": a list of arrays.
             "pad": one array (batch, longest of the batch, 5), padded with zeros, and the lengths, int64 (batch,), as
             "<field>.length". A number pads to that length.
-        progress: show a progress bar for each epoch.
 
         The arrays are yours: their memory is reused only when you hold neither them nor any view of them.
         Raises UsageError here, not in a worker, for arguments that make no sense.
         """
-        return build_batches(
-            self._library, self._selection, self._clips, self._mix, self.column, verify=self._verify,
-            batch_size=batch_size, shuffle=shuffle, block=block, window=window, sampler=sampler, seed=seed,
-            drop_last=drop_last, fields=fields, image_size=image_size, buckets=buckets, transform=transform,
-            color=color, encoded=encoded, workers=workers, backend=backend, rank=rank, world_size=world_size,
-            uneven=uneven, timeout=timeout, max_slots=max_slots, ragged=ragged, progress=progress,
+        options = Options(
+            batch_size, shuffle, sampler, seed, drop_last, fields, image_size, transform, decode, workers, ranks,
+            ragged, self._verify,
         )  # fmt: skip
+        return build_batches(self._library, self._selection, self._clips, self._mix, self.column, options)
 
     def _copy(self) -> Self:
         """Another reader of the same open stores; `copy.copy` would pickle it, and open them again."""

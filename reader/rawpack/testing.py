@@ -21,6 +21,7 @@ import numpy as np
 import xxhash
 from numpy.typing import NDArray
 
+from rawpack import Workers
 from rawpack.errors import RawpackError
 from rawpack.formats import FieldReader
 from rawpack.reader import Reader
@@ -165,7 +166,7 @@ class FormatSuite(ABC):
         """Shuffled batches from two worker processes hold the images that this process reads."""
         for _, path in self._stores(tmp_path_factory, different=False):
             reader, seen = Reader(path), list[int]()
-            batches = reader.batches(16, shuffle=True, seed=3, workers=2, backend="process")
+            batches = reader.batches(16, shuffle=True, seed=3, workers=Workers(2, backend="process"))
             batches.set_epoch(0)
             for batch in batches:
                 seen += batch["index"].tolist()

@@ -265,7 +265,7 @@ def test_the_record_file_is_one(tmp_path: Path) -> None:
     rawpack_packer.pack(
         tmp_path / "photos.rec", tmp_path / "store", format="lmdb", size="keep", quality="keep", workers=0
     )
-    (batch,) = Reader(tmp_path / "store").batches(5, encoded=True, workers=0)
+    (batch,) = Reader(tmp_path / "store").batches(5, workers=0, decode=False)
     assert sorted(image.tobytes() for image in batch["image"]) == contents
 
 

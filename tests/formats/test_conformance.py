@@ -30,7 +30,7 @@ from planes import rgb_of
 from running import FORMATS, Packed, pack
 
 import rawpack_packer
-from rawpack import Reader, UsageError
+from rawpack import Reader, UsageError, Workers
 from rawpack.testing import FormatSuite
 
 SIZE = 48
@@ -360,7 +360,7 @@ def test_the_order_is_the_same_in_every_format(packed: Packed, shuffle: Any) -> 
     for layout, size, color in RGB:
         reader = Reader(packed(layout, "--size", size, "--color", color))
         batches = reader.batches(
-            16, shuffle=shuffle, seed=11, fields=["label"], workers=len(orders) % 3, backend="thread"
+            16, shuffle=shuffle, seed=11, fields=["label"], workers=Workers(len(orders) % 3, backend="thread")
         )
         batches.set_epoch(4)
         orders.add(tuple(row for batch in batches for row in batch["index"].tolist()))
@@ -376,7 +376,7 @@ def test_workers_give_the_same_batches_as_none(case: Case, backend: Any) -> None
     alone = everything(reader.batches(workers=0, **options))
     # Processes take a while to start; that one is enough for a rule that two keep is shown by the threads.
     for workers in (1, 2) if backend == "thread" else (2,):
-        together = everything(reader.batches(workers=workers, backend=backend, **options))
+        together = everything(reader.batches(workers=Workers(workers, backend=backend), **options))
         assert len(together) == len(alone)
         for a, b in zip(alone, together, strict=True):
             assert list(a) == list(b)
@@ -406,7 +406,7 @@ def test_arrays_of_a_batch_are_plain_and_writable(case: Case) -> None:
 def test_held_batches_never_change(case: Case) -> None:
     """Batches that are kept, or any view of one, still hold their samples when all others were made."""
     reader, kept = Reader(case.path), []
-    for batch in reader.batches(4, workers=2, backend="thread"):
+    for batch in reader.batches(4, workers=Workers(2, backend="thread")):
         kept.append((batch["index"].copy(), batch["image"][1:]))
     for index, images in kept:
         for k, row in enumerate(index.tolist()[1:]):
@@ -434,7 +434,7 @@ def test_images_of_different_sizes_need_an_image_size(case: Case) -> None:
     reader = Reader(case.path)
     with pytest.raises(UsageError, match=r"different sizes.*image_size=224"):
         reader.batches(4)
-    batch = next(iter(reader.batches(75, image_size=(40, 56), workers=2, backend="thread")))
+    batch = next(iter(reader.batches(75, image_size=(40, 56), workers=Workers(2, backend="thread"))))
     assert batch["image"].shape == (75, 40, 56, case.channels)
     for i in range(75):
         assert worst(batch["image"][i], fitted_singles(case.path, (40, 56))[i]) <= 1.5
@@ -720,8 +720,7 @@ def test_what_is_packed_comes_back(job: dict[str, Any]) -> None:
             drop_last=job["drop_last"] and bool(sizes),
             seed=job["seed"],
             fields=fields,
-            workers=job["workers"],
-            backend="thread",
+            workers=Workers(job["workers"], backend="thread"),
         )
         batches = everything(batches)
         sizes = sizes or [job["count"]]
@@ -752,7 +751,7 @@ def test_what_is_packed_comes_back_from_processes(layout: str, count: int, batch
         assert reader.classes is None
         assert reader.class_to_idx == {}
         seen = 0
-        for batch in reader.batches(batch_size, workers=2, backend="process"):
+        for batch in reader.batches(batch_size, workers=Workers(2, backend="process")):
             for image in batch["image"]:
                 expected = pixels[seen] if layout != "lmdb" else reader[seen]["image"]
                 np.testing.assert_array_equal(image, expected)

@@ -19,7 +19,7 @@ from pictures import Pixels
 from running import Ran, environment, run_command
 
 import rawpack_packer
-from rawpack import Reader, StoreError, UsageError
+from rawpack import Reader, StoreError, UsageError, Workers
 from rawpack.disk import tables
 from rawpack.testing import FormatSuite
 
@@ -155,7 +155,7 @@ def test_a_step_moves_images_masks_and_boxes_alike(
     )
     reader, fields = Reader(tmp_path / "store"), ["image", "mask", "boxes"]
     batches = reader.batches(
-        8, fields=fields, transform=[RandomShift(5)], seed=7, shuffle=True, workers=workers, backend=backend
+        8, fields=fields, transform=[RandomShift(5)], seed=7, shuffle=True, workers=Workers(workers, backend=backend)
     )
     distances = {}
     for batch in batches:

@@ -23,7 +23,7 @@ from reading import WAYS
 from running import pack, run_here
 
 import rawpack_packer
-from rawpack import DamagedStoreError, Reader, UsageError
+from rawpack import DamagedStoreError, Reader, UsageError, Workers
 from rawpack.disk.manifest import seal, unseal
 from rawpack.formats.codecs.raw import UniformRows
 from rawpack.formats.codecs.yuv420 import PlanarRows
@@ -294,7 +294,7 @@ def test_planes_come_as_they_are_stored(name: str, way: str, stores: dict[str, P
     """color="yuv420" gives each sample's stored bytes, flat, from any shard, in any way that batches are made."""
     reader, planes = Reader(stores[name], verify=way == "here"), stored_planes(stores[name])
     rows = []
-    for batch in reader.batches(16, shuffle=True, color="yuv420", **WAYS[way]):
+    for batch in reader.batches(16, shuffle=True, decode="planes", **WAYS[way]):
         assert batch["image"].dtype == np.uint8
         assert batch["image"].shape == (len(batch["index"]), 17 * 22 + 2 * 9 * 11)
         for row, image in zip(batch["index"].tolist(), batch["image"], strict=True):
@@ -308,7 +308,7 @@ def test_planes_are_what_the_documentation_calls_them(tmp_path: Path) -> None:
     guide name them: who converts by these words gets the colors."""
     colors = np.array([(255, 0, 0), (0, 255, 0), (0, 0, 255)], np.uint8)
     rawpack_packer.pack(np.broadcast_to(colors[:, None, None], (3, 8, 8, 3)).copy(), tmp_path / "s", color="yuv420")
-    (batch,) = Reader(tmp_path / "s").batches(3, color="yuv420", workers=0)
+    (batch,) = Reader(tmp_path / "s").batches(3, workers=0, decode="planes")
     found = {"Y": batch["image"][:, 32], "Cg": batch["image"][:, 64 + 8], "Co": batch["image"][:, 64 + 16 + 8]}
     expected = np.clip(np.floor(colors @ TO_YCGCO.T + (0.5, 128.5, 128.5)), 0, 255)
     guide = (Path(__file__).parents[2] / "docs/how-to/halve-raw-pixels.md").read_text("utf-8")
@@ -324,7 +324,7 @@ def test_planes_come_from_several_stores_and_selections(stores: dict[str, Path])
     for second in ("memmap-17x22", "hdf5-gzip-17x22"):
         reader = Reader([stores["memmap-17x22"], stores[second]])
         chosen = reader.select([139, 3, 69, 70])
-        (batch,) = chosen.batches(4, color="yuv420", workers=0)
+        (batch,) = chosen.batches(4, workers=0, decode="planes")
         for row, image in zip((139, 3, 69, 70), batch["image"], strict=True):
             np.testing.assert_array_equal(image, planes[row])
 
@@ -337,7 +337,7 @@ def test_stores_of_planes_and_of_rgb_are_read_as_one(stores: dict[str, Path]) ->
         np.testing.assert_array_equal(batch["image"][i], Reader(stores["rgb"])[i]["image"])
         np.testing.assert_array_equal(batch["image"][70 + i], Reader(stores["memmap-17x22"])[i]["image"])
     with pytest.raises(UsageError, match="--color yuv420"):
-        both.batches(4, color="yuv420")
+        both.batches(4, decode="planes")
 
 
 @pytest.mark.parametrize("name", ["memmap-17x22", "hdf5-gzip-17x22", "memmap-keep"])
@@ -350,7 +350,7 @@ def test_transforms_and_sizes_work_on_rgb(name: str, stores: dict[str, Path]) ->
         whole = reader[i]["image"]
         top, left = round((whole.shape[0] - 9) / 2), round((whole.shape[1] - 13) / 2)
         np.testing.assert_array_equal(batch["image"][i], whole[top : top + 9, left : left + 13])
-    (batch,) = reader.batches(70, image_size=(8, 10), workers=2, backend="thread")
+    (batch,) = reader.batches(70, image_size=(8, 10), workers=Workers(2, backend="thread"))
     assert batch["image"].shape == (70, 8, 10, 3)
 
 
@@ -467,7 +467,7 @@ def test_arrays_of_rgb_are_packed_as_planes(tmp_path: Path) -> None:
         for i in range(9):
             np.testing.assert_array_equal(reader[i]["mask"][..., 0], masks[i])
             np.testing.assert_array_equal(reader[i]["image"], to_rgb(rgb_to_planes(images[i]), (15, 12)))
-        (batch,) = reader.batches(9, color="yuv420", workers=0)
+        (batch,) = reader.batches(9, workers=0, decode="planes")
         assert batch["image"].shape == (9, 15 * 12 + 2 * 8 * 6)
         np.testing.assert_array_equal(batch["mask"][..., 0], masks)
 

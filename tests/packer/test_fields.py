@@ -27,7 +27,7 @@ from reading import WAYS
 from running import FORMATS, pack, run_here
 
 import rawpack_packer
-from rawpack import DecodeError, PackError, Reader, UsageError, transforms
+from rawpack import DecodeError, PackError, Reader, UsageError, Workers, transforms
 from rawpack.disk.manifest import Field
 from rawpack.pixels import png
 from rawpack.pixels.resize import fit_nearest
@@ -318,7 +318,9 @@ def test_ragged_arrays_are_the_callers(stores: Any) -> None:
 def test_several_stores_are_one_with_all_fields(stores: Any) -> None:
     """Stores of two formats with the same fields are read as one, masks and boxes too; also from memory."""
     reader = Reader([stores("memmap", True), stores("lmdb", True)], preload=True)
-    got = next(iter(reader.batches(2 * COUNT, fields=["boxes", "mask", "words"], workers=2, backend="process")))
+    got = next(
+        iter(reader.batches(2 * COUNT, fields=["boxes", "mask", "words"], workers=Workers(2, backend="process")))
+    )
     for row in range(2 * COUNT):
         np.testing.assert_array_equal(got["boxes"][row], samples()[row % COUNT]["boxes"])
         np.testing.assert_array_equal(got["mask"][row], masks_at(SIZE, row % COUNT)["mask"])

@@ -17,7 +17,7 @@ from running import run_here
 import rawpack
 from rawpack import Reader, UsageError
 from rawpack.faces.keras_checkpoint import keras_checkpoint
-from rawpack.remote.cache import Cache
+from rawpack.remote.cache import CacheFolder
 from rawpack_packer.cli import cli
 
 NO_PATHS = {
@@ -154,9 +154,9 @@ def test_a_home_folder_that_no_shell_expanded(home: Path) -> None:
 def test_the_cache_and_checkpoints_in_the_home_folder(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The folder of fetched files, given to a reader or by RAWPACK_CACHE, and that of checkpoints, which Keras does not
     expand either."""
-    assert Cache("~/fetched").folder == home / "fetched"
+    assert CacheFolder("~/fetched").folder == home / "fetched"
     monkeypatch.setenv("RAWPACK_CACHE", "~/elsewhere")
-    assert Cache().folder == home / "elsewhere"
+    assert CacheFolder().folder == home / "elsewhere"
     with pytest.raises(UsageError, match="there is no user 'no-such-user'"):
         keras_checkpoint(None, NOBODY, None)  # type: ignore[arg-type]
 
@@ -170,7 +170,7 @@ def test_without_a_home_folder_the_error_says_so(monkeypatch: pytest.MonkeyPatch
     with pytest.raises(UsageError, match=r"~/store: your home folder is not known: set HOME"):
         Reader("~/store")
     with pytest.raises(UsageError, match=r"the cache ~/\.cache/rawpack cannot be used: your home folder is not known"):
-        Cache()
+        CacheFolder()
 
 
 def test_what_is_not_a_user_s_path_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -126,7 +126,7 @@ def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def tables_in(store: Path) -> list[int]:
     """The luma table of the first sample."""
-    stored = next(iter(Reader(store).batches(1, workers=0, encoded=True)))["image"][0]
+    stored = next(iter(Reader(store).batches(1, workers=0, decode=False)))["image"][0]
     return list(opened(np.asarray(stored)).quantization[0])
 
 

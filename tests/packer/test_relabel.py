@@ -26,7 +26,7 @@ from tests.support import running
 from tests.support.folders import files_of
 
 import rawpack
-from rawpack import Reader
+from rawpack import Reader, Workers
 from rawpack.errors import PackError, UsageError
 from rawpack_packer.destination import files
 from rawpack_packer.job import commit
@@ -125,7 +125,7 @@ def test_fields_of_every_kind_are_added(store: Path, tmp_path: Path) -> None:
 
 def test_open_readers_go_on_with_what_they_opened(store: Path, tmp_path: Path) -> None:
     reader = Reader(store)
-    batches = reader.batches(2, workers=2, backend="process", fields=["image", "label"])
+    batches = reader.batches(2, workers=Workers(2, backend="process"), fields=["image", "label"])
     first = iter(batches)
     assert next(first)["label"].tolist() == [0, 0]
     rawpack.relabel(store, _table(tmp_path / "new.csv", *({"key": name, "label": "dog"} for name in _NAMES)))

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from reading import WAYS, rows_of
 from running import Packed
 
-from rawpack import Reader, UsageError
+from rawpack import Ranks, Reader, UsageError
 from rawpack.order import Balanced, Order, Weighted
 from rawpack.order.permutation import swapped
 from rawpack.transforms import RandomCrop
@@ -234,9 +234,7 @@ def test_resume_with_other_ranks(labeled: Reader, sampler: Any) -> None:
     few = labeled.select(range(0, len(labeled), 3))
 
     def made(rank: int = 0, world_size: int = 1) -> Any:
-        return few.batches(
-            3, sampler=sampler, workers=0, rank=rank, world_size=world_size, uneven="keep", fields=["label"]
-        )
+        return few.batches(3, sampler=sampler, workers=0, fields=["label"], ranks=Ranks(rank, world_size, last="keep"))
 
     whole = rows_of(made())
     for before, after in ((1, 2), (2, 1), (2, 3)):

@@ -18,7 +18,7 @@ from clip_frames import Frames, pack_frames
 from reading import WAYS, children, nothing_left, rows_of
 from running import Packed
 
-from rawpack import DamagedStoreError, Reader, UsageError
+from rawpack import DamagedStoreError, Ranks, Reader, UsageError
 from rawpack.batching.batches import Batches
 
 SAMPLES, BATCH = 23, 4
@@ -125,13 +125,11 @@ def test_another_world_size(few: Reader, before: int, after: int) -> None:
     whole = rows_of(few.batches(BATCH, shuffle=True, workers=0))
     for depth in DEPTHS:
         for steps in range(SAMPLES // (3 * before) + 1):
-            runs = [
-                trained(few.batches(3, rank=rank, world_size=before, **split), depth, steps) for rank in range(before)
-            ]
+            runs = [trained(few.batches(3, ranks=(rank, before), **split), depth, steps) for rank in range(before)]
             rows = [row for taken, _ in runs for row in taken]
             assert all(state == runs[0][1] for _, state in runs)
             for rank in range(after):
-                batches = few.batches(2, rank=rank, world_size=after, **split)
+                batches = few.batches(2, ranks=(rank, after), **split)
                 batches.load_state_dict(runs[0][1])
                 if runs[0][1]["epoch"] == 0:
                     rows += rows_of(batches)
@@ -142,7 +140,7 @@ def test_another_world_size(few: Reader, before: int, after: int) -> None:
 def test_the_last_step_of_ranks(few: Reader, uneven: Any) -> None:
     """After a rank's last batch of an epoch, its state is the start of the next."""
     for rank in range(3):
-        batches = few.batches(BATCH, rank=rank, world_size=3, uneven=uneven, workers=0)
+        batches = few.batches(BATCH, workers=0, ranks=Ranks(rank, 3, last=uneven))
         kept = list(batches)
         positions = [(state["epoch"], state["position"]) for state in (batches.state_dict(after=one) for one in kept)]
         assert positions == [(0, BATCH * 3 * (k + 1)) for k in range(len(kept) - 1)] + [(1, 0)]
@@ -204,7 +202,7 @@ def test_a_batch_that_is_not_known_is_refused(few: Reader) -> None:
         with pytest.raises(UsageError, match=r"after= must be a batch of these batches.*after_batches="):
             batches.state_dict(after=wrong)
     with pytest.raises(UsageError, match="takes one of"):
-        batches.state_dict(after=batch, after_batches=1)
+        batches.state_dict(after=1)
     running = iter(batches)
     next(running)
     batches.load_state_dict(batches.state_dict(after=batch))
@@ -231,24 +229,24 @@ def test_no_batch_is_kept_alive(few: Reader, way: str) -> None:
 def test_states_by_number(few: Reader) -> None:
     """after_batches= is the state after so many batches since the iterator began, also after a resume."""
     batches = few.batches(BATCH, shuffle=True, workers=0)
-    assert batches.state_dict(after_batches=0) == batches.state_dict()
-    assert batches.state_dict(after_batches=3)["position"] == 3 * BATCH
+    assert batches.state_dict(after=0) == batches.state_dict()
+    assert batches.state_dict(after=3)["position"] == 3 * BATCH
     kept = list(batches)
     for k, batch in enumerate(kept, 1):
-        assert batches.state_dict(after_batches=k) == batches.state_dict(after=batch)
+        assert batches.state_dict(after=k) == batches.state_dict(after=batch)
     batches.load_state_dict(batches.state_dict(after=kept[1]))
-    assert batches.state_dict(after_batches=0)["position"] == 2 * BATCH
+    assert batches.state_dict(after=0)["position"] == 2 * BATCH
     iterator = iter(batches)
     again = [next(iterator), next(iterator)]
     for k, batch in enumerate(again, 1):
-        assert batches.state_dict(after_batches=k)["position"] == (2 + k) * BATCH
-        assert batches.state_dict(after_batches=k) == batches.state_dict(after=batch)
-    assert batches.state_dict(after_batches=0)["position"] == 2 * BATCH
-    end = batches.state_dict(after_batches=STEPS - 2)
+        assert batches.state_dict(after=k)["position"] == (2 + k) * BATCH
+        assert batches.state_dict(after=k) == batches.state_dict(after=batch)
+    assert batches.state_dict(after=0)["position"] == 2 * BATCH
+    end = batches.state_dict(after=STEPS - 2)
     assert (end["epoch"], end["position"]) == (1, 0)
     for wrong in (STEPS - 1, -1, 1.5, True, "1"):
         with pytest.raises(UsageError, match="after_batches="):
-            batches.state_dict(after_batches=wrong)  # type: ignore[arg-type]
+            batches.state_dict(after=wrong)  # type: ignore[arg-type]
 
 
 # ---------------------------------------------------------------------------------------------- when an epoch begins

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from reading import WAYS, Truth, descriptors, nothing_left, run_script, script
 from running import Packed
 
-from rawpack import RawpackError, Reader
+from rawpack import RawpackError, Reader, Workers
 from rawpack.batching import iterator, slots
 from rawpack.batching.batches import IN_FLIGHT, Batches
 from rawpack.batching.pool import WorkerPool
@@ -205,17 +205,19 @@ def test_memory_is_used_again_after_many_were_held(reader: Reader, way: str) -> 
 @pytest.mark.parametrize("way", WAYS)
 def test_max_slots(reader: Reader, truth: Truth, way: str) -> None:
     """With max_slots=2 a plain loop runs; a loop that holds more ends with an error that says so."""
-    assert sum(len(batch["index"]) for batch in reader.batches(BATCH, max_slots=2, **WAYS[way])) == len(truth)
+    assert sum(len(batch["index"]) for batch in reader.batches(BATCH, workers=Workers(max_held=2), **WAYS[way])) == len(
+        truth
+    )
     held: list[dict[str, Any]] = []
     with pytest.raises(RawpackError, match=r"4 batches are held.*max_slots=4.*release batches"):
-        held.extend(reader.batches(BATCH, max_slots=4, **WAYS[way]))
+        held.extend(reader.batches(BATCH, workers=Workers(max_held=4), **WAYS[way]))
     assert len(held) == 4
     assert all(truth.holds(batch) for batch in held)
 
 
 def test_nothing_grows_from_epoch_to_epoch(packed: Packed) -> None:
     """Over 200 epochs, neither descriptors nor mappings nor memory grow, here or in a worker."""
-    batches = Reader(packed("memmap", "--size", 48)).batches(25, shuffle=True, workers=1, backend="process")
+    batches = Reader(packed("memmap", "--size", 48)).batches(25, shuffle=True, workers=Workers(1, backend="process"))
     held: list[dict[str, Any]] = []
     figures = []
     for epoch in range(220):

@@ -26,7 +26,7 @@ from running import Packed
 from simulated_cuda import SimulatedCuda
 
 import rawpack_packer
-from rawpack import Reader, UsageError, transforms
+from rawpack import Buckets, Ranks, Reader, UsageError, Workers, transforms
 from rawpack.faces.keras import KerasBatches, keras_form
 from rawpack.order import BlockShuffled, Bucketed, Order, RankSplit, Sampled, Sequential, Shuffled, Weighted
 from rawpack.order.keys import derive_key
@@ -335,7 +335,9 @@ def test_batches_have_one_size_each(packed: Packed, layout: str, way: str) -> No
     """In every format and with all kinds of workers: each image is in a batch of the size in which it loses least,
     resized and cropped, and everything else of the sample is with it."""
     reader = Reader(packed(layout, "--size", "keep"))
-    batches = reader.batches(7, shuffle=True, seed=2, buckets=BUCKETS, fields=["image", "label", "key"], **WAYS[way])
+    batches = reader.batches(
+        7, shuffle=True, seed=2, fields=["image", "label", "key"], image_size=Buckets(BUCKETS), **WAYS[way]
+    )
     assert batches.buckets is not None
     seen, sizes = list[int](), set[Size]()
     for batch in itertools.chain(batches, batches):
@@ -359,7 +361,10 @@ def test_batches_have_one_size_each(packed: Packed, layout: str, way: str) -> No
 def test_one_bucket_is_image_size(reader: Reader) -> None:
     """Buckets of one size give the very batches of `image_size`."""
     options: dict[str, Any] = {"shuffle": True, "seed": 4, "workers": 0}
-    one, same = reader.batches(8, buckets=[(40, 56)], **options), reader.batches(8, image_size=(40, 56), **options)
+    one, same = (
+        reader.batches(8, image_size=Buckets([(40, 56)]), **options),
+        reader.batches(8, image_size=(40, 56), **options),
+    )
     assert {batch["image"].tobytes() for batch in one} == {batch["image"].tobytes() for batch in same}
 
 
@@ -372,7 +377,7 @@ def test_resumed_at_every_position_with_other_ranks(few: Reader, shuffle: Any) -
     order = sorted(few[i]["index"] for i in range(len(few)))
 
     def made(world_size: int) -> list[Any]:
-        return [few.batches(4, rank=rank, world_size=world_size, **options) for rank in range(world_size)]
+        return [few.batches(4, ranks=(rank, world_size), **options) for rank in range(world_size)]
 
     def steps_of(ranks: list[Any]) -> Iterator[list[dict[str, Any]]]:
         for step in itertools.zip_longest(*ranks):
@@ -413,7 +418,7 @@ def test_killed_at_every_step(few: Reader, way: str) -> None:
     whole = [batch["image"].tobytes() for batch in kept]
     for number, batch in enumerate(kept, 1):
         state = as_saved(first.state_dict(after=batch))
-        assert state == first.state_dict(after_batches=number)
+        assert state == first.state_dict(after=number)
         second.load_state_dict(state)
         rest = [one["image"].tobytes() for one in second]
         assert rest[: len(kept) - number] == (whole[number:] if number < len(kept) else rest[:0])
@@ -424,16 +429,13 @@ def test_len_is_right(few: Reader) -> None:
     """`len()` counts the batches of a rank, with each way to treat tails."""
     for world_size, uneven, drop_last in itertools.product((1, 2, 3), ("pad", "keep"), (False, True)):
         for rank in range(world_size):
-            batches = few.batches(
-                3, buckets=BUCKETS, shuffle=True, rank=rank, world_size=world_size, uneven=uneven, drop_last=drop_last,
-                workers=0, fields=["label"],
-            )  # fmt: skip
+            batches = few.batches(3, shuffle=True, drop_last=drop_last, workers=0, fields=["label"], ranks=Ranks(rank, world_size, last=uneven), image_size=Buckets(BUCKETS))  # fmt: skip
             assert len(batches) == len(list(batches)) == len(list(batches))
 
 
 def test_held_batches_never_change(reader: Reader) -> None:
     """Slots are shared by batches of all sizes, and reused only when nobody holds them."""
-    batches = reader.batches(6, shuffle=True, buckets=BUCKETS, workers=2, backend="process")
+    batches = reader.batches(6, shuffle=True, workers=Workers(2, backend="process"), image_size=Buckets(BUCKETS))
     kept, copies = [], []
     for _ in range(3):
         for number, batch in enumerate(batches):
@@ -456,7 +458,7 @@ class Shape(transforms.Step):
 def test_a_transform_comes_after(reader: Reader, way: str) -> None:
     """Steps work on images of the bucket's size, for each size by itself."""
     steps = [Shape(), transforms.RandomHorizontalFlip(0.0), transforms.ToCHW()]
-    for batch in reader.batches(6, shuffle=True, buckets=BUCKETS, transform=steps, **WAYS[way]):
+    for batch in reader.batches(6, shuffle=True, transform=steps, image_size=Buckets(BUCKETS), **WAYS[way]):
         height, width = batch["image"].shape[2:]
         assert (height, width) in BUCKETS
         assert (batch["image"][:, :, 0, 0] == [height, width, 0]).all()
@@ -465,9 +467,11 @@ def test_a_transform_comes_after(reader: Reader, way: str) -> None:
 def test_steps_on_batches_and_crops_of_one_size(reader: Reader) -> None:
     """Steps on whole batches work on each size; a transform may bring all sizes to one."""
     labelled = reader.select(mask=reader.column("label") >= 0)
-    mixed = labelled.batches(6, buckets=BUCKETS, transform=[transforms.CutMix(num_classes=6)], **WAYS["threads"])
+    mixed = labelled.batches(
+        6, transform=[transforms.CutMix(num_classes=6)], image_size=Buckets(BUCKETS), **WAYS["threads"]
+    )
     assert {batch["image"].shape[1:3] for batch in mixed} == set(BUCKETS)
-    small = reader.batches(6, buckets=BUCKETS, transform=[transforms.RandomCrop(32)], **WAYS["here"])
+    small = reader.batches(6, transform=[transforms.RandomCrop(32)], image_size=Buckets(BUCKETS), **WAYS["here"])
     assert {batch["image"].shape[1:3] for batch in small} == {(32, 32)}
     assert "image: uint8 6x32x32x3" in repr(small)
 
@@ -477,7 +481,7 @@ def test_steps_on_batches_and_crops_of_one_size(reader: Reader) -> None:
 
 def test_the_share_of_pixels_lost(reader: Reader) -> None:
     """`buckets` has a line for each size, with figures that add up; the repr of the batches has the total."""
-    batches = reader.select(range(5, 60)).batches(7, buckets=BUCKETS, workers=0)
+    batches = reader.select(range(5, 60)).batches(7, workers=0, image_size=Buckets(BUCKETS))
     buckets = batches.buckets
     assert buckets is not None
     images = sizes_of(reader.select(range(5, 60)))
@@ -504,15 +508,15 @@ def test_auto_takes_the_sizes_from_the_index(reader: Reader) -> None:
     """ "auto" chooses sizes of about the median of the images, or as many pixels as `image_size` has: always the same
     ones, the same in each format."""
     pixels = np.median([height * width for height, width in sizes_of(reader)])
-    buckets = reader.batches(4, buckets="auto", workers=0).buckets
+    buckets = reader.batches(4, workers=0, image_size=Buckets("auto")).buckets
     assert buckets is not None
     assert sum(bucket.samples for bucket in buckets) == len(reader)
     assert all(abs(h * w / pixels - 1) < 0.3 for h, w in buckets.sizes)
-    small = reader.batches(4, buckets="auto", image_size=32, workers=0)
+    small = reader.batches(4, image_size=Buckets("auto", area=32), workers=0)
     assert small.buckets is not None
     assert all(abs(h * w / 32**2 - 1) < 0.3 for h, w in small.buckets.sizes)
     assert {batch["image"].shape[1:3] for batch in small} <= set(small.buckets.sizes)
-    assert small.buckets.lost < reader.batches(4, buckets=[(32, 32)], workers=0).buckets.lost / 2  # type: ignore[union-attr]
+    assert small.buckets.lost < reader.batches(4, workers=0, image_size=Buckets([(32, 32)])).buckets.lost / 2  # type: ignore[union-attr]
 
 
 def test_states_are_refused_by_name(few: Reader) -> None:
@@ -562,17 +566,17 @@ def test_what_makes_no_sense_is_refused(reader: Reader, packed: Packed) -> None:
     ]
     for buckets, problem in wrong:
         with pytest.raises(UsageError, match=problem):
-            reader.batches(4, buckets=buckets)
+            reader.batches(4, image_size=Buckets(buckets))
     with pytest.raises(UsageError, match="leave out image_size="):
-        reader.batches(4, buckets=BUCKETS, image_size=32)
+        reader.batches(4, image_size=Buckets(BUCKETS, area=32))
     with pytest.raises(UsageError, match=r"all images of the store are 48x48.*leave out buckets="):
-        Reader(packed("memmap", "--size", 48)).batches(4, buckets="auto")
+        Reader(packed("memmap", "--size", 48)).batches(4, image_size=Buckets("auto"))
     with pytest.raises(UsageError, match="400000000 pixels are too many for one image"):
-        reader.batches(4, buckets="auto", image_size=20_000)
+        reader.batches(4, image_size=Buckets("auto", area=20_000))
     with pytest.raises(UsageError, match="there are no samples"):
-        reader.select([]).batches(4, buckets="auto")
+        reader.select([]).batches(4, image_size=Buckets("auto"))
     with pytest.raises(UsageError, match=r"data_iter\(\) .*leave out buckets="):
-        reader.batches(4, buckets=BUCKETS, workers=0).data_iter()
+        reader.batches(4, workers=0, image_size=Buckets(BUCKETS)).data_iter()
 
 
 # ---------------------------------------------------------------------------------------------- what comes with images
@@ -608,7 +612,7 @@ def detection(tmp_path_factory: pytest.TempPathFactory) -> Reader:
 def test_masks_boxes_and_texts_stay_with_their_images(detection: Reader, way: str, ragged: Any) -> None:
     """Masks have the batch's size too, boxes move with their images, and texts are those of the same samples."""
     fields, sizes = ["image", "mask", "boxes", "caption", "number"], [(32, 64), (48, 48), (56, 40)]
-    batches = detection.batches(4, shuffle=True, buckets=sizes, fields=fields, ragged=ragged, **WAYS[way])
+    batches = detection.batches(4, shuffle=True, fields=fields, ragged=ragged, image_size=Buckets(sizes), **WAYS[way])
     seen = set()
     for batch in batches:
         size = batch["image"].shape[1:3]
@@ -721,7 +725,7 @@ def test_batches_for_keras(detection: Reader) -> None:
         asked = list(range(len(expected)))[:: -1 if epoch else 1]
         given = {k: (image.tobytes(), numbers.tolist()) for k in asked for image, numbers in [data[k]]}
         assert [given[k] for k in range(len(data))] == expected
-        saved = as_saved(data.state_dict(after_batches=3))
+        saved = as_saved(data.state_dict(after=3))
         data.on_epoch_end()
     data.load_state_dict(saved)
     assert [data[k][1].tolist() for k in range(len(expected) - 3)] == [numbers for _, numbers in expected[3:]]
@@ -732,8 +736,11 @@ def test_batches_for_keras(detection: Reader) -> None:
 
 def test_one_size_for_mxnet(detection: Reader) -> None:
     """Buckets of one size make batches of one shape: a short last batch is filled up, also after a resume."""
-    batches = detection.batches(4, shuffle=True, buckets=[(40, 48)], workers=0)
-    whole, again = batches.data_iter(label="number"), detection.batches(4, shuffle=True, buckets=[(40, 48)], workers=0)
+    batches = detection.batches(4, shuffle=True, workers=0, image_size=Buckets([(40, 48)]))
+    whole, again = (
+        batches.data_iter(label="number"),
+        detection.batches(4, shuffle=True, workers=0, image_size=Buckets([(40, 48)])),
+    )
     given = [(batch.label[0].tolist(), batch.pad) for batch in whole]
     assert [pad for _, pad in given] == [0] * 7 + [2]
     resumed = again.data_iter(label="number")
@@ -823,7 +830,7 @@ def test_batches_of_clips_have_one_length(frames: Reader, way: str) -> None:
         first.set_epoch(0)
         rows = [number for batch in itertools.islice(first, stop) for number in batch["clip"].tolist()]
         state = as_saved(first.state_dict())
-        second = [clips.batches(3, rank=rank, world_size=2, **options) for rank in range(2)]
+        second = [clips.batches(3, ranks=(rank, 2), **options) for rank in range(2)]
         for one in second:
             one.load_state_dict(state)
             rows += [number for batch in one for number in batch["clip"].tolist()]
@@ -859,7 +866,7 @@ def test_random_and_padded_clips_of_several_lengths(frames: Reader) -> None:
         with pytest.raises(UsageError, match="frames="):
             frames.clips(wrong)  # type: ignore[arg-type]
     with pytest.raises(UsageError, match="buckets= is for clips of one length"):
-        padded.batches(2, buckets=[(8, 8)])
+        padded.batches(2, image_size=Buckets([(8, 8)]))
 
 
 # ---------------------------------------------------------------------------------------------- with other orders
@@ -902,7 +909,7 @@ def test_samples_that_repeat_are_dealt_too(detection: Reader, way: str) -> None:
 def test_a_mix_has_no_buckets(detection: Reader, frames: Reader) -> None:
     """A batch cannot have its share of each store and be of one bucket: refused by name."""
     with pytest.raises(UsageError, match="a mix decides what is in each batch"):
-        Reader.mix([(detection, 1), (detection, 2)]).batches(4, buckets=BUCKETS)
+        Reader.mix([(detection, 1), (detection, 2)]).batches(4, image_size=Buckets(BUCKETS))
     with pytest.raises(UsageError, match="a mix decides what is in each batch"):
         Reader.mix([(frames, 1), (frames, 2)]).clips([2, 4]).batches(4)
 
@@ -910,7 +917,7 @@ def test_a_mix_has_no_buckets(detection: Reader, frames: Reader) -> None:
 def test_epochs_of_weighted_samples_differ_in_batches(few: Reader) -> None:
     """What counts all epochs by one, such as tf.data's cardinality, must ask whether they are alike."""
     weights = np.arange(len(few))
-    weighted = few.batches(4, buckets=BUCKETS, sampler=Weighted(weights), workers=0)
+    weighted = few.batches(4, sampler=Weighted(weights), workers=0, image_size=Buckets(BUCKETS))
     assert len({len(list(weighted)) for _ in range(6)}) > 1
     assert not weighted.foreseeable
-    assert few.batches(4, buckets=BUCKETS, shuffle=True, workers=0).foreseeable
+    assert few.batches(4, shuffle=True, workers=0, image_size=Buckets(BUCKETS)).foreseeable

@@ -139,7 +139,7 @@ def test_clips_of_planes(tmp_path: Path, way: str) -> None:
     frames = [{"image": image_of(0, k), "video": k // 20, "frame": k % 20, "pts_seconds": k / 25} for k in range(60)]
     rawpack_packer.pack(frames, store, color="yuv420", workers=0)
     planes = np.concatenate([np.load(shard) for shard in sorted(store.glob("shard-*.npy"))])
-    for batch in Reader(store).clips(4, stride=2).batches(2, color="yuv420", shuffle=True, **WAYS[way]):
+    for batch in Reader(store).clips(4, stride=2).batches(2, shuffle=True, decode="planes", **WAYS[way]):
         assert np.array_equal(batch["image"], planes[batch["index"]])
 
 
@@ -352,7 +352,7 @@ def test_ranks_share_an_epoch(reader: Reader, world: int, asked: dict[str, Any])
     """All ranks together have each clip of an epoch once, the same clips that one rank alone would have."""
     clips, options = reader.clips(**asked), {"shuffle": True, "workers": 0, "uneven": "keep"}
     alone = sorted(rows_in(clips.batches(4, **options)))
-    shared = [rows_in(clips.batches(4, rank=rank, world_size=world, **options)) for rank in range(world)]
+    shared = [rows_in(clips.batches(4, ranks=(rank, world), **options)) for rank in range(world)]
     assert sorted(clip for rank in shared for clip in rank) == alone
 
 

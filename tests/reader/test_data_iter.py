@@ -20,7 +20,7 @@ from reading import WAYS
 from trained import numbered_store
 
 import rawpack_packer
-from rawpack import Reader, UsageError
+from rawpack import Buckets, Reader, UsageError
 from rawpack.transforms import BatchLambda, Normalize, ToCHW
 
 SHUFFLED: dict[str, Any] = {"shuffle": True, "seed": 3}
@@ -115,7 +115,7 @@ def test_ranks_that_are_filled_up(store: Path, samples: int, size: int, ranks: i
     without them, all ranks together have each sample once."""
     rows = list[int]()
     for rank in range(ranks):
-        given = Reader(store).select(range(samples)).batches(size, workers=0, rank=rank, world_size=ranks).data_iter()
+        given = Reader(store).select(range(samples)).batches(size, workers=0, ranks=(rank, ranks)).data_iter()
         assert len(given) == -(-samples // (size * ranks))
         rows += [row for batch in given for row in batch.index[: size - batch.pad].tolist()]
     assert sorted(rows) == list(range(samples))
@@ -283,7 +283,8 @@ def test_one_bucket_resumed(tmp_path: Path) -> None:
     images = [{"image": Image.new("RGB", (8, 8 + i % 2)), "label": 0} for i in range(11)]
     rawpack_packer.pack(images, tmp_path / "store", size="keep", workers=0)
     iterators = [
-        Reader(tmp_path / "store").batches(4, shuffle=True, buckets=[(8, 8)], workers=0).data_iter() for _ in range(2)
+        Reader(tmp_path / "store").batches(4, shuffle=True, workers=0, image_size=Buckets([(8, 8)])).data_iter()
+        for _ in range(2)
     ]
     first = [batch.index.tolist() for batch in [next(iterators[0])]]
     iterators[1].load_state_dict(iterators[0].state_dict())

@@ -93,7 +93,7 @@ def test_a_state_of_another_worker_is_refused(few: Reader, monkeypatch: pytest.M
     for number, of, batch, world in ((0, 2, 2, 1), (1, 3, 2, 1), (1, 2, 3, 1), (1, 2, 2, 2)):
         in_worker(monkeypatch, number, of)
         with pytest.raises(UsageError, match=r"worker 1 of 2, with 2 samples.*the same num_workers"):
-            few.batches(batch, shuffle=True, workers=0, rank=0, world_size=world).load_state_dict(state)
+            few.batches(batch, shuffle=True, workers=0, ranks=(0, world)).load_state_dict(state)
     monkeypatch.delitem(sys.modules, "torch.utils.data")
     with pytest.raises(UsageError, match="this is no such worker"):
         outside.load_state_dict(state)
@@ -119,7 +119,7 @@ def test_the_rank_may_come_late(few: Reader, monkeypatch: pytest.MonkeyPatch) ->
     for name in ("RANK", "WORLD_SIZE", "LOCAL_RANK"):
         monkeypatch.delenv(name, raising=False)
     for way in WAYS.values():
-        batches = few.batches(BATCH, rank="auto", **way)
+        batches = few.batches(BATCH, ranks="auto", **way)
         assert len(batches) == 6
         epoch = iter(batches)
         first = next(epoch)["index"].tolist()
@@ -128,7 +128,7 @@ def test_the_rank_may_come_late(few: Reader, monkeypatch: pytest.MonkeyPatch) ->
         )
         monkeypatch.setitem(sys.modules, "torch.distributed", distributed)  # type: ignore[arg-type]
         assert first + rows_of(epoch) == list(range(10, 33))
-        mine = rows_of(few.batches(BATCH, rank=1, world_size=2, workers=0))
+        mine = rows_of(few.batches(BATCH, workers=0, ranks=(1, 2)))
         assert len(batches) == 3
         assert rows_of(batches) == mine
         monkeypatch.delitem(sys.modules, "torch.distributed")
@@ -141,7 +141,7 @@ def test_a_world_that_shows_up_late_is_warned_of(few: Reader, monkeypatch: pytes
     monkeypatch.setattr(launcher, "_warned", False)
     for name in ("RANK", "WORLD_SIZE", "LOCAL_RANK", "NODE_RANK"):
         monkeypatch.delenv(name, raising=False)
-    batches, quiet = few.batches(BATCH, workers=0), few.batches(BATCH, rank=0, world_size=1, workers=0)
+    batches, quiet = few.batches(BATCH, workers=0), few.batches(BATCH, workers=0, ranks=(0, 1))
     for name, value in {"LOCAL_RANK": "0", "NODE_RANK": "0", "WORLD_SIZE": "2"}.items():
         monkeypatch.setenv(name, value)
     list(quiet)

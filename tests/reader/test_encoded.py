@@ -24,7 +24,7 @@ from running import Packed, pack
 from store_server import serving
 
 import rawpack_packer
-from rawpack import Reader, UsageError, WorkerError
+from rawpack import Blocks, Cache, Reader, UsageError, WorkerError
 from rawpack.batching.encoded import EncodedFiles
 from rawpack.transforms import (
     CenterCrop,
@@ -109,7 +109,7 @@ def test_files_decode_to_the_plain_batch(store: Path, way: str) -> None:
     all else is the same."""
     values = values_of(store)
     plain = Reader(store).batches(8, workers=0, **SHUFFLED)
-    encoded = Reader(store).batches(8, encoded=True, **SHUFFLED, **WAYS[way])
+    encoded = Reader(store).batches(8, decode=False, **SHUFFLED, **WAYS[way])
     assert len(encoded) == len(plain) == 10
     for _ in range(2):
         for given, batch in zip(plain, encoded, strict=True):
@@ -125,7 +125,7 @@ def test_kept_files_are_the_original_ones(kept: tuple[Path, Path]) -> None:
     """Files of any size, without `image_size`; what decodes to other pixels than it shows was encoded again."""
     photos, store = kept
     reader = Reader(store)
-    (batch,) = reader.batches(100, encoded=True, fields=["image", "key"])
+    (batch,) = reader.batches(100, fields=["image", "key"], decode=False)
     assert len(batch["image"]) == len(batch["key"]) == 14
     for file, key, row in zip(batch["image"], batch["key"], batch["index"], strict=True):
         assert (file.tobytes() == (photos / key).read_bytes()) == (key != "turned.jpg")
@@ -135,7 +135,7 @@ def test_kept_files_are_the_original_ones(kept: tuple[Path, Path]) -> None:
 
 def test_one_ragged_array(store: Path) -> None:
     """Files are writable views of one array, each at an address that 64 divides, with zeros between them."""
-    for batch in Reader(store).batches(16, encoded=["image"], **SHUFFLED):
+    for batch in Reader(store).batches(16, decode={"image": False}, **SHUFFLED):
         files = batch["image"]
         filled = np.zeros(len(files.data), bool)
         assert files.data.dtype == np.uint8
@@ -156,7 +156,7 @@ def test_one_ragged_array(store: Path) -> None:
 
 def test_a_sequence(store: Path) -> None:
     """Files are indexed from both ends, sliced over the same memory, and copied by pickle to aligned memory."""
-    files = next(iter(Reader(store).batches(8, encoded=True)))["image"]
+    files = next(iter(Reader(store).batches(8, decode=False)))["image"]
     expected = [file.tobytes() for file in files]
     assert files[-1].tobytes() == expected[-1]
     assert files[np.int64(2)].tobytes() == expected[2]
@@ -175,13 +175,13 @@ def test_a_sequence(store: Path) -> None:
 def test_batches_are_yours(store: Path) -> None:
     """Batches that are held, and written to, change neither each other nor the store."""
     values = values_of(store)
-    held = list(Reader(store).batches(8, encoded=True, **SHUFFLED))
+    held = list(Reader(store).batches(8, decode=False, **SHUFFLED))
     files = [batch["image"][0] for batch in held]
     rows = [int(batch["index"][0]) for batch in held]
     for batch in held[::2]:
         batch["image"].data[:] = 7
     del held
-    list(Reader(store).batches(8, encoded=True))
+    list(Reader(store).batches(8, decode=False))
     for i, (file, row) in enumerate(zip(files, rows, strict=True)):
         assert (file == 7).all() if i % 2 == 0 else file.tobytes() == values[row]
     assert values_of(store) == values
@@ -195,12 +195,12 @@ def test_orders_ranks_and_selections(store: Path) -> None:
     values = values_of(store)
     reader = Reader(store)
     batches = [
-        reader.select(range(60, 10, -1)).batches(7, encoded=True, **SHUFFLED),
-        reader.batches(7, encoded=True, sampler=[5, 5, 74, 0, 5]),
-        *(reader.batches(7, encoded=True, rank=rank, world_size=3, **SHUFFLED) for rank in range(3)),
-        reader.batches(7, encoded=True, shuffle="block", block=4, window=3),
-        Reader([store, store]).batches(7, encoded=True, **SHUFFLED),
-        Reader(store, preload=True).batches(7, encoded=True, **SHUFFLED),
+        reader.select(range(60, 10, -1)).batches(7, decode=False, **SHUFFLED),
+        reader.batches(7, sampler=[5, 5, 74, 0, 5], decode=False),
+        *(reader.batches(7, ranks=(rank, 3), decode=False, **SHUFFLED) for rank in range(3)),
+        reader.batches(7, shuffle=Blocks(block=4, window=3), decode=False),
+        Reader([store, store]).batches(7, decode=False, **SHUFFLED),
+        Reader(store, preload=True).batches(7, decode=False, **SHUFFLED),
     ]
     for one in batches:
         for batch in one:
@@ -210,12 +210,12 @@ def test_orders_ranks_and_selections(store: Path) -> None:
 def test_resumes(store: Path) -> None:
     """A state of the plain batches is one of these, and boxes do not depend on where an epoch began."""
     transform = [RandomResizedCrop(24)]
-    whole = list(Reader(store).batches(8, encoded=True, transform=transform, **SHUFFLED))
+    whole = list(Reader(store).batches(8, transform=transform, decode=False, **SHUFFLED))
     plain = Reader(store).batches(8, workers=0, **SHUFFLED)
     iterator = iter(plain)
     for _ in range(4):
         next(iterator)
-    resumed = Reader(store).batches(8, encoded=True, transform=transform, **SHUFFLED)
+    resumed = Reader(store).batches(8, transform=transform, decode=False, **SHUFFLED)
     resumed.load_state_dict(plain.state_dict())
     for batch, expected in zip(resumed, whole[4:], strict=True):
         np.testing.assert_array_equal(batch["index"], expected["index"])
@@ -226,7 +226,7 @@ def test_resumes(store: Path) -> None:
 def test_stores_of_two_formats(store: Path, packed: Packed) -> None:
     """Of several stores, every one must hold files; the error names the one that does not."""
     with pytest.raises(UsageError, match=r"'image' is stored as raw, not as image files, in .*: pack or convert"):
-        Reader([store, packed("memmap", "--size", 48)]).batches(8, encoded=True)
+        Reader([store, packed("memmap", "--size", 48)]).batches(8, decode=False)
 
 
 def test_a_remote_store(tmp_path: Path) -> None:
@@ -241,10 +241,10 @@ def test_a_remote_store(tmp_path: Path) -> None:
         server.put_folder("bucket/store", files_of(store))
         small = sum(path.stat().st_size for path in store.rglob("*") if path.is_file() and path.name not in shards)
         limit = small + int(4.5 * max(shards.values()))
-        reader = Reader(f"{server.url}/bucket/store", cache=tmp_path / "cache", cache_bytes=limit, timeout=20)
+        reader = Reader(f"{server.url}/bucket/store", cache=Cache(tmp_path / "cache", limit, timeout=20))
         options: dict[str, Any] = {"shuffle": "block", "block": 64, "window": 1}
         seen = []
-        for batch in reader.batches(16, encoded=True, **options):
+        for batch in reader.batches(16, decode=False, **options):
             assert same_files(batch["image"], [values[row] for row in batch["index"]])
             seen += batch["index"].tolist()
         assert seen == rows_of(Reader(store).batches(16, workers=0, **options))
@@ -264,7 +264,7 @@ def cut(file: NDArray[np.uint8], box: NDArray[np.int64]) -> NDArray[np.uint8]:
 def test_the_box_of_a_crop(segmented: Path, step: CropStep, way: str) -> None:
     """The part of the decoded image in the box is the plain batch, in every epoch."""
     plain = Reader(segmented).batches(5, transform=[step], fields=["image"], workers=0, **SHUFFLED)
-    encoded = Reader(segmented).batches(5, transform=[step], fields=["image"], encoded=True, **SHUFFLED, **WAYS[way])
+    encoded = Reader(segmented).batches(5, transform=[step], fields=["image"], decode=False, **SHUFFLED, **WAYS[way])
     drawn = []
     for _ in range(2):
         for given, batch in zip(plain, encoded, strict=True):
@@ -283,14 +283,14 @@ def test_the_box_of_a_random_resized_crop(segmented: Path, scaled: float | None)
     step = RandomResizedCrop((24, 20), interpolation="bilinear", antialias=False)
     asked: dict[str, Any] = {"fields": ["image"], "workers": 0, **SHUFFLED}
     plain = Reader(segmented).batches(5, transform=[step], **asked)
-    encoded = Reader(segmented).batches(5, transform=[step], encoded=True, **asked)
+    encoded = Reader(segmented).batches(5, transform=[step], decode=False, **asked)
     seen: list[list[int]] = []
     for given, batch in zip(plain, encoded, strict=True):
         for file, box, pixels in zip(batch["image"], batch["boxes"], given["image"], strict=True):
             np.testing.assert_array_equal(cv2.resize(cut(file, box), (20, 24)), pixels)
             seen.append(box.tolist())
     smaller = RandomResizedCrop((4, 4), scaled_decode=scaled)
-    again = Reader(segmented).batches(5, transform=[smaller], encoded=True, **asked)
+    again = Reader(segmented).batches(5, transform=[smaller], decode=False, **asked)
     boxes = [box for batch in again for box in batch["boxes"].tolist()]
     if scaled is None:
         assert boxes == seen
@@ -303,7 +303,7 @@ def test_a_center_crop_of_a_small_image(segmented: Path) -> None:
     """The box is what there is of the image; the plain batch has zeros around it."""
     asked: dict[str, Any] = {"transform": [CenterCrop((70, 78))], "fields": ["image"], "workers": 0}
     (given,) = Reader(segmented).batches(30, **asked)
-    (batch,) = Reader(segmented).batches(30, encoded=True, **asked)
+    (batch,) = Reader(segmented).batches(30, decode=False, **asked)
     for file, box, pixels in zip(batch["image"], batch["boxes"], given["image"], strict=True):
         part = cut(file, box)
         height, width = part.shape[:2]
@@ -314,7 +314,7 @@ def test_a_center_crop_of_a_small_image(segmented: Path) -> None:
 
 def test_fields_may_be_any_iterable(store: Path) -> None:
     for encoded in (False, True):
-        batches = Reader(store).batches(8, fields=(name for name in ("label", "image")), encoded=encoded)
+        batches = Reader(store).batches(8, fields=(name for name in ("label", "image")), decode=not encoded)
         assert set(next(iter(batches))) == {"image", "label", "index"}
 
 
@@ -323,8 +323,8 @@ def test_masks(segmented: Path) -> None:
     step = RandomCrop((20, 28))
     asked: dict[str, Any] = {"transform": [step], "fields": ["mask", "image", "label"], **SHUFFLED}
     plain = Reader(segmented).batches(5, workers=0, **asked)
-    both = Reader(segmented).batches(5, encoded=True, **asked)
-    one = Reader(segmented).batches(5, encoded=["image"], workers=2, **asked)
+    both = Reader(segmented).batches(5, decode=False, **asked)
+    one = Reader(segmented).batches(5, workers=2, decode={"image": False}, **asked)
     for given, files, mixed in zip(plain, both, one, strict=True):
         np.testing.assert_array_equal(mixed["mask"], given["mask"])
         np.testing.assert_array_equal(mixed["boxes"], files["boxes"])
@@ -340,13 +340,13 @@ def test_other_fields(segmented: Path) -> None:
     """Labels are transformed by the workers; texts and boxes of objects come as in any batch."""
     fields = ["image", "label", "caption", "boxes"]
     (given,) = Reader(segmented).batches(30, fields=fields[1:], transform=[OneHot(3)], workers=0)
-    (batch,) = Reader(segmented).batches(30, fields=fields, transform=[OneHot(3)], encoded=True, workers=0)
+    (batch,) = Reader(segmented).batches(30, fields=fields, transform=[OneHot(3)], workers=0, decode=False)
     assert set(batch) == {*fields, "index"}
     np.testing.assert_array_equal(batch["label"], given["label"])
     assert batch["caption"] == given["caption"]
     for one, expected in zip(batch["boxes"], given["boxes"], strict=True):
         np.testing.assert_array_equal(one, expected)
-    (padded,) = Reader(segmented).batches(30, fields=fields, ragged="pad", encoded=True)
+    (padded,) = Reader(segmented).batches(30, fields=fields, ragged="pad", decode=False)
     assert padded["boxes"].shape == (22, 2, 5)
     assert "boxes.length" in padded
 
@@ -385,19 +385,21 @@ def test_what_files_cannot_be(segmented: Path, options: dict[str, Any], message:
 @pytest.mark.parametrize("layout", ["memmap", "hdf5-gzip"])
 def test_stores_without_files(packed: Packed, layout: str) -> None:
     with pytest.raises(UsageError, match=r"'image' is stored as (raw|deflate), not as image files, in .*: pack or"):
-        Reader(packed(layout, "--size", 48)).batches(8, encoded=True)
+        Reader(packed(layout, "--size", 48)).batches(8, decode=False)
 
 
 def test_clips_are_refused(tmp_path: Path) -> None:
     frames = pack_frames(Frames([range(4), range(5)]), tmp_path / "store", "lmdb")
     with pytest.raises(UsageError, match=r"leave out image_size=, buckets= and clips\(\)"):
-        Reader(frames).clips(2).batches(2, encoded=True)
+        Reader(frames).clips(2).batches(2, decode=False)
 
 
 def test_an_image_that_is_too_small(segmented: Path) -> None:
     """A crop that does not fit is reported with the sample, as in plain batches."""
     for encoded in (True, False):
-        batches = Reader(segmented).batches(4, transform=[RandomCrop(64)], fields=["image"], encoded=encoded, workers=0)
+        batches = Reader(segmented).batches(
+            4, transform=[RandomCrop(64)], fields=["image"], workers=0, decode=not encoded
+        )
         with pytest.raises(WorkerError, match=r"sample 0 .*UsageError: RandomCrop.*60x80"):
             list(batches)
 
@@ -411,8 +413,8 @@ def test_damage(store: Path, tmp_path: Path) -> None:
     data[data.index(value) + len(value) // 2] ^= 1
     shard.write_bytes(data)
     with pytest.raises(WorkerError, match=r"reading sample 3 \('.*'\) failed: DamagedStoreError"):
-        list(Reader(changed, verify=True).batches(8, encoded=True))
-    assert len(list(Reader(changed).batches(8, encoded=True))) == 10
+        list(Reader(changed, verify=True).batches(8, decode=False))
+    assert len(list(Reader(changed).batches(8, decode=False))) == 10
 
     outside = tmp_path / "outside"
     shutil.copytree(store, outside)
@@ -421,7 +423,7 @@ def test_damage(store: Path, tmp_path: Path) -> None:
     offsets[5] = 1 << 40
     np.save(column, offsets)
     with pytest.raises(WorkerError, match=r"sample 5 .*is outside its file"):
-        list(Reader(outside).batches(8, encoded=True))
+        list(Reader(outside).batches(8, decode=False))
 
 
 def test_no_memory(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -432,14 +434,14 @@ def test_no_memory(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(EncodedFiles, "copied", full)
     with pytest.raises(WorkerError, match="MemoryError: Unable to allocate 9 TiB"):
-        list(Reader(store).batches(8, encoded=True))
+        list(Reader(store).batches(8, decode=False))
 
 
 # ---------------------------------------------------------------------------------------------- faces
 
 
 def test_how_they_are_shown(store: Path) -> None:
-    batches = Reader(store).batches(8, encoded=True)
+    batches = Reader(store).batches(8, decode=False)
     assert "image: uint8 8x?" in repr(batches)
     assert "no workers" in repr(batches)
     list(batches)
@@ -453,7 +455,7 @@ def test_how_they_are_shown(store: Path) -> None:
 def test_a_queue(store: Path) -> None:
     """A thread may make the batches while another one trains."""
     values = values_of(store)
-    batches = list(Reader(store).batches(8, encoded=True, **SHUFFLED).queue(4, epochs=1))
+    batches = list(Reader(store).batches(8, decode=False, **SHUFFLED).queue(4, epochs=1))
     assert len(batches) == 10
     for batch in batches:
         assert same_files(batch["image"], [values[row] for row in batch["index"]])
@@ -461,4 +463,4 @@ def test_a_queue(store: Path) -> None:
 
 def test_mxnet_gets_no_files(store: Path) -> None:
     with pytest.raises(UsageError, match="'image' has no fixed shape"):
-        Reader(store).batches(8, encoded=True).data_iter()
+        Reader(store).batches(8, decode=False).data_iter()

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from PIL import Image
 from running import run_here
 
-from rawpack import Reader, jpeg
+from rawpack import Reader, Workers, jpeg
 from rawpack.errors import DecodeError
 from rawpack.jpeg import choice, with_nvimgcodec
 from rawpack.jpeg.captured_stderr import captured_stderr
@@ -289,7 +289,7 @@ def test_workers_crop_photographs_that_were_kept(tmp_path: Path, monkeypatch: py
     for workers, only in ((2, ""), (0, "simplejpeg")):
         monkeypatch.setenv(choice.VARIABLE, only)
         choice.region_decoder.cache_clear()
-        batches = reader.batches(2, seed=3, workers=workers, backend="process", transform=[RandomCrop(150)])
+        batches = reader.batches(2, seed=3, workers=Workers(workers, backend="process"), transform=[RandomCrop(150)])
         crops[workers] = {
             int(row): np.array(crop) for b in batches for row, crop in zip(b["index"], b["image"], strict=True)
         }

@@ -24,7 +24,7 @@ from reading import WAYS
 from trained import numbered_store
 
 import rawpack_packer
-from rawpack import Batches, MissingExtraError, Reader, UsageError
+from rawpack import Batches, MissingExtraError, Ranks, Reader, UsageError, Workers
 from rawpack.faces.keras import KerasBatches, keras_form
 from rawpack.transforms import MixUp, OneHot, RandomHorizontalFlip, RandomResizedCrop
 
@@ -84,7 +84,7 @@ def test_batches_are_the_same_in_any_order(store: Path, way: str, options: dict[
 
 def test_threads_may_ask_in_any_order(store: Path) -> None:
     """Four at a time, as Keras's own workers would."""
-    data = dataset(Reader(store).batches(BATCH, workers=2, backend="thread", **SHUFFLED), "image", "label")
+    data = dataset(Reader(store).batches(BATCH, workers=Workers(2, backend="thread"), **SHUFFLED), "image", "label")
     with ThreadPoolExecutor(4) as threads:
         for epoch in range(3):
             truth = expected(store, epoch)
@@ -102,7 +102,7 @@ def test_what_is_asked_for_in_order_is_made_in_advance(store: Path) -> None:
         made.append(1)
         return image
 
-    batches = Reader(store).batches(BATCH, workers=2, backend="process", **SHUFFLED)
+    batches = Reader(store).batches(BATCH, workers=Workers(2, backend="process"), **SHUFFLED)
     data = dataset(batches, "number")
     for _ in range(2):
         assert sorted(flat(numbers(data))) == list(range(SAMPLES))
@@ -146,7 +146,7 @@ def test_it_resumes_in_the_middle(store: Path, way: str) -> None:
     truth = [[batch["number"].tolist() for batch in expected(store, epoch)] for epoch in range(3)]
     data.set_epoch(1)
     data[0], data[1], data[2], data[6]
-    state = data.state_dict(after_batches=2)
+    state = data.state_dict(after=2)
     plain = Reader(store).batches(BATCH, workers=0, **SHUFFLED)
     plain.set_epoch(1)
     for _ in zip(range(2), plain, strict=False):
@@ -156,30 +156,30 @@ def test_it_resumes_in_the_middle(store: Path, way: str) -> None:
     again = dataset(Reader(store).batches(BATCH, **SHUFFLED, **WAYS[way]), "number")
     again.load_state_dict(state)
     assert len(again) == again.num_batches == len(truth[1])
-    assert again.state_dict(after_batches=0) == state
+    assert again.state_dict(after=0) == state
     assert numbers(again) == truth[1][2:]
     with pytest.raises(IndexError, match=r"epoch 1 has no batch 7: there are 7 .* checkpoint\(\)"):
         again[7]
     assert again[3][0].tolist() == truth[1][5]
     again.set_epoch(1)
     assert again[0][0].tolist() == truth[1][2], "a loaded position stays"
-    assert again.state_dict(after_batches=7) == data.state_dict(after_batches=9)
+    assert again.state_dict(after=7) == data.state_dict(after=9)
     numbers(again)
     again.on_epoch_end()
     assert numbers(again) == truth[2]
     with pytest.raises(UsageError, match="after_batches=10"):
-        data.state_dict(after_batches=10)
+        data.state_dict(after=10)
 
 
 def test_ranks_share_an_epoch(store: Path) -> None:
     """Each sample once, in any order of asking; all ranks have the same states."""
     both = [
-        dataset(Reader(store).batches(BATCH, workers=0, rank=rank, world_size=2, uneven="keep", **SHUFFLED), "number")
+        dataset(Reader(store).batches(BATCH, workers=0, ranks=Ranks(rank, 2, last="keep"), **SHUFFLED), "number")
         for rank in (0, 1)
     ]
     seen = [number for data in both for k in reversed(range(len(data))) for number in data[k][0].tolist()]
     assert sorted(seen) == list(range(SAMPLES))
-    assert both[0].state_dict(after_batches=3) == both[1].state_dict(after_batches=3)
+    assert both[0].state_dict(after=3) == both[1].state_dict(after=3)
 
 
 def test_batches_that_are_kept_do_not_change(store: Path) -> None:
@@ -347,7 +347,7 @@ def test_buckets(uneven: Path, buckets: list[tuple[int, int]]) -> None:
             assert np.array_equal(image, batches[k]["image"])
             assert np.array_equal(index, batches[k]["index"])
         if epoch == 0:
-            state = data.state_dict(after_batches=5)
+            state = data.state_dict(after=5)
         data.on_epoch_end()
     again = dataset(Reader(uneven).batches(4, **options), "image", "index")
     again.load_state_dict(state)

@@ -24,7 +24,7 @@ from running import FORMATS
 from trained import numbered_store
 
 import rawpack_packer
-from rawpack import Reader, UsageError
+from rawpack import Ranks, Reader, UsageError
 from rawpack.order import Mixed, RankSplit, Sequential, Shuffled, Weighted
 from rawpack.order.mixed import shares_of
 from rawpack.transforms import RandomHorizontalFlip
@@ -175,9 +175,7 @@ def test_every_rank_has_the_shares(shares: dict[str, float], world_size: int, un
     alone = [batch["index"].tolist() for batch in Reader.mix(shares).batches(BATCH, shuffle=True, workers=0)]
     ranks = [
         list(
-            Reader.mix(shares).batches(
-                BATCH, shuffle=True, workers=0, rank=rank, world_size=world_size, uneven=uneven
-            )
+            Reader.mix(shares).batches(BATCH, shuffle=True, workers=0, ranks=Ranks(rank, world_size, last=uneven))
         )
         for rank in range(world_size)
     ]  # fmt: skip
@@ -302,7 +300,7 @@ def test_resume_at_every_position_with_other_ranks(shares: dict[str, float]) -> 
 
     def made(rank: int, world_size: int) -> Any:
         return Reader.mix(shares).batches(
-            BATCH, shuffle=True, workers=0, rank=rank, world_size=world_size, uneven="keep", fields=["label"]
+            BATCH, shuffle=True, workers=0, fields=["label"], ranks=Ranks(rank, world_size, last="keep")
         )
 
     alone = made(0, 1)
@@ -434,7 +432,7 @@ def test_repeats_are_transformed_anew(slanted: Path, way: str) -> None:
             if index == row
         ]
         assert 0 < sum(own) < len(own)
-    later = mixed.batches(16, shuffle=True, rank=1, world_size=2, **options)
+    later = mixed.batches(16, shuffle=True, ranks=(1, 2), **options)
     later.load_state_dict(batches.state_dict(after=epoch[1]))
     np.testing.assert_array_equal(next(iter(later))["image"], epoch[3]["image"])
 

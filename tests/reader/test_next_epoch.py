@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from reading import WAYS, Truth, nothing_left, rows_of, wait_until, workers_of
 from running import Packed
 
-from rawpack import RawpackError, Reader, WorkerError
+from rawpack import RawpackError, Reader, WorkerError, Workers
 from rawpack.batching.batches import IN_FLIGHT
 from rawpack.batching.slots import SlotPool
 
@@ -56,7 +56,7 @@ def alone(reader: Reader, epoch: int, **options: Any) -> list[int]:
 def test_it_is_begun_before_it_is_asked_for(reader: Reader, tmp_path: Path) -> None:
     """At the end of an epoch, as many batches of the next are made as else while a batch is held; and once only."""
     count = Counting(tmp_path)
-    batches = reader.batches(BATCH, shuffle=True, transform=[count], workers=2, backend="process")
+    batches = reader.batches(BATCH, shuffle=True, transform=[count], workers=Workers(2, backend="process"))
     for epoch in range(1, 4):
         rows_of(batches)
         made = epoch * len(reader) + (IN_FLIGHT + 1) * BATCH
@@ -71,7 +71,7 @@ def test_a_transform_may_be_changed_between_epochs(reader: Reader) -> None:
     def paint(image: NDArray[np.uint8]) -> NDArray[np.uint8]:
         return np.full_like(image, value[0])
 
-    batches = reader.batches(BATCH, shuffle=True, transform=[paint], workers=2, backend="thread")
+    batches = reader.batches(BATCH, shuffle=True, transform=[paint], workers=Workers(2, backend="thread"))
     for epoch in range(3):
         value[0] = epoch
         assert all((batch["image"] == epoch).all() for batch in batches)
@@ -110,7 +110,7 @@ def test_what_comes_is_right_whatever_is_asked_for(reader: Reader, truth: Truth,
 @pytest.mark.parametrize("slots", range(2, IN_FLIGHT + 3))
 def test_bounds_hold(reader: Reader, slots: int) -> None:
     """With few slots, less of it is begun, and nothing fails for it."""
-    batches = reader.batches(BATCH, shuffle=True, workers=2, backend="thread", max_slots=slots)
+    batches = reader.batches(BATCH, shuffle=True, workers=Workers(2, backend="thread", max_held=slots))
     for epoch in range(3):
         rows = []
         for batch in batches:
@@ -127,7 +127,7 @@ def test_a_sampler_is_not_asked_early(reader: Reader) -> None:
         asked.append(epoch)
         return list(range(epoch, len(reader)))
 
-    batches = reader.batches(BATCH, sampler=sampler, workers=2, backend="thread")
+    batches = reader.batches(BATCH, sampler=sampler, workers=Workers(2, backend="thread"))
     for epoch in range(3):
         assert rows_of(batches) == list(range(epoch, len(reader)))
         assert set(asked) == set(range(epoch + 1))
@@ -136,7 +136,7 @@ def test_a_sampler_is_not_asked_early(reader: Reader) -> None:
 def test_what_fails_in_it_is_told_in_it(reader: Reader, tmp_path: Path) -> None:
     """An error of its first batches is no business of the epoch before, and none of a loop that never comes to it."""
     count = Counting(tmp_path)
-    batches = reader.batches(BATCH, shuffle=True, transform=[count], workers=2, backend="process")
+    batches = reader.batches(BATCH, shuffle=True, transform=[count], workers=Workers(2, backend="process"))
     epoch = iter(batches)
     rows = [row for _ in range(len(batches) - 1) for row in next(epoch)["index"].tolist()]
     # All of this epoch is made, and one batch of the next is begun with its last but one.
@@ -159,7 +159,7 @@ def test_a_sample_that_kills_in_it_is_told_in_it(reader: Reader, tmp_path: Path)
         return image
 
     count = Counting(tmp_path)
-    batches = reader.batches(BATCH, shuffle=True, transform=[kill, count], workers=2, backend="process")
+    batches = reader.batches(BATCH, shuffle=True, transform=[kill, count], workers=Workers(2, backend="process"))
     epoch = iter(batches)
     rows = [row for _ in range(len(batches) - 2) for row in next(epoch)["index"].tolist()]
     wait_until(lambda: count.samples == len(reader), "this epoch is made")
@@ -214,6 +214,6 @@ def test_nothing_stays_behind(reader: Reader, way: str) -> None:
 
 def test_two_over_one_reader_take_turns(reader: Reader) -> None:
     """Each of two batches objects has its own next epoch."""
-    both = [reader.batches(BATCH, shuffle=True, seed=seed, workers=1, backend="thread") for seed in (1, 2)]
+    both = [reader.batches(BATCH, shuffle=True, seed=seed, workers=Workers(1, backend="thread")) for seed in (1, 2)]
     found = [[rows_of(batches) for batches in both] for _ in range(3)]
     assert found == [[alone(reader, epoch, seed=seed, workers=0) for seed in (1, 2)] for epoch in range(3)]

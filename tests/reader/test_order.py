@@ -838,9 +838,9 @@ def test_a_world_size_alone_is_refused(
     for one in (reader, reader.select(range(9)), mixed, clips):
         for how in ({}, {"rank": None}, {"rank": None, "shuffle": True, "workers": 0}):
             with pytest.raises(UsageError, match=r'world_size=4 without rank= .*pass both, .*or only rank="auto"'):
-                one.batches(2, world_size=4, **how)
-    assert next(iter(reader.batches(4, rank=2, world_size=4, workers=0)))["index"].tolist() == [8, 9, 10, 11]
-    found = next(iter(reader.batches(4, rank="auto", workers=0)))["index"].tolist()
+                one.batches(2, ranks=(0, 4), **how)
+    assert next(iter(reader.batches(4, workers=0, ranks=(2, 4))))["index"].tolist() == [8, 9, 10, 11]
+    found = next(iter(reader.batches(4, workers=0, ranks="auto")))["index"].tolist()
     assert found == ([8, 9, 10, 11] if environ else [0, 1, 2, 3])
 
 

@@ -20,7 +20,7 @@ from reading import WAYS, wait_until
 from running import environment
 from trained import numbered_store
 
-from rawpack import RawpackError, Reader, UsageError, WorkerError
+from rawpack import Ranks, RawpackError, Reader, UsageError, WorkerError, Workers
 from rawpack.transforms import BatchLambda
 
 SHUFFLED: dict[str, Any] = {"shuffle": True, "seed": 3}
@@ -108,7 +108,7 @@ def test_queues_side_by_side(store: Path) -> None:
 
 def test_a_consumer_that_dies_holds_nothing_up(store: Path) -> None:
     """Three of four end by an error, each with a batch: the other gets all the rest, also with a limit on slots."""
-    queue = Reader(store).batches(4, max_slots=7, workers=2, backend="thread").queue(depth=2, epochs=2)
+    queue = Reader(store).batches(4, workers=Workers(2, backend="thread", max_held=7)).queue(depth=2, epochs=2)
 
     def work(number: int) -> list[int]:
         batch, rows = queue.dequeue(), list[int]()
@@ -132,7 +132,7 @@ def test_an_error_reaches_every_consumer(store: Path) -> None:
             raise RuntimeError("this sample is bad")
         return {}
 
-    batches = Reader(store).batches(4, workers=2, backend="thread", transform=[BatchLambda(at_row)])
+    batches = Reader(store).batches(4, workers=Workers(2, backend="thread"), transform=[BatchLambda(at_row)])
     queue, rows = batches.queue(depth=3), list[int]()
 
     def work(_: int, queue: Any = queue) -> None:
@@ -162,7 +162,7 @@ def test_close_ends_every_wait(store: Path) -> None:
         goes_on.wait(120)
         return {}
 
-    batches = Reader(store).batches(4, workers=1, backend="thread", transform=[BatchLambda(slow)])
+    batches = Reader(store).batches(4, workers=Workers(1, backend="thread"), transform=[BatchLambda(slow)])
     queue = batches.queue()
 
     def work(number: int) -> Any:
@@ -299,9 +299,9 @@ def test_nonsense_is_refused(store: Path) -> None:
         with pytest.raises(UsageError, match=words):
             reader.batches(4).queue(**options)
     with pytest.raises(UsageError, match="max_slots=8 must be 9 or more"):
-        reader.batches(4, max_slots=8).queue()
+        reader.batches(4, workers=Workers(max_held=8)).queue()
     with pytest.raises(UsageError, match="an epoch has no batches"):
-        reader.select(range(3)).batches(3, uneven="keep", rank=3, world_size=4, workers=0).queue().dequeue()
+        reader.select(range(3)).batches(3, workers=0, ranks=Ranks(3, 4, last="keep")).queue().dequeue()
     queue = reader.batches(4, workers=0).queue(depth=2)
     assert repr(queue).startswith("BatchQueue(depth=2; Batches(")
     with pytest.raises(UsageError, match="pickle the reader"):

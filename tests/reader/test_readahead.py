@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from reading import WAYS, Truth, nothing_left, wait_until
 
 import rawpack_packer
-from rawpack import RawpackError, Reader
+from rawpack import Blocks, RawpackError, Reader
 from rawpack.batching.readahead import Readahead, RegionSteps
 from rawpack.batching.steps import EpochStep
 from rawpack.order import BlockShuffled, Order, Shuffled
@@ -189,7 +189,7 @@ def test_a_store_from_the_disk(
             wait_until(lambda: threading.active_count() <= threads, "no thread is left")
             if not drop(sorted(large.glob("shard-*"))):
                 pytest.skip("the page cache keeps the files of this disk")
-            batches = Reader(large).batches(16, shuffle=shuffle, block=8, window=4, **WAYS[way])
+            batches = Reader(large).batches(16, shuffle=Blocks(block=8, window=4), **WAYS[way])
             batches.set_epoch(epoch)
             rows = []
             for batch in batches:

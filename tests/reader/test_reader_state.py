@@ -18,7 +18,7 @@ import tqdm.std
 from reading import WAYS, Truth, rows_of
 from running import FORMATS, Packed
 
-from rawpack import DamagedStoreError, RawpackError, Reader, UsageError
+from rawpack import DamagedStoreError, Ranks, RawpackError, Reader, UsageError, Workers
 from rawpack.batching import worker
 from rawpack.batching.batches import IN_FLIGHT, Batches
 from rawpack.store.concatenated import ConcatenatedStore
@@ -79,7 +79,9 @@ def test_resume(packed: Packed, reader: Reader, order: str, way: str) -> None:
         first = reader.batches(BATCH, **ORDERS[order], **WAYS[way])
         first.set_epoch(1)
         state = begun(first, steps)
-        again = Reader(packed(layout, "--size", SIZE)).batches(BATCH, **ORDERS[order], workers=1, backend="thread")
+        again = Reader(packed(layout, "--size", SIZE)).batches(
+            BATCH, workers=Workers(1, backend="thread"), **ORDERS[order]
+        )
         again.load_state_dict(state)
         assert rows_of(again) == epochs[1][steps * BATCH :]
         assert rows_of(again) == epochs[2]
@@ -133,11 +135,11 @@ def test_resume_with_another_world_size(reader: Reader, before: int, after: int)
     """What another number of ranks goes on with is exactly what is left, each sample once."""
     split: dict[str, Any] = {"shuffle": True, "workers": 0, "uneven": "keep"}
     expected = rows_of(reader.batches(BATCH, shuffle=True, workers=0))
-    states = [begun(reader.batches(4, rank=rank, world_size=before, **split), 2) for rank in range(before)]
+    states = [begun(reader.batches(4, ranks=(rank, before), **split), 2) for rank in range(before)]
     assert all(state == states[0] for state in states)
     left = []
     for rank in range(after):
-        batches = reader.batches(3, rank=rank, world_size=after, **split)
+        batches = reader.batches(3, ranks=(rank, after), **split)
         batches.load_state_dict(states[0])
         left += rows_of(batches)
     assert sorted(left) == sorted(expected[2 * 4 * before :])
@@ -245,9 +247,7 @@ def test_ranks(reader: Reader, truth: Truth, world: int, drop_last: bool, uneven
     ranks = []
     for rank in range(world):
         way = WAYS["threads"] if rank == 0 else WAYS["here"]
-        batches = reader.batches(
-            4, shuffle=True, rank=rank, world_size=world, uneven=uneven, drop_last=drop_last, **way
-        )
+        batches = reader.batches(4, shuffle=True, drop_last=drop_last, ranks=Ranks(rank, world, last=uneven), **way)
         taken = list(batches)
         assert len(taken) == len(batches)
         assert all(truth.holds(batch) for batch in taken)
@@ -270,7 +270,7 @@ def test_ranks_agree_by_set_epoch(reader: Reader) -> None:
     whole = reader.batches(5, shuffle=True, workers=0)
     whole.set_epoch(4)
     expected = rows_of(whole)
-    ranks = [reader.batches(5, shuffle=True, rank=rank, world_size=3, workers=0) for rank in range(3)]
+    ranks = [reader.batches(5, shuffle=True, workers=0, ranks=(rank, 3)) for rank in range(3)]
     for times, batches in enumerate(ranks):
         for _ in range(times):
             list(batches)
@@ -285,8 +285,8 @@ def test_rank_from_the_launcher(reader: Reader, monkeypatch: pytest.MonkeyPatch)
     """rank="auto" reads what the launcher says."""
     monkeypatch.setenv("RANK", "1")
     monkeypatch.setenv("WORLD_SIZE", "3")
-    asked = reader.batches(4, rank=1, world_size=3, workers=0)
-    assert rows_of(reader.batches(4, rank="auto", workers=0)) == rows_of(asked)
+    asked = reader.batches(4, workers=0, ranks=(1, 3))
+    assert rows_of(reader.batches(4, workers=0, ranks="auto")) == rows_of(asked)
 
 
 # ---------------------------------------------------------------------------------------------- selecting
@@ -523,7 +523,7 @@ def test_arguments_of_the_wrong_kind_name_the_cure(store: Path) -> None:
     wrong: list[tuple[Callable[[], object], str]] = [
         (lambda: reader.batches(4, workers=1.5), "workers=1.5"),  # type: ignore[arg-type]
         (lambda: reader.batches(4, workers="2"), "workers='2'"),  # type: ignore[arg-type]
-        (lambda: reader.batches(4, max_slots=0), "max_slots=0"),
+        (lambda: reader.batches(4, workers=Workers(max_held=0)), "max_slots=0"),
         (lambda: reader.batches(4, image_size=3.5), "image_size=3.5"),  # type: ignore[arg-type]
         (lambda: reader.batches(4, fields="image"), r"\['image'\]"),
         (lambda: reader.select(classes="cat"), r"\['cat'\]"),

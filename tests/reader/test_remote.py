@@ -31,11 +31,22 @@ from reading import WAYS, nothing_left, rows_of, running, said, script, wait_unt
 from running import environment, run_here
 
 import rawpack_packer
-from rawpack import DamagedStoreError, MissingExtraError, PackError, Reader, StoreError, UsageError, WorkerError
+from rawpack import (
+    Blocks,
+    Cache,
+    DamagedStoreError,
+    MissingExtraError,
+    PackError,
+    Reader,
+    StoreError,
+    UsageError,
+    WorkerError,
+    Workers,
+)
 from rawpack.formats.gather import Gather
 from rawpack.remote import reach, transfer
 from rawpack.remote import url as urls
-from rawpack.remote.cache import Cache
+from rawpack.remote.cache import CacheFolder
 from rawpack.system.byte_count import byte_count
 
 pytest.importorskip("aiohttp", reason="rawpack[remote] is not installed: no aiohttp")
@@ -151,7 +162,7 @@ def test_the_same_clips_as_a_local_store(tmp_path: Path, way: str) -> None:
         server.put_folder("bucket/clips", files_of(store))
         small = sum(len(data) for name, data in server.files.items() if "/shard-" not in name)
         limit = small + 5 * SHARD_BYTES
-        reader = Reader(f"{server.url}/bucket/clips", cache=tmp_path / "cache", cache_bytes=limit, timeout=20)
+        reader = Reader(f"{server.url}/bucket/clips", cache=Cache(tmp_path / "cache", limit, timeout=20))
         batches = reader.clips(6).batches(4, **asked, **WAYS[way])
         batches.set_epoch(0)
         found = [batch["image"].copy() for batch in batches]
@@ -165,7 +176,7 @@ def test_s3(server: Server, truth: NDArray[np.uint8], tmp_path: Path, monkeypatc
         monkeypatch.delenv(name)
     options = {"key": "me", "secret": "sesame-open", "client_kwargs": {"endpoint_url": server.url}}
     reader = Reader("s3://bucket/store", cache=tmp_path / "cache", storage_options=options)
-    assert right(reader.batches(BATCH, workers=2, backend="process"), truth) == list(range(SAMPLES))
+    assert right(reader.batches(BATCH, workers=Workers(2, backend="process")), truth) == list(range(SAMPLES))
 
 
 def test_s3_has_a_connection_for_each_request(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -247,8 +258,8 @@ def test_what_is_here_is_not_begun_again(
     """A shard that was fetched and is needed again later is not looked for again, which takes locks of the cache."""
     reader, begun = opened(), list[str]()
     reader._library.fetcher.restore()  # type: ignore[union-attr]
-    real = Cache.begin
-    monkeypatch.setattr(Cache, "begin", lambda cache, key, *rest: begun.append(key[1]) or real(cache, key, *rest))
+    real = CacheFolder.begin
+    monkeypatch.setattr(CacheFolder, "begin", lambda cache, key, *rest: begun.append(key[1]) or real(cache, key, *rest))
     assert len(right(reader.batches(4, shuffle=True, workers=0), truth)) == SAMPLES
     assert sorted(begun) == [f"shard-{k:05}.npy" for k in range(SHARDS)]
 
@@ -268,7 +279,7 @@ def test_manifests_are_asked_for_at_once(folder: Path, tmp_path: Path) -> None:
             server.put_folder(f"bucket/{name}", files_of(folder))
         server.faults.append(on("store.json", waits))
         stores = [f"{server.url}/bucket/{name}" for name in names]
-        assert len(Reader(stores, cache=tmp_path / "cache", timeout=60)) == len(names) * SAMPLES
+        assert len(Reader(stores, cache=Cache(tmp_path / "cache", timeout=60))) == len(names) * SAMPLES
         assert [server.asked(f"{name}/store.json") for name in names] == [1] * 5
 
 
@@ -287,7 +298,7 @@ def test_manifests_that_share_a_slow_link(folder: Path, tmp_path: Path) -> None:
             server.put_folder(f"bucket/{name}", files_of(folder))
         server.faults.append(on("store.json", takes_too_long_together))
         stores = [f"{server.url}/bucket/{name}" for name in names]
-        assert len(Reader(stores, cache=tmp_path / "cache", timeout=4)) == len(names) * SAMPLES
+        assert len(Reader(stores, cache=Cache(tmp_path / "cache", timeout=4))) == len(names) * SAMPLES
 
 
 def test_a_cached_store_is_a_store(opened: Callable[..., Reader], folder: Path, tmp_path: Path) -> None:
@@ -320,7 +331,7 @@ def test_space_is_given_back(opened: Callable[..., Reader], tmp_path: Path, monk
     """What was pushed out of the cache is no longer mapped, so that the disk has its space again."""
     monkeypatch.setattr("rawpack.store.shard_files._LOOK_EVERY_S", 0)
     monkeypatch.setattr("rawpack.store.shard_files._LOOK_SHARE", 0)
-    batches = opened(3.5).batches(BATCH, workers=2, backend="thread")
+    batches = opened(3.5).batches(BATCH, workers=Workers(2, backend="thread"))
     for _ in range(2):
         assert rows_of(batches) == list(range(SAMPLES))
     shards = [line for line in Path("/proc/self/maps").read_text().splitlines() if f"{tmp_path}/cache" in line]
@@ -339,7 +350,7 @@ def test_rows_of_many_shards_are_read_in_one_call(
     monkeypatch.setattr(
         Gather, "read_into", lambda gather, rows, out: calls.append(len(rows)) or real(gather, rows, out)
     )
-    batches = opened(8.5).batches(32, shuffle="block", block=64, window=2, workers=2, backend="thread")
+    batches = opened(8.5).batches(32, shuffle=Blocks(block=64, window=2), workers=Workers(2, backend="thread"))
     for _ in range(3):
         rows = right(batches, truth)
         assert sorted(rows) == list(range(SAMPLES))
@@ -372,7 +383,7 @@ def test_the_order_that_is_advised_fits(opened: Callable[..., Reader], server: S
         with warnings.catch_warnings():
             warnings.simplefilter("error")
             for workers in (0, 2):
-                batches = opened(**cache).batches(batch, shuffle="block", block=block, window=window, workers=workers)
+                batches = opened(**cache).batches(batch, shuffle=Blocks(block=block, window=window), workers=workers)
                 batches.set_epoch(0)
                 assert sorted(rows_of(batches)) == list(range(SAMPLES))
         asked = [server.asked(name) for name in server.files if "/shard-" in name]
@@ -418,12 +429,12 @@ def test_default_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None
     """The cache lies where RAWPACK_CACHE says, else with the user's caches; half of the free space is its bound."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "xdg"))
     monkeypatch.delenv("RAWPACK_CACHE", raising=False)
-    cache = Cache()
+    cache = CacheFolder()
     assert cache.folder == tmp_path / "xdg" / "rawpack"
     free = os.statvfs(tmp_path)
     assert cache.limit == pytest.approx(free.f_bavail * free.f_frsize / 2, rel=0.05)
     monkeypatch.setenv("RAWPACK_CACHE", str(tmp_path / "named"))
-    assert Cache().folder == tmp_path / "named"
+    assert CacheFolder().folder == tmp_path / "named"
 
 
 READ = """
@@ -496,7 +507,7 @@ def test_a_process_that_is_stopped_while_fetching(
 
 def test_what_another_reader_needs_stays(opened: Callable[..., Reader], tmp_path: Path) -> None:
     """A reader never pushes out what another one needs right now: it waits, and says why it cannot go on."""
-    first = iter(opened(3).batches(ROWS, workers=2, backend="thread"))
+    first = iter(opened(3).batches(ROWS, workers=Workers(2, backend="thread")))
     next(first)
     before = {path.name for path in (tmp_path / "cache").rglob("shard-*.npy")}
     reader = opened(3)
@@ -630,7 +641,7 @@ def test_a_small_disk(tmp_path: Path) -> None:
         (disk / "ballast").write_bytes(bytes(1 << 21))
         with serving() as server:
             server.put_folder("bucket/store", files_of(store))
-            reader = Reader(f"{server.url}/bucket/store", cache=disk / "cache", cache_bytes="1GB", timeout=20)
+            reader = Reader(f"{server.url}/bucket/store", cache=Cache(disk / "cache", "1GB", timeout=20))
             with pytest.raises(StoreError, match=rf"the disk of the cache {disk}/cache is full") as raised:
                 reader[0]
             assert not isinstance(raised.value, DamagedStoreError)
@@ -692,7 +703,7 @@ def test_a_whole_cache_comes_back(
 ) -> None:
     """Where the cache held everything, everything is fetched again once its removal is seen."""
     monkeypatch.setattr("rawpack.batching.prefetch._WHOLE_EVERY_S", 0)
-    batches = opened().batches(BATCH, workers=2, backend="process")
+    batches = opened().batches(BATCH, workers=Workers(2, backend="process"))
     rows_of(batches)
     iterator = iter(batches)
     first = next(iterator)["index"].tolist()
@@ -795,9 +806,9 @@ def test_a_shard_that_workers_find_spoiled(
     reader = opened()
     spoil(tmp_path / "cache")
     with pytest.raises(WorkerError, match=r"shard-00006.npy is not the file that was packed.*`rawpack warm`"):
-        rows_of(reader.batches(BATCH, workers=2, backend="process"))
+        rows_of(reader.batches(BATCH, workers=Workers(2, backend="process")))
     assert run_here("warm", "--cache", tmp_path / "cache", f"{server.url}/bucket/store").code == 0
-    assert right(reader.batches(BATCH, workers=2, backend="process"), truth) == list(range(SAMPLES))
+    assert right(reader.batches(BATCH, workers=Workers(2, backend="process")), truth) == list(range(SAMPLES))
 
 
 # ---------------------------------------------------------------------------------------------- trouble
@@ -836,7 +847,7 @@ def test_s3_trouble_that_passes(server: Server, truth: NDArray[np.uint8], tmp_pa
         on("shard-00003", flips, 1),
     ]
     options = {"key": "me", "secret": "sesame-open", "client_kwargs": {"endpoint_url": server.url}}
-    reader = Reader("s3://bucket/store", cache=tmp_path / "cache", storage_options=options, timeout=20)
+    reader = Reader("s3://bucket/store", cache=Cache(tmp_path / "cache", timeout=20), storage_options=options)
     assert right(reader.batches(BATCH), truth) == list(range(SAMPLES))
 
 
@@ -934,7 +945,7 @@ def test_a_host_that_was_never_there(how: str, tmp_path: Path, monkeypatch: pyte
     and not after the timeout: of a store to be read, and of archives to be packed."""
     with unreachable(how, tmp_path, monkeypatch) as url:
         with pytest.raises(StoreError, match=UNREACHABLE[how]):
-            Reader(f"{url}/store", cache=tmp_path / "cache", timeout=1000)
+            Reader(f"{url}/store", cache=Cache(tmp_path / "cache", timeout=1000))
         ran = run_here("pack", "--workers", 0, f"{url}/photos.tar", tmp_path / "store")
         assert (ran.code, bool(re.search(UNREACHABLE[how], ran.err))) == (1, True), ran.err
         assert "waiting" not in ran.err
@@ -949,7 +960,7 @@ def test_an_endpoint_of_s3_that_was_never_there(how: str, tmp_path: Path, monkey
     with unreachable(how, tmp_path, monkeypatch) as url:
         options = {"key": "me", "secret": "sesame-open", "endpoint_url": url}
         with pytest.raises(StoreError, match=UNREACHABLE[how]):
-            Reader("s3://bucket/store", cache=tmp_path / "cache", storage_options=options, timeout=1000)
+            Reader("s3://bucket/store", cache=Cache(tmp_path / "cache", timeout=1000), storage_options=options)
         monkeypatch.setattr(reach, "_answered", set())
         images = np.zeros((1, 8, 8, 3), np.uint8)
         scratch = tmp_path / "scratch"
@@ -1021,7 +1032,7 @@ def test_secrets_stay_secret(server: Server, tmp_path: Path) -> None:
         reader[0]
     texts.append(str(raised.value))
     with pytest.raises(StoreError) as raised:
-        Reader("http://me:letmein99@127.0.0.1:9/s?sig=abcdef123456", cache=tmp_path / "cache", timeout=0.1)
+        Reader("http://me:letmein99@127.0.0.1:9/s?sig=abcdef123456", cache=Cache(tmp_path / "cache", timeout=0.1))
     texts.append(str(raised.value))
     for text in texts:
         assert not any(word in text for word in ("abcdef123456", "opensesame", "moonshine", "letmein99")), text
@@ -1086,12 +1097,12 @@ def test_stats_tell_of_fetching(opened: Callable[..., Reader], server: Server) -
 
 def test_resumes(opened: Callable[..., Reader], truth: NDArray[np.uint8]) -> None:
     """A state taken in the middle of an epoch goes on there, also with a cache that holds little."""
-    batches = opened(3.5).batches(BATCH, shuffle="block", block=ROWS, window=1, seed=3)
+    batches = opened(3.5).batches(BATCH, shuffle=Blocks(block=ROWS, window=1), seed=3)
     iterator = iter(batches)
     first = [row for _ in range(7) for row in next(iterator)["index"].tolist()]
     state = batches.state_dict()
     iterator.close()
-    again = opened(3.5).batches(BATCH, shuffle="block", block=ROWS, window=1, seed=3)
+    again = opened(3.5).batches(BATCH, shuffle=Blocks(block=ROWS, window=1), seed=3)
     again.load_state_dict(state)
     assert sorted(first + right(again, truth)) == list(range(SAMPLES))
 
@@ -1140,14 +1151,14 @@ def test_warm(server: Server, tmp_path: Path) -> None:
 
 def test_warm_counts_a_file_before_it_is_seen(server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The bytes that `rawpack warm` reports as fetched include a file that was prefetched just before it looked."""
-    commit = Cache.commit
+    commit = CacheFolder.commit
 
-    def slow(cache: Cache, *args: object) -> bool:
+    def slow(cache: CacheFolder, *args: object) -> bool:
         done = commit(cache, *args)  # type: ignore[arg-type]
         time.sleep(0.02)
         return done
 
-    monkeypatch.setattr(Cache, "commit", slow)
+    monkeypatch.setattr(CacheFolder, "commit", slow)
     ran = run_here("warm", "--cache", tmp_path / "cache", f"{server.url}/bucket/store")
     fetched, everything = re.findall(r"([\d.]+ MB) (?:fetched|are in)", ran.out)
     assert fetched == everything

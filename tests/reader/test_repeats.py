@@ -27,7 +27,7 @@ from reading import WAYS, rows_of, wait_until
 from running import Packed, environment
 from trained import numbered_store
 
-from rawpack import Batches, Reader
+from rawpack import Batches, Blocks, Buckets, Reader
 from rawpack.batching import repeats
 from rawpack.faces.keras import KerasBatches, keras_form
 from rawpack.faces.placed import PlacedBatches
@@ -103,7 +103,7 @@ IN_ORDER: dict[str, Any] = {"workers": 0}
 REPEATING: dict[str, Loop] = {
     "full": lambda reader, epoch: reader.batches(BATCH, shuffle=True, workers=0),
     "seed": lambda reader, epoch: reader.batches(BATCH, shuffle=True, seed=0, workers=0),
-    "block": lambda reader, epoch: reader.batches(BATCH, shuffle="block", block=2, window=3, workers=0),
+    "block": lambda reader, epoch: reader.batches(BATCH, shuffle=Blocks(block=2, window=3), workers=0),
     "balanced": lambda reader, epoch: reader.batches(BATCH, sampler=Balanced("label"), workers=0),
     "weighted": lambda reader, epoch: reader.batches(BATCH, sampler=Weighted(np.arange(SAMPLES)), workers=0),
     "by epoch": lambda reader, epoch: reader.batches(BATCH, sampler=lambda n: [n, 1, 2, 3, 4, 5, 6], workers=0),
@@ -190,7 +190,7 @@ def test_sizes_in_each_epoch(packed: Packed) -> None:
     for options, count in ((IN_ORDER, 0), (SHUFFLED, 1)):
         with told() as warned:
             for _ in range(2):
-                for _ in reader.batches(16, buckets=[(20, 30), (30, 20)], **options):
+                for _ in reader.batches(16, image_size=Buckets([(20, 30), (30, 20)]), **options):
                     pass
         assert len(warned) == count
 
@@ -201,7 +201,7 @@ def test_random_crops_of_files_in_each_epoch(packed: Packed) -> None:
     for step, count in ((CenterCrop(20), 0), (RandomResizedCrop(20), 1)):
         with told() as warned:
             for _ in range(2):
-                for _ in reader.batches(16, encoded=True, transform=[step], workers=0):
+                for _ in reader.batches(16, transform=[step], workers=0, decode=False):
                     pass
         assert len(warned) == count
 
@@ -372,7 +372,7 @@ CHOSEN: dict[str, Loop] = {
     "drawn by a function": lambda reader, epoch: reader.batches(
         BATCH, sampler=lambda _: Anew.random.permutation(SAMPLES), workers=0
     ),
-    "ranks": lambda reader, epoch: reader.batches(BATCH, rank=epoch, world_size=3, **SHUFFLED),
+    "ranks": lambda reader, epoch: reader.batches(BATCH, ranks=(epoch, 3), **SHUFFLED),
     "sizes of batches": lambda reader, epoch: reader.batches(BATCH + epoch, **SHUFFLED),
     "mixes": lambda reader, epoch: Reader.mix([(reader, 1), (reader, 2 + epoch)]).batches(4, **SHUFFLED),
 }

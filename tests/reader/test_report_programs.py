@@ -21,7 +21,7 @@ from reading import wait_until
 from real_data import real
 
 import rawpack_packer
-from rawpack import Reader
+from rawpack import Reader, Workers
 from rawpack.transforms import BatchLambda, RandomHorizontalFlip, RandomResizedCrop
 
 # ---------------------------------------------------------------------------------------------- DataIter, train and val
@@ -221,8 +221,8 @@ def in_threads(count: int, work: Callable[[], Iterable[Any]]) -> list[Any]:
 def test_queues_of_train_val_and_test(videos: Path) -> None:
     """All three at once, train without end and each with threads of its own: over all threads, every clip comes once an
     epoch. The queue of train ends when it is closed."""
-    train = clips_of(videos, "train").batches(3, shuffle=True, workers=2, backend="process")
-    val, test = (clips_of(videos, split).batches(3, workers=2, backend="thread") for split in ("val", "test"))
+    train = clips_of(videos, "train").batches(3, shuffle=True, workers=Workers(2, backend="process"))
+    val, test = (clips_of(videos, split).batches(3, workers=Workers(2, backend="thread")) for split in ("val", "test"))
     steps, expected = len(train), first_frames("train")
     assert (len(expected), steps) == (15, 5)
 
@@ -249,7 +249,7 @@ def test_queues_of_train_val_and_test(videos: Path) -> None:
 
 def test_random_clips_in_a_queue(videos: Path) -> None:
     """As many of each video as asked for, in each epoch, and not the same ones."""
-    train = clips_of(videos, "train", per_video=5).batches(4, shuffle=True, workers=2, backend="thread")
+    train = clips_of(videos, "train", per_video=5).batches(4, shuffle=True, workers=Workers(2, backend="thread"))
     queues = (train.queue(epochs=1) for _ in range(3))
     epochs = [in_threads(3, lambda queue=queue: [n for batch in queue for n in shown(batch)]) for queue in queues]
     for numbers in epochs:

@@ -19,7 +19,7 @@ import pytest
 from running import FORMATS, Packed
 
 import rawpack_packer
-from rawpack import RawpackError, Reader, StoreError, UsageError
+from rawpack import RawpackError, Reader, StoreError, UsageError, Workers
 from rawpack.batching import notebook
 from rawpack.system.progress import progress_bar
 from rawpack.transforms import CenterCrop
@@ -39,12 +39,12 @@ def test_reprs_are_short_and_say_what_is_there(packed: Packed) -> None:
         repr(reader)
         == f"Reader({store}: memmap, 75 samples; image: uint8 48x48x3, label: int64 scalar, key: str scalar)"
     )
-    batches = reader.batches(6, shuffle=True, seed=3, workers=2, backend="process", fields=["image", "key"])
+    batches = reader.batches(6, shuffle=True, seed=3, workers=Workers(2, backend="process"), fields=["image", "key"])
     assert repr(batches) == (
         "Batches(13 batches of 6 an epoch, shuffled, seed=3, 2 worker processes; "
         "image: uint8 6x48x48x3, key: str 6, index: int64 6)"
     )
-    alone = repr(reader.batches(100, workers=0, rank=1, world_size=2, image_size=(20, 30)))
+    alone = repr(reader.batches(100, workers=0, image_size=(20, 30), ranks=(1, 2)))
     assert "1 batch of 75 an epoch, sequential, rank 1 of 2, no workers; image: uint8 75x20x30x3" in alone
     assert "UNSET" not in f"{reader.fields}{reader!r}{batches!r}{batches.options}"
 
@@ -64,7 +64,7 @@ def test_a_notebook_shows_thumbnails(packed: Packed, layout: str) -> None:
     """Of four samples spread over the store, in every format, for a reader, a selection and batches; with the classes
     and a table of the fields."""
     reader = Reader(packed(layout, "--size", 160))
-    for shown in (reader, reader.select(range(20, 60)), reader.batches(6, workers=2, backend="process")):
+    for shown in (reader, reader.select(range(20, 60)), reader.batches(6, workers=Workers(2, backend="process"))):
         html = shown._repr_html_()
         images = thumbnails(html)
         assert [image.shape for image in images] == [(96, 96, 3)] * 4
@@ -194,7 +194,7 @@ def test_ranks_and_classes_that_are_not_there(packed: Packed) -> None:
     """The error says which there are."""
     reader = Reader(packed("memmap", "--size", 48))
     with pytest.raises(UsageError, match="rank=2 must be below world_size=1"):
-        reader.batches(4, rank=2)
+        reader.batches(4, ranks=(2, 1))
     there = ", ".join(map(repr, (reader.classes or ())[:5]))
     with pytest.raises(UsageError, match=re.escape(f"no class 'no such' to select; there are {there}")):
         reader.select(classes=["no such"])

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from reading import Truth, rows_of
 from running import Packed
 
-from rawpack import RawpackError, Reader, UsageError
+from rawpack import RawpackError, Reader, UsageError, Workers
 
 BATCH = 4
 
@@ -54,7 +54,7 @@ def test_many_batches_are_one_reading(reader: Reader, readings: list[NDArray[np.
 def test_batches_are_the_same_as_one_by_one(store: Path, options: dict[str, Any]) -> None:
     """Same batches, same sizes, epoch after epoch, as where `max_slots` keeps them apart."""
     together = Reader(store).batches(BATCH, shuffle=True, workers=0, **options)
-    alone = Reader(store).batches(BATCH, shuffle=True, workers=0, max_slots=100, **options)
+    alone = Reader(store).batches(BATCH, shuffle=True, workers=Workers(0, max_held=100), **options)
     for _ in range(3):
         for one, other in zip(together, alone, strict=True):
             assert one.keys() == other.keys()
@@ -147,7 +147,7 @@ def test_an_epoch_that_becomes_too_short_is_refused(reader: Reader, monkeypatch:
     assert rows_of(resumed) == []
     for name in ("RANK", "WORLD_SIZE", "LOCAL_RANK", "NODE_RANK"):
         monkeypatch.delenv(name, raising=False)
-    late = some.batches(4, drop_last=True, rank="auto", workers=0)
+    late = some.batches(4, drop_last=True, workers=0, ranks="auto")
     for name, value in {"RANK": "1", "LOCAL_RANK": "1", "WORLD_SIZE": "2"}.items():
         monkeypatch.setenv(name, value)
     with pytest.raises(UsageError, match="needs 8: 4 for each of 2 ranks"):

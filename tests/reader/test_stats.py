@@ -161,7 +161,7 @@ def test_a_loop_with_workers(store: Path, monkeypatch: pytest.MonkeyPatch, way: 
 
 def test_progress(store: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """progress=True draws a line over each epoch's batches, on stderr, and ends it where the loop ends."""
-    batches = Reader(store).batches(BATCH, progress=True, workers=0)
+    batches = Reader(store).batches(BATCH, workers=0)
     for _ in batches:
         pass
     err = capsys.readouterr().err
@@ -182,7 +182,7 @@ def test_a_forgotten_bar_waits_for_nobody(store: Path, capsys: pytest.CaptureFix
             held.set()
             release.wait()
 
-    iterator = iter(Reader(store).batches(BATCH, progress=True, workers=0))
+    iterator = iter(Reader(store).batches(BATCH, workers=0))
     next(iterator)
     thread = threading.Thread(target=hold)
     thread.start()

@@ -23,7 +23,7 @@ from running import Packed, environment
 from simulated_cuda import SimulatedCuda
 
 import rawpack_packer
-from rawpack import Batches, MissingExtraError, Reader, UsageError, WorkerError
+from rawpack import Batches, MissingExtraError, Reader, UsageError, WorkerError, Workers
 from rawpack.transforms import (
     BatchLambda,
     CenterCrop,
@@ -188,7 +188,7 @@ def test_planes_and_channels_of_the_transform_stay(packed: Packed, reader: Reade
     assert batch["image"].shape == (5, 3, 48, 48)
     assert batch["image"].is_contiguous()
     planes = Reader(packed("memmap", "--size", 48, "--color", "yuv420"))
-    assert next(iter(planes.batches(5, color="yuv420", workers=0).torch()))["image"].shape == (5, 48 * 48 * 3 // 2)
+    assert next(iter(planes.batches(5, workers=0, decode="planes").torch()))["image"].shape == (5, 48 * 48 * 3 // 2)
 
 
 def test_other_devices_get_copies(reader: Reader) -> None:
@@ -278,7 +278,7 @@ def test_a_sample_that_fails_is_raised_in_its_place(reader: Reader) -> None:
             raise RuntimeError("no such luck")
         return {}
 
-    batches = reader.batches(8, workers=2, backend="thread", transform=[BatchLambda(at_row)])
+    batches = reader.batches(8, workers=Workers(2, backend="thread"), transform=[BatchLambda(at_row)])
     tensors, rows = on_simulated(batches, depth=4), list[int]()
     iterator = iter(tensors)
     for _ in range(3):
@@ -349,9 +349,9 @@ def test_batches_on_the_way_are_right(reader: Reader, truth: Truth, way: str, de
 def test_limited_slots_are_free_at_once(reader: Reader) -> None:
     """With max_slots, copies in advance hold none of them."""
     device = SimulatedCuda(torch.from_numpy)
-    assert rows_of(on_simulated(reader.batches(8, max_slots=2, workers=2, backend="thread"), device, depth=4)) == list(
-        range(75)
-    )
+    assert rows_of(
+        on_simulated(reader.batches(8, workers=Workers(2, backend="thread", max_held=2)), device, depth=4)
+    ) == list(range(75))
     assert not device.registrations
 
 
@@ -530,7 +530,7 @@ else:
 def test_memory_is_given_back_with_the_object(reader: Reader) -> None:
     """Whoever forgets close(): workers, slots and registrations end with the object."""
     device = SimulatedCuda(torch.from_numpy)
-    make: Callable[[], Any] = lambda: on_simulated(reader.batches(8, workers=2, backend="thread"), device)  # noqa: E731
+    make: Callable[[], Any] = lambda: on_simulated(reader.batches(8, workers=Workers(2, backend="thread")), device)  # noqa: E731
     tensors = make()
     iterator = iter(tensors)
     next(iterator), next(iterator)

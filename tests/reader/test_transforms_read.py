@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from reading import WAYS, nothing_left
 from running import FORMATS, Packed
 
-from rawpack import Reader, UsageError, WorkerError, jpeg
+from rawpack import Reader, UsageError, WorkerError, Workers, jpeg
 from rawpack.disk.manifest import Field
 from rawpack.system.times import Times
 from rawpack.transforms import (
@@ -287,7 +287,7 @@ def test_all_workers_make_batches_at_once(packed: Packed) -> None:
     store = packed("memmap", "--size", 48)
     meeting = threading.Barrier(5, timeout=60)
     batches = Reader(store).batches(
-        15, transform=[BatchLambda(lambda batch: meeting.wait() and None)], workers=5, backend="thread"
+        15, transform=[BatchLambda(lambda batch: meeting.wait() and None)], workers=Workers(5, backend="thread")
     )
     assert batches.options.workers == 5
     assert len([*batches]) == 5
@@ -459,7 +459,7 @@ def test_what_cannot_travel_is_refused_with_the_cure(packed: Packed) -> None:
     holds = Open(store / "store.json")
     try:
         with pytest.raises(UsageError, match=r"cannot be sent to worker processes.*backend=\"thread\""):
-            reader.batches(4, transform=[holds], workers=1, backend="process")
+            reader.batches(4, transform=[holds], workers=Workers(1, backend="process"))
         assert same(read(store, [holds], workers=1, backend="thread"), read(store, []))
     finally:
         for file in Open.files:

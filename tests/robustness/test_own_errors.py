@@ -26,7 +26,7 @@ from troubled import At, Troubled, hang
 from videos import encode
 
 import rawpack_packer
-from rawpack import PackError, Reader, WorkerError
+from rawpack import PackError, Reader, WorkerError, Workers
 from rawpack.system import failure
 from rawpack.system.channel import Channel
 from rawpack.system.child import Child
@@ -164,7 +164,7 @@ def pack_webp(photos: Path, folder: Path) -> None:
 
 def read(photos: Path, folder: Path) -> None:
     pack(photos, folder / "store", workers=0)
-    list(Reader(folder / "store").batches(8, workers=2, backend="process"))
+    list(Reader(folder / "store").batches(8, workers=Workers(2, backend="process")))
 
 
 KINDS: dict[str, tuple[Callable[[Path, Path], None], str]] = {
@@ -213,7 +213,7 @@ def test_the_command_shows_it(tmp_path: Path, bug: Bug) -> None:
 def test_worker_threads(photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """What ends a worker thread of the reader, outside of its samples, is raised by the iteration."""
     pack(photos, tmp_path / "store", workers=0)
-    batches = Reader(tmp_path / "store").batches(8, workers=2, backend="thread")
+    batches = Reader(tmp_path / "store").batches(8, workers=Workers(2, backend="thread"))
     monkeypatch.setattr("rawpack.batching.fill.do", None)
     with pytest.raises(TypeError, match="'NoneType' object is not callable") as raised:
         list(batches)
@@ -225,7 +225,7 @@ def test_while_a_sample_is_read(photos: Path, tmp_path: Path, bug: Bug) -> None:
     pack(photos, tmp_path / "store", workers=0)
     bug("rawpack.batching.fill:rows_of")
     with pytest.raises(WorkerError, match=r"sample 0 \('class 0/00\.jpg'\) failed: TypeError: 'NoneType'") as raised:
-        list(Reader(tmp_path / "store").batches(8, workers=2, backend="process"))
+        list(Reader(tmp_path / "store").batches(8, workers=Workers(2, backend="process")))
     assert "Traceback" in str(raised.value)
 
 

@@ -20,7 +20,7 @@ import pytest
 from pictures import picture, save
 from running import FORMATS, Ran, pack, run_here
 
-from rawpack import DamagedStoreError, Reader
+from rawpack import DamagedStoreError, Reader, Workers
 from rawpack.store.store import Store
 from rawpack_packer.inspect.probe import ShardProbe
 from rawpack_packer.recipe import recipe as recipes
@@ -205,7 +205,10 @@ def test_a_verifying_reader_raises_for_a_flipped_bit(
         whole = reader.select([i for i in range(COUNT) if i not in chunk_mates and i != number])
         assert sum(len(batch["index"]) for batch in whole.batches(8, workers=1, **options)) == len(whole)
     for backend in ("process", "thread"):
-        assert sum(len(batch["index"]) for batch in reader.batches(8, workers=1, backend=backend, **options)) == COUNT
+        assert (
+            sum(len(batch["index"]) for batch in reader.batches(8, workers=Workers(1, backend=backend), **options))
+            == COUNT
+        )
 
 
 @pytest.mark.parametrize("size", ["24", "keep"])

@@ -39,7 +39,7 @@ from reading import (
 )
 from running import Packed, environment
 
-from rawpack import RawpackError, Reader, UsageError, WorkerError
+from rawpack import RawpackError, Reader, UsageError, WorkerError, Workers
 from rawpack.batching import worker as process
 from rawpack.batching.batches import Batches
 from rawpack.batching.fill import WorkSpec
@@ -210,7 +210,7 @@ def only_the_stopped(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_stopped_workers_are_replaced(store: Path, truth: Truth) -> None:
     """Workers that make no progress for `timeout` seconds are killed and replaced, and the epoch is whole."""
     with nothing_left():
-        batches = Reader(store).batches(BATCH, shuffle=True, timeout=1, **PROCESSES)
+        batches = Reader(store).batches(BATCH, shuffle=True, workers=Workers(timeout=1), **PROCESSES)
         iterator = iter(batches)
         seen = [truth.holds(next(iterator))]
         wait_for_workers(iterator)
@@ -241,14 +241,14 @@ def test_a_sample_that_hangs_three_workers(store: Path, poison: Callable[..., No
         pytest.warns(RuntimeWarning, match="no progress"),
         pytest.raises(WorkerError, match=rf"made no progress for 0\.3 s.* 3 times at sample {victim} "),
     ):
-        list(Reader(store).batches(BATCH, timeout=0.3, **PROCESSES))
+        list(Reader(store).batches(BATCH, workers=Workers(timeout=0.3), **PROCESSES))
 
 
 @pytest.mark.usefixtures("only_the_stopped")
 def test_a_worker_that_cannot_be_ended(store: Path, truth: Truth, monkeypatch: pytest.MonkeyPatch) -> None:
     """A worker that hangs and cannot be killed is left behind, and the epoch is whole: what it held is done again in
     other slots, so that it harms nothing when it wakes up and writes."""
-    batches = Reader(store).batches(BATCH, shuffle=True, timeout=0.3, **PROCESSES)
+    batches = Reader(store).batches(BATCH, shuffle=True, workers=Workers(timeout=0.3), **PROCESSES)
     expected = rows_of(Reader(store).batches(BATCH, shuffle=True, workers=0))
     iterator = iter(batches)
     held = [next(iterator)]
@@ -305,7 +305,7 @@ def test_a_thread_that_hangs_for_a_while(store: Path, truth: Truth, monkeypatch:
     monkeypatch.setattr(SupervisedPool, "stuck", while_it_hangs)
     monkeypatch.setattr(reader._library, "read_into", read_into)
     monkeypatch.setattr("rawpack.batching.backends._JOIN_TIMEOUT_S", 0.2)
-    batches, held = reader.batches(BATCH, timeout=0.3, **WAYS["threads"]), list[dict[str, Any]]()
+    batches, held = reader.batches(BATCH, workers=Workers(timeout=0.3), **WAYS["threads"]), list[dict[str, Any]]()
     with pytest.warns(RuntimeWarning, match="cannot be killed"):
         held.extend(batches)
     release.set()
@@ -333,7 +333,7 @@ def test_a_thread_that_hangs(store: Path, monkeypatch: pytest.MonkeyPatch) -> No
             WorkerError, match=r"cannot be killed 3 times at .*40.*is the disk or network share of the store"
         ),
     ):
-        list(reader.batches(BATCH, timeout=0.3, **WAYS["threads"]))
+        list(reader.batches(BATCH, workers=Workers(timeout=0.3), **WAYS["threads"]))
     release.set()
 
 
@@ -467,7 +467,7 @@ def test_an_error_does_not_wait_for_others(store: Path, poison: Callable[..., No
     poison(before)
     key = re.escape(repr(reader[victim]["key"]))
     with nothing_left(), pytest.raises(WorkerError, match=rf"sample {victim} \({key}\) failed: LookupError") as caught:
-        list(reader.batches(BATCH, timeout=3600, **PROCESSES))
+        list(reader.batches(BATCH, workers=Workers(timeout=3600), **PROCESSES))
     assert re.search(r"Traceback.*line \d+, in before.*the original exception", str(caught.value), re.DOTALL)
 
 
@@ -696,7 +696,7 @@ def test_more_workers_than_slices(store: Path, truth: Truth) -> None:
     before = set(psutil.Process().children())
     with nothing_left():
         with pytest.warns(UserWarning, match="workers=50: .* so only 3 are started") as warned:
-            batches = Reader(store).batches(2, workers=50, backend="process")
+            batches = Reader(store).batches(2, workers=Workers(50, backend="process"))
         assert warned[0].filename == __file__
         assert sorted(rows_of(batches)) == list(range(len(truth)))
         assert batches.stats()["workers"] == 3
@@ -711,10 +711,10 @@ def test_many_workers_for_the_cpus(monkeypatch: pytest.MonkeyPatch, store: Path)
     monkeypatch.setattr(machine, "cpus", lambda: 2)
     reader = Reader(store)
     with pytest.warns(UserWarning, match="workers=20 on 2 CPUs: each takes"):
-        assert reader.batches(64, workers=20, backend="process").options.workers == 20
-    reader.batches(64, workers=16, backend="process")
+        assert reader.batches(64, workers=Workers(20, backend="process")).options.workers == 20
+    reader.batches(64, workers=Workers(16, backend="process"))
     monkeypatch.setattr(machine, "cpus", lambda: 64)
-    reader.batches(2, backend="process")
+    reader.batches(2, workers=Workers(backend="process"))
 
 
 WITHOUT_FOLDER = """

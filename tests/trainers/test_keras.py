@@ -21,7 +21,7 @@ from pictures import picture, save
 from running import pack, run_here
 from trained import numbered_store, run_script
 
-from rawpack import Reader, UsageError
+from rawpack import Buckets, Reader, UsageError
 from rawpack.transforms import Normalize, OneHot
 
 BACKEND = os.environ.setdefault("KERAS_BACKEND", "jax")
@@ -122,7 +122,7 @@ def test_epochs_continue_after_fit(store: Path, whole: list[Any]) -> None:
     before = counts(model)
     model.fit(data, epochs=1, verbose=0)
     assert np.subtract(counts(model), before).tolist() == [1] * SAMPLES
-    assert data.state_dict(after_batches=0)["epoch"] == 4
+    assert data.state_dict(after=0)["epoch"] == 4
 
 
 @pytest.mark.parametrize(
@@ -372,7 +372,7 @@ def test_batches_of_several_sizes(tmp_path: Path) -> None:
 
     images = [{"image": Image.fromarray(picture(8, 8 + 4 * (i > 3), i)), "label": i % 2} for i in range(12)]
     rawpack_packer.pack(images, tmp_path / "store", size="keep", workers=0)
-    batches = Reader(tmp_path / "store").batches(2, buckets=[(8, 8), (8, 12)], workers=0)
+    batches = Reader(tmp_path / "store").batches(2, workers=0, image_size=Buckets([(8, 8), (8, 12)]))
     image = keras.Input((None, None, 3))
     outputs = keras.layers.Dense(2, "softmax")(keras.layers.GlobalAveragePooling2D()(image))
     model = keras.Model(image, outputs)

@@ -99,7 +99,7 @@ def test_tf_data_resumes(store: Path) -> None:
     batches = reader.batches(BATCH, workers=2, **SHUFFLED)
     for number, _ in enumerate(batches.tf_data().prefetch(4), 1):
         if number == 5:
-            state = batches.state_dict(after_batches=number)
+            state = batches.state_dict(after=number)
             break
     again = reader.batches(BATCH, workers=2, **SHUFFLED)
     again.load_state_dict(state)

@@ -12,7 +12,7 @@ import pytest
 from pictures import picture
 
 import rawpack_packer
-from rawpack import MissingExtraError, Reader, UsageError
+from rawpack import MissingExtraError, Reader, UsageError, Workers
 
 torch = pytest.importorskip("torch", reason="torch is not installed")
 tensordict = pytest.importorskip("tensordict", reason="tensordict is not installed")
@@ -74,7 +74,7 @@ def test_what_is_done_with_them(reader: Reader) -> None:
     assert again["label"].tolist() == [0, 1, 2, 0, 1, 2]
     assert batch[4]["caption"] == "number 4"
     assert batch.to("meta")["image"].device.type == "meta"
-    iterator = iter(reader.batches(8, workers=2, backend="thread").tensordict())
+    iterator = iter(reader.batches(8, workers=Workers(2, backend="thread")).tensordict())
     batch = next(iterator)
     slots = iterator._source._slot_pool.slots.values()
     begins = [(np.frombuffer(slot.memory, np.uint8).ctypes.data, slot.size) for slot in slots]

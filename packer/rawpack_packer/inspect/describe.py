@@ -297,10 +297,10 @@ def open_store(name: str) -> Store:
                 command = shlex.join(["rawpack", "pack", name])
                 raise StoreError(f"{error}; to make a store of its images: `{plain(command)} STORE`") from None
             raise
-    from rawpack.remote.cache import Cache
+    from rawpack.remote.cache import CacheFolder
     from rawpack.remote.origin import open_origins
 
-    (origin,) = open_origins([name], Cache())
+    (origin,) = open_origins([name], CacheFolder())
     return Store(Fetched(origin), origin.manifest_bytes)
 
 

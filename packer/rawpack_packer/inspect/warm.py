@@ -11,7 +11,7 @@ import xxhash
 
 from rawpack.disk.plain_files import open_plain
 from rawpack.errors import DamagedStoreError, StoreError, UsageError
-from rawpack.remote.cache import Cache
+from rawpack.remote.cache import CacheFolder
 from rawpack.remote.origin import RemoteStore, open_origins
 from rawpack.remote.tickets import RemoteFile
 from rawpack.store.store import Store
@@ -114,7 +114,7 @@ def warm_folders(name: str, stores: Sequence[Path], begin: Begin) -> Warmed:
 
 def warm_url(url: str, cache: str | os.PathLike[str] | None, cache_bytes: str | None, begin: Begin) -> Warmed:
     """Have all files of a store at a URL in the cache, checked. Raises UsageError if they do not fit."""
-    (origin,) = open_origins([url], Cache(cache, cache_bytes))
+    (origin,) = open_origins([url], CacheFolder(cache, cache_bytes))
     origin.fetcher.restore()
     total, into = sum(record.bytes for _, record in origin.manifest.records()), origin.fetcher.cache
     if origin.manifest.shard_bytes > origin.fetcher.room:

@@ -225,7 +225,7 @@ def _batches(
         workers=setting.workers,
         image_size=setting.image_size,
         transform=setting.transform or None,
-        rank=0,
+        ranks=(0, 1),
     )
     # What is measured is the same each time.
     batches.set_epoch(0)

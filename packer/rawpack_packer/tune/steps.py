@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from rawpack import transforms
-from rawpack.batching.options import image_size_of
+from rawpack.batching.options import size_of
 from rawpack.errors import UsageError
 from rawpack.transforms.plan import as_steps
 from rawpack_packer.options.naming import opt
@@ -68,7 +68,7 @@ def _steps(text: str) -> list[Any]:
 def parse_side(text: str | int | tuple[int, int] | None) -> tuple[int, int] | None:
     """(height, width) of `--image-size`, or of `image_size=`. Raises UsageError."""
     if not isinstance(text, str):
-        return image_size_of(text)
+        return None if text is None else size_of(text)
     if text == "keep":
         raise UsageError(
             f"{opt.image_size('keep')}: images of different sizes cannot form a batch: give a side in pixels"

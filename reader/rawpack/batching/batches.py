@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import os
 import threading
+import weakref
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
-from typing import TYPE_CHECKING, Any, Literal, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
 import xxhash
@@ -18,22 +19,22 @@ from rawpack.batching.bookmark import Bookmark
 from rawpack.batching.encoded import BOXES, EncodedFields
 from rawpack.batching.fill import BatchFiller, WorkSpec
 from rawpack.batching.iterator import IN_FLIGHT, Batch, BatchIterator, Setup, most_slices
-from rawpack.batching.options import Options, check_travels, sides, tiny
 from rawpack.batching.pool_cache import PoolCache, WorkerSet
 from rawpack.batching.ragged import RaggedFields
 from rawpack.batching.readahead import OwnReads, Readahead
 from rawpack.batching.repeats import RepeatWatch
+from rawpack.batching.settings import Settings, check_travels, sides, tiny
 from rawpack.batching.slots import SlotField, SlotLayout, SlotPool
 from rawpack.batching.stats import Stats
 from rawpack.batching.steps import EpochStart, EpochStep, EpochSteps
 from rawpack.disk.manifest import Field, dump
 from rawpack.errors import UsageError
-from rawpack.order import Order, RankSplit, resolve_rank
+from rawpack.order import Order, Ranks, RankSplit, resolve_rank
 from rawpack.order.keys import whole_number
 from rawpack.store.concatenated import CLIP, INDEX, ConcatenatedStore
 
 if TYPE_CHECKING:
-    from rawpack.batching.buckets import Buckets
+    from rawpack.batching.buckets import FoundBuckets
     from rawpack.batching.prefetch import Prefetch
     from rawpack.clips.table import ClipTable
 
@@ -77,60 +78,72 @@ class Batches(Iterable[Batch]):
         order: Order,
         split: RankSplit,
         seed: int,
-        options: Options,
+        settings: Settings,
         clips: ClipTable | None = None,
-        ranks: tuple[int | Literal["auto"] | None, int] = (0, 1),
+        ranks: Ranks | None = None,
     ) -> None:
         """Made by `Reader.batches`. selection: the rows of the library, or the numbers of clips, that the order counts;
-        None for all. clips: where samples are clips. ranks: the `rank` and `world_size` that were asked for; split has
-        what they are now."""
+        None for all. clips: where samples are clips. ranks: those that were asked for; split has what they are now."""
         self._library, self._selection, self._order, self._split = library, selection, order, split
-        self._seed, self.options, self._clips, self._ranks = seed, options, clips, ranks
-        shown = [name for name in options.fields if library.fields[name].in_slot and name not in options.encoded]
-        ragged_fields = [name for name in options.fields if not library.fields[name].in_slot]
-        self._ragged_fields = RaggedFields(library, ragged_fields, options.ragged, options.movers)
+        self._seed, self.settings, self._clips, self._ranks = seed, settings, clips, ranks
+        shown = [name for name in settings.fields if library.fields[name].in_slot and name not in settings.encoded]
+        ragged_fields = [name for name in settings.fields if not library.fields[name].in_slot]
+        self._ragged_fields = RaggedFields(library, ragged_fields, settings.ragged, settings.movers)
         clip = [] if clips is None else [SlotField(CLIP, "int64", ())]
         slot_fields, *others = (
             [*(self._slot_field(name, k) for name in shown), SlotField(INDEX, "int64", self._axes(INDEX, k)), *clip]
-            for k in range(len(options.pipelines))
+            for k in range(len(settings.pipelines))
         )
         self._together = self._read_together(slot_fields)
-        layout = SlotLayout(slot_fields, options.batch_size * self._together, *others)
+        layout = SlotLayout(slot_fields, settings.batch_size * self._together, *others)
         files = tuple(store.files.for_worker() for store in library.stores)
         memory = None if library.memory is None else library.memory.layout
         manifests = tuple(dump(store.manifest) for store in library.stores)
         once = () if clips is None else clips.once
         self._spec = WorkSpec(
-            files, manifests, layout, options.pipelines, options.planes, options.verify, memory, once, library.groups
+            files, manifests, layout, settings.pipelines, settings.planes, settings.verify, memory, once, library.groups
         )
-        if options.workers and options.backend == "process" and options.pipeline is not None:
-            check_travels(options.pipelines)
+        if settings.workers and settings.backend == "process" and settings.pipeline is not None:
+            check_travels(settings.pipelines)
         self._filler = BatchFiller(self._spec, library)
         # More workers than there are slices in flight would only wait.
         self._in_flight = IN_FLIGHT
         if self._filler.whole_batches:
-            self._in_flight = max(IN_FLIGHT, min(options.workers, _WHOLE_BATCHES_BYTES // layout.size))
-        making = self._in_flight + 1 if options.max_slots is None else min(self._in_flight + 1, options.max_slots)
+            self._in_flight = max(IN_FLIGHT, min(settings.workers, _WHOLE_BATCHES_BYTES // layout.size))
+        making = self._in_flight + 1 if settings.max_held is None else min(self._in_flight + 1, settings.max_held)
         useful = making * most_slices(layout.size, self._filler)
-        self.options = options = replace(options, workers=min(options.workers, useful))
-        self.counted = Stats(options.workers)
-        self._own_reads = OwnReads(library, options.workers)
-        self.besides_bytes = library.mean_bytes(options.encoded)
+        self.settings = settings = replace(settings, workers=min(settings.workers, useful))
+        self.counted = Stats(settings.workers)
+        self._own_reads = OwnReads(library, settings.workers)
+        self.besides_bytes = library.mean_bytes(settings.encoded)
         """Mean bytes of a sample's files, which are not in slots."""
         self._besides_slots: RaggedFields | EncodedFields | None = None
-        if options.encoded:
+        if settings.encoded:
             self._besides_slots = EncodedFields(
-                library, options.encoded, *options.crop, self._ragged_fields, self._filler.name, self.counted.times,
-                verify=options.verify,
+                library, settings.encoded, *settings.crop, self._ragged_fields, self._filler.name, self.counted.times,
+                verify=settings.verify,
             )  # fmt: skip
         elif ragged_fields:
             self._besides_slots = self._ragged_fields
         self.held = 1
         """Batches that the caller is expected to hold at a time: slots are reused for these."""
         self._bookmark = Bookmark()
-        self._repeats = RepeatWatch(library, order, options, clips, selection is not None)
+        self._repeats = RepeatWatch(library, order, settings, clips, selection is not None)
+        self.closed = False
+        self._iterators: weakref.WeakSet[BatchIterator] = weakref.WeakSet()
+        """Those that have begun."""
         self._own()
+        library.ends_with(self)
         dataloader.register(Batches)
+
+    def close(self) -> None:
+        """End the workers, and the iterators that use them. Arrays that were handed out stay valid; to read on is a
+        UsageError."""
+        self.closed = True
+        if os.getpid() == self._process:
+            for iterator in list(self._iterators):
+                iterator.close()
+            self._pool_cache.close()
 
     def __getitem__(self, index: object) -> NoReturn:
         raise UsageError(
@@ -152,31 +165,31 @@ class Batches(Iterable[Batch]):
         return html_of(f"Batches: {self._title()}", self._table(), self._library, self._clips, self._selection)
 
     def _title(self) -> str:
-        options, split = self.options, self._ranked()
+        settings, split = self.settings, self._ranked()
         # A sampler is not asked: it may draw, and may raise.
         count = f"{len(self)} " if self.foreseeable else ""
         plural = "" if count == "1 " else "es"
-        fixed = options.order_name.startswith("sequential")
-        order = options.order_name if fixed else f"{options.order_name}, seed={self._seed}"
+        fixed = settings.order_name.startswith("sequential")
+        order = settings.order_name if fixed else f"{settings.order_name}, seed={self._seed}"
         if self.buckets is not None:
             order += f", {len(self.buckets)} sizes, {self.buckets.lost:.1%} of the pixels lost"
         ranks = f", rank {split.rank} of {split.world_size}" if split.world_size > 1 else ""
-        kind = {"process": "worker processes", "thread": "worker threads"}[options.backend]
-        workers = f"{options.workers} {kind}" if options.workers else "no workers"
-        return f"{count}batch{plural} of {options.batch_size} an epoch, {order}{ranks}, {workers}"
+        kind = {"process": "worker processes", "thread": "worker threads"}[settings.backend]
+        workers = f"{settings.workers} {kind}" if settings.workers else "no workers"
+        return f"{count}batch{plural} of {settings.batch_size} an epoch, {order}{ranks}, {workers}"
 
     def _table(self) -> list[tuple[str, str, str]]:
         """Name, dtype and shape of each field of a batch."""
-        fields: dict[str, SlotField | Field] = {name: self._library.fields[name] for name in self.options.fields}
-        fields |= {name: Field(kind="image", dtype="uint8", shape=(None,)) for name in self.options.encoded}
+        fields: dict[str, SlotField | Field] = {name: self._library.fields[name] for name in self.settings.fields}
+        fields |= {name: Field(kind="image", dtype="uint8", shape=(None,)) for name in self.settings.encoded}
         fields |= {field.name: field for field in self._spec.layout.fields}
         shapes = {name: one.shape for name, one in fields.items()} | self._spec.layout.shapes
-        return [(name, one.dtype, sides((self.options.batch_size, *shapes[name]))) for name, one in fields.items()]
+        return [(name, one.dtype, sides((self.settings.batch_size, *shapes[name]))) for name, one in fields.items()]
 
     @property
-    def buckets(self) -> Buckets | None:
-        """The sizes of batches, the samples of each, and how many of their pixels are lost; None without `buckets=`."""
-        return self.options.buckets
+    def buckets(self) -> FoundBuckets | None:
+        """The sizes of batches, the samples of each, and how many of their pixels are lost; None without `Buckets`."""
+        return self.settings.buckets
 
     def __len__(self) -> int:
         """The number of batches that this rank gets in the epoch that comes next, from its start."""
@@ -208,6 +221,8 @@ class Batches(Iterable[Batch]):
     def begin(self, iterator: BatchIterator) -> Setup:
         """Called by an iterator at its first `next()`: it takes the next epoch."""
         self._library.look_at_files(now=True)
+        self.check_open()
+        self._iterators.add(iterator)
         with self._taking:
             start = self.next_start()
             if not start.position:
@@ -233,6 +248,11 @@ class Batches(Iterable[Batch]):
             self._bookmark.taken(start, iterator)
         return setup
 
+    def check_open(self) -> None:
+        """Raise UsageError where these batches were closed."""
+        if self.closed:
+            raise UsageError("these batches were closed: make others, by `batches()` of an open reader")
+
     def _setup(
         self,
         start: EpochStart,
@@ -241,7 +261,7 @@ class Batches(Iterable[Batch]):
         worker_set: WorkerSet,
         read_one: Callable[[], None] | None,
     ) -> Setup:
-        readahead = Readahead(self._library, self.options.fields, worker_set.pool, self._own_reads)
+        readahead = Readahead(self._library, self.settings.fields, worker_set.pool, self._own_reads)
         if prefetch is None and readahead.useful:
             ranks = start.split.world_size
             region_end = partial(self._order.region_end, start.epoch, ranks=ranks)
@@ -315,12 +335,12 @@ class Batches(Iterable[Batch]):
     torch, tensordict, jax = faced.torch, faced.tensordict, faced.jax
     data_iter, queue, keras, tf_data = faced.data_iter, faced.queue, faced.keras, faced.tf_data
 
-    def with_options(self, *, together: bool = False, **changed: Any) -> Batches:
-        """Called by a face: the same batches from the same position, with other options. together: they share the
+    def with_settings(self, *, together: bool = False, **changed: Any) -> Batches:
+        """Called by a face: the same batches from the same position, with other settings. together: they share the
         position from then on: an iterator of either takes the next epoch of both."""
-        options = replace(self.options, **changed)
+        settings = replace(self.settings, **changed)
         other = Batches(
-            self._library, self._selection, self._order, self._split, self._seed, options, self._clips, self._ranks
+            self._library, self._selection, self._order, self._split, self._seed, settings, self._clips, self._ranks
         )
         if together:
             other._bookmark, other._repeats, other._taking = self._bookmark, self._repeats, self._taking
@@ -335,19 +355,19 @@ class Batches(Iterable[Batch]):
             stored = self._library.fields.get(field.name)
             kind, channels_last = "number", False
             if stored is not None:
-                made = None if self.options.pipeline is None else self.options.pipeline.results.get(field.name)
+                made = None if self.settings.pipeline is None else self.settings.pipeline.results.get(field.name)
                 layout = len(stored.shape) == 3 if made is None else made.layout == "HWC"
                 kind = stored.kind
-                channels_last = layout and stored.in_shards and field.name not in self.options.planes
+                channels_last = layout and stored.in_shards and field.name not in self.settings.planes
             axes: Any = self._spec.layout.shapes[field.name]
             shape = None if None in axes else axes
             described[field.name] = BatchField(kind, field.dtype, channels_last, shape, axes)
-        for name in self.options.encoded:
+        for name in self.settings.encoded:
             described[name] = BatchField(self._library.fields[name].kind, None, False)
-        if self.options.crop[0] is not None:
+        if self.settings.crop[0] is not None:
             described[BOXES] = BatchField("number", "int64", False, (4,), (4,))
         for name in self._ragged_fields.names:
-            stored, length = self._library.fields[name], self.options.ragged
+            stored, length = self._library.fields[name], self.settings.ragged
             axes = described[INDEX].axes if self._clips is not None else ()
             if stored.kind == "text" or length == "list":
                 described[name] = BatchField(stored.kind, None, False, axes=axes if stored.kind == "text" else None)
@@ -367,7 +387,7 @@ class Batches(Iterable[Batch]):
         bookmark = self._bookmark
         next_epoch = (bookmark.epoch, bookmark.position) == (iterator.start.epoch + 1, 0)
         # Threads use the caller's own transform, which may be changed between two epochs.
-        foreseeable = self.foreseeable and (self.options.backend == "process" or self.options.pipeline is None)
+        foreseeable = self.foreseeable and (self.settings.backend == "process" or self.settings.pipeline is None)
         if bookmark.is_latest(iterator) and next_epoch and foreseeable and self._library.fetcher is None:
             return self._steps(iterator.start.next_epoch)
         return iter(())
@@ -388,7 +408,7 @@ class Batches(Iterable[Batch]):
     def _ranked(self) -> RankSplit:
         """The split for the rank that this process has by now: it may have got one since `Reader.batches`."""
         known = self._split.rank, self._split.world_size
-        if (now := resolve_rank(*self._ranks, known=known)) != known:
+        if (now := resolve_rank(self._ranks, known=known)) != known:
             self._split = replace(self._split, rank=now[0], world_size=now[1])
         return self._split
 
@@ -425,8 +445,8 @@ class Batches(Iterable[Batch]):
             # The first frames of clips: most clips are in the shard where they begin.
             return samples if self._clips is None else self._clips.first_rows(samples, self._seed, epoch)
 
-        names = [name for name in self.options.fields if self._library.fields[name].in_shards]
-        left, batch = self._order.length(epoch) - position, self.options.batch_size
+        names = [name for name in self.settings.fields if self._library.fields[name].in_shards]
+        left, batch = self._order.length(epoch) - position, self.settings.batch_size
         prefetch = Prefetch(steps, self._library, names, order, left, batch)
         prefetch.ready()
         return prefetch
@@ -436,7 +456,7 @@ class Batches(Iterable[Batch]):
         """What must be equal for a state to mean the same samples."""
         selected = None if self._selection is None else xxhash.xxh3_64_hexdigest(self._selection.tobytes())
         return {
-            "order": self.options.order_name,
+            "order": self.settings.order_name,
             "order_version": self._order.version,
             "seed": self._seed,
             "samples": len(self._library),
@@ -456,31 +476,31 @@ class Batches(Iterable[Batch]):
 
     def _new_worker_set(self) -> WorkerSet:
         """New workers, and slots for them."""
-        options = self.options
-        shared = options.workers > 0 and options.backend == "process"
-        slot_pool = SlotPool(self._spec.layout, self._in_flight + 1 + self.held, options.max_slots, shared=shared)
-        if not options.workers:
+        settings = self.settings
+        shared = settings.workers > 0 and settings.backend == "process"
+        slot_pool = SlotPool(self._spec.layout, self._in_flight + 1 + self.held, settings.max_held, shared=shared)
+        if not settings.workers:
             return WorkerSet(None, slot_pool)
         from rawpack.batching.pool import WorkerPool
 
-        pool = WorkerPool(self._spec, options.workers, options.backend, slot_pool, self._filler, options.timeout)
+        pool = WorkerPool(self._spec, settings.workers, settings.backend, slot_pool, self._filler, settings.timeout)
         return WorkerSet(pool, slot_pool)
 
     def _read_together(self, fields: list[SlotField]) -> int:
         """How many batches are read at once, into one slot: more than one only where tiny samples are copied in this
         process, and the number of held batches is not limited. Batches of a remote store wait for their own shards."""
-        options, frames = self.options, 1 if self._clips is None else self._clips.shape.lengths[-1]
+        settings, frames = self.settings, 1 if self._clips is None else self._clips.shape.lengths[-1]
         if self._clips is not None and len(self._clips.shape.lengths) > 1:
             return 1
-        if options.workers or options.max_slots is not None or options.pipeline is not None or self._library.fetcher:
+        if settings.workers or settings.max_held is not None or settings.pipeline is not None or self._library.fetcher:
             return 1
-        if not tiny(self._library, options.fields, options.planes, frames):
+        if not tiny(self._library, settings.fields, settings.planes, frames):
             return 1
-        return max(1, _TOGETHER_BYTES // (sum(field.bytes for field in fields) * options.batch_size))
+        return max(1, _TOGETHER_BYTES // (sum(field.bytes for field in fields) * settings.batch_size))
 
     def _slot_field(self, name: str, bucket: int) -> SlotField:
-        field, pipeline = self._library.fields[name], self.options.pipelines[bucket]
-        if name in self.options.planes:
+        field, pipeline = self._library.fields[name], self.settings.pipelines[bucket]
+        if name in self.settings.planes:
             return SlotField(name, field.dtype, (*self._axes(name, bucket), *field.stored_shape))
         if pipeline is not None and name in pipeline.results:
             made = pipeline.results[name]

@@ -1,25 +1,23 @@
-"""The buckets of `Reader.batches(buckets=)`: sizes, which images each has, and how much they lose."""
+"""The buckets of `Reader.batches(image_size=Buckets(...))`: sizes, which images each has, and how much they lose."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import xxhash
 from numpy.typing import NDArray
 
-from rawpack.batching.options import image_size_of
+from rawpack.batching.options import Buckets, size_of
 from rawpack.errors import UsageError
 from rawpack.pixels.aspects import Size, Sizes, best_sizes, choose_sizes
 from rawpack.store.concatenated import ConcatenatedStore
 
-AUTO = "auto"
 _MOST_PIXELS = 1 << 28
 """More are no size to train with, and have too many sizes to choose from."""
-_MOST = 256
-"""A number of a bucket is one byte."""
 
 
 @dataclass(frozen=True)
@@ -36,7 +34,7 @@ class Bucket:
     """How many of them are smaller than they come."""
 
 
-class Buckets(Sequence[Bucket]):
+class FoundBuckets(Sequence[Bucket]):
     """All buckets of some batches. `str()` of them is a table."""
 
     def __init__(self, images: Sizes, sizes: Sequence[Size]) -> None:
@@ -68,7 +66,7 @@ class Buckets(Sequence[Bucket]):
 
     def __repr__(self) -> str:
         shown = "; ".join(f"{_shown(one.size)}: {one.samples} samples, {one.lost:.1%} lost" for one in self)
-        return f"Buckets({shown}; {self.lost:.1%} of all pixels lost)"
+        return f"{type(self).__name__}({shown}; {self.lost:.1%} of all pixels lost)"
 
     def __str__(self) -> str:
         every = ("all", sum(one.samples for one in self), self.lost, sum(one.enlarged for one in self))
@@ -87,60 +85,30 @@ class Buckets(Sequence[Bucket]):
         return f"{' '.join(_shown(size) for size in self.sizes)} {xxhash.xxh3_64_hexdigest(self.of.data)}"
 
 
-def find_buckets(
-    library: ConcatenatedStore,
-    rows: NDArray[np.int64] | None,
-    asked: Sequence[tuple[int, int]] | Literal["auto"],
-    image_size: tuple[int, int] | None,
-) -> Buckets:
+def find_buckets(library: ConcatenatedStore, name: str, rows: NDArray[np.int64] | None, asked: Buckets) -> FoundBuckets:
     """The buckets of samples with these rows of the library, None for all; of clips, of those of their first frames.
 
-    image_size: for "auto", the area of the sizes to choose; None for the median of the images.
+    name: the field of the images.
     """
-    name = next(
-        (name for name, field in library.fields.items() if field.kind == "image" and len(field.shape) == 3), None
-    )
-    if name is None:
-        raise UsageError("buckets= needs images (height, width, channels), and the store has none: leave it out")
     field = library.fields[name]
+    if len(field.shape) != 3:
+        raise UsageError(f"Buckets are for images (height, width, channels), and {name!r} is {field.shape}")
     if field.uniform:
         raise UsageError(
-            f"all images of the store are {field.shape[0]}x{field.shape[1]}, so one size is best: leave out buckets=, "
-            "and pass image_size= for another size; stores that were packed with --size keep have images of many sizes"
+            f"all images of the store are {field.shape[0]}x{field.shape[1]}, so one size is best: pass a size as "
+            "image_size=, or leave it out; stores that were packed with --size keep have images of many sizes"
         )
-    sizes = None if isinstance(asked, str) and asked == AUTO else _checked(asked)
-    if sizes is not None and image_size is not None:
-        raise UsageError('buckets= is the size of each batch: leave out image_size=, or pass buckets="auto"')
     images = library.shapes(name)[:, :2]
     images = images if rows is None else images[rows]
-    if sizes is None:
-        area = np.median(images.astype(np.int64).prod(axis=1)) if image_size is None else image_size[0] * image_size[1]
-        if area > _MOST_PIXELS:
-            raise UsageError(
-                f'buckets="auto": {area:.0f} pixels are too many for one image: pass a smaller image_size='
-            )
-        sizes = choose_sizes(images, float(area))
-    return Buckets(images, sizes)
-
-
-def _checked(asked: object) -> list[Size]:
-    example = 'buckets=[(512, 512), (384, 680)], sizes as (height, width), or "auto"'
-    if isinstance(asked, str) or not isinstance(asked, Sequence) or not asked:
-        raise UsageError(f"buckets={asked!r} must be a list of sizes: {example}")
-    sizes = list[Size]()
-    for one in asked:
-        try:
-            size = image_size_of(one)
-        except UsageError:
-            size = None
-        if size is None:
-            raise UsageError(f"buckets= has {one!r}, which is not a size: pass {example}")
-        if size in sizes:
-            raise UsageError(f"buckets= has {_shown(size)} twice: pass each size once")
-        sizes.append(size)
-    if len(sizes) > _MOST:
-        raise UsageError(f"buckets= has {len(sizes)} sizes: pass at most {_MOST}")
-    return sizes
+    if not isinstance(asked.sizes, str):
+        return FoundBuckets(images, [size_of(one, "sizes") for one in asked.sizes])
+    if asked.area is None:
+        area = float(np.median(images.astype(np.int64).prod(axis=1)))
+    else:
+        area = math.prod(size_of(asked.area, "area"))
+    if area > _MOST_PIXELS:
+        raise UsageError(f"{asked}: {area:.0f} pixels are too many for one image: pass a smaller area=")
+    return FoundBuckets(images, choose_sizes(images, float(area)))
 
 
 def _shown(size: Size) -> str:

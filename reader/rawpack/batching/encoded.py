@@ -14,7 +14,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rawpack.batching.fill import Seeds
-from rawpack.batching.options import names
 from rawpack.batching.ragged import RaggedFields
 from rawpack.errors import UsageError, WorkerError
 from rawpack.store.concatenated import ConcatenatedStore
@@ -153,30 +152,6 @@ class EncodedFields:
         return WorkerError(f"reading a batch failed, but not when repeated: {type(error).__name__}: {error}")
 
 
-def choose_encoded(library: ConcatenatedStore, fields: Sequence[str] | None, encoded: object) -> tuple[str, ...]:
-    """The fields that come as files. Raises UsageError for those that are not stored as files."""
-    pixels = [name for name, field in library.fields.items() if field.in_shards and (fields is None or name in fields)]
-    if isinstance(encoded, bool | np.bool_):
-        if not encoded:
-            return ()
-        chosen = pixels
-        if not chosen:
-            raise UsageError("encoded=True: the batch has no images or masks; name some with fields=")
-    else:
-        chosen = list(dict.fromkeys(names("encoded", encoded)))
-    for name in chosen:
-        if name not in pixels:
-            raise UsageError(f"encoded=: {name!r} is no image or mask of the batch, which has {', '.join(pixels)}")
-        for store in library.stores:
-            field = store.fields[name]
-            if not field.codec.suffix:
-                raise UsageError(
-                    f"encoded=: {name!r} is stored as {field.encoding}, not as image files, in {store.where}: pack or "
-                    "convert with --format lmdb, name other fields as encoded=[...], or leave encoded= out"
-                )
-    return tuple(chosen)
-
-
 def first_crop(
     transform: Transform | None, library: ConcatenatedStore, chosen: Sequence[str], encoded: Sequence[str]
 ) -> tuple[CropStep | None, tuple[str, ...]]:
@@ -200,11 +175,11 @@ def first_crop(
         if files or isinstance(step, BatchStep):
             if not isinstance(step, CropStep) or begun:
                 raise UsageError(
-                    f"{step!r} needs pixels, and encoded= gives {' and '.join(files or encoded)} as files: transform= "
+                    f"{step!r} needs pixels, and decode= gives {' and '.join(files or encoded)} as files: transform= "
                     "may begin with a crop, whose box comes with the batch; do everything else after decoding"
                 )
             if isinstance(step, RandomCrop) and (any(step.padding) or step.pad_if_needed):
-                raise UsageError(f"{step!r} pads, and encoded= gives files: pad and crop after decoding")
+                raise UsageError(f"{step!r} pads, and decode= gives files: pad and crop after decoding")
             if BOXES in chosen:
                 raise UsageError(
                     f"the boxes of {step!r} would have the name of the field {BOXES!r}: leave that out with fields=, "

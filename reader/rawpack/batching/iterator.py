@@ -96,7 +96,6 @@ class BatchIterator(Iterator[Batch]):
         """Whether a batch that is handed over has been read. A queue says so when somebody takes it."""
         self._pool: WorkerPool | None = None
         self._prefetch: Prefetch | None = None
-        self._bar: Any = None
         self._pending: Begun = deque()
         self._beyond: Begun = deque()
         """Batches of the next epoch."""
@@ -124,6 +123,7 @@ class BatchIterator(Iterator[Batch]):
             raise RawpackError("this iterator belongs to the process it was made in; call iter() again after a fork")
         with self._lock:
             if self._ended:
+                self._owner.check_open()
                 raise StopIteration
             began = time.perf_counter()
             self._enter()
@@ -176,10 +176,7 @@ class BatchIterator(Iterator[Batch]):
     def __del__(self) -> None:
         # Without the lock: nobody else has the iterator anymore.
         if hasattr(self, "_last"):
-            bar, self._bar = self._bar, None
             self._leave()
-            if bar is not None:
-                _let_go(bar, close=os.getpid() == self._process)
 
     def _begin(self) -> None:
         """Take an epoch, and what makes its batches."""
@@ -190,10 +187,6 @@ class BatchIterator(Iterator[Batch]):
         self._pool, self._slot_pool, self._pending = worker_set.pool, worker_set.slot_pool, worker_set.begun
         self._readahead, self._prefetch = setup.readahead, setup.prefetch
         self._begun, self._read_one = True, setup.read_one
-        if self._owner.options.progress:
-            from rawpack.system.progress import progress_bar
-
-            self._bar = progress_bar(total=len(self.start), desc=f"epoch {self.start.epoch}", unit=" batches")
 
     def read_one(self) -> None:
         """A batch was read, or the end was reached."""
@@ -302,8 +295,6 @@ class BatchIterator(Iterator[Batch]):
         else:
             stats.first_batch_s = now - began
         self._last = now
-        if self._bar is not None:
-            self._bar.update()
 
     def _leave(self) -> None:
         """End, with batches in the making."""
@@ -317,8 +308,6 @@ class BatchIterator(Iterator[Batch]):
         self._ended = True
         if not self._begun:
             return
-        if self._bar is not None:
-            self._bar.close()
         self._pending.clear()
         self._made.clear()
         self._close_steps()
@@ -328,16 +317,3 @@ class BatchIterator(Iterator[Batch]):
             self._pool_cache.discard(worker_set)
         else:
             self._pool_cache.give_back(worker_set)
-
-
-def _let_go(bar: Any, close: bool) -> None:
-    """End a progress bar from a finalizer, which must not wait for a lock: one that is being drawn just stays."""
-    lock = bar.get_lock()
-    parts = getattr(lock, "locks", [lock])
-    taken = [part for part in parts if part.acquire(False)] if close else []
-    if close and len(taken) == len(parts):
-        bar.close()
-    # Else tqdm's own finalizer would wait.
-    bar.disable = True
-    for part in reversed(taken):
-        part.release()

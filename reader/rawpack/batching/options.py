@@ -1,69 +1,137 @@
-"""Checks the options of `Reader.batches`, and chooses those that the caller left open."""
+"""The options of `Reader.batches`: the values that users give, each checked by itself."""
 
 from __future__ import annotations
 
-import math
-import os
 import reprlib
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import KW_ONLY, dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from rawpack.batching.ragged import Ragged
 from rawpack.errors import UsageError
+from rawpack.order.blocks import Blocks
+from rawpack.order.from_column import FromColumn
 from rawpack.order.keys import whole_number
-from rawpack.store.common import STORE
-from rawpack.store.concatenated import INDEX, ConcatenatedStore
-from rawpack.system import machine
+from rawpack.order.launcher import Ranks, ranks_of
+from rawpack.order.sampled import Indices
+from rawpack.pixels.aspects import Size
 
 if TYPE_CHECKING:
-    from rawpack.batching.buckets import Buckets
-    from rawpack.transforms.boxes import BoxMover
-    from rawpack.transforms.pipeline import Pipeline
-    from rawpack.transforms.step import CropStep
+    from rawpack.transforms.plan import Transform
 
 Backend = Literal["process", "thread"]
-RESIZABLE = ("uint8", "uint16", "float32")
-"""The dtypes that OpenCV resizes."""
-_MANY_WORKERS, _MANY_A_CPU = 16, 4
-"""More than both is worth a warning. Where workers wait for a disk, a few more than there are CPUs make sense."""
-_TINY_BYTES = 4096
-"""Copying a sample this small takes less time than a message to a worker."""
+Sampler = Indices | Callable[[int], Indices] | FromColumn
+DecodeOption = bool | Literal["planes"]
+_EXAMPLE = 'Buckets([(512, 512), (384, 680)]), sizes as (height, width), or Buckets("auto")'
+_MOST = 256
+"""A number of a bucket is one byte."""
+
+
+@dataclass(frozen=True)
+class Buckets:
+    """For `image_size=` of `Reader.batches`: all images of a batch come in one of several sizes, each image in the one
+    in which it loses least.
+
+        reader.batches(64, image_size=Buckets([(512, 512), (384, 680)]))
+
+    sizes: (height, width) of each, or sides of squares; "auto" chooses them by the images.
+    area: for "auto": the sizes have about as many pixels as an image of this size has: a side, or (height, width). None
+        means the median of the images.
+    """
+
+    sizes: Sequence[int | tuple[int, int]] | Literal["auto"] = "auto"
+    _: KW_ONLY
+    area: int | tuple[int, int] | None = None
+
+    def __post_init__(self) -> None:
+        if isinstance(self.sizes, str):
+            if self.sizes != "auto":
+                raise UsageError(f"Buckets({self.sizes!r}): pass {_EXAMPLE}")
+            object.__setattr__(self, "area", None if self.area is None else size_of(self.area, "area"))
+            return
+        object.__setattr__(self, "sizes", _checked(self.sizes))
+        if self.area is not None:
+            raise UsageError('area= is for Buckets("auto"): leave it out, or leave the sizes out')
+
+
+@dataclass(frozen=True)
+class Workers:
+    """For `workers=` of `Reader.batches`: how many workers, of which kind.
+
+        reader.batches(256, workers=Workers(8, backend="thread"))
+
+    number: 0 does the work in this process; None chooses by the CPUs available to this process and the store.
+    backend: "process" or "thread"; None uses threads where workers only copy rows, processes where they decode.
+    timeout: seconds without progress after which a worker is considered dead, and replaced; None means 120.
+    max_held: the most batches that may be held at once, 2 or more; None for any number.
+    """
+
+    number: int | None = None
+    _: KW_ONLY
+    backend: Backend | None = None
+    timeout: float | None = None
+    max_held: int | None = None
+
+    def __post_init__(self) -> None:
+        one_of("backend", self.backend, "process", "thread", None)
+        if self.number is not None:
+            object.__setattr__(self, "number", whole_number("workers", self.number, 0))
+        if self.timeout is not None:
+            object.__setattr__(self, "timeout", seconds("timeout", self.timeout))
+        if self.max_held is not None:  # one to hold and one to fill
+            object.__setattr__(self, "max_held", whole_number("max_held", self.max_held, 2))
+        for name in ("backend", "timeout"):
+            if self.number == 0 and getattr(self, name) is not None:
+                raise UsageError(f"{name}={getattr(self, name)!r} is for workers, and there are none: leave one out")
+
+
+SizeOption = int | tuple[int, int] | Buckets | None
 
 
 @dataclass(frozen=True)
 class Options:
-    """The options of `Reader.batches`, checked."""
+    """What was asked of `Reader.batches`, by its keywords. What is wrong by itself is refused here, in one form each;
+    what the store must fit, when batches are made."""
 
     batch_size: int
-    fields: tuple[str, ...]
-    pipelines: tuple[Pipeline | None, ...]
-    """What is done to samples; None where they are only copied or decoded. One, or one for each bucket."""
-    movers: tuple[BoxMover | None, ...]
-    """What that does to boxes; None where no boxes were chosen."""
-    planes: tuple[str, ...]
-    """Fields that come as planes, as they are stored."""
-    encoded: tuple[str, ...]
-    """Fields that come as files."""
-    crop: tuple[CropStep | None, tuple[str, ...]]
-    """What is cropped of these, and the fields that are cropped: see `first_crop`."""
-    workers: int
-    backend: Backend
-    timeout: float
-    max_slots: int | None
-    ragged: Ragged
-    order_name: str
-    """The kind of order and its parameters: part of a state."""
-    progress: bool
+    shuffle: bool | Literal["block"] | Blocks
+    sampler: Sampler | None
+    seed: int
+    drop_last: bool
+    fields: Sequence[str] | None
+    image_size: SizeOption | Mapping[str, SizeOption]
+    transform: Transform | None
+    decode: DecodeOption | Mapping[str, DecodeOption]
+    workers: int | Workers | None
+    ranks: Literal["auto"] | tuple[int, int] | Ranks | None
+    ragged: Literal["list", "pad"] | int
     verify: bool
-    buckets: Buckets | None = None
+    """Check images and masks against their checksums, as the reader says."""
 
-    @property
-    def pipeline(self) -> Pipeline | None:
-        """That of the first bucket: None where there is none in any."""
-        return self.pipelines[0]
+    def __post_init__(self) -> None:
+        if not isinstance(self.shuffle, Blocks | bool | np.bool_) and not is_word(self.shuffle, "block"):
+            raise UsageError(f"shuffle={self.shuffle!r} must be True, False, 'block' or Blocks(...)")
+        if not isinstance(self.ragged, str):
+            whole_number("ragged", self.ragged, 1)
+        elif self.ragged not in ("list", "pad"):
+            raise UsageError(f"ragged={self.ragged!r} must be 'list', 'pad', or a length to pad to")
+        ranks, drop_last = ranks_of(self.ranks), flag("drop_last", self.drop_last)
+        if drop_last and ranks is not None and ranks.last is not None:
+            raise UsageError(f"drop_last=True leaves out what {ranks!r} divides: leave out one of them")
+        checked = {
+            "batch_size": whole_number("batch_size", self.batch_size, 1),
+            "shuffle": Blocks() if is_word(self.shuffle, "block") else self.shuffle,
+            "seed": whole_number("seed", self.seed),
+            "drop_last": drop_last,
+            "fields": None if self.fields is None else names("fields", self.fields),
+            "workers": self.workers if isinstance(self.workers, Workers) else Workers(self.workers),
+            "ranks": ranks,
+        }
+        for name, value in checked.items():
+            object.__setattr__(self, name, value)
+        if self.sampler is not None and self.shuffle is not False:
+            raise UsageError("sampler= is its own order: leave out shuffle=")
 
 
 def flag(name: str, value: object) -> bool:
@@ -71,6 +139,10 @@ def flag(name: str, value: object) -> bool:
     if not isinstance(value, bool | np.bool_):
         raise UsageError(f"{name}={value!r} must be True or False")
     return bool(value)
+
+
+def is_word(value: object, word: str) -> bool:
+    return isinstance(value, str) and value == word
 
 
 def one_of(name: str, value: object, *words: str | None) -> None:
@@ -96,171 +168,39 @@ def seconds(name: str, value: object) -> float:
     return float(value)
 
 
-def sides(shape: Sequence[int | None]) -> str:
-    """A shape to be shown: "48x48x3", "?x5", "scalar"."""
-    return "x".join("?" if n is None else str(n) for n in shape) or "scalar"
+def by_field(name: str, value: Any, allowed: Sequence[str], default: Any) -> dict[str, Any]:
+    """What is asked of each of these fields: of all the same, unless `value` is a dict by field. default: of those that
+    the dict does not name."""
+    if not isinstance(value, Mapping):
+        return dict.fromkeys(allowed, value)
+    for field in value:
+        if field not in allowed:
+            there = f"the fields that it is for: {', '.join(allowed)}" if allowed else "none that it could be for"
+            raise UsageError(f"{name}= names {field!r}; the batch has {there}")
+    return {field: value.get(field, default) for field in allowed}
 
 
-def check_travels(pipelines: Sequence[Pipeline | None]) -> None:
-    """Raise UsageError where a transform cannot be sent to worker processes."""
-    import cloudpickle
-
-    try:
-        cloudpickle.dumps(pipelines)
-    except Exception as error:
-        raise UsageError(
-            f"the transform cannot be sent to worker processes: {type(error).__name__}: {error}; functions must not "
-            'hold open files, locks and the like; or pass backend="thread" or workers=0'
-        ) from error
-
-
-def choose_fields(
-    library: ConcatenatedStore,
-    fields: Sequence[str] | None,
-    image_size: tuple[int, int] | None,
-    transformed: bool,
-    encoded: Sequence[str],
-) -> tuple[str, ...]:
-    """The fields of a batch: by default numbers, images and masks. transformed: by `transform=` or `image_size=`.
-    encoded: those that come as files."""
-    if fields is None:
-        fields = [name for name, field in library.fields.items() if field.in_slot]
-        for name, problem in library.problems.items():
-            if all(name in store.fields and store.fields[name].in_slot for store in library.stores):
-                raise UsageError(f"{problem}; else name the fields that you want with fields=, without {name!r}")
-    given = () if library.groups is None else (STORE,)
-    chosen = tuple(dict.fromkeys(name for name in (*names("fields", fields), *given) if name != INDEX))
-    for name in chosen:
-        if name not in library.fields:
-            why = library.problems.get(name, f"there is no field {name!r}")
-            raise UsageError(f"{why}; the store has {', '.join(library.fields)}")
-        field = library.fields[name]
-        if field.kind == "image" and image_size is not None and (field.dtype not in RESIZABLE or len(field.shape) != 3):
-            raise UsageError(
-                f"image_size= resizes (height, width, channels) of {', '.join(RESIZABLE)}; {name!r} is {field.dtype} "
-                f"{field.shape}: leave it out with fields="
-            )
-        if field.in_shards and not (field.uniform or image_size or transformed or name in encoded):
-            raise UsageError(
-                f"the samples of {name!r} have different sizes, so they cannot form a batch: pass image_size=224 "
-                "(resize and center-crop in the workers) or image_size=(height, width), or a transform= that makes one "
-                "size; or leave the field out with fields=, or pack with --size"
-            )
-    return chosen
-
-
-def choose_planes(
-    library: ConcatenatedStore, fields: Sequence[str] | None, color: str | None, transformed: bool
-) -> tuple[str, ...]:
-    """The fields that come as planes, as they are stored. transformed: by `transform=` or `image_size=`."""
-    one_of("color", color, "yuv420", None)
-    if color is None:
-        return ()
-    if transformed:
-        raise UsageError(
-            f"color={color!r} gives planes as they are stored; transform= and image_size= work on pixels: leave "
-            "out one of them"
-        )
-    planar = [
-        name
-        for name in library.fields
-        if (fields is None or name in fields)
-        and library.fields[name].in_shards
-        and all(store.fields[name].planar for store in library.stores)
-    ]
-    if not planar:
-        raise UsageError(f"color={color!r}: no field of the batch is stored that way; pack with --color {color}")
-    for name in planar:
-        if not library.fields[name].uniform:
-            raise UsageError(
-                f"the planes of {name!r} have different sizes, so they cannot form a batch: leave color= out and pass "
-                "image_size=, or pack with --size"
-            )
-    return tuple(planar)
-
-
-def choose_workers(
-    library: ConcatenatedStore,
-    fields: Sequence[str],
-    planes: Sequence[str],
-    workers: int | None,
-    backend: str | None,
-    transformed: bool,
-    frames: int,
-) -> tuple[int, Backend]:
-    """How many workers, and of which kind: see `Reader.batches`.
-
-    planes: the fields that come as they are stored. transformed: whether workers do more than copy or decode samples.
-    frames: in a clip, or 1.
-    """
-    one_of("backend", backend, "process", "thread", None)
-    raw = _copied(library, fields, planes)
-    if workers is None:
-        workers = 0 if tiny(library, fields, planes, frames) and not transformed else machine.cpus()
-    workers = whole_number("workers", workers, 0)
-    if backend is None:
-        # Copying rows releases the GIL, and threads share one page table: a row that one of them has touched costs the
-        # others no page fault, which in another process takes as long as the copy.
-        backend = "thread" if (raw and not transformed) or not hasattr(os, "fork") else "process"
-    return workers, "process" if backend == "process" else "thread"
-
-
-def doubtful_workers(asked: int, options: Options) -> str | None:
-    """Why the number of workers is probably a mistake; None where it may be right. options: what it became."""
-    if options.workers < asked:
-        return (
-            f"workers={asked}: batches of {options.batch_size} samples of this size keep {options.workers} busy, so "
-            f"only {options.workers} are started; larger batches can use more"
-        )
-    cpus = machine.cpus()
-    if options.backend == "process" and asked > max(_MANY_WORKERS, _MANY_A_CPU * cpus):
-        return (
-            f"workers={asked} on {cpus} {'CPU' if cpus == 1 else 'CPUs'}: each takes at least 5 MB of "
-            "memory, and they take turns; workers=None starts one for each CPU"
-        )
-    return None
-
-
-def check_ragged(library: ConcatenatedStore, fields: Sequence[str], ragged: object) -> None:
-    """Raise UsageError where `ragged` is invalid, or too short for a sample."""
-    if isinstance(ragged, str) and ragged in ("list", "pad"):
-        return
-    if isinstance(ragged, bool) or not isinstance(ragged, int | np.integer) or ragged < 1:
-        raise UsageError(f"ragged={ragged!r} must be 'list', 'pad', or a length to pad to")
-    for name in fields:
-        longest = library.longest(name) if library.fields[name].kind == "ragged" else 0
-        if longest > ragged:
-            raise UsageError(
-                f"ragged={ragged} is too short: a sample has {longest} of {name!r}; pass that length, or 'pad'"
-            )
-
-
-def image_size_of(value: int | tuple[int, int] | None) -> tuple[int, int] | None:
-    """(height, width) of `image_size=`."""
-    if value is None:
-        return None
+def size_of(value: object, name: str = "image_size") -> tuple[int, int]:
+    """A side, or (height, width), as (height, width). Raises UsageError."""
     pair: Any = (value, value) if isinstance(value, int | np.integer) else value
     whole = isinstance(pair, tuple | list) and len(pair) == 2 and all(isinstance(n, int | np.integer) for n in pair)
     if isinstance(value, bool) or not whole or not all(0 < n <= 65535 for n in pair):
-        raise UsageError(f"image_size={value!r} must be a side in pixels, or (height, width)")
+        raise UsageError(f"{name}={value!r} must be a side in pixels, or (height, width)")
     return int(pair[0]), int(pair[1])
 
 
-def tiny(library: ConcatenatedStore, fields: Sequence[str], planes: Sequence[str], frames: int) -> bool:
-    """Whether samples of these fields are so small that copying them costs less than handing them to workers."""
-    size = sum(_sample_bytes(library, name) for name in fields) * frames
-    return _copied(library, fields, planes) and size <= _TINY_BYTES
-
-
-def _copied(library: ConcatenatedStore, fields: Sequence[str], planes: Sequence[str]) -> bool:
-    """Whether samples of these fields are copied from the files as they are."""
-    return all(
-        library.fields[name].codec.in_place and library.fields[name].planar == (name in planes) for name in fields
-    )
-
-
-def _sample_bytes(library: ConcatenatedStore, name: str) -> int:
-    field = library.fields[name]
-    if not field.in_slot or not field.uniform:
-        return _TINY_BYTES + 1
-    return np.dtype(field.dtype).itemsize * math.prod(field.stored_shape)
+def _checked(asked: object) -> tuple[Size, ...]:
+    if not isinstance(asked, Sequence) or not asked:
+        raise UsageError(f"Buckets({asked!r}): pass a list of sizes: {_EXAMPLE}")
+    sizes = list[Size]()
+    for one in asked:
+        try:
+            size = size_of(one, "sizes")
+        except UsageError:
+            raise UsageError(f"Buckets has {one!r}, which is not a size: pass {_EXAMPLE}") from None
+        if size in sizes:
+            raise UsageError(f"Buckets has {size[0]}x{size[1]} twice: pass each size once")
+        sizes.append(size)
+    if len(sizes) > _MOST:
+        raise UsageError(f"Buckets has {len(sizes)} sizes: pass at most {_MOST}")
+    return tuple(sizes)

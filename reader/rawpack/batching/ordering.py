@@ -10,16 +10,14 @@ from numpy.typing import ArrayLike, NDArray
 
 from rawpack.clips.reading import samples_in
 from rawpack.errors import UsageError
-from rawpack.order import BlockShuffled, Bucketed, FromColumn, Order, Sampled, Sequential, Shuffled
-from rawpack.order.sampled import Indices
+from rawpack.order import Blocks, BlockShuffled, Bucketed, FromColumn, Order, Sampled, Sequential, Shuffled
 from rawpack.store.concatenated import ConcatenatedStore
 from rawpack.store.mix import Mix
 
 if TYPE_CHECKING:
-    from rawpack.batching.buckets import Buckets
+    from rawpack.batching.buckets import FoundBuckets
+    from rawpack.batching.options import Options
     from rawpack.clips.table import ClipTable
-
-Sampler = Indices | Callable[[int], Indices] | FromColumn
 
 
 def make_order(
@@ -28,17 +26,11 @@ def make_order(
     clips: ClipTable | None,
     mix: Mix | None,
     column: Callable[[str], ArrayLike],
-    shuffle: bool | str,
-    block: int,
-    window: int,
-    sampler: Sampler | None,
-    seed: int,
-    batch_size: int,
+    options: Options,
 ) -> Order:
     """The order of the samples of a reader. column: gives a field of all of them."""
+    sampler, shuffle, seed, batch_size = options.sampler, options.shuffle, options.seed, options.batch_size
     if sampler is not None:
-        if shuffle is not False:
-            raise UsageError("sampler= is its own order: leave out shuffle=")
         if mix is not None:
             raise UsageError("a mix has its own order: leave out sampler=")
         n = samples_in(library, selection, clips)
@@ -47,10 +39,8 @@ def make_order(
         return Sampled(sampler, n)
 
     def order(n: int, seed: int) -> Order:
-        if isinstance(shuffle, str) and shuffle == "block":
-            return BlockShuffled(n, seed, block, window)
-        if not isinstance(shuffle, bool | np.bool_):
-            raise UsageError(f"shuffle={shuffle!r} must be True, False or 'block'")
+        if isinstance(shuffle, Blocks):
+            return BlockShuffled(n, seed, shuffle.block, shuffle.window)
         return Shuffled(n, seed) if shuffle else Sequential(n)
 
     if mix is not None:
@@ -61,26 +51,25 @@ def make_order(
 
 def in_buckets(
     order: Order,
-    found: Buckets | None,
+    found: FoundBuckets | None,
     selection: NDArray[np.int64] | None,
     clips: ClipTable | None,
-    mix: Mix | None,
-    batch_size: int,
-    seed: int,
+    options: Options,
+    *,
+    mixed: bool,
 ) -> Order:
     """The order with all samples of a batch in one bucket, where there are any."""
     lengths = () if clips is None else clips.shape.lengths
     if found is None and len(lengths) < 2:
         return order
     if order.batch_size is not None:
-        what = "a mix" if mix is not None else "Balanced"
+        what = "a mix" if mixed else "Balanced"
         raise UsageError(
             f"{what} decides what is in each batch, so its batches cannot have sizes or lengths of their own: leave "
-            "out buckets=, or call clips() with one number of frames"
+            "out Buckets, or call clips() with one number of frames"
         )
     if found is not None:
-        return Bucketed(order, found.of, len(found), batch_size, seed, found.identity)
+        return Bucketed(order, found.of, len(found), options.batch_size, options.seed, found.identity)
     assert clips is not None
-    return Bucketed(
-        order, clips.buckets(selection), len(lengths), batch_size, seed, f"{' '.join(map(str, lengths))} frames"
-    )
+    name = f"{' '.join(map(str, lengths))} frames"
+    return Bucketed(order, clips.buckets(selection), len(lengths), options.batch_size, options.seed, name)

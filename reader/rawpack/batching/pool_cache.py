@@ -43,6 +43,7 @@ class PoolCache:
 
     def __init__(self) -> None:
         self._idle: list[WorkerSet] = []
+        self._closed = False
         self._process = os.getpid()
         weakref.finalize(self, _close, self._idle, self._process)
 
@@ -70,7 +71,15 @@ class PoolCache:
 
     def give_back(self, worker_set: WorkerSet) -> None:
         """An iterator is done with a set."""
-        self._idle.append(worker_set)
+        if self._closed:
+            self.discard(worker_set)
+        else:
+            self._idle.append(worker_set)
+
+    def close(self) -> None:
+        """End the idle sets now, and each other one when it is given back."""
+        self._closed = True
+        _close(self._idle, self._process)
 
     def discard(self, worker_set: WorkerSet) -> None:
         """Something went wrong in a set: nobody may use it again."""

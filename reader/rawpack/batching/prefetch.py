@@ -17,7 +17,7 @@ from rawpack.system.warning import warn
 
 if TYPE_CHECKING:
     from rawpack.batching.steps import EpochStep
-    from rawpack.remote.cache import Cache, Key
+    from rawpack.remote.cache import CacheFolder, Key
     from rawpack.store.concatenated import ConcatenatedStore
 
 _MOST_AHEAD = 1 << 18
@@ -55,7 +55,7 @@ class Prefetch(Iterator["EpochStep"]):
         assert library.fetcher is not None
         self._steps, self._library, self._names, self._batch = steps, library, names, batch
         self._fetcher = library.fetcher
-        self._cache: Cache = self._fetcher.cache
+        self._cache: CacheFolder = self._fetcher.cache
         self._ticket = self._fetcher.ticket()
         self._next: deque[tuple[EpochStep, list[RemoteFile]]] = deque()
         self._out: deque[list[RemoteFile]] = deque()

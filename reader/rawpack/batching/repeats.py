@@ -10,7 +10,7 @@ from itertools import count
 from typing import TYPE_CHECKING, Any
 
 from rawpack.batching.dataloader import SharedCounts
-from rawpack.batching.options import Options
+from rawpack.batching.settings import Settings
 from rawpack.batching.steps import EpochStart
 from rawpack.order import Order
 from rawpack.store.concatenated import ConcatenatedStore
@@ -51,10 +51,10 @@ class RepeatWatch:
     """
 
     def __init__(
-        self, library: ConcatenatedStore, order: Order, options: Options, clips: ClipTable | None, selected: bool
+        self, library: ConcatenatedStore, order: Order, settings: Settings, clips: ClipTable | None, selected: bool
     ) -> None:
         """As of `Batches`. selected: whether it has some of the samples only."""
-        self._library, self._order, self._options, self._clips = library, order, options, clips
+        self._library, self._order, self._settings, self._clips = library, order, settings, clips
         self._selected = selected
         self._number, self._process = next(_numbers), os.getpid()
         self._first, self._further = True, False
@@ -65,7 +65,7 @@ class RepeatWatch:
         """Called when an iterator begins. Warns, once in a process, where it repeats what others have read.
 
         choices: how often the user said from where to read. identity: what makes batches equal, besides stores and
-        options. Returns what to call whenever a batch was handed over, or the end reached, if anything.
+        settings. Returns what to call whenever a batch was handed over, or the end reached, if anything.
         """
         first, self._first = self._first, False
         if start.worker is not None:
@@ -132,7 +132,7 @@ class RepeatWatch:
 
     def _random(self) -> list[str]:
         """What differs from epoch to epoch, in words."""
-        pipelines, crop = [one for one in self._options.pipelines if one is not None], self._options.crop[0]
+        pipelines, crop = [one for one in self._settings.pipelines if one is not None], self._settings.crop[0]
         transform = any(one.random for one in pipelines)
         if crop is not None:
             from rawpack.transforms.images import draws_at_random
@@ -149,13 +149,13 @@ class RepeatWatch:
         order, library = self._order, self._library
         # A function of the epoch may answer in another way each time.
         drawn = None if order.foreseeable else order.samples(start.epoch, 0, order.length(start.epoch))
-        return [[store.digest for store in library.stores], library.groups, self._options, drawn]
+        return [[store.digest for store in library.stores], library.groups, self._settings, drawn]
 
     def _message(self, batch_size: int) -> str:
         library, words = self._library, {"shuffled": ", shuffle=True", "block": ', shuffle="block"'}
         whole = len(library.stores) == 1 and self._clips is None and not self._selected
         reader = f'Reader("{library.stores[0].where}")' if whole else "reader"
-        shuffle = words.get(self._options.order_name.partition(" ")[0], "")
+        shuffle = words.get(self._settings.order_name.partition(" ")[0], "")
         return (
             "each call of batches() begins at epoch 0. To train for several epochs, call it once, with .torch() or "
             "the like if you use that, before the loop:\n"

@@ -70,7 +70,7 @@ class EpochStart:
     def state(self, position: int) -> dict[str, Any]:
         """What to resume from where `position` of this epoch was reached: epoch, position, and what its order adds."""
         # A worker that is done waits for the others: if it resumed with the next epoch, two epochs would be mixed.
-        # Else nothing may be left before the end: where uneven="keep" gives this rank no batch in the last step.
+        # Else nothing may be left before the end: where last="keep" gives this rank no batch in the last step.
         if self.worker is not None or self.split.count(position):
             return {"epoch": self.epoch, "position": position, **self.split.state(position)}
         return {"epoch": self.epoch + 1, "position": 0, **self.split.next_epoch.state(0)}

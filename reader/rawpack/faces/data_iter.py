@@ -64,7 +64,7 @@ class DataIter(Iterator[DataBatch]):
     ) -> None:
         """Made by `Batches.data_iter`, with its arguments."""
         self._batches, self._place = batches, place
-        if len(batches.options.pipelines) > 1:
+        if len(batches.settings.pipelines) > 1:
             raise UsageError(
                 "data_iter() has batches of one shape, as MXNet needs it: leave out buckets=, or call clips() with one "
                 "number of frames"
@@ -198,7 +198,7 @@ class DataIter(Iterator[DataBatch]):
 
     def _begun_at_zero(self, epoch: int) -> Batch:
         """The first batch of an epoch that is resumed further on."""
-        again = self._batches.with_options(workers=0, progress=False)
+        again = self._batches.with_settings(workers=0)
         again.set_epoch(epoch + 1)  # else the position that was loaded for this epoch stays
         again.set_epoch(epoch)
         return next(iter(again))

@@ -32,7 +32,7 @@ def jax_batches(
     spans = isinstance(sharding, jax.sharding.Sharding) and not sharding.is_fully_addressable
     if spans:
         _check_processes(batches)
-    limited = batches.options.max_slots is not None
+    limited = batches.settings.max_held is not None
     copies = _JaxCopies(jax, sharding, batches, spans, copied=limited)
     if "cpu" in copies.platforms:
         depth = 0  # nothing is copied
@@ -105,7 +105,7 @@ class _JaxCopies:
 
     def check_last(self, start: EpochStart) -> None:
         """Raise UsageError where a short batch of an epoch cannot be sharded, before its first one is read."""
-        where = "a bucket" if len(self._batches.options.pipelines) > 1 else f"epoch {start.epoch}"
+        where = "a bucket" if len(self._batches.settings.pipelines) > 1 else f"epoch {start.epoch}"
         for rows in start.split.lengths(start.position):
             self._check(rows, f"the last batch of {where}", f"pass {_CURE}")
 
@@ -145,13 +145,13 @@ class _JaxCopies:
 def _check_processes(batches: Batches) -> None:
     """Raise UsageError where batches of several processes may have different shapes."""
     split = batches.next_start().split
-    if split.uneven == "keep" and not split.drop_last:
+    if split.last == "keep" and not split.drop_last:
         raise UsageError(
-            'uneven="keep" gives some ranks fewer samples in the last step, and the sharding is over several '
-            f'processes: pass uneven="pad", or {_CURE}'
+            'last="keep" gives some ranks fewer samples in the last step, and the sharding is over several '
+            f'processes: pass Ranks(..., last="pad"), or {_CURE}'
         )
     padded = [name for name, field in batches.described().items() if field.kind == "ragged" and field.dtype is not None]
-    if padded and batches.options.ragged == "pad":
+    if padded and batches.settings.ragged == "pad":
         raise UsageError(
             f'ragged="pad" pads {padded[0]!r} to the longest of each batch, which differs between processes: pass a '
             "number, the length to pad to"

@@ -106,7 +106,7 @@ class KerasBatches:
         super().__init__()
         batches.held = max(batches.held, _HELD)
         # Keras holds batches for longer than a limit on slots expects.
-        self._copied = batches.options.max_slots is not None
+        self._copied = batches.settings.max_held is not None
         self._batches, self._form, self._fields, self._check = batches, form, tuple(fields), check
         self._alone: Batches | None = None
         """Reads a batch that is asked for out of order."""
@@ -218,7 +218,7 @@ class KerasBatches:
         with self._lock:
             self._end_stream()
             if epoch == self._start.epoch:
-                self._batches.load_state_dict(self.state_dict(after_batches=0))
+                self._batches.load_state_dict(self.state_dict(after=0))
             else:
                 self._batches.set_epoch(epoch)
             self._begin()
@@ -289,7 +289,7 @@ class KerasBatches:
 
     def _read_alone(self, number: int) -> Batch:
         if self._alone is None:
-            self._alone = self._batches.with_options(workers=0, progress=False)
+            self._alone = self._batches.with_settings(workers=0)
         iterator = self._from(self._alone, number)
         try:
             return next(iterator)
@@ -298,7 +298,7 @@ class KerasBatches:
 
     def _from(self, batches: Batches, number: int) -> BatchIterator:
         """An iterator that begins with this batch of the current epoch."""
-        batches.move_to(self.state_dict(after_batches=number))
+        batches.move_to(self.state_dict(after=number))
         return iter(batches)
 
     def _end_stream(self) -> None:

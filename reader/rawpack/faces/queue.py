@@ -33,10 +33,10 @@ class BatchQueue(Iterator[Batch]):
         depth = whole_number("depth", depth, 1)
         if epochs is not None:
             epochs = whole_number("epochs", epochs, 1)
-        max_slots = batches.options.max_slots
-        if max_slots is not None and max_slots <= depth:
+        max_held = batches.settings.max_held
+        if max_held is not None and max_held <= depth:
             raise UsageError(
-                f"the queue holds depth={depth} batches, and whoever takes one holds it too: max_slots={max_slots} "
+                f"the queue holds depth={depth} batches, and whoever takes one holds it too: max_held={max_held} "
                 f"must be {depth + 1} or more, one for each thread that takes batches"
             )
         batches.held = max(batches.held, depth + 1)

@@ -42,13 +42,13 @@ def torch_batches(
     if target.type == "cuda" or runtime is not None:
         if runtime is None:
             runtime = TorchRuntime(torch, target)
-        if batches.options.pipeline is not None:
-            pipelines, each = zip(*(cut_tails(one) for one in batches.options.pipelines if one), strict=True)
+        if batches.settings.pipeline is not None:
+            pipelines, each = zip(*(cut_tails(one) for one in batches.settings.pipelines if one), strict=True)
             if all(one == each[0] for one in each):
                 tails = each[0]
                 if tails:
                     # Who calls this in the loop gets the next epoch, as where there are no such steps.
-                    batches = batches.with_options(pipelines=pipelines, together=True)
+                    batches = batches.with_settings(pipelines=pipelines, together=True)
     described = batches.described()
     tupled, shown = tuples(batches, as_tuple)
     converters = {}
@@ -67,7 +67,7 @@ def torch_batches(
     copies: BatchCopies
     if runtime is not None:
         # With a limit on slots, a batch must leave its slot before the next one needs it.
-        limited = batches.options.max_slots is not None
+        limited = batches.settings.max_held is not None
         batches.held = 1 if limited else 1 + depth
         copies = CudaCopies(runtime, partial(_converted, converters), register=not limited)
     else:
@@ -148,7 +148,7 @@ class TorchBatches(PlacedBatches):
     @property
     def sampler(self) -> EpochSetter:
         """For trainers that call `loader.sampler.set_epoch(n)`."""
-        return EpochSetter(self, self._batches.options.batch_size)
+        return EpochSetter(self, self._batches.settings.batch_size)
 
     # Lightning expects that what has one of them has the other.
     batch_sampler = sampler

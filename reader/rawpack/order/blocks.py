@@ -8,12 +8,36 @@ import numpy as np
 
 from rawpack.errors import UsageError
 from rawpack.order.base import MAX_SAMPLES, Order, Samples
-from rawpack.order.keys import derive_key
+from rawpack.order.keys import derive_key, whole_number
 from rawpack.order.permutation import sorted_shuffle
 from rawpack.order.shuffled import Shuffled
 
 MAX_WINDOW_SAMPLES = 1 << 22
 """A window is computed and kept completely: 32 MiB of int64."""
+
+
+@dataclass(frozen=True)
+class Blocks:
+    """For `shuffle=` of `Reader.batches`: blocks of consecutive samples in random order, shuffled in windows of several
+    blocks, which suits disks better than a full shuffle.
+
+        reader.batches(256, shuffle=Blocks(block=64, window=512))
+
+    block: consecutive samples in a block, 1 or more. window: blocks whose samples are shuffled together, 1 or more;
+    block * window is at most 4,194,304 samples.
+    """
+
+    block: int = 32
+    window: int = 256
+
+    def __post_init__(self) -> None:
+        for name in ("block", "window"):
+            object.__setattr__(self, name, whole_number(name, getattr(self, name), 1))
+        if self.block * self.window > MAX_WINDOW_SAMPLES:
+            raise UsageError(
+                f"a window of {self.window} blocks of {self.block} samples is too large: at most {MAX_WINDOW_SAMPLES} "
+                "samples are shuffled together; use fewer, or the full shuffle"
+            )
 
 
 @dataclass(frozen=True)
@@ -47,10 +71,8 @@ class BlockShuffled(Order):
     """Any integer."""
 
     block: int = 32
-    """Consecutive samples in a block, 1 or more."""
-
     window: int = 256
-    """Blocks that are shuffled together, 1 or more; block * window at most 4,194,304 samples."""
+    """As of `Blocks`."""
 
     _blocks: Shuffled = field(init=False, repr=False, compare=False)
     """The order of the full blocks."""
@@ -58,13 +80,9 @@ class BlockShuffled(Order):
     def __post_init__(self) -> None:
         self._check("n", 0, MAX_SAMPLES)
         self._check("seed")
-        self._check("block", 1)
-        self._check("window", 1)
-        if self.block * self.window > MAX_WINDOW_SAMPLES:
-            raise UsageError(
-                f"a window of {self.window} blocks of {self.block} samples is too large: at most"
-                f" {MAX_WINDOW_SAMPLES} samples are shuffled together; use fewer, or the full shuffle"
-            )
+        checked = Blocks(self.block, self.window)
+        object.__setattr__(self, "block", checked.block)
+        object.__setattr__(self, "window", checked.window)
         blocks = Shuffled(self.n // self.block, derive_key("blocks", self.n, self.seed, self.block))
         object.__setattr__(self, "_blocks", blocks)
 

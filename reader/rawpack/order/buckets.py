@@ -160,7 +160,7 @@ class BucketSplit(RankSplit):
     """How one rank's batches are cut from an epoch of buckets: as `RankSplit` says, but in each bucket by itself.
 
     All ranks together read the next batch_size * world_size positions of one bucket, and fewer where it ends. With
-    uneven="keep", steps that have no batch for some ranks come last, so that the nth batch of all ranks is always of
+    last="keep", steps that have no batch for some ranks come last, so that the nth batch of all ranks is always of
     one bucket.
     """
 
@@ -223,7 +223,7 @@ class BucketSplit(RankSplit):
             columns.append((np.full(len(start), bucket), start, stop, places[start // self.batch_size]))
         bucket_of, start, stop, place = (np.concatenate(column) for column in zip(*columns, strict=True))
         # How many ranks have a batch: fewer than all only in the last step of a bucket.
-        ranks = np.minimum(stop - start, self.world_size) if self.uneven == "keep" else np.full(len(start), size)
+        ranks = np.minimum(stop - start, self.world_size) if self.last == "keep" else np.full(len(start), size)
         order = np.lexsort((place, -ranks))
         bucket_of, after = bucket_of[order], sum(self.consumed) + np.cumsum((stop - start)[order])
         by_bucket = tuple(np.flatnonzero(bucket_of == bucket) for bucket in range(len(deal.members)))

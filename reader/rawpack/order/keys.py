@@ -46,20 +46,10 @@ def derive_key(purpose: str, *numbers: int) -> int:
 
 
 def rank_in(rank: object, world_size: int) -> int:
-    """`rank` as one of `world_size` ranks, counted from 0; None means 0 if there are no others. UsageError where it is
-    none of them."""
-    if rank is None:
-        if world_size > 1:
-            # As rank 0, every process would read the same part of each epoch, and nobody the rest.
-            raise UsageError(
-                f"world_size={world_size} without rank= does not say which part of each epoch this process reads: "
-                f'pass both, rank= (0 to {world_size - 1}) and world_size=, or only rank="auto", which asks '
-                "torch.distributed or the launcher"
-            )
-        return 0
+    """`rank` as one of `world_size` ranks, counted from 0; UsageError where it is none of them."""
     number = whole_number("rank", rank, 0)
     if number >= world_size:
-        raise UsageError(f"rank={number} must be below world_size={world_size}: pass both, rank= and world_size=")
+        raise UsageError(f"rank={number} must be below world_size={world_size}")
     return number
 
 

@@ -1,14 +1,17 @@
-"""The rank of this process, as torch.distributed says, or the launcher that started it."""
+"""The ranks of `Reader.batches`: which of how many processes this is, as the user says, torch.distributed, or the
+launcher that started it."""
 
 from __future__ import annotations
 
 import os
 import sys
 from collections.abc import Mapping
+from dataclasses import KW_ONLY, dataclass
 from typing import Literal
 
 from rawpack.errors import UsageError
 from rawpack.order.keys import rank_in, whole_number
+from rawpack.order.ranks import Last, check_last
 from rawpack.system.warning import warn
 
 LAUNCHERS = {
@@ -23,39 +26,79 @@ processes."""
 LIGHTNING = ("LOCAL_RANK", "NODE_RANK", "WORLD_SIZE")
 """What Lightning sets for the processes that it starts itself."""
 
-CURE = "start the processes by torchrun, mpirun or srun, or give rank= and world_size="
+CURE = "start the processes by torchrun, mpirun or srun, or give ranks=(rank, world_size)"
 _warned = False
 """Whether this process was warned that all ranks read everything."""
 
 
-def resolve_rank(
-    rank: int | Literal["auto"] | None = None,
-    world_size: int = 1,
-    environ: Mapping[str, str] | None = None,
-    known: tuple[int, int] = (0, 1),
-) -> tuple[int, int]:
-    """(rank, world_size), checked.
+@dataclass(frozen=True)
+class Ranks:
+    """For `ranks=` of `Reader.batches`: which of how many processes this is, and what the last step of an epoch is.
 
-    rank: "auto" asks torch.distributed if this process has initialized it, else the launcher's variables in `environ`
-        (os.environ); without either the answer is (0, 1). None means 0 of 1, with a warning, once, where a launcher
-        says that there are more.
+        reader.batches(256, ranks=Ranks("auto", last="keep"))
+
+    rank, world_size: the rank, counted from 0, of how many. Or only "auto": whenever an epoch begins,
+        torch.distributed is asked if this process has initialized it, else the launcher's variables in the environment;
+        without either, the answer is 0 of 1.
+    last: where the samples that are left for the last step do not divide: "pad", as also None, fills it up from the
+        start of the epoch, so that all ranks get equal batches; "keep" does not.
+    """
+
+    rank: int | Literal["auto"] = "auto"
+    world_size: int | None = None
+    _: KW_ONLY
+    last: Last | None = None
+
+    def __post_init__(self) -> None:
+        if isinstance(self.rank, str):
+            if self.rank != "auto" or self.world_size is not None:
+                raise UsageError(f'ranks={self!r} must be "auto" alone, or (rank, world_size), such as (0, 4)')
+        elif self.world_size is None:
+            raise UsageError(
+                f'ranks={self!r} does not say of how many: pass (rank, world_size), such as (0, 4), or "auto"'
+            )
+        else:
+            object.__setattr__(self, "world_size", whole_number("world_size", self.world_size, 1))
+            object.__setattr__(self, "rank", rank_in(self.rank, int(self.world_size)))
+        if self.last is not None:
+            check_last(self.last)
+
+    def __repr__(self) -> str:
+        given = ['"auto"'] if self.rank == "auto" and self.world_size is None else [repr(self.rank)]
+        given += [] if self.world_size is None else [repr(self.world_size)]
+        return f"Ranks({', '.join([*given, *([] if self.last is None else [f'last={self.last!r}'])])})"
+
+
+def ranks_of(value: object) -> Ranks | None:
+    """`ranks=` of `Reader.batches` as one value. Raises UsageError."""
+    if value is None or isinstance(value, Ranks):
+        return value
+    if isinstance(value, str):
+        return Ranks(value)  # type: ignore[arg-type] # it raises for others than "auto"
+    if isinstance(value, tuple | list) and len(value) == 2:
+        return Ranks(*value)
+    raise UsageError(f'ranks={value!r} must be None, "auto", (rank, world_size), such as (0, 4), or Ranks(...)')
+
+
+def resolve_rank(
+    ranks: Ranks | None = None, environ: Mapping[str, str] | None = None, known: tuple[int, int] = (0, 1)
+) -> tuple[int, int]:
+    """(rank, world_size) now.
+
+    ranks: None means 0 of 1, with a warning, once, where torch.distributed or the launcher's variables in `environ`
+        (os.environ) say that there are more.
     known: what "auto" answered before. The environment is not asked again once it has named a world of more than one.
 
-    Raises UsageError for a rank outside the world, for a world_size other than 1 without a rank, or that differs from
-    the launcher's, and for variables of a launcher that are incomplete or invalid.
+    Raises UsageError for variables of a launcher that are incomplete or invalid.
     """
     environ = os.environ if environ is None else environ
-    if rank != "auto":
-        world_size = whole_number("world_size", world_size, 1)
-        if rank is None and world_size == 1:
-            _warn_of_others(environ)
-        return rank_in(rank, world_size), world_size
-    found = _from_torch() or (known if known[1] > 1 else _read(environ))
-    if world_size not in (1, found[1]):
-        raise UsageError(
-            f'rank="auto" found a world of {found[1]} ranks, not world_size={world_size}: leave world_size out'
-        )
-    return found
+    if ranks is None:
+        _warn_of_others(environ)
+        return 0, 1
+    if ranks.rank != "auto":
+        assert ranks.world_size is not None
+        return ranks.rank, ranks.world_size
+    return _from_torch() or (known if known[1] > 1 else _read(environ))
 
 
 def ranks_here(world_size: int, environ: Mapping[str, str] | None = None) -> int:
@@ -74,8 +117,8 @@ def _warn_of_others(environ: Mapping[str, str]) -> None:
     if world_size > 1:
         _warned = True
         warn(
-            f'this process is one of {world_size}, and each of them reads all samples: pass rank="auto" to share '
-            "each epoch between them, or rank=0, world_size=1 if all of them should read everything",
+            f'this process is one of {world_size}, and each of them reads all samples: pass ranks="auto" to share '
+            "each epoch between them, or ranks=(0, 1) if all of them should read everything",
             UserWarning,
         )
 
@@ -89,30 +132,26 @@ def _from_torch() -> tuple[int, int] | None:
 
 
 def _read(environ: Mapping[str, str]) -> tuple[int, int]:
-    """What the first launcher that says both numbers says, unless half of an earlier one contradicts it."""
+    """What the first launcher that says both numbers says."""
     if (found := _from_lightning(environ)) is not None:
         return found
-    halves: dict[str, int] = {}
-    for rank_name, size_name in LAUNCHERS.values():
-        given = {name: _number(name, environ[name]) for name in (rank_name, size_name) if name in environ}
-        if len(given) < 2:
-            halves |= given
-            continue
-        rank, world_size = given[rank_name], given[size_name]
-        if not 0 <= rank < world_size:
-            raise UsageError(f"the environment's {_listed(given)} are inconsistent; {CURE}")
-        for name, number in halves.items():
-            if number != (rank if "RANK" in name else world_size):
-                raise UsageError(f"the environment's {_listed({name: number})} contradicts {_listed(given)}; {CURE}")
-        return rank, world_size
+    halves = list[str]()
+    for names in LAUNCHERS.values():
+        given = {name: environ[name] for name in names if name in environ}
+        if len(given) == 2:
+            rank, world_size = (_number(name, text) for name, text in given.items())
+            return _checked(rank, world_size, given)
+        halves += given
     if "LOCAL_RANK" in environ:
-        given = {name: _number(name, environ[name]) for name in LIGHTNING if name in environ}
+        given = {name: environ[name] for name in LIGHTNING if name in environ}
         raise UsageError(
             f"the environment's {_listed(given)} do not say the rank among all processes: call batches() when "
-            "torch.distributed is initialized, as in Lightning's train_dataloader(), or give rank= and world_size="
+            "torch.distributed is initialized, as in Lightning's train_dataloader(), or give ranks=(rank, world_size)"
         )
     if halves:
-        raise UsageError(f"the environment has {_listed(halves)} without its partner; {CURE}")
+        raise UsageError(
+            f"the environment has {_listed({name: environ[name] for name in halves})} without its partner; {CURE}"
+        )
     return 0, 1
 
 
@@ -121,11 +160,13 @@ def _from_lightning(environ: Mapping[str, str]) -> tuple[int, int] | None:
     does not say how many processes each machine has."""
     if "RANK" in environ or not all(name in environ for name in LIGHTNING):
         return None
-    given = {name: _number(name, environ[name]) for name in LIGHTNING}
-    rank, node, world_size = given.values()
-    if node > 0:
-        return None
-    if node < 0 or not 0 <= rank < world_size:
+    given = {name: environ[name] for name in LIGHTNING}
+    rank, node, world_size = (_number(name, text) for name, text in given.items())
+    return _checked(rank if node >= 0 else node, world_size, given) if node <= 0 else None
+
+
+def _checked(rank: int, world_size: int, given: Mapping[str, str]) -> tuple[int, int]:
+    if not 0 <= rank < world_size:
         raise UsageError(f"the environment's {_listed(given)} are inconsistent; {CURE}")
     return rank, world_size
 
@@ -137,5 +178,5 @@ def _number(name: str, text: str) -> int:
         raise UsageError(f"the environment's {name}={text!r} is not a whole number; {CURE}") from None
 
 
-def _listed(given: Mapping[str, int]) -> str:
-    return " and ".join(f"{name}={number}" for name, number in given.items())
+def _listed(given: Mapping[str, str]) -> str:
+    return " and ".join(f"{name}={text}" for name, text in given.items())

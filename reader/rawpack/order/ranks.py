@@ -17,8 +17,13 @@ from rawpack.errors import UsageError
 from rawpack.order.base import MAX_SAMPLES, Order, Samples
 from rawpack.order.keys import rank_in, whole_number
 
-Uneven = Literal["pad", "keep"]
-_NOT_GIVEN: Any = None
+Last = Literal["pad", "keep"]
+
+
+def check_last(last: object) -> None:
+    """Raise UsageError unless it is a `Last`."""
+    if not isinstance(last, str) or last not in ("pad", "keep"):
+        raise UsageError(f"last={last!r} must be 'pad' or 'keep'")
 
 
 @dataclass(slots=True)
@@ -58,9 +63,9 @@ class RankSplit:
 
     Fewer than batch_size * world_size positions may remain for the last step. These r are divided contiguously:
 
-    - uneven="pad": each rank reads ceil(r / world_size), and the last ranks are filled up from the start of the epoch.
+    - last="pad": each rank reads ceil(r / world_size), and the last ranks are filled up from the start of the epoch.
       All ranks have the same number of batches, of the same sizes. A single rank has a shorter last batch.
-    - uneven="keep": r is divided as evenly as possible, without filling. The first ranks may have one sample more; if
+    - last="keep": r is divided as evenly as possible, without filling. The first ranks may have one sample more; if
       r < world_size, the last ranks have no batch in this step.
     - drop_last=True, with either: no rank reads them. See `check_not_empty`.
     """
@@ -71,11 +76,10 @@ class RankSplit:
     batch_size: int
     """Samples per batch and rank, 1 or more."""
 
-    rank: int = _NOT_GIVEN
-    """Counted from 0. Must be given where there are several."""
+    rank: int = 0
 
     world_size: int = 1
-    uneven: Uneven = "pad"
+    last: Last = "pad"
     drop_last: bool = False
     undivided: bool = False
     """Whether batches must not be divided, for orders whose epochs have full batches only. The remaining ones go to the
@@ -86,8 +90,7 @@ class RankSplit:
         whole_number("batch_size", self.batch_size, 1)
         whole_number("world_size", self.world_size, 1)
         object.__setattr__(self, "rank", rank_in(self.rank, self.world_size))
-        if self.uneven not in ("pad", "keep"):
-            raise UsageError(f'uneven must be "pad" or "keep", not {self.uneven!r}')
+        check_last(self.last)
 
     def __len__(self) -> int:
         return self.count()
@@ -167,8 +170,8 @@ class RankSplit:
             return 0, 0
         if self.undivided:
             low = self.rank * self.batch_size
-            return (low, low + self.batch_size) if self.uneven == "pad" or low < left else (0, 0)
-        if self.uneven == "pad":
+            return (low, low + self.batch_size) if self.last == "pad" or low < left else (0, 0)
+        if self.last == "pad":
             size = -(-left // self.world_size)
             return self.rank * size, (self.rank + 1) * size
         size, more = divmod(left, self.world_size)

@@ -80,7 +80,7 @@ class Download:
         return is_at(self.descriptor, self.path)
 
 
-class Cache:
+class CacheFolder:
     """One folder with its limit. Any number of processes and threads may use the same folder."""
 
     def __init__(self, folder: str | os.PathLike[str] | None = None, limit: int | str | None = None) -> None:

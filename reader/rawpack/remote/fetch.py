@@ -16,7 +16,7 @@ from functools import partial
 
 from rawpack.disk.manifest import NAME, parse
 from rawpack.errors import DamagedStoreError, RawpackError, StoreError
-from rawpack.remote.cache import Busy, Cache, Download, Key, NoRoom
+from rawpack.remote.cache import Busy, CacheFolder, Download, Key, NoRoom
 from rawpack.remote.lease import Lease
 from rawpack.remote.pieces import Requests
 from rawpack.remote.tickets import Kept, RemoteFile, Ticket
@@ -35,7 +35,7 @@ each batch would take longer than the batch."""
 class Fetcher:
     """Brings files into a cache. Any number of threads may use one; a forked child starts its own threads."""
 
-    def __init__(self, cache: Cache, timeout: float) -> None:
+    def __init__(self, cache: CacheFolder, timeout: float) -> None:
         self.cache, self._timeout = cache, timeout
         self._stores: dict[str, Kept] = {}
         self.fetched = 0
@@ -96,6 +96,15 @@ class Fetcher:
             ticket = Ticket(self)
             self._tickets.append(ticket)
         return ticket
+
+    def close(self) -> None:
+        """Need nothing anymore: what is being fetched ends."""
+        if os.getpid() == self._process:
+            with self._changed:
+                tickets = [*self._tickets, *self._opened]
+                self._opened.clear()
+            for ticket in tickets:
+                ticket.close()
 
     @contextmanager
     def held(self, items: Sequence[RemoteFile], prefetch: Iterable[RemoteFile] = ()) -> Iterator[None]:
@@ -204,7 +213,7 @@ class Fetcher:
             self._lost = {key: item for key, item in self._lost.items() if not self.cache.has(key, item.record)}
 
     def _renew(self) -> None:
-        """Start again after the cache was removed. Within `Cache.locked`."""
+        """Start again after the cache was removed. Within `CacheFolder.locked`."""
         self._lease.renew()
         self._here.clear()
         for kept in self._stores.values():
@@ -215,7 +224,7 @@ class Fetcher:
                 self._look(item)
 
     def _write_lease(self, *, strictly: bool = False) -> None:
-        """Write the lease, without the files that are no longer needed. Within `Cache.locked`.
+        """Write the lease, without the files that are no longer needed. Within `CacheFolder.locked`.
 
         strictly: leave out even those that were needed less than `_LINGER_S` ago.
         """

@@ -15,7 +15,7 @@ from rawpack.system.file_lock import is_at, try_lock
 from rawpack.system.writing import write_all
 
 if TYPE_CHECKING:
-    from rawpack.remote.cache import Cache, Key
+    from rawpack.remote.cache import CacheFolder, Key
 
 LEASES = "leases"
 """Their folder in the cache."""
@@ -24,7 +24,7 @@ LEASES = "leases"
 class Lease:
     """What one reader needs right now, visible to all processes until the reader or its process ends."""
 
-    def __init__(self, cache: Cache) -> None:
+    def __init__(self, cache: CacheFolder) -> None:
         self.path = cache.folder / LEASES / f"{os.getpid()}-{secrets.token_hex(8)}"
         with cache.locked():
             self._held = [self._begin()]
@@ -36,12 +36,12 @@ class Lease:
         return is_at(self._held[0], self.path)
 
     def renew(self) -> None:
-        """Create it again, empty, after the cache was removed. Within `Cache.locked`."""
+        """Create it again, empty, after the cache was removed. Within `CacheFolder.locked`."""
         before, self._held[0] = self._held[0], self._begin()
         os.close(before)
 
     def write(self, keys: Iterable[Key]) -> None:
-        """Replace its contents by these files. Within `Cache.locked`."""
+        """Replace its contents by these files. Within `CacheFolder.locked`."""
         text = "".join(f"{digest}/{name}\n" for digest, name in keys).encode()
         os.ftruncate(self._held[0], 0)
         os.lseek(self._held[0], 0, os.SEEK_SET)

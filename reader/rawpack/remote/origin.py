@@ -11,7 +11,7 @@ from typing import Any
 
 from rawpack.disk.manifest import NAME, FileRecord, Manifest, parse
 from rawpack.errors import StoreError, UsageError
-from rawpack.remote.cache import Cache
+from rawpack.remote.cache import CacheFolder
 from rawpack.remote.fetch import Fetcher
 from rawpack.remote.pieces import MOST_REQUESTS
 from rawpack.remote.tickets import Kept, RemoteFile
@@ -60,7 +60,7 @@ class RemoteStore:
 
 def open_origins(
     urls: Sequence[str],
-    cache: Cache,
+    cache: CacheFolder,
     options: Mapping[str, Any] | None = None,
     timeout: float | None = None,
 ) -> list[RemoteStore]:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import weakref
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
 import numpy as np
 import xxhash
@@ -30,6 +31,12 @@ INDEX = "index"
 """The name of what every sample and batch has: the row, or rows, of the reader."""
 CLIP = "clip"
 """The name of what every clip has besides the fields of its frames: its number."""
+
+
+class Closing(Protocol):
+    """What can be closed."""
+
+    def close(self) -> None: ...
 
 
 class ConcatenatedStore:
@@ -60,6 +67,21 @@ class ConcatenatedStore:
             if any(store.manifest.classes != self.classes for store in self.stores):
                 self.classes = None
         self._gathers: dict[str, Gather | None] = {}
+        self.closed = False
+        self._open: weakref.WeakSet[Closing] = weakref.WeakSet()
+        """What ends with the stores."""
+
+    def ends_with(self, one: Closing) -> None:
+        """Have `close` close this too."""
+        self._open.add(one)
+
+    def close(self) -> None:
+        """End everything that reads the stores, and all downloads."""
+        self.closed = True
+        for one in list(self._open):
+            one.close()
+        if self.fetcher is not None:
+            self.fetcher.close()
 
     def __len__(self) -> int:
         return int(self.ends[-1])
@@ -215,7 +237,10 @@ class ConcatenatedStore:
             store.columns.check_contents()
 
     def look_at_files(self, *, now: bool = False) -> None:
-        """Raise DamagedStoreError where a file that is mapped here was written to since; see `MappedFiles.look`."""
+        """Raise DamagedStoreError where a file that is mapped here was written to since, see `MappedFiles.look`;
+        UsageError where the stores were closed."""
+        if self.closed:
+            raise UsageError("this reader was closed: open another one")
         for store in self.stores:
             store.mapped.look(now=now)
 

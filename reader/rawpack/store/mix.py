@@ -80,23 +80,18 @@ def pairs_of(stores: object) -> list[tuple[Any, object]]:
 
 
 def opening_of(
-    entries: Sequence[MixEntry],
-    shares: Sequence[object],
-    length: object,
-    preload: bool,
-    verify: bool,
-    remote: Mapping[str, Any],
+    entries: Sequence[MixEntry], shares: Sequence[object], length: object
 ) -> tuple[list[Path | str], bool, bool, dict[str, Any], list[int], Mix]:
-    """The arguments of `Reader._open` for a mix. The others are the parameters of `Reader.mix`; remote: those for URLs.
+    """The arguments of `Reader._open` for a mix. The others are the parameters of `Reader.mix`.
 
     Raises UsageError for shares and a length that make no sense, and where entries disagree.
     """
     names, fractions = tuple(entry.name for entry in entries), shares_of(shares)
     return (
         [path for entry in entries for path in entry.paths],
-        preload or any(entry.preload for entry in entries),
-        verify or any(entry.verify for entry in entries),
-        {name: _only(name, [value, *(entry.remote.get(name) for entry in entries)]) for name, value in remote.items()},
+        any(entry.preload for entry in entries),
+        any(entry.verify for entry in entries),
+        {name: _only(name, [entry.remote.get(name) for entry in entries]) for name in ("cache", "storage_options")},
         [len(entry.paths) for entry in entries],
         Mix(names, fractions, length_of(length)),
     )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import KW_ONLY, dataclass
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,24 @@ from rawpack.system.home import expanded
 StorePath = str | os.PathLike[str]
 _MOST_SIBLINGS = 1000
 """Entries of a folder that are looked at to suggest another name."""
+
+
+@dataclass(frozen=True)
+class Cache:
+    """For `cache=` of `Reader`: where the files of URLs are kept.
+
+        Reader("s3://bucket/store", cache=Cache("/scratch/cache", "200GB"))
+
+    folder: that files are fetched into, which all processes of a machine may share; None: RAWPACK_CACHE, or
+        ~/.cache/rawpack.
+    limit: how much it may hold: a number of bytes, or "200GB"; None: half of the free space.
+    timeout: seconds after which a transfer that brings no byte fails; None means 120.
+    """
+
+    folder: StorePath | None = None
+    limit: int | str | None = None
+    _: KW_ONLY
+    timeout: float | None = None
 
 
 def paths_of(path: Any, split: str | None) -> list[Path | str]:
@@ -52,19 +71,19 @@ def _absolute(path: StorePath, split: str | None) -> Path | str:
 
 def open_stores(
     paths: Sequence[Path | str],
-    cache: StorePath | None = None,
-    cache_bytes: int | str | None = None,
+    cache: Cache | StorePath | None = None,
     storage_options: Mapping[str, Any] | None = None,
-    timeout: float | None = None,
     groups: Sequence[int] | None = None,
 ) -> ConcatenatedStore:
     """Stores to be read in random order, as one. See `Reader`. groups: as of `ConcatenatedStore`."""
     urls, stores = [path for path in paths if isinstance(path, str)], list[Store]()
     if urls:
-        from rawpack.remote.cache import Cache
+        from rawpack.remote.cache import CacheFolder
         from rawpack.remote.origin import open_origins
 
-        origins = iter(open_origins(urls, Cache(cache, cache_bytes), storage_options, timeout))
+        asked = cache if isinstance(cache, Cache) else Cache(cache)
+        folder = CacheFolder(asked.folder, asked.limit)
+        origins = iter(open_origins(urls, folder, storage_options, asked.timeout))
     for path in paths:
         if isinstance(path, Path):
             stores.append(_open_folder(path))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, TypeVar
 
 Call = TypeVar("Call", bound=Callable[..., Any])
@@ -19,16 +19,25 @@ def unknown_keyword(called: str, name: str, known: Collection[str], meant: Seque
     return TypeError(f"{called}() got an unexpected keyword argument {name!r}{hint}")
 
 
-def suggests(function: Call) -> Call:
-    """Make a function suggest the nearest keyword where it is called with an unknown one."""
-    code = function.__code__
-    known = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
+def suggests(now: Callable[[Mapping[str, Any]], str | None] = lambda given: None) -> Callable[[Call], Call]:
+    """Make a function say what to write where it is called with an unknown keyword: the nearest one.
 
-    @functools.wraps(function)
-    def called(*args: Any, **given: Any) -> Any:
-        for name in given:
-            if name not in known:
-                raise unknown_keyword(function.__qualname__, name, known)
-        return function(*args, **given)
+    now: what the keywords of a call are called today, where some of them are of an earlier version.
+    """
 
-    return called  # type: ignore[return-value] # it takes and gives the same
+    def decorate(function: Call) -> Call:
+        code = function.__code__
+        known = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
+
+        @functools.wraps(function)
+        def called(*args: Any, **given: Any) -> Any:
+            for name in given:
+                if name not in known:
+                    if (line := now(given)) is not None:
+                        raise TypeError(f"{function.__qualname__}(): {line}")
+                    raise unknown_keyword(function.__qualname__, name, known)
+            return function(*args, **given)
+
+        return called  # type: ignore[return-value] # it takes and gives the same
+
+    return decorate

@@ -9,6 +9,7 @@ from typing import Literal
 
 import data
 from contract import Epoch, Settings, consume
+from rawpack import Workers
 
 
 class ColdStore:
@@ -29,7 +30,7 @@ class ColdStore:
         drop(shard_files(path))
         self._consumer = settings.consumer
         self._batches = Reader(path).batches(
-            settings.batch, shuffle=self._shuffle, workers=settings.workers, backend=settings.backend
+            settings.batch, shuffle=self._shuffle, workers=Workers(settings.workers, backend=settings.backend)
         )
 
     def epoch(self, n: int) -> Epoch:

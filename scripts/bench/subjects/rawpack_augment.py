@@ -7,6 +7,7 @@ from typing import Any, Literal
 
 import data
 from contract import Epoch, Pixels, Settings, consume
+from rawpack import Workers
 
 What = Literal["crops", "crops, scaled", "half", "normalize", "flip and normalize"]
 SIDE = 224
@@ -32,8 +33,7 @@ class RawpackAugment:
         self._batches = Reader(data.store_path(settings, self._form)).batches(
             settings.batch,
             shuffle=True,
-            workers=settings.workers,
-            backend="process",
+            workers=Workers(settings.workers, backend="process"),
             transform=steps(self._what, settings),
         )
 

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import videos
 from contract import Epoch, Settings, consume
+from rawpack import Workers
 
 
 class RawpackClips:
@@ -22,7 +23,7 @@ class RawpackClips:
     def open(self, settings: Settings) -> None:
         self._consumer = settings.consumer
         self._batches = videos.clips_of(settings, self._form).batches(
-            settings.batch, shuffle=True, seed=videos.SEED, workers=settings.workers, backend=settings.backend
+            settings.batch, shuffle=True, seed=videos.SEED, workers=Workers(settings.workers, backend=settings.backend)
         )
         self._bytes = videos.disk_bytes(videos.store_path(settings, self._form))
 

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import data
 from contract import Epoch, Settings, consume
+from rawpack import Workers
 
 
 class RawpackCrop:
@@ -27,8 +28,7 @@ class RawpackCrop:
         self._batches = Reader(data.store_path(self._at_size(settings), "lmdb")).batches(
             settings.batch,
             shuffle=True,
-            workers=settings.workers,
-            backend=settings.backend,
+            workers=Workers(settings.workers, backend=settings.backend),
             transform=[CenterCrop(settings.shape[:2])],
         )
 

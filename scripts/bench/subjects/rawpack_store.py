@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import data
 from contract import Epoch, Settings, consume
+from rawpack import Workers
 
 
 class RawpackStore:
@@ -22,7 +23,7 @@ class RawpackStore:
 
         self._consumer, self._step_s = settings.consumer, settings.step_s
         self._batches = Reader(data.store_path(settings, self._form)).batches(
-            settings.batch, shuffle=True, workers=settings.workers, backend=settings.backend
+            settings.batch, shuffle=True, workers=Workers(settings.workers, backend=settings.backend)
         )
 
     def epoch(self, n: int) -> Epoch:

@@ -189,7 +189,7 @@ class RemoteStore(Served):
         if self._order == "block":
             order = {"shuffle": "block", "block": _BUFFER // 8, "window": 8}
         batches = Reader(url, cache=cache).batches(
-            settings.batch, **order, seed=n, workers=settings.workers, encoded=["image"] if self._encoded else []
+            settings.batch, seed=n, workers=settings.workers, decode=not ["image"] if self._encoded else [], **order
         )
         for batch in batches:
             # Of files, the first bytes are looked at as if they were pixels.

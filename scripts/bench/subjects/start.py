@@ -8,6 +8,7 @@ from pathlib import Path
 
 import data
 from contract import Epoch, Settings
+from rawpack import Workers
 
 
 class ReaderStart:
@@ -26,7 +27,7 @@ class ReaderStart:
     def open(self, settings: Settings) -> None:
         began = time.perf_counter()
         batches = self._reader(data.store_path(settings, "lmdb")).batches(
-            settings.batch, shuffle=True, workers=settings.workers, backend="process"
+            settings.batch, shuffle=True, workers=Workers(settings.workers, backend="process")
         )
         self._iterator = iter(batches)
         images = len(next(self._iterator)["index"])

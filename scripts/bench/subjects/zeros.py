@@ -7,6 +7,7 @@ from itertools import islice
 
 import data
 from contract import Epoch, Settings
+from rawpack import Workers
 
 _BATCHES = 20
 
@@ -31,7 +32,9 @@ class Zeros:
 
     def epoch(self, n: int) -> Epoch:
         settings = self._settings
-        batches = self._reader.batches(settings.batch, shuffle=True, workers=settings.workers, backend=settings.backend)
+        batches = self._reader.batches(
+            settings.batch, shuffle=True, workers=Workers(settings.workers, backend=settings.backend)
+        )
         batches.set_epoch(n)
         began = time.perf_counter()
         first, images = 0.0, 0

@@ -169,7 +169,7 @@ def loader(
         from rawpack import Reader
 
         batches = Reader(store(task, "small-npz" if npz else "small", OURS[label])).batches(
-            BATCH, shuffle=True, rank=rank, world_size=world
+            BATCH, shuffle=True, ranks=(rank, world)
         )
 
         def ours() -> Iterator[Any]:

@@ -24,6 +24,7 @@ from numpy.typing import NDArray
 from published_parts.common import FORMATS, once, pack, photos, store
 from published_parts.contract import Method, Part, Relation, Task, Values, table
 from published_parts.slow_store import served
+from rawpack import Workers
 
 SIDE, SHORTER = 224, 256
 PROCESSES = 128
@@ -271,8 +272,7 @@ def ours(format: str, task: Task, *, workers: int | None = None, far: bool = Tru
             batch,
             shuffle="block",
             transform=[RandomCrop(SIDE), ToCHW()],
-            workers=workers,
-            backend=backend,
+            workers=Workers(workers, backend=backend),
             drop_last=True,
         )
 

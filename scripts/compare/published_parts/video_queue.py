@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from published_parts.common import once, pack, size_of, store
 from published_parts.contract import Method, Part, Relation, Task, Values
+from rawpack import Workers
 
 HEIGHT, WIDTH, LENGTH = 240, 320, 64
 """The size of a clip in its AVI file."""
@@ -158,7 +159,7 @@ def ours(format: str, task: Task) -> Values:
 
     def queued(count: int) -> tuple[Callable[[], Any], Callable[[], None]]:
         waiting = BatchLambda(lambda batch: time.sleep(PRODUCER_S))
-        made = clips.batches(IN_A_BATCH, shuffle=True, workers=count, backend="thread", transform=[waiting])
+        made = clips.batches(IN_A_BATCH, shuffle=True, workers=Workers(count, backend="thread"), transform=[waiting])
         batch_queue = made.queue(depth=8)
         return batch_queue.dequeue, batch_queue.close
 

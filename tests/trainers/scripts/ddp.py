@@ -9,7 +9,7 @@ from torch.nn.functional import cross_entropy
 from torch.nn.parallel import DistributedDataParallel
 from trained import Journal
 
-from rawpack import Reader
+from rawpack import Ranks, Reader
 from rawpack.transforms import Normalize
 
 store, held_out, journal_folder, epochs, *flags = sys.argv[1:]
@@ -21,7 +21,7 @@ fields = ["image", "label", "number"]
 options = {"rank": "auto", "fields": fields, "transform": [Normalize((0.4,) * 3, (0.25,) * 3)]}
 batches = Reader(store).batches(4, shuffle=True, seed=5, drop_last="drop_last" in flags, workers=1, **options)
 loader = batches.torch(as_tuple=fields)
-evaluation = Reader(held_out).batches(4, uneven="keep", workers=0, **options).torch(as_tuple=fields)
+evaluation = Reader(held_out).batches(4, workers=0, ranks=Ranks(0, 1, last="keep"), **options).torch(as_tuple=fields)
 
 torch.manual_seed(0)
 model = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(192, 16), torch.nn.ReLU(), torch.nn.Linear(16, 4))

@@ -14,7 +14,7 @@ import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from trained import Journal
 
-from rawpack import Reader, UsageError
+from rawpack import Ranks, Reader, UsageError
 
 store, journal_folder, path, epochs, devices, *kill_after = sys.argv[1:]
 jax.config.update("jax_num_cpu_devices", int(devices))
@@ -28,13 +28,17 @@ journal, checkpoint = Journal(journal_folder, process), Path(path)
 mesh = Mesh(jax.devices(), ("data",))
 data, replicated = NamedSharding(mesh, PartitionSpec("data")), NamedSharding(mesh, PartitionSpec())
 reader = Reader(store)
-batches = reader.batches(8 // processes, shuffle=True, workers=2, rank=process, world_size=processes, drop_last=True)
+batches = reader.batches(8 // processes, shuffle=True, workers=2, drop_last=True, ranks=(process, processes))
 loader = batches.jax(data)
 if processes > 1:
     shared = {"rank": process, "world_size": processes}
     for refused, sharding, words in (
         (batches, replicated, f"this process has 8 of the 8 rows that {processes} ranks read"),
-        (reader.batches(4, uneven="keep", **shared), data, 'uneven="keep" gives some ranks fewer samples'),
+        (
+            reader.batches(4, ranks=Ranks(0, 1, last="keep"), **shared),
+            data,
+            'uneven="keep" gives some ranks fewer samples',
+        ),
         (reader.batches(3, **shared), data, "the sharding does not fit the batches, for 'image' (6, 8, 8, 3)"),
     ):
         try:

@@ -17,7 +17,7 @@ import torch
 from lightning.pytorch.callbacks import ModelCheckpoint
 from trained import Journal
 
-from rawpack import Reader
+from rawpack import Ranks, Reader
 
 
 class StopTrainingError(Exception):
@@ -59,7 +59,7 @@ class Run:
     def validation(self) -> Any:
         if self.validate is None:
             return []
-        return Reader(self.validate).batches(4, workers=0, rank="auto", uneven="keep").torch()
+        return Reader(self.validate).batches(4, workers=0, ranks=Ranks("auto", last="keep")).torch()
 
     def fit(self) -> Model:
         checkpoint = ModelCheckpoint(

@@ -37,10 +37,10 @@ fields = ["image", "label", "number"]
 batches = Reader(asked.store).batches(
     2,
     shuffle=True,
-    rank="auto",
     workers=2,
     fields=fields,
     transform=[RandomHorizontalFlip(), Normalize((0.4,) * 3, (0.25,) * 3)],
+    ranks="auto",
 )
 loader = batches.torch(depth=2, as_tuple=fields)
 torch.manual_seed(0)
