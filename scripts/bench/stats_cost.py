@@ -24,7 +24,7 @@ from unittest import mock
 import msgspec
 import numpy as np
 
-from rawpack import Reader
+from rawpack import Reader, Workers
 from rawpack.batching import fill, iterator
 from rawpack.batching.batches import Batches
 from rawpack.batching.messages import SliceDone, encode
@@ -33,7 +33,7 @@ from rawpack.system.times import Times
 
 _REPEAT, _NUMBER, _EPOCHS, _WARM = 7, 5000, 20, 3
 
-WAYS: dict[str, dict[str, Any]] = {"0": {"workers": 0}, "2 threads": {"workers": 2, "backend": "thread"}}
+WAYS: dict[str, dict[str, Any]] = {"0": {"workers": 0}, "2 threads": {"workers": Workers(2, backend="thread")}}
 
 
 def main() -> None:

@@ -458,7 +458,7 @@ def test_an_image_size_resizes_images_of_one_size_too(case: Case) -> None:
         ({"batch_size": True}, "batch_size=True"),
         ({"batch_size": 2.0}, "batch_size=2.0"),
         ({"batch_size": 4, "workers": -1}, "workers=-1"),
-        ({"batch_size": 4, "backend": "fork"}, "backend='fork'"),
+        ({"batch_size": 4, "workers": Workers(backend="fork")}, "backend='fork'"),
         ({"batch_size": 4, "image_size": 0}, "image_size=0"),
         ({"batch_size": 4, "image_size": (8, 8, 3)}, "image_size="),
         ({"batch_size": 4, "shuffle": "yes"}, "shuffle='yes'"),

@@ -24,7 +24,7 @@ from PIL import Image
 from running import FORMATS, Ran, environment, pack, run_here, started
 
 import rawpack_packer
-from rawpack import PackError, Reader, UsageError
+from rawpack import PackError, Reader, UsageError, Workers
 
 SMALL = ("--size", "16", "--shard-size", "1")
 BY_DOCS = Path(__file__).parents[1] / "support" / "readers_by_docs.py"
@@ -128,7 +128,7 @@ def test_a_reader_that_is_open_goes_on(tmp_path: Path) -> None:
     first, second = folder(tmp_path / "a", {"x": 40}), folder(tmp_path / "b", {"x": 30, "y": 1}, first=500)
     store = pack(first, tmp_path / "store", *SMALL)
     reader = Reader(store)
-    ways = [{"workers": 2, "backend": "process"}, {"workers": 2, "backend": "thread"}, {"workers": 0}]
+    ways = [{"workers": Workers(2, backend="process")}, {"workers": Workers(2, backend="thread")}, {"workers": 0}]
     running = [iter(reader.batches(7, fields=["image", "label", "key"], **way)) for way in ways]  # type: ignore[arg-type]
     keys = [list(next(batches)["key"]) for batches in running]
     appended(second, store)

@@ -121,7 +121,7 @@ def test_a_thread_that_prefetches(few: Reader) -> None:
 @pytest.mark.parametrize(("before", "after"), [(1, 3), (3, 2), (2, 5)])
 def test_another_world_size(few: Reader, before: int, after: int) -> None:
     """Where ranks stop after a common step, each with a queue, another number of ranks trains on exactly the rest."""
-    split: dict[str, Any] = {"shuffle": True, "workers": 0, "uneven": "keep"}
+    split: dict[str, Any] = {"shuffle": True, "workers": 0, "ranks": Ranks(0, 1, last="keep")}
     whole = rows_of(few.batches(BATCH, shuffle=True, workers=0))
     for depth in DEPTHS:
         for steps in range(SAMPLES // (3 * before) + 1):

@@ -226,7 +226,7 @@ def test_the_rest_is_the_rest(
     of = np.random.default_rng(seed).integers(0, count, n).astype(np.uint8)
     order, options = (
         Bucketed(Shuffled(n, seed), of, count, batch_size, seed),
-        {"uneven": uneven, "drop_last": drop_last},
+        {"ranks": Ranks(0, 1, last=uneven), "drop_last": drop_last},
     )
     runs = [Run(order, batch_size, **options) for _ in range(2)]
     runs[0].go(world_size, 1000)
@@ -372,7 +372,13 @@ def test_one_bucket_is_image_size(reader: Reader) -> None:
 def test_resumed_at_every_position_with_other_ranks(few: Reader, shuffle: Any) -> None:
     """A run that is killed after any step of any number of ranks, and resumes with any other number, reads each sample
     of the epoch exactly once; all ranks of a step have batches of one size; the epoch after it begins at its start."""
-    options: dict[str, Any] = {"shuffle": shuffle, "seed": 6, "buckets": BUCKETS, "uneven": "keep", "workers": 0}
+    options: dict[str, Any] = {
+        "shuffle": shuffle,
+        "seed": 6,
+        "image_size": Buckets(BUCKETS),
+        "ranks": Ranks(0, 1, last="keep"),
+        "workers": 0,
+    }
     options["fields"] = ["image"]
     order = sorted(few[i]["index"] for i in range(len(few)))
 
@@ -411,7 +417,7 @@ def test_resumed_at_every_position_with_other_ranks(few: Reader, shuffle: Any) -
 def test_killed_at_every_step(few: Reader, way: str) -> None:
     """With workers that prepare batches in advance: the state after any batch resumes with the very next one, also from
     a batch that was handed over before others, and by count."""
-    options: dict[str, Any] = {"shuffle": True, "seed": 9, "buckets": BUCKETS, **WAYS[way]}
+    options: dict[str, Any] = {"shuffle": True, "seed": 9, "image_size": Buckets(BUCKETS), **WAYS[way]}
     first, second = (few.batches(5, **options) for _ in range(2))
     kept = list(first)
     assert len(kept) == len(first)
@@ -522,7 +528,7 @@ def test_auto_takes_the_sizes_from_the_index(reader: Reader) -> None:
 def test_states_are_refused_by_name(few: Reader) -> None:
     """The batch size, the sizes, and which samples they have are part of a state; a state of another kind of order, or
     one that was changed, is refused too."""
-    options: dict[str, Any] = {"shuffle": True, "buckets": BUCKETS, "workers": 0}
+    options: dict[str, Any] = {"shuffle": True, "image_size": Buckets(BUCKETS), "workers": 0}
     batches = few.batches(4, **options)
     next(iter(batches))
     state = as_saved(batches.state_dict())
@@ -530,7 +536,7 @@ def test_states_are_refused_by_name(few: Reader) -> None:
     with pytest.raises(UsageError, match=r"its batch_size is 4, here it is 5; .* batch_size, buckets"):
         few.batches(5, **options).load_state_dict(state)
     with pytest.raises(UsageError, match=r"its buckets is '48x48 64x40 40x64 .*, here it is '48x48 64x40 "):
-        few.batches(4, **{**options, "buckets": BUCKETS[:2]}).load_state_dict(state)
+        few.batches(4, **{**options, "image_size": Buckets(BUCKETS[:2])}).load_state_dict(state)
     with pytest.raises(UsageError, match="its order is 'shuffled in buckets', here it is 'shuffled'"):
         few.batches(4, image_size=32, shuffle=True, workers=0).load_state_dict(state)
     with pytest.raises(UsageError, match="its order is 'shuffled', here it is 'shuffled in buckets'"):
@@ -631,7 +637,7 @@ def test_masks_boxes_and_texts_stay_with_their_images(detection: Reader, way: st
 
 def test_fields_without_images_have_the_same_order(detection: Reader) -> None:
     """Which fields are read does not change which samples are in a batch, nor does it need an image."""
-    options: dict[str, Any] = {"shuffle": True, "seed": 1, "buckets": "auto", "workers": 0}
+    options: dict[str, Any] = {"shuffle": True, "seed": 1, "image_size": Buckets("auto"), "workers": 0}
     orders = [
         [batch["index"].tolist() for batch in detection.batches(3, fields=fields, **options)]
         for fields in (["image"], ["label"], ["caption"], ["mask", "boxes"])
@@ -641,7 +647,7 @@ def test_fields_without_images_have_the_same_order(detection: Reader) -> None:
 
 def test_workers_of_a_dataloader_share_the_batches(few: Reader, monkeypatch: pytest.MonkeyPatch) -> None:
     """They take the batches of a rank in turn, and resume with their own."""
-    options: dict[str, Any] = {"shuffle": True, "buckets": BUCKETS, "workers": 0, "fields": ["label"]}
+    options: dict[str, Any] = {"shuffle": True, "image_size": Buckets(BUCKETS), "workers": 0, "fields": ["label"]}
     alone = [[batch["index"].tolist() for batch in epoch] for epoch in [few.batches(2, **options)] * 2]
     for number, of in ((0, 1), (0, 3), (2, 3)):
         info = SimpleNamespace(id=number, num_workers=of)
@@ -663,7 +669,7 @@ def test_a_store_behind_a_url(detection: Reader, tmp_path: Path, way: str) -> No
     memory = fsspec.filesystem("memory")
     memory.pipe({f"/sizes-{way}/store/{name}": data for name, data in files_of(Path(folder)).items()})
     far = Reader(f"memory://sizes-{way}/store", cache=tmp_path / "cache")
-    options: dict[str, Any] = {"shuffle": True, "buckets": "auto", "seed": 3}
+    options: dict[str, Any] = {"shuffle": True, "image_size": Buckets("auto"), "seed": 3}
     for one, same in zip(
         far.batches(4, **options, **WAYS[way]), detection.batches(4, **options, workers=0), strict=True
     ):
@@ -679,7 +685,7 @@ def test_tensors(detection: Reader) -> None:
     torch = pytest.importorskip("torch", reason="torch is not installed")
     from rawpack.faces.torch import torch_batches
 
-    options: dict[str, Any] = {"shuffle": True, "buckets": [(32, 64), (56, 40)], "seed": 5, "workers": 0}
+    options: dict[str, Any] = {"shuffle": True, "image_size": Buckets([(32, 64), (56, 40)]), "seed": 5, "workers": 0}
     expected = list(detection.batches(4, **options))
     tensors = detection.batches(4, **options).torch()
     for one, same in zip(tensors, expected, strict=True):
@@ -701,7 +707,7 @@ def test_tensors(detection: Reader) -> None:
 def test_arrays_of_jax(detection: Reader) -> None:
     """Batches have their own shapes; a sharding that does not divide the last batch of a size is refused at once."""
     jax = pytest.importorskip("jax", reason="JAX is not installed")
-    options: dict[str, Any] = {"shuffle": True, "buckets": [(32, 64), (56, 40)], "seed": 5, "workers": 0}
+    options: dict[str, Any] = {"shuffle": True, "image_size": Buckets([(32, 64), (56, 40)]), "seed": 5, "workers": 0}
     expected = list(detection.batches(4, **options))
     for one, same in zip(detection.batches(4, **options).jax(), expected, strict=True):
         assert np.array_equal(np.asarray(one["image"]), same["image"])
@@ -717,7 +723,7 @@ def test_arrays_of_jax(detection: Reader) -> None:
 
 def test_batches_for_keras(detection: Reader) -> None:
     """In any order, epoch after epoch, and after a resume, what Keras gets is what a loop gets."""
-    options: dict[str, Any] = {"shuffle": True, "buckets": [(32, 64), (56, 40)], "seed": 5, "workers": 0}
+    options: dict[str, Any] = {"shuffle": True, "image_size": Buckets([(32, 64), (56, 40)]), "seed": 5, "workers": 0}
     batches, wanted = detection.batches(4, **options), detection.batches(4, **options)
     data, saved = KerasBatches(batches, *keras_form(batches, "image", "number", None)), dict[str, Any]()
     for epoch in range(3):
@@ -824,7 +830,7 @@ def test_batches_of_clips_have_one_length(frames: Reader, way: str) -> None:
             seen.append(number)
     assert lengths == set(LENGTHS)
     assert sorted(seen) == list(range(len(clips)))
-    options = {"shuffle": True, "seed": 2, "fields": ["frame"], "uneven": "keep", **WAYS["here"]}
+    options = {"shuffle": True, "seed": 2, "fields": ["frame"], "ranks": Ranks(0, 1, last="keep"), **WAYS["here"]}
     for stop in range(len(batches)):
         first = clips.batches(3, **options)
         first.set_epoch(0)
@@ -895,7 +901,12 @@ def test_samples_that_repeat_are_dealt_too(detection: Reader, way: str) -> None:
     drawn = Weighted(np.repeat([1.0, 20.0], 15), length=90)
     plain = detection.batches(5, sampler=drawn, seed=3, fields=["label"], workers=0)
     rows = sorted(row for batch in plain for row in batch["index"].tolist())
-    options: dict[str, Any] = {"sampler": drawn, "buckets": [(32, 64), (56, 40)], "seed": 3, "fields": ["image"]}
+    options: dict[str, Any] = {
+        "sampler": drawn,
+        "image_size": Buckets([(32, 64), (56, 40)]),
+        "seed": 3,
+        "fields": ["image"],
+    }
     batches = detection.batches(5, transform=[Drawn()], **options, **WAYS[way])
     whole = list(batches)
     assert sorted(row for batch in whole for row in batch["index"].tolist()) == rows

@@ -22,7 +22,7 @@ from reading import WAYS, nothing_left, wait_for_workers, workers_of
 from running import FORMATS
 
 import rawpack_packer
-from rawpack import DamagedStoreError, Reader, UsageError, WorkerError
+from rawpack import Blocks, DamagedStoreError, Ranks, Reader, UsageError, WorkerError
 from rawpack.transforms import (
     BatchLambda,
     Lambda,
@@ -298,7 +298,7 @@ def test_frames_that_go_back_end_a_run(tmp_path: Path) -> None:
 ORDERS: dict[str, dict[str, Any]] = {
     "as stored": {},
     "shuffled": {"shuffle": True, "seed": 5},
-    "block": {"shuffle": "block", "block": 3, "window": 2, "seed": 5},
+    "block": {"shuffle": Blocks(block=3, window=2), "seed": 5},
     "sampler": {"sampler": [3, 1, 4, 1, 5, 9, 2, 6, 5, 3, 5]},
 }
 TRANSFORM: list[Any] = [RandomResizedCrop(9), RandomHorizontalFlip(), ToCHW()]
@@ -350,7 +350,7 @@ def test_shuffled_is_each_clip_once(reader: Reader) -> None:
 @pytest.mark.parametrize("world", [2, 3])
 def test_ranks_share_an_epoch(reader: Reader, world: int, asked: dict[str, Any]) -> None:
     """All ranks together have each clip of an epoch once, the same clips that one rank alone would have."""
-    clips, options = reader.clips(**asked), {"shuffle": True, "workers": 0, "uneven": "keep"}
+    clips, options = reader.clips(**asked), {"shuffle": True, "workers": 0, "ranks": Ranks(0, 1, last="keep")}
     alone = sorted(rows_in(clips.batches(4, **options)))
     shared = [rows_in(clips.batches(4, ranks=(rank, world), **options)) for rank in range(world)]
     assert sorted(clip for rank in shared for clip in rank) == alone

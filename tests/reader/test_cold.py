@@ -21,7 +21,7 @@ from pictures import picture, save
 from reading import WAYS, wait_until, workers_of
 
 import rawpack_packer
-from rawpack import Reader
+from rawpack import Blocks, Reader
 from rawpack.store.concatenated import ConcatenatedStore
 from rawpack.transforms import CenterCrop
 from rawpack_packer.tune.system import drop
@@ -45,7 +45,7 @@ FORMS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
 ORDERS: dict[str, dict[str, Any]] = {
     "in order": {"shuffle": False},
     "shuffled": {"shuffle": True},
-    "by blocks": {"shuffle": "block", "block": 8, "window": 2},
+    "by blocks": {"shuffle": Blocks(block=8, window=2)},
 }
 
 Cold = Callable[[str], Path]

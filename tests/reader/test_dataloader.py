@@ -17,7 +17,7 @@ import pytest
 from reading import WAYS, rows_of
 from running import Packed, environment
 
-from rawpack import Reader, UsageError
+from rawpack import Ranks, Reader, UsageError
 from rawpack.order import launcher
 
 SAMPLES, BATCH = 23, 4
@@ -46,7 +46,7 @@ def in_worker(monkeypatch: pytest.MonkeyPatch, number: int, of: int) -> None:
 @pytest.mark.parametrize("way", ["here", "threads"])
 def test_workers_share_the_batches(few: Reader, monkeypatch: pytest.MonkeyPatch, of: int, way: str) -> None:
     """The workers of a DataLoader take the rank's batches in turn, each exactly once, whole epochs long."""
-    options: dict[str, Any] = {"shuffle": True, "rank": 1, "world_size": 2, "uneven": "keep"}
+    options: dict[str, Any] = {"shuffle": True, "ranks": Ranks(1, 2, last="keep")}
     alone = few.batches(2, workers=0, **options)
     epochs = [[batch["index"].tolist() for batch in alone] for _ in range(2)]
     found: list[list[list[Any]]] = [[[] for _ in epoch] for epoch in epochs]

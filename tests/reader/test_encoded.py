@@ -242,7 +242,7 @@ def test_a_remote_store(tmp_path: Path) -> None:
         small = sum(path.stat().st_size for path in store.rglob("*") if path.is_file() and path.name not in shards)
         limit = small + int(4.5 * max(shards.values()))
         reader = Reader(f"{server.url}/bucket/store", cache=Cache(tmp_path / "cache", limit, timeout=20))
-        options: dict[str, Any] = {"shuffle": "block", "block": 64, "window": 1}
+        options: dict[str, Any] = {"shuffle": Blocks(block=64, window=1)}
         seen = []
         for batch in reader.batches(16, decode=False, **options):
             assert same_files(batch["image"], [values[row] for row in batch["index"]])
@@ -379,7 +379,7 @@ def test_other_fields(segmented: Path) -> None:
 def test_what_files_cannot_be(segmented: Path, options: dict[str, Any], message: str) -> None:
     """What would need pixels is refused by name, with what to do instead."""
     with pytest.raises(UsageError, match=message):
-        Reader(segmented).batches(4, **{"encoded": True} | options)
+        Reader(segmented).batches(4, **{"decode": False} | options)
 
 
 @pytest.mark.parametrize("layout", ["memmap", "hdf5-gzip"])

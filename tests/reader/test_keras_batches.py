@@ -24,7 +24,7 @@ from reading import WAYS
 from trained import numbered_store
 
 import rawpack_packer
-from rawpack import Batches, MissingExtraError, Ranks, Reader, UsageError, Workers
+from rawpack import Batches, Buckets, MissingExtraError, Ranks, Reader, UsageError, Workers
 from rawpack.faces.keras import KerasBatches, keras_form
 from rawpack.transforms import MixUp, OneHot, RandomHorizontalFlip, RandomResizedCrop
 
@@ -184,7 +184,7 @@ def test_ranks_share_an_epoch(store: Path) -> None:
 
 def test_batches_that_are_kept_do_not_change(store: Path) -> None:
     """Also with a limit on slots, of which Keras knows nothing."""
-    for options in WAYS["threads"], WAYS["processes"], {**WAYS["threads"], "max_slots": 2}:
+    for options in WAYS["threads"], WAYS["processes"], {**WAYS["threads"], "workers": Workers(max_held=2)}:
         data = dataset(Reader(store).batches(BATCH, **SHUFFLED, **options), "image", "label")
         kept = []
         for _ in range(2):
@@ -334,7 +334,7 @@ def uneven(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.parametrize("buckets", [[(8, 8), (8, 12), (12, 8)], [(8, 8)]], ids=["three", "one"])
 def test_buckets(uneven: Path, buckets: list[tuple[int, int]]) -> None:
     """In any order, from epoch to epoch, and resumed in the middle, where batches of all buckets are partly read."""
-    options: dict[str, Any] = {"shuffle": True, "seed": 5, "buckets": buckets, "workers": 0}
+    options: dict[str, Any] = {"shuffle": True, "seed": 5, "image_size": Buckets(buckets), "workers": 0}
     loop = Reader(uneven).batches(4, **options)
     epochs = [[{name: array.copy() for name, array in batch.items()} for batch in loop] for _ in range(3)]
     data = dataset(Reader(uneven).batches(4, **options), "image", "index")

@@ -24,7 +24,7 @@ from running import FORMATS
 from trained import numbered_store
 
 import rawpack_packer
-from rawpack import Ranks, Reader, UsageError
+from rawpack import Blocks, Ranks, Reader, UsageError
 from rawpack.order import Mixed, RankSplit, Sequential, Shuffled, Weighted
 from rawpack.order.mixed import shares_of
 from rawpack.transforms import RandomHorizontalFlip
@@ -361,7 +361,7 @@ def test_states_that_do_not_fit(shares: dict[str, float], stores: dict[str, Path
 def test_the_same_whoever_reads(shares: dict[str, float], way: str) -> None:
     """Workers, threads and this process make the same batches, in a copy of the reader too."""
     mixed = Reader.mix(shares)
-    options: dict[str, Any] = {"shuffle": "block", "block": 2, "window": 3, "seed": 4}
+    options: dict[str, Any] = {"shuffle": Blocks(block=2, window=3), "seed": 4}
     copied = pickle.loads(pickle.dumps(mixed)).batches(BATCH, **options, **WAYS[way])
     for one, other in zip(mixed.batches(BATCH, workers=0, **options), copied, strict=True):
         for name in ("image", "label", "store", "index"):

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from running import Packed
 
 import rawpack_packer
-from rawpack import Reader
+from rawpack import Ranks, Reader
 from rawpack.errors import UsageError
 from rawpack.order import (
     BlockShuffled,
@@ -690,11 +690,11 @@ def test_the_last_step_of_a_known_epoch() -> None:
     [
         ({"batch_size": 0}, "batch_size=0 must be a whole number >= 1"),
         ({"batch_size": 2.0}, r"batch_size=\S+ must be"),
-        ({"rank": 2, "world_size": 2}, "rank=2 must be below world_size=2"),
-        ({"rank": -1}, "rank=-1 must be"),
-        ({"world_size": 4}, r"world_size=4 without rank= .* pass both, rank= \(0 to 3\) and world_size="),
-        ({"world_size": 0}, "world_size=0 must be"),
-        ({"uneven": "drop"}, 'uneven must be "pad" or "keep", not \'drop\''),
+        ({"ranks": (2, 2)}, "rank=2 must be below world_size=2"),
+        ({"ranks": (-1, 1)}, "rank=-1 must be"),
+        ({"ranks": (0, 4)}, r"world_size=4 without rank= .* pass both, rank= \(0 to 3\) and world_size="),
+        ({"ranks": (0, 0)}, "world_size=0 must be"),
+        ({"ranks": Ranks(0, 1, last="drop")}, 'uneven must be "pad" or "keep", not \'drop\''),
         ({"length": -1}, r"length=\S+ must be"),
     ],
 )
@@ -836,7 +836,7 @@ def test_a_world_size_alone_is_refused(
     rawpack_packer.pack(frames, tmp_path / "film", workers=0)
     mixed, clips = Reader.mix([(reader, 1), (reader, 2)]), Reader(tmp_path / "film").clips(2)
     for one in (reader, reader.select(range(9)), mixed, clips):
-        for how in ({}, {"rank": None}, {"rank": None, "shuffle": True, "workers": 0}):
+        for how in ({}, {"ranks": None}, {"ranks": None, "shuffle": True, "workers": 0}):
             with pytest.raises(UsageError, match=r'world_size=4 without rank= .*pass both, .*or only rank="auto"'):
                 one.batches(2, ranks=(0, 4), **how)
     assert next(iter(reader.batches(4, workers=0, ranks=(2, 4))))["index"].tolist() == [8, 9, 10, 11]

@@ -18,7 +18,7 @@ import tqdm.std
 from reading import WAYS, Truth, rows_of
 from running import FORMATS, Packed
 
-from rawpack import DamagedStoreError, Ranks, RawpackError, Reader, UsageError, Workers
+from rawpack import Blocks, DamagedStoreError, Ranks, RawpackError, Reader, UsageError, Workers
 from rawpack.batching import worker
 from rawpack.batching.batches import IN_FLIGHT, Batches
 from rawpack.store.concatenated import ConcatenatedStore
@@ -28,7 +28,7 @@ SIZE = 48
 ORDERS: dict[str, dict[str, Any]] = {
     "as stored": {},
     "shuffled": {"shuffle": True, "seed": 5},
-    "block": {"shuffle": "block", "block": 4, "window": 3, "seed": 5},
+    "block": {"shuffle": Blocks(block=4, window=3), "seed": 5},
     "sampler": {"sampler": np.random.default_rng(0).permutation(75)[:50].tolist() * 2},
 }
 
@@ -59,7 +59,7 @@ def test_one_order_everywhere(packed: Packed, order: str) -> None:
     orders = set()
     for layout in FORMATS:
         reader = Reader(packed(layout, "--size", SIZE))
-        for way in [*WAYS.values(), {"workers": 3, "backend": "thread"}]:
+        for way in [*WAYS.values(), {"workers": Workers(3, backend="thread")}]:
             batches = reader.batches(BATCH, **ORDERS[order], **way)
             orders.add(json.dumps([rows_of(batches) for _ in range(2)]))
     assert len(orders) == 1
@@ -133,7 +133,7 @@ def test_nothing_is_read_to_skip(reader: Reader, way: str, monkeypatch: pytest.M
 @pytest.mark.parametrize(("before", "after"), [(1, 3), (3, 1), (2, 5), (4, 2)])
 def test_resume_with_another_world_size(reader: Reader, before: int, after: int) -> None:
     """What another number of ranks goes on with is exactly what is left, each sample once."""
-    split: dict[str, Any] = {"shuffle": True, "workers": 0, "uneven": "keep"}
+    split: dict[str, Any] = {"shuffle": True, "workers": 0, "ranks": Ranks(0, 1, last="keep")}
     expected = rows_of(reader.batches(BATCH, shuffle=True, workers=0))
     states = [begun(reader.batches(4, ranks=(rank, before), **split), 2) for rank in range(before)]
     assert all(state == states[0] for state in states)

@@ -156,7 +156,7 @@ def test_the_same_clips_as_a_local_store(tmp_path: Path, way: str) -> None:
         for i in range(400)
     ]
     rawpack_packer.pack(samples, store, shard_size=1, workers=0)
-    asked: dict[str, Any] = {"shuffle": "block", "block": 4, "window": 4}
+    asked: dict[str, Any] = {"shuffle": Blocks(block=4, window=4)}
     expected = [batch["image"].copy() for batch in Reader(store).clips(6).batches(4, workers=0, **asked)]
     with serving() as server:
         server.put_folder("bucket/clips", files_of(store))

@@ -83,7 +83,9 @@ def numbers_in(batch: Any, keep: list[Any] | None = None) -> list[int]:
     return numbers[: 8 - batch.pad]
 
 
-@pytest.mark.parametrize("workers", [{"workers": 0}, {"workers": 2, "backend": "process"}], ids=["one", "several"])
+@pytest.mark.parametrize(
+    "workers", [{"workers": 0}, {"workers": Workers(2, backend="process")}], ids=["one", "several"]
+)
 def test_a_loader_of_train_and_val(photos: Path, workers: dict[str, Any]) -> None:
     """Over three epochs, with one process and with several: each photograph of train once an epoch, each in another
     order, then each of val; all of them with their labels. What the loop keeps does not change. No copy is larger than
@@ -195,7 +197,7 @@ def shown(batch: dict[str, Any]) -> list[int]:
 
 def making(producers: int, make: Callable[[], None] = lambda: None) -> dict[str, Any]:
     """Options with which each producer makes batches of its own, and calls `make` for each."""
-    return {"workers": producers, "backend": "thread", "transform": [BatchLambda(lambda batch: make())]}
+    return {"workers": Workers(producers, backend="thread"), "transform": [BatchLambda(lambda batch: make())]}
 
 
 def in_threads(count: int, work: Callable[[], Iterable[Any]]) -> list[Any]:

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from reading import Truth, rows_of
 from running import Packed
 
-from rawpack import RawpackError, Reader, UsageError, Workers
+from rawpack import Buckets, RawpackError, Reader, UsageError, Workers
 
 BATCH = 4
 
@@ -48,9 +48,7 @@ def test_many_batches_are_one_reading(reader: Reader, readings: list[NDArray[np.
     assert len(batches) > len(readings) == 1
 
 
-@pytest.mark.parametrize(
-    "options", [{}, {"drop_last": True}, {"rank": 1, "world_size": 3}, {"fields": ["key", "label"]}]
-)
+@pytest.mark.parametrize("options", [{}, {"drop_last": True}, {"ranks": (1, 3)}, {"fields": ["key", "label"]}])
 def test_batches_are_the_same_as_one_by_one(store: Path, options: dict[str, Any]) -> None:
     """Same batches, same sizes, epoch after epoch, as where `max_slots` keeps them apart."""
     together = Reader(store).batches(BATCH, shuffle=True, workers=0, **options)
@@ -115,10 +113,14 @@ def test_batches_before_a_bad_sample_are_handed_over(reader: Reader, monkeypatch
     [
         (7, {"batch_size": 8}, "a full one needs 8, and an epoch has 7 samples; pass a batch_size of at most 7, or "),
         (1, {"batch_size": 8, "shuffle": True}, "has 1 sample; pass a batch_size of at most 1, or drop_last=False"),
-        (7, {"batch_size": 2, "rank": 3, "world_size": 4}, "needs 8: 2 for each of 4 ranks, and .* at most 1, or "),
-        (3, {"batch_size": 1, "rank": 0, "world_size": 4}, "an epoch has 3 samples; pass fewer ranks, or drop_last"),
+        (7, {"batch_size": 2, "ranks": (3, 4)}, "needs 8: 2 for each of 4 ranks, and .* at most 1, or "),
+        (3, {"batch_size": 1, "ranks": (0, 4)}, "an epoch has 3 samples; pass fewer ranks, or drop_last"),
         (9, {"batch_size": 6, "sampler": [4, 3, 2, 1, 0]}, "has 5 samples; pass a batch_size of at most 5"),
-        (20, {"batch_size": 17, "buckets": [(16, 16), (16, 32)]}, "the largest bucket has .* batch_size of at most"),
+        (
+            20,
+            {"batch_size": 17, "image_size": Buckets([(16, 16), (16, 32)])},
+            "the largest bucket has .* batch_size of at most",
+        ),
     ],
 )
 def test_dropping_every_batch_is_refused(packed: Packed, samples: int, options: dict[str, Any], words: str) -> None:

@@ -422,7 +422,7 @@ def test_tensors_that_are_made_in_the_loop(reader: Reader, form: str, steps: lis
 )
 def test_other_last_steps_stay_in_the_workers(reader: Reader, steps: list[Any]) -> None:
     """Bit for bit what numpy gives."""
-    options: dict[str, Any] = {"workers": 2, "backend": "thread", "transform": steps}
+    options: dict[str, Any] = {"workers": Workers(2, backend="thread"), "transform": steps}
     tensors = on_simulated(reader.batches(8, **options), SimulatedCuda(torch.from_numpy, eager=True), channels="last")
     for given, batch in zip(reader.batches(8, **options), tensors, strict=True):
         np.testing.assert_array_equal(batch["image"].numpy(), given["image"])

@@ -14,7 +14,7 @@ from reading import WAYS
 from running import Packed
 
 import rawpack_packer
-from rawpack import Reader, UsageError, WorkerError
+from rawpack import Reader, UsageError, WorkerError, Workers
 from rawpack.transforms import (
     BatchLambda,
     CutMix,
@@ -266,7 +266,7 @@ def test_batches_are_the_same_whoever_makes_them(packed: Packed, layout: str, mi
     store = packed(layout, "--size", 48)
     recipe = [*FLOATS, Lambda(lambda label: np.maximum(label, 0), field="label"), mixing(alpha=0.4)]
     expected = read(store, recipe)
-    for way in (*WAYS.values(), {"workers": 3, "backend": "process"}):
+    for way in (*WAYS.values(), {"workers": Workers(3, backend="process")}):
         for one, other in zip(read(store, recipe, **way), expected, strict=True):
             assert set(one) == set(other)
             for name in one:

@@ -14,7 +14,7 @@ import pytest
 from pictures import picture, save
 from running import pack
 
-from rawpack import DamagedStoreError, Reader
+from rawpack import DamagedStoreError, Reader, Workers
 from rawpack.disk import mapped
 from rawpack.disk.manifest import FileRecord
 from rawpack.disk.mapped import MappedFiles
@@ -80,7 +80,7 @@ def store(sound: Path, tmp_path: Path) -> Path:
     ("when", "options"),
     [
         ("epoch", {"workers": 0}),
-        ("epoch", {"workers": 2, "backend": "thread"}),
+        ("epoch", {"workers": Workers(2, backend="thread")}),
         ("batch", {"workers": 0}),
         ("sample", {}),
     ],
@@ -102,7 +102,7 @@ def test_a_file_written_over_in_place_is_an_error_and_not_the_end_of_the_process
 
 
 @pytest.mark.parametrize("change", ["rename", "remove", "touch"])
-@pytest.mark.parametrize("options", [{"workers": 0}, {"workers": 2, "backend": "thread"}], ids=str)
+@pytest.mark.parametrize("options", [{"workers": 0}, {"workers": Workers(2, backend="thread")}], ids=str)
 def test_a_file_replaced_removed_or_touched_goes_on_being_read(
     store: Path, change: str, options: dict[str, int], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -32,7 +32,7 @@ from reading import (
 )
 from running import Packed
 
-from rawpack import Reader
+from rawpack import Reader, Workers
 from rawpack.system import template as module
 from rawpack.system.channel import Channel
 from rawpack.system.child import Child
@@ -43,7 +43,7 @@ from rawpack.system.template import ForkedProcess, Template
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="templates are for Linux")
 
 BATCH = 7
-THREE: dict[str, Any] = {"workers": 3, "backend": "process"}
+THREE: dict[str, Any] = {"workers": Workers(3, backend="process")}
 
 
 @pytest.fixture(scope="module")

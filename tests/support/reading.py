@@ -17,12 +17,13 @@ import psutil  # type: ignore[import-untyped]
 from numpy.typing import NDArray
 from running import Ran, environment
 
+from rawpack import Workers
 from rawpack.batching.iterator import BatchIterator
 
 WAYS: dict[str, dict[str, Any]] = {
     "here": {"workers": 0},
-    "threads": {"workers": 2, "backend": "thread"},
-    "processes": {"workers": 2, "backend": "process"},
+    "threads": {"workers": Workers(2, backend="thread")},
+    "processes": {"workers": Workers(2, backend="process")},
 }
 """Every way in which batches can be made -> the arguments that choose it."""
 

@@ -22,7 +22,7 @@ from rawpack.transforms import RandomCrop
 torch = pytest.importorskip("torch", reason="torch is not installed")
 
 PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "gpu-decoding.md"
-ASKED: dict[str, Any] = {"encoded": True, "shuffle": True, "transform": [RandomCrop(90)]}
+ASKED: dict[str, Any] = {"decode": False, "shuffle": True, "transform": [RandomCrop(90)]}
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")
 

@@ -16,7 +16,7 @@ from pictures import picture, save
 from running import pack
 from trained import Step, numbered_store, numbers_of, run_script, steps_in
 
-from rawpack import Reader
+from rawpack import Reader, Workers
 
 pytest.importorskip("lightning")
 import lightning
@@ -113,7 +113,7 @@ def test_what_lightning_tries_costs_nothing(place: Place) -> None:
         def on_train_epoch_end(self) -> None:
             found.append(set(here.children(recursive=True)) - before)
 
-    run = place.run("watched", batches={"workers": 2, "backend": "process"})
+    run = place.run("watched", batches={"workers": Workers(2, backend="process")})
     loader = run.loader()
     lightning.Trainer(
         accelerator="cpu", max_epochs=2, logger=False, enable_progress_bar=False, enable_model_summary=False,
@@ -250,7 +250,7 @@ def two(place: Place) -> Place:
     """Runs of two devices; Lightning starts the second process. The last one was killed."""
     printed = place.script(
         [
-            place.run("no rank", batches={"rank": None}, trainer=TWO | {"max_epochs": 1}),
+            place.run("no rank", batches={"ranks": None}, trainer=TWO | {"max_epochs": 1}),
             place.run("two", validate=str(place.validate), trainer=TWO),
             place.run("two, module", style="module", trainer=TWO | {"use_distributed_sampler": False}),
             place.run("two, datamodule", style="datamodule", trainer=TWO),

@@ -41,7 +41,7 @@ def reader(tmp_path_factory: pytest.TempPathFactory) -> Reader:
 def test_values_are_those_of_torch(reader: Reader, backend: Any) -> None:
     """Over two epochs: the same tensors, over the same memory; lists have an entry per sample; what is kept does not
     change."""
-    options: dict[str, Any] = {"shuffle": True, "fields": NAMES, "workers": 2, "backend": backend}
+    options: dict[str, Any] = {"shuffle": True, "fields": NAMES, "workers": Workers(2, backend=backend)}
     tensors = reader.batches(8, **options).torch(dtype="float16")
     given = reader.batches(8, **options).tensordict(dtype="float16")
     kept = []

@@ -234,7 +234,7 @@ def test_a_state_of_other_workers_is_refused(stores: Stores) -> None:
     next(iterator)
     state = loader.state_dict()
     del iterator
-    for options in ({"size": 5}, {"rank": 0, "world_size": 2}):
+    for options in ({"size": 5}, {"ranks": (0, 2)}):
         _, other = _stateful(stores(23), 2, **options)
         other.load_state_dict(state)
         # Whichever of them says so first.

@@ -24,6 +24,7 @@ import numpy as np
 
 import data
 from contract import Epoch, Settings, consume
+from rawpack import Blocks
 
 BYTES_PER_S = 100e6
 _SHARD_BYTES = 8 << 20
@@ -187,7 +188,7 @@ class RemoteStore(Served):
         settings, url = self.settings, f"http://127.0.0.1:{self.port}/{self.name}"
         order: dict[str, Any] = {"shuffle": True}
         if self._order == "block":
-            order = {"shuffle": "block", "block": _BUFFER // 8, "window": 8}
+            order = {"shuffle": Blocks(block=_BUFFER // 8, window=8)}
         batches = Reader(url, cache=cache).batches(
             settings.batch, seed=n, workers=settings.workers, decode=not ["image"] if self._encoded else [], **order
         )

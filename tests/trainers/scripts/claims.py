@@ -14,7 +14,7 @@ sys.path.insert(0, str(folder))
 from store_loader import StoreLoader  # noqa: E402
 
 accelerator = Accelerator(gradient_accumulation_steps=2)
-ranks = {"rank": accelerator.process_index, "world_size": accelerator.num_processes}
+ranks = {"ranks": (accelerator.process_index, accelerator.num_processes)}
 reader, found = Reader(folder / "store"), {}
 options = {"shuffle": True, "seed": 0, "fields": ["number"], "workers": 0}
 

@@ -35,7 +35,7 @@ class Model(torch.nn.Module):
 
 class PlainTrainer(store_trainer.StoreTrainer):
     def get_eval_dataloader(self, eval_dataset=None):
-        names = {"rank": self.args.process_index, "world_size": self.args.world_size, "workers": 0}
+        names = {"ranks": (self.args.process_index, self.args.world_size), "workers": 0}
         batches = self.eval_dataset.batches(self.args.eval_batch_size, **names).torch(as_tuple=("image", "label"))
         return ({"pixel_values": image.float(), "labels": label} for image, label in batches)
 

@@ -18,7 +18,7 @@ rank = distributed.get_rank()
 journal, evaluated = Journal(journal_folder, rank), Journal(f"{journal_folder}/evaluated", rank)
 
 fields = ["image", "label", "number"]
-options = {"rank": "auto", "fields": fields, "transform": [Normalize((0.4,) * 3, (0.25,) * 3)]}
+options = {"ranks": "auto", "fields": fields, "transform": [Normalize((0.4,) * 3, (0.25,) * 3)]}
 batches = Reader(store).batches(4, shuffle=True, seed=5, drop_last="drop_last" in flags, workers=1, **options)
 loader = batches.torch(as_tuple=fields)
 evaluation = Reader(held_out).batches(4, workers=0, ranks=Ranks(0, 1, last="keep"), **options).torch(as_tuple=fields)

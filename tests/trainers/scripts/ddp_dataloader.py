@@ -18,7 +18,7 @@ from rawpack.transforms import Normalize, ToCHW
 store, journal_folder, epochs, kind = sys.argv[1:]
 distributed.init_process_group("gloo")
 journal = Journal(journal_folder, distributed.get_rank())
-options = {"shuffle": True, "rank": "auto", "workers": 0, "fields": ["image", "label", "number"]}
+options = {"shuffle": True, "ranks": "auto", "workers": 0, "fields": ["image", "label", "number"]}
 transform = [Normalize((0.4,) * 3, (0.25,) * 3), ToCHW()]
 
 

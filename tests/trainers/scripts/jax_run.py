@@ -31,7 +31,7 @@ reader = Reader(store)
 batches = reader.batches(8 // processes, shuffle=True, workers=2, drop_last=True, ranks=(process, processes))
 loader = batches.jax(data)
 if processes > 1:
-    shared = {"rank": process, "world_size": processes}
+    shared = {"ranks": (process, processes)}
     for refused, sharding, words in (
         (batches, replicated, f"this process has 8 of the 8 rows that {processes} ranks read"),
         (

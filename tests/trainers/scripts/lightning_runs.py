@@ -53,7 +53,7 @@ class Run:
     """More arguments of `Trainer`."""
 
     def loader(self) -> Any:
-        options = {"workers": 0, "shuffle": self.shuffle, "seed": 5, "rank": "auto", **(self.batches or {})}
+        options = {"workers": 0, "shuffle": self.shuffle, "seed": 5, "ranks": "auto", **(self.batches or {})}
         return Reader(self.store).batches(4, **options).torch(as_tuple=self.fields)
 
     def validation(self) -> Any:
