@@ -27,7 +27,7 @@ from rawpack.errors import (
 )
 
 if TYPE_CHECKING:
-    from rawpack.batching.batches import Batches
+    from rawpack.batches import Batches
     from rawpack.batching.options import Buckets, Workers
     from rawpack.order.blocks import Blocks
     from rawpack.order.launcher import Ranks
@@ -87,7 +87,7 @@ __all__ = [
 
 
 _READING = {
-    "Batches": "rawpack.batching.batches",
+    "Batches": "rawpack.batches",
     "Blocks": "rawpack.order.blocks",
     "Buckets": "rawpack.batching.options",
     "Cache": "rawpack.store.opening",

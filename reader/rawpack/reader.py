@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, Literal, Self, SupportsIndex
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from rawpack.batching.batches import Batches
-from rawpack.batching.build import build_batches
+from rawpack.batches import Batches
+from rawpack.batching.build import feed_of
 from rawpack.batching.options import DecodeOption, Options, Sampler, Workers, names
 from rawpack.batching.settings import sides
 from rawpack.clips.reading import clip_at, clips_at, column_of, samples_in
@@ -381,7 +381,7 @@ class Reader:
             batch_size, shuffle, sampler, seed, drop_last, fields, image_size, transform, decode, workers, ranks,
             ragged, self._verify,
         )  # fmt: skip
-        return build_batches(self._library, self._selection, self._clips, self._mix, self.column, options)
+        return Batches(feed_of(self._library, self._selection, self._clips, self._mix, self.column, options))
 
     def _copy(self) -> Self:
         """Another reader of the same open stores; `copy.copy` would pickle it, and open them again."""

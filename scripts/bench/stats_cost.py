@@ -25,8 +25,8 @@ import msgspec
 import numpy as np
 
 from rawpack import Reader, Workers
+from rawpack.batches import Batches
 from rawpack.batching import fill, iterator
-from rawpack.batching.batches import Batches
 from rawpack.batching.messages import SliceDone, encode
 from rawpack.batching.steps import EpochStep
 from rawpack.system.times import Times
@@ -78,7 +78,7 @@ def counting(reader: Reader, batches: Batches, workers: bool) -> tuple[float, fl
     readings, additions, tasks = calls(batches)
     one = iter(batches)
     next(one)
-    step = EpochStep(np.arange(batches.options.batch_size), 0)
+    step = EpochStep(np.arange(batches._feed.settings.batch_size), 0)
     field, times = next(iter(reader.fields.values())), Times(0.1, 0.2, 0.3)
     sums = fastest(lambda: one._count(step, 1.0))
     message = fastest(Times) + sent(SliceDone(1, times, False), SliceDone) - sent(Bare(1, False), Bare)

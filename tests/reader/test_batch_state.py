@@ -19,7 +19,7 @@ from reading import WAYS, children, nothing_left, rows_of
 from running import Packed
 
 from rawpack import DamagedStoreError, Ranks, Reader, UsageError
-from rawpack.batching.batches import Batches
+from rawpack.batches import Batches
 
 SAMPLES, BATCH = 23, 4
 STEPS = -(-SAMPLES // BATCH)
@@ -219,11 +219,11 @@ def test_no_batch_is_kept_alive(few: Reader, way: str) -> None:
     batches = few.batches(BATCH, **WAYS[way])
     for batch in batches:
         index = weakref.ref(batch["index"])
-        assert len(batches._bookmark._handed) <= 2
+        assert len(batches._feed._bookmark._handed) <= 2
     del batch
     gc.collect()
     assert index() is None
-    assert batches._bookmark._handed == {}
+    assert batches._feed._bookmark._handed == {}
 
 
 def test_states_by_number(few: Reader) -> None:

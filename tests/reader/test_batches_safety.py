@@ -22,8 +22,9 @@ from reading import WAYS, Truth, descriptors, nothing_left, run_script, script
 from running import Packed
 
 from rawpack import RawpackError, Reader, Workers
+from rawpack.batches import Batches
 from rawpack.batching import iterator, slots
-from rawpack.batching.batches import IN_FLIGHT, Batches
+from rawpack.batching.iterator import IN_FLIGHT
 from rawpack.batching.pool import WorkerPool
 from rawpack.batching.readahead import Readahead
 from rawpack.transforms import CenterCrop
@@ -66,7 +67,7 @@ def test_copied_batches_are_cut_into_fewer_slices(store: Path, monkeypatch: pyte
     ):
         monkeypatch.setattr(Readahead, "workers_wait", waiting)
         batches = reader.batches(21, workers=12, drop_last=True, **options)
-        assert batches.options.workers == 12
+        assert batches._feed.settings.workers == 12
         cut.clear()
         assert len(list(batches)) == 3
         assert set(cut) == {slices}

@@ -108,7 +108,7 @@ def test_what_is_asked_for_in_order_is_made_in_advance(store: Path) -> None:
         assert sorted(flat(numbers(data))) == list(range(SAMPLES))
         data.on_epoch_end()
     assert batches.stats()["batches"] == 2 * len(data)
-    [idle] = batches._pool_cache._idle
+    [idle] = batches._feed._pool_cache._idle
     assert len(idle.begun) == 3
 
     alone = dataset(Reader(store).batches(BATCH, workers=0, transform=[count], **SHUFFLED), "image")

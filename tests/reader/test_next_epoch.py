@@ -16,7 +16,7 @@ from reading import WAYS, Truth, nothing_left, rows_of, wait_until, workers_of
 from running import Packed
 
 from rawpack import RawpackError, Reader, WorkerError, Workers
-from rawpack.batching.batches import IN_FLIGHT
+from rawpack.batching.iterator import IN_FLIGHT
 from rawpack.batching.slots import SlotPool
 
 BATCH = 5

@@ -19,8 +19,9 @@ from reading import WAYS, Truth, rows_of
 from running import FORMATS, Packed
 
 from rawpack import Blocks, DamagedStoreError, Ranks, RawpackError, Reader, UsageError, Workers
+from rawpack.batches import Batches
 from rawpack.batching import worker
-from rawpack.batching.batches import IN_FLIGHT, Batches
+from rawpack.batching.iterator import IN_FLIGHT
 from rawpack.store.concatenated import ConcatenatedStore
 
 BATCH = 6

@@ -46,7 +46,7 @@ def test_reprs_are_short_and_say_what_is_there(packed: Packed) -> None:
     )
     alone = repr(reader.batches(100, workers=0, image_size=(20, 30), ranks=(1, 2)))
     assert "1 batch of 75 an epoch, sequential, rank 1 of 2, no workers; image: uint8 75x20x30x3" in alone
-    assert "UNSET" not in f"{reader.fields}{reader!r}{batches!r}{batches.options}"
+    assert "UNSET" not in f"{reader.fields}{reader!r}{batches!r}{batches._feed.settings}"
 
 
 def test_a_repr_draws_no_sampler(packed: Packed) -> None:

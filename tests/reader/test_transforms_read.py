@@ -289,7 +289,7 @@ def test_all_workers_make_batches_at_once(packed: Packed) -> None:
     batches = Reader(store).batches(
         15, transform=[BatchLambda(lambda batch: meeting.wait() and None)], workers=Workers(5, backend="thread")
     )
-    assert batches.options.workers == 5
+    assert batches._feed.settings.workers == 5
     assert len([*batches]) == 5
 
 

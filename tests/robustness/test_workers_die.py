@@ -40,8 +40,8 @@ from reading import (
 from running import Packed, environment
 
 from rawpack import RawpackError, Reader, UsageError, WorkerError, Workers
+from rawpack.batches import Batches
 from rawpack.batching import worker as process
-from rawpack.batching.batches import Batches
 from rawpack.batching.fill import WorkSpec
 from rawpack.batching.iterator import BatchIterator
 from rawpack.batching.pool import Pending

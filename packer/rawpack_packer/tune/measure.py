@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rawpack import Reader
-from rawpack.batching.batches import Batches
+from rawpack.batches import Batches
 from rawpack.batching.iterator import IN_FLIGHT
 from rawpack.errors import UsageError
 from rawpack.order import BlockShuffled

@@ -14,6 +14,10 @@ if TYPE_CHECKING:
     from rawpack.batching.iterator import Batch, BatchIterator
 
 
+Place = tuple[EpochStart, int]
+"""Where an iterator began, and a position in its epoch."""
+
+
 class Bookmark:
     """The place of the next iterator, of the latest one, and of each batch that somebody holds."""
 
@@ -80,7 +84,7 @@ class Bookmark:
     def is_latest(self, iterator: BatchIterator) -> bool:
         return self._latest is not None and self._latest() is iterator
 
-    def reached(self, after: Mapping[str, Any] | None) -> tuple[EpochStart, int] | None:
+    def reached(self, after: Mapping[str, Any] | None) -> Place | None:
         """Where the iterator of this batch began, and the position after it; None for the batch: those of the latest
         iterator, if it is further on than where the next one begins. UsageError for a batch that is not known."""
         if after is None:
@@ -90,7 +94,7 @@ class Bookmark:
         if start is None or reference is None or reference() is not index:
             raise UsageError(
                 "after= must be a batch of these batches, handed over since the last load_state_dict(), with the "
-                "`index` array that it came with, not a copy or view of it; where no batch is at hand, pass "
-                "after_batches=, the number of batches since the iterator began"
+                "`index` array that it came with, not a copy or view of it; where no batch is at hand, pass the number "
+                "of batches since the iterator began"
             )
         return start, position

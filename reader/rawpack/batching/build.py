@@ -1,4 +1,4 @@
-"""Makes the `Batches` of a reader from the options of `Reader.batches`."""
+"""Makes the batches of a reader from the options of `Reader.batches`."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from rawpack.batching.batches import Batches
 from rawpack.batching.encoded import first_crop
+from rawpack.batching.feed import Feed
 from rawpack.batching.options import Options, Workers, by_field, size_of
 from rawpack.batching.ordering import in_buckets, make_order
 from rawpack.batching.settings import (
@@ -36,15 +36,15 @@ if TYPE_CHECKING:
     from rawpack.transforms.plan import Transform
 
 
-def build_batches(
+def feed_of(
     library: ConcatenatedStore,
     selection: NDArray[np.int64] | None,
     clips: ClipTable | None,
     mix: Mix | None,
     column: Callable[[str], Any],
     options: Options,
-) -> Batches:
-    """Batches of a reader. library, selection, clips: as for `Batches`. column: gives a field of all samples."""
+) -> Feed:
+    """Batches of a reader. library, selection, clips: as for `Feed`. column: gives a field of all samples."""
     if samples_in(library, selection, clips) == 0:
         raise UsageError("there are no samples to read: the store or the selection is empty")
     size, found = _size(library, selection, clips, options)
@@ -87,10 +87,10 @@ def build_batches(
     split = RankSplit(len(order), options.batch_size, *resolve_rank(ranks), last, options.drop_last, mixed)
     if split.drop_last and order.foreseeable:
         order.split(split, 0).check_not_empty()
-    batches = Batches(library, selection, order, split, options.seed, settings, clips, ranks)
-    if asked.number is not None and (problem := doubtful_workers(asked.number, batches.settings)):
+    feed = Feed(library, selection, order, split, options.seed, settings, clips, ranks)
+    if asked.number is not None and (problem := doubtful_workers(asked.number, feed.settings)):
         warn(problem, UserWarning)
-    return batches
+    return feed
 
 
 def _size(

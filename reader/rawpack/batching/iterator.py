@@ -22,7 +22,7 @@ from rawpack.errors import RawpackError, UsageError
 from rawpack.store.concatenated import INDEX
 
 if TYPE_CHECKING:
-    from rawpack.batching.batches import Batches
+    from rawpack.batching.feed import Feed
     from rawpack.batching.pool import Pending, WorkerPool
     from rawpack.batching.prefetch import Prefetch
     from rawpack.batching.slots import SlotPool
@@ -76,7 +76,7 @@ class BatchIterator(Iterator[Batch]):
 
     def __init__(
         self,
-        owner: Batches,
+        owner: Feed,
         pool_cache: PoolCache,
         filler: BatchFiller,
         ragged_fields: Callable[[NDArray[np.int64], Seeds, NDArray[np.int64] | None, int], dict[str, Any]] | None,

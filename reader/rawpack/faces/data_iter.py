@@ -10,7 +10,7 @@ from typing import Any, NamedTuple, NoReturn
 import numpy as np
 from numpy.typing import NDArray
 
-from rawpack.batching.batches import Batches
+from rawpack.batching.feed import Feed
 from rawpack.batching.iterator import Batch, BatchIterator
 from rawpack.errors import UsageError
 from rawpack.store.concatenated import INDEX
@@ -59,9 +59,7 @@ class DataIter(Iterator[DataBatch]):
     iterators do by `last_batch_handle="pad"`. Used by one thread at a time.
     """
 
-    def __init__(
-        self, batches: Batches, data: Names, label: Names, place: Callable[[NDArray[Any]], Any] | None
-    ) -> None:
+    def __init__(self, batches: Feed, data: Names, label: Names, place: Callable[[NDArray[Any]], Any] | None) -> None:
         """Made by `Batches.data_iter`, with its arguments."""
         self._batches, self._place = batches, place
         if len(batches.settings.pipelines) > 1:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from rawpack.batching.batches import Batches
+from rawpack.batching.feed import Feed
 from rawpack.batching.steps import EpochStart
 from rawpack.errors import MissingExtraError, UsageError
 from rawpack.faces.placed import PlacedBatches, PlacedIterator, tuples
@@ -18,7 +18,7 @@ _CURE = "drop_last=True to batches(), which leaves out a smaller last batch"
 
 
 def jax_batches(
-    batches: Batches, sharding: Any = None, depth: int = 2, as_tuple: Sequence[str] | None = None
+    batches: Feed, sharding: Any = None, depth: int = 2, as_tuple: Sequence[str] | None = None
 ) -> JaxBatches:
     """What `Batches.jax` returns, with its arguments."""
     jax = _jax()
@@ -60,7 +60,7 @@ class JaxBatches(PlacedBatches):
 class NarrowedFields:
     """Fields of whole numbers that JAX makes narrower, without an error for numbers that no longer fit."""
 
-    def __init__(self, jax: Any, batches: Batches) -> None:
+    def __init__(self, jax: Any, batches: Feed) -> None:
         self._jax = jax
         self._wide = {name for name, field in batches.described().items() if field.dtype in ("int64", "uint64")}
 
@@ -79,7 +79,7 @@ class NarrowedFields:
 class _JaxCopies:
     """Puts batches on the devices of a sharding."""
 
-    def __init__(self, jax: Any, sharding: Any, batches: Batches, spans: bool, *, copied: bool) -> None:
+    def __init__(self, jax: Any, sharding: Any, batches: Feed, spans: bool, *, copied: bool) -> None:
         """spans: whether other processes have some of the devices. copied: whether slots are free at once."""
         self._jax, self._sharding, self._batches, self._spans, self._copied = jax, sharding, batches, spans, copied
         self.counts = dict[str, int]()
@@ -142,7 +142,7 @@ class _JaxCopies:
         return self._jax.make_array_from_process_local_data(self._sharding, array, shape)
 
 
-def _check_processes(batches: Batches) -> None:
+def _check_processes(batches: Feed) -> None:
     """Raise UsageError where batches of several processes may have different shapes."""
     split = batches.next_start().split
     if split.last == "keep" and not split.drop_last:

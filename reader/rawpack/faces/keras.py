@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
 
-from rawpack.batching.batches import Batches
+from rawpack.batching.feed import Feed
 from rawpack.batching.iterator import Batch, BatchIterator
 from rawpack.batching.options import names
 from rawpack.batching.steps import EpochStart
@@ -28,7 +28,7 @@ _HELD = 3
 """Keras sends two batches to a device in advance under JAX, and trains on one."""
 
 
-def keras_batches(batches: Batches, x: Chosen, y: Chosen | None = None, sample_weight: str | None = None) -> Any:
+def keras_batches(batches: Feed, x: Chosen, y: Chosen | None = None, sample_weight: str | None = None) -> Any:
     """What `Batches.keras` returns, with its arguments."""
     keras = import_keras()
     form, fields = keras_form(batches, x, y, sample_weight)
@@ -55,7 +55,7 @@ def keras_batches(batches: Batches, x: Chosen, y: Chosen | None = None, sample_w
 
 
 def keras_form(
-    batches: Batches, x: Chosen, y: Chosen | None, sample_weight: str | None
+    batches: Feed, x: Chosen, y: Chosen | None, sample_weight: str | None
 ) -> tuple[Callable[[Mapping[str, Any]], tuple[Any, ...]], list[str]]:
     """What makes (x,), (x, y) or (x, y, sample_weight) of values by their names, and the fields that it takes."""
     if sample_weight is not None and y is None:
@@ -96,7 +96,7 @@ class KerasBatches:
 
     def __init__(
         self,
-        batches: Batches,
+        batches: Feed,
         form: Callable[[Mapping[str, Any]], tuple[Any, ...]],
         fields: Sequence[str],
         check: Callable[[Mapping[str, Any]], None] | None = None,
@@ -108,7 +108,7 @@ class KerasBatches:
         # Keras holds batches for longer than a limit on slots expects.
         self._copied = batches.settings.max_held is not None
         self._batches, self._form, self._fields, self._check = batches, form, tuple(fields), check
-        self._alone: Batches | None = None
+        self._alone: Feed | None = None
         """Reads a batch that is asked for out of order."""
         self._lock = threading.RLock()
         self._stream: BatchIterator | None = None
@@ -218,7 +218,7 @@ class KerasBatches:
         with self._lock:
             self._end_stream()
             if epoch == self._start.epoch:
-                self._batches.load_state_dict(self.state_dict(after=0))
+                self._batches.load_state_dict(self.state_in(self._start, 0))
             else:
                 self._batches.set_epoch(epoch)
             self._begin()
@@ -296,9 +296,9 @@ class KerasBatches:
         finally:
             iterator.close()
 
-    def _from(self, batches: Batches, number: int) -> BatchIterator:
+    def _from(self, batches: Feed, number: int) -> BatchIterator:
         """An iterator that begins with this batch of the current epoch."""
-        batches.move_to(self.state_dict(after=number))
+        batches.move_to(self.state_in(self._start, number))
         return iter(batches)
 
     def _end_stream(self) -> None:
@@ -318,7 +318,7 @@ def _keep_order(adapter: Any, data: KerasBatches) -> None:
         adapter.shuffle = False
 
 
-def _checked(batches: Batches, parameter: str, chosen: Any) -> Chosen:
+def _checked(batches: Feed, parameter: str, chosen: Any) -> Chosen:
     """What was chosen as str, tuple or dict. UsageError for a field that no batch has."""
     described = batches.described()
     if isinstance(chosen, Mapping):

@@ -11,7 +11,7 @@ from typing import Any, NoReturn, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from rawpack.batching.batches import Batches
+from rawpack.batching.feed import Feed
 from rawpack.batching.iterator import Batch, BatchIterator
 from rawpack.batching.options import names
 from rawpack.errors import UsageError
@@ -36,7 +36,7 @@ class BatchCopies(Protocol):
         """Let go of everything."""
 
 
-def tuples(batches: Batches, as_tuple: Sequence[str] | None) -> tuple[Form | None, str]:
+def tuples(batches: Feed, as_tuple: Sequence[str] | None) -> tuple[Form | None, str]:
     """The form of batches as tuples of these fields, and words to show it; (None, "") for dicts. UsageError for a field
     that no batch has."""
     if as_tuple is None:
@@ -54,7 +54,7 @@ class PlacedBatches(Iterable[Any]):
     An iterator takes its epoch, and starts workers, at its first `next()`. It is used by one thread at a time.
     """
 
-    def __init__(self, batches: Batches, copies: BatchCopies, depth: int, form: Form | None, title: str) -> None:
+    def __init__(self, batches: Feed, copies: BatchCopies, depth: int, form: Form | None, title: str) -> None:
         """Made by a method of `Batches`. depth: how many batches are begun in advance. form: of a batch; None for a
         dict. title: the device and what else there is to be shown."""
         self._batches, self._copies, self._depth = batches, copies, depth
@@ -133,9 +133,7 @@ class _BegunBatch:
 class PlacedIterator(Iterator[Any]):
     """One pass over one epoch."""
 
-    def __init__(
-        self, owner: PlacedBatches, batches: Batches, copies: BatchCopies, depth: int, form: Form | None
-    ) -> None:
+    def __init__(self, owner: PlacedBatches, batches: Feed, copies: BatchCopies, depth: int, form: Form | None) -> None:
         self._owner, self._batches, self._copies, self._depth, self._form = owner, batches, copies, depth, form
         self._source: BatchIterator | None = None
         self._begun: deque[_BegunBatch] = deque()

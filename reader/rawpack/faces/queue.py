@@ -12,7 +12,7 @@ from itertools import count
 from types import TracebackType
 from typing import Any, NoReturn
 
-from rawpack.batching.batches import Batches
+from rawpack.batching.feed import Feed
 from rawpack.batching.iterator import Batch
 from rawpack.errors import RawpackError, UsageError
 from rawpack.order.keys import whole_number
@@ -28,7 +28,7 @@ class BatchQueue(Iterator[Batch]):
     ends without a word holds nothing up but the batch that it had.
     """
 
-    def __init__(self, batches: Batches, depth: int, epochs: int | None) -> None:
+    def __init__(self, batches: Feed, depth: int, epochs: int | None) -> None:
         """Made by `Batches.queue`, with its arguments."""
         depth = whole_number("depth", depth, 1)
         if epochs is not None:
@@ -198,7 +198,7 @@ def _close(shared: weakref.ref[_Shared], process: int) -> None:
         alive.close()
 
 
-def _fill(shared: _Shared, batches: Batches, epochs: int | None) -> None:
+def _fill(shared: _Shared, batches: Feed, epochs: int | None) -> None:
     """What the queue's thread does."""
     failure: BaseException | None = None
     try:
@@ -223,7 +223,7 @@ def _fill(shared: _Shared, batches: Batches, epochs: int | None) -> None:
         shared.end(failure)
 
 
-def _state_after(batches: Batches, batch: Batch) -> dict[str, Any]:
+def _state_after(batches: Feed, batch: Batch) -> dict[str, Any]:
     try:
         return batches.state_dict(after=batch)
     except UsageError as error:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from rawpack.batching.batches import Batches
 from rawpack.batching.encoded import EncodedFiles
+from rawpack.batching.feed import Feed
 from rawpack.batching.iterator import Batch
 from rawpack.errors import MissingExtraError
 from rawpack.faces.placed import Form
@@ -13,7 +13,7 @@ from rawpack.faces.torch import TorchBatches, torch_batches
 from rawpack.store.concatenated import INDEX
 
 
-def tensordict_batches(batches: Batches, device: Any, channels: str, dtype: Any, depth: int) -> TorchBatches:
+def tensordict_batches(batches: Feed, device: Any, channels: str, dtype: Any, depth: int) -> TorchBatches:
     """What `Batches.tensordict` returns, with its arguments."""
     return torch_batches(batches, device, channels, dtype, depth, form=_form())
 

@@ -7,13 +7,13 @@ from typing import Any
 
 import numpy as np
 
-from rawpack.batching.batches import Batches, BatchField
+from rawpack.batching.feed import BatchField, Feed
 from rawpack.errors import MissingExtraError, UsageError
 from rawpack.faces.keras import Chosen, keras_form
 
 
 def tf_dataset(
-    batches: Batches, x: Chosen | None = None, y: Chosen | None = None, sample_weight: str | None = None
+    batches: Feed, x: Chosen | None = None, y: Chosen | None = None, sample_weight: str | None = None
 ) -> Any:
     """What `Batches.tf_data` returns, with its arguments."""
     tf = _tensorflow()

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from rawpack.batching.batches import Batches
+from rawpack.batching.feed import Feed
 from rawpack.batching.options import one_of
 from rawpack.errors import MissingExtraError, UsageError
 from rawpack.faces.cuda import CudaCopies, CudaRuntime, Tensors, TorchRuntime
@@ -22,7 +22,7 @@ FLOATS = ("float16", "bfloat16", "float32", "float64")
 
 
 def torch_batches(
-    batches: Batches,
+    batches: Feed,
     device: Any = None,
     channels: str = "first",
     dtype: Any = None,

@@ -1,4 +1,4 @@
-"""`Reader.batches()`: an iterable of batches, epoch after epoch."""
+"""What is behind `Batches`, and behind the faces of other frameworks: epoch after epoch of batches."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ import weakref
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import xxhash
 from numpy.typing import NDArray
 
-from rawpack.batching import dataloader, faced
-from rawpack.batching.bookmark import Bookmark
+from rawpack.batching import dataloader
+from rawpack.batching.bookmark import Bookmark, Place
 from rawpack.batching.encoded import BOXES, EncodedFields
 from rawpack.batching.fill import BatchFiller, WorkSpec
 from rawpack.batching.iterator import IN_FLIGHT, Batch, BatchIterator, Setup, most_slices
@@ -34,7 +34,6 @@ from rawpack.order.keys import whole_number
 from rawpack.store.concatenated import CLIP, INDEX, ConcatenatedStore
 
 if TYPE_CHECKING:
-    from rawpack.batching.buckets import FoundBuckets
     from rawpack.batching.prefetch import Prefetch
     from rawpack.clips.table import ClipTable
 
@@ -63,13 +62,8 @@ class BatchField:
     None where it is a list of arrays."""
 
 
-class Batches(Iterable[Batch]):
-    """Batches of one reader: each iterator is the next epoch, from 0 on, or from n on after `set_epoch(n)`. It takes
-    its epoch, and starts workers, at its first `next()`.
-
-    Iterators are independent: nested loops work, and so do two at a time. Workers and slots are kept from epoch to
-    epoch and end with this object.
-    """
+class Feed(Iterable[Batch]):
+    """Batches of one reader, as `Batches` has them, with what faces and iterators need besides."""
 
     def __init__(
         self,
@@ -82,7 +76,7 @@ class Batches(Iterable[Batch]):
         clips: ClipTable | None = None,
         ranks: Ranks | None = None,
     ) -> None:
-        """Made by `Reader.batches`. selection: the rows of the library, or the numbers of clips, that the order counts;
+        """selection: the rows of the library, or the numbers of clips, that the order counts;
         None for all. clips: where samples are clips. ranks: those that were asked for; split has what they are now."""
         self._library, self._selection, self._order, self._split = library, selection, order, split
         self._seed, self.settings, self._clips, self._ranks = seed, settings, clips, ranks
@@ -134,7 +128,6 @@ class Batches(Iterable[Batch]):
         """Those that have begun."""
         self._own()
         library.ends_with(self)
-        dataloader.register(Batches)
 
     def close(self) -> None:
         """End the workers, and the iterators that use them. Arrays that were handed out stay valid; to read on is a
@@ -145,38 +138,28 @@ class Batches(Iterable[Batch]):
                 iterator.close()
             self._pool_cache.close()
 
-    def __getitem__(self, index: object) -> NoReturn:
-        raise UsageError(
-            "batches are iterated, not indexed; for a DataLoader of torch import torch before you call batches(), or "
-            "pass it the reader itself"
-        )
-
-    def __reduce__(self) -> NoReturn:
-        raise UsageError("batches own workers and memory: pickle the reader instead, and call batches() there")
-
     def __repr__(self) -> str:
         fields = ", ".join(f"{name}: {dtype} {shape}" for name, dtype, shape in self._table())
-        return f"{type(self).__name__}({self._title()}; {fields})"
+        return f"Batches({self.title()}; {fields})"
 
-    def _repr_html_(self) -> str:
-        """For notebooks: the options and fields, with thumbnails of a few samples as they are stored."""
-        from rawpack.batching.notebook import html_of
-
-        return html_of(f"Batches: {self._title()}", self._table(), self._library, self._clips, self._selection)
-
-    def _title(self) -> str:
+    def title(self) -> str:
+        """The options, in one line."""
         settings, split = self.settings, self._ranked()
         # A sampler is not asked: it may draw, and may raise.
         count = f"{len(self)} " if self.foreseeable else ""
         plural = "" if count == "1 " else "es"
         fixed = settings.order_name.startswith("sequential")
         order = settings.order_name if fixed else f"{settings.order_name}, seed={self._seed}"
-        if self.buckets is not None:
-            order += f", {len(self.buckets)} sizes, {self.buckets.lost:.1%} of the pixels lost"
+        if settings.buckets is not None:
+            order += f", {len(settings.buckets)} sizes, {settings.buckets.lost:.1%} of the pixels lost"
         ranks = f", rank {split.rank} of {split.world_size}" if split.world_size > 1 else ""
         kind = {"process": "worker processes", "thread": "worker threads"}[settings.backend]
         workers = f"{settings.workers} {kind}" if settings.workers else "no workers"
         return f"{count}batch{plural} of {settings.batch_size} an epoch, {order}{ranks}, {workers}"
+
+    def shown(self) -> tuple[Any, ...]:
+        """What a notebook shows of these batches: see `html_of`."""
+        return self._table(), self._library, self._clips, self._selection
 
     def _table(self) -> list[tuple[str, str, str]]:
         """Name, dtype and shape of each field of a batch."""
@@ -185,11 +168,6 @@ class Batches(Iterable[Batch]):
         fields |= {field.name: field for field in self._spec.layout.fields}
         shapes = {name: one.shape for name, one in fields.items()} | self._spec.layout.shapes
         return [(name, one.dtype, sides((self.settings.batch_size, *shapes[name]))) for name, one in fields.items()]
-
-    @property
-    def buckets(self) -> FoundBuckets | None:
-        """The sizes of batches, the samples of each, and how many of their pixels are lost; None without `Buckets`."""
-        return self.settings.buckets
 
     def __len__(self) -> int:
         """The number of batches that this rank gets in the epoch that comes next, from its start."""
@@ -201,7 +179,7 @@ class Batches(Iterable[Batch]):
         self._bookmark.choices += 1
 
     def stay(self) -> None:
-        """Called by a face: the position that the latest iterator has reached does not count. The next epoch does."""
+        """The position that the latest iterator has reached does not count. The next epoch does."""
         self._bookmark.stay()
 
     def __iter__(self) -> BatchIterator:
@@ -270,31 +248,24 @@ class Batches(Iterable[Batch]):
             next(steps)
         return Setup(start, steps, worker_set, readahead, prefetch, self._bookmark.loads, read_one)
 
-    def state_dict(self, *, after: Mapping[str, Any] | None = None, after_batches: int | None = None) -> dict[str, Any]:
-        """The state to resume from with `load_state_dict`: plain values that JSON can hold.
+    def state_dict(self, after: Mapping[str, Any] | int | None = None) -> dict[str, Any]:
+        """See `Batches.state_dict`."""
+        return self.state_at(*self.place(after))
 
-        Without arguments: after all batches that the latest iterator has handed over. Where batches are queued before
-        the step that trains on them, these may be more than were trained on:
-
-        after: after this batch, in the epoch that it is from. It must have the `index` array that was handed over; a
-            dict around it may be another one.
-        after_batches: how many batches of the latest iterator are done, counted from where it began.
-
-        The position counts the samples that all ranks have handed to their callers, not what workers have prepared.
-        The rest of the epoch is the same with other workers, another format of the same set, or another world size.
-
-        Raises UsageError for a batch that these batches did not hand over since the last `load_state_dict`, and for
-        more batches than the epoch has.
-        """
-        if after is not None and after_batches is not None:
-            raise UsageError("state_dict() takes one of: after=, after_batches=")
-        reached = self._bookmark.reached(after)
+    def place(self, after: Mapping[str, Any] | int | None = None) -> Place:
+        """Where the iterator of a batch began, and the position after it: for `state_at`. after: as of
+        `Batches.state_dict`."""
+        reached = self._bookmark.reached(after if isinstance(after, Mapping) else None)
         if reached is None:
             start = self.next_start()
             reached = start, start.position
-        start, position = reached
-        if after_batches is not None:
-            position = start.reached(whole_number("after_batches", after_batches, 0, len(start)))
+        if after is None or isinstance(after, Mapping):
+            return reached
+        start = reached[0]
+        return start, start.reached(whole_number("after", after, 0, len(start)))
+
+    def state_at(self, start: EpochStart, position: int) -> dict[str, Any]:
+        """The state at a place."""
         return {"version": STATE_VERSION, **start.state(position), **self._identity, **start.worker_identity}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
@@ -304,7 +275,7 @@ class Batches(Iterable[Batch]):
         self._bookmark.choices += 1
 
     def move_to(self, state: Mapping[str, Any]) -> None:
-        """Called by a face: as `load_state_dict`, where it is not the user who says from where to read."""
+        """As `load_state_dict`, where it is not the user who says from where to read."""
         expected = {"version": STATE_VERSION, **self._identity}
         if not isinstance(state, Mapping):
             raise UsageError(f"a state is what state_dict() returned, not a {type(state).__name__}")
@@ -328,18 +299,14 @@ class Batches(Iterable[Batch]):
         self._bookmark.load(epoch, position, self._order.consumed_of(state, epoch, position))
 
     def stats(self) -> dict[str, Any]:
-        """Where the time goes, over all iterators so far: samples/s, bytes/s, the share of time that the loop waited,
-        the seconds that workers spent reading, decoding and transforming, and a verdict in words."""
+        """See `Batches.stats`."""
         return self.counted.as_dict()
 
-    torch, tensordict, jax = faced.torch, faced.tensordict, faced.jax
-    data_iter, queue, keras, tf_data = faced.data_iter, faced.queue, faced.keras, faced.tf_data
-
-    def with_settings(self, *, together: bool = False, **changed: Any) -> Batches:
-        """Called by a face: the same batches from the same position, with other settings. together: they share the
+    def with_settings(self, *, together: bool = False, **changed: Any) -> Feed:
+        """The same batches from the same position, with other settings. together: they share the
         position from then on: an iterator of either takes the next epoch of both."""
         settings = replace(self.settings, **changed)
-        other = Batches(
+        other = Feed(
             self._library, self._selection, self._order, self._split, self._seed, settings, self._clips, self._ranks
         )
         if together:
@@ -349,7 +316,7 @@ class Batches(Iterable[Batch]):
         return other
 
     def described(self) -> dict[str, BatchField]:
-        """Called by a face: what a batch has, by name."""
+        """What a batch has, by name."""
         described = {}
         for field in self._spec.layout.fields:
             stored = self._library.fields.get(field.name)
@@ -394,11 +361,11 @@ class Batches(Iterable[Batch]):
 
     @property
     def foreseeable(self) -> bool:
-        """Called by a face: whether all epochs have the same length, and none has to be drawn by the user's code."""
+        """Whether all epochs have the same length, and none has to be drawn by the user's code."""
         return self._order.foreseeable
 
     def next_start(self) -> EpochStart:
-        """Called by a face: where the next iterator begins."""
+        """Where the next iterator begins."""
         return self._start(self._bookmark.epoch, self._bookmark.position, self._bookmark.consumed)
 
     def _start(self, epoch: int, position: int, consumed: tuple[int, ...] = ()) -> EpochStart:
