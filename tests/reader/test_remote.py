@@ -104,8 +104,11 @@ def opened(server: Server, tmp_path: Path) -> Callable[..., Reader]:
     def open_it(shards: float = 100, **options: Any) -> Reader:
         small = sum(len(data) for name, data in server.files.items() if "/shard-" not in name)
         limit = small + int(shards * SHARD_BYTES)
-        options = {"cache": tmp_path / "cache", "cache_bytes": limit, "timeout": 20} | options
-        return Reader(f"{server.url}/bucket/store", **options)
+        kept = {"limit": limit, "timeout": 20} | {
+            name: options.pop(name) for name in {"limit", "timeout"} & options.keys()
+        }
+        folder = options.pop("cache", tmp_path / "cache")
+        return Reader(f"{server.url}/bucket/store", cache=Cache(folder, **kept), **options)
 
     return open_it
 
@@ -138,7 +141,7 @@ def test_the_same_batches_as_a_local_store(
     opened: Callable[..., Reader], folder: Path, truth: NDArray[np.uint8], way: str, shuffle: Any
 ) -> None:
     """A store behind a URL gives the batches of the same folder, by workers of every kind, in the same order."""
-    options = {"shuffle": shuffle, "seed": 4, "block": 8, "window": 4}
+    options: dict[str, Any] = {"shuffle": Blocks(8, 4) if shuffle == "block" else shuffle, "seed": 4}
     batches, local = (
         opened().batches(BATCH, **options, **WAYS[way]),
         Reader(folder).batches(BATCH, **options, workers=0),
@@ -360,8 +363,10 @@ def test_rows_of_many_shards_are_read_in_one_call(
 def test_an_order_that_needs_more_than_the_cache(opened: Callable[..., Reader]) -> None:
     """A batch whose shards do not fit is refused with the numbers and the cure; an epoch that would fetch the store
     many times is warned of."""
-    warned = r"fetches the remote store about \d+ times.*cache_bytes="
-    refused = r"needs \d+ files .* with cache_bytes=\d+ or more, shuffle=\"block\", block=128, window=1 .*cache_bytes="
+    warned = r"fetches the remote store about \d+ times.*limit="
+    refused = (
+        r"needs \d+ files .* with cache=Cache\(limit=\d+\) or more, shuffle=Blocks\(block=128, window=1\) .*limit="
+    )
     with pytest.warns(RuntimeWarning, match=warned) as told, pytest.raises(UsageError, match=refused):
         next(iter(opened(8.5).batches(200, shuffle=True)))
     assert told[0].filename == __file__
@@ -395,21 +400,21 @@ def test_the_order_that_is_advised_fits(opened: Callable[..., Reader], server: S
         assert (block, window) == best, text
         check(block, window, 50, shards=shards)
     text, block, window = advice(3.9, 2)
-    cures = [int(number) for number in re.findall(r"cache_bytes=(\d+)", text)]
+    cures = [int(number) for number in re.findall(r"limit=(\d+)", text)]
     small = sum(len(data) for name, data in server.files.items() if "/shard-" not in name and "provenance" not in name)
     assert cures == [small + 4 * SHARD_BYTES, small + SHARDS * SHARD_BYTES]
-    check(block, window, 50, cache_bytes=cures[0])
+    check(block, window, 50, limit=cures[0])
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        rows_of(opened(cache_bytes=cures[1]).batches(50, shuffle=True))
+        rows_of(opened(limit=cures[1]).batches(50, shuffle=True))
 
 
 def test_a_bound_without_sense(opened: Callable[..., Reader], tmp_path: Path) -> None:
     """A cache that cannot hold the columns and one shard is refused with what it takes; nonsense is named."""
     with pytest.raises(UsageError, match=r"needs a cache of at least \d+ bytes"):
         opened(0.5)
-    with pytest.raises(UsageError, match="cache_bytes='much'"):
-        opened(cache_bytes="much")
+    with pytest.raises(UsageError, match="limit='much'"):
+        opened(limit="much")
     (tmp_path / "file").write_text("")
     with pytest.raises(UsageError, match="RAWPACK_CACHE"):
         opened(cache=tmp_path / "file")
@@ -439,9 +444,9 @@ def test_default_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None
 
 READ = """
 import sys
-from rawpack import Reader
+from rawpack import Cache, Reader
 url, cache, limit = sys.argv[1:]
-reader = Reader(url, cache=cache, cache_bytes=int(limit), timeout=60)
+reader = Reader(url, cache=Cache(cache, int(limit), timeout=60))
 print("open", flush=True)
 sys.stdin.readline()
 print("sum", sum(int(batch["image"].sum()) for batch in reader.batches(16, workers=0)), flush=True)
@@ -590,7 +595,7 @@ def test_a_disk_that_fills_up(
     room = {".part": int(2.5 * SHARD_BYTES)}.get(part, 10)
     disk = Disk(part, lambda done, size: min(size, room - done) if done < room else -1, on=part == "store.json")
     disk.install(monkeypatch)
-    full = pytest.raises(StoreError, match=rf"the disk of the cache {tmp_path}/cache is full .* cache_bytes=")
+    full = pytest.raises(StoreError, match=rf"the disk of the cache {tmp_path}/cache is full .* limit")
     if disk.on:
         with full:
             opened()
@@ -714,9 +719,9 @@ def test_a_whole_cache_comes_back(
 
 EPOCHS = """
 import sys
-from rawpack import Reader
+from rawpack import Cache, Reader
 url, cache = sys.argv[1:]
-reader = Reader(url, cache=cache, timeout=60)
+reader = Reader(url, cache=Cache(cache, timeout=60))
 for epoch in range(5):
     print("sum", sum(int(batch["image"].sum()) for batch in reader.batches(16, workers=0)), flush=True)
 """
@@ -1006,7 +1011,7 @@ def test_a_full_disk(opened: Callable[..., Reader], monkeypatch: pytest.MonkeyPa
         raise OSError(errno.ENOSPC, "No space left on device")
 
     monkeypatch.setattr("rawpack.remote.fetch.os.fsync", full)
-    with pytest.raises(StoreError, match=r"the disk of the cache .* is full .* cache_bytes="):
+    with pytest.raises(StoreError, match=r"the disk of the cache .* is full .* limit"):
         rows_of(reader.batches(BATCH))
 
 
@@ -1068,8 +1073,8 @@ def test_a_forked_child_reads(opened: Callable[..., Reader], truth: NDArray[np.u
     """A child forked from a process that has fetched can fetch by itself."""
     code = """
 import os, sys
-from rawpack import Reader
-reader = Reader(sys.argv[1], cache=sys.argv[2], timeout=20)
+from rawpack import Cache, Reader
+reader = Reader(sys.argv[1], cache=Cache(sys.argv[2], timeout=20))
 reader[0]
 pid = os.fork()
 if not pid:

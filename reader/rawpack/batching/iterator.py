@@ -238,7 +238,7 @@ class BatchIterator(Iterator[Batch]):
         return step, self._slot_pool.hand_over(pending.slot, pending.rows, pending.bucket)
 
     def _submit(self, pool: WorkerPool) -> None:
-        """Have `in_flight` batches in the making besides the next one, as far as `max_slots` allows."""
+        """Have `in_flight` batches in the making besides the next one, as far as `max_held` allows."""
         while len(self._pending) <= self._in_flight:
             if self._pending and (self._slot_pool.full or (self._prefetch is not None and not self._prefetch.ready())):
                 return

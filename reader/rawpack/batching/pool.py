@@ -198,7 +198,7 @@ class WorkerPool(SupervisedPool[Worker, _Slice]):
         if death.cannot_start:
             raise WorkerError(
                 f"worker processes cannot start here (exit status {death.status}); "
-                f"workers=0 and backend='thread' need none{death.said}"
+                f"workers=0 and Workers(backend='thread') need none{death.said}"
             )
         how = f"a worker {what}"
         if not death.gone:

@@ -206,7 +206,7 @@ class Prefetch(Iterator["EpochStep"]):
         ends, sizes = self._library.shard_table(self._names)
         room, small = self._fetcher.room, self._cache.limit - self._fetcher.room
         rows, largest, total = int(np.diff(ends, prepend=0).max()), int(sizes.max()), int(sizes.sum())
-        everything = f"pass cache_bytes={small + total} or more, which holds all of it"
+        everything = f"pass cache=Cache(limit={small + total}) or more, which holds all of it"
         blocks = [shards for shards in _BLOCK_SHARDS if shards * rows <= MAX_WINDOW_SAMPLES]
 
         def need(shards: int, window: int) -> int:
@@ -227,12 +227,12 @@ class Prefetch(Iterator["EpochStep"]):
         least, shards = min(((need(shards, 1), shards) for shards in blocks), default=(total, 0))
         if least >= total:
             return everything
-        return f"with cache_bytes={small + least} or more, {_few_at_a_time(shards * rows, 1)}; or {everything}"
+        return f"with cache=Cache(limit={small + least}) or more, {_few_at_a_time(shards * rows, 1)}; or {everything}"
 
 
 def _few_at_a_time(block: int, window: int) -> str:
     mixed = f" (and shuffles within {block} neighbors only)" if window == 1 else ""
-    return f'shuffle="block", block={block}, window={window} reads few shards at a time{mixed}'
+    return f"shuffle=Blocks(block={block}, window={window}) reads few shards at a time{mixed}"
 
 
 def _fillings(

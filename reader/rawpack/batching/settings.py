@@ -79,7 +79,7 @@ def check_travels(pipelines: Sequence[Pipeline | None]) -> None:
     except Exception as error:
         raise UsageError(
             f"the transform cannot be sent to worker processes: {type(error).__name__}: {error}; functions must not "
-            'hold open files, locks and the like; or pass backend="thread" or workers=0'
+            'hold open files, locks and the like; or pass workers=Workers(backend="thread") or workers=0'
         ) from error
 
 

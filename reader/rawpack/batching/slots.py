@@ -128,9 +128,9 @@ def slot_of(array: NDArray[Any]) -> Slot | None:
 class SlotPool:
     """The slots of one iterator's batches at a time. Used by one thread at a time; leases may end in any."""
 
-    def __init__(self, layout: SlotLayout, reusable: int, max_slots: int | None = None, *, shared: bool = True) -> None:
+    def __init__(self, layout: SlotLayout, reusable: int, max_held: int | None = None, *, shared: bool = True) -> None:
         """reusable: slots to keep; beyond these, batches get fresh memory. shared: with worker processes."""
-        self.layout, self.reusable, self.max_slots, self.shared = layout, reusable, max_slots, shared
+        self.layout, self.reusable, self.max_held, self.shared = layout, reusable, max_held, shared
         self.slots: dict[int, Slot] = {}
         self._free: list[int] = []
         self._returned: deque[int] = deque()
@@ -142,8 +142,8 @@ class SlotPool:
         """A slot that nobody else holds."""
         if self.full:
             raise RawpackError(
-                f"{len(self.slots)} batches are held at once, and max_slots={self.max_slots}: release batches "
-                "(or copy what you keep of them), or raise max_slots"
+                f"{len(self.slots)} batches are held at once, and max_held={self.max_held}: release batches "
+                "(or copy what you keep of them), or raise max_held"
             )
         if self._free:
             return self.slots[self._free.pop()]
@@ -161,9 +161,9 @@ class SlotPool:
 
     @property
     def full(self) -> bool:
-        """Whether `max_slots` leaves no slot to acquire."""
+        """Whether `max_held` leaves no slot to acquire."""
         self.collect()
-        return not self._free and self.max_slots is not None and len(self.slots) >= self.max_slots
+        return not self._free and self.max_held is not None and len(self.slots) >= self.max_held
 
     @property
     def spare(self) -> bool:

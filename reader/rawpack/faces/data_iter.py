@@ -64,7 +64,7 @@ class DataIter(Iterator[DataBatch]):
         self._batches, self._place = batches, place
         if len(batches.settings.pipelines) > 1:
             raise UsageError(
-                "data_iter() has batches of one shape, as MXNet needs it: leave out buckets=, or call clips() with one "
+                "data_iter() has batches of one shape, as MXNet needs it: leave out Buckets, or call clips() with one "
                 "number of frames"
             )
         self.batch_size = batches.next_start().split.batch_size

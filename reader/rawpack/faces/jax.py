@@ -131,7 +131,7 @@ class _JaxCopies:
             if here != rows:
                 raise UsageError(
                     f"this process has {here} of the {every} rows that {ranks} ranks read, not {rows}: the processes "
-                    "must share the sharding's data axis as the ranks share an epoch; pass rank= and world_size= of "
+                    "must share the sharding's data axis as the ranks share an epoch; pass ranks= of "
                     "that axis"
                 )
 

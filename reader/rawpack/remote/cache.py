@@ -131,7 +131,7 @@ class CacheFolder:
         what = error.strerror or str(error)
         if error.errno in (errno.ENOSPC, errno.EDQUOT):
             return StoreError(
-                f"the disk of the cache {self.folder} is full ({what}): free some space, pass a smaller cache_bytes=, "
+                f"the disk of the cache {self.folder} is full ({what}): free some space, pass a smaller limit, cache=Cache(limit=...), "
                 "or name another folder with cache="
             )
         at = f" ({error.filename})" if error.filename else ""
@@ -358,7 +358,7 @@ def is_coming(name: str) -> bool:
 def _limit(value: object) -> int:
     count = byte_count(value)
     if count is None or count < 1:
-        raise UsageError(f'cache_bytes={value!r} must be a number of bytes, such as 200_000_000_000 or "200GB"')
+        raise UsageError(f'limit={value!r} must be a number of bytes, such as 200_000_000_000 or "200GB"')
     return count
 
 

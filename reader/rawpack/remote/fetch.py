@@ -336,7 +336,7 @@ class Fetcher:
                 raise StoreError(
                     f"{item.remote.where(item.key[1])} has {item.record.bytes} bytes, and {began.held} of the "
                     f"{self.cache.limit} that the cache {self.cache.folder} may hold are needed right now by readers "
-                    "on this machine; pass a larger cache_bytes="
+                    "on this machine; pass a larger limit, cache=Cache(limit=...)"
                 )
             time.sleep(_ROOM_EVERY_S)
         return False

@@ -105,7 +105,8 @@ def _open(remote: Remote, asked: Future[bytes] | None, fetcher: Fetcher) -> Remo
     if kept.size + largest > fetcher.cache.limit:
         raise UsageError(
             f"{remote} needs a cache of at least {kept.size + largest} bytes: {kept.size} for its columns, {largest} "
-            f"for its largest shard; {fetcher.cache.folder} may hold {fetcher.cache.limit}: pass a larger cache_bytes="
+            f"for its largest shard; {fetcher.cache.folder} may hold {fetcher.cache.limit}: pass a larger limit, "
+            "cache=Cache(limit=...)"
         )
     fetcher.keep_store(kept)
     return origin
