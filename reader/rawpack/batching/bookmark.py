@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from rawpack.batching.steps import EpochStart
@@ -16,6 +17,39 @@ if TYPE_CHECKING:
 
 Place = tuple[EpochStart, int]
 """Where an iterator began, and a position in its epoch."""
+
+
+class Handed:
+    """What was handed over: what is known of each batch that somebody holds, by its arrays."""
+
+    def __init__(self) -> None:
+        self._known: dict[int, tuple[weakref.ref[Any], Place]] = {}
+        """By the id of an array: the same array, and the place after its batch."""
+
+    def note(self, arrays: Iterable[Any], place: Place) -> None:
+        """A batch with these arrays is handed over. Called before another array can have the id of one of them;
+        whichever thread that is in, it waits for nothing."""
+        known = self._known
+        for array in arrays:
+            key = id(array)
+            with suppress(TypeError):  # lists, and numbers, which nothing can refer to
+                known[key] = weakref.ref(array, lambda _, key=key: known.pop(key, None)), place  # type: ignore[misc]
+
+    def place(self, arrays: Iterable[Any]) -> Place:
+        """The place after the batch that one of these arrays is of. Raises UsageError where it is of none."""
+        for array in arrays:
+            reference, place = self._known.get(id(array), (None, None))
+            if place is not None and reference is not None and reference() is array:
+                return place
+        raise UsageError(
+            "after= must be a batch of these batches, handed over since the last load_state_dict(), with the arrays "
+            "that it came with (of a dict of numpy arrays, `index`), not copies or views of them; where no batch is at "
+            "hand, pass the number of batches since the iterator began"
+        )
+
+    def clear(self) -> None:
+        """Forget all batches."""
+        self._known = {}
 
 
 class Bookmark:
@@ -35,8 +69,7 @@ class Bookmark:
         self._latest: weakref.ref[BatchIterator] | None = None
         self._reached: tuple[EpochStart, int] | None = None
         """Where the latest iterator began, and the position that it has reached; None: where the next one begins."""
-        self._handed: dict[int, tuple[weakref.ref[Any], EpochStart, int]] = {}
-        """For each batch that somebody holds, by the id of its `index`: the same when it was handed over."""
+        self._handed = Handed()
 
     def copy(self) -> Bookmark:
         """Another one, for iterators that begin at the same place."""
@@ -60,7 +93,7 @@ class Bookmark:
         self._begin_at(epoch, position, consumed)
         self._loaded, self._reached = True, None
         self.loads += 1
-        self._handed = {}
+        self._handed.clear()
 
     def taken(self, start: EpochStart, iterator: BatchIterator) -> None:
         """An iterator has taken this epoch: it is the latest one, and the next one begins with the epoch after it."""
@@ -76,10 +109,7 @@ class Bookmark:
         if self.is_latest(iterator):
             self._reached = (start, position)
         if iterator.loads == self.loads:
-            index, handed = batch[INDEX], self._handed
-            key = id(index)
-            # Called before another array can have the same id; whichever thread it is in, it waits for nothing.
-            handed[key] = (weakref.ref(index, lambda _: handed.pop(key, None)), start, position)
+            self._handed.note([batch[INDEX]], (start, position))
 
     def is_latest(self, iterator: BatchIterator) -> bool:
         return self._latest is not None and self._latest() is iterator
@@ -89,12 +119,4 @@ class Bookmark:
         iterator, if it is further on than where the next one begins. UsageError for a batch that is not known."""
         if after is None:
             return self._reached
-        index = after.get(INDEX) if isinstance(after, Mapping) else None
-        reference, start, position = self._handed.get(id(index), (None, None, 0))
-        if start is None or reference is None or reference() is not index:
-            raise UsageError(
-                "after= must be a batch of these batches, handed over since the last load_state_dict(), with the "
-                "`index` array that it came with, not a copy or view of it; where no batch is at hand, pass the number "
-                "of batches since the iterator began"
-            )
-        return start, position
+        return self._handed.place([after.get(INDEX)])

@@ -259,10 +259,13 @@ class Feed(Iterable[Batch]):
         if reached is None:
             start = self.next_start()
             reached = start, start.position
-        if after is None or isinstance(after, Mapping):
-            return reached
-        start = reached[0]
-        return start, start.reached(whole_number("after", after, 0, len(start)))
+        return self.counted_from(reached, None if isinstance(after, Mapping) else after)
+
+    @staticmethod
+    def counted_from(place: Place, batches: Any) -> Place:
+        """The place after so many batches since the iterator of another place began; None: that place itself."""
+        start, _ = place
+        return place if batches is None else (start, start.reached(whole_number("after", batches, 0, len(start))))
 
     def state_at(self, start: EpochStart, position: int) -> dict[str, Any]:
         """The state at a place."""

@@ -11,6 +11,7 @@ from typing import Any, NoReturn, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from rawpack.batching.bookmark import Handed, Place
 from rawpack.batching.feed import Feed
 from rawpack.batching.iterator import Batch, BatchIterator
 from rawpack.batching.options import names
@@ -60,8 +61,9 @@ class PlacedBatches(Iterable[Any]):
         self._batches, self._copies, self._depth = batches, copies, depth
         self._form, self._title = form, title
         self._latest: weakref.ref[PlacedIterator] | None = None
-        self._state: dict[str, Any] | None = None
+        self._place: Place | None = None
         """Where the caller is; None where it is where the numpy batches are."""
+        self._handed = Handed()
         weakref.finalize(self, copies.close).atexit = False
 
     def __repr__(self) -> str:
@@ -80,20 +82,26 @@ class PlacedBatches(Iterable[Any]):
     def set_epoch(self, epoch: int) -> None:
         """Epoch `epoch` comes next: from its start, or from the position that was loaded for this epoch."""
         self._batches.set_epoch(epoch)
-        self._state = self._batches.state_dict()
+        self._place = self._batches.place()
 
-    def state_dict(self) -> dict[str, Any]:
+    def state_dict(self, after: Any = None) -> dict[str, Any]:
         """Where the caller of the latest iterator is, for `load_state_dict`: plain values that JSON can hold.
 
-        Batches that are being copied in advance do not count. States of `Batches` and of this object are the same.
+        after: the batch that was trained on last, with the arrays that it came with, or how many batches of the latest
+            iterator were. None: all that were handed over; those that are being copied in advance do not count.
+
+        States of `Batches` and of this object are the same. Raises UsageError as `Batches.state_dict`.
         """
-        return self._batches.state_dict() if self._state is None else dict(self._state)
+        if after is not None and not isinstance(after, int | np.integer):
+            return self._batches.state_at(*self._handed.place(_arrays(after)))
+        return self._batches.state_at(*self._batches.counted_from(self._place or self._batches.place(), after))
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """The iterator that begins next resumes where `state` was taken. Raises UsageError where it belongs to another
         order."""
         self._batches.load_state_dict(state)
-        self._state = self._batches.state_dict()
+        self._place = self._batches.place()
+        self._handed.clear()
 
     def stats(self) -> dict[str, Any]:
         """As `Batches.stats`. For torch on CUDA also `registered_slots`, the slots that CUDA reads directly, and
@@ -110,13 +118,23 @@ class PlacedBatches(Iterable[Any]):
     def begun(self, iterator: PlacedIterator) -> None:
         """Called by an iterator at its first `next()`."""
         # Until it has handed over a batch: that more may have been prepared must not count.
-        self._state = self.state_dict()
+        self._place = self._batches.place() if self._place is None else self._place
         self._latest = weakref.ref(iterator)
 
-    def handed_over(self, iterator: PlacedIterator, state: dict[str, Any] | None) -> None:
-        """Called by an iterator that has handed over a batch. state: after it; None where the numpy batches have it."""
+    def handed_over(self, iterator: PlacedIterator, place: Place, batch: Any) -> None:
+        """Called by an iterator that hands over a batch. place: after it."""
         if self._latest is not None and self._latest() is iterator:
-            self._state = state
+            self._place = place
+        self._handed.note(_arrays(batch), place)
+
+
+def _arrays(batch: Any) -> Iterable[Any]:
+    """What a batch has: of a dict, a TensorDict or a tuple."""
+    values = getattr(batch, "values", None)
+    if callable(values):
+        found: Iterable[Any] = values()
+        return found
+    return batch if isinstance(batch, tuple | list) else ()
 
 
 @dataclass(frozen=True)
@@ -126,8 +144,8 @@ class _BegunBatch:
     copying: Any
     batch: Batch
     """Arrays as None: what holds a slot is not held here."""
-    state: dict[str, Any] | None
-    """After it; None where it is that of the numpy batches."""
+    place: Place
+    """After it."""
 
 
 class PlacedIterator(Iterator[Any]):
@@ -156,8 +174,9 @@ class PlacedIterator(Iterator[Any]):
         begun = self._begun.popleft()
         batch = begun.batch | self._copies.finish(begun.copying)
         self._handed += 1
-        self._owner.handed_over(self, begun.state)
-        return batch if self._form is None else self._form(batch)
+        formed = batch if self._form is None else self._form(batch)
+        self._owner.handed_over(self, begun.place, formed)
+        return formed
 
     def close(self) -> None:
         """End the iteration early."""
@@ -171,8 +190,7 @@ class PlacedIterator(Iterator[Any]):
         assert self._source is not None
         try:
             batch = next(self._source)
-            # With nothing in advance, the caller is where the numpy batches are.
-            state = self._batches.state_dict() if self._depth else None
+            place = self._batches.place()
             arrays = {name: value for name, value in batch.items() if isinstance(value, np.ndarray)}
             copying = self._copies.begin(arrays)
         except StopIteration:
@@ -181,4 +199,4 @@ class PlacedIterator(Iterator[Any]):
             self._ended, self._failure = True, error
             self._source.close()
         else:
-            self._begun.append(_BegunBatch(copying, batch | dict.fromkeys(arrays), state))
+            self._begun.append(_BegunBatch(copying, batch | dict.fromkeys(arrays), place))

@@ -131,8 +131,8 @@ class CacheFolder:
         what = error.strerror or str(error)
         if error.errno in (errno.ENOSPC, errno.EDQUOT):
             return StoreError(
-                f"the disk of the cache {self.folder} is full ({what}): free some space, pass a smaller limit, cache=Cache(limit=...), "
-                "or name another folder with cache="
+                f"the disk of the cache {self.folder} is full ({what}): free some space, pass a smaller limit, "
+                "cache=Cache(limit=...), or name another folder with cache="
             )
         at = f" ({error.filename})" if error.filename else ""
         return StoreError(f"the cache {self.folder} cannot be written: {what}{at}; fix it, or name another with cache=")
