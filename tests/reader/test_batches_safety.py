@@ -204,13 +204,13 @@ def test_memory_is_used_again_after_many_were_held(reader: Reader, way: str) -> 
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_max_slots(reader: Reader, truth: Truth, way: str) -> None:
-    """With max_slots=2 a plain loop runs; a loop that holds more ends with an error that says so."""
+def test_max_held(reader: Reader, truth: Truth, way: str) -> None:
+    """With max_held=2 a plain loop runs; a loop that holds more ends with an error that says so."""
     assert sum(len(batch["index"]) for batch in reader.batches(BATCH, workers=Workers(max_held=2), **WAYS[way])) == len(
         truth
     )
     held: list[dict[str, Any]] = []
-    with pytest.raises(RawpackError, match=r"4 batches are held.*max_slots=4.*release batches"):
+    with pytest.raises(RawpackError, match=r"4 batches are held.*max_held=4.*release batches"):
         held.extend(reader.batches(BATCH, workers=Workers(max_held=4), **WAYS[way]))
     assert len(held) == 4
     assert all(truth.holds(batch) for batch in held)

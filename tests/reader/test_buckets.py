@@ -692,7 +692,7 @@ def test_tensors(detection: Reader) -> None:
         assert np.array_equal(one["image"].permute(0, 2, 3, 1).numpy(), same["image"])
     steps = [transforms.Normalize([0.5], [0.25]), transforms.ToCHW()]
     device = SimulatedCuda(torch.from_numpy, eager=True)
-    on_device = torch_batches(detection.batches(4, **options, transform=steps), runtime=device)
+    on_device = torch_batches(detection.batches(4, **options, transform=steps)._feed, runtime=device)
     assert len(on_device) == len(expected)
     for one, same in zip(on_device, expected, strict=True):
         by_hand = (same["image"].transpose(0, 3, 1, 2) / 255 - 0.5) / 0.25
@@ -725,7 +725,7 @@ def test_batches_for_keras(detection: Reader) -> None:
     """In any order, epoch after epoch, and after a resume, what Keras gets is what a loop gets."""
     options: dict[str, Any] = {"shuffle": True, "image_size": Buckets([(32, 64), (56, 40)]), "seed": 5, "workers": 0}
     batches, wanted = detection.batches(4, **options), detection.batches(4, **options)
-    data, saved = KerasBatches(batches, *keras_form(batches, "image", "number", None)), dict[str, Any]()
+    data, saved = KerasBatches(batches._feed, *keras_form(batches._feed, "image", "number", None)), dict[str, Any]()
     for epoch in range(3):
         expected = [(batch["image"].tobytes(), batch["number"].tolist()) for batch in wanted]
         asked = list(range(len(expected)))[:: -1 if epoch else 1]

@@ -41,8 +41,8 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def dataset(batches: Batches, x: Any = "image", y: Any = None, sample_weight: str | None = None) -> KerasBatches:
     """What `Batches.keras` makes, without the class of Keras that it derives from."""
-    form, fields = keras_form(batches, x, y, sample_weight)
-    return KerasBatches(batches, form, fields)
+    form, fields = keras_form(batches._feed, x, y, sample_weight)
+    return KerasBatches(batches._feed, form, fields)
 
 
 def expected(store: Path, epoch: int, **options: Any) -> list[dict[str, np.ndarray[Any, Any]]]:
@@ -313,7 +313,7 @@ def test_described_axes(tmp_path: Path) -> None:
     rawpack_packer.pack(samples, tmp_path / "store", fields={"boxes": "float32[?,5]"}, workers=0, format="memmap")
     axes = {}
     for ragged in ("list", "pad", 4):
-        described = Reader(tmp_path / "store").batches(2, fields=["image", "boxes", "text"], ragged=ragged).described()
+        described = Reader(tmp_path / "store").batches(2, fields=["image", "boxes", "text"], ragged=ragged)._feed.described()
         axes[ragged] = {name: field.axes for name, field in described.items()}
     assert axes["list"] == {"image": (8, 8, 3), "index": (), "boxes": None, "text": ()}
     assert axes["pad"] == {"image": (8, 8, 3), "index": (), "boxes": (None, 5), "boxes.length": (), "text": ()}

@@ -26,6 +26,7 @@ from rawpack.errors import UsageError
 from rawpack.order import (
     BlockShuffled,
     Order,
+    Ranks,
     RankSplit,
     Sampled,
     Sequential,
@@ -36,6 +37,7 @@ from rawpack.order import (
     shuffled,
 )
 from rawpack.order.keys import stream
+from rawpack.order.launcher import ranks_of
 from rawpack.order.permutation import KeyedPermutation
 
 Rows = NDArray[np.int64]
@@ -679,8 +681,8 @@ def test_the_last_step_of_a_known_epoch() -> None:
         return [split.batch(1).pieces() if len(split) > 1 else None for split in splits]
 
     assert last() == [[(6, 8)], [(8, 10)], [(0, 2)]]
-    assert last(uneven="keep") == [[(6, 8)], [(8, 9)], [(9, 10)]]
-    assert last(drop_last=True) == last(uneven="keep", drop_last=True) == [None, None, None]
+    assert last(last="keep") == [[(6, 8)], [(8, 9)], [(9, 10)]]
+    assert last(drop_last=True) == last(last="keep", drop_last=True) == [None, None, None]
     assert RankSplit(1, 4, 2, 3, "keep").count() == 0
     assert RankSplit(2, 4, 6, 7).batch(0).pieces() == [(0, 1)]
 
@@ -690,11 +692,10 @@ def test_the_last_step_of_a_known_epoch() -> None:
     [
         ({"batch_size": 0}, "batch_size=0 must be a whole number >= 1"),
         ({"batch_size": 2.0}, r"batch_size=\S+ must be"),
-        ({"ranks": (2, 2)}, "rank=2 must be below world_size=2"),
-        ({"ranks": (-1, 1)}, "rank=-1 must be"),
-        ({"ranks": (0, 4)}, r"world_size=4 without rank= .* pass both, rank= \(0 to 3\) and world_size="),
-        ({"ranks": (0, 0)}, "world_size=0 must be"),
-        ({"ranks": Ranks(0, 1, last="drop")}, 'uneven must be "pad" or "keep", not \'drop\''),
+        ({"rank": 2, "world_size": 2}, "rank=2 must be below world_size=2"),
+        ({"rank": -1}, "rank=-1 must be"),
+        ({"world_size": 0}, "world_size=0 must be"),
+        ({"last": "drop"}, "last='drop' must be 'pad' or 'keep'"),
         ({"length": -1}, r"length=\S+ must be"),
     ],
 )
@@ -711,7 +712,7 @@ def test_a_position_outside_the_epoch_is_refused() -> None:
             RankSplit(10, 2).count(position)
 
 
-# rank="auto" ------------------------------------------------------------------------------------------------------
+# ranks="auto" -----------------------------------------------------------------------------------------------------
 
 
 LIGHTNING = {"LOCAL_RANK": "1", "NODE_RANK": "0", "WORLD_SIZE": "4"}
@@ -736,6 +737,8 @@ LIGHTNING = {"LOCAL_RANK": "1", "NODE_RANK": "0", "WORLD_SIZE": "4"}
         ),
         # WORLD_SIZE exported for torch.distributed, the rank left to srun.
         ({"WORLD_SIZE": "4", "SLURM_PROCID": "2", "SLURM_NTASKS": "4"}, (2, 4)),
+        # The first launcher that says both is believed.
+        ({"RANK": "0", "PMI_RANK": "2", "PMI_SIZE": "4"}, (2, 4)),
         # Lightning's own launcher, on the first machine; also within a batch script of SLURM.
         (LIGHTNING | {"LOCAL_RANK": "2"}, (2, 4)),
         (LIGHTNING | {"LOCAL_RANK": "0", "SLURM_PROCID": "0", "SLURM_NTASKS": "1"}, (0, 4)),
@@ -747,7 +750,7 @@ LIGHTNING = {"LOCAL_RANK": "1", "NODE_RANK": "0", "WORLD_SIZE": "4"}
 )
 def test_the_launcher_says_the_rank(environ: dict[str, str], expected: tuple[int, int]) -> None:
     """torchrun, Lightning, SLURM, Open MPI and MPICH are understood, the innermost launcher first."""
-    assert resolve_rank("auto", environ=environ) == expected
+    assert resolve_rank(Ranks("auto"), environ=environ) == expected
 
 
 @pytest.mark.parametrize(
@@ -759,11 +762,6 @@ def test_the_launcher_says_the_rank(environ: dict[str, str], expected: tuple[int
         ({"RANK": "-1", "WORLD_SIZE": "8"}, "are inconsistent"),
         ({"RANK": "one", "WORLD_SIZE": "8"}, "RANK='one' is not a whole number"),
         ({"RANK": "", "WORLD_SIZE": "8"}, "RANK='' is not a whole number"),
-        (
-            {"WORLD_SIZE": "8", "SLURM_PROCID": "2", "SLURM_NTASKS": "4"},
-            "WORLD_SIZE=8 contradicts SLURM_PROCID=2 and SLURM_NTASKS=4",
-        ),
-        ({"RANK": "0", "PMI_RANK": "2", "PMI_SIZE": "4"}, "RANK=0 contradicts PMI_RANK=2"),
         (LIGHTNING | {"NODE_RANK": "1"}, "LOCAL_RANK=1 and NODE_RANK=1 and WORLD_SIZE=4 do not say the rank among all"),
         (LIGHTNING | {"LOCAL_RANK": "4"}, "LOCAL_RANK=4 and NODE_RANK=0 and WORLD_SIZE=4 are inconsistent"),
         (LIGHTNING | {"LOCAL_RANK": "x"}, "LOCAL_RANK='x' is not a whole number"),
@@ -771,23 +769,32 @@ def test_the_launcher_says_the_rank(environ: dict[str, str], expected: tuple[int
         ({"LOCAL_RANK": "1", "WORLD_SIZE": "2"}, "LOCAL_RANK=1 and WORLD_SIZE=2 do not say the rank"),
     ],
 )
-def test_an_environment_that_contradicts_itself_is_refused(environ: dict[str, str], message: str) -> None:
-    """Half of a launcher's variables, or two that disagree, never become a silent rank 0."""
+def test_an_environment_that_makes_no_sense_is_refused(environ: dict[str, str], message: str) -> None:
+    """Half of a launcher's variables, where no launcher has both, never become a silent rank 0."""
     with pytest.raises(UsageError, match=message):
-        resolve_rank("auto", environ=environ)
+        resolve_rank(Ranks("auto"), environ=environ)
 
 
 def test_a_given_rank_is_checked(monkeypatch: pytest.MonkeyPatch) -> None:
     """A rank given by hand is taken whatever the environment says; the environment is read only for "auto"."""
     monkeypatch.setenv("RANK", "1")
     monkeypatch.setenv("WORLD_SIZE", "2")
-    assert resolve_rank("auto") == resolve_rank("auto", 2) == (1, 2)
-    assert resolve_rank(3, 4) == (3, 4)
-    assert resolve_rank(0) == (0, 1)
-    with pytest.raises(UsageError, match="world of 2 ranks, not world_size=3"):
-        resolve_rank("auto", 3)
-    with pytest.raises(UsageError, match="rank=4 must be below world_size=4"):
-        resolve_rank(4, 4)
+    assert resolve_rank(ranks_of("auto")) == (1, 2)
+    assert resolve_rank(ranks_of((3, 4))) == resolve_rank(Ranks(3, 4, last="keep")) == (3, 4)
+    for ranks, words in (
+        ((4, 4), "rank=4 must be below world_size=4"),
+        ((-1, 4), "rank=-1 must be"),
+        ((0, 0), "world_size=0 must be"),
+        ((0,), r"ranks=\(0,\) must be"),
+        (2, "ranks=2 must be"),
+        ("all", r'Ranks\(\'all\'\) must be "auto" alone'),
+    ):
+        with pytest.raises(UsageError, match=words):
+            ranks_of(ranks)
+    with pytest.raises(UsageError, match=r"Ranks\(2\) does not say of how many: pass \(rank, world_size\)"):
+        Ranks(2)
+    with pytest.raises(UsageError, match='must be "auto" alone'):
+        Ranks("auto", 4)
 
 
 def torch_says(monkeypatch: pytest.MonkeyPatch, rank: int, world_size: int, initialized: bool = True) -> None:
@@ -805,29 +812,26 @@ def test_torch_is_asked_first(monkeypatch: pytest.MonkeyPatch) -> None:
     """An initialized torch.distributed knows better than any variable; one that is not is no answer."""
     environ = {"RANK": "0", "WORLD_SIZE": "2"}
     torch_says(monkeypatch, 5, 8, initialized=False)
-    assert resolve_rank("auto", environ=environ) == (0, 2)
+    assert resolve_rank(Ranks("auto"), environ=environ) == (0, 2)
     torch_says(monkeypatch, 5, 8)
     for seen in (environ, {}, {"LOCAL_RANK": "1"}):
-        assert resolve_rank("auto", environ=seen) == (5, 8)
-    with pytest.raises(UsageError, match="world of 8 ranks, not world_size=2"):
-        resolve_rank("auto", 2, environ)
+        assert resolve_rank(Ranks("auto"), environ=seen) == (5, 8)
 
 
 def test_a_rank_that_was_found_stays(monkeypatch: pytest.MonkeyPatch) -> None:
     """Asked again, "auto" follows torch.distributed, or keeps what the environment said before it was cleared."""
-    assert resolve_rank("auto", environ={}, known=(1, 2)) == (1, 2)
-    assert resolve_rank("auto", environ={"LOCAL_RANK": "1"}, known=(1, 2)) == (1, 2)
-    assert resolve_rank("auto", environ={"RANK": "1", "WORLD_SIZE": "3"}) == (1, 3)
+    assert resolve_rank(Ranks("auto"), environ={}, known=(1, 2)) == (1, 2)
+    assert resolve_rank(Ranks("auto"), environ={"LOCAL_RANK": "1"}, known=(1, 2)) == (1, 2)
+    assert resolve_rank(Ranks("auto"), environ={"RANK": "1", "WORLD_SIZE": "3"}) == (1, 3)
     torch_says(monkeypatch, 3, 4)
-    assert resolve_rank("auto", environ={}, known=(1, 2)) == (3, 4)
+    assert resolve_rank(Ranks("auto"), environ={}, known=(1, 2)) == (3, 4)
 
 
 @pytest.mark.parametrize("environ", [{}, {"RANK": "2", "WORLD_SIZE": "4"}])
-def test_a_world_size_alone_is_refused(
+def test_a_rank_without_a_world_is_refused(
     packed: Packed, environ: dict[str, str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """Without a rank, all processes of a world would read the same part of a store, a selection, a mix, and clips. The
-    error names both, and each of the cures is one."""
+    """A world size alone would have all processes read the same part of a store, a selection, a mix, and clips."""
     for name, text in environ.items():
         monkeypatch.setenv(name, text)
     monkeypatch.setattr(launcher, "_warned", False)
@@ -837,8 +841,8 @@ def test_a_world_size_alone_is_refused(
     mixed, clips = Reader.mix([(reader, 1), (reader, 2)]), Reader(tmp_path / "film").clips(2)
     for one in (reader, reader.select(range(9)), mixed, clips):
         for how in ({}, {"ranks": None}, {"ranks": None, "shuffle": True, "workers": 0}):
-            with pytest.raises(UsageError, match=r'world_size=4 without rank= .*pass both, .*or only rank="auto"'):
-                one.batches(2, ranks=(0, 4), **how)
+            with pytest.raises(UsageError, match="ranks=4 must be None"):
+                one.batches(2, **(how | {"ranks": 4}))
     assert next(iter(reader.batches(4, workers=0, ranks=(2, 4))))["index"].tolist() == [8, 9, 10, 11]
     found = next(iter(reader.batches(4, workers=0, ranks="auto")))["index"].tolist()
     assert found == ([8, 9, 10, 11] if environ else [0, 1, 2, 3])
@@ -851,8 +855,8 @@ def test_a_world_without_a_rank_warns_once(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setattr(launcher, "_warned", False)
     for quiet in ({}, {"RANK": "1"}, {"RANK": "0", "WORLD_SIZE": "1"}):
         assert resolve_rank(None, environ=quiet) == (0, 1)
-    assert resolve_rank(0, 1, environ) == (0, 1)
-    with pytest.warns(UserWarning, match=r'one of 2, .*rank="auto".* or rank=0, world_size=1') as caught:
+    assert resolve_rank(Ranks(0, 1), environ) == (0, 1)
+    with pytest.warns(UserWarning, match=r'one of 2, .*ranks="auto".* or ranks=\(0, 1\)') as caught:
         assert resolve_rank(None, environ=environ) == (0, 1)
     assert len(caught) == 1
     assert resolve_rank(None, environ=environ) == (0, 1)

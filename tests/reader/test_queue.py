@@ -298,7 +298,7 @@ def test_nonsense_is_refused(store: Path) -> None:
     for options, words in (({"depth": 0}, "depth=0 must be"), ({"epochs": 0}, "epochs=0 must be")):
         with pytest.raises(UsageError, match=words):
             reader.batches(4).queue(**options)
-    with pytest.raises(UsageError, match="max_slots=8 must be 9 or more"):
+    with pytest.raises(UsageError, match="max_held=8 must be 9 or more"):
         reader.batches(4, workers=Workers(max_held=8)).queue()
     with pytest.raises(UsageError, match="an epoch has no batches"):
         reader.select(range(3)).batches(3, workers=0, ranks=Ranks(3, 4, last="keep")).queue().dequeue()

@@ -524,7 +524,7 @@ def test_arguments_of_the_wrong_kind_name_the_cure(store: Path) -> None:
     wrong: list[tuple[Callable[[], object], str]] = [
         (lambda: reader.batches(4, workers=1.5), "workers=1.5"),  # type: ignore[arg-type]
         (lambda: reader.batches(4, workers="2"), "workers='2'"),  # type: ignore[arg-type]
-        (lambda: reader.batches(4, workers=Workers(max_held=0)), "max_slots=0"),
+        (lambda: reader.batches(4, workers=Workers(max_held=0)), "max_held=0"),
         (lambda: reader.batches(4, image_size=3.5), "image_size=3.5"),  # type: ignore[arg-type]
         (lambda: reader.batches(4, fields="image"), r"\['image'\]"),
         (lambda: reader.select(classes="cat"), r"\['cat'\]"),
@@ -552,7 +552,7 @@ def test_arguments_of_the_wrong_kind_name_the_cure(store: Path) -> None:
         "world_size": ["x", 0],
         "uneven": ["x", 5],
         "timeout": ["x", 0, None, float("nan")],
-        "max_slots": ["a", 1, True],
+        "max_held": ["a", 1, True],
         "ragged": ["x", 0, 1.5, None, [1]],
         "progress": ["x", 1],
     }

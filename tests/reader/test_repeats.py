@@ -144,7 +144,7 @@ def placed(batches: Batches, depth: int = 0) -> PlacedBatches:
 
 def keras(batches: Batches) -> Iterator[Any]:
     """One epoch, as `fit` asks for it: it looks at the first batch before."""
-    data: Any = KerasBatches(batches, *keras_form(batches, "image", "label", None))
+    data: Any = KerasBatches(batches._feed, *keras_form(batches._feed, "image", "label", None))
     data[0]
     data.on_epoch_end()
     for number in range(len(data)):

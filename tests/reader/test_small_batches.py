@@ -50,7 +50,7 @@ def test_many_batches_are_one_reading(reader: Reader, readings: list[NDArray[np.
 
 @pytest.mark.parametrize("options", [{}, {"drop_last": True}, {"ranks": (1, 3)}, {"fields": ["key", "label"]}])
 def test_batches_are_the_same_as_one_by_one(store: Path, options: dict[str, Any]) -> None:
-    """Same batches, same sizes, epoch after epoch, as where `max_slots` keeps them apart."""
+    """Same batches, same sizes, epoch after epoch, as where `max_held` keeps them apart."""
     together = Reader(store).batches(BATCH, shuffle=True, workers=0, **options)
     alone = Reader(store).batches(BATCH, shuffle=True, workers=Workers(0, max_held=100), **options)
     for _ in range(3):

@@ -75,7 +75,7 @@ def on_simulated(batches: Batches, device: SimulatedCuda | None = None, **option
     """The face for CUDA, with a device that the test drives."""
     from rawpack.faces.torch import torch_batches
 
-    return torch_batches(batches, runtime=device or SimulatedCuda(torch.from_numpy), **options)
+    return torch_batches(batches._feed, runtime=device or SimulatedCuda(torch.from_numpy), **options)
 
 
 def rows_of(batches: Any) -> list[int]:
@@ -347,7 +347,7 @@ def test_batches_on_the_way_are_right(reader: Reader, truth: Truth, way: str, de
 
 
 def test_limited_slots_are_free_at_once(reader: Reader) -> None:
-    """With max_slots, copies in advance hold none of them."""
+    """With max_held, copies in advance hold none of them."""
     device = SimulatedCuda(torch.from_numpy)
     assert rows_of(
         on_simulated(reader.batches(8, workers=Workers(2, backend="thread", max_held=2)), device, depth=4)

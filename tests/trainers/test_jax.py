@@ -135,7 +135,7 @@ def test_arrays_that_are_kept_do_not_change(store: Path, eight: Any, way: str, s
 
 
 def test_limited_slots_are_free_at_once(store: Path) -> None:
-    """With max_slots, arrays are copies, which may be kept."""
+    """With max_held, arrays are copies, which may be kept."""
     kept = list(Reader(store).batches(8, workers=Workers(2, backend="thread", max_held=2)).jax())
     assert [row for batch in kept for row in batch["index"].tolist()] == list(range(50))
 
