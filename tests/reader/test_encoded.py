@@ -358,14 +358,16 @@ def test_other_fields(segmented: Path) -> None:
     ("options", "message"),
     [
         ({"image_size": 24}, "leave out image_size="),
-        ({"encoded": ["depth"]}, "'depth' is no image or mask of the batch, which has image, mask"),
-        ({"encoded": ["label"]}, "'label' is no image or mask"),
-        ({"encoded": ["mask"], "fields": ["image"]}, "'mask' is no image or mask of the batch, which has image"),
-        ({"encoded": "image"}, "encoded='image' must be a list of names, such as"),
-        ({"encoded": 1}, "encoded=1 must be a list of names"),
+        ({"decode": {"depth": False}}, "decode= names 'depth'; the batch has the fields that it is for: image, mask"),
+        ({"decode": {"label": False}}, "decode= names 'label'"),
+        ({"decode": {"mask": False}, "fields": ["image"]}, "decode= names 'mask'; .* it is for: image"),
+        ({"decode": "image"}, "decode='image' must be True, False or 'planes', or a dict by field"),
+        ({"decode": {"image": 1}}, "must be True, False or 'planes'"),
+        ({"decode": "planes"}, "no field of the batch is stored that way; pack with --color ycgco420"),
+        ({"decode": {"image": "planes"}}, "asks for the planes of 'image', which are not stored"),
         ({"fields": ["label"]}, "the batch has no images or masks"),
         ({"transform": [RandomHorizontalFlip()]}, "RandomHorizontalFlip.* needs .* image and mask as files"),
-        ({"transform": [Resize(20)], "encoded": ["image"]}, "Resize.* needs pixels, and encoded= gives image as files"),
+        ({"transform": [Resize(20)], "decode": {"image": False}}, "Resize.* needs pixels, and decode= gives image as"),
         ({"transform": [RandomCrop(20), Normalize((0, 0, 0), (1, 1, 1))]}, "Normalize.* needs pixels"),
         ({"transform": [CenterCrop(40), RandomCrop(20)]}, r"RandomCrop\(.* needs pixels"),
         ({"transform": [RandomCrop(20), MixUp()]}, "MixUp.* needs pixels"),
@@ -390,7 +392,7 @@ def test_stores_without_files(packed: Packed, layout: str) -> None:
 
 def test_clips_are_refused(tmp_path: Path) -> None:
     frames = pack_frames(Frames([range(4), range(5)]), tmp_path / "store", "lmdb")
-    with pytest.raises(UsageError, match=r"leave out image_size=, buckets= and clips\(\)"):
+    with pytest.raises(UsageError, match=r"leave out image_size= and clips\(\)"):
         Reader(frames).clips(2).batches(2, decode=False)
 
 

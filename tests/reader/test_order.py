@@ -26,7 +26,6 @@ from rawpack.errors import UsageError
 from rawpack.order import (
     BlockShuffled,
     Order,
-    Ranks,
     RankSplit,
     Sampled,
     Sequential,

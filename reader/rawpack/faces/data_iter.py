@@ -172,10 +172,10 @@ class DataIter(Iterator[DataBatch]):
         self.reset()
         self._batches.set_epoch(epoch)
 
-    def state_dict(self, *, after: DataBatch | None = None) -> dict[str, Any]:
-        """The state after all batches that were handed over, or after this one: `Module.fit` takes each batch before it
-        calls back for the one before."""
-        return self._batches.state_dict(after=None if after is None else {INDEX: after.source})
+    def state_dict(self, after: DataBatch | int | None = None) -> dict[str, Any]:
+        """The state after all batches that were handed over, or after this one, or this number of them: `Module.fit`
+        takes each batch before it calls back for the one before."""
+        return self._batches.state_dict({INDEX: after.source} if isinstance(after, DataBatch) else after)
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """The next batch is the one after `state`. Raises UsageError where it belongs to another order."""

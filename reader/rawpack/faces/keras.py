@@ -1,15 +1,16 @@
-"""Batches for Keras 3: a `PyDataset`, of which batch k is the same whenever and however often it is asked for."""
+"""Batches for Keras 3: a `PyDataset` whose batches are asked for in order."""
 
 from __future__ import annotations
 
 import operator
 import sys
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
 
+from rawpack.batching.bookmark import Handed
 from rawpack.batching.feed import Feed
 from rawpack.batching.iterator import Batch, BatchIterator
 from rawpack.batching.options import names
@@ -86,12 +87,12 @@ def import_keras() -> Any:
 class KerasBatches:
     """Batches of one reader as a `keras.utils.PyDataset`, for `fit`, `evaluate` and `predict`.
 
-    `data[k]` is batch k of the current epoch, in whatever order batches are asked for. While they are asked for in
-    order, rawpack's workers make them in advance; any other one is read when it is asked for, by the thread that asks.
-    `fit` asks in order: its `shuffle=` is switched off, because the samples are shuffled already.
+    `data[k]` is batch k of the current epoch. Batches are asked for in order; batch 0 may be asked for again, as Keras
+    does when it has looked at the first ones. `fit` asks in order: its `shuffle=` is switched off, because the samples
+    are shuffled already.
 
-    An epoch is over when Keras ends one (`on_epoch_end`) in which all batches were asked for. Any number of threads may
-    ask; one is served at a time. Arrays are yours for as long as you hold them.
+    An epoch is over when Keras ends one (`on_epoch_end`) in which all batches were asked for. One thread may ask at a
+    time. Arrays are yours for as long as you hold them.
     """
 
     def __init__(
@@ -108,14 +109,11 @@ class KerasBatches:
         # Keras holds batches for longer than a limit on slots expects.
         self._copied = batches.settings.max_held is not None
         self._batches, self._form, self._fields, self._check = batches, form, tuple(fields), check
-        self._alone: Feed | None = None
-        """Reads a batch that is asked for out of order."""
+        self._handed = Handed()
         self._lock = threading.RLock()
         self._stream: BatchIterator | None = None
         self._next = 0
         """The batch that the stream hands over next."""
-        self._latest = -1
-        """The batch that was asked for last."""
         self._begin()
 
     def _begin(self) -> None:
@@ -123,12 +121,13 @@ class KerasBatches:
         self._start = self._batches.next_start()
         self._count, self._left = len(self._batches), len(self._start)
         """Batches in the epoch, from its start; and from where it begins: after a resume, its rest."""
-        self._asked = set[int]()
         self._end_stream()
+        self.asked = 0
+        """How many batches of the current epoch were asked for, since batch 0 was."""
+        self._all = False
+        """Whether all were, once."""
         self.watched = False
-        """Whether a checkpoint counts the batches of this epoch: then it must be asked for in order."""
-        self.in_order = 0
-        """How many batches were asked for since batch 0, while the epoch is watched."""
+        """Whether a checkpoint counts the batches of this epoch."""
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({', '.join(self._fields)}; {self._batches!r})"
@@ -146,29 +145,34 @@ class KerasBatches:
     def num_batches(self) -> int:
         """As `len`, which Keras asks for before the first epoch. When it begins an epoch that a checkpoint resumes in
         the middle: the number that is left, after which it ends the epoch."""
-        return self._left if self.watched and not self.in_order else len(self)
+        return self._left if self.watched and not self.asked else len(self)
 
     def __getitem__(self, index: int) -> tuple[Any, ...]:
         """Batch `index` of the current epoch as (x,), (x, y) or (x, y, sample_weight), of numpy arrays (n, ...).
 
-        After a resume, batches count from where the epoch was resumed. Raises IndexError after the last one, and what
-        the reader raises.
+        After a resume, batches count from where the epoch was resumed. Raises IndexError after the last one, UsageError
+        for one that is not the next, and what the reader raises.
         """
         with self._lock:
             number = operator.index(index)
-            if self.watched:
-                self._check_order(number)
             if not 0 <= number < self._left:
                 raise IndexError(
                     f"epoch {self._start.epoch} has no batch {number}: there are {self._left} from where it begins; to "
                     "resume fit() in the middle of an epoch, use the callback of checkpoint()"
                 )
+            if number not in (0, self.asked):
+                raise UsageError(
+                    f"batch {number} was asked for instead of batch {self.asked}: batches come in order. Pass "
+                    "shuffle=False and no steps_per_epoch= to fit(), and give evaluate() and predict() within an epoch "
+                    "a dataset of their own"
+                )
             batch = self._batch(number)
-            self._asked.add(number)
-            self._latest = number
+            self.asked = number + 1
+            self._all |= self.asked == self._left
         arrays = {name: batch[name] for name in self._fields}
         if self._copied:
             arrays = {name: np.array(array) for name, array in arrays.items()}
+        self._handed.note(arrays.values(), (self._start, self._start.reached(number + 1)))
         if self._check is not None:
             self._check(arrays)
         return self._form(arrays)
@@ -200,7 +204,7 @@ class KerasBatches:
         with self._lock:
             if self.watched:
                 self.watched = False
-            elif len(self._asked) >= self._left:
+            elif self._all:
                 count = len(self)
                 # Ended first, so that its workers are free for the epoch that comes.
                 self._end_stream()
@@ -223,18 +227,24 @@ class KerasBatches:
                 self._batches.set_epoch(epoch)
             self._begin()
 
-    def state_dict(self, *, after_batches: int) -> dict[str, Any]:
-        """The state after the first `after_batches` batches of the current epoch, counted from where it begins.
+    def state_dict(self, after: Any = None) -> dict[str, Any]:
+        """The state to resume from with `load_state_dict`: see `Batches.state_dict`.
 
-        Pass the number of batches that were trained on: Keras asks for more in advance. See `Batches.state_dict`.
+        after: the batch that was trained on last, of the arrays that it came with, or how many batches of the current
+            epoch were, counted from where it begins. None: all that Keras has asked for, which it does in advance.
         """
-        return self.state_in(self._start, after_batches)
+        if after is None:
+            return self.state_in(self._start, self.asked)
+        if isinstance(after, int | np.integer):
+            return self.state_in(self._start, int(after))
+        return self._batches.state_at(*self._handed.place(_arrays(after)))
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """The current epoch is that of `state`, and its batch 0 the next one. Raises UsageError where the state belongs
         to another order. A checkpoint does this itself."""
         with self._lock:
             self._batches.load_state_dict(state)
+            self._handed.clear()
             self._begin()
 
     def checkpoint(self, folder: str | Path, every: int | None = 1000) -> KerasCheckpoint:
@@ -254,30 +264,19 @@ class KerasBatches:
     def watch(self) -> EpochStart:
         """Called by a checkpoint, when `fit` begins an epoch. Returns where it begins."""
         with self._lock:
-            self.watched, self.in_order = True, 0
+            self.watched, self.asked = True, 0
             return self._start
 
     def state_in(self, start: EpochStart, batches: int) -> dict[str, Any]:
         """Called by a checkpoint: the state after these batches of an epoch that begins at `start`."""
-        reached = start.reached(whole_number("after_batches", batches, 0, len(start)))
+        reached = start.reached(whole_number("after", batches, 0, len(start)))
         return self._batches.state_dict() | start.state(reached)
-
-    def _check_order(self, number: int) -> None:
-        if number not in (0, self.in_order):
-            raise UsageError(
-                f"batch {number} was asked for instead of batch {self.in_order}: a checkpoint counts batches in their "
-                "order. Pass shuffle=False and no steps_per_epoch= to fit(), and give evaluate() and predict() within "
-                "an epoch a dataset of their own"
-            )
-        self.in_order = number + 1
 
     def _batch(self, number: int) -> Batch:
         if self._stream is None or number != self._next:
-            # The second of two neighbors, and the first of all: more will follow.
-            if number not in (0, self._latest + 1):
-                return self._read_alone(number)
             self._end_stream()
-            self._stream, self._next = self._from(self._batches, number), number
+            self._batches.move_to(self.state_in(self._start, number))
+            self._stream, self._next = iter(self._batches), number
         stream, self._stream = self._stream, None
         batch = next(stream)
         self._stream, self._next = stream, number + 1
@@ -286,20 +285,6 @@ class KerasBatches:
             next(stream, None)
             self._stream = None
         return batch
-
-    def _read_alone(self, number: int) -> Batch:
-        if self._alone is None:
-            self._alone = self._batches.with_settings(workers=0)
-        iterator = self._from(self._alone, number)
-        try:
-            return next(iterator)
-        finally:
-            iterator.close()
-
-    def _from(self, batches: Feed, number: int) -> BatchIterator:
-        """An iterator that begins with this batch of the current epoch."""
-        batches.move_to(self.state_in(self._start, number))
-        return iter(batches)
 
     def _end_stream(self) -> None:
         stream, self._stream = self._stream, None
@@ -316,6 +301,15 @@ def _keep_order(adapter: Any, data: KerasBatches) -> None:
     """
     if getattr(adapter, "py_dataset", None) is data and getattr(adapter, "shuffle", None) is True:
         adapter.shuffle = False
+
+
+def _arrays(batch: Any) -> Iterator[Any]:
+    """The arrays of a batch as Keras gets it."""
+    if isinstance(batch, tuple | list | Mapping):
+        for value in batch.values() if isinstance(batch, Mapping) else batch:
+            yield from _arrays(value)
+    else:
+        yield batch
 
 
 def _checked(batches: Feed, parameter: str, chosen: Any) -> Chosen:

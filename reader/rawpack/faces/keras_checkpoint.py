@@ -126,7 +126,7 @@ class KerasCheckpoint:
         assert self._start is not None
         self._unsaved += batch + 1 - self._trained
         self._trained = batch + 1
-        if not self._data.watched or self._data.in_order < self._trained:
+        if not self._data.watched or self._data.asked < self._trained:
             raise UsageError(
                 "the checkpoint's dataset was used for something else in the middle of an epoch of fit(): give "
                 "evaluate() and predict() a dataset of their own"

@@ -7,11 +7,12 @@ import threading
 import time
 import weakref
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from itertools import count
 from types import TracebackType
 from typing import Any, NoReturn
 
+from rawpack.batching.bookmark import Place
 from rawpack.batching.feed import Feed
 from rawpack.batching.iterator import Batch
 from rawpack.errors import RawpackError, UsageError
@@ -40,12 +41,15 @@ class BatchQueue(Iterator[Batch]):
                 f"must be {depth + 1} or more, one for each thread that takes batches"
             )
         batches.held = max(batches.held, depth + 1)
+        self._batches, self._process, self._epochs = batches, os.getpid(), epochs
+        self._begin(depth)
+
+    def _begin(self, depth: int) -> None:
         # From here on, a position that another iterator has reached does not count.
-        batches.stay()
-        self._batches, self._process = batches, os.getpid()
-        self._shared = _Shared(depth, batches.state_dict())
+        self._batches.stay()
+        self._shared = _Shared(depth, self._batches.place())
         self._thread = threading.Thread(
-            target=_fill, args=(self._shared, batches, epochs), name="rawpack batch queue", daemon=True
+            target=_fill, args=(self._shared, self._batches, self._epochs), name="rawpack batch queue", daemon=True
         )
         # The thread knows only what is shared, so that it ends with this object, and with Python. Weakly: an error that
         # was raised leads back to this object.
@@ -80,10 +84,20 @@ class BatchQueue(Iterator[Batch]):
             raise RawpackError("this queue belongs to the process it was made in; call queue() again after a fork")
         return self._shared.take()
 
-    def state_dict(self) -> dict[str, Any]:
-        """The state after all batches that were taken, as of `Batches.state_dict`; those that wait in the queue do not
-        count. Threads that are still working on a batch have taken it: `Batches.state_dict(after=)` goes by a batch."""
-        return self._shared.state_dict()
+    def state_dict(self, after: Mapping[str, Any] | int | None = None) -> dict[str, Any]:
+        """The state after all batches that were taken, which those that wait in the queue are not; after this batch, as
+        of `Batches.state_dict`; or after this number of batches of the epoch that the last one was of. Threads that are
+        still working on a batch have taken it."""
+        if isinstance(after, Mapping):
+            return self._batches.state_dict(after)
+        return self._batches.state_at(*self._batches.counted_from(self._shared.place(), after))
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Empty the queue, and fill it from where `state` was taken. Raises UsageError where it belongs to another
+        order."""
+        self.close()
+        self._batches.load_state_dict(state)
+        self._begin(self._shared.depth)
 
     def stats(self) -> dict[str, Any]:
         """How full the queue is and was, and who waited: see the Python API page. Batches before the first was taken do
@@ -100,15 +114,15 @@ class BatchQueue(Iterator[Batch]):
 class _Shared:
     """What the thread that fills a queue and those that take from it have in common."""
 
-    def __init__(self, depth: int, state: dict[str, Any]) -> None:
-        """state: before the first batch."""
+    def __init__(self, depth: int, place: Place) -> None:
+        """place: before the first batch."""
         self.depth = depth
         self._changed = threading.Condition()
-        self._batches: deque[tuple[Batch, dict[str, Any], Callable[[], None]]] = deque()
-        """With the state after each, and what notes that it was read."""
+        self._batches: deque[tuple[Batch, Place, Callable[[], None]]] = deque()
+        """With the place after each, and what notes that it was read."""
         self._note: Callable[[], None] | None = None
         """What notes that the end was reached: as for the last batch that was taken."""
-        self._state = state
+        self._place = place
         self._ended = self.closed = False
         """Whether nothing more is put in; whether nobody wants more."""
         self._failure: BaseException | None = None
@@ -123,10 +137,10 @@ class _Shared:
             self._wait("producer", lambda: self.closed or len(self._batches) < self.depth)
             return not self.closed
 
-    def put(self, batch: Batch, state: dict[str, Any], note: Callable[[], None]) -> None:
+    def put(self, batch: Batch, place: Place, note: Callable[[], None]) -> None:
         with self._changed:
             if not self.closed:
-                self._batches.append((batch, state, note))
+                self._batches.append((batch, place, note))
                 self._changed.notify_all()
 
     def end(self, failure: BaseException | None) -> None:
@@ -146,7 +160,7 @@ class _Shared:
             if self._batches:
                 self._taken += 1
                 self._changed.notify_all()
-                batch, self._state, self._note = self._batches.popleft()
+                batch, self._place, self._note = self._batches.popleft()
                 self._note()
                 return batch
             if self._failure is not None and not self.closed:
@@ -163,9 +177,10 @@ class _Shared:
             self._batches.clear()
             self._changed.notify_all()
 
-    def state_dict(self) -> dict[str, Any]:
+    def place(self) -> Place:
+        """After the batch that was taken last."""
         with self._changed:
-            return dict(self._state)
+            return self._place
 
     def stats(self) -> dict[str, Any]:
         with self._changed:
@@ -207,7 +222,7 @@ def _fill(shared: _Shared, batches: Feed, epochs: int | None) -> None:
             iterator.counts_itself = False
             try:
                 while shared.has_room() and (batch := next(iterator, None)) is not None:
-                    shared.put(batch, _state_after(batches, batch), iterator.read_one)
+                    shared.put(batch, _place_after(batches, batch), iterator.read_one)
                     empty = False
                     # Held by nobody here while this thread waits.
                     del batch
@@ -223,9 +238,9 @@ def _fill(shared: _Shared, batches: Feed, epochs: int | None) -> None:
         shared.end(failure)
 
 
-def _state_after(batches: Feed, batch: Batch) -> dict[str, Any]:
+def _place_after(batches: Feed, batch: Batch) -> Place:
     try:
-        return batches.state_dict(after=batch)
+        return batches.place(batch)
     except UsageError as error:
         raise UsageError(
             "a state was loaded while a queue was being filled: load it before you call queue()"
