@@ -128,8 +128,8 @@ KINDS: dict[str, SourceKind] = {
         divides="cifar:splits_of",
     ),
     "coco": SourceKind(
-        "COCO's JSON of images, boxes, polygons, keypoints and masks", "listing.coco:CocoSource", ("images", "fields"),
-        Look(r"\.json$"),
+        "COCO's JSON of images, boxes, polygons, keypoints and masks", "detection.coco:CocoSource",
+        ("images", "fields"), Look(r"\.json$"),
     ),
     "folder": SourceKind(
         "a folder of images, with a subfolder for each class", "folder:FolderSource",
@@ -168,19 +168,19 @@ KINDS: dict[str, SourceKind] = {
         with_subfolders=True, extra="video",
     ),
     "voc": SourceKind(
-        "Pascal VOC's folders: VOC2012", "listing.voc:VocSource", ("fields", "classes", "skip_unreadable"),
-        accepts_folder=Look(contains=("JPEGImages",), absent=True, decides="listing.voc:is_voc"),
-        divides="listing.voc:voc_splits",
+        "Pascal VOC's folders: VOC2012", "detection.voc:VocSource", ("fields", "classes", "skip_unreadable"),
+        accepts_folder=Look(contains=("JPEGImages",), absent=True, decides="detection.voc:is_voc"),
+        divides="detection.voc:voc_splits",
     ),
     "yolo": SourceKind(
         "images with YOLO's text files, in Ultralytics' layout, by its data.yaml, or in two folders",
-        "listing.yolo:YoloSource", ("classes", "images", "labels_dir", "skip_unreadable"),
+        "detection.yolo:YoloSource", ("classes", "images", "labels_dir", "skip_unreadable"),
         Look(r"\.ya?ml$"),
         Look(
             contains=("labels", "train/labels", "val/labels", "valid/labels", "test/labels"), absent=True,
-            decides="listing.yolo:is_yolo",
+            decides="detection.yolo:is_yolo",
         ),
-        with_subfolders=True, divides="listing.ultralytics:yolo_splits", extra="yolo",
+        with_subfolders=True, divides="detection.ultralytics:yolo_splits", extra="yolo",
         extra_for="names of classes in data.yaml",
     ),
     "listing": SourceKind(

@@ -192,7 +192,7 @@ def _coco_command(seen: Seen, file: bytes, head: bytes) -> str:
     image = seen.images.locate(name, False) if name else None
     if image is None:
         return ""
-    from rawpack_packer.sources.listing.coco import folder_of_images
+    from rawpack_packer.sources.detection.coco import folder_of_images
 
     if not seen.in_archive:
         path = Path(seen.below(file))

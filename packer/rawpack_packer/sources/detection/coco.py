@@ -14,10 +14,9 @@ from rawpack.errors import UsageError
 from rawpack_packer.errors import reading
 from rawpack_packer.options.naming import opt
 from rawpack_packer.sources.base import Scanning, SourceInfo, given_options, unseen
+from rawpack_packer.sources.detection.coco_objects import Category, Coco, Image, Objects, numbered
 from rawpack_packer.sources.fields import check_names
 from rawpack_packer.sources.kinds import Declared
-from rawpack_packer.sources.listing.coco_json import Category, Coco, Image, numbered
-from rawpack_packer.sources.listing.coco_objects import Objects
 from rawpack_packer.sources.listing.faults import BadListingError, CellPosition, fault
 from rawpack_packer.sources.listing.paths import PathParser, folder_of, state_of
 from rawpack_packer.sources.table.columns import Files, RaggedColumn

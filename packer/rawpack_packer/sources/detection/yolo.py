@@ -18,13 +18,13 @@ from rawpack.errors import UsageError
 from rawpack_packer.errors import reason_of
 from rawpack_packer.options.naming import opt
 from rawpack_packer.sources.base import Scanning, SourceInfo, given_options, unseen
+from rawpack_packer.sources.detection.ultralytics import DataYaml, is_data_yaml, read_list, read_yaml
 from rawpack_packer.sources.fields import FieldKind
 from rawpack_packer.sources.files import NOT_SCANNED, UNKNOWN, opened
 from rawpack_packer.sources.folder import FolderSource
 from rawpack_packer.sources.listing.faults import fault
 from rawpack_packer.sources.listing.paths import state_of
 from rawpack_packer.sources.listing.points import POLYGONS, FractionsColumn, PolygonRows, keypoints_kind
-from rawpack_packer.sources.listing.ultralytics import DataYaml, is_data_yaml, read_list, read_yaml
 from rawpack_packer.sources.splits_on_disk import is_split
 from rawpack_packer.sources.table.columns import Column, Files, RaggedColumn, ends_of, texts_of
 from rawpack_packer.sources.table.labels import Classes, classes_of, empty_classes
