@@ -13,12 +13,13 @@ from numpy.typing import NDArray
 from rawpack.errors import DecodeError
 from rawpack.pixels.polygons import fill
 from rawpack_packer.sources.fields import FieldKind
-from rawpack_packer.sources.listing.faults import fault
+from rawpack_packer.sources.listing.faults import BadListingError, fault
 from rawpack_packer.sources.listing.points import MOST_KEYPOINTS, POLYGONS, PolygonRows, keypoints_kind
 from rawpack_packer.sources.table.columns import Column, Numbers, RaggedColumn, Rows, Texts, ends_of
 
 _IGNORED = {"uint8": 255, "uint16": 65535}
 """What masks have where there is a crowd."""
+_NO_SEGMENTATION = (b"", b"[]", b"null")
 _MOST_PIXELS = 1 << 28
 _MOST_BITS = 40
 """Of a run length."""
@@ -155,26 +156,71 @@ class Objects:
     """The annotations of all images, image after image: those of things, and those of crowds."""
 
     def __init__(self, coco: Coco, class_of: dict[int, int], where: str) -> None:
-        rows = numbered([image.id for image in coco.images], "$.images[{}].id", where)
+        """class_of: the number of each category's id. where: the file, printable. Raises BadListingError."""
+        self._coco, self._where = coco, where
         self._values = np.zeros((len(coco.annotations), 5), np.float64)
         self._image_of = np.zeros(len(self._values), np.int64)
+        self._ids = numbered([image.id for image in coco.images], "$.images[{}].id", where)
         for number, one in enumerate(coco.annotations):
-            row, label = rows.get(one.image_id), class_of.get(one.category_id)
+            row, label = self._ids.get(one.image_id), class_of.get(one.category_id)
             if row is None:
-                what = f"image_id: there is no image {one.image_id}"
-            elif label is None:
-                what = f"category_id: there is no category {one.category_id}"
-            elif len(one.bbox) != 4:
-                what = f"bbox: {len(one.bbox)} numbers, but a box is x, y, width, height"
-            else:
-                self._values[number], self._image_of[number] = (*one.bbox, label), row
-                continue
-            raise fault(where, 0, 0, "", f"$.annotations[{number}].{what}")
+                raise self._fault(number, f"image_id: there is no image {one.image_id}")
+            if label is None:
+                raise self._fault(number, f"category_id: there is no category {one.category_id}")
+            if len(one.bbox) != 4:
+                raise self._fault(number, f"bbox: {len(one.bbox)} numbers, but a box is x, y, width, height")
+            self._values[number], self._image_of[number] = (*one.bbox, label), row
         self._crowd = np.array([bool(one.iscrowd) for one in coco.annotations], np.bool_)
         self._sizes = np.array([(image.height or 0, image.width or 0) for image in coco.images], np.int64)
         self._things, self._ends = self._ordered(~self._crowd)
+        self._rows = np.arange(len(self._things)) - np.repeat(self._ends[:-1], np.diff(self._ends))
+        """The row of the box of each thing in its image."""
         self.runs = 0
         """How many segmentations are run lengths."""
+
+    def columns(self) -> tuple[dict[str, Column], dict[str, FieldKind]]:
+        """All fields but masks, and what they are."""
+        box = FieldKind("float32", (None, 5), boxes="xywh")
+        crowds, ends = self._ordered(self._crowd)
+        found: dict[str, tuple[FieldKind, Column]] = {
+            "boxes": (box, RaggedColumn(self._values[self._things], self._ends, "xywh", self._sizes)),
+            "crowds": (box, RaggedColumn(self._values[crowds], ends, "xywh", self._sizes)),
+            "image_id": (FieldKind("int64"), Numbers(np.array([*self._ids], np.int64))),
+        }
+        things = [self._coco.annotations[i] for i in self._things.tolist()]
+        if things and all(type(one.id) is int and abs(one.id) < 1 << 63 for one in things):
+            found["annotation_id"] = self._of_boxes(np.array([one.id for one in things], np.int64))
+        if things and all(type(one.area) in (int, float) and abs(one.area) < 1e300 for one in things):
+            found["area"] = self._of_boxes(np.array([float(one.area) for one in things]))
+        polygons = self._polygons()
+        if len(polygons):
+            found["polygons"] = POLYGONS, polygons.column()
+        if any(one.keypoints for one in things):
+            found["keypoints"] = self._keypoints()
+        return {name: column for name, (_, column) in found.items()}, {name: kind for name, (kind, _) in found.items()}
+
+    def numbers(self) -> tuple[FieldKind, RaggedColumn]:
+        """For each box, the value that it has in a mask of instances."""
+        return self._of_boxes(self._rows + 1)
+
+    def masks(self, painted: str, classes: int) -> tuple[FieldKind, PaintedColumn]:
+        """Masks that have, for each pixel, the class plus 1 ("semantic") or the number of the object ("instances"); 0
+        where there is none, and the largest value where there is a crowd."""
+        for number, image in enumerate(self._coco.images):
+            if not (image.height and image.width and min(image.height, image.width) > 0):
+                raise fault(self._where, 0, 0, "", f"$.images[{number}]: masks need its height and width")
+        most = classes if painted == "semantic" else int(np.diff(self._ends).max(initial=0))
+        dtype = "uint8" if most < _IGNORED["uint8"] and painted == "semantic" else "uint16"
+        if most >= _IGNORED[dtype]:
+            raise fault(self._where, 0, 0, "", f"{most} values are more than a mask of uint16 holds")
+        value = np.full(len(self._crowd), _IGNORED[dtype], np.int64)
+        value[self._things] = self._values[self._things, 4] + 1 if painted == "semantic" else self._rows + 1
+        texts = [bytes(memoryview(one.segmentation)) for one in self._coco.annotations]
+        order, ends = self._ordered(np.array([text not in _NO_SEGMENTATION for text in texts], np.bool_))
+        paints = RaggedColumn(np.stack([value, self._crowd], axis=1)[order], ends)
+        ordered = [texts[i] for i in order.tolist()]
+        joined = Texts(b"".join(ordered), ends_of([len(text) for text in ordered]))
+        return FieldKind(dtype, (None, None, 1), mask=True), PaintedColumn(joined, paints, self._sizes, dtype)
 
     def _ordered(self, which: NDArray[np.bool_]) -> tuple[Rows, Rows]:
         """The numbers of some annotations, image after image, and where those of each image end."""
@@ -182,109 +228,59 @@ class Objects:
         order = np.argsort(self._image_of[chosen], kind="stable")
         return chosen[order], ends_of(np.bincount(self._image_of[chosen], minlength=len(self._sizes)))
 
-    def _rows(self) -> Rows:
-        """The row of the box of each thing in its image."""
-        return np.arange(len(self._things)) - np.repeat(self._ends[:-1], np.diff(self._ends))
+    def _of_boxes(self, values: NDArray[Any]) -> tuple[FieldKind, RaggedColumn]:
+        """A field with a value for each box."""
+        return FieldKind(values.dtype.name, (None,), follows="rows"), RaggedColumn(values, self._ends)
 
-    def columns(self, coco: Coco, where: str) -> tuple[dict[str, Column], dict[str, FieldKind]]:
-        """All fields but masks, and what they are."""
-        box, ids = FieldKind("float32", (None, 5), boxes="xywh"), [image.id for image in coco.images]
-        kinds = {"boxes": box, "crowds": box, "image_id": FieldKind("int64")}
-        crowds, ends = self._ordered(self._crowd)
-        columns: dict[str, Column] = {
-            "boxes": RaggedColumn(self._values[self._things], self._ends, "xywh", self._sizes),
-            "crowds": RaggedColumn(self._values[crowds], ends, "xywh", self._sizes),
-            "image_id": Numbers(np.array(ids, np.int64)),
-        }
-        things = [coco.annotations[i] for i in self._things.tolist()]
-        ids_of, areas = [one.id for one in things], [one.area for one in things]
-        if ids_of and all(type(one) is int and abs(one) < 1 << 63 for one in ids_of):
-            kinds["annotation_id"] = FieldKind("int64", (None,), follows="rows")
-            columns["annotation_id"] = RaggedColumn(np.array(ids_of, np.int64), self._ends)
-        if areas and all(type(one) in (int, float) and abs(one) < 1e300 for one in areas):
-            kinds["area"] = FieldKind("float64", (None,), follows="rows")
-            columns["area"] = RaggedColumn(np.array([*map(float, areas)]), self._ends)
-        polygons = self._polygons(coco, where)
-        if len(polygons):
-            kinds["polygons"], columns["polygons"] = POLYGONS, polygons.column()
-        if any(one.keypoints for one in things):
-            kinds["keypoints"], columns["keypoints"] = self._keypoints(coco, where)
-        return columns, kinds
-
-    def _polygons(self, coco: Coco, where: str) -> PolygonRows:
-        polygons, image = PolygonRows(), 0
-        crowds = np.flatnonzero(self._crowd).tolist()
-        every = [*zip(self._things.tolist(), self._rows().tolist(), strict=True), *((number, -1) for number in crowds)]
-        for number, row in every:
-            while row >= 0 and image < self._image_of[number]:
-                polygons.end()
-                image += 1
-            found = self._segmentation(coco, number, where)
-            if isinstance(found, Runs):
-                self.runs += 1
-            elif row >= 0:
-                for part, points in enumerate(filter(None, found)):
+    def _polygons(self) -> PolygonRows:
+        """Those of things; the run lengths of all are counted."""
+        polygons, number = PolygonRows(), iter(self._things.tolist())
+        for count in np.diff(self._ends).tolist():
+            for row in range(count):
+                found = self._segmentation(next(number))
+                for part, points in enumerate(filter(None, [] if isinstance(found, Runs) else found)):
                     polygons.add(points, row, part)
-        while image < len(self._sizes):
             polygons.end()
-            image += 1
+        for crowd in np.flatnonzero(self._crowd).tolist():
+            self._segmentation(crowd)
         return polygons
 
-    def _segmentation(self, coco: Coco, number: int, where: str) -> Segmentation:
-        raw = memoryview(coco.annotations[number].segmentation)
-        if bytes(raw[:2]) in (b"", b"[]") or bytes(raw) == b"null":
+    def _segmentation(self, number: int) -> Segmentation:
+        raw = bytes(memoryview(self._coco.annotations[number].segmentation))
+        if raw in _NO_SEGMENTATION:
             return []
-        what = ""
         try:
             found: Segmentation = msgspec.json.decode(raw, type=Segmentation)
-            if isinstance(found, Runs):
-                return found
-            for points in found:
-                if len(points) % 2 or 0 < len(points) < 6:
-                    what = f"{len(points)} numbers, but an outline is x, y, x, y, x, y, ..."
         except msgspec.DecodeError as error:
-            what = str(error)
-        if what:
-            raise fault(where, 0, 0, "", f"$.annotations[{number}].segmentation: {what}")
+            raise self._fault(number, f"segmentation: {error}") from None
+        if isinstance(found, Runs):
+            self.runs += 1
+            return found
+        for points in found:
+            if len(points) % 2 or 0 < len(points) < 6:
+                what = f"segmentation: {len(points)} numbers, but an outline is x, y, x, y, x, y, ..."
+                raise self._fault(number, what)
         return found
 
-    def _keypoints(self, coco: Coco, where: str) -> tuple[FieldKind, RaggedColumn]:
-        named = next((one.keypoints for one in coco.categories if one.keypoints), None) or []
-        first = next(len(one.keypoints) for one in coco.annotations if one.keypoints)
+    def _keypoints(self) -> tuple[FieldKind, RaggedColumn]:
+        named = next((one.keypoints for one in self._coco.categories if one.keypoints), None) or []
+        first = next(len(one.keypoints) for one in self._coco.annotations if one.keypoints)
         count = len(named) or max(1, first // 3)
         if count > MOST_KEYPOINTS:
-            raise fault(where, 0, 0, "", f"{count} keypoints; at most {MOST_KEYPOINTS} are read")
+            raise fault(self._where, 0, 0, "", f"{count} keypoints; at most {MOST_KEYPOINTS} are read")
         values = np.zeros((len(self._things), count, 3), np.float64)
         for at, number in enumerate(self._things.tolist()):
-            points = coco.annotations[number].keypoints
+            points = self._coco.annotations[number].keypoints or []
             if points and len(points) != 3 * count:
                 what = f"keypoints: {len(points)} numbers, but {count} keypoints have {3 * count}"
-                raise fault(where, 0, 0, "", f"$.annotations[{number}].{what}")
+                raise self._fault(number, what)
             if points:
                 values[at] = np.reshape(points, (count, 3))
         return keypoints_kind(count, mirror_of(named)), RaggedColumn(values, self._ends)
 
-    def numbers(self) -> tuple[FieldKind, RaggedColumn]:
-        """For each box, the value that it has in a mask of instances."""
-        return FieldKind("int64", (None,), follows="rows"), RaggedColumn(self._rows() + 1, self._ends)
-
-    def masks(self, coco: Coco, painted: str, classes: int, where: str) -> tuple[FieldKind, PaintedColumn]:
-        """Masks that have, for each pixel, the class plus 1 ("semantic") or the number of the object ("instances"); 0
-        where there is none, and the largest value where there is a crowd."""
-        for number, image in enumerate(coco.images):
-            if not (image.height and image.width and min(image.height, image.width) > 0):
-                raise fault(where, 0, 0, "", f"$.images[{number}]: masks need its height and width")
-        most = classes if painted == "semantic" else int(np.diff(self._ends).max(initial=0))
-        dtype = "uint8" if most < _IGNORED["uint8"] and painted == "semantic" else "uint16"
-        value = np.full(len(self._crowd), _IGNORED[dtype], np.int64)
-        value[self._things] = self._values[self._things, 4] + 1 if painted == "semantic" else self._rows() + 1
-        if most >= _IGNORED[dtype]:
-            raise fault(where, 0, 0, "", f"{most} values are more than a mask of uint16 holds")
-        some = np.array([bytes(memoryview(one.segmentation)) not in (b"", b"[]", b"null") for one in coco.annotations])
-        order, ends = self._ordered(some.astype(np.bool_))
-        paints = RaggedColumn(np.stack([value, self._crowd], axis=1)[order], ends)
-        texts = _joined(bytes(memoryview(coco.annotations[i].segmentation)) for i in order.tolist())
-        return FieldKind(dtype, (None, None, 1), mask=True), PaintedColumn(texts, paints, self._sizes, dtype)
+    def _fault(self, number: int, what: str) -> BadListingError:
+        """The error for an annotation."""
+        return fault(self._where, 0, 0, "", f"$.annotations[{number}].{what}")
 
 
 def mirror_of(names: list[str]) -> tuple[int, ...]:
@@ -296,13 +292,7 @@ def mirror_of(names: list[str]) -> tuple[int, ...]:
 
 
 def _other_side(name: str) -> str:
-    sides: dict[str, Any] = {"left": "right", "right": "left", "Left": "Right", "Right": "Left"}
-    for side, other in sides.items():
+    for side, other in (("left", "right"), ("right", "left"), ("Left", "Right"), ("Right", "Left")):
         if side in name:
             return name.replace(side, other, 1)
     return name
-
-
-def _joined(parts: Iterable[bytes]) -> Texts:
-    every = list(parts)
-    return Texts(b"".join(every), ends_of([len(part) for part in every]))
