@@ -23,7 +23,7 @@ from rawpack.errors import UsageError
 from rawpack_packer.errors import need
 from rawpack_packer.options.naming import opt
 from rawpack_packer.sources.base import NO_FILE, NOT_LISTED, Scanning, given_options, unseen
-from rawpack_packer.sources.beside.not_classes import only_container
+from rawpack_packer.sources.beside import only_container
 from rawpack_packer.sources.fields import FieldKind
 from rawpack_packer.sources.folder import check_folder, wanted_images
 from rawpack_packer.sources.folder_scan import FolderScan
