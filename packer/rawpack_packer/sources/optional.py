@@ -15,7 +15,7 @@ from rawpack_packer.sources.base import Samples, Source
 from rawpack_packer.sources.fields import Value
 
 if TYPE_CHECKING:
-    from rawpack_packer.sources.video.frames import Videos
+    from rawpack_packer.sources.video import Videos
 
 Rows = NDArray[np.int64]
 

@@ -34,7 +34,7 @@ from rawpack_packer.sources.optional import (
 )
 from rawpack_packer.sources.table.columns import Column, Numbers, texts_of
 from rawpack_packer.sources.table.labels import EMPTY, UNLABELLED, number_labels
-from rawpack_packer.sources.video.frames import Videos
+from rawpack_packer.sources.video import Videos
 from rawpack_packer.sources.view import picked
 
 Rows = NDArray[np.int64]
