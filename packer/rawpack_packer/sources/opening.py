@@ -17,9 +17,8 @@ from rawpack_packer.sources.base import Scanning, Source, unseen
 from rawpack_packer.sources.beside.annotated import refuse_above, refuse_tables
 from rawpack_packer.sources.files import missing
 from rawpack_packer.sources.folder import EXTENSIONS as IMAGE_EXTENSIONS
-from rawpack_packer.sources.folder import NoImageError, holds_image
+from rawpack_packer.sources.folder import DividedError, NoImageError, holds_image, splits_in
 from rawpack_packer.sources.registry import KINDS, SourceKind
-from rawpack_packer.sources.splits_on_disk import DividedError, splits_in
 from rawpack_packer.text import listed, plain
 
 if TYPE_CHECKING:

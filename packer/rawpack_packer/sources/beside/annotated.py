@@ -49,8 +49,7 @@ from rawpack_packer.sources.beside import (
     only_container,
 )
 from rawpack_packer.sources.beside.tables import plain_list_cure, tables_beside
-from rawpack_packer.sources.files import text_of
-from rawpack_packer.sources.folder_part import FolderPart
+from rawpack_packer.sources.files import FolderPart, text_of
 from rawpack_packer.text import count, listed, plain
 
 _MOST_TRIED = 200

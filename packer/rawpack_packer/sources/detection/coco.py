@@ -16,8 +16,7 @@ from rawpack_packer.options.naming import opt
 from rawpack_packer.sources.base import Scanning, SourceInfo, given_options, unseen
 from rawpack_packer.sources.detection import BoxSource, masks_of
 from rawpack_packer.sources.detection.coco_objects import Category, Coco, Image, Objects, numbered
-from rawpack_packer.sources.fields import check_names
-from rawpack_packer.sources.kinds import Fields, words_of
+from rawpack_packer.sources.fields import Fields, check_names, words_of
 from rawpack_packer.sources.listing.faults import BadListingError, CellPosition, fault
 from rawpack_packer.sources.listing.paths import PathParser, folder_of, state_of
 from rawpack_packer.sources.table.columns import Files

@@ -21,8 +21,7 @@ from rawpack_packer.sources.detection import (
     masks_of,
     read_annotation,
 )
-from rawpack_packer.sources.fields import FieldKind, check_names
-from rawpack_packer.sources.kinds import Fields, words_of
+from rawpack_packer.sources.fields import FieldKind, Fields, check_names, words_of
 from rawpack_packer.sources.listing.faults import CellPosition, fault, shown
 from rawpack_packer.sources.listing.paths import PathParser, state_of
 from rawpack_packer.sources.table.columns import Column, Files, RaggedColumn, Rows, ends_of, texts_of

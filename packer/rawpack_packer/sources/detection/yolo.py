@@ -21,10 +21,10 @@ from rawpack_packer.sources.detection import FOLDER_COUNTS, BoxSource, images_be
 from rawpack_packer.sources.detection.ultralytics import DataYaml, is_data_yaml, read_list, read_yaml
 from rawpack_packer.sources.fields import FieldKind
 from rawpack_packer.sources.files import NOT_SCANNED, UNKNOWN
+from rawpack_packer.sources.folder import is_split
 from rawpack_packer.sources.listing.faults import BadListingError, fault
 from rawpack_packer.sources.listing.paths import state_of
 from rawpack_packer.sources.listing.points import POLYGONS, FractionsColumn, PolygonRows, keypoints_kind
-from rawpack_packer.sources.splits_on_disk import is_split
 from rawpack_packer.sources.table.columns import Column, Files, RaggedColumn, ends_of, texts_of
 from rawpack_packer.sources.table.labels import Classes, classes_of, named_file
 from rawpack_packer.text import plain
