@@ -14,14 +14,12 @@ if TYPE_CHECKING:
     from rawpack_packer.sources.dataset import DatasetSource
     from rawpack_packer.sources.folder import DividedError
     from rawpack_packer.sources.listing.faults import BadListingError
-    from rawpack_packer.sources.opening import has_split, open_source, plugins, stop_above_splits
-    from rawpack_packer.sources.registry import KINDS, OPTIONS, SourceKind
+    from rawpack_packer.sources.registry import KINDS, SourceKind, has_split, open_source, plugins, stop_above_splits
     from rawpack_packer.sources.stores.source import StoreSource
 
 __all__ = [
     "KINDS",
     "LEFT_OUT",
-    "OPTIONS",
     "AnnotatedError",
     "BadListingError",
     "DatasetSource",
@@ -48,8 +46,7 @@ _LAZY = {
     "DatasetSource": "dataset",
     "DividedError": "folder",
     "StoreSource": "stores.source",
-    **dict.fromkeys(("KINDS", "OPTIONS", "SourceKind"), "registry"),
-    **dict.fromkeys(("has_split", "open_source", "plugins", "stop_above_splits"), "opening"),
+    **dict.fromkeys(("KINDS", "SourceKind", "has_split", "open_source", "plugins", "stop_above_splits"), "registry"),
 }
 """Name -> its module. A worker needs only the module of the source whose samples it gets."""
 

@@ -188,17 +188,20 @@ def wanted_images() -> Wanted:
     return Wanted(EXTENSIONS, sniff, 32, VIDEO_EXTENSIONS, "videos")
 
 
-def unknown(shown: str, suffix: str, kinds: Collection[str]) -> str:
-    """The error for a file of no known kind. kinds: those that can be named."""
+def refuse_unknown(file: Path, kinds: Collection[str]) -> None:
+    """Raise UsageError for a file of no known kind. kinds: those that can be named."""
     from rawpack_packer.sources.listing.lines import SUFFIXES
 
+    where, suffix = plain(os.fspath(file)), file.suffix.lower()
     if suffix in _COMPRESSED:
-        return f"{shown}: if it is a compressed tar archive, add {opt.kind('archive')}; decompress it otherwise"
+        raise UsageError(
+            f"{where}: if it is a compressed tar archive, add {opt.kind('archive')}; decompress it otherwise"
+        )
     for instead, suffixes in _INSTEAD.items():
         if suffix in suffixes:
-            return f"{shown}: {instead}"
-    return (
-        f"{shown} is no source by its name or its contents. A source is a folder of images or videos; a video; a "
+            raise UsageError(f"{where}: {instead}")
+    raise UsageError(
+        f"{where} is no source by its name or its contents. A source is a folder of images or videos; a video; a "
         f"listing ({', '.join(sorted(SUFFIXES))}); COCO's .json; Ultralytics' .yaml; arrays (.npy, .npz, IDX, .h5); an "
         "LMDB; an archive (.tar, .zip, .tar.gz, .tar.bz2); Parquet; a .rec; or a store. If it is one, name its kind: "
         f"{opt.kind('|'.join(kinds))}"
