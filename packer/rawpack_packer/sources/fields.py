@@ -351,11 +351,12 @@ def with_roles(
 ) -> dict[str, FieldKind]:
     """Fields whose dtype and shape a file of arrays knows: those that are declared as masks, or as no images. image:
     what all images are, if that is known. Raises UsageError."""
-    rest, arrays = split_arrays(fields)
-    pairs = list(rest.items()) if isinstance(rest, dict) else [one.partition(":")[::2] for one in rest]
-    found = with_arrays(kinds, arrays, where)
-    for name, declared in pairs:
-        if declared != "mask":
+    found = dict(kinds)
+    for name, _, role in (word.partition(":") for word in words_of(fields)):
+        if role == ARRAY:
+            found = with_arrays(found, [name], where)
+            continue
+        if role != "mask":
             raise UsageError(
                 f"{opt.fields(name)}: the arrays of {where} say what they hold; of a field, write {name}:mask where it "
                 f"is a mask of the image, or {name}:{ARRAY} where it is no image"

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import re
 import shlex
@@ -109,10 +110,7 @@ class FolderSource(BaseSource):
             raise UsageError("the source is an empty path: give a folder of images")
         where = str(Path(path).absolute())
         root = plain(os.fsencode(where))
-        check_folder(where, root)
-        scan = FolderScan(where, wanted_images(), progress)
-        scan.run()
-        scan.check(root, skip_unreadable=skip_unreadable)
+        scan = scan_folder(where, wanted_images(), progress, skip_unreadable=skip_unreadable)
         self.info = scan.info("folder", root)
         self._all = scan.files()
         if not scan.samples:
@@ -167,18 +165,26 @@ def _is_image(path: str) -> bool:
         return False
 
 
+def scan_folder(
+    where: str, wanted: Wanted, progress: Scanning = unseen, *, skip_unreadable: bool, most: float = math.inf
+) -> FolderScan:
+    """A scan of a folder, until `most` files are found. Raises UsageError where it is no folder that can be read,
+    UnreadableError where some of it cannot be looked into."""
+    root = plain(os.fsencode(where))
+    check_folder(where, root)
+    scan = FolderScan(where, wanted, progress)
+    scan.run(most)
+    scan.check(root, skip_unreadable=skip_unreadable)
+    return scan
+
+
 def holds_image(path: Path) -> bool:
     """Whether there is any image below a folder, as far as it can be looked into."""
-    return bool(first_image(path).samples)
+    return bool(_first_image(path).samples)
 
 
-def first_image(path: Path) -> FolderScan:
-    """A scan of a folder that ends at the first image. Raises UsageError where the folder cannot be read."""
-    where = str(path.absolute())
-    check_folder(where, plain(os.fsencode(where)))
-    scan = FolderScan(where, wanted_images())
-    scan.run(most=1)
-    return scan
+def _first_image(path: Path) -> FolderScan:
+    return scan_folder(str(path.absolute()), wanted_images(), skip_unreadable=True, most=1)
 
 
 def wanted_images() -> Wanted:
@@ -295,7 +301,7 @@ def _rank(name: str) -> int | None:
 def _has_samples(folder: Path, *, unknown: bool = False) -> bool:
     """Whether there is any image or video below a folder. unknown: the answer where it cannot be read."""
     try:
-        scan = first_image(folder)
+        scan = _first_image(folder)
     except UsageError:
         return unknown
     return bool(scan.samples or scan.counts["videos"] or (unknown and scan.counts["problems"]))

@@ -26,7 +26,7 @@ from rawpack_packer.sources.base import Item, Scanning, Source, SourceInfo, chec
 from rawpack_packer.sources.fields import FieldKind
 from rawpack_packer.sources.files import NOT_SCANNED, bad_name, not_scanned, text_of
 from rawpack_packer.sources.folder import EXTENSIONS as IMAGE_EXTENSIONS
-from rawpack_packer.sources.folder import check_folder
+from rawpack_packer.sources.folder import scan_folder
 from rawpack_packer.sources.folder_scan import FolderScan, Wanted
 from rawpack_packer.sources.table.columns import Column, Numbers
 from rawpack_packer.sources.video import (
@@ -273,10 +273,7 @@ class VideoSource(FrameSource):
             paths, states = [os.fsencode(name)], np.array([[found.st_size, found.st_mtime_ns]])
             info = replace(FolderScan(folder, _WANTED).info("video", root), paths=(where,), flat=False)
         else:
-            check_folder(where, root)
-            scan = FolderScan(where, _WANTED)
-            scan.run()
-            scan.check(root, skip_unreadable=skip_unreadable)
+            scan = scan_folder(where, _WANTED, skip_unreadable=skip_unreadable)
             if not scan.samples:
                 raise UsageError(f"no video in {root}: {scan.instead()}; give the folder that holds the videos")
             folder, files = where, scan.files()
