@@ -19,7 +19,7 @@ from rawpack_packer.errors import reason_of
 from rawpack_packer.options.naming import opt
 from rawpack_packer.sources.base import BaseSource, Scanning, unseen
 from rawpack_packer.sources.beside.annotated import refuse_annotations
-from rawpack_packer.sources.files import NOT_SCANNED, FolderPart, missing, opened
+from rawpack_packer.sources.files import NOT_SCANNED, FolderPart, missing
 from rawpack_packer.sources.folder_scan import ARCHIVES, FolderScan, Wanted
 from rawpack_packer.sources.video import EXTENSIONS as VIDEO_EXTENSIONS
 from rawpack_packer.text import plain
@@ -148,21 +148,12 @@ def check_folder(path: str, shown: str) -> None:
             raise UsageError(
                 f"{shown} is an archive: leave out {opt.kind('folder')}, and it is packed as it is"
             ) from None
-        cure = "give the folder that holds it" if _is_image(path) else f"without {opt.kind}, its kind is detected"
+        is_image = Path(path).suffix.lower() in EXTENSIONS
+        cure = "give the folder that holds it" if is_image else f"without {opt.kind}, its kind is detected"
         raise UsageError(f"{shown} is a file, not a folder: {cure}") from None
     except (OSError, ValueError) as error:
         reason = reason_of(error) if isinstance(error, OSError) else str(error)
         raise UsageError(f"{shown} cannot be read: {reason}; check path and permissions") from None
-
-
-def _is_image(path: str) -> bool:
-    from rawpack_packer.images import sniff
-
-    try:
-        with opened(path) as fd:
-            return sniff(os.read(fd, 32)) is not None
-    except OSError:
-        return False
 
 
 def scan_folder(
