@@ -121,12 +121,15 @@ def _metadata_cure(seen: Seen, folders: Sequence[bytes]) -> str:
     folders = [b""] if b"" in folders else list(dict.fromkeys(folders))
     names = [text_of(one.rstrip(b"/")) for one in folders]
     commands = [command(seen.below(one).rstrip("/") or ".") for one in folders]
-    cure = f"{listed(commands, MOST_COMMANDS)} packs its columns as fields"
-    if len(folders) > 1 and not any("/" in name or "," in name for name in names):
+    if len(folders) == 1:
+        cure = f"{commands[0]} packs its columns as fields"
+    elif any("/" in name or "," in name for name in names):
+        cure = f"{listed(commands, MOST_COMMANDS)} pack their columns, each into a store of its own"
+    else:
         sets = command("--splits", ",".join(names), seen.unpacked)
         cure = f"{sets} makes a store of each folder, with its columns"
-    others = sorted(text_of(one) for one in seen.filled if not any(one.startswith(folder) for folder in folders))
-    cure += f"; {listed(others, 2)} has no table, and is left out" if any(others) else ""
+    others = [text_of(one) for one in seen.filled if not any(one.startswith(folder) for folder in folders)]
+    cure += f"; {listed(sorted(others), 2)} has no table, and is left out" if any(others) and all(others) else ""
     if len(folders) == 1 and not others:
         return cure
     paths = listed([f"{name}/0.jpg" for name in names], 2)
