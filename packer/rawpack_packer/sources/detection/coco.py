@@ -125,13 +125,7 @@ def _classes(categories: Sequence[Category], where: str) -> tuple[tuple[str, ...
     return tuple(names), {one.id: number for number, one in enumerate(ordered)}
 
 
-def _files(
-    images: Sequence[Image],
-    root: str,
-    within: Sequence[str],
-    where: str,
-    progress: Scanning,
-) -> Files:
+def _files(images: Sequence[Image], root: str, within: Sequence[str], where: str, progress: Scanning) -> Files:
     numbered([image.file_name for image in images], "$.images[{}].file_name", where)
     trusting = f"name the folder that its paths start from: {opt.images(shlex.quote(plain(root)))}"
     parser = PathParser(_FileName(where, "", 0, cells=False), root, within, trusting)

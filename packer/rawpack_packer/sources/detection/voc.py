@@ -13,14 +13,7 @@ import numpy as np
 
 from rawpack.errors import UsageError
 from rawpack_packer.sources.base import Scanning, SourceInfo, given_options, unseen
-from rawpack_packer.sources.detection import (
-    FOLDER_COUNTS,
-    BoxSource,
-    images_below,
-    lines_of,
-    masks_of,
-    read_annotation,
-)
+from rawpack_packer.sources.detection import FOLDER_COUNTS, BoxSource, images_below, lines_of, masks_of, read_annotation
 from rawpack_packer.sources.fields import FieldKind, Fields, check_names, words_of
 from rawpack_packer.sources.listing.faults import CellPosition, fault, shown
 from rawpack_packer.sources.listing.paths import PathParser, state_of
