@@ -23,7 +23,7 @@ import rawpack_packer
 from rawpack import Reader, UsageError
 from rawpack.errors import PackError
 from rawpack_packer.sources import SourceChangedError, open_source
-from rawpack_packer.sources.splits_on_disk import is_split
+from rawpack_packer.sources.folder import is_split
 
 SMALL = ("--size", "16", "--workers", 0)
 ERRORS = [errno.EACCES, errno.EIO, errno.ESTALE]

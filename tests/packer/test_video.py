@@ -41,8 +41,8 @@ import rawpack_packer
 from rawpack import MissingExtraError, Reader, UsageError
 from rawpack.errors import PackError
 from rawpack_packer.sources import open_source
-from rawpack_packer.sources.video.frames import Selection, make_selection
-from rawpack_packer.sources.video.pixels import BY_PLANES, ToRgb
+from rawpack_packer.sources.video import Selection, make_selection
+from rawpack_packer.sources.video.container import BY_PLANES, ToRgb
 from rawpack_packer.sources.video.source import VideoSource
 
 here = pytest.mark.usefixtures("looked_through_here")

@@ -26,7 +26,7 @@ from rawpack_packer.destination import journal
 from rawpack_packer.destination.folder import is_appending, left_by, store_folder
 from rawpack_packer.destination.rejects import Reject
 from rawpack_packer.sources.folder import holds_image
-from rawpack_packer.sources.video.frames import are_frames
+from rawpack_packer.sources.video import are_frames
 from rawpack_packer.text import plain
 from rawpack_packer.voice import again
 

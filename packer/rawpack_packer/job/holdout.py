@@ -24,8 +24,8 @@ from rawpack.disk.splits import is_split_name
 from rawpack.errors import UsageError
 from rawpack_packer.options.naming import opt
 from rawpack_packer.sources import Source
-from rawpack_packer.sources.optional import column_of, group_of, labels_of, lines_of, unread_of
-from rawpack_packer.sources.splits_on_disk import split_order
+from rawpack_packer.sources.base import column_of, group_of, labels_of, lines_of, unread_of
+from rawpack_packer.sources.folder import split_order
 from rawpack_packer.sources.table.columns import Numbers, Texts
 from rawpack_packer.text import listed, plain
 

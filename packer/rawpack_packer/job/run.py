@@ -26,7 +26,7 @@ from rawpack_packer.job.parts import Parts
 from rawpack_packer.job.summary import Summary
 from rawpack_packer.part.duplicates import Duplicates
 from rawpack_packer.sources import Source
-from rawpack_packer.sources.optional import unread_of
+from rawpack_packer.sources.base import unread_of
 from rawpack_packer.sources.table.kept import keep_found
 
 if TYPE_CHECKING:

@@ -20,8 +20,8 @@ from rawpack_packer.job.holdout import TRAIN
 from rawpack_packer.options.naming import opt
 from rawpack_packer.recipe.recipe import Recipe
 from rawpack_packer.sources import LEFT_OUT, Source, unread_of
+from rawpack_packer.sources.base import image_file_of
 from rawpack_packer.sources.files import opened
-from rawpack_packer.sources.optional import image_file_of
 from rawpack_packer.text import Rows, Shown
 
 if TYPE_CHECKING:

@@ -20,8 +20,7 @@ from rawpack_packer.options.naming import opt
 from rawpack_packer.sources.archives.zip import directory
 from rawpack_packer.sources.axes import channels_first, check_samples, turned
 from rawpack_packer.sources.base import Scanning, SourceInfo, given_options, unseen
-from rawpack_packer.sources.fields import FieldKind, ImageKind
-from rawpack_packer.sources.kinds import Fields, inferred_kind, with_roles, words_of
+from rawpack_packer.sources.fields import FieldKind, Fields, ImageKind, inferred_kind, with_roles, words_of
 from rawpack_packer.sources.named_arrays import (
     IMAGE,
     Arrays,

@@ -18,11 +18,15 @@ from rawpack_packer.sources.base import BaseSource, Item, SourceInfo, check_part
 from rawpack_packer.sources.columns import ColumnDataset, as_columns, check_not_columns
 from rawpack_packer.sources.dataset_images import DatasetImages, DeclaredImage, Others, check_array, images_of
 from rawpack_packer.sources.dataset_states import states_of, to_probe
-from rawpack_packer.sources.fields import Boxes, FieldKind, ImageKind, Value, as_text
-from rawpack_packer.sources.kinds import (
+from rawpack_packer.sources.fields import (
+    Boxes,
     Declared,
+    FieldKind,
+    ImageKind,
+    Value,
     array_of,
     as_array,
+    as_text,
     declared_kind,
     inferred_kind,
     inferred_mask,

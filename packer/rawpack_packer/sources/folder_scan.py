@@ -31,13 +31,13 @@ from rawpack_packer.sources.fields import FieldKind
 from rawpack_packer.sources.files import (
     NOT_SCANNED,
     UNKNOWN,
+    FolderPart,
     SourceChangedError,
     UnreadableError,
     bad_name,
     opened,
     text_of,
 )
-from rawpack_packer.sources.folder_part import FolderPart
 from rawpack_packer.sources.table.labels import empty_classes
 from rawpack_packer.text import count, plain
 from rawpack_packer.voice import again

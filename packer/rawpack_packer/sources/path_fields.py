@@ -18,11 +18,11 @@ from numpy.typing import NDArray
 
 from rawpack.errors import UsageError
 from rawpack_packer.options.naming import opt
-from rawpack_packer.sources.base import Item, Samples, Source, check_part
-from rawpack_packer.sources.fields import FieldKind, check_names
-from rawpack_packer.sources.files import UNKNOWN
-from rawpack_packer.sources.listing.faults import fault
-from rawpack_packer.sources.optional import (
+from rawpack_packer.sources.base import (
+    Item,
+    Samples,
+    Source,
+    check_part,
     column_of,
     group_of,
     image_file_of,
@@ -32,9 +32,12 @@ from rawpack_packer.sources.optional import (
     unread_of,
     videos_of,
 )
+from rawpack_packer.sources.fields import FieldKind, check_names
+from rawpack_packer.sources.files import UNKNOWN
+from rawpack_packer.sources.listing.faults import fault
 from rawpack_packer.sources.table.columns import Column, Numbers, texts_of
 from rawpack_packer.sources.table.labels import EMPTY, UNLABELLED, number_labels
-from rawpack_packer.sources.video.frames import Videos
+from rawpack_packer.sources.video import Videos
 from rawpack_packer.sources.view import picked
 
 Rows = NDArray[np.int64]

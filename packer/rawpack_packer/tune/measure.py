@@ -27,7 +27,7 @@ from rawpack.order import BlockShuffled
 from rawpack.store.store import Store
 from rawpack_packer.inspect.warm import files_of
 from rawpack_packer.options.naming import opt
-from rawpack_packer.sources.video.frames import are_frames
+from rawpack_packer.sources.video import are_frames
 from rawpack_packer.tune.system import cpu_seconds, drop
 from rawpack_packer.voice import either
 

@@ -24,15 +24,13 @@ from rawpack_packer.sources.archives.opened import CompressedSpans, OpenArchive,
 from rawpack_packer.sources.archives.tar import BLOCK, BadArchiveError, Member, is_tar
 from rawpack_packer.sources.archives.tree import Tree, TreeScan
 from rawpack_packer.sources.archives.zip import ENCRYPTED, OTHER_METHOD, ZipSpans, zip_members
-from rawpack_packer.sources.base import Scanning, given_options, unseen
+from rawpack_packer.sources.base import Images, Scanning, given_options, unseen
 from rawpack_packer.sources.beside.annotated import refuse_annotations
 from rawpack_packer.sources.fields import FieldKind
 from rawpack_packer.sources.files import UnreadableError, opened
 from rawpack_packer.sources.folder import EXTENSIONS as IMAGE_EXTENSIONS
-from rawpack_packer.sources.folder import FolderSource, wanted_images
+from rawpack_packer.sources.folder import FolderSource, split_names, wanted_images
 from rawpack_packer.sources.folder_scan import MAX_PROBLEMS, PROGRESS_EVERY
-from rawpack_packer.sources.optional import Images
-from rawpack_packer.sources.splits_on_disk import split_names
 from rawpack_packer.sources.table.kept import KeptBytes
 from rawpack_packer.sources.table.labels import empty_classes
 from rawpack_packer.sources.table.named_files import NamedFiles, is_pattern, named_files

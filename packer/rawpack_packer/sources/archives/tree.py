@@ -17,8 +17,7 @@ import numpy as np
 from rawpack.errors import RawpackError, UsageError
 from rawpack_packer.sources.archives.tar import Member
 from rawpack_packer.sources.beside import TABLES
-from rawpack_packer.sources.files import NOT_SCANNED
-from rawpack_packer.sources.folder_part import FolderPart
+from rawpack_packer.sources.files import NOT_SCANNED, FolderPart
 from rawpack_packer.sources.folder_scan import MAX_PROBLEMS, Entry, FolderScan, Identity, Wanted
 from rawpack_packer.sources.table.spans import Fault, Spans
 

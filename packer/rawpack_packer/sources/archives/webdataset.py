@@ -21,10 +21,9 @@ from rawpack_packer.sources.archives.opened import look_through, opened_archive
 from rawpack_packer.sources.archives.samples import COPY_AGAIN, FoundMember, Shards, is_shard, with_labels
 from rawpack_packer.sources.archives.tar import BLOCK, is_tar, tar_members
 from rawpack_packer.sources.base import Scanning, SourceInfo, given_options, unseen
-from rawpack_packer.sources.fields import FieldKind
+from rawpack_packer.sources.fields import Declared, FieldKind, declared_kind, words_of
 from rawpack_packer.sources.files import text_of
 from rawpack_packer.sources.folder_scan import PROGRESS_EVERY
-from rawpack_packer.sources.kinds import Declared, declared_kind, words_of
 from rawpack_packer.sources.table.columns import Column, Texts, texts_of
 from rawpack_packer.sources.table.kept import KeptBytes
 from rawpack_packer.sources.table.labels import NO_COUNTS, Classes, Labels, named_file, number_labels

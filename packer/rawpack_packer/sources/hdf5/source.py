@@ -8,9 +8,9 @@ from pathlib import Path
 from rawpack.errors import UsageError
 from rawpack_packer.options.naming import opt
 from rawpack_packer.sources.base import Scanning, SourceInfo, given_options, unseen
+from rawpack_packer.sources.fields import Fields, with_roles, words_of
 from rawpack_packer.sources.hdf5 import look
 from rawpack_packer.sources.hdf5.part import Hdf5Column, Hdf5File, Hdf5Images, KeptOpen
-from rawpack_packer.sources.kinds import Fields, with_roles, words_of
 from rawpack_packer.sources.named_arrays import Arrays, check_named_once, named_arrays, shown_arrays
 from rawpack_packer.sources.table.choose import ColumnChoice
 from rawpack_packer.sources.table.columns import RowNumbers

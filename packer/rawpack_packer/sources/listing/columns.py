@@ -20,7 +20,7 @@ from rawpack_packer.sources.listing.faults import CellPosition, Lines, shown
 from rawpack_packer.sources.listing.lines import of_cell
 from rawpack_packer.sources.listing.numbers import NumberParser, is_small, spread
 from rawpack_packer.sources.table.columns import Column, Numbers, Texts, joined, texts_of
-from rawpack_packer.sources.video.frames import seconds
+from rawpack_packer.sources.video import seconds
 
 
 class ColumnParser(Protocol):

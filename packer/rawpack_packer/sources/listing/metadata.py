@@ -23,14 +23,13 @@ from rawpack.errors import UsageError
 from rawpack_packer.errors import need
 from rawpack_packer.options.naming import opt
 from rawpack_packer.sources.base import NO_FILE, NOT_LISTED, Scanning, given_options, unseen
-from rawpack_packer.sources.beside.not_classes import only_container
+from rawpack_packer.sources.beside import only_container
 from rawpack_packer.sources.fields import FieldKind
-from rawpack_packer.sources.folder import check_folder, wanted_images
+from rawpack_packer.sources.folder import check_folder, splits_in, wanted_images
 from rawpack_packer.sources.folder_scan import FolderScan
 from rawpack_packer.sources.listing.lines import ListingRows
 from rawpack_packer.sources.listing.reading import ListingSource, rows_of
 from rawpack_packer.sources.path_fields import path_template
-from rawpack_packer.sources.splits_on_disk import splits_in
 from rawpack_packer.sources.table.columns import Column, Numbers
 from rawpack_packer.sources.table.labels import empty_classes, named_file
 from rawpack_packer.sources.video import EXTENSIONS as VIDEO_EXTENSIONS

@@ -18,8 +18,16 @@ from rawpack.errors import UsageError
 from rawpack_packer.errors import reading
 from rawpack_packer.options.naming import opt
 from rawpack_packer.sources.base import Scanning, SourceInfo, given_options, unseen
-from rawpack_packer.sources.fields import RESERVED, FieldKind, check_names
-from rawpack_packer.sources.kinds import Declared, declared_kind, split_arrays, with_arrays, words_of
+from rawpack_packer.sources.fields import (
+    RESERVED,
+    Declared,
+    FieldKind,
+    check_names,
+    declared_kind,
+    split_arrays,
+    with_arrays,
+    words_of,
+)
 from rawpack_packer.sources.listing.columns import (
     ClassNumberParser,
     ClassParser,

@@ -20,7 +20,7 @@ from rawpack.errors import UsageError
 from rawpack_packer.errors import reading
 from rawpack_packer.sources.files import missing
 from rawpack_packer.sources.folder import EXTENSIONS as IMAGES
-from rawpack_packer.sources.splits_on_disk import is_split, split_order
+from rawpack_packer.sources.folder import is_split, split_order
 from rawpack_packer.text import listed, plain
 
 PARQUET, ARROW = ".parquet", ".arrow"

@@ -18,7 +18,7 @@ from rawpack.errors import RawpackError, UsageError
 from rawpack.store.store import Store
 from rawpack_packer.options.naming import opt
 from rawpack_packer.sources.fields import FieldKind, ImageKind
-from rawpack_packer.sources.video.frames import Videos
+from rawpack_packer.sources.video import Videos
 from rawpack_packer.text import listed, plain
 
 IMAGE, KEY, LABEL = "image", "key", "label"

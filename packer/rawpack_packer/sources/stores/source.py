@@ -49,7 +49,7 @@ from rawpack_packer.sources.stores.compatible import (
     united_classes,
 )
 from rawpack_packer.sources.table.labels import empty_classes
-from rawpack_packer.sources.video.frames import Numbering, Videos, are_frames, videos_in
+from rawpack_packer.sources.video import Numbering, Videos, are_frames, videos_in
 from rawpack_packer.sources.view import positions, renumbered, with_classes
 from rawpack_packer.text import plain
 from rawpack_packer.voice import again

@@ -1,6 +1,6 @@
 """Columns of a table: one array for all rows, without an object for each; files; arrays that stay in their file.
 
-A kind of source may have columns of its own: see `optional.Column`. What travels to a worker is plain data; a file is
+A kind of source may have columns of its own: see `base.Column`. What travels to a worker is plain data; a file is
 open only there.
 """
 
@@ -16,10 +16,10 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from rawpack_packer.sources.axes import channels_last
+from rawpack_packer.sources.base import Column as Column
 from rawpack_packer.sources.base import numbered
 from rawpack_packer.sources.fields import Boxes, BoxForm
 from rawpack_packer.sources.files import changed, read_file
-from rawpack_packer.sources.optional import Column as Column
 
 Rows = NDArray[np.int64]
 CLASS = 4

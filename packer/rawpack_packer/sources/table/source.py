@@ -11,9 +11,17 @@ from numpy.typing import NDArray
 
 from rawpack.errors import DecodeError, UsageError
 from rawpack_packer.options.naming import opt
-from rawpack_packer.sources.base import BaseSource, Item, SourceInfo, check_part, check_sample
+from rawpack_packer.sources.base import (
+    BaseSource,
+    Column,
+    Images,
+    Item,
+    SourceInfo,
+    check_part,
+    check_sample,
+    image_file_of,
+)
 from rawpack_packer.sources.fields import Value
-from rawpack_packer.sources.optional import Column, Images, image_file_of
 from rawpack_packer.sources.table.columns import Files, Numbers, RowNumbers, Texts, texts_of
 from rawpack_packer.sources.table.labels import LABEL, LABEL_KIND, Labels
 from rawpack_packer.text import plain
@@ -34,7 +42,7 @@ class ImageAndFields:
 class ImageColumn(Protocol):
     """The images of a table: image files, or arrays. Plain data.
 
-    A column whose images are files, or ranges of files, is `optional.Images`.
+    A column whose images are files, or ranges of files, is `base.Images`.
     """
 
     def value(self, i: int, /) -> bytes | NDArray[Any] | ImageAndFields:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import msgspec
@@ -14,15 +14,12 @@ from rawpack.errors import UsageError
 from rawpack_packer.errors import reading
 from rawpack_packer.options.naming import opt
 from rawpack_packer.sources.base import Scanning, SourceInfo, given_options, unseen
-from rawpack_packer.sources.fields import check_names
-from rawpack_packer.sources.kinds import Declared
-from rawpack_packer.sources.listing.coco_json import Category, Coco, Image, numbered
-from rawpack_packer.sources.listing.coco_objects import Objects
+from rawpack_packer.sources.detection import BoxSource, masks_of
+from rawpack_packer.sources.detection.coco_objects import Category, Coco, Image, Objects, numbered
+from rawpack_packer.sources.fields import Fields, check_names, words_of
 from rawpack_packer.sources.listing.faults import BadListingError, CellPosition, fault
 from rawpack_packer.sources.listing.paths import PathParser, folder_of, state_of
-from rawpack_packer.sources.table.columns import Files, RaggedColumn
-from rawpack_packer.sources.table.labels import empty_classes
-from rawpack_packer.sources.table.source import TableSource
+from rawpack_packer.sources.table.columns import Files
 from rawpack_packer.text import plain
 
 _ROWS = 1 << 14
@@ -35,7 +32,7 @@ class _FileName(CellPosition):
         return fault(self.where, 0, 0, "", f"$.images[{line}].file_name: {what}")
 
 
-class CocoSource(TableSource):
+class CocoSource(BoxSource):
     """A COCO file as a `Source`: the images in its order, each with its boxes.
 
     Fields: `boxes`, `crowds` (the boxes of crowds, as opposed to single things), `image_id`; for each box its
@@ -52,7 +49,7 @@ class CocoSource(TableSource):
         /,
         *,
         images: str | os.PathLike[str] | None = None,
-        fields: Mapping[str, Declared] | Sequence[str] = (),
+        fields: Fields = (),
         progress: Scanning = unseen,
     ) -> None:
         """images: the folder that file names start from; None is the folder of the JSON file, or, for
@@ -77,33 +74,29 @@ class CocoSource(TableSource):
         root = folder_of(images, folder_of_images(file, coco.images[0].file_name))
         within = () if images is not None else (_dataset(file, root),)
         files = _files(coco.images, root, within, where, progress)
-        words = [f"{name}:{kind}" for name, kind in fields.items()] if isinstance(fields, Mapping) else list(fields)
-        masks = _masks(words)
+        words = words_of(fields)
+        masks = masks_of(
+            words,
+            lambda what: what in ("semantic", "instances"),
+            "for COCO, write semantic:mask (classes) or instances:mask (objects), or NAME=semantic:mask",
+        )
         objects = Objects(coco, class_of, where)
-        columns, kinds = objects.columns(coco, where)
+        columns, kinds = objects.columns()
         check_names([*kinds, "object", *masks])
         for name, painted in masks.items():
-            kinds[name], columns[name] = objects.masks(coco, painted, len(classes), where)
+            kinds[name], columns[name] = objects.masks(painted, len(classes))
             if painted == "instances":
                 kinds["object"], columns["object"] = objects.numbers()
-        boxes = columns["boxes"]
-        assert isinstance(boxes, RaggedColumn)
-        empty = empty_classes(classes, boxes.classes())
         info = SourceInfo(
             kind="coco",
             root=where,
             paths=(str(file),),
             fields=kinds,
             classes=classes,
-            empty_classes=empty,
-            options=given_options(images=images, field=tuple(words)),
-            counts={
-                "no_boxes": int((np.diff(boxes.ends) == 0).sum()),
-                "empty_classes": len(empty),
-                "segmentations": 0 if masks else objects.runs,
-            },
+            options=given_options(images=images, field=words),
+            counts={"segmentations": 0 if masks else objects.runs},
         )
-        super().__init__(info, files.paths, files, columns, state)
+        super().__init__(info, files, columns, state)
 
 
 def folder_of_images(file: Path, first: str) -> Path:
@@ -132,13 +125,7 @@ def _classes(categories: Sequence[Category], where: str) -> tuple[tuple[str, ...
     return tuple(names), {one.id: number for number, one in enumerate(ordered)}
 
 
-def _files(
-    images: Sequence[Image],
-    root: str,
-    within: Sequence[str],
-    where: str,
-    progress: Scanning,
-) -> Files:
+def _files(images: Sequence[Image], root: str, within: Sequence[str], where: str, progress: Scanning) -> Files:
     numbered([image.file_name for image in images], "$.images[{}].file_name", where)
     trusting = f"name the folder that its paths start from: {opt.images(shlex.quote(plain(root)))}"
     parser = PathParser(_FileName(where, "", 0, cells=False), root, within, trusting)
@@ -147,19 +134,3 @@ def _files(
         parser.add([image.file_name for image in some], np.arange(start, start + len(some)))
         progress(start + len(some))
     return parser.files()
-
-
-def _masks(fields: Sequence[str]) -> dict[str, str]:
-    """Each mask field -> what is painted in it."""
-    masks = dict[str, str]()
-    for text in fields:
-        name, _, painted = text.removesuffix(":mask").rpartition("=")
-        if not text.endswith(":mask") or painted not in ("semantic", "instances"):
-            raise UsageError(
-                f"{opt.fields(text)}: for COCO, write semantic:mask (classes) or instances:mask (objects), or "
-                "NAME=semantic:mask"
-            )
-        if (name or painted) in masks:
-            raise UsageError(f"{opt.fields(name or painted)} is given twice")
-        masks[name or painted] = painted
-    return masks
