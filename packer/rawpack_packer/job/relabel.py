@@ -36,9 +36,8 @@ from rawpack_packer.job import commit
 from rawpack_packer.job.append import open_store
 from rawpack_packer.job.job import before_append
 from rawpack_packer.options.naming import opt
-from rawpack_packer.sources.fields import FieldKind, check_names
-from rawpack_packer.sources.listing.keyed import KeyedFields, read_keyed
-from rawpack_packer.sources.listing.reading import declared_fields
+from rawpack_packer.sources.fields import FieldKind, check_names, declared_fields
+from rawpack_packer.sources.listing.reading import KeyedFields, read_keyed
 from rawpack_packer.sources.table.columns import Column, Numbers, RaggedColumn, Texts
 from rawpack_packer.text import Rows, Shown, count, listed, plain
 

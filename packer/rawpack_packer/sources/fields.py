@@ -215,6 +215,7 @@ Declared = str | tuple[str, tuple[int | None, ...]] | FieldKind
 Fields = Mapping[str, Declared] | Sequence[str]
 """How a caller declares several: by name, or as the command has them, "NAME:DTYPE"."""
 ARRAY = "array"
+_BOX_NAMES = ("box", "boxes", "bbox", "bboxes")
 
 
 def declared_kind(name: str, declared: Declared) -> FieldKind | None:
@@ -243,6 +244,21 @@ def declared_kind(name: str, declared: Declared) -> FieldKind | None:
     if plain_dtype(dtype) not in DTYPES and dtype != "str":
         raise UsageError(f'field {name}: {match[1]!r} is no dtype of a field: use "str", or {PLAIN}')
     return FieldKind(plain_dtype(dtype), shape)
+
+
+def declared_fields(fields: Mapping[str, Declared] | Sequence[str]) -> dict[str, FieldKind | None]:
+    """The declared kinds of fields; None for masks, whose kind the first one shows. Raises UsageError."""
+    if isinstance(fields, Mapping):
+        return {name: declared_kind(name, declared) for name, declared in fields.items()}
+    declared: dict[str, FieldKind | None] = {}
+    for text in fields:
+        name, colon, word = text.partition(":")
+        if not colon or not name:
+            raise UsageError(f"{opt.fields(repr(text))}: write NAME:DTYPE, such as score:float32 or boxes:xyxy")
+        if name in declared:
+            raise UsageError(f"{opt.fields(name)} is given twice")
+        declared[name] = declared_kind(name, word)
+    return declared
 
 
 def plain_dtype(declared: Any) -> str:
@@ -305,6 +321,19 @@ def mask_kind(dtype: str, shape: Sequence[int], image: ImageKind | None) -> Fiel
     if image is not None and len(image.shape) >= 2 and None not in image.shape:
         sizes = (image.shape[0], image.shape[1])
     return FieldKind(dtype, (*sizes, 1 if len(shape) == 2 else shape[2]), mask=True)
+
+
+def box_hint(name: str, kind: FieldKind) -> str | None:
+    """What to tell the user of a field that looks like boxes but was not declared."""
+    rows_of_box = len(kind.shape) == 2 and kind.ragged and kind.shape[1] in (4, 5)
+    if kind.array or (not rows_of_box and (name.lower() not in _BOX_NAMES or kind.dtype == "str")):
+        return None
+    shape = ",".join("?" if n is None else str(n) for n in kind.shape)
+    return (
+        f"{name!r} is stored as plain numbers, which do not move when images are cropped and resized. If it holds "
+        f"boxes, declare their form: {opt.fields(f'{name}:xyxy')}, {name}:xywh or {name}:yolo; if not, "
+        f"{opt.fields(f'{name}:{kind.dtype}[{shape}]')}"
+    )
 
 
 def words_of(fields: Fields) -> tuple[str, ...]:

@@ -184,12 +184,11 @@ def path_template(text: str) -> PathTemplate:
         pieces = [(one, name, spec or "", kind) for one, name, spec, kind in string.Formatter().parse(text)]
     except ValueError as error:
         raise UsageError(f"{opt.path_column(repr(text))}: {error}; {{{{ and }}}} stand for braces") from None
-    for _, name, spec, kind in pieces:
-        if kind or (spec and not _WHOLE.fullmatch(spec)) or name == "":
-            raise UsageError(
-                f"{opt.path_column(repr(text))}: a column is written {{name}}, or {{name:06d}} for a number with six "
-                "digits"
-            )
+    named = [(name, spec, kind) for _, name, spec, kind in pieces if name is not None]
+    if not named or any(kind or (spec and not _WHOLE.fullmatch(spec)) or not name for name, spec, kind in named):
+        raise UsageError(
+            f"{opt.path_column(repr(text))}: a column is written {{name}}, or {{name:06d}} for a number with six digits"
+        )
     return PathTemplate(tuple((one, name or "", spec) for one, name, spec, _ in pieces))
 
 

@@ -7,12 +7,12 @@ import json
 import math
 import os
 import re
-from collections.abc import Callable, Container, Iterator, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from itertools import chain, islice
-from typing import Any, BinaryIO, Protocol
+from typing import Any, BinaryIO
 
 import msgspec
 
@@ -33,152 +33,128 @@ _decode = msgspec.json.Decoder().decode
 _decode_numbers = msgspec.json.Decoder(list[int | float | bool]).decode
 
 
-class ListingRows(Protocol):
+@dataclass(frozen=True)
+class ListingRows:
     """A listing that is being read."""
 
     cells: bool
     """Whether values are the texts of cells, rather than of JSON's types."""
     names: Sequence[str]
     """The names of the columns."""
-
-    def __iter__(self) -> Iterator[tuple[int, Sequence[Any]]]:
-        """Each row: its first line, counted from 1, and a value for each of `names`. Raises
-        BadListingError."""
+    rows: Iterable[tuple[int, Sequence[Any]]]
+    """Each row once: its first line, counted from 1, and a value for each of `names`. Raises BadListingError."""
 
 
-class CellRows:
+def read_cells(file: BinaryIO, where: str, delimiter: str) -> ListingRows:
     """CSV or TSV, with a line of names at the top, quoted as in RFC 4180."""
+    rows = _cells(file, where, delimiter)
+    _, names = next(rows, (0, []))
 
-    cells = True
-
-    def __init__(self, file: BinaryIO, where: str, *, delimiter: str) -> None:
-        self._where = where
-        self._reader = csv.reader(_lines(file, where), delimiter=delimiter, strict=True)
-        self._rest = self._rows()
-        self.names: Sequence[str] = next((row for _, row in self._rest), [])
-
-    def __iter__(self) -> Iterator[tuple[int, Sequence[Any]]]:
-        columns = len(self.names)
-        for line, row in self._rest:
-            if len(row) != columns:
-                what = f"{len(row)} values, but the first line names {columns} columns"
-                raise fault(self._where, line, min(len(row), columns) + 1, "", what)
+    def checked() -> Iterator[tuple[int, list[str]]]:
+        for line, row in rows:
+            if len(row) != len(names):
+                what = f"{len(row)} values, but the first line names {len(names)} columns"
+                raise fault(where, line, min(len(row), len(names)) + 1, "", what)
             yield line, row
 
-    def _rows(self) -> Iterator[tuple[int, list[str]]]:
-        """Each row with the number of its first line, without empty lines."""
-        while True:
-            line = self._reader.line_num + 1
-            try:
-                row = next(self._reader)
-            except StopIteration:
-                return
-            except csv.Error as error:
-                cure = "is a quote not closed, or not doubled?"
-                if "new-line" in str(error):
-                    cure = "end lines with LF or CR LF, not with CR alone"
-                raise fault(self._where, line, 1, "", f"{error}: {cure}") from None
+    return ListingRows(True, names, checked())
+
+
+def _cells(file: BinaryIO, where: str, delimiter: str) -> Iterator[tuple[int, list[str]]]:
+    """Each row with the number of its first line, without empty lines."""
+    reader = csv.reader(_lines(file, where), delimiter=delimiter, strict=True)
+    line = 1
+    try:
+        for row in reader:
             if row:
                 yield line, row
+            line = reader.line_num + 1
+    except csv.Error as error:
+        what = "end lines with LF or CR LF, not with CR alone"
+        if "new-line" not in str(error):
+            what = "is a quote not closed, or not doubled?"
+        raise fault(where, line, 1, "", f"{error}: {what}") from None
 
 
-class JsonRows:
+def read_json(file: BinaryIO, where: str) -> ListingRows:
     """One JSON object per line. The first one says which names there are."""
+    objects = _objects(file, where)
+    first = list(islice(objects, 1))
+    names = list(first[0][1]) if first else []
 
-    cells = False
-
-    def __init__(self, file: BinaryIO, where: str) -> None:
-        self._where = where
-        objects = self._read(file)
-        first = list(islice(objects, 1))
-        self.names: Sequence[str] = list(first[0][1]) if first else []
-        self._objects = chain(first, objects)
-
-    def __iter__(self) -> Iterator[tuple[int, Sequence[Any]]]:
-        names = self.names
-        for line, row in self._objects:
+    def checked() -> Iterator[tuple[int, list[Any]]]:
+        for line, row in chain(first, objects):
             if row.keys() != set(names):
-                lacks = next((name for name in names if name not in row), None)
-                if lacks is not None:
-                    what = "is missing, but the first line has it (null is an empty value)"
-                    raise fault(self._where, line, 0, lacks, what)
+                for name in names:
+                    if name not in row:
+                        what = "is missing, but the first line has it (null is an empty value)"
+                        raise fault(where, line, 0, name, what)
                 more = next(name for name in row if name not in names)
-                raise fault(self._where, line, 0, more, "is not in the first line: all lines need the same names")
+                raise fault(where, line, 0, more, "is not in the first line: all lines need the same names")
             yield line, [row[name] for name in names]
 
-    def _read(self, file: BinaryIO) -> Iterator[tuple[int, dict[str, Any]]]:
-        decode = msgspec.json.Decoder(dict[str, Any]).decode
-        for number, line in enumerate(_lines(file, self._where), 1):
-            if not line.strip():
-                continue
-            try:
-                row: dict[str, Any] = decode(line)
-            except (msgspec.DecodeError, RecursionError):
-                row = self._read_slowly(line, number)
-            yield number, row
+    return ListingRows(False, names, checked())
 
-    def _read_slowly(self, line: str, number: int) -> dict[str, Any]:
-        """By Python's own parser, which knows NaN and says where an error is."""
+
+def _objects(file: BinaryIO, where: str) -> Iterator[tuple[int, dict[str, Any]]]:
+    decode = msgspec.json.Decoder(dict[str, Any]).decode
+    for number, line in enumerate(_lines(file, where), 1):
+        if not line.strip():
+            continue
         try:
-            row = json.loads(line, parse_float=_float)
-        except json.JSONDecodeError as error:
-            raise fault(self._where, number, error.colno, "", f"is not JSON: {error.msg}") from None
-        except (RecursionError, ValueError):
-            what = "is nested too deeply, or has a number of thousands of digits"
-            raise fault(self._where, number, 1, "", what) from None
-        if not isinstance(row, dict):
-            raise fault(self._where, number, 1, "", "is not a JSON object: {...}")
-        for name, value in row.items():
-            if isinstance(value, str) and not _is_unicode(value):
-                raise fault(self._where, number, 0, name, "half of a surrogate pair cannot be stored as UTF-8")
-        return row
+            yield number, decode(line)
+        except (msgspec.DecodeError, RecursionError):
+            yield number, _object(line, where, number)
 
 
-class PlainRows:
+def _object(line: str, where: str, number: int) -> dict[str, Any]:
+    """By Python's own parser, which knows NaN and says where an error is."""
+    try:
+        row = json.loads(line, parse_float=_float)
+    except json.JSONDecodeError as error:
+        raise fault(where, number, error.colno, "", f"is not JSON: {error.msg}") from None
+    except (RecursionError, ValueError):
+        what = "is nested too deeply, or has a number of thousands of digits"
+        raise fault(where, number, 1, "", what) from None
+    if not isinstance(row, dict):
+        raise fault(where, number, 1, "", "is not a JSON object: {...}")
+    for name, value in row.items():
+        if isinstance(value, str) and any("\ud800" <= c <= "\udfff" for c in value):
+            raise fault(where, number, 0, name, "half of a surrogate pair cannot be stored as UTF-8")
+    return row
+
+
+def read_plain(file: BinaryIO, where: str, root: str, declared: Container[str]) -> ListingRows:
     """A plain list: a path in each line, perhaps a blank or a tab and a label, without a line of names.
 
     The first line decides whether there are labels, and whether each is one value, `label`, or several numbers,
-    `labels`. A field that the user declares by one of these names decides instead.
+    `labels`. A field that the user declares by one of these names decides instead. root: the folder that relative paths
+    start from, where a path with blanks is looked for.
     """
+    texts = ((number, line.strip()) for number, line in enumerate(_lines(file, where), 1))
+    texts = ((number, line) for number, line in texts if line)
+    first = list(islice(texts, 1))
+    label = next((name for name in ("label", "labels") if name in declared), None)
+    if label is None and first and (words := _divided(first[0][1], root)[1].split()):
+        several = len(words) > 1 and all(_INT.fullmatch(word) or _FLOAT.fullmatch(word) for word in words)
+        label = "labels" if several else "label"
 
-    cells = True
-
-    def __init__(self, file: BinaryIO, where: str, *, root: str, declared: Container[str]) -> None:
-        """root: the folder that relative paths start from, where a path with blanks is looked for."""
-        self._root, self._where, self._one_label = root, where, "label" not in declared
-        self._numbered = ((number, line.strip()) for number, line in enumerate(_lines(file, where), 1))
-        first = next(((number, line) for number, line in self._numbered if line), None)
-        self._rest = chain([] if first is None else [first], self._numbered)
-        self.names: Sequence[str] = [] if first is None else ["path", *self._label(first[1], declared)]
-
-    def __iter__(self) -> Iterator[tuple[int, Sequence[Any]]]:
-        labels = self.names[-1]
-        for line, text in self._rest:
-            if not text:
-                continue
-            if labels == "path":
+    def divided() -> Iterator[tuple[int, list[str]]]:
+        for line, text in chain(first, texts):
+            if label is None:
                 yield line, [text]
                 continue
-            path, label = _divided(text, self._root)
-            if labels == "label" and self._one_label and "\t" in label:
-                raise fault(
-                    self._where,
-                    line,
-                    0,
-                    "",
-                    f"the label {shown(label)} contains a tab: a line of a plain list has a path and one label; with "
-                    "more columns, save the list as .tsv, with a first line that names them, such as path, label; "
-                    f"{opt.fields('label:str')} keeps all of it as one text",
+            path, value = _divided(text, root)
+            if label == "label" and label not in declared and "\t" in value:
+                what = (
+                    f"the label {shown(value)} contains a tab: with more columns, save the list as .tsv, with a first "
+                    f"line that names them, such as path, label; {opt.fields('label:str')} keeps all of it as one text"
                 )
-            yield line, [path, f"[{','.join(label.split())}]" if labels == "labels" and label else label]
+                raise fault(where, line, 0, "", what)
+            yield line, [path, f"[{','.join(value.split())}]" if label == "labels" and value else value]
 
-    def _label(self, line: str, declared: Container[str]) -> list[str]:
-        for name in ("label", "labels"):
-            if name in declared:
-                return [name]
-        words = _divided(line, self._root)[1].split()
-        several = len(words) > 1 and all(_INT.fullmatch(word) or _FLOAT.fullmatch(word) for word in words)
-        return (["labels"] if several else ["label"]) if words else []
+    names = ["path", *([] if label is None else [label])]
+    return ListingRows(True, names if first else [], divided())
 
 
 def begins_with_file(line: str, root: str) -> bool:
@@ -199,14 +175,14 @@ def _divided(line: str, root: str) -> tuple[str, str]:
 
 
 READERS: dict[str, Callable[[BinaryIO, str], ListingRows]] = {
-    ".csv": partial(CellRows, delimiter=","),
-    ".tsv": partial(CellRows, delimiter="\t"),
-    ".jsonl": JsonRows,
-    ".ndjson": JsonRows,
+    ".csv": partial(read_cells, delimiter=","),
+    ".tsv": partial(read_cells, delimiter="\t"),
+    ".jsonl": read_json,
+    ".ndjson": read_json,
 }
 """Suffix of a listing file with named columns -> what reads its rows."""
 PLAIN_SUFFIX = ".txt"
-"""Of a plain list, see `PlainRows`."""
+"""Of a plain list, see `read_plain`."""
 SUFFIXES = (*READERS, PLAIN_SUFFIX)
 """How the names of listing files end."""
 
@@ -221,26 +197,20 @@ def long_cells() -> Iterator[None]:
         csv.field_size_limit(before)
 
 
-@dataclass(frozen=True)
-class Beyond:
-    """A number that is larger than any float64."""
-
-    text: str
-
-    def __repr__(self) -> str:
-        return self.text
-
-    def __float__(self) -> float:
-        return float(self.text)
+class Beyond(float):
+    """Infinity, as a number was read that is larger than any float64."""
 
 
 def of_cells(cells: Sequence[str]) -> list[Any]:
     """`of_cell` of each."""
+    text = f"[{','.join(cells)}]"
+    # Without quotes, and with as many brackets of either kind in each cell, no list begins in one and ends in another.
+    lists = '"' not in text and all(c[:1] == "[" and c[-1:] == "]" and c.count("[") == c.count("]") for c in cells)
     try:
-        values = _decode_numbers(f"[{','.join(cells)}]")
-    except msgspec.DecodeError:
-        return [of_cell(cell) for cell in cells]
-    # A cell with a comma gives several numbers.
+        values: list[Any] = _decode(text) if lists else _decode_numbers(text)
+    except (msgspec.DecodeError, RecursionError):
+        values = []
+    # A cell with a comma gives several values.
     return values if len(values) == len(cells) else [of_cell(cell) for cell in cells]
 
 
@@ -272,9 +242,9 @@ def _list(text: str, cell: str) -> Any:
             return cell
 
 
-def _float(text: str) -> float | Beyond:
+def _float(text: str) -> float:
     value = float(text)
-    return Beyond(text) if math.isinf(value) and "n" not in text.lower() else value
+    return Beyond(value) if math.isinf(value) and "n" not in text.lower() else value
 
 
 def _lines(file: BinaryIO, where: str) -> Iterator[str]:
@@ -295,7 +265,3 @@ def _lines(file: BinaryIO, where: str) -> Iterator[str]:
             cure = "save the file as UTF-8, as `iconv -f latin1 -t UTF-8 FILE > NEW` does, if it is Latin-1"
             what = f"byte {line[error.start]:02X} is not UTF-8: {cure}"
             raise fault(where, number, error.start + 1, "", what) from None
-
-
-def _is_unicode(text: str) -> bool:
-    return not any("\ud800" <= c <= "\udfff" for c in text)

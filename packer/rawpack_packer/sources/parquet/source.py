@@ -18,9 +18,17 @@ from rawpack.system.failure import is_no_fault_of_data
 from rawpack_packer.errors import need, reason_of, stop_if_of_any_file
 from rawpack_packer.options.naming import opt
 from rawpack_packer.sources.base import Scanning, SourceInfo, given_options, unseen
-from rawpack_packer.sources.fields import Declared, FieldKind, inferred_mask, split_arrays, with_arrays, words_of
+from rawpack_packer.sources.fields import (
+    Declared,
+    FieldKind,
+    box_hint,
+    declared_fields,
+    inferred_mask,
+    split_arrays,
+    with_arrays,
+    words_of,
+)
 from rawpack_packer.sources.files import UNKNOWN
-from rawpack_packer.sources.listing.reading import box_hint, declared_fields
 from rawpack_packer.sources.parquet.columns import Features, column_infos, features_in, habits, image_entries
 from rawpack_packer.sources.parquet.layout import features_beside, files_of
 from rawpack_packer.sources.parquet.part import ArrowColumn, ArrowImages, ArrowRows, is_below

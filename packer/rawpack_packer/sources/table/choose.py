@@ -109,13 +109,13 @@ def choose(columns: Sequence[ColumnInfo], wanted: ColumnChoice, where: str, habi
     if len(by_name) < len(columns):
         twice = next(one.name for one in columns if [other.name for other in columns].count(one.name) > 1)
         raise UsageError(f"{where} has two columns {plain(twice)!r}: rename one")
-    named = {IMAGE: wanted.image, LABEL: wanted.label, KEY: wanted.key, **(wanted.fields or {})}
-    for role, name in named.items():
+    named = [(IMAGE, wanted.image), (LABEL, wanted.label), (KEY, wanted.key), *(wanted.fields or {}).items()]
+    for role, name in named:
         if name is not None and name not in by_name:
             raise UsageError(f"{wanted.said(role, name)}: {where} has no such column: it has {_listed(by_name)}")
     image = _image(columns, by_name, wanted, where, habits)
     same = [one for one in columns if one.rows == image.rows and one is not image]
-    for role, name in named.items():
+    for role, name in named:
         if name is not None and by_name[name].rows != image.rows:
             raise UsageError(
                 f"{wanted.said(role, name)}: {where}: {by_name[name]} does not have a row for each of the "
@@ -130,7 +130,7 @@ def choose(columns: Sequence[ColumnInfo], wanted: ColumnChoice, where: str, habi
         apart = _named_apart([one.name for one in same])
         rest = {name: of_file for name, of_file in apart.items() if of_file not in (key, label)}
     if label not in (None, LABEL) and LABEL in rest:
-        cure = f"leave it out by {opt.columns}"
+        cure = f"leave it out by {opt.columns}" if wanted.fields is None else "rename one"
         if image.rows is not None:
             cure = f"name all that is packed, {opt.array(f'image={plain(image.name)},label={plain(str(label))}')}"
         raise UsageError(f"{opt.label_column(plain(str(label)))}: {where} has a column 'label' too: {cure}")
@@ -144,7 +144,7 @@ def choose(columns: Sequence[ColumnInfo], wanted: ColumnChoice, where: str, habi
         try:
             check_names([name])
         except UsageError as error:
-            why = str(error)
+            why = f"{error}; or use its values as keys: {opt.key_column(KEY)}" if name == KEY else str(error)
         if why is None:
             fields[name] = of_file
         elif wanted.fields is not None or name in wanted.declared:
@@ -156,7 +156,10 @@ def choose(columns: Sequence[ColumnInfo], wanted: ColumnChoice, where: str, habi
             raise UsageError(
                 f"{opt.fields(name)}: {where} has no such column besides image and key: it has {_listed(by_name)}"
             )
-    check_names([*([LABEL] if label else []), *fields])
+    try:
+        check_names([*([LABEL] if label else []), *fields])
+    except UsageError as error:
+        raise UsageError(f"{where}: {error}") from None
     return ChosenColumns(image.name, label, key, fields, tuple(left_out))
 
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 import numpy as np
+import xxhash
 from numpy.typing import NDArray
 
 from rawpack.errors import DecodeError, UsageError
@@ -152,17 +153,29 @@ def unique_keys(values: Sequence[str | int], where: str, named: bool) -> Texts |
     Where one is empty or there twice, raises UsageError if the user named the column (`named`), and returns None
     otherwise: samples are numbered.
     """
-    seen, keys = dict[str, int](), [str(value) for value in values]
-    for row, key in enumerate(keys):
-        first = seen.setdefault(key, row)
-        if not key or first != row:
-            if not named:
-                return None
-            what = f"{plain(key)!r}, as row {first} has" if key else "no text"
-            raise UsageError(
-                f"{where}: row {row} has {what}: each sample needs a key of its own; {opt.key_column} names them"
-            )
-    return texts_of(keys)
+    keys = texts_of([str(value) for value in values])
+    if (repeated := repeated_key(keys)) is not None:
+        first, row = repeated
+        what = f"{plain(keys.value(row))!r}, as row {first} has"
+    elif len(empty := np.flatnonzero(np.diff(keys.ends) == 0)):
+        row, what = int(empty[0]), "no text"
+    else:
+        return keys
+    if not named:
+        return None
+    raise UsageError(f"{where}: row {row} has {what}: each sample needs a key of its own; {opt.key_column} names them")
+
+
+def repeated_key(keys: Texts) -> tuple[int, int] | None:
+    """The rows of the first key that occurs twice: by hashes, so that a million of them need no set of texts."""
+    hashes = np.array([xxhash.xxh3_64_intdigest(keys.raw(i)) for i in range(len(keys))], np.uint64)
+    found, counts = np.unique(hashes, return_counts=True)
+    firsts: dict[bytes, int] = {}
+    for row in np.flatnonzero(np.isin(hashes, found[counts > 1])).tolist():
+        first = firsts.setdefault(keys.raw(row), row)
+        if first != row:
+            return first, row
+    return None
 
 
 def with_labels(info: SourceInfo, labels: Labels) -> SourceInfo:
