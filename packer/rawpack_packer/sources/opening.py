@@ -20,13 +20,14 @@ from rawpack_packer.sources.folder import EXTENSIONS as IMAGE_EXTENSIONS
 from rawpack_packer.sources.folder import NoImageError, holds_image
 from rawpack_packer.sources.registry import KINDS, SourceKind
 from rawpack_packer.sources.splits_on_disk import DividedError, splits_in
-from rawpack_packer.text import listed, plain
+from rawpack_packer.text import plain
 
 if TYPE_CHECKING:
+    from rawpack_packer.sources.archives.opened import Pass
     from rawpack_packer.sources.table.spool import Spool
 
-_FETCHED = re.compile(r"\.(tar|zip|tgz|tbz2?|tar\.gz|tar\.bz2|rec|parquet|arrow)([?#].*)?$", re.IGNORECASE | re.DOTALL)
-"""Ends of URLs that may be fetched to see what they are."""
+_NAMED = re.compile(r"\.(tar|zip|tgz|tbz2?|tar\.gz|tar\.bz2|rec|parquet|arrow)([?#].*)?$", re.IGNORECASE | re.DOTALL)
+"""Ends of URLs that say what they are."""
 GROUP = "rawpack.sources"
 
 
@@ -84,7 +85,14 @@ def _found(
         if kind in KINDS and kind != "store" and not _is_there(path, KINDS[kind]):
             raise missing(os.fspath(path))
         return _open(path, kind, added, given, spool, progress)
-    found = _kind_of(path, added, given, spool)
+    found, begun = _kind_of(path, added, given, spool), None
+    if found in ("archive", "webdataset"):
+        from rawpack_packer.sources.archives.webdataset import begin
+
+        may_be = found
+        found, begun = begin(path, given.get("fields", ()), spool)
+        if found != may_be == "webdataset":  # a folder of archives that are no shards
+            found, begun = _kind_of(path, added, given, spool, but=may_be), None
     if given and found == "folder" and not _is_there(path, KINDS[found]) and "\0" not in os.fspath(path):
         raise missing(os.fspath(path))  # rather than that a folder takes none of these options
     if found in KINDS and KINDS[found].with_subfolders and os.fspath(path) and (names := splits_in(Path(path))):
@@ -97,7 +105,7 @@ def _found(
     if found == "parquet" and os.path.isdir(path):  # noqa: PTH112 - Path.is_dir raises for a name that is too long
         refuse_tables(path)
     try:
-        source = _open(path, found, added, given, spool, progress, detected=True)
+        source = _open(path, found, added, given, spool, progress, detected=True, begun=begun)
     except NoImageError as error:
         if not error.videos:
             from rawpack_packer.sources.folder import refuse_arrays
@@ -151,8 +159,9 @@ def _open(
     progress: Scanning,
     *,
     detected: bool = False,
+    begun: Pass | None = None,
 ) -> Source:
-    """detected: whether the kind was found, rather than named by the user."""
+    """detected: whether the kind was found, rather than named by the user. begun: what has found it in archives."""
     if kind not in KINDS and kind not in added:
         raise UsageError(f"there is no source of kind {kind!r}: it is one of {', '.join(sorted({*KINDS, *added}))}")
     options = {name: value for name, value in given.items() if name != "key_pattern"}
@@ -173,6 +182,7 @@ def _open(
     if row is not None:
         more: dict[str, Any] = {"spool": spool} if spooled else {}
         more |= {"detected": True} if detected and row.stops_at_annotations else {}
+        more |= {"begun": begun} if begun is not None and kind in ("archive", "webdataset") else {}
         return row.open(path, progress=progress, **options, **more)
     opened = _loaded(added[kind])(path)
     if isinstance(opened, Source):
@@ -188,14 +198,19 @@ def plugins() -> dict[str, EntryPoint]:
 
 
 def _kind_of(
-    path: str | os.PathLike[str], added: dict[str, EntryPoint], given: dict[str, Any], spool: Spool | None
+    path: str | os.PathLike[str],
+    added: dict[str, EntryPoint],
+    given: dict[str, Any],
+    spool: Spool | None,
+    but: str = "",
 ) -> str:
+    """The kind of a path; of archives, whose members decide, see `begin`. but: a kind that it is not."""
     for name, entry in added.items():
         opener = _loaded(entry)
         if isinstance(opener, RecognizesPaths) and opener.accepts(path):
             return name
     if is_url(path) and spool is not None:
-        return _kind_of_url(os.fspath(path), spool)
+        return _kind_of_url(os.fspath(path))
     refuse_url(path)
     where = Path(path)
     if "labels_dir" in given and os.path.isdir(where):  # noqa: PTH112
@@ -203,7 +218,7 @@ def _kind_of(
     # Not Path.is_file, which raises where nothing can be looked into: whoever scans the folder says so.
     is_file = os.path.isfile(where)  # noqa: PTH113
     for name, kind in KINDS.items():
-        if (kind.accepts_file if is_file else kind.accepts_folder)(where):
+        if name != but and (kind.accepts_file if is_file else kind.accepts_folder)(where):
             return name
     if is_file and where.suffix.lower() not in IMAGE_EXTENSIONS:
         from rawpack_packer.sources.folder import unknown
@@ -214,25 +229,19 @@ def _kind_of(
     return "video" if asked and where.is_dir() and not holds_image(where) else "folder"
 
 
-def _kind_of_url(url: str, spool: Spool) -> str:
-    """The kind of what is behind a URL, by its name and its first bytes."""
+def _kind_of_url(url: str) -> str:
+    """The kind of what is behind a URL, by its name."""
     from rawpack_packer.sources.archives.source import split_path
-    from rawpack_packer.sources.table.named_files import first_fetched, source_name
+    from rawpack_packer.sources.table.named_files import source_name
 
-    archives, inside = split_path(url)
-    remote = {name: kind for name, kind in KINDS.items() if kind.remote}
-    if _FETCHED.search(archives):
-        first = first_fetched(archives, spool)
-        for name, kind in remote.items():
-            if kind.accepts_file(first) and (name == "archive" or not inside):
-                return name
+    ends = _NAMED.search(split_path(url)[0])
+    if ends is None:
+        remote = sorted(name for name, kind in KINDS.items() if kind.remote)
         raise UsageError(
-            f"{source_name(url)} is none of what is read from URLs: {listed([*remote], 9)}; {opt.kind} says which it is"
+            f"{source_name(url)} does not say what it is, as .tar or .parquet at its end would: add {opt.kind} "
+            f"{'|'.join(remote)}. `rawpack warm` fetches a store; copy other files here first"
         )
-    raise UsageError(
-        f"{source_name(url)} does not say what it is, as .tar or .parquet at its end would: add {opt.kind} "
-        f"{'|'.join(sorted(remote))}. `rawpack warm` fetches a store; copy other files here first"
-    )
+    return {"rec": "recordio", "parquet": "parquet", "arrow": "parquet"}.get(ends[1].lower(), "archive")
 
 
 def _loaded(entry: EntryPoint) -> Any:

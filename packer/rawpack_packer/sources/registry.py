@@ -143,8 +143,7 @@ KINDS: dict[str, SourceKind] = {
     "webdataset": SourceKind(
         "WebDataset shards: .tar, .tar.gz", "archives.webdataset:WebDatasetSource",
         ("fields", "classes", "prefix", "key_pattern"),
-        Look(decides="archives.webdataset:is_webdataset"),
-        Look(holds=r"\.(tar|tar\.gz|tgz)$", absent=True, decides="archives.webdataset:names_only_shards"),
+        accepts_folder=Look(holds=r"\.(tar|tar\.gz|tgz)$", decides="archives.webdataset:holds_shards"),
         remote=True, extra="archives", extra_for="compressed shards",
     ),
     "parquet": SourceKind(

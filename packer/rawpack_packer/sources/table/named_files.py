@@ -209,13 +209,6 @@ def _named_once(path: str | os.PathLike[str], spool: Spool | None) -> list[str]:
     return names
 
 
-def first_fetched(path: str, spool: Spool) -> Path:
-    """Where the first of the files that a URL names is in the spool. Raises as `named_files`."""
-    first = _remote_files(_named_once(path, spool)[:1], spool)
-    with spool.followed(first.remotes), first.opened(0):
-        return Path(first.paths[0])
-
-
 def _remote_files(urls: Sequence[str], spool: Spool | None) -> NamedFiles:
     if spool is None:
         refuse_url(urls[0])
