@@ -1,5 +1,5 @@
-"""One pass through archives, which finds their members; and compressed ones read at any offset, by an index that is made
-in that pass and shared by all workers."""
+"""One pass through archives, which finds their members; and compressed ones read at any offset, by an index that is
+made in that pass and shared by all workers."""
 
 from __future__ import annotations
 
