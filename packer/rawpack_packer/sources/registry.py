@@ -148,7 +148,7 @@ KINDS: dict[str, SourceKind] = {
     ),
     "parquet": SourceKind(
         "Parquet files with images, as on the Hugging Face Hub; folders of save_to_disk",
-        "parquet.source:ParquetSource", ("fields", "key_column", "classes", "image_column", "label_column", "columns"),
+        "parquet.layout:open_parquet", ("fields", "key_column", "classes", "image_column", "label_column", "columns"),
         Look(r"\.(parquet|arrow)$"), Look(decides="parquet.layout:has_tables"),
         divides="parquet.layout:splits_of", remote=True, extra="parquet",
     ),

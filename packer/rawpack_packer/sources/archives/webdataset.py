@@ -25,7 +25,7 @@ from rawpack_packer.sources.folder_scan import PROGRESS_EVERY
 from rawpack_packer.sources.kinds import Fields, declared_kind, words_of
 from rawpack_packer.sources.table.columns import Column, Texts, texts_of
 from rawpack_packer.sources.table.labels import NO_COUNTS, Classes, Labels, named_file, number_labels
-from rawpack_packer.sources.table.named_files import NamedFiles, files_in, named_files, source_name
+from rawpack_packer.sources.table.named_files import NamedFiles, files_at, files_in, named_files, source_name
 from rawpack_packer.sources.table.source import TableSource
 from rawpack_packer.sources.table.spans import Rows, Spans
 from rawpack_packer.text import listed, plain
@@ -143,7 +143,7 @@ def begin(path: str | os.PathLike[str], fields: Fields, spool: Spool | None) -> 
 def holds_shards(path: Path) -> bool:
     """Whether a folder holds only archives, which may be shards, and what describes them; and no Parquet file among
     that has the images."""
-    from rawpack_packer.sources.parquet.columns import holds_images
+    from rawpack_packer.sources.parquet.layout import holds_images
 
     try:
         return path.is_dir() and bool(_shards_in(path)) and not holds_images(path)
@@ -183,8 +183,7 @@ def _files(path: str | os.PathLike[str], spool: Spool | None) -> NamedFiles:
     where, shards = source_name(path), _shards_in(path)
     if not shards:
         raise UsageError(f"{where} holds no .tar, or other data too: name the shards, such as {where}/'*.tar'")
-    states = np.concatenate([named_files(name).states for name in shards])
-    return NamedFiles(tuple(shards), states, kept_in=None if spool is None else spool.folder)
+    return files_at(shards, spool)
 
 
 def _check_one_set(files: NamedFiles, where: str) -> None:

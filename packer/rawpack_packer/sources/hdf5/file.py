@@ -18,9 +18,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rawpack.errors import UsageError
-from rawpack.system.failure import is_no_fault_of_data
 from rawpack.system.isolated import ChildDiedError, IsolatedCalls
-from rawpack_packer.errors import reason_of, stop_if_of_any_file
+from rawpack_packer.sources.files import parsing
 from rawpack_packer.text import plain
 
 if TYPE_CHECKING:
@@ -117,20 +116,8 @@ class LookAt:
 @contextmanager
 def _opened(path: Path) -> Iterator[h5py.File]:
     """A file that is open. Raises UsageError where it cannot be read."""
-    where = plain(str(path))
-    try:
-        with open_file(str(path)) as file:
-            yield file
-    except UsageError:
-        raise
-    except Exception as error:  # h5py raises many types for broken files
-        if is_no_fault_of_data(error):
-            raise
-        if isinstance(error, OSError):
-            stop_if_of_any_file(error, where)
-            if error.errno is not None and error.strerror:
-                raise UsageError(f"{where} cannot be read: {reason_of(error)}") from None
-        raise UsageError(f"{where} cannot be read as HDF5: {fault_of(error, str(path))}") from None
+    with parsing(plain(str(path)), str(path), "HDF5"), open_file(str(path)) as file:
+        yield file
 
 
 def data_sets(path: Path, names: Sequence[str]) -> list[DataSet]:
@@ -325,12 +312,6 @@ def texts_of(values: Any) -> Iterator[str | None]:
             yield value.decode() if isinstance(value, bytes) else str(value)
         except UnicodeDecodeError:
             yield None
-
-
-def fault_of(error: BaseException, path: str) -> str:
-    """What h5py says of broken bytes, in one printable line that does not name the folder."""
-    text = str(error.args[0] if error.args else "").replace(path, Path(path).name).splitlines()
-    return plain(f"{type(error).__name__}: {text[0][:200]}" if text else type(error).__name__)
 
 
 def _is_file(file: h5py.File, one: DataSet) -> bool:

@@ -19,7 +19,7 @@ from rawpack_packer.options.naming import opt
 from rawpack_packer.sources.axes import Axes, channels_last, turned
 from rawpack_packer.sources.base import Scanning, unseen
 from rawpack_packer.sources.fields import FieldKind, ImageKind, Value
-from rawpack_packer.sources.files import MAX_FILE_BYTES, changed, check_path
+from rawpack_packer.sources.files import MAX_FILE_BYTES, changed, check_path, fault_of
 from rawpack_packer.sources.hdf5.file import (
     NUMBERS,
     OPAQUE,
@@ -28,7 +28,6 @@ from rawpack_packer.sources.hdf5.file import (
     DataSet,
     LookAt,
     chunk_rows,
-    fault_of,
     open_data_set,
     open_file,
     row_bytes,

@@ -3,12 +3,10 @@
 | file | holds |
 |---|---|
 | `layout.py` | which files a path stands for, and their splits |
-| `tables.py` | a file: its columns, and its rows in batches of bounded size |
-| `columns.py` | which columns become image, label, key and fields |
-| `part.py` | the rows that a worker reads, as samples |
-| `source.py` | all of it as a source |
+| `tables.py` | a file: its columns, its rows in batches of bounded size, and their values |
+| `source.py` | which columns are packed, and the rows that a worker reads, as a source |
 
-pyarrow is imported inside functions only: it comes with `rawpack[parquet]`.
+Only `layout.py` is loaded without pyarrow, which comes with `rawpack[parquet]`.
 """
 
 from __future__ import annotations

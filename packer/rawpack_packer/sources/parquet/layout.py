@@ -17,10 +17,12 @@ import msgspec
 
 from rawpack.disk.splits import is_split_name
 from rawpack.errors import UsageError
-from rawpack_packer.errors import reading
+from rawpack_packer.errors import need, reading
+from rawpack_packer.sources.base import Source
 from rawpack_packer.sources.files import missing
 from rawpack_packer.sources.folder import EXTENSIONS as IMAGES
 from rawpack_packer.sources.splits_on_disk import is_split, split_order
+from rawpack_packer.sources.table.named_files import source_name
 from rawpack_packer.text import listed, plain
 
 PARQUET, ARROW = ".parquet", ".arrow"
@@ -29,6 +31,8 @@ _METADATA = "metadata.parquet"
 """In a folder of image files, this lists them."""
 _SHARD = re.compile(r"(?P<split>.+?)-\d{4,}-of-\d{4,}(-[0-9a-f]+)?")
 """The name of one of several files of a split, without its suffix."""
+_FEW = 3
+"""How many tables of a folder show what all of them hold."""
 _DEPTH = 2
 """Folders may be in folders: configuration, then split."""
 _IMAGE_FOLDERS, _MOST_FOLDERS = 8, 200
@@ -54,17 +58,36 @@ class _Info(msgspec.Struct):
     features: dict[str, Any] | None = None
 
 
-def is_table(file: Path) -> bool:
-    """Whether a file is Parquet or Arrow, by its name."""
-    return file.suffix.lower() in (PARQUET, ARROW)
-
-
 def has_tables(folder: Path) -> bool:
     """Whether a folder holds such files as samples; or a path names a split of such a folder."""
     try:
         return bool(_splits(folder))
     except UsageError:  # whoever opens it reports this
         return True
+
+
+def open_parquet(path: str | os.PathLike[str], /, **options: Any) -> Source:
+    """The source at a path: see `ParquetSource`. Raises MissingExtraError where pyarrow cannot be imported."""
+    need("pyarrow", "parquet", source_name(path))
+    from rawpack_packer.sources.parquet.source import ParquetSource
+
+    return ParquetSource(path, **options)
+
+
+def holds_images(folder: Path) -> bool | None:
+    """Whether the Parquet files at the top of a folder have images, by their types; None where there is none, or
+    pyarrow is missing."""
+    try:
+        import pyarrow.parquet as pq
+
+        from rawpack_packer.sources.parquet.tables import holds_image, storage
+
+        files = sorted(file for file in folder.iterdir() if file.suffix.lower() == PARQUET)[:_FEW]
+        return any(holds_image(storage(type_)) for file in files for type_ in pq.read_schema(file).types) or (
+            False if files else None
+        )
+    except (OSError, ValueError, NotImplementedError, ImportError):
+        return None
 
 
 def splits_of(path: Path) -> list[str]:
