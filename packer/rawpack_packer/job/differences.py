@@ -24,9 +24,9 @@ from rawpack_packer.destination.journal import LISTED, AppendNote, JobNote, Know
 from rawpack_packer.options import RECIPE
 from rawpack_packer.options.naming import Named, opt
 from rawpack_packer.sources import Source
+from rawpack_packer.sources.compatible_stores import differing_field
 from rawpack_packer.sources.fields import Boxes, Value
 from rawpack_packer.sources.optional import probes_of
-from rawpack_packer.sources.stores.compatible import differing_field
 from rawpack_packer.text import plain
 
 if TYPE_CHECKING:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from rawpack_packer.sources.opening import has_split, open_source, plugins, stop_above_splits
     from rawpack_packer.sources.registry import KINDS, OPTIONS, SourceKind
     from rawpack_packer.sources.splits_on_disk import DividedError
-    from rawpack_packer.sources.stores.source import StoreSource
+    from rawpack_packer.sources.store import StoreSource
 
 __all__ = [
     "KINDS",
@@ -48,7 +48,7 @@ _LAZY = {
     "BadListingError": "listing.faults",
     "DatasetSource": "dataset",
     "DividedError": "splits_on_disk",
-    "StoreSource": "stores.source",
+    "StoreSource": "store",
     **dict.fromkeys(("KINDS", "OPTIONS", "SourceKind"), "registry"),
     **dict.fromkeys(("has_split", "open_source", "plugins", "stop_above_splits"), "opening"),
 }

@@ -156,7 +156,7 @@ KINDS: dict[str, SourceKind] = {
         "RecordIO files of MXNet and InsightFace: .rec", "archives.recordio:RecordIOSource", ("classes",),
         Look(r"\.rec$"), Look(r"\.rec$", holds=r"\.rec$", decides="archives.recordio:is_recordio"), remote=True,
     ),
-    "store": SourceKind("a rawpack store", "stores.source:StoreSource", accepts_folder=Look(contains=("store.json",))),
+    "store": SourceKind("a rawpack store", "store:StoreSource", accepts_folder=Look(contains=("store.json",))),
     "lmdb": SourceKind(
         "LMDBs of image files: as of STR, LSUN, BasicSR, folder2lmdb and Caffe", "lmdb.source:LmdbSource",
         accepts_file=Look(r"\.(lmdb|mdb)$"), accepts_folder=Look(contains=("data.mdb",)),
