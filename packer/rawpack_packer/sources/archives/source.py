@@ -26,15 +26,15 @@ from rawpack_packer.sources.archives.tree import Tree, TreeScan
 from rawpack_packer.sources.archives.zip import ENCRYPTED, MARKS, OTHER_METHOD, ZipSpans
 from rawpack_packer.sources.base import Scanning, given_options, unseen
 from rawpack_packer.sources.beside.annotated import refuse_annotations
-from rawpack_packer.sources.fields import FieldKind
 from rawpack_packer.sources.files import UnreadableError, opened
 from rawpack_packer.sources.folder import EXTENSIONS as IMAGE_EXTENSIONS
 from rawpack_packer.sources.folder import FolderSource, wanted_images
 from rawpack_packer.sources.folder_scan import MAX_PROBLEMS, PROGRESS_EVERY
 from rawpack_packer.sources.optional import Images
 from rawpack_packer.sources.splits_on_disk import split_names
-from rawpack_packer.sources.table.labels import empty_classes
+from rawpack_packer.sources.table.labels import Labels
 from rawpack_packer.sources.table.named_files import expanded, is_pattern, named_files
+from rawpack_packer.sources.table.source import with_labels
 from rawpack_packer.sources.table.spans import Spans
 from rawpack_packer.text import count, listed, plain
 
@@ -151,20 +151,13 @@ class ArchiveSource(FolderSource):
                 f"{info.root} has {count(len(info.classes), 'class folder')}: {opt.labels_file} applies to archives "
                 "without them"
             )
-        classes, found = read_labels(file, [self.key(i) for i in range(len(self))])
-        numbers = np.arange(len(classes), dtype=np.int32)
-        self._all = replace(part, folders=part.folders[:1] * len(classes), labels=numbers, folder_of=found)
+        labels = read_labels(file, [self.key(i) for i in range(len(self))])
+        assert labels.names is not None
+        numbers, found = np.arange(len(labels.names), dtype=np.int32), labels.numbers.astype(np.int32)
+        self._all = replace(part, folders=part.folders[:1] * len(numbers), labels=numbers, folder_of=found)
         self._states = np.concatenate([self._states, [[len(found), zlib.crc32(found.tobytes())]]])
-        empty = empty_classes(classes, np.delete(found, self.unread()).astype(np.int64))
-        self.info = replace(
-            info,
-            fields={"label": FieldKind("int64")},
-            classes=classes,
-            empty_classes=empty,
-            flat=False,
-            options=given_options(labels_file=os.fspath(file)),
-            counts={**info.counts, "empty_classes": len(empty)},
-        )
+        read = Labels(np.delete(labels.numbers, self.unread()), labels.names)
+        self.info = replace(with_labels(info, read), flat=False, options=given_options(labels_file=os.fspath(file)))
 
     def splits(self) -> list[str]:
         """See `divided.split_names`."""

@@ -9,7 +9,7 @@ from array import array
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, nullcontext, suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
@@ -139,10 +139,9 @@ class Tree:
                 if isinstance(node, Folder):
                     waiting.append((path + name + b"/", node))
                     continue
-                with suppress(OSError):
-                    found = self.resolve(at, name)
-                    if isinstance(found, int) and found not in self.special:
-                        yield path + name, found
+                found, _ = self.followed(at, name)
+                if isinstance(found, int) and found not in self.special:
+                    yield path + name, found
 
     def find(self, folder: bytes) -> bytes | None:
         """The path of a folder as a user names it, below the root or below `top`; of `top` where none is named. None
@@ -154,8 +153,16 @@ class Tree:
                     return path
         return None if folder else top
 
-    def is_link(self, node: Node) -> bool:
-        return isinstance(node, int) and node in self._targets
+    def followed(self, folder: Folder, name: bytes) -> tuple[Node | OSError, bool]:
+        """What has a name in a folder, or what it links to, and whether it is a link; the error of one that leads
+        nowhere."""
+        node = folder[name]
+        if isinstance(node, Folder) or node not in self._targets:
+            return node, False
+        try:
+            return self.resolve(folder, name), True
+        except OSError as error:
+            return error, True
 
     def resolve(self, folder: Folder, path: bytes) -> Node:
         """What is at `path` below a folder. Raises OSError, as the system would, for what is not in the archive."""
@@ -215,23 +222,21 @@ def _parts(path: bytes) -> list[bytes]:
     return [part for part in path.split(b"/") if part not in (b"", b".")]
 
 
-class _MemberState(NamedTuple):
+class _State(NamedTuple):
     st_mode: int
     st_size: int
     st_mtime_ns: int
 
 
-@dataclass(slots=True)
-class _MemberEntry:
+class _Entry(NamedTuple):
     name: str
-    node: Node
-    folder: Folder
-    """The one that it is in."""
+    found: Node | OSError
+    """What it is, or what it links to."""
     is_link: bool
     path: str = ""
 
     def is_dir(self, *, follow_symlinks: bool = True) -> bool:
-        return isinstance(self.node, Folder)
+        return isinstance(self.found, Folder) and not self.is_link
 
     def is_symlink(self) -> bool:
         return self.is_link
@@ -295,30 +300,30 @@ class TreeScan(FolderScan):
     def _identity(self, folder: bytes) -> Identity:
         return 0, id(self._folder(folder))
 
-    def _entries(self, folder: bytes) -> AbstractContextManager[Iterable[_MemberEntry]]:
+    def _entries(self, folder: bytes) -> AbstractContextManager[Iterable[_Entry]]:
         found, tree = self._folder(folder), self._tree
         if self._seen > _MOST_SEEN + len(tree):
             raise UsageError(f"links between folders of the archive lead to more than {self._seen:,} files: unpack it")
-        return nullcontext(
-            _MemberEntry(os.fsdecode(name), node, found, tree.is_link(node)) for name, node in found.items()
-        )
+        return nullcontext(_Entry(os.fsdecode(name), *tree.followed(found, name)) for name in found)
 
-    def _stat(self, entry: Entry) -> _MemberState:
-        node = self._followed(entry)
-        if isinstance(node, Folder):
-            return _MemberState(stat.S_IFDIR, 0, 0)
-        mode = stat.S_IFIFO if node in self._tree.special else stat.S_IFREG
-        return _MemberState(mode, self._tree.size[node], node)
+    def _stat(self, entry: Entry) -> _State:
+        found = self._found(entry)
+        if isinstance(found, Folder):
+            return _State(stat.S_IFDIR, 0, 0)
+        mode = stat.S_IFIFO if found in self._tree.special else stat.S_IFREG
+        return _State(mode, self._tree.size[found], found)
 
     def _first_bytes(self, entry: Entry) -> bytes:
-        return self._first(self._followed(entry), self._wanted.sniff_bytes)
+        return self._first(self._found(entry), self._wanted.sniff_bytes)
 
     def _first(self, node: Node, size: int) -> bytes:
         return b"" if isinstance(node, Folder) or node in self._tree.faults else self._read(node, size)
 
-    def _followed(self, entry: Entry) -> Node:
-        assert isinstance(entry, _MemberEntry)
-        return self._tree.resolve(entry.folder, os.fsencode(entry.name)) if entry.is_link else entry.node
+    def _found(self, entry: Entry) -> Node:
+        assert isinstance(entry, _Entry)
+        if isinstance(entry.found, OSError):
+            raise entry.found
+        return entry.found
 
     def _check_there(self, where: bytes) -> None:
         """Nothing in an archive is removed during a scan; see `table.spans` for the archive itself."""
