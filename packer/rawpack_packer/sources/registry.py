@@ -148,9 +148,9 @@ KINDS: dict[str, SourceKind] = {
     ),
     "parquet": SourceKind(
         "Parquet files with images, as on the Hugging Face Hub; folders of save_to_disk",
-        "parquet.layout:open_parquet", ("fields", "key_column", "classes", "image_column", "label_column", "columns"),
-        Look(r"\.(parquet|arrow)$"), Look(decides="parquet.layout:has_tables"),
-        divides="parquet.layout:splits_of", remote=True, extra="parquet",
+        "parquet:open_parquet", ("fields", "key_column", "classes", "image_column", "label_column", "columns"),
+        Look(r"\.(parquet|arrow)$"), Look(decides="parquet:has_tables"),
+        divides="parquet:splits_of", remote=True, extra="parquet",
     ),
     "recordio": SourceKind(
         "RecordIO files of MXNet and InsightFace: .rec", "archives.recordio:RecordIOSource", ("classes",),

@@ -143,7 +143,7 @@ def begin(path: str | os.PathLike[str], fields: Fields, spool: Spool | None) -> 
 def holds_shards(path: Path) -> bool:
     """Whether a folder holds only archives, which may be shards, and what describes them; and no Parquet file among
     that has the images."""
-    from rawpack_packer.sources.parquet.layout import holds_images
+    from rawpack_packer.sources.parquet import holds_images
 
     try:
         return path.is_dir() and bool(_shards_in(path)) and not holds_images(path)

@@ -140,7 +140,7 @@ def refuse_tables(path: str | os.PathLike[str]) -> None:
     """Raise AnnotatedError where the Parquet files of a folder have no images, and the images are files below it."""
     # Here, as the folder of images imports this.
     from rawpack_packer.sources.folder import holds_image
-    from rawpack_packer.sources.parquet.layout import holds_images
+    from rawpack_packer.sources.parquet import holds_images
 
     folder, where = Path(path), plain(os.fspath(path))
     tables = sorted(one for one in folder.glob("*.parquet"))

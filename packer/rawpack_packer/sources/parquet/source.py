@@ -22,7 +22,7 @@ from rawpack_packer.sources.fields import FieldKind, Value
 from rawpack_packer.sources.files import MAX_FILE_BYTES, UNKNOWN, check_path, parsing, read_file
 from rawpack_packer.sources.kinds import Fields, inferred_mask, split_arrays, with_arrays, words_of
 from rawpack_packer.sources.listing.reading import box_hint, declared_fields
-from rawpack_packer.sources.parquet.layout import features_beside, files_of
+from rawpack_packer.sources.parquet import features_beside, files_of
 from rawpack_packer.sources.parquet.tables import (
     Features,
     Leaf,

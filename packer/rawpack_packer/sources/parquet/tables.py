@@ -20,7 +20,7 @@ from rawpack_packer.errors import stop_if_of_any_file
 from rawpack_packer.options.naming import opt
 from rawpack_packer.sources.fields import Boxes, FieldKind, Value, as_text
 from rawpack_packer.sources.files import fault_of
-from rawpack_packer.sources.parquet.layout import ARROW
+from rawpack_packer.sources.parquet import ARROW
 from rawpack_packer.sources.table.choose import ColumnInfo, Habits
 from rawpack_packer.sources.table.named_files import NamedFiles
 from rawpack_packer.text import plain
