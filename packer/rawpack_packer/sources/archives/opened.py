@@ -73,9 +73,13 @@ class OpenArchive:
         stop = self.size if stop is None else stop
         if self.reader is None:
             read_headers_ahead(self.fd, start, stop)
+        ending = label.encode()
         for member in tar_members(self.read, start, stop):
-            has_label = label and member.kind == "file" and text_of(member.name).lower().endswith(label)
-            yield member, self.read(member.offset, member.size) if has_label and member.size <= MOST_LABEL else b""
+            named = ending and member.name[-len(ending) :].lower() == ending
+            if ending and not named and not label.isascii():
+                named = text_of(member.name).lower().endswith(label)
+            read = named and member.kind == "file" and member.size <= MOST_LABEL
+            yield member, self.read(member.offset, member.size) if read else b""
 
 
 @contextmanager

@@ -9,7 +9,7 @@ from array import array
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, nullcontext, suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
@@ -139,7 +139,7 @@ class Tree:
                 if isinstance(node, Folder):
                     waiting.append((path + name + b"/", node))
                     continue
-                found, _ = self.followed(at, name)
+                found = self.followed(at, name)
                 if isinstance(found, int) and found not in self.special:
                     yield path + name, found
 
@@ -153,16 +153,18 @@ class Tree:
                     return path
         return None if folder else top
 
-    def followed(self, folder: Folder, name: bytes) -> tuple[Node | OSError, bool]:
-        """What has a name in a folder, or what it links to, and whether it is a link; the error of one that leads
-        nowhere."""
+    def followed(self, folder: Folder, name: bytes) -> Node | OSError:
+        """What has a name in a folder, or what it links to; the error of a link that leads nowhere."""
         node = folder[name]
-        if isinstance(node, Folder) or node not in self._targets:
-            return node, False
+        if not self.is_link(node):
+            return node
         try:
-            return self.resolve(folder, name), True
+            return self.resolve(folder, name)
         except OSError as error:
-            return error, True
+            return error
+
+    def is_link(self, node: Node) -> bool:
+        return isinstance(node, int) and node in self._targets
 
     def resolve(self, folder: Folder, path: bytes) -> Node:
         """What is at `path` below a folder. Raises OSError, as the system would, for what is not in the archive."""
@@ -228,11 +230,12 @@ class _State(NamedTuple):
     st_mtime_ns: int
 
 
-class _Entry(NamedTuple):
+@dataclass(slots=True)
+class _Entry:
     name: str
     found: Node | OSError
     """What it is, or what it links to."""
-    is_link: bool
+    is_link: bool = False
     path: str = ""
 
     def is_dir(self, *, follow_symlinks: bool = True) -> bool:
@@ -304,7 +307,12 @@ class TreeScan(FolderScan):
         found, tree = self._folder(folder), self._tree
         if self._seen > _MOST_SEEN + len(tree):
             raise UsageError(f"links between folders of the archive lead to more than {self._seen:,} files: unpack it")
-        return nullcontext(_Entry(os.fsdecode(name), *tree.followed(found, name)) for name in found)
+        return nullcontext(
+            _Entry(os.fsdecode(name), tree.followed(found, name), True)
+            if tree.is_link(node)
+            else _Entry(os.fsdecode(name), node)
+            for name, node in found.items()
+        )
 
     def _stat(self, entry: Entry) -> _State:
         found = self._found(entry)
