@@ -224,14 +224,14 @@ def _parts(path: bytes) -> list[bytes]:
     return [part for part in path.split(b"/") if part not in (b"", b".")]
 
 
-class _State(NamedTuple):
+class _MemberState(NamedTuple):
     st_mode: int
     st_size: int
     st_mtime_ns: int
 
 
 @dataclass(slots=True)
-class _Entry:
+class _MemberEntry:
     name: str
     found: Node | OSError
     """What it is, or what it links to."""
@@ -303,23 +303,23 @@ class TreeScan(FolderScan):
     def _identity(self, folder: bytes) -> Identity:
         return 0, id(self._folder(folder))
 
-    def _entries(self, folder: bytes) -> AbstractContextManager[Iterable[_Entry]]:
+    def _entries(self, folder: bytes) -> AbstractContextManager[Iterable[_MemberEntry]]:
         found, tree = self._folder(folder), self._tree
         if self._seen > _MOST_SEEN + len(tree):
             raise UsageError(f"links between folders of the archive lead to more than {self._seen:,} files: unpack it")
         return nullcontext(
-            _Entry(os.fsdecode(name), tree.followed(found, name), True)
+            _MemberEntry(os.fsdecode(name), tree.followed(found, name), True)
             if tree.is_link(node)
-            else _Entry(os.fsdecode(name), node)
+            else _MemberEntry(os.fsdecode(name), node)
             for name, node in found.items()
         )
 
-    def _stat(self, entry: Entry) -> _State:
+    def _stat(self, entry: Entry) -> _MemberState:
         found = self._found(entry)
         if isinstance(found, Folder):
-            return _State(stat.S_IFDIR, 0, 0)
+            return _MemberState(stat.S_IFDIR, 0, 0)
         mode = stat.S_IFIFO if found in self._tree.special else stat.S_IFREG
-        return _State(mode, self._tree.size[found], found)
+        return _MemberState(mode, self._tree.size[found], found)
 
     def _first_bytes(self, entry: Entry) -> bytes:
         return self._first(self._found(entry), self._wanted.sniff_bytes)
@@ -328,7 +328,7 @@ class TreeScan(FolderScan):
         return b"" if isinstance(node, Folder) or node in self._tree.faults else self._read(node, size)
 
     def _found(self, entry: Entry) -> Node:
-        assert isinstance(entry, _Entry)
+        assert isinstance(entry, _MemberEntry)
         if isinstance(entry.found, OSError):
             raise entry.found
         return entry.found
