@@ -569,7 +569,7 @@ def what_is_at(path: str) -> Literal["store", "samples", "nothing", "unknown"]:
     from rawpack_packer.sources.arrays import is_arrays
     from rawpack_packer.sources.folder import holds_image
     from rawpack_packer.sources.listing.lines import SUFFIXES
-    from rawpack_packer.sources.stores.source import is_store
+    from rawpack_packer.sources.store import is_store
     from rawpack_packer.sources.video import is_video
 
     where = Path(path)

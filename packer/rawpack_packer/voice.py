@@ -9,11 +9,6 @@ from contextvars import ContextVar
 _in_python = ContextVar("_in_python", default=False)
 
 
-def in_python() -> bool:
-    """Whether this thread's messages speak of Python: a child process has to be told."""
-    return _in_python.get()
-
-
 @contextmanager
 def speaking_python(yes: bool = True) -> Iterator[None]:
     """Messages of this thread speak of calls and keywords within this block; elsewhere, of commands and options."""

@@ -27,7 +27,7 @@ from rawpack_packer.exporting.target import (
 )
 from rawpack_packer.job.options import RunOptions
 from rawpack_packer.sources import StoreSource
-from rawpack_packer.sources.stores.compatible import IMAGE, KEY, LABEL
+from rawpack_packer.sources.compatible_stores import IMAGE, KEY, LABEL
 
 _BLOCK = 32
 """Samples that a thread writes at a time."""

@@ -22,8 +22,8 @@ from rawpack.errors import UsageError
 from rawpack_packer.destination.layout import WORK
 from rawpack_packer.options.naming import opt
 from rawpack_packer.sources.base import numbered
+from rawpack_packer.sources.compatible_stores import IMAGE
 from rawpack_packer.sources.folder import EXTENSIONS
-from rawpack_packer.sources.stores.compatible import IMAGE
 from rawpack_packer.text import count, listed, plain
 
 LISTING, NOTE, CLASSES, MASKS = "listing.jsonl", "export.json", "classes.txt", "masks"

@@ -24,8 +24,8 @@ from rawpack_packer.exporting.shards import ShardTarget
 from rawpack_packer.exporting.target import contents
 from rawpack_packer.options.naming import opt
 from rawpack_packer.sources import Item
+from rawpack_packer.sources.compatible_stores import IMAGE, KEY, LABEL
 from rawpack_packer.sources.fields import Boxes
-from rawpack_packer.sources.stores.compatible import IMAGE, KEY, LABEL
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -28,8 +28,8 @@ from rawpack_packer.job.options import RunOptions
 from rawpack_packer.options.naming import opt
 from rawpack_packer.options.values import parse_bytes
 from rawpack_packer.sources import Item, StoreSource
+from rawpack_packer.sources.compatible_stores import IMAGE
 from rawpack_packer.sources.fields import Boxes
-from rawpack_packer.sources.stores.compatible import IMAGE
 
 _SPLIT = "train"
 _AHEAD = 4

@@ -24,7 +24,7 @@ from rawpack_packer.exporting.target import contents, plain_value
 from rawpack_packer.options.naming import opt
 from rawpack_packer.sources import Item
 from rawpack_packer.sources.base import numbered
-from rawpack_packer.sources.stores.compatible import IMAGE, KEY, LABEL
+from rawpack_packer.sources.compatible_stores import IMAGE, KEY, LABEL
 from rawpack_packer.text import count, listed, plain
 
 _SHOWN = 10

@@ -10,9 +10,7 @@ from typing import Any
 from rawpack.errors import UsageError
 from rawpack_packer import text
 from rawpack_packer.sources import KINDS, FieldKind, Source, open_source
-from rawpack_packer.sources.hdf5.choosing import may_be_label, possible_images
-from rawpack_packer.sources.hdf5.look import listed_data_sets
-from rawpack_packer.sources.hdf5.opening import DataSet
+from rawpack_packer.sources.hdf5.file import DataSet, LookAt
 from rawpack_packer.sources.lmdb.source import LmdbSource
 
 _KINDS = ("hdf5", "lmdb", "cifar")
@@ -35,8 +33,10 @@ def describe_source(path: str) -> dict[str, Any]:
     """What is at a path that has a `kind_of`, as `rawpack inspect --json` prints it. Raises UsageError."""
     kind = kind_of(Path(path)) or ""
     about: dict[str, Any] = {"path": path, "kind": kind}
-    data_sets = listed_data_sets(Path(path).absolute()) if kind == "hdf5" else []
+    data_sets = list[DataSet]()
     if kind == "hdf5":
+        with LookAt(Path(path).absolute()) as look:
+            data_sets = look.data_sets()
         about["data_sets"] = {one.name: one.why or f"{one.dtype} {one.shape}" for one in data_sets}
     try:
         about |= _samples(open_source(path, kind))
@@ -96,12 +96,12 @@ def _shown(dtype: str, shape: Sequence[int | None]) -> str:
 def _suggested(path: str, data_sets: Sequence[DataSet]) -> list[str]:
     """A command for each of the data sets that may be images, with the labels of its group."""
     commands = []
-    for image in possible_images(data_sets)[:_SUGGESTED]:
+    for image in [one for one in data_sets if one.is_image][:_SUGGESTED]:
         group = image.name.rpartition("/")[0]
         labels = [
             one.name
             for one in data_sets
-            if may_be_label(one) and one.shape[:1] == image.shape[:1] and one.name.rpartition("/")[0] == group
+            if one.is_label and one.shape[:1] == image.shape[:1] and one.name.rpartition("/")[0] == group
         ]
         named = f"image={image.name}" + (f",label={labels[0]}" if len(labels) == 1 else "")
         commands.append(_command(path, "--array", named))

@@ -38,8 +38,8 @@ from rawpack_packer.recipe.fields import store_fields
 from rawpack_packer.recipe.recipe import PILLOW, THEN, Recipe, libraries
 from rawpack_packer.sources import Source
 from rawpack_packer.sources.base import unread_of, videos_of
+from rawpack_packer.sources.compatible_stores import differing_field, shown_field
 from rawpack_packer.sources.files import UNKNOWN
-from rawpack_packer.sources.stores.compatible import differing_field, shown_field
 from rawpack_packer.sources.video import Numbering, videos_in
 from rawpack_packer.sources.view import View
 from rawpack_packer.text import listed

@@ -25,8 +25,8 @@ from rawpack_packer.options import RECIPE
 from rawpack_packer.options.naming import Named, opt
 from rawpack_packer.sources import Source
 from rawpack_packer.sources.base import probes_of
+from rawpack_packer.sources.compatible_stores import differing_field
 from rawpack_packer.sources.fields import Boxes, Value
-from rawpack_packer.sources.stores.compatible import differing_field
 from rawpack_packer.text import plain
 
 if TYPE_CHECKING:

@@ -30,8 +30,8 @@ from rawpack_packer.job.summary import DryRun, Summary
 from rawpack_packer.options.naming import opt
 from rawpack_packer.recipe.recipe import Recipe
 from rawpack_packer.sources import Source, has_split
+from rawpack_packer.sources.compatible_stores import differing_field, shown_field
 from rawpack_packer.sources.files import missing as no_source
-from rawpack_packer.sources.stores.compatible import differing_field, shown_field
 from rawpack_packer.sources.table.kept import keep_found
 from rawpack_packer.sources.view import View
 from rawpack_packer.text import listed, plain

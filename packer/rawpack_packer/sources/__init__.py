@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from rawpack_packer.sources.folder import DividedError
     from rawpack_packer.sources.listing.faults import BadListingError
     from rawpack_packer.sources.registry import KINDS, SourceKind, has_split, open_source, plugins, stop_above_splits
-    from rawpack_packer.sources.stores.source import StoreSource
+    from rawpack_packer.sources.store import StoreSource
 
 __all__ = [
     "KINDS",
@@ -45,7 +45,7 @@ _LAZY = {
     "BadListingError": "listing.faults",
     "DatasetSource": "dataset",
     "DividedError": "folder",
-    "StoreSource": "stores.source",
+    "StoreSource": "store",
     **dict.fromkeys(("KINDS", "SourceKind", "has_split", "open_source", "plugins", "stop_above_splits"), "registry"),
 }
 """Name -> its module. A worker needs only the module of the source whose samples it gets."""

@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rawpack.errors import DecodeError, PackError, UsageError
+from rawpack.system.failure import is_no_fault_of_data
 from rawpack_packer.errors import reason_of, stop_if_of_any_file
 from rawpack_packer.options.naming import opt
 from rawpack_packer.sources.base import Images, Item, check_part, check_sample
@@ -237,3 +238,28 @@ class FolderPart:
     def file_labels(self) -> NDArray[np.int64] | None:
         """(n,): the label of each file, -1 outside the class folders; None where there are no classes."""
         return None if self.labels is None else self.labels[self.folder_of].astype(np.int64)
+
+
+@contextmanager
+def parsing(where: str, path: str, kind: str) -> Iterator[None]:
+    """Raise UsageError for whatever a library raises in this block, of many types, where a file that others wrote is
+    damaged. where: the file, printable. kind: of the file."""
+    try:
+        yield
+    except UsageError:
+        raise
+    except Exception as error:
+        if is_no_fault_of_data(error):
+            raise
+        if isinstance(error, OSError):
+            stop_if_of_any_file(error, where)
+            if error.errno is not None and error.strerror:
+                raise UsageError(f"{where} cannot be read: {reason_of(error)}") from None
+        raise UsageError(f"{where} cannot be read as {kind}: {fault_of(error, path)}") from None
+
+
+def fault_of(error: BaseException, path: str) -> str:
+    """What a library says of broken bytes, in one printable line that does not name the folder."""
+    said = str(error.args[0] if len(error.args) == 1 else error)
+    lines = said.replace(path, os.path.basename(path)).splitlines()  # noqa: PTH119
+    return plain(f"{type(error).__name__}: {lines[0][:200]}" if lines else type(error).__name__)

@@ -34,15 +34,16 @@ from rawpack_packer.sources.folder import (
     refuse_unknown,
     splits_in,
 )
-from rawpack_packer.text import listed, plain
+from rawpack_packer.text import plain
 
 if TYPE_CHECKING:
+    from rawpack_packer.sources.archives.opened import Pass
     from rawpack_packer.sources.table.spool import Spool
 
 _LOOKED_AT = 10_000
 """Entries of a folder that are looked at: one whose first entries are others is not of a kind that has such files."""
-_FETCHED = re.compile(r"\.(tar|zip|tgz|tbz2?|tar\.gz|tar\.bz2|rec|parquet|arrow)([?#].*)?$", re.IGNORECASE | re.DOTALL)
-"""Ends of URLs that may be fetched to see what they are."""
+_NAMED = re.compile(r"\.(tar|zip|tgz|tbz2?|tar\.gz|tar\.bz2|rec|parquet|arrow)([?#].*)?$", re.IGNORECASE | re.DOTALL)
+"""Ends of URLs that say what they are."""
 GROUP = "rawpack.sources"
 _VIDEO = ("fps", "frame_step", "start", "end", "max_frames")
 
@@ -167,21 +168,20 @@ KINDS: dict[str, SourceKind] = {
     "webdataset": SourceKind(
         "WebDataset shards: .tar, .tar.gz", "archives.webdataset:WebDatasetSource",
         ("fields", "classes", "prefix", "key_pattern"),
-        Look(decides="archives.webdataset:is_webdataset"),
-        Look(holds=r"\.(tar|tar\.gz|tgz)$", absent=True, decides="archives.webdataset:names_only_shards"),
+        accepts_folder=Look(holds=r"\.(tar|tar\.gz|tgz)$", decides="archives.webdataset:holds_shards"),
         remote=True, extra="archives", extra_for="compressed shards",
     ),
     "parquet": SourceKind(
         "Parquet files with images, as on the Hugging Face Hub; folders of save_to_disk",
-        "parquet.source:ParquetSource", ("fields", "key_column", "classes", "image_column", "label_column", "columns"),
-        Look(r"\.(parquet|arrow)$"), Look(decides="parquet.layout:has_tables"),
-        divides="parquet.layout:splits_of", remote=True, extra="parquet",
+        "parquet:open_parquet", ("fields", "key_column", "classes", "image_column", "label_column", "columns"),
+        Look(r"\.(parquet|arrow)$"), Look(decides="parquet:has_tables"),
+        divides="parquet:splits_of", remote=True, extra="parquet",
     ),
     "recordio": SourceKind(
         "RecordIO files of MXNet and InsightFace: .rec", "archives.recordio:RecordIOSource", ("classes",),
         Look(r"\.rec$"), Look(r"\.rec$", holds=r"\.rec$", decides="archives.recordio:is_recordio"), remote=True,
     ),
-    "store": SourceKind("a rawpack store", "stores.source:StoreSource", accepts_folder=Look(contains=("store.json",))),
+    "store": SourceKind("a rawpack store", "store:StoreSource", accepts_folder=Look(contains=("store.json",))),
     "lmdb": SourceKind(
         "LMDBs of image files: as of STR, LSUN, BasicSR, folder2lmdb and Caffe", "lmdb.source:LmdbSource",
         accepts_file=Look(r"\.(lmdb|mdb)$"), accepts_folder=Look(contains=("data.mdb",)),
@@ -275,7 +275,14 @@ def _found(
     opened: Callable[..., Source],
 ) -> Source:
     """The source at a path of which nobody says what it is."""
-    kind, where = _kind_of(path, added, given, spool), os.fspath(path)
+    kind, where, begun = _kind_of(path, added, given, spool), os.fspath(path), None
+    if kind in ("archive", "webdataset"):
+        from rawpack_packer.sources.archives.webdataset import begin
+
+        may_be = kind
+        kind, begun = begin(path, given.get("fields", ()), spool)
+        if kind != may_be == "webdataset":  # a folder of archives that are no shards
+            kind, begun = _kind_of(path, added, given, spool, but=may_be), None
     if given and kind == "folder" and not _is_there(path, KINDS[kind]) and "\0" not in where:
         raise missing(where)  # rather than that a folder takes none of these options
     if kind in KINDS and KINDS[kind].with_subfolders and where and (names := splits_in(Path(path))):
@@ -288,7 +295,7 @@ def _found(
     if kind == "parquet" and os.path.isdir(path):  # noqa: PTH112 - Path.is_dir raises for a name that is too long
         refuse_tables(path)
     try:
-        source = opened(kind, detected=True)
+        source = opened(kind, detected=True, begun=begun)
     except NoImageError as error:
         if error.videos:
             return opened("video")
@@ -340,8 +347,9 @@ def _open(
     spool: Spool | None,
     progress: Scanning,
     detected: bool = False,
+    begun: Pass | None = None,
 ) -> Source:
-    """detected: whether the kind was found, rather than named by the user."""
+    """detected: whether the kind was found, rather than named by the user. begun: what has found it in archives."""
     if kind not in KINDS and kind not in added:
         raise UsageError(f"there is no source of kind {kind!r}: it is one of {', '.join(sorted({*KINDS, *added}))}")
     options = {name: value for name, value in given.items() if name != "key_pattern"}
@@ -362,6 +370,7 @@ def _open(
     if row is not None:
         options |= {"spool": spool} if spooled else {}
         options |= {"detected": True} if detected and row.stops_at_annotations else {}
+        options |= {"begun": begun} if begun is not None and kind in ("archive", "webdataset") else {}
         return row.open(path, progress=progress, **options)
     opened = _loaded(added[kind])(path)
     if isinstance(opened, Source):
@@ -377,14 +386,19 @@ def plugins() -> dict[str, EntryPoint]:
 
 
 def _kind_of(
-    path: str | os.PathLike[str], added: dict[str, EntryPoint], given: dict[str, Any], spool: Spool | None
+    path: str | os.PathLike[str],
+    added: dict[str, EntryPoint],
+    given: dict[str, Any],
+    spool: Spool | None,
+    but: str = "",
 ) -> str:
+    """The kind of a path; of archives, whose members decide, see `begin`. but: a kind that it is not."""
     for name, entry in added.items():
         accepts = getattr(_loaded(entry), "accepts", None)
         if accepts is not None and accepts(path):
             return name
     if is_url(path) and spool is not None:
-        return _kind_of_url(os.fspath(path), spool)
+        return _kind_of_url(os.fspath(path))
     refuse_url(path)
     where = Path(path)
     if "labels_dir" in given and os.path.isdir(where):  # noqa: PTH112
@@ -392,7 +406,7 @@ def _kind_of(
     # Not Path.is_file, which raises where nothing can be looked into: whoever scans the folder says so.
     is_file = os.path.isfile(where)  # noqa: PTH113
     for name, kind in KINDS.items():
-        if (kind.accepts_file if is_file else kind.accepts_folder)(where):
+        if name != but and (kind.accepts_file if is_file else kind.accepts_folder)(where):
             return name
     if is_file and where.suffix.lower() not in IMAGE_EXTENSIONS:
         refuse_unknown(where, sorted({*KINDS, *added}))
@@ -401,25 +415,19 @@ def _kind_of(
     return "video" if asked and where.is_dir() and not holds_image(where) else "folder"
 
 
-def _kind_of_url(url: str, spool: Spool) -> str:
-    """The kind of what is behind a URL, by its name and its first bytes."""
+def _kind_of_url(url: str) -> str:
+    """The kind of what is behind a URL, by its name."""
     from rawpack_packer.sources.archives.source import split_path
-    from rawpack_packer.sources.table.named_files import first_fetched, source_name
+    from rawpack_packer.sources.table.named_files import source_name
 
-    archives, inside = split_path(url)
-    remote = {name: kind for name, kind in KINDS.items() if kind.remote}
-    if _FETCHED.search(archives):
-        first = first_fetched(archives, spool)
-        for name, kind in remote.items():
-            if kind.accepts_file(first) and (name == "archive" or not inside):
-                return name
+    ends = _NAMED.search(split_path(url)[0])
+    if ends is None:
+        remote = sorted(name for name, kind in KINDS.items() if kind.remote)
         raise UsageError(
-            f"{source_name(url)} is none of what is read from URLs: {listed([*remote], 9)}; {opt.kind} says which it is"
+            f"{source_name(url)} does not say what it is, as .tar or .parquet at its end would: add {opt.kind} "
+            f"{'|'.join(remote)}. `rawpack warm` fetches a store; copy other files here first"
         )
-    raise UsageError(
-        f"{source_name(url)} does not say what it is, as .tar or .parquet at its end would: add {opt.kind} "
-        f"{'|'.join(sorted(remote))}. `rawpack warm` fetches a store; copy other files here first"
-    )
+    return {"rec": "recordio", "parquet": "parquet", "arrow": "parquet"}.get(ends[1].lower(), "archive")
 
 
 def _loaded(entry: EntryPoint) -> Any:

@@ -31,6 +31,8 @@ directory. Another one follows, of so many bytes, that says where this one is.""
 _LISTED = 46
 """Bytes that a member has in the directory besides its name, extra fields and comment."""
 _MEMBER, _END_64_MARK = b"PK\3\4", b"PK\6\6"
+MARKS = (_MEMBER, b"PK\5\6")
+"""First bytes of an archive; the second is of an empty one."""
 _LONGEST_LINK = 4096
 _METHODS = {9: "deflate64", 12: "bzip2", 14: "LZMA", 93: "zstd", 95: "xz", 98: "PPMd"}
 _UTF8, _ENCRYPTED, _DOS = 0x800, 0x1, 0

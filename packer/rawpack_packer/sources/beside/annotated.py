@@ -150,7 +150,7 @@ def refuse_tables(path: str | os.PathLike[str]) -> None:
     """Raise AnnotatedError where the Parquet files of a folder have no images, and the images are files below it."""
     # Here, as the folder of images imports this.
     from rawpack_packer.sources.folder import holds_image
-    from rawpack_packer.sources.parquet.columns import holds_images
+    from rawpack_packer.sources.parquet import holds_images
 
     folder = Path(path)
     tables = sorted(folder.glob("*.parquet"))
