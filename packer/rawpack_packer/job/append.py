@@ -28,7 +28,6 @@ from rawpack_packer.destination import journal
 from rawpack_packer.destination.layout import names_of
 from rawpack_packer.destination.lock import Lock
 from rawpack_packer.job import commit, splits
-from rawpack_packer.job.differences import mixes_videos, probed
 from rawpack_packer.job.job import Job, before_append
 from rawpack_packer.job.options import RunOptions
 from rawpack_packer.job.run import check_sizes, nothing_to_do, run_job
@@ -128,11 +127,8 @@ class _Addition(Job):
         return journal.read_append(self.destination)
 
     def note(self) -> journal.AppendNote:
-        noted = journal.job_of(
-            self.recipe, self.fields, self.source, self.digest, listed=True, probes=probed(self.source)
-        )
-        values = {name: getattr(noted, name) for name in noted.__struct_fields__}
-        return journal.AppendNote(**values, run=self.before.run, store=self.before.digest)
+        keys = [self.source.key(i) for i in range(len(self.source))]
+        return self._noted(journal.AppendNote, keys=keys, run=self.before.run, store=self.before.digest)
 
     def clear(self) -> None:
         """Remove the unfinished append."""
@@ -269,7 +265,7 @@ def choose(
         new = ~had if begun is None else np.array([source.key(i) in wanted for i in range(len(source))], bool)
         if had.any() and not skip_existing:
             where = f"{store.path}, or a split next to it," if len(having) > 1 else f"{store.path}"
-            mixed = mixes_videos(source, had)
+            mixed = _mixes_videos(source, had)
             raise UsageError(_conflict(where, View(source, first=first), np.flatnonzero(had), mixed=mixed))
     rows, later = np.flatnonzero(new), int((~new & ~had).sum())
     return Chosen(
@@ -303,6 +299,19 @@ def _known(stores: Sequence[Store], source: View) -> tuple[NDArray[np.bool_], ND
             changed[i] = aligned and state != UNKNOWN and state != tuple(states[i].tolist())
             had[i] = not (rejected and changed[i])
     return had, changed
+
+
+def _mixes_videos(source: Source, had: NDArray[np.bool_]) -> bool:
+    """Whether an append would add frames of videos that the store has other frames of, as with another --fps.
+
+    had: (n,): which samples of the source the store has.
+    """
+    if source.info.kind != "video":
+        return False
+    # Not the groups of a draw: a listing may have several parts of one file, each a video of its own.
+    videos = [source.key(i).rsplit("#", 1)[0] for i in range(len(source))]
+    there = {video for video, known in zip(videos, had, strict=True) if known}
+    return any(not known and video in there for video, known in zip(videos, had, strict=True))
 
 
 def _conflict(where: str, source: View, rows: NDArray[np.int64], *, mixed: bool) -> str:

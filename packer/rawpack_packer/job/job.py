@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
+from typing import Any, TypeVar
 
 from rawpack.disk import manifest as manifests
 from rawpack.disk.manifest import Manifest
@@ -33,6 +34,7 @@ from rawpack_packer.recipe.fields import made_here, part_rows, store_fields
 from rawpack_packer.recipe.recipe import Recipe
 from rawpack_packer.sources import Source
 
+Note = TypeVar("Note", bound=journal.JobNote)
 _SHARD = re.compile(r"shard-(\d{1,15})\.")
 
 
@@ -135,7 +137,14 @@ class Job:
 
     def note(self) -> journal.JobNote:
         """The note to leave in its destination."""
-        return journal.job_of(self.recipe, self.fields, self.source, self.digest, probes=probed(self.source))
+        return self._noted(journal.JobNote)
+
+    def _noted(self, kind: Callable[..., Note], **more: Any) -> Note:
+        return kind(
+            recipe=self.recipe.as_manifest(), fields=dict(self.fields), classes=self.source.info.classes,
+            digest=self.digest, samples=len(self.source), options=dict(self.source.info.options),
+            probes=probed(self.source), **more,
+        )  # fmt: skip
 
     def clear(self) -> None:
         """Remove what earlier runs left."""
@@ -152,7 +161,7 @@ class Job:
         except StoreError as error:
             cure = f"`rawpack inspect --verify` shows more. {differences.store_at(path, self.called).restart}"
             raise UsageError(f"{error}; {cure}") from None
-        same = differences.check_same(self, manifest)
+        differences.check_same(self, manifest)
         if self.how.strict and manifest.rejects.count - manifest.rejects.reasons.get(NOT_SCANNED, 0):
             raise PackError(
                 f"{path} is complete, with {text.count(manifest.rejects.count, source.info.noun)} rejected "
@@ -163,7 +172,7 @@ class Job:
             check_sizes(path, manifest)
         except PackError as error:
             raise PackError(f"{error}, and {opt.restart} packs it again") from None
-        return nothing_to_do(path, manifest, digest, source, random=same.random)
+        return nothing_to_do(path, manifest, digest, source)
 
     def estimate(self) -> DryRun:
         """What `run` needs. Writes nothing. Raises as that does before it begins."""

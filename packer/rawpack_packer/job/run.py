@@ -53,7 +53,7 @@ def run_job(job: Job, *, check_free: bool = True) -> Summary:
                 return done
             if how.restart:
                 job.clear()
-            probes, random = _begin(job)
+            probes = _begin(job)
             keep_found(path / WORK / SPOOL)
             started = datetime.now(UTC)
             totals = Totals(Duplicates(path / WORK / "identical"), classes=job.source.info.classes is not None)
@@ -86,17 +86,14 @@ def run_job(job: Job, *, check_free: bool = True) -> Summary:
         unread=len(unread_of(source)),
         flat=source.info.flat,
         bare=source.info.kind == "dataset" and not source.info.fields,
-        earlier=totals.samples - parts.done_now if random else 0,
     )
 
 
-def nothing_to_do(
-    path: Path, manifest: Manifest, digest: str, source: Source, seconds: float = 0.0, *, random: bool = False
-) -> Summary:
-    """The summary of a job that an earlier run did. random: see `Compared`."""
+def nothing_to_do(path: Path, manifest: Manifest, digest: str, source: Source, seconds: float = 0.0) -> Summary:
+    """The summary of a job that an earlier run did."""
     return Summary(
         str(path), manifest, digest, True, len(source), 0, 0, manifest.shard_bytes, seconds,
-        problems=source.info.problems, unread=len(unread_of(source)), earlier=manifest.samples if random else 0,
+        problems=source.info.problems, unread=len(unread_of(source)),
     )  # fmt: skip
 
 
@@ -121,19 +118,18 @@ def _make(path: Path) -> None:
         files.sync_folder(folder.parent)
 
 
-def _begin(job: Job) -> tuple[Mapping[str, str], bool]:
-    """Note a new job in its destination. Returns its probes, and whether the samples of an earlier run cannot be
-    compared with those of its dataset. Raises UsageError where another job was begun there."""
+def _begin(job: Job) -> Mapping[str, str]:
+    """Note a new job in its destination. Returns its probes. Raises UsageError where another job was begun there."""
     begun = job.begun
     if begun is None:
         # Leftovers of a --restart that was killed, or of an append whose note is gone.
         job.clear()
-        note = job.note()
-        journal.write_job(job.destination, note)
+        begun = job.note()
+        journal.write_job(job.destination, begun)
         files.sync_folder(job.destination)
-        return note.probes, False
-    same = differences.check_same(job, begun)
-    return begun.probes, same.random
+    else:
+        differences.check_same(job, begun)
+    return begun.probes
 
 
 def _provenance(job: Job, started: datetime, processes: int, probes: Mapping[str, str]) -> dict[str, Any]:

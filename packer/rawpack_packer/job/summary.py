@@ -182,8 +182,6 @@ class Summary(Shown):
     """Whether the source is a dataset of images alone, without labels or other fields."""
     shuffle: bool = True
     """Whether the line that opens the store reads it in random order."""
-    earlier: int = 0
-    """Samples that an earlier run packed from a dataset that returns others at each read: no change would show."""
 
     def __repr__(self) -> str:
         rejects = self.manifest.rejects.count
@@ -219,7 +217,7 @@ class Summary(Shown):
         size = text.size(manifest.store_bytes)
         amount = f"{text.count(manifest.samples, 'sample')}, {size}"
         if self.already:
-            return f"{path} is complete already: {amount}. Nothing to do.", _earlier(self)
+            return f"{path} is complete already: {amount}. Nothing to do.", []
         shape = _shape(manifest.fields["image"].shape)
         rows = [("samples", f"{manifest.samples:,} of {self.seen:,} seen, {shape} ({manifest.format})")]
         rows += _class_rows(self, spread=True)
@@ -232,7 +230,6 @@ class Summary(Shown):
             if count and name not in ("empty_classes", "problems", *LEFT_OUT):
                 rows.append(("counted", f"{count_of(name, self.noun)}: {count:,}{_suffixes(name, self)}"))
         rows += _problems(self)
-        rows += _earlier(self)
         if self.bytes_in:
             files = "video files" if self.noun == "frame" else "files"
             ratio = text.times(manifest.store_bytes / self.bytes_in).replace("as much", "the same size")
@@ -296,7 +293,6 @@ class AppendSummary(Shown):
         if self.later:
             rows.append(("later", f"{text.count(self.later, 'sample')} came after this append began: append once more"))
         rows += _problems(summary)
-        rows += _earlier(summary)
         rows.append(("bytes", f"{text.size(summary.bytes_in)} in, {text.size(summary.bytes_out)} out"))
         amount = f"{text.count(manifest.samples, 'sample')}, {text.size(manifest.store_bytes)}"
         rows += [("time", _time(summary)), ("stored in", f"{path}: {amount}")]
@@ -336,14 +332,6 @@ def _suffixes(name: str, summary: Summary) -> str:
 
 def _problems(summary: Summary) -> Rows:
     return [("problem", text.plain(problem)) for problem in summary.problems]
-
-
-def _earlier(summary: Summary) -> Rows:
-    """What is said of samples of an earlier run that cannot be compared."""
-    if not summary.earlier:
-        return []
-    packed = text.count(summary.earlier, "sample")
-    return [("earlier", f"{packed} from an earlier run; the dataset returns other values at each read, not compared")]
 
 
 def _time(summary: Summary) -> str:
