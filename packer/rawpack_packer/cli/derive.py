@@ -24,7 +24,7 @@ from rawpack_packer.cli.options import (
 )
 from rawpack_packer.cli.output import Output, take_output
 from rawpack_packer.errors import reading
-from rawpack_packer.job import Choice, Prefix, samples_in_words
+from rawpack_packer.job import Choice, samples_in_words
 from rawpack_packer.options import OPTIONS
 from rawpack_packer.progress import scanning
 from rawpack_packer.text import plain
@@ -87,7 +87,7 @@ def convert(store: str, dst: str, **options: Any) -> None:
 @_deriving_options
 @path_argument("stores", nargs=-1, required=True, metavar="STORE STORE...")
 @path_argument("dst")
-def merge(stores: tuple[str, ...], dst: str, prefix: Prefix | None, **options: Any) -> None:
+def merge(stores: tuple[str, ...], dst: str, prefix: str | None, **options: Any) -> None:
     """Pack the samples of two or more STOREs, one after the other, into one store at DST.
 
     They must have the same fields, and no key twice. Classes are merged by name: those of the first store keep their

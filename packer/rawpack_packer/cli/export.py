@@ -8,8 +8,7 @@ from rawpack_packer import api
 from rawpack_packer.cli.command import Subcommand, option, path_argument
 from rawpack_packer.cli.options import dry_run_option, json_option, max_rejects_option, quiet_option, workers_option
 from rawpack_packer.cli.output import Output, progress
-from rawpack_packer.exporting import TARGETS, ExportOptions
-from rawpack_packer.job import run_options
+from rawpack_packer.exporting import TARGETS
 from rawpack_packer.progress import scanning
 
 
@@ -78,10 +77,12 @@ def export(
       rawpack export --to parquet set/val hub/val        val-00000-of-...
     """
     out = Output(quiet, as_json)
-    how = run_options(workers, max_rejects, progress=progress(quiet=quiet))
     with scanning(quiet=quiet) as scan:
-        job = api.export_job(store, folder, to, ExportOptions(numbered, shard_size, split), scan=scan)
+        job = api.export_job(
+            store, folder, to=to, numbered=numbered, shard_size=shard_size, split=split, workers=workers,
+            max_rejects=max_rejects, progress=progress(quiet=quiet), scan=scan,
+        )  # fmt: skip
     if dry_run:
         Output(as_json=as_json).tell(job.estimate())
     else:
-        out.tell(job.run(how))
+        out.tell(job.run())

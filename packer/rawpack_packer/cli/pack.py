@@ -14,7 +14,7 @@ from rawpack_packer.cli.output import Output, end_unread, take_output
 from rawpack_packer.progress import scanning
 
 if TYPE_CHECKING:
-    from rawpack_packer import api
+    from rawpack_packer.job import Splits
 
 _split_options = together(
     option(
@@ -148,7 +148,7 @@ def append(src: str, dst: str, skip_existing: bool, other_libraries: bool, **opt
     end_unread([job.source])
 
 
-def _do_splits(jobs: api.Splits, dst: str, out: Output, *, dry_run: bool) -> None:
+def _do_splits(jobs: Splits, dst: str, out: Output, *, dry_run: bool) -> None:
     """Pack all splits, and print what came of each; or what they would take."""
     from rawpack_packer.job import draw_lines, images_in_words
 

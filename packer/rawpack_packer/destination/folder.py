@@ -36,13 +36,8 @@ def check(destination: Path, sources: Iterable[str | Path] = ()) -> None:
     """
     for source in sources:
         check_apart(destination, source)
-    if not os.path.lexists(destination):
-        check_parent(destination)
+    if not check_folder(destination):
         return
-    if not destination.is_dir():
-        raise UsageError(f"{destination} is a file; a store is a folder")
-    if not os.access(destination, os.W_OK | os.X_OK):
-        raise UsageError(f"{destination} is not writable")
     names = sorted(path.name for path in destination.iterdir())
     if SPLITS in names:
         raise UsageError(
@@ -60,6 +55,33 @@ def check(destination: Path, sources: Iterable[str | Path] = ()) -> None:
         names.append(WORK)
     if names:
         raise UsageError(f"{destination} holds other files ({listed(names, 3)}); name an empty or a new folder")
+
+
+def check_folder(path: Path) -> bool:
+    """Whether there is a folder at `path`. Raises UsageError where none can be made or used."""
+    if not os.path.lexists(path):
+        parent = _existing(path)
+        if not parent.is_dir():
+            raise UsageError(f"{path} cannot be made: {parent} is a file")
+        if not os.access(parent, os.W_OK | os.X_OK):
+            raise UsageError(f"{path} cannot be made: {parent} is not writable")
+        return False
+    if not path.is_dir():
+        raise UsageError(f"{path} is a file; name a folder")
+    if not os.access(path, os.W_OK | os.X_OK):
+        raise UsageError(f"{path} is not writable")
+    return True
+
+
+def make(destination: Path) -> None:
+    """Make the folder of a store or an export, and the one in it that packing needs. Raises UsageError."""
+    missing = [folder for folder in (destination, *destination.parents) if not folder.exists()]
+    try:
+        (destination / WORK).mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UsageError(f"{destination} cannot be made: {error.strerror or error}") from None
+    for folder in missing:
+        files.sync_folder(folder.parent)
 
 
 def check_apart(destination: Path, source: str | Path) -> None:
@@ -170,15 +192,6 @@ def is_ours(name: str) -> bool:
 def free_bytes(destination: Path) -> int:
     """Free space at the destination."""
     return shutil.disk_usage(_existing(destination)).free
-
-
-def check_parent(destination: Path) -> None:
-    """Raise UsageError where a folder cannot be made at `destination`."""
-    parent = _existing(destination)
-    if not parent.is_dir():
-        raise UsageError(f"{destination} cannot be made: {parent} is a file")
-    if not os.access(parent, os.W_OK | os.X_OK):
-        raise UsageError(f"{destination} cannot be made: {parent} is not writable")
 
 
 def _existing(path: Path) -> Path:

@@ -19,9 +19,8 @@ from numpy.typing import NDArray
 from rawpack.disk.manifest import Field
 from rawpack.errors import UsageError
 from rawpack_packer.errors import need
-from rawpack_packer.exporting.names import extension_for, split_key
 from rawpack_packer.exporting.shards import ShardTarget
-from rawpack_packer.exporting.target import contents
+from rawpack_packer.exporting.target import contents, extension_for, split_key
 from rawpack_packer.options.naming import opt
 from rawpack_packer.sources import Item
 from rawpack_packer.sources.fields import Boxes
@@ -39,9 +38,10 @@ _SMALL = "zstd"
 
 
 class ParquetTarget(ShardTarget[dict[str, Any]]):
-    """See `ExportTarget`. A prepared sample is a row: column -> value."""
+    """See `Target`. A prepared sample is a row: column -> value."""
 
     to = "parquet"
+    takes = frozenset({"shard_size", "split"})
     _FILE = "{split}-{number:05d}-of-{count:05d}.parquet"
     _SHARD_BYTES = 500_000_000
     _IMAGE_BYTES, _FIELD_BYTES = 40, 20

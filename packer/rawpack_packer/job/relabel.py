@@ -40,7 +40,7 @@ from rawpack_packer.sources.fields import FieldKind, check_names
 from rawpack_packer.sources.listing.keyed import KeyedFields, read_keyed
 from rawpack_packer.sources.listing.reading import declared_fields
 from rawpack_packer.sources.table.columns import Column, Numbers, RaggedColumn, Texts
-from rawpack_packer.text import Rows, Shown, count, listed, plain
+from rawpack_packer.text import Block, Shown, count, listed, plain
 
 _BLOCK = 1 << 16
 _SHOWN = 5
@@ -67,7 +67,7 @@ class Relabeled(Shown):
     stale: tuple[str, ...]
     """Fields whose copies in HDF5 shards have the old values."""
 
-    def in_words(self) -> tuple[str, Rows]:
+    def in_words(self) -> Block:
         what = [
             f"{words} {', '.join(names)}"
             for words, names in (("added", self.added), ("replaced", self.replaced))
@@ -78,7 +78,7 @@ class Relabeled(Shown):
         if self.stale:
             rows.append(("old values", f"copies of {', '.join(self.stale)} inside the HDF5 shards keep them"))
         head = f"{self.store}: {' and '.join(what)} of {count(self.named, 'sample')} of {self.samples:,}"
-        return plain(head), rows
+        return Block(plain(head), rows)
 
 
 def relabel_store(

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import rawpack
 from rawpack.disk import manifest as manifests
 from rawpack.disk.manifest import Manifest
-from rawpack.errors import PackError, UsageError
+from rawpack.errors import PackError
 from rawpack_packer.destination import files, journal
 from rawpack_packer.destination import folder as destinations
 from rawpack_packer.destination.layout import SPOOL, WORK
@@ -44,7 +44,7 @@ def run_job(job: Job, *, check_free: bool = True) -> Summary:
         own = 0 if job.adds else destinations.own_bytes(path)
         check_space(path, [job], destinations.free_bytes(path) + own)
     with files.refusals_named(path):
-        _make(path)
+        destinations.make(path)
     try:
         with files.refusals_named(path), Lock(path) as lock:
             # Another run may have done it meanwhile.
@@ -106,16 +106,6 @@ def check_sizes(path: Path, manifest: Manifest) -> None:
             raise PackError(
                 f"{path} was complete, but {name} {what}; `rawpack inspect --verify` shows what else is damaged"
             )
-
-
-def _make(path: Path) -> None:
-    missing = [folder for folder in (path, *path.parents) if not folder.exists()]
-    try:
-        (path / WORK).mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise UsageError(f"{path} cannot be made: {error.strerror or error}") from None
-    for folder in missing:
-        files.sync_folder(folder.parent)
 
 
 def _begin(job: Job) -> Mapping[str, str]:

@@ -22,7 +22,7 @@ from rawpack_packer.recipe.recipe import Recipe
 from rawpack_packer.sources import LEFT_OUT, Source, unread_of
 from rawpack_packer.sources.files import opened
 from rawpack_packer.sources.optional import image_file_of
-from rawpack_packer.text import Rows, Shown
+from rawpack_packer.text import Block, Rows, Shown
 
 if TYPE_CHECKING:
     from rawpack_packer.job.splits import Splits
@@ -134,7 +134,7 @@ class DryRun(Shown):
     def as_dict(self) -> dict[str, Any]:
         return asdict(self.estimate) | {"free_bytes": self.free_bytes, "samples": self.samples}
 
-    def in_words(self) -> tuple[str, Rows]:
+    def in_words(self) -> Block:
         guess, samples = self.estimate, self.samples
         need = guess.store_bytes + guess.spare_bytes
         store = "unknown: no sample could be packed"
@@ -148,7 +148,7 @@ class DryRun(Shown):
         rows.append(("time", f"about {text.duration(max(guess.seconds, 0.1))}, estimated from {tried}"))
         if guess.rejected:
             rows.append(("rejected", f"{guess.rejected:,} of {tried} tried"))
-        return "Nothing was written. Packing would take:", rows
+        return Block("Nothing was written. Packing would take:", rows)
 
 
 # ---------------------------------------------------------------------------------------------- after
@@ -212,12 +212,12 @@ class Summary(Shown):
             "seconds": round(self.seconds, 3),
         }
 
-    def in_words(self) -> tuple[str, Rows]:
+    def in_words(self) -> Block:
         manifest, path = self.manifest, _path(self)
         size = text.size(manifest.store_bytes)
         amount = f"{text.count(manifest.samples, 'sample')}, {size}"
         if self.already:
-            return f"{path} is complete already: {amount}. Nothing to do.", []
+            return Block(f"{path} is complete already: {amount}. Nothing to do.")
         shape = _shape(manifest.fields["image"].shape)
         rows = [("samples", f"{manifest.samples:,} of {self.seen:,} seen, {shape} ({manifest.format})")]
         rows += _class_rows(self, spread=True)
@@ -245,7 +245,7 @@ class Summary(Shown):
         rows.append(("each epoch", "for batch in batches: ..."))
         if manifest.recipe.get("curate"):
             rows.append(("look", f"rawpack inspect --html report.html {path}"))
-        return "Packed.", rows
+        return Block("Packed.", rows)
 
 
 @dataclass(frozen=True)
@@ -273,7 +273,7 @@ class AppendSummary(Shown):
         own = {"added": self.added, "rejected": self.rejected, "existing": self.existing}
         return summary | own | {"changed": self.changed, "later": self.later}
 
-    def in_words(self) -> tuple[str, Rows]:
+    def in_words(self) -> Block:
         summary, manifest, path = self.summary, self.summary.manifest, _path(self.summary)
         left_out: Rows = []
         if self.existing:
@@ -284,7 +284,7 @@ class AppendSummary(Shown):
             left_out.append(("changed", f"{changed} of these changed or copied since: the store keeps what it has"))
         if summary.already:
             head = f"{path} has nothing to add of {text.count(summary.seen, 'sample')}: {manifest.samples:,} stay."
-            return head, left_out
+            return Block(head, left_out)
         rows = [("samples", f"{self.added:,} more of {summary.seen:,} seen, {manifest.samples:,} in all")]
         rows += _class_rows(summary)
         if self.rejected:
@@ -296,7 +296,7 @@ class AppendSummary(Shown):
         rows.append(("bytes", f"{text.size(summary.bytes_in)} in, {text.size(summary.bytes_out)} out"))
         amount = f"{text.count(manifest.samples, 'sample')}, {text.size(manifest.store_bytes)}"
         rows += [("time", _time(summary)), ("stored in", f"{path}: {amount}")]
-        return "Appended.", rows
+        return Block("Appended.", rows)
 
 
 def rejected_rows(reasons: Mapping[str, int], listed_in: str) -> Rows:
