@@ -30,7 +30,8 @@ from numpy.typing import NDArray
 from rawpack import Reader
 from rawpack.disk.manifest import FileRecord, Placement
 from rawpack_packer.engines import Report
-from rawpack_packer.job import commit, run
+from rawpack_packer.job import commit
+from rawpack_packer.job import job as jobs
 from rawpack_packer.job import parts as counted
 from rawpack_packer.job.job import Job
 from rawpack_packer.job.options import NoProgress, RunOptions
@@ -194,7 +195,7 @@ def simulate(folder: Path, samples: int, shard_size: str, written: bool) -> Figu
             times["add up"] = time.perf_counter()
 
     began = time.perf_counter()
-    with mock.patch.object(run, "commit_store", committed), mock.patch.object(run, "check_space"):
+    with mock.patch.object(jobs, "commit_store", committed), mock.patch.object(jobs, "check_space"):
         if not written:
             mock.patch.object(counted, "read_record", engine.read).start()
             mock.patch.object(commit, "read_record", engine.read).start()

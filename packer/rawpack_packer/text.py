@@ -58,6 +58,11 @@ def count(number: int, noun: str, plural: str = "") -> str:
     return f"{number:,} {noun if number == 1 else plural or noun + 's'}"
 
 
+def shape(lengths: Iterable[int | None]) -> str:
+    """ "256x256x3"; "?" where lengths differ."""
+    return "x".join("?" if n is None else str(n) for n in lengths)
+
+
 def with_noun(what: str, noun: str) -> str:
     """A phrase that speaks of images, for samples that are called something else: "frames/s" for "images/s"."""
     return re.sub(r"\b(image)(s?)\b", rf"{noun}\2", re.sub(r"\b(Image)(s?)\b", rf"{noun.capitalize()}\2", what))

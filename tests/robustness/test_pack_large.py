@@ -15,7 +15,7 @@ from folders import files_of
 from pictures import picture, save
 from running import FORMATS, environment, pack
 
-from rawpack_packer.part.duplicates import Duplicates
+from rawpack_packer.job.commit import Duplicates
 
 SMALL = ("--size", "32", "--shard-size", "1", "--max-rejects", "10")
 
@@ -43,7 +43,7 @@ def test_limits_of_memory_change_no_byte(
     usual = pack(source, tmp_path / "usual", *SMALL, *FORMATS[layout])
     monkeypatch.setattr("rawpack_packer.job.commit._OPEN_FILES", 1)
     monkeypatch.setattr("rawpack_packer.job.commit._BLOCK_ROWS", 7)
-    monkeypatch.setattr("rawpack_packer.part.duplicates._IN_MEMORY", 20)
+    monkeypatch.setattr("rawpack_packer.job.commit._IN_MEMORY", 20)
     monkeypatch.setattr("rawpack_packer.destination.journal._BLOCK", 5)
     little = pack(source, tmp_path / "little", *SMALL, *FORMATS[layout])
     assert settled(little) == settled(usual)
@@ -55,7 +55,7 @@ def test_limits_of_memory_change_no_byte(
 
 def test_repeated_checksums_are_counted_by_way_of_the_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """As many as a counter of all of them says, whatever was left by a run that was killed."""
-    monkeypatch.setattr("rawpack_packer.part.duplicates._IN_MEMORY", 100)
+    monkeypatch.setattr("rawpack_packer.job.commit._IN_MEMORY", 100)
     random = np.random.default_rng(0)
     values = random.integers(0, 2**64, 400, np.uint64)[random.integers(0, 400, 1000)]
     (tmp_path / "sums").mkdir()

@@ -295,7 +295,7 @@ def test_another_source_is_refused(own_source: Path, tmp_path: Path, finished: b
 
 def unfinished(source: Path, store: Path, *options: object) -> None:
     """All parts done, and no manifest."""
-    with mock.patch("rawpack_packer.job.run.commit_store", side_effect=OSError(5, "Input/output error")):
+    with mock.patch("rawpack_packer.job.job.commit_store", side_effect=OSError(5, "Input/output error")):
         ran = run_here("pack", "--workers", 0, *SMALL, *options, source, store)
     assert (ran.code, "Input/output error" in one_line(ran.err)) == (1, True)
 

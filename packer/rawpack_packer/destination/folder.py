@@ -9,14 +9,14 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from rawpack.disk import manifest as manifests
-from rawpack.disk.manifest import NAME
-from rawpack.disk.provenance import is_of_run
+from rawpack.disk.manifest import NAME, Manifest
+from rawpack.disk.provenance import COLUMNS, PROVENANCE, REJECTS, STATES, is_of_run, of_run, packing_runs
 from rawpack.disk.splits import NAME as SPLITS
 from rawpack.disk.splits import read_splits, store_path
 from rawpack.errors import UsageError
 from rawpack.remote.url import local_path, refuse_url
 from rawpack_packer.destination import files
-from rawpack_packer.destination.layout import APPEND, JOB, SPOOL, WORK
+from rawpack_packer.destination.files import APPEND, JOB, SPOOL, WORK
 from rawpack_packer.destination.lock import LOCKS
 from rawpack_packer.options.naming import opt
 from rawpack_packer.text import listed, near_path
@@ -182,6 +182,12 @@ def _remove_ours(destination: Path, keep: set[str], order: Callable[[Path], bool
             shutil.rmtree(path)
         else:
             path.unlink()
+
+
+def names_of(manifest: Manifest) -> set[str]:
+    """What is in a store's folder by its manifest, what earlier manifests named, and the provenance."""
+    own = {of_run(name, run) for run in packing_runs(manifest) for name in (COLUMNS, REJECTS, PROVENANCE, STATES)}
+    return {name.split("/")[0] for name, _ in manifest.records()} | own | {NAME}
 
 
 def is_ours(name: str) -> bool:

@@ -18,7 +18,7 @@ from rawpack.disk.provenance import packing_runs, read_provenance
 from rawpack.errors import RawpackError, StoreError, UsageError
 from rawpack.store.store import Store
 from rawpack_packer.destination import files
-from rawpack_packer.destination.layout import APPEND, JOB, WORK
+from rawpack_packer.destination.files import APPEND, JOB, WORK
 from rawpack_packer.destination.rejects import Reject
 from rawpack_packer.options.naming import opt
 from rawpack_packer.sources import Source

@@ -13,7 +13,7 @@ from typing import Any
 from rawpack.errors import DecodeError, PackError
 from rawpack_packer import voice
 from rawpack_packer.destination import files
-from rawpack_packer.destination.layout import WORK
+from rawpack_packer.destination.files import WORK
 from rawpack_packer.destination.rejects import Reject
 from rawpack_packer.exporting.target import (
     LISTING,

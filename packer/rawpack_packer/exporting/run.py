@@ -22,7 +22,7 @@ from rawpack.errors import DecodeError, PackError, UsageError
 from rawpack_packer import text
 from rawpack_packer.destination import files
 from rawpack_packer.destination import folder as destinations
-from rawpack_packer.destination.layout import WORK
+from rawpack_packer.destination.files import WORK
 from rawpack_packer.destination.lock import LOCKS, Lock
 from rawpack_packer.exporting.files import FileTarget
 from rawpack_packer.exporting.parquet import ParquetTarget

@@ -21,7 +21,7 @@ from rawpack.disk.provenance import REJECTS
 from rawpack.errors import DecodeError, PackError
 from rawpack.store.store import Store
 from rawpack_packer.destination import files
-from rawpack_packer.destination.layout import WORK
+from rawpack_packer.destination.files import WORK
 from rawpack_packer.destination.rejects import Reject
 from rawpack_packer.exporting.target import ExportOptions, Target, Written, in_order
 from rawpack_packer.job.options import RunOptions

@@ -31,7 +31,7 @@ from rawpack.errors import DamagedStoreError, PackError, UsageError
 from rawpack.pixels import png
 from rawpack.system import machine
 from rawpack_packer.destination import files
-from rawpack_packer.destination.layout import WORK
+from rawpack_packer.destination.files import WORK
 from rawpack_packer.destination.rejects import Reject
 from rawpack_packer.job.options import RunOptions
 from rawpack_packer.options.naming import opt

@@ -177,11 +177,10 @@ def of_raw(about: Mapping[str, Any]) -> str:
 
 
 def _field(field: Field) -> dict[str, str]:
-    shape = "x".join("?" if n is None else str(n) for n in field.shape)
     return {
         "kind": field.kind,
         "dtype": field.dtype,
-        "shape": shape,
+        "shape": text.shape(field.shape),
         "encoding": field.encoding if field.in_shards else "",
         "boxes": str(field.boxes if field.is_boxes else field.follows) if field.moves else "",
     }

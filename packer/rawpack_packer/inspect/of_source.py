@@ -115,7 +115,7 @@ def _kind(kind: FieldKind) -> str:
 
 def _shown(dtype: str, shape: Sequence[int | None]) -> str:
     """ "float32", "uint8 32x32x3", "float32 ?x4"."""
-    return f"{dtype} {'x'.join('?' if n is None else str(n) for n in shape)}".rstrip()
+    return f"{dtype} {text.shape(shape)}".rstrip()
 
 
 def _suggested(path: str, data_sets: Sequence[DataSet]) -> list[str]:

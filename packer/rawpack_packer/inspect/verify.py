@@ -26,8 +26,7 @@ from rawpack.store.store import Store
 from rawpack.system.failure import is_no_fault_of_data
 from rawpack.system.isolated import ChildDiedError, IsolatedCalls
 from rawpack_packer import text
-from rawpack_packer.destination.folder import is_ours, left_by
-from rawpack_packer.destination.layout import names_of
+from rawpack_packer.destination.folder import is_ours, left_by, names_of
 from rawpack_packer.recipe.tables import output_format
 
 _BLOCK = 1 << 14

@@ -25,12 +25,11 @@ from rawpack.store.store import Store
 from rawpack_packer.counts import label_counts
 from rawpack_packer.destination import folder as destinations
 from rawpack_packer.destination import journal
-from rawpack_packer.destination.layout import names_of
+from rawpack_packer.destination.folder import names_of
 from rawpack_packer.destination.lock import Lock
 from rawpack_packer.job import commit, splits
-from rawpack_packer.job.job import Job, before_append
+from rawpack_packer.job.job import Job, before_append, check_sizes, nothing_to_do
 from rawpack_packer.job.options import RunOptions
-from rawpack_packer.job.run import check_sizes, nothing_to_do, run_job
 from rawpack_packer.job.summary import AppendSummary, Summary
 from rawpack_packer.options.naming import opt
 from rawpack_packer.recipe.fields import store_fields
@@ -89,13 +88,10 @@ class Append:
         if not len(chosen.source) and not self.how.restart:
             commit.tidy_finished(path)
             return _nothing(source, store, chosen.existing, chosen.changed, began)
-        summary = run_job(_Addition(chosen, self))
+        summary = _Addition(chosen, self).do()
         if summary.already:
             return AppendSummary(summary, 0, 0, chosen.existing, chosen.changed, 0)
-        summary = replace(
-            summary, empty_classes=(), problems=source.info.problems, unread=len(unread_of(source)),
-            flat=source.info.flat,
-        )  # fmt: skip
+        summary = replace(summary, info=replace(source.info, empty_classes=()), unread=len(unread_of(source)))
         was, now = store.manifest, summary.manifest
         added, rejected = now.samples - was.samples, now.rejects.count - was.rejects.count
         return AppendSummary(summary, added, rejected, chosen.existing, chosen.changed, chosen.later)

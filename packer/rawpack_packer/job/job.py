@@ -7,32 +7,41 @@ written before `run`.
 from __future__ import annotations
 
 import os
+import platform
 import re
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from functools import cached_property
 from pathlib import Path
 from typing import Any, TypeVar
 
+import rawpack
 from rawpack.disk import manifest as manifests
 from rawpack.disk.manifest import Manifest
 from rawpack.disk.provenance import packing_runs
 from rawpack.errors import PackError, StoreError, UsageError
 from rawpack_packer import text
+from rawpack_packer.destination import files, journal
 from rawpack_packer.destination import folder as destinations
-from rawpack_packer.destination import journal
+from rawpack_packer.destination.files import SPOOL, WORK
+from rawpack_packer.destination.lock import Lock
 from rawpack_packer.destination.rejects import NOT_SCANNED
+from rawpack_packer.engines import InlineEngine, LocalEngine
 from rawpack_packer.job import differences
-from rawpack_packer.job.commit import tidy_finished
+from rawpack_packer.job.commit import Duplicates, Totals, commit_store, tidy, tidy_finished
 from rawpack_packer.job.differences import probed
-from rawpack_packer.job.estimate import estimate
+from rawpack_packer.job.estimate import check_space, estimate
 from rawpack_packer.job.options import RunOptions
-from rawpack_packer.job.run import check_sizes, nothing_to_do, run_job
+from rawpack_packer.job.parts import Parts
 from rawpack_packer.job.summary import DryRun, Summary
 from rawpack_packer.options.naming import opt
 from rawpack_packer.recipe.fields import made_here, part_rows, store_fields
 from rawpack_packer.recipe.recipe import Recipe
 from rawpack_packer.sources import Source
+from rawpack_packer.sources.optional import unread_of
+from rawpack_packer.sources.table.kept import keep_found
 
 Note = TypeVar("Note", bound=journal.JobNote)
 _SHARD = re.compile(r"shard-(\d{1,15})\.")
@@ -182,13 +191,113 @@ class Job:
         return DryRun(guess, len(self.source), self.fields["image"].shape, free)
 
     def run(self) -> Summary:
-        """Pack the store, or resume that. Raises as `run_job`."""
+        """Pack the store, or resume that. Raises as `do`."""
         return self.pack()
 
     def pack(self, *, check_free: bool = True) -> Summary:
-        """See `run_job`."""
+        """See `do`."""
         summary = self.finished()
         if summary is None:
-            return run_job(self, check_free=check_free)
+            return self.do(check_free=check_free)
         tidy_finished(self.destination)
         return summary
+
+    def do(self, *, check_free: bool = True) -> Summary:
+        """Do the job, or resume it. check_free: refuse to begin if the whole store does not fit.
+
+        Raises UsageError with nothing written, PackError where it started and failed: the same job then resumes;
+        KeyboardInterrupt, with `Parts.kept`, after Ctrl-C.
+        """
+        began, path, source, how = time.monotonic(), self.destination, self.source, self.how
+        if check_free and len(source) and (how.restart or self.begun is None):
+            own = 0 if self.adds else destinations.own_bytes(path)
+            check_space(path, [self], destinations.free_bytes(path) + own)
+        with files.refusals_named(path):
+            destinations.make(path)
+        try:
+            with files.refusals_named(path), Lock(path) as lock:
+                # Another run may have done it meanwhile.
+                if (done := self.finished()) is not None:
+                    tidy(path)
+                    return done
+                if how.restart:
+                    self.clear()
+                probes = self._begin()
+                keep_found(path / WORK / SPOOL)
+                started = datetime.now(UTC)
+                totals = Totals(Duplicates(path / WORK / "identical"), classes=source.info.classes is not None)
+                parts = Parts(self, totals)
+                forks = how.processes and hasattr(os, "fork")
+                engine = how.engine or (LocalEngine(how.processes, held=[lock.workers]) if forks else InlineEngine())
+                try:
+                    parts.run(engine)
+                except KeyboardInterrupt:
+                    raise KeyboardInterrupt(parts.kept()) from None
+                processes = how.processes if how.engine is None else 0
+                manifest = commit_store(self, totals, self._provenance(started, processes, probes))
+        finally:
+            how.progress.end()
+        sizes = [totals.labels[label] for label in range(len(source.info.classes or ()))] if totals.labels else []
+        return Summary(
+            str(path),
+            manifest,
+            manifests.load(path)[1],
+            already=False,
+            seen=len(source),
+            packed_now=parts.done_now,
+            bytes_in=totals.bytes_in,
+            bytes_out=totals.bytes_out,
+            seconds=time.monotonic() - began,
+            info=source.info,
+            unread=len(unread_of(source)),
+            class_sizes=(min(sizes), max(sizes)) if sizes and not self.adds else None,
+        )
+
+    def _begin(self) -> Mapping[str, str]:
+        """Note a new job in its destination. Returns its probes. Raises UsageError where another job was begun."""
+        begun = self.begun
+        if begun is None:
+            # Leftovers of a --restart that was killed, or of an append whose note is gone.
+            self.clear()
+            begun = self.note()
+            journal.write_job(self.destination, begun)
+            files.sync_folder(self.destination)
+        else:
+            differences.check_same(self, begun)
+        return begun.probes
+
+    def _provenance(self, started: datetime, processes: int, probes: Mapping[str, str]) -> dict[str, Any]:
+        """When, where and from what the store was packed: all that may differ between two runs."""
+        source = self.own
+        return {
+            "source": {
+                "kind": source.info.kind,
+                "root": source.info.root,
+                "digest": self.own_digest,
+                "options": source.info.options,
+            }
+            | ({"probes": dict(probes)} if probes else {}),
+            "started": started.isoformat(timespec="seconds"),
+            "finished": datetime.now(UTC).isoformat(timespec="seconds"),
+            "host": platform.node(),
+            "workers": processes,
+            "rawpack": rawpack.__version__,
+            "python": platform.python_version(),
+        } | ({"first": self.before.seen} if self.adds else {})
+
+
+def nothing_to_do(path: Path, manifest: Manifest, digest: str, source: Source, seconds: float = 0.0) -> Summary:
+    """The summary of a job that an earlier run did."""
+    done = (len(source), 0, 0, manifest.shard_bytes, seconds, source.info, len(unread_of(source)))
+    return Summary(str(path), manifest, digest, True, *done)
+
+
+def check_sizes(path: Path, manifest: Manifest) -> None:
+    """Raise PackError where a file of a finished store is missing, or has another size."""
+    for name, record in manifest.records():
+        found = path / name
+        if not found.is_file() or found.stat().st_size != record.bytes:
+            what = "has another size than was packed" if found.is_file() else "is missing"
+            raise PackError(
+                f"{path} was complete, but {name} {what}; `rawpack inspect --verify` shows what else is damaged"
+            )

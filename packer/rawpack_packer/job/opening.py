@@ -14,7 +14,7 @@ from rawpack.errors import UsageError
 from rawpack.order.keys import whole_number
 from rawpack.remote.url import is_url
 from rawpack_packer.destination import folder as destinations
-from rawpack_packer.destination.layout import SPOOL, WORK
+from rawpack_packer.destination.files import SPOOL, WORK
 from rawpack_packer.job.options import RunOptions
 from rawpack_packer.options.naming import opt
 from rawpack_packer.recipe.by_user import is_of_stores

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from rawpack.disk.provenance import REJECTS
 from rawpack.errors import PackError
 from rawpack_packer import text
-from rawpack_packer.destination.layout import TICKS, WORK
+from rawpack_packer.destination.files import TICKS, WORK
 from rawpack_packer.destination.rejects import NOT_SCANNED, Reject, typical
 from rawpack_packer.engines import Engine
 from rawpack_packer.job import commit

@@ -30,7 +30,7 @@ from rawpack.errors import UsageError
 from rawpack.store.store import Store
 from rawpack_packer.counts import label_counts
 from rawpack_packer.destination import files, journal
-from rawpack_packer.destination.layout import WORK
+from rawpack_packer.destination.files import WORK
 from rawpack_packer.destination.lock import Lock
 from rawpack_packer.job import commit
 from rawpack_packer.job.append import open_store

@@ -20,7 +20,7 @@ from rawpack.remote.url import is_url, join
 from rawpack.remote.url import shown as shown_url
 from rawpack_packer.destination import files, journal
 from rawpack_packer.destination import folder as destinations
-from rawpack_packer.destination.layout import SPOOL, WORK
+from rawpack_packer.destination.files import SPOOL, WORK
 from rawpack_packer.destination.lock import Lock
 from rawpack_packer.job import differences, opening
 from rawpack_packer.job import holdout as draws

@@ -4,22 +4,20 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rawpack.disk.manifest import Manifest
-from rawpack.errors import DecodeError, StoreError, UsageError
+from rawpack.errors import DecodeError
 from rawpack.remote.url import is_url
-from rawpack.store.store import Store
 from rawpack_packer import text
-from rawpack_packer.counts import count_of, label_counts
-from rawpack_packer.destination.folder import store_folder
+from rawpack_packer.counts import count_of
 from rawpack_packer.job.estimate import Estimate
 from rawpack_packer.job.holdout import TRAIN
 from rawpack_packer.options.naming import opt
 from rawpack_packer.recipe.recipe import Recipe
-from rawpack_packer.sources import LEFT_OUT, Source, unread_of
+from rawpack_packer.sources import LEFT_OUT, Source, SourceInfo, unread_of
 from rawpack_packer.sources.files import opened
 from rawpack_packer.sources.optional import image_file_of
 from rawpack_packer.text import Block, Rows, Shown
@@ -140,7 +138,7 @@ class DryRun(Shown):
         store = "unknown: no sample could be packed"
         if guess.store_bytes:
             store = f"about {text.size(guess.store_bytes)}, {text.size(guess.store_bytes / samples)} a sample"
-        rows = [("samples", f"{samples:,}, {_shape(self.shape)}"), ("store", store)]
+        rows = [("samples", f"{samples:,}, {text.shape(self.shape)}"), ("store", store)]
         if guess.spare_bytes:
             rows.append(("meanwhile", f"{text.size(guess.spare_bytes)} more while packing"))
         rows.append(("free", text.size(self.free_bytes) + (" - too little" if need > self.free_bytes else "")))
@@ -168,18 +166,11 @@ class Summary(Shown):
     bytes_in: int
     bytes_out: int
     seconds: float
-    empty_classes: tuple[str, ...] = ()
-    problems: tuple[str, ...] = ()
-    skipped: Mapping[str, int] = field(default_factory=dict)
-    """Suffixes of the files, or members of archives, that were left out: ".json" -> 24."""
-    noun: str = "image"
-    """What a sample of the source is called."""
+    info: SourceInfo
     unread: int = 0
     """Folders and files of the source that could not be read: what they hold is not in the store."""
-    flat: bool = False
-    """Whether the source is a folder without subfolders, so that there are no classes."""
-    bare: bool = False
-    """Whether the source is a dataset of images alone, without labels or other fields."""
+    class_sizes: tuple[int, int] | None = None
+    """The fewest and the most samples that a class has, where this run packed all of them."""
     shuffle: bool = True
     """Whether the line that opens the store reads it in random order."""
 
@@ -203,9 +194,9 @@ class Summary(Shown):
             "rejects": manifest.rejects.count,
             "reject_reasons": manifest.rejects.reasons,
             "counts": manifest.counts,
-            "empty_classes": list(self.empty_classes),
-            "problems": list(self.problems),
-            "skipped": dict(self.skipped),
+            "empty_classes": list(self.info.empty_classes),
+            "problems": list(self.info.problems),
+            "skipped": dict(self.info.skipped),
             "unread": self.unread,
             "bytes_in": self.bytes_in,
             "bytes_out": self.bytes_out,
@@ -218,20 +209,20 @@ class Summary(Shown):
         amount = f"{text.count(manifest.samples, 'sample')}, {size}"
         if self.already:
             return Block(f"{path} is complete already: {amount}. Nothing to do.")
-        shape = _shape(manifest.fields["image"].shape)
+        shape = text.shape(manifest.fields["image"].shape)
         rows = [("samples", f"{manifest.samples:,} of {self.seen:,} seen, {shape} ({manifest.format})")]
-        rows += _class_rows(self, spread=True)
-        if self.empty_classes:
-            what = count_of("empty_classes", self.noun, of_boxes="label" not in manifest.fields)
-            some = text.listed(self.empty_classes, _SHOWN)
-            rows.append(("counted", f"{what}: {len(self.empty_classes):,} ({some})"))
+        rows += _class_rows(self)
+        if self.info.empty_classes:
+            what = count_of("empty_classes", self.info.noun, of_boxes="label" not in manifest.fields)
+            some = text.listed(self.info.empty_classes, _SHOWN)
+            rows.append(("counted", f"{what}: {len(self.info.empty_classes):,} ({some})"))
         rows += rejected_rows(manifest.rejects.reasons, f"{path}/rejects.jsonl")
         for name, count in manifest.counts.items():
             if count and name not in ("empty_classes", "problems", *LEFT_OUT):
-                rows.append(("counted", f"{count_of(name, self.noun)}: {count:,}{_suffixes(name, self)}"))
+                rows.append(("counted", f"{count_of(name, self.info.noun)}: {count:,}{_suffixes(name, self)}"))
         rows += _problems(self)
         if self.bytes_in:
-            files = "video files" if self.noun == "frame" else "files"
+            files = "video files" if self.info.noun == "frame" else "files"
             ratio = text.times(manifest.store_bytes / self.bytes_in).replace("as much", "the same size")
             rows.append(("bytes", f"{text.size(self.bytes_in)} of {files} in, {size} out: {ratio}"))
         rows += [("time", _time(self)), ("stored in", f"{path}: {amount}")]
@@ -307,62 +298,42 @@ def rejected_rows(reasons: Mapping[str, int], listed_in: str) -> Rows:
     return [("rejected", f"{sum(reasons.values()):,} ({words}), listed in {text.plain(listed_in)}")]
 
 
-def _class_rows(summary: Summary, *, spread: bool = False) -> Rows:
-    """How many classes there are, and with `spread`, how many samples each has."""
-    classes = summary.manifest.classes
-    if summary.bare:
+def _class_rows(summary: Summary) -> Rows:
+    """How many classes there are, and how many samples each has, where that is known."""
+    classes, info = summary.manifest.classes, summary.info
+    if info.kind == "dataset" and not info.fields:
         return [("labels", "none: the samples are images alone; {'image': images, 'label': labels} has both")]
     if classes is None:
-        return [("classes", "none: the source has no subfolders, which would be classes")] if summary.flat else []
-    found = _class_spread(summary.destination) if spread and len(classes) > 1 else None
-    if found is None:
+        return [("classes", "none: the source has no subfolders, which would be classes")] if info.flat else []
+    if summary.class_sizes is None or len(classes) == 1:
         return [("classes", f"{len(classes):,}")]
-    least, most = found
+    least, most = summary.class_sizes
     return [("classes", f"{len(classes):,}, {least:,}{'' if least == most else f' to {most:,}'} each")]
 
 
 def _suffixes(name: str, summary: Summary) -> str:
     """The suffixes of the files that a count counts: " (.json 24, .md 1)"."""
-    if name not in ("other_files", "unnamed_members") or not summary.skipped:
+    if name not in ("other_files", "unnamed_members") or not summary.info.skipped:
         return ""
-    most = sorted(summary.skipped.items(), key=lambda one: (-one[1], one[0]))
+    most = sorted(summary.info.skipped.items(), key=lambda one: (-one[1], one[0]))
     shown = text.listed([f"{suffix or 'no suffix'} {count:,}" for suffix, count in most], _SHOWN)
     return f" ({shown})"
 
 
 def _problems(summary: Summary) -> Rows:
-    return [("problem", text.plain(problem)) for problem in summary.problems]
+    return [("problem", text.plain(problem)) for problem in summary.info.problems]
 
 
 def _time(summary: Summary) -> str:
     if not summary.packed_now:
         return text.duration(summary.seconds)
-    return f"{text.duration(summary.seconds)}, {text.rate(summary.packed_now / summary.seconds)} {summary.noun}s/s"
+    return f"{text.duration(summary.seconds)}, {text.rate(summary.packed_now / summary.seconds)} {summary.info.noun}s/s"
 
 
 def _classes(number: int) -> str:
     return text.count(number, "class", "classes")
 
 
-def _shape(shape: tuple[int | None, ...]) -> str:
-    return "x".join("?" if n is None else str(n) for n in shape)
-
-
 def _path(summary: Summary) -> str:
     """A folder as it is usually written; a URL as it is."""
     return text.plain(summary.destination if is_url(summary.destination) else str(Path(summary.destination)))
-
-
-def _class_spread(store: str) -> tuple[int, int] | None:
-    """The fewest and the most samples that a class of a store has; None for one at a URL, and where it is gone."""
-    if is_url(store):
-        return None
-    try:
-        opened = Store(store_folder(store))
-        if "label" not in opened.fields:
-            return None  # the classes are those of boxes
-        counts = label_counts(opened)
-    except (StoreError, UsageError):
-        return None
-    found = [counts[label] for label in range(len(opened.manifest.classes or ()))]
-    return (min(found), max(found)) if found else None

@@ -27,7 +27,7 @@ from rawpack.remote.transfer import TIMEOUT_S, Attempts, Remote, bounded, has_no
 from rawpack.remote.url import filesystem, join, shown
 from rawpack_packer.destination import files
 from rawpack_packer.destination import folder as destinations
-from rawpack_packer.destination.layout import WORK
+from rawpack_packer.destination.files import WORK
 from rawpack_packer.destination.lock import lock_file
 from rawpack_packer.job.job import Job
 from rawpack_packer.job.options import Progress, RunOptions

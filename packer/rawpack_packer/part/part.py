@@ -19,8 +19,8 @@ from numpy.typing import NDArray
 
 from rawpack.disk.manifest import Field, FileRecord, Placement
 from rawpack.errors import DamagedStoreError, DecodeError, PackError
-from rawpack_packer.destination import files, run_token
-from rawpack_packer.destination.layout import WORK
+from rawpack_packer.destination import files, lock
+from rawpack_packer.destination.files import WORK
 from rawpack_packer.destination.rejects import NOT_SCANNED, Reject
 from rawpack_packer.options.naming import opt
 from rawpack_packer.part.pieces import PiecesAhead, PreparedItem, ReadAhead, prepare_item
@@ -70,7 +70,7 @@ class PartTask:
     root: str = ""
     """The path of the source, which every worker must have; empty if the source has none."""
     run: str = ""
-    """The run that must own the destination when files are renamed: see `run_token`. Empty for workers that end with
+    """The run that must own the destination when files are renamed: see `lock`. Empty for workers that end with
     their run anyway."""
     attempt: str = ""
     """Distinguishes the temporary files of two workers, one of which was taken for dead and is not."""
@@ -136,7 +136,7 @@ def run_part(task: PartTask, note: Callable[[int], None], tick: Callable[[Tick],
             pairs = list(zip(temporaries, names, strict=True))
             records = tuple(files.record(temporary, name, head=True) for temporary, name in pairs)
             if task.run:
-                run_token.check(destination, task.run)
+                lock.check_token(destination, task.run)
             for temporary, name in pairs:
                 files.commit(temporary, destination / name)
             for name, where in finished.items():
@@ -148,7 +148,7 @@ def run_part(task: PartTask, note: Callable[[int], None], tick: Callable[[Tick],
         ahead.close()
     record = rows.record(task.number, records, placements)
     if task.run:
-        run_token.check(destination, task.run)
+        lock.check_token(destination, task.run)
     write_record(destination, record, task.attempt)
     tick(Tick(len(task.samples), rows.bytes_in))
 
