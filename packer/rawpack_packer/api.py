@@ -20,19 +20,20 @@ from rawpack_packer.destination import folder as destinations
 from rawpack_packer.destination.folder import one_store, store_folder, store_folders
 from rawpack_packer.job import opening
 from rawpack_packer.job.job import Job
-from rawpack_packer.job.keyword_types import RecipeKeywords, RunKeywords, SourceKeywords
+from rawpack_packer.job.keyword_types import SourceKeywords
 from rawpack_packer.job.keywords import (
     AppendKeywords,
     BenchKeywords,
     DeriveKeywords,
     PackKeywords,
     PlanKeywords,
+    by_group,
     from_python,
     names_of,
     takes_paths,
 )
 from rawpack_packer.job.opening import Named
-from rawpack_packer.job.options import Progress, RunOptions, run_options
+from rawpack_packer.job.options import Progress, parse_run_options
 from rawpack_packer.job.summary import Summary
 from rawpack_packer.options.naming import opt
 from rawpack_packer.recipe.by_user import recipe_for
@@ -50,7 +51,6 @@ if TYPE_CHECKING:
     from rawpack_packer.job.append import Append
     from rawpack_packer.job.derive import Choice, Prefix
     from rawpack_packer.job.relabel import Relabeled
-    from rawpack_packer.job.splits import Splits
     from rawpack_packer.job.summary import AppendSummary
     from rawpack_packer.sources.dataset import Dataset
     from rawpack_packer.tune.bench import Bench
@@ -77,10 +77,10 @@ def pack_job(
 ) -> Job:
     """The job of `pack`, checked and not begun: its `estimate` says what it needs, and `run` does it. scan: called with
     the number of entries of the source that were looked at."""
-    how, about, recipe = _by_kind(options)
+    run_options, about, recipe = by_group(options)
     recipe = parse_options(recipe)
     url = destination if isinstance(destination, str) and is_url(destination) else None
-    if url is not None and how.elsewhere:
+    if url is not None and run_options.elsewhere:
         raise UsageError(
             f"{shown(url)}: {opt.engine} needs a folder that all machines share; a store at a URL is packed on this "
             "machine"
@@ -94,36 +94,15 @@ def pack_job(
         from rawpack_packer.job import upload
 
         place = upload.store_of(url, tmp)
-    how = how.connected()
+    run_options = run_options.connected()
     opened = opening.open_given(
-        source, about, how, recipe, place, "DST" if url is not None else os.fspath(destination),
+        source, about, run_options, recipe, place, "DST" if url is not None else os.fspath(destination),
         storage_options=storage_options, scan=scan,
     )  # fmt: skip
     made = recipe_for(opened, recipe)
     if url is not None:
-        return upload.Upload(opened, made, url, how, scratch=tmp, storage_options=storage_options)
-    return Job(opened, made, place, how, checked=True)
-
-
-def splits_job(
-    source: Data,
-    destination: Named,
-    *,
-    splits: Sequence[str] | str | None = None,
-    holdout: Mapping[str, float | int | str] | Sequence[str] | str | None = None,
-    seed: int | None = None,
-    split_by: str | None = None,
-    scan: Scanning = unseen,
-    **options: Unpack[PackKeywords],
-) -> Splits:
-    """The jobs of `pack_splits`, checked and not begun. See `pack_job`."""
-    from rawpack_packer.job.splits import splits_of
-
-    how, about, recipe = _by_kind(options)
-    return splits_of(
-        source, destination, how, about, parse_options(recipe), splits=splits, holdout=holdout, seed=seed,
-        split_by=split_by, scan=scan,
-    )  # fmt: skip
+        return upload.Upload(opened, made, url, run_options, scratch=tmp, storage_options=storage_options)
+    return Job(opened, made, place, run_options, checked=True)
 
 
 def append_job(
@@ -138,16 +117,16 @@ def append_job(
     """The job of `append`, checked and not begun. See `pack_job`."""
     from rawpack_packer.job.append import Append, open_store
 
-    how, about, recipe = _by_kind(options)
+    run_options, about, recipe = by_group(options)
     if recipe:
         raise UsageError(f"{next(iter(recipe))}=: the store says how samples are packed; leave it out")
     where = os.fspath(destination)
     if is_url(where):
         raise UsageError(f"{shown(where)} is a URL: append to a store in a folder, then copy it there, store.json last")
     store = open_store(Path(where), opening.paths_of(source))
-    how, other = how.connected(), ("rawpack", "append", "SRC", where)
-    opened = opening.open_given(source, about, how, None, Path(where), "NEW", other=other, scan=scan)
-    return Append(opened, store, how, skip_existing=skip_existing, other_libraries=other_libraries)
+    run_options, other = run_options.connected(), ("rawpack", "append", "SRC", where)
+    opened = opening.open_given(source, about, run_options, None, Path(where), "NEW", other=other, scan=scan)
+    return Append(opened, store, run_options, skip_existing=skip_existing, other_libraries=other_libraries)
 
 
 def derived_job(
@@ -165,18 +144,18 @@ def derived_job(
     from rawpack_packer.job.derive import chosen, merging, recipe_as_before
     from rawpack_packer.sources import StoreSource
 
-    how, _, recipe = _by_kind(options)
+    run_options, _, recipe = by_group(options)
     if merge and (isinstance(stores, str | os.PathLike) or len(stores) < 2):
         raise UsageError("merge needs two or more stores; `rawpack convert` copies one")
     for store in stores:
         destinations.check_apart(Path(destination), store_folder(os.fspath(store)))
     destinations.check(Path(destination))
-    how = how.connected()
+    run_options = run_options.connected()
     if merge:
-        return Job(*merging(stores, recipe, prefix, scan), destination, how, checked=True)
+        return Job(*merging(stores, recipe, prefix, scan), destination, run_options, checked=True)
     source = StoreSource(stores[0], progress=scan)
     samples = source if choice is None else chosen(source, choice)
-    return Job(samples, recipe_as_before(source, recipe), destination, how, checked=True)
+    return Job(samples, recipe_as_before(source, recipe), destination, run_options, checked=True)
 
 
 # ---------------------------------------------------------------------------------------------- in Python
@@ -230,6 +209,8 @@ def pack_splits(
 
     The same call resumes where an earlier one was stopped. Raises as `pack`.
     """
+    from rawpack_packer.job.splits import splits_job
+
     jobs = splits_job(
         source, destination, splits=splits, holdout=holdout, seed=seed, split_by=split_by, **options
     )  # fmt: skip
@@ -382,22 +363,20 @@ def export_job(
     folder: Named,
     *,
     to: str,
-    numbered: bool,
-    shard_size: int | str | None,
-    split: str | None,
     workers: int | None,
     max_rejects: float | str | None,
     progress: Progress | bool | None,
     scan: Scanning = unseen,
+    **options: Any,
 ) -> Export:
-    """The job of `export`, checked and not begun. See `pack_job`."""
+    """The job of `export`, checked and not begun. See `pack_job`. options: the others of `export`."""
     from rawpack_packer.exporting import Export
-    from rawpack_packer.exporting.target import ExportOptions
     from rawpack_packer.sources import StoreSource
 
-    run, path = run_options(workers, max_rejects, progress=progress), store_folder(os.fspath(store))
+    path = store_folder(os.fspath(store))
     destinations.check_apart(Path(folder), path)
-    return Export(StoreSource(path, progress=scan), Path(folder), to, ExportOptions(numbered, shard_size, split), run)
+    run = parse_run_options(workers, max_rejects, progress=progress)
+    return Export(StoreSource(path, progress=scan), Path(folder), to, run, **options)
 
 
 @takes_paths
@@ -551,12 +530,3 @@ def write_store_page(page: Path, store: Named, about: Mapping[str, Any], verdict
     from rawpack_packer.report import store as pages
 
     pages.write_html(page, open_store(os.fspath(store)), about, verdict)
-
-
-def _by_kind(options: Mapping[str, Any]) -> tuple[RunOptions, dict[str, Any], dict[str, Any]]:
-    """The keywords that are given by group, checked: how to run, what describes the source, and the recipe."""
-    run, about, recipe = (
-        {name: value for name, value in options.items() if name in names_of(kind) and value is not None}
-        for kind in (RunKeywords, SourceKeywords, RecipeKeywords)
-    )
-    return run_options(**run), about, recipe

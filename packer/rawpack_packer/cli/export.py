@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import click
 
 from rawpack_packer import api
@@ -46,15 +48,10 @@ from rawpack_packer.progress import scanning
 def export(
     store: str,
     folder: str,
-    to: str,
-    numbered: bool,
-    shard_size: str | None,
-    split: str | None,
-    workers: int | None,
-    max_rejects: str | None,
     dry_run: bool,
     quiet: bool,
     as_json: bool,
+    **options: Any,
 ) -> None:
     """Write the samples of STORE into FOLDER: each as a file named by its key, or many in a tar file or table.
 
@@ -78,10 +75,7 @@ def export(
     """
     out = Output(quiet, as_json)
     with scanning(quiet=quiet) as scan:
-        job = api.export_job(
-            store, folder, to=to, numbered=numbered, shard_size=shard_size, split=split, workers=workers,
-            max_rejects=max_rejects, progress=progress(quiet=quiet), scan=scan,
-        )  # fmt: skip
+        job = api.export_job(store, folder, progress=progress(quiet=quiet), scan=scan, **options)
     if dry_run:
         Output(as_json=as_json).tell(job.estimate())
     else:

@@ -88,12 +88,12 @@ def pack(
       rawpack pack photos/ s3://bucket/store             uploaded by shard
     """  # fmt: skip
     from rawpack_packer import api
-    from rawpack_packer.job import fast_hint, images_in_words, place_in_words
+    from rawpack_packer.job import fast_hint, images_in_words, place_in_words, splits_job
 
     out = take_output(options)
     if splits is not None or holdout or seed is not None or split_by is not None:
         with scanning(quiet=out.quiet) as scan:
-            jobs = api.splits_job(
+            jobs = splits_job(
                 src, dst, splits=splits, holdout=holdout or None, seed=seed, split_by=split_by, scan=scan, **options
             )  # fmt: skip
         _do_splits(jobs, dst, out, dry_run=dry_run)

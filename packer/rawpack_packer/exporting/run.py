@@ -114,12 +114,10 @@ class DryExport(text.Shown):
 class Export:
     """One store, and the folder that it is exported to."""
 
-    def __init__(
-        self, source: StoreSource, folder: Path, to: str, options: ExportOptions, run_options: RunOptions
-    ) -> None:
-        """Raises UsageError with nothing written."""
+    def __init__(self, source: StoreSource, folder: Path, to: str, run_options: RunOptions, **options: Any) -> None:
+        """options: those of `ExportOptions`. Raises UsageError with nothing written."""
         self.source, self.folder, self._options = source, folder, run_options
-        self._target = make_target(to, source, folder, options)
+        self._target = make_target(to, source, folder, ExportOptions(**options))
         self._begun = self._check_folder()
         self._target.check()
 

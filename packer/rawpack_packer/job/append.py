@@ -50,16 +50,16 @@ class Append:
         self,
         source: Source,
         store: Store,
-        how: RunOptions | None = None,
+        run_options: RunOptions | None = None,
         *,
         skip_existing: bool = False,
         other_libraries: bool = False,
     ) -> None:
         """store: of `open_store`. skip_existing: leave out samples whose keys the store has or has rejected; a rejected
         file that changed since is tried again. Otherwise a key that the store has is an error. other_libraries: append
-        even if the libraries that make pixels and files have other versions now. how.restart: remove what an unfinished
-        append left."""
-        self.source, self.store, self.how = source, store, how or RunOptions()
+        even if the libraries that make pixels and files have other versions now. run_options.restart: remove what an
+        unfinished append left."""
+        self.source, self.store, self.run_options = source, store, run_options or RunOptions()
         self._skip_existing = skip_existing
         for path in source.info.paths:
             destinations.check_apart(store.path, path)
@@ -76,7 +76,7 @@ class Append:
         failed."""
         began = time.monotonic()
         source, store, path = self.source, self.store, self.store.path
-        begun = None if self.how.restart else journal.read_append(path)
+        begun = None if self.run_options.restart else journal.read_append(path)
         if begun is not None and begun.store != store.digest:
             # That run was killed after it had replaced the manifest.
             with Lock(path):
@@ -85,7 +85,7 @@ class Append:
                 return _nothing(source, store, len(source), 0, began)
             begun = None
         chosen = choose(store, source, begun, lambda: self.digest, skip_existing=self._skip_existing)
-        if not len(chosen.source) and not self.how.restart:
+        if not len(chosen.source) and not self.run_options.restart:
             commit.tidy_finished(path)
             return _nothing(source, store, chosen.existing, chosen.changed, began)
         summary = _Addition(chosen, self).do()
@@ -102,8 +102,8 @@ class _Addition(Job):
 
     def __init__(self, chosen: Chosen, asked: Append) -> None:
         store = asked.store
-        self.source, self.own, self.recipe = chosen.source, chosen.named, asked.recipe
-        self.destination, self.how, self.called = store.path, asked.how, ""
+        self.source, self.as_given, self.recipe = chosen.source, chosen.named, asked.recipe
+        self.destination, self.run_options, self.shown_as = store.path, asked.run_options, ""
         self.fields, self.counts = dict(store.manifest.fields), counts_of(store.manifest, chosen)
         self.before = before_append(store.manifest, store.digest, label_counts(store))
         self._store, self._asked = store, asked
@@ -111,12 +111,12 @@ class _Addition(Job):
     @cached_property
     def digest(self) -> str:
         # Numbers go on with those of the store.
-        return journal.source_digest(self.source) if self._asked.source.info.numbered else self.own_digest
+        return journal.source_digest(self.source) if self._asked.source.info.numbered else self.digest_as_given
 
     @cached_property
-    def own_digest(self) -> str:
-        whole = len(self.own) == len(self._asked.source)
-        return self._asked.digest if whole else journal.source_digest(self.own)
+    def digest_as_given(self) -> str:
+        whole = len(self.as_given) == len(self._asked.source)
+        return self._asked.digest if whole else journal.source_digest(self.as_given)
 
     @property
     def begun(self) -> journal.AppendNote | None:
@@ -360,12 +360,12 @@ def _videos(store: Store, source: Source, rows: NDArray[np.int64]) -> NDArray[np
 
 def _other_splits(store: Store) -> tuple[list[Store], bool]:
     """The other splits of the set that a store belongs to, and whether they were drawn from one source."""
-    own = store.path.absolute()
-    found = read_splits(own.parent)
-    if found is None or own.name not in found.splits:
+    folder = store.path.absolute()
+    found = read_splits(folder.parent)
+    if found is None or folder.name not in found.splits:
         return [], False
     try:
-        return [Store(own.parent / name) for name in found.splits if name != own.name], found.divided_here
+        return [Store(folder.parent / name) for name in found.splits if name != folder.name], found.divided_here
     except StoreError as error:
         raise UsageError(f"{store.path} is one of several splits, and not all of them are intact: {error}") from None
 

@@ -58,16 +58,17 @@ class StoreState:
         return UsageError(f"{self.name} {state}, and {what}: {', or '.join(cures)}. {self.restart}")
 
 
-def store_at(path: Path, called: str = "") -> StoreState:
-    """The store in a folder, finished or begun. called: its name, where that is not the folder's, as of a URL."""
+def store_at(path: Path, shown_as: str = "") -> StoreState:
+    """The store in a folder, finished or begun. shown_as: its name, where that is not the folder's,
+    as of a URL."""
     finished, holds = destinations.is_finished(path), _holds([path])
-    splits = None if called else read_splits(path.parent)
+    splits = None if shown_as else read_splits(path.parent)
     if splits is not None and path.name in splits.splits:
         restart = set_at(path.parent).restart
     else:
         what = "this store" if finished else "what was packed so far"
         restart = f"{opt.restart} deletes {what} ({holds}) and packs again"
-    return StoreState(called or str(path), finished, restart, holds)
+    return StoreState(shown_as or str(path), finished, restart, holds)
 
 
 def set_at(path: Path) -> StoreState:
@@ -102,7 +103,7 @@ def check_same(job: Job, before: JobNote | Manifest) -> None:
         what = f"the fields differ: {field[0]}"
     else:
         # An append adds nothing to as many samples, of which one was changed or which have another class.
-        addable = len(source) != noted.samples and source.info.kind != "store" and not job.called
+        addable = len(source) != noted.samples and source.info.kind != "store" and not job.shown_as
         addable = addable and (classes is None) == (names is None)
         if not is_append and classes != names:
             differing = _unlike(_numbers(classes), _numbers(names))
@@ -119,7 +120,7 @@ def check_same(job: Job, before: JobNote | Manifest) -> None:
         restart = f"{opt.restart} deletes what this append has packed so far, and begins it again; the store stays"
         state = StoreState(f"an append to {job.destination}", finished=False, restart=restart)
     else:
-        state = store_at(job.destination, job.called)
+        state = store_at(job.destination, job.shown_as)
     raise state.refusal(what, resume=undoable, append=addable)
 
 

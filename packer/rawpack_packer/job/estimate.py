@@ -203,7 +203,7 @@ def check_space(path: Path, jobs: Sequence[Job], free: int) -> None:
     need = spare = 0
     for job in jobs:
         tried = 0 if exact_bytes(job.fields) else _MOST
-        guess = estimate(job.source, job.recipe, job.fields, job.how.processes, tried)
+        guess = estimate(job.source, job.recipe, job.fields, job.run_options.processes, tried)
         need, spare = need + guess.store_bytes, max(spare, guess.spare_bytes)
     need += spare
     if need > free:

@@ -81,9 +81,9 @@ def before_append(manifest: Manifest, digest: str, labels: Mapping[int, int]) ->
 class Job:
     """A store to be packed from a source.
 
-    source: with the keys and classes that samples get in the store. own: the source with its own keys. recipe: with the
-    libraries of this machine. counts: what all sources of the store left out. before: the store that is appended to.
-    called: what messages call the destination if it is a scratch folder.
+    source: with the keys and classes that samples get in the store. as_given: the source with its own keys. recipe:
+    with the libraries of this machine. counts: what all sources of the store left out. before: the store that is
+    appended to. shown_as: what messages call the destination if it is a scratch folder.
     """
 
     def __init__(
@@ -91,15 +91,15 @@ class Job:
         source: Source,
         recipe: Recipe,
         destination: str | os.PathLike[str],
-        how: RunOptions | None = None,
+        run_options: RunOptions | None = None,
         *,
-        called: str = "",
+        shown_as: str = "",
         checked: bool = False,
     ) -> None:
         """checked: whether the destination was checked before the source was opened. Raises UsageError where the
         destination or the recipe does not suit the source."""
-        self.source = self.own = source
-        self.destination, self.how, self.called = Path(destination), how or RunOptions(), called
+        self.source = self.as_given = source
+        self.destination, self.run_options, self.shown_as = Path(destination), run_options or RunOptions(), shown_as
         if not checked:
             destinations.check(self.destination)
         for path in source.info.paths:
@@ -130,7 +130,7 @@ class Job:
         return journal.source_digest(self.source)
 
     @property
-    def own_digest(self) -> str:
+    def digest_as_given(self) -> str:
         """Of the source, with its own keys."""
         return self.digest
 
@@ -162,16 +162,16 @@ class Job:
     def finished(self) -> Summary | None:
         """The summary, where another run has done this job; None where it is to be done. Raises UsageError where the
         destination is another store, PackError where it is damaged."""
-        if not destinations.is_finished(self.destination) or self.how.restart:
+        if not destinations.is_finished(self.destination) or self.run_options.restart:
             return None
         path, source = self.destination, self.source
         try:
             manifest, digest = manifests.load(path)
         except StoreError as error:
-            cure = f"`rawpack inspect --verify` shows more. {differences.store_at(path, self.called).restart}"
+            cure = f"`rawpack inspect --verify` shows more. {differences.store_at(path, self.shown_as).restart}"
             raise UsageError(f"{error}; {cure}") from None
         differences.check_same(self, manifest)
-        if self.how.strict and manifest.rejects.count - manifest.rejects.reasons.get(NOT_SCANNED, 0):
+        if self.run_options.strict and manifest.rejects.count - manifest.rejects.reasons.get(NOT_SCANNED, 0):
             raise PackError(
                 f"{path} is complete, with {text.count(manifest.rejects.count, source.info.noun)} rejected "
                 f"({', '.join(manifest.rejects.reasons)}), listed in {path / manifest.rejects.file.name}; {opt.strict} "
@@ -186,7 +186,7 @@ class Job:
     def estimate(self) -> DryRun:
         """What `run` needs. Writes nothing. Raises as that does before it begins."""
         self.finished()
-        guess = estimate(self.source, self.recipe, self.fields, self.how.processes)
+        guess = estimate(self.source, self.recipe, self.fields, self.run_options.processes)
         free = destinations.free_bytes(self.destination)
         return DryRun(guess, len(self.source), self.fields["image"].shape, free)
 
@@ -208,10 +208,10 @@ class Job:
         Raises UsageError with nothing written, PackError where it started and failed: the same job then resumes;
         KeyboardInterrupt, with `Parts.kept`, after Ctrl-C.
         """
-        began, path, source, how = time.monotonic(), self.destination, self.source, self.how
-        if check_free and len(source) and (how.restart or self.begun is None):
-            own = 0 if self.adds else destinations.own_bytes(path)
-            check_space(path, [self], destinations.free_bytes(path) + own)
+        began, path, source, run_options = time.monotonic(), self.destination, self.source, self.run_options
+        if check_free and len(source) and (run_options.restart or self.begun is None):
+            freed = 0 if self.adds else destinations.own_bytes(path)
+            check_space(path, [self], destinations.free_bytes(path) + freed)
         with files.refusals_named(path):
             destinations.make(path)
         try:
@@ -220,23 +220,25 @@ class Job:
                 if (done := self.finished()) is not None:
                     tidy(path)
                     return done
-                if how.restart:
+                if run_options.restart:
                     self.clear()
                 probes = self._begin()
                 keep_found(path / WORK / SPOOL)
                 started = datetime.now(UTC)
                 totals = Totals(Duplicates(path / WORK / "identical"), classes=source.info.classes is not None)
                 parts = Parts(self, totals)
-                forks = how.processes and hasattr(os, "fork")
-                engine = how.engine or (LocalEngine(how.processes, held=[lock.workers]) if forks else InlineEngine())
+                forks = run_options.processes and hasattr(os, "fork")
+                engine = run_options.engine or (
+                    LocalEngine(run_options.processes, held=[lock.workers]) if forks else InlineEngine()
+                )
                 try:
                     parts.run(engine)
                 except KeyboardInterrupt:
                     raise KeyboardInterrupt(parts.kept()) from None
-                processes = how.processes if how.engine is None else 0
+                processes = run_options.processes if run_options.engine is None else 0
                 manifest = commit_store(self, totals, self._provenance(started, processes, probes))
         finally:
-            how.progress.end()
+            run_options.progress.end()
         sizes = [totals.labels[label] for label in range(len(source.info.classes or ()))] if totals.labels else []
         return Summary(
             str(path),
@@ -268,12 +270,12 @@ class Job:
 
     def _provenance(self, started: datetime, processes: int, probes: Mapping[str, str]) -> dict[str, Any]:
         """When, where and from what the store was packed: all that may differ between two runs."""
-        source = self.own
+        source = self.as_given
         return {
             "source": {
                 "kind": source.info.kind,
                 "root": source.info.root,
-                "digest": self.own_digest,
+                "digest": self.digest_as_given,
                 "options": source.info.options,
             }
             | ({"probes": dict(probes)} if probes else {}),

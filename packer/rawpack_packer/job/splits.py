@@ -7,7 +7,7 @@ import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Unpack
 
 import msgspec
 
@@ -27,13 +27,14 @@ from rawpack_packer.job import holdout as draws
 from rawpack_packer.job.estimate import check_space
 from rawpack_packer.job.holdout import SplitBy
 from rawpack_packer.job.job import Job
+from rawpack_packer.job.keywords import PackKeywords, by_group
 from rawpack_packer.job.options import RunOptions
 from rawpack_packer.job.summary import DryRun, Summary
 from rawpack_packer.options.naming import opt
 from rawpack_packer.recipe.by_user import recipe_for
-from rawpack_packer.recipe.recipe import Recipe
+from rawpack_packer.recipe.recipe import Recipe, parse_options
 from rawpack_packer.sources import Source, has_split
-from rawpack_packer.sources.base import Scanning
+from rawpack_packer.sources.base import Scanning, unseen
 from rawpack_packer.sources.files import missing as no_source
 from rawpack_packer.sources.stores.compatible import differing_field, shown_field
 from rawpack_packer.sources.table.kept import keep_found
@@ -143,21 +144,20 @@ def check(destination: Path, sources: Sequence[str | Path], chosen: SplitSet, *,
         destinations.check(destination / name, sources)
 
 
-def splits_of(
+def splits_job(
     source: Any,
     destination: str | os.PathLike[str],
-    how: RunOptions,
-    about: Mapping[str, Any],
-    recipe: Mapping[str, Any],
     *,
-    splits: Sequence[str] | str | None,
-    holdout: Mapping[str, float | int | str] | Sequence[str] | str | None,
-    seed: int | None,
-    split_by: str | None,
-    scan: Scanning,
+    splits: Sequence[str] | str | None = None,
+    holdout: Mapping[str, float | int | str] | Sequence[str] | str | None = None,
+    seed: int | None = None,
+    split_by: str | None = None,
+    scan: Scanning = unseen,
+    **options: Unpack[PackKeywords],
 ) -> Splits:
-    """The splits that `rawpack.pack_splits` packs, with its keywords, checked and not begun. about: the options of the
-    source."""
+    """The jobs of `rawpack.pack_splits`, checked and not begun."""
+    run_options, source_options, recipe = by_group(options)
+    recipe = parse_options(recipe)
     if isinstance(destination, str) and is_url(destination):
         raise UsageError(
             f"{shown_url(destination)}: splits are packed into folders; pack each to a URL of its own, or copy them"
@@ -172,7 +172,7 @@ def splits_of(
     where = Path(destination)
 
     def opened(one: Any) -> Source:
-        return opening.open_given(one, about, how, recipe, where, os.fspath(destination), scan=scan)
+        return opening.open_given(one, source_options, run_options, recipe, where, os.fspath(destination), scan=scan)
 
     def made(one: Source) -> Recipe:
         return recipe_for(one, recipe)
@@ -182,9 +182,9 @@ def splits_of(
             raise UsageError(
                 f"{opt.split_by} divides the source by itself: leave out {opt.splits}, {opt.holdout} and {opt.seed}"
             )
-        by, how = draws.parse_split_by(split_by), how.connected()
+        by, run_options = draws.parse_split_by(split_by), run_options.connected()
         # Only the source says the names of the splits.
-        return Splits(where, *divide(opened(source), by), made, how)
+        return Splits(where, *divide(opened(source), by), made, run_options)
     divided = source if isinstance(source, Mapping) and ("image" not in source or amounts is None) else None
     if divided is not None:
         if names is not None or amounts is not None:
@@ -194,20 +194,20 @@ def splits_of(
     ):
         raise UsageError("give a dict of splits; or a path and splits=; or holdout=, such as {'val': 0.1}")
     chosen = set_of(names if divided is None else list(divided), amounts, seed)
-    check(where, opening.paths_of(source), chosen, restart=how.restart)
-    how, drawn = how.connected(), None
+    check(where, opening.paths_of(source), chosen, restart=run_options.restart)
+    run_options, drawn = run_options.connected(), None
     if divided is not None:
         sources = one_numbering({name: opened(one) for name, one in divided.items()})
     elif names is not None:
         root = os.fspath(source)
-        if about.get("kind") is None:
+        if source_options.get("kind") is None:
             opening.check_above(root, names, os.fspath(destination))
         sources = open_divided(root, names, opened)
     else:
         whole = opened(source)
         draw = draws.draw(whole, chosen.holdout or {}, chosen.seed or 0)
         sources, drawn = {name: View(whole, rows) for name, rows in draw.rows.items()}, (whole, draw)
-    return Splits(where, sources, chosen, made, how, drawn)
+    return Splits(where, sources, chosen, made, run_options, drawn)
 
 
 class Splits:
@@ -222,15 +222,16 @@ class Splits:
         sources: Mapping[str, Source],
         chosen: SplitSet,
         recipe: Callable[[Source], Recipe],
-        how: RunOptions,
+        run_options: RunOptions,
         drawn: tuple[Source, draws.Draw] | None = None,
     ) -> None:
         """recipe: gives that of a source. Raises UsageError as `check`, and where splits have different fields."""
-        self.destination, self.chosen, self.drawn, self._how = destination, chosen, drawn, how
+        self.destination, self.chosen, self.drawn, self._how = destination, chosen, drawn, run_options
         for source in sources.values():
-            check(destination, source.info.paths, chosen, restart=how.restart)
+            check(destination, source.info.paths, chosen, restart=run_options.restart)
         self.jobs = {
-            name: Job(source, recipe(source), destination / name, how, checked=True) for name, source in sources.items()
+            name: Job(source, recipe(source), destination / name, run_options, checked=True)
+            for name, source in sources.items()
         }
         first, *others = self.jobs.values()
         for other in others:
@@ -257,7 +258,7 @@ class Splits:
         self._check()
         self._make()
         for name, job in self.jobs.items():
-            job.how = replace(self._how, restart=False)
+            job.run_options = replace(self._how, restart=False)
             begins(name, job)
             yield name, replace(job.run(), shuffle=name == draws.TRAIN)
         # What splits that were packed from archives shared.
@@ -272,8 +273,8 @@ class Splits:
                 new.append(job)
             else:
                 differences.check_same(job, before)
-        own = destinations.own_bytes(self.destination) if self._how.restart else 0
-        check_space(self.destination, new, destinations.free_bytes(self.destination) + own)
+        freed = destinations.own_bytes(self.destination) if self._how.restart else 0
+        check_space(self.destination, new, destinations.free_bytes(self.destination) + freed)
 
     def _make(self) -> None:
         """Make the destination this set of splits."""

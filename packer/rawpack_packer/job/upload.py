@@ -54,7 +54,7 @@ class Upload(Job):
         source: Source,
         recipe: Recipe,
         url: str,
-        how: RunOptions | None = None,
+        run_options: RunOptions | None = None,
         *,
         scratch: str | os.PathLike[str] | None = None,
         storage_options: Mapping[str, Any] | None = None,
@@ -62,7 +62,7 @@ class Upload(Job):
         """scratch: the folder on this machine for what is not uploaded yet; None is `packing` in the cache's folder. An
         interrupted run resumes only with the same one."""
         self._target, self._place = RemoteFolder(url, storage_options), _Scratch(url, scratch)
-        super().__init__(source, recipe, self._place.store, how, called=str(self._target))
+        super().__init__(source, recipe, self._place.store, run_options, shown_as=str(self._target))
 
     def run(self) -> Summary:
         """As that of a job, and upload it."""
@@ -70,7 +70,7 @@ class Upload(Job):
         there = target.sizes()
         _check_foreign(target, there)
         with files.refusals_named(place.store), place.locked():
-            complete = manifests.NAME in there and not self.how.restart
+            complete = manifests.NAME in there and not self.run_options.restart
             if complete:
                 # All files except the shards show whether it is this job's.
                 place.forget()
@@ -79,15 +79,15 @@ class Upload(Job):
                 begun = place.folder / "begun"
                 begun.write_bytes(b"rawpack is packing a store here\n")
                 target.put(begun, BEGUN)
-                if self.how.restart:
+                if self.run_options.restart:
                     # First the manifest; the mark of ours stays.
                     for name in sorted(set(there) - {BEGUN}, key=lambda name: (name != manifests.NAME, name)):
                         target.remove(name)
                     place.forget()
                 else:
                     place.check_sent(there)
-            uploader = _Uploader(target, place, self.how.progress)
-            self.how = dataclasses.replace(self.how, progress=uploader)
+            uploader = _Uploader(target, place, self.run_options.progress)
+            self.run_options = dataclasses.replace(self.run_options, progress=uploader)
             try:
                 summary = self.pack(check_free=False)
                 uploader.finish()
