@@ -110,12 +110,6 @@ def is_begun(destination: Path) -> bool:
     return [path.name for path in destination.iterdir()] == [WORK] and names <= _BEFORE_JOB
 
 
-def is_appending(destination: Path) -> bool:
-    """Whether an append to the finished store has begun there, and has not ended."""
-    names = _names_of_work(destination)
-    return is_finished(destination) and names is not None and (APPEND in names or names <= _BEFORE_JOB)
-
-
 def left_by(destination: Path) -> str | None:
     """Which command was stopped and left files beside a finished store, none of which belong to it; None where there
     are none. Only an append, or a pack that had finished the store, notes what it does."""

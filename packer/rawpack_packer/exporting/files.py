@@ -54,7 +54,7 @@ class FileTarget(Target):
 
     def __init__(self, source: StoreSource, folder: Path, options: ExportOptions) -> None:
         super().__init__(source, folder, options)
-        self._names = Names(self.suffixes, options.numbered)
+        self._names, self._made = Names(self.suffixes, options.numbered), {folder}
 
     def check(self) -> None:
         check_names(self._names, self._source.all_keys, self._folder)
@@ -89,7 +89,7 @@ class FileTarget(Target):
 
     def write(self, run: RunOptions) -> Written:
         count, unnamed, done = len(self._source), list[tuple[Path, Path]](), Written()
-        folders, seen, allowed = _MadeFolders(self._folder), 0, run.allowed(count)
+        seen, allowed = 0, run.allowed(count)
         blocks = (range(start, min(start + _BLOCK, count)) for start in range(0, count, _BLOCK))
         with closing(in_order(self._write_some, blocks, run)) as results:
             for some in results:
@@ -97,12 +97,12 @@ class FileTarget(Target):
                 done.rejects += some.rejects
                 unnamed += some.names
                 if len(unnamed) >= _SYNCED:
-                    folders.name(unnamed)
+                    self._name(unnamed)
                 seen = min(seen + _BLOCK, count)
                 run.progress.advance(seen, done.bytes, len(done.rejects))
                 if len(done.rejects) > allowed:
                     break
-        folders.name(unnamed)
+        self._name(unnamed)
         return done
 
     def _write_some(self, rows: range) -> _Unnamed:
@@ -127,20 +127,13 @@ class FileTarget(Target):
                 done.bytes += len(data)
         return done
 
-
-class _MadeFolders:
-    """Moves files to their final names, and makes folders for them."""
-
-    def __init__(self, folder: Path) -> None:
-        self._made = {folder}
-
-    def name(self, files_: list[tuple[Path, Path]]) -> None:
-        """Sync all files, then rename them, and clear the list."""
-        files.sync_all([temporary for temporary, _ in files_])
-        for temporary, final in files_:
+    def _name(self, unnamed: list[tuple[Path, Path]]) -> None:
+        """Sync files, give them their final names, and clear the list."""
+        files.sync_all([temporary for temporary, _ in unnamed])
+        for temporary, final in unnamed:
             self._make(final.parent)
             temporary.replace(final)
-        files_.clear()
+        unnamed.clear()
 
     def _make(self, folder: Path) -> None:
         """Make a folder below that of the export. No link is followed."""

@@ -23,7 +23,7 @@ from rawpack.store.store import Store
 from rawpack_packer import text
 from rawpack_packer.counts import count_of, label_counts
 from rawpack_packer.destination import journal
-from rawpack_packer.destination.folder import is_appending, left_by, store_folder
+from rawpack_packer.destination.folder import left_by, store_folder
 from rawpack_packer.destination.rejects import Reject
 from rawpack_packer.sources.folder import holds_image
 from rawpack_packer.sources.video.frames import are_frames
@@ -68,7 +68,7 @@ def describe(store: Store) -> Description:
     manifest = store.manifest
     stored = manifest.shard_bytes
     columns = sum(record.bytes for part in manifest.columns for record in part.files)
-    raw, files = _raw_bytes(store), source_bytes(store)
+    raw, files, left = _raw_bytes(store), source_bytes(store), left_by(store.path)
     source = None if files is None or (files < 0).any() else int(files.sum()) or None
     return Description(
         {
@@ -104,8 +104,8 @@ def describe(store: Store) -> Description:
             },
             "provenance": _provenance(store.path, 1),
             "appends": [_provenance(store.path, run) for run in packing_runs(manifest)[1:]],
-            "appending": is_appending(store.path),
-            "left_by": left_by(store.path),
+            "appending": left == "append",
+            "left_by": left,
         }
     )
 

@@ -7,6 +7,7 @@ the store is the old one. An append that was interrupted resumes like any packin
 from __future__ import annotations
 
 import itertools
+import re
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -19,6 +20,7 @@ from numpy.typing import NDArray
 
 from rawpack.disk import manifest as manifests
 from rawpack.disk.manifest import Field, Manifest
+from rawpack.disk.provenance import packing_runs
 from rawpack.disk.splits import read_splits
 from rawpack.errors import PackError, StoreError, UsageError
 from rawpack.store.store import Store
@@ -28,7 +30,7 @@ from rawpack_packer.destination import journal
 from rawpack_packer.destination.folder import names_of
 from rawpack_packer.destination.lock import Lock
 from rawpack_packer.job import commit, splits
-from rawpack_packer.job.job import Job, before_append, check_sizes, nothing_to_do
+from rawpack_packer.job.job import Before, Job, check_sizes, nothing_to_do
 from rawpack_packer.job.options import RunOptions
 from rawpack_packer.job.summary import AppendSummary, Summary
 from rawpack_packer.options.naming import opt
@@ -41,6 +43,8 @@ from rawpack_packer.sources.stores.compatible import differing_field, shown_fiel
 from rawpack_packer.sources.video.frames import Numbering, videos_in
 from rawpack_packer.sources.view import View
 from rawpack_packer.text import listed
+
+_SHARD = re.compile(r"shard-(\d{1,15})\.")
 
 
 class Append:
@@ -105,7 +109,16 @@ class _Addition(Job):
         self.source, self.as_given, self.recipe = chosen.source, chosen.named, asked.recipe
         self.destination, self.run_options, self.shown_as = store.path, asked.run_options, ""
         self.fields, self.counts = dict(store.manifest.fields), counts_of(store.manifest, chosen)
-        self.before = before_append(store.manifest, store.digest, label_counts(store))
+        manifest, names = store.manifest, [file.name for shard in store.manifest.shards for file in shard.files]
+        numbers = [int(match[1]) for match in map(_SHARD.match, names) if match]
+        self.before = Before(
+            run=len(packing_runs(manifest)) + 1,
+            parts=max(numbers, default=-1) + 1,
+            seen=manifest.samples + manifest.rejects.count,
+            manifest=manifest,
+            digest=store.digest,
+            labels=label_counts(store),
+        )
         self._store, self._asked = store, asked
 
     @cached_property

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import errno
 import json
+import platform
 import shutil
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,16 +20,18 @@ import numpy as np
 import xxhash
 from numpy.typing import NDArray
 
+import rawpack
 from rawpack.disk import manifest as manifests
 from rawpack.disk import npy
 from rawpack.disk.columns import files_of
 from rawpack.disk.manifest import Columns, Field, FileRecord, Manifest, Rejects, Shard
 from rawpack.disk.provenance import COLUMNS, PROVENANCE, REJECTS, STATES, of_run
+from rawpack.errors import DamagedStoreError
 from rawpack_packer.destination import files
 from rawpack_packer.destination.files import WORK
 from rawpack_packer.destination.folder import is_untidy
 from rawpack_packer.destination.lock import Lock
-from rawpack_packer.part.part import PartRecord, need_record, read_record
+from rawpack_packer.part.part import PartRecord, read_record, record_path
 
 if TYPE_CHECKING:
     from rawpack_packer.job.job import Job
@@ -302,9 +306,22 @@ def _lengths(record: PartRecord, name: str, kind: Field) -> NDArray[np.int64]:
 def _records(destination: Path, parts: Iterable[int]) -> Iterable[PartRecord]:
     """The records of the parts that have a shard."""
     for number in parts:
-        record = need_record(destination, number)
+        record = read_record(destination, number)
+        if record is None:
+            path = record_path(destination, number)
+            raise DamagedStoreError(f"{path} or its shard disappeared while packing")
         if record.rows:
             yield record
+
+
+def facts_of_run() -> dict[str, str]:
+    """When and where a run ended, for its provenance."""
+    return {
+        "finished": datetime.now(UTC).isoformat(timespec="seconds"),
+        "host": platform.node(),
+        "rawpack": rawpack.__version__,
+        "python": platform.python_version(),
+    }
 
 
 def write_provenance(destination: Path, provenance: dict[str, Any], states: NDArray[np.int64], run: int) -> None:

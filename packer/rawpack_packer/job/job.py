@@ -7,8 +7,6 @@ written before `run`.
 from __future__ import annotations
 
 import os
-import platform
-import re
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -17,10 +15,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, TypeVar
 
-import rawpack
 from rawpack.disk import manifest as manifests
 from rawpack.disk.manifest import Manifest
-from rawpack.disk.provenance import packing_runs
 from rawpack.errors import PackError, StoreError, UsageError
 from rawpack_packer import text
 from rawpack_packer.destination import files, journal
@@ -30,7 +26,7 @@ from rawpack_packer.destination.lock import Lock
 from rawpack_packer.destination.rejects import NOT_SCANNED
 from rawpack_packer.engines import InlineEngine, LocalEngine
 from rawpack_packer.job import differences
-from rawpack_packer.job.commit import Duplicates, Totals, commit_store, tidy, tidy_finished
+from rawpack_packer.job.commit import Duplicates, Totals, commit_store, facts_of_run, tidy, tidy_finished
 from rawpack_packer.job.differences import probed
 from rawpack_packer.job.estimate import check_space, estimate
 from rawpack_packer.job.options import RunOptions
@@ -44,7 +40,6 @@ from rawpack_packer.sources.optional import unread_of
 from rawpack_packer.sources.table.kept import keep_found
 
 Note = TypeVar("Note", bound=journal.JobNote)
-_SHARD = re.compile(r"shard-(\d{1,15})\.")
 
 
 @dataclass(frozen=True)
@@ -62,20 +57,6 @@ class Before:
     """Of the manifest."""
     labels: Mapping[int, int] = field(default_factory=dict)
     """Label -> samples."""
-
-
-def before_append(manifest: Manifest, digest: str, labels: Mapping[int, int]) -> Before:
-    """What an append to the store of this manifest starts from. labels: label -> samples."""
-    names = [record.name for shard in manifest.shards for record in shard.files]
-    numbers = [int(match[1]) for match in map(_SHARD.match, names) if match]
-    return Before(
-        run=len(packing_runs(manifest)) + 1,
-        parts=max(numbers, default=-1) + 1,
-        seen=manifest.samples + manifest.rejects.count,
-        manifest=manifest,
-        digest=digest,
-        labels=labels,
-    )
 
 
 class Job:
@@ -270,22 +251,11 @@ class Job:
 
     def _provenance(self, started: datetime, processes: int, probes: Mapping[str, str]) -> dict[str, Any]:
         """When, where and from what the store was packed: all that may differ between two runs."""
-        source = self.as_given
-        return {
-            "source": {
-                "kind": source.info.kind,
-                "root": source.info.root,
-                "digest": self.digest_as_given,
-                "options": source.info.options,
-            }
-            | ({"probes": dict(probes)} if probes else {}),
-            "started": started.isoformat(timespec="seconds"),
-            "finished": datetime.now(UTC).isoformat(timespec="seconds"),
-            "host": platform.node(),
-            "workers": processes,
-            "rawpack": rawpack.__version__,
-            "python": platform.python_version(),
-        } | ({"first": self.before.seen} if self.adds else {})
+        info = self.as_given.info
+        source = {"kind": info.kind, "root": info.root, "digest": self.digest_as_given, "options": info.options}
+        facts = {"started": started.isoformat(timespec="seconds"), "workers": processes, **facts_of_run()}
+        facts |= {"first": self.before.seen} if self.adds else {}
+        return {"source": source | ({"probes": dict(probes)} if probes else {}), **facts}
 
 
 def nothing_to_do(path: Path, manifest: Manifest, digest: str, source: Source, seconds: float = 0.0) -> Summary:

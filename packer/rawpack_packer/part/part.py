@@ -18,7 +18,7 @@ import xxhash
 from numpy.typing import NDArray
 
 from rawpack.disk.manifest import Field, FileRecord, Placement
-from rawpack.errors import DamagedStoreError, DecodeError, PackError
+from rawpack.errors import DecodeError, PackError
 from rawpack_packer.destination import files, lock
 from rawpack_packer.destination.files import WORK
 from rawpack_packer.destination.rejects import NOT_SCANNED, Reject
@@ -196,14 +196,14 @@ class _RecordRows:
     def reject(self, reject: Reject) -> None:
         self._rejects.append(reject)
 
-    def columns(self) -> dict[str, NDArray[Any] | list[str] | list[NDArray[Any]]]:
+    def columns(self) -> dict[str, NDArray[Any] | list[Any]]:
         """Number, ragged and text fields of all rows, and `key`."""
-        columns: dict[str, NDArray[Any] | list[str] | list[NDArray[Any]]] = {}
-        for name, kind in self._small.items():
-            values = self._values[name]
-            columns[name] = np.array(values, kind.dtype) if kind.kind == "number" else values
-        columns["key"] = self._keys
-        return columns
+        kinds = self._small
+        columns = {
+            name: np.array(values, kinds[name].dtype) if kinds[name].kind == "number" else values
+            for name, values in self._values.items()
+        }
+        return {**columns, "key": self._keys}
 
     def index(self, name: str, index: Mapping[str, NDArray[np.int64]]) -> None:
         """Add where the writer put the images of field `name`."""
@@ -214,18 +214,17 @@ class _RecordRows:
             self._index[f"{name}.shape"] = np.array(self._shapes[name], np.int32)
 
     def record(self, number: int, records: tuple[FileRecord, ...], placements: dict[str, Placement]) -> PartRecord:
-        numbers: dict[str, NDArray[Any]] = dict(self._index)
-        texts: dict[str, list[str]] = {"key": self._keys}
-        for name, kind in self._small.items():
-            values = self._values[name]
-            if kind.kind == "text":
+        numbers, texts = dict(self._index), dict[str, list[str]]()
+        for name, values in self.columns().items():
+            if isinstance(values, np.ndarray):
+                numbers[name] = values
+            elif name == "key" or self._small[name].kind == "text":
                 texts[name] = values
-            elif kind.kind == "ragged":
+            else:
+                kind = self._small[name]
                 empty = np.empty((0, *(n or 0 for n in kind.shape[1:])), kind.dtype)
                 numbers[name] = np.concatenate([empty, *values])
                 numbers[f"{name}.length"] = np.array([len(value) for value in values], np.int64)
-            else:
-                numbers[name] = np.array(values, kind.dtype)
         return PartRecord(
             number=number,
             rows=self.count,
@@ -269,12 +268,4 @@ def read_record(destination: Path, number: int) -> PartRecord | None:
             return None
         if size != file.bytes:
             return None
-    return record
-
-
-def need_record(destination: Path, number: int) -> PartRecord:
-    """The record of a part that was packed in this run."""
-    record = read_record(destination, number)
-    if record is None:
-        raise DamagedStoreError(f"{record_path(destination, number)} or its shard disappeared while packing")
     return record
