@@ -119,12 +119,6 @@ def left_by(destination: Path) -> str | None:
     return "append" if APPEND in names else "pack" if JOB in names else "relabel or append"
 
 
-def is_untidy(destination: Path) -> bool:
-    """Whether a finished store still holds its work folder: its run was killed after it wrote the manifest."""
-    names = _names_of_work(destination)
-    return is_finished(destination) and names is not None and APPEND not in names
-
-
 def has_only_spool(destination: Path) -> bool:
     """Whether all that the work folder holds is the spool of a source."""
     return _names_of_work(destination) == {SPOOL}

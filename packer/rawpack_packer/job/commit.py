@@ -29,7 +29,7 @@ from rawpack.disk.provenance import COLUMNS, PROVENANCE, REJECTS, STATES, of_run
 from rawpack.errors import DamagedStoreError
 from rawpack_packer.destination import files
 from rawpack_packer.destination.files import WORK
-from rawpack_packer.destination.folder import is_untidy
+from rawpack_packer.destination.folder import left_by
 from rawpack_packer.destination.lock import Lock
 from rawpack_packer.part.part import PartRecord, read_record, record_path
 
@@ -182,7 +182,7 @@ def tidy(destination: Path) -> None:
 
 def tidy_finished(destination: Path) -> None:
     """As `tidy`, for a finished store whose run was killed before it could do that."""
-    if is_untidy(destination):
+    if left_by(destination) not in (None, "append"):
         with Lock(destination):
             tidy(destination)
 
