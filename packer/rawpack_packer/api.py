@@ -392,10 +392,9 @@ def describe(store: Named) -> Description:
 @takes_paths
 def describe_source(path: Named) -> SourceDescription | None:
     """What is in an HDF5 file, an LMDB or CIFAR that can be packed, and how; None for any other path."""
-    from rawpack_packer.inspect import of_source
+    from rawpack_packer.inspect.of_source import describe_source as described
 
-    name = os.fspath(path)
-    return None if of_source.kind_of(Path(name)) is None else of_source.describe_source(name)
+    return described(os.fspath(path))
 
 
 @takes_paths

@@ -77,23 +77,17 @@ def write_job(path: Path, job: JobNote) -> None:
     files.write_whole(work / name, msgspec.msgpack.encode(job), work / f"{name}.tmp")
 
 
-def read_job(path: Path) -> JobNote | None:
-    """The job that was begun at `path`; None if there is none."""
-    return _read_note(path / WORK / JOB, JobNote, "starts over")
-
-
-def read_append(path: Path) -> AppendNote | None:
-    """The append that was begun at `path`; None if there is none."""
-    return _read_note(path / WORK / APPEND, AppendNote, "starts the append over")
-
-
-def _read_note(path: Path, kind: type[Note], restart: str) -> Note | None:
+def read_note(path: Path, kind: type[Note]) -> Note | None:
+    """The job or the append that was begun at `path`; None if there is none. kind: JobNote or AppendNote."""
+    is_append = issubclass(kind, AppendNote)
+    note = path / WORK / (APPEND if is_append else JOB)
     try:
-        return msgspec.msgpack.decode(path.read_bytes(), type=kind)
+        return msgspec.msgpack.decode(note.read_bytes(), type=kind)
     except FileNotFoundError:
         return None
     except msgspec.DecodeError as error:
-        raise StoreError(f"{path} is damaged ({error}); {opt.restart} {restart}") from None
+        what = "starts the append over" if is_append else "starts over"
+        raise StoreError(f"{note} is damaged ({error}); {opt.restart} {what}") from None
 
 
 def finished_job(path: Path, manifest: Manifest) -> JobNote:

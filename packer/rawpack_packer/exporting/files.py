@@ -6,7 +6,6 @@ import json
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -37,14 +36,6 @@ _SYNCED = 1024
 _DISK_BLOCK = 4096
 _LINE_BYTES = 200
 PATH = "path"
-
-
-@dataclass
-class _Unnamed(Written):
-    """Files that were written under temporary names."""
-
-    names: list[tuple[Path, Path]] = field(default_factory=list)
-    """The temporary and the final name of each."""
 
 
 class FileTarget(Target):
@@ -95,7 +86,7 @@ class FileTarget(Target):
             for some in results:
                 done.files, done.bytes = done.files + some.files, done.bytes + some.bytes
                 done.rejects += some.rejects
-                unnamed += some.names
+                unnamed += some.unnamed
                 if len(unnamed) >= _SYNCED:
                     self._name(unnamed)
                 seen = min(seen + _BLOCK, count)
@@ -105,9 +96,9 @@ class FileTarget(Target):
         self._name(unnamed)
         return done
 
-    def _write_some(self, rows: range) -> _Unnamed:
+    def _write_some(self, rows: range) -> Written:
         """Write the missing files of some samples under temporary names. Any thread may call it."""
-        done = _Unnamed()
+        done = Written()
         for row in rows:
             key = self._source.key(row)
             paths = {name: self._folder / path for name, path in self._names.paths(row, key).items()}
@@ -122,7 +113,7 @@ class FileTarget(Target):
             for name, data in contents(item, {name: self.suffixes[name] for name in missing}):
                 temporary = self._folder / WORK / f"{row}.{name}.tmp"
                 temporary.write_bytes(data)
-                done.names.append((temporary, missing[name]))
+                done.unnamed.append((temporary, missing[name]))
                 done.files += 1
                 done.bytes += len(data)
         return done

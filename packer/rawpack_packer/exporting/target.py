@@ -87,6 +87,8 @@ class Written:
     files: int = 0
     bytes: int = 0
     rejects: list[Reject] = field(default_factory=list)
+    unnamed: list[tuple[Path, Path]] = field(default_factory=list)
+    """The temporary and the final name of each file that does not have its name yet."""
 
 
 class Target(ABC):

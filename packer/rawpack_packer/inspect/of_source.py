@@ -23,7 +23,7 @@ _SHOWN = 40
 _SUGGESTED = 4
 
 
-def kind_of(path: Path) -> str | None:
+def _kind_of(path: Path) -> str | None:
     """The kind of source that a path is described as; None for a store and for anything else."""
     if path.is_dir() and KINDS["store"].accepts_folder(path):
         return None
@@ -78,9 +78,11 @@ class SourceDescription(Shown, dict[str, Any]):
         return blocks
 
 
-def describe_source(path: str) -> SourceDescription:
-    """What is at a path that has a `kind_of`, as `rawpack inspect --json` prints it. Raises UsageError."""
-    kind = kind_of(Path(path)) or ""
+def describe_source(path: str) -> SourceDescription | None:
+    """What is at a path, as `rawpack inspect --json` prints it; None where it has no `_kind_of`. Raises UsageError."""
+    kind = _kind_of(Path(path))
+    if kind is None:
+        return None
     about = SourceDescription(path=path, kind=kind)
     data_sets = listed_data_sets(Path(path).absolute()) if kind == "hdf5" else []
     if kind == "hdf5":

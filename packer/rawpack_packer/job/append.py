@@ -80,7 +80,7 @@ class Append:
         failed."""
         began = time.monotonic()
         source, store, path = self.source, self.store, self.store.path
-        begun = None if self.run_options.restart else journal.read_append(path)
+        begun = None if self.run_options.restart else journal.read_note(path, journal.AppendNote)
         if begun is not None and begun.store != store.digest:
             # That run was killed after it had replaced the manifest.
             with Lock(path):
@@ -133,7 +133,7 @@ class _Addition(Job):
 
     @property
     def begun(self) -> journal.AppendNote | None:
-        return journal.read_append(self.destination)
+        return journal.read_note(self.destination, journal.AppendNote)
 
     def note(self) -> journal.AppendNote:
         keys = [self.source.key(i) for i in range(len(self.source))]
@@ -146,7 +146,7 @@ class _Addition(Job):
     def finished(self) -> Summary | None:
         path, store = self.destination, self._store
         if manifests.load(path)[1] != store.digest:
-            if not journal.read_append(path):
+            if not journal.read_note(path, journal.AppendNote):
                 commit.tidy(path)
             raise UsageError(f"another run has just appended to {path}; give the command again")
         if len(self.source):

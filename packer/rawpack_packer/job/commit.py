@@ -121,8 +121,6 @@ class Totals:
         if self.classes and "label" in record.columns:
             values, found = np.unique(np.frombuffer(record.columns["label"], "<i8"), return_counts=True)
             self.labels.update(dict(zip(values.tolist(), found.tolist(), strict=True)))
-        for name, texts in record.texts.items():
-            self.lengths[name] += sum(len(text.encode()) for text in texts)
         for column, data in record.columns.items():
             name, _, what = column.partition(".")
             if what == "length":
@@ -280,27 +278,18 @@ class _ColumnWriter:
     """The bytes that parts, in their order, add to one column file."""
 
     def __init__(self, file_name: str, kind: Field) -> None:
-        self._column, self._kind = file_name.removesuffix(".npy"), kind
-        self._name, _, piece = self._column.partition(".")
-        self._offsets, self._end = kind.kind in ("text", "ragged") and piece == "offset", 0
+        self._column = file_name.removesuffix(".npy")
+        self._offsets, self._end = kind.kind in ("text", "ragged") and self._column.endswith(".offset"), 0
         self.first = np.zeros(1, "<i8").tobytes() if self._offsets else b""
         """Comes before the values of the first part."""
 
     def of(self, record: PartRecord) -> bytes:
-        if self._offsets:
-            ends = np.cumsum(_lengths(record, self._name, self._kind)) + self._end
-            self._end = int(ends[-1])
-            return ends.astype("<i8").tobytes()
-        if self._kind.kind == "text":
-            return "".join(record.texts[self._name]).encode()
-        return record.columns[self._column]
-
-
-def _lengths(record: PartRecord, name: str, kind: Field) -> NDArray[np.int64]:
-    """The length of each row of a text or ragged field."""
-    if kind.kind == "text":
-        return np.array([len(text.encode()) for text in record.texts[name]], np.int64)
-    return np.frombuffer(record.columns[f"{name}.length"], "<i8")
+        if not self._offsets:
+            return record.columns[self._column]
+        lengths = np.frombuffer(record.columns[f"{self._column.removesuffix('.offset')}.length"], "<i8")
+        ends = np.cumsum(lengths) + self._end
+        self._end = int(ends[-1])
+        return ends.astype("<i8").tobytes()
 
 
 def _records(destination: Path, parts: Iterable[int]) -> Iterable[PartRecord]:

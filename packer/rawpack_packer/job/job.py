@@ -123,7 +123,7 @@ class Job:
     @property
     def begun(self) -> journal.JobNote | None:
         """The note of the run that began this or another job there; None where there is none."""
-        return journal.read_job(self.destination)
+        return journal.read_note(self.destination, journal.JobNote)
 
     def note(self) -> journal.JobNote:
         """The note to leave in its destination."""

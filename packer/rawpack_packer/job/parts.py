@@ -157,13 +157,9 @@ class Parts:
         if not self.totals.samples:
             which = f"of the first {checked:,}" if left else "of them"
             return f"None {which} could be packed, so a larger {opt.max_rejects} does not help"
-        if not left:
-            return f"{again().capitalize()} with {opt.max_rejects(rejects)} resumes without doing anything twice"
-        share = math.ceil(100 * rejects / checked)
-        return (
-            f"{left:,} are not tried yet: if they are like these, {again()} with "
-            f"{opt.max_rejects(f'{share}%')} resumes without doing anything twice"
-        )
+        first = f"{left:,} are not tried yet: if they are like these, {again()}" if left else again().capitalize()
+        enough = f"{math.ceil(100 * rejects / checked)}%" if left else rejects
+        return f"{first} with {opt.max_rejects(enough)} resumes without doing anything twice"
 
 
 def _counted(record: PartRecord) -> list[Reject]:

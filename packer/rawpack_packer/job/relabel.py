@@ -92,7 +92,7 @@ def relabel_store(
     path = Path(store)
     opened = open_store(path, [Path(new)], "relabel")
     opened.columns.check_contents()
-    if journal.read_append(path) is not None:
+    if journal.read_note(path, journal.AppendNote) is not None:
         raise UsageError(f"{path} has an unfinished append: run it again to resume it first")
     declared = declared_fields(fields if isinstance(fields, Mapping) else list(fields))
     known = {name: _kind_of(field) for name, field in opened.fields.items() if not field.in_shards}

@@ -304,7 +304,7 @@ def _before(store: Path) -> journal.JobNote | Manifest | None:
         except StoreError as error:
             there = differences.set_at(store.parent)
             raise UsageError(f"{error}; `rawpack inspect --verify` shows more. {there.restart}") from None
-    return journal.read_job(store)
+    return journal.read_note(store, journal.JobNote)
 
 
 def stores_of(destination: Path) -> dict[str, Path]:

@@ -40,9 +40,8 @@ class PartRecord(msgspec.Struct, frozen=True, kw_only=True):
     placements: dict[str, Placement]
     """Of each image and mask field; empty if every sample was rejected, so that there is no shard."""
     columns: dict[str, bytes]
-    """Number fields and the index: "label", "image.xxh3", "image.offset", ... -> the bytes of their rows. Ragged fields
-    have all rows one after another, and "boxes.length", int64 (rows,)."""
-    texts: dict[str, list[str]]
+    """All other fields and the index: "label", "image.xxh3", "image.offset", ... -> the bytes of their rows. Texts
+    (UTF-8) and ragged fields have all rows one after another, and "key.length", int64 (rows,)."""
     rejects: tuple[Reject, ...]
     counts: dict[str, int]
     bytes_in: int
@@ -214,24 +213,20 @@ class _RecordRows:
             self._index[f"{name}.shape"] = np.array(self._shapes[name], np.int32)
 
     def record(self, number: int, records: tuple[FileRecord, ...], placements: dict[str, Placement]) -> PartRecord:
-        numbers, texts = dict(self._index), dict[str, list[str]]()
-        for name, values in self.columns().items():
+        columns = dict[str, bytes]()
+        for name, values in (self._index | self.columns()).items():
             if isinstance(values, np.ndarray):
-                numbers[name] = values
-            elif name == "key" or self._small[name].kind == "text":
-                texts[name] = values
+                columns[name] = little(values).tobytes()
             else:
-                kind = self._small[name]
-                empty = np.empty((0, *(n or 0 for n in kind.shape[1:])), kind.dtype)
-                numbers[name] = np.concatenate([empty, *values])
-                numbers[f"{name}.length"] = np.array([len(value) for value in values], np.int64)
+                rows = [row.encode() if isinstance(row, str) else row for row in values]
+                columns[name] = b"".join(row if isinstance(row, bytes) else little(row).tobytes() for row in rows)
+                columns[f"{name}.length"] = np.array(list(map(len, rows)), "<i8").tobytes()
         return PartRecord(
             number=number,
             rows=self.count,
             files=records,
             placements=placements,
-            columns={name: little(values).tobytes() for name, values in numbers.items()},
-            texts=texts,
+            columns=columns,
             rejects=tuple(self._rejects),
             counts=dict(self._counts),
             bytes_in=self.bytes_in,
