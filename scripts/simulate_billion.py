@@ -88,18 +88,22 @@ def record_of(number: int, start: int, stop: int) -> PartRecord:
     size = 4096 + rows * SIDE * SIDE * 3
     numbers = np.arange(start, stop, dtype=np.uint64)
     sums = (numbers * np.uint64(0x9E3779B97F4A7C15)).tobytes()
-    keys: list[str] = []
+    keys = ""
     for block in range(start // BLOCK, -(-stop // BLOCK)):
         prefix, first = f"{block:06d}", block * BLOCK
-        keys += [prefix + end for end in ENDS[max(0, start - first) : stop - first]]
+        keys += "".join(prefix + end for end in ENDS[max(0, start - first) : stop - first])
     file = FileRecord(name=f"shard-{number:05d}.npy", bytes=size, xxh3=f"{number:016x}", head=f"{number:016x}")
     return PartRecord(
         number=number,
         rows=rows,
         files=(file,),
         placements={"image": Placement(offset=4096, bytes=size - 4096)},
-        columns={"label": (numbers % CLASSES).astype("<i8").tobytes(), "image.xxh3": sums},
-        texts={"key": keys},
+        columns={
+            "label": (numbers % CLASSES).astype("<i8").tobytes(),
+            "image.xxh3": sums,
+            "key": keys.encode(),
+            "key.length": np.full(rows, 10, "<i8").tobytes(),
+        },
         rejects=(),
         counts={},
         bytes_in=rows * 100_000,
@@ -199,7 +203,6 @@ def simulate(folder: Path, samples: int, shard_size: str, written: bool) -> Figu
         if not written:
             mock.patch.object(counted, "read_record", engine.read).start()
             mock.patch.object(commit, "read_record", engine.read).start()
-            mock.patch.object(commit, "need_record", engine.read).start()
         how = RunOptions(engine=engine, progress=Progress())
         summary = Job(source, make_recipe(size=str(SIDE), shard_size=shard_size), folder, how).run()
     ended = time.perf_counter()
