@@ -41,7 +41,6 @@ class ParquetTarget(ShardTarget[dict[str, Any]]):
     """See `Target`. A prepared sample is a row: column -> value."""
 
     to = "parquet"
-    takes = frozenset({"shard_size", "split"})
     _FILE = "{split}-{number:05d}-of-{count:05d}.parquet"
     _SHARD_BYTES = 500_000_000
     _IMAGE_BYTES, _FIELD_BYTES = 40, 20

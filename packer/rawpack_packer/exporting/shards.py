@@ -36,6 +36,7 @@ _BLOCK_BYTES, _BLOCK = 4 << 20, 64
 class ShardTarget(Target, Generic[Prepared]):
     """See `Target`. Prepared: a sample as a thread makes it, ready to be written."""
 
+    takes = frozenset({"shard_size", "split"})
     to: ClassVar[str]
     _FILE: ClassVar[str]
     """The file name of a shard, with {split}, {number} and {count}."""

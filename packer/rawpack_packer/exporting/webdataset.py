@@ -53,7 +53,7 @@ class WebDatasetTarget(ShardTarget[list[bytes]]):
     """See `Target`."""
 
     to = "webdataset"
-    takes = frozenset({"numbered", "shard_size", "split"})
+    takes = ShardTarget.takes | {"numbered"}
     _FILE = "{split}-{number:06d}.tar"
     _SHARD_BYTES = 1_000_000_000
     _IMAGE_BYTES, _FIELD_BYTES = 768, 1024
