@@ -108,14 +108,29 @@ def estimate(
     spare = 0.0
     if written.spools and store:
         raw = sum(trial.raw for trial in packed) / max(1, len(packed))
-        # Pixels are spooled to a file first, for each part that is packed at the same time.
-        spare = min(len(source), rows * max(1, workers)) * (exact_bytes(fields, encoded=True) or raw)
+        spare = _spare_bytes(len(source), rows, workers, each, exact_bytes(fields, encoded=True) or raw)
     return Estimate(len(trials), len(trials) - len(packed), int(store), int(spare), seconds)
 
 
 def _spread(count: int, samples: int) -> list[int]:
     """Numbers of up to `samples` samples, the first few of which are spread as evenly over a source as all of them."""
     return list(dict.fromkeys(int(k * _GOLDEN % 1 * count) for k in range(samples)))
+
+
+def _spare_bytes(samples: int, rows: int, workers: int, shard: float, spool: float) -> float:
+    """The most bytes that HDF5 needs while packing, beyond those of the finished shards.
+
+    Pixels are spooled to a file first. So when a part ends, there are all shards before it, its own, its spool, and
+    those of the parts that run at the same time. shard, spool: bytes of a sample in each.
+    """
+    parts = -(-samples // rows)
+    ends = [min(number * rows, samples) for number in range(parts + 1)]
+    running = max(1, workers)
+    most = max(
+        ends[k] * shard + (ends[min(k - 1 + running, parts)] - ends[k - 1]) * spool
+        for k in range(max(1, parts - running), parts + 1)
+    )
+    return max(0.0, most - samples * shard)
 
 
 def most_bytes(source: Source, recipe: Recipe, fields: Mapping[str, Field]) -> int:
