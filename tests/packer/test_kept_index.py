@@ -80,13 +80,13 @@ PACKED = ["packed.tar.gz", "packed.tar.bz2", "shard.tar.gz"]
 @pytest.fixture
 def stopped(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """While this is used, a run stops after its last part."""
-    with mock.patch("rawpack_packer.job.run.commit_store", side_effect=KeyboardInterrupt):
+    with mock.patch("rawpack_packer.job.job.commit_store", side_effect=KeyboardInterrupt):
         yield
 
 
 def stop(source: object, destination: Path, *options: object) -> Path:
     """Pack until the last part is done; the folder with what was kept."""
-    with mock.patch("rawpack_packer.job.run.commit_store", side_effect=KeyboardInterrupt):
+    with mock.patch("rawpack_packer.job.job.commit_store", side_effect=KeyboardInterrupt):
         ran = run_here("pack", "--quiet", "--workers", 0, *SMALL, *options, source, destination)
     assert ran.code == 130, ran
     return destination / ".rawpack" / "spool"
@@ -231,7 +231,7 @@ def test_splits_of_an_archive_share_one_look(tmp_path: Path, archives: Path, mon
     look = opened.tar_members
     monkeypatch.setattr(opened, "tar_members", lambda *given: looks.append(1) or look(*given))
     options = ("--quiet", "--workers", 0, *SMALL, "--splits", "train,val", tmp_path / "set.tar", tmp_path / "sets")
-    with mock.patch("rawpack_packer.job.run.commit_store", side_effect=KeyboardInterrupt):
+    with mock.patch("rawpack_packer.job.job.commit_store", side_effect=KeyboardInterrupt):
         assert run_here("pack", *options).code == 130
     assert len(looks) == 1
     assert run_here("pack", *options).code == 0
@@ -303,7 +303,7 @@ def test_splits_and_folders_behind_a_url(server: Server, tmp_path: Path, archive
     for number, options in enumerate((("--splits", "a,b"), ("--holdout", "val=0.25"))):
         server.log.clear()
         begun = ("--quiet", "--workers", 0, *SMALL, *options)
-        with mock.patch("rawpack_packer.job.run.commit_store", side_effect=KeyboardInterrupt):
+        with mock.patch("rawpack_packer.job.job.commit_store", side_effect=KeyboardInterrupt):
             assert run_here("pack", *begun, url, tmp_path / f"far-{number}").code == 130
         ran = run_here("pack", *begun, url, tmp_path / f"far-{number}")
         assert (ran.code, ran.err) == (0, ""), ran

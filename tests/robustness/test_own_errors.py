@@ -34,7 +34,7 @@ from rawpack.system.heartbeat import Heartbeat
 from rawpack.system.template import Template
 from rawpack_packer import api
 from rawpack_packer.engines import ExecutorEngine, LocalEngine
-from rawpack_packer.inspect.probe import ShardProbe
+from rawpack_packer.inspect.verify import ShardProbe
 from rawpack_packer.job.job import Job
 from rawpack_packer.job.options import RunOptions
 from rawpack_packer.recipe.recipe import make_recipe

@@ -14,7 +14,7 @@ from rawpack.system.home import expanded
 Function = Callable[..., Any]
 Decorator = Callable[[Function], Function]
 _SWAPPED = {"pack": {("nothing", "samples"), ("store", "samples")}, "append": {("store", "samples")}}
-"""What is at SRC and DST where they were probably swapped, see `api.what_is_at`."""
+"""What is at SRC and DST where they were probably swapped, see `what_is_at`."""
 _NAME_WIDTH = 28
 """Names of options that are longer have a line of their own in `--help`."""
 
@@ -74,9 +74,9 @@ class Subcommand(click.Command):
         paths = [ctx.params.get(name.lower()) for name in names]
         if len(paths) != 2 or not all(isinstance(path, str) and path for path in paths):
             return None
-        from rawpack_packer import api
+        from rawpack_packer.inspect import what_is_at
 
-        found = tuple(api.what_is_at(str(path)) for path in paths)
+        found = tuple(what_is_at(str(path)) for path in paths)
         if found not in _SWAPPED.get(str(self.name), {("nothing", "store")}):
             return None
         holds = "holds images" if found[1] == "samples" else "is a store"

@@ -1,4 +1,4 @@
-"""Describes what is in a store: as a dict for programs, as text for people."""
+"""Describes what is in a store."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ from rawpack.store.store import Store
 from rawpack_packer import text
 from rawpack_packer.counts import count_of, label_counts
 from rawpack_packer.destination import journal
-from rawpack_packer.destination.folder import is_appending, left_by, store_folder
+from rawpack_packer.destination.folder import left_by, store_folder
 from rawpack_packer.destination.rejects import Reject
 from rawpack_packer.sources.folder import holds_image
 from rawpack_packer.sources.video import are_frames
-from rawpack_packer.text import plain
+from rawpack_packer.text import Block, Shown, plain
 from rawpack_packer.voice import again
 
 _SHOWN, _LISTED, _APPENDS = 8, 20, 3
@@ -39,48 +39,75 @@ _NOT_SHOWN = ("format", "libraries", "origin", "shard_size", "max_pixels")
 NO_CLASS = "(no class)"
 
 
-def describe(store: Store) -> dict[str, Any]:
+class Description(Shown, dict[str, Any]):
+    """What is in a store. Names and keys cannot move a terminal's cursor."""
+
+    def in_words(self) -> list[Block]:
+        blocks = [Block(text.plain(self["path"]), rows_of(self))]
+        if self["classes"] is not None:
+            blocks.append(_class_block(self["classes"], self["noun"]))
+        if self["sizes"] is not None:
+            sizes = list(self["sizes"].items())
+            others = sum(count for _, count in sizes[_SHOWN:])
+            shown = sizes[:_SHOWN] + [("other sizes", others)] * bool(others)
+            blocks.append(Block("sizes, height x width", [(name, f"{count:,}") for name, count in shown]))
+        if self["recipe"].get("origin"):
+            blocks.append(_origin_block(self["recipe"]["origin"]))
+        if counted := counts_of(self):
+            blocks.append(Block("counted while packing", counted))
+        if count := self["rejects"]["count"]:
+            reasons = ", ".join(f"{reason} {number}" for reason, number in self["rejects"]["reasons"].items())
+            first = self["rejects"]["first"][:_SHOWN]
+            rows = [(text.plain(one["key"]), text.plain(f"{one['reason']}: {one['detail']}")) for one in first]
+            blocks.append(Block(f"{text.count(count, 'reject')} ({text.plain(reasons)})", rows, count - len(rows)))
+        return blocks
+
+
+def describe(store: Store) -> Description:
     """What is in a store, as `rawpack inspect --json` prints it."""
     manifest = store.manifest
     stored = manifest.shard_bytes
     columns = sum(record.bytes for part in manifest.columns for record in part.files)
-    raw, files = _raw_bytes(store), source_bytes(store)
+    raw, files, left = _raw_bytes(store), source_bytes(store), left_by(store.path)
     source = None if files is None or (files < 0).any() else int(files.sum()) or None
-    return {
-        "path": store.where,
-        "format": manifest.format,
-        "version": manifest.rawpack,
-        "digest": store.digest,
-        "samples": manifest.samples,
-        "noun": "frame" if are_frames(manifest.fields) else "image",
-        "fields": {name: _field(field) for name, field in manifest.fields.items()},
-        "classes": _classes(store),
-        "sizes": _sizes(store),
-        "shards": len(manifest.shards),
-        "bytes": {
-            "shards": stored,
-            "columns": columns,
-            "store": manifest.store_bytes,
-            "per_sample": round(stored / max(1, manifest.samples), 1),
-            "raw": raw,
-            "of_raw": round(stored / raw, 4) if raw else None,
-            "source": source,
-            "of_source": round(stored / source, 4) if source else None,
-        },
-        "recipe": manifest.recipe,
-        "counts": manifest.counts,
-        "rejects": {
-            "count": manifest.rejects.count,
-            "reasons": manifest.rejects.reasons,
-            "first": [
-                {"key": one.key, "reason": one.reason, "detail": one.detail} for one in first_rejects(store, _LISTED)
-            ],
-        },
-        "provenance": _provenance(store.path, 1),
-        "appends": [_provenance(store.path, run) for run in packing_runs(manifest)[1:]],
-        "appending": is_appending(store.path),
-        "left_by": left_by(store.path),
-    }
+    return Description(
+        {
+            "path": store.where,
+            "format": manifest.format,
+            "version": manifest.rawpack,
+            "digest": store.digest,
+            "samples": manifest.samples,
+            "noun": "frame" if are_frames(manifest.fields) else "image",
+            "fields": {name: _field(field) for name, field in manifest.fields.items()},
+            "classes": _classes(store),
+            "sizes": _sizes(store),
+            "shards": len(manifest.shards),
+            "bytes": {
+                "shards": stored,
+                "columns": columns,
+                "store": manifest.store_bytes,
+                "per_sample": round(stored / max(1, manifest.samples), 1),
+                "raw": raw,
+                "of_raw": round(stored / raw, 4) if raw else None,
+                "source": source,
+                "of_source": round(stored / source, 4) if source else None,
+            },
+            "recipe": manifest.recipe,
+            "counts": manifest.counts,
+            "rejects": {
+                "count": manifest.rejects.count,
+                "reasons": manifest.rejects.reasons,
+                "first": [
+                    {"key": one.key, "reason": one.reason, "detail": one.detail}
+                    for one in first_rejects(store, _LISTED)
+                ],
+            },
+            "provenance": _provenance(store.path, 1),
+            "appends": [_provenance(store.path, run) for run in packing_runs(manifest)[1:]],
+            "appending": left == "append",
+            "left_by": left,
+        }
+    )
 
 
 def rows_of(about: Mapping[str, Any]) -> list[tuple[str, str]]:
@@ -114,29 +141,6 @@ def rows_of(about: Mapping[str, Any]) -> list[tuple[str, str]]:
     if not about["rejects"]["count"]:
         rows.append(("rejects", "none"))
     return [*rows, ("digest", about["digest"])]
-
-
-def as_text(about: dict[str, Any]) -> str:
-    """A summary for a terminal. Names and keys cannot move the cursor."""
-    blocks = [(text.plain(about["path"]), text.table(rows_of(about)))]
-    if about["classes"] is not None:
-        blocks.append(_class_block(about["classes"], about["noun"]))
-    if about["sizes"] is not None:
-        sizes = list(about["sizes"].items())
-        others = sum(count for _, count in sizes[_SHOWN:])
-        shown = sizes[:_SHOWN] + [("other sizes", others)] * bool(others)
-        blocks.append(("sizes, height x width", text.table([(name, f"{count:,}") for name, count in shown])))
-    if about["recipe"].get("origin"):
-        blocks.append(("made of stores", _origin_table(about["recipe"]["origin"])))
-    if counted := counts_of(about):
-        blocks.append(("counted while packing", text.table(counted)))
-    if count := about["rejects"]["count"]:
-        reasons = ", ".join(f"{reason} {number}" for reason, number in about["rejects"]["reasons"].items())
-        first = about["rejects"]["first"][:_SHOWN]
-        rows = [(text.plain(one["key"]), text.plain(f"{one['reason']}: {one['detail']}")) for one in first]
-        head = f"{text.count(count, 'reject')} ({text.plain(reasons)})"
-        blocks.append((head, text.table(rows, rest=count - len(rows))))
-    return "\n\n".join(f"{head}\n{block}" for head, block in blocks)
 
 
 def class_words(classes: Mapping[str, int], noun: str) -> str:
@@ -173,11 +177,10 @@ def of_raw(about: Mapping[str, Any]) -> str:
 
 
 def _field(field: Field) -> dict[str, str]:
-    shape = "x".join("?" if n is None else str(n) for n in field.shape)
     return {
         "kind": field.kind,
         "dtype": field.dtype,
-        "shape": shape,
+        "shape": text.shape(field.shape),
         "encoding": field.encoding if field.in_shards else "",
         "boxes": str(field.boxes if field.is_boxes else field.follows) if field.moves else "",
     }
@@ -244,20 +247,20 @@ def _provenance(path: Path, run: int) -> dict[str, Any]:
         return {}
 
 
-def _class_block(classes: dict[str, int], noun: str) -> tuple[str, str]:
-    """The names of classes, with counts where these differ: a head and its lines."""
+def _class_block(classes: dict[str, int], noun: str) -> Block:
+    """The names of classes, with counts where these differ."""
     if is_even(classes) and "" not in classes:
-        return "classes", f"  {text.listed(list(classes), _SHOWN)}"
+        return Block("classes", [(text.listed(list(classes), _SHOWN), "")])
     shown = sorted(classes.items(), key=lambda item: -item[1])
     rows = [(text.plain(name) or NO_CLASS, f"{count:,}") for name, count in shown[:_SHOWN]]
-    return f"{noun}s in each class", text.table(rows, rest=len(shown) - _SHOWN)
+    return Block(f"{noun}s in each class", rows, len(shown) - _SHOWN)
 
 
-def _origin_table(origin: Any) -> str:
+def _origin_block(origin: Any) -> Block:
     """The stores that a store was made of. Another person's manifest may say anything here."""
     stores = [one for one in origin if isinstance(one, dict)] if isinstance(origin, list) else []
     rows = [(text.plain(str(one.get("digest"))), _settings(one.get("recipe"), "format")) for one in stores[:_SHOWN]]
-    return text.table(rows, rest=len(stores) - _SHOWN)
+    return Block("made of stores", rows, len(stores) - _SHOWN)
 
 
 def _settings(recipe: Any, *first: str) -> str:

@@ -5,13 +5,15 @@ from __future__ import annotations
 import shlex
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from rawpack.errors import UsageError
+from rawpack.remote.url import is_url
 from rawpack_packer import text
 from rawpack_packer.sources import KINDS, FieldKind, Source, open_source
 from rawpack_packer.sources.hdf5.file import DataSet, LookAt
 from rawpack_packer.sources.lmdb.source import LmdbSource
+from rawpack_packer.text import Block, Shown
 
 _KINDS = ("hdf5", "lmdb", "cifar")
 _NAMES = {"hdf5": "HDF5", "lmdb": "LMDB", "cifar": "CIFAR"}
@@ -19,7 +21,7 @@ _SHOWN = 40
 _SUGGESTED = 4
 
 
-def kind_of(path: Path) -> str | None:
+def _kind_of(path: Path) -> str | None:
     """The kind of source that a path is described as; None for a store and for anything else."""
     if path.is_dir() and KINDS["store"].accepts_folder(path):
         return None
@@ -29,10 +31,57 @@ def kind_of(path: Path) -> str | None:
     return None
 
 
-def describe_source(path: str) -> dict[str, Any]:
-    """What is at a path that has a `kind_of`, as `rawpack inspect --json` prints it. Raises UsageError."""
-    kind = kind_of(Path(path)) or ""
-    about: dict[str, Any] = {"path": path, "kind": kind}
+def what_is_at(path: str) -> Literal["store", "samples", "nothing", "unknown"]:
+    """What a path looks like, by a short look: for hints, not for decisions. Nothing is what an empty folder holds."""
+    from rawpack_packer.sources.arrays import is_arrays
+    from rawpack_packer.sources.folder import holds_image
+    from rawpack_packer.sources.listing.lines import SUFFIXES
+    from rawpack_packer.sources.store import is_store
+    from rawpack_packer.sources.video import is_video
+
+    where = Path(path)
+    try:
+        if where.is_file():
+            return "samples" if where.suffix.lower() in SUFFIXES or is_arrays(where) or is_video(where) else "unknown"
+        if is_store(where):
+            return "store"
+        if where.is_dir() and any(where.iterdir()):
+            return "samples" if holds_image(where) else "unknown"
+    except (OSError, UsageError):
+        return "unknown"
+    return "unknown" if is_url(path) else "nothing"
+
+
+class SourceDescription(Shown, dict[str, Any]):
+    """What is in a file or folder of another tool, and what to type to pack it."""
+
+    def in_words(self) -> list[Block]:
+        head = f"{text.plain(self['path'])}: {_NAMES[self['kind']]}"
+        head += f", {self['scheme']}" if "scheme" in self else ""
+        rows = []
+        if self["samples"] is not None:
+            rows.append(("samples", f"{self['samples']:,}"))
+            rows.append(("images", self["image"] or "image files"))
+            if self["classes"]:
+                rows.append(("classes", text.listed(self["classes"], 8)))
+            rows += [(text.plain(name), kind) for name, kind in self["fields"].items()]
+        blocks = [Block(head, rows)]
+        if "data_sets" in self:
+            found = [(text.plain(name), text.plain(what)) for name, what in self["data_sets"].items()]
+            blocks.append(Block("data sets", found[:_SHOWN] or [("none", "")], len(found) - _SHOWN))
+        if self["pack"]:
+            blocks.append(Block("to pack it", [(text.plain(line), "") for line in self["pack"]]))
+        else:
+            blocks.append(Block(text.plain(self["problem"])))
+        return blocks
+
+
+def describe_source(path: str) -> SourceDescription | None:
+    """What is at a path, as `rawpack inspect --json` prints it; None where it has no `_kind_of`. Raises UsageError."""
+    kind = _kind_of(Path(path))
+    if kind is None:
+        return None
+    about = SourceDescription(path=path, kind=kind)
     data_sets = list[DataSet]()
     if kind == "hdf5":
         with LookAt(Path(path).absolute()) as look:
@@ -48,28 +97,6 @@ def describe_source(path: str) -> dict[str, Any]:
     splits = KINDS[kind].splits(Path(path))
     about["pack"] = [_command(path, *(["--splits", ",".join(splits)] if splits else []))]
     return about
-
-
-def as_text(about: dict[str, Any]) -> str:
-    """The same for a person."""
-    head = f"{text.plain(about['path'])}: {_NAMES[about['kind']]}"
-    head += f", {about['scheme']}" if "scheme" in about else ""
-    rows = []
-    if about["samples"] is not None:
-        rows.append(("samples", f"{about['samples']:,}"))
-        rows.append(("images", about["image"] or "image files"))
-        if about["classes"]:
-            rows.append(("classes", text.listed([text.plain(name) for name in about["classes"]], 8)))
-        rows += [(text.plain(name), kind) for name, kind in about["fields"].items()]
-    blocks = [f"{head}\n{text.table(rows)}" if rows else head]
-    if "data_sets" in about:
-        found = [(text.plain(name), text.plain(what)) for name, what in about["data_sets"].items()]
-        blocks.append("data sets\n" + (text.table(found[:_SHOWN], rest=len(found) - _SHOWN) if found else "  none"))
-    if about["pack"]:
-        blocks.append("to pack it\n" + "\n".join(f"  {text.plain(line)}" for line in about["pack"]))
-    else:
-        blocks.append(text.plain(about["problem"]))
-    return "\n\n".join(blocks)
 
 
 def _samples(source: Source) -> dict[str, Any]:
@@ -90,7 +117,7 @@ def _kind(kind: FieldKind) -> str:
 
 def _shown(dtype: str, shape: Sequence[int | None]) -> str:
     """ "float32", "uint8 32x32x3", "float32 ?x4"."""
-    return f"{dtype} {'x'.join('?' if n is None else str(n) for n in shape)}".rstrip()
+    return f"{dtype} {text.shape(shape)}".rstrip()
 
 
 def _suggested(path: str, data_sets: Sequence[DataSet]) -> list[str]:

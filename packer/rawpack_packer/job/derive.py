@@ -24,7 +24,7 @@ from rawpack_packer.recipe.tables import output_format
 from rawpack_packer.sources import Source, StoreSource
 from rawpack_packer.sources.base import Scanning, given_options, unseen
 from rawpack_packer.sources.view import View
-from rawpack_packer.text import listed, plain
+from rawpack_packer.text import listed, plain, shape
 from rawpack_packer.voice import either
 
 Named = str | os.PathLike[str]
@@ -48,7 +48,7 @@ def merging(
                 f"{opt.format} of the merged store, or convert one of them with `rawpack convert --format`"
             )
     if source.sizes_differ and options.get("size") is None:
-        sizes = ", ".join(f"{_size(store.fields['image'].shape)} in {store.path}" for store in source.stores[:5])
+        sizes = ", ".join(f"{shape(store.fields['image'].shape)} in {store.path}" for store in source.stores[:5])
         raise UsageError(
             f"the sizes of images or masks differ ({sizes}): give the {opt.size} of the merged store, or convert one "
             "of them with `rawpack convert --size`"
@@ -85,10 +85,6 @@ def _prefixes(stores: Sequence[Named], prefix: Prefix | None) -> list[str]:
         double = next(name for name in names if names.count(name) > 1)
         raise UsageError(f"several of the stores are named {double!r}; {opt.prefix('numbers')} tells them apart")
     return names
-
-
-def _size(shape: tuple[int | None, ...]) -> str:
-    return "x".join("?" if n is None else str(n) for n in shape)
 
 
 _SHOWN = 10

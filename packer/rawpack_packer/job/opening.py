@@ -14,7 +14,7 @@ from rawpack.errors import UsageError
 from rawpack.order.keys import whole_number
 from rawpack.remote.url import is_url
 from rawpack_packer.destination import folder as destinations
-from rawpack_packer.destination.layout import SPOOL, WORK
+from rawpack_packer.destination.files import SPOOL, WORK
 from rawpack_packer.job.options import RunOptions
 from rawpack_packer.options.naming import opt
 from rawpack_packer.recipe.by_user import is_of_stores
@@ -48,8 +48,8 @@ def paths_of(source: Any) -> list[str | Path]:
 
 def open_given(
     source: Any,
-    about: Mapping[str, Any],
-    how: RunOptions,
+    source_options: Mapping[str, Any],
+    run_options: RunOptions,
     recipe: Mapping[str, Any] | None,
     place: Path,
     destination: str,
@@ -62,9 +62,9 @@ def open_given(
     place: the folder that is packed into. destination, other: of the command that an error names, see `DividedError`.
     storage_options: for a source behind URLs."""
     if isinstance(source, str | os.PathLike):
-        spool = _spool(place, how, storage_options)
-        opened = open_path(source, about, destination=destination, other=other, spool=spool, scan=scan)
-        if how.strict and any(opened.info.counts.get(name) for name in LEFT_OUT):
+        spool = _spool(place, run_options, storage_options)
+        opened = open_path(source, source_options, destination=destination, other=other, spool=spool, scan=scan)
+        if run_options.strict and any(opened.info.counts.get(name) for name in LEFT_OUT):
             differ = "; ".join(opened.info.problems)
             raise UsageError(
                 f"{opened.info.root} differs from its folder: {differ}; leave out {opt.strict} to pack the rest"
@@ -72,7 +72,7 @@ def open_given(
         return opened
     if isinstance(source, bytes | bytearray):
         raise UsageError("the source is bytes: a path is a str or a Path, image files in memory are a list of bytes")
-    given = {name: value for name, value in about.items() if value is not None and value is not False}
+    given = {name: value for name, value in source_options.items() if value is not None and value is not False}
     limit = given.pop("limit", None)
     for name in given:
         if name not in _OF_DATASETS:
@@ -88,19 +88,19 @@ def open_given(
     from rawpack_packer.sources import DatasetSource
 
     dataset = DatasetSource(source, **given, colors=colors, sized=sized)
-    if dataset.in_order and (how.workers != 0 or how.engine is not None):
+    if dataset.in_order and (run_options.workers != 0 or run_options.engine is not None):
         raise UsageError(
             f"{dataset.info.root} can only be iterated, which one process does: pass workers=0; with source[i], all "
             "cores would pack"
         )
-    if how.workers != 0:
+    if run_options.workers != 0:
         _check_travels(dataset)
     return _limited(dataset, limit)
 
 
 def open_path(
     path: Named,
-    about: Mapping[str, Any],
+    source_options: Mapping[str, Any],
     *,
     destination: str = "DST",
     other: Sequence[str] = (),
@@ -109,12 +109,12 @@ def open_path(
 ) -> Source:
     """The source at a path. destination, other: of the command that an error names, see `DividedError`. spool: what
     fetches archives behind URLs; None refuses URLs."""
-    options = {name: value for name, value in about.items() if name != "limit"}
+    options = {name: value for name, value in source_options.items() if name != "limit"}
     try:
         opened = open_source(path, spool=spool, progress=scan, **options)
     except (DividedError, AnnotatedError) as error:
         raise error.asked(destination, other) from None
-    return _limited(opened, about.get("limit"))
+    return _limited(opened, source_options.get("limit"))
 
 
 def _limited(source: Source, limit: Any) -> Source:
@@ -143,7 +143,7 @@ def check_above(root: str, names: Sequence[str], destination: str) -> None:
         raise error.asked(destination) from None
 
 
-def _spool(place: Path, how: RunOptions, options: Mapping[str, Any] | None) -> Spool:
+def _spool(place: Path, run_options: RunOptions, options: Mapping[str, Any] | None) -> Spool:
     """What fetches a source behind URLs into the work folder of a destination, where an earlier run may have kept what
     it found in archives."""
     from rawpack_packer.progress import Fetching
@@ -152,7 +152,7 @@ def _spool(place: Path, how: RunOptions, options: Mapping[str, Any] | None) -> S
     folder = place / WORK / SPOOL
     free = destinations.free_bytes(place) + destinations.own_bytes(folder)
     spool = Spool(folder, free // 2, options)
-    spool.progress = Fetching(how.progress)
+    spool.progress = Fetching(run_options.progress)
     return spool
 
 

@@ -82,7 +82,7 @@ class RunOptions:
         return self if self.connect is None else replace(self, engine=self.connect(), connect=None)
 
 
-def run_options(
+def parse_run_options(
     workers: int | None = None,
     max_rejects: float | str | None = None,
     strict: bool = False,

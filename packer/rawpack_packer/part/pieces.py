@@ -22,7 +22,7 @@ import xxhash
 
 from rawpack.disk.manifest import Field
 from rawpack.errors import DecodeError
-from rawpack_packer.destination.layout import WORK
+from rawpack_packer.destination.files import WORK
 from rawpack_packer.recipe.fields import exact_bytes
 from rawpack_packer.recipe.recipe import Recipe
 from rawpack_packer.samples.sample import PreparedSample, prepare_sample
