@@ -22,7 +22,7 @@ from running import run_here
 
 import rawpack_packer
 from rawpack import PackError, Reader, UsageError
-from rawpack_packer.sources import DatasetSource, FieldKind, ImageKind, Item, SourceInfo, open_source, opening
+from rawpack_packer.sources import DatasetSource, FieldKind, ImageKind, Item, SourceInfo, open_source, registry
 
 
 class Pairs:
@@ -735,7 +735,7 @@ def test_a_plugin_adds_a_kind_of_source(tmp_path: Path) -> None:
     entry = EntryPoint("numbers", "test_source_dataset:from_plugin", "rawpack.sources")
     file = tmp_path / "a.numbers"
     file.write_text("3 1 4 1 5")
-    with mock.patch.object(opening, "entry_points", lambda group: [entry] if group == "rawpack.sources" else []):
+    with mock.patch.object(registry, "entry_points", lambda group: [entry] if group == "rawpack.sources" else []):
         for k, options in enumerate(([], ["--source", "numbers"])):
             ran = run_here("pack", "--quiet", "--workers", 0, *options, file, tmp_path / f"s{k}")
             assert (ran.code, ran.err) == (0, ""), ran
@@ -750,7 +750,7 @@ def test_a_plugin_that_cannot_be_loaded_is_named(tmp_path: Path) -> None:
     """Whose fault it is stands in the error."""
     entry = EntryPoint("broken", "no_such_module_here:thing", "rawpack.sources")
     with (
-        mock.patch.object(opening, "entry_points", return_value=[entry]),
+        mock.patch.object(registry, "entry_points", return_value=[entry]),
         pytest.raises(UsageError, match=r"'broken' of no_such_module_here:thing cannot be loaded"),
     ):
         open_source(tmp_path, "broken")
