@@ -32,20 +32,18 @@ from rawpack_packer.job.keywords import (
     names_of,
     takes_paths,
 )
-from rawpack_packer.job.opening import Named
+from rawpack_packer.job.opening import Named, recipe_for
 from rawpack_packer.job.options import Progress, parse_run_options
 from rawpack_packer.job.summary import Summary
 from rawpack_packer.options.naming import opt
-from rawpack_packer.recipe.by_user import recipe_for
 from rawpack_packer.recipe.recipe import parse_options
 from rawpack_packer.sources import Source
 from rawpack_packer.sources.base import Scanning, unseen
 
 if TYPE_CHECKING:
     from rawpack_packer.exporting import Export, Exported
-    from rawpack_packer.inspect.describe import Description
+    from rawpack_packer.inspect.describe import Description, SourceDescription
     from rawpack_packer.inspect.doctor import Examined
-    from rawpack_packer.inspect.of_source import SourceDescription
     from rawpack_packer.inspect.verify import Problems
     from rawpack_packer.inspect.warm import Warmed
     from rawpack_packer.job.append import Append
@@ -392,7 +390,7 @@ def describe(store: Named) -> Description:
 @takes_paths
 def describe_source(path: Named) -> SourceDescription | None:
     """What is in an HDF5 file, an LMDB or CIFAR that can be packed, and how; None for any other path."""
-    from rawpack_packer.inspect.of_source import describe_source as described
+    from rawpack_packer.inspect.describe import describe_source as described
 
     return described(os.fspath(path))
 
@@ -518,14 +516,14 @@ def write_report(done: Bench | Plan, *, page: Path | None, plots: Path | None) -
     """Write what `bench` or `plan` found as an HTML page, and its plots alone; None leaves one out."""
     if page is None and plots is None:
         return
-    from rawpack_packer.report import tuning
+    from rawpack_packer.report import pages
 
-    tuning.write(page, plots, done)
+    pages.write(page, plots, done)
 
 
 def write_store_page(page: Path, store: Named, about: Mapping[str, Any], verdict: str | None) -> None:
     """Write what `describe` says of a store as an HTML page. verdict: of a check, where one was asked for."""
     from rawpack_packer.inspect.describe import open_store
-    from rawpack_packer.report import store as pages
+    from rawpack_packer.report import pages
 
     pages.write_html(page, open_store(os.fspath(store)), about, verdict)

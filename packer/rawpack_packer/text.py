@@ -1,13 +1,38 @@
-"""Numbers and strange texts as a person wants to see them."""
+"""Words of messages: for whom they speak, numbers, and strange texts as a person wants to see them."""
 
 from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
+
+_in_python = ContextVar("_in_python", default=False)
+
+
+@contextmanager
+def speaking_python(yes: bool = True) -> Iterator[None]:
+    """Messages of this thread speak of calls and keywords within this block; elsewhere, of commands and options."""
+    token = _in_python.set(yes)
+    try:
+        yield
+    finally:
+        _in_python.reset(token)
+
+
+def either(command: str, python: str) -> str:
+    """The words for whoever reads the message."""
+    return python if _in_python.get() else command
+
+
+def again() -> str:
+    """What a user repeats."""
+    return either("the same command", "the same call")
+
 
 _AS_CLOSE = 0.1
 """Names are offered together where their likeness differs by less."""

@@ -31,7 +31,7 @@ from rawpack_packer.options import OPTIONS as TABLE
 from rawpack_packer.options.naming import opt
 from rawpack_packer.recipe.recipe import Recipe
 from rawpack_packer.sources import KINDS
-from rawpack_packer.voice import again, speaking_python
+from rawpack_packer.text import again, speaking_python
 
 ROOT = Path(__file__).resolve().parents[2]
 IMAGES = np.zeros((3, 8, 8, 3), np.uint8)

@@ -23,7 +23,7 @@ from running import FORMATS, pack, run_here
 import rawpack_packer
 from rawpack import Reader, UsageError
 from rawpack_packer.sources import open_source
-from rawpack_packer.sources.listing.faults import BadListingError
+from rawpack_packer.sources.listing.lines import BadListingError
 
 COUNT = 70
 """More than one part of a store."""

@@ -18,7 +18,7 @@ import xxhash
 from rawpack.disk.manifest import HEAD_BYTES, FileRecord
 from rawpack.errors import PackError
 from rawpack_packer.options.naming import opt
-from rawpack_packer.voice import again
+from rawpack_packer.text import again
 
 WORK = ".rawpack"
 """The folder in the destination that holds what packing needs until the manifest is written: the job, records of

@@ -25,8 +25,7 @@ from rawpack.system import failure
 from rawpack_packer.destination import files, lock
 from rawpack_packer.destination.files import WORK
 from rawpack_packer.destination.lock import shared
-from rawpack_packer.engines.contract import InlineEngine
-from rawpack_packer.engines.local import LocalEngine
+from rawpack_packer.engines.local import InlineEngine, LocalEngine
 from rawpack_packer.part.part import PartTask, Tick
 
 _TICK_EVERY_S = 1.0

@@ -10,10 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from rawpack.errors import DecodeError, PackError
-from rawpack_packer import voice
 from rawpack_packer.destination import files
 from rawpack_packer.destination.files import WORK
-from rawpack_packer.destination.rejects import Reject
+from rawpack_packer.destination.journal import Reject
 from rawpack_packer.exporting.target import (
     LISTING,
     ExportOptions,
@@ -28,6 +27,7 @@ from rawpack_packer.exporting.target import (
 from rawpack_packer.job.options import RunOptions
 from rawpack_packer.sources import StoreSource
 from rawpack_packer.sources.compatible_stores import IMAGE, KEY, LABEL
+from rawpack_packer.text import again
 
 _BLOCK = 32
 """Samples that a thread writes at a time."""
@@ -133,7 +133,7 @@ class FileTarget(Target):
         self._make(folder.parent)
         folder.mkdir(exist_ok=True)
         if folder.is_symlink():
-            raise PackError(f"{folder} is a link that leads elsewhere; remove it and run {voice.again()} again")
+            raise PackError(f"{folder} is a link that leads elsewhere; remove it and run {again()} again")
         self._made.add(folder)
 
 

@@ -32,8 +32,7 @@ from rawpack_packer.job.options import RunOptions
 from rawpack_packer.job.summary import rejected_rows
 from rawpack_packer.options.naming import opt
 from rawpack_packer.sources import StoreSource
-from rawpack_packer.text import listed, plain
-from rawpack_packer.voice import again
+from rawpack_packer.text import again, listed, plain
 
 _BEGUN = "export"
 """In WORK: says which store is being exported, and how its files are named."""

@@ -22,11 +22,11 @@ from rawpack.errors import DecodeError, PackError
 from rawpack.store.store import Store
 from rawpack_packer.destination import files
 from rawpack_packer.destination.files import WORK
-from rawpack_packer.destination.rejects import Reject
+from rawpack_packer.destination.journal import Reject
 from rawpack_packer.exporting.target import ExportOptions, Target, Written, in_order
 from rawpack_packer.job.options import RunOptions
 from rawpack_packer.sources import Item, StoreSource
-from rawpack_packer.voice import again
+from rawpack_packer.text import again
 
 Prepared = TypeVar("Prepared")
 _BLOCK_BYTES, _BLOCK = 4 << 20, 64

@@ -16,16 +16,15 @@ from rawpack.order import Shuffled
 from rawpack.store.concatenated import ConcatenatedStore
 from rawpack.store.selection import positions_where
 from rawpack.store.where import Where
+from rawpack_packer.job.opening import as_stored, recipe_for
 from rawpack_packer.options import RECIPE
 from rawpack_packer.options.naming import opt
-from rawpack_packer.recipe.by_user import as_stored, recipe_for
 from rawpack_packer.recipe.recipe import Recipe
 from rawpack_packer.recipe.tables import output_format
 from rawpack_packer.sources import Source, StoreSource
 from rawpack_packer.sources.base import Scanning, given_options, unseen
 from rawpack_packer.sources.view import View
-from rawpack_packer.text import listed, plain, shape
-from rawpack_packer.voice import either
+from rawpack_packer.text import either, listed, plain, shape
 
 Named = str | os.PathLike[str]
 Prefix = Literal["names", "numbers"]

@@ -191,7 +191,7 @@ def divide(source: Source, by: SplitBy) -> dict[str, NDArray[np.int64]]:
         what = f"{by.column} is {value!r}, which is in {' and in '.join(map(plain, found)) or 'no split'}"
         if by.values is None:
             what = f"{by.column} is {value!r}, which cannot be the name of a split, which is that of a folder"
-        from rawpack_packer.sources.listing.faults import fault  # here: who packs a folder needs no listings
+        from rawpack_packer.sources.listing.lines import fault
 
         raise fault(source.info.root, line, 0, "", f"{what} ({opt.split_by})", file="" if line else source.key(i))
     names = list(by.values) if by.values is not None else sorted({found[0] for found in splits}, key=split_order)

@@ -22,8 +22,8 @@ from rawpack_packer import text
 from rawpack_packer.destination import files, journal
 from rawpack_packer.destination import folder as destinations
 from rawpack_packer.destination.files import SPOOL, WORK
+from rawpack_packer.destination.journal import NOT_SCANNED
 from rawpack_packer.destination.lock import Lock
-from rawpack_packer.destination.rejects import NOT_SCANNED
 from rawpack_packer.engines import InlineEngine, LocalEngine
 from rawpack_packer.job import differences
 from rawpack_packer.job.commit import Duplicates, Totals, commit_store, facts_of_run, tidy, tidy_finished

@@ -15,7 +15,7 @@ from rawpack.system.standard_streams import fill_closed_streams
 from rawpack_packer.job.keyword_types import RecipeKeywords, RunKeywords, SourceKeywords
 from rawpack_packer.job.options import RunOptions, parse_run_options
 from rawpack_packer.options import OPTIONS
-from rawpack_packer.voice import speaking_python
+from rawpack_packer.text import speaking_python
 
 Call = TypeVar("Call", bound=Callable[..., Any])
 

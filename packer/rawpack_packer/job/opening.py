@@ -1,13 +1,15 @@
-"""Opens what a user wants to pack: a path, a dataset in memory, or an opened source."""
+"""Opens what a user wants to pack: a path, a dataset in memory, or an opened source; and makes the recipe of the user's
+options and the source."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeGuard
 
 import cloudpickle
+import msgspec
 import numpy as np
 
 from rawpack.errors import UsageError
@@ -17,7 +19,8 @@ from rawpack_packer.destination import folder as destinations
 from rawpack_packer.destination.files import SPOOL, WORK
 from rawpack_packer.job.options import RunOptions
 from rawpack_packer.options.naming import opt
-from rawpack_packer.recipe.by_user import is_of_stores
+from rawpack_packer.recipe.recipe import DEFAULT_FORMAT, Recipe, make_recipe
+from rawpack_packer.recipe.tables import output_format
 from rawpack_packer.sources import (
     LEFT_OUT,
     AnnotatedError,
@@ -31,8 +34,9 @@ from rawpack_packer.sources.base import Scanning, unseen
 from rawpack_packer.sources.view import View
 
 if TYPE_CHECKING:
-    from rawpack_packer.sources import DatasetSource
+    from rawpack_packer.sources import DatasetSource, StoreSource
     from rawpack_packer.sources.table.spool import Spool
+
 
 Named = str | os.PathLike[str]
 _OF_DATASETS = ("fields", "image", "classes", "keys", "names")
@@ -164,3 +168,42 @@ def _check_travels(source: DatasetSource) -> None:
             f"{source.info.root} cannot be sent to worker processes ({type(error).__name__}: {error}); open files "
             "where they are read, or pass workers=0"
         ) from error
+
+
+def recipe_for(source: Source, options: Mapping[str, Any]) -> Recipe:
+    """The recipe from what a user wrote. The source decides what was left out or is None."""
+    given: dict[str, Any] = {name: value for name, value in options.items() if value is not None}
+    if is_of_stores(source):
+        given = as_stored(source, given)
+    elif _is_gray(source):
+        given.setdefault("color", "gray")
+    image = source.info.image
+    given.setdefault("size", "256" if image is None or image.resized else "keep")
+    recipe = make_recipe(**given)
+    return msgspec.structs.replace(recipe, origin=source.origin) if is_of_stores(source) else recipe
+
+
+def is_of_stores(source: Source) -> TypeGuard[StoreSource]:
+    """Whether samples come from stores; the code for that is loaded then only."""
+    if source.info.kind != "store":
+        return False
+    from rawpack_packer.sources import StoreSource
+
+    return isinstance(source, StoreSource)
+
+
+def as_stored(source: StoreSource, given: Mapping[str, Any]) -> dict[str, Any]:
+    """What was given, with the size, color and quality that leave a store's images as they are."""
+    written = output_format(given.get("format", DEFAULT_FORMAT))
+    gray, planes = _is_gray(source), source.holds_planes and "yuv420" in written.colors
+    whole = {"size": "keep", "color": "gray" if gray else "yuv420" if planes else "rgb", **given}
+    as_they_are = whole["size"] == "keep" and "crop" not in given and gray == (whole["color"] == "gray")
+    encoded = not given.keys().isdisjoint(("subsampling", "jpeg_tables"))
+    if "quality" in written.options and source.holds_jpeg and as_they_are and not encoded:
+        whole.setdefault("quality", "keep")
+    return whole
+
+
+def _is_gray(source: Source) -> bool:
+    image = source.info.image
+    return image is not None and image.pictures and image.shape[2] == 1

@@ -11,14 +11,14 @@ from rawpack.disk.provenance import REJECTS
 from rawpack.errors import PackError
 from rawpack_packer import text
 from rawpack_packer.destination.files import TICKS, WORK
-from rawpack_packer.destination.rejects import NOT_SCANNED, Reject, typical
+from rawpack_packer.destination.journal import NOT_SCANNED, Reject, typical
 from rawpack_packer.engines import Engine
 from rawpack_packer.job import commit
 from rawpack_packer.job.commit import Totals
 from rawpack_packer.options.naming import opt
 from rawpack_packer.part import pieces
 from rawpack_packer.part.part import PartRecord, PartTask, Tick, read_record
-from rawpack_packer.voice import again
+from rawpack_packer.text import again
 
 if TYPE_CHECKING:
     from rawpack_packer.job.job import Job

@@ -28,10 +28,10 @@ from rawpack_packer.job.estimate import check_space
 from rawpack_packer.job.holdout import SplitBy
 from rawpack_packer.job.job import Job
 from rawpack_packer.job.keywords import PackKeywords, by_group
+from rawpack_packer.job.opening import recipe_for
 from rawpack_packer.job.options import RunOptions
 from rawpack_packer.job.summary import DryRun, Summary
 from rawpack_packer.options.naming import opt
-from rawpack_packer.recipe.by_user import recipe_for
 from rawpack_packer.recipe.recipe import Recipe, parse_options
 from rawpack_packer.sources import Source, has_split
 from rawpack_packer.sources.base import Scanning, unseen

@@ -36,8 +36,7 @@ from rawpack_packer.options.naming import opt
 from rawpack_packer.part.part import read_record
 from rawpack_packer.recipe.recipe import Recipe
 from rawpack_packer.sources import Source
-from rawpack_packer.text import listed
-from rawpack_packer.voice import again
+from rawpack_packer.text import again, listed
 
 BEGUN = f"{WORK}/begun"
 """Marks the folder at the URL as ours while packing lasts."""

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from rawpack_packer.options.table import OPTIONS
-from rawpack_packer.voice import either
+from rawpack_packer.text import either
 
 _FLAGS = {"skip_existing", "other_libraries", "numbered", "keep_labels", "skip_unknown", "stale_copies", "dry_run"}
 """Keywords of single functions that are true or false."""

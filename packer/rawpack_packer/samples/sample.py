@@ -30,7 +30,7 @@ from rawpack_packer.samples.curation import measures_of
 from rawpack_packer.samples.fields import BAD_FIELD, as_stored, boxes_by_recipe, follower_by_recipe
 from rawpack_packer.sources import Item
 from rawpack_packer.sources.fields import Value
-from rawpack_packer.voice import speaking_python
+from rawpack_packer.text import speaking_python
 
 _DECODING_BYTES = 16
 """Per pixel: four 16-bit samples, twice because they are reordered."""

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from rawpack_packer.sources.beside.annotated import AnnotatedError
     from rawpack_packer.sources.dataset import DatasetSource
     from rawpack_packer.sources.folder import DividedError
-    from rawpack_packer.sources.listing.faults import BadListingError
+    from rawpack_packer.sources.listing.lines import BadListingError
     from rawpack_packer.sources.registry import KINDS, SourceKind, has_split, open_source, plugins, stop_above_splits
     from rawpack_packer.sources.store import StoreSource
 
@@ -42,7 +42,7 @@ __all__ = [
 
 _LAZY = {
     "AnnotatedError": "beside.annotated",
-    "BadListingError": "listing.faults",
+    "BadListingError": "listing.lines",
     "DatasetSource": "dataset",
     "DividedError": "folder",
     "StoreSource": "store",

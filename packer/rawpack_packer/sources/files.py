@@ -18,8 +18,7 @@ from rawpack.system.failure import is_no_fault_of_data
 from rawpack_packer.errors import reason_of, stop_if_of_any_file
 from rawpack_packer.options.naming import opt
 from rawpack_packer.sources.base import Images, Item, check_part, check_sample
-from rawpack_packer.text import near_path, plain
-from rawpack_packer.voice import again
+from rawpack_packer.text import again, near_path, plain
 
 MAX_FILE_BYTES = 2**31 - 1
 """No decoder takes more in one buffer."""

@@ -39,8 +39,7 @@ from rawpack_packer.sources.files import (
     text_of,
 )
 from rawpack_packer.sources.table.labels import empty_classes
-from rawpack_packer.text import count, plain
-from rawpack_packer.voice import again
+from rawpack_packer.text import again, count, plain
 
 MAX_PROBLEMS = 100
 PROGRESS_EVERY = 1000

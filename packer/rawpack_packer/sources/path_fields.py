@@ -34,7 +34,7 @@ from rawpack_packer.sources.base import (
 )
 from rawpack_packer.sources.fields import FieldKind, check_names
 from rawpack_packer.sources.files import UNKNOWN
-from rawpack_packer.sources.listing.faults import fault
+from rawpack_packer.sources.listing.lines import fault
 from rawpack_packer.sources.table.columns import Column, Numbers, texts_of
 from rawpack_packer.sources.table.labels import EMPTY, UNLABELLED, number_labels
 from rawpack_packer.sources.video import Videos

@@ -12,7 +12,7 @@ import numpy as np
 
 from rawpack.errors import DecodeError
 from rawpack_packer import api
-from rawpack_packer.destination.rejects import REASONS
+from rawpack_packer.destination.journal import REASONS
 from rawpack_packer.sources import FieldKind, Item, Samples, Source, SourceChangedError, SourceInfo
 from rawpack_packer.sources.base import (
     CanPick,

@@ -28,8 +28,8 @@ from rawpack.store.store import Store
 from rawpack_packer.inspect.warm import files_of
 from rawpack_packer.options.naming import opt
 from rawpack_packer.sources.video import are_frames
+from rawpack_packer.text import either
 from rawpack_packer.tune.system import cpu_seconds, drop
-from rawpack_packer.voice import either
 
 ROUNDS, COLD_ROUNDS = 5, 2
 _WARM_SHARE = 2 / 3

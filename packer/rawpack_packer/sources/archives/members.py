@@ -33,7 +33,7 @@ from rawpack_packer.sources.fields import (
     with_arrays,
 )
 from rawpack_packer.sources.folder import EXTENSIONS
-from rawpack_packer.sources.table.spans import Rows, Spans
+from rawpack_packer.sources.table.columns import Rows, Spans
 from rawpack_packer.text import plain
 
 PICKLES = frozenset({"pyd", "pkl", "pickle", "pth", "pt"})

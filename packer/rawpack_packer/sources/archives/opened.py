@@ -30,9 +30,9 @@ from rawpack_packer.sources.archives.tar import (
 )
 from rawpack_packer.sources.archives.zip import MARKS, zip_members
 from rawpack_packer.sources.files import text_of
+from rawpack_packer.sources.table.columns import Spans
 from rawpack_packer.sources.table.kept import NO_BYTES, KeptBytes, stored
 from rawpack_packer.sources.table.named_files import NamedFiles
-from rawpack_packer.sources.table.spans import Spans
 
 MOST_LABEL = 1 << 24
 """Bytes of a member with a label: they are read before anything is packed."""

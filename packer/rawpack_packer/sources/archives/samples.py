@@ -18,8 +18,8 @@ from rawpack_packer.sources.archives.members import PICKLES, NamedMember, is_ima
 from rawpack_packer.sources.archives.opened import MOST_LABEL, CompressedSpans, FoundMember
 from rawpack_packer.sources.archives.tar import BadArchiveError, Member
 from rawpack_packer.sources.files import bad_name, text_of
+from rawpack_packer.sources.table.columns import Fault, Rows, Spans
 from rawpack_packer.sources.table.named_files import NamedFiles
-from rawpack_packer.sources.table.spans import Fault, Rows, Spans
 from rawpack_packer.text import listed, plain
 
 COPY_AGAIN = "; copy it again, or leave it out"

@@ -30,10 +30,10 @@ from rawpack_packer.sources.files import UnreadableError, opened
 from rawpack_packer.sources.folder import EXTENSIONS as IMAGE_EXTENSIONS
 from rawpack_packer.sources.folder import FolderSource, split_names, wanted_images
 from rawpack_packer.sources.folder_scan import MAX_PROBLEMS, PROGRESS_EVERY
+from rawpack_packer.sources.table.columns import Spans
 from rawpack_packer.sources.table.labels import Labels
 from rawpack_packer.sources.table.named_files import expanded, is_pattern, named_files
 from rawpack_packer.sources.table.source import with_labels
-from rawpack_packer.sources.table.spans import Spans
 from rawpack_packer.text import count, listed, plain
 
 if TYPE_CHECKING:

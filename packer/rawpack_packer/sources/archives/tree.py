@@ -19,7 +19,7 @@ from rawpack_packer.sources.archives.tar import Member
 from rawpack_packer.sources.beside import TABLES
 from rawpack_packer.sources.files import NOT_SCANNED, FolderPart
 from rawpack_packer.sources.folder_scan import MAX_PROBLEMS, Entry, FolderScan, Identity, Wanted
-from rawpack_packer.sources.table.spans import Fault, Spans
+from rawpack_packer.sources.table.columns import Fault, Spans
 
 _MOST_HOPS = 40
 """Links on the way to a file, as Linux allows."""
@@ -333,7 +333,7 @@ class TreeScan(FolderScan):
         return entry.found
 
     def _check_there(self, where: bytes) -> None:
-        """Nothing in an archive is removed during a scan; see `table.spans` for the archive itself."""
+        """Nothing in an archive is removed during a scan; see `table.columns` for the archive itself."""
 
 
 def _error(number: int) -> OSError:

@@ -22,11 +22,10 @@ from rawpack_packer.sources.base import Scanning, SourceInfo, given_options, uns
 from rawpack_packer.sources.fields import FieldKind, Fields, declared_kind, words_of
 from rawpack_packer.sources.files import text_of
 from rawpack_packer.sources.folder_scan import PROGRESS_EVERY
-from rawpack_packer.sources.table.columns import Column, Texts, texts_of
+from rawpack_packer.sources.table.columns import Column, Rows, Spans, Texts, texts_of
 from rawpack_packer.sources.table.labels import NO_COUNTS, Classes, Labels, named_file, number_labels
 from rawpack_packer.sources.table.named_files import NamedFiles, files_at, files_in, named_files, source_name
 from rawpack_packer.sources.table.source import TableSource
-from rawpack_packer.sources.table.spans import Rows, Spans
 from rawpack_packer.text import listed, plain
 
 if TYPE_CHECKING:

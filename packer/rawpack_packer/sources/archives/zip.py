@@ -18,7 +18,7 @@ from typing import BinaryIO, Self
 from rawpack.errors import DecodeError
 from rawpack_packer.sources.archives.tar import BadArchiveError, Kind, Member
 from rawpack_packer.sources.files import MAX_FILE_BYTES
-from rawpack_packer.sources.table.spans import Fault, Rows, Spans, read_range
+from rawpack_packer.sources.table.columns import Fault, Rows, Spans, read_range
 
 _LOCAL = struct.Struct("<4s22xHH")
 """The header before a member: its mark, and the lengths of its name and extra fields, which follow."""

@@ -2,8 +2,7 @@
 
 | file | holds |
 |---|---|
-| `coco.py` | COCO's JSON of images, boxes and categories |
-| `coco_objects.py` | its annotations as columns; its polygons and run lengths as masks |
+| `coco.py` | COCO's JSON of images, boxes, polygons, keypoints and categories; its polygons and run lengths as masks |
 | `voc.py` | Pascal VOC's folders and XML files |
 | `yolo.py` | images with a text file each, of boxes, polygons or keypoints |
 | `ultralytics.py` | the data.yaml that says where they are |
@@ -12,8 +11,9 @@
 from __future__ import annotations
 
 import os
+from array import array
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -22,10 +22,11 @@ from rawpack.errors import UsageError
 from rawpack_packer.errors import reading, reason_of
 from rawpack_packer.options.naming import opt
 from rawpack_packer.sources.base import Scanning, SourceInfo
+from rawpack_packer.sources.fields import FieldKind, Fractions
 from rawpack_packer.sources.files import NOT_SCANNED, UNKNOWN, opened
 from rawpack_packer.sources.folder import FolderSource
-from rawpack_packer.sources.listing.faults import fault
-from rawpack_packer.sources.table.columns import Column, Files, RaggedColumn, Rows
+from rawpack_packer.sources.listing.lines import fault
+from rawpack_packer.sources.table.columns import Column, Files, RaggedColumn, Rows, ends_of
 from rawpack_packer.sources.table.labels import empty_classes
 from rawpack_packer.sources.table.source import TableSource
 from rawpack_packer.text import plain
@@ -98,3 +99,55 @@ def masks_of(words: Sequence[str], known: Callable[[str], bool], cure: str) -> d
             raise UsageError(f"{opt.fields(name or what)} is given twice")
         masks[name or what] = what
     return masks
+
+
+MOST_KEYPOINTS = 1024
+POLYGONS = FieldKind("float32", (None, 4), follows="polygons")
+
+
+def keypoints_kind(count: int, mirror: tuple[int, ...] = ()) -> FieldKind:
+    """A field with this number of keypoints for each box."""
+    return FieldKind("float32", (None, count, 3), follows="keypoints", mirror=mirror)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class FractionsColumn:
+    """Keypoints or polygons whose x and y are fractions of the image."""
+
+    column: RaggedColumn
+
+    def value(self, i: int, /) -> Fractions:
+        rows = self.column.value(i)
+        assert isinstance(rows, np.ndarray)
+        return Fractions(rows)
+
+    def pick(self, rows: Rows, /) -> FractionsColumn:
+        return FractionsColumn(self.column.pick(rows))
+
+
+class PolygonRows:
+    """Collects the outlines of images, one image after another."""
+
+    def __init__(self) -> None:
+        self._points, self._lengths, self._owners, self._ends = array("f"), array("q"), array("q"), [0]
+
+    def __len__(self) -> int:
+        return len(self._lengths)
+
+    def add(self, points: list[float], box: int, part: int = 0) -> None:
+        """An outline, x, y, x, y, ..., of the box with that row in this image."""
+        self._points.extend(points)
+        self._lengths.append(len(points) // 2)
+        self._owners.extend((box, part))
+
+    def end(self) -> None:
+        """The next outline belongs to the next image."""
+        self._ends.append(len(self._lengths))
+
+    def column(self) -> RaggedColumn:
+        """All of them: x, y, box, part."""
+        points = np.frombuffer(self._points, np.float32).reshape(-1, 2)
+        owners = np.frombuffer(self._owners, np.int64).reshape(-1, 2)
+        lengths = np.frombuffer(self._lengths, np.int64)
+        rows = np.concatenate([points, np.repeat(owners, lengths, axis=0).astype(np.float32)], axis=1)
+        return RaggedColumn(rows, ends_of(lengths)[self._ends])

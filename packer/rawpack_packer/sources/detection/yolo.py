@@ -17,14 +17,22 @@ from numpy.typing import NDArray
 from rawpack.errors import UsageError
 from rawpack_packer.options.naming import opt
 from rawpack_packer.sources.base import Scanning, SourceInfo, given_options, unseen
-from rawpack_packer.sources.detection import FOLDER_COUNTS, BoxSource, images_below, read_annotation
+from rawpack_packer.sources.detection import (
+    FOLDER_COUNTS,
+    POLYGONS,
+    BoxSource,
+    FractionsColumn,
+    PolygonRows,
+    images_below,
+    keypoints_kind,
+    read_annotation,
+)
 from rawpack_packer.sources.detection.ultralytics import DataYaml, is_data_yaml, read_list, read_yaml
 from rawpack_packer.sources.fields import FieldKind
 from rawpack_packer.sources.files import NOT_SCANNED, UNKNOWN
 from rawpack_packer.sources.folder import is_split
-from rawpack_packer.sources.listing.faults import BadListingError, fault
+from rawpack_packer.sources.listing.lines import BadListingError, fault
 from rawpack_packer.sources.listing.paths import state_of
-from rawpack_packer.sources.listing.points import POLYGONS, FractionsColumn, PolygonRows, keypoints_kind
 from rawpack_packer.sources.table.columns import Column, Files, RaggedColumn, ends_of, texts_of
 from rawpack_packer.sources.table.labels import Classes, classes_of, named_file
 from rawpack_packer.text import plain

@@ -21,8 +21,16 @@ from numpy.typing import NDArray
 from rawpack.errors import UsageError
 from rawpack_packer.options.naming import opt
 from rawpack_packer.sources.fields import FieldKind, as_text
-from rawpack_packer.sources.listing.faults import BadListingError, CellPosition, Lines, shown
-from rawpack_packer.sources.listing.lines import Beyond, ListingRows, of_cell, of_cells
+from rawpack_packer.sources.listing.lines import (
+    BadListingError,
+    Beyond,
+    CellPosition,
+    Lines,
+    ListingRows,
+    of_cell,
+    of_cells,
+    shown,
+)
 from rawpack_packer.sources.table.columns import Column, Numbers, RaggedColumn, Texts, ends_of, joined, texts_of
 from rawpack_packer.sources.table.labels import LABEL_KIND, Classes, Labels, number_labels
 from rawpack_packer.sources.video import seconds

@@ -16,7 +16,7 @@ from rawpack.errors import DecodeError, UsageError
 from rawpack_packer.errors import reason_of, stop_if_of_any_file
 from rawpack_packer.options.naming import opt
 from rawpack_packer.sources.fields import FieldKind, inferred_mask
-from rawpack_packer.sources.listing.faults import CellPosition, Lines
+from rawpack_packer.sources.listing.lines import CellPosition, Lines
 from rawpack_packer.sources.table.columns import Files, Texts, joined, texts_of
 from rawpack_packer.text import plain
 

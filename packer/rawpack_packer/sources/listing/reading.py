@@ -29,13 +29,15 @@ from rawpack_packer.sources.fields import (
     words_of,
 )
 from rawpack_packer.sources.listing.columns import RawColumn, read_columns
-from rawpack_packer.sources.listing.faults import CellPosition, Lines, fault
 from rawpack_packer.sources.listing.lines import (
     PLAIN_SUFFIX,
     READERS,
     SUFFIXES,
+    CellPosition,
+    Lines,
     ListingRows,
     begins_with_file,
+    fault,
     long_cells,
     read_plain,
 )

@@ -31,7 +31,7 @@ from rawpack.remote.transfer import TIMEOUT_S, Remote
 from rawpack.remote.url import shown
 from rawpack.system.file_lock import try_lock
 from rawpack_packer.sources.files import changed
-from rawpack_packer.voice import again
+from rawpack_packer.text import again
 
 if TYPE_CHECKING:
     from rawpack_packer.progress import Fetching
