@@ -17,7 +17,7 @@ import xxhash
 
 from rawpack.disk.manifest import HEAD_BYTES, FileRecord
 from rawpack.errors import PackError
-from rawpack_packer.options.naming import opt
+from rawpack_packer.options import opt
 from rawpack_packer.text import again
 
 WORK = ".rawpack"

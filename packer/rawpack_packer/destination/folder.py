@@ -18,7 +18,7 @@ from rawpack.remote.url import local_path, refuse_url
 from rawpack_packer.destination import files
 from rawpack_packer.destination.files import APPEND, JOB, SPOOL, WORK
 from rawpack_packer.destination.lock import LOCKS
-from rawpack_packer.options.naming import opt
+from rawpack_packer.options import opt
 from rawpack_packer.text import listed, near_path
 
 _OURS = re.compile(r"shard-\d{5,}(\.[A-Za-z_][A-Za-z0-9_]{0,63})?\.(npy|h5|lmdb)")

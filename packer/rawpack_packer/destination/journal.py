@@ -22,7 +22,7 @@ from rawpack.errors import RawpackError, StoreError, UsageError
 from rawpack.store.store import Store
 from rawpack_packer.destination import files
 from rawpack_packer.destination.files import APPEND, JOB, WORK
-from rawpack_packer.options.naming import opt
+from rawpack_packer.options import opt
 from rawpack_packer.sources import Source
 from rawpack_packer.sources.files import UNKNOWN
 

@@ -21,7 +21,7 @@ from rawpack.errors import UsageError
 from rawpack_packer.errors import need
 from rawpack_packer.exporting.shards import ShardTarget
 from rawpack_packer.exporting.target import contents, extension_for, split_key
-from rawpack_packer.options.naming import opt
+from rawpack_packer.options import opt
 from rawpack_packer.sources import Item
 from rawpack_packer.sources.compatible_stores import IMAGE, KEY, LABEL
 from rawpack_packer.sources.fields import Boxes

@@ -30,7 +30,7 @@ from rawpack_packer.exporting.target import NOTE, ExportOptions, Target, Written
 from rawpack_packer.exporting.webdataset import WebDatasetTarget
 from rawpack_packer.job.options import RunOptions
 from rawpack_packer.job.summary import rejected_rows
-from rawpack_packer.options.naming import opt
+from rawpack_packer.options import opt
 from rawpack_packer.sources import StoreSource
 from rawpack_packer.text import again, listed, plain
 

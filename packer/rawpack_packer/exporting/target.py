@@ -34,7 +34,7 @@ from rawpack_packer.destination import files
 from rawpack_packer.destination.files import WORK
 from rawpack_packer.destination.journal import Reject
 from rawpack_packer.job.options import RunOptions
-from rawpack_packer.options.naming import opt
+from rawpack_packer.options import opt
 from rawpack_packer.options.option import parse_bytes
 from rawpack_packer.sources import Item, StoreSource
 from rawpack_packer.sources.base import numbered

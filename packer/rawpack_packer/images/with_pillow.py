@@ -25,8 +25,16 @@ from PIL import AvifImagePlugin, Image, TiffImagePlugin
 
 from rawpack.errors import DecodeError
 from rawpack.system.failure import is_no_fault_of_data
-from rawpack_packer.images.header import ImageHeader, exif_orientation, turned_by_xmp
-from rawpack_packer.images.pixels import Pixels, apply_orientation, bands, cmyk_to_rgb, on_white
+from rawpack_packer.images.header import (
+    ImageHeader,
+    Pixels,
+    apply_orientation,
+    bands,
+    cmyk_to_rgb,
+    exif_orientation,
+    on_white,
+    turned_by_xmp,
+)
 
 if TYPE_CHECKING:
     from PIL.ImageFile import ImageFile
@@ -306,8 +314,7 @@ def pixels_of(image: Any) -> NDArray[np.uint8]:
     upright by its EXIF orientation. One that was made by `convert`, `rotate`, `resize`, ... is not: Pillow leaves the
     tag on it, turned or not.
     """
-    from rawpack_packer.images.header import exif_orientation
-    from rawpack_packer.images.pixels import apply_orientation, on_white
+    from rawpack_packer.images.header import apply_orientation, exif_orientation, on_white
 
     check_mode(image)
     image.load()  # turns a TIFF upright, and removes its tag

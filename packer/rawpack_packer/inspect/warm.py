@@ -17,7 +17,7 @@ from rawpack.remote.tickets import RemoteFile
 from rawpack.store.store import Store
 from rawpack.system import machine
 from rawpack_packer import text
-from rawpack_packer.options.naming import opt
+from rawpack_packer.options import opt
 
 Begin = Callable[[int, int | None], Callable[[int], object]]
 _PIECE = 8 << 20

@@ -33,12 +33,11 @@ from rawpack_packer.job import commit, splits
 from rawpack_packer.job.job import Before, Job, check_sizes, nothing_to_do
 from rawpack_packer.job.options import RunOptions
 from rawpack_packer.job.summary import AppendSummary, Summary
-from rawpack_packer.options.naming import opt
+from rawpack_packer.options import opt
 from rawpack_packer.recipe.fields import store_fields
 from rawpack_packer.recipe.recipe import PILLOW, THEN, Recipe, libraries
 from rawpack_packer.sources import Source
-from rawpack_packer.sources.base import unread_of, videos_of
-from rawpack_packer.sources.compatible_stores import differing_field, shown_field
+from rawpack_packer.sources.base import differing_field, shown_field, unread_of, videos_of
 from rawpack_packer.sources.files import UNKNOWN
 from rawpack_packer.sources.video import Numbering, videos_in
 from rawpack_packer.sources.view import View

@@ -17,8 +17,7 @@ from rawpack.store.concatenated import ConcatenatedStore
 from rawpack.store.selection import positions_where
 from rawpack.store.where import Where
 from rawpack_packer.job.opening import as_stored, recipe_for
-from rawpack_packer.options import RECIPE
-from rawpack_packer.options.naming import opt
+from rawpack_packer.options import RECIPE, opt
 from rawpack_packer.recipe.recipe import Recipe
 from rawpack_packer.recipe.tables import output_format
 from rawpack_packer.sources import Source, StoreSource

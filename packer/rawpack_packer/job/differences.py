@@ -21,11 +21,9 @@ from rawpack.errors import DecodeError, PackError, RawpackError, UsageError
 from rawpack_packer import text
 from rawpack_packer.destination import folder as destinations
 from rawpack_packer.destination.journal import AppendNote, JobNote, finished_job
-from rawpack_packer.options import RECIPE
-from rawpack_packer.options.naming import Named, opt
+from rawpack_packer.options import RECIPE, Named, opt
 from rawpack_packer.sources import Source
-from rawpack_packer.sources.base import probes_of
-from rawpack_packer.sources.compatible_stores import differing_field
+from rawpack_packer.sources.base import differing_field, probes_of
 from rawpack_packer.sources.fields import Boxes, Value
 from rawpack_packer.text import plain
 

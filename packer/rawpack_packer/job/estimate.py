@@ -25,7 +25,7 @@ from rawpack.system import machine
 from rawpack.system.isolated import ChildDiedError, IsolatedCalls
 from rawpack_packer import text
 from rawpack_packer.images import init_decoder_process
-from rawpack_packer.options.naming import opt
+from rawpack_packer.options import opt
 from rawpack_packer.recipe.fields import IMAGE, exact_bytes, part_rows
 from rawpack_packer.recipe.recipe import Recipe
 from rawpack_packer.recipe.tables import output_format

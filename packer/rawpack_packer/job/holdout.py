@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from rawpack.disk.splits import is_split_name
 from rawpack.errors import UsageError
-from rawpack_packer.options.naming import opt
+from rawpack_packer.options import opt
 from rawpack_packer.sources import Source
 from rawpack_packer.sources.base import column_of, group_of, labels_of, lines_of, unread_of
 from rawpack_packer.sources.folder import split_order

@@ -32,7 +32,7 @@ from rawpack_packer.job.estimate import check_space, estimate
 from rawpack_packer.job.options import RunOptions
 from rawpack_packer.job.parts import Parts
 from rawpack_packer.job.summary import DryRun, Summary
-from rawpack_packer.options.naming import opt
+from rawpack_packer.options import opt
 from rawpack_packer.recipe.fields import made_here, part_rows, store_fields
 from rawpack_packer.recipe.recipe import Recipe
 from rawpack_packer.sources import Source

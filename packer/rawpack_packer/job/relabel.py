@@ -30,7 +30,7 @@ from rawpack_packer.destination.files import WORK
 from rawpack_packer.destination.lock import Lock
 from rawpack_packer.job import commit
 from rawpack_packer.job.append import open_store
-from rawpack_packer.options.naming import opt
+from rawpack_packer.options import opt
 from rawpack_packer.sources.fields import FieldKind, check_names, declared_fields
 from rawpack_packer.sources.listing.reading import KeyedFields, read_keyed
 from rawpack_packer.sources.table.columns import Column, Numbers, RaggedColumn, Texts

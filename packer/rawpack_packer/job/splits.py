@@ -31,11 +31,10 @@ from rawpack_packer.job.keywords import PackKeywords, by_group
 from rawpack_packer.job.opening import recipe_for
 from rawpack_packer.job.options import RunOptions
 from rawpack_packer.job.summary import DryRun, Summary
-from rawpack_packer.options.naming import opt
+from rawpack_packer.options import opt
 from rawpack_packer.recipe.recipe import Recipe, parse_options
 from rawpack_packer.sources import Source, has_split
-from rawpack_packer.sources.base import Scanning, unseen
-from rawpack_packer.sources.compatible_stores import differing_field, shown_field
+from rawpack_packer.sources.base import Scanning, differing_field, shown_field, unseen
 from rawpack_packer.sources.files import missing as no_source
 from rawpack_packer.sources.table.kept import keep_found
 from rawpack_packer.sources.view import View

@@ -32,7 +32,7 @@ from rawpack_packer.destination.lock import lock_file
 from rawpack_packer.job.job import Job
 from rawpack_packer.job.options import Progress, RunOptions
 from rawpack_packer.job.summary import Summary
-from rawpack_packer.options.naming import opt
+from rawpack_packer.options import opt
 from rawpack_packer.part.part import read_record
 from rawpack_packer.recipe.recipe import Recipe
 from rawpack_packer.sources import Source

@@ -22,7 +22,7 @@ from rawpack.errors import DecodeError, PackError
 from rawpack_packer.destination import files, lock
 from rawpack_packer.destination.files import WORK
 from rawpack_packer.destination.journal import NOT_SCANNED, Reject
-from rawpack_packer.options.naming import opt
+from rawpack_packer.options import opt
 from rawpack_packer.part.pieces import PiecesAhead, PreparedItem, ReadAhead, prepare_item
 from rawpack_packer.recipe.fields import IMAGE
 from rawpack_packer.recipe.recipe import Recipe, check_libraries

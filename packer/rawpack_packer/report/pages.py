@@ -30,8 +30,8 @@ from rawpack_packer.inspect.curation import NEAR, curation_of
 from rawpack_packer.report.figures import Plot, Row, comparison, histogram, svg, write_png
 from rawpack_packer.tune import bench, plan
 from rawpack_packer.tune.bench import Bench
+from rawpack_packer.tune.measure import number
 from rawpack_packer.tune.plan import Plan
-from rawpack_packer.tune.text import number
 from rawpack_packer.tune.trial import Trial
 
 _SHOWN = ("cpu", "cpus", "cpu_quota", "memory_limit_bytes", "os", "python")

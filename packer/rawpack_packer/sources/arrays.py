@@ -16,15 +16,23 @@ from numpy.typing import NDArray
 
 from rawpack.disk.manifest import DTYPES
 from rawpack.errors import UsageError
-from rawpack_packer.options.naming import opt
+from rawpack_packer.options import opt
 from rawpack_packer.sources.archives.zip import directory
 from rawpack_packer.sources.axes import turned
 from rawpack_packer.sources.base import Scanning, unseen
 from rawpack_packer.sources.fields import FieldKind, Fields, ImageKind, inferred_kind
 from rawpack_packer.sources.named_arrays import Arrays, SaidOfArrays, split_axes
-from rawpack_packer.sources.table.choose import IMAGE, ChosenColumns, ColumnChoice, ColumnInfo, Habits
+from rawpack_packer.sources.table.choose import (
+    IMAGE,
+    LABEL,
+    NO_COUNTS,
+    ChosenColumns,
+    Classes,
+    ColumnChoice,
+    ColumnInfo,
+    Habits,
+)
 from rawpack_packer.sources.table.columns import Column, ImageArrays, Mapped, Numbers, RowNumbers, texts_of
-from rawpack_packer.sources.table.labels import LABEL, NO_COUNTS, Classes
 from rawpack_packer.sources.table.source import TableSource
 from rawpack_packer.text import plain
 

@@ -10,6 +10,7 @@ a function with the answer for sources that lack it. No other module checks what
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Mapping, Sized
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol, Self, runtime_checkable
@@ -17,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Protocol, Self, runtime_checkable
 import numpy as np
 from numpy.typing import NDArray
 
+from rawpack.disk.manifest import Field
 from rawpack_packer.sources.fields import FieldKind, ImageKind, Value
 
 if TYPE_CHECKING:
@@ -338,3 +340,23 @@ def image_file_of(samples: object, i: int) -> tuple[str, int, int] | None:
     # Called for each sample, and comparing an object with a protocol takes longer than asking for a file.
     find: Callable[[int], tuple[str, int, int] | None] | None = getattr(samples, "image_file", None)
     return None if find is None else find(i)
+
+
+def differing_field(
+    one: Mapping[str, Field],
+    other: Mapping[str, Field],
+    agree: Callable[[Field | None, Field | None], bool] = operator.eq,
+) -> tuple[str, Field | None, Field | None] | None:
+    """The first field in which two sets of fields differ: its name, and what it is in each, None where it is missing.
+    None where all fields agree."""
+    for name in dict.fromkeys([*one, *other]):
+        if not agree(one.get(name), other.get(name)):
+            return name, one.get(name), other.get(name)
+    return None
+
+
+def shown_field(field: Field | None) -> str:
+    """What a field is, in a message."""
+    if field is None:
+        return "none"
+    return f"{field.kind} {field.dtype} {field.shape} {field.encoding}{' declared as array' if field.is_array else ''}"

@@ -45,7 +45,7 @@ from rawpack_packer.sources.fields import (
     inferred_mask,
     with_arrays,
 )
-from rawpack_packer.sources.table.labels import LABEL, Labels, classes_of, number_labels
+from rawpack_packer.sources.table.choose import LABEL, Labels, classes_of, number_labels
 from rawpack_packer.text import plain
 
 SLICEABLE = (list, tuple, np.ndarray, ColumnDataset)

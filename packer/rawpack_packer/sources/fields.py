@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from rawpack.disk.manifest import DTYPES, FIELD_NAME
 from rawpack.errors import DecodeError, UsageError
-from rawpack_packer.options.naming import opt
+from rawpack_packer.options import opt
 
 BoxForm = Literal["xyxy", "xywh", "yolo"]
 """How a source writes boxes, one per row. "xyxy": left, top, right, bottom; "xywh": left, top, width, height; both in

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from rawpack.errors import UsageError
 from rawpack.remote.url import is_url, shown
 from rawpack_packer.errors import reason_of
-from rawpack_packer.options.naming import opt
+from rawpack_packer.options import opt
 from rawpack_packer.sources.base import BaseSource, Scanning, unseen
 from rawpack_packer.sources.beside.annotated import refuse_annotations
 from rawpack_packer.sources.files import NOT_SCANNED, FolderPart, missing

@@ -38,7 +38,7 @@ from rawpack_packer.sources.files import (
     opened,
     text_of,
 )
-from rawpack_packer.sources.table.labels import empty_classes
+from rawpack_packer.sources.table.choose import empty_classes
 from rawpack_packer.text import again, count, plain
 
 MAX_PROBLEMS = 100

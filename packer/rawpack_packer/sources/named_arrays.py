@@ -12,13 +12,25 @@ from typing import Any
 from numpy.typing import NDArray
 
 from rawpack.errors import UsageError
-from rawpack_packer.options.naming import opt
+from rawpack_packer.options import opt
 from rawpack_packer.sources.axes import AXES, Axes, channels_first, check_samples
 from rawpack_packer.sources.base import SourceInfo, given_options
 from rawpack_packer.sources.fields import FieldKind, Fields, ImageKind, with_roles, words_of
-from rawpack_packer.sources.table.choose import IMAGE, ChosenColumns, ColumnChoice, ColumnInfo, Habits, choose
+from rawpack_packer.sources.table.choose import (
+    IMAGE,
+    LABEL,
+    LABEL_KIND,
+    ChosenColumns,
+    Classes,
+    ColumnChoice,
+    ColumnInfo,
+    Habits,
+    Labels,
+    choose,
+    named_file,
+    number_labels,
+)
 from rawpack_packer.sources.table.columns import Texts
-from rawpack_packer.sources.table.labels import LABEL, LABEL_KIND, Classes, Labels, named_file, number_labels
 from rawpack_packer.sources.table.source import unique_keys
 from rawpack_packer.text import plain
 

@@ -17,7 +17,7 @@ import xxhash
 from numpy.typing import NDArray
 
 from rawpack.errors import UsageError
-from rawpack_packer.options.naming import opt
+from rawpack_packer.options import opt
 from rawpack_packer.sources.base import (
     Item,
     Samples,
@@ -35,8 +35,8 @@ from rawpack_packer.sources.base import (
 from rawpack_packer.sources.fields import FieldKind, check_names
 from rawpack_packer.sources.files import UNKNOWN
 from rawpack_packer.sources.listing.lines import fault
+from rawpack_packer.sources.table.choose import EMPTY, UNLABELLED, number_labels
 from rawpack_packer.sources.table.columns import Column, Numbers, texts_of
-from rawpack_packer.sources.table.labels import EMPTY, UNLABELLED, number_labels
 from rawpack_packer.sources.video import Videos
 from rawpack_packer.sources.view import picked
 

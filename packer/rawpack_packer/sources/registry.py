@@ -20,8 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 from rawpack.errors import UsageError
 from rawpack.remote.url import is_url, refuse_url
-from rawpack_packer.options import OPTIONS
-from rawpack_packer.options.naming import opt
+from rawpack_packer.options import OPTIONS, opt
 from rawpack_packer.sources.base import Scanning, Source, unseen
 from rawpack_packer.sources.beside.annotated import refuse_above, refuse_tables
 from rawpack_packer.sources.files import missing

@@ -28,7 +28,7 @@ from rawpack_packer.sources.base import (
     unread_of,
 )
 from rawpack_packer.sources.fields import Boxes, Value
-from rawpack_packer.sources.table.labels import EMPTY, UNLABELLED, empty_classes
+from rawpack_packer.sources.table.choose import EMPTY, UNLABELLED, empty_classes
 
 Rows = NDArray[np.int64]
 

@@ -17,7 +17,7 @@ import numpy as np
 
 from rawpack.errors import UsageError
 from rawpack_packer.errors import reason_of
-from rawpack_packer.sources.table.labels import Labels, number_labels
+from rawpack_packer.sources.table.choose import Labels, number_labels
 from rawpack_packer.text import count, plain
 
 _TRUTH = "ILSVRC2012_validation_ground_truth.txt"

@@ -13,7 +13,7 @@ import xxhash
 from numpy.typing import NDArray
 
 from rawpack.errors import DecodeError, UsageError
-from rawpack_packer.options.naming import opt
+from rawpack_packer.options import opt
 from rawpack_packer.sources.archives.members import PICKLES, NamedMember, is_image, parsed, type_of
 from rawpack_packer.sources.archives.opened import MOST_LABEL, CompressedSpans, FoundMember
 from rawpack_packer.sources.archives.tar import BadArchiveError, Member

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from rawpack.errors import DecodeError, UsageError
 from rawpack.remote.url import is_url
-from rawpack_packer.options.naming import opt
+from rawpack_packer.options import opt
 from rawpack_packer.sources.archives.labels import read_labels
 from rawpack_packer.sources.archives.opened import CompressedSpans, FoundMember, Pass, opened_archive
 from rawpack_packer.sources.archives.tar import BLOCK, BadArchiveError, Member, is_tar
@@ -30,8 +30,8 @@ from rawpack_packer.sources.files import UnreadableError, opened
 from rawpack_packer.sources.folder import EXTENSIONS as IMAGE_EXTENSIONS
 from rawpack_packer.sources.folder import FolderSource, split_names, wanted_images
 from rawpack_packer.sources.folder_scan import MAX_PROBLEMS, PROGRESS_EVERY
+from rawpack_packer.sources.table.choose import Labels
 from rawpack_packer.sources.table.columns import Spans
-from rawpack_packer.sources.table.labels import Labels
 from rawpack_packer.sources.table.named_files import expanded, is_pattern, named_files
 from rawpack_packer.sources.table.source import with_labels
 from rawpack_packer.text import count, listed, plain

@@ -13,7 +13,7 @@ import xxhash
 
 from rawpack.errors import DecodeError, UsageError
 from rawpack_packer.errors import reading
-from rawpack_packer.options.naming import opt
+from rawpack_packer.options import opt
 from rawpack_packer.sources.archives.members import PICKLES, NamedMember, named_fields, type_of, values_of
 from rawpack_packer.sources.archives.opened import Pass
 from rawpack_packer.sources.archives.samples import COPY_AGAIN, Shards, is_shard
@@ -22,8 +22,8 @@ from rawpack_packer.sources.base import Scanning, SourceInfo, given_options, uns
 from rawpack_packer.sources.fields import FieldKind, Fields, declared_kind, words_of
 from rawpack_packer.sources.files import text_of
 from rawpack_packer.sources.folder_scan import PROGRESS_EVERY
+from rawpack_packer.sources.table.choose import NO_COUNTS, Classes, Labels, named_file, number_labels
 from rawpack_packer.sources.table.columns import Column, Rows, Spans, Texts, texts_of
-from rawpack_packer.sources.table.labels import NO_COUNTS, Classes, Labels, named_file, number_labels
 from rawpack_packer.sources.table.named_files import NamedFiles, files_at, files_in, named_files, source_name
 from rawpack_packer.sources.table.source import TableSource
 from rawpack_packer.text import listed, plain

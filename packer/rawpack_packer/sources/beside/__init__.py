@@ -14,7 +14,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from rawpack_packer.options.naming import opt
+from rawpack_packer.options import opt
 from rawpack_packer.sources.files import FolderPart, text_of
 from rawpack_packer.text import plain
 

@@ -30,7 +30,7 @@ import numpy as np
 
 from rawpack.errors import UsageError
 from rawpack.remote.url import is_url, shown
-from rawpack_packer.options.naming import opt
+from rawpack_packer.options import opt
 from rawpack_packer.sources.base import SourceInfo
 from rawpack_packer.sources.beside import (
     ENDS,

@@ -16,7 +16,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from rawpack_packer.options.naming import opt
+from rawpack_packer.options import opt
 from rawpack_packer.sources.beside import HEAD, MOST_COMMANDS, Found, Seen, command, folder_of
 from rawpack_packer.sources.files import text_of
 from rawpack_packer.text import listed, plain

@@ -20,14 +20,14 @@ import numpy as np
 
 from rawpack.errors import UsageError
 from rawpack_packer.errors import reading, reason_of
-from rawpack_packer.options.naming import opt
+from rawpack_packer.options import opt
 from rawpack_packer.sources.base import Scanning, SourceInfo
 from rawpack_packer.sources.fields import FieldKind, Fractions
 from rawpack_packer.sources.files import NOT_SCANNED, UNKNOWN, opened
 from rawpack_packer.sources.folder import FolderSource
 from rawpack_packer.sources.listing.lines import fault
+from rawpack_packer.sources.table.choose import empty_classes
 from rawpack_packer.sources.table.columns import Column, Files, RaggedColumn, Rows, ends_of
-from rawpack_packer.sources.table.labels import empty_classes
 from rawpack_packer.sources.table.source import TableSource
 from rawpack_packer.text import plain
 

@@ -16,12 +16,11 @@ from numpy.typing import NDArray
 from rawpack.errors import DecodeError, UsageError
 from rawpack.pixels.polygons import fill
 from rawpack_packer.errors import reading
-from rawpack_packer.options.naming import opt
+from rawpack_packer.options import opt
 from rawpack_packer.sources.base import Scanning, SourceInfo, given_options, unseen
 from rawpack_packer.sources.detection import MOST_KEYPOINTS, POLYGONS, BoxSource, PolygonRows, keypoints_kind, masks_of
 from rawpack_packer.sources.fields import FieldKind, Fields, check_names, words_of
-from rawpack_packer.sources.listing.lines import BadListingError, CellPosition, fault
-from rawpack_packer.sources.listing.paths import PathParser, folder_of, state_of
+from rawpack_packer.sources.listing.lines import BadListingError, CellPosition, PathParser, fault, folder_of, state_of
 from rawpack_packer.sources.table.columns import Column, Files, Numbers, RaggedColumn, Rows, Texts, ends_of
 from rawpack_packer.text import plain
 

@@ -13,12 +13,11 @@ from numpy.typing import NDArray
 
 from rawpack.errors import UsageError
 from rawpack_packer.errors import need, reading
-from rawpack_packer.options.naming import opt
+from rawpack_packer.options import opt
 from rawpack_packer.sources.detection import MOST_KEYPOINTS, lines_of
 from rawpack_packer.sources.folder import splits_in
-from rawpack_packer.sources.listing.lines import BadListingError, CellPosition, fault
-from rawpack_packer.sources.listing.paths import PathParser
-from rawpack_packer.sources.table.labels import classes_of
+from rawpack_packer.sources.listing.lines import BadListingError, CellPosition, PathParser, fault
+from rawpack_packer.sources.table.choose import classes_of
 from rawpack_packer.text import listed, plain
 
 SUFFIXES = (".yaml", ".yml")

@@ -15,10 +15,9 @@ from rawpack.errors import UsageError
 from rawpack_packer.sources.base import Scanning, SourceInfo, given_options, unseen
 from rawpack_packer.sources.detection import FOLDER_COUNTS, BoxSource, images_below, lines_of, masks_of, read_annotation
 from rawpack_packer.sources.fields import FieldKind, Fields, check_names, words_of
-from rawpack_packer.sources.listing.lines import CellPosition, fault, shown
-from rawpack_packer.sources.listing.paths import PathParser, state_of
+from rawpack_packer.sources.listing.lines import CellPosition, PathParser, fault, shown, state_of
+from rawpack_packer.sources.table.choose import Classes, classes_of, named_file
 from rawpack_packer.sources.table.columns import Column, Files, RaggedColumn, Rows, ends_of, texts_of
-from rawpack_packer.sources.table.labels import Classes, classes_of, named_file
 from rawpack_packer.text import listed, plain
 
 CLASSES = (

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rawpack.errors import UsageError
-from rawpack_packer.options.naming import opt
+from rawpack_packer.options import opt
 from rawpack_packer.sources.base import Scanning, SourceInfo, given_options, unseen
 from rawpack_packer.sources.detection import (
     FOLDER_COUNTS,
@@ -31,10 +31,9 @@ from rawpack_packer.sources.detection.ultralytics import DataYaml, is_data_yaml,
 from rawpack_packer.sources.fields import FieldKind
 from rawpack_packer.sources.files import NOT_SCANNED, UNKNOWN
 from rawpack_packer.sources.folder import is_split
-from rawpack_packer.sources.listing.lines import BadListingError, fault
-from rawpack_packer.sources.listing.paths import state_of
+from rawpack_packer.sources.listing.lines import BadListingError, fault, state_of
+from rawpack_packer.sources.table.choose import Classes, classes_of, named_file
 from rawpack_packer.sources.table.columns import Column, Files, RaggedColumn, ends_of, texts_of
-from rawpack_packer.sources.table.labels import Classes, classes_of, named_file
 from rawpack_packer.text import plain
 
 _SPLITS = ("train", "val", "valid", "test")

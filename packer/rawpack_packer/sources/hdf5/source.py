@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from rawpack.errors import DecodeError, UsageError
 from rawpack.system.failure import is_no_fault_of_data
 from rawpack_packer.errors import stop_if_of_any_file
-from rawpack_packer.options.naming import opt
+from rawpack_packer.options import opt
 from rawpack_packer.sources.axes import Axes, channels_last, turned
 from rawpack_packer.sources.base import Scanning, unseen
 from rawpack_packer.sources.fields import FieldKind, Fields, ImageKind, Value
@@ -34,9 +34,8 @@ from rawpack_packer.sources.hdf5.file import (
     texts_of,
 )
 from rawpack_packer.sources.named_arrays import Arrays, SaidOfArrays
-from rawpack_packer.sources.table.choose import ChosenColumns, ColumnInfo, Habits
+from rawpack_packer.sources.table.choose import NO_COUNTS, ChosenColumns, Classes, ColumnInfo, Habits
 from rawpack_packer.sources.table.columns import RowNumbers, rows_at
-from rawpack_packer.sources.table.labels import NO_COUNTS, Classes
 from rawpack_packer.sources.table.named_files import named_files
 from rawpack_packer.sources.table.source import TableSource
 from rawpack_packer.text import plain

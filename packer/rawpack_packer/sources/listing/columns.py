@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rawpack.errors import UsageError
-from rawpack_packer.options.naming import opt
+from rawpack_packer.options import opt
 from rawpack_packer.sources.fields import FieldKind, as_text
 from rawpack_packer.sources.listing.lines import (
     BadListingError,
@@ -31,8 +31,8 @@ from rawpack_packer.sources.listing.lines import (
     of_cells,
     shown,
 )
+from rawpack_packer.sources.table.choose import LABEL_KIND, Classes, Labels, number_labels
 from rawpack_packer.sources.table.columns import Column, Numbers, RaggedColumn, Texts, ends_of, joined, texts_of
-from rawpack_packer.sources.table.labels import LABEL_KIND, Classes, Labels, number_labels
 from rawpack_packer.sources.video import seconds
 
 _BLOCK = 1 << 13

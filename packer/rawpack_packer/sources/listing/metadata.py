@@ -19,7 +19,7 @@ import xxhash
 
 from rawpack.errors import MissingExtraError, UsageError
 from rawpack_packer.errors import need
-from rawpack_packer.options.naming import opt
+from rawpack_packer.options import opt
 from rawpack_packer.sources.base import NO_FILE, NOT_LISTED, Scanning, unseen
 from rawpack_packer.sources.beside import only_container
 from rawpack_packer.sources.folder import check_folder, splits_in, wanted_images
@@ -27,8 +27,8 @@ from rawpack_packer.sources.folder_scan import FolderScan
 from rawpack_packer.sources.listing.lines import ListingRows
 from rawpack_packer.sources.listing.reading import ListingFile, ListingSource, rows_of
 from rawpack_packer.sources.path_fields import path_template
+from rawpack_packer.sources.table.choose import LABEL, Labels
 from rawpack_packer.sources.table.columns import Numbers
-from rawpack_packer.sources.table.labels import LABEL, Labels
 from rawpack_packer.sources.table.source import TablePart, with_labels
 from rawpack_packer.sources.video import EXTENSIONS as VIDEO_EXTENSIONS
 from rawpack_packer.text import count, listed, plain

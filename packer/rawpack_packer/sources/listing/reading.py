@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from rawpack.errors import UsageError
 from rawpack_packer.errors import reading
-from rawpack_packer.options.naming import opt
+from rawpack_packer.options import opt
 from rawpack_packer.sources.base import Scanning, SourceInfo, given_options, unseen
 from rawpack_packer.sources.fields import (
     RESERVED,
@@ -36,26 +36,32 @@ from rawpack_packer.sources.listing.lines import (
     CellPosition,
     Lines,
     ListingRows,
+    PathParser,
     begins_with_file,
     fault,
+    folder_of,
     long_cells,
     read_plain,
+    state_of,
 )
-from rawpack_packer.sources.listing.paths import PathParser, folder_of, state_of
 from rawpack_packer.sources.path_fields import PathTemplate, path_template
-from rawpack_packer.sources.table.choose import ChosenColumns, ColumnChoice, ColumnInfo, Habits, choose
-from rawpack_packer.sources.table.columns import Column, RaggedColumn, Texts, texts_of
-from rawpack_packer.sources.table.labels import (
+from rawpack_packer.sources.table.choose import (
     EMPTY,
     LABEL,
     NO_COUNTS,
+    ChosenColumns,
     Classes,
+    ColumnChoice,
+    ColumnInfo,
+    Habits,
     Labels,
+    choose,
     classes_of,
     empty_classes,
     named_file,
     no_classes,
 )
+from rawpack_packer.sources.table.columns import Column, RaggedColumn, Texts, texts_of
 from rawpack_packer.sources.table.source import TableSource, repeated_key
 from rawpack_packer.sources.video import EXTENSIONS as VIDEO_EXTENSIONS
 from rawpack_packer.text import listed, plain

@@ -22,8 +22,8 @@ from rawpack_packer.sources.files import bad_name, check_unchanged, opened, text
 from rawpack_packer.sources.folder_scan import PROGRESS_EVERY
 from rawpack_packer.sources.lmdb.look import BadLmdbError, LmdbEntry, entries, version
 from rawpack_packer.sources.pickles import BadPickleError, read_pickle
+from rawpack_packer.sources.table.choose import LABEL, LABEL_KIND
 from rawpack_packer.sources.table.columns import Column, Fault, Spans, Texts, read_range, texts_of
-from rawpack_packer.sources.table.labels import LABEL, LABEL_KIND
 from rawpack_packer.sources.table.named_files import NamedFiles, named_files
 from rawpack_packer.sources.table.source import ImageAndFields, TableSource
 from rawpack_packer.text import plain

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from rawpack.errors import DecodeError, UsageError
 from rawpack.remote.url import is_url
-from rawpack_packer.options.naming import opt
+from rawpack_packer.options import opt
 from rawpack_packer.sources.base import Scanning, SourceInfo, given_options, unseen
 from rawpack_packer.sources.fields import (
     FieldKind,
@@ -46,9 +46,18 @@ from rawpack_packer.sources.parquet.tables import (
     python_value,
     value_of,
 )
-from rawpack_packer.sources.table.choose import ChosenColumns, ColumnChoice, choose, named_columns
+from rawpack_packer.sources.table.choose import (
+    NO_COUNTS,
+    ChosenColumns,
+    Classes,
+    ColumnChoice,
+    Labels,
+    choose,
+    named_columns,
+    named_file,
+    number_labels,
+)
 from rawpack_packer.sources.table.columns import RowNumbers, Texts, rows_at
-from rawpack_packer.sources.table.labels import NO_COUNTS, Classes, Labels, named_file, number_labels
 from rawpack_packer.sources.table.named_files import NamedFiles, files_at, named_files, source_name
 from rawpack_packer.sources.table.source import TableSource, unique_keys
 from rawpack_packer.text import listed, plain

@@ -17,7 +17,7 @@ import pyarrow.parquet as pq
 from rawpack.errors import DecodeError, UsageError
 from rawpack.system.failure import is_no_fault_of_data
 from rawpack_packer.errors import stop_if_of_any_file
-from rawpack_packer.options.naming import opt
+from rawpack_packer.options import opt
 from rawpack_packer.sources.fields import Boxes, FieldKind, Value, as_text
 from rawpack_packer.sources.files import fault_of
 from rawpack_packer.sources.parquet import ARROW

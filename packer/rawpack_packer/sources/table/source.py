@@ -11,7 +11,7 @@ import xxhash
 from numpy.typing import NDArray
 
 from rawpack.errors import DecodeError, UsageError
-from rawpack_packer.options.naming import opt
+from rawpack_packer.options import opt
 from rawpack_packer.sources.base import (
     BaseSource,
     Column,
@@ -23,8 +23,8 @@ from rawpack_packer.sources.base import (
     image_file_of,
 )
 from rawpack_packer.sources.fields import Value
+from rawpack_packer.sources.table.choose import LABEL, LABEL_KIND, Labels
 from rawpack_packer.sources.table.columns import Files, Numbers, RowNumbers, Texts, texts_of
-from rawpack_packer.sources.table.labels import LABEL, LABEL_KIND, Labels
 from rawpack_packer.text import plain
 
 Rows = NDArray[np.int64]

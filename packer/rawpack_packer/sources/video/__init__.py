@@ -24,7 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rawpack.errors import UsageError
-from rawpack_packer.options.naming import opt
+from rawpack_packer.options import opt
 from rawpack_packer.sources.base import given_options
 
 if TYPE_CHECKING:

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from rawpack.errors import DecodeError, UsageError
 from rawpack_packer.counts import OF_VIDEOS
 from rawpack_packer.errors import need
-from rawpack_packer.options.naming import opt
+from rawpack_packer.options import opt
 from rawpack_packer.sources.base import Item, Scanning, Source, SourceInfo, check_part, check_sample, unseen
 from rawpack_packer.sources.fields import FieldKind
 from rawpack_packer.sources.files import NOT_SCANNED, bad_name, not_scanned, text_of
