@@ -36,7 +36,7 @@ from typing import Literal, TypedDict
 
 from rawpack_packer.engines import Engine
 from rawpack_packer.job.options import Progress
-from rawpack_packer.sources.kinds import Declared
+from rawpack_packer.sources.fields import Declared
 '''
 _GROUPS = {
     "RecipeKeywords": (

@@ -30,7 +30,8 @@ from numpy.typing import NDArray
 from rawpack import Reader
 from rawpack.disk.manifest import FileRecord, Placement
 from rawpack_packer.engines import Report
-from rawpack_packer.job import commit, run
+from rawpack_packer.job import commit
+from rawpack_packer.job import job as jobs
 from rawpack_packer.job import parts as counted
 from rawpack_packer.job.job import Job
 from rawpack_packer.job.options import NoProgress, RunOptions
@@ -87,18 +88,22 @@ def record_of(number: int, start: int, stop: int) -> PartRecord:
     size = 4096 + rows * SIDE * SIDE * 3
     numbers = np.arange(start, stop, dtype=np.uint64)
     sums = (numbers * np.uint64(0x9E3779B97F4A7C15)).tobytes()
-    keys: list[str] = []
+    keys = ""
     for block in range(start // BLOCK, -(-stop // BLOCK)):
         prefix, first = f"{block:06d}", block * BLOCK
-        keys += [prefix + end for end in ENDS[max(0, start - first) : stop - first]]
+        keys += "".join(prefix + end for end in ENDS[max(0, start - first) : stop - first])
     file = FileRecord(name=f"shard-{number:05d}.npy", bytes=size, xxh3=f"{number:016x}", head=f"{number:016x}")
     return PartRecord(
         number=number,
         rows=rows,
         files=(file,),
         placements={"image": Placement(offset=4096, bytes=size - 4096)},
-        columns={"label": (numbers % CLASSES).astype("<i8").tobytes(), "image.xxh3": sums},
-        texts={"key": keys},
+        columns={
+            "label": (numbers % CLASSES).astype("<i8").tobytes(),
+            "image.xxh3": sums,
+            "key": keys.encode(),
+            "key.length": np.full(rows, 10, "<i8").tobytes(),
+        },
         rejects=(),
         counts={},
         bytes_in=rows * 100_000,
@@ -194,11 +199,10 @@ def simulate(folder: Path, samples: int, shard_size: str, written: bool) -> Figu
             times["add up"] = time.perf_counter()
 
     began = time.perf_counter()
-    with mock.patch.object(run, "commit_store", committed), mock.patch.object(run, "check_space"):
+    with mock.patch.object(jobs, "commit_store", committed), mock.patch.object(jobs, "check_space"):
         if not written:
             mock.patch.object(counted, "read_record", engine.read).start()
             mock.patch.object(commit, "read_record", engine.read).start()
-            mock.patch.object(commit, "need_record", engine.read).start()
         how = RunOptions(engine=engine, progress=Progress())
         summary = Job(source, make_recipe(size=str(SIDE), shard_size=shard_size), folder, how).run()
     ended = time.perf_counter()

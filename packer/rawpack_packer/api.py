@@ -12,7 +12,7 @@ import os
 import reprlib
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias, Unpack
+from typing import TYPE_CHECKING, Any, TypeAlias, Unpack
 
 from rawpack.errors import UsageError
 from rawpack.remote.url import is_url, local_path, shown
@@ -20,80 +20,42 @@ from rawpack_packer.destination import folder as destinations
 from rawpack_packer.destination.folder import one_store, store_folder, store_folders
 from rawpack_packer.job import opening
 from rawpack_packer.job.job import Job
-from rawpack_packer.job.keyword_types import RecipeKeywords, RunKeywords, SourceKeywords
+from rawpack_packer.job.keyword_types import SourceKeywords
 from rawpack_packer.job.keywords import (
     AppendKeywords,
     BenchKeywords,
     DeriveKeywords,
     PackKeywords,
     PlanKeywords,
+    by_group,
     from_python,
     names_of,
     takes_paths,
 )
-from rawpack_packer.job.opening import Named, open_path
-from rawpack_packer.job.options import Progress, RunOptions, run_options
+from rawpack_packer.job.opening import Named, recipe_for
+from rawpack_packer.job.options import Progress, parse_run_options
 from rawpack_packer.job.summary import Summary
-from rawpack_packer.options.naming import opt
-from rawpack_packer.recipe.by_user import recipe_for
-from rawpack_packer.recipe.recipe import Recipe, parse_options
+from rawpack_packer.options import opt
+from rawpack_packer.recipe.recipe import parse_options
 from rawpack_packer.sources import Source
 from rawpack_packer.sources.base import Scanning, unseen
 
 if TYPE_CHECKING:
-    from rawpack_packer.exporting import Export, Exported, ExportOptions
-    from rawpack_packer.inspect.verify import Problem
+    from rawpack_packer.exporting import Export, Exported
+    from rawpack_packer.inspect.describe import Description, SourceDescription
+    from rawpack_packer.inspect.doctor import Examined
+    from rawpack_packer.inspect.verify import Problems
     from rawpack_packer.inspect.warm import Warmed
     from rawpack_packer.job.append import Append
     from rawpack_packer.job.derive import Choice, Prefix
     from rawpack_packer.job.relabel import Relabeled
-    from rawpack_packer.job.splits import Splits
     from rawpack_packer.job.summary import AppendSummary
     from rawpack_packer.sources.dataset import Dataset
     from rawpack_packer.tune.bench import Bench
     from rawpack_packer.tune.plan import Plan
     from rawpack_packer.tune.trial import Say
 
-__all__ = [
-    "Append",
-    "Job",
-    "RecipeKeywords",
-    "RunKeywords",
-    "SourceKeywords",
-    "Splits",
-    "append",
-    "append_job",
-    "bench",
-    "check_report",
-    "class_problems",
-    "convert",
-    "derived_job",
-    "describe",
-    "describe_source",
-    "doctor",
-    "draw_contact_sheet",
-    "export",
-    "export_job",
-    "merge",
-    "one_store",
-    "open_path",
-    "pack",
-    "pack_job",
-    "pack_splits",
-    "plan",
-    "relabel",
-    "run_bench",
-    "run_plan",
-    "splits_job",
-    "store_folders",
-    "subset",
-    "verify",
-    "verify_bytes",
-    "warm",
-    "what_is_at",
-    "write_report",
-    "write_store_page",
-]
+__all__ = ["one_store", "store_folders"]
 
 Data: TypeAlias = "str | os.PathLike[str] | Source | Dataset | Mapping[str, Any]"
 """What is packed: see `pack`."""
@@ -113,10 +75,10 @@ def pack_job(
 ) -> Job:
     """The job of `pack`, checked and not begun: its `estimate` says what it needs, and `run` does it. scan: called with
     the number of entries of the source that were looked at."""
-    how, about, recipe = _by_kind(options)
+    run_options, about, recipe = by_group(options)
     recipe = parse_options(recipe)
     url = destination if isinstance(destination, str) and is_url(destination) else None
-    if url is not None and how.elsewhere:
+    if url is not None and run_options.elsewhere:
         raise UsageError(
             f"{shown(url)}: {opt.engine} needs a folder that all machines share; a store at a URL is packed on this "
             "machine"
@@ -130,85 +92,15 @@ def pack_job(
         from rawpack_packer.job import upload
 
         place = upload.store_of(url, tmp)
-    how = how.connected()
+    run_options = run_options.connected()
     opened = opening.open_given(
-        source, about, how, recipe, place, "DST" if url is not None else os.fspath(destination),
+        source, about, run_options, recipe, place, "DST" if url is not None else os.fspath(destination),
         storage_options=storage_options, scan=scan,
     )  # fmt: skip
     made = recipe_for(opened, recipe)
     if url is not None:
-        return upload.Upload(opened, made, url, how, scratch=tmp, storage_options=storage_options)
-    return Job(opened, made, place, how, checked=True)
-
-
-def splits_job(
-    source: Data,
-    destination: Named,
-    *,
-    splits: Sequence[str] | str | None = None,
-    holdout: Mapping[str, float | int | str] | Sequence[str] | str | None = None,
-    seed: int | None = None,
-    split_by: str | None = None,
-    scan: Scanning = unseen,
-    **options: Unpack[PackKeywords],
-) -> Splits:
-    """The jobs of `pack_splits`, checked and not begun. See `pack_job`."""
-    from rawpack_packer.job import splits as sets
-    from rawpack_packer.job.holdout import parse_holdout, parse_split_by
-
-    how, about, recipe = _by_kind(options)
-    recipe = parse_options(recipe)
-    if isinstance(destination, str) and is_url(destination):
-        raise UsageError(
-            f"{shown(destination)}: splits are packed into folders; pack each to a URL of its own, or copy them"
-        )
-    names = [name.strip() for name in splits.split(",")] if isinstance(splits, str) else splits
-    amounts = [holdout] if isinstance(holdout, str) else holdout
-    amounts = parse_holdout(amounts) if isinstance(amounts, list | tuple) else amounts
-    if names is not None and not isinstance(names, Sequence):
-        raise UsageError(f"splits={splits!r}: must be a list of names, such as ['train', 'val']")
-    if amounts is not None and not isinstance(amounts, Mapping):
-        raise UsageError(f"holdout={holdout!r}: must be a dict, such as {{'val': 0.1}}")
-    where = Path(destination)
-
-    def opened(one: Any) -> Source:
-        return opening.open_given(one, about, how, recipe, where, os.fspath(destination), scan=scan)
-
-    def made(one: Source) -> Recipe:
-        return recipe_for(one, recipe)
-
-    if split_by is not None:
-        if names is not None or amounts is not None or seed is not None:
-            raise UsageError(
-                f"{opt.split_by} divides the source by itself: leave out {opt.splits}, {opt.holdout} and {opt.seed}"
-            )
-        by, how = parse_split_by(split_by), how.connected()
-        # Only the source says the names of the splits.
-        return sets.Splits(where, *sets.divide(opened(source), by), made, how)
-    divided = None
-    if isinstance(source, Mapping) and ("image" not in source or amounts is None):
-        if names is not None or amounts is not None:
-            raise UsageError("a dict has the splits already: leave out splits= and holdout=")
-        divided = source
-    elif (names is None and amounts is None and seed is None) or (
-        names is not None and not isinstance(source, str | os.PathLike)
-    ):
-        raise UsageError("give a dict of splits; or a path and splits=; or holdout=, such as {'val': 0.1}")
-    chosen = sets.set_of(names if divided is None else list(divided), amounts, seed)
-    sets.check(where, opening.paths_of(source), chosen, restart=how.restart)
-    how, drawn = how.connected(), None
-    if divided is not None:
-        sources = sets.one_numbering({name: opened(one) for name, one in divided.items()})
-    elif names is not None:
-        root = os.fspath(source)  # type: ignore[arg-type] # it is a path
-        if about.get("kind") is None:
-            opening.check_above(root, names, os.fspath(destination))
-        sources = sets.open_divided(root, names, opened)
-    else:
-        whole = opened(source)
-        sources, draw = sets.draw(whole, chosen)
-        drawn = whole, draw
-    return sets.Splits(where, sources, chosen, made, how, drawn)
+        return upload.Upload(opened, made, url, run_options, scratch=tmp, storage_options=storage_options)
+    return Job(opened, made, place, run_options, checked=True)
 
 
 def append_job(
@@ -223,16 +115,16 @@ def append_job(
     """The job of `append`, checked and not begun. See `pack_job`."""
     from rawpack_packer.job.append import Append, open_store
 
-    how, about, recipe = _by_kind(options)
+    run_options, about, recipe = by_group(options)
     if recipe:
         raise UsageError(f"{next(iter(recipe))}=: the store says how samples are packed; leave it out")
     where = os.fspath(destination)
     if is_url(where):
         raise UsageError(f"{shown(where)} is a URL: append to a store in a folder, then copy it there, store.json last")
     store = open_store(Path(where), opening.paths_of(source))
-    how, other = how.connected(), ("rawpack", "append", "SRC", where)
-    opened = opening.open_given(source, about, how, None, Path(where), "NEW", other=other, scan=scan)
-    return Append(opened, store, how, skip_existing=skip_existing, other_libraries=other_libraries)
+    run_options, other = run_options.connected(), ("rawpack", "append", "SRC", where)
+    opened = opening.open_given(source, about, run_options, None, Path(where), "NEW", other=other, scan=scan)
+    return Append(opened, store, run_options, skip_existing=skip_existing, other_libraries=other_libraries)
 
 
 def derived_job(
@@ -250,18 +142,18 @@ def derived_job(
     from rawpack_packer.job.derive import chosen, merging, recipe_as_before
     from rawpack_packer.sources import StoreSource
 
-    how, _, recipe = _by_kind(options)
+    run_options, _, recipe = by_group(options)
     if merge and (isinstance(stores, str | os.PathLike) or len(stores) < 2):
         raise UsageError("merge needs two or more stores; `rawpack convert` copies one")
     for store in stores:
         destinations.check_apart(Path(destination), store_folder(os.fspath(store)))
     destinations.check(Path(destination))
-    how = how.connected()
+    run_options = run_options.connected()
     if merge:
-        return Job(*merging(stores, recipe, prefix, scan), destination, how, checked=True)
+        return Job(*merging(stores, recipe, prefix, scan), destination, run_options, checked=True)
     source = StoreSource(stores[0], progress=scan)
     samples = source if choice is None else chosen(source, choice)
-    return Job(samples, recipe_as_before(source, recipe), destination, how, checked=True)
+    return Job(samples, recipe_as_before(source, recipe), destination, run_options, checked=True)
 
 
 # ---------------------------------------------------------------------------------------------- in Python
@@ -315,6 +207,8 @@ def pack_splits(
 
     The same call resumes where an earlier one was stopped. Raises as `pack`.
     """
+    from rawpack_packer.job.splits import splits_job
+
     jobs = splits_job(
         source, destination, splits=splits, holdout=holdout, seed=seed, split_by=split_by, **options
     )  # fmt: skip
@@ -456,25 +350,37 @@ def export(
     Raises UsageError with nothing written, StoreError where `store` holds no store or a damaged one, PackError where it
     ran and stopped.
     """
-    from rawpack_packer.exporting import ExportOptions
+    return export_job(
+        store, folder, to=to, numbered=numbered, shard_size=shard_size, split=split, workers=workers,
+        max_rejects=max_rejects, progress=progress,
+    ).run()  # fmt: skip
 
-    how = run_options(workers, max_rejects, progress=progress)
-    return export_job(store, folder, to, ExportOptions(numbered, shard_size, split)).run(how)
 
-
-def export_job(store: Named, folder: Named, to: str, options: ExportOptions, *, scan: Scanning = unseen) -> Export:
-    """See `export`: its `estimate` says what it needs, and `run` does it."""
+def export_job(
+    store: Named,
+    folder: Named,
+    *,
+    to: str,
+    workers: int | None,
+    max_rejects: float | str | None,
+    progress: Progress | bool | None,
+    scan: Scanning = unseen,
+    **options: Any,
+) -> Export:
+    """The job of `export`, checked and not begun. See `pack_job`. options: the others of `export`."""
     from rawpack_packer.exporting import Export
     from rawpack_packer.sources import StoreSource
 
     path = store_folder(os.fspath(store))
     destinations.check_apart(Path(folder), path)
-    return Export(StoreSource(path, progress=scan), Path(folder), to, options)
+    run = parse_run_options(workers, max_rejects, progress=progress)
+    return Export(StoreSource(path, progress=scan), Path(folder), to, run, **options)
 
 
 @takes_paths
-def describe(store: Named) -> dict[str, Any]:
-    """What is in a store, in a folder or at a URL, as `rawpack inspect --json` prints it."""
+def describe(store: Named) -> Description:
+    """What is in a store, in a folder or at a URL: a dict, as `rawpack inspect --json` prints it; `print` shows it as
+    `rawpack inspect` does."""
     from rawpack_packer.inspect.describe import describe as described
     from rawpack_packer.inspect.describe import open_store
 
@@ -482,21 +388,26 @@ def describe(store: Named) -> dict[str, Any]:
 
 
 @takes_paths
-def describe_source(path: Named) -> dict[str, Any] | None:
+def describe_source(path: Named) -> SourceDescription | None:
     """What is in an HDF5 file, an LMDB or CIFAR that can be packed, and how; None for any other path."""
-    from rawpack_packer.inspect import of_source
+    from rawpack_packer.inspect.describe import describe_source as described
 
-    name = os.fspath(path)
-    return None if of_source.kind_of(Path(name)) is None else of_source.describe_source(name)
+    return described(os.fspath(path))
 
 
 @takes_paths
-def verify(store: Named, *, quick: bool = False, tick: Callable[[int], object] | None = None) -> list[Problem]:
-    """All problems of the store in a folder. quick: check sizes and headers only. tick: called with the number of bytes
-    that were checked."""
-    from rawpack_packer.inspect.verify import verify as verified
+def verify(
+    store: Named, *, quick: bool = False, begin: Callable[[int], Callable[[int], object]] | None = None
+) -> Problems:
+    """All problems of the store in a folder, a list. quick: check sizes and headers only.
 
-    return list(verified(store_folder(os.fspath(store)), quick=quick, tick=tick or (lambda size: None)))
+    begin: called once with the bytes to be checked; returns a function that is then called with the bytes of each step.
+    """
+    from rawpack_packer.inspect import verify as checks
+
+    path = store_folder(os.fspath(store))
+    tick = begin(checks.work_of(path)) if begin is not None else lambda size: None
+    return checks.Problems(checks.verify(path, quick=quick, tick=tick), quick=quick)
 
 
 @takes_paths
@@ -554,35 +465,14 @@ def plan(
     return run_plan(source, storage_options=storage_options, say=say, **options)
 
 
-def doctor() -> dict[str, Any]:
-    """What this machine and this installation have, as `rawpack doctor --json` prints it."""
+def doctor() -> Examined:
+    """What this machine and this installation have: a dict, as `rawpack doctor --json` prints it."""
     from rawpack_packer.inspect.doctor import examine
 
     return examine()
 
 
 # ---------------------------------------------------------------------------------------------- what the command asks
-
-
-def what_is_at(path: str) -> Literal["store", "samples", "nothing", "unknown"]:
-    """What a path looks like, by a short look: for hints, not for decisions. Nothing is what an empty folder holds."""
-    from rawpack_packer.sources.arrays import is_arrays
-    from rawpack_packer.sources.folder import holds_image
-    from rawpack_packer.sources.listing.lines import SUFFIXES
-    from rawpack_packer.sources.stores.source import is_store
-    from rawpack_packer.sources.video import is_video
-
-    where = Path(path)
-    try:
-        if where.is_file():
-            return "samples" if where.suffix.lower() in SUFFIXES or is_arrays(where) or is_video(where) else "unknown"
-        if is_store(where):
-            return "store"
-        if where.is_dir() and any(where.iterdir()):
-            return "samples" if holds_image(where) else "unknown"
-    except (OSError, UsageError):
-        return "unknown"
-    return "unknown" if is_url(path) else "nothing"
 
 
 def run_bench(
@@ -615,30 +505,6 @@ def run_plan(
     return planned(os.fspath(source), about, others, storage_options, say or (lambda step, left: None))
 
 
-def class_problems(stores: Mapping[str, Path]) -> list[tuple[str, str]]:
-    """Which splits number their classes differently from the others: (split, what)."""
-    from rawpack.disk.manifest import load
-    from rawpack_packer.job import splits
-
-    return splits.class_problems({name: load(path)[0] for name, path in stores.items()})
-
-
-def verify_bytes(store: Named) -> int:
-    """How many bytes `verify` checks in all."""
-    from rawpack.disk.manifest import load
-    from rawpack_packer.inspect.verify import work_of
-
-    return work_of(load(store_folder(os.fspath(store)))[0])
-
-
-def draw_contact_sheet(store: Named, file: Path) -> int:
-    """Draw random samples of a store into a picture; returns how many."""
-    from rawpack import Reader
-    from rawpack_packer.inspect.contact_sheet import draw_contact_sheet as draw
-
-    return draw(Reader(store), file)
-
-
 def check_report(option: str) -> None:
     """Raise MissingExtraError, naming the option that asked, where reports cannot be drawn."""
     from rawpack_packer.report import need_report
@@ -650,23 +516,14 @@ def write_report(done: Bench | Plan, *, page: Path | None, plots: Path | None) -
     """Write what `bench` or `plan` found as an HTML page, and its plots alone; None leaves one out."""
     if page is None and plots is None:
         return
-    from rawpack_packer.report import tuning
+    from rawpack_packer.report import pages
 
-    tuning.write(page, plots, done)
+    pages.write(page, plots, done)
 
 
 def write_store_page(page: Path, store: Named, about: Mapping[str, Any], verdict: str | None) -> None:
     """Write what `describe` says of a store as an HTML page. verdict: of a check, where one was asked for."""
     from rawpack_packer.inspect.describe import open_store
-    from rawpack_packer.report import store as pages
+    from rawpack_packer.report import pages
 
     pages.write_html(page, open_store(os.fspath(store)), about, verdict)
-
-
-def _by_kind(options: Mapping[str, Any]) -> tuple[RunOptions, dict[str, Any], dict[str, Any]]:
-    """The keywords that are given by group, checked: how to run, what describes the source, and the recipe."""
-    run, about, recipe = (
-        {name: value for name, value in options.items() if name in names_of(kind) and value is not None}
-        for kind in (RunKeywords, SourceKeywords, RecipeKeywords)
-    )
-    return run_options(**run), about, recipe

@@ -9,8 +9,7 @@ from importlib import import_module
 from types import ModuleType
 
 from rawpack.errors import DecodeError, MissingExtraError, PackError, UsageError
-from rawpack_packer.text import plain
-from rawpack_packer.voice import again
+from rawpack_packer.text import again, plain
 
 _OF_ANY_FILE = frozenset(
     getattr(errno, name)

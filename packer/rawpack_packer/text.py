@@ -1,13 +1,38 @@
-"""Numbers and strange texts as a person wants to see them."""
+"""Words of messages: for whom they speak, numbers, and strange texts as a person wants to see them."""
 
 from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable, Sequence
-from dataclasses import asdict
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
+
+_in_python = ContextVar("_in_python", default=False)
+
+
+@contextmanager
+def speaking_python(yes: bool = True) -> Iterator[None]:
+    """Messages of this thread speak of calls and keywords within this block; elsewhere, of commands and options."""
+    token = _in_python.set(yes)
+    try:
+        yield
+    finally:
+        _in_python.reset(token)
+
+
+def either(command: str, python: str) -> str:
+    """The words for whoever reads the message."""
+    return python if _in_python.get() else command
+
+
+def again() -> str:
+    """What a user repeats."""
+    return either("the same command", "the same call")
+
 
 _AS_CLOSE = 0.1
 """Names are offered together where their likeness differs by less."""
@@ -58,6 +83,11 @@ def count(number: int, noun: str, plural: str = "") -> str:
     return f"{number:,} {noun if number == 1 else plural or noun + 's'}"
 
 
+def shape(lengths: Iterable[int | None]) -> str:
+    """ "256x256x3"; "?" where lengths differ."""
+    return "x".join("?" if n is None else str(n) for n in lengths)
+
+
 def with_noun(what: str, noun: str) -> str:
     """A phrase that speaks of images, for samples that are called something else: "frames/s" for "images/s"."""
     return re.sub(r"\b(image)(s?)\b", rf"{noun}\2", re.sub(r"\b(Image)(s?)\b", rf"{noun.capitalize()}\2", what))
@@ -104,7 +134,7 @@ def times(ratio: float) -> str:
 def table(rows: Sequence[tuple[str, str]], indent: str = "  ", *, rest: int = 0) -> str:
     """Names and values, the values under one another. rest: rows that are not shown; how many, the last line says."""
     width = max((len(name) for name, _ in rows), default=0)
-    lines = [f"{indent}{name:<{width}}  {value}" for name, value in rows]
+    lines = [f"{indent}{name:<{width}}  {value}".rstrip() for name, value in rows]
     return "\n".join(lines + ([f"{indent}... and {rest:,} more"] if rest > 0 else []))
 
 
@@ -112,20 +142,33 @@ Rows = list[tuple[str, str]]
 """Names and values, one a line."""
 
 
+@dataclass(frozen=True)
+class Block:
+    """A head, and the rows below it."""
+
+    head: str
+    rows: Rows = field(default_factory=list)
+    rest: int = 0
+    """How many rows are not shown."""
+
+    def __str__(self) -> str:
+        return "\n".join([self.head, *([table(self.rows, rest=self.rest)] if self.rows else [])])
+
+
 class Shown:
     """The result of a command: prints itself as the command does, and goes to programs as a dict."""
 
-    def in_words(self) -> tuple[str, Rows]:
-        """A head, and the rows below it."""
+    def in_words(self) -> Block | list[Block]:
+        """For people; safe to show."""
         raise NotImplementedError
 
     def as_dict(self) -> dict[str, Any]:
         """For `--json`."""
-        return asdict(self)  # type: ignore[call-overload, no-any-return] # results are dataclasses
+        return dict(self) if isinstance(self, dict) else asdict(self)  # type: ignore[call-overload] # or a dataclass
 
     def __str__(self) -> str:
-        head, rows = self.in_words()
-        return f"{head}\n{table(rows)}" if rows else head
+        words = self.in_words()
+        return str(words) if isinstance(words, Block) else "\n\n".join(map(str, words))
 
     def _repr_pretty_(self, printer: Any, cycle: bool) -> None:
         """For notebooks."""

@@ -39,7 +39,7 @@ from rawpack.faces.queue import BatchQueue
 from rawpack.faces.torch import TorchBatches
 from rawpack_packer.cli import cli
 from rawpack_packer.counts import COUNTS
-from rawpack_packer.destination.rejects import REASONS
+from rawpack_packer.destination.journal import REASONS
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = [path for path in (ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md") if path.exists()]

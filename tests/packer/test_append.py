@@ -309,7 +309,7 @@ def test_packing_the_source_again_leaves_what_was_appended(tmp_path: Path) -> No
     folder(first, {"dog": 1}, first=50)
     ran = run_here("pack", *SMALL, first, store)
     assert ran.code == 2
-    assert "the source differs: dog/050.png" in ran.err
+    assert "the source differs" in ran.err
     assert "rawpack append" in ran.err
     assert files_of(store) == before
 
@@ -399,7 +399,7 @@ def test_a_half_append_can_be_dropped(tmp_path: Path, then: str) -> None:
     first, second = folder(tmp_path / "a", {"x": 5}), folder(tmp_path / "b", {"x": 70, "y": 1}, first=100)
     store = pack(first, tmp_path / "store", *SMALL)
     before = sums(store)
-    with mock.patch("rawpack_packer.job.run.commit_store", side_effect=OSError(5, "Input/output error")):
+    with mock.patch("rawpack_packer.job.job.commit_store", side_effect=OSError(5, "Input/output error")):
         ran = append(second, store)
     assert (ran.code, "the same command resumes" in ran.err) == (1, True), ran
     ran = run_here("pack", *SMALL, first, store)
@@ -442,7 +442,7 @@ def test_files_that_come_after_a_killed_append_are_for_the_next(tmp_path: Path) 
     source = folder(tmp_path / "photos", {"x": 5})
     store = pack(source, tmp_path / "store", *SMALL)
     folder(source, {"x": 3}, first=50)
-    with mock.patch("rawpack_packer.job.run.commit_store", side_effect=OSError(5, "Input/output error")):
+    with mock.patch("rawpack_packer.job.job.commit_store", side_effect=OSError(5, "Input/output error")):
         assert append(source, store, "--skip-existing").code == 1
     folder(source, {"x": 2, "y": 1}, first=90)
     told = json.loads(append(source, store, "--skip-existing", "--json").out)

@@ -133,7 +133,7 @@ def test_a_list_that_was_kept_gives_the_same_source(tmp_path: Path, name: str, m
     looked = open_source(name, spool=spool)
     kept.keep_found(tmp_path / "spool")
     monkeypatch.setattr("rawpack_packer.sources.archives.opened.tar_members", None)
-    monkeypatch.setattr("rawpack_packer.sources.archives.source.zip_members", None)
+    monkeypatch.setattr("rawpack_packer.sources.archives.opened.zip_members", None)
     again = open_source(name, spool=spool)
     assert again.info == looked.info
     assert np.array_equal(again.states(), looked.states())

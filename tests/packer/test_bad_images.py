@@ -13,7 +13,7 @@ from bad_images import cases, expected_pixels
 from running import FORMATS, run_command, run_here
 
 from rawpack import Reader
-from rawpack_packer.destination.rejects import REASONS
+from rawpack_packer.destination.journal import REASONS
 
 SOAK = bool(os.environ.get("RAWPACK_SOAK"))
 KEEP = ("--size", "keep", "--max-rejects", "100%", "--json")

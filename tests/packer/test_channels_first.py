@@ -18,7 +18,7 @@ from running import FORMATS, run_here
 
 import rawpack_packer
 from rawpack import Reader, UsageError
-from rawpack_packer.sources import DatasetSource, columns, open_source
+from rawpack_packer.sources import DatasetSource, dataset_forms, open_source
 
 COUNT = 20
 RAW = [name for name in FORMATS if name != "lmdb"]
@@ -339,5 +339,5 @@ def test_samples_in_a_list_are_no_columns() -> None:
     """Two samples stay two samples: images of one height, gray and in color; pairs with a label; short videos."""
     color, gray = last(first(3, 24, 32))[0], first(24, 32)[0]
     for given in ([color, gray], (color, color), [(color, 1), (color, 2)], [first(3, 24, 32)] * 2, ["a.png", "b.png"]):
-        columns.check_not_columns(given)
+        dataset_forms.check_not_columns(given)
     assert len(DatasetSource([(color, 1), (color, 2)])) == 2

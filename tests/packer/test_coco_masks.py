@@ -20,7 +20,7 @@ from running import pack, run_here
 from rawpack import Reader, UsageError
 from rawpack.pixels.polygons import fill
 from rawpack_packer.sources import open_source
-from rawpack_packer.sources.listing.coco_masks import Runs, decode_runs
+from rawpack_packer.sources.detection.coco import Runs, decode_runs
 
 FIXTURE = json.loads((Path(__file__).parents[1] / "support/fixtures/coco_rle/runs.json").read_text())
 HEIGHT, WIDTH = 40, 60

@@ -39,7 +39,7 @@ from troubled import At, Trouble, Troubled, die, die_with_parent
 import rawpack_packer
 from rawpack import MissingExtraError, PackError, Reader, UsageError
 from rawpack_packer import engines
-from rawpack_packer.destination import run_token
+from rawpack_packer.destination import lock
 from rawpack_packer.engines import (
     DaskEngine,
     Engine,
@@ -404,7 +404,7 @@ def test_a_part_ends_with_its_run_in_the_middle_of_a_sample(source: Path, tmp_pa
     def end() -> None:
         ((packer, _),) = held(tmp_path)
         process = psutil.Process(packer)
-        run_token.end(store)
+        lock.end_token(store)
         gone.extend(psutil.wait_procs([process], timeout=120)[0])
         let_go(tmp_path)
 
@@ -434,7 +434,7 @@ def test_a_part_that_is_begun_after_its_run_is_refused(source: Path, tmp_path: P
     for _ in range(2):
         with pytest.raises(PackError, match="takes no more parts"):
             run(source, store, ExecutorEngine(Keeping(), slots=2))
-    run_token.begin(store)  # as by a run that is killed now
+    lock.begin_token(store)  # as by a run that is killed now
     with pytest.raises(PackError, match="takes no more parts"):
         run(source, store, ExecutorEngine(Keeping(), slots=2))
     before = {path: path.stat().st_mtime_ns for path in store.rglob("*")}
@@ -588,7 +588,7 @@ def test_a_machine_that_does_not_see_the_folders(source: Path, tmp_path: Path, w
 @pytest.mark.usefixtures("hurry")
 def test_another_folder_of_the_same_name(source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A destination that is a disk of each machine's own: noticed before anything is written into it."""
-    monkeypatch.setattr("rawpack_packer.destination.run_token._SEEN_WITHIN_S", 0.1)
+    monkeypatch.setattr("rawpack_packer.destination.lock._SEEN_WITHIN_S", 0.1)
     own = tmp_path / "own disk"
     own.mkdir()
     with pytest.raises(PackError, match="own disk is another folder here than where the job runs"):

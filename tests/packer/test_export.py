@@ -28,7 +28,7 @@ from running import Ran, run_here, started
 
 import rawpack_packer
 from rawpack import PackError, Reader, UsageError
-from rawpack_packer.exporting.names import Names, check_names, folded
+from rawpack_packer.exporting.target import Names, check_names, folded
 from rawpack_packer.sources import KINDS
 
 JPEG = ("--format", "lmdb", "--size", "keep", "--quality", "keep")

@@ -17,7 +17,7 @@ from test_source_conformance import write_again
 from rawpack import Reader
 from rawpack.errors import DecodeError, UsageError
 from rawpack_packer.sources import FieldKind, ImageKind, Source, open_source
-from rawpack_packer.sources.hdf5 import look
+from rawpack_packer.sources.hdf5 import file as hdf5_file
 from rawpack_packer.testing import SourceConformance
 
 COUNT = 7
@@ -27,7 +27,7 @@ BYTES = h5py.vlen_dtype(np.uint8)
 @pytest.fixture
 def looked_at_here(monkeypatch: pytest.MonkeyPatch) -> None:
     """Files are looked at in this process: a child process takes a third of a second, and changes nothing."""
-    monkeypatch.setattr(look, "_in_child", look.look_here)
+    monkeypatch.setattr(hdf5_file.LookAt, "_call", lambda self, function, about: function(self._path, about))
 
 
 here = pytest.mark.usefixtures("looked_at_here")
@@ -407,7 +407,7 @@ def test_a_file_that_kills_the_library_is_refused(tmp_path: Path, monkeypatch: p
 
         os.kill(os.getpid(), signal.SIGSEGV)
 
-    monkeypatch.setattr(look, "_look_there", die)
+    monkeypatch.setattr(hdf5_file, "data_sets", die)
     with pytest.raises(UsageError, match="crashes or hangs the HDF5 library"):
         open_source(written(tmp_path / "set.h5", x=images(3)))
 

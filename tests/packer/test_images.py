@@ -23,7 +23,7 @@ from PIL import Image, ImageOps, TiffImagePlugin
 from rawpack import Reader
 from rawpack.errors import DecodeError
 from rawpack_packer import pack
-from rawpack_packer.destination.rejects import REASONS
+from rawpack_packer.destination.journal import REASONS
 from rawpack_packer.images import ImageHeader, apply_orientation, decode_image, read_header, sniff
 from rawpack_packer.recipe.recipe import make_recipe
 from rawpack_packer.samples.sample import prepare

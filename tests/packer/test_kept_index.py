@@ -23,14 +23,14 @@ from store_server import Server, serving
 
 from rawpack import UsageError
 from rawpack_packer import api
-from rawpack_packer.sources.archives import opened, recordio, source
+from rawpack_packer.sources.archives import opened, recordio
 from rawpack_packer.sources.table import kept
 from rawpack_packer.sources.table.spool import Spool
 from rawpack_packer.testing.engines import check_files, settled_files
 
 RECORDS = Path(__file__).parents[1] / "support" / "fixtures" / "recordio"
 SMALL = ("--size", 32, "--shard-size", 1, "--max-rejects", 1)
-LOOKS = ((opened, "tar_members"), (source, "zip_members"), (recordio, "records"))
+LOOKS = ((opened, "tar_members"), (opened, "zip_members"), (recordio, "records"))
 """What looks through archives."""
 
 
@@ -80,13 +80,13 @@ PACKED = ["packed.tar.gz", "packed.tar.bz2", "shard.tar.gz"]
 @pytest.fixture
 def stopped(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """While this is used, a run stops after its last part."""
-    with mock.patch("rawpack_packer.job.run.commit_store", side_effect=KeyboardInterrupt):
+    with mock.patch("rawpack_packer.job.job.commit_store", side_effect=KeyboardInterrupt):
         yield
 
 
 def stop(source: object, destination: Path, *options: object) -> Path:
     """Pack until the last part is done; the folder with what was kept."""
-    with mock.patch("rawpack_packer.job.run.commit_store", side_effect=KeyboardInterrupt):
+    with mock.patch("rawpack_packer.job.job.commit_store", side_effect=KeyboardInterrupt):
         ran = run_here("pack", "--quiet", "--workers", 0, *SMALL, *options, source, destination)
     assert ran.code == 130, ran
     return destination / ".rawpack" / "spool"
@@ -106,11 +106,28 @@ def test_a_run_that_resumes_looks_through_nothing(
     pack(archives / name, tmp_path / "once", *SMALL)
     assert list(stop(archives / name, tmp_path / "store").iterdir())
     no_look(monkeypatch)
-    monkeypatch.setattr(source, "is_tar", no_look)
+    monkeypatch.setattr(opened, "is_tar", no_look)
     pack(archives / name, tmp_path / "store", *SMALL)
     check_files(settled_files(tmp_path / "store"), settled_files(tmp_path / "once"))
     assert not (tmp_path / "store" / ".rawpack").exists()
     assert not kept._found
+
+
+@pytest.mark.parametrize(
+    ("name", "looks"),
+    [("photos.tar", 1), ("photos.zip", 1), ("imagenet.tar", 3), ("train-{0..1}.tar", 2), ("packed.tar.gz", 1),
+     ("shard.tar.gz", 1)],
+)  # fmt: skip
+def test_an_archive_is_looked_through_once(
+    archives: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, looks: int
+) -> None:
+    """Whether it holds folders or shards is decided by the look that finds its members."""
+    found = []
+    for module, function in LOOKS:
+        look = getattr(module, function)
+        monkeypatch.setattr(module, function, lambda *given, look=look: found.append(look) or look(*given))
+    pack(archives / name, tmp_path / "store", *SMALL)
+    assert len(found) == looks
 
 
 @pytest.mark.parametrize("name", ["imagenet.tar", "train-{0..1}.tar", "plain.rec", "packed.tar.gz"])
@@ -214,7 +231,7 @@ def test_splits_of_an_archive_share_one_look(tmp_path: Path, archives: Path, mon
     look = opened.tar_members
     monkeypatch.setattr(opened, "tar_members", lambda *given: looks.append(1) or look(*given))
     options = ("--quiet", "--workers", 0, *SMALL, "--splits", "train,val", tmp_path / "set.tar", tmp_path / "sets")
-    with mock.patch("rawpack_packer.job.run.commit_store", side_effect=KeyboardInterrupt):
+    with mock.patch("rawpack_packer.job.job.commit_store", side_effect=KeyboardInterrupt):
         assert run_here("pack", *options).code == 130
     assert len(looks) == 1
     assert run_here("pack", *options).code == 0
@@ -244,16 +261,14 @@ def limit_spools(monkeypatch: pytest.MonkeyPatch, limit: int) -> None:
 def test_a_run_that_resumes_fetches_only_what_it_packs(
     server: Server, archives: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
-    """All parts are done, and the spool was too small for any archive: nothing is looked through or fetched again but
-    the first archive, by which its kind is detected."""
+    """All parts are done, and the spool was too small for any archive: nothing is looked through or fetched again, to
+    detect its kind either."""
     limit_spools(monkeypatch, 1)
     pack(archives / name, tmp_path / "once", *SMALL)
     stop(f"{server.url}/files/{name}", tmp_path / "store")
     no_look(monkeypatch)
-    monkeypatch.setattr("rawpack_packer.sources.archives.webdataset.is_webdataset", lambda path: "train" in path.name)
     server.log.clear()
-    kind = {"train-{0..1}.tar": "webdataset", "plain.rec": "recordio"}.get(name, "archive")
-    pack(f"{server.url}/files/{name}", tmp_path / "store", *SMALL, "--source", kind)
+    pack(f"{server.url}/files/{name}", tmp_path / "store", *SMALL)
     check_files(settled_files(tmp_path / "store"), settled_files(tmp_path / "once"))
     assert not [path for method, path in server.log if method == "GET"]
 
@@ -288,7 +303,7 @@ def test_splits_and_folders_behind_a_url(server: Server, tmp_path: Path, archive
     for number, options in enumerate((("--splits", "a,b"), ("--holdout", "val=0.25"))):
         server.log.clear()
         begun = ("--quiet", "--workers", 0, *SMALL, *options)
-        with mock.patch("rawpack_packer.job.run.commit_store", side_effect=KeyboardInterrupt):
+        with mock.patch("rawpack_packer.job.job.commit_store", side_effect=KeyboardInterrupt):
             assert run_here("pack", *begun, url, tmp_path / f"far-{number}").code == 130
         ran = run_here("pack", *begun, url, tmp_path / f"far-{number}")
         assert (ran.code, ran.err) == (0, ""), ran

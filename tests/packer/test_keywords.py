@@ -28,10 +28,10 @@ from rawpack_packer.job.keyword_types import RecipeKeywords, RunKeywords, Source
 from rawpack_packer.job.keywords import names_of
 from rawpack_packer.options import KINDS as NAMED
 from rawpack_packer.options import OPTIONS as TABLE
-from rawpack_packer.options.naming import opt
+from rawpack_packer.options import opt
 from rawpack_packer.recipe.recipe import Recipe
-from rawpack_packer.sources import KINDS, OPTIONS
-from rawpack_packer.voice import again, speaking_python
+from rawpack_packer.sources import KINDS
+from rawpack_packer.text import again, speaking_python
 
 ROOT = Path(__file__).resolve().parents[2]
 IMAGES = np.zeros((3, 8, 8, 3), np.uint8)
@@ -68,7 +68,8 @@ def test_what_types_say_is_what_is_taken() -> None:
     accepted."""
     entries = {field.name: field for field in msgspec.structs.fields(Recipe)}
     assert names_of(RecipeKeywords) == set(entries) - {"libraries", "origin"}
-    assert names_of(SourceKeywords) == {"kind", "fields", "image", "classes", "keys", "names", "limit", *OPTIONS}
+    options = {option for kind in KINDS.values() for option in kind.options}
+    assert names_of(SourceKeywords) == {"kind", "fields", "image", "classes", "keys", "names", "limit", *options}
     assert set(NAMED) == set(KINDS)
     hints = get_type_hints(RecipeKeywords)
     for name in ("fit", "interpolation", "color", "check", "subsampling"):

@@ -142,7 +142,9 @@ def test_slowfast_lists_and_kinetics_tables(listed: Callable[..., Path], place: 
     )
     assert "there is no file q_000001.mp4" in ran.err
     ran = run_here("pack", "--path", "{nothing}.mp4", listing, tmp_path / "s")
-    assert "--path 'nothing': " in ran.err
+    assert "--path nothing: " in ran.err
+    ran = run_here("pack", "--path", "{{nothing}}.mp4", listing, tmp_path / "s")
+    assert "a column is written {name}" in ran.err
 
 
 def test_a_pattern_and_a_key_column_go_with_videos(listed: Callable[..., Path], place: Path) -> None:

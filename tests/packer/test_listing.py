@@ -23,7 +23,7 @@ from running import FORMATS, pack, run_here
 import rawpack_packer
 from rawpack import Reader, UsageError
 from rawpack_packer.sources import open_source
-from rawpack_packer.sources.listing.faults import BadListingError
+from rawpack_packer.sources.listing.lines import BadListingError
 
 COUNT = 70
 """More than one part of a store."""
@@ -223,11 +223,52 @@ def test_the_column_of_labels_has_any_name(small: Callable[..., Path], tmp_path:
     assert (reader.classes, reader.column("label").tolist(), sorted(reader.fields)) == (
         ("cat", "dog"), [1, 0], ["image", "key", "label", "n"],
     )  # fmt: skip
-    for column, words in (("kind", "no such column"), ("path", "takes its paths from it")):
+    for column, words in (("kind", "no such column"), ("path", "has its images in it")):
         with pytest.raises(UsageError, match=words):
             open_source(listing, label_column=column)
     with pytest.raises(UsageError, match="has a column 'label' too"):
         open_source(small("path,label,species\n0.jpg,a,b\n"), label_column="species")
+
+
+def test_the_column_of_labels_may_be_declared(small: Callable[..., Path]) -> None:
+    """By the name of the field, not by that of its column; then it is a field like any other."""
+    listing = small("path,age,n\n0.jpg,2,1\n1.jpg,,2\n")
+    source = open_source(listing, label_column="age", fields={"label": "float32"})
+    labels = [np.asarray(source[i].fields["label"]) for i in range(2)]
+    assert (list(source.info.fields), labels[0].dtype, float(labels[0])) == (["label", "n"], np.float32, 2.0)
+    assert np.isnan(labels[1])
+    with pytest.raises(UsageError, match=r"--field age: .* has no such column"):
+        open_source(listing, label_column="age", fields={"age": "float32"})
+
+
+def test_cells_are_read_one_by_one(small: Callable[..., Path]) -> None:
+    """Cells that are lists only if they are put together are texts."""
+    for cells in (["[1", "2],[3]"], ["[[1]", "[2]]", "[3],[4]"], ['["]', '"],[1]', "[2]"]):
+        rows = "".join(f'{i}.jpg,"{cell.replace(chr(34), chr(34) * 2)}"\n' for i, cell in enumerate(["[0]", *cells]))
+        with pytest.raises(BadListingError, match=r"line 3, column 2 \(v\): .* is not an array of numbers"):
+            open_source(small("path,v\n" + rows))
+
+
+def test_json_has_two_ways_to_say_nothing(small: Callable[..., Path]) -> None:
+    """Both are NaN among floats and an array of length 0 among arrays, as an empty cell is."""
+    rows = [{"path": f"{i}.jpg", "n": n, "v": v} for i, (n, v) in enumerate([("", None), (None, ""), (0.5, [1, 2])])]
+    source = open_source(small("".join(json.dumps(row) + "\n" for row in rows), "list.jsonl"))
+    numbers, arrays = ([np.asarray(source[i].fields[name]) for i in range(3)] for name in "nv")
+    np.testing.assert_array_equal(numbers, [np.nan, np.nan, 0.5])
+    assert [array.tolist() for array in arrays] == [[], [], [1, 2]]
+
+
+@pytest.mark.parametrize(
+    ("cells", "labels"), [(("", " ", ""), [-1, -1, -1]), (("-1", "", "3"), [-1, -1, 3]), (("b", "", "a"), [1, -1, 0])]
+)
+def test_samples_without_a_class_are_counted(
+    cells: tuple[str, ...], labels: list[int], small: Callable[..., Path]
+) -> None:
+    """However the listing says that there is none: every label is int64, and -1 where it is no class."""
+    source = open_source(small("path,label\n" + "".join(f"{i}.jpg,{cell}\n" for i, cell in enumerate(cells))))
+    assert source.info.fields["label"].dtype == "int64"
+    assert [int(np.asarray(source[i].fields["label"])) for i in range(3)] == labels
+    assert source.info.counts["unlabelled"] == labels.count(-1)
 
 
 def test_windows_line_ends_and_empty_lines_do_no_harm(small: Callable[..., Path], tmp_path: Path) -> None:
@@ -294,7 +335,7 @@ def test_a_changed_image_is_named(small: Callable[..., Path], tmp_path: Path) ->
     save(listing.parent / "1.jpg", picture(9, 9, 9))
     ran = run_here("pack", "--workers", 0, "--size", 8, listing, tmp_path / "s")
     assert ran.code == 2
-    assert "the source differs: 1.jpg" in ran.err
+    assert "the source differs" in ran.err
 
 
 def test_a_part_is_no_larger_than_its_rows(place: Path) -> None:
@@ -358,12 +399,12 @@ def test_a_listing_can_be_divided(place: Path, tmp_path: Path) -> None:
         ('path,n\n0.jpg,"a\n', ["line 2, column 1: ", "quote"]),
         ("path,n\n0.jpg,1\n1.jpg," + "9" * 9999, ["line 3, column 2 (n)", "..."]),
         ("path,n\r0.jpg,1\r", ["line 1, column 1: ", "CR alone"]),
-        ("path,image\n0.jpg,1\n", ["line 1, column 2 (image)", "rename it, for example to 'picture'"]),
-        ("path,key\n0.jpg,1\n", ["line 1, column 2 (key)", "rename it, for example to 'name'", "--key-column key"]),
-        ("path,index\n0.jpg,1\n", ["line 1, column 2 (index)", "rename it, for example to 'row'"]),
-        ("path,a b\n0.jpg,1\n", ["line 1", "'a b' cannot be a field's name", "'a_b'"]),
+        ("path,image\n0.jpg,1\n", ["column 'image'", "rename it, for example to 'picture'"]),
+        ("path,key\n0.jpg,1\n", ["column 'key'", "rename it, for example to 'name'", "--key-column key"]),
+        ("path,index\n0.jpg,1\n", ["column 'index'", "rename it, for example to 'row'"]),
+        ("path,a b\n0.jpg,1\n", ["'a b' cannot be a field's name", "'a_b'"]),
         (",path\n0,0.jpg\n", ["line 1, column 1: the column has no name", "index=False"]),
-        ("path,n,n\n0.jpg,1,2\n", ["line 1, column 3 (n): another column has the same name"]),
+        ("path,n,n\n0.jpg,1,2\n", ["has two columns 'n'"]),
         ("image,label\n0.jpg,1\n", ["line 1", "no column is named path", "--path image"]),
         ("0.jpg,1\n1.jpg,2\n", ["no column is named path", "0.jpg, 1", "is the line of names missing?"]),
         ("path;label\n0.jpg;1\n", ["semicolons"]),
@@ -454,7 +495,7 @@ def test_numbers_beyond_floats_are_kept_as_text(small: Callable[..., Path], tmp_
         (["--field", "n:int64", "--field", "n:str"], "given twice"),
         (["--field", "n:float99"], "float99"),
         (["--field", "n:mask"], "line 2, column 2 (n): there is no file 3"),
-        (["--key-column", "m"], "no column 'm'"),
+        (["--key-column", "m"], "--key-column m: "),
         (["--images", "nowhere"], "nowhere"),
         (["--classes", "nowhere"], "nowhere"),
     ],
@@ -649,10 +690,10 @@ def test_labels_beyond_the_classes_are_faults(small: Callable[..., Path], tmp_pa
     names = small("a\nb\n", "names.txt")
     ran = run_here("pack", "--workers", 0, "--classes", names, small("path,label\n0.jpg,1\n1.jpg,2\n"), tmp_path / "s")
     assert ran.code == 2
-    assert "line 3, column 2 (label): 2; there are 2 classes" in ran.err
+    assert "the label of line 3 is 2; there are 2 classes" in ran.err
     ran = run_here("pack", "--workers", 0, "--classes", names, small("path,label\n0.jpg,a\n1.jpg,c\n"), tmp_path / "s")
     assert ran.code == 2
-    assert "line 3, column 2 (label): 'c' is none of the 2 classes" in ran.err
+    assert "the label of line 3 is 'c'; it is none of the 2 classes" in ran.err
 
 
 def test_strange_names_in_faults_are_harmless(small: Callable[..., Path], tmp_path: Path) -> None:

@@ -26,7 +26,7 @@ from rawpack.system.isolated import ChildDiedError, IsolatedCalls
 from rawpack_packer.sources import Source, open_source
 from rawpack_packer.sources.lmdb import look, source
 from rawpack_packer.sources.lmdb.look import LmdbEntry, entries
-from rawpack_packer.sources.lmdb.values import read_datum
+from rawpack_packer.sources.lmdb.source import read_datum
 from rawpack_packer.testing import SourceConformance
 
 

@@ -412,7 +412,7 @@ def test_keys(tmp_path: Path) -> None:
     named = open_source(write(tmp_path / "b.parquet", {"image": images(2, ["a", "b"]), "key": ["x/1", "x/2"]}))
     assert ([named.key(i) for i in range(2)], named.info.problems) == (["x/1", "x/2"], ())
     assert open_source(write(tmp_path / "c.parquet", {"image": images(2), "key": ["x", "x"]})).info.numbered
-    with pytest.raises(UsageError, match=r"--key-column twice: .* has a more than once"):
+    with pytest.raises(UsageError, match=r"row 2 has 'a', as row 0 has: .* --key-column names them"):
         open_source(file, key_column="twice")
 
 

@@ -53,7 +53,7 @@ def test_the_column_of_paths_has_any_name(listed: Callable[..., Path], tmp_path:
     assert samples(tmp_path / "p")[1]["label"] == 1
     ran = run_here("pack", "--path", "nothing", listing, tmp_path / "t")
     assert ran.code == 2
-    assert "--path 'nothing': " in ran.err
+    assert "--path nothing: " in ran.err
     assert "image, label, path" in ran.err
 
 

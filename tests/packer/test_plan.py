@@ -29,12 +29,11 @@ from rawpack_packer.job.options import RunOptions
 from rawpack_packer.recipe.recipe import make_recipe
 from rawpack_packer.sources import open_source
 from rawpack_packer.tune import measure, plan, trial
-from rawpack_packer.tune.candidates import Candidate, candidates
+from rawpack_packer.tune.candidates import Candidate, candidates, parse_steps
 from rawpack_packer.tune.loss import psnr, ssim
 from rawpack_packer.tune.measure import Rate, Reading, Setting, read_in_turn
 from rawpack_packer.tune.plan import Plan
 from rawpack_packer.tune.recommend import Goals, recommend
-from rawpack_packer.tune.steps import parse_steps
 from rawpack_packer.tune.system import scratch_folder
 from rawpack_packer.tune.trial import Trial, draw
 

@@ -239,7 +239,7 @@ def test_nested_tables_further_below_have_a_command_each(data: Callable[[Files],
 def test_a_single_nested_table_says_what_it_leaves_out(data: Callable[[Files], str]) -> None:
     """The table of one of two folders packs the images of that folder only, and the line says so."""
     message = refused(data(images("a/0.jpg", "b/0.jpg") | {"a/metadata.csv": "file_name,text\n0.jpg,x\n"}))
-    assert "takes its columns and the images of this folder only" in message
+    assert "b/ has no table, and is left out" in message
     assert held(typed(message), "text") == {"0.jpg": ("x",)}
 
 

@@ -31,7 +31,7 @@ import rawpack_packer
 from rawpack import PackError, Reader, UsageError
 from rawpack.disk import manifest as manifests
 from rawpack_packer.sources import SourceChangedError, StoreSource
-from rawpack_packer.sources.stores.source import StorePart, _opened
+from rawpack_packer.sources.store import StorePart, _opened
 
 SIDES = (20, 28)
 KINDS = {"boxes": "float32[?,5]", "mask": "mask", "depth": "mask"}

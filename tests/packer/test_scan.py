@@ -23,7 +23,7 @@ import rawpack_packer
 from rawpack import Reader, UsageError
 from rawpack.errors import PackError
 from rawpack_packer.sources import SourceChangedError, open_source
-from rawpack_packer.sources.splits_on_disk import is_split
+from rawpack_packer.sources.folder import is_split
 
 SMALL = ("--size", "16", "--workers", 0)
 ERRORS = [errno.EACCES, errno.EIO, errno.ESTALE]
@@ -287,7 +287,7 @@ def test_what_was_locked_and_is_not_any_more(locked: Path, tmp_path: Path) -> No
     (locked / "cat").chmod(0o755)
     ran = bound("pack", *SMALL, "--skip-unreadable", locked, store)
     assert ran.code == 2
-    assert "and the source differs: cat/" in ran.err, ran
+    assert "and the source differs" in ran.err, ran
     assert "rawpack append --skip-existing" in ran.err
     assert bound("append", "-q", "--workers", 0, "--skip-existing", locked, store).code == 0
     reader = Reader(store)
@@ -314,7 +314,7 @@ def test_a_run_that_was_stopped_goes_on_only_with_the_same_source(
     monkeypatch.undo()
     other = run_here(*options, "--max-rejects", 1, pets, store)
     assert other.code == 2
-    assert "and the source differs: cat/" in other.err, other
+    assert "and the source differs" in other.err, other
     failing(monkeypatch, errno.EIO, in_cat)
     assert run_here(*options, "--max-rejects", 1, pets, store).code == 1
     assert [one["key"] for one in rejects_of(store)] == ["cat/", "dog/bad.png"]

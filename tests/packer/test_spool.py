@@ -22,7 +22,7 @@ from store_server import Server, on, serving, status
 
 from rawpack import PackError
 from rawpack_packer.sources import SourceChangedError
-from rawpack_packer.sources.table.spool import RemoteArchive, Spool, find_remote
+from rawpack_packer.sources.table.spool import RemoteArchive, Spool
 
 MANY = 1 << 40
 
@@ -37,7 +37,7 @@ def server() -> Iterator[Server]:
 
 
 def found(server: Server, name: str) -> RemoteArchive:
-    return find_remote(f"{server.url}/{name}")
+    return Spool(Path(), 0).find(f"{server.url}/{name}")
 
 
 def read(spool: Spool, file: RemoteArchive) -> bytes:
@@ -140,7 +140,7 @@ def test_a_change_is_seen_where_the_server_tells_only_the_time(tmp_path: Path) -
         thread = threading.Thread(target=http.serve_forever, args=(0.02,), daemon=True)
         thread.start()
         try:
-            found = find_remote(f"http://127.0.0.1:{http.server_port}/a.tar")
+            found = Spool(tmp_path, 0).find(f"http://127.0.0.1:{http.server_port}/a.tar")
             file.write_bytes(b"y" * 1000)
             with pytest.raises(SourceChangedError, match="it was written to"):
                 read(Spool(tmp_path / "spool", MANY), found)
@@ -170,9 +170,10 @@ def test_a_file_that_changes_stops_packing(server: Server, tmp_path: Path, how: 
 FETCH = """
 import sys
 from pathlib import Path
-from rawpack_packer.sources.table.spool import Spool, find_remote
+from rawpack_packer.sources.table.spool import Spool
 
-with Spool(Path(sys.argv[2]), 1 << 40).opened(find_remote(sys.argv[1])):
+spool = Spool(Path(sys.argv[2]), 1 << 40)
+with spool.opened(spool.find(sys.argv[1])):
     print("fetched")
 """
 

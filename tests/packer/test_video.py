@@ -41,8 +41,8 @@ import rawpack_packer
 from rawpack import MissingExtraError, Reader, UsageError
 from rawpack.errors import PackError
 from rawpack_packer.sources import open_source
-from rawpack_packer.sources.video.frames import Selection, make_selection
-from rawpack_packer.sources.video.pixels import BY_PLANES, ToRgb
+from rawpack_packer.sources.video import Selection, make_selection
+from rawpack_packer.sources.video.container import BY_PLANES, ToRgb
 from rawpack_packer.sources.video.source import VideoSource
 
 here = pytest.mark.usefixtures("looked_through_here")
@@ -611,7 +611,7 @@ def test_numbers_are_the_same_where_an_append_goes_on(tmp_path: Path) -> None:
     for store in stores:
         done("pack", "--shard-size", "1", first, store)
     assert run_here("append", "--quiet", "--workers", 2, more, stores[0]).code == 0
-    with mock.patch("rawpack_packer.job.run.commit_store", side_effect=PackError("stopped")):
+    with mock.patch("rawpack_packer.job.job.commit_store", side_effect=PackError("stopped")):
         assert run_here("append", "--workers", 0, more, stores[1]).code == 1
     (stores[1] / ".rawpack" / "part-00003.done").unlink()
     done("append", more, stores[1])

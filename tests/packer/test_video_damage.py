@@ -19,7 +19,7 @@ from rawpack import Reader
 from rawpack.errors import DecodeError
 from rawpack.system.channel import Channel
 from rawpack.system.heartbeat import Heartbeat
-from rawpack_packer.destination.rejects import REASONS
+from rawpack_packer.destination.journal import REASONS
 from rawpack_packer.sources import open_source
 from rawpack_packer.sources.video import scan
 

@@ -12,7 +12,7 @@ from running import pack, run_here
 
 from rawpack import Reader, UsageError
 from rawpack_packer.sources import DividedError, open_source
-from rawpack_packer.sources.listing.voc import CLASSES
+from rawpack_packer.sources.detection.voc import CLASSES
 
 HEIGHT, WIDTH = 40, 60
 PERSON = """<object><name>person</name><pose>Left</pose><truncated>1</truncated><difficult>0</difficult>

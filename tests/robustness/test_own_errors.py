@@ -34,7 +34,7 @@ from rawpack.system.heartbeat import Heartbeat
 from rawpack.system.template import Template
 from rawpack_packer import api
 from rawpack_packer.engines import ExecutorEngine, LocalEngine
-from rawpack_packer.inspect.probe import ShardProbe
+from rawpack_packer.inspect.verify import ShardProbe
 from rawpack_packer.job.job import Job
 from rawpack_packer.job.options import RunOptions
 from rawpack_packer.recipe.recipe import make_recipe
@@ -177,7 +177,7 @@ KINDS: dict[str, tuple[Callable[[Path, Path], None], str]] = {
     "packing by a pool of others": (pack_by_a_pool, "rawpack_packer.part.part:prepare_item"),
     "estimate": (try_samples, "rawpack_packer.job.estimate:prepare_sample"),
     "plan": (plan, "rawpack_packer.part.part:prepare_item"),
-    "look at HDF5": (look_at_hdf5, "rawpack_packer.sources.hdf5.look:choose_data_sets"),
+    "look at HDF5": (look_at_hdf5, "rawpack_packer.sources.hdf5.file:described"),
     "look at LMDB": (look_at_lmdb, "rawpack_packer.sources.lmdb.look:_map_begin"),
     "probe of LMDB": (ask_lmdb, "rawpack_packer.writers.lmdb:key_of"),
     "probe of HDF5": (verify_hdf5, "rawpack_packer.writers.hdf5:compare"),

@@ -246,7 +246,7 @@ def test_half_written_leftovers_are_not_believed(tmp_path: Path, layout: str) ->
     source = many(tmp_path / "source", 250, 20)
     undisturbed = settled(pack(source, tmp_path / "undisturbed", *FORMATS[layout], *SMALL))
     store = tmp_path / "store"
-    with mock.patch("rawpack_packer.job.run.commit_store", side_effect=OSError(5, "Input/output error")):
+    with mock.patch("rawpack_packer.job.job.commit_store", side_effect=OSError(5, "Input/output error")):
         assert run_here("pack", *FORMATS[layout], *SMALL, source, store).code == 1
     records = sorted((store / ".rawpack").glob("part-*.done"))
     shards = sorted(store.glob("shard-*"))

@@ -13,9 +13,9 @@ import numpy as np
 import pytest
 from folders import files_of
 from pictures import picture, save
-from running import FORMATS, environment, pack, run_here
+from running import FORMATS, environment, pack
 
-from rawpack_packer.part.duplicates import Duplicates
+from rawpack_packer.job.commit import Duplicates
 
 SMALL = ("--size", "32", "--shard-size", "1", "--max-rejects", "10")
 
@@ -43,7 +43,7 @@ def test_limits_of_memory_change_no_byte(
     usual = pack(source, tmp_path / "usual", *SMALL, *FORMATS[layout])
     monkeypatch.setattr("rawpack_packer.job.commit._OPEN_FILES", 1)
     monkeypatch.setattr("rawpack_packer.job.commit._BLOCK_ROWS", 7)
-    monkeypatch.setattr("rawpack_packer.part.duplicates._IN_MEMORY", 20)
+    monkeypatch.setattr("rawpack_packer.job.commit._IN_MEMORY", 20)
     monkeypatch.setattr("rawpack_packer.destination.journal._BLOCK", 5)
     little = pack(source, tmp_path / "little", *SMALL, *FORMATS[layout])
     assert settled(little) == settled(usual)
@@ -55,7 +55,7 @@ def test_limits_of_memory_change_no_byte(
 
 def test_repeated_checksums_are_counted_by_way_of_the_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """As many as a counter of all of them says, whatever was left by a run that was killed."""
-    monkeypatch.setattr("rawpack_packer.part.duplicates._IN_MEMORY", 100)
+    monkeypatch.setattr("rawpack_packer.job.commit._IN_MEMORY", 100)
     random = np.random.default_rng(0)
     values = random.integers(0, 2**64, 400, np.uint64)[random.integers(0, 400, 1000)]
     (tmp_path / "sums").mkdir()
@@ -65,27 +65,6 @@ def test_repeated_checksums_are_counted_by_way_of_the_disk(tmp_path: Path, monke
         sums.add(values[first : first + 30])
     assert sums.count() == sum(count - 1 for count in Counter(values.tolist()).values())
     assert not (tmp_path / "sums").exists()
-
-
-def test_another_source_of_many_files_is_refused_without_a_list(
-    source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Of more files than are noted one by one, a change is still noticed, in a store that was begun or is complete."""
-    monkeypatch.setattr("rawpack_packer.destination.journal.LISTED", 100)
-    monkeypatch.setattr("rawpack_packer.job.differences.LISTED", 100)
-    begun, complete = tmp_path / "begun", pack(source, tmp_path / "complete", *SMALL)
-    assert run_here("pack", "--workers", 0, *SMALL, "--max-rejects", 0, source, begun).code == 1
-    assert run_here("pack", "--workers", 0, *SMALL, source, complete).code == 0
-    added = save(source / "class 0" / "new.jpg", picture(9, 9, 0))
-    try:
-        for store in (begun, complete):
-            ran = run_here("pack", "--workers", 0, *SMALL, source, store)
-            assert (ran.code, "the source differs: its files, their times or their order" in ran.err) == (
-                2,
-                True,
-            )
-    finally:
-        added.unlink()
 
 
 def test_the_simulation_makes_a_store_that_opens(tmp_path: Path) -> None:

@@ -261,7 +261,7 @@ def test_a_source_that_changes_while_it_is_packed(
     assert words in told
     assert not (store / "store.json").exists()
     ran = run_here("pack", "--workers", 0, *SMALL, own_source, store)
-    assert (ran.code, "the source differs: class 1/101.jpg" in one_line(ran.err)) == (2, True)
+    assert (ran.code, "the source differs" in one_line(ran.err)) == (2, True)
     victim.write_bytes(data)
     os.utime(victim, ns=(state.st_atime_ns, state.st_mtime_ns))
     assert run_here("pack", "--workers", 0, *SMALL, own_source, store).code == 0
@@ -269,8 +269,8 @@ def test_a_source_that_changes_while_it_is_packed(
 
 
 @pytest.mark.parametrize("finished", [False, True])
-def test_another_source_is_refused_with_the_first_differences(own_source: Path, tmp_path: Path, finished: bool) -> None:
-    """Files added, removed, of another size or time: three are named and the others counted, and nothing is touched."""
+def test_another_source_is_refused(own_source: Path, tmp_path: Path, finished: bool) -> None:
+    """Files added, removed, of another size or time: the refusal counts what there is now, and nothing is touched."""
     store = tmp_path / "store"
     if finished:
         pack(own_source, store, *SMALL)
@@ -287,14 +287,15 @@ def test_another_source_is_refused_with_the_first_differences(own_source: Path, 
     ran = run_here("pack", "--workers", 0, *SMALL, own_source, store)
     told = one_line(ran.err)
     assert ran.code == 2
-    assert "the source differs: class 0/new 0.jpg, class 0/new 1.jpg, class 0/new 2.jpg, and 10 more" in told
+    images = sum(1 for _ in own_source.rglob("*.jpg"))
+    assert f"the source differs: {images} images now, {images - 1} then" in told
     assert "--restart" in told
     assert states_of(store) == before
 
 
 def unfinished(source: Path, store: Path, *options: object) -> None:
     """All parts done, and no manifest."""
-    with mock.patch("rawpack_packer.job.run.commit_store", side_effect=OSError(5, "Input/output error")):
+    with mock.patch("rawpack_packer.job.job.commit_store", side_effect=OSError(5, "Input/output error")):
         ran = run_here("pack", "--workers", 0, *SMALL, *options, source, store)
     assert (ran.code, "Input/output error" in one_line(ran.err)) == (1, True)
 

@@ -140,7 +140,7 @@ def main() -> None:
             fill(filler)
             return commit.commit_store(*args)
 
-        with mock.patch("rawpack_packer.job.run.commit_store", filled):
+        with mock.patch("rawpack_packer.job.job.commit_store", filled):
             command()
     else:
         with opening(At(int(at), fill, filler)):

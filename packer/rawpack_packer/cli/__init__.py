@@ -111,7 +111,7 @@ def main() -> None:
         if error.ctx.parent is None:
             error.show()
             sys.exit(error.exit_code)
-        from rawpack_packer.cli.mistakes import arguments, examples
+        from rawpack_packer.cli.command import arguments, examples
 
         command = error.ctx.command
         needs = f"{command.name} needs {arguments(command, error.ctx)}"
@@ -129,7 +129,7 @@ def main() -> None:
     except MemoryError:
         _fail("out of memory; run the same command again once there is more", 1)
     except click.ClickException as error:
-        from rawpack_packer.cli.mistakes import in_our_words
+        from rawpack_packer.cli.command import in_our_words
 
         _fail_usage(in_our_words(error))
     except OSError as error:

@@ -26,8 +26,8 @@ from rawpack_packer.cli.options import (
 )
 from rawpack_packer.cli.output import Output, progress, take_output
 from rawpack_packer.errors import reading
-from rawpack_packer.exporting import TARGETS, ExportOptions
-from rawpack_packer.job import Choice, Prefix, run_options, samples_in_words
+from rawpack_packer.exporting import TARGETS
+from rawpack_packer.job import Choice, samples_in_words
 from rawpack_packer.options import OPTIONS
 from rawpack_packer.progress import scanning
 from rawpack_packer.text import plain
@@ -90,7 +90,7 @@ def convert(store: str, dst: str, **options: Any) -> None:
 @_deriving_options
 @path_argument("stores", nargs=-1, required=True, metavar="STORE STORE...")
 @path_argument("dst")
-def merge(stores: tuple[str, ...], dst: str, prefix: Prefix | None, **options: Any) -> None:
+def merge(stores: tuple[str, ...], dst: str, prefix: str | None, **options: Any) -> None:
     """Pack the samples of two or more STOREs, one after the other, into one store at DST.
 
     They must have the same fields, and no key twice. Classes are merged by name: those of the first store keep their
@@ -248,15 +248,10 @@ def relabel(
 def export(
     store: str,
     folder: str,
-    to: str,
-    numbered: bool,
-    shard_size: str | None,
-    split: str | None,
-    workers: int | None,
-    max_rejects: str | None,
     dry_run: bool,
     quiet: bool,
     as_json: bool,
+    **options: Any,
 ) -> None:
     """Write the samples of STORE into FOLDER: each as a file named by its key, or many in a tar file or table.
 
@@ -279,10 +274,9 @@ def export(
       rawpack export --to parquet set/val hub/val        val-00000-of-...
     """
     out = Output(quiet, as_json)
-    how = run_options(workers, max_rejects, progress=progress(quiet=quiet))
     with scanning(quiet=quiet) as scan:
-        job = api.export_job(store, folder, to, ExportOptions(numbered, shard_size, split), scan=scan)
+        job = api.export_job(store, folder, progress=progress(quiet=quiet), scan=scan, **options)
     if dry_run:
         Output(as_json=as_json).tell(job.estimate())
     else:
-        out.tell(job.run(how))
+        out.tell(job.run())

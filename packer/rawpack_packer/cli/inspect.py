@@ -16,10 +16,9 @@ from rawpack_packer import api, text
 from rawpack_packer.cli.command import Subcommand, UserPath, option, path_argument
 from rawpack_packer.cli.options import grid_option, html_option, json_option, quiet_option
 from rawpack_packer.cli.output import Output, note, note_written
-from rawpack_packer.inspect import Problem, described_text, source_text
+from rawpack_packer.inspect import Problems, draw_contact_sheet
+from rawpack_packer.job import class_problems
 from rawpack_packer.progress import counting
-
-_SHOWN = 50
 
 
 @click.command(cls=Subcommand)
@@ -47,78 +46,69 @@ def inspect(dst: str, full: bool, quick: bool, grid: Path | None, html: Path | N
     if not remote and (source := api.describe_source(dst)) is not None:
         if full or quick or grid is not None or html is not None:
             raise UsageError(f"{text.plain(dst)} is not a store: inspect it without --verify, --grid and --html")
-        click.echo(json.dumps(source, indent=1) if as_json else source_text(source))
+        Output(as_json=as_json).give(source, lambda: str(source))
         return
     if remote and (full or quick):
         raise UsageError(f"{shown(dst)}: --verify needs a folder; `rawpack warm` fetches a store and checks each file")
     folders = {} if remote else api.store_folders(dst)
     stores: dict[str, Path | str] = {"": dst} if remote else dict(folders)
     if grid is not None:
-        drawn = api.draw_contact_sheet(dst if remote else api.one_store(dst, "--grid"), grid)
+        drawn = draw_contact_sheet(dst if remote else api.one_store(dst, "--grid"), grid)
         what = f"{drawn:,} random samples" if drawn > 1 else "1 sample"
         note(f"wrote {text.plain(str(grid))}: {what} ({text.size(grid.stat().st_size)})")
     if html is not None and not remote:
         api.one_store(dst, "--html")
     found = [_look(path, full=full, quick=quick) for path in stores.values()]
-    class_problems = api.class_problems(folders) if len(folders) > 1 else []
+    numbered = class_problems(folders)
     if as_json:
         whole: dict[str, Any] = {"path": dst, "splits": dict(zip(stores, (about for about, _ in found), strict=True))}
         if full or quick:
-            whole["problems"] = [{"where": where, "what": what} for where, what in class_problems]
+            whole["problems"] = [{"where": where, "what": what} for where, what in numbered]
         click.echo(json.dumps(found[0][0] if "" in stores else whole, indent=1))
     else:
-        click.echo("\n\n\n".join("\n\n".join(blocks) for _, blocks in found))
-        for where, what in class_problems:
+        click.echo("\n\n\n".join("\n\n".join(words) for _, words in found))
+        for where, what in numbered:
             click.echo(f"\n{text.plain(where)}: {what}")
     if html is not None:
         _write_page(html, stores[""], *found[0])
-    if any(about.get("problems") for about, _ in found) or (class_problems and (full or quick)):
+    if any(about.get("problems") for about, _ in found) or (numbered and (full or quick)):
         sys.exit(1)
 
 
 def _look(path: Path | str, *, full: bool, quick: bool) -> tuple[dict[str, Any], list[str]]:
-    """The description of one store, in a folder or behind a URL: for a program, and as blocks for a person."""
+    """The description of one store, in a folder or behind a URL, and what a check came to: as a dict, and in words."""
     quick = quick and not full
     problems = check(path, quick=quick) if isinstance(path, Path) and (full or quick) else None
     about: dict[str, Any] = {"path": shown(str(path))}
-    blocks = []
+    words = []
     try:
         about = api.describe(path)
-        blocks.append(described_text(about))
+        words.append(str(about))
     except RawpackError:
         # What keeps it from being opened is among the problems, where they were looked for.
         if not problems:
             raise
     if problems is not None:
-        about["problems"] = [{"where": one.where, "what": one.what} for one in problems]
-        blocks.append(verdict(problems, quick=quick))
-    return about, blocks
+        about |= problems.as_dict()
+        words.append(str(problems))
+    return about, words
 
 
-def _write_page(page: Path, path: Path | str, about: dict[str, Any], blocks: list[str]) -> None:
+def _write_page(page: Path, path: Path | str, about: dict[str, Any], words: list[str]) -> None:
     """Write what `_look` found as a page, unless a problem that it found keeps the store from being read."""
     try:
         if "digest" in about:
-            api.write_store_page(page, path, about, blocks[-1] if "problems" in about else None)
+            api.write_store_page(page, path, about, words[-1] if "problems" in about else None)
             note_written(page)
     except RawpackError:
         if not about.get("problems"):
             raise
 
 
-def check(path: Path, *, quick: bool) -> list[Problem]:
+def check(path: Path, *, quick: bool) -> Problems:
     """Everything that is wrong with a store, with a progress bar."""
     with counting("checking", unit="B", quiet=quick) as begin:
-        return api.verify(path, quick=quick, tick=begin(api.verify_bytes(path)))
-
-
-def verdict(problems: list[Problem], *, quick: bool) -> str:
-    """What a check came to, in words."""
-    if not problems:
-        what = "sizes and headers are" if quick else "every checksum matches and every sample reads: the store is"
-        return f"checked: {what} sound"
-    rows = [(text.plain(one.where), text.plain(one.what)) for one in problems[:_SHOWN]]
-    return f"checked: {text.count(len(problems), 'problem')}\n" + text.table(rows, rest=len(problems) - _SHOWN)
+        return api.verify(path, quick=quick, begin=begin)
 
 
 @click.command(cls=Subcommand)
@@ -153,20 +143,6 @@ def warm(dst: str, quiet: bool, cache: str | None, cache_bytes: str | None) -> N
     Output(quiet).tell(done)
 
 
-_NONE = "none: "
-_LABELS = {
-    "cpus": "usable CPUs",
-    "cpus_of_machine": "all CPUs",
-    "cpu": "CPU",
-    "cpu_quota": "CPU quota",
-    "memory_limit_bytes": "memory limit",
-    "available_memory_bytes": "free memory",
-    "shm_free_bytes": "free in /dev/shm",
-    "os": "system",
-    "python": "Python",
-}
-
-
 @click.command(cls=Subcommand)
 @json_option
 def doctor(as_json: bool) -> None:
@@ -177,51 +153,4 @@ def doctor(as_json: bool) -> None:
       rawpack doctor
     """
     about = api.doctor()
-    click.echo(json.dumps(about, indent=1) if as_json else _as_text(about))
-
-
-def _as_text(about: dict[str, Any]) -> str:
-    """The same for a person."""
-    facts = [(_LABELS.get(name, name), _shown(name, value)) for name, value in about["machine"].items()]
-    used, override = about["jpeg"]["used"], about["jpeg"]["RAWPACK_JPEG"]
-    decoders, missing = [], "does not work" if used.startswith(_NONE) else "not needed"
-    for one in about["jpeg"]["decoders"]:
-        works = "works" if one["works"] else f"{missing}: {one['why_not']}"
-        is_used = ", used" if one["name"] == used else ""
-        decoders.append((one["name"], text.plain(f"{one['version'] or ''} {works}{is_used}".strip())))
-    regions = about["jpeg"]["regions"]
-    if regions["works"]:
-        use = "used for small boxes" if regions["used"] else "not used"
-        decoders.append((regions["name"], text.plain(f"{regions['version']} works, {use}")))
-    elif not regions["why_not"].startswith("ModuleNotFoundError"):
-        decoders.append((regions["name"], text.plain(f"does not work: {regions['why_not']}")))
-    if used.startswith(_NONE):
-        decoders.append(("", text.plain(used)))
-    blocks = {
-        "machine": [*facts, ("GPU", ", ".join(about["gpu"]) or "none found")],
-        "jpeg decoders" + (f" (RAWPACK_JPEG={text.plain(override)})" if override else ""): decoders,
-        "packages": [(name, version or "NOT INSTALLED") for name, version in about["packages"].items()],
-        "extras": [
-            (extra, ", ".join(f"{name} {version}" for name, version in found.items()))
-            if all(found.values())
-            else (extra, f"not installed: pip install 'rawpack[{extra}]'")
-            for extra, found in about["extras"].items()
-        ],
-        "sources": [(name, _source(one)) for name, one in about["sources"].items()],
-    }
-    shown = [f"{name}\n{text.table(rows)}" for name, rows in blocks.items() if rows]
-    return "\n\n".join([f"rawpack {about['rawpack']}", *shown])
-
-
-def _source(about: dict[str, Any]) -> str:
-    """What a kind of source reads, and what it lacks."""
-    if about["extra_installed"]:
-        return str(about["reads"])
-    only = f"for {about['extra_for']}: " if about["extra_for"] else ""
-    return f"{about['reads']} ({only}pip install 'rawpack[{about['extra']}]')"
-
-
-def _shown(name: str, value: Any) -> str:
-    if value is None:
-        return "unknown" if name != "cpu_quota" else "none"
-    return text.size(value) if name.endswith("_bytes") else text.plain(str(value))
+    Output(as_json=as_json).give(about, lambda: str(about))

@@ -16,9 +16,8 @@ from rawpack_packer import text
 from rawpack_packer.progress import watched
 
 if TYPE_CHECKING:
-    from rawpack_packer import api
     from rawpack_packer.engines import Engine
-    from rawpack_packer.job import Progress
+    from rawpack_packer.job import Job, Progress
     from rawpack_packer.sources import Source
 
 
@@ -45,7 +44,7 @@ class Output:
         elif not self.quiet:
             click.echo(words())
 
-    def do(self, job: api.Job, *, dry_run: bool) -> None:
+    def do(self, job: Job, *, dry_run: bool) -> None:
         """Do a job, and print its summary; or what it would take, also if quiet."""
         if not dry_run:
             self.tell(job.run())
@@ -57,10 +56,12 @@ class Output:
 
 def _colored(result: text.Shown) -> str:
     """A result as it prints itself; what went wrong stands out."""
-    head, rows = result.in_words()
+    words = result.in_words()
+    if not isinstance(words, text.Block):
+        return str(result)
     colors = {"rejected": "yellow", "problem": "yellow", "read it": "cyan", "each epoch": "cyan", "look": "cyan"}
-    shown = [(name, click.style(value, fg=colors[name]) if name in colors else value) for name, value in rows]
-    return "\n".join([click.style(head, fg="green", bold=True), *([text.table(shown)] if shown else [])])
+    shown = [(name, click.style(value, fg=colors[name]) if name in colors else value) for name, value in words.rows]
+    return "\n".join([click.style(words.head, fg="green", bold=True), *([text.table(shown)] if shown else [])])
 
 
 def note(line: str) -> None:

@@ -14,7 +14,7 @@ from rawpack_packer.cli.output import Output, end_unread, take_output
 from rawpack_packer.progress import scanning
 
 if TYPE_CHECKING:
-    from rawpack_packer import api
+    from rawpack_packer.job import Splits
 
 _split_options = together(
     option(
@@ -88,12 +88,12 @@ def pack(
       rawpack pack photos/ s3://bucket/store             uploaded by shard
     """  # fmt: skip
     from rawpack_packer import api
-    from rawpack_packer.job import fast_hint, images_in_words, place_in_words
+    from rawpack_packer.job import fast_hint, images_in_words, place_in_words, splits_job
 
     out = take_output(options)
     if splits is not None or holdout or seed is not None or split_by is not None:
         with scanning(quiet=out.quiet) as scan:
-            jobs = api.splits_job(
+            jobs = splits_job(
                 src, dst, splits=splits, holdout=holdout or None, seed=seed, split_by=split_by, scan=scan, **options
             )  # fmt: skip
         _do_splits(jobs, dst, out, dry_run=dry_run)
@@ -148,7 +148,7 @@ def append(src: str, dst: str, skip_existing: bool, other_libraries: bool, **opt
     end_unread([job.source])
 
 
-def _do_splits(jobs: api.Splits, dst: str, out: Output, *, dry_run: bool) -> None:
+def _do_splits(jobs: Splits, dst: str, out: Output, *, dry_run: bool) -> None:
     """Pack all splits, and print what came of each; or what they would take."""
     from rawpack_packer.job import draw_lines, images_in_words
 

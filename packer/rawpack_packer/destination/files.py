@@ -1,4 +1,5 @@
-"""Files that are complete or missing: written under another name, synced, renamed, and their folder synced."""
+"""Files of a destination. They are complete or missing: written under another name, synced, renamed, and their folder
+synced."""
 
 from __future__ import annotations
 
@@ -16,8 +17,20 @@ import xxhash
 
 from rawpack.disk.manifest import HEAD_BYTES, FileRecord
 from rawpack.errors import PackError
-from rawpack_packer.options.naming import opt
-from rawpack_packer.voice import again
+from rawpack_packer.options import opt
+from rawpack_packer.text import again
+
+WORK = ".rawpack"
+"""The folder in the destination that holds what packing needs until the manifest is written: the job, records of
+finished parts, locks."""
+JOB = "job"
+"""In WORK: what is packed, and how. It shows that the folder is ours."""
+APPEND = "append"
+"""In WORK, in place of JOB: what is appended, and to which state of the finished store."""
+TICKS = "tick-*"
+"""In WORK: how far the workers of a cluster are with their parts."""
+SPOOL = "spool"
+"""In WORK: archives behind URLs, fetched to be packed, and what was found in archives."""
 
 _MANY = 8
 """Files; fewer are synced one by one."""

@@ -9,16 +9,16 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from rawpack.disk import manifest as manifests
-from rawpack.disk.manifest import NAME
-from rawpack.disk.provenance import is_of_run
+from rawpack.disk.manifest import NAME, Manifest
+from rawpack.disk.provenance import COLUMNS, PROVENANCE, REJECTS, STATES, is_of_run, of_run, packing_runs
 from rawpack.disk.splits import NAME as SPLITS
 from rawpack.disk.splits import read_splits, store_path
 from rawpack.errors import UsageError
 from rawpack.remote.url import local_path, refuse_url
 from rawpack_packer.destination import files
-from rawpack_packer.destination.layout import APPEND, JOB, SPOOL, WORK
+from rawpack_packer.destination.files import APPEND, JOB, SPOOL, WORK
 from rawpack_packer.destination.lock import LOCKS
-from rawpack_packer.options.naming import opt
+from rawpack_packer.options import opt
 from rawpack_packer.text import listed, near_path
 
 _OURS = re.compile(r"shard-\d{5,}(\.[A-Za-z_][A-Za-z0-9_]{0,63})?\.(npy|h5|lmdb)")
@@ -36,13 +36,8 @@ def check(destination: Path, sources: Iterable[str | Path] = ()) -> None:
     """
     for source in sources:
         check_apart(destination, source)
-    if not os.path.lexists(destination):
-        check_parent(destination)
+    if not check_folder(destination):
         return
-    if not destination.is_dir():
-        raise UsageError(f"{destination} is a file; a store is a folder")
-    if not os.access(destination, os.W_OK | os.X_OK):
-        raise UsageError(f"{destination} is not writable")
     names = sorted(path.name for path in destination.iterdir())
     if SPLITS in names:
         raise UsageError(
@@ -60,6 +55,33 @@ def check(destination: Path, sources: Iterable[str | Path] = ()) -> None:
         names.append(WORK)
     if names:
         raise UsageError(f"{destination} holds other files ({listed(names, 3)}); name an empty or a new folder")
+
+
+def check_folder(path: Path) -> bool:
+    """Whether there is a folder at `path`. Raises UsageError where none can be made or used."""
+    if not os.path.lexists(path):
+        parent = _existing(path)
+        if not parent.is_dir():
+            raise UsageError(f"{path} cannot be made: {parent} is a file")
+        if not os.access(parent, os.W_OK | os.X_OK):
+            raise UsageError(f"{path} cannot be made: {parent} is not writable")
+        return False
+    if not path.is_dir():
+        raise UsageError(f"{path} is a file; name a folder")
+    if not os.access(path, os.W_OK | os.X_OK):
+        raise UsageError(f"{path} is not writable")
+    return True
+
+
+def make(destination: Path) -> None:
+    """Make the folder of a store or an export, and the one in it that packing needs. Raises UsageError."""
+    missing = [folder for folder in (destination, *destination.parents) if not folder.exists()]
+    try:
+        (destination / WORK).mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UsageError(f"{destination} cannot be made: {error.strerror or error}") from None
+    for folder in missing:
+        files.sync_folder(folder.parent)
 
 
 def check_apart(destination: Path, source: str | Path) -> None:
@@ -88,12 +110,6 @@ def is_begun(destination: Path) -> bool:
     return [path.name for path in destination.iterdir()] == [WORK] and names <= _BEFORE_JOB
 
 
-def is_appending(destination: Path) -> bool:
-    """Whether an append to the finished store has begun there, and has not ended."""
-    names = _names_of_work(destination)
-    return is_finished(destination) and names is not None and (APPEND in names or names <= _BEFORE_JOB)
-
-
 def left_by(destination: Path) -> str | None:
     """Which command was stopped and left files beside a finished store, none of which belong to it; None where there
     are none. Only an append, or a pack that had finished the store, notes what it does."""
@@ -101,12 +117,6 @@ def left_by(destination: Path) -> str | None:
     if names is None:
         return None
     return "append" if APPEND in names else "pack" if JOB in names else "relabel or append"
-
-
-def is_untidy(destination: Path) -> bool:
-    """Whether a finished store still holds its work folder: its run was killed after it wrote the manifest."""
-    names = _names_of_work(destination)
-    return is_finished(destination) and names is not None and APPEND not in names
 
 
 def has_only_spool(destination: Path) -> bool:
@@ -162,6 +172,12 @@ def _remove_ours(destination: Path, keep: set[str], order: Callable[[Path], bool
             path.unlink()
 
 
+def names_of(manifest: Manifest) -> set[str]:
+    """What is in a store's folder by its manifest, what earlier manifests named, and the provenance."""
+    own = {of_run(name, run) for run in packing_runs(manifest) for name in (COLUMNS, REJECTS, PROVENANCE, STATES)}
+    return {name.split("/")[0] for name, _ in manifest.records()} | own | {NAME}
+
+
 def is_ours(name: str) -> bool:
     """Whether packing gives this name to something in a store's folder."""
     return bool(_OURS.fullmatch(name)) or is_of_run(name) or name in (WORK, manifests.NAME)
@@ -170,15 +186,6 @@ def is_ours(name: str) -> bool:
 def free_bytes(destination: Path) -> int:
     """Free space at the destination."""
     return shutil.disk_usage(_existing(destination)).free
-
-
-def check_parent(destination: Path) -> None:
-    """Raise UsageError where a folder cannot be made at `destination`."""
-    parent = _existing(destination)
-    if not parent.is_dir():
-        raise UsageError(f"{destination} cannot be made: {parent} is a file")
-    if not os.access(parent, os.W_OK | os.X_OK):
-        raise UsageError(f"{destination} cannot be made: {parent} is not writable")
 
 
 def _existing(path: Path) -> Path:

@@ -1,11 +1,12 @@
-"""The journal of a destination: what it records of a job, so that a later run resumes only the same job."""
+"""The journal of a destination: what it records of a job, so that a later run resumes only the same job; and the
+rejected samples, which are the lines of `rejects.jsonl`, with their reason codes."""
 
 from __future__ import annotations
 
 import contextlib
-import itertools
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from itertools import islice
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -20,24 +21,17 @@ from rawpack.disk.provenance import packing_runs, read_provenance
 from rawpack.errors import RawpackError, StoreError, UsageError
 from rawpack.store.store import Store
 from rawpack_packer.destination import files
-from rawpack_packer.destination.layout import APPEND, JOB, WORK
-from rawpack_packer.destination.rejects import Reject
-from rawpack_packer.options.naming import opt
-from rawpack_packer.recipe.recipe import Recipe
+from rawpack_packer.destination.files import APPEND, JOB, WORK
+from rawpack_packer.options import opt
 from rawpack_packer.sources import Source
 from rawpack_packer.sources.files import UNKNOWN
 
 _BLOCK = 1 << 16
 _CHOOSING = ("--array", "--columns", "--field", "--image-column", "--key-column", "--label-column", "--path")
 """Options that choose what of a source's files is packed, so that other values of them mean other samples."""
-LISTED = 1 << 24
-"""Up to this many samples, a job notes every key and state, so that files that differ can be named; of more it notes
-only the digest."""
 _MAX_LINE = 1 << 20
 """Bytes: an untrusted store must not fill the memory."""
 Note = TypeVar("Note", bound="JobNote")
-Files = dict[str, tuple[int, int]]
-"""Key -> size in bytes and mtime in ns of a source's file."""
 
 
 class JobNote(msgspec.Struct, frozen=True, kw_only=True):
@@ -48,50 +42,23 @@ class JobNote(msgspec.Struct, frozen=True, kw_only=True):
     """Of the store."""
     classes: tuple[str, ...] | None
     digest: str
-    keys: list[str]
-    states: bytes
-    """int64 (n, 2), little-endian."""
-    listed: bool = True
-    """False where keys and states are left out, because there are too many."""
-    options: dict[str, str] | None = None
-    """See `SourceInfo.options`; None in notes of older versions."""
+    """Of the source: see `source_digest`."""
+    samples: int
+    options: dict[str, str]
+    """See `SourceInfo.options`."""
     probes: dict[str, str] = {}
-    """See `probes.probed`."""
-
-    def source(self) -> Known:
-        states = np.frombuffer(self.states, "<i8").reshape(-1, 2)
-        return Known(self.digest, self.keys if self.listed else None, states, self.options, probes=self.probes)
+    """See `differences.probed`."""
 
 
 class AppendNote(JobNote, frozen=True, kw_only=True):
-    """What is noted before the first part of an append is packed. Keys and classes are as stored."""
+    """What is noted before the first part of an append is packed. Classes are as stored."""
 
+    keys: list[str]
+    """Of all samples, as stored."""
     run: int
     """Which run of the store this is: 2 for the first append."""
     store: str
     """Digest of the store that is appended to."""
-
-
-@dataclass(frozen=True)
-class Known:
-    """A source as an earlier run saw it."""
-
-    digest: str
-    keys: Sequence[str] | None
-    """Of all samples; None where there are too many."""
-    states: NDArray[np.int64]
-    options: Mapping[str, str] | None
-    """See `SourceInfo`; None where they are unknown."""
-    root: str = ""
-    """Where the source was; "" where that is unknown."""
-    probes: Mapping[str, str] = field(default_factory=dict)
-    """See `probes.probed`."""
-
-    def files(self) -> Files | None:
-        """None where there are too many."""
-        if self.keys is None:
-            return None
-        return dict(zip(self.keys, of_samples(self.states, len(self.keys)), strict=True))
 
 
 def source_digest(source: Source) -> str:
@@ -107,74 +74,38 @@ def source_digest(source: Source) -> str:
     return digest.hexdigest()
 
 
-def job_of(
-    recipe: Recipe,
-    fields: Mapping[str, Field],
-    source: Source,
-    digest: str,
-    listed: bool | None = None,
-    probes: Mapping[str, str] | None = None,
-) -> JobNote:
-    """The note of a job. digest: see `source_digest`. listed: whether the note has every key and state; None decides by
-    their number. probes: see `probes.probed`."""
-    listed = len(source) <= LISTED if listed is None else listed
-    return JobNote(
-        recipe=recipe.as_manifest(),
-        fields=dict(fields),
-        classes=source.info.classes,
-        digest=digest,
-        keys=[source.key(i) for i in range(len(source))] if listed else [],
-        states=np.ascontiguousarray(source.states(), "<i8").tobytes() if listed else b"",
-        listed=listed,
-        options=dict(source.info.options),
-        probes=dict(probes or {}),
-    )
-
-
 def write_job(path: Path, job: JobNote) -> None:
     work, name = path / WORK, APPEND if isinstance(job, AppendNote) else JOB
     files.write_whole(work / name, msgspec.msgpack.encode(job), work / f"{name}.tmp")
 
 
-def read_job(path: Path) -> JobNote | None:
-    """The job that was begun at `path`; None if there is none."""
-    return _read_note(path / WORK / JOB, JobNote, "starts over")
-
-
-def read_append(path: Path) -> AppendNote | None:
-    """The append that was begun at `path`; None if there is none."""
-    return _read_note(path / WORK / APPEND, AppendNote, "starts the append over")
-
-
-def _read_note(path: Path, kind: type[Note], restart: str) -> Note | None:
+def read_note(path: Path, kind: type[Note]) -> Note | None:
+    """The job or the append that was begun at `path`; None if there is none. kind: JobNote or AppendNote."""
+    is_append = issubclass(kind, AppendNote)
+    note = path / WORK / (APPEND if is_append else JOB)
     try:
-        return msgspec.msgpack.decode(path.read_bytes(), type=kind)
+        return msgspec.msgpack.decode(note.read_bytes(), type=kind)
     except FileNotFoundError:
         return None
     except msgspec.DecodeError as error:
-        raise StoreError(f"{path} is damaged ({error}); {opt.restart} {restart}") from None
+        what = "starts the append over" if is_append else "starts over"
+        raise StoreError(f"{note} is damaged ({error}); {opt.restart} {what}") from None
 
 
-def finished_source(path: Path, manifest: Manifest) -> Known:
-    """The source that a finished store was packed from, without what was appended since."""
+def finished_job(path: Path, manifest: Manifest) -> JobNote:
+    """What the run that made a finished store would have noted of it, without what was appended since."""
     try:
-        provenance, states = read_provenance(path)
-        digest, end = str(provenance["source"]["digest"]), manifest.samples + manifest.rejects.count
+        source, samples = read_provenance(path)[0]["source"], manifest.samples + manifest.rejects.count
         if len(packing_runs(manifest)) > 1:
-            end = int(read_provenance(path, 2)[0]["first"])
-        keys = [key for key, _ in itertools.islice(_keys(Store(path)), end)] if end <= LISTED else None
+            samples = int(read_provenance(path, 2)[0]["first"])
+        return JobNote(
+            recipe=manifest.recipe, fields=manifest.fields, classes=manifest.classes, digest=str(source["digest"]),
+            samples=samples, options=dict(source["options"]), probes=dict(source.get("probes", {})),
+        )  # fmt: skip
     except (OSError, RawpackError, KeyError, TypeError, ValueError) as error:
         raise UsageError(
             f"{path} is a complete store, but what it was packed from is unknown ({error}): name another destination"
         ) from None
-    options = provenance["source"].get("options")
-    if not isinstance(options, dict):
-        options = None
-    probes = provenance["source"].get("probes")
-    return Known(
-        digest, keys, states, options, str(provenance["source"].get("root", "")),
-        probes if isinstance(probes, dict) else {},
-    )  # fmt: skip
 
 
 def entries(store: Store) -> Iterator[tuple[str, tuple[int, int], bool]]:
@@ -244,8 +175,55 @@ def read_rejects(path: Path, manifest: Manifest) -> Iterator[Reject]:
             yield decode(line)
 
 
-def of_samples(states: NDArray[np.int64], samples: int) -> list[tuple[int, int]]:
-    """The state of each sample's file; unknown where there are fewer files than samples."""
-    if len(states) < samples:
-        return [UNKNOWN] * samples
-    return [(size, mtime) for size, mtime in states[:samples].tolist()]
+REASONS: dict[str, str] = {
+    "bad_field": "a value does not fit its field's dtype or shape, or a mask or a box does not fit the image",
+    "bad_name": "the path is not valid UTF-8, or leads out of the archive",
+    "corrupt": "the file is of a known type of image or video, but its contents break that type's rules",
+    "crashed": "the sample crashed the decoder's process twice, or its part three workers of a cluster",
+    "crop_outside": "the image is smaller than what --crop cuts",
+    "damaged": "a video frame whose data do not decode, or that needs such a frame; or a sample that was changed after "
+    "packing",
+    "empty": "the file has no bytes",
+    "no_video": "the file has no video stream, only sound for example",
+    "not_an_image": "the first bytes are of no known image type",
+    "not_scanned": "a folder, or a file that may be an image, that could not be read during the scan; "
+    "--skip-unreadable packed the rest",
+    "source_error": "the dataset raised an exception for the sample",
+    "too_large": "the header declares more pixels than --max-pixels, or more than the store's format can hold",
+    "truncated": "the file ends before the image, or the frame of a video, does",
+    "unreadable": "the file could not be opened or read",
+    "unsupported": "a variant of a known type of image or video that no decoder here handles",
+}
+"""Reason code -> what it means. Codes are never renamed: programs count them."""
+NOT_SCANNED = "not_scanned"
+"""Allowed by --skip-unreadable alone; --max-rejects and --strict apply to images that were found."""
+_LONGEST = 300
+_COMPARED = 100_000
+"""Enough to tell what is common; millions of details that all differ would take gigabytes."""
+
+
+class Reject(msgspec.Struct, frozen=True):
+    """A line of `rejects.jsonl`."""
+
+    sample: int
+    """Its number in the source."""
+    key: str
+    reason: str
+    detail: str
+
+    def __str__(self) -> str:
+        """As an example in a message; `rejects.jsonl` has all of a long detail."""
+        return f"{self.key}: {self.detail if len(self.detail) <= _LONGEST else f'{self.detail[:_LONGEST]}...'}"
+
+
+def typical(rejects: Iterable[Reject]) -> Reject | None:
+    """The first reject with the commonest detail of the commonest reason; None where there is none."""
+    by_reason: dict[str, Counter[str]] = {}
+    first: dict[tuple[str, str], Reject] = {}
+    for one in islice(rejects, _COMPARED):
+        by_reason.setdefault(one.reason, Counter())[one.detail] += 1
+        first.setdefault((one.reason, one.detail), one)
+    if not first:
+        return None
+    reason, details = max(by_reason.items(), key=lambda found: found[1].total())
+    return first[reason, details.most_common(1)[0][0]]

@@ -6,10 +6,9 @@ from concurrent.futures import Executor
 from typing import TYPE_CHECKING, Any
 
 from rawpack.errors import UsageError
-from rawpack_packer.engines.contract import Engine, InlineEngine, Report
-from rawpack_packer.engines.local import LocalEngine
+from rawpack_packer.engines.local import Engine, InlineEngine, LocalEngine, Report
 from rawpack_packer.lazy import on_first_use
-from rawpack_packer.options.naming import opt
+from rawpack_packer.options import opt
 
 if TYPE_CHECKING:
     from rawpack_packer.engines.clusters import DaskEngine, RayEngine

@@ -17,13 +17,13 @@ from typing import Any, Protocol, Self
 from rawpack.errors import PackError
 from rawpack.system import failure, machine
 from rawpack_packer import text
-from rawpack_packer.destination import files, run_token
-from rawpack_packer.destination.layout import WORK
+from rawpack_packer.destination import files, lock
+from rawpack_packer.destination.files import WORK
 from rawpack_packer.engines import remote_worker
-from rawpack_packer.engines.contract import Report
-from rawpack_packer.options.naming import opt
+from rawpack_packer.engines.local import Report
+from rawpack_packer.options import opt
 from rawpack_packer.part.part import PartTask, Tick, read_record
-from rawpack_packer.voice import again
+from rawpack_packer.text import again
 
 _LOOK_EVERY_S = 1.0
 _PART_DEATHS = 3
@@ -99,12 +99,12 @@ class ExecutorEngine:
             return
         destination = Path(first.destination)
         with files.refusals_named(destination):
-            token = run_token.begin(destination)
+            token = lock.begin_token(destination)
             run = _Run(self, report, destination, token, begun=self._slots is not None)
             try:
                 run.run_all(chain([first], tasks))
             finally:
-                run_token.end(destination)
+                lock.end_token(destination)
                 run.stop()
                 remote_worker.end_idle()
 
@@ -268,7 +268,7 @@ class _Run:
             return
         self.moved = now  # what has not begun does not hang
         # NFS may show late that a worker has taken a part.
-        run_token.look_again(self.destination / WORK)
+        lock.look_again(self.destination / WORK)
         waited, timeout = now - self.taken, self.engine.timeout
         if waited > min(_SAY_AFTER_S, timeout) and not self.told:
             self.told = True
@@ -310,8 +310,8 @@ class _Run:
                 "where the job runs: is it the same file system?"
             )
         self.unseen[number] = part
-        run_token.look_again(self.destination)
-        run_token.look_again(self.destination / WORK)
+        lock.look_again(self.destination)
+        lock.look_again(self.destination / WORK)
 
     def _died(self, part: _SentPart, error: BaseException) -> None:
         task = part.task

@@ -1,4 +1,5 @@
-"""The engine of worker processes on this machine, each packing one part at a time."""
+"""The contract between a packing job and the engine that runs its parts; and the engines of this machine: this process,
+and worker processes, each packing one part at a time."""
 
 from __future__ import annotations
 
@@ -9,7 +10,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, Literal
+from typing import Any, Literal, Protocol
 
 import cloudpickle
 
@@ -22,12 +23,47 @@ from rawpack.system.pool import SupervisedPool, WorkerHandle
 from rawpack.system.template import Template
 from rawpack_packer import text
 from rawpack_packer.destination import files
-from rawpack_packer.engines.contract import Report
 from rawpack_packer.images import init_decoder_process
-from rawpack_packer.options.naming import opt
+from rawpack_packer.options import opt
 from rawpack_packer.part.part import PartTask, Tick, run_part, try_samples
 from rawpack_packer.part.pieces import make_piece, starts
-from rawpack_packer.voice import again
+from rawpack_packer.text import again
+
+
+class Report(Protocol):
+    """Receives the progress of a run. Called in the thread that called `run`."""
+
+    def ticked(self, number: int, tick: Tick, /) -> None:
+        """Part `number` has come this far. A part that is packed again starts from 0."""
+
+    def finished(self, number: int, /) -> None:
+        """The part's shard and record are on the disk."""
+
+    def waits(self, why: str, /) -> None:
+        """No worker has taken a part for some seconds; `why` is a line for the user."""
+
+
+class Engine(Protocol):
+    """Runs parts. Every engine writes the same bytes."""
+
+    def run(self, tasks: Iterator[PartTask], report: Report, /) -> None:
+        """Run all tasks, and return when all are done. Draws a task only when it can begin, and packs the part of a
+        worker that died again.
+
+        Raises PackError where a part cannot be done, after its workers have ended.
+        """
+
+
+class InlineEngine:
+    """See `Engine`. Packs part after part in this process, for debugging and where no worker process can be started. A
+    sample that kills its decoder kills this process."""
+
+    def run(self, tasks: Iterator[PartTask], report: Report, /) -> None:
+        for task in tasks:
+            with files.refusals_named(task.destination):
+                run_part(task, lambda _: None, partial(report.ticked, task.number))
+            report.finished(task.number)
+
 
 _PACKAGE = __name__.partition(".")[0]
 """What samples of a source of somebody else raise is their error, not one of ours."""

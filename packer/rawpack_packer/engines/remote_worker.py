@@ -22,11 +22,10 @@ import cloudpickle
 import rawpack
 from rawpack.errors import PackError, RawpackError
 from rawpack.system import failure
-from rawpack_packer.destination import files, run_token
-from rawpack_packer.destination.layout import WORK
+from rawpack_packer.destination import files, lock
+from rawpack_packer.destination.files import WORK
 from rawpack_packer.destination.lock import shared
-from rawpack_packer.engines.contract import InlineEngine
-from rawpack_packer.engines.local import LocalEngine
+from rawpack_packer.engines.local import InlineEngine, LocalEngine
 from rawpack_packer.part.part import PartTask, Tick
 
 _TICK_EVERY_S = 1.0
@@ -82,7 +81,7 @@ def forget_tick(destination: Path, number: int) -> None:
 
 def _run(task: PartTask) -> None:
     destination = Path(task.destination)
-    run_token.await_token(destination, task.run)
+    lock.await_token(destination, task.run)
     if task.root and not os.path.lexists(task.root):
         raise PackError(f"{task.root} is not here: every machine must see the source at the same path")
     task = replace(task, attempt=f".{secrets.token_hex(8)}")
@@ -112,7 +111,7 @@ class _TickWriter:
 
     def check(self) -> None:
         """Raise PackError where the run has ended."""
-        run_token.check(self._destination, self._run)
+        lock.check_token(self._destination, self._run)
 
     def write(self, tick: Tick) -> None:
         self._next = time.monotonic() + _TICK_EVERY_S

@@ -3,6 +3,5 @@
 from __future__ import annotations
 
 from rawpack_packer.exporting.run import TARGETS, Export, Exported
-from rawpack_packer.exporting.target import ExportOptions
 
-__all__ = ["TARGETS", "Export", "ExportOptions", "Exported"]
+__all__ = ["TARGETS", "Export", "Exported"]

@@ -6,28 +6,28 @@ import json
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from rawpack.errors import DecodeError, PackError
-from rawpack_packer import voice
 from rawpack_packer.destination import files
-from rawpack_packer.destination.layout import WORK
-from rawpack_packer.destination.rejects import Reject
-from rawpack_packer.exporting.names import LISTING, Names, check_names
+from rawpack_packer.destination.files import WORK
+from rawpack_packer.destination.journal import Reject
 from rawpack_packer.exporting.target import (
+    LISTING,
     ExportOptions,
+    Names,
+    Target,
     Written,
+    check_names,
     contents,
     in_order,
     plain_value,
-    suffixes_of,
-    write_classes,
 )
 from rawpack_packer.job.options import RunOptions
 from rawpack_packer.sources import StoreSource
-from rawpack_packer.sources.stores.compatible import IMAGE, KEY, LABEL
+from rawpack_packer.sources.compatible_stores import IMAGE, KEY, LABEL
+from rawpack_packer.text import again
 
 _BLOCK = 32
 """Samples that a thread writes at a time."""
@@ -38,22 +38,14 @@ _LINE_BYTES = 200
 PATH = "path"
 
 
-@dataclass
-class _Unnamed(Written):
-    """Files that were written under temporary names."""
+class FileTarget(Target):
+    """See `Target`."""
 
-    names: list[tuple[Path, Path]] = field(default_factory=list)
-    """The temporary and the final name of each."""
-
-
-class FileTarget:
-    """See `ExportTarget`."""
+    takes = frozenset({"numbered"})
 
     def __init__(self, source: StoreSource, folder: Path, options: ExportOptions) -> None:
-        self._source, self._folder = source, folder
-        self.suffixes = suffixes_of(source.stores[0].fields)
-        self.about = {"store": source.stores[0].digest, "numbered": options.numbered}
-        self._names = Names(self.suffixes, options.numbered)
+        super().__init__(source, folder, options)
+        self._names, self._made = Names(self.suffixes, options.numbered), {folder}
 
     def check(self) -> None:
         check_names(self._names, self._source.all_keys, self._folder)
@@ -64,38 +56,49 @@ class FileTarget:
     def files(self, samples: int) -> int:
         return samples * len(self.suffixes)
 
-    def note(self, rejects: Sequence[Reject]) -> Mapping[str, Any]:
-        return {
-            "rawpack_export": 1,
-            **self.about,
-            "samples": len(self._source) - len(rejects),
-            "rejected": len(rejects),
-        }
-
     def finish(self, rejects: Sequence[Reject]) -> None:
-        write_listing(self._folder, self._source, self._names, (reject.sample for reject in rejects))
+        super().finish(rejects)
+        columns, without = columns_of(self._source.info.fields), {reject.sample for reject in rejects}
+        temporary = self._folder / WORK / f"{LISTING}.tmp"
+        with temporary.open("wb") as file:
+            for row in range(len(self._source)):
+                if row not in without:
+                    line = json.dumps(self._line(row, columns), ensure_ascii=False, separators=(",", ":"))
+                    file.write(line.encode() + b"\n")
+        files.commit(temporary, self._folder / LISTING)
 
-    def write(self, how: RunOptions) -> Written:
+    def _line(self, row: int, columns: Mapping[str, str]) -> dict[str, Any]:
+        """The line of a sample. columns: of `columns_of`."""
+        key = self._source.key(row)
+        paths, small, classes = self._names.paths(row, key), self._source.column_values(row), self._source.info.classes
+        line: dict[str, Any] = {PATH: paths[IMAGE], KEY: key}
+        for name, column in columns.items():
+            line[column] = paths[name] if name in paths else plain_value(small[name])
+        if LABEL in line and classes is not None:
+            line[LABEL] = classes[line[LABEL]] if line[LABEL] >= 0 else None
+        return line
+
+    def write(self, run: RunOptions) -> Written:
         count, unnamed, done = len(self._source), list[tuple[Path, Path]](), Written()
-        folders, seen, allowed = _MadeFolders(self._folder), 0, how.allowed(count)
+        seen, allowed = 0, run.allowed(count)
         blocks = (range(start, min(start + _BLOCK, count)) for start in range(0, count, _BLOCK))
-        with closing(in_order(self._write_some, blocks, how)) as results:
+        with closing(in_order(self._write_some, blocks, run)) as results:
             for some in results:
                 done.files, done.bytes = done.files + some.files, done.bytes + some.bytes
                 done.rejects += some.rejects
-                unnamed += some.names
+                unnamed += some.unnamed
                 if len(unnamed) >= _SYNCED:
-                    folders.name(unnamed)
+                    self._name(unnamed)
                 seen = min(seen + _BLOCK, count)
-                how.progress.advance(seen, done.bytes, len(done.rejects))
+                run.progress.advance(seen, done.bytes, len(done.rejects))
                 if len(done.rejects) > allowed:
                     break
-        folders.name(unnamed)
+        self._name(unnamed)
         return done
 
-    def _write_some(self, rows: range) -> _Unnamed:
+    def _write_some(self, rows: range) -> Written:
         """Write the missing files of some samples under temporary names. Any thread may call it."""
-        done = _Unnamed()
+        done = Written()
         for row in rows:
             key = self._source.key(row)
             paths = {name: self._folder / path for name, path in self._names.paths(row, key).items()}
@@ -110,25 +113,18 @@ class FileTarget:
             for name, data in contents(item, {name: self.suffixes[name] for name in missing}):
                 temporary = self._folder / WORK / f"{row}.{name}.tmp"
                 temporary.write_bytes(data)
-                done.names.append((temporary, missing[name]))
+                done.unnamed.append((temporary, missing[name]))
                 done.files += 1
                 done.bytes += len(data)
         return done
 
-
-class _MadeFolders:
-    """Moves files to their final names, and makes folders for them."""
-
-    def __init__(self, folder: Path) -> None:
-        self._made = {folder}
-
-    def name(self, files_: list[tuple[Path, Path]]) -> None:
-        """Sync all files, then rename them, and clear the list."""
-        files.sync_all([temporary for temporary, _ in files_])
-        for temporary, final in files_:
+    def _name(self, unnamed: list[tuple[Path, Path]]) -> None:
+        """Sync files, give them their final names, and clear the list."""
+        files.sync_all([temporary for temporary, _ in unnamed])
+        for temporary, final in unnamed:
             self._make(final.parent)
             temporary.replace(final)
-        files_.clear()
+        unnamed.clear()
 
     def _make(self, folder: Path) -> None:
         """Make a folder below that of the export. No link is followed."""
@@ -137,39 +133,14 @@ class _MadeFolders:
         self._make(folder.parent)
         folder.mkdir(exist_ok=True)
         if folder.is_symlink():
-            raise PackError(f"{folder} is a link that leads elsewhere; remove it and run {voice.again()} again")
+            raise PackError(f"{folder} is a link that leads elsewhere; remove it and run {again()} again")
         self._made.add(folder)
 
 
-def write_listing(folder: Path, source: StoreSource, names: Names, without: Iterable[int]) -> None:
-    """Write `listing.jsonl`, and `classes.txt` where there are classes. without: rows that have no files."""
-    write_classes(folder, source)
-    columns = called(source.info.fields)
-    left_out, temporary = set(without), folder / WORK / f"{LISTING}.tmp"
-    with temporary.open("wb") as file:
-        for row in range(len(source)):
-            if row not in left_out:
-                line = json.dumps(_line(source, row, names, columns), ensure_ascii=False, separators=(",", ":"))
-                file.write(line.encode() + b"\n")
-    files.commit(temporary, folder / LISTING)
-
-
-def called(fields: Iterable[str]) -> dict[str, str]:
+def columns_of(fields: Iterable[str]) -> dict[str, str]:
     """Each field -> its name in the listing, where "path" is the column of files."""
     names = list(fields)
     free = f"{PATH}_"
     while free in {name.lower() for name in names}:
         free += "_"
     return {name: free if name == PATH else name for name in names}
-
-
-def _line(source: StoreSource, row: int, names: Names, columns: Mapping[str, str]) -> dict[str, Any]:
-    key = source.key(row)
-    paths = names.paths(row, key)
-    line: dict[str, Any] = {PATH: paths[IMAGE], KEY: key}
-    small = source.column_values(row)
-    for name, column in columns.items():
-        line[column] = paths[name] if name in paths else plain_value(small[name])
-    if LABEL in line and source.info.classes is not None:
-        line[LABEL] = source.info.classes[line[LABEL]] if line[LABEL] >= 0 else None
-    return line

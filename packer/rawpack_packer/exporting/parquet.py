@@ -19,13 +19,12 @@ from numpy.typing import NDArray
 from rawpack.disk.manifest import Field
 from rawpack.errors import UsageError
 from rawpack_packer.errors import need
-from rawpack_packer.exporting.names import extension_for, split_key
 from rawpack_packer.exporting.shards import ShardTarget
-from rawpack_packer.exporting.target import contents
-from rawpack_packer.options.naming import opt
+from rawpack_packer.exporting.target import contents, extension_for, split_key
+from rawpack_packer.options import opt
 from rawpack_packer.sources import Item
+from rawpack_packer.sources.compatible_stores import IMAGE, KEY, LABEL
 from rawpack_packer.sources.fields import Boxes
-from rawpack_packer.sources.stores.compatible import IMAGE, KEY, LABEL
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -39,7 +38,7 @@ _SMALL = "zstd"
 
 
 class ParquetTarget(ShardTarget[dict[str, Any]]):
-    """See `ExportTarget`. A prepared sample is a row: column -> value."""
+    """See `Target`. A prepared sample is a row: column -> value."""
 
     to = "parquet"
     _FILE = "{split}-{number:05d}-of-{count:05d}.parquet"

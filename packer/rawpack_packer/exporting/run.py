@@ -6,12 +6,11 @@ resumes leaves it alone. `export.json` is written last, and says that nothing is
 
 from __future__ import annotations
 
-import os
 import shutil
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
@@ -23,19 +22,17 @@ from rawpack.errors import DecodeError, PackError, UsageError
 from rawpack_packer import text
 from rawpack_packer.destination import files
 from rawpack_packer.destination import folder as destinations
-from rawpack_packer.destination.layout import WORK
+from rawpack_packer.destination.files import WORK
 from rawpack_packer.destination.lock import LOCKS, Lock
 from rawpack_packer.exporting.files import FileTarget
-from rawpack_packer.exporting.names import NOTE
 from rawpack_packer.exporting.parquet import ParquetTarget
-from rawpack_packer.exporting.target import ExportOptions, ExportTarget, Written, contents
+from rawpack_packer.exporting.target import NOTE, ExportOptions, Target, Written, contents
 from rawpack_packer.exporting.webdataset import WebDatasetTarget
 from rawpack_packer.job.options import RunOptions
 from rawpack_packer.job.summary import rejected_rows
-from rawpack_packer.options.naming import opt
+from rawpack_packer.options import opt
 from rawpack_packer.sources import StoreSource
-from rawpack_packer.text import listed, plain
-from rawpack_packer.voice import again
+from rawpack_packer.text import again, listed, plain
 
 _BEGUN = "export"
 """In WORK: says which store is being exported, and how its files are named."""
@@ -44,30 +41,18 @@ _TRIED = 24
 _MAX_NOTE = 1 << 20
 
 
-@dataclass(frozen=True)
-class TargetRow:
-    """A target, and which options it takes."""
-
-    make: Callable[[StoreSource, Path, ExportOptions], ExportTarget]
-    takes: frozenset[str]
+TARGETS: Mapping[str, type[Target]] = {"files": FileTarget, "webdataset": WebDatasetTarget, "parquet": ParquetTarget}
 
 
-TARGETS: Mapping[str, TargetRow] = {
-    "files": TargetRow(FileTarget, frozenset({"numbered"})),
-    "webdataset": TargetRow(WebDatasetTarget, frozenset({"numbered", "shard_size", "split"})),
-    "parquet": TargetRow(ParquetTarget, frozenset({"shard_size", "split"})),
-}
-
-
-def make_target(to: str, source: StoreSource, folder: Path, options: ExportOptions) -> ExportTarget:
+def make_target(to: str, source: StoreSource, folder: Path, options: ExportOptions) -> Target:
     """Raises UsageError for an unknown target, or an option that it does not take."""
     if to not in TARGETS:
         raise UsageError(f"{opt.to(repr(to))}: must be one of {', '.join(TARGETS)}")
-    for option, given in options.given.items():
-        if given and option not in TARGETS[to].takes:
-            others = [opt.to(name) for name, row in TARGETS.items() if option in row.takes]
+    for option in (one.name for one in fields(options)):
+        if getattr(options, option) not in (None, False) and option not in TARGETS[to].takes:
+            others = [opt.to(name) for name, target in TARGETS.items() if option in target.takes]
             raise UsageError(f"{getattr(opt, option)} applies to {' and '.join(others)} only")
-    return TARGETS[to].make(source, folder, options)
+    return TARGETS[to](source, folder, options)
 
 
 @dataclass(frozen=True)
@@ -98,14 +83,14 @@ class Exported(text.Shown):
     def as_dict(self) -> dict[str, Any]:
         return super().as_dict() | {"already_complete": self.already}
 
-    def in_words(self) -> tuple[str, text.Rows]:
+    def in_words(self) -> text.Block:
         now = "" if self.written_now == self.files else f", {self.written_now:,} of them written now"
         size = f", {text.size(self.bytes_written)}" if self.written_now == self.files else ""
         rows = [("samples", f"{self.samples:,}"), ("files", f"{self.files:,}{now}")]
         rows += rejected_rows(self.rejects, f"{self.folder}/rejects.jsonl")
         rows.append(("time", text.duration(self.seconds)))
         rows.append(("stored in", f"{plain(self.folder)}: {text.count(self.files, 'file')}{size}"))
-        return "Nothing to do." if self.already else "Exported.", rows
+        return text.Block("Nothing to do." if self.already else "Exported.", rows)
 
 
 @dataclass(frozen=True)
@@ -116,22 +101,22 @@ class DryExport(text.Shown):
     files_bytes: int
     free_bytes: int
 
-    def in_words(self) -> tuple[str, text.Rows]:
+    def in_words(self) -> text.Block:
         rows = [
             ("samples", f"{self.samples:,}"),
             ("files", f"about {text.size(self.files_bytes)}"),
             ("free", text.size(self.free_bytes)),
         ]
-        return "Nothing was written. Exporting would take:", rows
+        return text.Block("Nothing was written. Exporting would take:", rows)
 
 
 class Export:
     """One store, and the folder that it is exported to."""
 
-    def __init__(self, source: StoreSource, folder: Path, to: str, options: ExportOptions) -> None:
-        """Raises UsageError with nothing written."""
-        self.source, self.folder = source, folder
-        self._target = make_target(to, source, folder, options)
+    def __init__(self, source: StoreSource, folder: Path, to: str, run_options: RunOptions, **options: Any) -> None:
+        """options: those of `ExportOptions`. Raises UsageError with nothing written."""
+        self.source, self.folder, self._options = source, folder, run_options
+        self._target = make_target(to, source, folder, ExportOptions(**options))
         self._begun = self._check_folder()
         self._target.check()
 
@@ -150,8 +135,8 @@ class Export:
             sizes.append(self._target.need_bytes(made))
         return int(len(self.source) * float(np.mean(sizes or [self._target.need_bytes([])])))
 
-    def run(self, how: RunOptions) -> Exported:
-        began = time.monotonic()
+    def run(self) -> Exported:
+        began, run = time.monotonic(), self._options
         if not self._begun:
             need, free = self.need_bytes(), destinations.free_bytes(self.folder)
             if need > free:
@@ -160,13 +145,10 @@ class Export:
                     "space, or name a folder on another disk"
                 )
         with files.refusals_named(self.folder):
-            try:
-                (self.folder / WORK).mkdir(parents=True, exist_ok=True)
-            except OSError as error:
-                raise UsageError(f"{self.folder} cannot be made: {error.strerror or error}") from None
+            destinations.make(self.folder)
             with Lock(self.folder):
-                done = self._write(how)
-        how.progress.end()
+                done = self._write(run)
+        run.progress.end()
         reasons = Counter(reject.reason for reject in done.rejects)
         samples = len(self.source) - len(done.rejects)
         return Exported(
@@ -174,16 +156,16 @@ class Export:
             time.monotonic() - began,
         )  # fmt: skip
 
-    def _write(self, how: RunOptions) -> Written:
+    def _write(self, run: RunOptions) -> Written:
         work = self.folder / WORK
         for left in work.glob("*.tmp"):
             left.unlink()
-        files.write_whole(work / _BEGUN, msgspec.json.encode(self._target.about), work / _NEW)
-        how.progress.begin(len(self.source), 0)
-        done = self._target.write(how)
-        how.progress.commit()
+        files.write_whole(work / _BEGUN, msgspec.json.encode(self._target.identity), work / _NEW)
+        run.progress.begin(len(self.source), 0)
+        done = self._target.write(run)
+        run.progress.commit()
         lines = b"".join(msgspec.json.encode(reject) + b"\n" for reject in done.rejects)
-        allowed = how.allowed(len(self.source))
+        allowed = run.allowed(len(self.source))
         if len(done.rejects) > allowed:
             first = done.rejects[0]
             files.write_whole(work / REJECTS, lines, work / f"{REJECTS}.tmp")
@@ -209,21 +191,16 @@ class Export:
         """Whether an earlier run has worked there. Raises UsageError where the folder may not be used."""
         folder = self.folder
         destinations.check_apart(folder, self.source.stores[0].path)
-        if not os.path.lexists(folder):
-            destinations.check_parent(folder)
+        if not destinations.check_folder(folder):
             return False
-        if not folder.is_dir():
-            raise UsageError(f"{folder} is a file; name a folder")
-        if not os.access(folder, os.W_OK | os.X_OK):
-            raise UsageError(f"{folder} is not writable")
         names = sorted(path.name for path in folder.iterdir())
         before = _read_note(folder / NOTE) or _read_note(folder / WORK / _BEGUN)
         if not names or (names == [WORK] and before is None and _is_only_locks(folder / WORK)):
             return False
         if before is None or (folder / WORK).is_symlink():
             raise UsageError(f"{folder} holds other files ({listed(names, 3)}); name an empty or a new folder")
-        about = self._target.about
-        if {name: before.get(name) for name in {"to", *about}} != {"to": None, **about}:
+        same = {"to": None, **self._target.identity}
+        if {name: before.get(name) for name in same} != same:
             raise UsageError(
                 f"{folder} holds the files of another store, or files exported with other options ({NOTE} describes "
                 "them); name another folder"

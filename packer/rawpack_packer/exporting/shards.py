@@ -7,8 +7,8 @@ the options, so a run that resumes writes the same bytes.
 from __future__ import annotations
 
 import os
-from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from abc import abstractmethod
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, closing
 from pathlib import Path
 from typing import Any, ClassVar, Generic, TypeVar
@@ -21,21 +21,22 @@ from rawpack.disk.provenance import REJECTS
 from rawpack.errors import DecodeError, PackError
 from rawpack.store.store import Store
 from rawpack_packer.destination import files
-from rawpack_packer.destination.layout import WORK
-from rawpack_packer.destination.rejects import Reject
-from rawpack_packer.exporting.target import ExportOptions, Written, in_order, suffixes_of, write_classes
+from rawpack_packer.destination.files import WORK
+from rawpack_packer.destination.journal import Reject
+from rawpack_packer.exporting.target import ExportOptions, Target, Written, in_order
 from rawpack_packer.job.options import RunOptions
 from rawpack_packer.sources import Item, StoreSource
-from rawpack_packer.voice import again
+from rawpack_packer.text import again
 
 Prepared = TypeVar("Prepared")
 _BLOCK_BYTES, _BLOCK = 4 << 20, 64
 """The most bytes and samples that a thread prepares at a time. A single sample may be larger."""
 
 
-class ShardTarget(ABC, Generic[Prepared]):
-    """See `ExportTarget`. Prepared: a sample as a thread makes it, ready to be written."""
+class ShardTarget(Target, Generic[Prepared]):
+    """See `Target`. Prepared: a sample as a thread makes it, ready to be written."""
 
+    takes = frozenset({"shard_size", "split"})
     to: ClassVar[str]
     _FILE: ClassVar[str]
     """The file name of a shard, with {split}, {number} and {count}."""
@@ -46,11 +47,10 @@ class ShardTarget(ABC, Generic[Prepared]):
     """About what another field takes; of several, about two are as large."""
 
     def __init__(self, source: StoreSource, folder: Path, options: ExportOptions) -> None:
+        super().__init__(source, folder, options)
         store = source.stores[0]
-        self._source, self._folder, self._options = source, folder, options
-        self.suffixes = suffixes_of(store.fields)
         limit, split = options.shard_bytes or self._SHARD_BYTES, options.split_of(store.path)
-        self.about = {
+        self.identity = {
             "store": store.digest, "to": self.to, "numbered": options.numbered, "split": split, "shard_bytes": limit,
         }  # fmt: skip
         self._ends = np.cumsum(_stored_bytes(store) + self.need_bytes([]))
@@ -59,9 +59,6 @@ class ShardTarget(ABC, Generic[Prepared]):
             folder / self._FILE.format(split=split, number=number, count=len(self._shards))
             for number in range(len(self._shards))
         ]
-
-    @abstractmethod
-    def check(self) -> None: ...
 
     @abstractmethod
     def _prepare(self, row: int, item: Item) -> Prepared:
@@ -78,10 +75,7 @@ class ShardTarget(ABC, Generic[Prepared]):
     def files(self, samples: int) -> int:
         return len(self._shards)
 
-    def finish(self, rejects: Sequence[Reject]) -> None:
-        write_classes(self._folder, self._source)
-
-    def note(self, rejects: Sequence[Reject]) -> Mapping[str, Any]:
+    def note(self, rejects: Sequence[Reject]) -> dict[str, Any]:
         rejected = np.array([reject.sample for reject in rejects], np.int64)
         shards = [
             {
@@ -90,21 +84,15 @@ class ShardTarget(ABC, Generic[Prepared]):
             }
             for path, rows in zip(self._paths, self._shards, strict=True)
         ]
-        return {
-            "rawpack_export": 1,
-            **self.about,
-            "samples": len(self._source) - len(rejects),
-            "rejected": len(rejects),
-            "shards": shards,
-            **({"classes": self._source.info.classes} if self._source.info.classes else {}),
-        }
+        classes = {"classes": self._source.info.classes} if self._source.info.classes else {}
+        return super().note(rejects) | {"shards": shards, **classes}
 
-    def write(self, how: RunOptions) -> Written:
+    def write(self, run: RunOptions) -> Written:
         missing = [(path, rows) for path, rows in zip(self._paths, self._shards, strict=True) if not _is_there(path)]
         count, done = len(self._source), Written(rejects=self._known_rejects([rows for _, rows in missing]))
-        allowed, seen = how.allowed(count), count - sum(len(rows) for _, rows in missing)
+        allowed, seen = run.allowed(count), count - sum(len(rows) for _, rows in missing)
         blocks = (block for _, rows in missing for block in divided(rows, self._ends, _BLOCK_BYTES, _BLOCK))
-        with closing(in_order(self._prepare_some, blocks, how)) as results:
+        with closing(in_order(self._prepare_some, blocks, run)) as results:
             for path, rows in missing:
                 temporary, left, known = self._folder / WORK / f"{path.name}.tmp", len(rows), len(done.rejects)
                 with self._open(temporary) as add:
@@ -116,7 +104,7 @@ class ShardTarget(ABC, Generic[Prepared]):
                             else:
                                 add(sample)
                         left, seen = left - len(samples), seen + len(samples)
-                        how.progress.advance(seen, done.bytes + _size(temporary), len(done.rejects))
+                        run.progress.advance(seen, done.bytes + _size(temporary), len(done.rejects))
                         if len(done.rejects) > allowed:
                             return done
                 if len(done.rejects) > known:

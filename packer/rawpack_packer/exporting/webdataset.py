@@ -17,17 +17,21 @@ from urllib.parse import unquote
 
 import numpy as np
 
-from rawpack.errors import UsageError
-from rawpack_packer.exporting.names import extension_for, file_name, hash_of, repeated, split_key
 from rawpack_packer.exporting.shards import ShardTarget
-from rawpack_packer.exporting.target import contents, plain_value
-from rawpack_packer.options.naming import opt
+from rawpack_packer.exporting.target import (
+    contents,
+    extension_for,
+    file_name,
+    hash_of,
+    plain_value,
+    refuse_keys,
+    repeated,
+    split_key,
+)
 from rawpack_packer.sources import Item
 from rawpack_packer.sources.base import numbered
-from rawpack_packer.sources.stores.compatible import IMAGE, KEY, LABEL
-from rawpack_packer.text import count, listed, plain
+from rawpack_packer.sources.compatible_stores import IMAGE, KEY, LABEL
 
-_SHOWN = 10
 _BUFFER = 1 << 20
 _SKIPPED = re.compile("__[^/]*__/")
 """Folders that readers skip."""
@@ -46,9 +50,10 @@ def escaped(key: str) -> str:
 
 
 class WebDatasetTarget(ShardTarget[list[bytes]]):
-    """See `ExportTarget`."""
+    """See `Target`."""
 
     to = "webdataset"
+    takes = ShardTarget.takes | {"numbered"}
     _FILE = "{split}-{number:06d}.tar"
     _SHARD_BYTES = 1_000_000_000
     _IMAGE_BYTES, _FIELD_BYTES = 768, 1024
@@ -59,29 +64,30 @@ class WebDatasetTarget(ShardTarget[list[bytes]]):
         label = small.get(LABEL)
         self._has_cls = label is not None and label.kind == "number" and not label.shape and label.dtype[0] in "iu"
         self._in_json = [name for name in small if name != LABEL or not self._has_cls]
-        self._has_json = not self._check_keys() or bool(self._in_json)
-
-    def _check_keys(self) -> bool:
-        """Raise UsageError where samples cannot be told apart by their names. Returns whether the names tell the keys,
-        all in the same way."""
         self._doubles = set[int]()
-        if self._options.numbered:
-            return False
+        if not self._options.numbered:
+            self._check_keys()
+        self._has_json = bool(self._in_json) or not self._names_tell_keys()
+
+    def _check_keys(self) -> None:
+        """Raise UsageError where samples cannot be told apart by their names."""
         self._doubles = self._used_twice()
         still = self._used_twice() if self._doubles else self._doubles
-        refused, shown, telling = 0, list[str](), [True] * 4
-        for key in self._source.all_keys():
+
+        def refused(key: str) -> str:
+            name, _ = self._name(0, key)
+            return "is empty" if not name else "and another are the same" if hash_of(name) in still else ""
+
+        found = ((key, refused(key)) for key in self._source.all_keys())
+        refuse_keys(found, "samples", "their .json has the keys")
+
+    def _names_tell_keys(self) -> bool:
+        """Whether the names tell the keys, all in the same way."""
+        telling = [not self._options.numbered] * 4
+        for key in self._source.all_keys() if any(telling) else ():
             name, extension = self._name(0, key)
-            if not name or hash_of(name) in still:
-                refused += 1
-                shown += [f"{plain(key)!r} {'and another are the same' if name else 'is empty'}"][: _SHOWN - len(shown)]
             ways = (name, name + extension, unquote(name), unquote(name) + extension)
             telling = [tells and way == key for tells, way in zip(telling, ways, strict=True)]
-        if refused:
-            raise UsageError(
-                f"{count(refused, 'key')} cannot name samples: {listed(shown, _SHOWN, total=refused, separator='; ')}. "
-                f"{opt.numbered} names samples by their row, and their .json has the keys"
-            )
         return any(telling)
 
     def _used_twice(self) -> set[int]:

@@ -13,8 +13,16 @@ import numpy as np
 
 from rawpack.errors import DecodeError
 from rawpack_packer.images import jpeg, png
-from rawpack_packer.images.header import KNOWN_ONLY, ImageHeader, JpegDetails, looks_like_tga, sniff
-from rawpack_packer.images.pixels import Pixels, apply_orientation, to_color
+from rawpack_packer.images.header import (
+    KNOWN_ONLY,
+    ImageHeader,
+    JpegDetails,
+    Pixels,
+    apply_orientation,
+    looks_like_tga,
+    sniff,
+    to_color,
+)
 
 __all__ = [
     "ImageHeader",

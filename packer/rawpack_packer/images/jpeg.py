@@ -18,8 +18,15 @@ from numpy.typing import NDArray
 from rawpack import jpeg
 from rawpack.errors import DecodeError
 from rawpack.jpeg.header import JpegHeader, header_of, segments
-from rawpack_packer.images.header import ImageHeader, JpegDetails, exif_orientation, turned_by_xmp
-from rawpack_packer.images.pixels import Pixels, cmyk_to_rgb, to_color
+from rawpack_packer.images.header import (
+    ImageHeader,
+    JpegDetails,
+    Pixels,
+    cmyk_to_rgb,
+    exif_orientation,
+    to_color,
+    turned_by_xmp,
+)
 
 MAX_SCANS = 100
 """Files with more scans are refused: each scan costs a pass over the whole image, and encoders write about 10."""

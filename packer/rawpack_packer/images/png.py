@@ -17,8 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rawpack.errors import DecodeError
-from rawpack_packer.images.header import ImageHeader, exif_orientation, turned_by_xmp
-from rawpack_packer.images.pixels import Pixels, bands, on_white
+from rawpack_packer.images.header import ImageHeader, Pixels, bands, exif_orientation, on_white, turned_by_xmp
 
 _MAX_CHUNKS = 1 << 20
 _MAX_TEXT = 1 << 20

@@ -18,8 +18,7 @@ from PIL import ImagePalette, TiffImagePlugin
 
 from rawpack.errors import DecodeError
 from rawpack.jpeg.captured_stderr import captured_stderr
-from rawpack_packer.images.header import ORIENTATION_TAG, ImageHeader, turned_by_xmp, valid_orientation
-from rawpack_packer.images.pixels import Pixels
+from rawpack_packer.images.header import ORIENTATION_TAG, ImageHeader, Pixels, turned_by_xmp, valid_orientation
 from rawpack_packer.images.with_pillow import UNSUPPORTED, only_thread, opened, to_pixels
 
 if TYPE_CHECKING:

@@ -2,9 +2,18 @@
 
 from __future__ import annotations
 
-from rawpack_packer.inspect.describe import as_text as described_text
-from rawpack_packer.inspect.of_source import as_text as source_text
-from rawpack_packer.inspect.verify import Problem
-from rawpack_packer.inspect.warm import Warmed
+from typing import TYPE_CHECKING
 
-__all__ = ["Problem", "Warmed", "described_text", "source_text"]
+from rawpack_packer.lazy import on_first_use
+
+if TYPE_CHECKING:
+    from rawpack_packer.inspect.contact_sheet import draw_contact_sheet
+    from rawpack_packer.inspect.describe import what_is_at
+    from rawpack_packer.inspect.verify import Problems
+
+__all__ = ["Problems", "draw_contact_sheet", "what_is_at"]
+
+if not TYPE_CHECKING:  # type checkers see the imports above
+    __getattr__, __dir__ = on_first_use(
+        __name__, {"Problems": "verify", "draw_contact_sheet": "contact_sheet", "what_is_at": "describe"}
+    )

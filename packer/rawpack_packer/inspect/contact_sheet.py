@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -20,13 +21,16 @@ _CELL, _TEXT, _GAP = 160, 34, 8
 _BACKGROUND = 245
 
 
-def draw_contact_sheet(reader: Reader, path: Path, *, rows: int = 6, columns: int = 8, seed: int = 0) -> int:
-    """Write up to rows x columns random samples into one PNG file. Returns how many.
+def draw_contact_sheet(
+    store: str | os.PathLike[str], path: Path, *, rows: int = 6, columns: int = 8, seed: int = 0
+) -> int:
+    """Write up to rows x columns random samples of a store into one PNG file. Returns how many.
 
     Images keep their proportions; their class and the end of their key are below them.
     """
     if path.suffix.lower() != ".png":
         raise UsageError(f"{path}: a contact sheet is a PNG file; give a name that ends in .png")
+    reader = Reader(store)
     count = min(rows * columns, len(reader))
     rows = -(-count // columns)
     columns = min(columns, count)

@@ -1,4 +1,5 @@
-"""Describes what is in a store: as a dict for programs, as text for people."""
+"""Describes what is in a store; and a file or folder of another tool that can be packed: what is in it, and what to
+type."""
 
 from __future__ import annotations
 
@@ -7,9 +8,9 @@ import itertools
 import math
 import shlex
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,12 +24,14 @@ from rawpack.store.store import Store
 from rawpack_packer import text
 from rawpack_packer.counts import count_of, label_counts
 from rawpack_packer.destination import journal
-from rawpack_packer.destination.folder import is_appending, left_by, store_folder
-from rawpack_packer.destination.rejects import Reject
+from rawpack_packer.destination.folder import left_by, store_folder
+from rawpack_packer.destination.journal import Reject
+from rawpack_packer.sources import KINDS, FieldKind, Source, open_source
 from rawpack_packer.sources.folder import holds_image
-from rawpack_packer.sources.video.frames import are_frames
-from rawpack_packer.text import plain
-from rawpack_packer.voice import again
+from rawpack_packer.sources.hdf5.file import DataSet, LookAt
+from rawpack_packer.sources.lmdb.source import LmdbSource
+from rawpack_packer.sources.video import are_frames
+from rawpack_packer.text import Block, Shown, again, plain
 
 _SHOWN, _LISTED, _APPENDS = 8, 20, 3
 """Lines of a list in the summary; entries of a list in JSON; appends in the summary."""
@@ -39,48 +42,75 @@ _NOT_SHOWN = ("format", "libraries", "origin", "shard_size", "max_pixels")
 NO_CLASS = "(no class)"
 
 
-def describe(store: Store) -> dict[str, Any]:
+class Description(Shown, dict[str, Any]):
+    """What is in a store. Names and keys cannot move a terminal's cursor."""
+
+    def in_words(self) -> list[Block]:
+        blocks = [Block(text.plain(self["path"]), rows_of(self))]
+        if self["classes"] is not None:
+            blocks.append(_class_block(self["classes"], self["noun"]))
+        if self["sizes"] is not None:
+            sizes = list(self["sizes"].items())
+            others = sum(count for _, count in sizes[_SHOWN:])
+            shown = sizes[:_SHOWN] + [("other sizes", others)] * bool(others)
+            blocks.append(Block("sizes, height x width", [(name, f"{count:,}") for name, count in shown]))
+        if self["recipe"].get("origin"):
+            blocks.append(_origin_block(self["recipe"]["origin"]))
+        if counted := counts_of(self):
+            blocks.append(Block("counted while packing", counted))
+        if count := self["rejects"]["count"]:
+            reasons = ", ".join(f"{reason} {number}" for reason, number in self["rejects"]["reasons"].items())
+            first = self["rejects"]["first"][:_SHOWN]
+            rows = [(text.plain(one["key"]), text.plain(f"{one['reason']}: {one['detail']}")) for one in first]
+            blocks.append(Block(f"{text.count(count, 'reject')} ({text.plain(reasons)})", rows, count - len(rows)))
+        return blocks
+
+
+def describe(store: Store) -> Description:
     """What is in a store, as `rawpack inspect --json` prints it."""
     manifest = store.manifest
     stored = manifest.shard_bytes
     columns = sum(record.bytes for part in manifest.columns for record in part.files)
-    raw, files = _raw_bytes(store), source_bytes(store)
+    raw, files, left = _raw_bytes(store), source_bytes(store), left_by(store.path)
     source = None if files is None or (files < 0).any() else int(files.sum()) or None
-    return {
-        "path": store.where,
-        "format": manifest.format,
-        "version": manifest.rawpack,
-        "digest": store.digest,
-        "samples": manifest.samples,
-        "noun": "frame" if are_frames(manifest.fields) else "image",
-        "fields": {name: _field(field) for name, field in manifest.fields.items()},
-        "classes": _classes(store),
-        "sizes": _sizes(store),
-        "shards": len(manifest.shards),
-        "bytes": {
-            "shards": stored,
-            "columns": columns,
-            "store": manifest.store_bytes,
-            "per_sample": round(stored / max(1, manifest.samples), 1),
-            "raw": raw,
-            "of_raw": round(stored / raw, 4) if raw else None,
-            "source": source,
-            "of_source": round(stored / source, 4) if source else None,
-        },
-        "recipe": manifest.recipe,
-        "counts": manifest.counts,
-        "rejects": {
-            "count": manifest.rejects.count,
-            "reasons": manifest.rejects.reasons,
-            "first": [
-                {"key": one.key, "reason": one.reason, "detail": one.detail} for one in first_rejects(store, _LISTED)
-            ],
-        },
-        "provenance": _provenance(store.path, 1),
-        "appends": [_provenance(store.path, run) for run in packing_runs(manifest)[1:]],
-        "appending": is_appending(store.path),
-        "left_by": left_by(store.path),
-    }
+    return Description(
+        {
+            "path": store.where,
+            "format": manifest.format,
+            "version": manifest.rawpack,
+            "digest": store.digest,
+            "samples": manifest.samples,
+            "noun": "frame" if are_frames(manifest.fields) else "image",
+            "fields": {name: _field(field) for name, field in manifest.fields.items()},
+            "classes": _classes(store),
+            "sizes": _sizes(store),
+            "shards": len(manifest.shards),
+            "bytes": {
+                "shards": stored,
+                "columns": columns,
+                "store": manifest.store_bytes,
+                "per_sample": round(stored / max(1, manifest.samples), 1),
+                "raw": raw,
+                "of_raw": round(stored / raw, 4) if raw else None,
+                "source": source,
+                "of_source": round(stored / source, 4) if source else None,
+            },
+            "recipe": manifest.recipe,
+            "counts": manifest.counts,
+            "rejects": {
+                "count": manifest.rejects.count,
+                "reasons": manifest.rejects.reasons,
+                "first": [
+                    {"key": one.key, "reason": one.reason, "detail": one.detail}
+                    for one in first_rejects(store, _LISTED)
+                ],
+            },
+            "provenance": _provenance(store.path, 1),
+            "appends": [_provenance(store.path, run) for run in packing_runs(manifest)[1:]],
+            "appending": left == "append",
+            "left_by": left,
+        }
+    )
 
 
 def rows_of(about: Mapping[str, Any]) -> list[tuple[str, str]]:
@@ -114,29 +144,6 @@ def rows_of(about: Mapping[str, Any]) -> list[tuple[str, str]]:
     if not about["rejects"]["count"]:
         rows.append(("rejects", "none"))
     return [*rows, ("digest", about["digest"])]
-
-
-def as_text(about: dict[str, Any]) -> str:
-    """A summary for a terminal. Names and keys cannot move the cursor."""
-    blocks = [(text.plain(about["path"]), text.table(rows_of(about)))]
-    if about["classes"] is not None:
-        blocks.append(_class_block(about["classes"], about["noun"]))
-    if about["sizes"] is not None:
-        sizes = list(about["sizes"].items())
-        others = sum(count for _, count in sizes[_SHOWN:])
-        shown = sizes[:_SHOWN] + [("other sizes", others)] * bool(others)
-        blocks.append(("sizes, height x width", text.table([(name, f"{count:,}") for name, count in shown])))
-    if about["recipe"].get("origin"):
-        blocks.append(("made of stores", _origin_table(about["recipe"]["origin"])))
-    if counted := counts_of(about):
-        blocks.append(("counted while packing", text.table(counted)))
-    if count := about["rejects"]["count"]:
-        reasons = ", ".join(f"{reason} {number}" for reason, number in about["rejects"]["reasons"].items())
-        first = about["rejects"]["first"][:_SHOWN]
-        rows = [(text.plain(one["key"]), text.plain(f"{one['reason']}: {one['detail']}")) for one in first]
-        head = f"{text.count(count, 'reject')} ({text.plain(reasons)})"
-        blocks.append((head, text.table(rows, rest=count - len(rows))))
-    return "\n\n".join(f"{head}\n{block}" for head, block in blocks)
 
 
 def class_words(classes: Mapping[str, int], noun: str) -> str:
@@ -173,11 +180,10 @@ def of_raw(about: Mapping[str, Any]) -> str:
 
 
 def _field(field: Field) -> dict[str, str]:
-    shape = "x".join("?" if n is None else str(n) for n in field.shape)
     return {
         "kind": field.kind,
         "dtype": field.dtype,
-        "shape": shape,
+        "shape": text.shape(field.shape),
         "encoding": field.encoding if field.in_shards else "",
         "boxes": str(field.boxes if field.is_boxes else field.follows) if field.moves else "",
     }
@@ -244,20 +250,20 @@ def _provenance(path: Path, run: int) -> dict[str, Any]:
         return {}
 
 
-def _class_block(classes: dict[str, int], noun: str) -> tuple[str, str]:
-    """The names of classes, with counts where these differ: a head and its lines."""
+def _class_block(classes: dict[str, int], noun: str) -> Block:
+    """The names of classes, with counts where these differ."""
     if is_even(classes) and "" not in classes:
-        return "classes", f"  {text.listed(list(classes), _SHOWN)}"
+        return Block("classes", [(text.listed(list(classes), _SHOWN), "")])
     shown = sorted(classes.items(), key=lambda item: -item[1])
     rows = [(text.plain(name) or NO_CLASS, f"{count:,}") for name, count in shown[:_SHOWN]]
-    return f"{noun}s in each class", text.table(rows, rest=len(shown) - _SHOWN)
+    return Block(f"{noun}s in each class", rows, len(shown) - _SHOWN)
 
 
-def _origin_table(origin: Any) -> str:
+def _origin_block(origin: Any) -> Block:
     """The stores that a store was made of. Another person's manifest may say anything here."""
     stores = [one for one in origin if isinstance(one, dict)] if isinstance(origin, list) else []
     rows = [(text.plain(str(one.get("digest"))), _settings(one.get("recipe"), "format")) for one in stores[:_SHOWN]]
-    return text.table(rows, rest=len(stores) - _SHOWN)
+    return Block("made of stores", rows, len(stores) - _SHOWN)
 
 
 def _settings(recipe: Any, *first: str) -> str:
@@ -310,3 +316,127 @@ def _has_image(folder: Path) -> bool:
         return holds_image(folder)
     except (UsageError, OSError):
         return False
+
+
+_KINDS = ("hdf5", "lmdb", "cifar")
+_NAMES = {"hdf5": "HDF5", "lmdb": "LMDB", "cifar": "CIFAR"}
+_MOST_DATA_SETS = 40
+_SUGGESTED = 4
+
+
+def _kind_of(path: Path) -> str | None:
+    """The kind of source that a path is described as; None for a store and for anything else."""
+    if path.is_dir() and KINDS["store"].accepts_folder(path):
+        return None
+    for name in _KINDS if path.exists() else ():
+        if (KINDS[name].accepts_folder if path.is_dir() else KINDS[name].accepts_file)(path):
+            return name
+    return None
+
+
+def what_is_at(path: str) -> Literal["store", "samples", "nothing", "unknown"]:
+    """What a path looks like, by a short look: for hints, not for decisions. Nothing is what an empty folder holds."""
+    from rawpack_packer.sources.arrays import is_arrays
+    from rawpack_packer.sources.folder import holds_image
+    from rawpack_packer.sources.listing.lines import SUFFIXES
+    from rawpack_packer.sources.store import is_store
+    from rawpack_packer.sources.video import is_video
+
+    where = Path(path)
+    try:
+        if where.is_file():
+            return "samples" if where.suffix.lower() in SUFFIXES or is_arrays(where) or is_video(where) else "unknown"
+        if is_store(where):
+            return "store"
+        if where.is_dir() and any(where.iterdir()):
+            return "samples" if holds_image(where) else "unknown"
+    except (OSError, UsageError):
+        return "unknown"
+    return "unknown" if is_url(path) else "nothing"
+
+
+class SourceDescription(Shown, dict[str, Any]):
+    """What is in a file or folder of another tool, and what to type to pack it."""
+
+    def in_words(self) -> list[Block]:
+        head = f"{text.plain(self['path'])}: {_NAMES[self['kind']]}"
+        head += f", {self['scheme']}" if "scheme" in self else ""
+        rows = []
+        if self["samples"] is not None:
+            rows.append(("samples", f"{self['samples']:,}"))
+            rows.append(("images", self["image"] or "image files"))
+            if self["classes"]:
+                rows.append(("classes", text.listed(self["classes"], 8)))
+            rows += [(text.plain(name), kind) for name, kind in self["fields"].items()]
+        blocks = [Block(head, rows)]
+        if "data_sets" in self:
+            found = [(text.plain(name), text.plain(what)) for name, what in self["data_sets"].items()]
+            blocks.append(Block("data sets", found[:_MOST_DATA_SETS] or [("none", "")], len(found) - _MOST_DATA_SETS))
+        if self["pack"]:
+            blocks.append(Block("to pack it", [(text.plain(line), "") for line in self["pack"]]))
+        else:
+            blocks.append(Block(text.plain(self["problem"])))
+        return blocks
+
+
+def describe_source(path: str) -> SourceDescription | None:
+    """What is at a path, as `rawpack inspect --json` prints it; None where it has no `_kind_of`. Raises UsageError."""
+    kind = _kind_of(Path(path))
+    if kind is None:
+        return None
+    about = SourceDescription(path=path, kind=kind)
+    data_sets = list[DataSet]()
+    if kind == "hdf5":
+        with LookAt(Path(path).absolute()) as look:
+            data_sets = look.data_sets()
+        about["data_sets"] = {one.name: one.why or f"{one.dtype} {one.shape}" for one in data_sets}
+    try:
+        about |= _samples(open_source(path, kind))
+    except UsageError as error:
+        if kind != "hdf5":
+            raise
+        about |= {"samples": None, "problem": str(error), "pack": _suggested(path, data_sets)}
+        return about
+    splits = KINDS[kind].splits(Path(path))
+    about["pack"] = [_command(path, *(["--splits", ",".join(splits)] if splits else []))]
+    return about
+
+
+def _samples(source: Source) -> dict[str, Any]:
+    info = source.info
+    image = None if info.image is None else _shown(info.image.dtype, info.image.shape)
+    about: dict[str, Any] = {"scheme": source.scheme} if isinstance(source, LmdbSource) else {}
+    return about | {
+        "samples": len(source),
+        "image": image,
+        "classes": None if info.classes is None else list(info.classes),
+        "fields": {name: _kind(kind) for name, kind in info.fields.items()},
+    }
+
+
+def _kind(kind: FieldKind) -> str:
+    return "text" if kind.dtype == "str" else _shown(kind.dtype, kind.shape)
+
+
+def _shown(dtype: str, shape: Sequence[int | None]) -> str:
+    """ "float32", "uint8 32x32x3", "float32 ?x4"."""
+    return f"{dtype} {text.shape(shape)}".rstrip()
+
+
+def _suggested(path: str, data_sets: Sequence[DataSet]) -> list[str]:
+    """A command for each of the data sets that may be images, with the labels of its group."""
+    commands = []
+    for image in [one for one in data_sets if one.is_image][:_SUGGESTED]:
+        group = image.name.rpartition("/")[0]
+        labels = [
+            one.name
+            for one in data_sets
+            if one.is_label and one.shape[:1] == image.shape[:1] and one.name.rpartition("/")[0] == group
+        ]
+        named = f"image={image.name}" + (f",label={labels[0]}" if len(labels) == 1 else "")
+        commands.append(_command(path, "--array", named))
+    return commands
+
+
+def _command(path: str, *options: str) -> str:
+    return shlex.join(["rawpack", "pack", *options, path, "DST"])

@@ -7,6 +7,7 @@ import importlib.metadata
 import os
 import re
 import subprocess
+from collections.abc import Mapping
 from typing import Any
 
 import rawpack
@@ -14,51 +15,117 @@ from rawpack import jpeg
 from rawpack.errors import RawpackError
 from rawpack.system import machine
 from rawpack_packer.sources import KINDS
+from rawpack_packer.text import Block, Rows, Shown, plain, size
 
-NONE = "none: "
+_NONE = "none: "
 """Before the reason why no decoder is used."""
+_LABELS = {
+    "cpus": "usable CPUs",
+    "cpus_of_machine": "all CPUs",
+    "cpu": "CPU",
+    "cpu_quota": "CPU quota",
+    "memory_limit_bytes": "memory limit",
+    "available_memory_bytes": "free memory",
+    "shm_free_bytes": "free in /dev/shm",
+    "os": "system",
+    "python": "Python",
+}
 
 
-def examine() -> dict[str, Any]:
+class Examined(Shown, dict[str, Any]):
+    """What was found out."""
+
+    def in_words(self) -> list[Block]:
+        facts = [(_LABELS.get(name, name), _shown(name, value)) for name, value in self["machine"].items()]
+        override = self["jpeg"]["RAWPACK_JPEG"]
+        blocks = [
+            Block(f"rawpack {self['rawpack']}"),
+            Block("machine", [*facts, ("GPU", ", ".join(self["gpu"]) or "none found")]),
+            Block("jpeg decoders" + (f" (RAWPACK_JPEG={override})" if override else ""), _decoders(**self["jpeg"])),
+            Block("packages", [(name, version or "NOT INSTALLED") for name, version in self["packages"].items()]),
+            Block("extras", [(name, _extra(name, found)) for name, found in self["extras"].items()]),
+            Block("sources", [(name, _source(one)) for name, one in self["sources"].items()]),
+        ]
+        first, *others = [Block(plain(one.head), [(name, plain(value)) for name, value in one.rows]) for one in blocks]
+        return [first, *(one for one in others if one.rows)]
+
+
+def _decoders(used: str, decoders: list[dict[str, Any]], regions: dict[str, Any], **_: Any) -> Rows:
+    rows, missing = [], "does not work" if used.startswith(_NONE) else "not needed"
+    for one in decoders:
+        works = "works" if one["works"] else f"{missing}: {one['why_not']}"
+        is_used = ", used" if one["name"] == used else ""
+        rows.append((one["name"], f"{one['version'] or ''} {works}{is_used}".strip()))
+    if regions["works"]:
+        use = "used for small boxes" if regions["used"] else "not used"
+        rows.append((regions["name"], f"{regions['version']} works, {use}"))
+    elif not regions["why_not"].startswith("ModuleNotFoundError"):
+        rows.append((regions["name"], f"does not work: {regions['why_not']}"))
+    return [*rows, ("", used)] if used.startswith(_NONE) else rows
+
+
+def _extra(name: str, found: Mapping[str, str | None]) -> str:
+    if all(found.values()):
+        return ", ".join(f"{package} {version}" for package, version in found.items())
+    return f"not installed: pip install 'rawpack[{name}]'"
+
+
+def _source(about: dict[str, Any]) -> str:
+    """What a kind of source reads, and what it lacks."""
+    if about["extra_installed"]:
+        return str(about["reads"])
+    only = f"for {about['extra_for']}: " if about["extra_for"] else ""
+    return f"{about['reads']} ({only}pip install 'rawpack[{about['extra']}]')"
+
+
+def _shown(name: str, value: Any) -> str:
+    if value is None:
+        return "unknown" if name != "cpu_quota" else "none"
+    return size(value) if name.endswith("_bytes") else str(value)
+
+
+def examine() -> Examined:
     """JPEG decoders and which one is used, the machine, packages and extras with their versions, kinds of sources and
     what they lack, GPUs."""
     try:
         chosen = jpeg.decoder().name
     except RawpackError as error:
-        chosen = f"{NONE}{error}"
+        chosen = f"{_NONE}{error}"
     extras, regions = _requirements(), jpeg.survey_regions()
-    return {
-        "rawpack": rawpack.__version__,
-        "machine": machine.describe(),
-        "jpeg": {
-            "used": chosen,
-            "RAWPACK_JPEG": os.environ.get("RAWPACK_JPEG"),
-            "decoders": [
-                {"name": one.name, "version": one.version, "works": one.works, "why_not": one.why_not}
-                for one in jpeg.survey()
-            ],
-            "regions": {
-                "name": regions.name,
-                "version": regions.version,
-                "works": regions.works,
-                "used": regions.chosen,
-                "why_not": regions.why_not,
+    return Examined(
+        {
+            "rawpack": rawpack.__version__,
+            "machine": machine.describe(),
+            "jpeg": {
+                "used": chosen,
+                "RAWPACK_JPEG": os.environ.get("RAWPACK_JPEG"),
+                "decoders": [
+                    {"name": one.name, "version": one.version, "works": one.works, "why_not": one.why_not}
+                    for one in jpeg.survey()
+                ],
+                "regions": {
+                    "name": regions.name,
+                    "version": regions.version,
+                    "works": regions.works,
+                    "used": regions.chosen,
+                    "why_not": regions.why_not,
+                },
             },
-        },
-        "packages": extras.pop("", {}),
-        "extras": extras,
-        "sources": {
-            name: {
-                "reads": kind.reads,
-                "extra": kind.extra or None,
-                "extra_for": kind.extra_for or None,
-                "extra_installed": all(extras.get(kind.extra, {}).values()),
-                "urls": kind.remote,
-            }
-            for name, kind in sorted(KINDS.items())
-        },
-        "gpu": _gpu(),
-    }
+            "packages": extras.pop("", {}),
+            "extras": extras,
+            "sources": {
+                name: {
+                    "reads": kind.reads,
+                    "extra": kind.extra or None,
+                    "extra_for": kind.extra_for or None,
+                    "extra_installed": all(extras.get(kind.extra, {}).values()),
+                    "urls": kind.remote,
+                }
+                for name, kind in sorted(KINDS.items())
+            },
+            "gpu": _gpu(),
+        }
+    )
 
 
 def _requirements() -> dict[str, dict[str, str | None]]:

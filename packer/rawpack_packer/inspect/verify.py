@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import asdict, dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -22,10 +23,11 @@ from rawpack.disk.tables import format_of, resolve
 from rawpack.errors import DamagedStoreError, RawpackError
 from rawpack.remote.cache import is_cached_store, is_coming
 from rawpack.store.store import Store
+from rawpack.system.failure import is_no_fault_of_data
+from rawpack.system.isolated import ChildDiedError, IsolatedCalls
 from rawpack_packer import text
-from rawpack_packer.destination.folder import is_ours, left_by
-from rawpack_packer.destination.layout import names_of
-from rawpack_packer.inspect.probe import ShardProbe
+from rawpack_packer.destination.folder import is_ours, left_by, names_of
+from rawpack_packer.recipe.tables import output_format
 
 _BLOCK = 1 << 14
 """Rows that are read at once."""
@@ -33,6 +35,8 @@ _REJECT_BYTES = 1 << 20
 """The most that one line of the rejects takes."""
 _CLASS = 4
 """The position of the class in a stored box."""
+_SHOWN = 50
+_TIMEOUT_S = 600.0
 _SPARE = 64 << 20
 """Bytes that a shard may have in addition to twice those that its own header says it uses."""
 
@@ -44,6 +48,24 @@ class Problem:
     where: str
     """The file, or "sample 17 (cats/1.jpg)"."""
     what: str
+
+
+class Problems(text.Shown, list[Problem]):
+    """What a check came to."""
+
+    def __init__(self, problems: Iterable[Problem], *, quick: bool) -> None:
+        super().__init__(problems)
+        self._quick = quick
+
+    def in_words(self) -> text.Block:
+        if not self:
+            whole = "every checksum matches and every sample reads: the store is sound"
+            return text.Block(f"checked: {'sizes and headers are sound' if self._quick else whole}")
+        rows = [(text.plain(one.where), text.plain(one.what)) for one in self[:_SHOWN]]
+        return text.Block(f"checked: {text.count(len(self), 'problem')}", rows, len(self) - _SHOWN)
+
+    def as_dict(self) -> dict[str, Any]:
+        return {"problems": [asdict(one) for one in self]}
 
 
 def verify(path: Path, *, quick: bool, tick: Callable[[int], object]) -> Iterator[Problem]:
@@ -83,8 +105,9 @@ def verify(path: Path, *, quick: bool, tick: Callable[[int], object]) -> Iterato
             yield from _check_shard(store, number, told, tick, probe)
 
 
-def work_of(manifest: Manifest) -> int:
+def work_of(path: Path) -> int:
     """The bytes that `tick` gets in all: each file once for its checksum, each shard again for its samples."""
+    manifest, _ = load(path)
     return sum(record.bytes for _, record in manifest.records()) + manifest.shard_bytes
 
 
@@ -307,3 +330,57 @@ def _sample(store: Store, row: int) -> str:
         return f"sample {row} ({store.columns.text('key', np.array([row]))[0]})"
     except RawpackError:
         return f"sample {row}"
+
+
+class ShardProbe:
+    """Asks HDF5 or LMDB what the shards of one store hold, in a separate process, because a damaged file may crash the
+    library. The process is kept as long as it finds nothing wrong."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._calls = IsolatedCalls(_TIMEOUT_S)
+
+    def complaint(self, number: int, name: str) -> str | None:
+        """What the format's own library finds wrong with field `name` of a shard; None if nothing is."""
+        if not output_format(self._store.manifest.format).compare:
+            return None
+        kept = self._calls.is_running
+        found = self._ask(number, name)
+        # Again in a new process: an earlier shard may have harmed this one.
+        return self._ask(number, name) if found and kept else found
+
+    def close(self) -> None:
+        """End the process."""
+        self._calls.close()
+
+    def _ask(self, number: int, name: str) -> str | None:
+        try:
+            found = self._calls.call(_compare, self._store.path, number, name)
+        except ChildDiedError as died:
+            found = f"{self._store.manifest.format.upper()} crashes or hangs when it reads it ({died})"
+        if found:
+            self.close()
+        return found
+
+
+def _compare(path: Path, number: int, name: str) -> str | None:
+    """What `complaint` says. Runs in the child process."""
+    store = _store_at(path)
+    shard = store.manifest.shards[number]
+    file = store.path / shard.files[shard.fields[name].file].name
+    compare = resolve(output_format(store.manifest.format).compare)
+    try:
+        found: str | None = compare(store, number, name, file)
+    except RawpackError as error:
+        return str(error)
+    except Exception as error:  # h5py and lmdb raise many types for broken files
+        if is_no_fault_of_data(error):
+            raise
+        return f"{store.manifest.format.upper()} cannot read it: {error}"
+    return found
+
+
+@lru_cache(1)
+def _store_at(path: Path) -> Store:
+    """The store, whose manifest is read once for all of its shards."""
+    return Store(path)

@@ -17,7 +17,7 @@ from rawpack.remote.tickets import RemoteFile
 from rawpack.store.store import Store
 from rawpack.system import machine
 from rawpack_packer import text
-from rawpack_packer.options.naming import opt
+from rawpack_packer.options import opt
 
 Begin = Callable[[int, int | None], Callable[[int], object]]
 _PIECE = 8 << 20
@@ -87,16 +87,16 @@ class Warmed(text.Shown):
     replaced: int = 0
     """Bytes that came over the network, and how many of these replace damaged ones."""
 
-    def in_words(self) -> tuple[str, text.Rows]:
+    def in_words(self) -> text.Block:
         name, size = text.plain(self.store), text.size(self.bytes)
         if self.cache is None:
-            return f"{name}: {size} read into the page cache", []
+            return text.Block(f"{name}: {size} read into the page cache")
         fetched = f"{text.size(self.fetched)} fetched, so that all" if self.fetched else "all"
         already = "" if self.fetched else " already"
         instead = (
             f"; {text.size(self.replaced)} of that in place of what was damaged in the cache" if self.replaced else ""
         )
-        return f"{name}: {fetched} {size} are in {text.plain(self.cache)}{already}, checked{instead}", []
+        return text.Block(f"{name}: {fetched} {size} are in {text.plain(self.cache)}{already}, checked{instead}")
 
 
 def warm_folders(name: str, stores: Sequence[Path], begin: Begin) -> Warmed:

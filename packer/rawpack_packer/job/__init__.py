@@ -7,64 +7,20 @@ from typing import TYPE_CHECKING
 from rawpack_packer.lazy import on_first_use
 
 if TYPE_CHECKING:
-    from rawpack_packer.job.derive import Choice, Prefix
-    from rawpack_packer.job.holdout import TRAIN
-    from rawpack_packer.job.options import NoProgress, Progress, RunOptions, run_options
-    from rawpack_packer.job.relabel import Relabeled, relabel_store
-    from rawpack_packer.job.summary import (
-        AppendSummary,
-        DryRun,
-        Summary,
-        draw_lines,
-        fast_hint,
-        images_in_words,
-        place_in_words,
-        rejected_rows,
-        samples_in_words,
-    )
+    from rawpack_packer.job.derive import Choice
+    from rawpack_packer.job.job import Job
+    from rawpack_packer.job.options import NoProgress, Progress
+    from rawpack_packer.job.relabel import relabel_store
+    from rawpack_packer.job.splits import Splits, class_problems, splits_job
+    from rawpack_packer.job.summary import draw_lines, fast_hint, images_in_words, place_in_words, samples_in_words
 
 __all__ = [
-    "TRAIN",
-    "AppendSummary",
-    "Choice",
-    "DryRun",
-    "NoProgress",
-    "Prefix",
-    "Progress",
-    "Relabeled",
-    "RunOptions",
-    "Summary",
-    "draw_lines",
-    "fast_hint",
-    "images_in_words",
-    "place_in_words",
-    "rejected_rows",
-    "relabel_store",
-    "run_options",
-    "samples_in_words",
-]
-_LAZY = {
-    "Choice": "derive",
-    "Prefix": "derive",
-    "TRAIN": "holdout",
-    **dict.fromkeys(("NoProgress", "Progress", "RunOptions", "run_options"), "options"),
-    **dict.fromkeys(("Relabeled", "relabel_store"), "relabel"),
-    **dict.fromkeys(
-        (
-            "AppendSummary",
-            "DryRun",
-            "Summary",
-            "draw_lines",
-            "fast_hint",
-            "images_in_words",
-            "place_in_words",
-            "rejected_rows",
-            "samples_in_words",
-        ),
-        "summary",
-    ),
-}
-"""Name -> its module: a command loads what it needs."""
+    "Choice", "Job", "NoProgress", "Progress", "Splits", "class_problems", "draw_lines", "fast_hint", "images_in_words",
+    "place_in_words", "relabel_store", "samples_in_words", "splits_job",
+]  # fmt: skip
+_LAZY = {"Choice": "derive", "Job": "job", "NoProgress": "options", "Progress": "options", "relabel_store": "relabel"}
+_LAZY |= dict.fromkeys(("Splits", "class_problems", "splits_job"), "splits")
+"""Name -> its module; the others are in `summary`. A command loads what it needs."""
 
 if not TYPE_CHECKING:  # type checkers see the imports above
-    __getattr__, __dir__ = on_first_use(__name__, _LAZY)
+    __getattr__, __dir__ = on_first_use(__name__, dict.fromkeys(__all__, "summary") | _LAZY)

@@ -7,6 +7,7 @@ the store is the old one. An append that was interrupted resumes like any packin
 from __future__ import annotations
 
 import itertools
+import re
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -19,30 +20,30 @@ from numpy.typing import NDArray
 
 from rawpack.disk import manifest as manifests
 from rawpack.disk.manifest import Field, Manifest
+from rawpack.disk.provenance import packing_runs
 from rawpack.disk.splits import read_splits
 from rawpack.errors import PackError, StoreError, UsageError
 from rawpack.store.store import Store
 from rawpack_packer.counts import label_counts
 from rawpack_packer.destination import folder as destinations
 from rawpack_packer.destination import journal
-from rawpack_packer.destination.layout import names_of
+from rawpack_packer.destination.folder import names_of
 from rawpack_packer.destination.lock import Lock
 from rawpack_packer.job import commit, splits
-from rawpack_packer.job.differences import mixes_videos, probed
-from rawpack_packer.job.job import Job, before_append
+from rawpack_packer.job.job import Before, Job, check_sizes, nothing_to_do
 from rawpack_packer.job.options import RunOptions
-from rawpack_packer.job.run import check_sizes, nothing_to_do, run_job
 from rawpack_packer.job.summary import AppendSummary, Summary
-from rawpack_packer.options.naming import opt
+from rawpack_packer.options import opt
 from rawpack_packer.recipe.fields import store_fields
 from rawpack_packer.recipe.recipe import PILLOW, THEN, Recipe, libraries
 from rawpack_packer.sources import Source
+from rawpack_packer.sources.base import differing_field, shown_field, unread_of, videos_of
 from rawpack_packer.sources.files import UNKNOWN
-from rawpack_packer.sources.optional import unread_of, videos_of
-from rawpack_packer.sources.stores.compatible import differing_field, shown_field
-from rawpack_packer.sources.video.frames import Numbering, videos_in
+from rawpack_packer.sources.video import Numbering, videos_in
 from rawpack_packer.sources.view import View
 from rawpack_packer.text import listed
+
+_SHARD = re.compile(r"shard-(\d{1,15})\.")
 
 
 class Append:
@@ -52,16 +53,16 @@ class Append:
         self,
         source: Source,
         store: Store,
-        how: RunOptions | None = None,
+        run_options: RunOptions | None = None,
         *,
         skip_existing: bool = False,
         other_libraries: bool = False,
     ) -> None:
         """store: of `open_store`. skip_existing: leave out samples whose keys the store has or has rejected; a rejected
         file that changed since is tried again. Otherwise a key that the store has is an error. other_libraries: append
-        even if the libraries that make pixels and files have other versions now. how.restart: remove what an unfinished
-        append left."""
-        self.source, self.store, self.how = source, store, how or RunOptions()
+        even if the libraries that make pixels and files have other versions now. run_options.restart: remove what an
+        unfinished append left."""
+        self.source, self.store, self.run_options = source, store, run_options or RunOptions()
         self._skip_existing = skip_existing
         for path in source.info.paths:
             destinations.check_apart(store.path, path)
@@ -78,7 +79,7 @@ class Append:
         failed."""
         began = time.monotonic()
         source, store, path = self.source, self.store, self.store.path
-        begun = None if self.how.restart else journal.read_append(path)
+        begun = None if self.run_options.restart else journal.read_note(path, journal.AppendNote)
         if begun is not None and begun.store != store.digest:
             # That run was killed after it had replaced the manifest.
             with Lock(path):
@@ -87,16 +88,13 @@ class Append:
                 return _nothing(source, store, len(source), 0, began)
             begun = None
         chosen = choose(store, source, begun, lambda: self.digest, skip_existing=self._skip_existing)
-        if not len(chosen.source) and not self.how.restart:
+        if not len(chosen.source) and not self.run_options.restart:
             commit.tidy_finished(path)
             return _nothing(source, store, chosen.existing, chosen.changed, began)
-        summary = run_job(_Addition(chosen, self))
+        summary = _Addition(chosen, self).do()
         if summary.already:
             return AppendSummary(summary, 0, 0, chosen.existing, chosen.changed, 0)
-        summary = replace(
-            summary, empty_classes=(), problems=source.info.problems, unread=len(unread_of(source)),
-            flat=source.info.flat,
-        )  # fmt: skip
+        summary = replace(summary, info=replace(source.info, empty_classes=()), unread=len(unread_of(source)))
         was, now = store.manifest, summary.manifest
         added, rejected = now.samples - was.samples, now.rejects.count - was.rejects.count
         return AppendSummary(summary, added, rejected, chosen.existing, chosen.changed, chosen.later)
@@ -107,32 +105,38 @@ class _Addition(Job):
 
     def __init__(self, chosen: Chosen, asked: Append) -> None:
         store = asked.store
-        self.source, self.own, self.recipe = chosen.source, chosen.named, asked.recipe
-        self.destination, self.how, self.called = store.path, asked.how, ""
+        self.source, self.as_given, self.recipe = chosen.source, chosen.named, asked.recipe
+        self.destination, self.run_options, self.shown_as = store.path, asked.run_options, ""
         self.fields, self.counts = dict(store.manifest.fields), counts_of(store.manifest, chosen)
-        self.before = before_append(store.manifest, store.digest, label_counts(store))
+        manifest, names = store.manifest, [file.name for shard in store.manifest.shards for file in shard.files]
+        numbers = [int(match[1]) for match in map(_SHARD.match, names) if match]
+        self.before = Before(
+            run=len(packing_runs(manifest)) + 1,
+            parts=max(numbers, default=-1) + 1,
+            seen=manifest.samples + manifest.rejects.count,
+            manifest=manifest,
+            digest=store.digest,
+            labels=label_counts(store),
+        )
         self._store, self._asked = store, asked
 
     @cached_property
     def digest(self) -> str:
         # Numbers go on with those of the store.
-        return journal.source_digest(self.source) if self._asked.source.info.numbered else self.own_digest
+        return journal.source_digest(self.source) if self._asked.source.info.numbered else self.digest_as_given
 
     @cached_property
-    def own_digest(self) -> str:
-        whole = len(self.own) == len(self._asked.source)
-        return self._asked.digest if whole else journal.source_digest(self.own)
+    def digest_as_given(self) -> str:
+        whole = len(self.as_given) == len(self._asked.source)
+        return self._asked.digest if whole else journal.source_digest(self.as_given)
 
     @property
     def begun(self) -> journal.AppendNote | None:
-        return journal.read_append(self.destination)
+        return journal.read_note(self.destination, journal.AppendNote)
 
     def note(self) -> journal.AppendNote:
-        noted = journal.job_of(
-            self.recipe, self.fields, self.source, self.digest, listed=True, probes=probed(self.source)
-        )
-        values = {name: getattr(noted, name) for name in noted.__struct_fields__}
-        return journal.AppendNote(**values, run=self.before.run, store=self.before.digest)
+        keys = [self.source.key(i) for i in range(len(self.source))]
+        return self._noted(journal.AppendNote, keys=keys, run=self.before.run, store=self.before.digest)
 
     def clear(self) -> None:
         """Remove the unfinished append."""
@@ -141,7 +145,7 @@ class _Addition(Job):
     def finished(self) -> Summary | None:
         path, store = self.destination, self._store
         if manifests.load(path)[1] != store.digest:
-            if not journal.read_append(path):
+            if not journal.read_note(path, journal.AppendNote):
                 commit.tidy(path)
             raise UsageError(f"another run has just appended to {path}; give the command again")
         if len(self.source):
@@ -269,7 +273,7 @@ def choose(
         new = ~had if begun is None else np.array([source.key(i) in wanted for i in range(len(source))], bool)
         if had.any() and not skip_existing:
             where = f"{store.path}, or a split next to it," if len(having) > 1 else f"{store.path}"
-            mixed = mixes_videos(source, had)
+            mixed = _mixes_videos(source, had)
             raise UsageError(_conflict(where, View(source, first=first), np.flatnonzero(had), mixed=mixed))
     rows, later = np.flatnonzero(new), int((~new & ~had).sum())
     return Chosen(
@@ -303,6 +307,19 @@ def _known(stores: Sequence[Store], source: View) -> tuple[NDArray[np.bool_], ND
             changed[i] = aligned and state != UNKNOWN and state != tuple(states[i].tolist())
             had[i] = not (rejected and changed[i])
     return had, changed
+
+
+def _mixes_videos(source: Source, had: NDArray[np.bool_]) -> bool:
+    """Whether an append would add frames of videos that the store has other frames of, as with another --fps.
+
+    had: (n,): which samples of the source the store has.
+    """
+    if source.info.kind != "video":
+        return False
+    # Not the groups of a draw: a listing may have several parts of one file, each a video of its own.
+    videos = [source.key(i).rsplit("#", 1)[0] for i in range(len(source))]
+    there = {video for video, known in zip(videos, had, strict=True) if known}
+    return any(not known and video in there for video, known in zip(videos, had, strict=True))
 
 
 def _conflict(where: str, source: View, rows: NDArray[np.int64], *, mixed: bool) -> str:
@@ -355,12 +372,12 @@ def _videos(store: Store, source: Source, rows: NDArray[np.int64]) -> NDArray[np
 
 def _other_splits(store: Store) -> tuple[list[Store], bool]:
     """The other splits of the set that a store belongs to, and whether they were drawn from one source."""
-    own = store.path.absolute()
-    found = read_splits(own.parent)
-    if found is None or own.name not in found.splits:
+    folder = store.path.absolute()
+    found = read_splits(folder.parent)
+    if found is None or folder.name not in found.splits:
         return [], False
     try:
-        return [Store(own.parent / name) for name in found.splits if name != own.name], found.divided_here
+        return [Store(folder.parent / name) for name in found.splits if name != folder.name], found.divided_here
     except StoreError as error:
         raise UsageError(f"{store.path} is one of several splits, and not all of them are intact: {error}") from None
 

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import errno
 import json
+import platform
 import shutil
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,17 +20,18 @@ import numpy as np
 import xxhash
 from numpy.typing import NDArray
 
+import rawpack
 from rawpack.disk import manifest as manifests
 from rawpack.disk import npy
 from rawpack.disk.columns import files_of
 from rawpack.disk.manifest import Columns, Field, FileRecord, Manifest, Rejects, Shard
 from rawpack.disk.provenance import COLUMNS, PROVENANCE, REJECTS, STATES, of_run
+from rawpack.errors import DamagedStoreError
 from rawpack_packer.destination import files
-from rawpack_packer.destination.folder import is_untidy
-from rawpack_packer.destination.layout import WORK
+from rawpack_packer.destination.files import WORK
+from rawpack_packer.destination.folder import left_by
 from rawpack_packer.destination.lock import Lock
-from rawpack_packer.part.duplicates import Duplicates
-from rawpack_packer.part.part import PartRecord, need_record, read_record
+from rawpack_packer.part.part import PartRecord, read_record, record_path
 
 if TYPE_CHECKING:
     from rawpack_packer.job.job import Job
@@ -36,6 +39,59 @@ if TYPE_CHECKING:
 _OPEN_FILES = 32
 """Columns that are written at the same time: a process may have few descriptors."""
 _BLOCK_ROWS = 1 << 20
+
+
+_IN_MEMORY = 1 << 22
+"""Checksums that are kept in memory before they are written to disk: 32 MiB."""
+_BUCKETS = 256
+
+
+class Duplicates:
+    """Counts duplicate files in bounded memory: checksums are distributed over files by their first byte, so that equal
+    ones end up in the same file."""
+
+    def __init__(self, folder: Path) -> None:
+        """folder: created for many checksums, after removing what an earlier run left there; removed by `count`."""
+        self._folder, self._spilled = folder, 0
+        self._held: list[NDArray[np.uint64]] = []
+        self._count = 0
+
+    def add(self, checksums: NDArray[np.uint64]) -> None:
+        """checksums: uint64 (n,), one for each file. Raises OSError if the disk is full."""
+        self._held.append(checksums)
+        self._count += len(checksums)
+        if self._count - self._spilled >= _IN_MEMORY:
+            self._spill()
+
+    def count(self) -> int:
+        """The number of files with the same bytes as an earlier one."""
+        if not self._spilled:
+            return _repeated(self._taken())
+        self._spill()
+        found = sum(_repeated(np.fromfile(path, "<u8")) for path in self._folder.iterdir())
+        shutil.rmtree(self._folder)
+        return found
+
+    def _spill(self) -> None:
+        if not self._spilled:
+            shutil.rmtree(self._folder, ignore_errors=True)
+            self._folder.mkdir()
+        checksums = np.sort(self._taken())
+        self._spilled = self._count
+        edges = np.searchsorted(checksums >> np.uint64(56), np.arange(_BUCKETS + 1, dtype=np.uint64)).tolist()
+        for bucket in range(_BUCKETS):
+            if edges[bucket] < edges[bucket + 1]:
+                with (self._folder / f"{bucket:03d}").open("ab") as file:
+                    file.write(checksums[edges[bucket] : edges[bucket + 1]].astype("<u8").tobytes())
+
+    def _taken(self) -> NDArray[np.uint64]:
+        held, self._held = self._held, []
+        return np.concatenate([np.empty(0, np.uint64), *held])
+
+
+def _repeated(checksums: NDArray[np.uint64]) -> int:
+    ordered = np.sort(checksums)
+    return int(np.count_nonzero(ordered[1:] == ordered[:-1]))
 
 
 @dataclass
@@ -65,8 +121,6 @@ class Totals:
         if self.classes and "label" in record.columns:
             values, found = np.unique(np.frombuffer(record.columns["label"], "<i8"), return_counts=True)
             self.labels.update(dict(zip(values.tolist(), found.tolist(), strict=True)))
-        for name, texts in record.texts.items():
-            self.lengths[name] += sum(len(text.encode()) for text in texts)
         for column, data in record.columns.items():
             name, _, what = column.partition(".")
             if what == "length":
@@ -126,7 +180,7 @@ def tidy(destination: Path) -> None:
 
 def tidy_finished(destination: Path) -> None:
     """As `tidy`, for a finished store whose run was killed before it could do that."""
-    if is_untidy(destination):
+    if left_by(destination) not in (None, "append"):
         with Lock(destination):
             tidy(destination)
 
@@ -224,35 +278,39 @@ class _ColumnWriter:
     """The bytes that parts, in their order, add to one column file."""
 
     def __init__(self, file_name: str, kind: Field) -> None:
-        self._column, self._kind = file_name.removesuffix(".npy"), kind
-        self._name, _, piece = self._column.partition(".")
-        self._offsets, self._end = kind.kind in ("text", "ragged") and piece == "offset", 0
+        self._column = file_name.removesuffix(".npy")
+        self._offsets, self._end = kind.kind in ("text", "ragged") and self._column.endswith(".offset"), 0
         self.first = np.zeros(1, "<i8").tobytes() if self._offsets else b""
         """Comes before the values of the first part."""
 
     def of(self, record: PartRecord) -> bytes:
-        if self._offsets:
-            ends = np.cumsum(_lengths(record, self._name, self._kind)) + self._end
-            self._end = int(ends[-1])
-            return ends.astype("<i8").tobytes()
-        if self._kind.kind == "text":
-            return "".join(record.texts[self._name]).encode()
-        return record.columns[self._column]
-
-
-def _lengths(record: PartRecord, name: str, kind: Field) -> NDArray[np.int64]:
-    """The length of each row of a text or ragged field."""
-    if kind.kind == "text":
-        return np.array([len(text.encode()) for text in record.texts[name]], np.int64)
-    return np.frombuffer(record.columns[f"{name}.length"], "<i8")
+        if not self._offsets:
+            return record.columns[self._column]
+        lengths = np.frombuffer(record.columns[f"{self._column.removesuffix('.offset')}.length"], "<i8")
+        ends = np.cumsum(lengths) + self._end
+        self._end = int(ends[-1])
+        return ends.astype("<i8").tobytes()
 
 
 def _records(destination: Path, parts: Iterable[int]) -> Iterable[PartRecord]:
     """The records of the parts that have a shard."""
     for number in parts:
-        record = need_record(destination, number)
+        record = read_record(destination, number)
+        if record is None:
+            path = record_path(destination, number)
+            raise DamagedStoreError(f"{path} or its shard disappeared while packing")
         if record.rows:
             yield record
+
+
+def facts_of_run() -> dict[str, str]:
+    """When and where a run ended, for its provenance."""
+    return {
+        "finished": datetime.now(UTC).isoformat(timespec="seconds"),
+        "host": platform.node(),
+        "rawpack": rawpack.__version__,
+        "python": platform.python_version(),
+    }
 
 
 def write_provenance(destination: Path, provenance: dict[str, Any], states: NDArray[np.int64], run: int) -> None:

@@ -16,16 +16,14 @@ from rawpack.order import Shuffled
 from rawpack.store.concatenated import ConcatenatedStore
 from rawpack.store.selection import positions_where
 from rawpack.store.where import Where
-from rawpack_packer.options import RECIPE
-from rawpack_packer.options.naming import opt
-from rawpack_packer.recipe.by_user import as_stored, recipe_for
+from rawpack_packer.job.opening import as_stored, recipe_for
+from rawpack_packer.options import RECIPE, opt
 from rawpack_packer.recipe.recipe import Recipe
 from rawpack_packer.recipe.tables import output_format
 from rawpack_packer.sources import Source, StoreSource
 from rawpack_packer.sources.base import Scanning, given_options, unseen
 from rawpack_packer.sources.view import View
-from rawpack_packer.text import listed, plain
-from rawpack_packer.voice import either
+from rawpack_packer.text import either, listed, plain, shape
 
 Named = str | os.PathLike[str]
 Prefix = Literal["names", "numbers"]
@@ -48,7 +46,7 @@ def merging(
                 f"{opt.format} of the merged store, or convert one of them with `rawpack convert --format`"
             )
     if source.sizes_differ and options.get("size") is None:
-        sizes = ", ".join(f"{_size(store.fields['image'].shape)} in {store.path}" for store in source.stores[:5])
+        sizes = ", ".join(f"{shape(store.fields['image'].shape)} in {store.path}" for store in source.stores[:5])
         raise UsageError(
             f"the sizes of images or masks differ ({sizes}): give the {opt.size} of the merged store, or convert one "
             "of them with `rawpack convert --size`"
@@ -85,10 +83,6 @@ def _prefixes(stores: Sequence[Named], prefix: Prefix | None) -> list[str]:
         double = next(name for name in names if names.count(name) > 1)
         raise UsageError(f"several of the stores are named {double!r}; {opt.prefix('numbers')} tells them apart")
     return names
-
-
-def _size(shape: tuple[int | None, ...]) -> str:
-    return "x".join("?" if n is None else str(n) for n in shape)
 
 
 _SHOWN = 10

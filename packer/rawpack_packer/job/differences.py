@@ -20,13 +20,11 @@ from rawpack.disk.splits import read_splits
 from rawpack.errors import DecodeError, PackError, RawpackError, UsageError
 from rawpack_packer import text
 from rawpack_packer.destination import folder as destinations
-from rawpack_packer.destination.journal import LISTED, AppendNote, JobNote, Known, finished_source, of_samples
-from rawpack_packer.options import RECIPE
-from rawpack_packer.options.naming import Named, opt
+from rawpack_packer.destination.journal import AppendNote, JobNote, finished_job
+from rawpack_packer.options import RECIPE, Named, opt
 from rawpack_packer.sources import Source
+from rawpack_packer.sources.base import differing_field, probes_of
 from rawpack_packer.sources.fields import Boxes, Value
-from rawpack_packer.sources.optional import probes_of
-from rawpack_packer.sources.stores.compatible import differing_field
 from rawpack_packer.text import plain
 
 if TYPE_CHECKING:
@@ -36,7 +34,7 @@ _SHOWN = 3
 
 
 @dataclass(frozen=True)
-class There:
+class StoreState:
     """What is at a destination, for messages that refuse to resume it."""
 
     name: str
@@ -48,109 +46,80 @@ class There:
     """Of what is finished: "2,000 samples, 1.2 GB"."""
     kind: str = "store"
 
-    def refusal(self, what: str, *, resume: bool = False, append: str = "") -> UsageError:
-        """The error for a job that differs. what: the difference. resume: whether the user can undo it; append: what
-        `rawpack append` would do instead."""
+    def refusal(self, what: str, *, resume: bool = False, append: bool = False) -> UsageError:
+        """The error for a job that differs. what: the difference. resume: whether the user can undo it; append: whether
+        `rawpack append` could add what is new."""
         state = f"is a finished {self.kind} ({self.holds})" if self.finished else "was begun"
         cures = ["give the same options to resume"] if resume and not self.finished else []
-        cures += ["name another destination", *([append] if append else [])]
+        cures += ["name another destination"]
+        cures += ["add what is new with `rawpack append --skip-existing`"] if append and self.finished else []
         return UsageError(f"{self.name} {state}, and {what}: {', or '.join(cures)}. {self.restart}")
 
 
-def store_at(path: Path, called: str = "") -> There:
-    """The store in a folder, finished or begun. called: its name, where that is not the folder's, as of a URL."""
+def store_at(path: Path, shown_as: str = "") -> StoreState:
+    """The store in a folder, finished or begun. shown_as: its name, where that is not the folder's,
+    as of a URL."""
     finished, holds = destinations.is_finished(path), _holds([path])
-    splits = None if called else read_splits(path.parent)
+    splits = None if shown_as else read_splits(path.parent)
     if splits is not None and path.name in splits.splits:
         restart = set_at(path.parent).restart
     else:
         what = "this store" if finished else "what was packed so far"
         restart = f"{opt.restart} deletes {what} ({holds}) and packs again"
-    return There(called or str(path), finished, restart, holds)
+    return StoreState(shown_as or str(path), finished, restart, holds)
 
 
-def set_at(path: Path) -> There:
+def set_at(path: Path) -> StoreState:
     """The set of splits in a folder."""
     splits = read_splits(path)
     stores = [path / name for name in (() if splits is None else splits.splits)]
     finished, holds = all(map(destinations.is_finished, stores)), _holds(stores)
     restart = f"{opt.restart} deletes all splits in {path} ({holds}) and packs again"
-    return There(str(path), finished, restart, holds, "set of splits")
+    return StoreState(str(path), finished, restart, holds, "set of splits")
 
 
-def check_same(job: Job, before: JobNote | Manifest) -> Compared:
+def check_same(job: Job, before: JobNote | Manifest) -> None:
     """Raise UsageError where what is in a job's destination was made, or begun, by another recipe or from another
-    source. before: what is there. Returns what reading some samples of a dataset again showed.
+    source. before: what is there.
 
     An append is compared by recipe and source only: fields are the store's, and its source may have further classes
     since.
     """
-    path, source = job.destination, job.source
-    classes, names = before.classes, source.info.classes
+    noted = finished_job(job.destination, before) if isinstance(before, Manifest) else before
+    source, classes, names = job.source, noted.classes, job.source.info.classes
     if isinstance(before, Manifest) and classes and names and len(packing_runs(before)) > 1:
         classes = classes[: len(names)]  # an append adds classes at the end
-    field = differing_field(before.fields, job.fields)
-    if isinstance(before, AppendNote):
-        field, classes = None, names
-    recipe, known, append, compared = _recipe(before.recipe, job.recipe.as_manifest()), None, "", Compared()
-    try:
-        known = before.source() if isinstance(before, JobNote) else finished_source(path, before)
-    except UsageError:
-        if not recipe and field is None and classes == names:
-            raise
-    options = [] if known is None or known.options is None else _unlike(known.options, source.info.options)
-    if not recipe and not options and field is None and classes == names and known and known.digest == job.digest:
-        compared = compare(known.probes, source)
-        if not compared.changed:
-            return compared
-    if isinstance(before, AppendNote):
-        restart = f"{opt.restart} deletes what this append has packed so far, and begins it again; the store stays"
-        there = There(f"an append to {path}", finished=False, restart=restart)
-    else:
-        there = store_at(path, job.called)
+    is_append = isinstance(noted, AppendNote)
+    recipe, options = _recipe(noted.recipe, job.recipe.as_manifest()), _unlike(noted.options, source.info.options)
+    undoable, addable = bool(recipe or options), False
     if recipe:
         what = f"the recipe differs: {', '.join(recipe)}"
-    elif options and known and known.options:
-        was = [f"{name} was {plain(known.options.get(name, 'not given'))}" for name in options]
+    elif options:
+        was = [f"{name} was {plain(noted.options.get(name, 'not given'))}" for name in options]
         what = f"the options of the source differ: {', '.join(was)}"
-    elif field is not None:
+    elif not is_append and (field := differing_field(noted.fields, job.fields)) is not None:
         what = f"the fields differ: {field[0]}"
     else:
-        if there.finished and not job.called and (classes is None) == (names is None):
-            append = _append(known, source)
-        if compared.changed:
-            key = plain(compared.changed)
-            what = f"its dataset returned another sample {key} than now: its code or its data changed"
-        elif classes != names:
-            what = f"the classes differ: {_shown(_unlike(_numbers(classes), _numbers(names)))}"
+        # An append adds nothing to as many samples, of which one was changed or which have another class.
+        addable = len(source) != noted.samples and source.info.kind != "store" and not job.shown_as
+        addable = addable and (classes is None) == (names is None)
+        if not is_append and classes != names:
+            differing = _unlike(_numbers(classes), _numbers(names))
+            what = f"the classes differ: {text.listed(differing, _SHOWN) or 'their order'}"
+        elif len(source) != noted.samples:
+            what = f"the source differs: {text.count(len(source), source.info.noun)} now, {noted.samples:,} then"
+        elif noted.digest != job.digest:
+            what = "the source differs: its files, their times or their order"
+        elif key := changed_sample(noted.probes, source):
+            what = f"its dataset returned another sample {plain(key)} than now: its code or its data changed"
         else:
-            what = f"the source differs: {_shown(_files(known, source))}"
-    raise there.refusal(what, resume=bool(recipe or options), append=append)
-
-
-def mixes_videos(source: Source, had: Any) -> bool:
-    """Whether an append would add frames of videos that the store has other frames of, as with another --fps.
-
-    had: (n,) of bool: which samples of the source the store has.
-    """
-    if source.info.kind != "video":
-        return False
-    # Not the groups of a draw: a listing may have several parts of one file, each a video of its own.
-    videos = [source.key(i).rsplit("#", 1)[0] for i in range(len(source))]
-    there = {video for video, known in zip(videos, had, strict=True) if known}
-    return any(not known and video in there for video, known in zip(videos, had, strict=True))
-
-
-def _append(known: Known | None, source: Source) -> str:
-    """What appending would do; "" where it would add nothing, or mix frames of other rates."""
-    if source.info.kind == "store":
-        return ""
-    if known is not None and known.keys is not None:
-        was = set(known.keys)
-        had = [key in was for key in _keys(source)]
-        if all(had) or mixes_videos(source, had):
-            return ""
-    return "add what is new with `rawpack append --skip-existing`"
+            return
+    if is_append:
+        restart = f"{opt.restart} deletes what this append has packed so far, and begins it again; the store stays"
+        state = StoreState(f"an append to {job.destination}", finished=False, restart=restart)
+    else:
+        state = store_at(job.destination, job.shown_as)
+    raise state.refusal(what, resume=undoable, append=addable)
 
 
 def _recipe(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
@@ -180,17 +149,6 @@ def _comparable(recipe: Mapping[str, Any]) -> dict[str, Any]:
     return found
 
 
-def _files(known: Known | None, source: Source) -> list[str]:
-    """The keys of files that differ; none where they are too many."""
-    was = known.files() if known is not None and len(source) <= LISTED else None
-    now = dict(zip(keys := _keys(source), of_samples(source.states(), len(keys)), strict=True)) if was else {}
-    return _unlike(was or {}, now)
-
-
-def _keys(source: Source) -> list[str]:
-    return [source.key(i) for i in range(len(source))]
-
-
 def _numbers(classes: Iterable[str] | None) -> dict[str, int]:
     return {name: number for number, name in enumerate(classes or ())}
 
@@ -198,10 +156,6 @@ def _numbers(classes: Iterable[str] | None) -> dict[str, int]:
 def _unlike(was: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
     """The names whose values differ."""
     return [name for name in {**now, **was} if was.get(name) != now.get(name)]
-
-
-def _shown(names: list[str]) -> str:
-    return text.listed(names, _SHOWN) or "its files, their times or their order"
 
 
 def _holds(stores: Iterable[Path]) -> str:
@@ -219,31 +173,19 @@ _READ_AGAIN = 8
 """How often a sample that differs is read to see whether it differs each time: a flip is made half of the time."""
 
 
-@dataclass(frozen=True)
-class Compared:
-    """What reading some samples again showed."""
-
-    changed: str = ""
-    """The key of a sample that the dataset returned otherwise to an earlier run; "" for none."""
-    random: bool = False
-    """Whether a sample differs each time that it is read, so that nothing can be said."""
-
-
 def probed(source: Source) -> dict[str, str]:
     """Key -> digest of a few samples; empty for a source that knows the states of what it reads."""
     return {source.key(i): _digest(source, i) for i in probes_of(source).tolist()}
 
 
-def compare(before: Mapping[str, str], source: Source) -> Compared:
-    """Read the samples that an earlier run took digests of, as far as they are still those to take."""
+def changed_sample(before: Mapping[str, str], source: Source) -> str:
+    """The key of a sample that the dataset returned otherwise to an earlier run, of those that this run took digests
+    of; "" for none, and where a sample differs each time that it is read, so that nothing can be said."""
     for i in probes_of(source).tolist() if before else []:
         key, digest = source.key(i), _digest(source, i)
-        if before.get(key, digest) == digest:
-            continue
-        if any(_digest(source, i) != digest for _ in range(_READ_AGAIN)):
-            return Compared(random=True)
-        return Compared(changed=key)
-    return Compared()
+        if before.get(key, digest) != digest:
+            return "" if any(_digest(source, i) != digest for _ in range(_READ_AGAIN)) else key
+    return ""
 
 
 def _digest(source: Source, i: int) -> str:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import math
 import os
-import subprocess
 import time
 import zlib
 from collections.abc import Generator, Mapping, Sequence
@@ -17,19 +16,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import cloudpickle
 from numpy.typing import NDArray
 
 from rawpack.disk.manifest import Field
 from rawpack.disk.tables import resolve
 from rawpack.errors import DecodeError, PackError, UsageError
 from rawpack.system import machine
-from rawpack.system.channel import Channel
-from rawpack.system.child import Child
-from rawpack.system.heartbeat import Heartbeat
+from rawpack.system.isolated import ChildDiedError, IsolatedCalls
 from rawpack_packer import text
 from rawpack_packer.images import init_decoder_process
-from rawpack_packer.options.naming import opt
+from rawpack_packer.options import opt
 from rawpack_packer.recipe.fields import IMAGE, exact_bytes, part_rows
 from rawpack_packer.recipe.recipe import Recipe
 from rawpack_packer.recipe.tables import output_format
@@ -158,32 +154,24 @@ def _are_jpeg(source: Source) -> bool:
 def _trials(
     parts: Sequence[Samples], recipe: Recipe, fields: Mapping[str, Field], *, apart: bool
 ) -> Generator[_SampleTrial]:
-    """Try the one sample of each part. apart: in child processes; a sample that kills one counts as rejected."""
-    if not apart:
-        with contextlib.suppress(SourceChangedError):  # packing will say what changed
-            for part in parts:
-                yield _try(part, recipe, fields)
-        return
-    done = 0
-    while done < len(parts):
-        child = Child(_main, (parts[done:], recipe, fields))
-        try:
-            while done < len(parts) and (received := child.receive(_STUCK_AFTER_S)) is not None:
-                done += 1
-                yield cloudpickle.loads(received)
-            if done < len(parts):
-                if not child.heartbeat.read()[2]:
-                    raise PackError("a worker process ended before it began; is this machine out of memory?")
-                done += 1
-                yield _SampleTrial(0.0)
-        except SourceChangedError:
-            return
-        except subprocess.TimeoutExpired:
-            raise PackError(
-                f"a sample could not be read and decoded within {_STUCK_AFTER_S:g} s: is the disk of the source alive?"
-            ) from None
-        finally:
-            child.kill()
+    """Try the one sample of each part. apart: in a child process; a sample that kills it counts as rejected."""
+    # Packing will say what changed.
+    with contextlib.suppress(SourceChangedError), IsolatedCalls(_STUCK_AFTER_S) as calls:
+        for part in parts:
+            yield _try_apart(calls, part, recipe, fields) if apart else _try(part, recipe, fields)
+
+
+def _try_apart(calls: IsolatedCalls, part: Samples, recipe: Recipe, fields: Mapping[str, Field]) -> _SampleTrial:
+    began = time.monotonic()
+    try:
+        if not calls.is_running:
+            calls.call(init_decoder_process)
+            began = time.monotonic()
+        return calls.call(_try, part, recipe, fields)
+    except ChildDiedError as died:
+        if time.monotonic() - began >= _STUCK_AFTER_S:
+            raise PackError(f"a sample was not read and decoded: {died}; is the disk of the source alive?") from None
+        return _SampleTrial(0.0)
 
 
 def _try(part: Samples, recipe: Recipe, fields: Mapping[str, Field]) -> _SampleTrial:
@@ -204,20 +192,6 @@ def _stored(data: NDArray[Any], recipe: Recipe) -> int:
     return taken
 
 
-def _main(
-    channel: Channel,
-    notes: Heartbeat,
-    work: tuple[Sequence[Samples], Recipe, Mapping[str, Field]],
-    descriptors: list[int],
-) -> None:
-    """Runs in the child process."""
-    init_decoder_process()
-    parts, recipe, fields = work
-    for k, part in enumerate(parts):
-        notes.note(0, k)
-        channel.send(cloudpickle.dumps(_try(part, recipe, fields)))
-
-
 def check_space(path: Path, jobs: Sequence[Job], free: int) -> None:
     """Raise UsageError where the stores of these jobs, packed one after another, will not fit at `path`.
 
@@ -229,7 +203,7 @@ def check_space(path: Path, jobs: Sequence[Job], free: int) -> None:
     need = spare = 0
     for job in jobs:
         tried = 0 if exact_bytes(job.fields) else _MOST
-        guess = estimate(job.source, job.recipe, job.fields, job.how.processes, tried)
+        guess = estimate(job.source, job.recipe, job.fields, job.run_options.processes, tried)
         need, spare = need + guess.store_bytes, max(spare, guess.spare_bytes)
     need += spare
     if need > free:

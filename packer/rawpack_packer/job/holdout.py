@@ -22,10 +22,10 @@ from numpy.typing import NDArray
 
 from rawpack.disk.splits import is_split_name
 from rawpack.errors import UsageError
-from rawpack_packer.options.naming import opt
+from rawpack_packer.options import opt
 from rawpack_packer.sources import Source
-from rawpack_packer.sources.optional import column_of, group_of, labels_of, lines_of, unread_of
-from rawpack_packer.sources.splits_on_disk import split_order
+from rawpack_packer.sources.base import column_of, group_of, labels_of, lines_of, unread_of
+from rawpack_packer.sources.folder import split_order
 from rawpack_packer.sources.table.columns import Numbers, Texts
 from rawpack_packer.text import listed, plain
 
@@ -191,7 +191,7 @@ def divide(source: Source, by: SplitBy) -> dict[str, NDArray[np.int64]]:
         what = f"{by.column} is {value!r}, which is in {' and in '.join(map(plain, found)) or 'no split'}"
         if by.values is None:
             what = f"{by.column} is {value!r}, which cannot be the name of a split, which is that of a folder"
-        from rawpack_packer.sources.listing.faults import fault  # here: who packs a folder needs no listings
+        from rawpack_packer.sources.listing.lines import fault
 
         raise fault(source.info.root, line, 0, "", f"{what} ({opt.split_by})", file="" if line else source.key(i))
     names = list(by.values) if by.values is not None else sorted({found[0] for found in splits}, key=split_order)

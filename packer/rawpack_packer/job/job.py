@@ -7,33 +7,39 @@ written before `run`.
 from __future__ import annotations
 
 import os
-import re
-from collections.abc import Mapping
+import time
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from functools import cached_property
 from pathlib import Path
+from typing import Any, TypeVar
 
 from rawpack.disk import manifest as manifests
 from rawpack.disk.manifest import Manifest
-from rawpack.disk.provenance import packing_runs
 from rawpack.errors import PackError, StoreError, UsageError
 from rawpack_packer import text
+from rawpack_packer.destination import files, journal
 from rawpack_packer.destination import folder as destinations
-from rawpack_packer.destination import journal
-from rawpack_packer.destination.rejects import NOT_SCANNED
+from rawpack_packer.destination.files import SPOOL, WORK
+from rawpack_packer.destination.journal import NOT_SCANNED
+from rawpack_packer.destination.lock import Lock
+from rawpack_packer.engines import InlineEngine, LocalEngine
 from rawpack_packer.job import differences
-from rawpack_packer.job.commit import tidy_finished
+from rawpack_packer.job.commit import Duplicates, Totals, commit_store, facts_of_run, tidy, tidy_finished
 from rawpack_packer.job.differences import probed
-from rawpack_packer.job.estimate import estimate
+from rawpack_packer.job.estimate import check_space, estimate
 from rawpack_packer.job.options import RunOptions
-from rawpack_packer.job.run import check_sizes, nothing_to_do, run_job
+from rawpack_packer.job.parts import Parts
 from rawpack_packer.job.summary import DryRun, Summary
-from rawpack_packer.options.naming import opt
+from rawpack_packer.options import opt
 from rawpack_packer.recipe.fields import made_here, part_rows, store_fields
 from rawpack_packer.recipe.recipe import Recipe
 from rawpack_packer.sources import Source
+from rawpack_packer.sources.base import unread_of
+from rawpack_packer.sources.table.kept import keep_found
 
-_SHARD = re.compile(r"shard-(\d{1,15})\.")
+Note = TypeVar("Note", bound=journal.JobNote)
 
 
 @dataclass(frozen=True)
@@ -53,26 +59,12 @@ class Before:
     """Label -> samples."""
 
 
-def before_append(manifest: Manifest, digest: str, labels: Mapping[int, int]) -> Before:
-    """What an append to the store of this manifest starts from. labels: label -> samples."""
-    names = [record.name for shard in manifest.shards for record in shard.files]
-    numbers = [int(match[1]) for match in map(_SHARD.match, names) if match]
-    return Before(
-        run=len(packing_runs(manifest)) + 1,
-        parts=max(numbers, default=-1) + 1,
-        seen=manifest.samples + manifest.rejects.count,
-        manifest=manifest,
-        digest=digest,
-        labels=labels,
-    )
-
-
 class Job:
     """A store to be packed from a source.
 
-    source: with the keys and classes that samples get in the store. own: the source with its own keys. recipe: with the
-    libraries of this machine. counts: what all sources of the store left out. before: the store that is appended to.
-    called: what messages call the destination if it is a scratch folder.
+    source: with the keys and classes that samples get in the store. as_given: the source with its own keys. recipe:
+    with the libraries of this machine. counts: what all sources of the store left out. before: the store that is
+    appended to. shown_as: what messages call the destination if it is a scratch folder.
     """
 
     def __init__(
@@ -80,15 +72,15 @@ class Job:
         source: Source,
         recipe: Recipe,
         destination: str | os.PathLike[str],
-        how: RunOptions | None = None,
+        run_options: RunOptions | None = None,
         *,
-        called: str = "",
+        shown_as: str = "",
         checked: bool = False,
     ) -> None:
         """checked: whether the destination was checked before the source was opened. Raises UsageError where the
         destination or the recipe does not suit the source."""
-        self.source = self.own = source
-        self.destination, self.how, self.called = Path(destination), how or RunOptions(), called
+        self.source = self.as_given = source
+        self.destination, self.run_options, self.shown_as = Path(destination), run_options or RunOptions(), shown_as
         if not checked:
             destinations.check(self.destination)
         for path in source.info.paths:
@@ -119,7 +111,7 @@ class Job:
         return journal.source_digest(self.source)
 
     @property
-    def own_digest(self) -> str:
+    def digest_as_given(self) -> str:
         """Of the source, with its own keys."""
         return self.digest
 
@@ -131,11 +123,18 @@ class Job:
     @property
     def begun(self) -> journal.JobNote | None:
         """The note of the run that began this or another job there; None where there is none."""
-        return journal.read_job(self.destination)
+        return journal.read_note(self.destination, journal.JobNote)
 
     def note(self) -> journal.JobNote:
         """The note to leave in its destination."""
-        return journal.job_of(self.recipe, self.fields, self.source, self.digest, probes=probed(self.source))
+        return self._noted(journal.JobNote)
+
+    def _noted(self, kind: Callable[..., Note], **more: Any) -> Note:
+        return kind(
+            recipe=self.recipe.as_manifest(), fields=dict(self.fields), classes=self.source.info.classes,
+            digest=self.digest, samples=len(self.source), options=dict(self.source.info.options),
+            probes=probed(self.source), **more,
+        )  # fmt: skip
 
     def clear(self) -> None:
         """Remove what earlier runs left."""
@@ -144,16 +143,16 @@ class Job:
     def finished(self) -> Summary | None:
         """The summary, where another run has done this job; None where it is to be done. Raises UsageError where the
         destination is another store, PackError where it is damaged."""
-        if not destinations.is_finished(self.destination) or self.how.restart:
+        if not destinations.is_finished(self.destination) or self.run_options.restart:
             return None
         path, source = self.destination, self.source
         try:
             manifest, digest = manifests.load(path)
         except StoreError as error:
-            cure = f"`rawpack inspect --verify` shows more. {differences.store_at(path, self.called).restart}"
+            cure = f"`rawpack inspect --verify` shows more. {differences.store_at(path, self.shown_as).restart}"
             raise UsageError(f"{error}; {cure}") from None
-        same = differences.check_same(self, manifest)
-        if self.how.strict and manifest.rejects.count - manifest.rejects.reasons.get(NOT_SCANNED, 0):
+        differences.check_same(self, manifest)
+        if self.run_options.strict and manifest.rejects.count - manifest.rejects.reasons.get(NOT_SCANNED, 0):
             raise PackError(
                 f"{path} is complete, with {text.count(manifest.rejects.count, source.info.noun)} rejected "
                 f"({', '.join(manifest.rejects.reasons)}), listed in {path / manifest.rejects.file.name}; {opt.strict} "
@@ -163,23 +162,114 @@ class Job:
             check_sizes(path, manifest)
         except PackError as error:
             raise PackError(f"{error}, and {opt.restart} packs it again") from None
-        return nothing_to_do(path, manifest, digest, source, random=same.random)
+        return nothing_to_do(path, manifest, digest, source)
 
     def estimate(self) -> DryRun:
         """What `run` needs. Writes nothing. Raises as that does before it begins."""
         self.finished()
-        guess = estimate(self.source, self.recipe, self.fields, self.how.processes)
+        guess = estimate(self.source, self.recipe, self.fields, self.run_options.processes)
         free = destinations.free_bytes(self.destination)
         return DryRun(guess, len(self.source), self.fields["image"].shape, free)
 
     def run(self) -> Summary:
-        """Pack the store, or resume that. Raises as `run_job`."""
+        """Pack the store, or resume that. Raises as `do`."""
         return self.pack()
 
     def pack(self, *, check_free: bool = True) -> Summary:
-        """See `run_job`."""
+        """See `do`."""
         summary = self.finished()
         if summary is None:
-            return run_job(self, check_free=check_free)
+            return self.do(check_free=check_free)
         tidy_finished(self.destination)
         return summary
+
+    def do(self, *, check_free: bool = True) -> Summary:
+        """Do the job, or resume it. check_free: refuse to begin if the whole store does not fit.
+
+        Raises UsageError with nothing written, PackError where it started and failed: the same job then resumes;
+        KeyboardInterrupt, with `Parts.kept`, after Ctrl-C.
+        """
+        began, path, source, run_options = time.monotonic(), self.destination, self.source, self.run_options
+        if check_free and len(source) and (run_options.restart or self.begun is None):
+            freed = 0 if self.adds else destinations.own_bytes(path)
+            check_space(path, [self], destinations.free_bytes(path) + freed)
+        with files.refusals_named(path):
+            destinations.make(path)
+        try:
+            with files.refusals_named(path), Lock(path) as lock:
+                # Another run may have done it meanwhile.
+                if (done := self.finished()) is not None:
+                    tidy(path)
+                    return done
+                if run_options.restart:
+                    self.clear()
+                probes = self._begin()
+                keep_found(path / WORK / SPOOL)
+                started = datetime.now(UTC)
+                totals = Totals(Duplicates(path / WORK / "identical"), classes=source.info.classes is not None)
+                parts = Parts(self, totals)
+                forks = run_options.processes and hasattr(os, "fork")
+                engine = run_options.engine or (
+                    LocalEngine(run_options.processes, held=[lock.workers]) if forks else InlineEngine()
+                )
+                try:
+                    parts.run(engine)
+                except KeyboardInterrupt:
+                    raise KeyboardInterrupt(parts.kept()) from None
+                processes = run_options.processes if run_options.engine is None else 0
+                manifest = commit_store(self, totals, self._provenance(started, processes, probes))
+        finally:
+            run_options.progress.end()
+        sizes = [totals.labels[label] for label in range(len(source.info.classes or ()))] if totals.labels else []
+        return Summary(
+            str(path),
+            manifest,
+            manifests.load(path)[1],
+            already=False,
+            seen=len(source),
+            packed_now=parts.done_now,
+            bytes_in=totals.bytes_in,
+            bytes_out=totals.bytes_out,
+            seconds=time.monotonic() - began,
+            info=source.info,
+            unread=len(unread_of(source)),
+            class_sizes=(min(sizes), max(sizes)) if sizes and not self.adds else None,
+        )
+
+    def _begin(self) -> Mapping[str, str]:
+        """Note a new job in its destination. Returns its probes. Raises UsageError where another job was begun."""
+        begun = self.begun
+        if begun is None:
+            # Leftovers of a --restart that was killed, or of an append whose note is gone.
+            self.clear()
+            begun = self.note()
+            journal.write_job(self.destination, begun)
+            files.sync_folder(self.destination)
+        else:
+            differences.check_same(self, begun)
+        return begun.probes
+
+    def _provenance(self, started: datetime, processes: int, probes: Mapping[str, str]) -> dict[str, Any]:
+        """When, where and from what the store was packed: all that may differ between two runs."""
+        info = self.as_given.info
+        source = {"kind": info.kind, "root": info.root, "digest": self.digest_as_given, "options": info.options}
+        facts = {"started": started.isoformat(timespec="seconds"), "workers": processes, **facts_of_run()}
+        facts |= {"first": self.before.seen} if self.adds else {}
+        return {"source": source | ({"probes": dict(probes)} if probes else {}), **facts}
+
+
+def nothing_to_do(path: Path, manifest: Manifest, digest: str, source: Source, seconds: float = 0.0) -> Summary:
+    """The summary of a job that an earlier run did."""
+    done = (len(source), 0, 0, manifest.shard_bytes, seconds, source.info, len(unread_of(source)))
+    return Summary(str(path), manifest, digest, True, *done)
+
+
+def check_sizes(path: Path, manifest: Manifest) -> None:
+    """Raise PackError where a file of a finished store is missing, or has another size."""
+    for name, record in manifest.records():
+        found = path / name
+        if not found.is_file() or found.stat().st_size != record.bytes:
+            what = "has another size than was packed" if found.is_file() else "is missing"
+            raise PackError(
+                f"{path} was complete, but {name} {what}; `rawpack inspect --verify` shows what else is damaged"
+            )

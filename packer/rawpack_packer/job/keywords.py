@@ -13,8 +13,9 @@ from rawpack.system.home import expanded
 from rawpack.system.keywords import unknown_keyword
 from rawpack.system.standard_streams import fill_closed_streams
 from rawpack_packer.job.keyword_types import RecipeKeywords, RunKeywords, SourceKeywords
+from rawpack_packer.job.options import RunOptions, parse_run_options
 from rawpack_packer.options import OPTIONS
-from rawpack_packer.voice import speaking_python
+from rawpack_packer.text import speaking_python
 
 Call = TypeVar("Call", bound=Callable[..., Any])
 
@@ -94,6 +95,15 @@ def names_of(keywords: Any) -> frozenset[str]:
     return frozenset(keywords.__optional_keys__)
 
 
+def by_group(options: Mapping[str, Any]) -> tuple[RunOptions, dict[str, Any], dict[str, Any]]:
+    """The keywords that are given by group, checked: how to run, what describes the source, and the recipe."""
+    run, about, recipe = (
+        {name: value for name, value in options.items() if name in names_of(kind) and value is not None}
+        for kind in (RunKeywords, SourceKeywords, RecipeKeywords)
+    )
+    return parse_run_options(**run), about, recipe
+
+
 _GROUPS = (RecipeKeywords, SourceKeywords, MeasuringKeywords, PlanKeywords, BenchKeywords, RunKeywords)
 """Those that describe their keywords, in the order in which `help` shows them."""
 
@@ -104,8 +114,8 @@ def takes_paths(function: Call, others: Sequence[inspect.Parameter] = ()) -> Cal
 
     others: keywords that it takes besides its own parameters.
     """
-    own = [*inspect.signature(function).parameters.values()]
-    kinds = {one.name: str(one.annotation) for one in (*own, *others)}
+    parameters = [*inspect.signature(function).parameters.values()]
+    kinds = {one.name: str(one.annotation) for one in (*parameters, *others)}
     paths = {name for name, kind in kinds.items() if re.search(r"\b(PathLike|Named|Data)\b", kind)}
     several = {name for name, kind in kinds.items() if "Sequence[Named]" in kind}
 
@@ -119,11 +129,13 @@ def takes_paths(function: Call, others: Sequence[inspect.Parameter] = ()) -> Cal
         return value
 
     @functools.wraps(function)
-    def called(*args: Any, **given: Any) -> Any:
-        placed = [at_home(one.name, value) for one, value in zip(own, args, strict=False)] + [*args[len(own) :]]
+    def wrapper(*args: Any, **given: Any) -> Any:
+        placed = [at_home(one.name, value) for one, value in zip(parameters, args, strict=False)] + [
+            *args[len(parameters) :]
+        ]
         return function(*placed, **{name: at_home(name, value) for name, value in given.items()})
 
-    return called  # type: ignore[return-value] # it takes and gives the same
+    return wrapper  # type: ignore[return-value] # it takes and gives the same
 
 
 def from_python(*keywords: Any, elsewhere: Mapping[str, str] | None = None) -> Callable[[Call], Call]:
@@ -137,16 +149,16 @@ def from_python(*keywords: Any, elsewhere: Mapping[str, str] | None = None) -> C
 
     def decorate(function: Call) -> Call:
         signature = inspect.signature(function)
-        own = [one for one in signature.parameters.values() if one.kind != one.VAR_KEYWORD]
+        parameters = [one for one in signature.parameters.values() if one.kind != one.VAR_KEYWORD]
         others = [
             inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=kind.__forward_arg__)
             for keyword in keywords
             for name, kind in keyword.__annotations__.items()
         ]
-        known = [one.name for one in (*own, *others)]
+        known = [one.name for one in (*parameters, *others)]
 
         @functools.wraps(function)
-        def called(*args: Any, **given: Any) -> Any:
+        def wrapper(*args: Any, **given: Any) -> Any:
             for name in given:
                 if name not in known:
                     if elsewhere and name in elsewhere:
@@ -157,10 +169,10 @@ def from_python(*keywords: Any, elsewhere: Mapping[str, str] | None = None) -> C
             with speaking_python():
                 return at_home(*args, **given)
 
-        called.__signature__ = signature.replace(parameters=[*own, *others])  # type: ignore[attr-defined]
+        wrapper.__signature__ = signature.replace(parameters=[*parameters, *others])  # type: ignore[attr-defined]
         at_home = takes_paths(function, others)
         groups = [one for one in _GROUPS if any(names_of(one) <= names_of(keyword) for keyword in keywords)]
-        called.__doc__ = "\n\n".join(inspect.cleandoc(one.__doc__ or "") for one in (function, *groups))
-        return called  # type: ignore[return-value] # it takes and gives the same
+        wrapper.__doc__ = "\n\n".join(inspect.cleandoc(one.__doc__ or "") for one in (function, *groups))
+        return wrapper  # type: ignore[return-value] # it takes and gives the same
 
     return decorate

@@ -1,23 +1,26 @@
-"""Opens what a user wants to pack: a path, a dataset in memory, or an opened source."""
+"""Opens what a user wants to pack: a path, a dataset in memory, or an opened source; and makes the recipe of the user's
+options and the source."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeGuard
 
 import cloudpickle
+import msgspec
 import numpy as np
 
 from rawpack.errors import UsageError
 from rawpack.order.keys import whole_number
 from rawpack.remote.url import is_url
 from rawpack_packer.destination import folder as destinations
-from rawpack_packer.destination.layout import SPOOL, WORK
+from rawpack_packer.destination.files import SPOOL, WORK
 from rawpack_packer.job.options import RunOptions
-from rawpack_packer.options.naming import opt
-from rawpack_packer.recipe.by_user import is_of_stores
+from rawpack_packer.options import opt
+from rawpack_packer.recipe.recipe import DEFAULT_FORMAT, Recipe, make_recipe
+from rawpack_packer.recipe.tables import output_format
 from rawpack_packer.sources import (
     LEFT_OUT,
     AnnotatedError,
@@ -31,8 +34,9 @@ from rawpack_packer.sources.base import Scanning, unseen
 from rawpack_packer.sources.view import View
 
 if TYPE_CHECKING:
-    from rawpack_packer.sources import DatasetSource
+    from rawpack_packer.sources import DatasetSource, StoreSource
     from rawpack_packer.sources.table.spool import Spool
+
 
 Named = str | os.PathLike[str]
 _OF_DATASETS = ("fields", "image", "classes", "keys", "names")
@@ -48,8 +52,8 @@ def paths_of(source: Any) -> list[str | Path]:
 
 def open_given(
     source: Any,
-    about: Mapping[str, Any],
-    how: RunOptions,
+    source_options: Mapping[str, Any],
+    run_options: RunOptions,
     recipe: Mapping[str, Any] | None,
     place: Path,
     destination: str,
@@ -62,9 +66,9 @@ def open_given(
     place: the folder that is packed into. destination, other: of the command that an error names, see `DividedError`.
     storage_options: for a source behind URLs."""
     if isinstance(source, str | os.PathLike):
-        spool = _spool(place, how, storage_options)
-        opened = open_path(source, about, destination=destination, other=other, spool=spool, scan=scan)
-        if how.strict and any(opened.info.counts.get(name) for name in LEFT_OUT):
+        spool = _spool(place, run_options, storage_options)
+        opened = open_path(source, source_options, destination=destination, other=other, spool=spool, scan=scan)
+        if run_options.strict and any(opened.info.counts.get(name) for name in LEFT_OUT):
             differ = "; ".join(opened.info.problems)
             raise UsageError(
                 f"{opened.info.root} differs from its folder: {differ}; leave out {opt.strict} to pack the rest"
@@ -72,7 +76,7 @@ def open_given(
         return opened
     if isinstance(source, bytes | bytearray):
         raise UsageError("the source is bytes: a path is a str or a Path, image files in memory are a list of bytes")
-    given = {name: value for name, value in about.items() if value is not None and value is not False}
+    given = {name: value for name, value in source_options.items() if value is not None and value is not False}
     limit = given.pop("limit", None)
     for name in given:
         if name not in _OF_DATASETS:
@@ -88,19 +92,19 @@ def open_given(
     from rawpack_packer.sources import DatasetSource
 
     dataset = DatasetSource(source, **given, colors=colors, sized=sized)
-    if dataset.in_order and (how.workers != 0 or how.engine is not None):
+    if dataset.in_order and (run_options.workers != 0 or run_options.engine is not None):
         raise UsageError(
             f"{dataset.info.root} can only be iterated, which one process does: pass workers=0; with source[i], all "
             "cores would pack"
         )
-    if how.workers != 0:
+    if run_options.workers != 0:
         _check_travels(dataset)
     return _limited(dataset, limit)
 
 
 def open_path(
     path: Named,
-    about: Mapping[str, Any],
+    source_options: Mapping[str, Any],
     *,
     destination: str = "DST",
     other: Sequence[str] = (),
@@ -109,12 +113,12 @@ def open_path(
 ) -> Source:
     """The source at a path. destination, other: of the command that an error names, see `DividedError`. spool: what
     fetches archives behind URLs; None refuses URLs."""
-    options = {name: value for name, value in about.items() if name != "limit"}
+    options = {name: value for name, value in source_options.items() if name != "limit"}
     try:
         opened = open_source(path, spool=spool, progress=scan, **options)
     except (DividedError, AnnotatedError) as error:
         raise error.asked(destination, other) from None
-    return _limited(opened, about.get("limit"))
+    return _limited(opened, source_options.get("limit"))
 
 
 def _limited(source: Source, limit: Any) -> Source:
@@ -143,7 +147,7 @@ def check_above(root: str, names: Sequence[str], destination: str) -> None:
         raise error.asked(destination) from None
 
 
-def _spool(place: Path, how: RunOptions, options: Mapping[str, Any] | None) -> Spool:
+def _spool(place: Path, run_options: RunOptions, options: Mapping[str, Any] | None) -> Spool:
     """What fetches a source behind URLs into the work folder of a destination, where an earlier run may have kept what
     it found in archives."""
     from rawpack_packer.progress import Fetching
@@ -152,7 +156,7 @@ def _spool(place: Path, how: RunOptions, options: Mapping[str, Any] | None) -> S
     folder = place / WORK / SPOOL
     free = destinations.free_bytes(place) + destinations.own_bytes(folder)
     spool = Spool(folder, free // 2, options)
-    spool.progress = Fetching(how.progress)
+    spool.progress = Fetching(run_options.progress)
     return spool
 
 
@@ -164,3 +168,42 @@ def _check_travels(source: DatasetSource) -> None:
             f"{source.info.root} cannot be sent to worker processes ({type(error).__name__}: {error}); open files "
             "where they are read, or pass workers=0"
         ) from error
+
+
+def recipe_for(source: Source, options: Mapping[str, Any]) -> Recipe:
+    """The recipe from what a user wrote. The source decides what was left out or is None."""
+    given: dict[str, Any] = {name: value for name, value in options.items() if value is not None}
+    if is_of_stores(source):
+        given = as_stored(source, given)
+    elif _is_gray(source):
+        given.setdefault("color", "gray")
+    image = source.info.image
+    given.setdefault("size", "256" if image is None or image.resized else "keep")
+    recipe = make_recipe(**given)
+    return msgspec.structs.replace(recipe, origin=source.origin) if is_of_stores(source) else recipe
+
+
+def is_of_stores(source: Source) -> TypeGuard[StoreSource]:
+    """Whether samples come from stores; the code for that is loaded then only."""
+    if source.info.kind != "store":
+        return False
+    from rawpack_packer.sources import StoreSource
+
+    return isinstance(source, StoreSource)
+
+
+def as_stored(source: StoreSource, given: Mapping[str, Any]) -> dict[str, Any]:
+    """What was given, with the size, color and quality that leave a store's images as they are."""
+    written = output_format(given.get("format", DEFAULT_FORMAT))
+    gray, planes = _is_gray(source), source.holds_planes and "yuv420" in written.colors
+    whole = {"size": "keep", "color": "gray" if gray else "yuv420" if planes else "rgb", **given}
+    as_they_are = whole["size"] == "keep" and "crop" not in given and gray == (whole["color"] == "gray")
+    encoded = not given.keys().isdisjoint(("subsampling", "jpeg_tables"))
+    if "quality" in written.options and source.holds_jpeg and as_they_are and not encoded:
+        whole.setdefault("quality", "keep")
+    return whole
+
+
+def _is_gray(source: Source) -> bool:
+    image = source.info.image
+    return image is not None and image.pictures and image.shape[2] == 1

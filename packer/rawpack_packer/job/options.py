@@ -11,7 +11,7 @@ from rawpack.errors import UsageError
 from rawpack.order.keys import whole_number
 from rawpack.system import machine
 from rawpack_packer.engines import Engine, as_engine
-from rawpack_packer.options.naming import opt
+from rawpack_packer.options import opt
 
 Connect = Callable[[], Engine]
 """Connects to a cluster. It is called after all other checks, and before the source is scanned."""
@@ -82,7 +82,7 @@ class RunOptions:
         return self if self.connect is None else replace(self, engine=self.connect(), connect=None)
 
 
-def run_options(
+def parse_run_options(
     workers: int | None = None,
     max_rejects: float | str | None = None,
     strict: bool = False,

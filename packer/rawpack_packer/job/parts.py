@@ -10,19 +10,18 @@ from typing import TYPE_CHECKING
 from rawpack.disk.provenance import REJECTS
 from rawpack.errors import PackError
 from rawpack_packer import text
-from rawpack_packer.destination.layout import TICKS, WORK
-from rawpack_packer.destination.rejects import NOT_SCANNED, Reject, typical
+from rawpack_packer.destination.files import TICKS, WORK
+from rawpack_packer.destination.journal import NOT_SCANNED, Reject, typical
 from rawpack_packer.engines import Engine
 from rawpack_packer.job import commit
 from rawpack_packer.job.commit import Totals
-from rawpack_packer.options.naming import opt
+from rawpack_packer.options import opt
 from rawpack_packer.part import pieces
 from rawpack_packer.part.part import PartRecord, PartTask, Tick, read_record
-from rawpack_packer.voice import again
+from rawpack_packer.text import again
 
 if TYPE_CHECKING:
     from rawpack_packer.job.job import Job
-    from rawpack_packer.job.options import RunOptions
 
 _LEFT = (pieces.PATTERN, TICKS, "shard-*.tmp", "shard-*.spool", "part-*.tmp")
 """Files that killed runs and workers of clusters leave in the work folder."""
@@ -40,10 +39,6 @@ class Parts:
     _ticks: dict[int, Tick] = field(default_factory=dict)
     _finished: Tick = field(default_factory=lambda: Tick(0, 0))
 
-    @property
-    def how(self) -> RunOptions:
-        return self.job.how
-
     def run(self, engine: Engine) -> None:
         """Do all parts that are not done yet, then add up all."""
         todo, done = [], 0
@@ -56,7 +51,7 @@ class Parts:
                 todo.append(number)
             else:
                 rejects = _counted(record)
-                if self.how.strict and rejects:
+                if self.job.run_options.strict and rejects:
                     first = rejects[0]
                     raise PackError(
                         f"{first.key}: {first.reason}: {first.detail}; an earlier run rejected it, and {opt.strict} "
@@ -64,10 +59,10 @@ class Parts:
                     )
                 done += record.rows + len(record.rejects)
                 self._rejects += len(rejects)
-        self.how.progress.begin(len(self.job.source), done, self.job.source.info.noun)
+        self.job.run_options.progress.begin(len(self.job.source), done, self.job.source.info.noun)
         if todo:
             engine.run(self._tasks(todo), self)
-        self.how.progress.commit()
+        self.job.run_options.progress.commit()
         for number in self.job.numbers:
             record = read_record(self.job.destination, number)
             if record is not None:
@@ -90,7 +85,7 @@ class Parts:
 
     @property
     def _allowed(self) -> int:
-        return self.how.allowed(len(self.job.source))
+        return self.job.run_options.allowed(len(self.job.source))
 
     def ticked(self, number: int, tick: Tick, /) -> None:
         self._ticks[number] = tick
@@ -106,12 +101,12 @@ class Parts:
         self._report()
 
     def waits(self, why: str, /) -> None:
-        self.how.progress.waits(why)
+        self.job.run_options.progress.waits(why)
 
     def _report(self) -> None:
         samples = self._finished.samples + sum(tick.samples for tick in self._ticks.values())
         bytes_in = self._finished.bytes_in + sum(tick.bytes_in for tick in self._ticks.values())
-        self.how.progress.advance(samples, bytes_in, self._rejects)
+        self.job.run_options.progress.advance(samples, bytes_in, self._rejects)
 
     def _tasks(self, todo: list[int]) -> Iterator[PartTask]:
         rows = self.job.rows
@@ -127,7 +122,7 @@ class Parts:
                 recipe=self.job.recipe,
                 fields=self.job.fields,
                 destination=str(self.job.destination.resolve()),
-                strict=self.how.strict,
+                strict=self.job.run_options.strict,
                 max_rejects=self._allowed,
                 root=self.job.source.info.root,
             )
@@ -162,13 +157,9 @@ class Parts:
         if not self.totals.samples:
             which = f"of the first {checked:,}" if left else "of them"
             return f"None {which} could be packed, so a larger {opt.max_rejects} does not help"
-        if not left:
-            return f"{again().capitalize()} with {opt.max_rejects(rejects)} resumes without doing anything twice"
-        share = math.ceil(100 * rejects / checked)
-        return (
-            f"{left:,} are not tried yet: if they are like these, {again()} with "
-            f"{opt.max_rejects(f'{share}%')} resumes without doing anything twice"
-        )
+        first = f"{left:,} are not tried yet: if they are like these, {again()}" if left else again().capitalize()
+        enough = f"{math.ceil(100 * rejects / checked)}%" if left else rejects
+        return f"{first} with {opt.max_rejects(enough)} resumes without doing anything twice"
 
 
 def _counted(record: PartRecord) -> list[Reject]:

@@ -8,11 +8,9 @@ from __future__ import annotations
 
 import contextlib
 import os
-import platform
 import shutil
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -20,27 +18,23 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-import rawpack
 from rawpack.disk import manifest as manifests
 from rawpack.disk import npy
 from rawpack.disk.columns import files_of
 from rawpack.disk.manifest import Field, Manifest
-from rawpack.disk.provenance import COLUMNS, PROVENANCE, REJECTS, STATES, of_run
+from rawpack.disk.provenance import COLUMNS, PROVENANCE, REJECTS, STATES, of_run, packing_runs
 from rawpack.errors import UsageError
 from rawpack.store.store import Store
-from rawpack_packer.counts import label_counts
 from rawpack_packer.destination import files, journal
-from rawpack_packer.destination.layout import WORK
+from rawpack_packer.destination.files import WORK
 from rawpack_packer.destination.lock import Lock
 from rawpack_packer.job import commit
 from rawpack_packer.job.append import open_store
-from rawpack_packer.job.job import before_append
-from rawpack_packer.options.naming import opt
-from rawpack_packer.sources.fields import FieldKind, check_names
-from rawpack_packer.sources.listing.keyed import KeyedFields, read_keyed
-from rawpack_packer.sources.listing.reading import declared_fields
+from rawpack_packer.options import opt
+from rawpack_packer.sources.fields import FieldKind, check_names, declared_fields
+from rawpack_packer.sources.listing.reading import KeyedFields, read_keyed
 from rawpack_packer.sources.table.columns import Column, Numbers, RaggedColumn, Texts
-from rawpack_packer.text import Rows, Shown, count, listed, plain
+from rawpack_packer.text import Block, Shown, count, listed, plain
 
 _BLOCK = 1 << 16
 _SHOWN = 5
@@ -67,7 +61,7 @@ class Relabeled(Shown):
     stale: tuple[str, ...]
     """Fields whose copies in HDF5 shards have the old values."""
 
-    def in_words(self) -> tuple[str, Rows]:
+    def in_words(self) -> Block:
         what = [
             f"{words} {', '.join(names)}"
             for words, names in (("added", self.added), ("replaced", self.replaced))
@@ -78,7 +72,7 @@ class Relabeled(Shown):
         if self.stale:
             rows.append(("old values", f"copies of {', '.join(self.stale)} inside the HDF5 shards keep them"))
         head = f"{self.store}: {' and '.join(what)} of {count(self.named, 'sample')} of {self.samples:,}"
-        return plain(head), rows
+        return Block(plain(head), rows)
 
 
 def relabel_store(
@@ -97,7 +91,7 @@ def relabel_store(
     path = Path(store)
     opened = open_store(path, [Path(new)], "relabel")
     opened.columns.check_contents()
-    if journal.read_append(path) is not None:
+    if journal.read_note(path, journal.AppendNote) is not None:
         raise UsageError(f"{path} has an unfinished append: run it again to resume it first")
     declared = declared_fields(fields if isinstance(fields, Mapping) else list(fields))
     known = {name: _kind_of(field) for name, field in opened.fields.items() if not field.in_shards}
@@ -223,8 +217,8 @@ class _Change:
 
 
 def _commit(path: Path, store: Store, change: _Change, where: str) -> None:
-    manifest, before = store.manifest, before_append(store.manifest, store.digest, label_counts(store))
-    folder, names, counts = commit.begin_columns(path, before.run), list[str](), manifest.counts
+    manifest, run = store.manifest, len(packing_runs(store.manifest)) + 1
+    folder, names, counts = commit.begin_columns(path, run), list[str](), manifest.counts
     for name, field in change.fields.items():
         column = change.columns.get(name)
         parts = _copied(store, name, field) if column is None else _replaced(store, change.lines, name, field, column)
@@ -236,10 +230,11 @@ def _commit(path: Path, store: Store, change: _Change, where: str) -> None:
             names.append(f"{stem}.npy")
         if name == "label" and column is not None and field.kind == "number" and not field.shape:
             counts = _counts(manifest, change.classes, parts[name][0])
-    columns = commit.end_columns(path, before.run, names, len(store))
-    rejects = commit.commit_rejects(path, before.run, (), manifest)
-    provenance = _provenance(where, tuple(change.columns), before.seen)
-    commit.write_provenance(path, provenance, np.empty((0, 2), np.int64), before.run)
+    columns = commit.end_columns(path, run, names, len(store))
+    rejects = commit.commit_rejects(path, run, (), manifest)
+    about = {"relabeled": list(change.columns), "source": {"kind": "listing", "root": where}}
+    seen = manifest.samples + manifest.rejects.count
+    commit.write_provenance(path, {**about, **commit.facts_of_run(), "first": seen}, np.empty((0, 2), np.int64), run)
     new = msgspec.structs.replace(
         manifest,
         fields=change.fields,
@@ -255,7 +250,7 @@ def _withdraw(path: Path, store: Store) -> None:
     """Remove what `_commit` has written, unless the manifest names it by now: on a full disk, it is in the way."""
     if manifests.load(path)[1] != store.digest:
         return
-    run = before_append(store.manifest, store.digest, {}).run
+    run = len(packing_runs(store.manifest)) + 1
     shutil.rmtree(path / of_run(COLUMNS, run), ignore_errors=True)
     for name in (REJECTS, PROVENANCE, STATES):
         (path / of_run(name, run)).unlink(missing_ok=True)
@@ -321,16 +316,3 @@ def _counts(manifest: Manifest, classes: tuple[str, ...] | None, labels: Numberi
 def _kind_of(field: Field) -> FieldKind:
     """What a column must hold to replace a field."""
     return FieldKind("str" if field.kind == "text" else field.dtype, field.shape)
-
-
-def _provenance(where: str, fields: tuple[str, ...], seen: int) -> dict[str, Any]:
-    """When, where and from what the fields came."""
-    return {
-        "relabeled": list(fields),
-        "source": {"kind": "listing", "root": where},
-        "finished": datetime.now(UTC).isoformat(timespec="seconds"),
-        "host": platform.node(),
-        "rawpack": rawpack.__version__,
-        "python": platform.python_version(),
-        "first": seen,
-    }

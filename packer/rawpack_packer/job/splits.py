@@ -7,6 +7,7 @@ import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any, Unpack
 
 import msgspec
 
@@ -19,19 +20,22 @@ from rawpack.remote.url import is_url, join
 from rawpack.remote.url import shown as shown_url
 from rawpack_packer.destination import files, journal
 from rawpack_packer.destination import folder as destinations
-from rawpack_packer.destination.layout import SPOOL, WORK
+from rawpack_packer.destination.files import SPOOL, WORK
 from rawpack_packer.destination.lock import Lock
-from rawpack_packer.job import differences, holdout
+from rawpack_packer.job import differences, opening
+from rawpack_packer.job import holdout as draws
 from rawpack_packer.job.estimate import check_space
 from rawpack_packer.job.holdout import SplitBy
 from rawpack_packer.job.job import Job
+from rawpack_packer.job.keywords import PackKeywords, by_group
+from rawpack_packer.job.opening import recipe_for
 from rawpack_packer.job.options import RunOptions
 from rawpack_packer.job.summary import DryRun, Summary
-from rawpack_packer.options.naming import opt
-from rawpack_packer.recipe.recipe import Recipe
+from rawpack_packer.options import opt
+from rawpack_packer.recipe.recipe import Recipe, parse_options
 from rawpack_packer.sources import Source, has_split
+from rawpack_packer.sources.base import Scanning, differing_field, shown_field, unseen
 from rawpack_packer.sources.files import missing as no_source
-from rawpack_packer.sources.stores.compatible import differing_field, shown_field
 from rawpack_packer.sources.table.kept import keep_found
 from rawpack_packer.sources.view import View
 from rawpack_packer.text import listed, plain
@@ -50,9 +54,9 @@ def set_of(names: Sequence[str] | None, amounts: Mapping[str, float | int | str]
         raise UsageError(f"{opt.seed} applies to {opt.holdout} only")
     if amounts is None:
         return SplitSet(splits=_checked(names or (), str(opt.splits)))
-    shares = holdout.parse_holdout(f"{name}={amount}" for name, amount in amounts.items())
-    splits = _checked([holdout.TRAIN, *shares], str(opt.holdout))
-    return SplitSet(splits=splits, holdout=shares, seed=seed or 0, draw=holdout.VERSION)
+    shares = draws.parse_holdout(f"{name}={amount}" for name, amount in amounts.items())
+    splits = _checked([draws.TRAIN, *shares], str(opt.holdout))
+    return SplitSet(splits=splits, holdout=shares, seed=seed or 0, draw=draws.VERSION)
 
 
 def open_divided(root: str, names: Sequence[str], open_one: Callable[[str], Source]) -> dict[str, Source]:
@@ -103,15 +107,9 @@ def one_numbering(sources: Mapping[str, Source]) -> dict[str, Source]:
 
 def divide(source: Source, by: SplitBy) -> tuple[dict[str, Source], SplitSet]:
     """The splits that the values of a field make of a source, and their set."""
-    rows = holdout.divide(source, by)
+    rows = draws.divide(source, by)
     chosen = SplitSet(splits=_checked(list(rows), str(opt.split_by)), split_by=by.text)
     return {name: View(source, found) for name, found in rows.items()}, chosen
-
-
-def draw(source: Source, chosen: SplitSet) -> tuple[dict[str, Source], holdout.Draw]:
-    """The splits that are drawn from a source, and what is to be said about the draw."""
-    found = holdout.draw(source, chosen.holdout or {}, chosen.seed or 0)
-    return {name: View(source, rows) for name, rows in found.rows.items()}, found
 
 
 def check(destination: Path, sources: Sequence[str | Path], chosen: SplitSet, *, restart: bool) -> None:
@@ -145,6 +143,72 @@ def check(destination: Path, sources: Sequence[str | Path], chosen: SplitSet, *,
         destinations.check(destination / name, sources)
 
 
+def splits_job(
+    source: Any,
+    destination: str | os.PathLike[str],
+    *,
+    splits: Sequence[str] | str | None = None,
+    holdout: Mapping[str, float | int | str] | Sequence[str] | str | None = None,
+    seed: int | None = None,
+    split_by: str | None = None,
+    scan: Scanning = unseen,
+    **options: Unpack[PackKeywords],
+) -> Splits:
+    """The jobs of `rawpack.pack_splits`, checked and not begun."""
+    run_options, source_options, recipe = by_group(options)
+    recipe = parse_options(recipe)
+    if isinstance(destination, str) and is_url(destination):
+        raise UsageError(
+            f"{shown_url(destination)}: splits are packed into folders; pack each to a URL of its own, or copy them"
+        )
+    names = [name.strip() for name in splits.split(",")] if isinstance(splits, str) else splits
+    amounts = [holdout] if isinstance(holdout, str) else holdout
+    amounts = draws.parse_holdout(amounts) if isinstance(amounts, list | tuple) else amounts
+    if names is not None and not isinstance(names, Sequence):
+        raise UsageError(f"splits={splits!r}: must be a list of names, such as ['train', 'val']")
+    if amounts is not None and not isinstance(amounts, Mapping):
+        raise UsageError(f"holdout={holdout!r}: must be a dict, such as {{'val': 0.1}}")
+    where = Path(destination)
+
+    def opened(one: Any) -> Source:
+        return opening.open_given(one, source_options, run_options, recipe, where, os.fspath(destination), scan=scan)
+
+    def made(one: Source) -> Recipe:
+        return recipe_for(one, recipe)
+
+    if split_by is not None:
+        if names is not None or amounts is not None or seed is not None:
+            raise UsageError(
+                f"{opt.split_by} divides the source by itself: leave out {opt.splits}, {opt.holdout} and {opt.seed}"
+            )
+        by, run_options = draws.parse_split_by(split_by), run_options.connected()
+        # Only the source says the names of the splits.
+        return Splits(where, *divide(opened(source), by), made, run_options)
+    divided = source if isinstance(source, Mapping) and ("image" not in source or amounts is None) else None
+    if divided is not None:
+        if names is not None or amounts is not None:
+            raise UsageError("a dict has the splits already: leave out splits= and holdout=")
+    elif (names is None and amounts is None and seed is None) or (
+        names is not None and not isinstance(source, str | os.PathLike)
+    ):
+        raise UsageError("give a dict of splits; or a path and splits=; or holdout=, such as {'val': 0.1}")
+    chosen = set_of(names if divided is None else list(divided), amounts, seed)
+    check(where, opening.paths_of(source), chosen, restart=run_options.restart)
+    run_options, drawn = run_options.connected(), None
+    if divided is not None:
+        sources = one_numbering({name: opened(one) for name, one in divided.items()})
+    elif names is not None:
+        root = os.fspath(source)
+        if source_options.get("kind") is None:
+            opening.check_above(root, names, os.fspath(destination))
+        sources = open_divided(root, names, opened)
+    else:
+        whole = opened(source)
+        draw = draws.draw(whole, chosen.holdout or {}, chosen.seed or 0)
+        sources, drawn = {name: View(whole, rows) for name, rows in draw.rows.items()}, (whole, draw)
+    return Splits(where, sources, chosen, made, run_options, drawn)
+
+
 class Splits:
     """A set of splits to be packed, each by a job of its own.
 
@@ -157,15 +221,16 @@ class Splits:
         sources: Mapping[str, Source],
         chosen: SplitSet,
         recipe: Callable[[Source], Recipe],
-        how: RunOptions,
-        drawn: tuple[Source, holdout.Draw] | None = None,
+        run_options: RunOptions,
+        drawn: tuple[Source, draws.Draw] | None = None,
     ) -> None:
         """recipe: gives that of a source. Raises UsageError as `check`, and where splits have different fields."""
-        self.destination, self.chosen, self.drawn, self._how = destination, chosen, drawn, how
+        self.destination, self.chosen, self.drawn, self._how = destination, chosen, drawn, run_options
         for source in sources.values():
-            check(destination, source.info.paths, chosen, restart=how.restart)
+            check(destination, source.info.paths, chosen, restart=run_options.restart)
         self.jobs = {
-            name: Job(source, recipe(source), destination / name, how, checked=True) for name, source in sources.items()
+            name: Job(source, recipe(source), destination / name, run_options, checked=True)
+            for name, source in sources.items()
         }
         first, *others = self.jobs.values()
         for other in others:
@@ -192,9 +257,9 @@ class Splits:
         self._check()
         self._make()
         for name, job in self.jobs.items():
-            job.how = replace(self._how, restart=False)
+            job.run_options = replace(self._how, restart=False)
             begins(name, job)
-            yield name, replace(job.run(), shuffle=name == holdout.TRAIN)
+            yield name, replace(job.run(), shuffle=name == draws.TRAIN)
         # What splits that were packed from archives shared.
         if destinations.has_only_spool(self.destination):
             shutil.rmtree(self.destination / WORK)
@@ -207,8 +272,8 @@ class Splits:
                 new.append(job)
             else:
                 differences.check_same(job, before)
-        own = destinations.own_bytes(self.destination) if self._how.restart else 0
-        check_space(self.destination, new, destinations.free_bytes(self.destination) + own)
+        freed = destinations.own_bytes(self.destination) if self._how.restart else 0
+        check_space(self.destination, new, destinations.free_bytes(self.destination) + freed)
 
     def _make(self) -> None:
         """Make the destination this set of splits."""
@@ -238,7 +303,7 @@ def _before(store: Path) -> journal.JobNote | Manifest | None:
         except StoreError as error:
             there = differences.set_at(store.parent)
             raise UsageError(f"{error}; `rawpack inspect --verify` shows more. {there.restart}") from None
-    return journal.read_job(store)
+    return journal.read_note(store, journal.JobNote)
 
 
 def stores_of(destination: Path) -> dict[str, Path]:
@@ -247,15 +312,15 @@ def stores_of(destination: Path) -> dict[str, Path]:
     return {} if found is None else {name: destination / name for name in found.splits}
 
 
-def class_problems(stores: Mapping[str, Manifest]) -> list[tuple[str, str]]:
+def class_problems(stores: Mapping[str, Path]) -> list[tuple[str, str]]:
     """Each split in which a label is another class than in the others, and what to say about it. Splits that were
     appended to may have more classes."""
-    longest = max(stores, key=lambda name: len(stores[name].classes or ()))
-    known = stores[longest].classes or ()
+    found = {name: manifests.load(path)[0].classes or () for name, path in stores.items()}
+    longest = max(found, key=lambda name: len(found[name]), default="")
     return [
         (name, f"its classes are not numbered as those of {longest}")
-        for name, manifest in stores.items()
-        if (manifest.classes or ()) != known[: len(manifest.classes or ())]
+        for name, classes in found.items()
+        if classes != found[longest][: len(classes)]
     ]
 
 

@@ -4,25 +4,23 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rawpack.disk.manifest import Manifest
-from rawpack.errors import DecodeError, StoreError, UsageError
+from rawpack.errors import DecodeError
 from rawpack.remote.url import is_url
-from rawpack.store.store import Store
 from rawpack_packer import text
-from rawpack_packer.counts import count_of, label_counts
-from rawpack_packer.destination.folder import store_folder
+from rawpack_packer.counts import count_of
 from rawpack_packer.job.estimate import Estimate
 from rawpack_packer.job.holdout import TRAIN
-from rawpack_packer.options.naming import opt
+from rawpack_packer.options import opt
 from rawpack_packer.recipe.recipe import Recipe
-from rawpack_packer.sources import LEFT_OUT, Source, unread_of
+from rawpack_packer.sources import LEFT_OUT, Source, SourceInfo, unread_of
+from rawpack_packer.sources.base import image_file_of
 from rawpack_packer.sources.files import opened
-from rawpack_packer.sources.optional import image_file_of
-from rawpack_packer.text import Rows, Shown
+from rawpack_packer.text import Block, Rows, Shown
 
 if TYPE_CHECKING:
     from rawpack_packer.job.splits import Splits
@@ -134,13 +132,13 @@ class DryRun(Shown):
     def as_dict(self) -> dict[str, Any]:
         return asdict(self.estimate) | {"free_bytes": self.free_bytes, "samples": self.samples}
 
-    def in_words(self) -> tuple[str, Rows]:
+    def in_words(self) -> Block:
         guess, samples = self.estimate, self.samples
         need = guess.store_bytes + guess.spare_bytes
         store = "unknown: no sample could be packed"
         if guess.store_bytes:
             store = f"about {text.size(guess.store_bytes)}, {text.size(guess.store_bytes / samples)} a sample"
-        rows = [("samples", f"{samples:,}, {_shape(self.shape)}"), ("store", store)]
+        rows = [("samples", f"{samples:,}, {text.shape(self.shape)}"), ("store", store)]
         if guess.spare_bytes:
             rows.append(("meanwhile", f"{text.size(guess.spare_bytes)} more while packing"))
         rows.append(("free", text.size(self.free_bytes) + (" - too little" if need > self.free_bytes else "")))
@@ -148,7 +146,7 @@ class DryRun(Shown):
         rows.append(("time", f"about {text.duration(max(guess.seconds, 0.1))}, estimated from {tried}"))
         if guess.rejected:
             rows.append(("rejected", f"{guess.rejected:,} of {tried} tried"))
-        return "Nothing was written. Packing would take:", rows
+        return Block("Nothing was written. Packing would take:", rows)
 
 
 # ---------------------------------------------------------------------------------------------- after
@@ -168,22 +166,13 @@ class Summary(Shown):
     bytes_in: int
     bytes_out: int
     seconds: float
-    empty_classes: tuple[str, ...] = ()
-    problems: tuple[str, ...] = ()
-    skipped: Mapping[str, int] = field(default_factory=dict)
-    """Suffixes of the files, or members of archives, that were left out: ".json" -> 24."""
-    noun: str = "image"
-    """What a sample of the source is called."""
+    info: SourceInfo
     unread: int = 0
     """Folders and files of the source that could not be read: what they hold is not in the store."""
-    flat: bool = False
-    """Whether the source is a folder without subfolders, so that there are no classes."""
-    bare: bool = False
-    """Whether the source is a dataset of images alone, without labels or other fields."""
+    class_sizes: tuple[int, int] | None = None
+    """The fewest and the most samples that a class has, where this run packed all of them."""
     shuffle: bool = True
     """Whether the line that opens the store reads it in random order."""
-    earlier: int = 0
-    """Samples that an earlier run packed from a dataset that returns others at each read: no change would show."""
 
     def __repr__(self) -> str:
         rejects = self.manifest.rejects.count
@@ -205,36 +194,35 @@ class Summary(Shown):
             "rejects": manifest.rejects.count,
             "reject_reasons": manifest.rejects.reasons,
             "counts": manifest.counts,
-            "empty_classes": list(self.empty_classes),
-            "problems": list(self.problems),
-            "skipped": dict(self.skipped),
+            "empty_classes": list(self.info.empty_classes),
+            "problems": list(self.info.problems),
+            "skipped": dict(self.info.skipped),
             "unread": self.unread,
             "bytes_in": self.bytes_in,
             "bytes_out": self.bytes_out,
             "seconds": round(self.seconds, 3),
         }
 
-    def in_words(self) -> tuple[str, Rows]:
+    def in_words(self) -> Block:
         manifest, path = self.manifest, _path(self)
         size = text.size(manifest.store_bytes)
         amount = f"{text.count(manifest.samples, 'sample')}, {size}"
         if self.already:
-            return f"{path} is complete already: {amount}. Nothing to do.", _earlier(self)
-        shape = _shape(manifest.fields["image"].shape)
+            return Block(f"{path} is complete already: {amount}. Nothing to do.")
+        shape = text.shape(manifest.fields["image"].shape)
         rows = [("samples", f"{manifest.samples:,} of {self.seen:,} seen, {shape} ({manifest.format})")]
-        rows += _class_rows(self, spread=True)
-        if self.empty_classes:
-            what = count_of("empty_classes", self.noun, of_boxes="label" not in manifest.fields)
-            some = text.listed(self.empty_classes, _SHOWN)
-            rows.append(("counted", f"{what}: {len(self.empty_classes):,} ({some})"))
+        rows += _class_rows(self)
+        if self.info.empty_classes:
+            what = count_of("empty_classes", self.info.noun, of_boxes="label" not in manifest.fields)
+            some = text.listed(self.info.empty_classes, _SHOWN)
+            rows.append(("counted", f"{what}: {len(self.info.empty_classes):,} ({some})"))
         rows += rejected_rows(manifest.rejects.reasons, f"{path}/rejects.jsonl")
         for name, count in manifest.counts.items():
             if count and name not in ("empty_classes", "problems", *LEFT_OUT):
-                rows.append(("counted", f"{count_of(name, self.noun)}: {count:,}{_suffixes(name, self)}"))
+                rows.append(("counted", f"{count_of(name, self.info.noun)}: {count:,}{_suffixes(name, self)}"))
         rows += _problems(self)
-        rows += _earlier(self)
         if self.bytes_in:
-            files = "video files" if self.noun == "frame" else "files"
+            files = "video files" if self.info.noun == "frame" else "files"
             ratio = text.times(manifest.store_bytes / self.bytes_in).replace("as much", "the same size")
             rows.append(("bytes", f"{text.size(self.bytes_in)} of {files} in, {size} out: {ratio}"))
         rows += [("time", _time(self)), ("stored in", f"{path}: {amount}")]
@@ -248,7 +236,7 @@ class Summary(Shown):
         rows.append(("each epoch", "for batch in batches: ..."))
         if manifest.recipe.get("curate"):
             rows.append(("look", f"rawpack inspect --html report.html {path}"))
-        return "Packed.", rows
+        return Block("Packed.", rows)
 
 
 @dataclass(frozen=True)
@@ -276,7 +264,7 @@ class AppendSummary(Shown):
         own = {"added": self.added, "rejected": self.rejected, "existing": self.existing}
         return summary | own | {"changed": self.changed, "later": self.later}
 
-    def in_words(self) -> tuple[str, Rows]:
+    def in_words(self) -> Block:
         summary, manifest, path = self.summary, self.summary.manifest, _path(self.summary)
         left_out: Rows = []
         if self.existing:
@@ -287,7 +275,7 @@ class AppendSummary(Shown):
             left_out.append(("changed", f"{changed} of these changed or copied since: the store keeps what it has"))
         if summary.already:
             head = f"{path} has nothing to add of {text.count(summary.seen, 'sample')}: {manifest.samples:,} stay."
-            return head, left_out
+            return Block(head, left_out)
         rows = [("samples", f"{self.added:,} more of {summary.seen:,} seen, {manifest.samples:,} in all")]
         rows += _class_rows(summary)
         if self.rejected:
@@ -296,11 +284,10 @@ class AppendSummary(Shown):
         if self.later:
             rows.append(("later", f"{text.count(self.later, 'sample')} came after this append began: append once more"))
         rows += _problems(summary)
-        rows += _earlier(summary)
         rows.append(("bytes", f"{text.size(summary.bytes_in)} in, {text.size(summary.bytes_out)} out"))
         amount = f"{text.count(manifest.samples, 'sample')}, {text.size(manifest.store_bytes)}"
         rows += [("time", _time(summary)), ("stored in", f"{path}: {amount}")]
-        return "Appended.", rows
+        return Block("Appended.", rows)
 
 
 def rejected_rows(reasons: Mapping[str, int], listed_in: str) -> Rows:
@@ -311,70 +298,42 @@ def rejected_rows(reasons: Mapping[str, int], listed_in: str) -> Rows:
     return [("rejected", f"{sum(reasons.values()):,} ({words}), listed in {text.plain(listed_in)}")]
 
 
-def _class_rows(summary: Summary, *, spread: bool = False) -> Rows:
-    """How many classes there are, and with `spread`, how many samples each has."""
-    classes = summary.manifest.classes
-    if summary.bare:
+def _class_rows(summary: Summary) -> Rows:
+    """How many classes there are, and how many samples each has, where that is known."""
+    classes, info = summary.manifest.classes, summary.info
+    if info.kind == "dataset" and not info.fields:
         return [("labels", "none: the samples are images alone; {'image': images, 'label': labels} has both")]
     if classes is None:
-        return [("classes", "none: the source has no subfolders, which would be classes")] if summary.flat else []
-    found = _class_spread(summary.destination) if spread and len(classes) > 1 else None
-    if found is None:
+        return [("classes", "none: the source has no subfolders, which would be classes")] if info.flat else []
+    if summary.class_sizes is None or len(classes) == 1:
         return [("classes", f"{len(classes):,}")]
-    least, most = found
+    least, most = summary.class_sizes
     return [("classes", f"{len(classes):,}, {least:,}{'' if least == most else f' to {most:,}'} each")]
 
 
 def _suffixes(name: str, summary: Summary) -> str:
     """The suffixes of the files that a count counts: " (.json 24, .md 1)"."""
-    if name not in ("other_files", "unnamed_members") or not summary.skipped:
+    if name not in ("other_files", "unnamed_members") or not summary.info.skipped:
         return ""
-    most = sorted(summary.skipped.items(), key=lambda one: (-one[1], one[0]))
+    most = sorted(summary.info.skipped.items(), key=lambda one: (-one[1], one[0]))
     shown = text.listed([f"{suffix or 'no suffix'} {count:,}" for suffix, count in most], _SHOWN)
     return f" ({shown})"
 
 
 def _problems(summary: Summary) -> Rows:
-    return [("problem", text.plain(problem)) for problem in summary.problems]
-
-
-def _earlier(summary: Summary) -> Rows:
-    """What is said of samples of an earlier run that cannot be compared."""
-    if not summary.earlier:
-        return []
-    packed = text.count(summary.earlier, "sample")
-    return [("earlier", f"{packed} from an earlier run; the dataset returns other values at each read, not compared")]
+    return [("problem", text.plain(problem)) for problem in summary.info.problems]
 
 
 def _time(summary: Summary) -> str:
     if not summary.packed_now:
         return text.duration(summary.seconds)
-    return f"{text.duration(summary.seconds)}, {text.rate(summary.packed_now / summary.seconds)} {summary.noun}s/s"
+    return f"{text.duration(summary.seconds)}, {text.rate(summary.packed_now / summary.seconds)} {summary.info.noun}s/s"
 
 
 def _classes(number: int) -> str:
     return text.count(number, "class", "classes")
 
 
-def _shape(shape: tuple[int | None, ...]) -> str:
-    return "x".join("?" if n is None else str(n) for n in shape)
-
-
 def _path(summary: Summary) -> str:
     """A folder as it is usually written; a URL as it is."""
     return text.plain(summary.destination if is_url(summary.destination) else str(Path(summary.destination)))
-
-
-def _class_spread(store: str) -> tuple[int, int] | None:
-    """The fewest and the most samples that a class of a store has; None for one at a URL, and where it is gone."""
-    if is_url(store):
-        return None
-    try:
-        opened = Store(store_folder(store))
-        if "label" not in opened.fields:
-            return None  # the classes are those of boxes
-        counts = label_counts(opened)
-    except (StoreError, UsageError):
-        return None
-    found = [counts[label] for label in range(len(opened.manifest.classes or ()))]
-    return (min(found), max(found)) if found else None

@@ -27,17 +27,16 @@ from rawpack.remote.transfer import TIMEOUT_S, Attempts, Remote, bounded, has_no
 from rawpack.remote.url import filesystem, join, shown
 from rawpack_packer.destination import files
 from rawpack_packer.destination import folder as destinations
-from rawpack_packer.destination.layout import WORK
+from rawpack_packer.destination.files import WORK
 from rawpack_packer.destination.lock import lock_file
 from rawpack_packer.job.job import Job
 from rawpack_packer.job.options import Progress, RunOptions
 from rawpack_packer.job.summary import Summary
-from rawpack_packer.options.naming import opt
+from rawpack_packer.options import opt
 from rawpack_packer.part.part import read_record
 from rawpack_packer.recipe.recipe import Recipe
 from rawpack_packer.sources import Source
-from rawpack_packer.text import listed
-from rawpack_packer.voice import again
+from rawpack_packer.text import again, listed
 
 BEGUN = f"{WORK}/begun"
 """Marks the folder at the URL as ours while packing lasts."""
@@ -54,15 +53,15 @@ class Upload(Job):
         source: Source,
         recipe: Recipe,
         url: str,
-        how: RunOptions | None = None,
+        run_options: RunOptions | None = None,
         *,
         scratch: str | os.PathLike[str] | None = None,
         storage_options: Mapping[str, Any] | None = None,
     ) -> None:
         """scratch: the folder on this machine for what is not uploaded yet; None is `packing` in the cache's folder. An
         interrupted run resumes only with the same one."""
-        self._target, self._place = Target(url, storage_options), _Scratch(url, scratch)
-        super().__init__(source, recipe, self._place.store, how, called=str(self._target))
+        self._target, self._place = RemoteFolder(url, storage_options), _Scratch(url, scratch)
+        super().__init__(source, recipe, self._place.store, run_options, shown_as=str(self._target))
 
     def run(self) -> Summary:
         """As that of a job, and upload it."""
@@ -70,7 +69,7 @@ class Upload(Job):
         there = target.sizes()
         _check_foreign(target, there)
         with files.refusals_named(place.store), place.locked():
-            complete = manifests.NAME in there and not self.how.restart
+            complete = manifests.NAME in there and not self.run_options.restart
             if complete:
                 # All files except the shards show whether it is this job's.
                 place.forget()
@@ -79,15 +78,15 @@ class Upload(Job):
                 begun = place.folder / "begun"
                 begun.write_bytes(b"rawpack is packing a store here\n")
                 target.put(begun, BEGUN)
-                if self.how.restart:
+                if self.run_options.restart:
                     # First the manifest; the mark of ours stays.
                     for name in sorted(set(there) - {BEGUN}, key=lambda name: (name != manifests.NAME, name)):
                         target.remove(name)
                     place.forget()
                 else:
                     place.check_sent(there)
-            uploader = _Uploader(target, place, self.how.progress)
-            self.how = dataclasses.replace(self.how, progress=uploader)
+            uploader = _Uploader(target, place, self.run_options.progress)
+            self.run_options = dataclasses.replace(self.run_options, progress=uploader)
             try:
                 summary = self.pack(check_free=False)
                 uploader.finish()
@@ -179,7 +178,7 @@ class _Uploader:
     """A thread that uploads the shards of finished parts. As the job's progress, it slows down a job that is too fast
     for it."""
 
-    def __init__(self, target: Target, place: _Scratch, progress: Progress) -> None:
+    def __init__(self, target: RemoteFolder, place: _Scratch, progress: Progress) -> None:
         self._target, self._place = target, place
         self.waits, self.commit, self.end = progress.waits, progress.commit, progress.end
         self._progress = progress
@@ -251,7 +250,7 @@ class _Uploader:
         self._sent.add(record.name)
 
 
-def _check_foreign(target: Target, there: Mapping[str, int]) -> None:
+def _check_foreign(target: RemoteFolder, there: Mapping[str, int]) -> None:
     """Raise UsageError where files that are not a store's are at the URL."""
     names = sorted(name for name in there if not destinations.is_ours(name.split("/")[0]))
     if names:
@@ -263,7 +262,7 @@ def _check_foreign(target: Target, there: Mapping[str, int]) -> None:
         )
 
 
-def _fetch_store(target: Target, place: _Scratch) -> None:
+def _fetch_store(target: RemoteFolder, place: _Scratch) -> None:
     """Fetch the store at the URL into the scratch folder, except for the contents of shards."""
     try:
         manifest_bytes = target.read_small(manifests.NAME, lambda data: manifests.parse(data, str(target)))
@@ -284,7 +283,7 @@ def _fetch_store(target: Target, place: _Scratch) -> None:
         ) from None
 
 
-def _upload_rest(target: Target, place: _Scratch, manifest: Manifest) -> None:
+def _upload_rest(target: RemoteFolder, place: _Scratch, manifest: Manifest) -> None:
     """Upload everything except the shards, the manifest last."""
     for columns in manifest.columns:
         for record in columns.files:
@@ -299,7 +298,7 @@ _SLOWEST = 256 << 10
 """Bytes per second: a slower upload is taken for dead."""
 
 
-class Target:
+class RemoteFolder:
     """One folder behind a URL. Any number of threads may use it.
 
     A call that fails is retried until the timeout, and then raises PackError; the same command resumes.

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from functools import partial
 
-from rawpack_packer.options.option import Option
-from rawpack_packer.options.values import (
+from rawpack_packer.options.option import (
     CHECKS,
     COLORS,
     FITS,
     INTERPOLATIONS,
     JPEG_TABLES,
     SUBSAMPLINGS,
+    Option,
     as_text,
     at_least_1,
     one_of,

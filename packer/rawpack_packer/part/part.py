@@ -18,11 +18,11 @@ import xxhash
 from numpy.typing import NDArray
 
 from rawpack.disk.manifest import Field, FileRecord, Placement
-from rawpack.errors import DamagedStoreError, DecodeError, PackError
-from rawpack_packer.destination import files, run_token
-from rawpack_packer.destination.layout import WORK
-from rawpack_packer.destination.rejects import NOT_SCANNED, Reject
-from rawpack_packer.options.naming import opt
+from rawpack.errors import DecodeError, PackError
+from rawpack_packer.destination import files, lock
+from rawpack_packer.destination.files import WORK
+from rawpack_packer.destination.journal import NOT_SCANNED, Reject
+from rawpack_packer.options import opt
 from rawpack_packer.part.pieces import PiecesAhead, PreparedItem, ReadAhead, prepare_item
 from rawpack_packer.recipe.fields import IMAGE
 from rawpack_packer.recipe.recipe import Recipe, check_libraries
@@ -40,9 +40,8 @@ class PartRecord(msgspec.Struct, frozen=True, kw_only=True):
     placements: dict[str, Placement]
     """Of each image and mask field; empty if every sample was rejected, so that there is no shard."""
     columns: dict[str, bytes]
-    """Number fields and the index: "label", "image.xxh3", "image.offset", ... -> the bytes of their rows. Ragged fields
-    have all rows one after another, and "boxes.length", int64 (rows,)."""
-    texts: dict[str, list[str]]
+    """All other fields and the index: "label", "image.xxh3", "image.offset", ... -> the bytes of their rows. Texts
+    (UTF-8) and ragged fields have all rows one after another, and "key.length", int64 (rows,)."""
     rejects: tuple[Reject, ...]
     counts: dict[str, int]
     bytes_in: int
@@ -70,7 +69,7 @@ class PartTask:
     root: str = ""
     """The path of the source, which every worker must have; empty if the source has none."""
     run: str = ""
-    """The run that must own the destination when files are renamed: see `run_token`. Empty for workers that end with
+    """The run that must own the destination when files are renamed: see `lock`. Empty for workers that end with
     their run anyway."""
     attempt: str = ""
     """Distinguishes the temporary files of two workers, one of which was taken for dead and is not."""
@@ -138,7 +137,7 @@ def run_part(task: PartTask, note: Callable[[int], None], tick: Callable[[Tick],
             pairs = list(zip(temporaries, names, strict=True))
             records = tuple(files.record(temporary, name, head=True) for temporary, name in pairs)
             if task.run:
-                run_token.check(destination, task.run)
+                lock.check_token(destination, task.run)
             for temporary, name in pairs:
                 files.commit(temporary, destination / name)
             for name, where in finished.items():
@@ -150,7 +149,7 @@ def run_part(task: PartTask, note: Callable[[int], None], tick: Callable[[Tick],
         ahead.close()
     record = rows.record(task.number, records, placements)
     if task.run:
-        run_token.check(destination, task.run)
+        lock.check_token(destination, task.run)
     write_record(destination, record, task.attempt)
     tick(Tick(len(task.samples), rows.bytes_in))
 
@@ -198,14 +197,14 @@ class _RecordRows:
     def reject(self, reject: Reject) -> None:
         self._rejects.append(reject)
 
-    def columns(self) -> dict[str, NDArray[Any] | list[str] | list[NDArray[Any]]]:
+    def columns(self) -> dict[str, NDArray[Any] | list[Any]]:
         """Number, ragged and text fields of all rows, and `key`."""
-        columns: dict[str, NDArray[Any] | list[str] | list[NDArray[Any]]] = {}
-        for name, kind in self._small.items():
-            values = self._values[name]
-            columns[name] = np.array(values, kind.dtype) if kind.kind == "number" else values
-        columns["key"] = self._keys
-        return columns
+        kinds = self._small
+        columns = {
+            name: np.array(values, kinds[name].dtype) if kinds[name].kind == "number" else values
+            for name, values in self._values.items()
+        }
+        return {**columns, "key": self._keys}
 
     def index(self, name: str, index: Mapping[str, NDArray[np.int64]]) -> None:
         """Add where the writer put the images of field `name`."""
@@ -216,25 +215,20 @@ class _RecordRows:
             self._index[f"{name}.shape"] = np.array(self._shapes[name], np.int32)
 
     def record(self, number: int, records: tuple[FileRecord, ...], placements: dict[str, Placement]) -> PartRecord:
-        numbers: dict[str, NDArray[Any]] = dict(self._index)
-        texts: dict[str, list[str]] = {"key": self._keys}
-        for name, kind in self._small.items():
-            values = self._values[name]
-            if kind.kind == "text":
-                texts[name] = values
-            elif kind.kind == "ragged":
-                empty = np.empty((0, *(n or 0 for n in kind.shape[1:])), kind.dtype)
-                numbers[name] = np.concatenate([empty, *values])
-                numbers[f"{name}.length"] = np.array([len(value) for value in values], np.int64)
+        columns = dict[str, bytes]()
+        for name, values in (self._index | self.columns()).items():
+            if isinstance(values, np.ndarray):
+                columns[name] = little(values).tobytes()
             else:
-                numbers[name] = np.array(values, kind.dtype)
+                rows = [row.encode() if isinstance(row, str) else row for row in values]
+                columns[name] = b"".join(row if isinstance(row, bytes) else little(row).tobytes() for row in rows)
+                columns[f"{name}.length"] = np.array(list(map(len, rows)), "<i8").tobytes()
         return PartRecord(
             number=number,
             rows=self.count,
             files=records,
             placements=placements,
-            columns={name: little(values).tobytes() for name, values in numbers.items()},
-            texts=texts,
+            columns=columns,
             rejects=tuple(self._rejects),
             counts=dict(self._counts),
             bytes_in=self.bytes_in,
@@ -271,12 +265,4 @@ def read_record(destination: Path, number: int) -> PartRecord | None:
             return None
         if size != file.bytes:
             return None
-    return record
-
-
-def need_record(destination: Path, number: int) -> PartRecord:
-    """The record of a part that was packed in this run."""
-    record = read_record(destination, number)
-    if record is None:
-        raise DamagedStoreError(f"{record_path(destination, number)} or its shard disappeared while packing")
     return record

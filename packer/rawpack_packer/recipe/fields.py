@@ -13,7 +13,7 @@ from rawpack.disk.tables import codec_of
 from rawpack.errors import UsageError
 from rawpack.transforms.followers import BOXES
 from rawpack.transforms.left_behind import looks_like
-from rawpack_packer.options.naming import opt
+from rawpack_packer.options import opt
 from rawpack_packer.recipe.recipe import Recipe, libraries
 from rawpack_packer.recipe.tables import encoder_of
 from rawpack_packer.sources import FieldKind, ImageKind, Source, SourceInfo

@@ -10,18 +10,8 @@ import msgspec
 
 from rawpack.disk.tables import resolve
 from rawpack.errors import PackError, UsageError
-from rawpack_packer.options import RECIPE, Option
-from rawpack_packer.options.naming import Named, opt
-from rawpack_packer.options.values import (
-    CHECKS,
-    JPEG_TABLES,
-    Check,
-    Color,
-    Fit,
-    Interpolation,
-    Subsampling,
-    one_of,
-)
+from rawpack_packer.options import RECIPE, Named, Option, opt
+from rawpack_packer.options.option import CHECKS, JPEG_TABLES, Check, Color, Fit, Interpolation, Subsampling, one_of
 from rawpack_packer.recipe.tables import OUTPUT_FORMATS, OutputFormat, encoder_of, output_format
 
 FORMATS = tuple(OUTPUT_FORMATS)

@@ -16,8 +16,7 @@ from typing import TYPE_CHECKING
 
 from rawpack.disk.tables import added, codec_of
 from rawpack.errors import UsageError
-from rawpack_packer.options import WRITER_GROUP, format_names
-from rawpack_packer.options.naming import opt
+from rawpack_packer.options import WRITER_GROUP, format_names, opt
 
 if TYPE_CHECKING:
     from rawpack_packer.recipe.recipe import Recipe

@@ -19,8 +19,7 @@ from matplotlib.figure import FigureBase
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
 from rawpack_packer import text
-from rawpack_packer.tune.measure import Figure
-from rawpack_packer.tune.text import number, shortened
+from rawpack_packer.tune.measure import Figure, number, shortened
 
 _WIDE, _NARROW = 9.0, 3.9
 """Inches, of 72 CSS pixels each."""

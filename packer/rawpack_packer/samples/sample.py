@@ -20,17 +20,16 @@ from rawpack.pixels.resize import fit, fit_nearest
 from rawpack.transforms.followers import BOXES
 from rawpack.transforms.left_behind import looks_like
 from rawpack_packer.images import ImageHeader, by_pillow, decode_image, read_header
+from rawpack_packer.images.header import to_color
 from rawpack_packer.images.jpeg import is_whole
-from rawpack_packer.images.pixels import to_color
 from rawpack_packer.images.png import decode_values
 from rawpack_packer.recipe.fields import CURATED, IMAGE, left_behind
 from rawpack_packer.recipe.recipe import Recipe
 from rawpack_packer.recipe.tables import encoder_of, is_jpeg
-from rawpack_packer.samples.curation import measures_of
 from rawpack_packer.samples.fields import BAD_FIELD, as_stored, boxes_by_recipe, follower_by_recipe
 from rawpack_packer.sources import Item
 from rawpack_packer.sources.fields import Value
-from rawpack_packer.voice import speaking_python
+from rawpack_packer.text import speaking_python
 
 _DECODING_BYTES = 16
 """Per pixel: four 16-bit samples, twice because they are reordered."""
@@ -136,8 +135,7 @@ def _from_array(
     _check_shape(image.shape, field)
     # Writers do not convert: another dtype would be read as wrong values.
     assert image.dtype == field.dtype, image.dtype
-    if recipe.curate:
-        values |= measures_of(image)
+    values |= _measures(image, recipe)
     return Stored(encoded(image, field.encoding, recipe, notes), image.shape), size
 
 
@@ -212,7 +210,7 @@ def prepare(data: bytes | NDArray[Any], recipe: Recipe) -> PreparedImage:
         image = _without_padding(image, header, scale)
     image = by_recipe(image, recipe, notes, header.upright_size if scale > 1 else None)
     height, width, channels = image.shape
-    measures = measures_of(image) if recipe.curate else {}
+    measures = _measures(image, recipe)
     stored = encoded(image, recipe.encoding, recipe, notes)
     return PreparedImage(stored, (height, width, channels), tuple(notes), header.upright_size, measures)
 
@@ -279,7 +277,7 @@ def _pass_through(data: bytes, header: ImageHeader, recipe: Recipe, notes: list[
         # To see that it decodes: at an eighth, all entropy-coded data is decoded too.
         decode_image(data, header, color="gray", scale=8)
     shape = (header.height, header.width, recipe.channels)
-    measures = measures_of(decode_image(data, header, color="gray")) if recipe.curate else {}
+    measures = _measures(decode_image(data, header, color="gray"), recipe) if recipe.curate else {}
     stored = np.frombuffer(data, np.uint8)
     return PreparedImage(stored, shape, (*notes, "passed_through"), header.upright_size, measures)
 
@@ -293,3 +291,12 @@ def cropped(image: NDArray[Any], crop: tuple[int, int, int, int]) -> NDArray[Any
             f"the image has {image.shape[1]}x{image.shape[0]} pixels; --crop needs {x + width}x{y + height}",
         )
     return image[y : y + height, x : x + width]
+
+
+def _measures(image: NDArray[Any], recipe: Recipe) -> dict[str, Any]:
+    """What `--curate` adds."""
+    if not recipe.curate:
+        return {}
+    from rawpack_packer.samples.curation import measures_of
+
+    return measures_of(image)

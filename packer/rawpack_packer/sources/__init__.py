@@ -5,24 +5,21 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from rawpack_packer.lazy import on_first_use
-from rawpack_packer.sources.base import LEFT_OUT, Item, Samples, Source, SourceInfo
+from rawpack_packer.sources.base import LEFT_OUT, Item, Samples, Source, SourceInfo, unread_of
 from rawpack_packer.sources.fields import FieldKind, ImageKind
 from rawpack_packer.sources.files import SourceChangedError
-from rawpack_packer.sources.optional import unread_of
 
 if TYPE_CHECKING:
     from rawpack_packer.sources.beside.annotated import AnnotatedError
     from rawpack_packer.sources.dataset import DatasetSource
-    from rawpack_packer.sources.listing.faults import BadListingError
-    from rawpack_packer.sources.opening import has_split, open_source, plugins, stop_above_splits
-    from rawpack_packer.sources.registry import KINDS, OPTIONS, SourceKind
-    from rawpack_packer.sources.splits_on_disk import DividedError
-    from rawpack_packer.sources.stores.source import StoreSource
+    from rawpack_packer.sources.folder import DividedError
+    from rawpack_packer.sources.listing.lines import BadListingError
+    from rawpack_packer.sources.registry import KINDS, SourceKind, has_split, open_source, plugins, stop_above_splits
+    from rawpack_packer.sources.store import StoreSource
 
 __all__ = [
     "KINDS",
     "LEFT_OUT",
-    "OPTIONS",
     "AnnotatedError",
     "BadListingError",
     "DatasetSource",
@@ -45,12 +42,11 @@ __all__ = [
 
 _LAZY = {
     "AnnotatedError": "beside.annotated",
-    "BadListingError": "listing.faults",
+    "BadListingError": "listing.lines",
     "DatasetSource": "dataset",
-    "DividedError": "splits_on_disk",
-    "StoreSource": "stores.source",
-    **dict.fromkeys(("KINDS", "OPTIONS", "SourceKind"), "registry"),
-    **dict.fromkeys(("has_split", "open_source", "plugins", "stop_above_splits"), "opening"),
+    "DividedError": "folder",
+    "StoreSource": "store",
+    **dict.fromkeys(("KINDS", "SourceKind", "has_split", "open_source", "plugins", "stop_above_splits"), "registry"),
 }
 """Name -> its module. A worker needs only the module of the source whose samples it gets."""
 

@@ -16,25 +16,24 @@ from numpy.typing import NDArray
 
 from rawpack.disk.manifest import DTYPES
 from rawpack.errors import UsageError
-from rawpack_packer.options.naming import opt
+from rawpack_packer.options import opt
 from rawpack_packer.sources.archives.zip import directory
-from rawpack_packer.sources.axes import channels_first, check_samples, turned
-from rawpack_packer.sources.base import Scanning, SourceInfo, given_options, unseen
-from rawpack_packer.sources.fields import FieldKind, ImageKind
-from rawpack_packer.sources.kinds import Fields, inferred_kind, with_roles, words_of
-from rawpack_packer.sources.named_arrays import (
+from rawpack_packer.sources.axes import turned
+from rawpack_packer.sources.base import Scanning, unseen
+from rawpack_packer.sources.fields import FieldKind, Fields, ImageKind, inferred_kind
+from rawpack_packer.sources.named_arrays import Arrays, SaidOfArrays, split_axes
+from rawpack_packer.sources.table.choose import (
     IMAGE,
-    Arrays,
-    check_named_once,
-    named_arrays,
-    saying_axes,
-    shown_arrays,
-    split_axes,
+    LABEL,
+    NO_COUNTS,
+    ChosenColumns,
+    Classes,
+    ColumnChoice,
+    ColumnInfo,
+    Habits,
 )
-from rawpack_packer.sources.table.choose import ChosenColumns, ColumnChoice, ColumnInfo, Habits, choose
 from rawpack_packer.sources.table.columns import Column, ImageArrays, Mapped, Numbers, RowNumbers, texts_of
-from rawpack_packer.sources.table.labels import LABEL, LABEL_KIND, NO_COUNTS, Classes, named_file, number_labels
-from rawpack_packer.sources.table.source import TableSource, unique_keys
+from rawpack_packer.sources.table.source import TableSource
 from rawpack_packer.text import plain
 
 IMAGE_NAMES = ("image", "images", "x", "X", "data", "arr_0")
@@ -87,15 +86,14 @@ class ArraySource(TableSource):
 
         Raises UsageError if `path` is not such a file, if its arrays differ in length, or if the axes have to be said.
         """
-        file, named = Path(path).absolute(), named_arrays(array)
-        check_named_once(named, image_column, label_column)
+        file = Path(path).absolute()
+        said = SaidOfArrays(array, fields, classes, image_column, label_column, key_column)
         root = plain(os.fsencode(file))
-        arrays, image, states = _read(file, named, root)
-        wanted = ColumnChoice(image_column, label_column, key_column)
+        arrays, image, states = _read(file, said.named, root)
         if image is None:
-            chosen = _choose(arrays, wanted, named, root)
+            chosen = _choose(arrays, said, root)
             image = Numbers(arrays[chosen.image])
-        elif wanted != ColumnChoice():
+        elif said.columns != ColumnChoice():
             raise UsageError(f"{root} has no columns with names: {opt.image_column} and the like are for .npz and HDF5")
         else:
             is_label = LABEL in arrays and _info(LABEL, arrays[LABEL]).is_label
@@ -110,54 +108,30 @@ class ArraySource(TableSource):
                 f"{root} holds images of dtype {dtype.name}; they must be numbers of at most 64 bits, or complex "
                 "numbers of at most 128"
             )
-        axes, said_by = split_axes(named.get(IMAGE, ""), arrays)[1], saying_axes(named, chosen.image)
-        if not chosen.fields and chosen.label is None:
-            check_samples(shape, axes, root, said_by)
-        chw = channels_first(shape[1:], axes, root, said_by)
-        kind = ImageKind(dtype.name, turned(shape[1:], chw))
+        alone = not chosen.fields and chosen.label is None
+        chw = said.chw(shape, chosen.image, said.axes(arrays), root, alone=alone)
         held = {name: arrays[of_file] for name, of_file in chosen.fields.items()}
-        kinds = {name: FieldKind("str") if _is_text(one) else inferred_kind(name, one[0]) for name, one in held.items()}
-        labels = None
-        if chosen.label is not None:
-            found = arrays[chosen.label].reshape(-1)
-            labels = number_labels(found.tolist() if _is_text(found) else found, classes, where=root)
-        elif classes is not None:
-            raise UsageError(f"{opt.classes} names labels, and {root} has none: name them by {opt.label_column}")
-        keys = None
-        if chosen.key is not None:
-            keys = unique_keys(arrays[chosen.key].tolist(), root, key_column is not None)
+        values = None if chosen.label is None else arrays[chosen.label].reshape(-1)
+        labels = said.labels(values.tolist() if values is not None and _is_text(values) else values, root)
+        keys = said.keys(None if chosen.key is None else arrays[chosen.key].tolist(), root)
         counts = NO_COUNTS if labels is not None and labels.names is not None else {}
         if chosen.left_out:
             counts = {**counts, "columns_left_out": len(chosen.left_out)}
-        info = SourceInfo(
-            kind="arrays",
-            root=root,
-            paths=(str(file),),
-            fields=with_roles(kinds if labels is None else {LABEL: LABEL_KIND, **kinds}, fields, kind, root),
-            image=kind,
+        info = said.info(
+            "arrays",
+            str(file),
+            {name: FieldKind("str") if _is_text(one) else inferred_kind(name, one[0]) for name, one in held.items()},
+            ImageKind(dtype.name, turned(shape[1:], chw)),
+            counts,
+            chosen.left_out,
+            labelled=labels is not None,
             numbered=keys is None,
-            counts=counts,
-            options=given_options(
-                array=shown_arrays(named),
-                field=words_of(fields),
-                classes=named_file(classes),
-                image_column=image_column,
-                label_column=label_column,
-                key_column=key_column,
-            ),
-            problems=chosen.left_out,
         )
         columns: dict[str, Column] = {
             name: texts_of(one.tolist()) if _is_text(one) else Numbers(_native(one)) for name, one in held.items()
         }
-        super().__init__(
-            info,
-            keys or RowNumbers(range(shape[0])),
-            ImageArrays(image, chw),
-            columns,
-            np.array(states, np.int64),
-            labels=labels,
-        )
+        images, all_states = ImageArrays(image, chw), np.array(states, np.int64)
+        super().__init__(info, keys or RowNumbers(range(shape[0])), images, columns, all_states, labels=labels)
         self._videos = held.get("video")
 
     def group(self, i: int, /) -> str:
@@ -248,20 +222,14 @@ def _read_npz(path: Path) -> dict[str, NDArray[Any]]:
             return {info.filename.removesuffix(".npy"): _read_member(file, info, path) for info in infos}
 
 
-def _choose(
-    arrays: Mapping[str, NDArray[Any]], wanted: ColumnChoice, named: Mapping[str, str], root: str
-) -> ChosenColumns:
-    """Which array is what. named: see `named_arrays`. Raises UsageError."""
-    of_image, _ = split_axes(named.get(IMAGE, ""), arrays)
-    if of_image:
-        others = {name: of_file for name, of_file in named.items() if name not in (IMAGE, LABEL)}
-        wanted = ColumnChoice(of_image, named.get(LABEL), wanted.key, others, as_arrays=True)
-    columns = [_info(name, array) for name, array in arrays.items()]
+def _choose(arrays: Mapping[str, NDArray[Any]], said: SaidOfArrays, root: str) -> ChosenColumns:
+    """Which array is what. Raises UsageError."""
     no_image = f"; name it, and what else is packed: {opt.array('image=NAME,label=NAME')}"
-    chosen = choose(columns, wanted, root, Habits(IMAGE_NAMES, LABEL_NAMES, no_image=no_image))
+    columns = [_info(name, array) for name, array in arrays.items()]
+    chosen = said.choose(columns, root, Habits(IMAGE_NAMES, LABEL_NAMES, no_image=no_image))
     count = len(arrays[chosen.image]) if arrays[chosen.image].ndim else 0
     for name, array in arrays.items():
-        if not of_image and array.shape[:1] != (count,):
+        if not said.names_image and array.shape[:1] != (count,):
             raise UsageError(
                 f"{root}: {plain(name)} has shape {array.shape}, but there are {count} images: a field needs a row for "
                 f"each; {opt.array('image=NAME,label=NAME')} names all that is packed"

@@ -21,8 +21,8 @@ from rawpack_packer.sources.base import Scanning, SourceInfo, unseen
 from rawpack_packer.sources.fields import FieldKind, ImageKind
 from rawpack_packer.sources.files import read_file
 from rawpack_packer.sources.pickles import BadPickleError, read_pickle
+from rawpack_packer.sources.table.choose import number_labels
 from rawpack_packer.sources.table.columns import Numbers, RowNumbers
-from rawpack_packer.sources.table.labels import number_labels
 from rawpack_packer.sources.table.source import TableSource
 from rawpack_packer.text import listed, plain
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -10,33 +9,52 @@ from functools import cached_property
 from typing import Any, Protocol
 
 import numpy as np
+import xxhash
 from numpy.typing import NDArray
 
 from rawpack.errors import DecodeError, PackError, UsageError
 from rawpack_packer.sources.axes import AXES
 from rawpack_packer.sources.base import BaseSource, Item, SourceInfo, check_part, check_sample, numbered
-from rawpack_packer.sources.columns import ColumnDataset, as_columns, check_not_columns
-from rawpack_packer.sources.dataset_images import DatasetImages, DeclaredImage, Others, check_array, images_of
-from rawpack_packer.sources.dataset_states import states_of, to_probe
-from rawpack_packer.sources.fields import Boxes, FieldKind, ImageKind, Value, as_text
-from rawpack_packer.sources.kinds import (
+from rawpack_packer.sources.dataset_forms import (
+    ColumnDataset,
+    DatasetImages,
+    DeclaredImage,
+    InOrder,
+    Names,
+    Others,
+    as_columns,
+    as_dict,
+    check_array,
+    check_not_columns,
+    check_not_item,
+    images_of,
+    length_of,
+    renamed,
+)
+from rawpack_packer.sources.fields import (
+    Boxes,
     Declared,
+    FieldKind,
+    ImageKind,
+    Value,
     array_of,
     as_array,
+    as_text,
     declared_kind,
     inferred_kind,
     inferred_mask,
     with_arrays,
 )
-from rawpack_packer.sources.table.labels import LABEL, Labels, classes_of, number_labels
-from rawpack_packer.text import listed, plain
+from rawpack_packer.sources.table.choose import LABEL, Labels, classes_of, number_labels
+from rawpack_packer.text import plain
 
 SLICEABLE = (list, tuple, np.ndarray, ColumnDataset)
 """A worker gets a slice of these; of any other dataset, the whole."""
-Names = tuple[str, ...] | Mapping[str, str | int]
-"""What the values of tuples are called; or name -> what samples call it, or its position in a tuple."""
 _TRIED = 16
 """Samples that are read to find one that can be read, and to find out whether images have one size."""
+_HASHED_ROWS = 1 << 12
+"""Longer arrays are told from others by this many of their rows."""
+_PROBED = 3
 
 
 class Dataset(Protocol):
@@ -107,30 +125,6 @@ class DatasetPart:
         return part
 
 
-class InOrder:
-    """An iterable with a length as a dataset. Each time an earlier sample is asked for, it is iterated again."""
-
-    def __init__(self, samples: Iterable[Any], count: int) -> None:
-        self._samples, self._count = samples, count
-        self._iterator: Iterator[Any] | None = None
-        self._next = 0
-
-    def __len__(self) -> int:
-        return self._count
-
-    def __getitem__(self, i: int) -> Any:
-        if self._iterator is None or i < self._next:
-            self._iterator, self._next = iter(self._samples), 0
-        while True:
-            try:
-                sample = next(self._iterator)
-            except StopIteration:
-                raise IndexError(f"it ended after {self._next} samples, and its len() is {self._count}") from None
-            self._next += 1
-            if self._next > i:
-                return sample
-
-
 class DatasetSource(BaseSource):
     """A map-style dataset as a `Source`. Its first sample shows what the fields are."""
 
@@ -153,10 +147,10 @@ class DatasetSource(BaseSource):
         called_as: Names | None = names if names is None or isinstance(names, Mapping) else tuple(names)
         if isinstance(dataset, Mapping):
             if isinstance(called_as, Mapping):
-                dataset, called_as = _renamed(dataset, called_as, f"the {called}"), None
+                dataset, called_as = renamed(dataset, called_as, f"the {called}"), None
             dataset = as_columns(dataset)
         check_not_columns(dataset)
-        count = _length(dataset)
+        count = length_of(dataset)
         root = f"<{called} of {count} samples>"
         self.in_order = not hasattr(dataset, "__getitem__")
         """Whether samples can only be iterated, which one process must do."""
@@ -226,11 +220,11 @@ class DatasetSource(BaseSource):
 
     def probes(self, rows: NDArray[np.int64], /) -> NDArray[np.int64]:
         """See `HasProbes`."""
-        return to_probe(self._dataset, rows, in_order=self.in_order)
+        return _to_probe(self._dataset, rows, in_order=self.in_order)
 
     @cached_property
     def _states(self) -> NDArray[np.int64]:
-        return states_of(self._dataset)
+        return _states_of(self._dataset)
 
 
 def _attribute(dataset: Any, name: str, types: Any) -> Any:
@@ -268,12 +262,7 @@ def _classes(
         raise UsageError("classes= names labels: a field 'label' of integers, which the samples do not have")
     if given is None and all(isinstance(name, str) for name in of_dataset or ()):
         given = of_dataset
-    named = tuple(map(str, given or ()))
-    if not countable or not named:
-        return None
-    if len(set(named)) != len(named):
-        raise UsageError("two classes have the same name")
-    return named
+    return classes_of(given) if countable and given else None
 
 
 def _text_labels(dataset: Any, names: Names | None, classes: Sequence[Any] | None, root: str) -> Labels | None:
@@ -308,52 +297,6 @@ def _class_number(label: Any, classes: Sequence[str]) -> int:
         return classes.index(label)
     except ValueError:
         raise DecodeError("bad_field", f"label is {label!r}; it is none of the {len(classes)} classes") from None
-
-
-def _renamed(sample: Mapping[Any, Any], names: Mapping[str, str | int], what: str) -> dict[str, Any]:
-    """A sample, or columns, under the names that the user gave; of a tuple, only what these name. what: the sample, in
-    messages. Raises UsageError."""
-    found, keys = {}, [*sample.keys()]
-    for name, old in names.items():
-        if old not in keys:
-            has = listed([repr(one) for one in keys], 8)
-            raise UsageError(f"{what} has no {old!r}, which names= calls {name!r}: it has {has}")
-        found[name] = sample[old]
-    for old, value in sample.items():
-        if old in names.values() or isinstance(old, int):
-            continue
-        if old in found:
-            raise UsageError(f"{what} has a field {old!r} already: name that otherwise too, names={{'other': {old!r}}}")
-        found[str(old)] = value
-    return found
-
-
-def as_dict(sample: Any, names: Names | None) -> dict[str, Any]:
-    """A sample as name -> value.
-
-    A dict, a row of a structured array, a dataclass and a named tuple have their own names; a tuple has `names`, or is
-    (image, label); anything else is the image. Raises DecodeError where it does not fit the names.
-    """
-    if isinstance(names, Mapping):
-        positions = isinstance(sample, tuple | list) and not hasattr(sample, "_fields")
-        try:
-            return _renamed(dict(enumerate(sample)) if positions else as_dict(sample, None), names, "a sample")
-        except UsageError as error:
-            raise DecodeError("bad_field", str(error)) from None
-    if isinstance(sample, Mapping):
-        return {str(name): value for name, value in sample.items()}
-    if isinstance(sample, np.void) and sample.dtype.names is not None:
-        return {name: sample[name] for name in sample.dtype.names}
-    if dataclasses.is_dataclass(sample) and not isinstance(sample, type):
-        return {field.name: getattr(sample, field.name) for field in dataclasses.fields(sample)}
-    if names is None and isinstance(sample, tuple) and "image" in getattr(sample, "_fields", ()):
-        return dict(zip(sample._fields, sample, strict=True))  # type: ignore[attr-defined]
-    if isinstance(sample, tuple) or (isinstance(sample, list) and names is not None):
-        called = names if names is not None else ("image", "label")[: len(sample)]
-        if len(called) != len(sample):
-            raise DecodeError("bad_field", f"{len(sample)} values; name them: names=('image', 'label', ...)")
-        return dict(zip(called, sample, strict=True))
-    return {"image": sample}
 
 
 def _as_value(value: Any, kind: FieldKind | None) -> Value:
@@ -403,7 +346,7 @@ def _first(dataset: Any, count: int, names: Names | None, root: str) -> dict[str
     for i in range(tried):
         try:
             sample = dataset[i]
-            _check_not_item(sample, dataset)
+            check_not_item(sample, dataset)
             return as_dict(sample, names)
         except DecodeError as error:
             raise UsageError(f"{root}: its first sample: {error.detail}") from None
@@ -418,26 +361,33 @@ def _first(dataset: Any, count: int, names: Names | None, root: str) -> dict[str
     ) from raised
 
 
-def _check_not_item(sample: Any, dataset: Any) -> None:
-    """Raise UsageError where a sample is an `Item`: its dataset was meant to be a `Source`."""
-    if isinstance(sample, Item):
-        lacking = [name for name in ("info", "__len__", "key", "part", "states") if name not in dir(dataset)]
-        raise UsageError(
-            f"the {type(dataset).__name__} returns `Item`s and is not a source: it lacks {', '.join(lacking)} of "
-            "rawpack_packer.sources.Source"
-        )
+def _states_of(dataset: Any) -> NDArray[np.int64]:
+    """(m, 2): of each array in memory, its bytes and a checksum of some of its rows."""
+    return np.array([_state_of(array) for array in _columns(dataset) if _is_plain(array)], np.int64).reshape(-1, 2)
 
 
-def _length(dataset: Any) -> int:
-    readable = hasattr(dataset, "__getitem__") or hasattr(dataset, "__iter__")
-    if not readable or not hasattr(dataset, "__len__"):
-        shown = repr(dataset) if isinstance(dataset, int | float | None) else f"a {type(dataset).__name__} object"
-        raise UsageError(f"{plain(shown)} is not a source: give a path, or a dataset with len(source) and source[i]")
-    try:
-        count = len(dataset)
-    except Exception as error:
-        what = f"{type(error).__name__}: {error}"
-        raise UsageError(f"{plain(type(dataset).__name__)} is not a source: its len() raises {what}") from error
-    if not count:
-        raise UsageError(f"the {type(dataset).__name__} has no samples")
-    return count
+def _to_probe(dataset: Any, rows: NDArray[np.int64], *, in_order: bool) -> NDArray[np.int64]:
+    """A few of these samples, from all over the dataset; none where `_states_of` tells of all of it. in_order: whether
+    samples can only be iterated, so that the first are the cheapest."""
+    if all(map(_is_plain, _columns(dataset))):
+        return rows[:0]
+    if in_order:
+        return rows[:_PROBED]
+    return rows[np.unique(np.linspace(0, len(rows) - 1, min(len(rows), _PROBED), dtype=np.int64))]
+
+
+def _columns(dataset: Any) -> list[Any]:
+    return list(dataset.columns.values()) if isinstance(dataset, ColumnDataset) else [dataset]
+
+
+def _is_plain(column: Any) -> bool:
+    return isinstance(column, np.ndarray) and not column.dtype.hasobject
+
+
+def _state_of(array: NDArray[Any]) -> tuple[int, int]:
+    """Bytes, and a checksum of rows over the whole of it: an array may be larger than memory."""
+    rows = np.unique(np.linspace(0, len(array) - 1, min(len(array), _HASHED_ROWS), dtype=np.int64))
+    digest = xxhash.xxh3_64()
+    for row in rows.tolist() if len(array) > _HASHED_ROWS else [slice(None)]:
+        digest.update(np.ascontiguousarray(array[row]).tobytes())
+    return array.nbytes, digest.intdigest() - (1 << 63)

@@ -1,22 +1,25 @@
-"""A folder of image files whose first-level subfolders are the classes."""
+"""A folder of image files whose first-level subfolders are the classes, unless they are splits, such as `train/` and
+`val/`."""
 
 from __future__ import annotations
 
+import math
 import os
+import re
 import shlex
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
 from rawpack.errors import UsageError
+from rawpack.remote.url import is_url, shown
 from rawpack_packer.errors import reason_of
-from rawpack_packer.options.naming import opt
+from rawpack_packer.options import opt
 from rawpack_packer.sources.base import BaseSource, Scanning, unseen
 from rawpack_packer.sources.beside.annotated import refuse_annotations
-from rawpack_packer.sources.files import NOT_SCANNED, missing, opened
-from rawpack_packer.sources.folder_part import FolderPart
+from rawpack_packer.sources.files import NOT_SCANNED, FolderPart, missing
 from rawpack_packer.sources.folder_scan import ARCHIVES, FolderScan, Wanted
 from rawpack_packer.sources.video import EXTENSIONS as VIDEO_EXTENSIONS
 from rawpack_packer.text import plain
@@ -41,6 +44,17 @@ _INSTEAD: dict[str, Collection[str]] = {
 _COMPRESSED = (".gz", ".bz2", ".xz", ".zst")
 _LOOKED_AT = 100
 """Files of a folder without images that show what is in it."""
+_NAMES = (
+    ("train", "training", "trn", "trainval"),
+    ("val", "valid", "validation", "dev", "devel", "development", "eval", "evaluation", "minival"),
+    ("test", "testing", "tst", "testdev", "test-dev", "holdout", "hold-out", "hold_out"),
+)
+"""Names of splits, in the order in which a command lists them."""
+_RANKS = {name: rank for rank, names in enumerate(_NAMES) for name in names}
+_END = re.compile(r"[ _-]?(set|split|data|images|imgs|\d{4})$")
+"""What may follow a name: `train2017`, `test_images`."""
+_AS_CLASSES = {"archive", "folder", "video"}
+"""Kinds of sources that take folders as classes; others take all of them as one set."""
 
 
 class NoImageError(UsageError):
@@ -96,10 +110,7 @@ class FolderSource(BaseSource):
             raise UsageError("the source is an empty path: give a folder of images")
         where = str(Path(path).absolute())
         root = plain(os.fsencode(where))
-        check_folder(where, root)
-        scan = FolderScan(where, wanted_images(), progress)
-        scan.run()
-        scan.check(root, skip_unreadable=skip_unreadable)
+        scan = scan_folder(where, wanted_images(), progress, skip_unreadable=skip_unreadable)
         self.info = scan.info("folder", root)
         self._all = scan.files()
         if not scan.samples:
@@ -137,35 +148,34 @@ def check_folder(path: str, shown: str) -> None:
             raise UsageError(
                 f"{shown} is an archive: leave out {opt.kind('folder')}, and it is packed as it is"
             ) from None
-        cure = "give the folder that holds it" if _is_image(path) else f"without {opt.kind}, its kind is detected"
+        is_image = Path(path).suffix.lower() in EXTENSIONS
+        cure = "give the folder that holds it" if is_image else f"without {opt.kind}, its kind is detected"
         raise UsageError(f"{shown} is a file, not a folder: {cure}") from None
     except (OSError, ValueError) as error:
         reason = reason_of(error) if isinstance(error, OSError) else str(error)
         raise UsageError(f"{shown} cannot be read: {reason}; check path and permissions") from None
 
 
-def _is_image(path: str) -> bool:
-    from rawpack_packer.images import sniff
-
-    try:
-        with opened(path) as fd:
-            return sniff(os.read(fd, 32)) is not None
-    except OSError:
-        return False
+def scan_folder(
+    where: str, wanted: Wanted, progress: Scanning = unseen, *, skip_unreadable: bool, most: float = math.inf
+) -> FolderScan:
+    """A scan of a folder, until `most` files are found. Raises UsageError where it is no folder that can be read,
+    UnreadableError where some of it cannot be looked into."""
+    root = plain(os.fsencode(where))
+    check_folder(where, root)
+    scan = FolderScan(where, wanted, progress)
+    scan.run(most)
+    scan.check(root, skip_unreadable=skip_unreadable)
+    return scan
 
 
 def holds_image(path: Path) -> bool:
     """Whether there is any image below a folder, as far as it can be looked into."""
-    return bool(first_image(path).samples)
+    return bool(_first_image(path).samples)
 
 
-def first_image(path: Path) -> FolderScan:
-    """A scan of a folder that ends at the first image. Raises UsageError where the folder cannot be read."""
-    where = str(path.absolute())
-    check_folder(where, plain(os.fsencode(where)))
-    scan = FolderScan(where, wanted_images())
-    scan.run(most=1)
-    return scan
+def _first_image(path: Path) -> FolderScan:
+    return scan_folder(str(path.absolute()), wanted_images(), skip_unreadable=True, most=1)
 
 
 def wanted_images() -> Wanted:
@@ -175,17 +185,20 @@ def wanted_images() -> Wanted:
     return Wanted(EXTENSIONS, sniff, 32, VIDEO_EXTENSIONS, "videos")
 
 
-def unknown(shown: str, suffix: str, kinds: Collection[str]) -> str:
-    """The error for a file of no known kind. kinds: those that can be named."""
+def refuse_unknown(file: Path, kinds: Collection[str]) -> None:
+    """Raise UsageError for a file of no known kind. kinds: those that can be named."""
     from rawpack_packer.sources.listing.lines import SUFFIXES
 
+    where, suffix = plain(os.fspath(file)), file.suffix.lower()
     if suffix in _COMPRESSED:
-        return f"{shown}: if it is a compressed tar archive, add {opt.kind('archive')}; decompress it otherwise"
+        raise UsageError(
+            f"{where}: if it is a compressed tar archive, add {opt.kind('archive')}; decompress it otherwise"
+        )
     for instead, suffixes in _INSTEAD.items():
         if suffix in suffixes:
-            return f"{shown}: {instead}"
-    return (
-        f"{shown} is no source by its name or its contents. A source is a folder of images or videos; a video; a "
+            raise UsageError(f"{where}: {instead}")
+    raise UsageError(
+        f"{where} is no source by its name or its contents. A source is a folder of images or videos; a video; a "
         f"listing ({', '.join(sorted(SUFFIXES))}); COCO's .json; Ultralytics' .yaml; arrays (.npy, .npz, IDX, .h5); an "
         "LMDB; an archive (.tar, .zip, .tar.gz, .tar.bz2); Parquet; a .rec; or a store. If it is one, name its kind: "
         f"{opt.kind('|'.join(kinds))}"
@@ -207,3 +220,79 @@ def refuse_arrays(folder: Path) -> None:
         raise UsageError(
             f"no image in {where}: it holds arrays; give one of its files, such as {plain(os.fspath(first))}"
         )
+
+
+class DividedError(UsageError):
+    """A folder, or an archive of one, is divided into splits, and its kind was not given."""
+
+    def __init__(
+        self, source: str, names: Sequence[str], kind: str, destination: str = "DST", other: Sequence[str] = ()
+    ) -> None:
+        """source: as the user wrote it. names: of the splits. kind: the source that takes the folder as one.
+        destination: of the command that packs the splits. other: another command that helps, in which "SRC" stands for
+        one split."""
+        self._told = source, tuple(names), kind
+        source = shown(source)
+        pack = shlex.join(["rawpack", "pack", "--splits", ",".join(names), source, destination])
+        one = [os.path.join(source, names[0]) if word == "SRC" else word for word in other]  # noqa: PTH118 - as written
+        what = f"the folders in {plain(source)} are splits by their names, not classes"
+        folders = not is_url(source) and all((Path(source) / name).exists() for name in names)
+        if kind in ("parquet", "cifar", "voc") or not folders:
+            what = f"{plain(source)} is divided into the splits {', '.join(map(plain, names))}"
+        super().__init__(
+            f"{what}: `{plain(pack)}` packs each into a store of its own; "
+            + (f"`{plain(shlex.join(one))}` takes one of them; " if one else "")
+            + f"{opt.kind(kind)} {'takes them as classes' if kind in _AS_CLASSES else 'packs them as one set'} (in "
+            f"Python: pack_splits(..., splits={list(names)}) or kind={kind!r})"
+        )
+
+    def asked(self, destination: str, other: Sequence[str] = ()) -> DividedError:
+        """The same error, where more is known of what the user asked for."""
+        return DividedError(*self._told, destination, other)
+
+
+def is_split(name: str) -> bool:
+    """Whether a folder of this name is a split and hardly ever a class."""
+    return _rank(name) is not None
+
+
+def split_order(name: str) -> tuple[int, str]:
+    """Sorts names of splits as a command lists them: train first, names that are no split's last."""
+    rank = _rank(name)
+    return len(_NAMES) if rank is None else rank, name
+
+
+def splits_in(path: Path) -> list[str]:
+    """The names of the splits that a folder is divided into, train first; empty where it is not divided.
+
+    It is divided if two or more of its folders have names of splits, and the others have no image or video. Empty
+    splits are left out; hidden folders do not count.
+    """
+    try:
+        with os.scandir(path) as entries:
+            folders = [entry.name for entry in entries if not entry.name.startswith(".") and entry.is_dir()]
+    except (OSError, ValueError):
+        return []  # the scan of the folder reports why
+    splits = sorted(filter(is_split, folders), key=split_order)
+    if len(splits) < 2 or any(_has_samples(path / name) for name in folders if not is_split(name)):
+        return []
+    return [name for name in splits if _has_samples(path / name, unknown=True)]
+
+
+def split_names(folders: Sequence[str]) -> list[str]:
+    """The names of splits, train first, if all of several folders, each with samples, are splits; otherwise empty."""
+    return sorted(folders, key=split_order) if len(folders) > 1 and all(map(is_split, folders)) else []
+
+
+def _rank(name: str) -> int | None:
+    plain = name.lower()
+    return _RANKS.get(plain, _RANKS.get(_END.sub("", plain)))
+
+
+def _has_samples(folder: Path, *, unknown: bool = False) -> bool:
+    """Whether there is any image or video below a folder. unknown: the answer where it cannot be read."""
+    try:
+        scan = _first_image(folder)
+    except UsageError:
+        return unknown
+    return bool(scan.samples or scan.counts["videos"] or (unknown and scan.counts["problems"]))

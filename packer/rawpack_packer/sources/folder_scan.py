@@ -31,16 +31,15 @@ from rawpack_packer.sources.fields import FieldKind
 from rawpack_packer.sources.files import (
     NOT_SCANNED,
     UNKNOWN,
+    FolderPart,
     SourceChangedError,
     UnreadableError,
     bad_name,
     opened,
     text_of,
 )
-from rawpack_packer.sources.folder_part import FolderPart
-from rawpack_packer.sources.table.labels import empty_classes
-from rawpack_packer.text import count, plain
-from rawpack_packer.voice import again
+from rawpack_packer.sources.table.choose import empty_classes
+from rawpack_packer.text import again, count, plain
 
 MAX_PROBLEMS = 100
 PROGRESS_EVERY = 1000

@@ -1,15 +1,39 @@
-"""The option `--array`: which array of a file is the image, which the label, which a field; and the image's axes."""
+"""Files of arrays with names: which array is the image, which the label, which a field; and the image's axes.
+
+`--array` says it, or `--image-column` and the like.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Mapping, Sequence
+import os
+from collections.abc import Container, Mapping, Sequence
+from typing import Any
+
+from numpy.typing import NDArray
 
 from rawpack.errors import UsageError
-from rawpack_packer.options.naming import opt
-from rawpack_packer.sources.axes import AXES, Axes
+from rawpack_packer.options import opt
+from rawpack_packer.sources.axes import AXES, Axes, channels_first, check_samples
+from rawpack_packer.sources.base import SourceInfo, given_options
+from rawpack_packer.sources.fields import FieldKind, Fields, ImageKind, with_roles, words_of
+from rawpack_packer.sources.table.choose import (
+    IMAGE,
+    LABEL,
+    LABEL_KIND,
+    ChosenColumns,
+    Classes,
+    ColumnChoice,
+    ColumnInfo,
+    Habits,
+    Labels,
+    choose,
+    named_file,
+    number_labels,
+)
+from rawpack_packer.sources.table.columns import Texts
+from rawpack_packer.sources.table.source import unique_keys
 from rawpack_packer.text import plain
 
-IMAGE, LABEL = "image", "label"
 Arrays = str | Sequence[str] | Mapping[str, str]
 """As a caller writes it: "image=train/x,label=train/y", several of these, or a mapping; or ":chw" alone."""
 
@@ -47,13 +71,6 @@ def named_arrays(arrays: Arrays) -> dict[str, str]:
     return found
 
 
-def check_named_once(arrays: Mapping[str, str], image_column: str | None, label_column: str | None) -> None:
-    """Raise UsageError where `--array` names columns, and another option names one too."""
-    if split_axes(arrays.get(IMAGE, ""))[0] and (image_column or label_column):
-        other = opt.image_column if image_column else opt.label_column
-        raise UsageError(f"{opt.array} and {other} both name arrays: name the image, the label and all fields by one")
-
-
 def split_axes(name: str, known: Container[str] = ()) -> tuple[str, Axes | None]:
     """The name of the image's array, "" where it was not said, and the axes that follow it. known: names of arrays,
     which may end like that."""
@@ -63,14 +80,115 @@ def split_axes(name: str, known: Container[str] = ()) -> tuple[str, Axes | None]
     return name, None
 
 
-def saying_axes(wanted: Mapping[str, str], name: str) -> Callable[[Axes], str]:
-    """How a user says the axes of the image. wanted: what was named so far. name: of the image's array."""
-    before = f"image={plain(name)}:" if split_axes(wanted.get(IMAGE, ""))[0] else ":"
-    return lambda axes: opt.array(before + axes)
+class SaidOfArrays:
+    """What a user says of a file of arrays with names, which is decided alike for all kinds of such files."""
 
+    def __init__(
+        self,
+        array: Arrays,
+        fields: Fields,
+        classes: Classes | None,
+        image_column: str | None,
+        label_column: str | None,
+        key_column: str | None,
+    ) -> None:
+        """See `ArraySource`. Raises UsageError for nonsense, and where `--array` names columns, and another option
+        names one too."""
+        self.named, self.fields, self.classes = named_arrays(array), fields, classes
+        self.columns = ColumnChoice(image_column, label_column, key_column)
+        if self.names_image and (image_column or label_column):
+            other = opt.image_column if image_column else opt.label_column
+            raise UsageError(
+                f"{opt.array} and {other} both name arrays: name the image, the label and all fields by one"
+            )
 
-def shown_arrays(arrays: Mapping[str, str]) -> str | None:
-    """The same as a command line has it; None where nothing is named."""
-    if len(arrays) == 1 and not split_axes(arrays.get(IMAGE, ""))[0]:
-        return arrays[IMAGE]
-    return ",".join(f"{name}={of_file}" for name, of_file in arrays.items()) or None
+    @property
+    def names_image(self) -> bool:
+        """Whether `--array` says which array the image is."""
+        return bool(split_axes(self.named.get(IMAGE, ""))[0])
+
+    def names(self, root: str = "") -> list[str]:
+        """The names of arrays that the user gave, and that of the image without its axes too. root: what they may begin
+        with in vain."""
+        every = [*self.named.values(), split_axes(self.named.get(IMAGE, ""))[0]]
+        every += [one for one in (self.columns.image, self.columns.label, self.columns.key) if one]
+        return [one.lstrip(root) for one in every if one.lstrip(root)]
+
+    def choose(self, columns: Sequence[ColumnInfo], where: str, habits: Habits, root: str = "") -> ChosenColumns:
+        """Which array is what. root: see `names`. Raises UsageError where the user has to name something."""
+        named = {name: of_file.lstrip(root) for name, of_file in self.named.items()}
+        image, label, key = (
+            one and one.lstrip(root) for one in (self.columns.image, self.columns.label, self.columns.key)
+        )
+        wanted = ColumnChoice(image, label, key)
+        if of_image := split_axes(named.get(IMAGE, ""), {one.name for one in columns})[0]:
+            others = {name: of_file for name, of_file in named.items() if name not in (IMAGE, LABEL)}
+            wanted = ColumnChoice(of_image, named.get(LABEL), key, others, as_arrays=True)
+        return choose(columns, wanted, where, habits)
+
+    def axes(self, known: Container[str]) -> Axes | None:
+        """The axes of the images, if the user says them. known: see `split_axes`."""
+        return split_axes(self.named.get(IMAGE, ""), known)[1]
+
+    def chw(self, shape: tuple[int, ...], name: str, axes: Axes | None, where: str, *, alone: bool) -> bool:
+        """Whether the channels come first in an array of images. where: the file, or the array in it. alone: whether
+        nothing else is packed. Raises UsageError where the user has to say it."""
+        before = f"image={plain(name)}:" if self.names_image else ":"
+
+        def said_by(axes: Axes) -> str:
+            return opt.array(before + axes)
+
+        if alone:
+            check_samples(shape, axes, where, said_by)
+        return channels_first(shape[1:], axes, where, said_by)
+
+    def labels(self, values: Sequence[str] | NDArray[Any] | None, where: str) -> Labels | None:
+        """The labels in an array of whole numbers or texts. Raises UsageError."""
+        if values is not None:
+            return number_labels(values, self.classes, where=where)
+        if self.classes is not None:
+            raise UsageError(f"{opt.classes} names labels, and {where} has none: name them by {opt.label_column}")
+        return None
+
+    def keys(self, values: Sequence[str] | None, where: str) -> Texts | None:
+        """The keys, if there are any. Raises UsageError."""
+        return None if values is None else unique_keys(values, where, self.columns.key is not None)
+
+    def info(
+        self,
+        kind: str,
+        path: str,
+        fields: Mapping[str, FieldKind],
+        image: ImageKind | None,
+        counts: Mapping[str, int],
+        left_out: tuple[str, ...],
+        *,
+        labelled: bool,
+        numbered: bool,
+    ) -> SourceInfo:
+        """What is known of the file."""
+        root, label = plain(os.fsencode(path)), {LABEL: LABEL_KIND} if labelled else {}
+        return SourceInfo(
+            kind=kind,
+            root=root,
+            paths=(path,),
+            fields=with_roles({**label, **fields}, self.fields, image, root),
+            image=image,
+            numbered=numbered,
+            counts=counts,
+            options=given_options(
+                array=self._shown(),
+                field=words_of(self.fields),
+                classes=named_file(self.classes),
+                image_column=self.columns.image,
+                label_column=self.columns.label,
+                key_column=self.columns.key,
+            ),
+            problems=left_out,
+        )
+
+    def _shown(self) -> str | None:
+        """`--array` as a command line has it; None where nothing is named."""
+        if len(self.named) == 1 and not self.names_image:
+            return self.named[IMAGE]
+        return ",".join(f"{name}={of_file}" for name, of_file in self.named.items()) or None

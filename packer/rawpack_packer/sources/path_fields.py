@@ -17,12 +17,12 @@ import xxhash
 from numpy.typing import NDArray
 
 from rawpack.errors import UsageError
-from rawpack_packer.options.naming import opt
-from rawpack_packer.sources.base import Item, Samples, Source, check_part
-from rawpack_packer.sources.fields import FieldKind, check_names
-from rawpack_packer.sources.files import UNKNOWN
-from rawpack_packer.sources.listing.faults import fault
-from rawpack_packer.sources.optional import (
+from rawpack_packer.options import opt
+from rawpack_packer.sources.base import (
+    Item,
+    Samples,
+    Source,
+    check_part,
     column_of,
     group_of,
     image_file_of,
@@ -32,9 +32,12 @@ from rawpack_packer.sources.optional import (
     unread_of,
     videos_of,
 )
+from rawpack_packer.sources.fields import FieldKind, check_names
+from rawpack_packer.sources.files import UNKNOWN
+from rawpack_packer.sources.listing.lines import fault
+from rawpack_packer.sources.table.choose import EMPTY, UNLABELLED, number_labels
 from rawpack_packer.sources.table.columns import Column, Numbers, texts_of
-from rawpack_packer.sources.table.labels import EMPTY, UNLABELLED, number_labels
-from rawpack_packer.sources.video.frames import Videos
+from rawpack_packer.sources.video import Videos
 from rawpack_packer.sources.view import picked
 
 Rows = NDArray[np.int64]
@@ -181,12 +184,11 @@ def path_template(text: str) -> PathTemplate:
         pieces = [(one, name, spec or "", kind) for one, name, spec, kind in string.Formatter().parse(text)]
     except ValueError as error:
         raise UsageError(f"{opt.path_column(repr(text))}: {error}; {{{{ and }}}} stand for braces") from None
-    for _, name, spec, kind in pieces:
-        if kind or (spec and not _WHOLE.fullmatch(spec)) or name == "":
-            raise UsageError(
-                f"{opt.path_column(repr(text))}: a column is written {{name}}, or {{name:06d}} for a number with six "
-                "digits"
-            )
+    named = [(name, spec, kind) for _, name, spec, kind in pieces if name is not None]
+    if not named or any(kind or (spec and not _WHOLE.fullmatch(spec)) or not name for name, spec, kind in named):
+        raise UsageError(
+            f"{opt.path_column(repr(text))}: a column is written {{name}}, or {{name:06d}} for a number with six digits"
+        )
     return PathTemplate(tuple((one, name or "", spec) for one, name, spec, _ in pieces))
 
 

@@ -1,4 +1,5 @@
-"""The table of the kinds of sources. The code of a kind is loaded when a path may be of it, and when it is opened.
+"""The table of the kinds of sources, and what opens a path by it. The code of a kind is loaded when a path may be of
+it, and when it is opened.
 
 Other packages add kinds by an entry point of the group `rawpack.sources`: a function that takes a path and returns a
 source or any map-style dataset. If it has an attribute `accepts`, a function of the path, `--source` may be left out.
@@ -8,18 +9,41 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from importlib import import_module
+from importlib.metadata import EntryPoint, entry_points
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from rawpack.errors import UsageError
+from rawpack.remote.url import is_url, refuse_url
+from rawpack_packer.options import OPTIONS, opt
+from rawpack_packer.sources.base import Scanning, Source, unseen
+from rawpack_packer.sources.beside.annotated import refuse_above, refuse_tables
+from rawpack_packer.sources.files import missing
+from rawpack_packer.sources.folder import EXTENSIONS as IMAGE_EXTENSIONS
+from rawpack_packer.sources.folder import (
+    DividedError,
+    NoImageError,
+    holds_image,
+    refuse_arrays,
+    refuse_unknown,
+    splits_in,
+)
+from rawpack_packer.text import plain
+
 if TYPE_CHECKING:
-    from rawpack_packer.sources.base import Source
+    from rawpack_packer.sources.archives.opened import Pass
+    from rawpack_packer.sources.table.spool import Spool
 
 _LOOKED_AT = 10_000
 """Entries of a folder that are looked at: one whose first entries are others is not of a kind that has such files."""
+_NAMED = re.compile(r"\.(tar|zip|tgz|tbz2?|tar\.gz|tar\.bz2|rec|parquet|arrow)([?#].*)?$", re.IGNORECASE | re.DOTALL)
+"""Ends of URLs that say what they are."""
+GROUP = "rawpack.sources"
 _VIDEO = ("fps", "frame_step", "start", "end", "max_frames")
 
 
@@ -128,8 +152,8 @@ KINDS: dict[str, SourceKind] = {
         divides="cifar:splits_of",
     ),
     "coco": SourceKind(
-        "COCO's JSON of images, boxes, polygons, keypoints and masks", "listing.coco:CocoSource", ("images", "fields"),
-        Look(r"\.json$"),
+        "COCO's JSON of images, boxes, polygons, keypoints and masks", "detection.coco:CocoSource",
+        ("images", "fields"), Look(r"\.json$"),
     ),
     "folder": SourceKind(
         "a folder of images, with a subfolder for each class", "folder:FolderSource",
@@ -143,21 +167,20 @@ KINDS: dict[str, SourceKind] = {
     "webdataset": SourceKind(
         "WebDataset shards: .tar, .tar.gz", "archives.webdataset:WebDatasetSource",
         ("fields", "classes", "prefix", "key_pattern"),
-        Look(decides="archives.webdataset:is_webdataset"),
-        Look(holds=r"\.(tar|tar\.gz|tgz)$", absent=True, decides="archives.webdataset:names_only_shards"),
+        accepts_folder=Look(holds=r"\.(tar|tar\.gz|tgz)$", decides="archives.webdataset:holds_shards"),
         remote=True, extra="archives", extra_for="compressed shards",
     ),
     "parquet": SourceKind(
         "Parquet files with images, as on the Hugging Face Hub; folders of save_to_disk",
-        "parquet.source:ParquetSource", ("fields", "key_column", "classes", "image_column", "label_column", "columns"),
-        Look(r"\.(parquet|arrow)$"), Look(decides="parquet.layout:has_tables"),
-        divides="parquet.layout:splits_of", remote=True, extra="parquet",
+        "parquet:open_parquet", ("fields", "key_column", "classes", "image_column", "label_column", "columns"),
+        Look(r"\.(parquet|arrow)$"), Look(decides="parquet:has_tables"),
+        divides="parquet:splits_of", remote=True, extra="parquet",
     ),
     "recordio": SourceKind(
         "RecordIO files of MXNet and InsightFace: .rec", "archives.recordio:RecordIOSource", ("classes",),
         Look(r"\.rec$"), Look(r"\.rec$", holds=r"\.rec$", decides="archives.recordio:is_recordio"), remote=True,
     ),
-    "store": SourceKind("a rawpack store", "stores.source:StoreSource", accepts_folder=Look(contains=("store.json",))),
+    "store": SourceKind("a rawpack store", "store:StoreSource", accepts_folder=Look(contains=("store.json",))),
     "lmdb": SourceKind(
         "LMDBs of image files: as of STR, LSUN, BasicSR, folder2lmdb and Caffe", "lmdb.source:LmdbSource",
         accepts_file=Look(r"\.(lmdb|mdb)$"), accepts_folder=Look(contains=("data.mdb",)),
@@ -168,19 +191,19 @@ KINDS: dict[str, SourceKind] = {
         with_subfolders=True, extra="video",
     ),
     "voc": SourceKind(
-        "Pascal VOC's folders: VOC2012", "listing.voc:VocSource", ("fields", "classes", "skip_unreadable"),
-        accepts_folder=Look(contains=("JPEGImages",), absent=True, decides="listing.voc:is_voc"),
-        divides="listing.voc:voc_splits",
+        "Pascal VOC's folders: VOC2012", "detection.voc:VocSource", ("fields", "classes", "skip_unreadable"),
+        accepts_folder=Look(contains=("JPEGImages",), absent=True, decides="detection.voc:is_voc"),
+        divides="detection.voc:voc_splits",
     ),
     "yolo": SourceKind(
         "images with YOLO's text files, in Ultralytics' layout, by its data.yaml, or in two folders",
-        "listing.yolo:YoloSource", ("classes", "images", "labels_dir", "skip_unreadable"),
+        "detection.yolo:YoloSource", ("classes", "images", "labels_dir", "skip_unreadable"),
         Look(r"\.ya?ml$"),
         Look(
             contains=("labels", "train/labels", "val/labels", "valid/labels", "test/labels"), absent=True,
-            decides="listing.yolo:is_yolo",
+            decides="detection.yolo:is_yolo",
         ),
-        with_subfolders=True, divides="listing.ultralytics:yolo_splits", extra="yolo",
+        with_subfolders=True, divides="detection.ultralytics:yolo_splits", extra="yolo",
         extra_for="names of classes in data.yaml",
     ),
     "listing": SourceKind(
@@ -203,5 +226,211 @@ KINDS: dict[str, SourceKind] = {
 }  # fmt: skip
 """Name of a kind -> its row. A path that no other kind accepts is a folder of images, or of videos."""
 
-OPTIONS: tuple[str, ...] = tuple(dict.fromkeys(option for kind in KINDS.values() for option in kind.options))
-"""Every option that some kind of source takes."""
+
+def open_source(
+    path: str | os.PathLike[str],
+    kind: str | None = None,
+    *,
+    spool: Spool | None = None,
+    progress: Scanning = unseen,
+    **options: Any,
+) -> Source:
+    """The samples at `path`. kind: one of `KINDS` or of the plugins; None finds it from what `path` is.
+
+    spool: what fetches files behind URLs, and where an earlier run kept what it found in archives; without one, URLs
+        are refused. progress: called now and then with
+        the number of entries of the source that were looked at.
+    options: of that kind; None, False and () are as if left out.
+    Raises UsageError, one line that names the path and the cure, for what is no source, and for another kind's options;
+    DividedError, a UsageError, where `kind` is None and the folder is divided into splits; AnnotatedError where it is
+    None and the folder holds annotations that would be lost.
+    """
+    given = {
+        name: value
+        for name, value in options.items()
+        if value is not None and value is not False and not (isinstance(value, tuple) and not value)
+    }
+    pattern = given.get("key_pattern")
+    if pattern is not None:
+        from rawpack_packer.sources.path_fields import join_path_fields, path_pattern
+
+        path_pattern(pattern)  # a wrong one is refused before anything is read
+    added = plugins()
+    opened = partial(_open, path, added=added, given=given, spool=spool, progress=progress)
+    if kind is None:
+        source = _found(path, added, given, spool, opened)
+    elif kind in KINDS and kind != "store" and not _is_there(path, KINDS[kind]):
+        raise missing(os.fspath(path))
+    else:
+        source = opened(kind)
+    return source if pattern is None else join_path_fields(source, pattern)
+
+
+def _found(
+    path: str | os.PathLike[str],
+    added: dict[str, EntryPoint],
+    given: dict[str, Any],
+    spool: Spool | None,
+    opened: Callable[..., Source],
+) -> Source:
+    """The source at a path of which nobody says what it is."""
+    kind, where, begun = _kind_of(path, added, given, spool), os.fspath(path), None
+    if kind in ("archive", "webdataset"):
+        from rawpack_packer.sources.archives.webdataset import begin
+
+        may_be = kind
+        kind, begun = begin(path, given.get("fields", ()), spool)
+        if kind != may_be == "webdataset":  # a folder of archives that are no shards
+            kind, begun = _kind_of(path, added, given, spool, but=may_be), None
+    if given and kind == "folder" and not _is_there(path, KINDS[kind]) and "\0" not in where:
+        raise missing(where)  # rather than that a folder takes none of these options
+    if kind in KINDS and KINDS[kind].with_subfolders and where and (names := splits_in(Path(path))):
+        images = kind != "folder" or holds_image(Path(path))
+        if kind == "folder" and images:
+            refuse_above(path, names)
+        raise DividedError(where, names, kind if images else "video")
+    if kind in KINDS and (names := KINDS[kind].splits(Path(path))):
+        raise DividedError(where, names, kind)
+    if kind == "parquet" and os.path.isdir(path):  # noqa: PTH112 - Path.is_dir raises for a name that is too long
+        refuse_tables(path)
+    try:
+        source = opened(kind, detected=True, begun=begun)
+    except NoImageError as error:
+        if error.videos:
+            return opened("video")
+        refuse_arrays(Path(path))
+        raise
+    if kind == "archive" and (names := source.splits()):  # type: ignore[attr-defined] # it is an ArchiveSource
+        raise DividedError(where, names, kind)
+    return source
+
+
+def _is_there(path: str | os.PathLike[str], kind: SourceKind) -> bool:
+    """Whether a path names something: what it is the path of, several files, or what is in a file or folder."""
+    text = os.fspath(path)
+    # Whoever opens an empty path says so.
+    if not text or os.path.lexists(text) or is_url(text):
+        return True
+    from rawpack_packer.sources.table.named_files import is_pattern
+
+    return is_pattern(text) or kind.accepts_folder(Path(text))
+
+
+def has_split(root: str, name: str) -> bool:
+    """Whether `root/name` names a split: a folder, or what the archive, the tables or the data.yaml at `root` have by
+    that name."""
+    inner = Path(root) / name
+    # What an archive or a data.yaml lacks is reported when it is opened.
+    is_file = os.path.isfile(root)  # noqa: PTH113
+    known = KINDS["archive"].accepts_file(Path(root)) or (is_file and KINDS["yolo"].accepts_file(Path(root)))
+    kinds = ("parquet", "cifar", "yolo", "voc")
+    return os.path.lexists(inner) or known or any(KINDS[kind].accepts_folder(inner) for kind in kinds)
+
+
+def stop_above_splits(root: str, names: Sequence[str]) -> None:
+    """Raise AnnotatedError where splits are plain folders of images, and the folder that they are in holds what
+    describes the images."""
+    folders = [Path(root) / name for name in names]
+    if all(map(os.path.isdir, folders)) and not all(
+        any(kind.accepts_folder(folder) for kind in KINDS.values()) for folder in folders
+    ):
+        refuse_above(root, names)
+
+
+def _open(
+    path: str | os.PathLike[str],
+    kind: str,
+    *,
+    added: dict[str, EntryPoint],
+    given: dict[str, Any],
+    spool: Spool | None,
+    progress: Scanning,
+    detected: bool = False,
+    begun: Pass | None = None,
+) -> Source:
+    """detected: whether the kind was found, rather than named by the user. begun: what has found it in archives."""
+    if kind not in KINDS and kind not in added:
+        raise UsageError(f"there is no source of kind {kind!r}: it is one of {', '.join(sorted({*KINDS, *added}))}")
+    options = {name: value for name, value in given.items() if name != "key_pattern"}
+    if kind == "video" and KINDS["listing"].accepts_file(Path(path)) and Path(path).is_file():
+        kind, options["videos"] = "listing", True
+    row = KINDS.get(kind)
+    spooled = row is not None and row.remote and spool is not None
+    if row is not None and not spooled:
+        refuse_url(path)
+    for name in given:
+        if row is None or name not in row.options:
+            homes = [home for home, known in KINDS.items() if name in known.options]
+            belongs = f"it belongs to {' and '.join(homes)} sources" if homes else "it applies to datasets in memory"
+            raise UsageError(
+                f"{plain(os.fspath(path))}, opened as a source of kind {kind}, takes no option "
+                f"{name.replace('_', '-')}: {belongs}"
+            )
+    if row is not None:
+        options |= {"spool": spool} if spooled else {}
+        options |= {"detected": True} if detected and row.stops_at_annotations else {}
+        options |= {"begun": begun} if begun is not None and kind in ("archive", "webdataset") else {}
+        return row.open(path, progress=progress, **options)
+    opened = _loaded(added[kind])(path)
+    if isinstance(opened, Source):
+        return opened
+    from rawpack_packer.sources.dataset import DatasetSource
+
+    return DatasetSource(opened)
+
+
+def plugins() -> dict[str, EntryPoint]:
+    """The kinds that other packages add; nothing is loaded."""
+    return {entry.name: entry for entry in entry_points(group=GROUP)}
+
+
+def _kind_of(
+    path: str | os.PathLike[str],
+    added: dict[str, EntryPoint],
+    given: dict[str, Any],
+    spool: Spool | None,
+    but: str = "",
+) -> str:
+    """The kind of a path; of archives, whose members decide, see `begin`. but: a kind that it is not."""
+    for name, entry in added.items():
+        accepts = getattr(_loaded(entry), "accepts", None)
+        if accepts is not None and accepts(path):
+            return name
+    if is_url(path) and spool is not None:
+        return _kind_of_url(os.fspath(path))
+    refuse_url(path)
+    where = Path(path)
+    if "labels_dir" in given and os.path.isdir(where):  # noqa: PTH112
+        return "yolo"
+    # Not Path.is_file, which raises where nothing can be looked into: whoever scans the folder says so.
+    is_file = os.path.isfile(where)  # noqa: PTH113
+    for name, kind in KINDS.items():
+        if name != but and (kind.accepts_file if is_file else kind.accepts_folder)(where):
+            return name
+    if is_file and where.suffix.lower() not in IMAGE_EXTENSIONS:
+        refuse_unknown(where, sorted({*KINDS, *added}))
+    # Without options, the scan for images shows whether there are any: see `open_source`.
+    asked = any(OPTIONS[name].heading == "Video" for name in given)
+    return "video" if asked and where.is_dir() and not holds_image(where) else "folder"
+
+
+def _kind_of_url(url: str) -> str:
+    """The kind of what is behind a URL, by its name."""
+    from rawpack_packer.sources.archives.source import split_path
+    from rawpack_packer.sources.table.named_files import source_name
+
+    ends = _NAMED.search(split_path(url)[0])
+    if ends is None:
+        remote = sorted(name for name, kind in KINDS.items() if kind.remote)
+        raise UsageError(
+            f"{source_name(url)} does not say what it is, as .tar or .parquet at its end would: add {opt.kind} "
+            f"{'|'.join(remote)}. `rawpack warm` fetches a store; copy other files here first"
+        )
+    return {"rec": "recordio", "parquet": "parquet", "arrow": "parquet"}.get(ends[1].lower(), "archive")
+
+
+def _loaded(entry: EntryPoint) -> Any:
+    try:
+        return entry.load()
+    except Exception as error:
+        raise UsageError(f"the source {entry.name!r} of {entry.value} cannot be loaded: {error}") from error

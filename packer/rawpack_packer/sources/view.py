@@ -13,10 +13,22 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from rawpack_packer.sources.base import Item, Samples, Source, check_part, check_sample, numbered
+from rawpack_packer.sources.base import (
+    CanPick,
+    HasProbes,
+    Item,
+    Samples,
+    Source,
+    check_part,
+    check_sample,
+    group_of,
+    image_file_of,
+    labels_of,
+    numbered,
+    unread_of,
+)
 from rawpack_packer.sources.fields import Boxes, Value
-from rawpack_packer.sources.optional import CanPick, HasProbes, group_of, image_file_of, labels_of, unread_of
-from rawpack_packer.sources.table.labels import EMPTY, UNLABELLED, empty_classes
+from rawpack_packer.sources.table.choose import EMPTY, UNLABELLED, empty_classes
 
 Rows = NDArray[np.int64]
 

@@ -12,10 +12,9 @@ import numpy as np
 
 from rawpack.errors import DecodeError
 from rawpack_packer import api
-from rawpack_packer.destination.rejects import REASONS
+from rawpack_packer.destination.journal import REASONS
 from rawpack_packer.sources import FieldKind, Item, Samples, Source, SourceChangedError, SourceInfo
-from rawpack_packer.sources.fields import Boxes, Fractions, check_names
-from rawpack_packer.sources.optional import (
+from rawpack_packer.sources.base import (
     CanPick,
     HasGroups,
     HasImageFiles,
@@ -28,6 +27,7 @@ from rawpack_packer.sources.optional import (
     unread_of,
     videos_of,
 )
+from rawpack_packer.sources.fields import Boxes, Fractions, check_names
 from rawpack_packer.testing.engines import check_files, settled_files
 
 Read = Item | DecodeError

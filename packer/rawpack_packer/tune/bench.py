@@ -13,10 +13,10 @@ from rawpack.errors import UsageError
 from rawpack.order.keys import whole_number
 from rawpack.system import machine
 from rawpack_packer import text
-from rawpack_packer.options.naming import opt
-from rawpack_packer.tune import text as words
+from rawpack_packer.options import opt
+from rawpack_packer.tune import measure as words
+from rawpack_packer.tune.candidates import listed, parse_side, parse_steps
 from rawpack_packer.tune.measure import COLD_ROUNDS, ROUNDS, Reading, Setting, StoreMeter, read_in_turn, worker_counts
-from rawpack_packer.tune.steps import listed, parse_side, parse_steps
 from rawpack_packer.tune.system import BUSY, load_per_cpu
 
 HEAD = ("batch", "workers", "images/s", "from disk", "per core", "first batch")

@@ -19,20 +19,18 @@ from rawpack.system import machine
 from rawpack_packer import text
 from rawpack_packer.destination.folder import free_bytes
 from rawpack_packer.job.opening import open_path
-from rawpack_packer.options import RECIPE, SOURCE
-from rawpack_packer.options.naming import opt
-from rawpack_packer.options.values import parse_bytes
+from rawpack_packer.options import RECIPE, SOURCE, opt
+from rawpack_packer.options.option import parse_bytes
 from rawpack_packer.progress import Fetching
 from rawpack_packer.sources import Source
 from rawpack_packer.sources.archives.source import split_path
 from rawpack_packer.sources.table.named_files import expanded, is_pattern
 from rawpack_packer.sources.table.spool import Spool
-from rawpack_packer.tune import text as words
-from rawpack_packer.tune.candidates import Candidate, candidates
+from rawpack_packer.tune import measure as words
+from rawpack_packer.tune.candidates import Candidate, candidates, listed, parse_side, parse_steps
 from rawpack_packer.tune.loss import Strip
 from rawpack_packer.tune.measure import Setting
 from rawpack_packer.tune.recommend import Goals, Recommendation, recommend
-from rawpack_packer.tune.steps import listed, parse_side, parse_steps
 from rawpack_packer.tune.system import BUSY, load_per_cpu, scratch_folder
 from rawpack_packer.tune.trial import Say, Trial, Whole, try_out
 

@@ -9,8 +9,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from rawpack_packer import text
-from rawpack_packer.options.naming import opt
-from rawpack_packer.tune.text import number
+from rawpack_packer.options import opt
+from rawpack_packer.tune.measure import number
 from rawpack_packer.tune.trial import Trial
 
 _AS_LARGE = 0.01

@@ -15,7 +15,7 @@ from rawpack.errors import UsageError
 from rawpack.system import machine
 from rawpack.system.file_lock import try_lock
 from rawpack.system.memory import is_cached, map_descriptor
-from rawpack_packer.options.naming import opt
+from rawpack_packer.options import opt
 
 BUSY = 0.5
 """The load average per CPU from which a machine is too busy to measure well."""

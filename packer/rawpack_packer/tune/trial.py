@@ -22,11 +22,11 @@ from rawpack_packer.destination.journal import read_rejects
 from rawpack_packer.job.estimate import estimate
 from rawpack_packer.job.job import Job
 from rawpack_packer.job.options import NoProgress, RunOptions
-from rawpack_packer.options.naming import opt
+from rawpack_packer.options import opt
 from rawpack_packer.recipe.fields import IMAGE, part_rows, picture_field, store_fields
 from rawpack_packer.recipe.tables import output_format
 from rawpack_packer.sources import Source
-from rawpack_packer.sources.optional import unread_of
+from rawpack_packer.sources.base import unread_of
 from rawpack_packer.sources.view import View
 from rawpack_packer.tune.candidates import Candidate
 from rawpack_packer.tune.loss import Loss, Strip, compare

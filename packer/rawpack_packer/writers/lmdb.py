@@ -24,7 +24,7 @@ from rawpack_packer.destination import files
 from rawpack_packer.recipe.fields import IMAGE
 from rawpack_packer.recipe.recipe import Recipe
 from rawpack_packer.samples.sample import PreparedSample
-from rawpack_packer.voice import again
+from rawpack_packer.text import again
 from rawpack_packer.writers import Finished, Keys, large
 
 if TYPE_CHECKING:

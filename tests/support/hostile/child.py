@@ -23,7 +23,7 @@ import numpy as np  # noqa: E402
 from rawpack import Reader  # noqa: E402
 from rawpack.errors import RawpackError  # noqa: E402
 from rawpack.store.store import Store  # noqa: E402
-from rawpack_packer.inspect.describe import as_text, describe  # noqa: E402
+from rawpack_packer.inspect.describe import describe  # noqa: E402
 from rawpack_packer.inspect.verify import verify  # noqa: E402
 
 ADDRESS_SPACE = 2 << 30
@@ -177,7 +177,7 @@ class Case:
 
     def _inspect(self) -> None:
         store = Store(self.path)
-        as_text(describe(store))
+        str(describe(store))
         found = [f"{problem.where}: {problem.what}" for problem in verify(self.path, quick=False, tick=lambda _: None)]
         self.refusals += found[:5]
 

@@ -4,11 +4,11 @@
 |---|---|
 | `tar.py` | the headers of a tar archive |
 | `zip.py` | the directory of a zip archive, and how a worker reads a member |
-| `opened.py` | archives while they are looked through; how a worker reads a member of a compressed tar |
+| `opened.py` | the pass through archives that finds their members; how a worker reads one of a compressed tar |
 | `source.py`, `tree.py` | archives of folders as a source |
 | `labels.py`, `ilsvrc2012.txt` | the labels of ImageNet's archives |
 | `webdataset.py`, `samples.py`, `members.py` | WebDataset shards as a source; their samples; fields made of members |
-| `recordio.py`, `records.py` | RecordIO files as a source; their records |
+| `recordio.py` | RecordIO files as a source |
 
 Which files a path names, how they are fetched, and where members are in them: `sources/table/`.
 """

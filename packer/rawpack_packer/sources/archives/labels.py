@@ -14,10 +14,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path, PurePosixPath
 
 import numpy as np
-from numpy.typing import NDArray
 
 from rawpack.errors import UsageError
 from rawpack_packer.errors import reason_of
+from rawpack_packer.sources.table.choose import Labels, number_labels
 from rawpack_packer.text import count, plain
 
 _TRUTH = "ILSVRC2012_validation_ground_truth.txt"
@@ -27,8 +27,6 @@ _TARS = (".tar", ".tgz", ".tar.gz")
 _MOST_BYTES = 1 << 28
 """Of a file with labels."""
 _MOST_CLASSES = 1_000_000
-Labels = tuple[tuple[str, ...], NDArray[np.int32]]
-"""Names of classes, and (n,): the label of each image."""
 
 
 def read_labels(path: str | os.PathLike[str], keys: Sequence[str]) -> Labels:
@@ -45,22 +43,17 @@ def read_labels(path: str | os.PathLike[str], keys: Sequence[str]) -> Labels:
         raise UsageError(f"{shown} cannot be read: {reason_of(error)}; check the path of the labels") from None
     if len(found) != len(keys):
         raise UsageError(f"{shown} has {count(len(found), 'label')} for {count(len(keys), 'image')}: give their labels")
-    if all(label.isdecimal() for label in found):
-        return _numbers([int(label) for label in found], shown)
-    classes = sorted(set(found), key=str.encode)
-    number = {name: i for i, name in enumerate(classes)}
-    return tuple(classes), np.array([number[label] for label in found], np.int32)
-
-
-def _numbers(labels: Sequence[int], shown: str) -> Labels:
-    if min(labels) > 0:
+    if not all(label.isdecimal() for label in found):
+        return number_labels(found, where=shown)
+    numbers = [int(label) for label in found]
+    if min(numbers) > 0:
         raise UsageError(
-            f"the labels in {shown} begin at {min(labels)}, and classes are counted from 0. ILSVRC ids are no labels: "
+            f"the labels in {shown} begin at {min(numbers)}, and classes are counted from 0. ILSVRC ids are no labels: "
             f"give ImageNet's development kit, ILSVRC2012_devkit_t12.tar.gz, its folder, or {_TRUTH} by that name"
         )
-    if max(labels) >= _MOST_CLASSES:
-        raise UsageError(f"{shown} has label {max(labels)}: number classes from 0 on")
-    return tuple(str(i) for i in range(max(labels) + 1)), np.array(labels, np.int32)
+    if max(numbers) >= _MOST_CLASSES:
+        raise UsageError(f"{shown} has label {max(numbers)}: number classes from 0 on")
+    return Labels(np.array(numbers, np.int64), tuple(str(i) for i in range(max(numbers) + 1)))
 
 
 def _by_text(text: str, keys: Sequence[str], shown: str) -> list[str]:

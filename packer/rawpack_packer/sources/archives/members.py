@@ -17,19 +17,23 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rawpack.errors import DecodeError, UsageError
-from rawpack_packer.options.naming import opt
-from rawpack_packer.sources.fields import Boxes, FieldKind, Value, as_text, check_names
-from rawpack_packer.sources.folder import EXTENSIONS
-from rawpack_packer.sources.kinds import (
+from rawpack_packer.options import opt
+from rawpack_packer.sources.fields import (
+    Boxes,
     Declared,
+    FieldKind,
+    Value,
     array_of,
     as_array,
+    as_text,
+    check_names,
     declared_kind,
     inferred_kind,
     inferred_mask,
     with_arrays,
 )
-from rawpack_packer.sources.table.spans import Rows, Spans
+from rawpack_packer.sources.folder import EXTENSIONS
+from rawpack_packer.sources.table.columns import Rows, Spans
 from rawpack_packer.text import plain
 
 PICKLES = frozenset({"pyd", "pkl", "pickle", "pth", "pt"})

@@ -1,5 +1,5 @@
-"""Opens archives, to look through each once; and reads compressed ones at any offset, by an index that is made then and
-shared by all workers."""
+"""One pass through archives, which finds their members; and compressed ones read at any offset, by an index that is
+made in that pass and shared by all workers."""
 
 from __future__ import annotations
 
@@ -8,22 +8,36 @@ import io
 import os
 import tempfile
 from collections import OrderedDict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, TypeVar
+from itertools import chain, tee
+from typing import Any
 
 import numpy as np
 
 from rawpack.errors import DecodeError, UsageError
 from rawpack_packer.errors import need
-from rawpack_packer.sources.archives.tar import LONGEST, BadArchiveError, Member, read_headers_ahead, tar_members
+from rawpack_packer.sources.archives.tar import (
+    BLOCK,
+    LONGEST,
+    BadArchiveError,
+    Member,
+    is_tar,
+    read_headers_ahead,
+    tar_members,
+)
+from rawpack_packer.sources.archives.zip import MARKS, zip_members
+from rawpack_packer.sources.files import text_of
+from rawpack_packer.sources.table.columns import Spans
 from rawpack_packer.sources.table.kept import NO_BYTES, KeptBytes, stored
 from rawpack_packer.sources.table.named_files import NamedFiles
-from rawpack_packer.sources.table.spans import Spans
 
-T = TypeVar("T")
+MOST_LABEL = 1 << 24
+"""Bytes of a member with a label: they are read before anything is packed."""
+FoundMember = tuple[Member, bytes]
+"""A member, and its bytes if it may hold a label."""
 _MAGIC = {b"\x1f\x8b": ".gz", b"BZh": ".bz2", b"\xfd7zXZ\0": ".xz", b"\x28\xb5\x2f\xfd": ".zst"}
 """First bytes -> what a file is compressed by."""
 _PROGRAMS = {".xz": "xz", ".zst": "zstd"}
@@ -53,12 +67,19 @@ class OpenArchive:
         """See `tar.Read`. Raises DecodeError where compressed data is damaged."""
         return os.pread(self.fd, size, offset) if self.reader is None else _read_at(self.reader, offset, size)
 
-    def members(self, start: int = 0, stop: int | None = None) -> Iterator[Member]:
-        """The members of the tar archive in bytes start <= i < stop. Raises BadArchiveError and DecodeError."""
+    def members(self, label: str = "", start: int = 0, stop: int | None = None) -> Iterator[FoundMember]:
+        """The members of the tar archive in bytes start <= i < stop. label: how the names of those with labels end.
+        Raises BadArchiveError and DecodeError."""
         stop = self.size if stop is None else stop
         if self.reader is None:
             read_headers_ahead(self.fd, start, stop)
-        return tar_members(self.read, start, stop)
+        ending = label.encode()
+        for member in tar_members(self.read, start, stop):
+            named = ending and member.name[-len(ending) :].lower() == ending
+            if ending and not named and not label.isascii():
+                named = text_of(member.name).lower().endswith(label)
+            read = named and member.kind == "file" and member.size <= MOST_LABEL
+            yield member, self.read(member.offset, member.size) if read else b""
 
 
 @contextmanager
@@ -75,38 +96,77 @@ def opened_archive(files: NamedFiles, k: int) -> Iterator[OpenArchive]:
             yield OpenArchive(fd, reader)
 
 
-def look_through(
-    files: NamedFiles,
-    k: int,
-    what: str,
-    kind: Any,
-    look: Callable[[OpenArchive], Iterator[T]],
-    indexes: dict[int, KeptBytes],
-) -> Iterator[T]:
-    """What an earlier run found in archive k, or else what `look` finds, which is kept. what, kind: what is looked for,
-    and the type of each. indexes: takes the index of a compressed archive. Raises as `opened_archive` and `look` do."""
-    index, compressed = files.kept_index(k), f"compressed {what}"
-    if (kept := files.kept(k, compressed if index else what, kind)) is not None:
-        if index:
-            indexes[k] = index
-        yield from kept
-        return
-    bad = None
-    with opened_archive(files, k) as archive:
-        if archive.reader is not None:
-            what, indexes[k] = compressed, _NO_INDEX
+class Pass:
+    """One pass through archives: iterating it gives the number of each, and its members."""
+
+    def __init__(self, files: NamedFiles, label: str = "") -> None:
+        """label: the suffix of members that are read at once, since they hold labels; "" for none."""
+        self._files, self._ending = files, f".{label}" if label else ""
+        self._indexes = dict[int, KeptBytes]()
+        self._looks = self._every()
+
+    def __iter__(self) -> Iterator[tuple[int, Iterator[FoundMember]]]:
+        return self._looks
+
+    def shows(self, look: Callable[[Iterable[Member]], bool]) -> bool:
+        """What `look` finds in the first members, which are part of the pass nevertheless; False where these are
+        damaged."""
+        k, found = next(self._looks)
+        ahead, found = tee(found)
         try:
-            yield from files.keeping(k, what, look(archive))
-        except BadArchiveError as error:
-            bad = error  # the members before that can be packed, unless it was changed meanwhile
-        if archive.reader is not None:
+            return look(member for member, _ in ahead)
+        except (BadArchiveError, DecodeError, OSError):
+            found = self._found(k)  # the other one has ended: this one raises it again
+            return False
+        finally:
+            self._looks = chain([(k, found)], self._looks)
+
+    @property
+    def files(self) -> NamedFiles:
+        """The archives, with the index of each compressed one that the pass has seen to its end."""
+        indexes = tuple(self._indexes.get(k) for k in range(len(self._files)))
+        return replace(self._files, indexes=indexes) if self._indexes else self._files
+
+    def _every(self) -> Iterator[tuple[int, Iterator[FoundMember]]]:
+        with self._files.looked_through():
+            for k in range(len(self._files)):
+                yield k, self._found(k)
+
+    def _found(self, k: int) -> Iterator[FoundMember]:
+        """The members of archive k, which are kept for a run that resumes, or what an earlier run kept. Raises
+        BadArchiveError and as `opened_archive` does; UsageError for what is no archive."""
+        files, what = self._files, f"members, labels in {self._ending}"
+        index, compressed = files.kept_index(k), f"compressed {what}"
+        if (kept := files.kept(k, compressed if index else what, FoundMember)) is not None:
+            if index:
+                self._indexes[k] = index
+            yield from kept
+            return
+        bad = None
+        with opened_archive(files, k) as archive:
+            if archive.reader is not None:
+                what, self._indexes[k] = compressed, _NO_INDEX
             try:
-                indexes[k] = files.keep_index(k, _save_index(archive.reader, archive.fd))
-            except DecodeError:
-                if bad is None:
-                    raise
-    if bad is not None:
-        raise bad
+                yield from files.keeping(k, what, self._members(archive, k))
+            except BadArchiveError as error:
+                bad = error  # the members before that can be packed, unless it was changed meanwhile
+            if archive.reader is not None:
+                try:
+                    self._indexes[k] = files.keep_index(k, _save_index(archive.reader, archive.fd))
+                except DecodeError:
+                    if bad is None:
+                        raise
+        if bad is not None:
+            raise bad
+
+    def _members(self, archive: OpenArchive, k: int) -> Iterator[FoundMember]:
+        if archive.reader is None:
+            path, first = self._files.paths[k].lower(), archive.read(0, BLOCK)
+            if first.startswith(MARKS) or (path.endswith(".zip") and not is_tar(first)):
+                return ((member, b"") for member in zip_members(archive.fd))
+            if not is_tar(first) and not path.endswith(".tar"):
+                raise UsageError(f"{self._files.name(k)} is no archive: tar and zip archives can be packed")
+        return archive.members(self._ending)
 
 
 @dataclass(frozen=True, eq=False)

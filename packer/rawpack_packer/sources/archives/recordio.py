@@ -21,15 +21,14 @@ from numpy.typing import NDArray
 
 from rawpack.errors import UsageError
 from rawpack_packer.errors import reading
-from rawpack_packer.options.naming import opt
+from rawpack_packer.options import opt
 from rawpack_packer.sources.base import Scanning, SourceInfo, given_options, numbered, unseen
 from rawpack_packer.sources.fields import FieldKind
 from rawpack_packer.sources.folder_scan import PROGRESS_EVERY
-from rawpack_packer.sources.table.columns import Numbers, RaggedColumn, ends_of, texts_of
-from rawpack_packer.sources.table.labels import NO_COUNTS, Classes, named_file, number_labels
+from rawpack_packer.sources.table.choose import NO_COUNTS, Classes, named_file, number_labels
+from rawpack_packer.sources.table.columns import Numbers, RaggedColumn, Rows, Spans, ends_of, read_range, texts_of
 from rawpack_packer.sources.table.named_files import NamedFiles, files_in, named_files, source_name
 from rawpack_packer.sources.table.source import TableSource
-from rawpack_packer.sources.table.spans import Rows, Spans, read_range
 from rawpack_packer.text import listed, plain
 
 if TYPE_CHECKING:

@@ -6,19 +6,20 @@ import re
 from array import array
 from collections.abc import Collection, Iterable, Iterator
 from contextlib import suppress
+from itertools import islice
 
 import numpy as np
 import xxhash
 from numpy.typing import NDArray
 
 from rawpack.errors import DecodeError, UsageError
-from rawpack_packer.options.naming import opt
+from rawpack_packer.options import opt
 from rawpack_packer.sources.archives.members import PICKLES, NamedMember, is_image, parsed, type_of
-from rawpack_packer.sources.archives.opened import CompressedSpans, OpenArchive
+from rawpack_packer.sources.archives.opened import MOST_LABEL, CompressedSpans, FoundMember
 from rawpack_packer.sources.archives.tar import BadArchiveError, Member
 from rawpack_packer.sources.files import bad_name, text_of
+from rawpack_packer.sources.table.columns import Fault, Rows, Spans
 from rawpack_packer.sources.table.named_files import NamedFiles
-from rawpack_packer.sources.table.spans import Fault, Rows, Spans
 from rawpack_packer.text import listed, plain
 
 COPY_AGAIN = "; copy it again, or leave it out"
@@ -26,8 +27,6 @@ _META = re.compile(rb"__[^/]*__(?:$|/)")
 """Names that webdataset skips."""
 _LONGEST = 4096
 """Bytes of a name."""
-_MOST_LABEL = 1 << 24
-"""Bytes of a member with a label: they are read before anything is packed."""
 _TRIED = 64
 """Members that show whether an archive is a WebDataset shard."""
 _SIDES = frozenset({"cls", "json", "txt", "npy"})
@@ -46,19 +45,6 @@ def key_of(name: bytes) -> tuple[bytes, str] | None:
     return folder + slash + stem, text_of(suffix).lower()
 
 
-FoundMember = tuple[Member, bytes]
-"""A member, and its bytes if it holds a label."""
-
-
-def with_labels(archive: OpenArchive, label: NamedMember | None) -> Iterator[FoundMember]:
-    """The members of a shard. Raises as `OpenArchive.members` does."""
-    for member in archive.members():
-        named = label is not None and member.kind == "file" and member.size <= _MOST_LABEL
-        found = key_of(member.name) if named else None
-        is_label = label is not None and found is not None and found[1] == label.suffix
-        yield member, archive.read(member.offset, member.size) if is_label else b""
-
-
 class Shards:
     """What a pass over the shards finds: the key of each sample, and where its members are."""
 
@@ -73,12 +59,10 @@ class Shards:
         self.shard, self.keys, self.ends = array("i"), bytearray(), array("q", [0])
         self.faults: dict[int, Fault] = {}
         """Samples that cannot be packed: number -> why."""
-        self.labels: dict[int | str, int] = {}
-        """Each label, as it is written -> a code, in order."""
-        self.first: list[int] = []
-        """The first sample of each code."""
-        self.codes = array("i")
-        """Of each sample's label; -1 for none."""
+        self.labels: list[int | str | None] = []
+        """Of each sample, as it is written."""
+        self._same: dict[int | str, int | str] = {}
+        """One object for all labels that are equal."""
         self.counts = {"other_members": 0, "pickles": 0}
         self._wanted = {suffix for one in fields for suffix in one.suffixes}
         self._label = label
@@ -93,8 +77,8 @@ class Shards:
     def read(self, found: Iterable[FoundMember], shard: int, where: str) -> Iterator[int]:
         """Add the samples of a shard; yields the number of members that all shards have so far.
 
-        found: see `with_labels`. where: the shard, printable. Raises UsageError where it is no intact tar archive, or a
-        sample has two members of one suffix.
+        where: the shard, printable. Raises UsageError where it is no intact tar archive, or a sample has two members of
+        one suffix.
         """
         key, seen = None, set[str]()
         try:
@@ -190,7 +174,7 @@ class Shards:
         self.shard.append(shard)
         self.keys += key
         self.ends.append(len(self.keys))
-        self.codes.append(-1)
+        self.labels.append(None)
 
     def _add(self, suffix: str, member: Member, data: bytes, where: str) -> None:
         self.suffixes[suffix] = self.suffixes.get(suffix, 0) + 1
@@ -209,18 +193,14 @@ class Shards:
         """Add the label of sample i: a whole number or a name; nothing is none."""
         assert self._label is not None
         try:
-            if member.size > _MOST_LABEL:
+            if member.size > MOST_LABEL:
                 raise DecodeError("bad_field", f"it has {member.size:,} bytes")
             label = _label(data, self._label)
         except DecodeError as error:
             name = plain(member.name[:_LONGEST])
             raise UsageError(f"{where}: the label of {name} cannot be read: {error.detail}") from None
-        if label is None:
-            return
-        code = self.labels.setdefault(label, len(self.labels))
-        if code == len(self.first):
-            self.first.append(i)
-        self.codes[i] = code
+        if label is not None:
+            self.labels[i] = self._same.setdefault(label, label)
 
 
 def is_shard(members: Iterable[Member]) -> bool:
@@ -230,17 +210,16 @@ def is_shard(members: Iterable[Member]) -> bool:
     next to another member that is no image.
     """
     key, types = None, set[str]()
-    with suppress(BadArchiveError):
-        for member, _ in zip(members, range(_TRIED), strict=False):
-            found = key_of(member.name) if member.kind == "file" else None
-            if found is None:
-                continue
-            if found[0] != key:
-                key, types = found[0], set()
-            types.add("image" if is_image(found[1]) else type_of(found[1]))
-            flat = b"/" not in key.removeprefix(b"./")
-            if "image" in types and ("cls" in types or (flat and types & _SIDES)):
-                return True
+    for member in islice(members, _TRIED):
+        found = key_of(member.name) if member.kind == "file" and member.packed is None else None
+        if found is None:
+            continue
+        if found[0] != key:
+            key, types = found[0], set()
+        types.add("image" if is_image(found[1]) else type_of(found[1]))
+        flat = b"/" not in key.removeprefix(b"./")
+        if "image" in types and ("cls" in types or (flat and types & _SIDES)):
+            return True
     return False
 
 

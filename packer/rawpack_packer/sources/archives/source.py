@@ -8,8 +8,8 @@ import re
 import zlib
 from collections import Counter
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -18,25 +18,22 @@ from numpy.typing import NDArray
 
 from rawpack.errors import DecodeError, UsageError
 from rawpack.remote.url import is_url
-from rawpack_packer.options.naming import opt
+from rawpack_packer.options import opt
 from rawpack_packer.sources.archives.labels import read_labels
-from rawpack_packer.sources.archives.opened import CompressedSpans, OpenArchive, look_through, opened_archive
+from rawpack_packer.sources.archives.opened import CompressedSpans, FoundMember, Pass, opened_archive
 from rawpack_packer.sources.archives.tar import BLOCK, BadArchiveError, Member, is_tar
 from rawpack_packer.sources.archives.tree import Tree, TreeScan
-from rawpack_packer.sources.archives.zip import ENCRYPTED, OTHER_METHOD, ZipSpans, zip_members
-from rawpack_packer.sources.base import Scanning, given_options, unseen
+from rawpack_packer.sources.archives.zip import ENCRYPTED, MARKS, OTHER_METHOD, ZipSpans
+from rawpack_packer.sources.base import Images, Scanning, given_options, unseen
 from rawpack_packer.sources.beside.annotated import refuse_annotations
-from rawpack_packer.sources.fields import FieldKind
 from rawpack_packer.sources.files import UnreadableError, opened
 from rawpack_packer.sources.folder import EXTENSIONS as IMAGE_EXTENSIONS
-from rawpack_packer.sources.folder import FolderSource, wanted_images
+from rawpack_packer.sources.folder import FolderSource, split_names, wanted_images
 from rawpack_packer.sources.folder_scan import MAX_PROBLEMS, PROGRESS_EVERY
-from rawpack_packer.sources.optional import Images
-from rawpack_packer.sources.splits_on_disk import split_names
-from rawpack_packer.sources.table.kept import KeptBytes
-from rawpack_packer.sources.table.labels import empty_classes
-from rawpack_packer.sources.table.named_files import NamedFiles, is_pattern, named_files
-from rawpack_packer.sources.table.spans import Spans
+from rawpack_packer.sources.table.choose import Labels
+from rawpack_packer.sources.table.columns import Spans
+from rawpack_packer.sources.table.named_files import expanded, is_pattern, named_files
+from rawpack_packer.sources.table.source import with_labels
 from rawpack_packer.text import count, listed, plain
 
 if TYPE_CHECKING:
@@ -47,8 +44,6 @@ EXTENSIONS = (
 )  # fmt: skip
 _NESTED = tuple(extension.encode() for extension in (*EXTENSIONS, ".7z", ".rar"))
 """Endings of archives in archives."""
-ZIP_MARKS = (b"PK\3\4", b"PK\5\6")
-"""First bytes of a zip archive; the second is of an empty one."""
 _OF_OTHERS = (".npz", ".npy")
 """Extensions of zip archives that are another kind of source."""
 _SHOWN = 20
@@ -65,15 +60,23 @@ def is_archive(path: Path) -> bool:
             first = os.read(fd, BLOCK)
     except (OSError, ValueError):
         return False
-    return first.startswith(ZIP_MARKS) or is_tar(first)
+    return first.startswith(MARKS) or is_tar(first)
 
 
 def names_archives(path: Path) -> bool:
     """Whether a path that is no file names several archives, or a folder in one or several."""
     archives, inside = split_path(os.fspath(path))
     if is_pattern(archives):
-        return all(one.lower().endswith(EXTENSIONS) for one in archives.split("::"))
+        names = archives.split("::")
+        return all(one.lower().endswith(EXTENSIONS) for one in names) or _is_there(archives)
     return inside != "" and is_archive(Path(archives))
+
+
+def _is_there(pattern: str) -> bool:
+    """Whether the first file that a pattern stands for is an archive."""
+    with suppress(UsageError):
+        return is_archive(Path(expanded(pattern)[0]))
+    return False
 
 
 class ArchiveSource(FolderSource):
@@ -97,6 +100,7 @@ class ArchiveSource(FolderSource):
         spool: Spool | None = None,
         progress: Scanning = unseen,
         detected: bool = False,
+        begun: Pass | None = None,
     ) -> None:
         """Read the directory of each archive.
 
@@ -104,14 +108,13 @@ class ArchiveSource(FolderSource):
         that is truncated or damaged, and what is neither encrypted nor compressed in a way that is not read. spool: for
         archives behind URLs. progress: called with the number of members so far, every 1,000 and at the end. detected:
         whether the path shows that it is an archive of a folder, and nobody says so: then it may hold no annotations,
-        unless there are labels.
+        unless there are labels. begun: the pass through the archives, if it has begun.
         Raises UsageError where the archives cannot be read or have no image, UnreadableError where one is not intact,
         MissingExtraError where one is compressed and nothing installed can read it.
         """
         outer, inside = split_path(os.fspath(path))
-        archives = named_files(outer, spool)
-        index = _Index(archives, os.fsencode(inside), progress)
-        tree, spans = index.tree, index.spans()
+        index = _Index(begun or Pass(named_files(outer, spool)), os.fsencode(inside), progress)
+        tree, spans, archives = index.tree, index.spans(), index.archives
         shown = archives.name(0)
         if len(archives) > 1:
             shown += f" and {len(archives) - 1:,} more"
@@ -146,20 +149,13 @@ class ArchiveSource(FolderSource):
                 f"{info.root} has {count(len(info.classes), 'class folder')}: {opt.labels_file} applies to archives "
                 "without them"
             )
-        classes, found = read_labels(file, [self.key(i) for i in range(len(self))])
-        numbers = np.arange(len(classes), dtype=np.int32)
-        self._all = replace(part, folders=part.folders[:1] * len(classes), labels=numbers, folder_of=found)
+        labels = read_labels(file, [self.key(i) for i in range(len(self))])
+        assert labels.names is not None
+        numbers, found = np.arange(len(labels.names), dtype=np.int32), labels.numbers.astype(np.int32)
+        self._all = replace(part, folders=part.folders[:1] * len(numbers), labels=numbers, folder_of=found)
         self._states = np.concatenate([self._states, [[len(found), zlib.crc32(found.tobytes())]]])
-        empty = empty_classes(classes, np.delete(found, self.unread()).astype(np.int64))
-        self.info = replace(
-            info,
-            fields={"label": FieldKind("int64")},
-            classes=classes,
-            empty_classes=empty,
-            flat=False,
-            options=given_options(labels_file=os.fspath(file)),
-            counts={**info.counts, "empty_classes": len(empty)},
-        )
+        read = Labels(np.delete(labels.numbers, self.unread()), labels.names)
+        self.info = replace(with_labels(info, read), flat=False, options=given_options(labels_file=os.fspath(file)))
 
     def splits(self) -> list[str]:
         """See `divided.split_names`."""
@@ -181,7 +177,7 @@ class _Index:
     without the extension: ImageNet is a tar of tars. What is left of archives in archives cannot be read.
     """
 
-    def __init__(self, archives: NamedFiles, inside: bytes, progress: Scanning) -> None:
+    def __init__(self, look: Pass, inside: bytes, progress: Scanning) -> None:
         """inside: the folder that is packed, as the user named it, or b"".
 
         Raises UsageError for what is no archive, MissingExtraError for a compressed one that nothing can read.
@@ -189,29 +185,25 @@ class _Index:
         self.tree = Tree()
         self.problems: dict[bytes, str] = {}
         """Archives that cannot be read to their end: a name for each -> why, for a person."""
-        self._archives = archives
+        self.archives = look.files
         self._progress, self._seen = progress, 0
         self._nested = False
         """Whether any member is an archive by its name."""
         self._first: tuple[int, bool] | None = None
         """The first archive with members, and whether it is a zip archive: then all are."""
-        indexes = dict[int, KeptBytes]()
-        with archives.looked_through():
-            for k in range(len(archives)):
-                shown = archives.name(k)
-                found = look_through(archives, k, "members", Member, partial(self._look, k), indexes)
-                self._add(found, k, f"{k}/{shown.rpartition('/')[2]}".encode(), shown)
+        for k, found in look:
+            shown = self.archives.name(k)
+            self._add(found, k, f"{k}/{shown.rpartition('/')[2]}".encode(), shown)
+        self.archives = look.files
         if self._nested:
             self._add_nested(inside)
         progress(self._seen)
-        if indexes:
-            self._archives = replace(archives, indexes=tuple(indexes.get(k) for k in range(len(archives))))
 
     def spans(self) -> Spans:
         """Where everything is that has a number in the tree."""
         tree = self.tree
         columns = (
-            self._archives,
+            self.archives,
             np.array(tree.archive, np.int32),
             np.array(tree.offset, np.int64),
             np.array([tree.size, tree.time], np.int64).T,
@@ -219,25 +211,15 @@ class _Index:
         )
         if tree.packed:
             return ZipSpans(*columns, packed=np.array(tree.packed, np.int64).reshape(-1, 2))
-        return CompressedSpans(*columns) if self._archives.indexes else Spans(*columns)
+        return CompressedSpans(*columns) if self.archives.indexes else Spans(*columns)
 
-    def _look(self, k: int, archive: OpenArchive) -> Iterator[Member]:
-        """The members of archive k. Raises UsageError for what is no archive."""
-        if archive.reader is None:
-            path, first = self._archives.paths[k].lower(), archive.read(0, BLOCK)
-            if first.startswith(ZIP_MARKS) or (path.endswith(".zip") and not is_tar(first)):
-                return zip_members(archive.fd)
-            if not is_tar(first) and not path.endswith(".tar"):
-                raise UsageError(f"{self._archives.name(k)} is no archive: tar and zip archives can be packed")
-        return archive.members()
-
-    def _add(self, found: Iterable[Member], k: int, name: bytes, shown: str, folder: bytes = b"") -> None:
+    def _add(self, found: Iterable[FoundMember], k: int, name: bytes, shown: str, folder: bytes = b"") -> None:
         """Add members of archive k, below `folder`. name, shown: of what is read, if it cannot be read to its end."""
         before = self._seen
         try:
-            for member in found:
+            for member, _ in found:
                 self._seen += 1
-                if self._progress is not None and self._seen % PROGRESS_EVERY == 0:
+                if self._seen % PROGRESS_EVERY == 0:
                     self._progress(self._seen)
                 self._check_kind(k, member.packed is not None)
                 self.tree.add(member._replace(name=folder + member.name) if folder else member, k)
@@ -256,7 +238,7 @@ class _Index:
         if self._first is None:
             self._first = k, is_zip
         elif self._first[1] != is_zip:
-            one, other = self._archives.name(self._first[0]), self._archives.name(k)
+            one, other = self.archives.name(self._first[0]), self.archives.name(k)
             raise UsageError(f"{one} and {other} are of different kinds: pack zip and tar archives separately")
 
     def _add_nested(self, inside: bytes) -> None:
@@ -271,17 +253,17 @@ class _Index:
                 self._problem(path, number, beside=images)
             return
         for k, paths in itertools.groupby(nested, key=lambda path: tree.archive[nested[path]]):
-            with opened_archive(self._archives, k) as archive:
+            with opened_archive(self.archives, k) as archive:
                 for path in paths:
                     number = nested[path]
                     if self._is_inner(path) and number not in tree.faults:
                         tree.remove(path)
                         start, what = tree.offset[number], f"tar at {tree.offset[number]}"
-                        found = self._archives.kept(k, what, Member)
+                        found = self.archives.kept(k, what, FoundMember)
                         if found is None:
-                            found = archive.members(start, start + tree.size[number])
-                            found = self._archives.keeping(k, what, found)
-                        shown = f"{self._archives.name(k)}/{plain(path)}"
+                            found = archive.members("", start, start + tree.size[number])
+                            found = self.archives.keeping(k, what, found)
+                        shown = f"{self.archives.name(k)}/{plain(path)}"
                         self._add(found, k, b"%d/%s" % (k, path), shown, self._add_folder(path))
                     else:
                         self._problem(path, number)
@@ -316,7 +298,7 @@ class _Index:
     def _problem(self, path: bytes, number: int, beside: int = 0) -> None:
         """Record an archive in an archive that is not read. beside: the number of images next to it."""
         k = self.tree.archive[number]
-        outer = self._archives.name(k)
+        outer = self.archives.name(k)
         self.tree.remove(path)
         if beside and self._is_inner(path):
             why = (

@@ -16,7 +16,7 @@ from contextlib import suppress
 from functools import partial
 from typing import Literal, NamedTuple
 
-from rawpack_packer.sources.table.spans import Fault
+from rawpack_packer.sources.table.columns import Fault
 
 BLOCK = 512
 _ZEROS = bytes(BLOCK)

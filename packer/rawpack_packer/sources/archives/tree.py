@@ -17,10 +17,9 @@ import numpy as np
 from rawpack.errors import RawpackError, UsageError
 from rawpack_packer.sources.archives.tar import Member
 from rawpack_packer.sources.beside import TABLES
-from rawpack_packer.sources.files import NOT_SCANNED
-from rawpack_packer.sources.folder_part import FolderPart
+from rawpack_packer.sources.files import NOT_SCANNED, FolderPart
 from rawpack_packer.sources.folder_scan import MAX_PROBLEMS, Entry, FolderScan, Identity, Wanted
-from rawpack_packer.sources.table.spans import Fault, Spans
+from rawpack_packer.sources.table.columns import Fault, Spans
 
 _MOST_HOPS = 40
 """Links on the way to a file, as Linux allows."""
@@ -139,10 +138,9 @@ class Tree:
                 if isinstance(node, Folder):
                     waiting.append((path + name + b"/", node))
                     continue
-                with suppress(OSError):
-                    found = self.resolve(at, name)
-                    if isinstance(found, int) and found not in self.special:
-                        yield path + name, found
+                found = self.followed(at, name)
+                if isinstance(found, int) and found not in self.special:
+                    yield path + name, found
 
     def find(self, folder: bytes) -> bytes | None:
         """The path of a folder as a user names it, below the root or below `top`; of `top` where none is named. None
@@ -153,6 +151,16 @@ class Tree:
                 if isinstance(self.resolve(self.root, path.strip(b"/")), Folder):
                     return path
         return None if folder else top
+
+    def followed(self, folder: Folder, name: bytes) -> Node | OSError:
+        """What has a name in a folder, or what it links to; the error of a link that leads nowhere."""
+        node = folder[name]
+        if not self.is_link(node):
+            return node
+        try:
+            return self.resolve(folder, name)
+        except OSError as error:
+            return error
 
     def is_link(self, node: Node) -> bool:
         return isinstance(node, int) and node in self._targets
@@ -224,14 +232,13 @@ class _MemberState(NamedTuple):
 @dataclass(slots=True)
 class _MemberEntry:
     name: str
-    node: Node
-    folder: Folder
-    """The one that it is in."""
-    is_link: bool
+    found: Node | OSError
+    """What it is, or what it links to."""
+    is_link: bool = False
     path: str = ""
 
     def is_dir(self, *, follow_symlinks: bool = True) -> bool:
-        return isinstance(self.node, Folder)
+        return isinstance(self.found, Folder) and not self.is_link
 
     def is_symlink(self) -> bool:
         return self.is_link
@@ -300,28 +307,33 @@ class TreeScan(FolderScan):
         if self._seen > _MOST_SEEN + len(tree):
             raise UsageError(f"links between folders of the archive lead to more than {self._seen:,} files: unpack it")
         return nullcontext(
-            _MemberEntry(os.fsdecode(name), node, found, tree.is_link(node)) for name, node in found.items()
+            _MemberEntry(os.fsdecode(name), tree.followed(found, name), True)
+            if tree.is_link(node)
+            else _MemberEntry(os.fsdecode(name), node)
+            for name, node in found.items()
         )
 
     def _stat(self, entry: Entry) -> _MemberState:
-        node = self._followed(entry)
-        if isinstance(node, Folder):
+        found = self._found(entry)
+        if isinstance(found, Folder):
             return _MemberState(stat.S_IFDIR, 0, 0)
-        mode = stat.S_IFIFO if node in self._tree.special else stat.S_IFREG
-        return _MemberState(mode, self._tree.size[node], node)
+        mode = stat.S_IFIFO if found in self._tree.special else stat.S_IFREG
+        return _MemberState(mode, self._tree.size[found], found)
 
     def _first_bytes(self, entry: Entry) -> bytes:
-        return self._first(self._followed(entry), self._wanted.sniff_bytes)
+        return self._first(self._found(entry), self._wanted.sniff_bytes)
 
     def _first(self, node: Node, size: int) -> bytes:
         return b"" if isinstance(node, Folder) or node in self._tree.faults else self._read(node, size)
 
-    def _followed(self, entry: Entry) -> Node:
+    def _found(self, entry: Entry) -> Node:
         assert isinstance(entry, _MemberEntry)
-        return self._tree.resolve(entry.folder, os.fsencode(entry.name)) if entry.is_link else entry.node
+        if isinstance(entry.found, OSError):
+            raise entry.found
+        return entry.found
 
     def _check_there(self, where: bytes) -> None:
-        """Nothing in an archive is removed during a scan; see `table.spans` for the archive itself."""
+        """Nothing in an archive is removed during a scan; see `table.columns` for the archive itself."""
 
 
 def _error(number: int) -> OSError:

@@ -4,40 +4,28 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
-from functools import partial
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 import xxhash
 
-from rawpack.errors import DecodeError, RawpackError, UsageError
-from rawpack_packer.errors import reason_of, stop_if_of_any_file
-from rawpack_packer.options.naming import opt
+from rawpack.errors import DecodeError, UsageError
+from rawpack_packer.errors import reading
+from rawpack_packer.options import opt
 from rawpack_packer.sources.archives.members import PICKLES, NamedMember, named_fields, type_of, values_of
-from rawpack_packer.sources.archives.opened import look_through, opened_archive
-from rawpack_packer.sources.archives.samples import COPY_AGAIN, FoundMember, Shards, is_shard, with_labels
-from rawpack_packer.sources.archives.tar import BLOCK, is_tar, tar_members
+from rawpack_packer.sources.archives.opened import Pass
+from rawpack_packer.sources.archives.samples import COPY_AGAIN, Shards, is_shard
+from rawpack_packer.sources.archives.source import split_path
 from rawpack_packer.sources.base import Scanning, SourceInfo, given_options, unseen
-from rawpack_packer.sources.fields import FieldKind
+from rawpack_packer.sources.fields import FieldKind, Fields, declared_kind, words_of
 from rawpack_packer.sources.files import text_of
 from rawpack_packer.sources.folder_scan import PROGRESS_EVERY
-from rawpack_packer.sources.kinds import Declared, declared_kind, words_of
-from rawpack_packer.sources.table.columns import Column, Texts, texts_of
-from rawpack_packer.sources.table.kept import KeptBytes
-from rawpack_packer.sources.table.labels import NO_COUNTS, Classes, Labels, named_file, number_labels
-from rawpack_packer.sources.table.named_files import (
-    NamedFiles,
-    expanded,
-    files_in,
-    is_pattern,
-    named_files,
-    source_name,
-)
+from rawpack_packer.sources.table.choose import NO_COUNTS, Classes, Labels, named_file, number_labels
+from rawpack_packer.sources.table.columns import Column, Rows, Spans, Texts, texts_of
+from rawpack_packer.sources.table.named_files import NamedFiles, files_at, files_in, named_files, source_name
 from rawpack_packer.sources.table.source import TableSource
-from rawpack_packer.sources.table.spans import Rows, Spans
 from rawpack_packer.text import listed, plain
 
 if TYPE_CHECKING:
@@ -69,35 +57,35 @@ class WebDatasetSource(TableSource):
         path: str | os.PathLike[str],
         /,
         *,
-        fields: Mapping[str, Declared] | Sequence[str] = (),
+        fields: Fields = (),
         classes: Classes | None = None,
         prefix: Prefix | None = None,
         spool: Spool | None = None,
         progress: Scanning = unseen,
+        begun: Pass | None = None,
     ) -> None:
         """path: a shard, several (see `named_files`), or a folder of shards.
 
         fields: what becomes a field, as `[NAME=]MEMBER[:DTYPE]`: ["caption=txt", "json.width"], or a mapping of what is
         before the colon to what is after it. NAME `image` chooses the image, `label` the label. classes: names of the
         labels. prefix: what is put before keys: the name of the shard, or its number. spool: for shards behind URLs.
-        progress: called with the number of members seen.
+        progress: called with the number of members seen. begun: the pass through the shards, if it has begun.
 
         Raises UsageError where a shard is damaged, has no samples, or keys are not unique.
         """
         where = source_name(path)
-        files, paths = _files(path, where, spool)
-        named = named_fields(fields)
-        default = None if any(one.suffix == "cls" for one in named.values()) else _CLS
-        label = named.get("label", default)
-        label = label if label is not None and _is_class(label) else None
-        shards, files = _read(files, tuple(named.values()), label, progress)
+        named, label = _named(fields)
+        look = begun or Pass(_files(path, spool), label.suffix if label else "")
+        is_folder = os.path.isdir(path)  # noqa: PTH112
+        if is_folder:
+            _check_one_set(look.files, where)
+        shards, files = _read(look, tuple(named.values()), label, progress), look.files
         suffixes, rows = shards.images(named.get("image"), where)
         shards.check_together(rows, files)
         keys = _keys(shards, rows, files, prefix, where)
         kinds, columns = dict[str, FieldKind](), dict[str, Column]()
         labels, problems = None, tuple[str, ...]()
-        if label is not None and (label is not _CLS or shards.labels):
-            _check_labels_of_images(shards, rows, label, where)
+        if label is not None and (label is not _CLS or any(one is not None for one in shards.labels)):
             labels = _labels(shards, rows, label, classes, where)
             if labels.names is None:
                 labels, problems = _names_beside(files, labels)
@@ -124,7 +112,7 @@ class WebDatasetSource(TableSource):
         info = SourceInfo(
             kind="webdataset",
             root=where,
-            paths=paths,
+            paths=(str(Path(path).absolute()),) if is_folder else files.on_disk,
             fields=kinds,
             options=options,
             counts={
@@ -140,74 +128,70 @@ class WebDatasetSource(TableSource):
         super().__init__(info, keys, shards.spans(files, suffixes, rows), columns, state, labels=labels)
 
 
-def is_webdataset(path: Path) -> bool:
-    """Whether a file is a WebDataset shard, by its first members."""
+def begin(path: str | os.PathLike[str], fields: Fields, spool: Spool | None) -> tuple[str, Pass | None]:
+    """The kind of archives that the user did not name, or of a folder of such; and the pass that has shown it by their
+    first members, for whoever opens them. fields: as the user gave them. Raises UsageError."""
+    if split_path(os.fspath(path))[1]:
+        return "archive", None
+    label = _named(fields)[1]
+    look = Pass(_files(path, spool), label.suffix if label else "")
+    return "webdataset" if look.shows(is_shard) else "archive", look
+
+
+def holds_shards(path: Path) -> bool:
+    """Whether a folder holds only archives, which may be shards, and what describes them; and no Parquet file among
+    that has the images."""
+    from rawpack_packer.sources.parquet import holds_images
+
     try:
-        with opened_archive(named_files(path), 0) as archive:
-            return is_tar(archive.read(0, BLOCK)) and is_shard(tar_members(archive.read, 0, archive.size))
-    except (OSError, RawpackError):
+        return path.is_dir() and bool(_shards_in(path)) and not holds_images(path)
+    except OSError:
         return False
 
 
-def names_webdataset(path: Path) -> bool:
-    """Whether a path that is no file names WebDataset shards: by a range or a glob, or as a folder that holds only
-    shards and what describes them."""
-    try:
-        shards = expanded(os.fspath(path)) if is_pattern(os.fspath(path)) else _shards_in(path)
-        return bool(shards) and is_webdataset(Path(shards[0]))
-    except (OSError, ValueError, RawpackError):
-        return False
+def _named(fields: Fields) -> tuple[dict[str, NamedMember], NamedMember | None]:
+    """The fields that the user named, and the label that is read at once: `cls` by default. Raises UsageError."""
+    named = named_fields(fields)
+    default = None if any(one.suffix == "cls" for one in named.values()) else _CLS
+    label = named.get("label", default)
+    return named, label if label is not None and _is_class(label) else None
 
 
-def names_only_shards(path: Path) -> bool:
-    """The same, where no Parquet file next to them has the images."""
-    from rawpack_packer.sources.parquet.columns import holds_images
-
-    return names_webdataset(path) and not holds_images(path)
-
-
-def _read(
-    files: NamedFiles, fields: Sequence[NamedMember], label: NamedMember | None, progress: Scanning
-) -> tuple[Shards, NamedFiles]:
-    """The samples of all shards, and the shards, with the index of each compressed one. Raises UsageError where one
-    cannot be read, SourceChangedError where it changes meanwhile."""
-    shards, indexes = Shards(fields, label), dict[int, KeptBytes]()
-    what = f"samples with labels in {label.suffix}" if label is not None else "samples"
-    with files.looked_through():
-        for k in range(len(files)):
-            where = files.name(k)
-            found = look_through(files, k, what, FoundMember, partial(with_labels, label=label), indexes)
+def _read(look: Pass, fields: Sequence[NamedMember], label: NamedMember | None, progress: Scanning) -> Shards:
+    """The samples of all shards. Raises UsageError where one cannot be read, SourceChangedError where it changes
+    meanwhile."""
+    shards = Shards(fields, label)
+    for k, found in look:
+        where = look.files.name(k)
+        with reading(where):
             try:
                 for seen in shards.read(found, k, where):
                     if seen % PROGRESS_EVERY == 0:
                         progress(seen)
             except DecodeError as error:
                 raise UsageError(f"{where} is damaged: {error.detail}{COPY_AGAIN}") from None
-            except OSError as error:
-                stop_if_of_any_file(error, where)
-                raise UsageError(f"{where} cannot be read: {reason_of(error)}") from None
     progress(shards.members)
-    return shards, replace(files, indexes=tuple(indexes.get(k) for k in range(len(files)))) if indexes else files
+    return shards
 
 
-def _files(path: str | os.PathLike[str], where: str, spool: Spool | None) -> tuple[NamedFiles, tuple[str, ...]]:
-    """The shards at a path, and what they are read from. Raises UsageError where a folder has none, or several sets of
-    them."""
+def _files(path: str | os.PathLike[str], spool: Spool | None) -> NamedFiles:
+    """The shards at a path. Raises UsageError where a folder has none."""
     if not os.path.isdir(path):  # noqa: PTH112 - Path.is_dir raises for a name that is too long
-        files = named_files(path, spool)
-        return files, files.on_disk
-    shards = _shards_in(path)
+        return named_files(path, spool)
+    where, shards = source_name(path), _shards_in(path)
     if not shards:
         raise UsageError(f"{where} holds no .tar, or other data too: name the shards, such as {where}/'*.tar'")
-    sets = {_DIGITS.sub("*", Path(name).name): None for name in shards}
+    return files_at(shards, spool)
+
+
+def _check_one_set(files: NamedFiles, where: str) -> None:
+    """Raise UsageError where a folder has several sets of shards."""
+    sets = {_DIGITS.sub("*", files.base(k)): None for k in range(len(files))}
     if len(sets) > 1:
         raise UsageError(
             f"{where} holds several sets of shards, {listed([*sets], 5)}: name one of them, in quotes: "
             f"'{where}/{plain(next(iter(sets)))}'"
         )
-    every = [named_files(name) for name in shards]
-    states, kept_in = np.concatenate([one.states for one in every]), None if spool is None else spool.folder
-    return NamedFiles(tuple(shards), states, kept_in=kept_in), (str(Path(path).absolute()),)
 
 
 def _shards_in(folder: str | os.PathLike[str]) -> list[str]:
@@ -266,31 +250,21 @@ def _first_with(field: NamedMember, spans: Spans, shards: Shards) -> int:
 
 
 def _labels(shards: Shards, rows: Rows, label: NamedMember, classes: Classes | None, where: str) -> Labels:
-    """The label of each sample. Raises UsageError."""
-    if not shards.labels:
+    """The label of each sample with an image, one of `rows`. Raises UsageError."""
+    labelled = [i for i, one in enumerate(shards.labels) if one is not None]
+    if not labelled:
         wanted = plain(".".join((label.suffix, *label.entry)))
         known = listed([f".{suffix}" for suffix in shards.suffixes], 8)
         raise UsageError(f"{opt.fields(f'label={wanted}')}: no sample has that; members have the suffixes {known}")
-
-    def key(code: int) -> str:
-        return plain(shards.key(shards.first[code]))
-
-    found = number_labels([*shards.labels], classes, where=where, row_name=key)
-    # A code of -1, for no label, takes the last place.
-    return Labels(np.append(found.numbers, -1)[np.array(shards.codes, np.int64)[rows]], found.names)
-
-
-def _check_labels_of_images(shards: Shards, rows: Rows, label: NamedMember, where: str) -> None:
-    """Raise UsageError where there are labels, and none of them is that of an image: their keys differ."""
-    codes = np.array(shards.codes, np.int64)
-    if not (codes >= 0).any() or (codes[rows] >= 0).any():
-        return
-    one, image = (plain(shards.key(i)) for i in (int(np.argmax(codes >= 0)), int(rows[0])))
-    raise UsageError(
-        f"{where}: no image has a label in .{plain(label.suffix)}: the first label is that of {one}, and the first "
-        f"image is {image}. A label and its image have one name up to the first dot, and follow one another: write the "
-        "shard again so"
-    )
+    if all(shards.labels[i] is None for i in rows.tolist()):
+        one, image = (plain(shards.key(i)) for i in (labelled[0], int(rows[0])))
+        raise UsageError(
+            f"{where}: no image has a label in .{plain(label.suffix)}: the first label is that of {one}, and the first "
+            f"image is {image}. A label and its image have one name up to the first dot, and follow one another: write "
+            "the shard again so"
+        )
+    found = number_labels(shards.labels, classes, where=where, row_name=lambda i: plain(shards.key(i)))
+    return Labels(found.numbers[rows], found.names)
 
 
 def _names_beside(files: NamedFiles, labels: Labels) -> tuple[Labels, tuple[str, ...]]:

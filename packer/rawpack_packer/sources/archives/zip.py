@@ -18,7 +18,7 @@ from typing import BinaryIO, Self
 from rawpack.errors import DecodeError
 from rawpack_packer.sources.archives.tar import BadArchiveError, Kind, Member
 from rawpack_packer.sources.files import MAX_FILE_BYTES
-from rawpack_packer.sources.table.spans import Fault, Rows, Spans, read_range
+from rawpack_packer.sources.table.columns import Fault, Rows, Spans, read_range
 
 _LOCAL = struct.Struct("<4s22xHH")
 """The header before a member: its mark, and the lengths of its name and extra fields, which follow."""
@@ -31,6 +31,8 @@ directory. Another one follows, of so many bytes, that says where this one is.""
 _LISTED = 46
 """Bytes that a member has in the directory besides its name, extra fields and comment."""
 _MEMBER, _END_64_MARK = b"PK\3\4", b"PK\6\6"
+MARKS = (_MEMBER, b"PK\5\6")
+"""First bytes of an archive; the second is of an empty one."""
 _LONGEST_LINK = 4096
 _METHODS = {9: "deflate64", 12: "bzip2", 14: "LZMA", 93: "zstd", 95: "xz", 98: "PPMd"}
 _UTF8, _ENCRYPTED, _DOS = 0x800, 0x1, 0

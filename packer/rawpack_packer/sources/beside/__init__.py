@@ -14,9 +14,8 @@ from itertools import pairwise
 
 import numpy as np
 
-from rawpack_packer.options.naming import opt
-from rawpack_packer.sources.files import text_of
-from rawpack_packer.sources.folder_part import FolderPart
+from rawpack_packer.options import opt
+from rawpack_packer.sources.files import FolderPart, text_of
 from rawpack_packer.text import plain
 
 Head = Callable[[bytes, int], bytes]
@@ -29,6 +28,7 @@ MOST_SHOWN = 3
 MOST_COMMANDS = 4
 HEAD = 1 << 18
 """Bytes of a file that are looked at."""
+_CONTAINERS = frozenset({"images", "image", "imgs", "img", "jpegimages", "data", "photos", "pictures", "files"})
 _MOST_HITS = 1000
 _MOST_FOUND = 64
 _BLOCK = 1 << 16
@@ -127,22 +127,25 @@ class Seen:
     images: ImageNames | ImagesOnDisk
     takes_labels: bool = False
     """Whether it is an archive without class folders, for which there is an option of labels."""
-    filled: Mapping[bytes, int] | None = None
-    """Folders that hold images, each ending in "/" -> how many; None where that is not known."""
+    filled: Mapping[bytes, int] = field(default_factory=dict)
+    """Folders that hold images, each ending in "/" -> how many; empty where that is not known."""
     labeled: bool = False
     """Whether the folders give the images two classes or more."""
 
-    @property
-    def where(self) -> str:
-        return plain(self.path)
+    def told(
+        self,
+        what: str,
+        cure: str,
+        lost: str = "a folder is packed without it",
+        otherwise: str = "packs the images alone",
+    ) -> str:
+        """The error. what: is there, printable. cure: what to type or to do. lost: what happens otherwise. otherwise:
+        what the command does with the kind of the source."""
+        return f"{plain(self.path)} holds {what}, and {lost}: {cure}; {opt.kind(self.kind)} {otherwise}"
 
     @property
     def in_archive(self) -> bool:
         return self.kind == "archive"
-
-    @property
-    def alone(self) -> str:
-        return f"; {opt.kind(self.kind)} packs the images alone"
 
     @property
     def unpacked(self) -> str:
@@ -157,26 +160,35 @@ class Seen:
     def keeps_classes(self) -> list[str]:
         """The option by which a listing or shards keep the folders as classes; empty where none does: where there are
         no classes, or images at different depths."""
-        depths = {folder.count(b"/") for folder in self.filled or ()}
+        depths = {folder.count(b"/") for folder in self.filled}
         if not self.labeled or len(depths) != 1 or 0 in depths:
             return []
         return ["--key-pattern", "{label}" + "/{}" * depths.pop()]
 
-    def below(self, path: bytes) -> str:
+    def below(self, path: bytes | str) -> str:
         """A path below the source, as a command names it."""
         return os.path.join(self.unpacked, os.fsdecode(path))  # noqa: PTH118 - as the user wrote it
 
 
 class ImageNames:
-    """Finds images by their names, in the memory that a scan has anyway."""
+    """Finds images by their names, or with `stem` by their names without the extension, in the memory that a scan has
+    anyway."""
 
     def __init__(self, part: FolderPart, head: Head) -> None:
         self._part, self.head = part, head
 
-    def locate(self, name: str, stem: bool) -> str | None:
-        """The path of an image below the source, by its name, or with `stem` by its name without the extension; None
-        where there is none."""
-        return next(self.paths(_last(name), stem), None)
+    def paths(self, name: str, stem: bool) -> Iterator[str]:
+        """The paths of images by the last part of a name: the first thousand or so."""
+        part, at, last = self._part, -1, _last(name)
+        wanted = last + b"." if stem else last
+        for _ in range(_MOST_HITS if last else 0):
+            at = part.names.find(wanted, at + 1)
+            if at < 0:
+                return
+            i = int(np.searchsorted(part.ends, at))
+            found = part.names[at : int(part.ends[i + 1])] if int(part.ends[i]) == at else b""
+            if found and (found.rpartition(b".")[0] if stem else found) == last:
+                yield text_of(part.path(i))
 
     def locate_all(self, names: Collection[str]) -> Found:
         """The images of many names at once: one walk through all images."""
@@ -197,23 +209,9 @@ class ImageNames:
                             images.append(path)
         return found
 
-    def paths(self, name: bytes, stem: bool = True) -> Iterator[str]:
-        """The paths of images of this name, or with `stem` of this name without the extension: the first thousand or
-        so."""
-        part, at = self._part, -1
-        wanted = name + b"." if stem else name
-        for _ in range(_MOST_HITS if name else 0):
-            at = part.names.find(wanted, at + 1)
-            if at < 0:
-                return
-            i = int(np.searchsorted(part.ends, at))
-            found = part.names[at : int(part.ends[i + 1])] if int(part.ends[i]) == at else b""
-            if found and (found.rpartition(b".")[0] if stem else found) == name:
-                yield text_of(part.path(i))
-
 
 class ImagesOnDisk:
-    """Finds images by their names in a few folders, as `ImageNames` does in a scan."""
+    """Finds images in a few folders on disk, as `ImageNames` does in a scan."""
 
     def __init__(self, root: str, places: Sequence[str]) -> None:
         """places: the folders, below the root; "" for itself."""
@@ -227,15 +225,8 @@ class ImagesOnDisk:
         except OSError:
             return b""
 
-    def locate(self, name: str, stem: bool) -> str | None:
-        """See `ImageNames`."""
-        return next(self._found(name, stem), None)
-
-    def locate_all(self, names: Collection[str]) -> Found:
-        """See `ImageNames`."""
-        return {(name, stem): list(self._found(name, stem)) for name in names for stem in (False, True)}
-
-    def _found(self, name: str, stem: bool) -> Iterator[str]:
+    def paths(self, name: str, stem: bool) -> Iterator[str]:
+        """The paths of images by a whole name, in each of the folders."""
         if not name or "\0" in name or (stem and name.lower().endswith(ENDS)):
             return
         for folder in self._places:
@@ -243,6 +234,10 @@ class ImagesOnDisk:
                 relative = os.path.join(folder, name + end)  # noqa: PTH118
                 if os.path.isfile(os.path.join(self._root, relative)):  # noqa: PTH113, PTH118
                     yield relative
+
+    def locate_all(self, names: Collection[str]) -> Found:
+        """See `ImageNames`."""
+        return {(name, stem): list(self.paths(name, stem)) for name in names for stem in (False, True)}
 
 
 def command(*words: str) -> str:
@@ -258,6 +253,20 @@ def ends_in(path: str, name: str) -> bool:
 def folder_of(path: bytes) -> bytes:
     """The folder of a path below the source, with "/" at its end; b"" for the source itself."""
     return path[: path.rfind(b"/") + 1]
+
+
+def is_container(name: str) -> bool:
+    """Whether a folder of this name may hold all images."""
+    return name.lower() in _CONTAINERS
+
+
+def only_container(filled: Iterable[str]) -> str:
+    """The folder that holds all images, by its name; "" where there are several, or the only one may be a class.
+
+    filled: the first-level folders that hold images.
+    """
+    names = [*filled]
+    return names[0] if len(names) == 1 and is_container(names[0]) else ""
 
 
 def _last(name: str) -> bytes:

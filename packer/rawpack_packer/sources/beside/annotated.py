@@ -22,14 +22,15 @@ from __future__ import annotations
 import os
 import re
 import shlex
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from itertools import chain, islice
 from pathlib import Path
 
 import numpy as np
 
 from rawpack.errors import UsageError
 from rawpack.remote.url import is_url, shown
-from rawpack_packer.options.naming import opt
+from rawpack_packer.options import opt
 from rawpack_packer.sources.base import SourceInfo
 from rawpack_packer.sources.beside import (
     ENDS,
@@ -44,12 +45,12 @@ from rawpack_packer.sources.beside import (
     Seen,
     command,
     folder_of,
+    is_container,
+    only_container,
 )
-from rawpack_packer.sources.beside.not_classes import container_as_class, masks_as_class, masks_of_splits
 from rawpack_packer.sources.beside.tables import plain_list_cure, tables_beside
-from rawpack_packer.sources.files import text_of
-from rawpack_packer.sources.folder_part import FolderPart
-from rawpack_packer.text import listed, plain
+from rawpack_packer.sources.files import FolderPart, text_of
+from rawpack_packer.text import count, listed, plain
 
 _MOST_TRIED = 200
 _MOST_LISTS = 16
@@ -65,6 +66,15 @@ _COCO = (
 )
 _YOLO = re.compile(rb"\s*\d+(\s+-?\d*\.?\d+([eE]-?\d+)?){4,}\s*")
 _DST = re.compile(r"`rawpack pack ((?:[^`])*?) DST`")
+_MOST_MASKS = 4
+_MASKS = re.compile(
+    r"((?P<of>.+?)([ _-]|(?=annot)))?"
+    r"(annot|annotation|depth|ground_?truth|gt|label|mask|seg|segmentation|segmentationclass|trimap)s?",
+    re.IGNORECASE,
+)
+"""Names of folders of images that belong to other images, alone or after the name of what they belong to."""
+_OF_MASK = re.compile(rb"[_-](mask|label|gt|seg|depth|l)s?$", re.IGNORECASE)
+"""Ends of the names of such images, without the extension."""
 
 
 class AnnotatedError(UsageError):
@@ -85,14 +95,13 @@ def refuse_annotations(
     path: of the source, as the user wrote it. beside, part, info: what the scan found. packed: the folder in an archive
     that is packed, as a command names it.
     """
-    takes_labels = info.kind == "archive" and not info.classes
     # URLs without their passwords.
     shown_path, packed = (shown(one) if is_url(one) else one for one in (os.fspath(path), packed))
     numbers, counts = np.unique(part.folder_of, return_counts=True)
     filled = {part.folders[k]: n for k, n in zip(numbers.tolist(), counts.tolist(), strict=True)}
-    empty = set(info.empty_classes)
-    labeled = len(info.classes or ()) - len(empty) > 1
-    seen = Seen(shown_path, beside, info.kind, ImageNames(part, head), takes_labels, filled, labeled=labeled)
+    empty, classes = set(info.empty_classes), info.classes or ()
+    takes_labels, labeled = info.kind == "archive" and not classes, len(classes) - len(empty) > 1
+    seen = Seen(shown_path, beside, info.kind, ImageNames(part, head), takes_labels, filled, labeled)
     tables = [one for one in beside.tables if _is_relevant(folder_of(one), filled, empty)]
     found = (
         _coco(seen)
@@ -100,8 +109,8 @@ def refuse_annotations(
         or _pairs(seen)
         or _apart(seen)
         or _singles(seen)
-        or masks_as_class(seen, part, info.classes or ())
-        or container_as_class(seen, packed or shown_path)
+        or _masks(seen, {name: _first_files(part, name) for name in classes if _MASKS.fullmatch(name)}, _tops(filled))
+        or _container_as_class(seen, packed or shown_path)
     )
     if found:
         raise AnnotatedError(found)
@@ -113,8 +122,9 @@ def refuse_above(path: str | os.PathLike[str], splits: Sequence[str]) -> None:
     Looks at the entries of the folder, and of the folders in it that are no splits.
     """
     root, beside = os.fspath(path), Beside()
-    folders, held = [""], dict[str, list[str]]()
+    folders, held = [""], dict[str, list[bytes]]()
     for folder in folders:
+        below = os.path.join(folder, "") if folder else ""  # noqa: PTH118
         try:
             with os.scandir(os.path.join(root, folder)) as entries:  # noqa: PTH118
                 for entry, _ in zip(entries, range(_MOST_TRIED * 10), strict=False):
@@ -125,14 +135,14 @@ def refuse_above(path: str | os.PathLike[str], splits: Sequence[str]) -> None:
                         folders += [] if folder or name in splits else [name]
                     elif entry.is_file():
                         if folder and name.lower().endswith(ENDS):
-                            held.setdefault(folder, []).append(name)
+                            held.setdefault(folder, []).append(os.fsencode(below + name))
                         beside.add(os.fsencode(name), os.path.splitext(name)[1].lower(), entry.stat().st_size)  # noqa: PTH122
         except OSError:
             continue  # the scan of the splits reports why, if it matters
-        beside.end(os.fsencode(os.path.join(folder, "")) if folder else b"", ())  # noqa: PTH118
+        beside.end(os.fsencode(below), ())
     seen = Seen(root, beside, "folder", ImagesOnDisk(root, ["", *splits, *folders[1:]]))
-    others = {folder: sorted(names) for folder, names in held.items()}
-    if found := _coco(seen) or tables_beside(seen, beside.tables) or masks_of_splits(seen, others, splits):
+    masks = {folder: sorted(files)[:_MOST_MASKS] for folder, files in held.items() if _MASKS.fullmatch(folder)}
+    if found := _coco(seen) or tables_beside(seen, beside.tables) or _masks(seen, masks, splits):
         raise AnnotatedError(found)
 
 
@@ -140,26 +150,24 @@ def refuse_tables(path: str | os.PathLike[str]) -> None:
     """Raise AnnotatedError where the Parquet files of a folder have no images, and the images are files below it."""
     # Here, as the folder of images imports this.
     from rawpack_packer.sources.folder import holds_image
-    from rawpack_packer.sources.parquet.columns import holds_images
+    from rawpack_packer.sources.parquet import holds_images
 
-    folder, where = Path(path), plain(os.fspath(path))
-    tables = sorted(one for one in folder.glob("*.parquet"))
+    folder = Path(path)
+    tables = sorted(folder.glob("*.parquet"))
     if not tables or holds_images(folder) is not False:
         return
+    seen = Seen(os.fspath(path), Beside(), "folder", ImagesOnDisk(os.fspath(path), ()))
     of_folder = next((one for one in tables if (folder / one.stem).is_dir()), None)
-    if of_folder is None:
-        seen = Seen(os.fspath(path), Beside(), "folder", ImagesOnDisk(os.fspath(path), ()))
-        if holds_image(folder):
-            raise AnnotatedError(tables_beside(seen, [os.fsencode(one.name) for one in tables]))
-        return
-    tar = f'for d in {shlex.quote(os.fspath(path))}/*/; do tar --sort=name -cf "${{d%/}}.tar" -C "$d" .; done'
-    pattern = os.path.join(os.fspath(path), "*.tar")  # noqa: PTH118
-    raise AnnotatedError(
-        f"{where} holds {plain(of_folder.name)} and the folder {plain(of_folder.stem)}, as img2dataset writes files "
-        f"with their captions: `{plain(tar)}` makes WebDataset shards of them, and "
-        f"{command('--source', 'webdataset', '--field', 'caption=txt:str', pattern)} packs images with captions; "
-        f"{opt.kind('folder')} packs the images alone"
-    )
+    if of_folder is not None:
+        tar = f'for d in {shlex.quote(seen.path)}/*/; do tar --sort=name -cf "${{d%/}}.tar" -C "$d" .; done'
+        pack = command("--source", "webdataset", "--field", "caption=txt:str", seen.below("*.tar"))
+        what = (
+            f"{plain(of_folder.name)} and the folder {plain(of_folder.stem)}, as img2dataset writes files with their "
+        )
+        cure = f"`{plain(tar)}` makes WebDataset shards of them, and {pack} packs images with captions"
+        raise AnnotatedError(seen.told(what + "captions", cure, "a folder is packed without these"))
+    if holds_image(folder):
+        raise AnnotatedError(tables_beside(seen, [os.fsencode(one.name) for one in tables]))
 
 
 def _coco(seen: Seen) -> str:
@@ -169,38 +177,44 @@ def _coco(seen: Seen) -> str:
     if not found:
         return ""
     with_boxes = [one for one in found if not text_of(one).rpartition("/")[2].startswith(_NO_BOXES)]
-    here = {one: _coco_command(seen, one, heads[one]) for one in with_boxes}
-    commands = [one for one in here.values() if one] or [command(seen.below(one)) for one in with_boxes]
-    names = listed([text_of(one) for one in found], MOST_SHOWN)
-    it = "COCO's JSON" if len(found) == 1 else "COCO's JSON files"
+    commands = [told for one in with_boxes if (told := _coco_command(seen, one, heads[one]))]
+    commands = commands or [command(seen.below(one)) for one in with_boxes]
+    cure = f"{seen.first}{' or '.join(commands[:MOST_COMMANDS])} packs images with their boxes"
     if not commands:
-        return (
-            f"{seen.where} holds {it} {names}, without boxes, and a folder is packed without it: rawpack reads no "
-            "captions or panoptic masks of COCO; write captions into a listing, a .csv with the columns path and "
-            f"caption{seen.alone}"
+        cure = (
+            "rawpack reads no captions or panoptic masks of COCO; write captions into a listing, a .csv with the "
+            "columns path and caption"
         )
-    return (
-        f"{seen.where} holds {it} {names}, and a folder is packed without boxes: {seen.first}"
-        f"{' or '.join(commands[:MOST_COMMANDS])} packs images with their boxes{seen.alone}"
-    )
+    files_of = "COCO's JSON" if len(found) == 1 else "COCO's JSON files"
+    return seen.told(f"{files_of} {listed([text_of(one) for one in found], MOST_SHOWN)}", cure)
 
 
 def _coco_command(seen: Seen, file: bytes, head: bytes) -> str:
     """The command that packs a COCO file; "" where it names no image of the source."""
+    from rawpack_packer.sources.detection.coco import folder_of_images
+
     named = _FILE_NAME.search(head)
     name = text_of(named[1]) if named else ""
-    image = seen.images.locate(name, False) if name else None
+    image = next(seen.images.paths(name, False), None)
     if image is None:
         return ""
-    from rawpack_packer.sources.listing.coco import folder_of_images
-
-    if not seen.in_archive:
-        path = Path(seen.below(file))
-        if (folder_of_images(path, name) / name).is_file():
-            return command(seen.below(file))
+    path = Path(seen.below(file))
+    if not seen.in_archive and (folder_of_images(path, name) / name).is_file():
+        return command(seen.below(file))
     if not image.endswith(name):
         return ""
-    return command("--images", seen.below(os.fsencode(image.removesuffix(name).rstrip("/"))), seen.below(file))
+    return command("--images", seen.below(image.removesuffix(name).rstrip("/")), seen.below(file))
+
+
+def _format_of(suffix: str, head: bytes) -> str:
+    """The format of a file that describes one image, by its beginning: "yolo", "voc", "pickle", "labelme", or ""."""
+    if suffix in PICKLES:
+        return "pickle"
+    if suffix == ".txt" and head.strip() and all(map(_YOLO.fullmatch, head.strip().splitlines()[:-1] or [head])):
+        return "yolo"
+    if suffix == ".xml" and b"<annotation" in head:
+        return "voc"
+    return "labelme" if suffix == ".json" and b'"shapes"' in head and b'"imagePath"' in head else ""
 
 
 def _pairs(seen: Seen) -> str:
@@ -209,52 +223,43 @@ def _pairs(seen: Seen) -> str:
     suffix = min(seen.beside.pairs, key=lambda one: (one in PICKLES, one))
     file, image = seen.beside.pairs[suffix]
     others = [one for one in seen.beside.pairs if one != suffix]
-    what = f"{seen.where} holds {plain(text_of(file))} for the image {plain(text_of(image))}"
+    what = f"{plain(text_of(file))} for the image {plain(text_of(image))}"
     what += f" (also {listed(others, 5)})" if others else ""
-    what += ", and a folder is packed without such files"
-    cure = _cure(seen, suffix, _member(file, suffix), seen.images.head(file, HEAD))
+    # How `--field` names such files as members of shards: "json:str", "json=jpg.json:str" of a.jpg.json.
+    member = text_of(file).rpartition("/")[2].partition(".")[2].lower()
+    member = f"{suffix[1:]}={member}" if member != suffix[1:] else member
+    options = ["--field", member if suffix == ".npy" else f"{member}:str", *seen.keeps_classes]
+    cure = _cure(seen, suffix, options, _format_of(suffix, seen.images.head(file, HEAD)))
     if seen.labeled and "--key-pattern" not in cure:
         cure += (
             "; that loses the folders' classes: a listing, a .csv with the columns path, label and what these files "
             "say, keeps both"
         )
-    return f"{what}: {cure}{seen.alone}"
+    return seen.told(what, cure, "a folder is packed without such files")
 
 
-def _member(file: bytes, suffix: str) -> str:
-    """How `--field` names such files as members of WebDataset shards: "json:str", "json=jpg.json:str" of a.jpg.json."""
-    member, name = text_of(file).rpartition("/")[2].partition(".")[2].lower(), suffix[1:]
-    named = member if member == name else f"{name}={member}"
-    return named if suffix == ".npy" else f"{named}:str"
-
-
-def _cure(seen: Seen, suffix: str, member: str, head: bytes) -> str:
-    """What to do with one file for each image. member: see `_member`."""
+def _cure(seen: Seen, suffix: str, options: list[str], form: str) -> str:
+    """What to do with one file for each image. options: that make them a field of shards. form: see `_format_of`."""
+    shards = "--source", "webdataset"
+    if form == "pickle":
+        cure = "a pickle can run code when it is read, so rawpack never reads it: "
+        if not seen.in_archive:
+            return cure + "read it in Python, and pass the samples to rawpack_packer.pack"
+        return f"{cure}write its values as .json, and {command(*shards, '--field', 'json:str', seen.path)} packs them"
     if seen.in_archive:
-        if suffix in PICKLES:
-            return (
-                "a pickle can run code when it is read, so rawpack never reads it: write its values as .json, and "
-                f"{command('--source', 'webdataset', '--field', 'json:str', seen.path)} packs them"
-            )
-        field = "label=cls" if suffix == ".cls" else member
-        keeps = [] if suffix == ".cls" else seen.keeps_classes
+        options = ["--field", "label=cls"] if suffix == ".cls" else options
         if re.search(r"\.zip\b", seen.path, re.IGNORECASE):
-            told = command("--source", "webdataset", "--field", field, *keeps, "x.tar")
-            return f"write it as a tar, and {told} packs them"
-        told = command("--source", "webdataset", "--field", field, *keeps, seen.path)
+            return f"write it as a tar, and {command(*shards, *options, 'x.tar')} packs them"
+        told = command(*shards, *options, seen.path)
         return f"{told} packs them as a field, if each is next to its image in the archive (tar --sort=name)"
-    if suffix == ".txt" and head.strip() and all(map(_YOLO.fullmatch, head.strip().splitlines()[:-1] or [head])):
+    if form == "yolo":
         return f"{command('--source', 'yolo', seen.path)} packs them as YOLO's boxes"
-    if suffix == ".xml" and b"<annotation" in head:
+    if form == "voc":
         return _moved_voc(seen)
-    if suffix in PICKLES:
-        return "a pickle can run code when it is read: read it in Python, and pass the samples to rawpack_packer.pack"
-    labelme = suffix == ".json" and b'"shapes"' in head and b'"imagePath"' in head
-    boxes = " (labelme's; as COCO's JSON, its boxes are boxes)" if labelme else ""
     tar = shlex.join(["tar", "--sort=name", "-cf", "shards.tar", "-C", seen.path, "."])
-    options = [] if suffix == ".cls" else ["--field", member, *seen.keeps_classes]
-    told = command("--source", "webdataset", *options, "shards.tar")
-    kept = ", with the folders as classes" if "--key-pattern" in options else ""
+    told = command(*shards, *([] if suffix == ".cls" else options), "shards.tar")
+    kept = ", with the folders as classes" if "--key-pattern" in told else ""
+    boxes = " (labelme's; as COCO's JSON, its boxes are boxes)" if form == "labelme" else ""
     return f"`{plain(tar)}` and then {told} packs them as a field{kept}{boxes}"
 
 
@@ -265,22 +270,19 @@ def _apart(seen: Seen) -> str:
             if number == 2 and not images:
                 break
             stem = text_of(name.rpartition(b".")[0])
-            images += [one for one in (seen.images.locate(stem, True) or seen.images.locate(stem, False),) if one]
+            images += islice(chain(seen.images.paths(stem, True), seen.images.paths(stem, False)), 1)
         if len(images) < 2 or 2 * len(images) < len(names):
             continue
-        holds, beside = seen.below(folder.rstrip(b"/")), images[0].rpartition("/")[0]
-        what = (
-            f"{plain(holds)} holds {suffix} files that are named as the images in {plain(beside) or 'the folder'}, and "
-            "a folder is packed without them"
-        )
-        head = seen.images.head(folder + names[0], HEAD)
+        holds, beside = text_of(folder).rstrip("/"), images[0].rpartition("/")[0]
+        form = _format_of(suffix, seen.images.head(folder + names[0], HEAD))
         cure = "write what they say into a listing, a .csv with a column path"
-        if suffix == ".xml" and b"<annotation" in head:
-            cure = _voc_cure(seen, folder, os.fsencode(os.path.join(beside, "") if beside else ""))  # noqa: PTH118
-        elif suffix == ".txt" and all(map(_YOLO.fullmatch, head.strip().splitlines()[:-1] or [head])):
-            options = ("--source", "yolo", "--images", seen.below(os.fsencode(beside)), "--labels-dir", holds)
+        if form == "voc":
+            cure = _voc_cure(seen, folder, os.fsencode(f"{beside}/" if beside else ""))
+        elif form == "yolo":
+            options = ("--source", "yolo", "--images", seen.below(beside), "--labels-dir", seen.below(holds))
             cure = f"{command(*options, seen.unpacked)} packs them as YOLO's boxes"
-        return f"{what}: {seen.first}{cure}{seen.alone}"
+        what = f"{suffix} files that are named as the images in {plain(beside) or 'the folder'}, such as "
+        return seen.told(what + plain(text_of(folder + names[0])), seen.first + cure, "a folder is packed without them")
     return ""
 
 
@@ -288,7 +290,7 @@ def _voc_cure(seen: Seen, annotations: bytes, images: bytes) -> str:
     """What to do with Pascal VOC's XML files. annotations, images: their folders, each ending in "/" or b""."""
     root = _above(annotations)
     of_voc = [_above(one) for one, suffix in seen.beside.apart if suffix == ".xml" and one.endswith(b"Annotations/")]
-    ready = [one for one in of_voc if any(folder.startswith(one + b"JPEGImages/") for folder in seen.filled or ())]
+    ready = [one for one in of_voc if any(folder.startswith(one + b"JPEGImages/") for folder in seen.filled)]
     if ready:
         commands = [command(seen.below(one).rstrip("/")) for one in ready[:MOST_COMMANDS]]
         return f"{' or '.join(commands)} packs Pascal VOC's boxes"
@@ -301,7 +303,7 @@ def _voc_cure(seen: Seen, annotations: bytes, images: bytes) -> str:
 
 
 def _moved_voc(seen: Seen) -> str:
-    images, xml = seen.below(b"JPEGImages"), seen.below(b"Annotations")
+    images, xml = seen.below("JPEGImages"), seen.below("Annotations")
     return (
         f"move the images into {plain(images)} and the .xml files into {plain(xml)}, and {command(seen.unpacked)} "
         "packs Pascal VOC's boxes"
@@ -324,21 +326,92 @@ def _singles(seen: Seen) -> str:
         tried += bool(words)
         if tried > _MOST_LISTS:
             break
-        if not any(seen.images.locate(word, False) for word in words):
+        if not any(next(seen.images.paths(word, False), None) for word in words):
             continue
-        what = f"{seen.where} holds {plain(text_of(file))}, which names its images, and a folder is packed without it"
-        if not file.endswith(b".txt"):
-            cure = "make it COCO's JSON, or a listing, a .csv with a column path"
-            if of_cvat:
-                cure = "export it from CVAT again, as COCO or YOLO, and pack that"
-            return f"{what}: {cure}{seen.alone}"
-        if cure := plain_list_cure(seen, file):
-            return f"{what}: {seen.first}{cure}{seen.alone}"
+        cure = "make it COCO's JSON, or a listing, a .csv with a column path"
+        if of_cvat:
+            cure = "export it from CVAT again, as COCO or YOLO, and pack that"
+        elif file.endswith(b".txt"):
+            listed_labels = plain_list_cure(seen, file)
+            cure = seen.first + listed_labels if listed_labels else ""
+        if cure:
+            return seen.told(f"{plain(text_of(file))}, which names its images", cure)
     return ""
 
 
 def _is_relevant(folder: bytes, filled: Collection[bytes], empty: set[str]) -> bool:
     """Whether a table in this folder may be about the images: see the top of this module."""
-    if any(one.startswith(folder) for one in filled):
+    return any(one.startswith(folder) for one in filled) or text_of(folder.partition(b"/")[0]) in empty
+
+
+def _tops(filled: Collection[bytes]) -> set[str]:
+    """The first-level folders that hold images; "" for images in none."""
+    return {text_of(folder.partition(b"/")[0]) for folder in filled}
+
+
+def _first_files(part: FolderPart, name: str) -> list[bytes]:
+    """The paths of some files of a first-level folder."""
+    inside = [k for k, folder in enumerate(part.folders) if folder.startswith(os.fsencode(name) + b"/")]
+    return [part.path(i) for i in np.flatnonzero(np.isin(part.folder_of, inside))[:_MOST_MASKS].tolist()]
+
+
+def _masks(seen: Seen, folders: Mapping[str, Sequence[bytes]], tops: Collection[str]) -> str:
+    """The error for a folder whose images are named as those of another folder; "" where there is none.
+
+    folders: those that may hold masks by their names, with the paths of some files. tops: the first-level folders of
+    images that count, such as splits; "" stands for images in none.
+    """
+    for name, masks in folders.items():
+        match, pairs = _MASKS.fullmatch(name), list[tuple[str, str]]()
+        for mask in masks:
+            stem = mask.rpartition(b"/")[2].rpartition(b".")[0]
+            stems = dict.fromkeys([stem, _OF_MASK.sub(b"", stem)])
+            for image in (image for one in stems for image in seen.images.paths(os.fsdecode(one), True)):
+                top = image.partition("/")[0] if "/" in image else ""
+                if match and top in tops and top != name and _may_have(match["of"], top, {name, *tops} - {""}):
+                    pairs.append((plain(text_of(mask)), plain(image)))
+                    break
+        if pairs and 2 * len(pairs) >= len(masks):
+            cure = (
+                f"{seen.first}write a listing, or one for each split, a .csv with the columns path and mask, and "
+                f"{command('--field', 'mask:mask', 'LIST.csv')} packs images with their masks"
+            )
+            what = f"{pairs[0][0]} for the image {pairs[0][1]}"
+            if not seen.filled:
+                return seen.told(what, cure, "the splits are packed without it")
+            return seen.told(what, cure, f"{plain(name)} would be a class", "packs all folders as classes")
+    return ""
+
+
+def _may_have(masks_of: str | None, top: str, tops: Collection[str]) -> bool:
+    """Whether the images of a folder may have their masks in `train_masks`: those of `train` and `train_images`, of a
+    folder that holds images by its name, and of the only other one.
+
+    Where files are numbered in each class, those of a class called shipping_labels have the names of all others.
+    """
+    if _MASKS.fullmatch(top):
+        return False
+    if masks_of is None or len(tops) <= 2 or is_container(top):
         return True
-    return text_of(folder.partition(b"/")[0]) in empty
+    rest = top.lower().removeprefix(masks_of.lower())
+    return rest == "" or (rest != top.lower() and is_container(rest.lstrip(" _-")))
+
+
+def _container_as_class(seen: Seen, packed: str) -> str:
+    """The error for one folder that holds all classes, and would become the only class; "" where it is none.
+
+    packed: the folder that is packed, as a command names it, also in an archive.
+    """
+    filled = [folder for folder in seen.filled if folder]
+    name = only_container(_tops(filled))
+    classes = sorted({text_of(folder.split(b"/")[1]) for folder in filled if folder.count(b"/") > 1})
+    if not name or len(classes) < 2:
+        return ""
+    below = command(os.path.join(packed, os.fsdecode(filled[0].partition(b"/")[0])))  # noqa: PTH118 - as written
+    if seen.in_archive and re.search("[?#]", packed):
+        below = "the path of that folder in the archive"
+    return (
+        f"all images in {plain(seen.path)} are in {plain(name)}, which would be their only class, but it holds "
+        f"{count(len(classes), 'folder')} of images, such as {plain(classes[0])}: {below} packs these as classes; "
+        f"{opt.kind(seen.kind)} packs one class"
+    )

@@ -16,7 +16,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from rawpack_packer.options.naming import opt
+from rawpack_packer.options import opt
 from rawpack_packer.sources.beside import HEAD, MOST_COMMANDS, Found, Seen, command, folder_of
 from rawpack_packer.sources.files import text_of
 from rawpack_packer.text import listed, plain
@@ -65,51 +65,45 @@ def tables_beside(seen: Seen, tables: Sequence[bytes]) -> str:
         return ""
     name, more = plain(text_of(tables[0])), len(tables) - 1
     what = f"the tables {name} and {more:,} more" if more else f"the table {name}"
-    what = f"{seen.where} holds {what} next to its images, and a folder is packed without {'them' if more else 'it'}"
+    lost = f"a folder is packed without {'them' if more else 'it'}"
+    return seen.told(f"{what} next to its images", seen.first + _cure(seen, tables), lost)
+
+
+def _cure(seen: Seen, tables: Sequence[bytes]) -> str:
     if metadata := [one for one in tables if _is_metadata(seen, one)]:
-        return f"{what}: {_metadata_cure(seen, [folder_of(one) for one in metadata])}{seen.alone}"
+        return _metadata_cure(seen, [folder_of(one) for one in metadata])
     some = [one for one in tables if not one.lower().endswith(b".parquet")][:_MOST_TABLES]
     if not some:
-        return (
-            f"{what}: {seen.first}save it as .csv, or name it metadata.parquet and its column of paths file_name"
-            f"{seen.alone}"
-        )
+        return "save it as .csv, or name it metadata.parquet and its column of paths file_name"
     read = [_read(one, seen.images.head(one, HEAD)) for one in some]
     cells = {cell.strip() for one in read for row in one.rows for cell in row}
     found = seen.images.locate_all({_relative(seen, cell) for cell in cells if not _FRACTION.fullmatch(cell)})
     commands, notes = list[str](), list[str]()
     for one in read:
         names = _images_named(seen, one, found)
-        if names is None:
-            continue
-        if names.headless:
-            cure = f"give {plain(text_of(one.path))} a first line that names its columns, such as path,label; then "
-            return f"{what}: {seen.first}{cure}{command(*names.options, seen.below(one.path))} packs them{seen.alone}"
-        options, note = _with_classes(seen, one, names)
-        commands.append(command(*options, seen.below(one.path)))
-        notes.append(note)
-    if not commands and (cure := next(filter(None, (plain_list_cure(seen, one.path) for one in read)), "")):
-        return f"{what}: {seen.first}{cure}{seen.alone}"
-    if not commands and seen.in_archive and not any(one.columns for one in read):
+        if names is not None and names.headless:
+            told = command(*names.options, seen.below(one.path))
+            table = plain(text_of(one.path))
+            return f"give {table} a first line that names its columns, such as path,label; then {told} packs them"
+        if names is not None:
+            options, note = _with_classes(seen, one, names)
+            commands.append(command(*options, seen.below(one.path)))
+            notes.append(note)
+    if commands:
+        note = _LOST if _LOST in notes else notes[0] if len(set(notes)) == 1 else ""
+        if seen.takes_labels:
+            note += f", or {opt.labels_file('FILE')} gives each image its class, by lines of NAME CLASS"
+        several = ", each the images that it lists" if len(commands) > 1 else " of the images that it lists"
+        return f"{' or '.join(commands[:MOST_COMMANDS])} packs its columns as fields{several}{note}"
+    if cure := next(filter(None, (plain_list_cure(seen, one.path) for one in read)), ""):
+        return cure
+    if seen.in_archive and not any(one.columns for one in read):
         # Such as a table above the folder that is packed.
-        return f"{what}: {seen.first}{command(seen.unpacked)} shows whether it names the images{seen.alone}"
-    if not commands:
-        none = "no column of these tables" if more else "none of its columns"
-        return (
-            f"{what}: {none} names images that are there, as far as seen{seen.alone}; if it describes them, give it a "
-            "column path and pack the table"
-        )
-    lost = next((note for note in notes if note == _LOST), "")
-    note = notes[0] if len(set(notes)) == 1 else lost
-    labels = (
-        f", or {opt.labels_file('FILE')} gives each image its class, by lines of NAME CLASS"
-        if seen.takes_labels
-        else ""
-    )
-    several = ", each the images that it lists" if len(commands) > 1 else " of the images that it lists"
+        return f"{command(seen.unpacked)} shows whether it names the images"
+    none = "no column of these tables" if len(tables) > 1 else "none of its columns"
     return (
-        f"{what}: {seen.first}{' or '.join(commands[:MOST_COMMANDS])} packs its columns as fields{several}"
-        f"{note}{labels}{seen.alone}"
+        "if it describes the images, give it a column path and pack the table; "
+        f"{none} names images that are there, as far as seen"
     )
 
 
@@ -125,23 +119,22 @@ def _is_metadata(seen: Seen, table: bytes) -> bool:
 def _metadata_cure(seen: Seen, folders: Sequence[bytes]) -> str:
     """What to do with tables that list the images of their folders, as Hugging Face's ImageFolder has them."""
     folders = [b""] if b"" in folders else list(dict.fromkeys(folders))
-    others = {one for one in seen.filled or () if not any(one.startswith(folder) for folder in folders)}
     names = [text_of(one.rstrip(b"/")) for one in folders]
-    paths = listed([f"{name}/0.jpg" for name in names], 2)
-    left = f"; {listed(sorted(map(text_of, others)), 2)} has no table" if others and all(others) else ""
-    together = ""
-    if len(folders) > 1 or others:
-        where = plain(seen.unpacked)
-        together = f"; one metadata.csv in {where} instead, with paths such as {plain(paths)}, packs all as one set"
-        together += " and keeps the folders as classes" if seen.labeled else ""
+    commands = [command(seen.below(one).rstrip("/") or ".") for one in folders]
     if len(folders) == 1:
-        only = " and the images of this folder only" if others else ""
-        return f"{seen.first}{command(seen.below(folders[0]).rstrip('/') or '.')} takes its columns{only}{together}"
-    if not any("/" in name or "," in name for name in names):
+        cure = f"{commands[0]} packs its columns as fields"
+    elif any("/" in name or "," in name for name in names):
+        cure = f"{listed(commands, MOST_COMMANDS)} pack their columns, each into a store of its own"
+    else:
         sets = command("--splits", ",".join(names), seen.unpacked)
-        return f"{seen.first}{sets} makes a store of each folder, with its columns{left}{together}"
-    commands = listed([command(seen.below(one).rstrip("/")) for one in folders], MOST_COMMANDS)
-    return f"{seen.first}{commands} take their columns, each into a store of its own{left}{together}"
+        cure = f"{sets} makes a store of each folder, with its columns"
+    others = [text_of(one) for one in seen.filled if not any(one.startswith(folder) for folder in folders)]
+    cure += f"; {listed(sorted(others), 2)} has no table, and is left out" if any(others) and all(others) else ""
+    if len(folders) == 1 and not others:
+        return cure
+    paths = listed([f"{name}/0.jpg" for name in names], 2)
+    one = f"; one metadata.csv in {plain(seen.unpacked)} instead, with paths such as {paths}, packs all as one set"
+    return cure + one + (" and keeps the folders as classes" if seen.labeled else "")
 
 
 def _with_classes(seen: Seen, table: _TableBeside, names: _NamesImages) -> tuple[list[str], str]:
@@ -170,9 +163,7 @@ def _images_named(seen: Seen, table: _TableBeside, found: Found) -> _NamesImages
                 continue
             base, extension = place
             options = list[str]()
-            headless = (
-                columns[k] not in PATH_NAMES and seen.images.locate(_relative(seen, columns[k]), stem) is not None
-            )
+            headless = columns[k] not in PATH_NAMES and any(seen.images.paths(_relative(seen, columns[k]), stem))
             if headless:
                 options += ["--path", f"{{path}}{extension}"] if stem else []
             elif stem:
@@ -180,7 +171,7 @@ def _images_named(seen: Seen, table: _TableBeside, found: Found) -> _NamesImages
             elif columns[k] != default:
                 options += ["--path", columns[k]]
             if base is not None and base != table.folder:
-                options += ["--images", seen.below(os.fsencode(base.rstrip("/")))]
+                options += ["--images", seen.below(base.rstrip("/"))]
             return _NamesImages(options, not base, headless)
     return None
 
@@ -211,7 +202,7 @@ def _place(
         # Those of classes, in a list of their names, may be the names of the images of one class, too.
         if seen.labeled and base and not table.folder.startswith(base):
             return None
-        images = (seen.filled or {}).get(os.fsencode(base or ""), 0)
+        images = seen.filled.get(os.fsencode(base or ""), 0)
         if not _OF_IMAGES.search(column) or (table.whole and 2 * len(values) < images):
             return None
     return place
@@ -271,12 +262,12 @@ def plain_list_cure(seen: Seen, file: bytes) -> str:
     """
     line = text_of(seen.images.head(file, HEAD).lstrip().partition(b"\n")[0]).strip()
     path, _, label = line.partition("\t") if "\t" in line else line.partition(" ")
-    image = seen.images.locate(path, False)
+    image = next(seen.images.paths(path, False), None)
     words = label.split()
     if image is None or not words:
         return ""
     given = os.path.join(os.path.dirname(text_of(file)), path) == image  # noqa: PTH118, PTH120
-    folder = seen.below(os.fsencode(image.removesuffix(path).rstrip("/")))
+    folder = seen.below(image.removesuffix(path).rstrip("/"))
     options = [] if given or not image.endswith(path) else ["--images", folder]
     numbers = [_ANY_NUMBER.fullmatch(word) is not None for word in words]
     if not all(numbers) and ("\t" in label.strip() or any(numbers)):
@@ -284,6 +275,6 @@ def plain_list_cure(seen: Seen, file: bytes) -> str:
         return (
             f"its first line is {line[:_MOST_CHARACTERS]!r}, more than a path and a label: save it as {plain(name)}, "
             "with tabs and a first line that names its columns, such as path, label, and "
-            f"{command(*options, seen.below(os.fsencode(name)))} packs them"
+            f"{command(*options, seen.below(name))} packs them"
         )
     return f"{command(*options, seen.below(file))} packs its labels"

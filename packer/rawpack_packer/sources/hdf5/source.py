@@ -1,23 +1,51 @@
-"""An HDF5 file that was made by hand as a source."""
+"""The rows of the data sets of an HDF5 file as a source."""
 
 from __future__ import annotations
 
 import os
+import threading
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
-from rawpack.errors import UsageError
-from rawpack_packer.options.naming import opt
-from rawpack_packer.sources.base import Scanning, SourceInfo, given_options, unseen
-from rawpack_packer.sources.hdf5 import look
-from rawpack_packer.sources.hdf5.part import Hdf5Column, Hdf5File, Hdf5Images, KeptOpen
-from rawpack_packer.sources.kinds import Fields, with_roles, words_of
-from rawpack_packer.sources.named_arrays import Arrays, check_named_once, named_arrays, shown_arrays
-from rawpack_packer.sources.table.choose import ColumnChoice
-from rawpack_packer.sources.table.columns import RowNumbers
-from rawpack_packer.sources.table.labels import LABEL, LABEL_KIND, NO_COUNTS, Classes, named_file, number_labels
+import numpy as np
+from numpy.typing import NDArray
+
+from rawpack.errors import DecodeError, UsageError
+from rawpack.system.failure import is_no_fault_of_data
+from rawpack_packer.errors import stop_if_of_any_file
+from rawpack_packer.options import opt
+from rawpack_packer.sources.axes import Axes, channels_last, turned
+from rawpack_packer.sources.base import Scanning, unseen
+from rawpack_packer.sources.fields import FieldKind, Fields, ImageKind, Value
+from rawpack_packer.sources.files import MAX_FILE_BYTES, changed, check_path, fault_of
+from rawpack_packer.sources.hdf5.file import (
+    NUMBERS,
+    OPAQUE,
+    TEXT,
+    VLEN,
+    DataSet,
+    LookAt,
+    chunk_rows,
+    open_data_set,
+    open_file,
+    row_bytes,
+    texts_of,
+)
+from rawpack_packer.sources.named_arrays import Arrays, SaidOfArrays
+from rawpack_packer.sources.table.choose import NO_COUNTS, ChosenColumns, Classes, ColumnInfo, Habits
+from rawpack_packer.sources.table.columns import RowNumbers, rows_at
 from rawpack_packer.sources.table.named_files import named_files
-from rawpack_packer.sources.table.source import TableSource, unique_keys
+from rawpack_packer.sources.table.source import TableSource
 from rawpack_packer.text import plain
+
+_LABELS = ("label", "labels", "y", "Y", "target", "targets")
+_BLOCK_BYTES = 8 << 20
+_BLOCK_ROWS = 4096
+_VLEN_ROWS = 32
+"""Rows of a block where the size of a row is not known."""
+Rows = NDArray[np.int64]
 
 
 class Hdf5Source(TableSource):
@@ -53,43 +81,237 @@ class Hdf5Source(TableSource):
         Raises UsageError where the file is damaged or hostile, or where something has to be named.
         """
         files = named_files(Path(path).absolute())
-        named, file = named_arrays(array), Hdf5File(files.paths[0], files.state(0))
-        check_named_once(named, image_column, label_column)
-        root = plain(os.fsencode(file.path))
-        looked = look.look(Path(file.path), named, ColumnChoice(image_column, label_column, key_column))
-        file.check()
-        chosen = looked.chosen
-        labels = None if looked.labels is None else number_labels(looked.labels, classes, where=root)
-        if labels is None and classes is not None:
-            raise UsageError(f"{opt.classes} names labels, and {root} has none: name them by {opt.label_column}")
-        kinds = {name: kind for name, (_, kind) in chosen.fields.items()}
-        kinds = kinds if labels is None else {LABEL: LABEL_KIND, **kinds}
-        keys = None if looked.keys is None else unique_keys(looked.keys, root, key_column is not None)
-        info = SourceInfo(
-            kind="hdf5",
-            root=root,
-            paths=(file.path,),
-            fields=with_roles(kinds, fields, chosen.image_kind, root),
-            image=chosen.image_kind,
+        said, file = SaidOfArrays(array, fields, classes, image_column, label_column, key_column), files.paths[0]
+        of = Hdf5File(file, files.state(0))
+        root = plain(os.fsencode(file))
+        with LookAt(Path(file)) as look:
+            found = {one.name: one for one in look.data_sets(said.names("/"))}
+            chosen = _choose(found, said, root)
+            label, key = (None if name is None else look.values(found[name]) for name in (chosen.label, chosen.key))
+        of.check()
+        image = found[chosen.image]
+        chw = _check_images(image, said, said.axes(found), root, alone=not chosen.fields and label is None)
+        labels, keys = said.labels(label, root), said.keys(None if key is None else [*map(str, key)], root)
+        kinds = {name: _kind(found[of_file]) for name, of_file in chosen.fields.items()}
+        info = said.info(
+            "hdf5",
+            file,
+            {name: kind for name, kind in kinds.items() if isinstance(kind, FieldKind)},
+            ImageKind(image.of, turned(image.shape[1:], chw)) if image.holds == NUMBERS else None,
+            {**NO_COUNTS, "columns_left_out": len(chosen.left_out)},
+            chosen.left_out,
+            labelled=labels is not None,
             numbered=keys is None,
-            options=given_options(
-                array=shown_arrays(named),
-                field=words_of(fields),
-                classes=named_file(classes),
-                image_column=image_column,
-                label_column=label_column,
-                key_column=key_column,
-            ),
-            counts={**NO_COUNTS, "columns_left_out": len(chosen.left_out)},
-            problems=chosen.left_out,
         )
-        rows, kept = range(chosen.rows), KeptOpen()
-        images = Hdf5Images(Hdf5Column(file, chosen.image, rows, kept), chosen.chw)
-        columns = {name: Hdf5Column(file, one, rows, kept) for name, (one, _) in chosen.fields.items()}
+        rows, kept = range(image.shape[0]), KeptOpen()
+        images = Hdf5Images(Hdf5Column(of, image, rows, kept), chw)
+        columns = {name: Hdf5Column(of, found[of_file], rows, kept) for name, of_file in chosen.fields.items()}
         super().__init__(info, keys or RowNumbers(rows), images, columns, files.states, labels=labels)
-        progress(chosen.rows)
+        progress(len(rows))
 
 
-def is_hdf5(path: Path) -> bool:
-    """Whether a file is HDF5, by its name."""
-    return path.suffix.lower() in (".h5", ".hdf5", ".hdf", ".he5")
+def _choose(found: Mapping[str, DataSet], said: SaidOfArrays, where: str) -> ChosenColumns:
+    """Which data set is what. Raises UsageError where the user has to name something."""
+    if said.columns.image is None and any(name.startswith("data/demo_") for name in found):
+        raise UsageError(f"{where} is a file of robomimic, by its data/demo_0: rawpack does not read these yet")
+    no_image = (
+        f" that can be told by their shape, (N, H, W, C) or (N, H, W). Name them, {opt.array('image=NAME,label=NAME')}"
+    )
+    habits = Habits(
+        labels=_LABELS,
+        lone_label=True,
+        name_image=lambda image: opt.array(f"image={image},label=NAME"),
+        no_image=no_image,
+    )
+    columns = [
+        ColumnInfo(
+            name=name,
+            type=f"{one.dtype} {one.shape}",
+            field=_kind(one),
+            is_image=one.is_image,
+            is_label=one.is_label,
+            is_whole=one.is_label and one.is_whole,
+            is_key=one.holds == TEXT and len(one.shape) == 1,
+            rows=one.shape[0] if one.shape else None,
+        )
+        for name, one in found.items()
+    ]
+    return said.choose(columns, where, habits, root="/")
+
+
+def _check_images(image: DataSet, said: SaidOfArrays, axes: Axes | None, where: str, *, alone: bool) -> bool:
+    """Whether the channels of images come first. Raises UsageError where a data set cannot be images."""
+    is_file = image.holds in (VLEN, OPAQUE)
+    if not is_file and image.holds != NUMBERS:
+        raise UsageError(f"{where}: {image} cannot be images: they are numbers, or image files as bytes")
+    if not image.shape or not image.shape[0] or (len(image.shape) < 2) != is_file:
+        raise UsageError(
+            f"{where}: {image} cannot be images: the first axis counts samples, at least one, and the others make an "
+            "image; image files are uint8 of variable length, on one axis"
+        )
+    if is_file and axes == "chw":
+        raise UsageError(f"{where}: {image} holds image files, which have no channels to move: leave out :{axes}")
+    return not is_file and said.chw(image.shape, image.name, axes, f"{where}: {image}", alone=alone)
+
+
+def _kind(one: DataSet) -> FieldKind | str:
+    """What a field holds; or why none can hold it."""
+    if not one.holds or one.holds == OPAQUE or (one.holds in (TEXT, VLEN) and len(one.shape) != 1):
+        return one.why or f"no field can hold {one.dtype} with {len(one.shape)} axes"
+    if one.holds == TEXT:
+        return FieldKind("str")
+    try:
+        return FieldKind(one.of, (None,) if one.holds == VLEN else one.shape[1:])
+    except UsageError as error:
+        return str(error)
+
+
+@dataclass(frozen=True)
+class Hdf5File:
+    """A file as it was when the source was opened."""
+
+    path: str
+    state: tuple[int, int]
+    """Size in bytes and mtime in ns."""
+
+    @property
+    def name(self) -> str:
+        """For messages, which name no absolute path."""
+        return plain(Path(self.path).name)
+
+    def check(self) -> None:
+        """Raise SourceChangedError where the file is no longer the one that was opened."""
+        check_path(self.path, self.state, self.name)
+
+
+@dataclass(frozen=True, eq=False)
+class Hdf5Column:
+    """The rows of a data set, read in blocks when they are asked for."""
+
+    file: Hdf5File
+    data_set: DataSet
+    rows: range | Rows
+    kept: KeptOpen
+
+    def value(self, i: int, /) -> Value:
+        return self.kept.rows(self.file).value(self.data_set, int(self.rows[i]))
+
+    def pick(self, rows: Rows, /) -> Hdf5Column:
+        return replace(self, rows=rows_at(self.rows, rows))
+
+
+@dataclass(frozen=True, eq=False)
+class Hdf5Images:
+    """The column of images: arrays, or image files."""
+
+    column: Hdf5Column
+    chw: bool
+    """Whether the channels of arrays come first in the file."""
+
+    def value(self, i: int, /) -> bytes | NDArray[Any]:
+        file, row = self.column.file, int(self.column.rows[i])
+        file.check()
+        value = self.column.value(i)
+        assert isinstance(value, np.ndarray | bytes)
+        if self.column.data_set.holds == NUMBERS:
+            assert isinstance(value, np.ndarray)
+            return channels_last(value) if self.chw else value
+        data = value if isinstance(value, bytes) else value.tobytes()
+        if not data:
+            raise DecodeError("empty", f"{file.name}, row {row}: there is no image")
+        if len(data) > MAX_FILE_BYTES:
+            raise DecodeError("too_large", f"{file.name}, row {row}: the image has {len(data):,} bytes")
+        return data
+
+    def pick(self, rows: Rows, /) -> Hdf5Images:
+        return replace(self, column=self.column.pick(rows))
+
+
+class _Rows:
+    """Reads rows of one file, and keeps the last block of each data set, so that rows in order are read once."""
+
+    def __init__(self, file: Hdf5File) -> None:
+        self.of = file
+        self._open: Any = None
+        self._data_sets: dict[str, tuple[Any, int]] = {}
+        """Name -> the data set, and the rows of a block."""
+        self._blocks: dict[str, tuple[int, Any]] = {}
+        """Name -> the first row of the last block, and its values."""
+
+    def value(self, data_set: DataSet, row: int) -> Value:
+        """The value of a row, which the caller may keep. Raises DecodeError where it cannot be read."""
+        value = self._row(data_set, row)
+        if data_set.holds == TEXT:
+            (text,) = texts_of([value])
+            if text is None:
+                raise DecodeError("bad_field", f"{self.of.name}, {plain(data_set.name)}, row {row} is not UTF-8")
+            return text
+        if isinstance(value, np.void):
+            return value.tobytes()
+        array = np.array(value)
+        return array if array.dtype.isnative else array.astype(array.dtype.newbyteorder("="))
+
+    def _row(self, data_set: DataSet, row: int) -> Any:
+        try:
+            if data_set.name not in self._data_sets:
+                self._data_sets[data_set.name] = self._opened(data_set)
+            opened, count = self._data_sets[data_set.name]
+            start, values = self._blocks.get(data_set.name, (0, ()))
+            if not start <= row < start + len(values):
+                start = row // count * count
+                try:
+                    values = opened[start : start + count]
+                except (OSError, RuntimeError, ValueError):
+                    # Others of its rows may be intact.
+                    return opened[row]
+                self._blocks[data_set.name] = start, values
+            return values[row - start]
+        except DecodeError:
+            raise
+        except Exception as error:  # h5py raises many types for broken files
+            if is_no_fault_of_data(error):
+                raise
+            if isinstance(error, OSError):
+                stop_if_of_any_file(error, self.of.name)
+            what = f"{self.of.name}, {plain(data_set.name)}, row {row}"
+            raise DecodeError("corrupt", f"{what} cannot be read: {fault_of(error, self.of.path)}") from None
+
+    def _opened(self, data_set: DataSet) -> tuple[Any, int]:
+        if self._open is None:
+            self._open = open_file(self.of.path)
+        opened = open_data_set(self._open, data_set.name)
+        if opened.shape != data_set.shape:
+            raise changed(self.of.name, f"{plain(data_set.name)} has another shape")
+        if data_set.holds not in (NUMBERS, TEXT):
+            return opened, _VLEN_ROWS
+        count = min(max(_BLOCK_BYTES // max(row_bytes(opened), 1), 1), _BLOCK_ROWS)
+        chunk = chunk_rows(opened)
+        return opened, count // chunk * chunk or count
+
+
+class KeptOpen:
+    """Keeps a file open from one part to the next: a large chunk is inflated once, not for each part.
+
+    The parts of one source share it in the process of the source, and the file is closed with the last of them: HDF5
+    opens no file for writing that the same process has open. In a worker, all parts of a thread share one.
+    """
+
+    def __init__(self) -> None:
+        self._rows: _Rows | None = None
+
+    def __reduce__(self) -> tuple[Callable[[], KeptOpen], tuple[()]]:
+        return _of_this_thread, ()
+
+    def rows(self, file: Hdf5File) -> _Rows:
+        """The rows of a file."""
+        if self._rows is None or self._rows.of != file:
+            self._rows = _Rows(file)
+        return self._rows
+
+
+_OPEN = threading.local()
+
+
+def _of_this_thread() -> KeptOpen:
+    kept: KeptOpen = _OPEN.__dict__.setdefault("kept", KeptOpen())
+    return kept

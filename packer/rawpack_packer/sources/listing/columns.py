@@ -1,198 +1,353 @@
-"""Parses the columns of a listing, block after block, by a declared type or one inferred from the first value.
+"""The columns of a listing: kept as they were read, and each converted at once when all of its values are known.
 
-A later value of another kind is a fault. Whole numbers and floats together are floats. Arrays that differ in their
-first length are ragged. An empty value is NaN among floats, an array of length 0 among arrays, the empty text among
-texts, and a fault elsewhere.
+What a column holds is declared, or its first value shows it. A value of another kind is a fault. Whole numbers and
+floats together are floats. Arrays that differ in their first length are ragged. An empty value is NaN among floats, an
+array of length 0 among arrays, the empty text among texts, and a fault elsewhere.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+import pickle
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from fractions import Fraction
-from typing import Any, Protocol
+from itertools import chain, islice
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from rawpack.errors import UsageError
+from rawpack_packer.options import opt
 from rawpack_packer.sources.fields import FieldKind, as_text
-from rawpack_packer.sources.listing.faults import CellPosition, Lines, shown
-from rawpack_packer.sources.listing.lines import of_cell
-from rawpack_packer.sources.listing.numbers import NumberParser, is_small, spread
-from rawpack_packer.sources.table.columns import Column, Numbers, Texts, joined, texts_of
-from rawpack_packer.sources.video.frames import seconds
+from rawpack_packer.sources.listing.lines import (
+    BadListingError,
+    Beyond,
+    CellPosition,
+    Lines,
+    ListingRows,
+    of_cell,
+    of_cells,
+    shown,
+)
+from rawpack_packer.sources.table.choose import LABEL_KIND, Classes, Labels, number_labels
+from rawpack_packer.sources.table.columns import Column, Numbers, RaggedColumn, Texts, ends_of, joined, texts_of
+from rawpack_packer.sources.video import seconds
+
+_BLOCK = 1 << 13
+"""Rows that are Python objects at one time."""
+_EXACT = 1 << 53
+"""float64 holds every whole number below this one."""
 
 
-class ColumnParser(Protocol):
-    """Parses the values of one column."""
+@dataclass(frozen=True, eq=False)
+class RawColumn:
+    """The values of a column as they were read: texts of cells, or what JSON has."""
 
-    def add(self, values: Sequence[Any], lines: Lines, /) -> None:
-        """Take more values; raises BadListingError for one that does not belong in the column."""
+    place: CellPosition
+    lines: Lines
+    blocks: list[bytes]
+    """Some values each, pickled, which takes a fourth of the memory of the objects."""
 
-    def finish(self) -> tuple[FieldKind, Column]:
-        """What all of them are. Some faults are found only here."""
+    def __iter__(self) -> Iterator[Sequence[Any]]:
+        """The values, a block at a time."""
+        return map(pickle.loads, self.blocks)
 
+    def numbered(self) -> Iterator[tuple[int, Sequence[Any]]]:
+        """Each block with the number of its first row."""
+        row = 0
+        for block in self:
+            yield row, block
+            row += len(block)
 
-def parser_for(place: CellPosition, declared: FieldKind | None, classes: Sequence[str] | None) -> ColumnParser:
-    """A parser for a column that does not hold paths. classes: the names that labels may have, if they are given."""
-    if declared is None:
-        return InferringParser(place, classes)
-    if declared.dtype == "str":
-        return TextParser(place, declared=True)
-    whole = not declared.shape and declared.dtype[0] in "iu"
-    return ClassNumberParser(place, declared) if whole and place.name == "label" else NumberParser(place, declared)
+    def first(self) -> Any:
+        """What the first value is that is not empty; None if all are."""
+        empty = self.place.empty
+        found = next((value for block in self for value in block if not empty(value)), None)
+        return of_cell(found) if self.place.cells and found is not None else found
 
+    def fault(self, row: int, what: str) -> BadListingError:
+        """The error for the value of a row."""
+        return self.place.fault(int(self.lines[row]), what)
 
-class InferringParser:
-    """Leaves a column to the parser that suits its first value."""
+    def converted(self, declared: FieldKind | None, *, labels: bool = False) -> tuple[FieldKind, Column]:
+        """The column of a field. labels: see `_NumberColumn.converted`. Raises BadListingError."""
+        if declared is not None and declared.dtype == "str":
+            return declared, joined([texts_of([as_text(value) for value in block]) for block in self])
+        if declared is not None or not isinstance(self.first(), str | None):
+            return _NumberColumn(self, declared).converted(labels)
+        blocks = []
+        for row, block in self.numbered():
+            for i, value in enumerate(block, row):
+                if value is not None and not isinstance(value, str):
+                    raise self.fault(i, f"{shown(value)} is not text: quote it, or {self.place.keep_texts}")
+            blocks.append(texts_of([value or "" for value in block]))
+        return FieldKind("str"), joined(blocks)
 
-    def __init__(self, place: CellPosition, classes: Sequence[str] | None) -> None:
-        self._place, self._classes = place, classes
-        self.chosen: ColumnParser | None = None
-        self._blocks: list[tuple[Sequence[Any], Lines]] = []
-        """Those before the first value."""
+    def labels(self, declared: FieldKind | None, classes: Classes | None) -> tuple[FieldKind, Column, Labels | None]:
+        """The column of labels; as `Labels` where they are names of classes, or int64 numbers, -1 where there is none.
 
-    def add(self, values: Sequence[Any], lines: Lines) -> None:
-        self._blocks.append((values, lines))
-        if self.chosen is None:
-            first = next((value for value in values if not self._place.empty(value)), None)
-            if first is None:
-                return
-            self.chosen = self._parser_of(of_cell(first) if self._place.cells else first)
-        for block in self._blocks:
-            self.chosen.add(*block)
-        self._blocks = []
-
-    def finish(self) -> tuple[FieldKind, Column]:
-        if self.chosen is None:
-            self.chosen = TextParser(self._place)
-            for block in self._blocks:
-                self.chosen.add(*block)
-        return self.chosen.finish()
-
-    def _parser_of(self, first: Any) -> ColumnParser:
-        label = self._place.name == "label"
-        if isinstance(first, str):
-            return ClassParser(self._place, self._classes) if label else TextParser(self._place)
-        number = isinstance(first, int | float) and not isinstance(first, bool)
-        return ClassNumberParser(self._place, None) if label and number else NumberParser(self._place, None)
-
-
-class TextParser:
-    """Keeps texts as they are; where texts were declared, all other values of JSON as JSON text."""
-
-    def __init__(self, place: CellPosition, *, declared: bool = False) -> None:
-        self._place, self._declared = place, declared
-        self._blocks: list[Texts] = []
-
-    def add(self, values: Sequence[Any], lines: Lines) -> None:
-        if self._declared:
-            self._blocks.append(texts_of([as_text(value) for value in values]))
+        Floats are such numbers too if all of them are whole: some tools write 2 as 2.0 in a column with empty values.
+        Other floats are measurements, and NaN where empty. Raises BadListingError.
+        """
+        values: Any
+        if declared is None and isinstance(self.first(), str | None):
+            names, empty = dict[Any, Any](), self.place.empty  # one object for each name
+            texts = ("" if empty(value) else value for block in self for value in block)
+            values = [names.setdefault(value, value) if isinstance(value, str) else value for value in texts]
         else:
-            self._blocks.append(texts_of(_texts_in(values, lines, self._place, f", or {self._place.keep_texts}")))
+            kind, held = self.converted(declared, labels=True)
+            if kind != LABEL_KIND or not isinstance(held, Numbers):
+                return kind, held, None
+            values = held.values
+        try:
+            found = number_labels(
+                values, classes, where=self.place.where, row_name=lambda row: f"line {self.lines[row]}"
+            )
+        except UsageError as error:
+            raise BadListingError(str(error)) from None
+        return LABEL_KIND, Numbers(found.numbers), found
 
-    def finish(self) -> tuple[FieldKind, Texts]:
-        return FieldKind("str"), joined(self._blocks)
+    def keys(self) -> Texts:
+        """The keys of samples: texts, or whole numbers as they are written. Raises BadListingError."""
+        blocks = []
+        for row, block in self.numbered():
+            for i, value in enumerate(block, row):
+                if value is None or value == "":
+                    raise self.fault(i, "is empty: each sample needs a key")
+                if type(value) is not int and not isinstance(value, str):
+                    raise self.fault(i, f"{shown(value)} is not text: quote it")
+            blocks.append(texts_of([str(value) for value in block]))
+        return joined(blocks)
 
-
-class KeyParser(TextParser):
-    """Takes the keys of samples: texts, or whole numbers as they are written."""
-
-    def add(self, values: Sequence[Any], lines: Lines) -> None:
-        texts = [str(value) if type(value) is int else value for value in values]
-        for text, line in zip(texts, lines, strict=True):
-            if text is None or text == "":
-                raise self._place.fault(line, "is empty: each sample needs a key")
-        super().add(texts, lines)
-
-
-class TimeParser:
-    """Takes times of videos: seconds, or 0:01:30."""
-
-    def __init__(self, place: CellPosition) -> None:
-        self._place = place
-        self.values: list[Fraction | None] = []
-        """None where there is none."""
-
-    def add(self, values: Sequence[Any], lines: Lines) -> None:
-        for value, line in zip(values, lines, strict=True):
-            time = None
+    def times(self) -> list[Fraction | None]:
+        """Times of videos: seconds, or 0:01:30; None where there is none. Raises BadListingError."""
+        times: list[Fraction | None] = []
+        for row, value in enumerate(chain.from_iterable(self)):
             try:
-                if not self._place.empty(value):
-                    time = seconds(lambda text: text, str(value))
+                times.append(None if self.place.empty(value) else seconds(lambda text: text, str(value)))
             except UsageError as error:
-                raise self._place.fault(line, str(error).rpartition(": ")[2] + f", not {shown(value)}") from None
-            self.values.append(time)
-
-    def finish(self) -> tuple[FieldKind, Numbers]:
-        times = [np.nan if time is None else float(time) for time in self.values]
-        return FieldKind("float64"), Numbers(np.array(times, np.float64))
+                raise self.fault(row, str(error).rpartition(": ")[2] + f", not {shown(value)}") from None
+        return times
 
 
-class ClassParser:
-    """Turns labels that are class names into numbers: by the given names, or by those that occur, sorted."""
-
-    def __init__(self, place: CellPosition, names: Sequence[str] | None) -> None:
-        self._place, self._given = place, names
-        self._codes: dict[str, int] = {name: code for code, name in enumerate(names or ())}
-        self._blocks: list[NDArray[np.int64]] = []
-        self.unlabelled = 0
-
-    def add(self, values: Sequence[Any], lines: Lines) -> None:
-        texts = _texts_in(values, lines, self._place)
-        for text in set(texts) - self._codes.keys():
-            if self._place.empty(text):
-                self._codes[text] = -1
-            elif self._given is None:
-                self._codes[text] = len(self._codes)
-            else:
-                what = f"{shown(text)} is none of the {len(self._given)} classes"
-                raise self._place.fault(lines[texts.index(text)], what)
-        codes = np.array([self._codes.get(text, -1) for text in texts], np.int64)
-        self.unlabelled += int((codes < 0).sum())
-        self._blocks.append(codes)
-
-    def finish(self) -> tuple[FieldKind, Column]:
-        codes = np.concatenate(self._blocks)
-        if self._given is None:
-            # Until now, names were numbered as they came. No class is -1 and so takes the last place, which stays -1.
-            number_of = np.full(len(self._codes) + 1, -1)
-            number_of[[self._codes[name] for name in self.classes]] = np.arange(len(self.classes))
-            codes = number_of[codes]
-        return FieldKind("int64"), Numbers(codes)
-
-    @property
-    def classes(self) -> tuple[str, ...]:
-        """In the order of their numbers."""
-        if self._given is not None:
-            return tuple(self._given)
-        return tuple(sorted(name for name, code in self._codes.items() if code >= 0))
+def read_columns(rows: ListingRows, where: str) -> tuple[Lines, dict[str, RawColumn]]:
+    """Read a listing: the line of each row, and its columns. where: the listing, printable."""
+    lines, each = list[Lines](), iter(rows.rows)
+    blocks: list[list[bytes]] = [[] for _ in rows.names]
+    while some := list(islice(each, _BLOCK)):
+        lines.append(np.array([line for line, _ in some], np.int64))
+        for kept, values in zip(blocks, zip(*(row for _, row in some), strict=True), strict=True):
+            kept.append(pickle.dumps(values, -1))
+    of_rows = np.concatenate([np.empty(0, np.int64), *lines])
+    places = [CellPosition(where, name, i if rows.cells else 0, rows.cells) for i, name in enumerate(rows.names, 1)]
+    return of_rows, {place.name: RawColumn(place, of_rows, kept) for place, kept in zip(places, blocks, strict=True)}
 
 
-class ClassNumberParser(NumberParser):
-    """Takes labels that are class numbers: int64, -1 where there is none.
+class _MisfitError(Exception):
+    """A value does not belong in its column."""
 
-    Floats are class numbers too if all of them are whole: some tools write 2 as 2.0 in a column with empty values.
-    Other floats are measurements, and NaN where empty.
+    def __init__(self, types: set[type]) -> None:
+        self.types = types
+        """Of its numbers; list where its shape is wrong."""
+
+
+class _NumberColumn:
+    """A column whose values are numbers, or arrays of numbers that differ at most in their first length.
+
+    It is gone through twice: first for its types and lengths, then to convert it by them. Values are looked at one by
+    one only to find the first fault.
     """
 
-    unlabelled = 0
+    def __init__(self, column: RawColumn, declared: FieldKind | None) -> None:
+        self._column, self._declared = column, declared
+        if declared is not None:
+            self._single, self._boolean = not declared.shape, False
+            self._axes = tuple(n or 0 for n in declared.shape[1:])
+            """The shape of an array without its first length."""
+            self._allowed = {bool, int, float} if declared.dtype == "bool" else {int, float}
+        else:
+            first = column.first()
+            self._single = not isinstance(first, list)
+            if not self._single:
+                arrays = (np.array(one, object) for block in self._values() for one in block if isinstance(one, list))
+                first = next((array for array in arrays if array.size), np.empty(0, object))
+            self._axes = () if self._single else first.shape[1:]
+            self._boolean = set(map(type, [first] if self._single else first.flat)) == {bool}
+            self._allowed = {bool} if self._boolean else {int, float}
 
-    def add(self, values: Sequence[Any], lines: Lines) -> None:
-        super().add(values if self._place.cells else [None if value == "" else value for value in values], lines)
+    def converted(self, labels: bool) -> tuple[FieldKind, Column]:
+        """The column. labels: whether whole numbers are int64, and -1 where they are missing. Raises
+        BadListingError."""
+        types, blocks = set[type](), [np.empty(0, np.int32)]
+        low = high = 0
+        for numbers, some in self._flat_blocks():
+            types |= set(map(type, numbers))
+            blocks.append(np.array(some, np.int32))
+            if types == {int}:
+                low, high = min(low, min(numbers, default=0)), max(high, max(numbers, default=0))
+        lengths = np.concatenate(blocks)
+        if self._declared is not None:
+            dtype = np.dtype(self._declared.dtype)
+        elif types == {int}:
+            dtype = np.dtype(np.uint64 if low == 0 and high >= 1 << 63 else np.int64)
+        else:
+            dtype = np.dtype(np.bool_ if types == {bool} else np.float64)
+        values = self._converted_to(dtype, ends_of(lengths))
+        if self._single:
+            return self._finished(values, lengths > 0, labels)
+        values = values.reshape(-1, *self._axes)
+        alike = lengths[0] > 0 and (lengths == lengths[0]).all()
+        kind = self._declared or FieldKind(dtype.name, (int(lengths[0]) if alike else None, *self._axes))
+        if kind.shape[0] is None:
+            return kind, RaggedColumn(values, ends_of(lengths), kind.boxes)
+        for row in np.flatnonzero(lengths != kind.shape[0])[:1]:
+            raise self._column.fault(row, f"has {lengths[row]} values; {_named(kind)} was declared")
+        return kind, Numbers(values.reshape(len(lengths), *kind.shape))
 
-    def _finish_single(self, values: NDArray[Any], given: NDArray[np.bool_], lines: Lines) -> tuple[FieldKind, Column]:
-        if self._declared is None and is_small(values).all() and np.array_equal(values, np.rint(values)):
-            values = values.astype(np.int64)
-        if values.dtype.kind != "i":
-            return super()._finish_single(values, given, lines)
-        self.unlabelled = int((~given).sum())
-        return self._declared or FieldKind("int64"), Numbers(spread(values, given, -1))
+    def _finished(self, values: NDArray[Any], given: NDArray[np.bool_], labels: bool) -> tuple[FieldKind, Numbers]:
+        """Single numbers. given: (n,), whether each row has one."""
+        if labels and self._declared is None and values.dtype == np.float64 and (abs(values) < _EXACT).all():
+            whole = values.astype(np.int64)
+            values = whole if np.array_equal(whole, values) else values
+        kind = self._declared or FieldKind(values.dtype.name)
+        if given.all():
+            return kind, Numbers(values)
+        empty = np.nan if values.dtype.kind == "f" else -1 if labels and kind == LABEL_KIND else None
+        if empty is None:
+            place = self._column.place
+            cure = "" if self._declared else f", or declare {opt.fields(f'{place.name}:float64')} (NaN)"
+            row = int(np.flatnonzero(~given)[0])
+            raise self._column.fault(row, f"is empty, in a column of {values.dtype}: give a value{cure}")
+        spread = np.full(len(given), empty, values.dtype)
+        spread[given] = values
+        return kind, Numbers(spread)
+
+    def _values(self) -> Iterator[Sequence[Any]]:
+        """The values, a block at a time; None for those that are empty."""
+        for block in self._column:
+            yield of_cells(block) if self._column.place.cells else [None if one == "" else one for one in block]
+
+    def _flat_blocks(self) -> Iterator[tuple[list[Any], list[int]]]:
+        """See `_flat`, for a block at a time. Raises BadListingError for the first value that does not belong."""
+        row = 0
+        for values in self._values():
+            try:
+                flat = self._flat(values)
+            except _MisfitError:
+                lists = [[] if isinstance(one, list) and not np.array(one, object).size else one for one in values]
+                for i, value in enumerate(lists):
+                    try:
+                        self._flat([value])
+                    except _MisfitError as error:
+                        raw = next(islice(chain.from_iterable(self._column), row + i, None))
+                        raise self._column.fault(row + i, self._why_not(error.types, value, raw)) from None
+                flat = self._flat(lists)
+            yield flat
+            row += len(values)
+
+    def _flat(self, values: Sequence[Any]) -> tuple[list[Any], list[int]]:
+        """The numbers of some values, one after another, and the first length of each value: of numbers 1, or 0 where
+        the value is empty. Raises _MisfitError."""
+        if self._single:
+            numbers, lengths = [one for one in values if one is not None], [int(one is not None) for one in values]
+        else:
+            lists = [[] if one is None else one for one in values]
+            if not all(isinstance(one, list) for one in lists):
+                raise _MisfitError(set(map(type, lists)) - {list})
+            if self._declared is not None and self._declared.boxes:
+                lists = [[one] if one and not isinstance(one[0], list) else one for one in lists]
+            numbers, lengths = list(chain.from_iterable(lists)), list(map(len, lists))
+            for length in self._axes:
+                if not all(isinstance(one, list) and len(one) == length for one in numbers):
+                    raise _MisfitError({list})
+                numbers = list(chain.from_iterable(numbers))
+        types = set(map(type, numbers))
+        if not types <= self._allowed:
+            raise _MisfitError(types)
+        return numbers, lengths
+
+    def _converted_to(self, dtype: np.dtype[Any], ends: NDArray[np.int64]) -> NDArray[Any]:
+        """All numbers. ends: of the first lengths. Raises BadListingError for the first number that would change."""
+        arrays, done = [np.empty(0, dtype)], 0
+        for numbers, _ in self._flat_blocks():
+            array, wrong = _exactly(numbers, dtype)
+            if wrong is not None:
+                row = int(np.searchsorted(ends, (done + wrong) // math.prod(self._axes), "right")) - 1
+                raise self._column.fault(row, self._cannot_hold(dtype, numbers[wrong]))
+            arrays.append(array)
+            done += len(numbers)
+        return np.concatenate(arrays)
+
+    def _why_not(self, types: set[type], value: Any, raw: Any) -> str:
+        """What is wrong with a value whose numbers have these types."""
+        keep, of_numbers = self._column.place.keep_texts, "a number" if self._single else "an array of numbers"
+        if list in types and not self._single:
+            array = np.array(value, object)
+            if any(isinstance(one, list) for one in array.flat):
+                return f"{shown(raw)} is not an array: its rows differ in length; {keep}"
+            wanted = ("?", *self._axes) if self._declared is None else self._declared.shape
+            return f"has shape {_by(array.shape)}; the column's is {_by(wanted)}"
+        if self._boolean:
+            return f"{shown(raw)} is neither true nor false, as the values before are: write 1 and 0 in those"
+        if bool in types and not self._single:
+            return f"{shown(raw)} has true or false in a column of numbers: write 1 and 0"
+        if self._declared is not None and Beyond not in types:
+            return f"{shown(raw)} is not {of_numbers}; {_named(self._declared)} was declared"
+        what = "beyond 64 bits" if Beyond in types else f"not {of_numbers}"
+        if isinstance(value, list) and not self._single and types & {str, dict}:
+            what = "a list of texts" if str in types else "a list of objects"
+        elif isinstance(value, dict):
+            what = "an object"
+        return f"{shown(raw)} is {what}: {keep}"
+
+    def _cannot_hold(self, dtype: np.dtype[Any], value: Any) -> str:
+        if self._declared is not None:
+            return f"{dtype} cannot hold {shown(value)}"
+        keep = self._column.place.keep_texts
+        if dtype.kind == "f":
+            return f"float64, which other values need, cannot hold {shown(value)}: {keep}"
+        what = "beyond int64, and other values are negative" if 0 <= value < 1 << 64 else "beyond 64 bits"
+        return f"{shown(value)} is {what}: {keep}"
 
 
-def _texts_in(values: Sequence[Any], lines: Lines, place: CellPosition, cure: str = "") -> list[str]:
-    """The values, which must be texts; None is the empty one. cure: another one than to quote what is none."""
-    for value, line in zip(values, lines, strict=True):
-        if value is not None and not isinstance(value, str):
-            raise place.fault(line, f"{shown(value)} is not text: quote it{cure}")
-    return [value if isinstance(value, str) else "" for value in values]
+def _exactly(numbers: list[Any], dtype: np.dtype[Any]) -> tuple[NDArray[Any], int | None]:
+    """Numbers of Python as this dtype, and the position of the first one that it cannot hold. Floats may be rounded to
+    shorter floats."""
+    types = set(map(type, numbers))
+    try:
+        found = np.array(numbers, np.bool_ if types == {bool} else np.float64 if float in types else np.int64)
+    except OverflowError:
+        found = np.array(numbers, object)
+    if found.dtype == dtype and len(types) == 1:
+        return found, None
+    doubtful = np.arange(len(numbers))
+    with np.errstate(all="ignore"):
+        if found.dtype != object:
+            made = found.astype(dtype)
+            held = (made == found) & (abs(found) < _EXACT) if found.dtype != np.bool_ else made == found
+            if dtype.kind == "f" and float in types:
+                rounded = np.isfinite(made) == np.isfinite(found)
+                held |= rounded & np.array([type(number) is float for number in numbers])
+            doubtful = np.flatnonzero(~held)
+        wrong = next((i for i in doubtful.tolist() if not _holds(dtype, numbers[i])), None)
+        return (found.astype(dtype) if wrong is None else found), wrong
+
+
+def _holds(dtype: np.dtype[Any], number: float) -> bool:
+    try:
+        made = dtype.type(number).item()
+    except (OverflowError, ValueError):
+        return False
+    rounded = isinstance(number, float) and isinstance(made, float) and math.isfinite(made) == math.isfinite(number)
+    return rounded or bool(made == number)
+
+
+def _named(kind: FieldKind) -> str:
+    lengths = ",".join("?" if n is None else str(n) for n in kind.shape)
+    return f"{kind.boxes or kind.dtype}[{lengths}]" if lengths else kind.dtype
+
+
+def _by(shape: Sequence[Any]) -> str:
+    return " x ".join("?" if n is None else str(n) for n in shape)

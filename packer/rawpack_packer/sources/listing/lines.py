@@ -1,4 +1,5 @@
-"""Reads the rows and cells of a listing file: CSV, TSV, JSON Lines, and plain lists of paths."""
+"""Reads the rows and cells of a listing file: CSV, TSV, JSON Lines, and plain lists of paths; and names the fault in
+one: the first that is found, with its line and column."""
 
 from __future__ import annotations
 
@@ -7,17 +8,78 @@ import json
 import math
 import os
 import re
-from collections.abc import Callable, Container, Iterator, Sequence
+import stat
+from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from itertools import chain, islice
-from typing import Any, BinaryIO, Protocol
+from pathlib import Path
+from typing import Any, BinaryIO
 
 import msgspec
+import numpy as np
+import xxhash
+from numpy.typing import NDArray
 
-from rawpack_packer.options.naming import opt
-from rawpack_packer.sources.listing.faults import fault, shown
+from rawpack.errors import DecodeError, UsageError
+from rawpack_packer.errors import reason_of, stop_if_of_any_file
+from rawpack_packer.options import opt
+from rawpack_packer.sources.fields import FieldKind, inferred_mask
+from rawpack_packer.sources.table.columns import Files, Texts, joined, texts_of
+from rawpack_packer.text import plain
+
+Lines = NDArray[np.int64]
+"""(n,): the line of each value of a column."""
+_SHOWN = 40
+
+
+class BadListingError(UsageError):
+    """A listing has a fault and cannot be packed."""
+
+
+def fault(where: str, line: int, column: int, name: str, what: str, *, file: str = "") -> BadListingError:
+    """The error for a fault. where: the listing, printable. line, column: counted from 1; 0 for none. name: of the
+    column. file: if it is not the listing itself."""
+    place = [plain(file)] if file else []
+    place += [f"line {line}"] if line else []
+    place += [f"column {column}" if column else "column"] if column or (name and line) else []
+    label = ", ".join(place) + (f" ({plain(name)})" if name else "")
+    return BadListingError(f"{where}: {label}: {plain(what)}" if label else f"{where}: {plain(what)}")
+
+
+@dataclass(frozen=True)
+class CellPosition:
+    """A column, as faults name it."""
+
+    where: str
+    """The listing, printable."""
+    name: str
+    number: int
+    """Counted from 1; 0 where columns have only names."""
+    cells: bool
+    """Whether values are the texts of cells, rather than of JSON's types."""
+
+    def fault(self, line: int, what: str) -> BadListingError:
+        """The error for a value of this column."""
+        return fault(self.where, int(line), self.number, self.name, what)
+
+    def empty(self, value: Any) -> bool:
+        """Whether a value is missing; so is a cell that has only blanks."""
+        return value is None or value == "" or (self.cells and value.isspace())
+
+    @property
+    def keep_texts(self) -> str:
+        """The cure for a column whose values are not all numbers, or not all texts."""
+        others = "" if self.cells else ", other than texts as JSON"
+        return f"{opt.fields(f'{self.name}:str')} keeps all values as text{others}"
+
+
+def shown(value: Any) -> str:
+    """A value in a message, shortened if it is long."""
+    text = repr(value)
+    return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}..."
+
 
 _MARKS = {b"\xff\xfe": "UTF-16", b"\xfe\xff": "UTF-16", b"\xef\xbb\xbf": "UTF-8"}
 _CELL = 1 << 30
@@ -33,152 +95,128 @@ _decode = msgspec.json.Decoder().decode
 _decode_numbers = msgspec.json.Decoder(list[int | float | bool]).decode
 
 
-class ListingRows(Protocol):
+@dataclass(frozen=True)
+class ListingRows:
     """A listing that is being read."""
 
     cells: bool
     """Whether values are the texts of cells, rather than of JSON's types."""
     names: Sequence[str]
     """The names of the columns."""
-
-    def __iter__(self) -> Iterator[tuple[int, Sequence[Any]]]:
-        """Each row: its first line, counted from 1, and a value for each of `names`. Raises
-        BadListingError."""
+    rows: Iterable[tuple[int, Sequence[Any]]]
+    """Each row once: its first line, counted from 1, and a value for each of `names`. Raises BadListingError."""
 
 
-class CellRows:
+def read_cells(file: BinaryIO, where: str, delimiter: str) -> ListingRows:
     """CSV or TSV, with a line of names at the top, quoted as in RFC 4180."""
+    rows = _cells(file, where, delimiter)
+    _, names = next(rows, (0, []))
 
-    cells = True
-
-    def __init__(self, file: BinaryIO, where: str, *, delimiter: str) -> None:
-        self._where = where
-        self._reader = csv.reader(_lines(file, where), delimiter=delimiter, strict=True)
-        self._rest = self._rows()
-        self.names: Sequence[str] = next((row for _, row in self._rest), [])
-
-    def __iter__(self) -> Iterator[tuple[int, Sequence[Any]]]:
-        columns = len(self.names)
-        for line, row in self._rest:
-            if len(row) != columns:
-                what = f"{len(row)} values, but the first line names {columns} columns"
-                raise fault(self._where, line, min(len(row), columns) + 1, "", what)
+    def checked() -> Iterator[tuple[int, list[str]]]:
+        for line, row in rows:
+            if len(row) != len(names):
+                what = f"{len(row)} values, but the first line names {len(names)} columns"
+                raise fault(where, line, min(len(row), len(names)) + 1, "", what)
             yield line, row
 
-    def _rows(self) -> Iterator[tuple[int, list[str]]]:
-        """Each row with the number of its first line, without empty lines."""
-        while True:
-            line = self._reader.line_num + 1
-            try:
-                row = next(self._reader)
-            except StopIteration:
-                return
-            except csv.Error as error:
-                cure = "is a quote not closed, or not doubled?"
-                if "new-line" in str(error):
-                    cure = "end lines with LF or CR LF, not with CR alone"
-                raise fault(self._where, line, 1, "", f"{error}: {cure}") from None
+    return ListingRows(True, names, checked())
+
+
+def _cells(file: BinaryIO, where: str, delimiter: str) -> Iterator[tuple[int, list[str]]]:
+    """Each row with the number of its first line, without empty lines."""
+    reader = csv.reader(_lines(file, where), delimiter=delimiter, strict=True)
+    line = 1
+    try:
+        for row in reader:
             if row:
                 yield line, row
+            line = reader.line_num + 1
+    except csv.Error as error:
+        what = "end lines with LF or CR LF, not with CR alone"
+        if "new-line" not in str(error):
+            what = "is a quote not closed, or not doubled?"
+        raise fault(where, line, 1, "", f"{error}: {what}") from None
 
 
-class JsonRows:
+def read_json(file: BinaryIO, where: str) -> ListingRows:
     """One JSON object per line. The first one says which names there are."""
+    objects = _objects(file, where)
+    first = list(islice(objects, 1))
+    names = list(first[0][1]) if first else []
 
-    cells = False
-
-    def __init__(self, file: BinaryIO, where: str) -> None:
-        self._where = where
-        objects = self._read(file)
-        first = list(islice(objects, 1))
-        self.names: Sequence[str] = list(first[0][1]) if first else []
-        self._objects = chain(first, objects)
-
-    def __iter__(self) -> Iterator[tuple[int, Sequence[Any]]]:
-        names = self.names
-        for line, row in self._objects:
+    def checked() -> Iterator[tuple[int, list[Any]]]:
+        for line, row in chain(first, objects):
             if row.keys() != set(names):
-                lacks = next((name for name in names if name not in row), None)
-                if lacks is not None:
-                    what = "is missing, but the first line has it (null is an empty value)"
-                    raise fault(self._where, line, 0, lacks, what)
+                for name in names:
+                    if name not in row:
+                        what = "is missing, but the first line has it (null is an empty value)"
+                        raise fault(where, line, 0, name, what)
                 more = next(name for name in row if name not in names)
-                raise fault(self._where, line, 0, more, "is not in the first line: all lines need the same names")
+                raise fault(where, line, 0, more, "is not in the first line: all lines need the same names")
             yield line, [row[name] for name in names]
 
-    def _read(self, file: BinaryIO) -> Iterator[tuple[int, dict[str, Any]]]:
-        decode = msgspec.json.Decoder(dict[str, Any]).decode
-        for number, line in enumerate(_lines(file, self._where), 1):
-            if not line.strip():
-                continue
-            try:
-                row: dict[str, Any] = decode(line)
-            except (msgspec.DecodeError, RecursionError):
-                row = self._read_slowly(line, number)
-            yield number, row
+    return ListingRows(False, names, checked())
 
-    def _read_slowly(self, line: str, number: int) -> dict[str, Any]:
-        """By Python's own parser, which knows NaN and says where an error is."""
+
+def _objects(file: BinaryIO, where: str) -> Iterator[tuple[int, dict[str, Any]]]:
+    decode = msgspec.json.Decoder(dict[str, Any]).decode
+    for number, line in enumerate(_lines(file, where), 1):
+        if not line.strip():
+            continue
         try:
-            row = json.loads(line, parse_float=_float)
-        except json.JSONDecodeError as error:
-            raise fault(self._where, number, error.colno, "", f"is not JSON: {error.msg}") from None
-        except (RecursionError, ValueError):
-            what = "is nested too deeply, or has a number of thousands of digits"
-            raise fault(self._where, number, 1, "", what) from None
-        if not isinstance(row, dict):
-            raise fault(self._where, number, 1, "", "is not a JSON object: {...}")
-        for name, value in row.items():
-            if isinstance(value, str) and not _is_unicode(value):
-                raise fault(self._where, number, 0, name, "half of a surrogate pair cannot be stored as UTF-8")
-        return row
+            yield number, decode(line)
+        except (msgspec.DecodeError, RecursionError):
+            yield number, _object(line, where, number)
 
 
-class PlainRows:
+def _object(line: str, where: str, number: int) -> dict[str, Any]:
+    """By Python's own parser, which knows NaN and says where an error is."""
+    try:
+        row = json.loads(line, parse_float=_float)
+    except json.JSONDecodeError as error:
+        raise fault(where, number, error.colno, "", f"is not JSON: {error.msg}") from None
+    except (RecursionError, ValueError):
+        what = "is nested too deeply, or has a number of thousands of digits"
+        raise fault(where, number, 1, "", what) from None
+    if not isinstance(row, dict):
+        raise fault(where, number, 1, "", "is not a JSON object: {...}")
+    for name, value in row.items():
+        if isinstance(value, str) and any("\ud800" <= c <= "\udfff" for c in value):
+            raise fault(where, number, 0, name, "half of a surrogate pair cannot be stored as UTF-8")
+    return row
+
+
+def read_plain(file: BinaryIO, where: str, root: str, declared: Container[str]) -> ListingRows:
     """A plain list: a path in each line, perhaps a blank or a tab and a label, without a line of names.
 
     The first line decides whether there are labels, and whether each is one value, `label`, or several numbers,
-    `labels`. A field that the user declares by one of these names decides instead.
+    `labels`. A field that the user declares by one of these names decides instead. root: the folder that relative paths
+    start from, where a path with blanks is looked for.
     """
+    texts = ((number, line.strip()) for number, line in enumerate(_lines(file, where), 1))
+    texts = ((number, line) for number, line in texts if line)
+    first = list(islice(texts, 1))
+    label = next((name for name in ("label", "labels") if name in declared), None)
+    if label is None and first and (words := _divided(first[0][1], root)[1].split()):
+        several = len(words) > 1 and all(_INT.fullmatch(word) or _FLOAT.fullmatch(word) for word in words)
+        label = "labels" if several else "label"
 
-    cells = True
-
-    def __init__(self, file: BinaryIO, where: str, *, root: str, declared: Container[str]) -> None:
-        """root: the folder that relative paths start from, where a path with blanks is looked for."""
-        self._root, self._where, self._one_label = root, where, "label" not in declared
-        self._numbered = ((number, line.strip()) for number, line in enumerate(_lines(file, where), 1))
-        first = next(((number, line) for number, line in self._numbered if line), None)
-        self._rest = chain([] if first is None else [first], self._numbered)
-        self.names: Sequence[str] = [] if first is None else ["path", *self._label(first[1], declared)]
-
-    def __iter__(self) -> Iterator[tuple[int, Sequence[Any]]]:
-        labels = self.names[-1]
-        for line, text in self._rest:
-            if not text:
-                continue
-            if labels == "path":
+    def divided() -> Iterator[tuple[int, list[str]]]:
+        for line, text in chain(first, texts):
+            if label is None:
                 yield line, [text]
                 continue
-            path, label = _divided(text, self._root)
-            if labels == "label" and self._one_label and "\t" in label:
-                raise fault(
-                    self._where,
-                    line,
-                    0,
-                    "",
-                    f"the label {shown(label)} contains a tab: a line of a plain list has a path and one label; with "
-                    "more columns, save the list as .tsv, with a first line that names them, such as path, label; "
-                    f"{opt.fields('label:str')} keeps all of it as one text",
+            path, value = _divided(text, root)
+            if label == "label" and label not in declared and "\t" in value:
+                what = (
+                    f"the label {shown(value)} contains a tab: with more columns, save the list as .tsv, with a first "
+                    f"line that names them, such as path, label; {opt.fields('label:str')} keeps all of it as one text"
                 )
-            yield line, [path, f"[{','.join(label.split())}]" if labels == "labels" and label else label]
+                raise fault(where, line, 0, "", what)
+            yield line, [path, f"[{','.join(value.split())}]" if label == "labels" and value else value]
 
-    def _label(self, line: str, declared: Container[str]) -> list[str]:
-        for name in ("label", "labels"):
-            if name in declared:
-                return [name]
-        words = _divided(line, self._root)[1].split()
-        several = len(words) > 1 and all(_INT.fullmatch(word) or _FLOAT.fullmatch(word) for word in words)
-        return (["labels"] if several else ["label"]) if words else []
+    names = ["path", *([] if label is None else [label])]
+    return ListingRows(True, names if first else [], divided())
 
 
 def begins_with_file(line: str, root: str) -> bool:
@@ -199,14 +237,14 @@ def _divided(line: str, root: str) -> tuple[str, str]:
 
 
 READERS: dict[str, Callable[[BinaryIO, str], ListingRows]] = {
-    ".csv": partial(CellRows, delimiter=","),
-    ".tsv": partial(CellRows, delimiter="\t"),
-    ".jsonl": JsonRows,
-    ".ndjson": JsonRows,
+    ".csv": partial(read_cells, delimiter=","),
+    ".tsv": partial(read_cells, delimiter="\t"),
+    ".jsonl": read_json,
+    ".ndjson": read_json,
 }
 """Suffix of a listing file with named columns -> what reads its rows."""
 PLAIN_SUFFIX = ".txt"
-"""Of a plain list, see `PlainRows`."""
+"""Of a plain list, see `read_plain`."""
 SUFFIXES = (*READERS, PLAIN_SUFFIX)
 """How the names of listing files end."""
 
@@ -221,26 +259,20 @@ def long_cells() -> Iterator[None]:
         csv.field_size_limit(before)
 
 
-@dataclass(frozen=True)
-class Beyond:
-    """A number that is larger than any float64."""
-
-    text: str
-
-    def __repr__(self) -> str:
-        return self.text
-
-    def __float__(self) -> float:
-        return float(self.text)
+class Beyond(float):
+    """Infinity, as a number was read that is larger than any float64."""
 
 
 def of_cells(cells: Sequence[str]) -> list[Any]:
     """`of_cell` of each."""
+    text = f"[{','.join(cells)}]"
+    # Without quotes, and with as many brackets of either kind in each cell, no list begins in one and ends in another.
+    lists = '"' not in text and all(c[:1] == "[" and c[-1:] == "]" and c.count("[") == c.count("]") for c in cells)
     try:
-        values = _decode_numbers(f"[{','.join(cells)}]")
-    except msgspec.DecodeError:
-        return [of_cell(cell) for cell in cells]
-    # A cell with a comma gives several numbers.
+        values: list[Any] = _decode(text) if lists else _decode_numbers(text)
+    except (msgspec.DecodeError, RecursionError):
+        values = []
+    # A cell with a comma gives several values.
     return values if len(values) == len(cells) else [of_cell(cell) for cell in cells]
 
 
@@ -272,9 +304,9 @@ def _list(text: str, cell: str) -> Any:
             return cell
 
 
-def _float(text: str) -> float | Beyond:
+def _float(text: str) -> float:
     value = float(text)
-    return Beyond(text) if math.isinf(value) and "n" not in text.lower() else value
+    return Beyond(value) if math.isinf(value) and "n" not in text.lower() else value
 
 
 def _lines(file: BinaryIO, where: str) -> Iterator[str]:
@@ -297,5 +329,81 @@ def _lines(file: BinaryIO, where: str) -> Iterator[str]:
             raise fault(where, number, error.start + 1, "", what) from None
 
 
-def _is_unicode(text: str) -> bool:
-    return not any("\ud800" <= c <= "\udfff" for c in text)
+class PathParser:
+    """Takes the paths of images, or of masks."""
+
+    def __init__(self, place: CellPosition, root: str, within: Sequence[str] = (), trusting: str = "") -> None:
+        """root: the folder that relative paths start from. within: folders that paths must not lead out of; links are
+        followed, as everywhere. trusting: what a user types who trusts the file with the paths."""
+        self._place, self._root, self._trusting = place, root, trusting
+        self._within = tuple(os.path.join(os.path.normpath(folder), "") for folder in within)  # noqa: PTH118
+        self._below = os.path.join(root, "")  # noqa: PTH118
+        self._paths: list[Texts] = []
+        self._states: list[NDArray[np.int64]] = []
+
+    def add(self, values: Sequence[Any], lines: Lines) -> None:
+        found = [self._state(value, line) for value, line in zip(values, lines.tolist(), strict=True)]
+        self._paths.append(texts_of(values))
+        self._states.append(np.array(found, np.int64).reshape(-1, 2))
+
+    def files(self) -> Files:
+        """All of them."""
+        return Files(self._root, joined(self._paths), np.concatenate(self._states))
+
+    def finish(self) -> tuple[FieldKind, Files]:
+        """Masks, and what they are: as the first one, a PNG file, with the size of the image."""
+        files = self.files()
+        try:
+            kind = inferred_mask(self._place.name, files.value(0), None)
+        except (DecodeError, UsageError) as error:
+            raise self._place.fault(0, f"{files.paths.value(0)}: {error}") from None
+        return kind, files
+
+    def _state(self, path: Any, line: int) -> tuple[int, int]:
+        """Size and mtime of a file."""
+        if not isinstance(path, str) or not path or "\0" in path:
+            what = "is empty" if path is None or path == "" else f"{path!r} is not a path"
+            raise self._place.fault(line, f"{what}: give the path of a file")
+        if self._within and (path[0] == "/" or ".." in path) and not self._is_within(path):
+            raise self._place.fault(
+                line,
+                f"{path} leads out of {plain(os.path.normpath(self._within[0]))}, so that any image of this machine "
+                f"could get into the store; if you trust this file, {self._trusting}",
+            )
+        try:
+            found = os.stat(path if path[0] == "/" else self._below + path)  # noqa: PTH116 - for each of a million
+        except FileNotFoundError:
+            where = "" if path[0] == "/" else f" below {plain(self._root)}"
+            hint = f" ({opt.images} names another folder)" if where else ""
+            raise self._place.fault(line, f"there is no file {path}{where}{hint}") from None
+        except OSError as error:
+            stop_if_of_any_file(error, path)
+            raise self._place.fault(line, f"{path} cannot be read: {reason_of(error)}") from None
+        if not stat.S_ISREG(found.st_mode):
+            raise self._place.fault(line, f"{path} is a {'folder' if stat.S_ISDIR(found.st_mode) else 'special file'}")
+        return found.st_size, found.st_mtime_ns
+
+    def _is_within(self, path: str) -> bool:
+        whole = os.path.normpath(os.path.join(self._root, path))  # noqa: PTH118 - which keeps ..
+        return whole.startswith(self._within)
+
+
+def folder_of(images: str | os.PathLike[str] | None, default: Path) -> str:
+    """The folder that relative paths start from. Raises UsageError if there is none."""
+    folder = default if images is None else Path(images).absolute()
+    if not folder.is_dir():
+        raise UsageError(
+            f"there is no folder {plain(os.fsencode(folder))}: {opt.images} names the folder of the images"
+        )
+    return str(folder)
+
+
+def state_of(file: Path, declared: str) -> NDArray[np.int64]:
+    """What `Source.states` holds for a listing: (1, 2), its size, and a hash of its bytes and of what was declared."""
+    digest = xxhash.xxh3_64(declared.encode("utf-8", "surrogatepass"))
+    size = 0
+    with file.open("rb") as opened:
+        while data := opened.read(1 << 20):
+            digest.update(data)
+            size += len(data)
+    return np.array([[size, digest.intdigest() - (1 << 63)]], np.int64)

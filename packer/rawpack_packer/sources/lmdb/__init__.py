@@ -3,8 +3,7 @@
 | file | holds |
 |---|---|
 | `look.py` | the keys of a database, and where in its file each value is, by liblmdb in a child process |
-| `values.py` | what a value holds: an image file, a pickle or Caffe's `Datum` |
-| `source.py` | all of it as a source |
+| `source.py` | what a value holds, and all of it as a source |
 
 Workers do not call liblmdb: to them, a database is a file of which some bytes are read.
 """

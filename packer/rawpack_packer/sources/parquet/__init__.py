@@ -2,13 +2,240 @@
 
 | file | holds |
 |---|---|
-| `layout.py` | which files a path stands for, and their splits |
-| `tables.py` | a file: its columns, and its rows in batches of bounded size |
-| `columns.py` | which columns become image, label, key and fields |
-| `part.py` | the rows that a worker reads, as samples |
-| `source.py` | all of it as a source |
+| `tables.py` | a file: its columns, its rows in batches of bounded size, and their values |
+| `source.py` | which columns are packed, and the rows that a worker reads, as a source |
 
-pyarrow is imported inside functions only: it comes with `rawpack[parquet]`.
+Here: which files a path stands for, a file, a checkout from the Hub, or a folder of `save_to_disk`. Only this is loaded
+without pyarrow, which comes with `rawpack[parquet]`.
+
+A split of a Hub checkout is often no folder of its own: files are named `data/train-00000-of-00004.parquet`. Its path
+is then that of the checkout and the name of the split, as if it were a folder in it: `checkout/train`.
 """
 
 from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from rawpack.disk.splits import is_split_name
+from rawpack.errors import UsageError
+from rawpack_packer.errors import need, reading
+from rawpack_packer.sources.base import Source
+from rawpack_packer.sources.files import missing
+from rawpack_packer.sources.folder import EXTENSIONS as IMAGES
+from rawpack_packer.sources.folder import is_split, split_order
+from rawpack_packer.sources.table.named_files import source_name
+from rawpack_packer.text import listed, plain
+
+PARQUET, ARROW = ".parquet", ".arrow"
+_STATE, _INFO, _DICT = "state.json", "dataset_info.json", "dataset_dict.json"
+_METADATA = "metadata.parquet"
+"""In a folder of image files, this lists them."""
+_SHARD = re.compile(r"(?P<split>.+?)-\d{4,}-of-\d{4,}(-[0-9a-f]+)?")
+"""The name of one of several files of a split, without its suffix."""
+_FEW = 3
+"""How many tables of a folder show what all of them hold."""
+_DEPTH = 2
+"""Folders may be in folders: configuration, then split."""
+_IMAGE_FOLDERS, _MOST_FOLDERS = 8, 200
+"""How many subfolders with images make a folder one of images; and how many subfolders are looked into."""
+Splits = dict[str, list[Path]]
+"""Name -> files in order; the name is "" where files are not divided."""
+
+
+class _Name(msgspec.Struct):
+    filename: str
+
+
+class _SavedState(msgspec.Struct):
+    data: list[_Name] = msgspec.field(name="_data_files")
+    indices: list[Any] | None = msgspec.field(name="_indices_files", default=None)
+
+
+class _Dict(msgspec.Struct):
+    splits: list[str]
+
+
+class _Info(msgspec.Struct):
+    features: dict[str, Any] | None = None
+
+
+def has_tables(folder: Path) -> bool:
+    """Whether a folder holds such files as samples; or a path names a split of such a folder."""
+    try:
+        return bool(_splits(folder))
+    except UsageError:  # whoever opens it reports this
+        return True
+
+
+def open_parquet(path: str | os.PathLike[str], /, **options: Any) -> Source:
+    """The source at a path: see `ParquetSource`. Raises MissingExtraError where pyarrow cannot be imported."""
+    need("pyarrow", "parquet", source_name(path))
+    from rawpack_packer.sources.parquet.source import ParquetSource
+
+    return ParquetSource(path, **options)
+
+
+def holds_images(folder: Path) -> bool | None:
+    """Whether the Parquet files at the top of a folder have images, by their types; None where there is none, or
+    pyarrow is missing."""
+    try:
+        import pyarrow.parquet as pq
+
+        from rawpack_packer.sources.parquet.tables import holds_image, storage
+
+        files = sorted(file for file in folder.iterdir() if file.suffix.lower() == PARQUET)[:_FEW]
+        return any(holds_image(storage(type_)) for file in files for type_ in pq.read_schema(file).types) or (
+            False if files else None
+        )
+    except (OSError, ValueError, NotImplementedError, ImportError):
+        return None
+
+
+def splits_of(path: Path) -> list[str]:
+    """The names of the splits that a folder is divided into, train first; empty where there are fewer than two."""
+    found = _splits(path)
+    return list(found) if len(found) > 1 else []
+
+
+def files_of(path: Path) -> list[Path]:
+    """The files at a path in order, those of all splits. Raises UsageError where there are none."""
+    if os.path.isfile(path):  # noqa: PTH113 - Path.is_file raises for a name that is too long
+        return [path]
+    found = _splits(path)
+    if not found and not os.path.lexists(path):
+        raise missing(os.fspath(path))
+    if not found:
+        raise UsageError(f"{plain(os.fsencode(path))} has no .parquet file, and is no folder of save_to_disk")
+    return [file for files in found.values() for file in files]
+
+
+def features_beside(file: Path) -> dict[str, Any] | None:
+    """What `save_to_disk` says of the columns of an Arrow file; None where there is nothing."""
+    info = file.parent / _INFO
+    if file.suffix.lower() != ARROW or not info.is_file():
+        return None
+    features: dict[str, Any] | None = _read(info, _Info).features
+    return features
+
+
+def _splits(path: Path) -> Splits:
+    if not os.path.isdir(path):  # noqa: PTH112
+        try:
+            parent = _splits(path.parent) if os.path.isdir(path.parent) and not os.path.lexists(path) else {}  # noqa: PTH112
+        except UsageError:
+            return {}  # what is wrong with a folder says nothing about a path that is not in it
+        return {"": parent[path.name]} if len(parent) > 1 and path.name in parent else {}
+    if os.path.isfile(path / _STATE) and os.path.isfile(path / _INFO):  # noqa: PTH113 - Path's raises in a locked folder
+        return {"": _saved(path)}
+    if os.path.isfile(path / _DICT):  # noqa: PTH113
+        names = _read(path / _DICT, _Dict).splits
+        for name in names:
+            if not is_split_name(name):
+                raise UsageError(f"{plain(os.fsencode(path / _DICT))}: {plain(name)!r} is no name of a split")
+        return {name: _saved(path / name) for name in sorted(names, key=split_order)}
+    return _checkout(path)
+
+
+def _saved(folder: Path) -> list[Path]:
+    """The files of a folder of `save_to_disk`."""
+    file = folder / _STATE
+    state = _read(file, _SavedState)
+    where = plain(os.fsencode(file))
+    if state.indices:
+        raise UsageError(
+            f"{where} has _indices_files, by which the rows are in another order: save it again, as by "
+            "load_from_disk(...).flatten_indices().save_to_disk(...)"
+        )
+    for one in state.data:
+        if Path(one.filename).name != one.filename or "\\" in one.filename or "\0" in one.filename:
+            raise UsageError(f"{where} names a file outside its folder, {plain(one.filename)!r}: take it out")
+    if not state.data:
+        raise UsageError(f"{where} names no file: the dataset is empty")
+    return [folder / one.filename for one in state.data]
+
+
+def _checkout(folder: Path) -> Splits:
+    """The Parquet files in a folder and the folders in it, by their splits."""
+    files = _parquet_files(folder)
+    configurations = {_configuration(file, folder) for file in files}
+    if len(configurations) > 1:
+        names = sorted(configurations, key=_natural)
+        raise UsageError(
+            f"{plain(os.fsencode(folder))} holds {len(names)} configurations "
+            f"({listed([name or 'the folder itself' for name in names], 5)}): give the path of one of them"
+        )
+    found: Splits = {}
+    for file in sorted(files, key=lambda file: _natural(file.name)):
+        found.setdefault(_split(file, folder) or file.stem, []).append(file)
+    if not any(map(is_split, found)):
+        return {"": sorted(files, key=lambda file: _natural(str(file)))} if files else {}
+    return {name: found[name] for name in sorted(found, key=split_order)}
+
+
+def _parquet_files(root: Path) -> list[Path]:
+    found, image_folders = list[Path](), 0
+    folders = [(root, 0)]
+    for folder, depth in islice(folders, _MOST_FOLDERS):
+        files, inner, has_image = list[Path](), list[Path](), False
+        try:
+            with os.scandir(folder) as entries:
+                for entry in entries:
+                    if entry.name.startswith("."):
+                        continue
+                    end = os.path.splitext(entry.name)[1].lower()  # noqa: PTH122 - for each file of a folder of images
+                    has_image = has_image or end in IMAGES
+                    if end == PARQUET and entry.name != _METADATA:
+                        files.append(folder / entry.name)
+                    elif depth < _DEPTH and entry.is_dir():
+                        inner.append(folder / entry.name)
+                    if has_image and depth:
+                        break
+        except OSError:
+            continue  # the scan of the folder reports why
+        if has_image:
+            # A file next to images is usually about them.
+            files = [] if depth else [file for file in files if _split(file, root)]
+            image_folders += 1
+            if image_folders > _IMAGE_FOLDERS and not found:
+                return []
+        found += files
+        folders += [(one, depth + 1) for one in sorted(inner)]
+    return found
+
+
+def _split(file: Path, root: Path) -> str:
+    """The name of the split that a file belongs to; "" where neither its name nor that of its folder says so."""
+    shard = _SHARD.fullmatch(file.stem)
+    if shard is not None:
+        return shard["split"]
+    if is_split(file.stem):
+        return file.stem
+    return file.parent.name if file.parent != root and is_split(file.parent.name) else ""
+
+
+def _configuration(file: Path, root: Path) -> str:
+    """The folders that a file is in, without those that stand for all of a checkout, or for a split."""
+    folders = file.parent.relative_to(root).parts
+    return "/".join(name for name in folders if name != "data" and not is_split(name))
+
+
+def _natural(name: str) -> list[Any]:
+    """Sorts 2 before 10."""
+    return [int(part) if i % 2 else part for i, part in enumerate(re.split(r"([0-9]+)", name))]
+
+
+def _read(file: Path, kind: Callable[..., Any]) -> Any:
+    where = plain(os.fsencode(file))
+    with reading(where):
+        data = file.read_bytes()
+    try:
+        return msgspec.json.decode(data, type=kind)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise UsageError(f"{where} is not what save_to_disk writes: {error}") from None

@@ -1,45 +1,175 @@
-"""Parquet and Arrow files with images as a source."""
+"""Rows of Parquet and Arrow files as a source: a worker reads those of its part in batches."""
 
 from __future__ import annotations
 
 import os
+from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import accumulate
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from rawpack.errors import DecodeError, UsageError
 from rawpack.remote.url import is_url
-from rawpack.system.failure import is_no_fault_of_data
-from rawpack_packer.errors import need, reason_of, stop_if_of_any_file
-from rawpack_packer.options.naming import opt
+from rawpack_packer.options import opt
 from rawpack_packer.sources.base import Scanning, SourceInfo, given_options, unseen
-from rawpack_packer.sources.fields import FieldKind
-from rawpack_packer.sources.files import UNKNOWN
-from rawpack_packer.sources.kinds import Declared, inferred_mask, split_arrays, with_arrays, words_of
-from rawpack_packer.sources.listing.reading import box_hint, declared_fields
-from rawpack_packer.sources.parquet.columns import Features, column_infos, features_in, habits, image_entries
-from rawpack_packer.sources.parquet.layout import features_beside, files_of
-from rawpack_packer.sources.parquet.part import ArrowColumn, ArrowImages, ArrowRows, is_below
-from rawpack_packer.sources.parquet.tables import Leaf, Table, TableFile, fault_of, open_table
-from rawpack_packer.sources.table.choose import ChosenColumns, ColumnChoice, choose, named_columns
-from rawpack_packer.sources.table.columns import RowNumbers, Texts, joined, texts_of
-from rawpack_packer.sources.table.labels import NO_COUNTS, Classes, Labels, named_file, number_labels
-from rawpack_packer.sources.table.named_files import named_files, source_name
-from rawpack_packer.sources.table.source import TableSource
+from rawpack_packer.sources.fields import (
+    FieldKind,
+    Fields,
+    Value,
+    box_hint,
+    declared_fields,
+    inferred_mask,
+    split_arrays,
+    with_arrays,
+    words_of,
+)
+from rawpack_packer.sources.files import MAX_FILE_BYTES, UNKNOWN, check_path, parsing, read_file
+from rawpack_packer.sources.parquet import features_beside, files_of
+from rawpack_packer.sources.parquet.tables import (
+    Features,
+    Leaf,
+    Table,
+    column_infos,
+    cursor_of,
+    features_in,
+    habits,
+    image_entries,
+    is_text,
+    name_of,
+    open_table,
+    python_value,
+    value_of,
+)
+from rawpack_packer.sources.table.choose import (
+    NO_COUNTS,
+    ChosenColumns,
+    Classes,
+    ColumnChoice,
+    Labels,
+    choose,
+    named_columns,
+    named_file,
+    number_labels,
+)
+from rawpack_packer.sources.table.columns import RowNumbers, Texts, rows_at
+from rawpack_packer.sources.table.named_files import NamedFiles, files_at, named_files, source_name
+from rawpack_packer.sources.table.source import TableSource, unique_keys
 from rawpack_packer.text import listed, plain
 
 if TYPE_CHECKING:
-    import pyarrow as pa
+    from rawpack_packer.sources.table.spool import Spool
 
-    from rawpack_packer.sources.table.spool import RemoteArchive, Spool
-
-_SHOWN = 10
 Rows = NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class ArrowRows:
+    """Rows of files, in their order, of which each batch is read once for all columns."""
+
+    files: NamedFiles
+    starts: tuple[int, ...]
+    """The number of the first row of each file, none of which is empty."""
+    rows: range | Rows
+    leaves: tuple[Leaf, ...]
+    """What is read of each row."""
+
+    def at(self, i: int) -> tuple[int, int]:
+        """The number of the file that row i is in, and its position there."""
+        k = bisect_right(self.starts, int(self.rows[i])) - 1
+        return k, int(self.rows[i]) - self.starts[k]
+
+    def batch(self, i: int) -> tuple[pa.RecordBatch, int, str]:
+        """A batch, which of its rows is row i, and the row in messages. Raises DecodeError where it cannot be read."""
+        k, row = self.at(i)
+        batch, at = cursor_of(self.files, k, self.leaves).row(row)
+        return batch, at, f"{name_of(self.files, k)}, row {row}"
+
+    def pick(self, at: Rows) -> ArrowRows:
+        """The rows at these positions, and the files that hold them."""
+        rows, used = rows_at(self.rows, at), range(0)
+        if len(rows):
+            used = range(bisect_right(self.starts, int(rows[0])) - 1, bisect_right(self.starts, int(rows[-1])))
+        return replace(self, files=self.files.pick(used), starts=self.starts[used.start : used.stop], rows=rows)
+
+
+@dataclass(frozen=True, eq=False)
+class ArrowImages:
+    """The column of images: bytes, or structs of bytes and path."""
+
+    rows: ArrowRows
+    name: str
+    outside: Mapping[int, tuple[int, int]]
+    """Number of a row -> size and mtime of the file that is its image, next to that of the table."""
+
+    def value(self, i: int, /) -> bytes:
+        files, k = self.rows.files, self.rows.at(i)[0]
+        if not files.remotes:  # otherwise its name in the spool says which version it is
+            check_path(files.paths[k], files.state(k), name_of(files, k))
+        batch, at, place = self.rows.batch(i)
+        found = python_value(batch.column(self.name), at, place)
+        if isinstance(found, dict):
+            image, path = found.get("bytes"), found.get("path")
+            if image is None and isinstance(path, str):
+                if not is_below(path):
+                    raise DecodeError(
+                        "unreadable", f"{place}: {plain(path)} is not below the folder of {name_of(files, k)}"
+                    )
+                state = self.outside.get(int(self.rows.rows[i]), UNKNOWN)
+                return read_file(os.path.join(os.path.dirname(files.paths[k]), path), path, state)  # noqa: PTH118, PTH120
+        else:
+            image = found
+        if not image:
+            raise DecodeError("empty", f"{place}: there is no image")
+        if len(image) > MAX_FILE_BYTES:
+            raise DecodeError("too_large", f"{place}: the image has {len(image)} bytes: no decoder takes 2 GiB or more")
+        return bytes(image)
+
+    def pick(self, rows: Rows, /) -> ArrowImages:
+        found = self.rows.pick(rows)
+        outside = {row: self.outside[row] for row in found.rows if row in self.outside} if self.outside else {}
+        return ArrowImages(found, self.name, outside)
+
+    def image_file(self, i: int, /) -> None:
+        """See `HasImageFiles`: only what is before an image says where it is."""
+
+    def all_states(self) -> Rows:
+        """Of the files; before them, of each sample its file or its own image, if any image is a file."""
+        files = self.rows.files.states
+        if not self.outside and len(files) < len(self.rows.rows):
+            return files
+        of_samples = np.repeat(files, np.diff([*self.rows.starts, len(self.rows.rows)]), axis=0)
+        for row, state in self.outside.items():
+            of_samples[row] = state
+        return np.concatenate([of_samples, files])
+
+
+@dataclass(frozen=True, eq=False)
+class ArrowColumn:
+    """A column that becomes a field."""
+
+    rows: ArrowRows
+    name: str
+    kind: FieldKind | None
+    """None for a mask."""
+
+    def value(self, i: int, /) -> Value:
+        batch, at, place = self.rows.batch(i)
+        return value_of(batch.column(self.name), at, self.kind, f"{place}, column {plain(self.name)}")
+
+    def pick(self, rows: Rows, /) -> ArrowColumn:
+        return replace(self, rows=self.rows.pick(rows))
+
+
+def is_below(path: str) -> bool:
+    """Whether an untrusted path stays in its folder."""
+    parts = path.replace("\\", "/").split("/")
+    return bool(parts[0]) and "\0" not in path and ".." not in parts and ":" not in parts[0]
 
 
 class ParquetSource(TableSource):
@@ -61,7 +191,7 @@ class ParquetSource(TableSource):
         path: str | os.PathLike[str],
         /,
         *,
-        fields: Mapping[str, Declared] | Sequence[str] = (),
+        fields: Fields = (),
         key_column: str | None = None,
         classes: Classes | None = None,
         image_column: str | None = None,
@@ -79,20 +209,12 @@ class ParquetSource(TableSource):
         """
         if not os.fspath(path):
             raise UsageError("the source is an empty path: give a Parquet file, or a folder of them")
-        root = source_name(path)
-        need("pyarrow", "parquet", root)
+        root, far = source_name(path), is_url(path)
         typed, arrays = split_arrays(fields)
         names = named_columns(columns)
         wanted = ColumnChoice(image_column, label_column, key_column, names, declared_fields(typed))
-        scan = _Scan(wanted, progress)
-        far = named_files(path, spool) if is_url(path) else None
-        for file in () if far else files_of(Path(path).absolute()):
-            scan.add(file, plain(os.fsencode(file)))
-        if far is not None:
-            with far.looked_through():
-                for k in range(len(far)):
-                    with far.opened(k, keep=False):
-                        scan.add(Path(far.paths[k]), far.name(k), far.remotes[k], spool)
+        paths = [] if far else [str(file) for file in files_of(Path(path).absolute())]
+        scan = _Scan(wanted, named_files(path, spool) if far else files_at(paths), progress)
         chosen = scan.chosen
         if chosen is None or not scan.rows:
             raise UsageError(f"{root} has no rows")
@@ -105,7 +227,7 @@ class ParquetSource(TableSource):
         info = SourceInfo(
             kind="parquet",
             root=root,
-            paths=() if far else tuple(dict.fromkeys([str(Path(path).absolute()), *(one.path for one in scan.files)])),
+            paths=() if far else tuple(dict.fromkeys([str(Path(path).absolute()), *paths])),
             fields=kinds,
             numbered=keys is None,
             options=given_options(
@@ -146,76 +268,52 @@ class _FoundColumns:
 class _Scan:
     """Files one after another, and the columns that are read when a source is opened."""
 
-    def __init__(self, wanted: ColumnChoice, progress: Scanning) -> None:
-        self.files: list[TableFile] = []
+    def __init__(self, wanted: ColumnChoice, files: NamedFiles, progress: Scanning) -> None:
+        """Raises UsageError."""
         self.chosen: ChosenColumns | None = None
         self.kinds: dict[str, FieldKind | None] = {}
         """Of each field; None for a mask."""
         self.rows = 0
         self.outside: dict[int, tuple[int, int]] = {}
-        self._wanted, self._progress = wanted, progress
+        self._wanted, self._files = wanted, files
+        self._starts: dict[int, int] = {}
+        """The first row of each file that has any."""
         self._keys: list[pa.Array] = []
         self._labels: list[pa.Array] = []
         self._found: _FoundColumns | None = None
         """Of the first file."""
+        with files.looked_through():
+            for k in range(len(files)):
+                path, where = files.paths[k], files.name(k)
+                with files.opened(k, keep=False), parsing(where, path, Path(path).suffix[1:]):
+                    self._add(k, Path(path), where)
+                progress(self.rows)
 
-    def add(self, path: Path, where: str, remote: RemoteArchive | None = None, spool: Spool | None = None) -> None:
-        """Open a file, and read what has to be known of all rows. where: its path or URL, printable. Raises
-        UsageError."""
-        try:
-            stat = path.stat()
-            table = open_table(str(path))
-            found = self._choose(table.schema, features_beside(path) or features_in(table.schema, where), where)
-            rows = table.ends[-1] if len(table.ends) else 0
-            self._read(table, found, path)
-        except UsageError:
-            raise
-        except Exception as error:  # pyarrow raises many types for broken files
-            if is_no_fault_of_data(error):
-                raise
-            if isinstance(error, OSError):
-                stop_if_of_any_file(error, where)
-                if error.errno is not None:
-                    raise UsageError(f"{where} cannot be read: {reason_of(error)}") from None
-            raise UsageError(f"{where} cannot be read as {path.suffix[1:]}: {fault_of(error, str(path))}") from None
-        state = (stat.st_size, stat.st_mtime_ns) if remote is None else remote.state
-        self.files.append(TableFile(str(path), state, rows, remote, spool))
+    def _add(self, k: int, path: Path, where: str) -> None:
+        """Read what has to be known of all rows of file k."""
+        table = open_table(str(path))
+        found = self._choose(table.schema, features_beside(path) or features_in(table.schema, where), where)
+        rows = table.ends[-1] if len(table.ends) else 0
+        self._read(table, found, path)
+        if rows:
+            self._starts[k] = self.rows
         self.rows += rows
-        self._progress(self.rows)
 
     def keys(self, root: str) -> Texts | None:
         """The keys; None where samples are numbered. Raises UsageError where --key-column names one without keys."""
-        import pyarrow as pa
-        import pyarrow.compute as pc
-
         if not self._keys:
             return None
-        values = pa.chunked_array(self._keys)
-        named, named_by_column = self._wanted.key, self.chosen is not None and self.chosen.key is not None
-        if (
-            values.null_count
-            or pc.count_distinct(values).as_py() < len(values)
-            or pc.any(pc.equal(values, b"")).as_py()
-        ):
-            if named is None:
-                return None
-            counts = pc.value_counts(values.drop_null())
-            twice = [one["values"].as_py() for one in counts if one["counts"].as_py() > 1][:_SHOWN]
-            what = (
-                f"{listed([plain(one) for one in twice], _SHOWN)} more than once" if twice else "rows without a value"
-            )
-            raise UsageError(
-                f"{opt.key_column(named)}: the column of {root} has {what}: each sample needs a key of its own"
-            )
+        named = self._wanted.key is not None
         try:
-            blocks = [texts_of([value.decode() for value in chunk.to_pylist()]) for chunk in values.chunks]
-        except UnicodeDecodeError:
-            if named is None:
+            values = pa.chunked_array(self._keys).cast(pa.large_string()).to_pylist()
+        except pa.ArrowInvalid:
+            if not named:
                 return None
-            raise UsageError(f"{opt.key_column(named)}: the column of {root} has a value that is not UTF-8") from None
-        found = joined(blocks)
-        safe = named_by_column or all(is_below(found.value(i)) for i in range(len(found)))
-        return found if safe else None
+            raise UsageError(f"{opt.key_column}: the column of {root} has a value that is not UTF-8") from None
+        by_path = self.chosen is None or self.chosen.key is None
+        if by_path and not all(is_below(value or "") for value in values):
+            return None
+        return unique_keys([value or "" for value in values], root, named)
 
     def _choose(self, schema: pa.Schema, features: Features, where: str) -> _FoundColumns:
         """The columns of a file, which must be those of the first one. Raises UsageError."""
@@ -237,24 +335,21 @@ class _Scan:
             names = [name for name in {**before, **found.kinds} if before.get(name) != found.kinds.get(name)]
             what = f"columns {listed(names, 5)}" if names else "its image or label"
             raise UsageError(
-                f"{where} has other columns than {self.files[0].name} ({what}): write all files with the same types, "
-                f"or choose common ones by {opt.columns}"
+                f"{where} has other columns than {name_of(self._files, 0)} ({what}): write all files with the same "
+                f"types, or choose common ones by {opt.columns}"
             )
         return found
 
     def arrow_rows(self) -> ArrowRows:
         """All rows."""
         assert self._found is not None
-        found, files = self._found, tuple(file for file in self.files if file.rows)
+        found = self._found
         images: tuple[Leaf, ...] = tuple((found.chosen.image, child) for child in found.image_has or (None,))
         leaves = (*images, *((column, None) for column in found.chosen.fields.values()))
-        starts = tuple(accumulate((file.rows for file in files[:-1]), initial=0))
-        return ArrowRows(files, starts, range(self.rows), leaves)
+        return ArrowRows(self._files.pick([*self._starts]), tuple(self._starts.values()), range(self.rows), leaves)
 
     def labels_of(self, root: str, classes: Classes | None) -> Labels | None:
         """The label of each sample. Raises UsageError."""
-        import pyarrow as pa
-
         assert self._found is not None
         if self._found.chosen.label is None:
             if classes is not None:
@@ -267,9 +362,6 @@ class _Scan:
         return number_labels(found, classes, where=root, known=self._found.classes)
 
     def _read(self, table: Table, found: _FoundColumns, path: Path) -> None:
-        import pyarrow as pa
-        import pyarrow.compute as pc
-
         chosen = found.chosen
         whole = [
             chosen.fields[name]
@@ -327,8 +419,6 @@ def _state_beside(table: Path, path: bytes) -> tuple[int, int]:
 
 def _flat(column: pa.Array) -> pa.Array:
     """A column without dictionary or extension."""
-    import pyarrow as pa
-
     if isinstance(column, pa.ExtensionArray):
         column = column.storage
     return column.dictionary_decode() if isinstance(column, pa.DictionaryArray) else column
@@ -336,10 +426,8 @@ def _flat(column: pa.Array) -> pa.Array:
 
 def _bytes(column: pa.Array) -> pa.Array:
     """Texts, or numbers as they are written, as UTF-8 that is not checked."""
-    import pyarrow as pa
-
     if pa.types.is_integer(column.type):
         column = column.cast(pa.string())
-    elif not any(fits(column.type) for fits in (pa.types.is_string, pa.types.is_large_string, pa.types.is_string_view)):
+    elif not is_text(column.type):
         raise UsageError(f"keys are texts or whole numbers, not {column.type}: name another column by {opt.key_column}")
     return column.cast(pa.large_binary())

@@ -1,27 +1,31 @@
-"""A Parquet or Arrow file: its columns, and its rows in batches of bounded size."""
+"""A Parquet or Arrow file: what its columns are, by its schema and what `datasets` notes in it; its rows in batches of
+bounded size; and their values."""
 
 from __future__ import annotations
 
-import os
+import json
 import threading
 from bisect import bisect_right
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import accumulate
-from typing import TYPE_CHECKING, Protocol
+from typing import Any
 
-from rawpack.errors import DecodeError
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from rawpack.errors import DecodeError, UsageError
 from rawpack.system.failure import is_no_fault_of_data
 from rawpack_packer.errors import stop_if_of_any_file
-from rawpack_packer.sources.files import check_path
-from rawpack_packer.sources.parquet.layout import ARROW
+from rawpack_packer.options import opt
+from rawpack_packer.sources.fields import Boxes, FieldKind, Value, as_text
+from rawpack_packer.sources.files import fault_of
+from rawpack_packer.sources.parquet import ARROW
+from rawpack_packer.sources.table.choose import ColumnInfo, Habits
+from rawpack_packer.sources.table.named_files import NamedFiles
 from rawpack_packer.text import plain
 
-if TYPE_CHECKING:
-    import pyarrow as pa
-
-    from rawpack_packer.sources.table.spool import RemoteArchive, Spool
-
+_JSON = (dict, list, tuple, bool, int, float)
 _BATCH_BYTES, _BATCH_ROWS = 8 << 20, 256
 """How much a batch has at most: bytes by the file's own sizes, which count a value once that many rows have."""
 _SCANNED_ROWS = 4096
@@ -29,78 +33,248 @@ _SCANNED_ROWS = 4096
 _BUFFER = 1 << 20
 Leaf = tuple[str, str | None]
 """A column, or one entry of a column of structs."""
+Features = Mapping[str, Any]
 
 
-@dataclass(frozen=True)
-class TableFile:
-    """A file as it was when the source was opened."""
-
-    path: str
-    """Of a file behind a URL, where it is in the spool."""
-    state: tuple[int, int]
-    """Size in bytes, and mtime in ns or a checksum."""
-    rows: int
-    remote: RemoteArchive | None = None
-    spool: Spool | None = field(default=None, compare=False)
-    """What fetches a file behind a URL."""
-
-    @property
-    def name(self) -> str:
-        """For messages, which name no absolute path."""
-        if self.remote is not None:
-            return plain(str(self.remote))
-        return plain(os.path.basename(self.path))  # noqa: PTH119 - called for each fault
-
-    def opened(self) -> Table:
-        """Open the file, which is fetched if need be. It can be read as long as it is open."""
-        if self.spool is None or self.remote is None:
-            return open_table(self.path)
-        with self.spool.opened(self.remote):
-            return open_table(self.path)
-
-    def check(self) -> None:
-        """Raise SourceChangedError where the file is no longer the one that was opened."""
-        if self.remote is None:  # otherwise its name in the spool says which version it is
-            check_path(self.path, self.state, self.name)
+def features_in(schema: pa.Schema, where: str) -> Features:
+    """What `datasets` says of the columns in a file's metadata; empty where it did not write the file."""
+    text = (schema.metadata or {}).get(b"huggingface")
+    if text is None:
+        return {}
+    try:
+        found = json.loads(text)["info"]["features"]
+    except (ValueError, KeyError, TypeError, RecursionError):
+        found = None
+    if not isinstance(found, dict):
+        raise UsageError(f"{where}: its metadata `huggingface` is not what datasets writes: write it again without")
+    return found
 
 
-class Table(Protocol):
-    """An open file. pyarrow raises exceptions of many types where its bytes are broken."""
+def habits() -> Habits:
+    """What is said where no column holds images."""
+    return Habits(
+        no_image=(
+            ", which are binary, or structs of bytes and path; a table of paths is packed as a listing (.csv or "
+            f".jsonl), and files next to a table by {opt.kind('folder')} or {opt.kind('video')}"
+        )
+    )
 
-    @property
-    def schema(self) -> pa.Schema:
-        """The columns, and what other tools noted of them."""
 
-    @property
-    def ends(self) -> list[int]:
-        """Rows up to the end of each block, where reading can begin."""
+def column_infos(
+    schema: pa.Schema, features: Features, declared: Mapping[str, FieldKind | None], where: str
+) -> list[ColumnInfo]:
+    """The columns of a table. declared: see `ColumnChoice`. Raises UsageError where names of classes are none."""
+    says_images = any(_of(one) == "Image" for one in features.values())
+    found = []
+    for name in schema.names:
+        type_, feature = storage(schema.field(name).type), features.get(name)
+        other = _of(feature) not in ("Image", "Value", None)  # such as Audio
+        is_classes = _of(feature) == "ClassLabel" and not is_text(type_)
+        found.append(
+            ColumnInfo(
+                name=name,
+                type=_shown(type_),
+                field=_kind(name, type_, feature, declared),
+                is_image=holds_image(type_) and not other,
+                is_label=pa.types.is_integer(type_) or is_text(type_),
+                is_whole=pa.types.is_integer(type_),
+                is_key=is_text(type_),
+                says_image=says_images and _of(feature) == "Image",
+                classes=_class_names(feature, name, where) if is_classes else None,
+            )
+        )
+    return found
 
-    def read(self, leaves: Sequence[Leaf], block: int) -> Iterator[pa.RecordBatch]:
-        """The rows of a block in batches, with the columns that these leaves are in."""
 
-    def scan(self, leaves: Sequence[Leaf]) -> Iterator[pa.RecordBatch]:
-        """All rows in batches."""
+def image_entries(schema: pa.Schema, name: str) -> tuple[str, ...]:
+    """Which of "bytes" and "path" the images of a column are structs of; empty where they are the bytes themselves."""
+    return _entries(storage(schema.field(name).type))
+
+
+def _class_names(feature: Any, name: str, where: str) -> tuple[str, ...]:
+    classes = feature.get("names")
+    if not isinstance(classes, list) or not all(isinstance(one, str) for one in classes) or not classes:
+        raise UsageError(f"{where}: the classes of column {name!r} are no list of names")
+    if len(set(classes)) != len(classes):
+        raise UsageError(f"{where}: two classes of column {name!r} have the same name")
+    return tuple(classes)
+
+
+def _kind(
+    name: str, type_: pa.DataType, feature: Any, declared: Mapping[str, FieldKind | None]
+) -> FieldKind | str | None:
+    """What a field holds: as declared, or by its type; or why it can be none."""
+    if name in declared:
+        kind = declared[name]
+        if kind is None and not holds_image(type_):
+            return f"it holds {_shown(type_)}; a mask is an image"
+        if kind is not None and kind.dtype == "str" and not _is_binary(type_) and _has_bytes(type_):
+            return f"it holds {_shown(type_)}, and bytes cannot be stored as text"
+        return kind
+    shape = feature.get("shape") if isinstance(feature, dict) and str(_of(feature)).startswith("Array") else None
+    if holds_image(type_):
+        return f"the images are in another column; {opt.fields(f'{name}:mask')} stores it as a mask"
+    try:
+        if shape is not None:
+            return FieldKind(str(feature.get("dtype")), tuple(shape))
+        return _kind_of(type_) or f"no field can hold {_shown(type_)}{_hint(name, type_)}"
+    except (UsageError, TypeError, ValueError):
+        return f"no field can hold {_shown(type_)}"
+
+
+def _kind_of(type_: pa.DataType) -> FieldKind | None:
+    type_ = storage(type_)
+    if (number := _number_dtype(type_)) is not None:
+        return FieldKind(number)
+    if is_text(type_):
+        return FieldKind("str")
+    fixed = pa.types.is_fixed_size_list(type_)
+    if fixed or pa.types.is_list(type_) or pa.types.is_large_list(type_):
+        inner = _kind_of(type_.value_type)
+        if inner is None or inner.dtype == "str" or inner.ragged:
+            return None
+        return FieldKind(inner.dtype, (type_.list_size if fixed else None, *inner.shape))
+    return None
+
+
+def _number_dtype(type_: pa.DataType) -> str | None:
+    """numpy's name for a type of numbers; None for any other type. pyarrow's own function for it wants pandas in some
+    versions."""
+    if pa.types.is_floating(type_):
+        return f"float{type_.bit_width}"
+    return str(type_) if pa.types.is_boolean(type_) or pa.types.is_integer(type_) else None
+
+
+def _hint(name: str, type_: pa.DataType) -> str:
+    """What the user can do about a column of arrays whose shape its type does not tell."""
+    nested = 0
+    while pa.types.is_list(type_) or pa.types.is_large_list(type_):
+        type_, nested = type_.value_type, nested + 1
+    if pa.types.is_struct(type_) or pa.types.is_map(type_) or (nested and is_text(type_)):
+        return "" if _has_bytes(type_) else f"; {opt.fields(f'{name}:str')} stores it as JSON text"
+    if nested < 2 or _kind_of(type_) is None:
+        return ""
+    shape, boxes = opt.fields(f"{name}:float32[?,4]"), opt.fields(f"{name}:xyxy")
+    return f" unless its shape is declared: {shape}, or for boxes {boxes}"
+
+
+def _has_bytes(type_: pa.DataType) -> bool:
+    """Whether there are bytes anywhere in a type, which JSON cannot hold."""
+    type_ = storage(type_)
+    return _is_binary(type_) or any(_has_bytes(type_.field(i).type) for i in range(type_.num_fields))
+
+
+def storage(type_: pa.DataType) -> pa.DataType:
+    """The type of the values, without what an extension or a dictionary makes of them."""
+    if isinstance(type_, pa.BaseExtensionType):
+        return storage(type_.storage_type)
+    return storage(type_.value_type) if pa.types.is_dictionary(type_) else type_
+
+
+def _of(feature: Any) -> Any:
+    return feature.get("_type") if isinstance(feature, dict) else None
+
+
+def _entries(type_: pa.DataType) -> tuple[str, ...]:
+    """Which of "bytes" and "path" a struct has."""
+    if not pa.types.is_struct(type_):
+        return ()
+    there = {type_.field(i).name: type_.field(i).type for i in range(type_.num_fields)}
+    found = [name for name, fits in (("bytes", _is_binary), ("path", is_text)) if name in there and fits(there[name])]
+    return tuple(found) if "bytes" in found else ()
+
+
+def holds_image(type_: pa.DataType) -> bool:
+    return _is_binary(type_) or bool(_entries(type_))
+
+
+def is_text(type_: pa.DataType) -> bool:
+    return bool(pa.types.is_string(type_) or pa.types.is_large_string(type_) or pa.types.is_string_view(type_))
+
+
+def _is_binary(type_: pa.DataType) -> bool:
+    return bool(pa.types.is_binary(type_) or pa.types.is_large_binary(type_) or pa.types.is_binary_view(type_))
+
+
+def _shown(type_: pa.DataType) -> str:
+    text = plain(str(type_))
+    return text if len(text) <= 60 else f"{text[:60]}..."
+
+
+def value_of(column: pa.Array, at: int, kind: FieldKind | None, place: str) -> Value:
+    """A value of a column. A missing one is NaN, the empty text, or an array of length 0.
+
+    kind: of its field; None for a mask. Raises DecodeError for a value that none of its field is.
+    """
+    found = python_value(column, at, place)
+    if kind is None or kind.mask:
+        mask = found.get("bytes") if isinstance(found, dict) else found
+        if not mask:
+            raise DecodeError("bad_field", f"{place}: there is no mask")
+        return bytes(mask)
+    if kind.dtype == "str":
+        if isinstance(found, bytes):
+            try:
+                return found.decode()
+            except UnicodeDecodeError as error:
+                raise DecodeError("bad_field", f"{place}: byte {error.start} is not UTF-8") from None
+        # Dates and decimals as Python writes them.
+        return as_text(found if found is None or isinstance(found, _JSON) else str(found))
+    if found is None and kind.ragged:
+        found = []
+    if found is None and kind.dtype.startswith("float") and not kind.shape:
+        return np.array(np.nan, kind.dtype)
+    if found is None:
+        raise DecodeError("bad_field", f"{place}: the value is missing")
+    try:
+        array = np.array(found, _numbers(column.type))
+    except (TypeError, ValueError, OverflowError) as error:
+        raise DecodeError("bad_field", f"{place}: it is no array of numbers: {plain(str(error))[:200]}") from None
+    if kind.ragged and not array.size and array.ndim <= 1:
+        array = np.zeros((0, *(n or 0 for n in kind.shape[1:])), array.dtype)
+    return array if kind.boxes is None else Boxes(array, kind.boxes)
+
+
+def _numbers(type_: pa.DataType) -> Any:
+    """The dtype of the numbers of a column; None where it has none."""
+
+    while not pa.types.is_primitive(type_):
+        if isinstance(type_, pa.BaseExtensionType):
+            type_ = type_.storage_type
+        elif hasattr(type_, "value_type"):
+            type_ = type_.value_type
+        else:
+            return None
+    return _number_dtype(type_) or type_.to_pandas_dtype()
+
+
+def python_value(column: pa.Array, at: int, place: str) -> Any:
+    """A value as Python has it. Raises DecodeError for text that is not UTF-8."""
+    try:
+        return column[at].as_py()
+    except UnicodeDecodeError as error:
+        raise DecodeError("bad_field", f"{place}: byte {error.start} of the text is not UTF-8") from None
 
 
 class ParquetTable:
-    """A Parquet file. Its blocks are the row groups."""
+    """A Parquet file. Its blocks, where reading can begin, are the row groups."""
 
     def __init__(self, path: str) -> None:
-        import pyarrow.parquet as pq
-
         # Without a buffer, pyarrow would load all of a row group, which may be the whole file.
         self._file = pq.ParquetFile(path, buffer_size=_BUFFER, pre_buffer=False, page_checksum_verification=True)
         self._about = self._file.metadata
-        self.schema = self._file.schema_arrow
+        self.schema: pa.Schema = self._file.schema_arrow
         self.ends = list(accumulate(self._about.row_group(i).num_rows for i in range(self._about.num_row_groups)))
 
     def read(self, leaves: Sequence[Leaf], block: int) -> Iterator[pa.RecordBatch]:
+        """The rows of a block in batches, with the columns that these leaves are in."""
         # Not from group.column(), which ends the process where a footer is broken (pyarrow 26).
         group = self._about.row_group(block)
         rows = _BATCH_BYTES * group.num_rows // max(group.total_byte_size, 1)
         return self._batches(leaves, [block], max(1, min(rows, _BATCH_ROWS)))
 
     def scan(self, leaves: Sequence[Leaf]) -> Iterator[pa.RecordBatch]:
+        """All rows in batches."""
         return self._batches(leaves, list(range(len(self.ends))), _SCANNED_ROWS)
 
     def _batches(self, leaves: Sequence[Leaf], blocks: list[int], rows: int) -> Iterator[pa.RecordBatch]:
@@ -115,8 +289,6 @@ class ArrowTable:
     """An Arrow file of the streaming format, mapped into memory. Its blocks are the record batches."""
 
     def __init__(self, path: str) -> None:
-        import pyarrow as pa
-
         messages = pa.ipc.MessageReader.open_stream(pa.memory_map(path))
         self.schema = pa.ipc.read_schema(messages.read_next_message())
         self._messages = list(messages)
@@ -135,9 +307,11 @@ class ArrowTable:
             yield from self.read(leaves, block)
 
     def _batch(self, i: int) -> pa.RecordBatch:
-        import pyarrow as pa
-
         return pa.ipc.read_record_batch(self._messages[i], self.schema)
+
+
+Table = ParquetTable | ArrowTable
+"""An open file. pyarrow raises exceptions of many types where its bytes are broken."""
 
 
 def open_table(path: str) -> Table:
@@ -148,9 +322,8 @@ def open_table(path: str) -> Table:
 class Cursor:
     """Reads rows of one file and keeps the last batch, so that rows in order are read once."""
 
-    def __init__(self, file: TableFile, leaves: tuple[Leaf, ...]) -> None:
-        self.about = file, leaves
-        self._file, self._leaves = file, leaves
+    def __init__(self, files: NamedFiles, k: int, leaves: tuple[Leaf, ...]) -> None:
+        self._files, self._k, self._leaves = files, k, leaves
         self._table: Table | None = None
         self._batch: pa.RecordBatch | None = None
         self._start = self._stop = 0
@@ -171,7 +344,8 @@ class Cursor:
     def _seek(self, i: int) -> None:
         try:
             if self._table is None:
-                self._table = self._file.opened()
+                with self._files.opened(self._k):  # it can be read as long as it is open
+                    self._table = open_table(self._files.paths[self._k])
             block = bisect_right(self._table.ends, i)
             fault = self._faults.get(block)
             if fault is not None and i >= fault[0]:
@@ -188,10 +362,11 @@ class Cursor:
         except Exception as error:
             if is_no_fault_of_data(error):
                 raise
+            name, path = name_of(self._files, self._k), self._files.paths[self._k]
             if isinstance(error, OSError):
-                stop_if_of_any_file(error, self._file.name)
-            why = "the file ends early" if isinstance(error, StopIteration) else fault_of(error, self._file.path)
-            text = f"{self._file.name}: rows from {self._stop} on cannot be read: {why}"
+                stop_if_of_any_file(error, name)
+            why = "the file ends early" if isinstance(error, StopIteration) else fault_of(error, path)
+            text = f"{name}: rows from {self._stop} on cannot be read: {why}"
             self._faults[self._block] = self._stop, text
             self._batch, self._block, self._start, self._stop = None, -1, 0, 0
             raise DecodeError("corrupt", text) from None
@@ -200,15 +375,16 @@ class Cursor:
 _OPEN = threading.local()
 
 
-def cursor_of(file: TableFile, leaves: tuple[Leaf, ...]) -> Cursor:
+def cursor_of(files: NamedFiles, k: int, leaves: tuple[Leaf, ...]) -> Cursor:
     """This thread's cursor, which stays where it is between parts: a large row group is read once, not for each."""
-    cursor: Cursor | None = getattr(_OPEN, "cursor", None)
-    if cursor is None or cursor.about != (file, leaves):
-        _OPEN.cursor = cursor = Cursor(file, leaves)
+    about, cursor = getattr(_OPEN, "last", (None, None))
+    wanted = files.paths[k], files.state(k), leaves
+    if cursor is None or about != wanted:
+        cursor = Cursor(files, k, leaves)
+        _OPEN.last = wanted, cursor
     return cursor
 
 
-def fault_of(error: BaseException, path: str) -> str:
-    """What pyarrow says of broken bytes, in one printable line that does not name the folder."""
-    lines = str(error).replace(path, os.path.basename(path)).splitlines()  # noqa: PTH119
-    return plain(f"{type(error).__name__}: {lines[0][:200]}" if lines else type(error).__name__)
+def name_of(files: NamedFiles, k: int) -> str:
+    """A file in messages, which name no absolute path."""
+    return files.name(k) if files.remotes else plain(files.base(k))

@@ -176,8 +176,11 @@ def named_files(path: str | os.PathLike[str], spool: Spool | None = None) -> Nam
     """The archive files that a user named. spool: for those behind URLs. Raises UsageError where one is missing, no
     file, or named twice."""
     names = _named_once(path, spool)
-    if is_url(names[0]):
-        return _remote_files(names, spool)
+    return _remote_files(names, spool) if is_url(names[0]) else files_at(names, spool)
+
+
+def files_at(names: Sequence[str], spool: Spool | None = None) -> NamedFiles:
+    """The files at these paths. Raises as `named_files` does."""
     paths = [os.path.abspath(name) for name in names]  # noqa: PTH100 - keeps what pathlib would not
     states = np.array([_state(name) for name in paths], np.int64).reshape(-1, 2)
     return NamedFiles(tuple(paths), states, kept_in=None if spool is None else spool.folder)
@@ -207,13 +210,6 @@ def _named_once(path: str | os.PathLike[str], spool: Spool | None) -> list[str]:
     if len({is_url(name) for name in names}) > 1:
         raise UsageError(f"{source_name(path)} names files and URLs: pack them separately")
     return names
-
-
-def first_fetched(path: str, spool: Spool) -> Path:
-    """Where the first of the files that a URL names is in the spool. Raises as `named_files`."""
-    first = _remote_files(_named_once(path, spool)[:1], spool)
-    with spool.followed(first.remotes), first.opened(0):
-        return Path(first.paths[0])
 
 
 def _remote_files(urls: Sequence[str], spool: Spool | None) -> NamedFiles:

@@ -7,15 +7,24 @@ from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 import numpy as np
+import xxhash
 from numpy.typing import NDArray
 
 from rawpack.errors import DecodeError, UsageError
-from rawpack_packer.options.naming import opt
-from rawpack_packer.sources.base import BaseSource, Item, SourceInfo, check_part, check_sample
+from rawpack_packer.options import opt
+from rawpack_packer.sources.base import (
+    BaseSource,
+    Column,
+    Images,
+    Item,
+    SourceInfo,
+    check_part,
+    check_sample,
+    image_file_of,
+)
 from rawpack_packer.sources.fields import Value
-from rawpack_packer.sources.optional import Column, Images, image_file_of
+from rawpack_packer.sources.table.choose import LABEL, LABEL_KIND, Labels
 from rawpack_packer.sources.table.columns import Files, Numbers, RowNumbers, Texts, texts_of
-from rawpack_packer.sources.table.labels import LABEL, LABEL_KIND, Labels
 from rawpack_packer.text import plain
 
 Rows = NDArray[np.int64]
@@ -34,7 +43,7 @@ class ImageAndFields:
 class ImageColumn(Protocol):
     """The images of a table: image files, or arrays. Plain data.
 
-    A column whose images are files, or ranges of files, is `optional.Images`.
+    A column whose images are files, or ranges of files, is `base.Images`.
     """
 
     def value(self, i: int, /) -> bytes | NDArray[Any] | ImageAndFields:
@@ -144,17 +153,29 @@ def unique_keys(values: Sequence[str | int], where: str, named: bool) -> Texts |
     Where one is empty or there twice, raises UsageError if the user named the column (`named`), and returns None
     otherwise: samples are numbered.
     """
-    seen, keys = dict[str, int](), [str(value) for value in values]
-    for row, key in enumerate(keys):
-        first = seen.setdefault(key, row)
-        if not key or first != row:
-            if not named:
-                return None
-            what = f"{plain(key)!r}, as row {first} has" if key else "no text"
-            raise UsageError(
-                f"{where}: row {row} has {what}: each sample needs a key of its own; {opt.key_column} names them"
-            )
-    return texts_of(keys)
+    keys = texts_of([str(value) for value in values])
+    if (repeated := repeated_key(keys)) is not None:
+        first, row = repeated
+        what = f"{plain(keys.value(row))!r}, as row {first} has"
+    elif len(empty := np.flatnonzero(np.diff(keys.ends) == 0)):
+        row, what = int(empty[0]), "no text"
+    else:
+        return keys
+    if not named:
+        return None
+    raise UsageError(f"{where}: row {row} has {what}: each sample needs a key of its own; {opt.key_column} names them")
+
+
+def repeated_key(keys: Texts) -> tuple[int, int] | None:
+    """The rows of the first key that occurs twice: by hashes, so that a million of them need no set of texts."""
+    hashes = np.array([xxhash.xxh3_64_intdigest(keys.raw(i)) for i in range(len(keys))], np.uint64)
+    found, counts = np.unique(hashes, return_counts=True)
+    firsts: dict[bytes, int] = {}
+    for row in np.flatnonzero(np.isin(hashes, found[counts > 1])).tolist():
+        first = firsts.setdefault(keys.raw(row), row)
+        if first != row:
+            return first, row
+    return None
 
 
 def with_labels(info: SourceInfo, labels: Labels) -> SourceInfo:

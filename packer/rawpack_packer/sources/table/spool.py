@@ -31,7 +31,7 @@ from rawpack.remote.transfer import TIMEOUT_S, Remote
 from rawpack.remote.url import shown
 from rawpack.system.file_lock import try_lock
 from rawpack_packer.sources.files import changed
-from rawpack_packer.voice import again
+from rawpack_packer.text import again
 
 if TYPE_CHECKING:
     from rawpack_packer.progress import Fetching
@@ -78,11 +78,6 @@ class RemoteArchive:
         return self.bytes, xxhash.xxh3_64_intdigest(self.version.encode()) >> 1
 
 
-def find_remote(url: str, options: Mapping[str, Any] | None = None) -> RemoteArchive:
-    """The file at a URL. Raises FileNotFoundError, and StoreError where the server cannot be asked."""
-    return _found(*_remote(url, options or {}), url, options)
-
-
 class Spool:
     """One folder with its limit. Any number of processes may use it, and it may be pickled."""
 
@@ -109,7 +104,7 @@ class Spool:
             yield
             return
         paths = [self.path(file) for file in files]
-        there = sum(_size(path) or _size(path.with_name(f"{path.name}.part")) for path in paths)
+        there = sum(_state(path)[0] or _state(path.with_name(f"{path.name}.part"))[0] for path in paths)
         before, total = sum(self._arrived.values()), sum(file.bytes for file in files)
 
         def show() -> None:
@@ -130,12 +125,12 @@ class Spool:
             progress.end()
 
     def find(self, url: str) -> RemoteArchive:
-        """As `find_remote`, with the options of this spool."""
+        """The file at a URL. Raises FileNotFoundError, and StoreError where the server cannot be asked."""
         remote, name = _remote(url, self.options)
         with self._waiting_for(url, remote):
-            found = _found(remote, name, url, self.options)
+            size, version = remote.about(name)
         self._arrived[url] = 0
-        return found
+        return RemoteArchive(url, size, version, dict(self.options))
 
     @contextmanager
     def _waiting_for(self, url: str, remote: Remote) -> Iterator[None]:
@@ -260,7 +255,7 @@ class Spool:
         try:
             sizes = self._sizes()
             total = sum(sizes.values()) + file.bytes - sizes.get(f"{file.name}.part", 0)
-            for name in sorted(sizes, key=lambda name: _mtime(self.folder / name)):
+            for name in sorted(sizes, key=lambda name: _state(self.folder / name)[1]):
                 if total <= self.limit:
                     return
                 if not name.endswith(".part") and _remove_unused(self.folder / name):
@@ -294,11 +289,6 @@ def _remote(url: str, options: Mapping[str, Any]) -> tuple[Remote, str]:
     return Remote(split["folder"] + split["query"], options, TIMEOUT_S), split["name"]
 
 
-def _found(remote: Remote, name: str, url: str, options: Mapping[str, Any] | None) -> RemoteArchive:
-    size, version = remote.about(name)
-    return RemoteArchive(url, size, version, dict(options or {}))
-
-
 def _check_version(file: RemoteArchive, remote: Remote, name: str) -> None:
     size, version = remote.about(name)
     if size != file.bytes:
@@ -317,15 +307,10 @@ def _remove_unused(path: Path) -> bool:
     return True
 
 
-def _mtime(path: Path) -> float:
+def _state(path: Path) -> tuple[int, float]:
+    """Size and mtime of a file; 0 where there is none."""
     try:
-        return path.stat().st_mtime
+        found = path.stat()
     except FileNotFoundError:
-        return 0.0
-
-
-def _size(path: Path) -> int:
-    try:
-        return path.stat().st_size
-    except FileNotFoundError:
-        return 0
+        return 0, 0.0
+    return found.st_size, found.st_mtime

@@ -12,9 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rawpack.errors import DecodeError
-from rawpack_packer.sources.video.container import OpenVideo, VideoFile, frames_of, is_last, text_of_error
+from rawpack_packer.sources.video.container import OpenVideo, ToRgb, VideoFile, frames_of, is_last, text_of_error
 from rawpack_packer.sources.video.index import DAMAGED, LOST, VideoIndex
-from rawpack_packer.sources.video.pixels import ToRgb
 
 if TYPE_CHECKING:
     from av.video.frame import VideoFrame

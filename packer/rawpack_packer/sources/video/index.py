@@ -19,8 +19,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rawpack.errors import DecodeError
-from rawpack_packer.sources.video.container import OpenVideo, VideoFile, frames_of, is_last, text_of_error
-from rawpack_packer.sources.video.pixels import Turn, notes_of, turn_of
+from rawpack_packer.sources.video.container import (
+    OpenVideo,
+    Turn,
+    VideoFile,
+    frames_of,
+    is_last,
+    notes_of,
+    text_of_error,
+    turn_of,
+)
 
 if TYPE_CHECKING:
     from av.video.frame import VideoFrame

@@ -10,7 +10,7 @@ import os
 import threading
 import weakref
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -21,18 +21,28 @@ from numpy.typing import NDArray
 from rawpack.errors import DecodeError, UsageError
 from rawpack_packer.counts import OF_VIDEOS
 from rawpack_packer.errors import need
-from rawpack_packer.options.naming import opt
+from rawpack_packer.options import opt
 from rawpack_packer.sources.base import Item, Scanning, Source, SourceInfo, check_part, check_sample, unseen
 from rawpack_packer.sources.fields import FieldKind
 from rawpack_packer.sources.files import NOT_SCANNED, bad_name, not_scanned, text_of
 from rawpack_packer.sources.folder import EXTENSIONS as IMAGE_EXTENSIONS
-from rawpack_packer.sources.folder import check_folder
+from rawpack_packer.sources.folder import scan_folder
 from rawpack_packer.sources.folder_scan import FolderScan, Wanted
 from rawpack_packer.sources.table.columns import Column, Numbers
-from rawpack_packer.sources.video import EXTENSIONS, SNIFF_BYTES, sniff_video
+from rawpack_packer.sources.video import (
+    DTYPES,
+    EXTENSIONS,
+    FRAME,
+    SNIFF_BYTES,
+    VIDEO,
+    Selection,
+    Videos,
+    frame_key,
+    make_selection,
+    sniff_video,
+)
 from rawpack_packer.sources.video.container import VideoFile
 from rawpack_packer.sources.video.decoding import Counting, Decoding, Seeking
-from rawpack_packer.sources.video.frames import DTYPES, FRAME, VIDEO, Selection, Videos, frame_key, make_selection
 from rawpack_packer.sources.video.index import VideoIndex
 from rawpack_packer.text import plain
 
@@ -42,17 +52,6 @@ _WANTED = Wanted(EXTENSIONS, sniff_video, SNIFF_BYTES, IMAGE_EXTENSIONS, "images
 _FIELDS = {name: FieldKind(dtype) for name, dtype in DTYPES.items()}
 _reading = threading.local()
 """The part that this thread reads: no other of its parts has a video open, however many there are."""
-
-
-@dataclass(frozen=True)
-class ListedVideo:
-    """A video of a source, or a part of one, before it is opened."""
-
-    file: VideoFile
-    path: bytes
-    """Below the source, or as it is listed."""
-    selection: Selection
-    """What is taken of it."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -153,7 +152,7 @@ class FrameSource(VideoPart):
 
     def __init__(
         self,
-        videos: Sequence[ListedVideo],
+        videos: Sequence[tuple[VideoFile, Selection]],
         info: SourceInfo,
         columns: Mapping[str, Column],
         progress: Scanning,
@@ -161,11 +160,11 @@ class FrameSource(VideoPart):
         lines: NDArray[np.int64] | None = None,
         list_states: Sequence[NDArray[np.int64]] = (),
     ) -> None:
-        """info: what is known before the videos are opened. columns: see `VideoPart`. lines: of a listing, that of each
-        video. list_states: of the listing, see `Source.states`."""
+        """videos: each with what is taken of it. info: what is known before they are opened. columns: see `VideoPart`.
+        lines: of a listing, that of each video. list_states: of the listing, see `Source.states`."""
         taken, counts = _taken(videos, progress)
         super().__init__(taken, columns)
-        self._listed, self._lines, self._list_states = videos, lines, list_states
+        self._lines, self._list_states = lines, list_states
         self.info = replace(info, noun="frame", counts={**info.counts, **{name: counts[name] for name in _COUNTS}})
         if not len(self):
             raise UsageError(
@@ -217,7 +216,7 @@ class FrameSource(VideoPart):
 
     def path(self, i: int, /) -> str:
         """The path of a frame's video, below the folder or as it is listed."""
-        return text_of(self._listed[self._find(i)[0]].path)
+        return text_of(self._videos[self._find(i)[0]].file.listed)
 
     def group(self, i: int, /) -> str:
         """The file of a frame's video: its frames go into one split."""
@@ -225,7 +224,7 @@ class FrameSource(VideoPart):
 
     def states(self) -> NDArray[np.int64]:
         """(m, 2), read-only: size in bytes and mtime in ns of each video when it was found, and those of a listing."""
-        states = np.concatenate([np.array([one.file.state for one in self._listed], np.int64), *self._list_states])
+        states = np.concatenate([np.array([one.file.state for one in self._videos], np.int64), *self._list_states])
         states.flags.writeable = False
         return states
 
@@ -274,10 +273,7 @@ class VideoSource(FrameSource):
             paths, states = [os.fsencode(name)], np.array([[found.st_size, found.st_mtime_ns]])
             info = replace(FolderScan(folder, _WANTED).info("video", root), paths=(where,), flat=False)
         else:
-            check_folder(where, root)
-            scan = FolderScan(where, _WANTED)
-            scan.run()
-            scan.check(root, skip_unreadable=skip_unreadable)
+            scan = scan_folder(where, _WANTED, skip_unreadable=skip_unreadable)
             if not scan.samples:
                 raise UsageError(f"no video in {root}: {scan.instead()}; give the folder that holds the videos")
             folder, files = where, scan.files()
@@ -285,7 +281,7 @@ class VideoSource(FrameSource):
             info = scan.info("video", root)
             if (labels := files.file_labels()) is not None:
                 columns["label"] = Numbers(labels)
-        videos = _listed(folder, paths, map(text_of, paths), states, [selection] * len(paths))
+        videos = [(file, selection) for file in _files(folder, paths, map(text_of, paths), states)]
         info = replace(info, fields={**info.fields, **_FIELDS}, options=selection.options)
         super().__init__(videos, info, columns, progress)
 
@@ -323,60 +319,49 @@ def open_listing(
     if listing.times and (whole.start is not None or whole.end is not None):
         raise UsageError(f"{where} says where its videos start and end: leave out {opt.start} and {opt.end}")
     selections = [replace(whole, start=start, end=end) for start, end in listing.times] or [whole] * len(listing)
-    images = listing.images
-    paths = [os.fsencode(images.paths.value(i)) for i in range(len(listing))]
-    names = (listing.key(i) for i in range(len(listing)))
-    return FrameSource(
-        _listed(images.root, paths, names, images.states, selections),
-        replace(
-            listing.info,
-            kind="video",
-            fields={**_FIELDS, **listing.info.fields},
-            options={**listing.info.options, **whole.options},
-        ),
-        listing.columns,
-        progress,
-        lines=listing.lines,
-        list_states=[listing.states()[-1:]],
+    images, rows = listing.images, range(len(listing))
+    paths = [os.fsencode(images.paths.value(i)) for i in rows]
+    files = _files(images.root, paths, map(listing.key, rows), images.states)
+    info = replace(
+        listing.info,
+        kind="video",
+        fields={**_FIELDS, **listing.info.fields},
+        options={**listing.info.options, **whole.options},
     )
+    chosen = list(zip(files, selections, strict=True))
+    states = [listing.states()[-1:]]
+    return FrameSource(chosen, info, listing.columns, progress, lines=listing.lines, list_states=states)
 
 
-def _listed(
-    root: str,
-    paths: Sequence[bytes],
-    names: Iterable[str],
-    states: NDArray[np.int64],
-    selections: Sequence[Selection],
-) -> list[ListedVideo]:
+def _files(root: str, paths: Sequence[bytes], names: Iterable[str], states: NDArray[np.int64]) -> Iterator[VideoFile]:
     """paths: below the root. names: of the videos, unique. states: (n, 2), of their files."""
-    return [
-        ListedVideo(VideoFile(os.path.join(root, os.fsdecode(path)), name, (size, mtime)), path, selection)
-        for path, name, (size, mtime), selection in zip(paths, names, states.tolist(), selections, strict=True)
-    ]
+    for path, name, (size, mtime) in zip(paths, names, states.tolist(), strict=True):
+        yield VideoFile(os.path.join(root, os.fsdecode(path)), name, (size, mtime), path)
 
 
-def _taken(videos: Sequence[ListedVideo], progress: Scanning) -> tuple[list[TakenFrames], Counter[str]]:
+def _taken(videos: Sequence[tuple[VideoFile, Selection]], progress: Scanning) -> tuple[list[TakenFrames], Counter[str]]:
     """The frames that are taken of each video, and the counts of a summary."""
     from rawpack_packer.sources.video.scan import make_indexes
 
-    faults = [not_scanned(video.file.state) or bad_name(video.path) for video in videos]
+    faults = [not_scanned(file.state) or bad_name(file.listed) for file, _ in videos]
     # A listing may name several parts of one file, which is read through once.
-    read = {video.file.path: video.file for video, fault in zip(videos, faults, strict=True) if not fault}
+    read = {file.path: file for (file, _), fault in zip(videos, faults, strict=True) if not fault}
     indexes = dict(zip(read, make_indexes(list(read.values()), progress), strict=True))
     taken, counts = [], Counter[str]()
-    for number, (video, fault) in enumerate(zip(videos, faults, strict=True)):
-        file, found = video.file, fault or indexes[video.file.path]
+    for number, ((file, selection), fault) in enumerate(zip(videos, faults, strict=True)):
+        found = fault or indexes[file.path]
         if isinstance(found, DecodeError):
             taken.append(TakenFrames(file, number, found, range(1)))
             continue
-        frames = video.selection.pick(found.times, found.time_base, found.end)
+        frames: range | NDArray[np.int64] = selection.pick(found.times, found.time_base, found.end)
         counts.update(found.notes)
         counts["frames_left_out"] += len(found) - len(frames)
         counts["videos_without_frames"] += not len(frames)
         # The whole file is shared among the frames that are taken: packets of others may have to be read too.
         share = file.state[0] // max(1, len(frames))
         if len(frames) == len(found):
-            taken.append(TakenFrames(file, number, found, range(len(found)), share))
+            frames = range(len(found))
         else:
-            taken.append(TakenFrames(file, number, found.only(frames), frames, share))
+            found = found.only(np.asarray(frames))
+        taken.append(TakenFrames(file, number, found, frames, share))
     return taken, counts

@@ -35,9 +35,7 @@ from rawpack_packer.sources.base import (
     numbered,
     unseen,
 )
-from rawpack_packer.sources.fields import Boxes, Value
-from rawpack_packer.sources.files import SourceChangedError
-from rawpack_packer.sources.stores.compatible import (
+from rawpack_packer.sources.compatible_stores import (
     IMAGE,
     KEY,
     LABEL,
@@ -48,11 +46,12 @@ from rawpack_packer.sources.stores.compatible import (
     image_kind,
     united_classes,
 )
-from rawpack_packer.sources.table.labels import empty_classes
-from rawpack_packer.sources.video.frames import Numbering, Videos, are_frames, videos_in
+from rawpack_packer.sources.fields import Boxes, Value
+from rawpack_packer.sources.files import SourceChangedError
+from rawpack_packer.sources.table.choose import empty_classes
+from rawpack_packer.sources.video import Numbering, Videos, are_frames, videos_in
 from rawpack_packer.sources.view import positions, renumbered, with_classes
-from rawpack_packer.text import plain
-from rawpack_packer.voice import again
+from rawpack_packer.text import again, plain
 
 Rows = NDArray[np.int64]
 _BLOCK = 1 << 16

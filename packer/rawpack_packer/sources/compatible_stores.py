@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import itertools
-import operator
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 import msgspec
 import numpy as np
@@ -16,33 +15,14 @@ from rawpack.disk.manifest import Field
 from rawpack.disk.provenance import packing_runs, read_provenance
 from rawpack.errors import RawpackError, UsageError
 from rawpack.store.store import Store
-from rawpack_packer.options.naming import opt
+from rawpack_packer.options import opt
+from rawpack_packer.sources.base import differing_field, shown_field
 from rawpack_packer.sources.fields import FieldKind, ImageKind
-from rawpack_packer.sources.video.frames import Videos
+from rawpack_packer.sources.video import Videos
 from rawpack_packer.text import listed, plain
 
 IMAGE, KEY, LABEL = "image", "key", "label"
 _SHOWN = 10
-
-
-def differing_field(
-    one: Mapping[str, Field],
-    other: Mapping[str, Field],
-    agree: Callable[[Field | None, Field | None], bool] = operator.eq,
-) -> tuple[str, Field | None, Field | None] | None:
-    """The first field in which two sets of fields differ: its name, and what it is in each, None where it is missing.
-    None where all fields agree."""
-    for name in dict.fromkeys([*one, *other]):
-        if not agree(one.get(name), other.get(name)):
-            return name, one.get(name), other.get(name)
-    return None
-
-
-def shown_field(field: Field | None) -> str:
-    """What a field is, in a message."""
-    if field is None:
-        return "none"
-    return f"{field.kind} {field.dtype} {field.shape} {field.encoding}{' declared as array' if field.is_array else ''}"
 
 
 def united_classes(stores: Sequence[Store]) -> tuple[str, ...] | None:

@@ -3,22 +3,21 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
 from rawpack.errors import UsageError
-from rawpack_packer.errors import need, reading, reason_of
-from rawpack_packer.options.naming import opt
-from rawpack_packer.sources.listing.faults import BadListingError, CellPosition, fault
-from rawpack_packer.sources.listing.paths import PathParser
-from rawpack_packer.sources.listing.points import MOST_KEYPOINTS
-from rawpack_packer.sources.splits_on_disk import splits_in
-from rawpack_packer.sources.table.labels import classes_of
+from rawpack_packer.errors import need, reading
+from rawpack_packer.options import opt
+from rawpack_packer.sources.detection import MOST_KEYPOINTS, lines_of
+from rawpack_packer.sources.folder import splits_in
+from rawpack_packer.sources.listing.lines import BadListingError, CellPosition, PathParser, fault
+from rawpack_packer.sources.table.choose import classes_of
 from rawpack_packer.text import listed, plain
 
 SUFFIXES = (".yaml", ".yml")
@@ -90,8 +89,8 @@ def read_yaml(path: Path) -> DataYaml:
     """What is in a `data.yaml`. Raises UsageError, which names the entry that is wrong; MissingExtraError without
     PyYAML."""
     where = plain(os.fspath(path))
-    instead = f"give the names of the classes by {opt.classes}, a file with one name per line"
-    yaml = need("yaml", "yolo", where, instead)
+    names_instead = f"give the names of the classes by {opt.classes}, a file with one name per line"
+    yaml = need("yaml", "yolo", where, names_instead)
     with reading(where):
         if path.stat().st_size > _MOST_BYTES:
             raise UsageError(f"{where} has more than {_MOST_BYTES} bytes: it is no data.yaml")
@@ -103,40 +102,61 @@ def read_yaml(path: Path) -> DataYaml:
         raise UsageError(f"{where} is not YAML: {' '.join(str(error).split())}") from None
     if not isinstance(tree, dict):
         raise UsageError(f"{where} is no data.yaml: it has no entries, such as names")
-    keypoints = _numbers(where, tree, "kpt_shape")
-    if keypoints and (len(keypoints) != 2 or not 0 < keypoints[0] <= MOST_KEYPOINTS or keypoints[1] not in (2, 3)):
-        raise UsageError(f"{where}: kpt_shape is {list(keypoints)}, but it is [keypoints, 2 or 3]")
-    mirror = _numbers(where, tree, "flip_idx")
-    if mirror and (not keypoints or sorted(mirror) != list(range(keypoints[0]))):
+    some = {name: value for name, value in tree.items() if value or name == "names"}
+    try:
+        found = msgspec.convert(some, _Entries, strict=False, str_keys=True)
+    except msgspec.ValidationError as error:
+        cure = f"; {names_instead}" if "$.names" in str(error) else ""
+        raise UsageError(f"{where}: {error}{cure}") from None
+    names, points, mirror = found.names, found.kpt_shape, tuple(found.flip_idx)
+    if isinstance(names, dict):
+        names = [names[number] for number in sorted(names)] if sorted(names) == [*range(len(names))] else []
+    if names is not None and not names:
+        raise UsageError(f"{where} has no list 'names' of class names, numbered from 0; {names_instead}")
+    if points and (len(points) != 2 or not 0 < points[0] <= MOST_KEYPOINTS or points[1] not in (2, 3)):
+        raise UsageError(f"{where}: kpt_shape is {points}, but it is [keypoints, 2 or 3]")
+    if mirror and (not points or sorted(mirror) != list(range(points[0]))):
         raise UsageError(f"{where}: flip_idx is {list(mirror)}, which is no order of the keypoints of kpt_shape")
+    written = {split: getattr(found, split) for split in SPLITS if getattr(found, split)}
+    entries = {split: (value,) if isinstance(value, str) else tuple(value) for split, value in written.items()}
+    for split, paths in entries.items():
+        if not all(one and "\0" not in one for one in paths):
+            raise UsageError(f"{where}: {split} is neither a path nor a list of paths")
     return DataYaml(
         path=path,
-        names=_names(where, tree),
-        keypoints=(keypoints[0], keypoints[1]) if keypoints else None,
+        names=None if names is None else classes_of(names),
+        keypoints=(points[0], points[1]) if points else None,
         mirror=mirror,
-        folder=_texts(where, tree, "path")[0] if tree.get("path") else "",
-        entries={split: _texts(where, tree, split) for split in SPLITS if tree.get(split)},
+        folder=found.path,
+        entries=entries,
     )
+
+
+class _Entries(msgspec.Struct):
+    """The entries of a `data.yaml` that are read."""
+
+    names: list[str] | dict[int, str] | None = None
+    path: str = ""
+    train: str | list[str] = ""
+    val: str | list[str] = ""
+    test: str | list[str] = ""
+    kpt_shape: list[int] = []
+    flip_idx: list[int] = []
 
 
 def read_list(file: Path, root: Path, within: Sequence[Path], where: str) -> tuple[list[str], NDArray[np.int64]]:
     """The images in a list, by their paths below the root (absolute if they are elsewhere), and size and mtime of each.
     Relative paths start from the list's folder, or from the root. within: folders that paths must not lead out of."""
-    try:
-        lines = file.read_bytes().decode().splitlines()
-    except (OSError, UnicodeDecodeError) as error:
-        what = reason_of(error) if isinstance(error, OSError) else "its text is not UTF-8"
-        raise UsageError(f"{plain(os.fspath(file))} cannot be read: {what}") from None
-    numbered = [(number, line.strip()) for number, line in enumerate(lines, 1) if line.strip()]
-    first = numbered[0][1] if numbered else ""
+    lines = lines_of(file)
+    first = lines[0][1] if lines else ""
     base = root if (root / first).exists() and not (file.parent / first).exists() else file.parent
-    paths = [os.path.normpath(base / line) if "\0" not in line else line for _, line in numbered]
+    paths = [os.path.normpath(base / line) if "\0" not in line else line for _, line in lines]
     place = _ListLine(where, "", 0, cells=False, file=os.path.relpath(file, root))
     trusting = (
         f"write `path:` with the folder of the images into data.yaml, or name it by {opt.images} and {opt.labels_dir}"
     )
     parser = PathParser(place, os.fspath(root), [*map(os.fspath, within)], trusting)
-    parser.add(paths, np.array([number for number, _ in numbered], np.int64))
+    parser.add(paths, np.array([number for number, _ in lines], np.int64))
     below = os.path.join(root, "")  # noqa: PTH118 - as the paths
     return [path.removeprefix(below) for path in paths], parser.files().states
 
@@ -157,44 +177,3 @@ def _below(base: Path, entry: str) -> Path:
     if entry.startswith("../") and not place.exists():
         place = base / entry.removeprefix("../")
     return Path(os.path.normpath(place))
-
-
-def _names(where: str, tree: dict[str, Any]) -> tuple[str, ...] | None:
-    named = tree.get("names")
-    if named is None:
-        return None
-    try:
-        numbered = dict(enumerate(named)) if isinstance(named, list) else {int(n): name for n, name in named.items()}
-        names = [numbered[number] for number in range(len(numbered))]
-    except (ValueError, TypeError, KeyError, AttributeError):
-        names = [None]
-    if not names or not all(isinstance(name, str) for name in names):
-        raise UsageError(
-            f"{where} has no list 'names' of class names, numbered from 0; give a file with one name per line by "
-            f"{opt.classes}"
-        )
-    return classes_of(names)
-
-
-def _texts(where: str, tree: dict[str, Any], entry: str) -> tuple[str, ...]:
-    value = tree[entry]
-    values = tuple(value) if isinstance(value, list) else (value,)
-    if not values or not all(isinstance(one, str) and one and "\0" not in one for one in values):
-        raise UsageError(f"{where}: {entry} is neither a path nor a list of paths")
-    return values
-
-
-def _numbers(where: str, tree: dict[str, Any], entry: str) -> tuple[int, ...]:
-    value = tree.get(entry) or []
-    try:
-        if len(value) > MOST_KEYPOINTS or isinstance(value, str):
-            raise ValueError
-        return tuple(int(one) for one in _flat(value))
-    except (ValueError, TypeError):
-        raise UsageError(f"{where}: {entry} is not a list of whole numbers") from None
-
-
-def _flat(values: Any) -> Iterable[str]:
-    if not isinstance(values, list) or not all(isinstance(one, str) for one in values):
-        raise TypeError
-    return values

@@ -6,35 +6,41 @@ import math
 import os
 from array import array
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
-from contextlib import suppress
-from dataclasses import dataclass
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
 from rawpack.errors import UsageError
-from rawpack_packer.errors import reason_of
-from rawpack_packer.options.naming import opt
+from rawpack_packer.options import opt
 from rawpack_packer.sources.base import Scanning, SourceInfo, given_options, unseen
+from rawpack_packer.sources.detection import (
+    FOLDER_COUNTS,
+    POLYGONS,
+    BoxSource,
+    FractionsColumn,
+    PolygonRows,
+    images_below,
+    keypoints_kind,
+    read_annotation,
+)
+from rawpack_packer.sources.detection.ultralytics import DataYaml, is_data_yaml, read_list, read_yaml
 from rawpack_packer.sources.fields import FieldKind
-from rawpack_packer.sources.files import NOT_SCANNED, UNKNOWN, opened
-from rawpack_packer.sources.folder import FolderSource
-from rawpack_packer.sources.listing.faults import fault
-from rawpack_packer.sources.listing.paths import state_of
-from rawpack_packer.sources.listing.points import POLYGONS, FractionsColumn, PolygonRows, keypoints_kind
-from rawpack_packer.sources.listing.ultralytics import DataYaml, is_data_yaml, read_list, read_yaml
-from rawpack_packer.sources.splits_on_disk import is_split
+from rawpack_packer.sources.files import NOT_SCANNED, UNKNOWN
+from rawpack_packer.sources.folder import is_split
+from rawpack_packer.sources.listing.lines import BadListingError, fault, state_of
+from rawpack_packer.sources.table.choose import Classes, classes_of, named_file
 from rawpack_packer.sources.table.columns import Column, Files, RaggedColumn, ends_of, texts_of
-from rawpack_packer.sources.table.labels import Classes, classes_of, empty_classes
-from rawpack_packer.sources.table.source import TableSource
 from rawpack_packer.text import plain
 
 _SPLITS = ("train", "val", "valid", "test")
 _IMAGES = ("images", "JPEGImages")
 _VALUES = ("class", "x", "y", "width", "height")
-_COUNTS = ("hidden", "special_files", "links", "loops", "problems")
+_NAME_FILES = ("classes.txt", "obj.names")
+_YAML = ("data.yaml", "dataset.yaml", "data.yml")
 
 
 def is_yolo(path: Path) -> bool:
@@ -50,7 +56,7 @@ def is_yolo(path: Path) -> bool:
     return not os.path.lexists(path) and (is_data_yaml(path.parent) or _inner(path) is not None)
 
 
-class YoloSource(TableSource):
+class YoloSource(BoxSource):
     """Images, each with the boxes, polygons or keypoints of its text file.
 
     The file of `images/train/a.jpg` is `labels/train/a.txt`; an image that is not in a folder `images` or `JPEGImages`
@@ -81,56 +87,43 @@ class YoloSource(TableSource):
         given = Path(path).absolute()
         where = plain(os.fsencode(given))
         found = _images(given, images, labels_dir, skip_unreadable, progress, where)
-        names = found.yaml.names if found.yaml is not None else None
+        names = None if found.yaml is None else found.yaml.names
         names = classes_of(classes) if classes is not None else names or _names(found.named)
         about = found.yaml or _yaml_of(found.named)
         keypoints, mirror = (None, ()) if about is None else (about.keypoints, about.mirror)
-        reader = _LabelReader(found.root, where, None if names is None else len(names), keypoints)
+        label = label_of if labels_dir is None else partial(label_in, labels_dir)
+        reader = _LabelReader(found.root, where, math.inf if names is None else len(names), keypoints)
         scanned = found.states[:, 0] != NOT_SCANNED
         for image, known in zip(found.paths, scanned, strict=True):
-            reader.add(label_of(image) if labels_dir is None else label_in(labels_dir, image), known)
+            reader.add(label(image) if known else None)
         if not reader.files:
             first = found.paths[int(scanned.argmax())]
-            label = label_of(first) if labels_dir is None else label_in(labels_dir, first)
             raise UsageError(
-                f"{where} has no text file of boxes for any image: that of {plain(first)} would be {plain(label)}; "
-                f"give the folder that holds images and labels, or both by {opt.images} and {opt.labels_dir}"
+                f"{where} has no text file of boxes for any image: that of {plain(first)} would be "
+                f"{plain(label(first))}; give the folder that holds images and labels, or both by {opt.images} and "
+                f"{opt.labels_dir}"
             )
-        boxes = reader.boxes()
         kinds = {"boxes": FieldKind("float32", (None, len(_VALUES)), boxes="yolo")}
-        columns: dict[str, Column] = {"boxes": boxes}
+        columns: dict[str, Column] = {"boxes": reader.boxes()}
         if keypoints is not None:
             kinds["keypoints"] = keypoints_kind(keypoints[0], mirror)
             columns["keypoints"] = FractionsColumn(reader.keypoints())
         if len(reader.polygons):
             kinds["polygons"], columns["polygons"] = POLYGONS, FractionsColumn(reader.polygons.column())
-        empty = empty_classes(names, boxes.classes())
-        named = classes if isinstance(classes, str | os.PathLike) else None
-        info = SourceInfo(
-            kind="yolo",
-            root=where,
-            paths=found.read_from,
+        # The files of the boxes are no other files.
+        others = max(0, found.info.counts["other_files"] - reader.files)
+        texts = max(0, found.info.skipped.get(".txt", 0) - reader.files)
+        skipped = {**found.info.skipped, ".txt": texts}
+        info = replace(
+            found.info,
             fields=kinds,
             classes=names,
-            empty_classes=empty,
-            options=given_options(classes=named, images=images, labels_dir=labels_dir),
-            counts={
-                **found.counts,
-                "other_files": max(0, found.counts["other_files"] - reader.files),
-                "no_boxes": int(((np.diff(boxes.ends) == 0) & scanned).sum()),
-                "empty_classes": len(empty),
-            },
-            skipped=_without_labels(found.skipped, reader.files),
-            problems=found.problems,
+            options=given_options(classes=named_file(classes), images=images, labels_dir=labels_dir),
+            counts={**found.info.counts, "other_files": others},
+            skipped={suffix: number for suffix, number in skipped.items() if number},
         )
-        texts = texts_of(found.paths)
-        files = Files(str(found.root), texts, found.states)
         states = np.concatenate([np.array(reader.states, np.int64), *(state_of(file, "") for file in found.lists)])
-        super().__init__(info, texts, files, columns, states)
-
-    def unread(self) -> NDArray[np.int64]:
-        """See `HasUnread`."""
-        return np.flatnonzero(self.states()[: len(self), 0] == NOT_SCANNED)
+        super().__init__(info, Files(str(found.root), texts_of(found.paths), found.states), columns, states)
 
 
 @dataclass
@@ -144,10 +137,8 @@ class _ImageSet:
     yaml: DataYaml | None
     paths: list[str]
     states: NDArray[np.int64]
-    counts: dict[str, int]
-    skipped: dict[str, int]
-    problems: tuple[str, ...]
-    read_from: tuple[str, ...]
+    info: SourceInfo
+    """What the scans found."""
     lists: list[Path]
     """Files that say which images there are."""
 
@@ -160,11 +151,11 @@ def _images(
     progress: Scanning,
     where: str,
 ) -> _ImageSet:
-    yaml, lists = None, list[Path]()
-    root, places, within = path, [path], [path]
     for folder, option, what in ((images, opt.images, "images"), (labels, opt.labels_dir, "text files")):
         if folder is not None and not Path(folder).is_dir():
             raise UsageError(f"there is no folder {plain(os.fspath(folder))}: {option} names the folder of the {what}")
+    yaml, lists = None, list[Path]()
+    root, places, within = path, [path], [path]
     file, split = (path, None) if is_data_yaml(path) else (path.parent, path.name)
     if images is not None:
         root = Path(images).absolute()
@@ -182,22 +173,19 @@ def _images(
     elif (inner := _inner(path)) is not None and not os.path.lexists(path):
         root, places = path.parent, [inner]
     paths, states, problems = list[str](), list[NDArray[np.int64]](), list[str]()
-    counts, skipped = dict.fromkeys((*_COUNTS, "other_files"), 0), Counter[str]()
+    counts, skipped = Counter[str](), Counter[str]()
     for place in places:
         if place.is_file():
-            listed, state = read_list(place, root, within, where)
+            names, state = read_list(place, root, within, where)
             lists.append(place)
         else:
-            scan = FolderSource(place, skip_unreadable=skip_unreadable, progress=progress)
-            if scan.info.counts["bad_names"]:
-                raise UsageError(f"{scan.info.root} has names that are not UTF-8: rename these files")
+            names, state, scan = images_below(place, skip_unreadable, progress)
             before = "" if place == root else f"{place.relative_to(root).as_posix()}/"
-            listed, state = [before + scan.key(i) for i in range(len(scan))], scan.states()
-            problems += scan.info.problems
-            skipped.update(scan.info.skipped)
-            for name in counts:
-                counts[name] += scan.info.counts[name]
-        paths += listed
+            names = [before + name for name in names]
+            problems += scan.problems
+            skipped.update(scan.skipped)
+            counts.update(scan.counts)
+        paths += names
         states.append(state)
     if len(set(paths)) < len(paths):
         twice = next(one for one, times in Counter(paths).items() if times > 1)
@@ -206,18 +194,16 @@ def _images(
         raise UsageError(f"{plain(os.fspath(path))} lists no image")
     read_from = [path if yaml is None else yaml.path, *([root] if yaml is not None or images is not None else [])]
     read_from += [] if labels is None else [Path(labels).absolute()]
-    return _ImageSet(
-        root=root,
-        named=path if yaml is None and path.exists() else root,
-        yaml=yaml,
-        paths=paths,
-        states=np.concatenate(states),
-        counts=counts,
-        skipped=dict(skipped),
+    info = SourceInfo(
+        kind="yolo",
+        root=where,
+        paths=tuple(os.fspath(one) for one in read_from if os.path.lexists(one)) or (str(root),),
+        counts={name: counts[name] for name in FOLDER_COUNTS},
+        skipped=skipped,
         problems=tuple(problems),
-        read_from=tuple(os.fspath(one) for one in read_from if os.path.lexists(one)) or (str(root),),
-        lists=lists,
     )
+    named = path if yaml is None and path.exists() else root
+    return _ImageSet(root, named, yaml, paths, np.concatenate(states), info, lists)
 
 
 def _inner(path: Path) -> Path | None:
@@ -227,16 +213,11 @@ def _inner(path: Path) -> Path | None:
     return folder if known else None
 
 
-def _without_labels(skipped: Mapping[str, int], labels: int) -> dict[str, int]:
-    """The suffixes of files that are neither images nor their text files."""
-    left = {suffix: number - (labels if suffix == ".txt" else 0) for suffix, number in skipped.items()}
-    return {suffix: number for suffix, number in left.items() if number > 0}
-
-
 class _LabelReader:
     """Reads the text files of images, one after another."""
 
-    def __init__(self, root: Path, where: str, classes: int | None, keypoints: tuple[int, int] | None) -> None:
+    def __init__(self, root: Path, where: str, classes: float, keypoints: tuple[int, int] | None) -> None:
+        """classes: how many there are. keypoints: how many a box has, and 2 or 3 numbers for each."""
         self._root, self._where, self._classes, self._keypoints = root, where, classes, keypoints
         self.states: list[tuple[int, int]] = []
         """Size and mtime of the file of each image."""
@@ -245,22 +226,13 @@ class _LabelReader:
         self._values, self._points = array("d"), array("d")
         self._lengths: list[int] = []
 
-    def add(self, name: str, known: bool) -> None:
-        """Read the file of an image, named by its path below the root. known: whether the image could be looked at."""
-        before, state = len(self._values), UNKNOWN
-        try:
-            if known:
-                with opened(str(self._root / name)) as descriptor:
-                    found = os.fstat(descriptor)
-                    with open(descriptor, "rb", closefd=False) as file:
-                        data = file.read()
-                state = found.st_size, found.st_mtime_ns
-                self.files += 1
-                self._parse(name, data)
-        except FileNotFoundError:
-            pass
-        except OSError as error:
-            raise fault(self._where, 0, 0, "", f"cannot be read: {reason_of(error)}", file=name) from None
+    def add(self, name: str | None) -> None:
+        """Read the file of an image, by its path below the root; None where the image could not be looked at."""
+        data, state = (None, UNKNOWN) if name is None else read_annotation(self._root, name, self._where)
+        before = len(self._values)
+        if name is not None and data is not None:
+            self.files += 1
+            self._parse(name, data)
         self.states.append(state)
         self._lengths.append((len(self._values) - before) // len(_VALUES))
         self.polygons.end()
@@ -284,9 +256,9 @@ class _LabelReader:
             cells = line.split()
             if not cells:
                 continue
-            if problem := self._wrong_length(len(cells)):
-                raise fault(self._where, number, min(len(cells), len(_VALUES)) + 1, "", problem, file=name)
-            values = self._numbers(name, number, cells)
+            values = self._numbers(cells)
+            if values is None:
+                raise self._fault(name, number, cells)
             if self._keypoints is not None:
                 self._points.extend(values[len(_VALUES) :])
             elif len(values) > len(_VALUES):
@@ -297,54 +269,61 @@ class _LabelReader:
             self._values.extend(values[: len(_VALUES)])
             count += 1
 
+    def _numbers(self, cells: list[bytes]) -> list[float] | None:
+        """The values of a line; None where anything is wrong with it. All at once: outlines have very many."""
+        if self._wrong_length(len(cells)) or b"_" in b"".join(cells):  # only Python reads 1_0 as a number
+            return None
+        try:
+            values = [*map(float, cells)]
+        except ValueError:
+            return None
+        number, shares, visible = values[0], values[1:], list[float]()
+        if self._keypoints is not None and self._keypoints[1] == 3:
+            visible = shares[6::3]
+            del shares[6::3]
+        good = 0 <= number < self._classes and number.is_integer() and all(one in (0, 1, 2) for one in visible)
+        # A NaN makes the sum one.
+        return values if good and min(shares) >= 0 and max(shares) <= 1 and sum(shares) >= 0 else None
+
     def _wrong_length(self, cells: int) -> str:
         """What is wrong with a line that has this number of values; empty if nothing is."""
         if self._keypoints is not None:
             count, numbers = self._keypoints
-            wanted = len(_VALUES) + count * numbers
-            what = f"{cells} values, but {', '.join(_VALUES)} and {count} keypoints of {numbers} numbers are {wanted}"
-            return "" if cells == wanted else what
+            if cells == (wanted := len(_VALUES) + count * numbers):
+                return ""
+            return f"{cells} values, but {', '.join(_VALUES)} and {count} keypoints of {numbers} numbers are {wanted}"
         if cells == len(_VALUES) or (cells > len(_VALUES) + 1 and cells % 2):
             return ""
         what = f"{cells} values, but a box is {', '.join(_VALUES)}"
         what += ", and an outline class, x, y, x, y, x, y, ..." if cells > len(_VALUES) else ""
         return what + (": keypoints need kpt_shape in data.yaml" if cells > len(_VALUES) + 1 else "")
 
-    def _numbers(self, name: str, line: int, cells: list[bytes]) -> list[float]:
-        if self._keypoints is None:
-            # At once: outlines have very many numbers. Only Python reads 1_0 as a number; a NaN makes the sum one.
-            with suppress(ValueError):
-                values = [*map(float, cells)]
-                number, shares = values[0], values[1:]
-                good = 0 <= number < (self._classes or math.inf) and number.is_integer()
-                if good and min(shares) >= 0 and max(shares) <= 1 and sum(shares) >= 0 and b"_" not in b"".join(cells):
-                    return values
-        return [self._number(name, line, column, cell) for column, cell in enumerate(cells)]
-
-    def _number(self, name: str, line: int, column: int, cell: bytes) -> float:
-        try:
-            value = float("nan") if b"_" in cell else float(cell)  # only Python reads 1_0 as a number
-        except ValueError:
-            value = float("nan")
-        wrong = ""
+    def _fault(self, name: str, line: int, cells: list[bytes]) -> BadListingError:
+        """The error for a line that has one."""
+        if wrong := self._wrong_length(len(cells)):
+            return fault(self._where, line, min(len(cells), len(_VALUES)) + 1, "", wrong, file=name)
         numbers = 2 if self._keypoints is None else self._keypoints[1]
-        which = column - len(_VALUES)
-        called = _VALUES[column] if which < 0 else ("x", "y", "visibility")[which % numbers]
-        if column == 0:
-            if not (value >= 0 and value.is_integer()):
+        for column, cell in enumerate(cells):
+            which = column - len(_VALUES)
+            called = _VALUES[column] if which < 0 else ("x", "y", "visibility")[which % numbers]
+            try:
+                value = math.nan if b"_" in cell else float(cell)
+            except ValueError:
+                value = math.nan
+            if called == "class" and not (value >= 0 and value.is_integer()):
                 wrong = "is not a class number"
-            elif self._classes is not None and value >= self._classes:
-                wrong = f"there are {self._classes} classes, counted from 0"
-        elif called == "visibility":
-            wrong = "" if value in (0, 1, 2) else "is not 0, 1 or 2"
-        elif not 0 <= value <= 1:
-            wrong = "is not a fraction of the image, from 0 to 1"
-        if wrong:
-            # A link may lead out of the source, to values that its owner would not show.
-            linked = os.path.islink(self._root / name)  # noqa: PTH114
-            shown = "a value of a linked file" if linked else repr(cell.decode("utf-8", "backslashreplace"))
-            raise fault(self._where, line, column + 1, called, f"{shown}: {wrong}", file=name)
-        return value
+            elif called == "class":
+                wrong = "" if value < self._classes else f"there are {self._classes} classes, counted from 0"
+            elif called == "visibility":
+                wrong = "" if value in (0, 1, 2) else "is not 0, 1 or 2"
+            else:
+                wrong = "" if 0 <= value <= 1 else "is not a fraction of the image, from 0 to 1"
+            if wrong:
+                break
+        # A link may lead out of the source, to values that its owner would not show.
+        linked = os.path.islink(self._root / name)  # noqa: PTH114
+        shown = "a value of a linked file" if linked else repr(cell.decode("utf-8", "backslashreplace"))
+        return fault(self._where, line, column + 1, called, f"{shown}: {wrong}", file=name)
 
 
 def label_of(image: str) -> str:
@@ -362,25 +341,6 @@ def label_in(labels: str | os.PathLike[str], image: str) -> str:
     return os.path.join(os.path.abspath(labels), os.path.splitext(image)[0] + ".txt")  # noqa: PTH100, PTH118, PTH122
 
 
-def _yaml_names(path: Path) -> tuple[str, ...]:
-    names = read_yaml(path).names
-    if names is None:
-        raise UsageError(
-            f"{plain(os.fspath(path))} has no list 'names' of class names; give a file with one name per line by "
-            f"{opt.classes}"
-        )
-    return names
-
-
-_YAML = ("data.yaml", "dataset.yaml", "data.yml")
-_NAME_FILES: dict[str, Callable[[Path], tuple[str, ...]]] = {
-    "classes.txt": classes_of,
-    "obj.names": classes_of,
-    **dict.fromkeys(_YAML, _yaml_names),
-}
-"""Files with class names -> what reads them; the first that exists counts."""
-
-
 def _beside(root: Path, names: Iterable[str]) -> Path | None:
     """The first of some files that is in a folder; or next to it, if it is a split."""
     folders = (root, root.parent) if is_split(root.name) else (root,)
@@ -389,8 +349,15 @@ def _beside(root: Path, names: Iterable[str]) -> Path | None:
 
 def _names(root: Path) -> tuple[str, ...] | None:
     """The class names in a folder, if there are any."""
-    file = _beside(root, _NAME_FILES)
-    return None if file is None else _NAME_FILES[file.name](file)
+    file = _beside(root, (*_NAME_FILES, *_YAML))
+    if file is None or file.name in _NAME_FILES:
+        return None if file is None else classes_of(file)
+    if (names := read_yaml(file).names) is None:
+        raise UsageError(
+            f"{plain(os.fspath(file))} has no list 'names' of class names; give a file with one name per line by "
+            f"{opt.classes}"
+        )
+    return names
 
 
 def _yaml_of(root: Path) -> DataYaml | None:

@@ -1,4 +1,5 @@
-"""Opens an HDF5 file and its data sets, and nothing outside the file.
+"""An HDF5 file and its data sets, and nothing outside the file; looked at in a child process, since a hostile file can
+crash or hang the HDF5 library.
 
 Links to other files, virtual data sets and external storage are never followed: a file from someone else could read
 any file of this machine through them.
@@ -7,17 +8,25 @@ any file of this machine through them.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 import numpy as np
+from numpy.typing import NDArray
 
+from rawpack.errors import UsageError
+from rawpack.system.isolated import ChildDiedError, IsolatedCalls
+from rawpack_packer.sources.files import parsing
 from rawpack_packer.text import plain
 
 if TYPE_CHECKING:
     import h5py
 
+T = TypeVar("T")
+_TIMEOUT_S = 300.0
 _SIGNATURE = b"\x89HDF\r\n\x1a\n"
 _MOST_OBJECTS = 100_000
 _MOST_HOPS = 16
@@ -49,9 +58,94 @@ class DataSet:
     """numpy's name of the numbers' type."""
     why: str = ""
     """Why it is not read."""
+    is_file: bool = False
+    """Whether its first row is bytes that may be an image file."""
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether it holds whole numbers of at most 64 bits with a sign."""
+        return self.holds == NUMBERS and self.of[:3] in ("int", "uin") and self.of != "uint64"
+
+    @property
+    def is_label(self) -> bool:
+        """Whether it has a whole number or a text for each sample."""
+        return math.prod(self.shape[1:]) == 1 and (self.is_whole or self.holds == TEXT) and len(self.shape) > 0
+
+    @property
+    def is_image(self) -> bool:
+        """Whether its rows may be images, by their shape and type."""
+        if self.holds != NUMBERS:
+            return self.is_file
+        return len(self.shape) in (3, 4) and min(self.shape[:3]) > 0 and math.prod(self.shape[1:]) > 1
 
     def __str__(self) -> str:
         return f"{plain(self.name)} {self.dtype} {self.shape}"
+
+
+class LookAt:
+    """An HDF5 file that is looked at in a child process."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    def __enter__(self) -> Self:
+        self._child = IsolatedCalls(_TIMEOUT_S)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._child.close()
+
+    def data_sets(self, names: Sequence[str] = ()) -> list[DataSet]:
+        """All data sets, each under its first name, and under such of these names as there are. Raises UsageError."""
+        return self._call(data_sets, names)
+
+    def values(self, one: DataSet) -> NDArray[np.int64] | list[str]:
+        """All values of a data set of whole numbers or texts. Raises UsageError."""
+        return self._call(all_values, one)
+
+    def _call(self, function: Callable[[Path, Any], T], about: Any) -> T:
+        try:
+            return self._child.call(function, self._path, about)
+        except ChildDiedError as died:
+            where = plain(str(self._path))
+            raise UsageError(
+                f"{where} crashes or hangs the HDF5 library ({died}): it is damaged; copy it again"
+            ) from None
+
+
+@contextmanager
+def _opened(path: Path) -> Iterator[h5py.File]:
+    """A file that is open. Raises UsageError where it cannot be read."""
+    with parsing(plain(str(path)), str(path), "HDF5"), open_file(str(path)) as file:
+        yield file
+
+
+def data_sets(path: Path, names: Sequence[str]) -> list[DataSet]:
+    """`LookAt.data_sets`, in this process."""
+    where = plain(str(path))
+    with _opened(path) as file:
+        if ends_early(str(path), file.userblock_size):
+            raise UsageError(f"{where}: another HDF5 file follows its end, as if they were joined by cat: split them")
+        found = {one.name: one for one in _found(file)}
+        for name in names:
+            with suppress(KeyError):
+                try:
+                    found[name] = described(file, name, open_data_set(file, name).id)
+                except RefusedError as error:
+                    raise UsageError(f"{where}: {plain(name)}: {error}") from None
+        return [replace(one, is_file=_is_file(file, one)) for one in found.values()]
+
+
+def all_values(path: Path, one: DataSet) -> NDArray[np.int64] | list[str]:
+    """`LookAt.values`, in this process."""
+    with _opened(path) as file:
+        values = open_data_set(file, one.name)[()].reshape(-1)
+        if one.holds != TEXT:
+            return np.asarray(values, np.int64)
+        texts = list(texts_of(values))
+        if None in texts:
+            raise UsageError(f"{plain(str(path))}: {one}: text {texts.index(None)} is not UTF-8")
+        return [str(text) for text in texts]
 
 
 def open_file(path: str) -> h5py.File:
@@ -75,7 +169,7 @@ def ends_early(path: str, begin: int) -> bool:
         return file.read(len(_SIGNATURE)) == _SIGNATURE
 
 
-def data_sets(file: h5py.File) -> list[DataSet]:
+def _found(file: h5py.File) -> list[DataSet]:
     """All data sets of a file, each under its first name, and the links that are not followed."""
     import h5py
 
@@ -218,3 +312,13 @@ def texts_of(values: Any) -> Iterator[str | None]:
             yield value.decode() if isinstance(value, bytes) else str(value)
         except UnicodeDecodeError:
             yield None
+
+
+def _is_file(file: h5py.File, one: DataSet) -> bool:
+    """See `DataSet.is_file`."""
+    from rawpack_packer.images import sniff
+
+    is_bytes = one.holds == OPAQUE or (one.holds == VLEN and one.of in ("uint8", "int8"))
+    if not is_bytes or len(one.shape) != 1 or not one.shape[0]:
+        return False
+    return sniff(bytes(np.asarray(open_data_set(file, one.name)[0]).tobytes()[:32])) is not None

@@ -4,27 +4,20 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from xml.etree import ElementTree
 
 import numpy as np
-from numpy.typing import NDArray
 
 from rawpack.errors import UsageError
-from rawpack_packer.errors import reason_of
-from rawpack_packer.options.naming import opt
 from rawpack_packer.sources.base import Scanning, SourceInfo, given_options, unseen
-from rawpack_packer.sources.fields import FieldKind, check_names
-from rawpack_packer.sources.files import NOT_SCANNED, UNKNOWN, opened
-from rawpack_packer.sources.folder import FolderSource
-from rawpack_packer.sources.kinds import Declared
-from rawpack_packer.sources.listing.faults import CellPosition, fault, shown
-from rawpack_packer.sources.listing.paths import PathParser, state_of
+from rawpack_packer.sources.detection import FOLDER_COUNTS, BoxSource, images_below, lines_of, masks_of, read_annotation
+from rawpack_packer.sources.fields import FieldKind, Fields, check_names, words_of
+from rawpack_packer.sources.listing.lines import CellPosition, PathParser, fault, shown, state_of
+from rawpack_packer.sources.table.choose import Classes, classes_of, named_file
 from rawpack_packer.sources.table.columns import Column, Files, RaggedColumn, Rows, ends_of, texts_of
-from rawpack_packer.sources.table.labels import Classes, classes_of, empty_classes
-from rawpack_packer.sources.table.source import TableSource
 from rawpack_packer.text import listed, plain
 
 CLASSES = (
@@ -34,11 +27,11 @@ CLASSES = (
 """Pascal VOC's own."""
 POSES = ("", "Frontal", "Left", "Rear", "Right")
 """Poses by their numbers; 0 stands for all others."""
+_FLAGS = ("difficult", "truncated", "pose")
 _IMAGES, _XML, _SETS = "JPEGImages", "Annotations", "ImageSets"
 _SPLITS = ("train", "val", "test")
 _MOST_BYTES = 8 << 20
 """Of an XML file: 30,000 objects."""
-_COUNTS = ("hidden", "other_files", "special_files", "links", "loops", "problems")
 
 
 @dataclass
@@ -47,10 +40,8 @@ class ImageObjects:
 
     names: list[str] = field(default_factory=list)
     """Of their classes."""
-    boxes: list[tuple[float, float, float, float]] = field(default_factory=list)
-    """Left, top, right, bottom in pixels, counted from the image's corner."""
-    flags: list[tuple[int, int, int]] = field(default_factory=list)
-    """Difficult, truncated, and the number of the pose."""
+    rows: list[tuple[float, ...]] = field(default_factory=list)
+    """Left, top, right, bottom in pixels, counted from the image's corner; difficult, truncated, number of the pose."""
     size: tuple[int, int] = (0, 0)
     """(height, width) of the image; 0 where the file does not say."""
 
@@ -70,7 +61,7 @@ def voc_splits(path: Path) -> list[str]:
     return found if len(found) > 1 else []
 
 
-class VocSource(TableSource):
+class VocSource(BoxSource):
     """Images with the boxes of their XML files.
 
     Fields: `boxes`; `difficult`, `truncated` and `pose`, a number for each box; and masks that were asked for. The
@@ -84,7 +75,7 @@ class VocSource(TableSource):
         path: str | os.PathLike[str],
         /,
         *,
-        fields: Mapping[str, Declared] | Sequence[str] = (),
+        fields: Fields = (),
         classes: Classes | None = None,
         skip_unreadable: bool = False,
         progress: Scanning = unseen,
@@ -99,16 +90,19 @@ class VocSource(TableSource):
         given = Path(path).absolute()
         where = plain(os.fsencode(given))
         root, split = (given, None) if given.exists() else (given.parent, given.name)
-        words = [f"{name}:{kind}" for name, kind in fields.items()] if isinstance(fields, Mapping) else list(fields)
-        masks = _masks(words, root)
-        folder = FolderSource(root / _IMAGES, skip_unreadable=skip_unreadable, progress=progress)
-        if folder.info.counts["bad_names"]:
-            raise UsageError(f"{where} has names that are not UTF-8: rename these files")
-        names = [folder.key(i) for i in range(len(folder))]
+        words = words_of(fields)
+        masks = masks_of(
+            words,
+            lambda folder: "/" not in folder and os.path.isdir(root / folder),  # noqa: PTH112
+            "for Pascal VOC, write FOLDER:mask or NAME=FOLDER:mask, such as SegmentationClass:mask, with a folder of "
+            f"masks in {plain(os.fspath(root))}",
+        )
+        check_names(["boxes", *_FLAGS, *masks])
+        names, states, folder = images_below(root / _IMAGES, skip_unreadable, progress)
         chosen, lists = np.arange(len(names)), list[Path]()
         if split is not None:
-            file = _list(root, "Segmentation" if masks else "Main", split)
-            chosen, lists = _listed(file, names, where), [file]
+            lists = [_list(root, "Segmentation" if masks else "Main", split)]
+            chosen = _listed(lists[0], names, where)
         elif masks:
             there = [all((root / one / f"{_stem(name)}.png").is_file() for one in masks.values()) for name in names]
             chosen = np.flatnonzero(there)
@@ -116,7 +110,7 @@ class VocSource(TableSource):
             raise UsageError(
                 f"{where} has no image" + (f" with masks in {listed([*masks.values()], 5)}" if masks else "")
             )
-        names, states = [names[i] for i in chosen.tolist()], folder.states()[chosen]
+        names = [names[i] for i in chosen.tolist()]
         found, xml_states = _annotations(root, names, where)
         labels = classes_of(classes) if classes is not None else _classes(root, found, names, where)
         columns, kinds = _columns(found, labels, where, names)
@@ -125,58 +119,29 @@ class VocSource(TableSource):
             for mask in paths:
                 if not (root / mask).is_file():
                     raise fault(where, 0, 0, "", "there is no such mask", file=mask)
-                parser = PathParser(CellPosition(where, name, 0, cells=False), str(root))
+            parser = PathParser(CellPosition(where, name, 0, cells=False), str(root))
             parser.add(paths, np.arange(1, len(names) + 1))
             kinds[name], columns[name] = parser.finish()
-        boxes = columns["boxes"]
-        assert isinstance(boxes, RaggedColumn)
-        empty, scanned = empty_classes(labels, boxes.classes()), states[:, 0] != NOT_SCANNED
         info = SourceInfo(
             kind="voc",
             root=where,
             paths=(str(root),),
             fields=kinds,
             classes=labels,
-            empty_classes=empty,
-            options=given_options(field=words, classes=classes if isinstance(classes, str | os.PathLike) else None),
+            options=given_options(field=words, classes=named_file(classes)),
             counts={
-                **{name: folder.info.counts[name] for name in _COUNTS},
-                "no_boxes": int(((np.diff(boxes.ends) == 0) & scanned).sum()),
+                **{name: folder.counts[name] for name in FOLDER_COUNTS},
                 "no_annotation": sum(one is None for one in found),
-                "empty_classes": len(empty),
             },
-            skipped=folder.info.skipped,
-            problems=folder.info.problems,
+            skipped=folder.skipped,
+            problems=folder.problems,
         )
-        texts = texts_of([f"{_IMAGES}/{name}" for name in names])
-        more = np.concatenate([xml_states, *(state_of(file, "") for file in lists)])
-        super().__init__(info, texts, Files(str(root), texts, states), columns, more)
-
-    def unread(self) -> NDArray[np.int64]:
-        """See `HasUnread`."""
-        return np.flatnonzero(self.states()[: len(self), 0] == NOT_SCANNED)
+        files = Files(str(root), texts_of([f"{_IMAGES}/{name}" for name in names]), states[chosen])
+        super().__init__(info, files, columns, np.concatenate([xml_states, *(state_of(file, "") for file in lists)]))
 
 
 def _list(root: Path, kind: str, split: str) -> Path:
     return root / _SETS / kind / f"{split}.txt"
-
-
-def _masks(fields: Sequence[str], root: Path) -> dict[str, str]:
-    """Each mask field -> its folder."""
-    masks = dict[str, str]()
-    for text in fields:
-        name, _, folder = text.removesuffix(":mask").rpartition("=")
-        name = name or folder
-        if not text.endswith(":mask") or "/" in folder or not os.path.isdir(root / folder):  # noqa: PTH112
-            raise UsageError(
-                f"{opt.fields(text)}: for Pascal VOC, write FOLDER:mask or NAME=FOLDER:mask, such as "
-                f"SegmentationClass:mask, with a folder of masks in {plain(os.fspath(root))}"
-            )
-        if name in masks:
-            raise UsageError(f"{opt.fields(name)} is given twice")
-        masks[name] = folder
-    check_names(["boxes", "difficult", "truncated", "pose", *masks])
-    return masks
 
 
 def _stem(name: str) -> str:
@@ -186,16 +151,9 @@ def _stem(name: str) -> str:
 def _listed(file: Path, images: Sequence[str], where: str) -> Rows:
     """The numbers of the images that a list names, in its order."""
     short = f"{_SETS}/{file.parent.name}/{file.name}"
-    try:
-        lines = file.read_bytes().decode().splitlines()
-    except (OSError, UnicodeDecodeError) as error:
-        what = reason_of(error) if isinstance(error, OSError) else "its text is not UTF-8"
-        raise UsageError(f"{plain(os.fspath(file))} cannot be read: {what}") from None
     number_of = {_stem(name): i for i, name in enumerate(images)}
     chosen = dict[int, int]()
-    for line, text in enumerate(lines, 1):
-        if not (name := text.strip()):
-            continue
+    for line, name in lines_of(file):
         i = number_of.get(name, number_of.get(name.split()[0]))
         if i is None:
             raise fault(where, line, 0, "", f"there is no image {name} in {_IMAGES}", file=short)
@@ -206,24 +164,13 @@ def _listed(file: Path, images: Sequence[str], where: str) -> Rows:
 
 def _annotations(root: Path, images: Sequence[str], where: str) -> tuple[list[ImageObjects | None], Rows]:
     """What the XML file of each image says, and size and mtime of these files; None and UNKNOWN where there is none."""
-    found, states = list[ImageObjects | None](), np.full((len(images), 2), UNKNOWN, np.int64)
-    for i, image in enumerate(images):
-        name, one = f"{_XML}/{_stem(image)}.xml", None
-        try:
-            with opened(str(root / name)) as descriptor:
-                state = os.fstat(descriptor)
-                with open(descriptor, "rb", closefd=False) as file:
-                    data = file.read(_MOST_BYTES + 1)
-            states[i] = state.st_size, state.st_mtime_ns
-            if len(data) > _MOST_BYTES:
-                raise fault(where, 0, 0, "", f"more than {_MOST_BYTES} bytes", file=name)
-            one = _parse(data, name, where)
-        except FileNotFoundError:
-            pass
-        except OSError as error:
-            raise fault(where, 0, 0, "", f"cannot be read: {reason_of(error)}", file=name) from None
-        found.append(one)
-    return found, states
+    found, states = list[ImageObjects | None](), list[tuple[int, int]]()
+    for image in images:
+        name = f"{_XML}/{_stem(image)}.xml"
+        data, state = read_annotation(root, name, where)
+        found.append(None if data is None else _parse(data, name, where))
+        states.append(state)
+    return found, np.array(states, np.int64).reshape(-1, 2)
 
 
 class _WithoutDoctype(ElementTree.TreeBuilder):
@@ -237,6 +184,8 @@ def _parse(data: bytes, name: str, where: str) -> ImageObjects:
     """What an XML file says. name: of the file. where: the source, printable. Raises BadListingError."""
     found = ImageObjects()
     try:
+        if len(data) > _MOST_BYTES:
+            raise ValueError(f"more than {_MOST_BYTES} bytes")
         root = ElementTree.fromstring(data, ElementTree.XMLParser(target=_WithoutDoctype()))
         if root.tag != "annotation":
             raise ValueError(f"<{shown(root.tag)[1:-1]}> is not an annotation of Pascal VOC")
@@ -271,11 +220,10 @@ def _add(found: ImageObjects, one: ElementTree.Element) -> None:
     for flag, value in flags.items():
         if value not in ("", "0", "1"):
             raise ValueError(f"{flag} {shown(value)} is not 0 or 1")
-    found.names.append(name)
     # VOC counts pixels from 1, and both ends belong to the box.
-    found.boxes.append((left - 1, top - 1, right, bottom))
-    difficult, truncated = (int(value or 0) for value in flags.values())
-    found.flags.append((difficult, truncated, POSES.index(pose) if pose in POSES else 0))
+    numbers = [int(value or 0) for value in flags.values()]
+    found.rows.append((left - 1, top - 1, right, bottom, *numbers, POSES.index(pose) if pose in POSES else 0))
+    found.names.append(name)
 
 
 def _number(side: str, text: str) -> float:
@@ -308,14 +256,13 @@ def _columns(
                 raise fault(where, 0, 0, "", f"{name!r} is none of the classes", file=f"{_XML}/{_stem(image)}.xml")
     every = [one or ImageObjects() for one in found]
     ends = ends_of([len(one.names) for one in every])
-    corners = np.array([box for one in every for box in one.boxes], np.float64).reshape(-1, 4)
-    numbers = np.array([number_of[name] for one in every for name in one.names], np.float64)
+    values = np.array([row for one in every for row in one.rows], np.float64).reshape(-1, 4 + len(_FLAGS))
+    numbers = np.array([[number_of[name]] for one in every for name in one.names], np.float64).reshape(-1, 1)
     sizes = np.array([one.size for one in every], np.int64)
-    boxes = RaggedColumn(np.concatenate([corners, numbers[:, None]], axis=1), ends, "xyxy", sizes)
+    boxes = RaggedColumn(np.concatenate([values[:, :4], numbers], axis=1), ends, "xyxy", sizes)
     columns: dict[str, Column] = {"boxes": boxes}
-    for i, name in enumerate(("difficult", "truncated", "pose")):
-        columns[name] = RaggedColumn(np.array([flags[i] for one in every for flags in one.flags], np.uint8), ends)
-    of_boxes = FieldKind("uint8", (None,), follows="rows")
-    return columns, {
-        name: FieldKind("float32", (None, 5), boxes="xyxy") if name == "boxes" else of_boxes for name in columns
-    }
+    kinds = {"boxes": FieldKind("float32", (None, 5), boxes="xyxy")}
+    for i, name in enumerate(_FLAGS, 4):
+        columns[name] = RaggedColumn(values[:, i].astype(np.uint8), ends)
+        kinds[name] = FieldKind("uint8", (None,), follows="rows")
+    return columns, kinds

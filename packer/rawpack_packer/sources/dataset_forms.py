@@ -1,9 +1,11 @@
-"""What the images of a dataset are: pictures, or arrays of one size or several, by its first samples."""
+"""The forms that a dataset in memory may have: samples by number, an iterable, a dict of columns; and what its samples
+and images are."""
 
 from __future__ import annotations
 
+import dataclasses
 import os
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,14 +16,209 @@ from numpy.typing import NDArray
 
 from rawpack.errors import DecodeError, PackError, UsageError
 from rawpack_packer.errors import reason_of
+from rawpack_packer.images.with_pillow import check_mode, is_grey, is_pillow, pixels_of
 from rawpack_packer.sources.axes import AXES, Axes, channels_first, channels_last, check_samples, doubtful, turned
-from rawpack_packer.sources.fields import ImageKind
-from rawpack_packer.sources.kinds import as_array, plain_dtype
-from rawpack_packer.sources.pillow import check_mode, is_grey, is_pillow, pixels_of
+from rawpack_packer.sources.base import Item
+from rawpack_packer.sources.fields import ImageKind, as_array, plain_dtype
+from rawpack_packer.text import listed, plain
 
+Names = tuple[str, ...] | Mapping[str, str | int]
+"""What the values of tuples are called; or name -> what samples call it, or its position in a tuple."""
 DeclaredImage = Axes | tuple[str, tuple[int | None, ...]] | ImageKind
 """What a caller says of images that are arrays: where their channels are; or dtype and shape, with None for height and
 width if they differ."""
+_MOST_COLUMNS = 8
+_IMAGES = 3
+"""Axes of the least column of images: (samples, height, width)."""
+
+
+class ColumnDataset:
+    """Columns of the same length as a dataset: sample i has value i of each."""
+
+    def __init__(self, columns: Mapping[str, Any]) -> None:
+        self.columns = dict(columns)
+
+    def __len__(self) -> int:
+        return len(next(iter(self.columns.values())))
+
+    def __getitem__(self, i: int | slice) -> Any:
+        """Sample i as a dict; for a slice, these samples as columns."""
+        values = {name: column[i] for name, column in self.columns.items()}
+        return ColumnDataset(values) if isinstance(i, slice) else values
+
+    def column(self, name: str) -> Any:
+        """The values of all samples."""
+        return self.columns[name]
+
+    @property
+    def targets(self) -> Any:
+        """The labels, if there are any."""
+        return self.columns.get("label")
+
+
+def as_columns(source: Mapping[Any, Any]) -> Any:
+    """A mapping as a dataset: a dict of columns as `ColumnDataset`; a mapping from 0, 1, ... to samples as it is.
+
+    Labels that are whole numbers become int64, as in an .npz. Raises UsageError for any other mapping.
+    """
+    what = f"the {type(source).__name__}"
+    if not source:
+        raise UsageError(f"{what} has no samples")
+    keys = [*source.keys()]  # a TensorDict iterates over its rows
+    if all(isinstance(name, int) for name in keys) and set(keys) == set(range(len(keys))):
+        return source
+    columns = {str(name): source[name] for name in keys}
+    if "image" not in columns:
+        raise UsageError(
+            f"{what} has {listed([repr(name) for name in columns], 5)} and no 'image'. A dict needs a column for each "
+            "field: {'image': images, 'label': labels}. Pack samples by their keys as list(d.values()), with "
+            "keys=list(d); a dict of splits with pack_splits()"
+        )
+    lengths = {name: _length_of(name, column, what) for name, column in columns.items()}
+    if len(set(lengths.values())) > 1:
+        found = ", ".join(f"{name!r} has {length}" for name, length in lengths.items())
+        raise UsageError(f"{what} has columns that differ in length: {found}; each has one value for each sample")
+    if not any(lengths.values()):
+        raise UsageError(f"{what} has no samples")
+    label = columns.get("label")
+    if isinstance(label, np.ndarray) and label.ndim == 1 and label.dtype.kind in "iu" and label.dtype != np.uint64:
+        columns["label"] = label.astype(np.int64)
+    return ColumnDataset(columns)
+
+
+def check_not_columns(source: Any) -> None:
+    """Raise UsageError where a tuple or list, which would be a dataset of so many samples, holds columns without names,
+    such as (images, labels): values of one length, of which one has images and another one value for each."""
+    if not isinstance(source, tuple | list) or not 2 <= len(source) <= _MOST_COLUMNS:
+        return
+    shapes = [_shape(value) for value in source]
+    whole = [shape for shape in shapes if shape]
+    if len(whole) < len(shapes) or len({shape[0] for shape in whole}) > 1:
+        return
+    if max(map(len, whole)) < _IMAGES or min(map(len, whole)) > 1:
+        return
+    image = max(range(len(whole)), key=lambda k: len(whole[k]))
+    left = iter(["'label'", *(f"'name{k}'" for k in range(2, len(whole)))])
+    names = ["'image'" if k == image else next(left) for k in range(len(whole))]
+    words = ", ".join(f"{name}: source[{k}]" for k, name in enumerate(names))
+    raise UsageError(
+        f"the {type(source).__name__} holds columns of {whole[0][0]:,} values, {', '.join(map(str, whole))}, and not "
+        f"{len(whole)} samples: give columns by their names, as {{{words}}}"
+    )
+
+
+def _shape(value: Any) -> tuple[int, ...]:
+    """The shape of an array, or of a list by its first value; () for what has none."""
+    if isinstance(value, list | tuple):
+        return (len(value), *(_shape(value[0]) if value else ()))
+    shape = getattr(value, "shape", ())
+    return tuple(shape) if isinstance(shape, tuple) else ()
+
+
+def _length_of(name: str, column: Any, what: str) -> int:
+    if not isinstance(column, str | bytes | bytearray | Mapping) and hasattr(column, "__getitem__"):
+        try:
+            return len(column)
+        except TypeError:  # an array without axes
+            pass
+    raise UsageError(
+        f"{name!r} of {what} is a {type(column).__name__}: a column is an array or a list, with one value per sample"
+    )
+
+
+class InOrder:
+    """An iterable with a length as a dataset. Each time an earlier sample is asked for, it is iterated again."""
+
+    def __init__(self, samples: Iterable[Any], count: int) -> None:
+        self._samples, self._count = samples, count
+        self._iterator: Iterator[Any] | None = None
+        self._next = 0
+
+    def __len__(self) -> int:
+        return self._count
+
+    def __getitem__(self, i: int) -> Any:
+        if self._iterator is None or i < self._next:
+            self._iterator, self._next = iter(self._samples), 0
+        while True:
+            try:
+                sample = next(self._iterator)
+            except StopIteration:
+                raise IndexError(f"it ended after {self._next} samples, and its len() is {self._count}") from None
+            self._next += 1
+            if self._next > i:
+                return sample
+
+
+def renamed(sample: Mapping[Any, Any], names: Mapping[str, str | int], what: str) -> dict[str, Any]:
+    """A sample, or columns, under the names that the user gave; of a tuple, only what these name. what: the sample, in
+    messages. Raises UsageError."""
+    found, keys = {}, [*sample.keys()]
+    for name, old in names.items():
+        if old not in keys:
+            has = listed([repr(one) for one in keys], 8)
+            raise UsageError(f"{what} has no {old!r}, which names= calls {name!r}: it has {has}")
+        found[name] = sample[old]
+    for old, value in sample.items():
+        if old in names.values() or isinstance(old, int):
+            continue
+        if old in found:
+            raise UsageError(f"{what} has a field {old!r} already: name that otherwise too, names={{'other': {old!r}}}")
+        found[str(old)] = value
+    return found
+
+
+def as_dict(sample: Any, names: Names | None) -> dict[str, Any]:
+    """A sample as name -> value.
+
+    A dict, a row of a structured array, a dataclass and a named tuple have their own names; a tuple has `names`, or is
+    (image, label); anything else is the image. Raises DecodeError where it does not fit the names.
+    """
+    if isinstance(names, Mapping):
+        positions = isinstance(sample, tuple | list) and not hasattr(sample, "_fields")
+        try:
+            return renamed(dict(enumerate(sample)) if positions else as_dict(sample, None), names, "a sample")
+        except UsageError as error:
+            raise DecodeError("bad_field", str(error)) from None
+    if isinstance(sample, Mapping):
+        return {str(name): value for name, value in sample.items()}
+    if isinstance(sample, np.void) and sample.dtype.names is not None:
+        return {name: sample[name] for name in sample.dtype.names}
+    if dataclasses.is_dataclass(sample) and not isinstance(sample, type):
+        return {field.name: getattr(sample, field.name) for field in dataclasses.fields(sample)}
+    if names is None and isinstance(sample, tuple) and "image" in getattr(sample, "_fields", ()):
+        return dict(zip(sample._fields, sample, strict=True))  # type: ignore[attr-defined]
+    if isinstance(sample, tuple) or (isinstance(sample, list) and names is not None):
+        called = names if names is not None else ("image", "label")[: len(sample)]
+        if len(called) != len(sample):
+            raise DecodeError("bad_field", f"{len(sample)} values; name them: names=('image', 'label', ...)")
+        return dict(zip(called, sample, strict=True))
+    return {"image": sample}
+
+
+def check_not_item(sample: Any, dataset: Any) -> None:
+    """Raise UsageError where a sample is an `Item`: its dataset was meant to be a `Source`."""
+    if isinstance(sample, Item):
+        lacking = [name for name in ("info", "__len__", "key", "part", "states") if name not in dir(dataset)]
+        raise UsageError(
+            f"the {type(dataset).__name__} returns `Item`s and is not a source: it lacks {', '.join(lacking)} of "
+            "rawpack_packer.sources.Source"
+        )
+
+
+def length_of(dataset: Any) -> int:
+    readable = hasattr(dataset, "__getitem__") or hasattr(dataset, "__iter__")
+    if not readable or not hasattr(dataset, "__len__"):
+        shown = repr(dataset) if isinstance(dataset, int | float | None) else f"a {type(dataset).__name__} object"
+        raise UsageError(f"{plain(shown)} is not a source: give a path, or a dataset with len(source) and source[i]")
+    try:
+        count = len(dataset)
+    except Exception as error:
+        what = f"{type(error).__name__}: {error}"
+        raise UsageError(f"{plain(type(dataset).__name__)} is not a source: its len() raises {what}") from error
+    if not count:
+        raise UsageError(f"the {type(dataset).__name__} has no samples")
+    return count
 
 
 @dataclass(frozen=True)

@@ -1,23 +1,86 @@
-"""The report of `rawpack inspect --html`: what is in a store."""
+"""The pages of `rawpack inspect --html`, and of plan and bench: self-contained HTML files, without network or
+script."""
 
 from __future__ import annotations
 
+import base64
+import shlex
+import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+import cv2
+import jinja2
 import numpy as np
+from markupsafe import Markup
 from numpy.typing import NDArray
 
+import rawpack
 from rawpack import Reader
+from rawpack.errors import PackError
 from rawpack.store.store import Store
+from rawpack.system import machine
 from rawpack_packer import text
 from rawpack_packer.inspect import describe
 from rawpack_packer.inspect.contact_sheet import class_name, thumbnail
 from rawpack_packer.inspect.curation import NEAR, curation_of
-from rawpack_packer.report.figures import Plot, histogram
-from rawpack_packer.report.page import both, picture, write_page
+from rawpack_packer.report.figures import Plot, Row, comparison, histogram, svg, write_png
+from rawpack_packer.tune import bench, plan
+from rawpack_packer.tune.bench import Bench
+from rawpack_packer.tune.measure import number
+from rawpack_packer.tune.plan import Plan
+from rawpack_packer.tune.trial import Trial
+
+_SHOWN = ("cpu", "cpus", "cpu_quota", "memory_limit_bytes", "os", "python")
+
+
+def write_page(path: Path, template: str, **values: Any) -> None:
+    """Fill a template of this package and write it to `path`. All values but `markupsafe.Markup` are escaped."""
+    environment = jinja2.Environment(
+        loader=jinja2.PackageLoader("rawpack_packer.report"),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters["size"] = text.size
+    environment.filters["plain"] = text.plain
+    page = environment.get_template(template).render(
+        **values,
+        command=text.plain(shlex.join(["rawpack", *sys.argv[1:]])),
+        machine=[
+            (
+                name.removesuffix("_bytes").replace("_", " "),
+                text.size(value) if name.endswith("_bytes") and not isinstance(value, str) else value,
+            )
+            for name, value in machine.describe().items()
+            if name in _SHOWN and value is not None
+        ],
+        version=rawpack.__version__,
+        made=datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
+    )
+    path.write_text(page, "utf-8")
+
+
+def both(plot: Plot, title: str, name: str) -> Markup:
+    """A plot as drawn for a wide page and for a phone; the page shows the one that fits."""
+    return Markup('<figure class="wide">{}</figure>\n<figure class="narrow">{}</figure>').format(
+        Markup(svg(plot, title, f"{name}-wide")), Markup(svg(plot, title, f"{name}-narrow", narrow=True))
+    )
+
+
+def picture(image: NDArray[np.uint8], *, lossless: bool = True) -> str:
+    """A data URI of an image (H, W, C): PNG, or a JPEG of good quality."""
+    bgr = cv2.cvtColor(image, cv2.COLOR_RGB2BGR) if image.shape[2] == 3 else image
+    done, data = cv2.imencode(".png" if lossless else ".jpg", bgr, [] if lossless else [cv2.IMWRITE_JPEG_QUALITY, 88])
+    if not done:
+        raise PackError(f"OpenCV cannot write an image of {image.shape}")
+    kind = "png" if lossless else "jpeg"
+    return f"data:image/{kind};base64,{base64.b64encode(data.tobytes()).decode()}"
+
 
 _SIDE = 112
 """Pixels of the longer side in a contact sheet."""
@@ -177,3 +240,92 @@ def _binned(
 def _column(store: Store, name: str) -> NDArray[Any] | None:
     parts = [folder.arrays[name] for folder in store.columns.folders if name in folder.arrays]
     return np.concatenate(parts) if parts else None
+
+
+def write(page: Path | None, plots: Path | None, done: Plan | Bench) -> None:
+    """Write the page, and the plot alone; None leaves one out."""
+    if isinstance(done, Plan):
+        goals, noun, values = done.asked.goals, done.noun, _plan_values(done)
+        plot = comparison([_row(one, done) for one in done.trials], goals.target, goals.disk, noun)
+    else:
+        nouns = {meter.noun for meter in done.meters}
+        noun, values = nouns.pop() if len(nouns) == 1 else "sample", _bench_values(done)
+        plot = comparison(_rows(done), noun=noun)
+    if page is not None:
+        shown = both(plot, "Speed and size", "comparison")
+        write_page(page, "tuning.html.jinja", noun=noun, comparison=shown, **values)
+    if plots is not None:
+        write_png(plots, plot)
+
+
+def _plan_values(done: Plan) -> dict[str, Any]:
+    taken = done.recommendation.taken
+    return {
+        "title": Path(done.asked.source).name or done.asked.source,
+        "paths": [done.asked.source],
+        "about": f"{done.title()}. Each candidate was packed and read back on this machine.",
+        "planned": True,
+        "taken": taken and taken.candidate.name,
+        "why": done.why,
+        "facts": [] if taken is None else _figures_of(taken, done.noun),
+        "take_command": None if taken is None else done.asked.command(taken),
+        "strips": [(one.key, [(crop, picture(crop.pixels)) for crop in one.crops]) for one in done.strips],
+        "tables": [("All figures", "", _head(plan.HEAD, done.noun), list(done.rows()))],
+        "notes": done.notes(),
+        "lost": done.lost(),
+    }
+
+
+def _bench_values(done: Bench) -> dict[str, Any]:
+    return {
+        "title": "Reading speed",
+        "paths": [str(meter.path) for meter in done.meters],
+        "taken": None,
+        "planned": False,
+        "strips": [],
+        "tables": [
+            (name, bench.about(meter), _head(bench.HEAD, meter.noun), list(done.rows(meter)))
+            for name, meter in zip(_names(done), done.meters, strict=True)
+        ],
+        "notes": done.notes(),
+        "lost": [],
+    }
+
+
+def _head(names: tuple[str, ...], noun: str) -> list[str]:
+    return [text.with_noun(name, noun) for name in names]
+
+
+def _figures_of(taken: Trial, noun: str) -> list[tuple[str, str]]:
+    """The size, speed and loss of what is recommended: (what is large on the page, what is small below it)."""
+    speed, loss = taken.rate, taken.loss
+    return [
+        (text.size(taken.store_bytes), "the whole store"),
+        (f"{number(speed.median)}/s" if speed else "?", f"{noun}s from {'memory' if taken.fits else 'the disk'}"),
+        (f"{loss.psnr_db:.0f} dB", f"PSNR; SSIM {loss.ssim:.3f}") if loss else ("no loss", "after resizing"),
+    ]
+
+
+def _row(one: Trial, done: Plan) -> Row:
+    reading, marked = one.reading, one is done.recommendation.taken
+    name, form = one.candidate.name, one.candidate.recipe.format
+    return Row(name, form, one.store_bytes, reading.images_per_s, reading.cold_images_per_s, marked)
+
+
+def _names(done: Bench) -> list[str]:
+    """The folders of the stores; their whole paths where two folders have the same name."""
+    names = [meter.path.resolve().name for meter in done.meters]
+    return names if len(set(names)) == len(names) else [str(meter.path) for meter in done.meters]
+
+
+def _rows(done: Bench) -> list[Row]:
+    """A row for each store and batch size, with the number of workers that is fastest."""
+    rows = []
+    batches = dict.fromkeys(reading.setting.batch for reading in done.readings)
+    for name, meter in zip(_names(done), done.meters, strict=True):
+        for batch in batches:
+            readings = [one for one in done.of(meter) if one.setting.batch == batch]
+            best = max(readings, key=lambda one: one.images_per_s.median)
+            label = f"{name}, batch {batch}" if len(batches) > 1 else name
+            rows.append(Row(label, meter.manifest.format, meter.store_bytes, best.images_per_s, best.cold_images_per_s))
+    return rows

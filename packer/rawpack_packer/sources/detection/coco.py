@@ -1,0 +1,419 @@
+"""COCO's JSON files: images, categories, and annotations with boxes, polygons, keypoints and masks, as columns."""
+
+from __future__ import annotations
+
+import os
+import shlex
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from rawpack.errors import DecodeError, UsageError
+from rawpack.pixels.polygons import fill
+from rawpack_packer.errors import reading
+from rawpack_packer.options import opt
+from rawpack_packer.sources.base import Scanning, SourceInfo, given_options, unseen
+from rawpack_packer.sources.detection import MOST_KEYPOINTS, POLYGONS, BoxSource, PolygonRows, keypoints_kind, masks_of
+from rawpack_packer.sources.fields import FieldKind, Fields, check_names, words_of
+from rawpack_packer.sources.listing.lines import BadListingError, CellPosition, PathParser, fault, folder_of, state_of
+from rawpack_packer.sources.table.columns import Column, Files, Numbers, RaggedColumn, Rows, Texts, ends_of
+from rawpack_packer.text import plain
+
+_IGNORED = {"uint8": 255, "uint16": 65535}
+"""What masks have where there is a crowd."""
+_NO_SEGMENTATION = (b"", b"[]", b"null")
+_MOST_PIXELS = 1 << 28
+_MOST_BITS = 40
+"""Of a run length."""
+T = TypeVar("T")
+
+
+class Image(msgspec.Struct, gc=False):
+    id: int
+    file_name: str
+    height: int | None = None
+    width: int | None = None
+
+
+class Annotation(msgspec.Struct):
+    image_id: int
+    category_id: int
+    bbox: list[float]
+    id: Any = None
+    area: Any = None
+    iscrowd: int = 0
+    keypoints: list[float] | None = None
+    segmentation: msgspec.Raw = msgspec.Raw()
+
+
+class Category(msgspec.Struct):
+    id: int
+    name: str
+    keypoints: list[str] | None = None
+
+
+class Coco(msgspec.Struct):
+    images: list[Image]
+    annotations: list[Annotation]
+    categories: list[Category]
+
+
+def numbered(values: Iterable[T], what: str, where: str) -> dict[T, int]:
+    """The position of each value. what: where value {} is in the JSON. where: the file.
+
+    Raises BadListingError for a value that is there twice."""
+    positions: dict[T, int] = {}
+    for number, value in enumerate(values):
+        if (before := positions.setdefault(value, number)) != number:
+            raise fault(where, 0, 0, "", f"{what.format(number)}: {value!r} belongs to {what.format(before)} too")
+    return positions
+
+
+class Runs(msgspec.Struct):
+    """A mask as run lengths, column by column, beginning with those of 0."""
+
+    counts: str | list[int]
+    size: tuple[int, int]
+
+
+Segmentation = list[list[float]] | Runs
+
+
+def decode_runs(runs: Runs) -> NDArray[np.bool_]:
+    """The mask (height, width). Raises ValueError where the runs are not those of its size."""
+    height, width = runs.size
+    if not (height > 0 and width > 0 and height * width <= _MOST_PIXELS):
+        raise ValueError(f"a mask of {height}x{width}")
+    counts = _compressed(runs.counts) if isinstance(runs.counts, str) else np.array(runs.counts, np.int64)
+    if counts.ndim != 1 or (counts < 0).any() or (counts > height * width).any() or counts.sum() != height * width:
+        raise ValueError(f"its run lengths are not those of {height}x{width} pixels")
+    values = np.arange(len(counts)) % 2 == 1
+    return np.repeat(values, counts).reshape(width, height).T
+
+
+def _compressed(text: str) -> NDArray[np.int64]:
+    """The run lengths in pycocotools' string: 5 bits a character from "0" on, low ones first, each from the third on as
+    the difference from the one before the last."""
+    code = np.frombuffer(text.encode("utf-8", "replace"), np.uint8).astype(np.int64) - 48
+    more = (code & 0x20) != 0
+    if not len(code) or code.min() < 0 or code.max() > 0x3F or more[-1]:
+        raise ValueError("its run lengths are not a string of COCO")
+    ends = np.flatnonzero(~more)
+    starts = np.concatenate([[0], ends[:-1] + 1])
+    bits = 5 * (ends - starts + 1)
+    if bits.max() > _MOST_BITS:
+        raise ValueError("a run length has too many bits")
+    shifts = 5 * (np.arange(len(code)) - np.repeat(starts, ends - starts + 1))
+    counts = np.add.reduceat((code & 0x1F) << shifts, starts)
+    counts -= np.where(code[ends] & 0x10, np.int64(1) << bits, 0)
+    for first in (1, 2):
+        counts[first::2] = np.cumsum(counts[first::2])
+    return counts
+
+
+def covered(segmentation: Segmentation, height: int, width: int) -> NDArray[np.bool_]:
+    """The pixels of an image that belong to an object. Raises ValueError."""
+    if isinstance(segmentation, Runs):
+        if tuple(segmentation.size) != (height, width):
+            raise ValueError(f"a mask of {segmentation.size} in an image of {(height, width)} (height, width)")
+        return decode_runs(segmentation)
+    return fill([np.reshape(one, (-1, 2)) for one in segmentation if one], height, width)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class PaintedColumn:
+    """Masks that are painted when they are read: the largest object first, and crowds before all others."""
+
+    segmentations: Texts
+    """JSON, one for each object, image after image."""
+    paints: RaggedColumn
+    """(m, 2): for each object its value, and 1 for a crowd."""
+    sizes: Rows
+    """(n, 2): height and width of each image."""
+    dtype: str
+
+    def value(self, i: int, /) -> NDArray[Any]:
+        height, width = self.sizes[i].tolist()
+        if height * width > _MOST_PIXELS:
+            raise DecodeError("too_large", f"{width}x{height} pixels")
+        masks = list[tuple[bool, int, int, NDArray[np.bool_]]]()
+        first = int(self.paints.ends[i])
+        for at, (paint, crowd) in enumerate(self.paints.value(i).tolist(), first):  # type: ignore[union-attr]
+            try:
+                mask = covered(msgspec.json.decode(self.segmentations.raw(at), type=Segmentation), height, width)
+            except (ValueError, OverflowError) as error:
+                raise DecodeError("bad_field", f"segmentation {at - first} of the image: {error}") from None
+            masks.append((not crowd, -int(mask.sum()), paint, mask))
+        painted = np.zeros((height, width), self.dtype)
+        for _, _, paint, mask in sorted(masks, key=lambda one: one[:3]):
+            painted[mask] = paint
+        return painted
+
+    def pick(self, rows: Rows, /) -> PaintedColumn:
+        numbers = RaggedColumn(np.arange(len(self.segmentations)), self.paints.ends).pick(rows).values
+        return PaintedColumn(self.segmentations.pick(numbers), self.paints.pick(rows), self.sizes[rows], self.dtype)
+
+
+class Objects:
+    """The annotations of all images, image after image: those of things, and those of crowds."""
+
+    def __init__(self, coco: Coco, class_of: dict[int, int], where: str) -> None:
+        """class_of: the number of each category's id. where: the file, printable. Raises BadListingError."""
+        self._coco, self._where = coco, where
+        self._values = np.zeros((len(coco.annotations), 5), np.float64)
+        self._image_of = np.zeros(len(self._values), np.int64)
+        self._ids = numbered([image.id for image in coco.images], "$.images[{}].id", where)
+        for number, one in enumerate(coco.annotations):
+            row, label = self._ids.get(one.image_id), class_of.get(one.category_id)
+            if row is None:
+                raise self._fault(number, f"image_id: there is no image {one.image_id}")
+            if label is None:
+                raise self._fault(number, f"category_id: there is no category {one.category_id}")
+            if len(one.bbox) != 4:
+                raise self._fault(number, f"bbox: {len(one.bbox)} numbers, but a box is x, y, width, height")
+            self._values[number], self._image_of[number] = (*one.bbox, label), row
+        self._crowd = np.array([bool(one.iscrowd) for one in coco.annotations], np.bool_)
+        self._sizes = np.array([(image.height or 0, image.width or 0) for image in coco.images], np.int64)
+        self._things, self._ends = self._ordered(~self._crowd)
+        self._rows = np.arange(len(self._things)) - np.repeat(self._ends[:-1], np.diff(self._ends))
+        """The row of the box of each thing in its image."""
+        self.runs = 0
+        """How many segmentations are run lengths."""
+
+    def columns(self) -> tuple[dict[str, Column], dict[str, FieldKind]]:
+        """All fields but masks, and what they are."""
+        box = FieldKind("float32", (None, 5), boxes="xywh")
+        crowds, ends = self._ordered(self._crowd)
+        found: dict[str, tuple[FieldKind, Column]] = {
+            "boxes": (box, RaggedColumn(self._values[self._things], self._ends, "xywh", self._sizes)),
+            "crowds": (box, RaggedColumn(self._values[crowds], ends, "xywh", self._sizes)),
+            "image_id": (FieldKind("int64"), Numbers(np.array([*self._ids], np.int64))),
+        }
+        things = [self._coco.annotations[i] for i in self._things.tolist()]
+        if things and all(type(one.id) is int and abs(one.id) < 1 << 63 for one in things):
+            found["annotation_id"] = self._of_boxes(np.array([one.id for one in things], np.int64))
+        if things and all(type(one.area) in (int, float) and abs(one.area) < 1e300 for one in things):
+            found["area"] = self._of_boxes(np.array([float(one.area) for one in things]))
+        polygons = self._polygons()
+        if len(polygons):
+            found["polygons"] = POLYGONS, polygons.column()
+        if any(one.keypoints for one in things):
+            found["keypoints"] = self._keypoints()
+        return {name: column for name, (_, column) in found.items()}, {name: kind for name, (kind, _) in found.items()}
+
+    def numbers(self) -> tuple[FieldKind, RaggedColumn]:
+        """For each box, the value that it has in a mask of instances."""
+        return self._of_boxes(self._rows + 1)
+
+    def masks(self, painted: str, classes: int) -> tuple[FieldKind, PaintedColumn]:
+        """Masks that have, for each pixel, the class plus 1 ("semantic") or the number of the object ("instances"); 0
+        where there is none, and the largest value where there is a crowd."""
+        for number, image in enumerate(self._coco.images):
+            if not (image.height and image.width and min(image.height, image.width) > 0):
+                raise fault(self._where, 0, 0, "", f"$.images[{number}]: masks need its height and width")
+        most = classes if painted == "semantic" else int(np.diff(self._ends).max(initial=0))
+        dtype = "uint8" if most < _IGNORED["uint8"] and painted == "semantic" else "uint16"
+        if most >= _IGNORED[dtype]:
+            raise fault(self._where, 0, 0, "", f"{most} values are more than a mask of uint16 holds")
+        value = np.full(len(self._crowd), _IGNORED[dtype], np.int64)
+        value[self._things] = self._values[self._things, 4] + 1 if painted == "semantic" else self._rows + 1
+        texts = [bytes(memoryview(one.segmentation)) for one in self._coco.annotations]
+        order, ends = self._ordered(np.array([text not in _NO_SEGMENTATION for text in texts], np.bool_))
+        paints = RaggedColumn(np.stack([value, self._crowd], axis=1)[order], ends)
+        ordered = [texts[i] for i in order.tolist()]
+        joined = Texts(b"".join(ordered), ends_of([len(text) for text in ordered]))
+        return FieldKind(dtype, (None, None, 1), mask=True), PaintedColumn(joined, paints, self._sizes, dtype)
+
+    def _ordered(self, which: NDArray[np.bool_]) -> tuple[Rows, Rows]:
+        """The numbers of some annotations, image after image, and where those of each image end."""
+        chosen = np.flatnonzero(which)
+        order = np.argsort(self._image_of[chosen], kind="stable")
+        return chosen[order], ends_of(np.bincount(self._image_of[chosen], minlength=len(self._sizes)))
+
+    def _of_boxes(self, values: NDArray[Any]) -> tuple[FieldKind, RaggedColumn]:
+        """A field with a value for each box."""
+        return FieldKind(values.dtype.name, (None,), follows="rows"), RaggedColumn(values, self._ends)
+
+    def _polygons(self) -> PolygonRows:
+        """Those of things; the run lengths of all are counted."""
+        polygons, number = PolygonRows(), iter(self._things.tolist())
+        for count in np.diff(self._ends).tolist():
+            for row in range(count):
+                found = self._segmentation(next(number))
+                for part, points in enumerate(filter(None, [] if isinstance(found, Runs) else found)):
+                    polygons.add(points, row, part)
+            polygons.end()
+        for crowd in np.flatnonzero(self._crowd).tolist():
+            self._segmentation(crowd)
+        return polygons
+
+    def _segmentation(self, number: int) -> Segmentation:
+        raw = bytes(memoryview(self._coco.annotations[number].segmentation))
+        if raw in _NO_SEGMENTATION:
+            return []
+        try:
+            found: Segmentation = msgspec.json.decode(raw, type=Segmentation)
+        except msgspec.DecodeError as error:
+            raise self._fault(number, f"segmentation: {error}") from None
+        if isinstance(found, Runs):
+            self.runs += 1
+            return found
+        for points in found:
+            if len(points) % 2 or 0 < len(points) < 6:
+                what = f"segmentation: {len(points)} numbers, but an outline is x, y, x, y, x, y, ..."
+                raise self._fault(number, what)
+        return found
+
+    def _keypoints(self) -> tuple[FieldKind, RaggedColumn]:
+        named = next((one.keypoints for one in self._coco.categories if one.keypoints), None) or []
+        first = next(len(one.keypoints) for one in self._coco.annotations if one.keypoints)
+        count = len(named) or max(1, first // 3)
+        if count > MOST_KEYPOINTS:
+            raise fault(self._where, 0, 0, "", f"{count} keypoints; at most {MOST_KEYPOINTS} are read")
+        values = np.zeros((len(self._things), count, 3), np.float64)
+        for at, number in enumerate(self._things.tolist()):
+            points = self._coco.annotations[number].keypoints or []
+            if points and len(points) != 3 * count:
+                what = f"keypoints: {len(points)} numbers, but {count} keypoints have {3 * count}"
+                raise self._fault(number, what)
+            if points:
+                values[at] = np.reshape(points, (count, 3))
+        return keypoints_kind(count, mirror_of(named)), RaggedColumn(values, self._ends)
+
+    def _fault(self, number: int, what: str) -> BadListingError:
+        """The error for an annotation."""
+        return fault(self._where, 0, 0, "", f"$.annotations[{number}].{what}")
+
+
+def mirror_of(names: list[str]) -> tuple[int, ...]:
+    """Which keypoint takes the place of each in a mirrored image, by their names: left_eye that of right_eye. Empty
+    without names."""
+    at = {name: i for i, name in enumerate(names)}
+    mirror = tuple(at.get(_other_side(name), i) for i, name in enumerate(names))
+    return mirror if sorted(mirror) == list(range(len(names))) else ()
+
+
+def _other_side(name: str) -> str:
+    for side, other in (("left", "right"), ("right", "left"), ("Left", "Right"), ("Right", "Left")):
+        if side in name:
+            return name.replace(side, other, 1)
+    return name
+
+
+_ROWS = 1 << 14
+
+
+class _FileName(CellPosition):
+    """The position of an image's file name, which in JSON is not a line."""
+
+    def fault(self, line: int, what: str) -> BadListingError:
+        return fault(self.where, 0, 0, "", f"$.images[{line}].file_name: {what}")
+
+
+class CocoSource(BoxSource):
+    """A COCO file as a `Source`: the images in its order, each with its boxes.
+
+    Fields: `boxes`, `crowds` (the boxes of crowds, as opposed to single things), `image_id`; for each box its
+    `annotation_id` and `area`, if all have them, and `polygons` and `keypoints`, if there are any; and masks that were
+    asked for. The classes are the categories in the order of their ids, counted from 0; the last number of a box is its
+    class.
+
+    `counts`: no_boxes (images), empty_classes, segmentations (run lengths, left out without a mask).
+    """
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        /,
+        *,
+        images: str | os.PathLike[str] | None = None,
+        fields: Fields = (),
+        progress: Scanning = unseen,
+    ) -> None:
+        """images: the folder that file names start from; None is the folder of the JSON file, or, for
+        `annotations/instances_val2017.json`, `val2017` next to `annotations`. fields: masks, each
+        as `semantic:mask` or `instances:mask`, or with another name, `NAME=semantic:mask`.
+
+        Raises UsageError if it is not a COCO file, BadListingError with the first fault.
+        """
+        file = Path(path).absolute()
+        where = plain(os.fsencode(file))
+        with reading(where):
+            state, data = state_of(file, repr(fields) if fields else ""), file.read_bytes()
+        try:
+            coco = msgspec.json.decode(data, type=Coco)
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+            raise UsageError(
+                f"{where} is not COCO's JSON, with images, annotations with boxes, and categories: {error}"
+            ) from None
+        if not coco.images:
+            raise UsageError(f"{where} lists no image")
+        classes, class_of = _classes(coco.categories, where)
+        root = folder_of(images, folder_of_images(file, coco.images[0].file_name))
+        within = () if images is not None else (_dataset(file, root),)
+        files = _files(coco.images, root, within, where, progress)
+        words = words_of(fields)
+        masks = masks_of(
+            words,
+            lambda what: what in ("semantic", "instances"),
+            "for COCO, write semantic:mask (classes) or instances:mask (objects), or NAME=semantic:mask",
+        )
+        objects = Objects(coco, class_of, where)
+        columns, kinds = objects.columns()
+        check_names([*kinds, "object", *masks])
+        for name, painted in masks.items():
+            kinds[name], columns[name] = objects.masks(painted, len(classes))
+            if painted == "instances":
+                kinds["object"], columns["object"] = objects.numbers()
+        info = SourceInfo(
+            kind="coco",
+            root=where,
+            paths=(str(file),),
+            fields=kinds,
+            classes=classes,
+            options=given_options(images=images, field=words),
+            counts={"segmentations": 0 if masks else objects.runs},
+        )
+        super().__init__(info, files, columns, state)
+
+
+def folder_of_images(file: Path, first: str) -> Path:
+    """The folder of the images: next to the file, or as in COCO itself. first: the name of the first image."""
+    above, splits = file.parent.parent, (file.stem.removeprefix("instances_"), file.stem.rpartition("_")[2])
+    beside = [file.parent, *(above / split for split in splits), *(above / "images" / split for split in splits)]
+    return next((folder for folder in beside if (folder / first).is_file()), file.parent)
+
+
+def _dataset(file: Path, root: str) -> str:
+    """The folder that has both the file and the images; that of `annotations` is the one above it."""
+    folder = file.parent.parent if file.parent.name == "annotations" else file.parent
+    return os.path.commonpath([folder, root])
+
+
+def _classes(categories: Sequence[Category], where: str) -> tuple[tuple[str, ...], dict[int, int]]:
+    """The names of the classes, and the number of each category's id."""
+    numbered([one.id for one in categories], "$.categories[{}].id", where)
+    names = list[str]()
+    ordered = sorted(categories, key=lambda category: category.id)
+    for one in ordered:
+        name = one.name
+        while name in names:
+            name = f"{name} {one.id}"
+        names.append(name)
+    return tuple(names), {one.id: number for number, one in enumerate(ordered)}
+
+
+def _files(images: Sequence[Image], root: str, within: Sequence[str], where: str, progress: Scanning) -> Files:
+    numbered([image.file_name for image in images], "$.images[{}].file_name", where)
+    trusting = f"name the folder that its paths start from: {opt.images(shlex.quote(plain(root)))}"
+    parser = PathParser(_FileName(where, "", 0, cells=False), root, within, trusting)
+    for start in range(0, len(images), _ROWS):
+        some = images[start : start + _ROWS]
+        parser.add([image.file_name for image in some], np.arange(start, start + len(some)))
+        progress(start + len(some))
+    return parser.files()

@@ -1,1 +1,0 @@
-"""Stores as sources: one store, several stores, or a selection of their samples."""
