@@ -28,7 +28,7 @@ from matplotlib.ticker import FuncFormatter
 
 ROOT = Path(__file__).resolve().parents[1]
 README, PICTURE = ROOT / "README.md", ROOT / "docs" / "frontier.svg"
-_OPTIONS = ["--color", "rgb", "--color", "yuv420"]
+_OPTIONS = ["--color", "rgb", "--color", "ycgco420"]
 _HEAD = ("format, size, quality", "whole set", "images/s", "per core", "first batch", "cold", "PSNR, SSIM")
 _ROUNDS = 3
 _FILES = {"pool": "JPEG files, plain workers", "torch": "JPEG files, torch DataLoader"}

@@ -3,7 +3,7 @@
 
     scripts/measure_planes.py PHOTOS [--size 256]
 
-Chroma is fitted, as `--color yuv420` does it, or averaged over two by two pixels; it is brought back by linear
+Chroma is fitted, as `--color ycgco420` does it, or averaged over two by two pixels; it is brought back by linear
 interpolation, or by repeating values. Planes of YCbCr, OpenCV's own conversion and JPEG files are measured too.
 """
 

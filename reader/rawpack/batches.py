@@ -5,14 +5,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, NoReturn
 
 from numpy.typing import NDArray
 
 from rawpack.batching import dataloader
 from rawpack.batching.feed import Feed
-from rawpack.batching.iterator import Batch
+from rawpack.batching.iterator import Batch, BatchIterator
 from rawpack.errors import UsageError
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ class Batches(Iterable[Batch]):
         self._feed = feed
         dataloader.register(Batches)
 
-    def __iter__(self) -> Iterator[Batch]:
+    def __iter__(self) -> BatchIterator:
         return iter(self._feed)
 
     def __len__(self) -> int:

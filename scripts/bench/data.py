@@ -23,10 +23,10 @@ from contract import Pixels, Settings
 _MAKE_PHOTOS = Path(__file__).resolve().parent.parent / "make_photos.py"
 _MADE_PHOTOS = 400
 FORMS = ("memmap", "hdf5", "lmdb")
-GZIP, PLANES, JPEG_95 = "gzip.hdf5", "yuv420.memmap", "q95.lmdb"
+GZIP, PLANES, JPEG_95 = "gzip.hdf5", "planes.memmap", "q95.lmdb"
 _PACKED_AS = {
     GZIP: ["--format", "hdf5", "--compression", "gzip"],
-    PLANES: ["--format", "memmap", "--color", "yuv420"],
+    PLANES: ["--format", "memmap", "--color", "ycgco420"],
     JPEG_95: ["--format", "lmdb", "--quality", "95"],
 }
 """Stores that are packed with more options than a format -> these."""

@@ -162,7 +162,7 @@ ALL = [
     for size in ("48", "keep")
     for color in ("rgb", "gray")
     if (layout, size) != ("hdf5-chunk4", "keep")
-] + [("memmap", "48", "yuv420"), ("hdf5-chunk4", "48", "yuv420"), ("hdf5-gzip", "keep", "yuv420")]
+] + [("memmap", "48", "ycgco420"), ("hdf5-chunk4", "48", "ycgco420"), ("hdf5-gzip", "keep", "ycgco420")]
 SIZED = [asked for asked in ALL if asked[1] != "keep"]
 KEPT = [asked for asked in ALL if asked[1] == "keep"]
 RGB = [asked for asked in ALL if asked[2] == "rgb"]
@@ -188,7 +188,7 @@ def test_every_image_is_the_file_brought_to_the_recipe(case: Case) -> None:
     reader, quality = Reader(case.path), []
     for i in range(len(case.truth)):
         image, expected = reader[i]["image"], case.expected(i)
-        if case.layout == "lmdb" or case.color == "yuv420":
+        if case.layout == "lmdb" or case.color == "ycgco420":
             assert image.shape == expected.shape
             quality.append(psnr(image, expected))
         else:
@@ -494,7 +494,7 @@ def stored_planes(case: Case) -> Iterator[Pixels]:
 
 def stored_images(case: Case) -> Iterator[Pixels]:
     """All images of a store by numpy, h5py, lmdb and Pillow alone, as the format's documentation says."""
-    if case.color == "yuv420":
+    if case.color == "ycgco420":
         shapes = [(SIZE, SIZE)] * len(case.truth)
         if case.keep:
             shapes = [(h, w) for h, w, _ in np.load(case.path / "columns-1" / "image.shape.npy").tolist()]

@@ -178,8 +178,8 @@ def test_options_of_other_formats_are_refused(images: Path, tmp_path: Path) -> N
     """What the toy's row does not name is refused, with the formats that have it."""
     with pytest.raises(UsageError, match="quality= applies to format='lmdb' only"):
         rawpack_packer.pack(images, tmp_path / "store", format="toy", quality=90)
-    with pytest.raises(UsageError, match="color='yuv420' does not apply to format='toy'"):
-        rawpack_packer.pack(images, tmp_path / "store", format="toy", color="yuv420")
+    with pytest.raises(UsageError, match="color='ycgco420' does not apply to format='toy'"):
+        rawpack_packer.pack(images, tmp_path / "store", format="toy", color="ycgco420")
 
 
 def test_without_its_package_a_store_says_what_is_missing(store: Path) -> None:

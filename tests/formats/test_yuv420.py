@@ -1,4 +1,4 @@
-"""Images as planes of YCgCo 4:2:0: `--color yuv420`. Oracles: the formulas of the format, in numpy alone."""
+"""Images as planes of YCgCo 4:2:0: `--color ycgco420`. Oracles: the formulas of the format, in numpy alone."""
 
 from __future__ import annotations
 
@@ -180,7 +180,7 @@ def test_an_image_out_of_a_jpeg_of_420_hardly_loses_anything() -> None:
 def test_photographs_keep_more_than_a_jpeg_of_quality_95(photos: Path) -> None:
     """Of real photographs at 256 pixels, planes keep more, in the mean, than JPEG files of quality 95."""
     source = [path.read_bytes() for path in sorted(photos.rglob("*.*"))[::40]]
-    planes, jpeg = candidates(format=["memmap", "lmdb"], quality=["95"], color=["rgb", "yuv420"])[1:]
+    planes, jpeg = candidates(format=["memmap", "lmdb"], quality=["95"], color=["rgb", "ycgco420"])[1:]
     found = []
     for data in source:
         pixels = rawpack_packer.samples.sample.prepare(data, planes.raw_recipe).image
@@ -213,7 +213,7 @@ def stores(source: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, 
                 options_here = [word for word in options if size != "keep" or word not in ("--chunk", "3")]
                 name = f"{layout}-{size}"
                 made[name] = pack(
-                    source, folder / name, *options_here, "--size", size, "--color", "yuv420", "--shard-size", "1"
+                    source, folder / name, *options_here, "--size", size, "--color", "ycgco420", "--shard-size", "1"
                 )
     made["rgb"] = pack(source, folder / "rgb", "--size", "17x22", "--shard-size", "1")
     return made
@@ -291,7 +291,7 @@ def test_batches_are_rgb_whoever_makes_them(name: str, way: str, stores: dict[st
 @pytest.mark.parametrize("name", ["memmap-17x22", "hdf5-17x22", "hdf5-gzip-17x22"])
 @pytest.mark.parametrize("way", WAYS)
 def test_planes_come_as_they_are_stored(name: str, way: str, stores: dict[str, Path]) -> None:
-    """color="yuv420" gives each sample's stored bytes, flat, from any shard, in any way that batches are made."""
+    """color="ycgco420" gives each sample's stored bytes, flat, from any shard, in any way that batches are made."""
     reader, planes = Reader(stores[name], verify=way == "here"), stored_planes(stores[name])
     rows = []
     for batch in reader.batches(16, shuffle=True, decode="planes", **WAYS[way]):
@@ -307,7 +307,7 @@ def test_planes_are_what_the_documentation_calls_them(tmp_path: Path) -> None:
     """Batches of pure colors hold the formula's Y, Cg and Co, in the order in which the docstring of batches() and the
     guide name them: who converts by these words gets the colors."""
     colors = np.array([(255, 0, 0), (0, 255, 0), (0, 0, 255)], np.uint8)
-    rawpack_packer.pack(np.broadcast_to(colors[:, None, None], (3, 8, 8, 3)).copy(), tmp_path / "s", color="yuv420")
+    rawpack_packer.pack(np.broadcast_to(colors[:, None, None], (3, 8, 8, 3)).copy(), tmp_path / "s", color="ycgco420")
     (batch,) = Reader(tmp_path / "s").batches(3, workers=0, decode="planes")
     found = {"Y": batch["image"][:, 32], "Cg": batch["image"][:, 64 + 8], "Co": batch["image"][:, 64 + 16 + 8]}
     expected = np.clip(np.floor(colors @ TO_YCGCO.T + (0.5, 128.5, 128.5)), 0, 255)
@@ -336,7 +336,7 @@ def test_stores_of_planes_and_of_rgb_are_read_as_one(stores: dict[str, Path]) ->
     for i in (0, 69):
         np.testing.assert_array_equal(batch["image"][i], Reader(stores["rgb"])[i]["image"])
         np.testing.assert_array_equal(batch["image"][70 + i], Reader(stores["memmap-17x22"])[i]["image"])
-    with pytest.raises(UsageError, match="--color yuv420"):
+    with pytest.raises(UsageError, match="--color ycgco420"):
         both.batches(4, decode="planes")
 
 
@@ -357,8 +357,8 @@ def test_transforms_and_sizes_work_on_rgb(name: str, stores: dict[str, Path]) ->
 @pytest.mark.parametrize(
     ("name", "options", "words"),
     [
-        ("rgb", {}, "--color yuv420"),
-        ("memmap-17x22", {"fields": ["label"]}, "--color yuv420"),
+        ("rgb", {}, "--color ycgco420"),
+        ("memmap-17x22", {"fields": ["label"]}, "--color ycgco420"),
         ("memmap-17x22", {"color": "planes"}, "color='planes'"),
         ("memmap-17x22", {"transform": [RandomCrop(9)]}, "transform="),
         ("memmap-17x22", {"image_size": 9}, "image_size="),
@@ -368,7 +368,7 @@ def test_transforms_and_sizes_work_on_rgb(name: str, stores: dict[str, Path]) ->
 def test_what_has_no_planes_is_refused(name: str, options: dict[str, Any], words: str, stores: dict[str, Path]) -> None:
     """Planes of a store that has none, of different sizes, or with a transform: one line that names the cure."""
     with pytest.raises(UsageError) as refused:
-        Reader(stores[name]).batches(4, **{"color": "yuv420", **options})
+        Reader(stores[name]).batches(4, **{"decode": "planes", **options})
     assert words in str(refused.value)
 
 
@@ -425,19 +425,19 @@ def test_kept_stores_stay_readable_and_would_be_packed_again(name: str) -> None:
 
 def test_the_store_does_not_depend_on_the_workers(source: Path, stores: dict[str, Path], tmp_path: Path) -> None:
     """Two workers make the digest that none make; the recipe names what made the planes."""
-    options = ("--size", "17x22", "--color", "yuv420", "--shard-size", "1", "--workers", 2)
+    options = ("--size", "17x22", "--color", "ycgco420", "--shard-size", "1", "--workers", 2)
     again = Reader(pack(source, tmp_path / "again", *options))
     first = Reader(stores["memmap-17x22"])
     assert again._library.stores[0].digest == first._library.stores[0].digest
     recipe = json.loads((tmp_path / "again" / "store.json").read_text())["recipe"]
-    assert recipe["color"] == "yuv420"
+    assert recipe["color"] == "ycgco420"
     assert recipe["libraries"]["encoder"].startswith("rawpack.yuv420 ")
 
 
 @pytest.mark.parametrize("layout", ["memmap", "hdf5-gzip"])
 def test_damage_is_found_to_the_sample(layout: str, source: Path, tmp_path: Path) -> None:
     """A store of planes is sound; one changed byte is found by `inspect --verify`, with the sample that it is of."""
-    store = pack(source, tmp_path / "store", *LAYOUTS[layout], "--size", "17x22", "--color", "yuv420")
+    store = pack(source, tmp_path / "store", *LAYOUTS[layout], "--size", "17x22", "--color", "ycgco420")
     assert run_here("inspect", "--verify", store).code == 0
     (shard,) = store.glob("shard-*")
     place = json.loads((store / "store.json").read_text())["shards"][0]["fields"]["image"]
@@ -460,7 +460,7 @@ def test_arrays_of_rgb_are_packed_as_planes(tmp_path: Path) -> None:
     samples = [{"image": image, "mask": mask} for image, mask in zip(images, masks, strict=True)]
     for number, options in enumerate(({}, {"format": "hdf5", "compression": "gzip"})):
         store = tmp_path / str(number)
-        rawpack_packer.pack(samples, store, fields={"mask": "mask"}, color="yuv420", workers=0, **options)
+        rawpack_packer.pack(samples, store, fields={"mask": "mask"}, color="ycgco420", workers=0, **options)
         reader = Reader(store)
         assert reader.fields["image"].shape == (15, 12, 3)
         assert reader.fields["mask"].encoding == ("deflate" if options else "raw")
@@ -478,13 +478,13 @@ def test_arrays_of_rgb_are_packed_as_planes(tmp_path: Path) -> None:
 def test_arrays_that_are_not_rgb_are_refused(image: NDArray[Any], tmp_path: Path) -> None:
     """Grey arrays, floats and vectors have no planes: a UsageError, and nothing is written."""
     with pytest.raises(UsageError, match="uint8 \\(height, width, 3\\)"):
-        rawpack_packer.pack([image], tmp_path / "store", color="yuv420", workers=0)
+        rawpack_packer.pack([image], tmp_path / "store", color="ycgco420", workers=0)
     assert not (tmp_path / "store").exists()
 
 
 def test_an_lmdb_store_has_no_planes_of_its_own(source: Path, tmp_path: Path) -> None:
-    """--color yuv420 with lmdb ends with 2, names --subsampling, and writes nothing."""
-    ran = run_here("pack", "--format", "lmdb", "--color", "yuv420", source, tmp_path / "store")
+    """--color ycgco420 with lmdb ends with 2, names --subsampling, and writes nothing."""
+    ran = run_here("pack", "--format", "lmdb", "--color", "ycgco420", source, tmp_path / "store")
     assert ran.code == 2
     assert "--subsampling" in ran.err
     assert not (tmp_path / "store").exists()
@@ -494,7 +494,7 @@ def test_grey_pictures_become_planes_without_color(tmp_path: Path) -> None:
     """A grey file packs as RGB does: its values are Y, its chroma is 128, and it comes back exactly."""
     grey = picture(20, 24, 5)[..., 1]
     save(tmp_path / "source" / "a.png", grey)
-    store = pack(tmp_path / "source", tmp_path / "store", "--size", "keep", "--color", "yuv420")
+    store = pack(tmp_path / "source", tmp_path / "store", "--size", "keep", "--color", "ycgco420")
     (stored,) = stored_planes(store)
     np.testing.assert_array_equal(stored[: grey.size].reshape(grey.shape), grey)
     assert (stored[grey.size :] == 128).all()
@@ -503,23 +503,23 @@ def test_grey_pictures_become_planes_without_color(tmp_path: Path) -> None:
 
 def test_a_plan_compares_planes_with_rgb_and_jpeg(source: Path) -> None:
     """Planes are candidates of raw formats, with their loss against the pixels of the others, not of lmdb."""
-    found = candidates(size=["32"], quality=["90"], color=["rgb", "yuv420"], compression=["none", "gzip"])
+    found = candidates(size=["32"], quality=["90"], color=["rgb", "ycgco420"], compression=["none", "gzip"])
     by_name = {one.name: one for one in found}
     assert set(by_name) == {
         "memmap 32", "hdf5 32", "hdf5 32 gzip", "lmdb 32 q90",
-        "memmap 32 yuv420", "hdf5 32 yuv420", "hdf5 32 yuv420 gzip",
+        "memmap 32 ycgco420", "hdf5 32 ycgco420", "hdf5 32 ycgco420 gzip",
     }  # fmt: skip
-    planes = by_name["memmap 32 yuv420"]
-    assert planes.options == ("--format", "memmap", "--size", "32", "--color", "yuv420")
+    planes = by_name["memmap 32 ycgco420"]
+    assert planes.options == ("--format", "memmap", "--size", "32", "--color", "ycgco420")
     assert len({one.group for one in found}) == 1
     sample = draw(open_source(source), 12, seed=0)
-    names = ("memmap 32", "memmap 32 yuv420", "hdf5 32 yuv420 gzip")
+    names = ("memmap 32", "memmap 32 ycgco420", "hdf5 32 ycgco420 gzip")
     losses, _ = compare(sample, [by_name[name] for name in names], 60)
     assert set(losses) == {*names[1:]}
     assert 30 < losses[names[1]].psnr_db < 60
     assert losses[names[1]] == losses[names[2]]
     with pytest.raises(UsageError, match="lmdb"):
-        candidates(format=["lmdb"], color=["yuv420"])
+        candidates(format=["lmdb"], color=["ycgco420"])
 
 
 @pytest.mark.parametrize(

@@ -247,7 +247,7 @@ def test_an_append_turns_as_the_store_was_packed(tmp_path: Path) -> None:
     np.testing.assert_array_equal(stored(tmp_path / "s"), last(images))
 
 
-@pytest.mark.parametrize("options", [{"format": "lmdb"}, {"color": "yuv420"}])
+@pytest.mark.parametrize("options", [{"format": "lmdb"}, {"color": "ycgco420"}])
 def test_floats_that_only_bytes_can_store_say_how_to_make_them(options: dict[str, Any], tmp_path: Path) -> None:
     """Floats from 0 to 1 are refused where a format needs bytes, with the words that then pack."""
     images = np.linspace(0, 1, COUNT * 8 * 8 * 3, dtype=np.float32).reshape(COUNT, 8, 8, 3)

@@ -240,7 +240,7 @@ def test_the_page_shows_them(stores: Path, tmp_path: Path) -> None:
     "options",
     [
         ["-f", "memmap"], ["-f", "hdf5", "--compression", "gzip"], ["-f", "lmdb"],
-        ["-f", "memmap", "--color", "yuv420"], ["-f", "memmap", "--color", "gray"],
+        ["-f", "memmap", "--color", "ycgco420"], ["-f", "memmap", "--color", "gray"],
         ["-f", "lmdb", "--size", "keep", "--quality", "keep"], ["-f", "memmap", "--fast"],
     ],
 )  # fmt: skip

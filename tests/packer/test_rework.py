@@ -316,11 +316,11 @@ def test_a_store_that_grew_is_converted_whole(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("sized", [True, False], ids=["sized", "keep"])
 def test_planes_stay_the_planes_that_they_are(tmp_path: Path, sized: bool) -> None:
-    """A store of --color yuv420 stays one, in each raw format: the very bytes, not planes of pixels of planes; as JPEG
+    """A store of --color ycgco420 stays one, in each raw format: the very bytes, not planes of pixels of planes; as JPEG
     it has the pixels that a reader gives."""
     more: dict[str, Any] = {} if sized else {"image": ("uint8", (None, None, 3))}
     pictures = [one["image"] for one in samples(70, sized)]
-    source = packed(tmp_path / "source", pictures, color="yuv420", **more)
+    source = packed(tmp_path / "source", pictures, color="ycgco420", **more)
     assert run("convert", "-q", "--format", "hdf5", "--compression", "gzip", source, tmp_path / "there").code == 0
     assert run("convert", "-q", "--format", "memmap", tmp_path / "there", tmp_path / "back").code == 0
     assert shards_of(tmp_path / "back") == shards_of(source)

@@ -134,10 +134,10 @@ def test_raw_clips_are_the_pixels_that_were_packed(reader: Reader) -> None:
 
 @pytest.mark.parametrize("way", WAYS)
 def test_clips_of_planes(tmp_path: Path, way: str) -> None:
-    """With `color="yuv420"` the frames of a clip are the planes as numpy finds them in the shards."""
+    """With `color="ycgco420"` the frames of a clip are the planes as numpy finds them in the shards."""
     store = tmp_path / "s"
     frames = [{"image": image_of(0, k), "video": k // 20, "frame": k % 20, "pts_seconds": k / 25} for k in range(60)]
-    rawpack_packer.pack(frames, store, color="yuv420", workers=0)
+    rawpack_packer.pack(frames, store, color="ycgco420", workers=0)
     planes = np.concatenate([np.load(shard) for shard in sorted(store.glob("shard-*.npy"))])
     for batch in Reader(store).clips(4, stride=2).batches(2, shuffle=True, decode="planes", **WAYS[way]):
         assert np.array_equal(batch["image"], planes[batch["index"]])

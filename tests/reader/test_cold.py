@@ -33,7 +33,7 @@ SIDE, IMAGES = 512, 32
 FORMS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "memmap": ({"format": "memmap"}, {}),
     "hdf5": ({"format": "hdf5"}, {}),
-    "planes": ({"format": "memmap", "color": "yuv420"}, {}),
+    "planes": ({"format": "memmap", "color": "ycgco420"}, {}),
     "keep": ({"format": "memmap", "size": "keep"}, {"transform": [CenterCrop(SIDE)]}),
     "compressed keep": (
         {"format": "hdf5", "size": "keep", "compression": "gzip"},

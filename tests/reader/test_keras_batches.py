@@ -313,7 +313,9 @@ def test_described_axes(tmp_path: Path) -> None:
     rawpack_packer.pack(samples, tmp_path / "store", fields={"boxes": "float32[?,5]"}, workers=0, format="memmap")
     axes = {}
     for ragged in ("list", "pad", 4):
-        described = Reader(tmp_path / "store").batches(2, fields=["image", "boxes", "text"], ragged=ragged)._feed.described()
+        described = (
+            Reader(tmp_path / "store").batches(2, fields=["image", "boxes", "text"], ragged=ragged)._feed.described()
+        )
         axes[ragged] = {name: field.axes for name, field in described.items()}
     assert axes["list"] == {"image": (8, 8, 3), "index": (), "boxes": None, "text": ()}
     assert axes["pad"] == {"image": (8, 8, 3), "index": (), "boxes": (None, 5), "boxes.length": (), "text": ()}

@@ -187,7 +187,7 @@ def test_planes_and_channels_of_the_transform_stay(packed: Packed, reader: Reade
     batch = next(iter(reader.batches(5, transform=[ToCHW()], workers=0).torch()))
     assert batch["image"].shape == (5, 3, 48, 48)
     assert batch["image"].is_contiguous()
-    planes = Reader(packed("memmap", "--size", 48, "--color", "yuv420"))
+    planes = Reader(packed("memmap", "--size", 48, "--color", "ycgco420"))
     assert next(iter(planes.batches(5, workers=0, decode="planes").torch()))["image"].shape == (5, 48 * 48 * 3 // 2)
 
 

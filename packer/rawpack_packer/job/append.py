@@ -179,7 +179,7 @@ def recipe_of(path: Path, manifest: Manifest, *, other_libraries: bool) -> Recip
     allows that, and the recipe then has both versions.
     """
     try:
-        made = msgspec.convert(manifest.recipe, Recipe)
+        made = Recipe.of_manifest(manifest.recipe)
     except msgspec.ValidationError as error:
         raise UsageError(f"{path} was packed by a recipe that this rawpack does not know: {error}") from None
     here = libraries(made, video="video" in made.libraries)

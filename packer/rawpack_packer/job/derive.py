@@ -18,7 +18,7 @@ from rawpack.store.selection import positions_where
 from rawpack.store.where import Where
 from rawpack_packer.job.opening import as_stored, recipe_for
 from rawpack_packer.options import RECIPE, opt
-from rawpack_packer.recipe.recipe import Recipe
+from rawpack_packer.recipe.recipe import Recipe, in_these_words
 from rawpack_packer.recipe.tables import output_format
 from rawpack_packer.sources import Source, StoreSource
 from rawpack_packer.sources.base import Scanning, given_options, unseen
@@ -67,7 +67,8 @@ def recipe_as_before(source: StoreSource, options: Mapping[str, Any]) -> Recipe:
         has = [one for one in RECIPE if one.name in output_format(first.format).options]
         names |= {one.name: one.stored for one in has if one.stored is not None and applies.get(one.name, True)}
     # The recipe of a store is untrusted.
-    before = {name: first.recipe[name] for name, kind in names.items() if type(first.recipe.get(name)) is kind}
+    recipe = in_these_words(first.recipe)
+    before = {name: recipe[name] for name, kind in names.items() if type(recipe.get(name)) is kind}
     return recipe_for(source, before | declared)
 
 

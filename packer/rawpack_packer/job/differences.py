@@ -22,6 +22,7 @@ from rawpack_packer import text
 from rawpack_packer.destination import folder as destinations
 from rawpack_packer.destination.journal import AppendNote, JobNote, finished_job
 from rawpack_packer.options import RECIPE, Named, opt
+from rawpack_packer.recipe.recipe import in_these_words
 from rawpack_packer.sources import Source
 from rawpack_packer.sources.base import differing_field, probes_of
 from rawpack_packer.sources.fields import Boxes, Value
@@ -143,7 +144,7 @@ def _recipe(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
 
 def _comparable(recipe: Mapping[str, Any]) -> dict[str, Any]:
     """A recipe as one value compares with another: lists as tuples; of the stores that it is made of, the digests."""
-    found = {name: tuple(value) if isinstance(value, list) else value for name, value in recipe.items()}
+    found = {name: tuple(value) if isinstance(value, list) else value for name, value in in_these_words(recipe).items()}
     if "origin" in found:
         found["origin"] = tuple(one.get("digest") if isinstance(one, dict) else one for one in found["origin"])
     return found

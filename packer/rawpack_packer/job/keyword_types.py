@@ -23,7 +23,7 @@ class RecipeKeywords(TypedDict, total=False):
     crop: (x, y, width, height), cut out of the upright image before it is resized.
     fit: "cover" keeps proportions and cuts to the center, "stretch" distorts.
     interpolation: how images are resized.
-    color: "yuv420" stores RGB as planes of YCgCo: memmap and hdf5 only.
+    color: "ycgco420" stores RGB as planes of YCgCo: memmap and hdf5 only.
     max_pixels: images with more are rejected.
     format: "memmap" (the default of `pack`), "hdf5", "lmdb", or one that an installed package adds.
     quality: of JPEG, 1 to 100; "keep", with size="keep", stores JPEG files unchanged: lmdb only.
@@ -42,7 +42,7 @@ class RecipeKeywords(TypedDict, total=False):
     crop: tuple[int, int, int, int] | str | None
     fit: Literal["cover", "stretch"] | None
     interpolation: Literal["area", "linear", "cubic", "lanczos", "nearest"] | None
-    color: Literal["rgb", "gray", "yuv420"] | None
+    color: Literal["rgb", "gray", "ycgco420"] | None
     max_pixels: int | None
     format: str | None
     quality: int | Literal["keep"] | None

@@ -62,7 +62,7 @@ class PlanKeywords(SourceKeywords, MeasuringKeywords, total=False):
     size: int | tuple[int, int] | Literal["keep"] | list[Any] | None
     quality: int | Literal["keep"] | list[Any] | None
     jpeg_tables: Literal["standard", "jpegli"] | list[str] | None
-    color: Literal["rgb", "gray", "yuv420"] | list[str] | None
+    color: Literal["rgb", "gray", "ycgco420"] | list[str] | None
     compression: str | list[str] | None
     batch: int | None
     workers: int | None

@@ -195,8 +195,8 @@ def is_of_stores(source: Source) -> TypeGuard[StoreSource]:
 def as_stored(source: StoreSource, given: Mapping[str, Any]) -> dict[str, Any]:
     """What was given, with the size, color and quality that leave a store's images as they are."""
     written = output_format(given.get("format", DEFAULT_FORMAT))
-    gray, planes = _is_gray(source), source.holds_planes and "yuv420" in written.colors
-    whole = {"size": "keep", "color": "gray" if gray else "yuv420" if planes else "rgb", **given}
+    gray, planes = _is_gray(source), source.holds_planes and "ycgco420" in written.colors
+    whole = {"size": "keep", "color": "gray" if gray else "ycgco420" if planes else "rgb", **given}
     as_they_are = whole["size"] == "keep" and "crop" not in given and gray == (whole["color"] == "gray")
     encoded = not given.keys().isdisjoint(("subsampling", "jpeg_tables"))
     if "quality" in written.options and source.holds_jpeg and as_they_are and not encoded:

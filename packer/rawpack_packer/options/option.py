@@ -84,7 +84,7 @@ class Option:
 
 Fit = Literal["cover", "stretch"]
 Interpolation = Literal["area", "linear", "cubic", "lanczos", "nearest"]
-Color = Literal["rgb", "gray", "yuv420"]
+Color = Literal["rgb", "gray", "ycgco420"]
 Check = Literal["structure", "decode"]
 Subsampling = Literal["420", "422", "440", "444"]
 JpegTables = Literal["standard", "jpegli"]

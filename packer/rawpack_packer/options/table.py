@@ -65,11 +65,11 @@ RECIPE: tuple[Option, ...] = (
     ),
     _recipe(
         name="color", choices=COLORS, meant_by=("mode", "grayscale", "channels"),
-        help="rgb: three channels. gray: one. yuv420: full brightness and a quarter of the color, 1.5 bytes a pixel, "
+        help="rgb: three channels. gray: one. ycgco420: full brightness and a quarter of the color, 1.5 bytes a pixel, "
         "read as rgb (memmap and hdf5).",
         default="rgb; gray for gray arrays; as in the store for stores", tried=("Color", "rgb"),
         parse=one_of(*COLORS), initial="rgb", annotation=_literal(COLORS),
-        about='"yuv420" stores RGB as planes of YCgCo: memmap and hdf5 only.',
+        about='"ycgco420" stores RGB as planes of YCgCo: memmap and hdf5 only.',
     ),
     _recipe(
         name="max_pixels", least=1, help="Reject images whose header declares more pixels than this.",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
 import msgspec
 
@@ -41,7 +41,7 @@ class Recipe(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     fit: Fit = "cover"
     interpolation: Interpolation = "area"
     color: Color = "rgb"
-    """"yuv420": RGB, stored as planes of YCgCo with one value of chroma for four pixels. Not in every format."""
+    """"ycgco420": RGB, stored as planes of YCgCo with one value of chroma for four pixels. Not in every format."""
     quality: int | Literal["keep"] | None = None
     """JPEG quality 1..100; "keep" passes JPEG files through where nothing else changes them. lmdb only."""
     check: Check | None = None
@@ -105,12 +105,25 @@ class Recipe(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         """
         return max(_MIN_PART, min(_MAX_PART, self.shard_size // raw)) if raw else _KEEP_PART
 
+    @classmethod
+    def of_manifest(cls, values: Mapping[str, Any]) -> Self:
+        """The recipe that a manifest has. Raises msgspec.ValidationError."""
+        return msgspec.convert(in_these_words(values), cls)
+
     def as_manifest(self) -> dict[str, Any]:
         built: dict[str, Any] = msgspec.to_builtins(self)
         for name in ("origin", "curate", "jpeg_tables"):
             if not built[name]:
                 del built[name]
         return built
+
+
+def in_these_words(values: Mapping[str, Any]) -> dict[str, Any]:
+    """A recipe of a manifest, with the names that its values have now."""
+    known = dict(values)
+    if known.get("color") == "yuv420":  # as development versions called it
+        known["color"] = "ycgco420"
+    return known
 
 
 def make_recipe(**options: Any) -> Recipe:

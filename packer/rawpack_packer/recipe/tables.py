@@ -100,7 +100,7 @@ ENCODERS: dict[str, Encoder] = {
         *(
             Encoder(
                 name, f"{_ENCODE}:to_planes", f"{_ENCODE}:from_planes", f"{_ENCODE}:planes_libraries",
-                "yuv420 is for RGB, uint8 (height, width, 3), not for {what}",
+                "ycgco420 is for RGB, uint8 (height, width, 3), not for {what}",
             )
             for name in ("ycgco420", "ycgco420_deflate")
         ),
@@ -112,7 +112,7 @@ _WRITERS = "rawpack_packer.writers"
 
 
 def _hdf5_image(recipe: Recipe) -> str:
-    if recipe.color == "yuv420":
+    if recipe.color == "ycgco420":
         return "ycgco420_deflate" if recipe.compression else "ycgco420"
     return "deflate" if recipe.compression else "raw"
 
@@ -123,8 +123,8 @@ OUTPUT_FORMATS: dict[str, OutputFormat] = {
         OutputFormat(
             "memmap",
             f"{_WRITERS}.memmap:MemmapWriter",
-            image_encoding=lambda recipe: "ycgco420" if recipe.color == "yuv420" else "raw",
-            colors=("rgb", "gray", "yuv420"),
+            image_encoding=lambda recipe: "ycgco420" if recipe.color == "ycgco420" else "raw",
+            colors=("rgb", "gray", "ycgco420"),
             file_per_field=True,
             shard_bytes=4400,
         ),
@@ -134,7 +134,7 @@ OUTPUT_FORMATS: dict[str, OutputFormat] = {
             image_encoding=_hdf5_image,
             mask_encoding=lambda recipe: "deflate" if recipe.compression else "raw",
             options=frozenset({"compression", "chunk"}),
-            colors=("rgb", "gray", "yuv420"),
+            colors=("rgb", "gray", "ycgco420"),
             libraries=f"{_WRITERS}.hdf5:libraries",
             compare=f"{_WRITERS}.hdf5:compare",
             shard_bytes=6200,

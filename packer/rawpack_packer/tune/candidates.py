@@ -72,7 +72,8 @@ def candidates(**tried: Sequence[str]) -> list[Candidate]:
     """All combinations of the values of `_TRIED`, or of those that are given. Raises UsageError for none."""
     found = {one.name: one for one in _combinations({**_TRIED, **tried})}
     if not found:
-        raise UsageError(f"there is nothing to compare: name a {opt.format}, other than lmdb for {opt.color('yuv420')}")
+        planes = opt.color("ycgco420")
+        raise UsageError(f"there is nothing to compare: name a {opt.format}, other than lmdb for {planes}")
     return list(found.values())
 
 

@@ -1,4 +1,4 @@
-"""Converting planes of YCgCo 4:2:0 to RGB: `--color yuv420` stores 1.5 bytes per pixel.
+"""Converting planes of YCgCo 4:2:0 to RGB: `--color ycgco420` stores 1.5 bytes per pixel.
 
 A sample is flat: the luma Y of every pixel, then Cg, then Co, one value for each two by two pixels, in their middle.
 Chroma is enlarged by the triangle filter (3/4 of the nearer and 1/4 of the farther value, on both axes), as in libjpeg

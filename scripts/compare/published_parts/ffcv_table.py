@@ -36,7 +36,7 @@ def prepare(task: Task) -> None:
     for side in SIDES:
         images: Any = AsImages(_files(task), side)
         pack(task, f"side-{side}", images, size="keep", shard_size=8 << 20)
-        pack(task, f"side-{side}-yuv420", images, ("memmap",), size="keep", color="yuv420")
+        pack(task, f"side-{side}-ycgco420", images, ("memmap",), size="keep", color="ycgco420")
 
 
 def _count(task: Task) -> int:
@@ -202,7 +202,7 @@ PART = Part(
             )
             for format in ("memmap", "hdf5", "lmdb")
         ),
-        Method("rawpack, memmap, planes", partial(ours, "memmap", color="-yuv420")),
+        Method("rawpack, memmap, planes", partial(ours, "memmap", color="-ycgco420")),
     ),
     published={
         (RAW, _rate(256)): round(172_801 / THEIR_CPUS),
