@@ -316,8 +316,8 @@ def test_a_store_that_grew_is_converted_whole(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("sized", [True, False], ids=["sized", "keep"])
 def test_planes_stay_the_planes_that_they_are(tmp_path: Path, sized: bool) -> None:
-    """A store of --color ycgco420 stays one, in each raw format: the very bytes, not planes of pixels of planes; as JPEG
-    it has the pixels that a reader gives."""
+    """A store of planes stays one, in each raw format: the very bytes, not planes of pixels of planes; as JPEG it has
+    the pixels that a reader gives."""
     more: dict[str, Any] = {} if sized else {"image": ("uint8", (None, None, 3))}
     pictures = [one["image"] for one in samples(70, sized)]
     source = packed(tmp_path / "source", pictures, color="ycgco420", **more)

@@ -18,7 +18,7 @@ import numpy as np
 import psutil  # type: ignore[import-untyped]
 import pytest
 from numpy.typing import NDArray
-from reading import WAYS, Truth, descriptors, nothing_left, run_script, script
+from reading import WAYS, Truth, descriptors, nothing_left, run_script, script, workers_in
 from running import Packed
 
 from rawpack import RawpackError, Reader, Workers
@@ -190,7 +190,7 @@ def test_memory_is_used_again(reader: Reader, way: str) -> None:
     """A loop that lets go of its batches runs in a few slots, epoch after epoch."""
     batches = reader.batches(BATCH, shuffle=True, **WAYS[way])
     places = {batch["image"].ctypes.data for _ in range(50 // len(batches) + 1) for batch in batches}
-    assert len(places) <= (IN_FLIGHT + 2 if WAYS[way]["workers"] else 2)
+    assert len(places) <= (IN_FLIGHT + 2 if workers_in(way) else 2)
 
 
 @pytest.mark.parametrize("way", WAYS)

@@ -21,21 +21,21 @@ pytest.importorskip("ipykernel", reason="ipykernel is not installed")
 pytestmark = pytest.mark.filterwarnings("default")
 
 OPEN = """
-from rawpack import Reader
+from rawpack import Reader, Workers
 reader = Reader({store!r})
 """
 READ = """
-batches = reader.batches(6, shuffle=True, workers=2, backend="process")
+batches = reader.batches(6, shuffle=True, workers=Workers(2, backend="process"))
 kept = list(batches)
 print(sorted(row for batch in kept for row in batch["index"].tolist()) == list(range(len(reader))))
 """
 SAMPLER = """
-some = reader.batches(2, sampler=lambda epoch: [epoch, 7, 7], workers=2, backend="process")
+some = reader.batches(2, sampler=lambda epoch: [epoch, 7, 7], workers=Workers(2, backend="process"))
 print([batch["index"].tolist() for batch in some for _ in range(2)])
 """
 PRELOAD = """
 loaded = Reader({store!r}, preload=True)
-print(sum(len(batch["index"]) for batch in loaded.batches(6, workers=2, backend="process")))
+print(sum(len(batch["index"]) for batch in loaded.batches(6, workers=Workers(2, backend="process"))))
 """
 FORGET = """
 import gc
@@ -45,7 +45,7 @@ import psutil
 print(psutil.Process().children())
 """
 ENDLESS = """
-batches = reader.batches(6, workers=2, backend="process")
+batches = reader.batches(6, workers=Workers(2, backend="process"))
 iterator = iter(batches)
 next(iterator)
 print("workers", *(handle.worker.process.pid for handle in iterator._pool.handles), flush=True)
@@ -58,9 +58,10 @@ batches.set_epoch(0)
 print(sum(len(batch["index"]) for batch in batches))
 """
 PROGRESS = """
-for batch in reader.batches(6, progress=True, workers=2, backend="process"):
+from tqdm.auto import tqdm
+for batch in tqdm(reader.batches(6, workers=Workers(2, backend="process"))):
     pass
-for batch in reader.batches(6, progress=True, workers=2, backend="process"):
+for batch in tqdm(reader.batches(6, workers=Workers(2, backend="process"))):
     break
 """
 
@@ -172,7 +173,7 @@ def test_an_interrupted_cell(notebook: Notebook, store: Path) -> None:
 
 
 def test_progress_bars(notebook: Notebook, store: Path) -> None:
-    """progress=True is a widget in a notebook: full and green after an epoch, red after a loop that was left."""
+    """`tqdm(batches)` is a widget in a notebook: full and green after an epoch, red after a loop that was left."""
     pytest.importorskip("ipywidgets", reason="ipywidgets is not installed")
     notebook.run(OPEN.format(store=str(store)))
     outputs = notebook.run(PROGRESS)

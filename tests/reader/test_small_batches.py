@@ -126,12 +126,12 @@ def test_batches_before_a_bad_sample_are_handed_over(reader: Reader, monkeypatch
 def test_dropping_every_batch_is_refused(packed: Packed, samples: int, options: dict[str, Any], words: str) -> None:
     """A loop over an epoch of which drop_last=True leaves nothing would train on nothing: batches() raises, with the
     sizes that do not fit and what to pass. One sample fewer in a batch, or no drop_last, gives batches."""
-    reader = Reader(packed("memmap", "--size", "keep" if "buckets" in options else 16)).select(range(samples))
+    reader = Reader(packed("memmap", "--size", "keep" if "image_size" in options else 16)).select(range(samples))
     with pytest.raises(UsageError, match=f"^drop_last=True leaves out every batch: .*{words}"):
         reader.batches(**options, drop_last=True, workers=0)
     assert list(reader.batches(**options, workers=0))
-    most = samples // options.get("world_size", 1)
-    if most and "sampler" not in options and "buckets" not in options:
+    most = samples // options.get("ranks", (0, 1))[1]
+    if most and "sampler" not in options and "image_size" not in options:
         kept = list(reader.batches(**options | {"batch_size": most}, drop_last=True, workers=0))
         assert [len(batch["index"]) for batch in kept] == [most]
 

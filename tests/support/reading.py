@@ -27,6 +27,14 @@ WAYS: dict[str, dict[str, Any]] = {
 }
 """Every way in which batches can be made -> the arguments that choose it."""
 
+
+def workers_in(way: str) -> int:
+    """How many workers a way of `WAYS` has."""
+    asked = WAYS[way]["workers"]
+    return asked.number if isinstance(asked, Workers) else asked
+
+
+
 SOAK = bool(os.environ.get("RAWPACK_SOAK"))
 
 
