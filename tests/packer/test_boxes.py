@@ -191,7 +191,13 @@ def test_boxes_of_batches_move_with_their_images(transform: Any, kept: Path) -> 
 @pytest.mark.parametrize("backend", ["process", "thread"])
 def test_boxes_are_moved_by_what_workers_drew(backend: Any, kept: Path) -> None:
     """What workers do to an image is done to its boxes in the process that hands them over."""
-    batches = Reader(kept).batches(8, shuffle=True, fields=["image", "boxes"], workers=Workers(2, backend=backend), transform=[RandomResizedCrop(48), RandomHorizontalFlip()])  # fmt: skip
+    batches = Reader(kept).batches(
+        8,
+        shuffle=True,
+        fields=["image", "boxes"],
+        workers=Workers(2, backend=backend),
+        transform=[RandomResizedCrop(48), RandomHorizontalFlip()],
+    )
     assert sum(check(image, boxes, 1.6) for batch in batches for image, boxes in _pairs(batch)) > COUNT // 2
 
 

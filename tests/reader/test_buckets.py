@@ -201,7 +201,7 @@ def test_every_sample_exactly_once(
     of = np.array(data.draw(st.lists(st.integers(0, count - 1), min_size=n, max_size=n)), np.uint8)
     base = orders(n, seed)[kind]
     order = Bucketed(base, of, count, batch_size, seed)
-    run = Run(order, batch_size, uneven="keep")
+    run = Run(order, batch_size, last="keep")
     for world_size, steps in stops:
         run.go(world_size, steps)
     last = data.draw(st.integers(1, 5))
@@ -226,7 +226,7 @@ def test_the_rest_is_the_rest(
     of = np.random.default_rng(seed).integers(0, count, n).astype(np.uint8)
     order, options = (
         Bucketed(Shuffled(n, seed), of, count, batch_size, seed),
-        {"ranks": Ranks(0, 1, last=uneven), "drop_last": drop_last},
+        {"last": uneven, "drop_last": drop_last},
     )
     runs = [Run(order, batch_size, **options) for _ in range(2)]
     runs[0].go(world_size, 1000)
@@ -239,7 +239,7 @@ def test_the_rest_is_the_rest(
 @settings(deadline=None)
 @given(CASES, st.integers(1, 6))
 def test_padded_ranks_are_even(case: tuple[int, int, int, int], world_size: int) -> None:
-    """With uneven="pad", all ranks of a step have batches of one length, filled up with samples of the same bucket, and
+    """With last="pad", all ranks of a step have batches of one length, filled up with samples of the same bucket, and
     as few as possible. drop_last leaves out what would have been filled up or short."""
     n, count, batch_size, seed = case
     of = np.random.default_rng(seed).integers(0, count, n).astype(np.uint8)
@@ -376,14 +376,13 @@ def test_resumed_at_every_position_with_other_ranks(few: Reader, shuffle: Any) -
         "shuffle": shuffle,
         "seed": 6,
         "image_size": Buckets(BUCKETS),
-        "ranks": Ranks(0, 1, last="keep"),
         "workers": 0,
     }
     options["fields"] = ["image"]
     order = sorted(few[i]["index"] for i in range(len(few)))
 
     def made(world_size: int) -> list[Any]:
-        return [few.batches(4, ranks=(rank, world_size), **options) for rank in range(world_size)]
+        return [few.batches(4, ranks=Ranks(rank, world_size, last="keep"), **options) for rank in range(world_size)]
 
     def steps_of(ranks: list[Any]) -> Iterator[list[dict[str, Any]]]:
         for step in itertools.zip_longest(*ranks):
@@ -435,7 +434,15 @@ def test_len_is_right(few: Reader) -> None:
     """`len()` counts the batches of a rank, with each way to treat tails."""
     for world_size, uneven, drop_last in itertools.product((1, 2, 3), ("pad", "keep"), (False, True)):
         for rank in range(world_size):
-            batches = few.batches(3, shuffle=True, drop_last=drop_last, workers=0, fields=["label"], ranks=Ranks(rank, world_size, last=uneven), image_size=Buckets(BUCKETS))  # fmt: skip
+            batches = few.batches(
+                3,
+                shuffle=True,
+                drop_last=drop_last,
+                workers=0,
+                fields=["label"],
+                ranks=Ranks(rank, world_size, last=None if drop_last else uneven),
+                image_size=Buckets(BUCKETS),
+            )
             assert len(batches) == len(list(batches)) == len(list(batches))
 
 
@@ -830,7 +837,7 @@ def test_batches_of_clips_have_one_length(frames: Reader, way: str) -> None:
             seen.append(number)
     assert lengths == set(LENGTHS)
     assert sorted(seen) == list(range(len(clips)))
-    options = {"shuffle": True, "seed": 2, "fields": ["frame"], "ranks": Ranks(0, 1, last="keep"), **WAYS["here"]}
+    options = {"shuffle": True, "seed": 2, "fields": ["frame"], **WAYS["here"]}
     for stop in range(len(batches)):
         first = clips.batches(3, **options)
         first.set_epoch(0)

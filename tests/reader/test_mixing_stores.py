@@ -210,7 +210,7 @@ def test_undivided_batches() -> None:
 
 
 def _dropped(splits: Sequence[RankSplit]) -> list[RankSplit]:
-    return [RankSplit(one.length, one.batch_size, one.rank, one.world_size, one.uneven, True, True) for one in splits]
+    return [RankSplit(one.length, one.batch_size, one.rank, one.world_size, one.last, True, True) for one in splits]
 
 
 # ---------------------------------------------------------------------------------------------- rounds and epochs

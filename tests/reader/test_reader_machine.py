@@ -135,7 +135,7 @@ class ReaderMachine(RuleBasedStateMachine):
             one.iterator.close()
             assert next(one.iterator, None) is None
 
-    @precondition(lambda self: any(one.begun for one in self.opened) and getattr(self.way["workers"], "backend", None) == "process")
+    @precondition(lambda self: any(one.begun for one in self.opened) and self.way == WAYS["processes"])
     @rule(pick=PICK, sign=st.sampled_from([signal.SIGKILL, signal.SIGSEGV, signal.SIGTERM]))
     def kill(self, pick: int, sign: signal.Signals) -> None:
         if ReaderMachine.kills == KILLS:

@@ -135,13 +135,13 @@ def test_nothing_is_read_to_skip(reader: Reader, way: str, monkeypatch: pytest.M
 @pytest.mark.parametrize(("before", "after"), [(1, 3), (3, 1), (2, 5), (4, 2)])
 def test_resume_with_another_world_size(reader: Reader, before: int, after: int) -> None:
     """What another number of ranks goes on with is exactly what is left, each sample once."""
-    split: dict[str, Any] = {"shuffle": True, "workers": 0, "ranks": Ranks(0, 1, last="keep")}
+    split: dict[str, Any] = {"shuffle": True, "workers": 0}
     expected = rows_of(reader.batches(BATCH, shuffle=True, workers=0))
-    states = [begun(reader.batches(4, ranks=(rank, before), **split), 2) for rank in range(before)]
+    states = [begun(reader.batches(4, ranks=Ranks(rank, before, last="keep"), **split), 2) for rank in range(before)]
     assert all(state == states[0] for state in states)
     left = []
     for rank in range(after):
-        batches = reader.batches(3, ranks=(rank, after), **split)
+        batches = reader.batches(3, ranks=Ranks(rank, after, last="keep"), **split)
         batches.load_state_dict(states[0])
         left += rows_of(batches)
     assert sorted(left) == sorted(expected[2 * 4 * before :])
@@ -249,7 +249,9 @@ def test_ranks(reader: Reader, truth: Truth, world: int, drop_last: bool, uneven
     ranks = []
     for rank in range(world):
         way = WAYS["threads"] if rank == 0 else WAYS["here"]
-        batches = reader.batches(4, shuffle=True, drop_last=drop_last, ranks=Ranks(rank, world, last=uneven), **way)
+        batches = reader.batches(
+            4, shuffle=True, drop_last=drop_last, ranks=Ranks(rank, world, last=None if drop_last else uneven), **way
+        )
         taken = list(batches)
         assert len(taken) == len(batches)
         assert all(truth.holds(batch) for batch in taken)

@@ -34,7 +34,6 @@ def workers_in(way: str) -> int:
     return asked.number if isinstance(asked, Workers) else asked
 
 
-
 SOAK = bool(os.environ.get("RAWPACK_SOAK"))
 
 

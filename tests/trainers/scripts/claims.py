@@ -44,7 +44,7 @@ train("marked", marked)
 train("plain", plain)
 
 counts, found["kept_numbers"] = torch.zeros(2, dtype=torch.long), []
-for batch in StoreLoader(accelerator, Reader(folder / "odd"), 4, uneven="keep", fields=["number"], workers=0):
+for batch in StoreLoader(accelerator, Reader(folder / "odd"), 4, last="keep", fields=["number"], workers=0):
     found["kept_numbers"] += batch["number"].tolist()
     counts += torch.stack([batch["number"].sum(), torch.tensor(len(batch["number"]))])
 found["kept"] = accelerator.reduce(counts, "sum").tolist()

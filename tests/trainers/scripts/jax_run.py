@@ -37,7 +37,7 @@ if processes > 1:
         (
             reader.batches(4, ranks=Ranks(0, 1, last="keep"), **shared),
             data,
-            'uneven="keep" gives some ranks fewer samples',
+            'last="keep" gives some ranks fewer samples',
         ),
         (reader.batches(3, **shared), data, "the sharding does not fit the batches, for 'image' (6, 8, 8, 3)"),
     ):
