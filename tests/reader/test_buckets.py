@@ -843,7 +843,7 @@ def test_batches_of_clips_have_one_length(frames: Reader, way: str) -> None:
         first.set_epoch(0)
         rows = [number for batch in itertools.islice(first, stop) for number in batch["clip"].tolist()]
         state = as_saved(first.state_dict())
-        second = [clips.batches(3, ranks=(rank, 2), **options) for rank in range(2)]
+        second = [clips.batches(3, ranks=Ranks(rank, 2, last="keep"), **options) for rank in range(2)]
         for one in second:
             one.load_state_dict(state)
             rows += [number for batch in one for number in batch["clip"].tolist()]
