@@ -140,7 +140,9 @@ class Feed(Iterable[Batch]):
 
     def __repr__(self) -> str:
         fields = ", ".join(f"{name}: {dtype} {shape}" for name, dtype, shape in self._table())
-        return f"Batches({self.title()}; {fields})"
+        left = [name for name in self._library.fields if name not in self.settings.fields]
+        more = f"; not in it: {', '.join(left)}, which fields=[...] can name" if left else ""
+        return f"Batches({self.title()}; {fields}{more})"
 
     def title(self) -> str:
         """The options, in one line."""
