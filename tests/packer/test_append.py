@@ -136,7 +136,7 @@ def test_a_reader_that_is_open_goes_on(tmp_path: Path) -> None:
         for batch in batches:
             seen += batch["key"]
         assert seen == [key for key, *_ in truth(first)]
-    assert held(reader, workers=2, backend="process") == truth(first)
+    assert held(reader, workers=Workers(2, backend="process")) == truth(first)
     assert len(reader) == 40
     assert held(Reader(store), workers=2) == truth(first, second)
 

@@ -18,7 +18,7 @@ import numpy as np
 import psutil  # type: ignore[import-untyped]
 import pytest
 from numpy.typing import NDArray
-from reading import WAYS, Truth, descriptors, nothing_left, run_script, script, workers_in
+from reading import WAYS, Truth, descriptors, holding, nothing_left, run_script, script, workers_in
 from running import Packed
 
 from rawpack import RawpackError, Reader, Workers
@@ -206,12 +206,10 @@ def test_memory_is_used_again_after_many_were_held(reader: Reader, way: str) -> 
 @pytest.mark.parametrize("way", WAYS)
 def test_max_held(reader: Reader, truth: Truth, way: str) -> None:
     """With max_held=2 a plain loop runs; a loop that holds more ends with an error that says so."""
-    assert sum(len(batch["index"]) for batch in reader.batches(BATCH, workers=Workers(max_held=2), **WAYS[way])) == len(
-        truth
-    )
+    assert sum(len(batch["index"]) for batch in reader.batches(BATCH, workers=holding(way, 2))) == len(truth)
     held: list[dict[str, Any]] = []
     with pytest.raises(RawpackError, match=r"4 batches are held.*max_held=4.*release batches"):
-        held.extend(reader.batches(BATCH, workers=Workers(max_held=4), **WAYS[way]))
+        held.extend(reader.batches(BATCH, workers=holding(way, 4)))
     assert len(held) == 4
     assert all(truth.holds(batch) for batch in held)
 

@@ -361,7 +361,7 @@ def test_other_fields(segmented: Path) -> None:
         ({"decode": {"depth": False}}, "decode= names 'depth'; the batch has the fields that it is for: image, mask"),
         ({"decode": {"label": False}}, "decode= names 'label'"),
         ({"decode": {"mask": False}, "fields": ["image"]}, "decode= names 'mask'; .* it is for: image"),
-        ({"decode": "image"}, "decode='image' must be True, False or 'planes', or a dict by field"),
+        ({"decode": "image"}, "decode='image' must be True, False or 'planes', or a dict"),
         ({"decode": {"image": 1}}, "must be True, False or 'planes'"),
         ({"decode": "planes"}, "no field of the batch is stored that way; pack with --color ycgco420"),
         ({"decode": {"image": "planes"}}, "asks for the planes of 'image', which are not stored"),

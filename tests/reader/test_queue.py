@@ -189,7 +189,7 @@ def test_a_queue_that_is_gone_ends(store: Path) -> None:
     del queue  # the fixture sees that the thread ends
     script = (
         "import sys, rawpack\n"
-        "queue = rawpack.Reader(sys.argv[1]).batches(4, workers=2, backend='process').queue()\n"
+        "queue = rawpack.Reader(sys.argv[1]).batches(4, workers=rawpack.Workers(2, backend='process')).queue()\n"
         "assert queue.dequeue() is not None\n"
     )
     done = subprocess.run(

@@ -139,7 +139,7 @@ REPEATING: dict[str, Loop] = {
 def placed(batches: Batches, depth: int = 0) -> PlacedBatches:
     """What `torch` and `jax` return, where nothing is copied."""
     copies = SimpleNamespace(counts={}, begin=dict, finish=dict, close=lambda: None)
-    return PlacedBatches(batches, copies, depth, None, "here")
+    return PlacedBatches(batches._feed, copies, depth, None, "here")
 
 
 def keras(batches: Batches) -> Iterator[Any]:

@@ -119,7 +119,7 @@ def test_results_do_not_depend_on_who_makes_them(packed: Packed, layout: str) ->
     assert expected["label"].shape[1:] == (6,)
     for way in WAYS.values():
         assert same(read(store, FULL, **way), expected)
-    assert same(read(store, FULL, workers=3, backend="process"), expected)
+    assert same(read(store, FULL, workers=Workers(3, backend="process")), expected)
     assert same(read(store, FULL, batch_size=7, shuffle=False, workers=2), expected)
 
 
@@ -279,7 +279,7 @@ def test_batch_functions_are_the_same_however_made(packed: Packed) -> None:
     np.testing.assert_allclose(expected["label"].sum(axis=1), 1, rtol=1e-5)
     for way in WAYS.values():
         assert same(read(store, steps, **way), expected)
-    assert same(read(store, steps, workers=3, backend="process"), expected)
+    assert same(read(store, steps, workers=Workers(3, backend="process")), expected)
 
 
 def test_all_workers_make_batches_at_once(packed: Packed) -> None:
@@ -460,7 +460,7 @@ def test_what_cannot_travel_is_refused_with_the_cure(packed: Packed) -> None:
     try:
         with pytest.raises(UsageError, match=r"cannot be sent to worker processes.*backend=\"thread\""):
             reader.batches(4, transform=[holds], workers=Workers(1, backend="process"))
-        assert same(read(store, [holds], workers=1, backend="thread"), read(store, []))
+        assert same(read(store, [holds], workers=Workers(1, backend="thread")), read(store, []))
     finally:
         for file in Open.files:
             file.close()

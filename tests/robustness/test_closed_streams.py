@@ -78,7 +78,9 @@ found = sorted(rows), links
 @pytest.mark.parametrize("streams", CLOSED)
 def test_workers_start(streams: str, store: Path, tmp_path: Path) -> None:
     """Worker processes start and serve whole epochs, and nothing that they are given has the number of a stream."""
-    text = TRAIN.format(store=str(store), preload=True, options="workers=2, backend='process', shuffle=True")
+    text = TRAIN.format(
+        store=str(store), preload=True, options="workers=rawpack.Workers(2, backend='process'), shuffle=True"
+    )
     found = python(streams, tmp_path, text)
     assert isinstance(found, list), found
     rows, links = found
@@ -89,7 +91,7 @@ def test_workers_start(streams: str, store: Path, tmp_path: Path) -> None:
 def test_workers_start_where_a_file_has_the_number_of_a_stream(store: Path, tmp_path: Path) -> None:
     """The same where the program opened files of its own instead, which children do not inherit."""
     opening = "\n".join(f"os.close({number}); os.open(os.devnull, os.O_RDWR)" for number in range(3))
-    text = TRAIN.format(store=str(store), preload=False, options="workers=2, backend='process'")
+    text = TRAIN.format(store=str(store), preload=False, options="workers=rawpack.Workers(2, backend='process')")
     rows, links = python("", tmp_path, opening + text)
     assert rows == sorted([*range(IMAGES)] * 2)
     assert links == [os.devnull] * 3

@@ -360,8 +360,8 @@ def test_a_stopped_template(store: Path, monkeypatch: pytest.MonkeyPatch) -> Non
 
 LOOP = """
 import os, sys, time
-from rawpack import Reader
-batches = Reader(sys.argv[1]).batches(7, shuffle=True, workers=3, backend="process", timeout=600)
+from rawpack import Reader, Workers
+batches = Reader(sys.argv[1]).batches(7, shuffle=True, workers=Workers(3, backend="process", timeout=600))
 iterator = iter(batches)
 next(iterator)
 pool = iterator._pool

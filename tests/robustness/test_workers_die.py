@@ -14,6 +14,7 @@ import threading
 import warnings
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -210,7 +211,7 @@ def only_the_stopped(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_stopped_workers_are_replaced(store: Path, truth: Truth) -> None:
     """Workers that make no progress for `timeout` seconds are killed and replaced, and the epoch is whole."""
     with nothing_left():
-        batches = Reader(store).batches(BATCH, shuffle=True, workers=Workers(timeout=1), **PROCESSES)
+        batches = Reader(store).batches(BATCH, shuffle=True, workers=replace(PROCESSES["workers"], timeout=1))
         iterator = iter(batches)
         seen = [truth.holds(next(iterator))]
         wait_for_workers(iterator)
@@ -241,14 +242,14 @@ def test_a_sample_that_hangs_three_workers(store: Path, poison: Callable[..., No
         pytest.warns(RuntimeWarning, match="no progress"),
         pytest.raises(WorkerError, match=rf"made no progress for 0\.3 s.* 3 times at sample {victim} "),
     ):
-        list(Reader(store).batches(BATCH, workers=Workers(timeout=0.3), **PROCESSES))
+        list(Reader(store).batches(BATCH, workers=replace(PROCESSES["workers"], timeout=0.3)))
 
 
 @pytest.mark.usefixtures("only_the_stopped")
 def test_a_worker_that_cannot_be_ended(store: Path, truth: Truth, monkeypatch: pytest.MonkeyPatch) -> None:
     """A worker that hangs and cannot be killed is left behind, and the epoch is whole: what it held is done again in
     other slots, so that it harms nothing when it wakes up and writes."""
-    batches = Reader(store).batches(BATCH, shuffle=True, workers=Workers(timeout=0.3), **PROCESSES)
+    batches = Reader(store).batches(BATCH, shuffle=True, workers=replace(PROCESSES["workers"], timeout=0.3))
     expected = rows_of(Reader(store).batches(BATCH, shuffle=True, workers=0))
     iterator = iter(batches)
     held = [next(iterator)]
@@ -305,7 +306,10 @@ def test_a_thread_that_hangs_for_a_while(store: Path, truth: Truth, monkeypatch:
     monkeypatch.setattr(SupervisedPool, "stuck", while_it_hangs)
     monkeypatch.setattr(reader._library, "read_into", read_into)
     monkeypatch.setattr("rawpack.batching.backends._JOIN_TIMEOUT_S", 0.2)
-    batches, held = reader.batches(BATCH, workers=Workers(timeout=0.3), **WAYS["threads"]), list[dict[str, Any]]()
+    batches, held = (
+        reader.batches(BATCH, workers=replace(WAYS["threads"]["workers"], timeout=0.3)),
+        list[dict[str, Any]](),
+    )
     with pytest.warns(RuntimeWarning, match="cannot be killed"):
         held.extend(batches)
     release.set()
@@ -333,7 +337,7 @@ def test_a_thread_that_hangs(store: Path, monkeypatch: pytest.MonkeyPatch) -> No
             WorkerError, match=r"cannot be killed 3 times at .*40.*is the disk or network share of the store"
         ),
     ):
-        list(reader.batches(BATCH, workers=Workers(timeout=0.3), **WAYS["threads"]))
+        list(reader.batches(BATCH, workers=replace(WAYS["threads"]["workers"], timeout=0.3)))
     release.set()
 
 
@@ -373,9 +377,9 @@ FAILS: dict[str, tuple[str, str]] = {
 
 STARTS = """
 import sys, warnings
-from rawpack import RawpackError, Reader
+from rawpack import RawpackError, Reader, Workers
 warnings.simplefilter("error")
-batches = Reader(sys.argv[1]).batches(6, workers=2, backend="process", timeout=600)
+batches = Reader(sys.argv[1]).batches(6, workers=Workers(2, backend="process", timeout=600))
 {trouble}
 try:
     list(batches)
@@ -398,7 +402,7 @@ def test_workers_that_cannot_start(copy: Callable[[str], Path], tmp_path: Path, 
 
 ENDS = """
 import os, sys, warnings
-from rawpack import Reader, WorkerError
+from rawpack import Reader, WorkerError, Workers
 from rawpack.batching import worker as process
 
 def main(channel, notes, spec, descriptors):
@@ -411,7 +415,7 @@ def main(channel, notes, spec, descriptors):
 process.main = main
 warnings.simplefilter("ignore")
 try:
-    list(Reader(sys.argv[1]).batches(6, workers=1, backend="process"))
+    list(Reader(sys.argv[1]).batches(6, workers=Workers(1, backend="process")))
 except WorkerError as error:
     print(error)
 """
@@ -467,7 +471,7 @@ def test_an_error_does_not_wait_for_others(store: Path, poison: Callable[..., No
     poison(before)
     key = re.escape(repr(reader[victim]["key"]))
     with nothing_left(), pytest.raises(WorkerError, match=rf"sample {victim} \({key}\) failed: LookupError") as caught:
-        list(reader.batches(BATCH, workers=Workers(timeout=3600), **PROCESSES))
+        list(reader.batches(BATCH, workers=replace(PROCESSES["workers"], timeout=3600)))
     assert re.search(r"Traceback.*line \d+, in before.*the original exception", str(caught.value), re.DOTALL)
 
 
@@ -483,9 +487,9 @@ def test_a_shard_that_shrinks_before_it_is_read(copy: Callable[[str], Path], way
 
 SHRINK = """
 import os, sys, warnings
-from rawpack import RawpackError, Reader
+from rawpack import RawpackError, Reader, Workers
 warnings.simplefilter("ignore")
-batches = Reader(sys.argv[1]).batches(6, workers=2, backend="process")
+batches = Reader(sys.argv[1]).batches(6, workers=Workers(2, backend="process"))
 for _ in range(4):
     list(batches)
 try:
@@ -509,8 +513,8 @@ def test_a_shard_that_shrinks_while_it_is_read(copy: Callable[[str], Path], tmp_
 
 LOOP = """
 import os, sys, time
-from rawpack import Reader
-batches = Reader(sys.argv[1]).batches(6, shuffle=True, workers=2, backend="process", timeout=600)
+from rawpack import Reader, Workers
+batches = Reader(sys.argv[1]).batches(6, shuffle=True, workers=Workers(2, backend="process", timeout=600))
 iterator = iter(batches)
 next(iterator)
 print("workers", *(handle.worker.process.pid for handle in iterator._pool.handles), flush=True)
@@ -711,7 +715,7 @@ def test_many_workers_for_the_cpus(monkeypatch: pytest.MonkeyPatch, store: Path)
     monkeypatch.setattr(machine, "cpus", lambda: 2)
     reader = Reader(store)
     with pytest.warns(UserWarning, match="workers=20 on 2 CPUs: each takes"):
-        assert reader.batches(64, workers=Workers(20, backend="process")).options.workers == 20
+        assert reader.batches(64, workers=Workers(20, backend="process"))._feed.settings.workers == 20
     reader.batches(64, workers=Workers(16, backend="process"))
     monkeypatch.setattr(machine, "cpus", lambda: 64)
     reader.batches(2, workers=Workers(backend="process"))
@@ -719,7 +723,7 @@ def test_many_workers_for_the_cpus(monkeypatch: pytest.MonkeyPatch, store: Path)
 
 WITHOUT_FOLDER = """
 import os, shutil, sys, tempfile
-from rawpack import RawpackError, Reader
+from rawpack import RawpackError, Reader, Workers
 folder = tempfile.mkdtemp()
 os.chdir(folder)
 sys.path.insert(0, "")
@@ -728,7 +732,7 @@ if sys.version_info[:3] == (3, 13, 0):
     # There, a module without some name raises SystemError once the current folder is gone. Most modules look for one.
     import cloudpickle, rawpack.batching.pool
 os.rmdir(folder)
-print(sum(len(batch["index"]) for batch in reader.batches(16, workers=1, backend="process")))
+print(sum(len(batch["index"]) for batch in reader.batches(16, workers=Workers(1, backend="process"))))
 try:
     Reader("store")
 except RawpackError as error:
@@ -880,9 +884,9 @@ def test_a_batch_that_a_child_holds(store: Path, tmp_path: Path, way: str) -> No
 
 FORK_HOLDING = """
 import os, sys
-from rawpack import Reader
+from rawpack import Reader, Workers
 
-batches = Reader(sys.argv[1]).batches(6, shuffle=True, workers=2, backend="process")
+batches = Reader(sys.argv[1]).batches(6, shuffle=True, workers=Workers(2, backend="process"))
 
 
 def mapped(pid):
@@ -924,7 +928,7 @@ UNPICKLE = """
 import pickle, sys
 with open(sys.argv[1], "rb") as file:
     reader = pickle.load(file)
-batches = reader.batches(6, shuffle=True, workers=2, backend="process")
+batches = reader.batches(6, shuffle=True, workers=Workers(2, backend="process"))
 print(len(reader), [row for batch in batches for row in batch["index"].tolist()])
 """
 
@@ -952,8 +956,9 @@ def test_batches_are_not_pickled(store: Path) -> None:
 
 PLAIN = """
 import sys
-from rawpack import Reader
-print(sum(len(batch["index"]) for batch in Reader(sys.argv[1]).batches(6, image_size=32, workers=2, backend="process")))
+from rawpack import Reader, Workers
+batches = Reader(sys.argv[1]).batches(6, image_size=32, workers=Workers(2, backend="process"))
+print(sum(len(batch["index"]) for batch in batches))
 """
 
 

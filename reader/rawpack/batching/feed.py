@@ -140,7 +140,11 @@ class Feed(Iterable[Batch]):
 
     def __repr__(self) -> str:
         fields = ", ".join(f"{name}: {dtype} {shape}" for name, dtype, shape in self._table())
-        left = [name for name in self._library.fields if name not in self.settings.fields]
+        left = [
+            name
+            for name, field in self._library.fields.items()
+            if not field.in_slot and name not in self.settings.fields
+        ]
         more = f"; not in it: {', '.join(left)}, which fields=[...] can name" if left else ""
         return f"Batches({self.title()}; {fields}{more})"
 
