@@ -571,11 +571,11 @@ def test_what_makes_no_sense_is_refused(reader: Reader, packed: Packed) -> None:
         ([], "pass "),
         ("square", "pass "),
         (64, "pass "),
-        ([(64, 64), (64, 0)], r"buckets= has \(64, 0\), which is not a size"),
+        ([(64, 64), (64, 0)], r"Buckets has \(64, 0\), which is not a size"),
         ([(64, 64, 3)], "which is not a size"),
-        ([(64, 64), "auto"], "buckets= has 'auto', which is not a size"),
-        ([(64, 64), (64, 64)], "buckets= has 64x64 twice"),
-        ([(1, n) for n in range(1, 258)], "buckets= has 257 sizes: pass at most 256"),
+        ([(64, 64), "auto"], "Buckets has 'auto', which is not a size"),
+        ([(64, 64), (64, 64)], "Buckets has 64x64 twice"),
+        ([(1, n) for n in range(1, 258)], "Buckets has 257 sizes: pass at most 256"),
     ]
     for buckets, problem in wrong:
         with pytest.raises(UsageError, match=problem):

@@ -7,6 +7,8 @@ from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from rawpack.batching.steps import EpochStart
 from rawpack.errors import UsageError
 from rawpack.store.concatenated import INDEX
@@ -17,6 +19,11 @@ if TYPE_CHECKING:
 
 Place = tuple[EpochStart, int]
 """Where an iterator began, and a position in its epoch."""
+
+
+def is_count(after: object) -> bool:
+    """Whether `after=` of a state is a number of batches, and not one of them."""
+    return isinstance(after, int | np.integer) and not isinstance(after, bool)
 
 
 class Handed:
@@ -114,9 +121,9 @@ class Bookmark:
     def is_latest(self, iterator: BatchIterator) -> bool:
         return self._latest is not None and self._latest() is iterator
 
-    def reached(self, after: Mapping[str, Any] | None) -> Place | None:
+    def reached(self, after: Any) -> Place | None:
         """Where the iterator of this batch began, and the position after it; None for the batch: those of the latest
         iterator, if it is further on than where the next one begins. UsageError for a batch that is not known."""
         if after is None:
             return self._reached
-        return self._handed.place([after.get(INDEX)])
+        return self._handed.place([after.get(INDEX)] if isinstance(after, Mapping) else [])

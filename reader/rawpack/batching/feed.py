@@ -15,7 +15,7 @@ import xxhash
 from numpy.typing import NDArray
 
 from rawpack.batching import dataloader
-from rawpack.batching.bookmark import Bookmark, Place
+from rawpack.batching.bookmark import Bookmark, Place, is_count
 from rawpack.batching.encoded import BOXES, EncodedFields
 from rawpack.batching.fill import BatchFiller, WorkSpec
 from rawpack.batching.iterator import IN_FLIGHT, Batch, BatchIterator, Setup, most_slices
@@ -261,11 +261,12 @@ class Feed(Iterable[Batch]):
     def place(self, after: Mapping[str, Any] | int | None = None) -> Place:
         """Where the iterator of a batch began, and the position after it: for `state_at`. after: as of
         `Batches.state_dict`."""
-        reached = self._bookmark.reached(after if isinstance(after, Mapping) else None)
+        counted = is_count(after)
+        reached = self._bookmark.reached(None if counted else after)
         if reached is None:
             start = self.next_start()
             reached = start, start.position
-        return self.counted_from(reached, None if isinstance(after, Mapping) else after)
+        return self.counted_from(reached, after if counted else None)
 
     @staticmethod
     def counted_from(place: Place, batches: Any) -> Place:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
 
-from rawpack.batching.bookmark import Handed
+from rawpack.batching.bookmark import Handed, is_count
 from rawpack.batching.feed import Feed
 from rawpack.batching.iterator import Batch, BatchIterator
 from rawpack.batching.options import names
@@ -235,7 +235,7 @@ class KerasBatches:
         """
         if after is None:
             return self.state_in(self._start, self.asked)
-        if isinstance(after, int | np.integer):
+        if is_count(after):
             return self.state_in(self._start, int(after))
         return self._batches.state_at(*self._handed.place(_arrays(after)))
 

@@ -11,7 +11,7 @@ from typing import Any, NoReturn, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from rawpack.batching.bookmark import Handed, Place
+from rawpack.batching.bookmark import Handed, Place, is_count
 from rawpack.batching.feed import Feed
 from rawpack.batching.iterator import Batch, BatchIterator
 from rawpack.batching.options import names
@@ -92,7 +92,7 @@ class PlacedBatches(Iterable[Any]):
 
         States of `Batches` and of this object are the same. Raises UsageError as `Batches.state_dict`.
         """
-        if after is not None and not isinstance(after, int | np.integer):
+        if after is not None and not is_count(after):
             return self._batches.state_at(*self._handed.place(_arrays(after)))
         return self._batches.state_at(*self._batches.counted_from(self._place or self._batches.place(), after))
 

@@ -12,7 +12,7 @@ from itertools import count
 from types import TracebackType
 from typing import Any, NoReturn
 
-from rawpack.batching.bookmark import Place
+from rawpack.batching.bookmark import Place, is_count
 from rawpack.batching.feed import Feed
 from rawpack.batching.iterator import Batch
 from rawpack.errors import RawpackError, UsageError
@@ -88,7 +88,7 @@ class BatchQueue(Iterator[Batch]):
         """The state after all batches that were taken, which those that wait in the queue are not; after this batch, as
         of `Batches.state_dict`; or after this number of batches of the epoch that the last one was of. Threads that are
         still working on a batch have taken it."""
-        if isinstance(after, Mapping):
+        if after is not None and not is_count(after):
             return self._batches.state_dict(after)
         return self._batches.state_at(*self._batches.counted_from(self._shared.place(), after))
 
