@@ -199,13 +199,11 @@ def test_a_batch_that_is_not_known_is_refused(few: Reader) -> None:
         {},
         other,
         [batch],
-        5,
+        True,
     ]
     for wrong in unknown:
         with pytest.raises(UsageError, match=r"after= must be a batch of these batches.*the number of batches"):
             batches.state_dict(after=wrong)
-    with pytest.raises(UsageError, match="takes one of"):
-        batches.state_dict(after=1)
     running = iter(batches)
     next(running)
     batches.load_state_dict(batches.state_dict(after=batch))

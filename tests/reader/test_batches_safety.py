@@ -266,9 +266,9 @@ FEW_DESCRIPTORS = """
 import resource, sys
 resource.setrlimit(resource.RLIMIT_NOFILE, (256, 256))
 import numpy as np
-from rawpack import Reader
+from rawpack import Reader, Workers
 reader = Reader(sys.argv[1])
-for way in ({"workers": 0}, {"workers": 2, "backend": "thread"}, {"workers": 2, "backend": "process"}):
+for way in ({"workers": 0}, {"workers": Workers(2, backend="thread")}, {"workers": Workers(2, backend="process")}):
     held = list(reader.batches(1, sampler=np.arange(300) % len(reader), **way))
     assert [int(batch["index"][0]) for batch in held] == [i % len(reader) for i in range(300)]
     assert all((batch["image"][0] == held[int(batch["index"][0])]["image"][0]).all() for batch in held)
