@@ -286,13 +286,14 @@ def test_workers_crop_photographs_that_were_kept(tmp_path: Path, monkeypatch: py
     assert ran.code == 0, ran.err
     reader = Reader(tmp_path / "store")
     crops = {}
-    for workers, only in ((2, ""), (0, "simplejpeg")):
+    ways: list[tuple[Any, str]] = [(Workers(2, backend="process"), ""), (0, "simplejpeg")]
+    for workers, only in ways:
         monkeypatch.setenv(choice.VARIABLE, only)
         choice.region_decoder.cache_clear()
-        batches = reader.batches(2, seed=3, workers=Workers(workers, backend="process"), transform=[RandomCrop(150)])
-        crops[workers] = {
+        batches = reader.batches(2, seed=3, workers=workers, transform=[RandomCrop(150)])
+        crops[only] = {
             int(row): np.array(crop) for b in batches for row, crop in zip(b["index"], b["image"], strict=True)
         }
-    assert len(crops[0]) == 6
-    for row, crop in crops[0].items():
-        np.testing.assert_array_equal(crops[2][row], crop)
+    assert len(crops["simplejpeg"]) == 6
+    for row, crop in crops["simplejpeg"].items():
+        np.testing.assert_array_equal(crops[""][row], crop)

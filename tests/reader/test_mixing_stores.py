@@ -24,7 +24,7 @@ from running import FORMATS
 from trained import numbered_store
 
 import rawpack_packer
-from rawpack import Blocks, Ranks, Reader, UsageError
+from rawpack import Blocks, Cache, Ranks, Reader, UsageError
 from rawpack.order import Mixed, RankSplit, Sequential, Shuffled, Weighted
 from rawpack.order.mixed import shares_of
 from rawpack.transforms import RandomHorizontalFlip
@@ -383,7 +383,7 @@ def test_a_mix_is_a_reader(shares: dict[str, float], stores: dict[str, Path]) ->
     )
     assert "3/5 of 23 sequential" in repr(Reader.mix(shares).batches(BATCH, workers=0))
     assert next(iter(mixed.batches(4, fields=["label"], workers=0))).keys() == {"label", "store", "index"}
-    preloaded = Reader.mix(shares, preload=True, verify=True)
+    preloaded = Reader.mix([(Reader(path, preload=True, verify=True), share) for path, share in shares.items()])
     for one, other in zip(
         preloaded.batches(BATCH, workers=2), Reader.mix(shares).batches(BATCH, workers=0), strict=True
     ):
@@ -532,7 +532,7 @@ def test_stores_behind_urls(stores: dict[str, Path], tmp_path: Path, way: str) -
             for name in ("image", "label", "store", "index"):
                 np.testing.assert_array_equal(one[name], other[name])
         with pytest.raises(UsageError, match="different values of cache"):
-            Reader.mix([(first, 1), (stores["b"], 1)], cache=tmp_path / "other")
+            Reader.mix([(first, 1), (Reader(stores["b"], cache=tmp_path / "other"), 1)])
 
 
 @pytest.mark.filterwarnings("ignore:rawpack. in this order:RuntimeWarning")
@@ -548,7 +548,8 @@ def test_the_cure_for_a_small_cache_works(tmp_path: Path) -> None:
         urls = {f"{server.url}/bucket/{number}": 1 for number in range(3)}
 
         def read(room: int, **options: Any) -> int:
-            reader = Reader.mix(urls, cache=tmp_path / f"cache {room} {len(options)}", cache_bytes=room)
+            cache = Cache(tmp_path / f"cache {room} {len(options)}", room)
+            reader = Reader.mix([(Reader(url, cache=cache), share) for url, share in urls.items()])
             batches = reader.batches(16, fields=["image"], workers=0, **options)
             batches.set_epoch(0)
             return sum(len(batch["index"]) for batch in batches)
@@ -557,10 +558,10 @@ def test_the_cure_for_a_small_cache_works(tmp_path: Path) -> None:
             try:
                 read(room, shuffle=True)
             except UsageError as error:
-                pattern = r'with cache_bytes=(\d+) or more, shuffle="block", block=(\d+), window=(\d+)'
+                pattern = r"with cache=Cache\(limit=(\d+)\) or more, shuffle=Blocks\(block=(\d+), window=(\d+)\)"
                 if found := re.search(pattern, str(error)):
                     least, block, window = map(int, found.groups())
-                    assert read(least, shuffle="block", block=block, window=window) >= 1560
+                    assert read(least, shuffle=Blocks(block, window)) >= 1560
                     cured += 1
     assert cured
 
