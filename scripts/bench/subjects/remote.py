@@ -189,8 +189,9 @@ class RemoteStore(Served):
         order: dict[str, Any] = {"shuffle": True}
         if self._order == "block":
             order = {"shuffle": Blocks(block=_BUFFER // 8, window=8)}
+        decode = {"image": not self._encoded}
         batches = Reader(url, cache=cache).batches(
-            settings.batch, seed=n, workers=settings.workers, decode=not ["image"] if self._encoded else [], **order
+            settings.batch, seed=n, workers=settings.workers, decode=decode, **order
         )
         for batch in batches:
             # Of files, the first bytes are looked at as if they were pixels.
