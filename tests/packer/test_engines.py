@@ -304,7 +304,7 @@ def test_a_worker_that_is_killed_in_the_middle_of_its_part(
     assert not alive
 
 
-@pytest.mark.parametrize(("name", "least"), [("dask", 4), ("ray", 3)])
+@pytest.mark.parametrize(("name", "least"), [("dask", 8), ("ray", 4)])
 def test_a_part_that_kills_every_worker_of_a_cluster(
     source: Path, undisturbed: Callable[[str], dict[str, bytes]], tmp_path: Path, opened: Opened, name: str, least: int
 ) -> None:
@@ -313,7 +313,8 @@ def test_a_part_that_kills_every_worker_of_a_cluster(
     store = tmp_path / "store"
     with opened(name) as engine:
         with pytest.raises(
-            PackError, match=rf"part 1 \(64 samples, .* to .*\) has killed {least}, the last with .*All other parts"
+            PackError,
+            match=rf"part 1 \(64 samples, .* to .*\) has killed {least}, the last one alone, with .*All other parts",
         ):
             run(source, store, engine, At(100, die_with_parent))
         assert len(finished_shards(store)) == 3
@@ -516,8 +517,8 @@ def test_two_workers_at_one_part(source: Path, undisturbed: Callable[[str], dict
 def test_a_part_that_kills_every_worker_is_named(
     source: Path, undisturbed: Callable[[str], dict[str, bytes]], tmp_path: Path
 ) -> None:
-    """Three workers die of one part: all others are packed, the error names this one and its samples, and the next run
-    packs only that."""
+    """Three workers die of one part, and then one that has only this: all others are packed, the error names this one
+    and its samples, and the next run packs only that."""
     began: list[int] = []
 
     def deadly(function: Callable[[bytes], Any], task: PartTask) -> Any:
@@ -529,8 +530,8 @@ def test_a_part_that_kills_every_worker_is_named(
     store, keys = tmp_path / "store", [open_source(source).key(i) for i in (64, 127)]
     with pytest.raises(PackError) as raised:
         run(source, store, ExecutorEngine(Calls(deadly), slots=2))
-    assert f"part 1 (64 samples, {keys[0]!r} to {keys[1]!r}) has killed 3, " in str(raised.value)
-    assert Counter(began) == {0: 1, 1: 3, 2: 1, 3: 1}
+    assert f"part 1 (64 samples, {keys[0]!r} to {keys[1]!r}) has killed 4, the last one alone" in str(raised.value)
+    assert Counter(began) == {0: 1, 1: 4, 2: 1, 3: 1}
     done = finished_shards(store)
     assert len(done) == 3
     run(source, store, LocalEngine(1))
@@ -552,8 +553,37 @@ def test_a_part_that_kills_every_worker_is_rejected_where_rejects_are_allowed(so
     rejects = [json.loads(line) for line in (store / "rejects.jsonl").read_text().splitlines()]
     lost = [one for one in rejects if one["reason"] == "crashed"]
     assert [one["key"] for one in lost] == [keys.key(i) for i in range(64, 128)]
-    assert all("part, 1, killed 3 workers, the last with" in one["detail"] for one in lost)
+    assert all("part, 1, killed 4 workers, the last one alone, with" in one["detail"] for one in lost)
     assert len(Reader(store)) == len(keys) - len(rejects)
+
+
+@pytest.mark.usefixtures("hurry")
+def test_a_part_beside_a_deadly_one_is_not_blamed(
+    source: Path, undisturbed: Callable[[str], dict[str, bytes]], tmp_path: Path
+) -> None:
+    """A worker that dies of one part fails whatever else it has, running or waiting, as often as they meet: parts that
+    pack alone are packed, and neither rejected nor named."""
+    deadly, went = threading.Event(), threading.Event()
+
+    def beside(function: Callable[[bytes], Any], task: PartTask) -> Any:
+        if task.number == 1:
+            deadly.set()
+            went.wait(1)  # a neighbour, if there is one
+            raise UncompletedJobError("the worker died")
+        if task.number == 2 and deadly.wait(1):
+            deadly.clear()
+            went.set()
+            raise UncompletedJobError("the worker died, of another part")
+        return once(function, task)
+
+    store = tmp_path / "store"
+    with pytest.raises(PackError) as raised:
+        run(source, store, ExecutorEngine(Calls(beside), slots=2))
+    assert "part 1 (" in str(raised.value)
+    assert "part 2 (" not in str(raised.value)
+    assert len(finished_shards(store)) == 3
+    run(source, store, LocalEngine(1))
+    assert settled(store) == undisturbed("memmap")
 
 
 @pytest.mark.usefixtures("hurry")

@@ -67,7 +67,7 @@ def test_an_append_checks_everything_once(photos: Path, tmp_path: Path) -> None:
         assert run_here("append", *SMALL[:2], "--quiet", photos / "b", store).code == 0
     once = (ONCE - {("recipe/recipe.py", "make_recipe")}) | {
         ("job/append.py", "open_store"),
-        ("job/run.py", "check_sizes"),
+        ("job/job.py", "check_sizes"),
     }
     expected = dict.fromkeys(once, 1) | {("recipe/recipe.py", "libraries"): 2}
     assert {one: calls[one] for one in once} == expected

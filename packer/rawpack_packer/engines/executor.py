@@ -27,7 +27,8 @@ from rawpack_packer.text import again
 
 _LOOK_EVERY_S = 1.0
 _PART_DEATHS = 3
-"""A part that has killed this many of the executor's workers is not sent to another."""
+"""A part with this many deaths is sent once more, alone: a worker that died takes down the parts beside it and, in
+Dask, those that only waited for it, as often as they meet. What kills a worker alone is sent to no other."""
 _DEADLY_PARTS = 8
 """With more such parts, the parts are not the cause."""
 _SEEN_WITHIN_S = 90.0
@@ -57,8 +58,9 @@ class Call(Protocol):
 
 class ExecutorEngine:
     """See `Engine`. Gives the executor a few more parts than it runs at once, and repeats the part of a worker that
-    died. The samples of a part that has killed three workers are rejected as `crashed`. Where these are more than the
-    job allows, the part is left out, and the run names it once all others are packed.
+    died. A part with three deaths is repeated alone: where that kills a worker too, its samples are rejected as
+    `crashed`. Where these are more than the job allows, the part is left out, and the run names it once all others are
+    packed.
 
     The caller shuts the executor down.
     """
@@ -169,7 +171,9 @@ class _SentPart:
     task: PartTask
     call: Call
     deaths: int = 0
-    """Workers that died of it."""
+    """Workers that died with it."""
+    alone: bool = False
+    """Whether no other part was out at any time."""
     tick: Tick | None = None
     """Its progress; None until a worker has taken it."""
     host: str = ""
@@ -192,6 +196,8 @@ class _Run:
     """By their numbers, the parts whose calls have not ended."""
     unseen: dict[int, _SentPart] = field(default_factory=dict)
     """Those whose calls have ended, and whose files are not seen here yet."""
+    suspects: list[_SentPart] = field(default_factory=list)
+    """Those that are yet to be repeated alone."""
     deadly: list[str] = field(default_factory=list)
     """The parts that were left out, for a message."""
     wake: threading.Event = field(default_factory=threading.Event)
@@ -206,9 +212,12 @@ class _Run:
 
     def run_all(self, tasks: Iterator[PartTask]) -> None:
         more = True
-        while more or self.out or self.unseen:
+        while more or self.out or self.unseen or self.suspects:
+            if self.suspects and not self.out:
+                suspect = self.suspects.pop()
+                self._send(suspect.task, suspect.deaths, alone=True)
             slots = self.engine.slots() if more and self.begun else 0
-            while more and len(self.out) <= slots + slots // 4:
+            while more and not self._waits_for_one() and len(self.out) <= slots + slots // 4:
                 task = next(tasks, None)
                 if task is None:
                     more = False
@@ -217,6 +226,10 @@ class _Run:
             self._wait()
         if self.deadly:
             raise self._deadly("All other parts are packed; ")
+
+    def _waits_for_one(self) -> bool:
+        """Whether nothing else may go out."""
+        return bool(self.suspects) or any(part.alone for part in self.out.values())
 
     def stop(self) -> None:
         """Take back what is out, and give workers that have begun a moment to see that the run has ended."""
@@ -230,9 +243,9 @@ class _Run:
         for number in self.out:
             remote_worker.forget_tick(self.destination, number)
 
-    def _send(self, task: PartTask, deaths: int = 0) -> None:
+    def _send(self, task: PartTask, deaths: int = 0, *, alone: bool = False) -> None:
         call = self.engine.submit(task)
-        self.out[task.number] = _SentPart(task, call, deaths)
+        self.out[task.number] = _SentPart(task, call, deaths, alone)
         if hasattr(call, "add_done_callback"):
             call.add_done_callback(lambda _: self.wake.set())
 
@@ -319,15 +332,18 @@ class _Run:
         if part.deaths < _PART_DEATHS:
             self._send(task, part.deaths)
             return
+        if not part.alone:
+            self.suspects.append(part)
+            return
         count = len(task.samples)
         if count <= task.max_rejects and not task.lost:
-            lost = f"its part, {task.number}, killed {part.deaths} workers, the last with {error!r}"
-            self._send(replace(task, lost=lost), part.deaths)
+            lost = f"its part, {task.number}, killed {part.deaths} workers, the last one alone, with {error!r}"
+            self._send(replace(task, lost=lost), part.deaths, alone=True)
             return
         first, last = (repr(task.samples.key(i)) for i in (0, count - 1))
         self.deadly.append(
             f"part {task.number} ({text.count(count, 'sample')}, {first} to {last}) has killed {part.deaths}, the last "
-            f"with {error!r}"
+            f"one alone, with {error!r}"
         )
         if len(self.deadly) > _DEADLY_PARTS:
             raise self._deadly("")
