@@ -20,6 +20,8 @@ ROOMS = {
         "testing",
         "targets",
         "reader",
+        "former",
+        "batches",
         "faces",
         "batching",
         "transforms",
@@ -56,7 +58,6 @@ ROOMS = {
         "progress",
         "errors",
         "text",
-        "voice",
         "lazy",
     ),
 }

@@ -27,7 +27,7 @@ _MOST_SIBLINGS = 1000
 class Cache:
     """For `cache=` of `Reader`: where the files of URLs are kept.
 
-        Reader("s3://bucket/store", cache=Cache("/scratch/cache", "200GB"))
+        Reader("s3://bucket/store", cache=Cache("cache/", "200GB"))
 
     folder: that files are fetched into, which all processes of a machine may share; None: RAWPACK_CACHE, or
         ~/.cache/rawpack.
