@@ -26,8 +26,8 @@ from numpy.typing import NDArray
 
 from rawpack.disk.mapped import map_file
 from rawpack.errors import DamagedStoreError, UsageError
-from rawpack.store.concatenated import ConcatenatedStore
 from rawpack.store.store import Store
+from rawpack.store.stores import Stores
 
 VIDEO, FRAME, SECONDS, LABEL = "video", "frame", "pts_seconds", "label"
 """Fields of a store of video."""
@@ -61,7 +61,7 @@ class _Line(msgspec.Struct):
     sample: int
 
 
-def find_runs(library: ConcatenatedStore, rows: NDArray[np.int64] | None) -> FrameRuns:
+def find_runs(library: Stores, rows: NDArray[np.int64] | None) -> FrameRuns:
     """The runs in a library's rows, int64 (n,), or in all. Raises UsageError where the store does not say which frame
     belongs to which video."""
     _check_fields(library)
@@ -80,7 +80,7 @@ def find_runs(library: ConcatenatedStore, rows: NDArray[np.int64] | None) -> Fra
     return FrameRuns(first, length, np.concatenate([videos, videos[piece]])[order], one_label)
 
 
-def _check_fields(library: ConcatenatedStore) -> None:
+def _check_fields(library: Stores) -> None:
     for name in (VIDEO, FRAME):
         field = library.fields.get(name)
         if field is None or (field.kind, field.shape) != ("number", ()) or np.dtype(field.dtype).kind not in "iu":
@@ -93,7 +93,7 @@ def _check_fields(library: ConcatenatedStore) -> None:
 
 
 def _pieces(
-    library: ConcatenatedStore, rows: NDArray[np.int64] | None, count: int
+    library: Stores, rows: NDArray[np.int64] | None, count: int
 ) -> tuple[NDArray[np.int64], NDArray[np.int64], bool]:
     """Runs by everything but the numbers of frames: where in the reader each starts, and its video; and whether each
     video has one label."""
@@ -115,7 +115,7 @@ def _pieces(
     return np.concatenate(starts), np.cumsum(np.concatenate(begun)) - 1, one_label
 
 
-def _lost(library: ConcatenatedStore) -> Iterator[NDArray[np.int64]]:
+def _lost(library: Stores) -> Iterator[NDArray[np.int64]]:
     """For each store the rows right before which a sample was rejected."""
     for store, end in zip(library.stores, library.ends.tolist(), strict=True):
         numbers = np.unique(_rejected(store))
@@ -145,7 +145,7 @@ def _groups(begins: NDArray[np.int64], count: int) -> Iterator[tuple[int, int, i
 
 
 def _gaps(
-    library: ConcatenatedStore,
+    library: Stores,
     rows: NDArray[np.int64] | None,
     begins: NDArray[np.int64],
     starts: NDArray[np.int64],
@@ -192,7 +192,7 @@ def _changes(values: NDArray[Any]) -> NDArray[np.bool_]:
     return changed
 
 
-def _column(library: ConcatenatedStore, name: str, rows: NDArray[np.int64]) -> NDArray[Any]:
+def _column(library: Stores, name: str, rows: NDArray[np.int64]) -> NDArray[Any]:
     field = library.fields[name]
     values: NDArray[Any] = np.empty((len(rows), *(n or 0 for n in field.shape)), field.dtype)
     library.read_into(name, rows, values)
