@@ -394,7 +394,7 @@ class Reader:
 
         total = self._library.shard_bytes
         with progress_bar(total=total, unit="B", unit_scale=True, desc="preloading", delay=1.0) as bar:
-            self._library.preload(bar.update)
+            self._library = self._library.preloaded(bar.update)
 
 
 def _reopened(where: tuple[Any, ...], clips: ClipTable | None, selection: NDArray[np.int64] | None) -> Reader:

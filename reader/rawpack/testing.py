@@ -245,7 +245,8 @@ def _intact(path: Path) -> Iterator[tuple[int, Pixels]]:
     for i in range(len(stores)):
         try:
             stores.check("image", i)
-            image = stores.read("image", i)
+            reader, row = stores.reader_of("image", i)
+            image = reader.read(row)
         except RawpackError:
             continue
         yield i, image

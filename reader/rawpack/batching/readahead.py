@@ -101,15 +101,13 @@ class Readahead:
 
     def before_batch(self, rows: NDArray[np.int64]) -> None:
         """A batch is about to be given out to the workers."""
+        self._unseen += 1
+        if self._unseen < _LOOK_EVERY and not self.readers_wait:
+            return
+        self._unseen = 0
         # A damaged shard is reported by the worker that reads it, with the sample's name.
         with contextlib.suppress(RawpackError):
-            if self.readers_wait:
-                self.ask(rows)
-                return
-            self._unseen += 1
-            if self._unseen >= _LOOK_EVERY:
-                self._unseen = 0
-                self.ask_if_cold(rows)
+            self.ask_if_cold(rows)
 
     def by_region(
         self, steps: Iterator[EpochStep], position: int, region_end: Callable[[int], int], world_size: int

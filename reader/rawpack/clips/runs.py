@@ -26,6 +26,7 @@ from numpy.typing import NDArray
 
 from rawpack.disk.mapped import map_file
 from rawpack.errors import DamagedStoreError, UsageError
+from rawpack.store.samples import values_of
 from rawpack.store.store import Store
 from rawpack.store.stores import Stores
 
@@ -105,13 +106,13 @@ def _pieces(
         stop = min(start + _BLOCK, count)
         block = np.arange(start - 1, stop) if rows is None else rows[start - 1 : stop]
         store = np.searchsorted(library.ends, block, side="right")
-        other = (np.diff(store) != 0) | _changes(_column(library, VIDEO, block))
+        other = (np.diff(store) != 0) | _changes(values_of(library, VIDEO, block))
         broken = other | (np.diff(block) != 1) | np.isin(block[1:], lost)
         at = np.flatnonzero(broken)
         starts.append(at + start)
         begun.append(other[at])
         if one_label:
-            one_label = not (_changes(_column(library, LABEL, block)) & ~other).any()
+            one_label = not (_changes(values_of(library, LABEL, block)) & ~other).any()
     return np.concatenate(starts), np.cumsum(np.concatenate(begun)) - 1, one_label
 
 
@@ -156,7 +157,7 @@ def _gaps(
     start = int(begins[0])
     block = np.arange(start, stop) if rows is None else rows[start:stop]
     steps = np.empty(stop - start, np.int64)
-    steps[1:] = np.diff(_column(library, FRAME, block).astype(np.int64))
+    steps[1:] = np.diff(values_of(library, FRAME, block).astype(np.int64))
     # The steps into a run do not count, and neither do those backwards.
     steps[starts[np.searchsorted(starts, start) : np.searchsorted(starts, stop)] - start] = _NONE
     back = steps <= 0
@@ -168,7 +169,7 @@ def _gaps(
     timed = SECONDS in library.fields and library.fields[SECONDS].kind == "number" and not library.fields[SECONDS].shape
     for number in np.unique(np.searchsorted(local, np.flatnonzero(odd), side="right") - 1).tolist():
         low, high = int(local[number]), int(ends[number])
-        seconds = np.diff(_column(library, SECONDS, block[low:high])) if timed else None
+        seconds = np.diff(values_of(library, SECONDS, block[low:high])) if timed else None
         found.append(_skips(steps[low + 1 : high], int(usual[number]), seconds) + low + 1)
     return np.sort(np.concatenate(found)) + start
 
@@ -190,10 +191,3 @@ def _changes(values: NDArray[Any]) -> NDArray[np.bool_]:
     """Whether each of (n, ...) values but the first differs from the one before."""
     changed: NDArray[np.bool_] = (values[1:] != values[:-1]).reshape(len(values) - 1, -1).any(axis=1)
     return changed
-
-
-def _column(library: Stores, name: str, rows: NDArray[np.int64]) -> NDArray[Any]:
-    field = library.fields[name]
-    values: NDArray[Any] = np.empty((len(rows), *(n or 0 for n in field.shape)), field.dtype)
-    library.read_into(name, rows, values)
-    return values

@@ -36,11 +36,12 @@ def _value_of(library: Stores, name: str, row: int, verify: bool) -> Any:
         return np.int64(library.group_of(row))
     if not field.in_shards:
         return library.columns.value(name, row, field.kind)
-    if library.is_random_access(name) and not (library.tells_cached and library.is_cached(name, row)):
+    reader, at = library.reader_of(name, row)
+    if library.is_random_access(name) and not (library.tells_cached and reader.is_cached(at)):
         library.readahead(name, np.array([row], np.int64))
     if verify:
         library.check(name, row)
-    return np.array(library.read(name, row))
+    return np.array(reader.read(at))
 
 
 def values_of(library: Stores, name: str, rows: NDArray[np.int64], verify: bool = False) -> Any:
@@ -57,7 +58,7 @@ def values_of(library: Stores, name: str, rows: NDArray[np.int64], verify: bool 
             for row in rows.tolist():
                 library.check(name, row)
     if not field.uniform:
-        return [np.array(library.read(name, row)) for row in rows.tolist()]
+        return [np.array(reader.read(at)) for reader, at in library.located(name, rows)]
     values = np.empty((len(rows), *(n or 0 for n in field.shape)), field.dtype)
     for start in range(0, len(rows), _BLOCK):
         library.read_into(name, rows[start : start + _BLOCK], values[start : start + _BLOCK])

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from rawpack.disk.columns import ColumnTable, by_part
 from rawpack.disk.manifest import Field
 from rawpack.errors import DamagedStoreError, UsageError
-from rawpack.formats.field_reader import Array, Box, FieldReader
+from rawpack.formats.field_reader import Array, FieldReader
 from rawpack.formats.gather import Gather
 from rawpack.store.common import STORE, check_alike, common_fields
 from rawpack.store.preload import Memory
@@ -74,17 +74,13 @@ class Stores:
             if any(store.manifest.classes != self.classes for store in self.stores):
                 self.classes = None
         self._columns: ColumnTable | None = None
-        self.closed = False
-        self._open: weakref.WeakSet[Closing] = weakref.WeakSet()
-        """What ends with the stores."""
-        self._forget()
-
-    def _forget(self) -> None:
-        """Forget what depends on where the shards are."""
         self._evictable = [store for store in self.stores if store.files.evictable]
         self._gathers: dict[tuple[str, bool], Gather | None] = {}
         self._random_access: dict[str, bool] = {}
         self._items: dict[tuple[int, tuple[str, ...]], list[RemoteFile]] = {}
+        self.closed = False
+        self._open: weakref.WeakSet[Closing] = weakref.WeakSet()
+        """What ends with the stores."""
 
     def ends_with(self, one: Closing) -> None:
         """Have `close` close this too."""
@@ -107,13 +103,12 @@ class Stores:
         files = self.stores[0].files
         return files.memory if isinstance(files, InMemory) else None
 
-    def preload(self, tick: Callable[[int], None]) -> None:
-        """Read all shards into memory. tick: called with the bytes read."""
+    def preloaded(self, tick: Callable[[int], None]) -> Stores:
+        """The same stores, with all shards in memory. tick: called with the bytes read."""
         memory = Memory.load([(store.path, store.manifest, store.files.held) for store in self.stores], tick)
         for store in self.stores:
             store.use(memory)
-        self.fetcher = None
-        self._forget()
+        return Stores(self.stores, self.groups)
 
     @property
     def columns(self) -> ColumnTable:
@@ -253,18 +248,13 @@ class Stores:
             readers[shard] = store.reader(number, name)
         return [(readers[shard], row) for shard, row in zip(shards.tolist(), local, strict=True)]
 
-    def _located(self, name: str, row: int) -> tuple[FieldReader, int]:
+    def reader_of(self, name: str, row: int) -> tuple[FieldReader, int]:
         """`located` of one sample, in a fraction of the time."""
         if self._evictable:
             self._let_go()
         shard = bisect_right(self._end_list, row)
         store, number = self._shards[shard]
         return store.reader(number, name), row - (self._end_list[shard - 1] if shard else 0)
-
-    def read(self, name: str, row: int, box: Box | None = None, scale: int = 1, out: Array | None = None) -> Array:
-        """Image field `name` of one sample, or a part of it; see `FieldReader.read`."""
-        reader, at = self._located(name, row)
-        return reader.read(at, box, scale, out)
 
     def readahead(self, name: str, rows: NDArray[np.int64]) -> None:
         """Ask the disk for image field `name` of these samples; see `FieldReader.readahead`."""
@@ -287,12 +277,12 @@ class Stores:
 
     def is_cached(self, name: str, row: int) -> bool:
         """Whether an image is in the page cache; see `FieldReader.is_cached`."""
-        reader, at = self._located(name, row)
+        reader, at = self.reader_of(name, row)
         return reader.is_cached(at)
 
     def check(self, name: str, row: int) -> None:
         """Raise DamagedStoreError unless the stored bytes of image field `name` are those that were packed."""
-        reader, at = self._located(name, row)
+        reader, at = self.reader_of(name, row)
         stored = np.ascontiguousarray(reader.stored(at))
         packed = int(self.columns.piece(f"{name}.xxh3", row, 1)[0])
         if xxhash.xxh3_64_intdigest(stored.data) != packed:
