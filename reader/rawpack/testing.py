@@ -26,6 +26,7 @@ from rawpack.errors import RawpackError
 from rawpack.formats import FieldReader
 from rawpack.reader import Reader
 from rawpack.store.store import Store
+from rawpack.store.stores import Stores
 
 __all__ = ["FormatSuite"]
 
@@ -240,11 +241,12 @@ def _rows(path: Path) -> Iterator[tuple[FieldReader, int]]:
 
 def _intact(path: Path) -> Iterator[tuple[int, Pixels]]:
     """The images of a store that pass their checksums, with their numbers."""
-    store = Store(path)
-    for i in range(len(store)):
+    stores = Stores([Store(path)])
+    for i in range(len(stores)):
         try:
-            store.check("image", i)
-            image = store.read("image", i)
+            stores.check("image", i)
+            reader, row = stores.reader_of("image", i)
+            image = reader.read(row)
         except RawpackError:
             continue
         yield i, image

@@ -81,16 +81,16 @@ def poison(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[Any, Any], No
         real = process.main
 
         def main(channel: Channel, notes: Heartbeat, spec: WorkSpec, descriptors: list[int]) -> None:
-            from rawpack.store.concatenated import ConcatenatedStore
+            from rawpack.store.stores import Stores
 
-            read = ConcatenatedStore.read_into
+            read = Stores.read_into
 
-            def read_into(self: ConcatenatedStore, name: str, rows: Any, out: Any) -> None:
+            def read_into(self: Stores, name: str, rows: Any, out: Any) -> None:
                 if name == "image":
                     before(rows, out)
                 read(self, name, rows, out)
 
-            ConcatenatedStore.read_into = read_into  # type: ignore[method-assign]
+            Stores.read_into = read_into  # type: ignore[method-assign]
             real(channel, notes, spec, descriptors)
 
         # Nested functions travel to the workers by their code.

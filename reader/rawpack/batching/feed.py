@@ -31,7 +31,7 @@ from rawpack.disk.manifest import Field, dump
 from rawpack.errors import UsageError
 from rawpack.order import Order, Ranks, RankSplit, resolve_rank
 from rawpack.order.keys import whole_number
-from rawpack.store.concatenated import CLIP, INDEX, ConcatenatedStore
+from rawpack.store.stores import CLIP, INDEX, Stores
 
 if TYPE_CHECKING:
     from rawpack.batching.prefetch import Prefetch
@@ -67,7 +67,7 @@ class Feed(Iterable[Batch]):
 
     def __init__(
         self,
-        library: ConcatenatedStore,
+        library: Stores,
         selection: NDArray[np.int64] | None,
         order: Order,
         split: RankSplit,

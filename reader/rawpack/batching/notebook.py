@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from rawpack.store.concatenated import ConcatenatedStore
+from rawpack.store.stores import Stores
 
 if TYPE_CHECKING:
     from rawpack.clips.table import ClipTable
@@ -34,7 +34,7 @@ _CELL = 'style="text-align:left;padding:2px 8px"'
 def html_of(
     title: str,
     table: Table,
-    library: ConcatenatedStore,
+    library: Stores,
     clips: ClipTable | None,
     selection: NDArray[np.int64] | None,
 ) -> str:
@@ -59,7 +59,7 @@ def html_of(
     return "".join(parts)
 
 
-def _figures(library: ConcatenatedStore, clips: ClipTable | None, selection: NDArray[np.int64] | None) -> Iterator[str]:
+def _figures(library: Stores, clips: ClipTable | None, selection: NDArray[np.int64] | None) -> Iterator[str]:
     """Thumbnails of samples that are evenly spread over the reader, of a clip its first frame."""
     images = [name for name, field in library.fields.items() if field.kind == "image" and len(field.shape) == 3]
     count = len(selection) if selection is not None else len(library) if clips is None else len(clips)
@@ -77,13 +77,13 @@ def _figures(library: ConcatenatedStore, clips: ClipTable | None, selection: NDA
                 yield _note(error, f"sample {row}: ")
 
 
-def _is_here(library: ConcatenatedStore, name: str, row: int) -> bool:
+def _is_here(library: Stores, name: str, row: int) -> bool:
     """Whether a sample can be read without fetching its shard."""
     files = library.remote_items(np.array([row]), [name])
     return library.fetcher is None or all(library.fetcher.cache.has(file.key, file.record) for file in files)
 
 
-def _figure(library: ConcatenatedStore, name: str, row: int) -> str:
+def _figure(library: Stores, name: str, row: int) -> str:
     import cv2
 
     ((reader, at),) = library.located(name, np.array([row]))
@@ -106,7 +106,7 @@ def _figure(library: ConcatenatedStore, name: str, row: int) -> str:
     )
 
 
-def _caption(library: ConcatenatedStore, row: int) -> str:
+def _caption(library: Stores, row: int) -> str:
     field = library.fields.get("label")
     if library.classes and field is not None and (field.kind, field.dtype, field.shape) == ("number", "int64", ()):
         label = np.empty(1, np.int64)

@@ -11,8 +11,8 @@ from numpy.typing import ArrayLike, NDArray
 from rawpack.clips.reading import samples_in
 from rawpack.errors import UsageError
 from rawpack.order import Blocks, BlockShuffled, Bucketed, FromColumn, Order, Sampled, Sequential, Shuffled
-from rawpack.store.concatenated import ConcatenatedStore
 from rawpack.store.mix import Mix
+from rawpack.store.stores import Stores
 
 if TYPE_CHECKING:
     from rawpack.batching.buckets import FoundBuckets
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 def make_order(
-    library: ConcatenatedStore,
+    library: Stores,
     selection: NDArray[np.int64] | None,
     clips: ClipTable | None,
     mix: Mix | None,

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from rawpack.batching.feed import Feed
 from rawpack.batching.iterator import Batch, BatchIterator
 from rawpack.errors import UsageError
-from rawpack.store.concatenated import INDEX
+from rawpack.store.stores import INDEX
 
 Names = str | Mapping[str, str] | None
 

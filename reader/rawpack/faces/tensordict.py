@@ -10,7 +10,7 @@ from rawpack.batching.iterator import Batch
 from rawpack.errors import MissingExtraError
 from rawpack.faces.placed import Form
 from rawpack.faces.torch import TorchBatches, torch_batches
-from rawpack.store.concatenated import INDEX
+from rawpack.store.stores import INDEX
 
 
 def tensordict_batches(batches: Feed, device: Any, channels: str, dtype: Any, depth: int) -> TorchBatches:

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from rawpack.disk.manifest import Field
 from rawpack.errors import UsageError
-from rawpack.store.concatenated import INDEX
+from rawpack.store.stores import INDEX
 
 _MOST_CHARACTERS = 120_000
 """As much as a shell passes on in one argument, about."""
