@@ -17,7 +17,6 @@ ROOT = Path(__file__).resolve().parents[1]
 ROOMS = {
     "rawpack": (
         "__main__",
-        "testing",
         "targets",
         "reader",
         "former",

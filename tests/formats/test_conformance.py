@@ -32,7 +32,7 @@ from running import FORMATS, Packed, pack
 
 import rawpack_packer
 from rawpack import Reader, UsageError, Workers
-from rawpack.testing import FormatSuite
+from rawpack_packer.testing import FormatConformance
 
 SIZE = 48
 TARGETS: dict[str, tuple[int, int]] = {"48": (48, 48), "40x56": (40, 56)}
@@ -614,8 +614,8 @@ def test_the_manifest_is_plain_json(case: Case) -> None:
 # ---------------------------------------------------------------------------------------------- the public suite
 
 
-class _OwnFormat(FormatSuite):
-    """The suite that `rawpack.testing` has for anybody's format, for one of our own."""
+class _OwnFormat(FormatConformance):
+    """The suite that `rawpack_packer.testing` has for anybody's format, for one of our own."""
 
     layout: ClassVar[str]
     options: ClassVar[dict[str, Any]] = {}

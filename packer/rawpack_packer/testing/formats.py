@@ -1,11 +1,10 @@
-"""Tests for a format or codec of your own: the promises that every format keeps.
+"""The contract of formats and codecs, as tests to inherit.
 
-    class TestMine(FormatSuite):
+    class TestMine(FormatConformance):
         def pack(self, images, folder): ...         # with your format, by rawpack_packer.pack
         def read_back(self, store): ...             # without rawpack
 
-pytest finds the tests that the class inherits. rawpack's own formats pass the same ones. Nothing here imports the
-packer or pytest.
+rawpack's own formats pass the same tests.
 """
 
 from __future__ import annotations
@@ -28,8 +27,6 @@ from rawpack.reader import Reader
 from rawpack.store.store import Store
 from rawpack.store.stores import Stores
 
-__all__ = ["FormatSuite"]
-
 Pixels = NDArray[np.uint8]
 _COUNT = 70
 """Samples: more than `--shard-size 1` puts into one shard, which is 64."""
@@ -45,7 +42,7 @@ class _Folders(Protocol):
     def mktemp(self, basename: str, numbered: bool = True) -> Path: ...
 
 
-class FormatSuite(ABC):
+class FormatConformance(ABC):
     """The tests of one format. In a test module, subclass it with a name that begins with "Test"."""
 
     one_size: ClassVar[bool] = True
