@@ -42,6 +42,7 @@ from rawpack import (
     UsageError,
     WorkerError,
     Workers,
+    warm,
 )
 from rawpack.formats.gather import Gather
 from rawpack.remote import reach, transfer
@@ -1158,17 +1159,17 @@ def test_warm_from_python(server: Server, tmp_path: Path) -> None:
     """`rawpack.warm` takes `cache=` as `Reader` does, and says what to write where the store does not fit, where there
     is no URL, and for a keyword of earlier versions."""
     url, cache = f"{server.url}/bucket/store", tmp_path / "cache"
-    done = rawpack_packer.warm(url, cache=Cache(cache, "1GB", timeout=60))
+    done = warm(url, cache=Cache(cache, "1GB", timeout=60))
     assert done.fetched >= done.bytes > BATCH
-    again = rawpack_packer.warm(url, cache=cache)
+    again = warm(url, cache=cache)
     assert (again.cache, again.fetched) == (done.cache, 0)
     for limit in (4 * SHARD_BYTES, str(4 * SHARD_BYTES)):
         with pytest.raises(UsageError, match=r"pass cache=Cache\(folder, limit\), a larger limit or another folder"):
-            rawpack_packer.warm(url, cache=Cache(tmp_path / "small", limit))
+            warm(url, cache=Cache(tmp_path / "small", limit))
     with pytest.raises(UsageError, match=r"^cache= applies to URLs"):
-        rawpack_packer.warm(tmp_path, cache=cache)
+        warm(tmp_path, cache=cache)
     with pytest.raises(TypeError, match=re.escape("cache_bytes='1GB' is now cache=Cache('c', '1GB')")):
-        rawpack_packer.warm(url, cache="c", cache_bytes="1GB")  # type: ignore[call-arg]
+        warm(url, cache="c", cache_bytes="1GB")  # type: ignore[call-arg]
 
 
 def test_warm_counts_a_file_before_it_is_seen(server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
