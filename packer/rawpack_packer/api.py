@@ -15,7 +15,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias, Unpack
 
 from rawpack.errors import UsageError
+from rawpack.former import reader_now
 from rawpack.remote.url import is_url, local_path, shown
+from rawpack.system.keywords import suggests
 from rawpack_packer.destination import folder as destinations
 from rawpack_packer.destination.folder import one_store, store_folder, store_folders
 from rawpack_packer.job import opening
@@ -39,8 +41,10 @@ from rawpack_packer.options import opt
 from rawpack_packer.recipe.recipe import parse_options
 from rawpack_packer.sources import Source
 from rawpack_packer.sources.base import Scanning, unseen
+from rawpack_packer.text import either, speaking_python
 
 if TYPE_CHECKING:
+    from rawpack.store.opening import Cache
     from rawpack_packer.exporting import Export, Exported
     from rawpack_packer.inspect.describe import Description, SourceDescription
     from rawpack_packer.inspect.doctor import Examined
@@ -411,27 +415,21 @@ def verify(
 
 
 @takes_paths
+@suggests(reader_now)
 def warm(
     store: Named,
     *,
-    cache: Named | None = None,
-    cache_bytes: str | None = None,
+    cache: Named | Cache | None = None,
     begin: Callable[[int, int | None], Callable[[int], object]] | None = None,
 ) -> Warmed:
     """Read a store, or all splits of a set, into the page cache; fetch all files of a store at a URL.
 
-    cache, cache_bytes: for a URL, the folder that files are fetched into, and its limit. begin: called once with the
-    bytes to be read and the free memory; returns a function that is then called with the bytes of each read.
+    cache: for a URL, the folder that files are fetched into, or a `rawpack.Cache` with its limit, as `Reader` takes it.
+    begin: called once with the bytes to be read and the free memory; returns a function that is then called with the
+    bytes of each read.
     """
-    from rawpack_packer.inspect.warm import warm_folders, warm_url
-
-    name = os.fspath(store)
-    begin = begin or (lambda total, free: lambda size: None)
-    if is_url(name):
-        return warm_url(name, cache, cache_bytes, begin)
-    if cache is not None or cache_bytes is not None:
-        raise UsageError(f"{opt.cache} and {opt.cache_bytes} apply to URLs; {name} is a folder")
-    return warm_folders(name, list(store_folders(name).values()), begin)
+    with speaking_python():
+        return run_warm(store, cache=cache, begin=begin or (lambda total, free: lambda size: None))
 
 
 @from_python(BenchKeywords)
@@ -473,6 +471,21 @@ def doctor() -> Examined:
 
 
 # ---------------------------------------------------------------------------------------------- what the command asks
+
+
+def run_warm(
+    store: Named, *, cache: Named | Cache | None, begin: Callable[[int, int | None], Callable[[int], object]]
+) -> Warmed:
+    """See `warm`."""
+    from rawpack_packer.inspect.warm import warm_folders, warm_url
+
+    name = os.fspath(store)
+    if is_url(name):
+        return warm_url(name, cache, begin)
+    if cache is not None:
+        what = either(f"{opt.cache} and {opt.cache_bytes} apply", f"{opt.cache} applies")
+        raise UsageError(f"{what} to URLs; {name} is a folder")
+    return warm_folders(name, list(store_folders(name).values()), begin)
 
 
 def run_bench(

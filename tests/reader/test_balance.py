@@ -18,7 +18,8 @@ from reading import WAYS, rows_of
 from running import Packed
 
 from rawpack import Ranks, Reader, UsageError
-from rawpack.order import Balanced, Order, Weighted
+from rawpack.order import Balanced, Weighted
+from rawpack.order.base import Order
 from rawpack.order.permutation import swapped
 from rawpack.transforms import RandomCrop
 

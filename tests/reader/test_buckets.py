@@ -27,9 +27,16 @@ from simulated_cuda import SimulatedCuda
 
 import rawpack_packer
 from rawpack import Buckets, Ranks, Reader, UsageError, Workers, transforms
-from rawpack.faces.keras import KerasBatches, keras_form
-from rawpack.order import BlockShuffled, Bucketed, Order, RankSplit, Sampled, Sequential, Shuffled, Weighted
+from rawpack.faces.fields import inputs_and_labels
+from rawpack.faces.keras import KerasBatches
+from rawpack.order import Weighted
+from rawpack.order.base import Order
+from rawpack.order.blocks import BlockShuffled
+from rawpack.order.buckets import Bucketed
 from rawpack.order.keys import derive_key
+from rawpack.order.ranks import RankSplit
+from rawpack.order.sampled import Sampled
+from rawpack.order.shuffled import Sequential, Shuffled
 from rawpack.pixels.aspects import best_sizes, choose_sizes
 from rawpack.transforms.step import Spec
 
@@ -732,7 +739,8 @@ def test_batches_for_keras(detection: Reader) -> None:
     """In any order, epoch after epoch, and after a resume, what Keras gets is what a loop gets."""
     options: dict[str, Any] = {"shuffle": True, "image_size": Buckets([(32, 64), (56, 40)]), "seed": 5, "workers": 0}
     batches, wanted = detection.batches(4, **options), detection.batches(4, **options)
-    data, saved = KerasBatches(batches._feed, *keras_form(batches._feed, "image", "number", None)), dict[str, Any]()
+    data = KerasBatches(batches._feed, *inputs_and_labels(batches._feed, "image", "number", None))
+    saved = dict[str, Any]()
     for _ in range(3):
         expected = [(batch["image"].tobytes(), batch["number"].tolist()) for batch in wanted]
         asked = range(len(expected))

@@ -121,25 +121,6 @@ def test_ranks_that_are_filled_up(store: Path, samples: int, size: int, ranks: i
     assert sorted(rows) == list(range(samples))
 
 
-def test_the_older_calls(store: Path) -> None:
-    """iter_next() and the get methods, as MXNet's own iterators have them."""
-    given = Reader(store).batches(8, workers=0).data_iter()
-    with pytest.raises(UsageError, match="no current batch"):
-        given.getdata()
-    pads = []
-    while given.iter_next():
-        assert given.getdata()[0].shape == (8, 3, 8, 8)
-        assert given.getlabel()[0].tolist() == [row % 4 for row in given.getindex()]
-        pads.append(given.getpad())
-    assert pads == [0, 0, 3]
-    with pytest.raises(UsageError, match="no current batch"):
-        given.getpad()
-    with pytest.raises(StopIteration):
-        given.next()
-    given.reset()
-    assert given.next().index.tolist() == list(range(8))
-
-
 def test_place_and_descriptions(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """`place` gets each array, and says the dtype; descriptions are pairs with dtype and layout, of MXNet's own class
     where it is imported."""

@@ -23,7 +23,8 @@ from trained import numbered_store
 
 import rawpack_packer
 from rawpack import Batches, Buckets, MissingExtraError, Ranks, Reader, UsageError, Workers
-from rawpack.faces.keras import KerasBatches, keras_form
+from rawpack.faces.fields import inputs_and_labels
+from rawpack.faces.keras import KerasBatches
 from rawpack.transforms import MixUp, OneHot, RandomHorizontalFlip, RandomResizedCrop
 
 SAMPLES, BATCH = 43, 5
@@ -39,7 +40,7 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def dataset(batches: Batches, x: Any = "image", y: Any = None, sample_weight: str | None = None) -> KerasBatches:
     """What `Batches.keras` makes, without the class of Keras that it derives from."""
-    form, fields = keras_form(batches._feed, x, y, sample_weight)
+    form, fields = inputs_and_labels(batches._feed, x, y, sample_weight)
     return KerasBatches(batches._feed, form, fields)
 
 
@@ -213,9 +214,9 @@ def test_nonsense_is_refused(store: Path) -> None:
         with pytest.raises(UsageError, match=words):
             dataset(batches, *arguments)
     data = dataset(batches)
-    with pytest.raises(UsageError, match=r"pass workers= to Reader.batches"):
+    with pytest.raises(UsageError, match=r"cannot be 4: pass workers= to batches"):
         data.workers = 4
-    with pytest.raises(UsageError, match=r"use_multiprocessing=True: pass workers="):
+    with pytest.raises(UsageError, match=r"cannot be True: pass workers="):
         data.use_multiprocessing = True
     with pytest.raises(UsageError, match="leave Keras's workers at 1"):
         pickle.dumps(data)

@@ -25,8 +25,10 @@ from trained import numbered_store
 
 import rawpack_packer
 from rawpack import Blocks, Cache, Ranks, Reader, UsageError
-from rawpack.order import Mixed, RankSplit, Sequential, Shuffled, Weighted
-from rawpack.order.mixed import shares_of
+from rawpack.order import Weighted
+from rawpack.order.mixed import Mixed, shares_of
+from rawpack.order.ranks import RankSplit
+from rawpack.order.shuffled import Sequential, Shuffled
 from rawpack.transforms import RandomHorizontalFlip
 
 SIZES = {"a": 23, "b": 7, "c": 3}

@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from how_random import mixing
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
@@ -23,21 +24,15 @@ from running import Packed
 import rawpack_packer
 from rawpack import Ranks, Reader
 from rawpack.errors import UsageError
-from rawpack.order import (
-    BlockShuffled,
-    Order,
-    RankSplit,
-    Sampled,
-    Sequential,
-    Shuffled,
-    launcher,
-    mixing,
-    resolve_rank,
-    shuffled,
-)
+from rawpack.order import launcher, shuffled
+from rawpack.order.base import Order
+from rawpack.order.blocks import BlockShuffled
 from rawpack.order.keys import stream
-from rawpack.order.launcher import ranks_of
+from rawpack.order.launcher import ranks_of, resolve_rank
 from rawpack.order.permutation import KeyedPermutation
+from rawpack.order.ranks import RankSplit
+from rawpack.order.sampled import Sampled
+from rawpack.order.shuffled import Sequential, Shuffled
 
 Rows = NDArray[np.int64]
 SEEDS = st.integers(-(2**70), 2**70)
@@ -268,7 +263,6 @@ NOTHING: Any = None
         (lambda: Shuffled(10).samples(0, 5, 4), "no positions"),
         (lambda: Shuffled(10).samples(HALF, 0, 4), "epoch=0.5 must be a whole number"),
         (lambda: Shuffled(10).samples(0, 0, HALF), "stop=0.5 must be a whole number"),
-        (lambda: mixing(Shuffled(10), 11, 2), "batch_size=11 must be a whole number between 2 and 10"),
     ],
 )
 def test_nonsense_is_refused(call: Callable[[], object], message: str) -> None:

@@ -16,7 +16,9 @@ import rawpack_packer
 from rawpack import Blocks, RawpackError, Reader
 from rawpack.batching.readahead import Readahead, RegionSteps
 from rawpack.batching.steps import EpochStep
-from rawpack.order import BlockShuffled, Order, Shuffled
+from rawpack.order.base import Order
+from rawpack.order.blocks import BlockShuffled
+from rawpack.order.shuffled import Shuffled
 from rawpack.store.stores import Stores
 from rawpack_packer.tune.system import drop
 

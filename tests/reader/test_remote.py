@@ -42,6 +42,7 @@ from rawpack import (
     UsageError,
     WorkerError,
     Workers,
+    warm,
 )
 from rawpack.formats.gather import Gather
 from rawpack.remote import reach, transfer
@@ -1151,7 +1152,24 @@ def test_warm(server: Server, tmp_path: Path) -> None:
     assert {path for _, path in server.log} == {"bucket/store/store.json"}
     ran = run_here("warm", "--cache", tmp_path / "small", "--cache-bytes", 4 * SHARD_BYTES, url)
     assert ran.code == 2
-    assert "cache-bytes" in ran.err
+    assert "pass a larger --cache-bytes, or another --cache" in ran.err
+
+
+def test_warm_from_python(server: Server, tmp_path: Path) -> None:
+    """`rawpack.warm` takes `cache=` as `Reader` does, and says what to write where the store does not fit, where there
+    is no URL, and for a keyword of earlier versions."""
+    url, cache = f"{server.url}/bucket/store", tmp_path / "cache"
+    done = warm(url, cache=Cache(cache, "1GB", timeout=60))
+    assert done.fetched >= done.bytes > BATCH
+    again = warm(url, cache=cache)
+    assert (again.cache, again.fetched) == (done.cache, 0)
+    for limit in (4 * SHARD_BYTES, str(4 * SHARD_BYTES)):
+        with pytest.raises(UsageError, match=r"pass cache=Cache\(folder, limit\), a larger limit or another folder"):
+            warm(url, cache=Cache(tmp_path / "small", limit))
+    with pytest.raises(UsageError, match=r"^cache= applies to URLs"):
+        warm(tmp_path, cache=cache)
+    with pytest.raises(TypeError, match=re.escape("cache_bytes='1GB' is now cache=Cache('c', '1GB')")):
+        warm(url, cache="c", cache_bytes="1GB")  # type: ignore[call-arg]
 
 
 def test_warm_counts_a_file_before_it_is_seen(server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

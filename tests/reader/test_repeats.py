@@ -29,7 +29,8 @@ from trained import numbered_store
 
 from rawpack import Batches, Blocks, Buckets, Reader
 from rawpack.batching import repeats
-from rawpack.faces.keras import KerasBatches, keras_form
+from rawpack.faces.fields import inputs_and_labels
+from rawpack.faces.keras import KerasBatches
 from rawpack.faces.placed import PlacedBatches
 from rawpack.order import Balanced, Weighted
 from rawpack.transforms import (
@@ -144,7 +145,7 @@ def placed(batches: Batches, depth: int = 0) -> PlacedBatches:
 
 def keras(batches: Batches) -> Iterator[Any]:
     """One epoch, as `fit` asks for it: it looks at the first batch before."""
-    data: Any = KerasBatches(batches._feed, *keras_form(batches._feed, "image", "label", None))
+    data: Any = KerasBatches(batches._feed, *inputs_and_labels(batches._feed, "image", "label", None))
     data[0]
     data.on_epoch_end()
     for number in range(len(data)):

@@ -99,7 +99,7 @@ def whole(store: Path) -> list[Any]:
 def test_fit_is_a_loop_over_the_batches(store: Path, whole: list[Any]) -> None:
     """With Keras's default to shuffle, `fit` trains on the batches of a plain loop in their order."""
     model = make_model()
-    batches = make_data(store)._batches
+    batches = make_data(store)._feed
     for _ in range(3):
         for batch in batches:
             model.train_on_batch({name: batch[name] for name in ("image", "number")}, batch["label"])
@@ -217,7 +217,7 @@ def test_what_a_checkpoint_cannot_count_is_refused(store: Path, tmp_path: Path, 
         case "evaluated":
             # As `evaluate` uses it; JAX's own state does not survive an `evaluate` here.
             more = [Calls(lambda steps: steps == 3 and (data.on_epoch_end(), list(data), data.on_epoch_end()))]
-            words = "used for something else in the middle of an epoch"
+            words = "give evaluate.* a dataset of their own"
         case "other":
             checkpoint = make_data(store, drop_last=True).checkpoint(tmp_path)
         case "unbuilt":

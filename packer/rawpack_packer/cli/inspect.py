@@ -132,6 +132,8 @@ def warm(dst: str, quiet: bool, cache: str | None, cache_bytes: str | None) -> N
       rawpack warm store/
       rawpack warm s3://bucket/store
     """  # fmt: skip
+    from rawpack.store.opening import Cache
+
     with counting("warming", unit="B", quiet=quiet) as count:
 
         def begin(total: int, free: int | None) -> Callable[[int], object]:
@@ -139,7 +141,8 @@ def warm(dst: str, quiet: bool, cache: str | None, cache_bytes: str | None) -> N
                 note(f"{text.size(total)} will not stay in {text.size(free)} of free memory")
             return count(total)
 
-        done = api.warm(dst, cache=cache, cache_bytes=cache_bytes, begin=begin)
+        limited = cache if cache_bytes is None else Cache(cache, cache_bytes)
+        done = api.run_warm(dst, cache=limited, begin=begin)
     Output(quiet).tell(done)
 
 

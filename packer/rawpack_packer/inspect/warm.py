@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,10 +13,12 @@ from rawpack.errors import DamagedStoreError, StoreError, UsageError
 from rawpack.remote.cache import CacheFolder
 from rawpack.remote.origin import RemoteStore, open_origins
 from rawpack.remote.tickets import RemoteFile
+from rawpack.store.opening import Cache, StorePath
 from rawpack.store.store import Store
 from rawpack.system import machine
 from rawpack_packer import text
 from rawpack_packer.options import opt
+from rawpack_packer.text import either
 
 Begin = Callable[[int, int | None], Callable[[int], object]]
 _PIECE = 8 << 20
@@ -69,10 +70,17 @@ def fetch_all(origin: RemoteStore, tick: Callable[[int], object]) -> int:
     if gone:
         raise StoreError(
             f"{gone:,} of {text.count(len(items), 'file')} of {origin.remote} left the cache {cache.folder} while "
-            "others were fetched, because other readers need its space or somebody removed them; pass a larger "
-            f"{opt.cache_bytes}, or another {opt.cache}"
+            f"others were fetched, because other readers need its space or somebody removed them; {_more_room()}"
         )
     return damaged
+
+
+def _more_room() -> str:
+    """The cure where files do not fit."""
+    return "pass " + either(
+        f"a larger {opt.cache_bytes}, or another {opt.cache}",
+        "cache=Cache(folder, limit), a larger limit or another folder",
+    )
 
 
 @dataclass(frozen=True)
@@ -112,15 +120,16 @@ def warm_folders(name: str, stores: Sequence[Path], begin: Begin) -> Warmed:
     return Warmed(name, total)
 
 
-def warm_url(url: str, cache: str | os.PathLike[str] | None, cache_bytes: str | None, begin: Begin) -> Warmed:
+def warm_url(url: str, cache: Cache | StorePath | None, begin: Begin) -> Warmed:
     """Have all files of a store at a URL in the cache, checked. Raises UsageError if they do not fit."""
-    (origin,) = open_origins([url], CacheFolder(cache, cache_bytes))
+    asked = cache if isinstance(cache, Cache) else Cache(cache)
+    (origin,) = open_origins([url], CacheFolder(asked.folder, asked.limit), timeout=asked.timeout)
     origin.fetcher.restore()
     total, into = sum(record.bytes for _, record in origin.manifest.records()), origin.fetcher.cache
     if origin.manifest.shard_bytes > origin.fetcher.room:
         raise UsageError(
             f"{origin.remote} has {text.size(total)}, and the cache {into.folder} may hold {text.size(into.limit)}: "
-            f"pass a larger {opt.cache_bytes}, or another {opt.cache}"
+            f"{_more_room()}"
         )
     damaged = fetch_all(origin, begin(total, None))
     return Warmed(str(origin.remote), total, str(origin.folder), origin.fetcher.fetched, damaged)

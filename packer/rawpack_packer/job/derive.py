@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rawpack.errors import UsageError
-from rawpack.order import Shuffled
+from rawpack.order.shuffled import Shuffled
 from rawpack.store.selection import positions_where
 from rawpack.store.stores import Stores
 from rawpack.store.where import Where

@@ -22,8 +22,8 @@ from rawpack.batching.settings import (
 )
 from rawpack.clips.reading import samples_in
 from rawpack.errors import UsageError
-from rawpack.order import RankSplit, resolve_rank
-from rawpack.order.launcher import ranks_of
+from rawpack.order.launcher import ranks_of, resolve_rank
+from rawpack.order.ranks import RankSplit
 from rawpack.store.mix import Mix
 from rawpack.store.stores import Stores
 from rawpack.system.warning import warn

@@ -29,8 +29,11 @@ from rawpack.batching.stats import Stats
 from rawpack.batching.steps import EpochStart, EpochStep, EpochSteps
 from rawpack.disk.manifest import Field, dump
 from rawpack.errors import UsageError
-from rawpack.order import Order, Ranks, RankSplit, resolve_rank
+from rawpack.order import Ranks
+from rawpack.order.base import Order
 from rawpack.order.keys import whole_number
+from rawpack.order.launcher import resolve_rank
+from rawpack.order.ranks import RankSplit
 from rawpack.store.stores import CLIP, INDEX, Stores
 
 if TYPE_CHECKING:

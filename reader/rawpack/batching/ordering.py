@@ -10,7 +10,13 @@ from numpy.typing import ArrayLike, NDArray
 
 from rawpack.clips.reading import samples_in
 from rawpack.errors import UsageError
-from rawpack.order import Blocks, BlockShuffled, Bucketed, FromColumn, Order, Sampled, Sequential, Shuffled
+from rawpack.order import Blocks
+from rawpack.order.base import Order
+from rawpack.order.blocks import BlockShuffled
+from rawpack.order.buckets import Bucketed
+from rawpack.order.from_column import FromColumn
+from rawpack.order.sampled import Sampled
+from rawpack.order.shuffled import Sequential, Shuffled
 from rawpack.store.mix import Mix
 from rawpack.store.stores import Stores
 

@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 from rawpack.batching.fill import major_faults
 from rawpack.batching.steps import EpochStep
 from rawpack.errors import RawpackError
-from rawpack.order import ranks_here
+from rawpack.order.launcher import ranks_here
 from rawpack.store.stores import Stores
 from rawpack.system import machine
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from rawpack.batching.dataloader import SharedCounts
 from rawpack.batching.settings import Settings
 from rawpack.batching.steps import EpochStart
-from rawpack.order import Order
+from rawpack.order.base import Order
 from rawpack.store.stores import Stores
 from rawpack.system.warning import warn
 

@@ -9,7 +9,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from rawpack.order import RankSplit, Span
+from rawpack.order.ranks import RankSplit, Span
 from rawpack.store.stores import CLIP, INDEX
 
 

@@ -1,6 +1,6 @@
 """Copies from slots to a CUDA device: memory is page-locked once for each slot, and the host never waits for a copy.
 
-The order of things, for each batch:
+For each batch:
 
 1. Its slot is registered with CUDA, if it is not yet. Where that is refused, or not worth it because the slot will not
    be reused, the batch goes through page-locked memory of torch.
@@ -8,8 +8,6 @@ The order of things, for each batch:
 3. The numpy batch is held until the event is done: torch does not protect memory that it has not allocated.
 4. When the batch is handed over, the caller's stream waits for the event, and the allocator learns that this stream
    uses the tensors.
-
-Memory that is registered is held until it is unregistered, so that it cannot be unmapped before.
 """
 
 from __future__ import annotations
@@ -86,8 +84,7 @@ class TorchRuntime:
             self._cudart.cudaHostUnregister(address)
 
     def stream(self) -> AbstractContextManager[Any]:
-        stream: AbstractContextManager[Any] = self._torch.cuda.stream(self._stream)
-        return stream
+        return self._torch.cuda.stream(self._stream)  # type: ignore[no-any-return]
 
     def copy(self, array: NDArray[Any], registered: bool) -> Any:
         tensor = self._torch.from_numpy(array)
@@ -95,8 +92,7 @@ class TorchRuntime:
         return (tensor if registered else tensor.pin_memory()).to(self._device, non_blocking=True)
 
     def record(self) -> CudaEvent:
-        event: CudaEvent = self._stream.record_event()
-        return event
+        return self._stream.record_event()  # type: ignore[no-any-return]
 
     def hand_over(self, tensors: Tensors, event: CudaEvent) -> None:
         current = self._torch.cuda.current_stream(self._device)
@@ -111,8 +107,7 @@ class _Held:
     """A batch that the device may still read."""
 
     arrays: Arrays | None
-    event: CudaEvent | None = None
-    """None until all of its copies are begun."""
+    event: CudaEvent | None = None  # None until all of its copies are begun
 
 
 @dataclass(frozen=True)
@@ -130,14 +125,11 @@ class CudaCopies:
         """convert: what is done to the tensors of a batch on the device. register: whether slots are registered;
         otherwise each batch is copied into torch's page-locked memory first, and its slot is free at once."""
         self._runtime, self._convert, self._register = runtime, convert, register
-        self._held: deque[_Held] = deque()
-        """In the order of their events."""
-        self._registered: weakref.WeakKeyDictionary[Slot, bool] = weakref.WeakKeyDictionary()
-        """Slots that were tried -> whether CUDA took them."""
+        self._held: deque[_Held] = deque()  # in the order of their events
+        self._registered = weakref.WeakKeyDictionary[Slot, bool]()  # slots that were tried -> whether CUDA took them
         self._memory: dict[int, tuple[Any, weakref.finalize[Any, Any]]] = {}
-        """Address -> memory that is registered, and what notes the end of its slot."""
-        self._ended: deque[int] = deque()
-        """Addresses whose slots have ended; filled by finalizers, in any thread."""
+        """Address -> memory that is registered, and is not unmapped before, and what notes the end of its slot."""
+        self._ended: deque[int] = deque()  # addresses whose slots have ended; filled by finalizers, in any thread
         self._process = os.getpid()
         self.counts = {"registered_slots": 0, "staged_batches": 0}
 
@@ -146,19 +138,19 @@ class CudaCopies:
         self.collect()
         held = _Held(dict(arrays))
         registered = {name: self._is_registered(array) for name, array in arrays.items()}
-        self.counts["staged_batches"] += not any(registered.values())
         # Before the first copy: if one of them fails, those before it may still be under way.
         self._held.append(held)
         with self._runtime.stream():
             tensors = {name: self._runtime.copy(array, registered[name]) for name, array in arrays.items()}
             if not any(registered.values()):
                 held.arrays = None
+                self.counts["staged_batches"] += 1
             converted = self._convert(tensors)
         held.event = event = self._runtime.record()
         return Copied(converted, event)
 
     def finish(self, copied: Copied) -> Tensors:
-        """The tensors of a batch, which the caller's stream may use from now on."""
+        """The tensors of a batch, for the caller's stream."""
         self.collect()
         self._runtime.hand_over(copied.tensors, copied.event)
         return copied.tensors

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
@@ -13,17 +14,13 @@ from numpy.typing import NDArray
 from rawpack.batching.feed import Feed
 from rawpack.batching.iterator import Batch, BatchIterator
 from rawpack.errors import UsageError
+from rawpack.faces.fields import check_fields
 from rawpack.store.stores import INDEX
 
 Names = str | Mapping[str, str] | None
 
 
-class _NameAndShape(NamedTuple):
-    name: str
-    shape: tuple[int, ...]
-
-
-class DataDesc(_NameAndShape):
+class DataDesc(NamedTuple("DataDesc", [("name", str), ("shape", tuple[int, ...])])):
     """What an iterator provides: a pair of name and shape, with `dtype` and `layout`, as MXNet has it."""
 
     dtype: Any
@@ -59,144 +56,108 @@ class DataIter(Iterator[DataBatch]):
     iterators do by `last_batch_handle="pad"`. Used by one thread at a time.
     """
 
-    def __init__(self, batches: Feed, data: Names, label: Names, place: Callable[[NDArray[Any]], Any] | None) -> None:
+    def __init__(self, feed: Feed, data: Names, label: Names, place: Callable[[NDArray[Any]], Any] | None) -> None:
         """Made by `Batches.data_iter`, with its arguments."""
-        self._batches, self._place = batches, place
-        if len(batches.settings.pipelines) > 1:
+        self._feed, self._place = feed, place
+        if len(feed.settings.pipelines) > 1:
             raise UsageError(
                 "data_iter() has batches of one shape, as MXNet needs it: leave out Buckets, or call clips() with one "
                 "number of frames"
             )
-        self.batch_size = batches.next_start().split.batch_size
+        self.batch_size = feed.next_start().split.batch_size
         self._data, self._label = _named("data", data, "data"), _named("label", label, "softmax_label")
-        described = batches.described()
-        self._described = {}
-        for name in (*self._data.values(), *self._label.values()):
-            if name not in described:
-                raise UsageError(f"there is no field {name!r} in a batch, only {', '.join(described)}")
-            if described[name].shape is None:
+        self._fields = [*self._data.values(), *self._label.values()]
+        check_fields(feed, "data, label", self._fields)
+        self._described = feed.described()
+        for name in self._fields:
+            if self._described[name].shape is None:
                 raise UsageError(
                     f"{name!r} has no fixed shape, which MXNet needs: name other fields, or pass ragged=, a number"
                 )
-            self._described[name] = described[name]
         self._iterator: BatchIterator | None = None
         self._first: Batch = {}
         """Copies of the first rows of this epoch, which fill up the last batch."""
         self._pad = self._repeats = self._left = 0
         """How many rows the last batch needs; how many of its own repeat the start of the epoch, to give ranks equal
         batches; how many batches are left."""
-        self._current: DataBatch | None = None
-        self._provided: tuple[list[Any], list[Any]] | None = None
 
     def __repr__(self) -> str:
-        return f"{type(self).__name__}({self._data}, {self._label}; {self._batches!r})"
+        return f"{type(self).__name__}({self._data}, {self._label}; {self._feed!r})"
 
     def __reduce__(self) -> NoReturn:
         raise UsageError("batches own workers and memory: pickle the reader instead, and call batches() there")
 
     def __len__(self) -> int:
         """The number of batches in the epoch that comes next, from its start."""
-        return len(self._batches)
+        return len(self._feed)
 
-    @property
+    @cached_property
     def provide_data(self) -> list[Any]:
         """Name, shape, dtype and layout of each array in `data`: MXNet's own `DataDesc` where MXNet is imported."""
-        return self._provide()[0]
+        return self._provided(self._data)
 
-    @property
+    @cached_property
     def provide_label(self) -> list[Any]:
         """As `provide_data`, of `label`."""
-        return self._provide()[1]
+        return self._provided(self._label)
 
     def reset(self) -> None:
         """The next epoch comes, or stays where none of its batches were read."""
         iterator, self._iterator = self._iterator, None
-        self._current, self._first = None, {}
+        self._first = {}
         if iterator is not None:
             iterator.close()
             # The position that it has reached does not count: the next epoch does.
-            self._batches.stay()
+            self._feed.stay()
 
-    def iter_next(self) -> bool:
-        """Go to the next batch. False at the end of the epoch."""
-        self._current = None  # its slot may be needed
+    def next(self) -> DataBatch:
+        """The next batch. Raises StopIteration at the end of the epoch, until `reset()`."""
+        return self.__next__()
+
+    def __next__(self) -> DataBatch:
         if self._iterator is None:
-            start = self._batches.next_start()
+            start = self._feed.next_start()
             self._left = len(start)
             if self._left:
                 last = start.span(self._left - 1)
                 self._pad, self._repeats = self.batch_size - len(last), min(max(0, last.stop - last.length), len(last))
             if self._pad and start.position:
                 self._first = self._first_rows(self._begun_at_zero(start.epoch))
-            self._iterator = iter(self._batches)
-        batch = next(self._iterator, None)
-        if batch is None:
-            return False
+            self._iterator = iter(self._feed)
+        batch = next(self._iterator)
         if self._pad and not self._first:
             self._first = self._first_rows(batch)
-        pad = self.batch_size - len(batch[INDEX])
-        filled = {name: self._filled(name, batch[name], pad) for name in (*self._described, INDEX)}
         self._left -= 1
-        repeated = pad if self._left else pad + self._repeats
+        pad = self.batch_size - len(batch[INDEX])
+        filled = {name: self._filled(name, batch[name], pad) for name in (*self._fields, INDEX)}
         data, label = ([self._placed(filled, name) for name in chosen.values()] for chosen in (self._data, self._label))
-        self._current = DataBatch(data, label, repeated, filled[INDEX], batch[INDEX])
-        return True
-
-    def next(self) -> DataBatch:
-        """The next batch. Raises StopIteration at the end of the epoch, until `reset()`."""
-        if not self.iter_next():
-            raise StopIteration
-        return self._here()
-
-    def __next__(self) -> DataBatch:
-        return self.next()
-
-    def getdata(self) -> list[Any]:
-        """The data of the current batch."""
-        return self._here().data
-
-    def getlabel(self) -> list[Any]:
-        """The labels of the current batch."""
-        return self._here().label
-
-    def getpad(self) -> int:
-        """How many rows at the end of the current batch repeat others."""
-        return self._here().pad
-
-    def getindex(self) -> NDArray[np.int64]:
-        """The rows of the samples in the reader."""
-        return self._here().index
+        return DataBatch(data, label, pad if self._left else pad + self._repeats, filled[INDEX], batch[INDEX])
 
     def set_epoch(self, epoch: int) -> None:
         """Epoch `epoch` comes next: from its start, or from the position that was loaded for this epoch."""
         self.reset()
-        self._batches.set_epoch(epoch)
+        self._feed.set_epoch(epoch)
 
     def state_dict(self, after: DataBatch | int | None = None) -> dict[str, Any]:
         """The state after all batches that were handed over, or after this one, or this number of them: `Module.fit`
         takes each batch before it calls back for the one before."""
-        return self._batches.state_dict({INDEX: after.source} if isinstance(after, DataBatch) else after)
+        return self._feed.state_dict({INDEX: after.source} if isinstance(after, DataBatch) else after)
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """The next batch is the one after `state`. Raises UsageError where it belongs to another order."""
-        self._batches.load_state_dict(state)
+        self._feed.load_state_dict(state)
         self.reset()
 
     def stats(self) -> dict[str, Any]:
         """As `Batches.stats`."""
-        return self._batches.stats()
-
-    def _here(self) -> DataBatch:
-        if self._current is None:
-            raise UsageError("there is no current batch: call next(), or iter_next() while it returns True")
-        return self._current
+        return self._feed.stats()
 
     def _first_rows(self, batch: Batch) -> Batch:
-        return {name: batch[name][: self._pad].copy() for name in (*self._described, INDEX)}
+        return {name: batch[name][: self._pad].copy() for name in (*self._fields, INDEX)}
 
     def _begun_at_zero(self, epoch: int) -> Batch:
         """The first batch of an epoch that is resumed further on."""
-        again = self._batches.with_settings(workers=0)
+        again = self._feed.with_settings(workers=0)
         again.set_epoch(epoch + 1)  # else the position that was loaded for this epoch stays
         again.set_epoch(epoch)
         return next(iter(again))
@@ -214,25 +175,18 @@ class DataIter(Iterator[DataBatch]):
             array = np.moveaxis(array, -1, -3)
         return array if self._place is None else self._place(array)
 
-    def _provide(self) -> tuple[list[Any], list[Any]]:
-        if self._provided is None:
-            mxnet = sys.modules.get("mxnet")
-            kind = DataDesc if mxnet is None else mxnet.io.DataDesc
-            self._provided = (
-                [self._desc(kind, *pair) for pair in self._data.items()],
-                [self._desc(kind, *pair) for pair in self._label.items()],
-            )
-        return self._provided
-
-    def _desc(self, kind: Any, shown: str, name: str) -> Any:
+    def _provided(self, chosen: Mapping[str, str]) -> list[Any]:
         """What `place` makes of zeros is what it makes of a batch."""
-        field = self._described[name]
-        assert field.shape is not None
-        zeros = {name: np.zeros((self.batch_size, *field.shape), field.dtype)}
-        placed = self._placed(zeros, name)
-        shape = tuple(int(n) for n in placed.shape)
-        layout = "NTCHW" if len(shape) == 5 else "NCHW"[: len(shape)]
-        return kind(shown, shape, np.dtype(placed.dtype).type, layout)
+        kind = sys.modules["mxnet"].io.DataDesc if "mxnet" in sys.modules else DataDesc
+        provided = []
+        for shown, name in chosen.items():
+            field = self._described[name]
+            assert field.shape is not None
+            placed = self._placed({name: np.zeros((self.batch_size, *field.shape), field.dtype)}, name)
+            shape = tuple(int(n) for n in placed.shape)
+            layout = "NTCHW" if len(shape) == 5 else "NCHW"[: len(shape)]
+            provided.append(kind(shown, shape, np.dtype(placed.dtype).type, layout))
+        return provided
 
 
 def _named(parameter: str, given: Names, default: str) -> dict[str, str]:

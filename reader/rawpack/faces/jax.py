@@ -10,8 +10,9 @@ from numpy.typing import NDArray
 
 from rawpack.batching.feed import Feed
 from rawpack.batching.steps import EpochStart
-from rawpack.errors import MissingExtraError, UsageError
-from rawpack.faces.placed import PlacedBatches, PlacedIterator, tuples
+from rawpack.errors import UsageError
+from rawpack.faces.fields import Form, imported, tuples
+from rawpack.faces.placed import PlacedBatches, PlacedIterator
 from rawpack.order.keys import whole_number
 
 _CURE = "drop_last=True to batches(), which leaves out a smaller last batch"
@@ -21,7 +22,7 @@ def jax_batches(
     batches: Feed, sharding: Any = None, depth: int = 2, as_tuple: Sequence[str] | None = None
 ) -> JaxBatches:
     """What `Batches.jax` returns, with its arguments."""
-    jax = _jax()
+    jax = imported("jax", "batches.jax() needs JAX: pip install jax, or see docs.jax.dev")
     form, shown = tuples(batches, as_tuple)
     depth = whole_number("depth", depth, 1)
     if not (sharding is None or isinstance(sharding, jax.Device | jax.sharding.Sharding)):
@@ -63,6 +64,15 @@ class NarrowedFields:
     def __init__(self, jax: Any, batches: Feed) -> None:
         self._jax = jax
         self._wide = {name for name, field in batches.described().items() if field.dtype in ("int64", "uint64")}
+
+    def checked(self, form: Form) -> Form:
+        """A form that raises what `check` does."""
+
+        def formed(arrays: Mapping[str, Any]) -> Any:
+            self.check(arrays)
+            return form(arrays)
+
+        return formed
 
     def check(self, arrays: Mapping[str, NDArray[Any]]) -> None:
         """Raise UsageError for a number that JAX would cut."""
@@ -156,11 +166,3 @@ def _check_processes(batches: Feed) -> None:
             f'ragged="pad" pads {padded[0]!r} to the longest of each batch, which differs between processes: pass a '
             "number, the length to pad to"
         )
-
-
-def _jax() -> Any:
-    try:
-        import jax
-    except ImportError:
-        raise MissingExtraError("batches.jax() needs JAX: pip install jax, or see docs.jax.dev") from None
-    return jax

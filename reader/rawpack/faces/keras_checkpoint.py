@@ -12,7 +12,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rawpack.errors import UsageError
-from rawpack.faces.keras import import_keras
 from rawpack.order.keys import whole_number
 from rawpack.system.home import expanded
 
@@ -32,7 +31,8 @@ def keras_checkpoint(data: KerasBatches, folder: str | Path, every: int | None) 
     """What `KerasBatches.checkpoint` returns, with its arguments."""
     path = Path(expanded(folder))
     every = None if every is None else whole_number("every", every, 1)
-    keras = import_keras()
+    import keras
+
     kind = type(KerasCheckpoint.__name__, (KerasCheckpoint, keras.callbacks.Callback), {})
     made: KerasCheckpoint = kind(data, path, every, keras)
     return made
@@ -106,7 +106,7 @@ class KerasCheckpoint:
                 "as it must with a checkpoint: Keras would not say how many of the last ones were trained on"
             )
         self._expected, self._epoch, self._trained = None, epoch, 0
-        self._start = data.watch()
+        self._start, data.resumes = data.start, True
 
     def on_train_batch_begin(self, batch: int, logs: Any = None) -> None:
         """Keep all variables before TensorFlow finds that no batch is left: it has done part of a step by then."""
@@ -126,7 +126,7 @@ class KerasCheckpoint:
         assert self._start is not None
         self._unsaved += batch + 1 - self._trained
         self._trained = batch + 1
-        if not self._data.watched or self._data.asked < self._trained:
+        if self._data.start is not self._start:
             raise UsageError(
                 "the checkpoint's dataset was used for something else in the middle of an epoch of fit(): give "
                 "evaluate() and predict() a dataset of their own"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import weakref
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, NoReturn, Protocol
 
@@ -14,11 +14,8 @@ from numpy.typing import NDArray
 from rawpack.batching.bookmark import Handed, Place, is_count
 from rawpack.batching.feed import Feed
 from rawpack.batching.iterator import Batch, BatchIterator
-from rawpack.batching.options import names
 from rawpack.errors import UsageError
-
-Form = Callable[[Batch], Any]
-"""What the caller gets for a batch whose arrays are placed."""
+from rawpack.faces.fields import Form, arrays_of
 
 
 class BatchCopies(Protocol):
@@ -35,18 +32,6 @@ class BatchCopies(Protocol):
 
     def close(self) -> None:
         """Let go of everything."""
-
-
-def tuples(batches: Feed, as_tuple: Sequence[str] | None) -> tuple[Form | None, str]:
-    """The form of batches as tuples of these fields, and words to show it; (None, "") for dicts. UsageError for a field
-    that no batch has."""
-    if as_tuple is None:
-        return None, ""
-    chosen, described = tuple(names("as_tuple", as_tuple)), batches.described()
-    for name in chosen:
-        if name not in described:
-            raise UsageError(f"as_tuple: there is no field {name!r} in a batch, only {', '.join(described)}")
-    return lambda batch: tuple(batch[name] for name in chosen), f", tuples ({', '.join(chosen)})"
 
 
 class PlacedBatches(Iterable[Any]):
@@ -93,7 +78,7 @@ class PlacedBatches(Iterable[Any]):
         States of `Batches` and of this object are the same. Raises UsageError as `Batches.state_dict`.
         """
         if after is not None and not is_count(after):
-            return self._batches.state_at(*self._handed.place(_arrays(after)))
+            return self._batches.state_at(*self._handed.place(arrays_of(after)))
         return self._batches.state_at(*self._batches.counted_from(self._place or self._batches.place(), after))
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
@@ -125,16 +110,7 @@ class PlacedBatches(Iterable[Any]):
         """Called by an iterator that hands over a batch. place: after it."""
         if self._latest is not None and self._latest() is iterator:
             self._place = place
-        self._handed.note(_arrays(batch), place)
-
-
-def _arrays(batch: Any) -> Iterable[Any]:
-    """What a batch has: of a dict, a TensorDict or a tuple."""
-    values = getattr(batch, "values", None)
-    if callable(values):
-        found: Iterable[Any] = values()
-        return found
-    return batch if isinstance(batch, tuple | list) else ()
+        self._handed.note(arrays_of(batch), place)
 
 
 @dataclass(frozen=True)

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from rawpack.batching.encoded import EncodedFiles
 from rawpack.batching.feed import Feed
-from rawpack.batching.iterator import Batch
-from rawpack.errors import MissingExtraError
-from rawpack.faces.placed import Form
+from rawpack.faces.fields import Form, imported
 from rawpack.faces.torch import TorchBatches, torch_batches
 from rawpack.store.stores import INDEX
 
@@ -19,15 +18,13 @@ def tensordict_batches(batches: Feed, device: Any, channels: str, dtype: Any, de
 
 
 def _form() -> Form:
-    try:
-        from tensordict import NonTensorStack, TensorDict
-    except ImportError:
-        raise MissingExtraError("batches.tensordict() needs tensordict and PyTorch: pip install tensordict") from None
+    tensordict = imported("tensordict", "batches.tensordict() needs tensordict and PyTorch: pip install tensordict")
 
-    def form(batch: Batch) -> Any:
+    def form(batch: Mapping[str, Any]) -> Any:
         values = {
-            name: NonTensorStack(*one) if isinstance(one, list | EncodedFiles) else one for name, one in batch.items()
+            name: tensordict.NonTensorStack(*one) if isinstance(one, list | EncodedFiles) else one
+            for name, one in batch.items()
         }
-        return TensorDict(values, [len(batch[INDEX])])
+        return tensordict.TensorDict(values, [len(batch[INDEX])])
 
     return form

@@ -2,26 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 
 from rawpack.batching.feed import BatchField, Feed
-from rawpack.errors import MissingExtraError, UsageError
-from rawpack.faces.keras import Chosen, keras_form
+from rawpack.errors import UsageError
+from rawpack.faces.fields import Chosen, Form, imported, inputs_and_labels
 
 
 def tf_dataset(
     batches: Feed, x: Chosen | None = None, y: Chosen | None = None, sample_weight: str | None = None
 ) -> Any:
     """What `Batches.tf_data` returns, with its arguments."""
-    tf = _tensorflow()
+    tf = imported("tensorflow", "batches.tf_data() needs TensorFlow: pip install tensorflow-cpu")
     described, start = batches.described(), batches.next_start()
-    form: Callable[[Mapping[str, Any]], Any] = dict
+    form: Form = dict
     fields = list(described)
     if x is not None:
-        form, fields = keras_form(batches, x, y, sample_weight)
+        form, fields = inputs_and_labels(batches, x, y, sample_weight)
     elif y is not None or sample_weight is not None:
         raise UsageError("y= and sample_weight= need x=, the field of the inputs")
     rows = start.split.batch_size if start.split.drop_last else None
@@ -49,11 +49,3 @@ def tf_dataset(
 def _value(field: BatchField, value: Any) -> Any:
     """Texts as an array, which TensorFlow converts faster than a list."""
     return np.array(value, dtype=object) if field.kind == "text" else value
-
-
-def _tensorflow() -> Any:
-    try:
-        import tensorflow
-    except ImportError as error:
-        raise MissingExtraError("batches.tf_data() needs TensorFlow: pip install tensorflow-cpu") from error
-    return tensorflow

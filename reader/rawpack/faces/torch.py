@@ -11,9 +11,10 @@ from numpy.typing import NDArray
 
 from rawpack.batching.feed import Feed
 from rawpack.batching.options import one_of
-from rawpack.errors import MissingExtraError, UsageError
+from rawpack.errors import UsageError
 from rawpack.faces.cuda import CudaCopies, CudaRuntime, Tensors, TorchRuntime
-from rawpack.faces.placed import BatchCopies, Form, PlacedBatches, tuples
+from rawpack.faces.fields import Form, imported, tuples
+from rawpack.faces.placed import BatchCopies, PlacedBatches
 from rawpack.order.keys import whole_number
 from rawpack.transforms.plan import cut_tails
 from rawpack.transforms.values import Tail
@@ -34,7 +35,7 @@ def torch_batches(
 ) -> TorchBatches:
     """What `Batches.torch` returns, with its arguments. form: of a batch, instead of `as_tuple`. runtime: how batches
     are copied instead of by torch's CUDA, for tests."""
-    torch = _torch()
+    torch = imported("torch", "batches.torch() needs PyTorch: pip install torch, or see pytorch.org")
     one_of("channels", channels, "first", "last")
     depth, target = whole_number("depth", depth, 1), _device(torch, device)
     image_dtype = _image_dtype(torch, dtype)
@@ -152,14 +153,6 @@ class TorchBatches(PlacedBatches):
 
     # Lightning expects that what has one of them has the other.
     batch_sampler = sampler
-
-
-def _torch() -> Any:
-    try:
-        import torch
-    except ImportError:
-        raise MissingExtraError("batches.torch() needs PyTorch: pip install torch, or see pytorch.org") from None
-    return torch
 
 
 def _device(torch: Any, device: Any) -> Any:

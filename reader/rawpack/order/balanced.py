@@ -9,9 +9,9 @@ import xxhash
 from numpy.typing import ArrayLike, NDArray
 
 from rawpack.errors import UsageError
-from rawpack.order.base import Order, Samples
+from rawpack.order.base import Samples
 from rawpack.order.from_column import Column, FromColumn
-from rawpack.order.keys import derive_key, whole_number
+from rawpack.order.keys import derive_key
 from rawpack.order.mixed import MixLength, length_of
 from rawpack.order.permutation import splitmix, swapped
 from rawpack.order.shuffled import WINDOW
@@ -30,16 +30,21 @@ class Balanced(FromColumn):
         often.
     replacement: False: a class is used up before one of its samples comes again, in another order. What an epoch does
         not use of a class comes in the next ones. True: each time, any of its samples.
+
+    Positions go round through the classes, so that any consecutive positions have each class equally often, within one.
+    The order of the classes changes where the end of a round is the end of a batch, so that every batch has such
+    positions. Instead of a class for each sample, this keeps the samples sorted by class: 4 bytes for each (8 from
+    2**32 samples on).
     """
 
     def __init__(
         self, by: str | ArrayLike = "label", *, length: MixLength | None = None, replacement: bool = False
     ) -> None:
         super().__init__(by)
-        self._length = None if length is None else length_of(length)
+        self._asked = None if length is None else length_of(length)
         self._replacement = replacement
 
-    def _order(self, column: Column, seed: int, batch_size: int) -> Order:
+    def _set(self, column: Column, seed: int, batch_size: int) -> None:
         if column.dtype.kind not in "iubUST":
             raise UsageError(f"{self.what} must have whole numbers or texts, not {column.dtype}")
         if isinstance(self._by, str) and self._by == "label" and column.min() < 0:
@@ -48,43 +53,17 @@ class Balanced(FromColumn):
                 'reader.select(mask=reader.column("label") >= 0)'
             )
         _, of_class, counts = np.unique(column, return_inverse=True, return_counts=True)
-        if isinstance(self._length, str):
-            per_class = int(counts.max() if self._length == "longest" else counts.min())
+        if isinstance(self._asked, str):
+            per_class = int(counts.max() if self._asked == "longest" else counts.min())
         else:
-            per_class = -(-(self._length or len(column)) // len(counts))
-        return ByClass(of_class, counts, per_class, seed, batch_size, self._replacement)
-
-
-class ByClass(Order):
-    """Classes in turn, each with its samples in rounds.
-
-    Positions go round through the classes, so that any consecutive positions have each class equally often, within one.
-    The order of the classes changes where the end of a round is the end of a batch, so that every batch has such
-    positions. Instead of a class for each sample, this keeps the samples sorted by class: 4 bytes for each (8 from
-    2**32 samples on).
-    """
-
-    repeats = True
-
-    def __init__(
-        self,
-        of_class: NDArray[np.intp],
-        counts: NDArray[np.int64],
-        per_class: int,
-        seed: int,
-        batch_size: int,
-        replacement: bool = False,
-    ) -> None:
-        """of_class: the number of each sample's class. counts: samples in each. per_class: how many come in an
-        epoch."""
+            per_class = -(-(self._asked or len(column)) // len(counts))
         if len(of_class) >= _MOST_MEMBERS:
             members = np.argsort(of_class, kind="stable")
         else:
             members = np.argsort(of_class, kind="stable").astype(np.uint32)
         self._members: NDArray[np.unsignedinteger] | NDArray[np.intp] = members
         self._counts, self._starts = counts.astype(np.int64), np.cumsum(counts) - counts
-        self._per_class, self._seed, self.batch_size = per_class, whole_number("seed", seed), batch_size
-        self._replacement = replacement
+        self._per_class, self._seed, self.batch_size = per_class, seed, batch_size
         self._group = math.lcm(len(counts), batch_size)
         """Positions in which the order of the classes stays."""
         used_up = -(-per_class // self._counts) * self._counts

@@ -1,42 +1,48 @@
-"""The base of samplers that look at a column of the reader, for `Reader.batches(sampler=)`."""
+"""The base of orders by a column of the reader, for `Reader.batches(sampler=)`."""
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Callable
-from typing import Any
+from copy import copy
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from rawpack.errors import UsageError
 from rawpack.order.base import Order
+from rawpack.order.keys import whole_number
 
 Column = NDArray[Any]
 """A value for each sample, (n,)."""
 
 
-class FromColumn(ABC):
-    """A sampler whose order depends on a column, such as the label of each sample.
+class FromColumn(Order):
+    """An order that depends on a column, such as the label of each sample. Users make one without samples.
 
     by: the name of a field, or an array with one value for each sample of the reader.
     """
+
+    repeats = True
 
     def __init__(self, by: str | ArrayLike) -> None:
         self._by = by
 
     @abstractmethod
-    def _order(self, column: Column, seed: int, batch_size: int) -> Order:
-        """The order of the samples that have these values."""
+    def _set(self, column: Column, seed: int, batch_size: int) -> None:
+        """Become the order of the samples that have these values."""
 
-    def order(self, column_of: Callable[[str], ArrayLike], n: int, seed: int, batch_size: int) -> Order:
-        """The order of `n` samples. column_of: gives a column by its name. Raises UsageError where it does not fit."""
+    def order(self, column_of: Callable[[str], ArrayLike], n: int, seed: int, batch_size: int) -> Self:
+        """The same for `n` samples. column_of: gives a column by its name. Raises UsageError where it does not fit."""
         column = np.asarray(column_of(self._by) if isinstance(self._by, str) else self._by)
         if column.shape != (n,):
             raise UsageError(
                 f"{self.what} must have one value for each of the {n} samples, not values of shape {column.shape}"
             )
-        return self._order(column, seed, batch_size)
+        order = copy(self)
+        order._set(column, whole_number("seed", seed), batch_size)
+        return order
 
     @property
     def what(self) -> str:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 import xxhash
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from rawpack.errors import UsageError
-from rawpack.order.base import Order, Samples
+from rawpack.order.base import Samples
 from rawpack.order.from_column import Column, FromColumn
 from rawpack.order.keys import GAMMA, WORD, derive_key, whole_number
 from rawpack.order.permutation import splitmix
@@ -29,14 +29,20 @@ class Weighted(FromColumn):
     replacement: True: each draw is independent, as with torch's WeightedRandomSampler. False: in each epoch, a sample
         comes `length * weight / sum` times, rounded up or down: at most once if that is 1 or less. Over several
         epochs, the rounding evens out.
+
+    Instead of the weights, this keeps their sums: 8 bytes for each sample. Without replacement, this is systematic
+    sampling (Madow and Madow, "On the theory of systematic sampling", Annals of Mathematical Statistics 15, 1944): all
+    samples, each as wide as its weight, stand side by side, and are marked at `length` places at equal distances, from
+    a place that differs from epoch to epoch. The marked samples come in random order. Other methods need a random
+    number for each sample, all sorted, in every epoch.
     """
 
     def __init__(self, by: str | ArrayLike, *, length: int | None = None, replacement: bool = True) -> None:
         super().__init__(by)
-        self._length = None if length is None else whole_number("length", length, 1)
+        self._asked = None if length is None else whole_number("length", length, 1)
         self._replacement = replacement
 
-    def _order(self, column: Column, seed: int, batch_size: int) -> Order:
+    def _set(self, column: Column, seed: int, batch_size: int) -> None:
         if column.dtype.kind not in "iufb":
             raise UsageError(f"{self.what} must have numbers, not {column.dtype}")
         weights = column.astype(np.float64)
@@ -47,29 +53,13 @@ class Weighted(FromColumn):
             )
         if not weights.any():
             raise UsageError(f"{self.what} has only weights of 0, so no sample can come")
-        return ByWeight(weights, self._length or len(weights), seed, self._replacement)
-
-
-class ByWeight(Order):
-    """Samples by weight. Instead of the weights, this keeps their sums: 8 bytes for each sample.
-
-    Without replacement, this is systematic sampling (Madow and Madow, "On the theory of systematic sampling", Annals of
-    Mathematical Statistics 15, 1944): all samples, each as wide as its weight, stand side by side, and are marked at
-    `length` places at equal distances, from a place that differs from epoch to epoch. The marked samples come in random
-    order. Other methods need a random number for each sample, all sorted, in every epoch.
-    """
-
-    repeats = True
-
-    def __init__(self, weights: NDArray[np.float64], length: int, seed: int, replacement: bool) -> None:
-        """weights: 0 or more, at least one of them above."""
-        if not replacement and length >= _MOST_WITHOUT:
+        length = self._length = self._asked or len(weights)
+        if not self._replacement and length >= _MOST_WITHOUT:
             raise UsageError(f"length={length}: without replacement, an epoch has fewer than {_MOST_WITHOUT} samples")
         scaled = np.rint(weights / weights.max() * (_TOTAL // len(weights)))
         self._sums = np.cumsum(np.maximum(scaled, weights > 0).astype(np.int64))
         """(n,): the weights of each sample and of all before it."""
-        self._length, self._seed, self._replacement = length, whole_number("seed", seed), replacement
-        self._places = Shuffled(length, derive_key("places", self._seed))
+        self._seed, self._places = seed, Shuffled(length, derive_key("places", seed))
 
     @property
     def name(self) -> str:

@@ -13,9 +13,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rawpack.errors import UsageError
-from rawpack.order import Mixed, Order
+from rawpack.order.base import Order
 from rawpack.order.keys import derive_key
-from rawpack.order.mixed import MixLength, length_of, shares_of
+from rawpack.order.mixed import Mixed, MixLength, length_of, shares_of
 from rawpack.remote.url import shown
 from rawpack.store.stores import Stores
 

@@ -18,7 +18,8 @@ class OrderAlone:
 
     def open(self, settings: Settings) -> None:
         from rawpack import Reader
-        from rawpack.order import RankSplit, Shuffled
+        from rawpack.order.ranks import RankSplit
+        from rawpack.order.shuffled import Shuffled
 
         samples = len(Reader(data.store_path(settings, "memmap")))
         self._order, self._split = Shuffled(samples, seed=0), RankSplit(samples, settings.batch)
