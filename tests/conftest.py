@@ -62,17 +62,17 @@ def pytest_configure() -> None:
 @pytest.fixture(scope="session", autouse=True)
 def slices() -> Iterator[None]:
     """Cut copied batches into slices as small as those of decoded ones: batches of tests are small."""
-    from rawpack.batching import iterator
+    from rawpack.workers import fill
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(iterator, "_COPIED_BYTES", iterator._SLICE_BYTES)
+        patch.setattr(fill, "_COPIED_BYTES", fill._SLICE_BYTES)
         yield
 
 
 @pytest.fixture(autouse=True)
 def nothing_read(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each test begins as a process does that has read no epoch: which tests warn does not depend on their order."""
-    from rawpack.batching import dataloader, repeats
+    from rawpack.epoch import dataloader, repeats
 
     # Hypothesis gives a test the same example again.
     monkeypatch.setattr(repeats, "_warned", getattr(request.node.obj, "is_hypothesis_test", False))

@@ -28,7 +28,7 @@ from rawpack.errors import (
 
 if TYPE_CHECKING:
     from rawpack.batches import Batches
-    from rawpack.batching.options import Buckets, Workers
+    from rawpack.choose.options import Buckets, Workers
     from rawpack.order.blocks import Blocks
     from rawpack.order.launcher import Ranks
     from rawpack.reader import Reader
@@ -89,11 +89,11 @@ __all__ = [
 _READING = {
     "Batches": "rawpack.batches",
     "Blocks": "rawpack.order.blocks",
-    "Buckets": "rawpack.batching.options",
+    "Buckets": "rawpack.choose.options",
     "Cache": "rawpack.store.opening",
     "Ranks": "rawpack.order.launcher",
     "Reader": "rawpack.reader",
-    "Workers": "rawpack.batching.options",
+    "Workers": "rawpack.choose.options",
 }
 """Loaded when they are asked for: workers import this package too, and need neither."""
 

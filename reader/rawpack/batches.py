@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Any, Literal, NoReturn
 
 from numpy.typing import NDArray
 
-from rawpack.batching import dataloader
-from rawpack.batching.feed import Feed
-from rawpack.batching.iterator import Batch, BatchIterator
+from rawpack.epoch import dataloader
+from rawpack.epoch.feed import Feed
+from rawpack.epoch.iterator import Batch, BatchIterator
 from rawpack.errors import UsageError
 
 if TYPE_CHECKING:
-    from rawpack.batching.buckets import FoundBuckets
+    from rawpack.choose.buckets import FoundBuckets
     from rawpack.faces.data_iter import DataIter, Names
     from rawpack.faces.fields import Chosen
     from rawpack.faces.jax import JaxBatches
@@ -58,7 +58,7 @@ class Batches(Iterable[Batch]):
 
     def _repr_html_(self) -> str:
         """For notebooks: the options and fields, with thumbnails of a few samples as they are stored."""
-        from rawpack.batching.notebook import html_of
+        from rawpack.epoch.notebook import html_of
 
         return html_of(f"Batches: {self._feed.title()}", *self._feed.shown())
 

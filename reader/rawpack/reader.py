@@ -11,11 +11,12 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from rawpack.batches import Batches
-from rawpack.batching.build import feed_of
-from rawpack.batching.options import DecodeOption, Options, Sampler, Workers, names
-from rawpack.batching.settings import sides
+from rawpack.choose.build import choose
+from rawpack.choose.options import DecodeOption, Options, Sampler, Workers, names
+from rawpack.choose.settings import sides
 from rawpack.clips.reading import clip_at, clips_at, column_of, samples_in
 from rawpack.disk.manifest import Field
+from rawpack.epoch.feed import Feed
 from rawpack.errors import UsageError
 from rawpack.former import batches_now, mix_now, reader_now
 from rawpack.order import Blocks, Ranks
@@ -30,7 +31,7 @@ from rawpack.store.where import Where
 from rawpack.system.keywords import suggests
 
 if TYPE_CHECKING:
-    from rawpack.batching.options import SizeOption
+    from rawpack.choose.options import SizeOption
     from rawpack.clips.table import ClipTable, Short
     from rawpack.transforms.plan import Transform
 
@@ -160,7 +161,7 @@ class Reader:
 
     def _repr_html_(self) -> str:
         """For notebooks: what is in the store, with thumbnails of a few samples."""
-        from rawpack.batching.notebook import html_of
+        from rawpack.epoch.notebook import html_of
 
         title = f"{type(self).__name__}: {self._title()}"
         return html_of(title, self._table(), self._library, self._clips, self._selection)
@@ -381,7 +382,8 @@ class Reader:
             batch_size, shuffle, sampler, seed, drop_last, fields, image_size, transform, decode, workers, ranks,
             ragged, self._verify,
         )  # fmt: skip
-        return Batches(feed_of(self._library, self._selection, self._clips, self._mix, self.column, options))
+        chosen = choose(self._library, self._selection, self._clips, self._mix, self.column, options)
+        return Batches(Feed(self._library, self._selection, self._clips, options, *chosen))
 
     def _copy(self) -> Self:
         """Another reader of the same open stores; `copy.copy` would pickle it, and open them again."""

@@ -25,11 +25,12 @@ import msgspec
 import numpy as np
 
 from rawpack import Reader, Workers
+from rawpack.ahead.steps import EpochStep
 from rawpack.batches import Batches
-from rawpack.batching import fill, iterator
-from rawpack.batching.messages import SliceDone, encode
-from rawpack.batching.steps import EpochStep
+from rawpack.epoch import iterator
 from rawpack.system.times import Times
+from rawpack.workers import fill
+from rawpack.workers.messages import SliceDone, encode
 
 _REPEAT, _NUMBER, _EPOCHS, _WARM = 7, 5000, 20, 3
 

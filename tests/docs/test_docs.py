@@ -30,13 +30,14 @@ from running import Ran, environment, run_here
 import rawpack
 import rawpack.transforms
 from rawpack import errors
-from rawpack.batching import feed, iterator
+from rawpack.epoch import making
 from rawpack.faces.data_iter import DataIter
 from rawpack.faces.keras import KerasBatches
 from rawpack.faces.keras_checkpoint import KerasCheckpoint
 from rawpack.faces.placed import PlacedBatches
 from rawpack.faces.queue import BatchQueue
 from rawpack.faces.torch import TorchBatches
+from rawpack.workers import fill
 from rawpack_packer.cli import cli
 from rawpack_packer.counts import COUNTS
 from rawpack_packer.destination.journal import REASONS
@@ -342,10 +343,10 @@ def test_reject_reasons_and_counts_are_documented() -> None:
 @pytest.mark.parametrize(
     ("page", "words", "size"),
     [
-        ("how-a-batch-travels", "as many small batches as fit into {} at once", feed._TOGETHER_BYTES),
-        ("how-a-batch-travels", "a slice has at least {}.", iterator._COPIED_BYTES),
-        ("slots", "share a slot of {},", feed._TOGETHER_BYTES),
-        ("slots", "as long as they fit into {} together", feed._WHOLE_BATCHES_BYTES),
+        ("how-a-batch-travels", "as many small batches as fit into {} at once", making._TOGETHER_BYTES),
+        ("how-a-batch-travels", "a slice has at least {}.", fill._COPIED_BYTES),
+        ("slots", "share a slot of {},", making._TOGETHER_BYTES),
+        ("slots", "as long as they fit into {} together", making._WHOLE_BATCHES_BYTES),
     ],
 )
 def test_sizes_are_those_of_the_code(page: str, words: str, size: int) -> None:

@@ -55,7 +55,7 @@ def test_import_rawpack_is_light() -> None:
     assert loaded.isdisjoint(HEAVY)
     # Each of these costs several percent of the time of the import, which is mostly numpy's.
     assert loaded.isdisjoint(
-        {"importlib.metadata", "tempfile", "subprocess", "rawpack.batching.pool", "rawpack.clips.table"}
+        {"importlib.metadata", "tempfile", "subprocess", "rawpack.workers.pool", "rawpack.clips.table"}
     )
 
 
@@ -63,7 +63,7 @@ def test_a_packing_worker_is_light() -> None:
     """What packs a part loads neither HDF5 before it writes such a shard nor anything that other machines need."""
     loaded = loaded_by("import rawpack_packer.engines.local")
     assert "rawpack_packer.part.part" in loaded
-    assert not loaded & {"rawpack.reader", "rawpack.batching", "rawpack_packer.sources.registry", "importlib.metadata"}
+    assert not loaded & {"rawpack.reader", "rawpack.workers", "rawpack_packer.sources.registry", "importlib.metadata"}
     assert not loaded & {"h5py", "asyncio", "distributed", "ray", "click", "tqdm", "av", "matplotlib", "jinja2"}
 
 

@@ -68,13 +68,13 @@ def test_imports_are_seen_wherever_they_stand(tmp_path: Path) -> None:
         "if TYPE_CHECKING:\n    from rawpack.reader import Reader\n"
         "def f():\n    from .slots import Slot\n    from ..disk import npy\n"
     )
-    among = modules() | {"rawpack.batching.fill": source}
-    found = {(one.target, one.for_types) for one in imports(among) if one.source == "rawpack.batching.fill"}
+    among = modules() | {"rawpack.workers.fill": source}
+    found = {(one.target, one.for_types) for one in imports(among) if one.source == "rawpack.workers.fill"}
     assert found == {
         ("rawpack.errors", False),
         ("rawpack.order.blocks", False),
         ("rawpack.reader", True),
-        ("rawpack.batching.slots", False),
+        ("rawpack.workers.slots", False),
         ("rawpack.disk.npy", False),
     }
 

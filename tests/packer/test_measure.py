@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 from running import Packed, run_here
 
 from rawpack import Reader
-from rawpack.batching.iterator import IN_FLIGHT
+from rawpack.epoch.making import IN_FLIGHT
 from rawpack_packer.tune import measure, system
 from rawpack_packer.tune.measure import Figure, Setting, StoreMeter, worker_counts
 

@@ -22,12 +22,13 @@ from reading import WAYS, Truth, descriptors, holding, nothing_left, run_script,
 from running import Packed
 
 from rawpack import RawpackError, Reader, Workers
+from rawpack.ahead.readahead import Readahead
 from rawpack.batches import Batches
-from rawpack.batching import iterator, slots
-from rawpack.batching.iterator import IN_FLIGHT
-from rawpack.batching.pool import WorkerPool
-from rawpack.batching.readahead import Readahead
+from rawpack.epoch import iterator
+from rawpack.epoch.making import IN_FLIGHT
 from rawpack.transforms import CenterCrop
+from rawpack.workers import slots
+from rawpack.workers.pool import WorkerPool
 
 BATCH = 7
 SIZE = 160

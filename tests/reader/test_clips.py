@@ -396,7 +396,7 @@ def test_small_clips_are_read_together(many: Reader) -> None:
     """Where many batches lie in one slot, each has its own clips."""
     clips = many.clips(3, step=2)
     batches = clips.batches(2, shuffle=True)
-    assert batches._feed._together > 1
+    assert batches._feed.making.together > 1
     for batch in batches:
         np.testing.assert_array_equal(batch["image"][:, :, 0, 1, 0], batch["frame"])
         np.testing.assert_array_equal(batch["image"][:, 0, 0, 0, 0], batch["video"])

@@ -25,7 +25,6 @@ from store_server import serving
 
 import rawpack_packer
 from rawpack import Blocks, Cache, Reader, UsageError, WorkerError
-from rawpack.batching.encoded import EncodedFiles
 from rawpack.transforms import (
     CenterCrop,
     MixUp,
@@ -37,6 +36,7 @@ from rawpack.transforms import (
     Resize,
 )
 from rawpack.transforms.step import CropStep
+from rawpack.workers.encoded import EncodedFiles
 
 SHUFFLED: dict[str, Any] = {"shuffle": True, "seed": 3}
 

@@ -90,7 +90,7 @@ def test_what_is_asked_for_is_made_in_advance(store: Path) -> None:
         assert sorted(flat(numbers(data))) == list(range(SAMPLES))
         data.on_epoch_end()
     assert batches.stats()["batches"] == 2 * len(data)
-    [idle] = batches._feed._pool_cache._idle
+    [idle] = batches._feed.pool_cache._idle
     assert len(idle.begun) == 3
 
 
@@ -294,9 +294,8 @@ def test_described_axes(tmp_path: Path) -> None:
     rawpack_packer.pack(samples, tmp_path / "store", fields={"boxes": "float32[?,5]"}, workers=0, format="memmap")
     axes = {}
     for ragged in ("list", "pad", 4):
-        described = (
-            Reader(tmp_path / "store").batches(2, fields=["image", "boxes", "text"], ragged=ragged)._feed.described()
-        )
+        batches = Reader(tmp_path / "store").batches(2, fields=["image", "boxes", "text"], ragged=ragged)
+        described = batches._feed.making.described()
         axes[ragged] = {name: field.axes for name, field in described.items()}
     assert axes["list"] == {"image": (8, 8, 3), "index": (), "boxes": None, "text": ()}
     assert axes["pad"] == {"image": (8, 8, 3), "index": (), "boxes": (None, 5), "boxes.length": (), "text": ()}

@@ -16,8 +16,8 @@ from reading import WAYS, Truth, nothing_left, rows_of, wait_until, workers_of
 from running import Packed
 
 from rawpack import RawpackError, Reader, WorkerError, Workers
-from rawpack.batching.iterator import IN_FLIGHT
-from rawpack.batching.slots import SlotPool
+from rawpack.epoch.making import IN_FLIGHT
+from rawpack.workers.slots import SlotPool
 
 BATCH = 5
 CREWS = [way for way in WAYS if way != "here"]

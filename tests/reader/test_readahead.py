@@ -14,8 +14,8 @@ from reading import WAYS, Truth, nothing_left, wait_until
 
 import rawpack_packer
 from rawpack import Blocks, RawpackError, Reader
-from rawpack.batching.readahead import Readahead, RegionSteps
-from rawpack.batching.steps import EpochStep
+from rawpack.ahead.readahead import Readahead, RegionSteps
+from rawpack.ahead.steps import EpochStep
 from rawpack.order.base import Order
 from rawpack.order.blocks import BlockShuffled
 from rawpack.order.shuffled import Shuffled

@@ -21,9 +21,9 @@ from running import FORMATS, Packed
 
 from rawpack import Blocks, DamagedStoreError, Ranks, RawpackError, Reader, UsageError, Workers
 from rawpack.batches import Batches
-from rawpack.batching import worker
-from rawpack.batching.iterator import IN_FLIGHT
+from rawpack.epoch.making import IN_FLIGHT
 from rawpack.store.stores import Stores
+from rawpack.workers import worker
 
 BATCH = 6
 SIZE = 48

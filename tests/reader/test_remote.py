@@ -708,7 +708,7 @@ def test_a_whole_cache_comes_back(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Where the cache held everything, everything is fetched again once its removal is seen."""
-    monkeypatch.setattr("rawpack.batching.prefetch._WHOLE_EVERY_S", 0)
+    monkeypatch.setattr("rawpack.ahead.prefetch._WHOLE_EVERY_S", 0)
     batches = opened().batches(BATCH, workers=Workers(2, backend="process"))
     rows_of(batches)
     iterator = iter(batches)

@@ -28,7 +28,7 @@ from running import Packed, environment
 from trained import numbered_store
 
 from rawpack import Batches, Blocks, Buckets, Reader
-from rawpack.batching import repeats
+from rawpack.epoch import repeats
 from rawpack.faces.fields import inputs_and_labels
 from rawpack.faces.keras import KerasBatches
 from rawpack.faces.placed import PlacedBatches
@@ -646,7 +646,7 @@ def test_what_is_not_random_is_not_looked_at(store: Path, monkeypatch: pytest.Mo
     def fail(*_: Any) -> None:
         raise AssertionError
 
-    monkeypatch.setattr("rawpack.batching.fingerprint.fingerprint", fail)
+    monkeypatch.setattr("rawpack.epoch.fingerprint.fingerprint", fail)
     assert rows_of(Reader(store).batches(BATCH, transform=[CenterCrop(4)], workers=0)) == list(range(SAMPLES))
     with pytest.raises(AssertionError):
         rows_of(Reader(store).batches(BATCH, **SHUFFLED))

@@ -12,10 +12,11 @@ from running import Packed
 from tqdm.auto import tqdm
 
 from rawpack import Reader
-from rawpack.batching import fill, iterator
-from rawpack.batching.pool import WorkerPool
-from rawpack.batching.stats import Stats
+from rawpack.epoch import iterator
+from rawpack.epoch.stats import Stats
 from rawpack.system.times import Times
+from rawpack.workers import fill
+from rawpack.workers.pool import WorkerPool
 
 BATCH = 5
 

@@ -191,7 +191,7 @@ def test_workers_make_the_same(stores: dict[str, Path], way: str, kind: str) -> 
     """Processes, threads, and this process, whatever slices they cut a batch into."""
     channels = KINDS[kind][3]
     transform = [RandomHorizontalFlip(), RandomVerticalFlip(), Normalize(MEAN[:channels], STD[:channels]), ToCHW()]
-    with mock.patch("rawpack.batching.iterator._SLICE_BYTES", 1 << 10):
+    with mock.patch("rawpack.workers.fill._SLICE_BYTES", 1 << 10):
         assert_same(read(stores[kind], transform, 20, **WAYS[way]), read(stores[kind], transform, 1))
 
 

@@ -355,7 +355,7 @@ def test_whole_batches_before_an_error_are_handed_over(
         return image
 
     # On a busy machine, a batch before the one that fails may take longer than an error usually waits for it.
-    monkeypatch.setattr("rawpack.batching.pool._ERROR_WAIT_S", 60)
+    monkeypatch.setattr("rawpack.workers.pool._ERROR_WAIT_S", 60)
     batches = iter(Reader(store).batches(3, transform=[trip_late], **WAYS[way]))
     rows = [row for _ in range(3) for row in next(batches)["index"].tolist()]
     assert rows == list(range(9))
@@ -378,7 +378,7 @@ def test_an_error_in_a_batch_that_nobody_takes_is_nobodys(
         return image
 
     # On a busy machine, a batch before the one that fails may take longer than an error usually waits for it.
-    monkeypatch.setattr("rawpack.batching.pool._ERROR_WAIT_S", 60)
+    monkeypatch.setattr("rawpack.workers.pool._ERROR_WAIT_S", 60)
     batches = Reader(store).batches(3, transform=[trip_late], **WAYS[way])
     for _ in range(3):
         rows = []

@@ -181,8 +181,8 @@ KINDS: dict[str, tuple[Callable[[Path, Path], None], str]] = {
     "look at LMDB": (look_at_lmdb, "rawpack_packer.sources.lmdb.look:_map_begin"),
     "probe of LMDB": (ask_lmdb, "rawpack_packer.writers.lmdb:key_of"),
     "probe of HDF5": (verify_hdf5, "rawpack_packer.writers.hdf5:compare"),
-    "reading": (read, "rawpack.batching.worker:SlotMap"),
-    "reading, before its first task": (read, "rawpack.batching.worker:Stores"),
+    "reading": (read, "rawpack.workers.worker:SlotMap"),
+    "reading, before its first task": (read, "rawpack.workers.worker:Stores"),
 }
 """Kinds of work in children -> what has a child do it, and a name that its code uses."""
 
@@ -214,7 +214,7 @@ def test_worker_threads(photos: Path, tmp_path: Path, monkeypatch: pytest.Monkey
     """What ends a worker thread of the reader, outside of its samples, is raised by the iteration."""
     pack(photos, tmp_path / "store", workers=0)
     batches = Reader(tmp_path / "store").batches(8, workers=Workers(2, backend="thread"))
-    monkeypatch.setattr("rawpack.batching.fill.do", None)
+    monkeypatch.setattr("rawpack.workers.fill.do", None)
     with pytest.raises(TypeError, match="'NoneType' object is not callable") as raised:
         list(batches)
     assert "in serve" in str(raised.value.__cause__)
@@ -223,7 +223,7 @@ def test_worker_threads(photos: Path, tmp_path: Path, monkeypatch: pytest.Monkey
 def test_while_a_sample_is_read(photos: Path, tmp_path: Path, bug: Bug) -> None:
     """What is raised while a worker reads a sample comes with the sample's key and the worker's traceback."""
     pack(photos, tmp_path / "store", workers=0)
-    bug("rawpack.batching.fill:rows_of")
+    bug("rawpack.workers.fill:rows_of")
     with pytest.raises(WorkerError, match=r"sample 0 \('class 0/00\.jpg'\) failed: TypeError: 'NoneType'") as raised:
         list(Reader(tmp_path / "store").batches(8, workers=Workers(2, backend="process")))
     assert "Traceback" in str(raised.value)

@@ -42,16 +42,16 @@ from running import Packed, environment
 
 from rawpack import RawpackError, Reader, UsageError, WorkerError, Workers
 from rawpack.batches import Batches
-from rawpack.batching import worker as process
-from rawpack.batching.fill import WorkSpec
-from rawpack.batching.iterator import BatchIterator
-from rawpack.batching.pool import Pending
 from rawpack.disk import manifest
+from rawpack.epoch.iterator import BatchIterator
 from rawpack.system import machine
 from rawpack.system.channel import Channel
 from rawpack.system.heartbeat import Heartbeat
 from rawpack.system.pool import SupervisedPool
 from rawpack.transforms import BatchLambda
+from rawpack.workers import worker as process
+from rawpack.workers.fill import WorkSpec
+from rawpack.workers.pool import Pending
 
 BATCH = 7
 PROCESSES = WAYS["processes"]
@@ -305,7 +305,7 @@ def test_a_thread_that_hangs_for_a_while(store: Path, truth: Truth, monkeypatch:
 
     monkeypatch.setattr(SupervisedPool, "stuck", while_it_hangs)
     monkeypatch.setattr(reader._library, "read_into", read_into)
-    monkeypatch.setattr("rawpack.batching.backends._JOIN_TIMEOUT_S", 0.2)
+    monkeypatch.setattr("rawpack.workers.backends._JOIN_TIMEOUT_S", 0.2)
     batches, held = (
         reader.batches(BATCH, workers=replace(WAYS["threads"]["workers"], timeout=0.3)),
         list[dict[str, Any]](),
@@ -330,7 +330,7 @@ def test_a_thread_that_hangs(store: Path, monkeypatch: pytest.MonkeyPatch) -> No
         read(name, rows, out)
 
     monkeypatch.setattr(reader._library, "read_into", read_into)
-    monkeypatch.setattr("rawpack.batching.backends._JOIN_TIMEOUT_S", 0.2)
+    monkeypatch.setattr("rawpack.workers.backends._JOIN_TIMEOUT_S", 0.2)
     with (
         pytest.warns(RuntimeWarning, match="cannot be killed"),
         pytest.raises(
@@ -403,7 +403,7 @@ def test_workers_that_cannot_start(copy: Callable[[str], Path], tmp_path: Path, 
 ENDS = """
 import os, sys, warnings
 from rawpack import Reader, WorkerError, Workers
-from rawpack.batching import worker as process
+from rawpack.workers import worker as process
 
 def main(channel, notes, spec, descriptors):
     import os, sys
@@ -730,7 +730,7 @@ sys.path.insert(0, "")
 reader = Reader(sys.argv[1])
 if sys.version_info[:3] == (3, 13, 0):
     # There, a module without some name raises SystemError once the current folder is gone. Most modules look for one.
-    import cloudpickle, rawpack.batching.pool
+    import cloudpickle, rawpack.workers.pool
 os.rmdir(folder)
 print(sum(len(batch["index"]) for batch in reader.batches(16, workers=Workers(1, backend="process"))))
 try:

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from running import Ran, environment
 
 from rawpack import Workers
-from rawpack.batching.iterator import BatchIterator
+from rawpack.epoch.iterator import BatchIterator
 
 WAYS: dict[str, dict[str, Any]] = {
     "here": {"workers": 0},

@@ -16,8 +16,8 @@ from pictures import picture, save
 
 import rawpack_packer
 from rawpack import Reader
-from rawpack.batching.encoded import EncodedFiles
 from rawpack.transforms import RandomCrop
+from rawpack.workers.encoded import EncodedFiles
 
 torch = pytest.importorskip("torch", reason="torch is not installed")
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import rawpack
-from rawpack.batching.options import flag, seconds
+from rawpack.choose.options import flag, seconds
 from rawpack.errors import UsageError
 from rawpack.order.keys import whole_number
 from rawpack.system import machine

@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 
 from rawpack import transforms
-from rawpack.batching.options import size_of
+from rawpack.choose.options import size_of
 from rawpack.disk.tables import codec_of
 from rawpack.errors import UsageError
 from rawpack.transforms.plan import as_steps

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from rawpack import Reader
 from rawpack.batches import Batches
-from rawpack.batching.iterator import IN_FLIGHT
+from rawpack.epoch.making import IN_FLIGHT
 from rawpack.errors import UsageError
 from rawpack.order.blocks import BlockShuffled
 from rawpack.store.store import Store

@@ -23,7 +23,7 @@ from typing import Any, Protocol
 
 from numpy.typing import NDArray
 
-from rawpack.batching.slots import Slot, slot_of
+from rawpack.workers.slots import Slot, slot_of
 
 Arrays = dict[str, NDArray[Any]]
 Tensors = dict[str, Any]

@@ -11,8 +11,8 @@ from typing import Any, NamedTuple, NoReturn
 import numpy as np
 from numpy.typing import NDArray
 
-from rawpack.batching.feed import Feed
-from rawpack.batching.iterator import Batch, BatchIterator
+from rawpack.epoch.feed import Feed
+from rawpack.epoch.iterator import Batch, BatchIterator
 from rawpack.errors import UsageError
 from rawpack.faces.fields import check_fields
 from rawpack.store.stores import INDEX
@@ -68,7 +68,7 @@ class DataIter(Iterator[DataBatch]):
         self._data, self._label = _named("data", data, "data"), _named("label", label, "softmax_label")
         self._fields = [*self._data.values(), *self._label.values()]
         check_fields(feed, "data, label", self._fields)
-        self._described = feed.described()
+        self._described = feed.making.described()
         for name in self._fields:
             if self._described[name].shape is None:
                 raise UsageError(

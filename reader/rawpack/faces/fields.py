@@ -7,8 +7,8 @@ from importlib import import_module
 from operator import itemgetter
 from typing import Any
 
-from rawpack.batching.feed import Feed
-from rawpack.batching.options import names
+from rawpack.choose.options import names
+from rawpack.epoch.feed import Feed
 from rawpack.errors import MissingExtraError, UsageError
 
 Chosen = str | Sequence[str] | Mapping[str, str]
@@ -28,7 +28,7 @@ def imported(name: str, needs: str) -> Any:
 
 def check_fields(feed: Feed, parameter: str, fields: Iterable[Any]) -> None:
     """Raise UsageError for a field that no batch has."""
-    described = feed.described()
+    described = feed.making.described()
     for field in fields:
         if not isinstance(field, str) or field not in described:
             raise UsageError(f"{parameter}: there is no field {field!r} in a batch, only {', '.join(described)}")

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from rawpack.batching.feed import Feed
-from rawpack.batching.steps import EpochStart
+from rawpack.ahead.steps import EpochStart
+from rawpack.epoch.feed import Feed
 from rawpack.errors import UsageError
 from rawpack.faces.fields import Form, imported, tuples
 from rawpack.faces.placed import PlacedBatches, PlacedIterator
@@ -63,7 +63,7 @@ class NarrowedFields:
 
     def __init__(self, jax: Any, batches: Feed) -> None:
         self._jax = jax
-        self._wide = {name for name, field in batches.described().items() if field.dtype in ("int64", "uint64")}
+        self._wide = {name for name, field in batches.making.described().items() if field.dtype in ("int64", "uint64")}
 
     def checked(self, form: Form) -> Form:
         """A form that raises what `check` does."""
@@ -126,7 +126,7 @@ class _JaxCopies:
         ranks = self._batches.next_start().split.world_size if self._spans else 1
         every = rows * ranks
         shape: tuple[int, ...] = ()
-        for name, field in self._batches.described().items():
+        for name, field in self._batches.making.described().items():
             if field.dtype is None or field.shape is None:
                 continue
             shape = (every, *field.shape)
@@ -160,8 +160,10 @@ def _check_processes(batches: Feed) -> None:
             'last="keep" gives some ranks fewer samples in the last step, and the sharding is over several '
             f'processes: pass Ranks(..., last="pad"), or {_CURE}'
         )
-    padded = [name for name, field in batches.described().items() if field.kind == "ragged" and field.dtype is not None]
-    if padded and batches.settings.ragged == "pad":
+    padded = [
+        name for name, field in batches.making.described().items() if field.kind == "ragged" and field.dtype is not None
+    ]
+    if padded and batches.options.ragged == "pad":
         raise UsageError(
             f'ragged="pad" pads {padded[0]!r} to the longest of each batch, which differs between processes: pass a '
             "number, the length to pad to"

@@ -11,10 +11,10 @@ from typing import Any, NoReturn
 
 import numpy as np
 
-from rawpack.batching.bookmark import Handed, is_count
-from rawpack.batching.feed import Feed
-from rawpack.batching.iterator import BatchIterator
-from rawpack.batching.steps import EpochStart
+from rawpack.ahead.steps import EpochStart
+from rawpack.epoch.bookmark import Handed, is_count
+from rawpack.epoch.feed import Feed
+from rawpack.epoch.iterator import BatchIterator
 from rawpack.errors import MissingExtraError, UsageError
 from rawpack.faces.fields import Chosen, Form, arrays_of, imported, inputs_and_labels
 from rawpack.faces.jax import NarrowedFields
@@ -30,7 +30,7 @@ def keras_batches(feed: Feed, x: Chosen, y: Chosen | None = None, sample_weight:
     if not hasattr(keras.utils, "PyDataset"):
         raise MissingExtraError(f"batches.keras() needs Keras 3, this is {keras.__version__}: pip install -U keras")
     form, fields = inputs_and_labels(feed, x, y, sample_weight)
-    described = feed.described()
+    described = feed.making.described()
     for name in fields:
         if described[name].dtype is None:
             cure = ', or pass ragged="pad" or a length to batches()' if described[name].kind == "ragged" else ""

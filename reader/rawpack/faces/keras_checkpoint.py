@@ -16,7 +16,7 @@ from rawpack.order.keys import whole_number
 from rawpack.system.home import expanded
 
 if TYPE_CHECKING:
-    from rawpack.batching.steps import EpochStart
+    from rawpack.ahead.steps import EpochStart
     from rawpack.faces.keras import KerasBatches
 
 _POINTER = "checkpoint.json"

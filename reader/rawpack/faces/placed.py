@@ -11,9 +11,9 @@ from typing import Any, NoReturn, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from rawpack.batching.bookmark import Handed, Place, is_count
-from rawpack.batching.feed import Feed
-from rawpack.batching.iterator import Batch, BatchIterator
+from rawpack.epoch.bookmark import Handed, Place, is_count
+from rawpack.epoch.feed import Feed
+from rawpack.epoch.iterator import Batch, BatchIterator
 from rawpack.errors import UsageError
 from rawpack.faces.fields import Form, arrays_of
 

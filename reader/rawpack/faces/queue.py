@@ -12,9 +12,9 @@ from contextlib import AbstractContextManager, closing
 from itertools import count
 from typing import Any, NoReturn
 
-from rawpack.batching.bookmark import Place, is_count
-from rawpack.batching.feed import Feed
-from rawpack.batching.iterator import Batch
+from rawpack.epoch.bookmark import Place, is_count
+from rawpack.epoch.feed import Feed
+from rawpack.epoch.iterator import Batch
 from rawpack.errors import RawpackError, UsageError
 from rawpack.order.keys import whole_number
 

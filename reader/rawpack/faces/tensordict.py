@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from rawpack.batching.encoded import EncodedFiles
-from rawpack.batching.feed import Feed
+from rawpack.epoch.feed import Feed
 from rawpack.faces.fields import Form, imported
 from rawpack.faces.torch import TorchBatches, torch_batches
 from rawpack.store.stores import INDEX
+from rawpack.workers.encoded import EncodedFiles
 
 
 def tensordict_batches(batches: Feed, device: Any, channels: str, dtype: Any, depth: int) -> TorchBatches:

@@ -7,7 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from rawpack.batching.feed import BatchField, Feed
+from rawpack.epoch.feed import Feed
+from rawpack.epoch.making import BatchField
 from rawpack.errors import UsageError
 from rawpack.faces.fields import Chosen, Form, imported, inputs_and_labels
 
@@ -17,7 +18,7 @@ def tf_dataset(
 ) -> Any:
     """What `Batches.tf_data` returns, with its arguments."""
     tf = imported("tensorflow", "batches.tf_data() needs TensorFlow: pip install tensorflow-cpu")
-    described, start = batches.described(), batches.next_start()
+    described, start = batches.making.described(), batches.next_start()
     form: Form = dict
     fields = list(described)
     if x is not None:

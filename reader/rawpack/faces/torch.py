@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from rawpack.batching.feed import Feed
-from rawpack.batching.options import one_of
+from rawpack.choose.options import one_of
+from rawpack.epoch.feed import Feed
 from rawpack.errors import UsageError
 from rawpack.faces.cuda import CudaCopies, CudaRuntime, Tensors, TorchRuntime
 from rawpack.faces.fields import Form, imported, tuples
@@ -50,7 +50,7 @@ def torch_batches(
                 if tails:
                     # Who calls this in the loop gets the next epoch, as where there are no such steps.
                     batches = batches.with_settings(pipelines=pipelines, together=True)
-    described = batches.described()
+    described = batches.making.described()
     tupled, shown = tuples(batches, as_tuple)
     converters = {}
     for name, field in described.items():

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+RESIZABLE = ("uint8", "uint16", "float32")
+"""The dtypes that OpenCV resizes."""
+
 
 def cover_size(size: tuple[int, int], target: tuple[int, int]) -> tuple[int, int]:
     """The size to which an image of `size` is scaled so that it covers `target` and keeps its proportions.

@@ -6,13 +6,10 @@ from collections.abc import Sequence
 from typing import Any
 
 from rawpack.errors import UsageError
-from rawpack.pixels.geometry import cover_size, crop_box
+from rawpack.pixels.geometry import RESIZABLE, cover_size, crop_box
 from rawpack.transforms.arguments import Interpolation, interpolation_of, size_of
 from rawpack.transforms.randomness import Random
 from rawpack.transforms.step import Array, Move, Spec, Step
-
-RESIZABLE = ("uint8", "uint16", "float32")
-"""The dtypes that OpenCV resizes."""
 
 
 def resizable(step: object, spec: Spec) -> Spec:

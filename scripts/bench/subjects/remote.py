@@ -168,7 +168,7 @@ class RemoteStore(Served):
     """This project's reader."""
 
     needs: tuple[str, ...] = ("fsspec", "aiohttp")
-    imports = ("rawpack.reader", "rawpack.remote.origin", "rawpack.batching.prefetch", "fsspec.implementations.http")
+    imports = ("rawpack.reader", "rawpack.remote.origin", "rawpack.ahead.prefetch", "fsspec.implementations.http")
 
     def __init__(
         self,

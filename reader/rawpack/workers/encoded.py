@@ -13,14 +13,13 @@ from typing import TYPE_CHECKING, Any, SupportsIndex, overload
 import numpy as np
 from numpy.typing import NDArray
 
-from rawpack.batching.fill import Seeds
-from rawpack.batching.ragged import RaggedFields
-from rawpack.errors import UsageError, WorkerError
+from rawpack.errors import WorkerError
 from rawpack.store.stores import Stores
 from rawpack.system.times import Times
+from rawpack.workers.fill import Seeds
+from rawpack.workers.ragged import RaggedFields
 
 if TYPE_CHECKING:
-    from rawpack.transforms.plan import Transform
     from rawpack.transforms.step import CropStep
 
 ALIGNMENT = 64
@@ -150,41 +149,3 @@ class EncodedFields:
             except Exception as again:
                 return WorkerError(f"reading {self._name(row)} failed: {type(again).__name__}: {again}")
         return WorkerError(f"reading a batch failed, but not when repeated: {type(error).__name__}: {error}")
-
-
-def first_crop(
-    transform: Transform | None, library: Stores, chosen: Sequence[str], encoded: Sequence[str]
-) -> tuple[CropStep | None, tuple[str, ...]]:
-    """The crop that a transform begins with, and the fields that it is applied to.
-
-    Raises UsageError for steps that need the pixels of files.
-    """
-    from rawpack.transforms.crops import RandomCrop
-    from rawpack.transforms.plan import as_steps, concerns
-    from rawpack.transforms.step import BatchStep, CropStep
-
-    found: tuple[CropStep | None, tuple[str, ...]] = None, ()
-    begun = False
-    """Whether a step was applied to images or masks."""
-    for step in as_steps(transform or []):
-        fields = library.fields
-        changed = (
-            () if isinstance(step, BatchStep) else tuple(name for name in chosen if concerns(step, name, fields[name]))
-        )
-        files = [name for name in changed if name in encoded]
-        if files or isinstance(step, BatchStep):
-            if not isinstance(step, CropStep) or begun:
-                raise UsageError(
-                    f"{step!r} needs pixels, and decode= gives {' and '.join(files or encoded)} as files: transform= "
-                    "may begin with a crop, whose box comes with the batch; do everything else after decoding"
-                )
-            if isinstance(step, RandomCrop) and (any(step.padding) or step.pad_if_needed):
-                raise UsageError(f"{step!r} pads, and decode= gives files: pad and crop after decoding")
-            if BOXES in chosen:
-                raise UsageError(
-                    f"the boxes of {step!r} would have the name of the field {BOXES!r}: leave that out with fields=, "
-                    "or crop after decoding"
-                )
-            found = step, changed
-        begun = begun or any(fields[name].in_shards for name in changed)
-    return found

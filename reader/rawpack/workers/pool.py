@@ -13,17 +13,17 @@ from dataclasses import dataclass, field
 
 from msgspec.structs import replace
 
-from rawpack.batching import worker
-from rawpack.batching.backends import ProcessWorker, ThreadWorker, Worker
-from rawpack.batching.fill import BatchFiller, Seeds, WorkSpec, first_row
-from rawpack.batching.messages import Reply, SliceDone, Task, decode_reply, encode
-from rawpack.batching.slots import Slot, SlotPool
 from rawpack.errors import WorkerError
 from rawpack.store.stores import CLIP, INDEX
 from rawpack.system.pool import SupervisedPool, WorkerHandle
 from rawpack.system.template import Template
 from rawpack.system.times import Times
 from rawpack.system.warning import warn
+from rawpack.workers import worker
+from rawpack.workers.backends import ProcessWorker, ThreadWorker, Worker
+from rawpack.workers.fill import BatchFiller, Seeds, WorkSpec, first_row
+from rawpack.workers.messages import Reply, SliceDone, Task, decode_reply, encode
+from rawpack.workers.slots import Slot, SlotPool
 
 _MAX_DEATHS = 3
 _ERROR_WAIT_S = 2.0

@@ -1,53 +1,51 @@
-"""Makes the batches of a reader from the options of `Reader.batches`."""
+"""From the options of `Reader.batches` to what follows from them for a store, these ranks and this machine."""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from rawpack.batching.encoded import first_crop
-from rawpack.batching.feed import Feed
-from rawpack.batching.options import Options, Workers, by_field, size_of
-from rawpack.batching.ordering import in_buckets, make_order
-from rawpack.batching.settings import (
-    Settings,
-    check_ragged,
-    choose_fields,
-    choose_form,
-    choose_workers,
-    doubtful_workers,
-)
+from rawpack.choose.fields import check_ragged, choose_fields, choose_form, first_crop
+from rawpack.choose.options import Options, Workers
+from rawpack.choose.ordering import in_buckets, make_order
+from rawpack.choose.settings import Settings, copied, tiny
+from rawpack.choose.sizes import size_or_buckets
 from rawpack.clips.reading import samples_in
 from rawpack.errors import UsageError
+from rawpack.order.base import Order
 from rawpack.order.launcher import ranks_of, resolve_rank
 from rawpack.order.ranks import RankSplit
 from rawpack.store.mix import Mix
 from rawpack.store.stores import Stores
-from rawpack.system.warning import warn
+from rawpack.system import machine
 
 if TYPE_CHECKING:
-    from rawpack.batching.buckets import FoundBuckets
     from rawpack.clips.table import ClipTable
     from rawpack.transforms.boxes import BoxMover
     from rawpack.transforms.pipeline import Pipeline
     from rawpack.transforms.plan import Transform
 
+_MANY_WORKERS, _MANY_A_CPU = 16, 4
+"""More than both is worth a warning. Where workers wait for a disk, a few more than there are CPUs make sense."""
+_TIMEOUT_S = 120.0
 
-def feed_of(
+
+def choose(
     library: Stores,
     selection: NDArray[np.int64] | None,
     clips: ClipTable | None,
     mix: Mix | None,
     column: Callable[[str], Any],
     options: Options,
-) -> Feed:
-    """Batches of a reader. library, selection, clips: as for `Feed`. column: gives a field of all samples."""
+) -> tuple[Settings, Order, RankSplit]:
+    """What `Feed` needs besides what it is made of here. column: gives a field of all samples."""
     if samples_in(library, selection, clips) == 0:
         raise UsageError("there are no samples to read: the store or the selection is empty")
-    size, found = _size(library, selection, clips, options)
+    size, found = size_or_buckets(library, selection, clips, options)
     sizes = [size] if found is None else found.sizes
     transformed = bool(options.transform) or sizes[0] is not None
     planes, files = choose_form(library, options, transformed)
@@ -76,9 +74,7 @@ def feed_of(
         planes=planes,
         encoded=files,
         crop=crop,
-        ragged=options.ragged,
         order_name=order.name,
-        verify=options.verify,
         buckets=found,
         **workers,
     )
@@ -87,37 +83,48 @@ def feed_of(
     split = RankSplit(len(order), options.batch_size, *resolve_rank(ranks), last, options.drop_last, mixed)
     if split.drop_last and order.foreseeable:
         order.split(split, 0).check_not_empty()
-    feed = Feed(library, selection, order, split, options.seed, settings, clips, ranks)
-    if asked.number is not None and (problem := doubtful_workers(asked.number, feed.settings)):
-        warn(problem, UserWarning)
-    return feed
+    return settings, order, split
 
 
-def _size(
-    library: Stores, rows: NDArray[np.int64] | None, clips: ClipTable | None, options: Options
-) -> tuple[tuple[int, int] | None, FoundBuckets | None]:
-    """What `image_size=` asks: one size, or buckets."""
-    if options.image_size is None:
-        return None, None
-    images = [name for name, field in library.fields.items() if field.kind == "image"]
-    if not images and isinstance(options.image_size, dict):
-        raise UsageError("image_size= is by field, and the store has no images")
-    # Masks and boxes follow their image.
-    asked = by_field("image_size", options.image_size, images, None).get(images[0]) if images else options.image_size
-    if asked is None:
-        return None, None
-    from rawpack.batching.buckets import find_buckets
-    from rawpack.batching.options import Buckets
+def choose_workers(
+    library: Stores,
+    fields: Sequence[str],
+    planes: Sequence[str],
+    asked: Workers,
+    transformed: bool,
+    frames: int,
+) -> dict[str, Any]:
+    """How many workers, and of which kind: see `Workers`. By their names in `Settings`.
 
-    if not isinstance(asked, Buckets):
-        return size_of(asked), None
-    if not images:
-        raise UsageError("Buckets are for images, and the store has none: leave out image_size=")
-    if clips is not None:
-        if len(clips.shape.lengths) > 1:
-            raise UsageError("Buckets are for clips of one length: leave them out, or call clips() with one number")
-        rows = clips.first_rows(rows)
-    return None, find_buckets(library, images[0], rows, asked)
+    planes: the fields that come as they are stored. transformed: whether workers do more than copy or decode samples.
+    frames: in a clip, or 1.
+    """
+    raw = copied(library, fields, planes)
+    workers, backend = asked.number, asked.backend
+    if workers is None:
+        workers = 0 if tiny(library, fields, planes, frames) and not transformed else machine.cpus()
+    if backend is None:
+        # Copying rows releases the GIL, and threads share one page table: a row that one of them has touched costs the
+        # others no page fault, which in another process takes as long as the copy.
+        backend = "thread" if (raw and not transformed) or not hasattr(os, "fork") else "process"
+    timeout = _TIMEOUT_S if asked.timeout is None else asked.timeout
+    return {"workers": workers, "backend": backend, "timeout": timeout, "max_held": asked.max_held}
+
+
+def doubtful_workers(asked: int, settings: Settings) -> str | None:
+    """Why the number of workers is probably a mistake; None where it may be right. settings: what it became."""
+    if settings.workers < asked:
+        return (
+            f"workers={asked}: batches of {settings.batch_size} samples of this size keep {settings.workers} busy, so "
+            f"only {settings.workers} are started; larger batches can use more"
+        )
+    cpus = machine.cpus()
+    if settings.backend == "process" and asked > max(_MANY_WORKERS, _MANY_A_CPU * cpus):
+        return (
+            f"workers={asked} on {cpus} {'CPU' if cpus == 1 else 'CPUs'}: each takes at least 5 MB of "
+            "memory, and they take turns; workers=None starts one for each CPU"
+        )
+    return None
 
 
 def _pipeline(

@@ -9,9 +9,9 @@ from collections.abc import Callable
 from itertools import count
 from typing import TYPE_CHECKING, Any
 
-from rawpack.batching.dataloader import SharedCounts
-from rawpack.batching.settings import Settings
-from rawpack.batching.steps import EpochStart
+from rawpack.ahead.steps import EpochStart
+from rawpack.choose.settings import Settings
+from rawpack.epoch.dataloader import SharedCounts
 from rawpack.order.base import Order
 from rawpack.store.stores import Stores
 from rawpack.system.warning import warn
@@ -118,7 +118,7 @@ class RepeatWatch:
             _read_by_workers[digest] = marks + 1
 
     def _digest_of(self, start: EpochStart, besides: list[Any]) -> str:
-        from rawpack.batching.fingerprint import fingerprint
+        from rawpack.epoch.fingerprint import fingerprint
 
         return fingerprint([*besides, self._asked_for(start)])
 

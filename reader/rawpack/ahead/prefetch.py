@@ -16,7 +16,7 @@ from rawpack.remote.tickets import RemoteFile
 from rawpack.system.warning import warn
 
 if TYPE_CHECKING:
-    from rawpack.batching.steps import EpochStep
+    from rawpack.ahead.steps import EpochStep
     from rawpack.remote.cache import CacheFolder, Key
     from rawpack.store.stores import Stores
 

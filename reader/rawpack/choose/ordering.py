@@ -21,8 +21,8 @@ from rawpack.store.mix import Mix
 from rawpack.store.stores import Stores
 
 if TYPE_CHECKING:
-    from rawpack.batching.buckets import FoundBuckets
-    from rawpack.batching.options import Options
+    from rawpack.choose.buckets import FoundBuckets
+    from rawpack.choose.options import Options
     from rawpack.clips.table import ClipTable
 
 

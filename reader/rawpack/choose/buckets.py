@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -11,10 +10,7 @@ import numpy as np
 import xxhash
 from numpy.typing import NDArray
 
-from rawpack.batching.options import Buckets, size_of
-from rawpack.errors import UsageError
-from rawpack.pixels.aspects import Size, Sizes, best_sizes, choose_sizes
-from rawpack.store.stores import Stores
+from rawpack.pixels.aspects import Size, Sizes, best_sizes
 
 _MOST_PIXELS = 1 << 28
 """More are no size to train with, and have too many sizes to choose from."""
@@ -83,32 +79,6 @@ class FoundBuckets(Sequence[Bucket]):
     def identity(self) -> str:
         """Identifies the buckets and what is in them: part of a state."""
         return f"{' '.join(_shown(size) for size in self.sizes)} {xxhash.xxh3_64_hexdigest(self.of.data)}"
-
-
-def find_buckets(library: Stores, name: str, rows: NDArray[np.int64] | None, asked: Buckets) -> FoundBuckets:
-    """The buckets of samples with these rows of the library, None for all; of clips, of those of their first frames.
-
-    name: the field of the images.
-    """
-    field = library.fields[name]
-    if len(field.shape) != 3:
-        raise UsageError(f"Buckets are for images (height, width, channels), and {name!r} is {field.shape}")
-    if field.uniform:
-        raise UsageError(
-            f"all images of the store are {field.shape[0]}x{field.shape[1]}, so one size is best: pass a size as "
-            "image_size=, or leave it out; stores that were packed with --size keep have images of many sizes"
-        )
-    images = library.shapes(name)[:, :2]
-    images = images if rows is None else images[rows]
-    if not isinstance(asked.sizes, str):
-        return FoundBuckets(images, [size_of(one, "sizes") for one in asked.sizes])
-    if asked.area is None:
-        area = float(np.median(images.astype(np.int64).prod(axis=1)))
-    else:
-        area = math.prod(size_of(asked.area, "area"))
-    if area > _MOST_PIXELS:
-        raise UsageError(f"{asked}: {area:.0f} pixels are too many for one image: pass a smaller area=")
-    return FoundBuckets(images, choose_sizes(images, float(area)))
 
 
 def _shown(size: Size) -> str:

@@ -10,9 +10,6 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from rawpack.batching.fill import BatchFiller, Views, WorkSpec, serve
-from rawpack.batching.messages import Task
-from rawpack.batching.slots import SlotLayout
 from rawpack.disk.tables import resolve
 from rawpack.errors import RawpackError
 from rawpack.store.preload import Memory
@@ -22,6 +19,9 @@ from rawpack.store.stores import Stores
 from rawpack.system.channel import Channel
 from rawpack.system.heartbeat import Heartbeat
 from rawpack.system.memory import map_descriptor
+from rawpack.workers.fill import BatchFiller, Views, WorkSpec, serve
+from rawpack.workers.messages import Task
+from rawpack.workers.slots import SlotLayout
 
 _TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3  # malloc.h
 

@@ -5,17 +5,13 @@ from __future__ import annotations
 import weakref
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
-from rawpack.batching.steps import EpochStart
+from rawpack.ahead.steps import EpochStart
 from rawpack.errors import UsageError
 from rawpack.store.stores import INDEX
-
-if TYPE_CHECKING:
-    from rawpack.batching.iterator import Batch, BatchIterator
-
 
 Place = tuple[EpochStart, int]
 """Where an iterator began, and a position in its epoch."""
@@ -73,7 +69,7 @@ class Bookmark:
         """Whether the position was loaded, for this epoch."""
         self.choices = 0
         """How often the user has said where the next iterator begins."""
-        self._latest: weakref.ref[BatchIterator] | None = None
+        self._latest: EpochStart | None = None
         self._reached: tuple[EpochStart, int] | None = None
         """Where the latest iterator began, and the position that it has reached; None: where the next one begins."""
         self._handed = Handed()
@@ -102,24 +98,25 @@ class Bookmark:
         self.loads += 1
         self._handed.clear()
 
-    def taken(self, start: EpochStart, iterator: BatchIterator) -> None:
-        """An iterator has taken this epoch: it is the latest one, and the next one begins with the epoch after it."""
+    def taken(self, start: EpochStart) -> None:
+        """An iterator begins here: it is the latest one, and the next one begins with the epoch after it."""
         self._begin_at(start.epoch + 1)
-        self._reached, self._latest = (start, start.position), weakref.ref(iterator)
+        self._reached, self._latest = (start, start.position), start
 
     def _begin_at(self, epoch: int, position: int = 0, consumed: tuple[int, ...] = ()) -> None:
         self.epoch, self.position, self.consumed, self._loaded = epoch, position, consumed, False
 
-    def handed_over(self, iterator: BatchIterator, batch: Batch, position: int) -> None:
-        """An iterator hands over a batch, and has reached this position."""
-        start = iterator.start
-        if self.is_latest(iterator):
+    def handed_over(self, start: EpochStart, loads: int, batch: Mapping[str, Any], position: int) -> None:
+        """The iterator that began at `start`, after so many loads, hands over a batch, and has reached this
+        position."""
+        if self.is_latest(start):
             self._reached = (start, position)
-        if iterator.loads == self.loads:
+        if loads == self.loads:
             self._handed.note([batch[INDEX]], (start, position))
 
-    def is_latest(self, iterator: BatchIterator) -> bool:
-        return self._latest is not None and self._latest() is iterator
+    def is_latest(self, start: EpochStart) -> bool:
+        """Whether the latest iterator is the one that was given this very object."""
+        return self._latest is start
 
     def reached(self, after: Any) -> Place | None:
         """Where the iterator of this batch began, and the position after it; None for the batch: those of the latest

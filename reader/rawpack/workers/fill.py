@@ -12,8 +12,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from rawpack.batching.messages import Reply, SliceDone, SliceFailed, Task, decode_task, encode
-from rawpack.batching.slots import SlotLayout
 from rawpack.clips.reading import rows_of
 from rawpack.disk.manifest import Field
 from rawpack.disk.tables import CODECS, FORMATS
@@ -21,6 +19,8 @@ from rawpack.errors import RawpackError, WorkerError
 from rawpack.store.shard_files import ShardFiles
 from rawpack.store.stores import CLIP, INDEX, Stores
 from rawpack.system.times import Times
+from rawpack.workers.messages import Reply, SliceDone, SliceFailed, Task, decode_task, encode
+from rawpack.workers.slots import SlotLayout
 
 if TYPE_CHECKING:
     from rawpack.system.channel import Channel
@@ -37,6 +37,10 @@ Seeds = tuple[int, int, int]
 """What random numbers depend on, for a batch: see `rawpack.transforms.randomness`."""
 _WHOLE = -1
 """The position that stands for a batch as a whole."""
+_SLICE_BYTES = 1 << 18
+"""A batch is cut into no more slices than have this many bytes: below, the messages cost more than the work."""
+_COPIED_BYTES = 1 << 22
+"""The same where samples are only copied from memory."""
 
 
 @dataclass(frozen=True)
@@ -257,3 +261,11 @@ def serve(
             channel.send(encode(reply))
         except OSError:
             return
+
+
+def most_slices(batch_bytes: int, filler: BatchFiller, *, in_memory: bool = False) -> int:
+    """How many slices a batch is cut into if there are enough workers. in_memory: whether no worker waits for a disk,
+    which many can do at once."""
+    if filler.whole_batches:
+        return 1
+    return max(1, batch_bytes // (_COPIED_BYTES if in_memory and filler.only_copies else _SLICE_BYTES))

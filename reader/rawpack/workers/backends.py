@@ -7,14 +7,14 @@ import threading
 import traceback
 from abc import ABC, abstractmethod
 
-from rawpack.batching import worker
-from rawpack.batching.fill import BatchFiller, Views, WorkSpec, serve
-from rawpack.batching.messages import Task
-from rawpack.batching.slots import Slot, SlotLayout
 from rawpack.system.channel import Channel, pair
 from rawpack.system.child import Child
 from rawpack.system.heartbeat import HEARTBEAT_BYTES, Heartbeat
 from rawpack.system.template import Template
+from rawpack.workers import worker
+from rawpack.workers.fill import BatchFiller, Views, WorkSpec, serve
+from rawpack.workers.messages import Task
+from rawpack.workers.slots import Slot, SlotLayout
 
 _JOIN_TIMEOUT_S = 5.0
 

@@ -22,15 +22,15 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from rawpack.batching.fill import major_faults
-from rawpack.batching.steps import EpochStep
+from rawpack.ahead.steps import EpochStep
 from rawpack.errors import RawpackError
 from rawpack.order.launcher import ranks_here
 from rawpack.store.stores import Stores
 from rawpack.system import machine
+from rawpack.workers.fill import major_faults
 
 if TYPE_CHECKING:
-    from rawpack.batching.pool import WorkerPool
+    from rawpack.workers.pool import WorkerPool
 
 THREAD = "rawpack disk"
 """The name of the threads that ask."""

@@ -8,11 +8,11 @@ from collections import deque
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from rawpack.batching.slots import SlotPool
-from rawpack.batching.steps import EpochStart, EpochStep
+from rawpack.ahead.steps import EpochStart, EpochStep
+from rawpack.workers.slots import SlotPool
 
 if TYPE_CHECKING:
-    from rawpack.batching.pool import Pending, WorkerPool
+    from rawpack.workers.pool import Pending, WorkerPool
 
 Begun = deque[tuple[EpochStep, "Pending"]]
 """Batches in the making, in order."""

@@ -7,58 +7,23 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from itertools import chain, islice
 from typing import TYPE_CHECKING, Any, NoReturn
 
-import numpy as np
-from numpy.typing import NDArray
-
-from rawpack.batching.fill import BatchFiller, Seeds, blame
-from rawpack.batching.pool_cache import Begun, PoolCache, WorkerSet
-from rawpack.batching.readahead import Readahead
-from rawpack.batching.steps import EpochStart, EpochStep, EpochSteps
+from rawpack.ahead.readahead import Readahead
+from rawpack.ahead.steps import EpochStart, EpochStep
+from rawpack.epoch.epochs import EpochPass, Epochs
+from rawpack.epoch.pool_cache import Begun, WorkerSet
 from rawpack.errors import RawpackError, UsageError
 from rawpack.store.stores import INDEX
+from rawpack.workers.fill import blame, most_slices
 
 if TYPE_CHECKING:
-    from rawpack.batching.feed import Feed
-    from rawpack.batching.pool import Pending, WorkerPool
-    from rawpack.batching.prefetch import Prefetch
-    from rawpack.batching.slots import SlotPool
+    from rawpack.ahead.prefetch import Prefetch
+    from rawpack.workers.pool import Pending, WorkerPool
+    from rawpack.workers.slots import SlotPool
 
 Batch = dict[str, Any]
-IN_FLIGHT = 2
-"""Batches that are made while the caller holds one."""
-_SLICE_BYTES = 1 << 18
-"""A batch is cut into no more slices than have this many bytes: below, the messages cost more than the work."""
-_COPIED_BYTES = 1 << 22
-"""The same where samples are only copied from memory."""
-
-
-def most_slices(batch_bytes: int, filler: BatchFiller, *, in_memory: bool = False) -> int:
-    """How many slices a batch is cut into if there are enough workers. in_memory: whether no worker waits for a disk,
-    which many can do at once."""
-    if filler.whole_batches:
-        return 1
-    return max(1, batch_bytes // (_COPIED_BYTES if in_memory and filler.only_copies else _SLICE_BYTES))
-
-
-@dataclass(frozen=True, slots=True)
-class Setup:
-    """What an iterator gets when it begins."""
-
-    start: EpochStart
-    steps: EpochSteps
-    """Those that are left after what `worker_set` has begun."""
-    worker_set: WorkerSet
-    readahead: Readahead
-    prefetch: Prefetch | None
-    """The steps, where their files must be fetched first."""
-    loads: int
-    """How many states its `Batches` had loaded."""
-    read_one: Callable[[], None] | None
-    """See `RepeatWatch.begins`."""
 
 
 class BatchIterator(Iterator[Batch]):
@@ -67,31 +32,18 @@ class BatchIterator(Iterator[Batch]):
 
     start: EpochStart
     """Where it began."""
-    loads: int
-    """How many states its `Batches` had loaded then."""
     _steps: Iterator[EpochStep]
     _close_steps: Callable[[], None]
     _slot_pool: SlotPool
     _readahead: Readahead
 
-    def __init__(
-        self,
-        owner: Feed,
-        pool_cache: PoolCache,
-        filler: BatchFiller,
-        ragged_fields: Callable[[NDArray[np.int64], Seeds, NDArray[np.int64] | None, int], dict[str, Any]] | None,
-        *,
-        seed: int,
-        in_flight: int,
-        together: int,
-    ) -> None:
-        """ragged_fields: gives the fields of rows that are not in slots, by seeds and bucket, if any. together:
-        without workers, how many batches fit into a slot, and are read at once."""
-        self._owner, self._pool_cache = owner, pool_cache
-        self._filler, self._ragged_fields = filler, ragged_fields
-        self._seed, self._in_flight, self._together = seed, in_flight, together
-        self._begun = False
-        self._read_one: Callable[[], None] | None = None
+    def __init__(self, epochs: Epochs) -> None:
+        making = epochs.making
+        self._epochs, self._making, self._pool_cache = epochs, making, epochs.pool_cache
+        self._filler, self._seed = making.filler, epochs.seed
+        self._in_flight, self._together = making.in_flight, making.together
+        self._pass: EpochPass | None = None
+        """What it has taken."""
         self.counts_itself = True
         """Whether a batch that is handed over has been read. A queue says so when somebody takes it."""
         self._pool: WorkerPool | None = None
@@ -109,8 +61,8 @@ class BatchIterator(Iterator[Batch]):
         self._last = 0.0
 
     def __repr__(self) -> str:
-        where = f"epoch {self.start.epoch}" if self._begun else "not begun"
-        return f"{type(self).__name__}({where}, of {self._owner!r})"
+        where = "not begun" if self._pass is None else f"epoch {self.start.epoch}"
+        return f"{type(self).__name__}({where}, of {self._epochs!r})"
 
     def __reduce__(self) -> NoReturn:
         raise UsageError("an iterator owns workers: pickle the reader and a state_dict() instead")
@@ -123,25 +75,24 @@ class BatchIterator(Iterator[Batch]):
             raise RawpackError("this iterator belongs to the process it was made in; call iter() again after a fork")
         with self._lock:
             if self._ended:
-                self._owner.check_open()
+                self._epochs.check_open()
                 raise StopIteration
             began = time.perf_counter()
             self._enter()
             try:
-                if not self._begun:
-                    self._begin()
+                taken = self._pass or self._begin()
                 if self._pool is not None:
                     step, batch = self._from_pool(self._pool)
                 else:
                     if not self._made:
                         self._make()
                     step, batch = self._made.popleft()
-                if self._ragged_fields is not None:
+                if self._making.besides_slots is not None:
                     seeds = self._seed, self.start.epoch, step.first
                     with self._readahead.own_reads.noted():
-                        batch.update(self._ragged_fields(step.rows, seeds, step.clips, step.bucket))
+                        batch.update(self._making.besides_slots(step.rows, seeds, step.clips, step.bucket))
                 self._count(step, began)
-                self._owner.handed_over(self, step, batch)
+                self._epochs.handed_over(taken, step, batch)
                 if self.counts_itself:
                     self.read_one()
                 return batch
@@ -178,20 +129,20 @@ class BatchIterator(Iterator[Batch]):
         if hasattr(self, "_last"):
             self._leave()
 
-    def _begin(self) -> None:
+    def _begin(self) -> EpochPass:
         """Take an epoch, and what makes its batches."""
-        setup = self._owner.begin(self)
-        self.start, self.loads = setup.start, setup.loads
-        self._steps, self._close_steps = setup.steps, setup.steps.close
-        worker_set = setup.worker_set
+        taken = self._epochs.begin()
+        self.start, worker_set = taken.start, taken.worker_set
+        self._steps, self._close_steps = taken.steps, taken.steps.close
         self._pool, self._slot_pool, self._pending = worker_set.pool, worker_set.slot_pool, worker_set.begun
-        self._readahead, self._prefetch = setup.readahead, setup.prefetch
-        self._begun, self._read_one = True, setup.read_one
+        self._readahead, self._prefetch = taken.readahead, taken.prefetch
+        self._pass = taken
+        return taken
 
     def read_one(self) -> None:
         """A batch was read, or the end was reached."""
-        if self._read_one is not None:
-            self._read_one()
+        if self._pass is not None and self._pass.read_one is not None:
+            self._pass.read_one()
 
     def _make(self) -> None:
         """Read the next batches in this process, as many as a slot holds, as if they were one."""
@@ -207,7 +158,7 @@ class BatchIterator(Iterator[Batch]):
             start, end = end, end + len(step.rows)
             step.write(whole, start)
         rows = whole[INDEX]
-        seeds, times = (self._seed, self.start.epoch, steps[0].first), self._owner.counted.times
+        seeds, times = (self._seed, self.start.epoch, steps[0].first), self._making.counted.times
         try:
             self._readahead.ask_if_cold(rows)
             targets = filler.targets(whole)
@@ -234,7 +185,7 @@ class BatchIterator(Iterator[Batch]):
         step, pending = self._pending[0]
         pool.wait(pending)
         self._pending.popleft()
-        self._owner.counted.times.add(pending.times)
+        self._making.counted.times.add(pending.times)
         return step, self._slot_pool.hand_over(pending.slot, pending.rows, pending.bucket)
 
     def _submit(self, pool: WorkerPool) -> None:
@@ -251,7 +202,8 @@ class BatchIterator(Iterator[Batch]):
     def _submit_beyond(self, pool: WorkerPool) -> None:
         """All of this epoch is in the making: begin the next, so that its first batch is ready when it is asked for."""
         if self._following is None:
-            self._following = self._owner.following(self)
+            assert self._pass is not None
+            self._following = self._epochs.following(self._pass)
         try:
             while len(self._pending) + len(self._beyond) <= self._in_flight and self._slot_pool.spare:
                 step = next(self._following, None)
@@ -274,11 +226,11 @@ class BatchIterator(Iterator[Batch]):
     def _slot(self) -> Any:
         began = time.perf_counter()
         slot = self._slot_pool.acquire()
-        self._owner.counted.slots_s += time.perf_counter() - began
+        self._making.counted.slots_s += time.perf_counter() - began
         return slot
 
     def _count(self, step: EpochStep, began: float) -> None:
-        stats, now, rows = self._owner.counted, time.perf_counter(), len(step.rows)
+        stats, now, rows = self._making.counted, time.perf_counter(), len(step.rows)
         stats.samples += rows
         stats.batches += 1
         if self._prefetch is not None:
@@ -289,7 +241,7 @@ class BatchIterator(Iterator[Batch]):
             # The clock runs from one batch to the next, so that the start of workers does not count as waiting.
             stats.timed_samples += rows
             in_slot = self._slot_pool.layout.sample_bytes[step.bucket]
-            stats.timed_bytes += rows * (in_slot + self._owner.besides_bytes)
+            stats.timed_bytes += rows * (in_slot + self._making.besides_bytes)
             stats.elapsed_s += now - self._last
             stats.waited_s += now - began
         else:
@@ -306,7 +258,7 @@ class BatchIterator(Iterator[Batch]):
     def _end(self, left: list[Pending] | None) -> None:
         """left: batches in the making that nobody wants; None after an error, when nobody may use the workers again."""
         self._ended = True
-        if not self._begun:
+        if self._pass is None:
             return
         self._pending.clear()
         self._made.clear()

@@ -1,0 +1,291 @@
+"""Which epoch comes next, from where, and with which workers: what the iterators of one `Feed` share."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable, Generator, Iterator, Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property, partial
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import xxhash
+from numpy.typing import NDArray
+
+from rawpack.ahead.readahead import Readahead
+from rawpack.ahead.steps import EpochStart, EpochStep, EpochSteps
+from rawpack.choose.options import Options
+from rawpack.choose.settings import Settings
+from rawpack.epoch import dataloader
+from rawpack.epoch.bookmark import Bookmark, Place, is_count
+from rawpack.epoch.making import Making
+from rawpack.epoch.pool_cache import PoolCache, WorkerSet
+from rawpack.epoch.repeats import RepeatWatch
+from rawpack.errors import UsageError
+from rawpack.order.base import Order
+from rawpack.order.keys import whole_number
+from rawpack.order.launcher import ranks_of, resolve_rank
+from rawpack.order.ranks import RankSplit
+from rawpack.store.stores import Stores
+
+if TYPE_CHECKING:
+    from rawpack.ahead.prefetch import Prefetch
+    from rawpack.clips.table import ClipTable
+
+STATE_VERSION = 1
+
+
+@dataclass(frozen=True, slots=True)
+class EpochPass:
+    """One pass over an epoch, which an iterator takes when it begins."""
+
+    start: EpochStart
+    steps: EpochSteps
+    """Those that are left after what `worker_set` has begun."""
+    worker_set: WorkerSet
+    readahead: Readahead
+    prefetch: Prefetch | None
+    """The steps, where their files must be fetched first."""
+    loads: int
+    """How many states its `Batches` had loaded."""
+    read_one: Callable[[], None] | None
+    """See `RepeatWatch.begins`."""
+
+
+class Epochs:
+    """The epochs of one reader's batches, one after another, and the workers that are kept between them."""
+
+    def __init__(
+        self,
+        library: Stores,
+        selection: NDArray[np.int64] | None,
+        clips: ClipTable | None,
+        options: Options,
+        settings: Settings,
+        order: Order,
+        split: RankSplit,
+    ) -> None:
+        """selection: the rows of the library, or the numbers of clips, that the order counts; None for all. clips:
+        where samples are clips. split: for the ranks that `options.ranks` are now."""
+        self._library, self._selection, self._clips = library, selection, clips
+        self.options, self._order, self._split = options, order, split
+        self.seed = options.seed
+        self.making = Making(library, clips, options, settings)
+        self.settings = self.making.settings
+        self.held = 1
+        """Batches that the caller is expected to hold at a time: slots are reused for these."""
+        self._bookmark = Bookmark()
+        self._repeats = RepeatWatch(library, order, self.settings, clips, selection is not None)
+        self.closed = False
+        self._own()
+
+    def set_epoch(self, epoch: int) -> None:
+        """Epoch `epoch` comes next: from its start, or from the position that was loaded for this epoch."""
+        self._bookmark.set_epoch(whole_number("epoch", epoch, 0))
+        self._bookmark.choices += 1
+
+    def stay(self) -> None:
+        """The position that the latest iterator has reached does not count. The next epoch does."""
+        self._bookmark.stay()
+
+    def begin(self) -> EpochPass:
+        """Called by an iterator at its first `next()`: it takes the next epoch."""
+        self._library.look_at_files(now=True)
+        self.check_open()
+        with self._taking:
+            start = self.next_start()
+            if not start.position:
+                # Again: ranks may be known by now, and samplers may have epochs of different lengths.
+                start.split.check_not_empty()
+            read_one = self._repeats.begins(start, self._bookmark.choices, lambda: [self._identity, self._split])
+            steps: EpochSteps = self._steps(start)
+            prefetch = None
+            if self._library.fetcher is not None:
+                steps = prefetch = self._prefetch(steps, start)
+            try:
+                if self._library.fetcher is not None:
+                    self._library.fetcher.restore()  # new workers open what is in the cache
+                worker_set = self.pool_cache.acquire(start) or self.making.worker_set(self.held)
+            except BaseException:
+                steps.close()
+                raise
+            try:
+                taken = self._setup(start, steps, prefetch, worker_set, read_one)
+            except BaseException:
+                self.pool_cache.discard(worker_set)
+                raise
+            self._bookmark.taken(start)
+        return taken
+
+    def check_open(self) -> None:
+        """Raise UsageError where these batches were closed."""
+        if self.closed:
+            raise UsageError("these batches were closed: make others, by `batches()` of an open reader")
+
+    def _setup(
+        self,
+        start: EpochStart,
+        steps: EpochSteps,
+        prefetch: Prefetch | None,
+        worker_set: WorkerSet,
+        read_one: Callable[[], None] | None,
+    ) -> EpochPass:
+        readahead = Readahead(self._library, self.settings.fields, worker_set.pool, self.making.own_reads)
+        if prefetch is None and readahead.useful:
+            ranks = start.split.world_size
+            region_end = partial(self._order.region_end, start.epoch, ranks=ranks)
+            steps = readahead.by_region(steps, start.position, region_end, ranks)
+        for _ in worker_set.begun:
+            next(steps)
+        return EpochPass(start, steps, worker_set, readahead, prefetch, self._bookmark.loads, read_one)
+
+    def state_dict(self, after: Mapping[str, Any] | int | None = None) -> dict[str, Any]:
+        """See `Batches.state_dict`."""
+        return self.state_at(*self.place(after))
+
+    def place(self, after: Mapping[str, Any] | int | None = None) -> Place:
+        """Where the iterator of a batch began, and the position after it: for `state_at`. after: as of
+        `Batches.state_dict`."""
+        counted = is_count(after)
+        reached = self._bookmark.reached(None if counted else after)
+        if reached is None:
+            start = self.next_start()
+            reached = start, start.position
+        return self.counted_from(reached, after if counted else None)
+
+    @staticmethod
+    def counted_from(place: Place, batches: Any) -> Place:
+        """The place after so many batches since the iterator of another place began; None: that place itself."""
+        start, _ = place
+        return place if batches is None else (start, start.reached(whole_number("after", batches, 0, len(start))))
+
+    def state_at(self, start: EpochStart, position: int) -> dict[str, Any]:
+        """The state at a place."""
+        return {"version": STATE_VERSION, **start.state(position), **self._identity, **start.worker_identity}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """The iterator that begins next resumes where `state` was taken. Raises UsageError where it belongs to another
+        order."""
+        self.move_to(state)
+        self._bookmark.choices += 1
+
+    def move_to(self, state: Mapping[str, Any]) -> None:
+        """As `load_state_dict`, where it is not the user who says from where to read."""
+        expected = {"version": STATE_VERSION, **self._identity}
+        if not isinstance(state, Mapping):
+            raise UsageError(f"a state is what state_dict() returned, not a {type(state).__name__}")
+        for name, value in expected.items():
+            if state.get(name) != value:
+                raise UsageError(
+                    f"this state does not fit: its {name} is {state.get(name)!r}, here it is {value!r}; resume with "
+                    f"the same {', '.join(['samples', 'seed', 'shuffle', *self._order.identity])} and rawpack's order "
+                    "version"
+                )
+        if "worker" in state and state["worker"] != (here := self.next_start().worker_identity.get("worker")):
+            raise UsageError(
+                f"this state is from worker {state['worker']}, of a DataLoader; this is {here or 'no such worker'}: "
+                "resume with the same num_workers, batch size and ranks, or take states with num_workers=0"
+            )
+        epoch, position = state.get("epoch"), state.get("position")
+        if not isinstance(epoch, int) or not isinstance(position, int) or epoch < 0 or position < 0:
+            raise UsageError(f"this state is damaged: epoch {epoch!r}, position {position!r}")
+        if position > self._order.length(epoch):
+            raise UsageError(f"this state is damaged: position {position} of {self._order.length(epoch)}")
+        self._bookmark.load(epoch, position, self._order.consumed_of(state, epoch, position))
+
+    def handed_over(self, taken: EpochPass, step: EpochStep, batch: Mapping[str, Any]) -> None:
+        """Called by an iterator that hands over a batch."""
+        self._bookmark.handed_over(taken.start, taken.loads, batch, step.position)
+
+    def following(self, taken: EpochPass) -> Iterator[EpochStep]:
+        """Called by an iterator: the steps of the next epoch, if the same workers will probably be asked for them."""
+        bookmark = self._bookmark
+        next_epoch = (bookmark.epoch, bookmark.position) == (taken.start.epoch + 1, 0)
+        # Threads use the caller's own transform, which may be changed between two epochs.
+        foreseeable = self.foreseeable and (self.settings.backend == "process" or self.settings.pipeline is None)
+        if bookmark.is_latest(taken.start) and next_epoch and foreseeable and self._library.fetcher is None:
+            return self._steps(taken.start.next_epoch)
+        return iter(())
+
+    @property
+    def foreseeable(self) -> bool:
+        """Whether all epochs have the same length, and none has to be drawn by the user's code."""
+        return self._order.foreseeable
+
+    def next_start(self) -> EpochStart:
+        """Where the next iterator begins."""
+        return self._start(self._bookmark.epoch, self._bookmark.position, self._bookmark.consumed)
+
+    def _start(self, epoch: int, position: int, consumed: tuple[int, ...] = ()) -> EpochStart:
+        split = self._order.split(self._ranked(), epoch, consumed)
+        return EpochStart(epoch, position, split, dataloader.worker_here())
+
+    def _ranked(self) -> RankSplit:
+        """The split for the rank that this process has by now: it may have got one since `Reader.batches`."""
+        known = self._split.rank, self._split.world_size
+        if (now := resolve_rank(ranks_of(self.options.ranks), known=known)) != known:
+            self._split = replace(self._split, rank=now[0], world_size=now[1])
+        return self._split
+
+    def _steps(self, start: EpochStart) -> Generator[EpochStep]:
+        order, epoch, repeats, look_at_files = (
+            self._order,
+            start.epoch,
+            self._order.repeats,
+            self._library.look_at_files,
+        )
+        for span, after in start.spans():
+            look_at_files()
+            samples = span.samples(order, epoch)
+            if self._selection is not None:
+                samples = self._selection[samples]
+            # Positions are counted from 0 in each bucket, and random numbers must differ between buckets.
+            first = span.start + (span.bucket << 48) if repeats else -1
+            if self._clips is None:
+                yield EpochStep(samples, after, None, span.bucket, first)
+            else:
+                rows = self._clips.rows(samples, self.seed, start.epoch, first)
+                yield EpochStep(rows, after, samples, span.bucket, first)
+
+    def _prefetch(self, steps: Iterator[EpochStep], start: EpochStart) -> Prefetch:
+        """The same steps, each when its shards are in the cache. Those of the first are being fetched then."""
+        from rawpack.ahead.prefetch import Prefetch
+
+        epoch, position = start.epoch, start.position
+
+        def order(first: int, stop: int) -> NDArray[np.int64]:
+            samples = self._order.samples(epoch, position + first, position + stop)
+            if self._selection is not None:
+                samples = self._selection[samples]
+            # The first frames of clips: most clips are in the shard where they begin.
+            return samples if self._clips is None else self._clips.first_rows(samples, self.seed, epoch)
+
+        names = [name for name in self.settings.fields if self._library.fields[name].in_shards]
+        left, batch = self._order.length(epoch) - position, self.settings.batch_size
+        prefetch = Prefetch(steps, self._library, names, order, left, batch)
+        prefetch.ready()
+        return prefetch
+
+    @cached_property
+    def _identity(self) -> dict[str, Any]:
+        """What must be equal for a state to mean the same samples."""
+        selected = None if self._selection is None else xxhash.xxh3_64_hexdigest(self._selection.tobytes())
+        return {
+            "order": self.settings.order_name,
+            "order_version": self._order.version,
+            "seed": self.seed,
+            "samples": len(self._library),
+            "keys": self._library.key_digest,
+            "selected": selected,
+            "clips": None if self._clips is None else self._clips.identity,
+            **self._order.identity,
+        }
+
+    def _own(self) -> None:
+        self._process = os.getpid()
+        self._taking = threading.RLock()
+        """Held while an iterator takes its epoch, so that two threads take two different ones."""
+        self._of_parent = getattr(self, "pool_cache", None)
+        """In a forked child: kept, because releasing it would end the parent's workers."""
+        self.pool_cache = PoolCache()

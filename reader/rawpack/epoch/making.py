@@ -1,0 +1,173 @@
+"""How batches are made: what a slot holds, what fills it, and what comes besides it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from rawpack.ahead.readahead import OwnReads
+from rawpack.choose.options import Options
+from rawpack.choose.settings import Settings, check_travels, sides, tiny
+from rawpack.disk.manifest import Field, dump
+from rawpack.epoch.pool_cache import WorkerSet
+from rawpack.epoch.stats import Stats
+from rawpack.store.stores import CLIP, INDEX, Stores
+from rawpack.workers.encoded import BOXES, EncodedFields
+from rawpack.workers.fill import BatchFiller, WorkSpec, most_slices
+from rawpack.workers.ragged import RaggedFields
+from rawpack.workers.slots import SlotField, SlotLayout, SlotPool
+
+if TYPE_CHECKING:
+    from rawpack.clips.table import ClipTable
+
+IN_FLIGHT = 2
+"""Batches that are made while the caller holds one."""
+_WHOLE_BATCHES_BYTES = 1 << 30
+"""If one worker makes each batch, there is one in flight for each worker, but no more than this many bytes together."""
+_TOGETHER_BYTES = 1 << 21
+"""Without workers, about this many bytes of small batches are read at once: finding 64 samples of 784 bytes takes
+longer than copying them."""
+
+
+@dataclass(frozen=True)
+class BatchField:
+    """What a batch has under one name."""
+
+    kind: str
+    """Of the field: "image", "mask", "number", "ragged", "text"."""
+    dtype: str | None
+    """numpy's name; None where it is a list."""
+    channels_last: bool
+    """Whether it is images (n, H, W, C), or clips of them."""
+    shape: tuple[int, ...] | None = None
+    """Of one sample; None where it is a list, or differs from batch to batch."""
+    axes: tuple[int | None, ...] | None = None
+    """As `shape`, with None for an axis that differs from batch to batch; for texts, those between samples and texts.
+    None where it is a list of arrays."""
+
+
+class Making:
+    """What makes the batches of one `Feed`, in whichever process."""
+
+    def __init__(self, library: Stores, clips: ClipTable | None, options: Options, settings: Settings) -> None:
+        self._library, self._clips, self._options = library, clips, options
+        self.settings = settings
+        shown = [name for name in settings.fields if library.fields[name].in_slot and name not in settings.encoded]
+        ragged_fields = [name for name in settings.fields if not library.fields[name].in_slot]
+        self._ragged_fields = RaggedFields(library, ragged_fields, options.ragged, settings.movers)
+        clip = [] if clips is None else [SlotField(CLIP, "int64", ())]
+        slot_fields, *others = (
+            [*(self._slot_field(name, k) for name in shown), SlotField(INDEX, "int64", self._axes(INDEX, k)), *clip]
+            for k in range(len(settings.pipelines))
+        )
+        self.together = self._read_together(slot_fields)
+        layout = SlotLayout(slot_fields, settings.batch_size * self.together, *others)
+        files = tuple(store.files.for_worker() for store in library.stores)
+        memory = None if library.memory is None else library.memory.layout
+        manifests = tuple(dump(store.manifest) for store in library.stores)
+        once = () if clips is None else clips.once
+        self._spec = WorkSpec(
+            files, manifests, layout, settings.pipelines, settings.planes, options.verify, memory, once, library.groups
+        )
+        if settings.workers and settings.backend == "process" and settings.pipeline is not None:
+            check_travels(settings.pipelines)
+        self.filler = BatchFiller(self._spec, library)
+        # More workers than there are slices in flight would only wait.
+        self.in_flight = IN_FLIGHT
+        if self.filler.whole_batches:
+            self.in_flight = max(IN_FLIGHT, min(settings.workers, _WHOLE_BATCHES_BYTES // layout.size))
+        making = self.in_flight + 1 if settings.max_held is None else min(self.in_flight + 1, settings.max_held)
+        useful = making * most_slices(layout.size, self.filler)
+        self.settings = settings = replace(settings, workers=min(settings.workers, useful))
+        self.counted = Stats(settings.workers)
+        self.own_reads = OwnReads(library, settings.workers)
+        self.besides_bytes = library.mean_bytes(settings.encoded)
+        """Mean bytes of a sample's files, which are not in slots."""
+        self.besides_slots: RaggedFields | EncodedFields | None = None
+        if settings.encoded:
+            self.besides_slots = EncodedFields(
+                library, settings.encoded, *settings.crop, self._ragged_fields, self.filler.name, self.counted.times,
+                verify=options.verify,
+            )  # fmt: skip
+        elif ragged_fields:
+            self.besides_slots = self._ragged_fields
+
+    def worker_set(self, held: int) -> WorkerSet:
+        """New workers, and slots for them. held: batches that the caller is expected to hold at a time."""
+        settings = self.settings
+        shared = settings.workers > 0 and settings.backend == "process"
+        slot_pool = SlotPool(self._spec.layout, self.in_flight + 1 + held, settings.max_held, shared=shared)
+        if not settings.workers:
+            return WorkerSet(None, slot_pool)
+        from rawpack.workers.pool import WorkerPool
+
+        pool = WorkerPool(self._spec, settings.workers, settings.backend, slot_pool, self.filler, settings.timeout)
+        return WorkerSet(pool, slot_pool)
+
+    def described(self) -> dict[str, BatchField]:
+        """What a batch has, by name."""
+        described = {}
+        for field in self._spec.layout.fields:
+            stored = self._library.fields.get(field.name)
+            kind, channels_last = "number", False
+            if stored is not None:
+                made = None if self.settings.pipeline is None else self.settings.pipeline.results.get(field.name)
+                layout = len(stored.shape) == 3 if made is None else made.layout == "HWC"
+                kind = stored.kind
+                channels_last = layout and stored.in_shards and field.name not in self.settings.planes
+            axes: Any = self._spec.layout.shapes[field.name]
+            shape = None if None in axes else axes
+            described[field.name] = BatchField(kind, field.dtype, channels_last, shape, axes)
+        for name in self.settings.encoded:
+            described[name] = BatchField(self._library.fields[name].kind, None, False)
+        if self.settings.crop[0] is not None:
+            described[BOXES] = BatchField("number", "int64", False, (4,), (4,))
+        for name in self._ragged_fields.names:
+            stored, length = self._library.fields[name], self._options.ragged
+            axes = described[INDEX].axes if self._clips is not None else ()
+            if stored.kind == "text" or length == "list":
+                described[name] = BatchField(stored.kind, None, False, axes=axes if stored.kind == "text" else None)
+                continue
+            rest = tuple(n or 0 for n in stored.shape[1:])
+            whole = (*axes, length, *rest) if isinstance(length, int | np.integer) else (*axes, None, *rest)
+            described[name] = BatchField(stored.kind, stored.dtype, False, None if None in whole else whole, whole)
+            described[f"{name}.length"] = BatchField("number", "int64", False, None if None in axes else axes, axes)
+        return described
+
+    def table(self) -> list[tuple[str, str, str]]:
+        """Name, dtype and shape of each field of a batch."""
+        fields: dict[str, SlotField | Field] = {name: self._library.fields[name] for name in self.settings.fields}
+        fields |= {name: Field(kind="image", dtype="uint8", shape=(None,)) for name in self.settings.encoded}
+        fields |= {field.name: field for field in self._spec.layout.fields}
+        shapes = {name: one.shape for name, one in fields.items()} | self._spec.layout.shapes
+        return [(name, one.dtype, sides((self.settings.batch_size, *shapes[name]))) for name, one in fields.items()]
+
+    def _read_together(self, fields: list[SlotField]) -> int:
+        """How many batches are read at once, into one slot: more than one only where tiny samples are copied in this
+        process, and the number of held batches is not limited. Batches of a remote store wait for their own shards."""
+        settings, frames = self.settings, 1 if self._clips is None else self._clips.shape.lengths[-1]
+        if self._clips is not None and len(self._clips.shape.lengths) > 1:
+            return 1
+        if settings.workers or settings.max_held is not None or settings.pipeline is not None or self._library.fetcher:
+            return 1
+        if not tiny(self._library, settings.fields, settings.planes, frames):
+            return 1
+        return max(1, _TOGETHER_BYTES // (sum(field.bytes for field in fields) * settings.batch_size))
+
+    def _slot_field(self, name: str, bucket: int) -> SlotField:
+        field, pipeline = self._library.fields[name], self.settings.pipelines[bucket]
+        if name in self.settings.planes:
+            return SlotField(name, field.dtype, (*self._axes(name, bucket), *field.stored_shape))
+        if pipeline is not None and name in pipeline.results:
+            made = pipeline.results[name]
+            return SlotField(name, made.dtype, tuple(n for n in made.shape if n is not None))
+        return SlotField(name, field.dtype, (*self._axes(name, bucket), *(n for n in field.shape if n is not None)))
+
+    def _axes(self, name: str, bucket: int) -> tuple[int, ...]:
+        """The axes between the batch's and those of a stored sample: for clips, the frames."""
+        if self._clips is None or name in self._clips.once:
+            return ()
+        lengths = self._clips.shape.lengths
+        return (lengths[bucket if len(lengths) > 1 else 0],)
