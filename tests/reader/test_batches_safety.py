@@ -24,10 +24,9 @@ from running import Packed
 from rawpack import RawpackError, Reader, Workers
 from rawpack.ahead.readahead import Readahead
 from rawpack.batches import Batches
-from rawpack.epoch import iterator
 from rawpack.epoch.making import IN_FLIGHT
 from rawpack.transforms import CenterCrop
-from rawpack.workers import slots
+from rawpack.workers import fill, slots
 from rawpack.workers.pool import WorkerPool
 
 BATCH = 7
@@ -51,7 +50,7 @@ def batches(request: pytest.FixtureRequest, reader: Reader) -> Batches:
 @pytest.mark.filterwarnings("ignore::UserWarning")
 def test_copied_batches_are_cut_into_fewer_slices(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A batch of 21 images has 1.6 MB: if they are only copied from memory, that is a single slice, otherwise six."""
-    monkeypatch.setattr(iterator, "_COPIED_BYTES", 1 << 22)
+    monkeypatch.setattr(fill, "_COPIED_BYTES", 1 << 22)
     cut: list[int] = []
     submit = WorkerPool.submit
 
