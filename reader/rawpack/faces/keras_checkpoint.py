@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from rawpack.errors import UsageError
 from rawpack.faces.keras import import_keras
 from rawpack.order.keys import whole_number
-from rawpack.system.home import expanded
+from rawpack.system.user_input import expanded
 
 if TYPE_CHECKING:
     from rawpack.batching.steps import EpochStart
