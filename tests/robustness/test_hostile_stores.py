@@ -158,6 +158,14 @@ def test_a_hostile_store_ends_in_an_error_or_in_correct_data(
     assert not failures, "\n\n".join(failures)
 
 
+def test_an_enormous_manifest_is_not_read(sound: Sound, tmp_path: Path) -> None:
+    """A manifest above 256 MiB, more than any store has, is refused by its size: no memory is taken for it."""
+    shutil.copytree(sound.of("memmap"), tmp_path / "store")
+    os.truncate(tmp_path / "store" / "store.json", 8 << 40)  # it has holes: the disk has no such space
+    with pytest.raises(rawpack.RawpackError, match=r"store\.json"):
+        rawpack.Reader(tmp_path / "store")
+
+
 @pytest.mark.soak
 @pytest.mark.timeout(3600)
 @pytest.mark.skipif(not os.environ.get("RAWPACK_SOAK"), reason="every case, some 50,000: set RAWPACK_SOAK=1")

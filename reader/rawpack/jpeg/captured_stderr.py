@@ -8,8 +8,8 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
+from rawpack.system.descriptors import write_all
 from rawpack.system.memory import anonymous_file
-from rawpack.system.writing import write_all
 
 _STDERR = 2
 _capture = threading.Lock()

@@ -16,7 +16,7 @@ from rawpack.remote.url import is_url, join, local_path
 from rawpack.store.shard_files import Fetched, OnDisk
 from rawpack.store.store import Store
 from rawpack.store.stores import Stores
-from rawpack.system.home import expanded
+from rawpack.system.user_input import expanded
 
 StorePath = str | os.PathLike[str]
 _MOST_SIBLINGS = 1000

@@ -10,7 +10,7 @@ import time
 from collections.abc import Sequence
 
 from rawpack.system import failure
-from rawpack.system.standard_streams import above_streams
+from rawpack.system.descriptors import above_streams
 
 _LENGTH = 8
 _FAILURE = 1 << 63

@@ -24,10 +24,9 @@ from typing import Any, NamedTuple, Protocol
 
 from rawpack.errors import WorkerError
 from rawpack.system.channel import Channel, EndedByError, pair
+from rawpack.system.descriptors import above_streams, write_all
 from rawpack.system.heartbeat import HEARTBEAT_BYTES, Heartbeat
 from rawpack.system.memory import anonymous_file, map_descriptor
-from rawpack.system.standard_streams import above_streams
-from rawpack.system.writing import write_all
 
 GRACE_S = 2.0
 """Seconds for `Child.kill` of a child that is ending by itself."""

@@ -1,10 +1,28 @@
-"""The standard streams, descriptors 0 to 2. Where one is closed, as a daemon's are, the next file gets its number."""
+"""File descriptors: writing all bytes, and keeping files above the standard streams, descriptors 0 to 2.
+
+Where a standard stream is closed, as a daemon's are, the next file gets its number.
+"""
 
 from __future__ import annotations
 
+import errno
 import os
 
 _LAST = 2
+
+
+def write_all(descriptor: int, data: bytes | memoryview) -> None:
+    """Write all of `data` at the descriptor's position. Raises OSError where the system takes less.
+
+    `os.write`, and a Python file without a buffer, may write only a part, on a nearly full disk for example. They
+    report that only by the count that they return.
+    """
+    left = memoryview(data).cast("B")
+    while left:
+        count = os.write(descriptor, left)
+        if not count:
+            raise OSError(errno.EIO, "the system wrote nothing of what was left")
+        left = left[count:]
 
 
 def above_streams(descriptor: int) -> int:

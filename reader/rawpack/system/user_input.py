@@ -1,14 +1,28 @@
-"""Paths as users type them: a leading `~` is the home folder, as in a shell."""
+"""What users type: numbers of bytes, and paths, in which a leading `~` is the home folder, as in a shell."""
 
 from __future__ import annotations
 
 import os
+import re
 from pathlib import Path
 from typing import TypeVar
 
 from rawpack.errors import UsageError
 
+_UNITS = {"": 0, "k": 1, "m": 2, "g": 3, "t": 4}
+_BYTES = re.compile(r"\s*(?P<number>\d{1,18}(\.\d{1,18})?)\s*(?P<unit>([kmgt]i?)?)b?\s*", re.IGNORECASE | re.ASCII)
 AnyPath = TypeVar("AnyPath", bound=str | os.PathLike[str])
+
+
+def byte_count(value: object) -> int | None:
+    """The bytes that 200_000_000_000, "200GB" or "1.5 TiB" means; None for anything else."""
+    if isinstance(value, int) and not isinstance(value, bool):
+        return value
+    match = _BYTES.fullmatch(value) if isinstance(value, str) else None
+    if match is None:
+        return None
+    unit = match["unit"].lower()
+    return int(float(match["number"]) * (1024 if unit.endswith("i") else 1000) ** _UNITS[unit[:1]])
 
 
 def expanded(path: AnyPath) -> AnyPath:
