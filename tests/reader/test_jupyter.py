@@ -178,7 +178,7 @@ def test_progress_bars(notebook: Notebook, store: Path) -> None:
     notebook.run(OPEN.format(store=str(store)))
     outputs = notebook.run(PROGRESS)
     assert [one["output_type"] for one in outputs] == ["display_data"] * 2, outputs
-    assert notebook.bars() == [(13.0, 13.0, "success"), (1.0, 13.0, "danger")]
+    assert notebook.bars() == [(13.0, 13.0, "success"), (0.0, 13.0, "danger")]
 
 
 def test_a_reader_is_shown(notebook: Notebook, store: Path) -> None:
