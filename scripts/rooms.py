@@ -17,9 +17,10 @@ ROOT = Path(__file__).resolve().parents[1]
 ROOMS = {
     "rawpack": (
         "__main__",
-        "testing",
         "targets",
         "reader",
+        "former",
+        "batches",
         "faces",
         "batching",
         "transforms",
@@ -56,7 +57,6 @@ ROOMS = {
         "progress",
         "errors",
         "text",
-        "voice",
         "lazy",
     ),
 }

@@ -21,11 +21,11 @@ from rawpack.former import batches_now, mix_now, reader_now
 from rawpack.order import Blocks, Ranks
 from rawpack.order.mixed import MixLength
 from rawpack.remote.url import shown
-from rawpack.store.concatenated import INDEX
 from rawpack.store.mix import Mix, MixEntry, opening_of, pairs_of, selection_of
 from rawpack.store.opening import Cache, StorePath, open_stores, paths_of
 from rawpack.store.samples import sample_at, samples_at, values_of
 from rawpack.store.selection import positions_at, positions_of
+from rawpack.store.stores import INDEX
 from rawpack.store.where import Where
 from rawpack.system.keywords import suggests
 
@@ -92,7 +92,7 @@ class Reader:
         self._selection: NDArray[np.int64] | None = None
         """Rows, or numbers of clips; None for all."""
         if verify:
-            self._library.check_columns()
+            self._library.columns.check_contents()
         if preload:
             self._preload()
 
@@ -394,7 +394,7 @@ class Reader:
 
         total = self._library.shard_bytes
         with progress_bar(total=total, unit="B", unit_scale=True, desc="preloading", delay=1.0) as bar:
-            self._library.preload(bar.update)
+            self._library = self._library.preloaded(bar.update)
 
 
 def _reopened(where: tuple[Any, ...], clips: ClipTable | None, selection: NDArray[np.int64] | None) -> Reader:

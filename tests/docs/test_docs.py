@@ -30,7 +30,7 @@ from running import Ran, environment, run_here
 import rawpack
 import rawpack.transforms
 from rawpack import errors
-from rawpack.batching import batches, iterator
+from rawpack.batching import feed, iterator
 from rawpack.faces.data_iter import DataIter
 from rawpack.faces.keras import KerasBatches
 from rawpack.faces.keras_checkpoint import KerasCheckpoint
@@ -49,8 +49,7 @@ BRINGS_ITS_OWN_PHOTOS = {"docs/tutorial.md"}
 FENCE = re.compile(r"^```([^\n`]*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 REASON = re.compile(r"<!-- notest: [^>]{10,} -->\n$")
 LINK = re.compile(r"(?<!!)\[[^\]]*\]\(([^)\s]+)\)")
-FOR_ITERATORS = {"begin", "handed_over", "following", "begun", "with_options", "described", "next_start"}
-FOR_ITERATORS |= {"foreseeable", "watch", "state_in", "stay", "move_to", "read_through"}
+FOR_ITERATORS = {"handed_over", "begun", "watch", "state_in", "stay", "move_to", "read_through"}
 FOR_ITERATORS |= {
     f"on_{what}" for what in ("train_begin", "epoch_begin", "train_batch_begin", "train_batch_end", "test_begin")
 }
@@ -343,10 +342,10 @@ def test_reject_reasons_and_counts_are_documented() -> None:
 @pytest.mark.parametrize(
     ("page", "words", "size"),
     [
-        ("how-a-batch-travels", "as many small batches as fit into {} at once", batches._TOGETHER_BYTES),
+        ("how-a-batch-travels", "as many small batches as fit into {} at once", feed._TOGETHER_BYTES),
         ("how-a-batch-travels", "a slice has at least {}.", iterator._COPIED_BYTES),
-        ("slots", "share a slot of {},", batches._TOGETHER_BYTES),
-        ("slots", "as long as they fit into {} together", batches._WHOLE_BATCHES_BYTES),
+        ("slots", "share a slot of {},", feed._TOGETHER_BYTES),
+        ("slots", "as long as they fit into {} together", feed._WHOLE_BATCHES_BYTES),
     ],
 )
 def test_sizes_are_those_of_the_code(page: str, words: str, size: int) -> None:

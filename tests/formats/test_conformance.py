@@ -10,6 +10,7 @@ import itertools
 import json
 import math
 import os
+import re
 import tempfile
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -31,7 +32,7 @@ from running import FORMATS, Packed, pack
 
 import rawpack_packer
 from rawpack import Reader, UsageError, Workers
-from rawpack.testing import FormatSuite
+from rawpack_packer.testing import FormatConformance
 
 SIZE = 48
 TARGETS: dict[str, tuple[int, int]] = {"48": (48, 48), "40x56": (40, 56)}
@@ -336,6 +337,11 @@ def test_batches_of_any_size_hold_the_samples_in_order(case: Case) -> None:
                 check_batches(case, got, sizes)
 
 
+def threads(count: int) -> Workers:
+    """So many worker threads; none for 0."""
+    return Workers(count, backend="thread" if count else None)
+
+
 @over(RGB)
 @pytest.mark.parametrize("shuffle", [True, "block"])
 def test_a_shuffled_epoch_has_every_sample_once(case: Case, shuffle: Any) -> None:
@@ -359,9 +365,7 @@ def test_the_order_is_the_same_in_every_format(packed: Packed, shuffle: Any) -> 
     orders: set[tuple[int, ...]] = set()
     for layout, size, color in RGB:
         reader = Reader(packed(layout, "--size", size, "--color", color))
-        batches = reader.batches(
-            16, shuffle=shuffle, seed=11, fields=["label"], workers=Workers(len(orders) % 3, backend="thread")
-        )
+        batches = reader.batches(16, shuffle=shuffle, seed=11, fields=["label"], workers=threads(len(orders) % 3))
         batches.set_epoch(4)
         orders.add(tuple(row for batch in batches for row in batch["index"].tolist()))
     assert len(orders) == 1
@@ -458,11 +462,10 @@ def test_an_image_size_resizes_images_of_one_size_too(case: Case) -> None:
         ({"batch_size": True}, "batch_size=True"),
         ({"batch_size": 2.0}, "batch_size=2.0"),
         ({"batch_size": 4, "workers": -1}, "workers=-1"),
-        ({"batch_size": 4, "workers": Workers(backend="fork")}, "backend='fork'"),
         ({"batch_size": 4, "image_size": 0}, "image_size=0"),
         ({"batch_size": 4, "image_size": (8, 8, 3)}, "image_size="),
         ({"batch_size": 4, "shuffle": "yes"}, "shuffle='yes'"),
-        ({"batch_size": 4, "timeout": 0}, "timeout=0"),
+        ({"batch_size": 4, "ragged": 0}, "ragged=0"),
     ],
 )
 def test_nonsense_is_refused_with_its_value(packed: Packed, options: dict[str, Any], words: str) -> None:
@@ -470,6 +473,13 @@ def test_nonsense_is_refused_with_its_value(packed: Packed, options: dict[str, A
     with pytest.raises(UsageError) as refused:
         Reader(packed("memmap", "--size", "48")).batches(**options)
     assert words in str(refused.value)
+
+
+@pytest.mark.parametrize(("name", "value"), [("backend", "fork"), ("timeout", 0), ("max_held", 1)])
+def test_nonsense_about_workers_is_refused_with_its_value(name: str, value: Any) -> None:
+    """A `Workers` that nothing could be is refused where it is made."""
+    with pytest.raises(UsageError, match=re.escape(f"{name}={value!r}")):
+        Workers(**{name: value})
 
 
 # ---------------------------------------------------------------------------------------------- without rawpack
@@ -604,8 +614,8 @@ def test_the_manifest_is_plain_json(case: Case) -> None:
 # ---------------------------------------------------------------------------------------------- the public suite
 
 
-class _OwnFormat(FormatSuite):
-    """The suite that `rawpack.testing` has for anybody's format, for one of our own."""
+class _OwnFormat(FormatConformance):
+    """The suite that `rawpack_packer.testing` has for anybody's format, for one of our own."""
 
     layout: ClassVar[str]
     options: ClassVar[dict[str, Any]] = {}
@@ -720,7 +730,7 @@ def test_what_is_packed_comes_back(job: dict[str, Any]) -> None:
             drop_last=job["drop_last"] and bool(sizes),
             seed=job["seed"],
             fields=fields,
-            workers=Workers(job["workers"], backend="thread"),
+            workers=threads(job["workers"]),
         )
         batches = everything(batches)
         sizes = sizes or [job["count"]]

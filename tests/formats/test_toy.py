@@ -21,7 +21,7 @@ from running import Ran, environment, run_command
 import rawpack_packer
 from rawpack import Reader, StoreError, UsageError, Workers
 from rawpack.disk import tables
-from rawpack.testing import FormatSuite
+from rawpack_packer.testing import FormatConformance
 
 TOY = Path(__file__).parents[1] / "support" / "toy"
 ROOT = Path(__file__).parents[2]
@@ -57,7 +57,7 @@ def by_hand(store: Path, name: str = "image") -> Iterator[bytes]:
         yield b"".join(bytes([value]) * count for count, value in zip(stored[::2], stored[1::2], strict=True))
 
 
-class TestToy(FormatSuite):
+class TestToy(FormatConformance):
     """The toy keeps the promises of every format."""
 
     def pack(self, images: Sequence[Pixels], folder: Path) -> Path:

@@ -291,7 +291,7 @@ def test_batches_are_rgb_whoever_makes_them(name: str, way: str, stores: dict[st
 @pytest.mark.parametrize("name", ["memmap-17x22", "hdf5-17x22", "hdf5-gzip-17x22"])
 @pytest.mark.parametrize("way", WAYS)
 def test_planes_come_as_they_are_stored(name: str, way: str, stores: dict[str, Path]) -> None:
-    """color="ycgco420" gives each sample's stored bytes, flat, from any shard, in any way that batches are made."""
+    """decode="planes" gives each sample's stored bytes, flat, from any shard, in any way that batches are made."""
     reader, planes = Reader(stores[name], verify=way == "here"), stored_planes(stores[name])
     rows = []
     for batch in reader.batches(16, shuffle=True, decode="planes", **WAYS[way]):
@@ -312,7 +312,7 @@ def test_planes_are_what_the_documentation_calls_them(tmp_path: Path) -> None:
     found = {"Y": batch["image"][:, 32], "Cg": batch["image"][:, 64 + 8], "Co": batch["image"][:, 64 + 16 + 8]}
     expected = np.clip(np.floor(colors @ TO_YCGCO.T + (0.5, 128.5, 128.5)), 0, 255)
     guide = (Path(__file__).parents[2] / "docs/how-to/halve-raw-pixels.md").read_text("utf-8")
-    for text, pattern in ((Reader.batches.__doc__ or "", r"the planes (\w+), (\w+) and (\w+) of"), (guide, WORDS)):
+    for text, pattern in ((Reader.batches.__doc__ or "", r"the planes (\w+), (\w+) and (\w+)\s+of"), (guide, WORDS)):
         names = re.search(pattern, text)
         assert names
         np.testing.assert_array_equal(np.stack([found[name] for name in names.groups()], axis=1), expected)
@@ -359,7 +359,7 @@ def test_transforms_and_sizes_work_on_rgb(name: str, stores: dict[str, Path]) ->
     [
         ("rgb", {}, "--color ycgco420"),
         ("memmap-17x22", {"fields": ["label"]}, "--color ycgco420"),
-        ("memmap-17x22", {"color": "planes"}, "color='planes'"),
+        ("memmap-17x22", {"decode": "plans"}, "decode='plans'"),
         ("memmap-17x22", {"transform": [RandomCrop(9)]}, "transform="),
         ("memmap-17x22", {"image_size": 9}, "image_size="),
         ("memmap-keep", {}, "different sizes"),

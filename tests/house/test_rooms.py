@@ -10,15 +10,7 @@ from pathlib import Path
 import pytest
 from rooms import FOLDERS, ROOMS, Import, imports, level_of, modules, room_of, rooms_in
 
-KNOWN: dict[tuple[str, str], str] = {
-    ("rawpack.batching.faced", "rawpack.faces.data_iter"): "Batches.data_iter() loads it when it is called",
-    ("rawpack.batching.faced", "rawpack.faces.jax"): "Batches.jax() loads it when it is called, and no sooner",
-    ("rawpack.batching.faced", "rawpack.faces.keras"): "Batches.keras() loads it when it is called",
-    ("rawpack.batching.faced", "rawpack.faces.queue"): "Batches.queue() loads it when it is called",
-    ("rawpack.batching.faced", "rawpack.faces.tensordict"): "Batches.tensordict() loads it when it is called",
-    ("rawpack.batching.faced", "rawpack.faces.tf_data"): "Batches.tf_data() loads it when it is called",
-    ("rawpack.batching.faced", "rawpack.faces.torch"): "Batches.torch() loads it when it is called, and no sooner",
-}
+KNOWN: dict[tuple[str, str], str] = {}
 """Imports that climb, and why they may: (module, what it imports) -> the reason."""
 
 DOORS = {("rawpack", "rawpack_packer.api"), ("rawpack.__main__", "rawpack_packer.cli")}

@@ -7,13 +7,13 @@ from pathlib import Path
 import pytest
 
 from rawpack.disk.manifest import FileRecord
-from rawpack.remote.cache import Cache, Download
+from rawpack.remote.cache import CacheFolder, Download
 from rawpack.remote.lease import Lease
 
 STORE = "0" * 32
 
 
-def fill(cache: Cache, lease: Lease, name: str, size: int) -> bool:
+def fill(cache: CacheFolder, lease: Lease, name: str, size: int) -> bool:
     """Have a file of this size in the cache, as a download would. False where there is no room for it."""
     record = FileRecord(name=name, bytes=size, xxh3="")
     with cache.locked():
@@ -34,9 +34,9 @@ def size_of(folder: Path) -> int:
 def test_files_are_not_looked_at_each_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """While there is room, all files are looked at once, also by another process; and again after a minute."""
     looked: list[int] = []
-    sizes = Cache._sizes
-    monkeypatch.setattr(Cache, "_sizes", lambda self: looked.append(1) or sizes(self))
-    one, other = Cache(tmp_path, 10_000), Cache(tmp_path, 10_000)
+    sizes = CacheFolder._sizes
+    monkeypatch.setattr(CacheFolder, "_sizes", lambda self: looked.append(1) or sizes(self))
+    one, other = CacheFolder(tmp_path, 10_000), CacheFolder(tmp_path, 10_000)
     leases = Lease(one), Lease(other)
     for number in range(20):
         assert fill(one, leases[0], f"a{number}", 10)
@@ -50,7 +50,7 @@ def test_files_are_not_looked_at_each_time(tmp_path: Path, monkeypatch: pytest.M
 @pytest.mark.parametrize("content", [b"", b"nonsense", b"-1 -1\n", b"9" * 20 + b" " + b"9" * 20 + b"\n"])
 def test_a_lock_file_without_a_sum(tmp_path: Path, content: bytes) -> None:
     """Then the files are looked at."""
-    cache = Cache(tmp_path, 100)
+    cache = CacheFolder(tmp_path, 100)
     lease = Lease(cache)
     assert fill(cache, lease, "a", 60)
     (tmp_path / "lock").write_bytes(content)
@@ -60,7 +60,7 @@ def test_a_lock_file_without_a_sum(tmp_path: Path, content: bytes) -> None:
 
 def test_the_limit_holds(tmp_path: Path) -> None:
     """Two processes together never exceed it, and what was removed is room again."""
-    caches = [Cache(tmp_path, 100) for _ in range(2)]
+    caches = [CacheFolder(tmp_path, 100) for _ in range(2)]
     leases = [Lease(cache) for cache in caches]
     for number in range(40):
         assert fill(caches[number % 2], leases[number % 2], str(number), 7 + number % 5)

@@ -22,7 +22,7 @@ from reading import WAYS, wait_until, workers_of
 
 import rawpack_packer
 from rawpack import Blocks, Reader
-from rawpack.store.concatenated import ConcatenatedStore
+from rawpack.store.stores import Stores
 from rawpack.transforms import CenterCrop
 from rawpack_packer.tune.system import drop
 
@@ -152,8 +152,8 @@ def test_single_samples_of_a_cold_store(cold: Cold, form: str) -> None:
 def test_a_cold_store_of_another_user(cold: Cold, form: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Without workers, few pages are waited for also where the system does not tell what is in memory: of files that
     the user may not write, it says that all of it is."""
-    monkeypatch.setattr(ConcatenatedStore, "tells_cached", False)
-    monkeypatch.setattr(ConcatenatedStore, "is_cached", lambda library, name, row: True)
+    monkeypatch.setattr(Stores, "tells_cached", False)
+    monkeypatch.setattr(Stores, "is_cached", lambda library, name, row: True)
     store = cold(form)
     before = faults()
     batches = Reader(store).batches(4, shuffle=False, workers=0, **FORMS[form][1])
@@ -165,7 +165,7 @@ def test_a_cold_store_of_another_user(cold: Cold, form: str, monkeypatch: pytest
 def test_a_store_that_turns_cold(cold: Cold, monkeypatch: pytest.MonkeyPatch) -> None:
     """The same where the store was in memory when reading began: at most the batch that finds out is read page by
     page."""
-    monkeypatch.setattr(ConcatenatedStore, "is_cached", lambda library, name, row: True)
+    monkeypatch.setattr(Stores, "is_cached", lambda library, name, row: True)
     store = cold("memmap")
     before = faults()
     batches = Reader(store).batches(4, shuffle=False, workers=0)

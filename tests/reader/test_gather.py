@@ -91,7 +91,7 @@ def test_a_store_is_read_in_one_call(packed: Packed, layout: str, preload: bool,
     """Raw shards are read together, preloaded or not, and from worker processes too."""
     truth = Truth(packed("memmap", "--size", 48))
     reader = Reader(packed(layout, "--size", 48), preload=preload)
-    assert len(reader._library.stores[0].ends) > 1
+    assert len(reader._library.stores[0].manifest.shards) > 1
     for way in WAYS.values():
         batches = list(reader.batches(20, shuffle=True, **way))
         assert sum(len(batch["index"]) for batch in batches) == len(truth)

@@ -173,7 +173,7 @@ def test_an_interrupted_cell(notebook: Notebook, store: Path) -> None:
 
 
 def test_progress_bars(notebook: Notebook, store: Path) -> None:
-    """`tqdm(batches)` is a widget in a notebook: full and green after an epoch, red after a loop that was left."""
+    """`tqdm(batches)` is a widget in a notebook: full and green after an epoch, red where it was left at once."""
     pytest.importorskip("ipywidgets", reason="ipywidgets is not installed")
     notebook.run(OPEN.format(store=str(store)))
     outputs = notebook.run(PROGRESS)

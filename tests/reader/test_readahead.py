@@ -19,8 +19,7 @@ from rawpack.batching.steps import EpochStep
 from rawpack.order.base import Order
 from rawpack.order.blocks import BlockShuffled
 from rawpack.order.shuffled import Shuffled
-from rawpack.store.concatenated import ConcatenatedStore
-from rawpack.store.store import Store
+from rawpack.store.stores import Stores
 from rawpack_packer.tune.system import drop
 
 Rows = NDArray[np.int64]
@@ -183,7 +182,7 @@ def test_a_store_from_the_disk(
     right, and leaves no thread behind."""
     truth, asked = Truth(large), []
     threads = threading.active_count()
-    monkeypatch.setattr(ConcatenatedStore, "tells_cached", tells)
+    monkeypatch.setattr(Stores, "tells_cached", tells)
     ask = Readahead.ask
     monkeypatch.setattr(Readahead, "ask", lambda policy, rows: (asked.append(len(rows)), ask(policy, rows))[1])
     with nothing_left():
@@ -209,10 +208,10 @@ def test_a_store_from_the_disk(
 def test_single_samples_from_the_disk(large: Path, tells: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """By their indices, too, the disk is asked for samples that are not in memory, and for all where the system does
     not tell."""
-    monkeypatch.setattr(ConcatenatedStore, "tells_cached", tells)
+    monkeypatch.setattr(Stores, "tells_cached", tells)
     asked: list[int] = []
-    ask = Store.readahead
-    monkeypatch.setattr(Store, "readahead", lambda self, name, rows: (asked.extend(rows), ask(self, name, rows))[1])
+    ask = Stores.readahead
+    monkeypatch.setattr(Stores, "readahead", lambda self, name, rows: (asked.extend(rows), ask(self, name, rows))[1])
     truth, several = Truth(large), [250, 7, 8, 100, 31, 7]
     if not drop(sorted(large.glob("shard-*"))):
         pytest.skip("the page cache keeps the files of this disk")

@@ -115,7 +115,7 @@ def test_what_is_no_index(reader: Reader) -> None:
     for outside in (75, -76, [0, 75], [-76], np.array([99])):
         with pytest.raises(IndexError, match=r"a reader with 75 samples|the reader has 75"):
             reader[outside]
-    for wrong in ([0.5], [[1]], [[1], [2, 3]], ["a"], np.zeros((1, 1), int), [True], slice(3)):
+    for wrong in ([0.5], [[1]], [[1], [2, 3]], ["a"], np.zeros((1, 1), int), [True]):
         with pytest.raises(UsageError):
             reader[wrong]  # type: ignore[index]
     for odd in ("a", None, 1.5):

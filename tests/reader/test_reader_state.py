@@ -23,7 +23,7 @@ from rawpack import Blocks, DamagedStoreError, Ranks, RawpackError, Reader, Usag
 from rawpack.batches import Batches
 from rawpack.batching import worker
 from rawpack.batching.iterator import IN_FLIGHT
-from rawpack.store.concatenated import ConcatenatedStore
+from rawpack.store.stores import Stores
 
 BATCH = 6
 SIZE = 48
@@ -116,13 +116,13 @@ def test_nothing_is_read_to_skip(reader: Reader, way: str, monkeypatch: pytest.M
         return read_into
 
     def in_a_worker(*args: Any) -> None:
-        from rawpack.store.concatenated import ConcatenatedStore
+        from rawpack.store.stores import Stores
 
-        ConcatenatedStore.read_into = watched(ConcatenatedStore.read_into)  # type: ignore[method-assign]
+        Stores.read_into = watched(Stores.read_into)  # type: ignore[method-assign]
         main(*args)
 
     monkeypatch.setattr(worker, "main", in_a_worker)
-    monkeypatch.setattr(ConcatenatedStore, "read_into", watched(ConcatenatedStore.read_into))
+    monkeypatch.setattr(Stores, "read_into", watched(Stores.read_into))
     again = reader.batches(BATCH, shuffle=True, **WAYS[way])
     again.load_state_dict(state)
     assert rows_of(again) == expected[9 * BATCH :]

@@ -87,6 +87,8 @@ def _chosen(reader: Reader, text: str) -> list[int]:
         "len(points) > 1",
         "len(caption) == 5",
         "abs(corner[0]) > 2 and corner[-1] != corner[1]",
+        "label != 0 and 100 // label == 50",
+        "flag and len('ab') == 2",
         "1 < 2",
         "index >= 10 and index % 3 == 0",
     ],

@@ -24,7 +24,7 @@ CHILD = """
 import os, sys
 from pathlib import Path
 import rawpack, rawpack.disk.mapped
-from rawpack import DamagedStoreError, Reader
+from rawpack import DamagedStoreError, Reader, Workers
 
 store, change, when, options = Path(sys.argv[1]), sys.argv[2], sys.argv[3], eval(sys.argv[4])
 rawpack.disk.mapped._LOOK_EVERY_S = rawpack.disk.mapped._LOOK_SHARE = 0

@@ -182,7 +182,7 @@ KINDS: dict[str, tuple[Callable[[Path, Path], None], str]] = {
     "probe of LMDB": (ask_lmdb, "rawpack_packer.writers.lmdb:key_of"),
     "probe of HDF5": (verify_hdf5, "rawpack_packer.writers.hdf5:compare"),
     "reading": (read, "rawpack.batching.worker:SlotMap"),
-    "reading, before its first task": (read, "rawpack.batching.worker:ConcatenatedStore"),
+    "reading, before its first task": (read, "rawpack.batching.worker:Stores"),
 }
 """Kinds of work in children -> what has a child do it, and a name that its code uses."""
 

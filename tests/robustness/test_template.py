@@ -226,33 +226,29 @@ def test_a_template_that_cannot_fork(prepare: Callable[[], None]) -> None:
         template.close()
 
 
-def change_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-
-
-def change_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_later_workers_are_like_the_first(template: Template, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A worker that starts later has the folder, environment and limits of the first, whatever its parent has by then.
+    What its parent can import by then, it can import too."""
+    here = Path.cwd()
+    what = "[os.getcwd(), os.environ.get('RAWPACK_TEST'), open('/proc/self/limits').read(), sys.path]"
+    first = Child(says(what), None, launcher=template)
     monkeypatch.setenv("RAWPACK_TEST", "1")
-
-
-def change_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "path", [*sys.path, "/nowhere"])
-
-
-@pytest.mark.parametrize("change", [change_folder, change_environment, change_path])
-def test_what_changed_since_the_template_started(
-    template: Template, change: Callable[..., None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A worker that starts later has the folder, environment and path of its parent at that time."""
-    before = Child(says("1"), None, launcher=template)
-    change(tmp_path, monkeypatch)
-    after = Child(says("[os.getcwd(), os.environ.get('RAWPACK_TEST'), sys.path]"), None, launcher=template)
-    assert isinstance(before.process, ForkedProcess)
-    assert not isinstance(after.process, ForkedProcess)
-    folder, variable, path = ask(after)
-    assert (folder, variable) == (str(Path.cwd()), os.environ.get("RAWPACK_TEST"))
-    assert ("/nowhere" in path) == ("/nowhere" in sys.path)
-    assert before.kill()
-    assert after.kill()
+    limit = resource.getrlimit(resource.RLIMIT_NOFILE)
+    monkeypatch.chdir(tmp_path)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (limit[0] - 1, limit[1]))
+    try:
+        later = Child(says(what), None, launcher=template)
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, limit)
+    assert isinstance(first.process, ForkedProcess)
+    assert isinstance(later.process, ForkedProcess)
+    found = ask(later)
+    assert found[:3] == ask(first)[:3]
+    assert found[:2] == [str(here), None]
+    assert "/nowhere" in found[3]
+    assert first.kill()
+    assert later.kill()
 
 
 # ---------------------------------------------------------------------------------------------- deaths

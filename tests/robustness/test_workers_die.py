@@ -81,16 +81,16 @@ def poison(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[Any, Any], No
         real = process.main
 
         def main(channel: Channel, notes: Heartbeat, spec: WorkSpec, descriptors: list[int]) -> None:
-            from rawpack.store.concatenated import ConcatenatedStore
+            from rawpack.store.stores import Stores
 
-            read = ConcatenatedStore.read_into
+            read = Stores.read_into
 
-            def read_into(self: ConcatenatedStore, name: str, rows: Any, out: Any) -> None:
+            def read_into(self: Stores, name: str, rows: Any, out: Any) -> None:
                 if name == "image":
                     before(rows, out)
                 read(self, name, rows, out)
 
-            ConcatenatedStore.read_into = read_into  # type: ignore[method-assign]
+            Stores.read_into = read_into  # type: ignore[method-assign]
             real(channel, notes, spec, descriptors)
 
         # Nested functions travel to the workers by their code.
@@ -585,7 +585,7 @@ def test_ctrl_c_reaches_no_worker(store: Path, truth: Truth) -> None:
 
 END = """
 import sys
-from rawpack import Reader
+from rawpack import Reader, Workers
 batches = Reader(sys.argv[1]).batches(6, **eval(sys.argv[2]))
 ended = list(batches)
 held = iter(batches)
@@ -795,7 +795,7 @@ def test_threads_with_iterators_of_their_own(store: Path, truth: Truth, way: str
 FORK = """
 import os, sys
 import numpy as np
-from rawpack import RawpackError, Reader
+from rawpack import RawpackError, Reader, Workers
 
 reader, way = Reader(sys.argv[1]), eval(sys.argv[2])
 expected = [b["index"].tolist() for b in reader.batches(6, shuffle=True, workers=0)]
@@ -847,7 +847,7 @@ def test_fork(store: Path, tmp_path: Path, way: str) -> None:
 FORK_KEEPING = """
 import os, sys
 import numpy as np
-from rawpack import Reader
+from rawpack import Reader, Workers
 
 batches = Reader(sys.argv[1]).batches(6, shuffle=True, **eval(sys.argv[2]))
 iterator = iter(batches)
@@ -926,6 +926,7 @@ def test_forks_with_batches_held_leave_no_mappings(store: Path, tmp_path: Path) 
 
 UNPICKLE = """
 import pickle, sys
+from rawpack import Workers
 with open(sys.argv[1], "rb") as file:
     reader = pickle.load(file)
 batches = reader.batches(6, shuffle=True, workers=Workers(2, backend="process"))
@@ -1028,13 +1029,14 @@ def tiny_shards(root: Path, shards: int) -> Path:
 
 
 MANY_SHARDS = """
-import resource, sys
+import itertools, resource, sys
 resource.setrlimit(resource.RLIMIT_NOFILE, (256, 256))
-from rawpack import Reader
-ways = ({"workers": 0}, {"workers": 2, "backend": "thread"}, {"workers": 2, "backend": "process"})
-for reader, way in [(Reader(sys.argv[1], preload=preload), way) for preload in (False, True) for way in ways]:
+from rawpack import Reader, Workers
+ways = (0, Workers(2, backend="thread"), Workers(2, backend="process"))
+for preload, workers in itertools.product((False, True), ways):
+    reader = Reader(sys.argv[1], preload=preload)
     held, rows = [], 0
-    batches = reader.batches(64, shuffle=True, **way)
+    batches = reader.batches(64, shuffle=True, workers=workers)
     batches.set_epoch(0)
     for batch in batches:
         assert (batch["image"] == (batch["index"] % 251)[:, None, None, None]).all()

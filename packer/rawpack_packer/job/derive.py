@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 
 from rawpack.errors import UsageError
 from rawpack.order.shuffled import Shuffled
-from rawpack.store.concatenated import ConcatenatedStore
 from rawpack.store.selection import positions_where
+from rawpack.store.stores import Stores
 from rawpack.store.where import Where
 from rawpack_packer.job.opening import as_stored, recipe_for
 from rawpack_packer.options import RECIPE, opt
@@ -134,7 +134,7 @@ def chosen(source: StoreSource, choice: Choice) -> View:
     if choice.rows is not None:
         left &= _at(source, choice.rows)
     if choice.where is not None:
-        library = ConcatenatedStore(source.stores)
+        library = Stores(source.stores)
         condition = Where(choice.where, library.fields, library.classes, asked=either("--where ", "where="))
         named = np.zeros(len(source), np.bool_)
         named[positions_where(library, None, condition)] = True

@@ -1,4 +1,4 @@
-"""Test suites for sources and engines of your own: subclass one in a test, and pytest runs it.
+"""Test suites for formats, sources and engines of your own: subclass one in a test, and pytest runs it.
 
     class TestTapes(SourceConformance):
         def open(self, folder):
@@ -11,6 +11,7 @@ expected.
 from __future__ import annotations
 
 from rawpack_packer.testing.engines import EngineConformance
+from rawpack_packer.testing.formats import FormatConformance
 from rawpack_packer.testing.sources import SourceConformance
 
-__all__ = ["EngineConformance", "SourceConformance"]
+__all__ = ["EngineConformance", "FormatConformance", "SourceConformance"]

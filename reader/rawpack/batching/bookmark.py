@@ -11,7 +11,7 @@ import numpy as np
 
 from rawpack.batching.steps import EpochStart
 from rawpack.errors import UsageError
-from rawpack.store.concatenated import INDEX
+from rawpack.store.stores import INDEX
 
 if TYPE_CHECKING:
     from rawpack.batching.iterator import Batch, BatchIterator

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from rawpack.batching.options import Buckets, size_of
 from rawpack.errors import UsageError
 from rawpack.pixels.aspects import Size, Sizes, best_sizes, choose_sizes
-from rawpack.store.concatenated import ConcatenatedStore
+from rawpack.store.stores import Stores
 
 _MOST_PIXELS = 1 << 28
 """More are no size to train with, and have too many sizes to choose from."""
@@ -85,7 +85,7 @@ class FoundBuckets(Sequence[Bucket]):
         return f"{' '.join(_shown(size) for size in self.sizes)} {xxhash.xxh3_64_hexdigest(self.of.data)}"
 
 
-def find_buckets(library: ConcatenatedStore, name: str, rows: NDArray[np.int64] | None, asked: Buckets) -> FoundBuckets:
+def find_buckets(library: Stores, name: str, rows: NDArray[np.int64] | None, asked: Buckets) -> FoundBuckets:
     """The buckets of samples with these rows of the library, None for all; of clips, of those of their first frames.
 
     name: the field of the images.

@@ -24,8 +24,8 @@ from rawpack.clips.reading import samples_in
 from rawpack.errors import UsageError
 from rawpack.order.launcher import ranks_of, resolve_rank
 from rawpack.order.ranks import RankSplit
-from rawpack.store.concatenated import ConcatenatedStore
 from rawpack.store.mix import Mix
+from rawpack.store.stores import Stores
 from rawpack.system.warning import warn
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 
 def feed_of(
-    library: ConcatenatedStore,
+    library: Stores,
     selection: NDArray[np.int64] | None,
     clips: ClipTable | None,
     mix: Mix | None,
@@ -94,7 +94,7 @@ def feed_of(
 
 
 def _size(
-    library: ConcatenatedStore, rows: NDArray[np.int64] | None, clips: ClipTable | None, options: Options
+    library: Stores, rows: NDArray[np.int64] | None, clips: ClipTable | None, options: Options
 ) -> tuple[tuple[int, int] | None, FoundBuckets | None]:
     """What `image_size=` asks: one size, or buckets."""
     if options.image_size is None:
@@ -121,7 +121,7 @@ def _size(
 
 
 def _pipeline(
-    library: ConcatenatedStore,
+    library: Stores,
     clips: ClipTable | None,
     transform: Transform | None,
     chosen: Sequence[str],

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from rawpack.batching.fill import Seeds
 from rawpack.batching.ragged import RaggedFields
 from rawpack.errors import UsageError, WorkerError
-from rawpack.store.concatenated import ConcatenatedStore
+from rawpack.store.stores import Stores
 from rawpack.system.times import Times
 
 if TYPE_CHECKING:
@@ -90,7 +90,7 @@ class EncodedFields:
 
     def __init__(
         self,
-        library: ConcatenatedStore,
+        library: Stores,
         encoded: Sequence[str],
         crop: CropStep | None,
         cropped: Sequence[str],
@@ -153,7 +153,7 @@ class EncodedFields:
 
 
 def first_crop(
-    transform: Transform | None, library: ConcatenatedStore, chosen: Sequence[str], encoded: Sequence[str]
+    transform: Transform | None, library: Stores, chosen: Sequence[str], encoded: Sequence[str]
 ) -> tuple[CropStep | None, tuple[str, ...]]:
     """The crop that a transform begins with, and the fields that it is applied to.
 

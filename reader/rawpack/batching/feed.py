@@ -34,7 +34,7 @@ from rawpack.order.base import Order
 from rawpack.order.keys import whole_number
 from rawpack.order.launcher import resolve_rank
 from rawpack.order.ranks import RankSplit
-from rawpack.store.concatenated import CLIP, INDEX, ConcatenatedStore
+from rawpack.store.stores import CLIP, INDEX, Stores
 
 if TYPE_CHECKING:
     from rawpack.batching.prefetch import Prefetch
@@ -70,7 +70,7 @@ class Feed(Iterable[Batch]):
 
     def __init__(
         self,
-        library: ConcatenatedStore,
+        library: Stores,
         selection: NDArray[np.int64] | None,
         order: Order,
         split: RankSplit,

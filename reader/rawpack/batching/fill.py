@@ -18,8 +18,8 @@ from rawpack.clips.reading import rows_of
 from rawpack.disk.manifest import Field
 from rawpack.disk.tables import CODECS, FORMATS
 from rawpack.errors import RawpackError, WorkerError
-from rawpack.store.concatenated import CLIP, INDEX, ConcatenatedStore
 from rawpack.store.shard_files import ShardFiles
+from rawpack.store.stores import CLIP, INDEX, Stores
 from rawpack.system.times import Times
 
 if TYPE_CHECKING:
@@ -59,13 +59,13 @@ class WorkSpec:
     once: tuple[str, ...] = ()
     """Fields that a clip has one value of, instead of one for each frame."""
     groups: tuple[int, ...] | None = None
-    """As of `ConcatenatedStore`."""
+    """As of `Stores`."""
 
 
 class BatchFiller:
     """Fills slots by a spec. Any number of threads may use one."""
 
-    def __init__(self, spec: WorkSpec, library: ConcatenatedStore) -> None:
+    def __init__(self, spec: WorkSpec, library: Stores) -> None:
         self._library, self._verify = library, spec.verify
         self._pipelines, self._pipeline = spec.pipelines, spec.pipelines[0]
         self._planes, self._once = spec.planes, spec.once
@@ -166,7 +166,7 @@ class BatchFiller:
         """A sample's name in an error: its row and key; for a clip those of its first frame."""
         what = f"the clip that begins with sample {row}" if self._once else f"sample {row}"
         try:
-            return f"{what} ({self._library.text('key', np.array([row]))[0]!r})"
+            return f"{what} ({self._library.columns.text('key', np.array([row]))[0]!r})"
         except (RawpackError, KeyError):
             return what
 

@@ -19,7 +19,7 @@ from rawpack.batching.pool_cache import Begun, PoolCache, WorkerSet
 from rawpack.batching.readahead import Readahead
 from rawpack.batching.steps import EpochStart, EpochStep, EpochSteps
 from rawpack.errors import RawpackError, UsageError
-from rawpack.store.concatenated import INDEX
+from rawpack.store.stores import INDEX
 
 if TYPE_CHECKING:
     from rawpack.batching.feed import Feed

@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from rawpack.store.concatenated import ConcatenatedStore
 from rawpack.store.samples import values_of
+from rawpack.store.stores import Stores
 
 if TYPE_CHECKING:
     from rawpack.clips.table import ClipTable
@@ -32,7 +32,7 @@ _MOST_LINES = 20
 def html_of(
     title: str,
     table: Sequence[tuple[str, str, str]],
-    library: ConcatenatedStore,
+    library: Stores,
     clips: ClipTable | None,
     selection: NDArray[np.int64] | None,
 ) -> str:
@@ -54,7 +54,7 @@ def html_of(
     return "".join(parts)
 
 
-def _figures(library: ConcatenatedStore, clips: ClipTable | None, selection: NDArray[np.int64] | None) -> Iterator[str]:
+def _figures(library: Stores, clips: ClipTable | None, selection: NDArray[np.int64] | None) -> Iterator[str]:
     """Thumbnails of samples that are evenly spread over the reader, of a clip its first frame."""
     images = [name for name, field in library.fields.items() if field.kind == "image" and len(field.shape) == 3]
     count = len(selection) if selection is not None else len(library) if clips is None else len(clips)
@@ -74,7 +74,7 @@ def _figures(library: ConcatenatedStore, clips: ClipTable | None, selection: NDA
                 yield _note(error, f"sample {row}: ")
 
 
-def _figure(library: ConcatenatedStore, name: str, row: int) -> str:
+def _figure(library: Stores, name: str, row: int) -> str:
     import cv2
 
     image: NDArray[Any] = values_of(library, name, np.array([row]))[0]

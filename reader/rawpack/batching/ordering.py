@@ -17,8 +17,8 @@ from rawpack.order.buckets import Bucketed
 from rawpack.order.from_column import FromColumn
 from rawpack.order.sampled import Sampled
 from rawpack.order.shuffled import Sequential, Shuffled
-from rawpack.store.concatenated import ConcatenatedStore
 from rawpack.store.mix import Mix
+from rawpack.store.stores import Stores
 
 if TYPE_CHECKING:
     from rawpack.batching.buckets import FoundBuckets
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 def make_order(
-    library: ConcatenatedStore,
+    library: Stores,
     selection: NDArray[np.int64] | None,
     clips: ClipTable | None,
     mix: Mix | None,

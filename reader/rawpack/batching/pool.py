@@ -19,7 +19,7 @@ from rawpack.batching.fill import BatchFiller, Seeds, WorkSpec, first_row
 from rawpack.batching.messages import Reply, SliceDone, Task, decode_reply, encode
 from rawpack.batching.slots import Slot, SlotPool
 from rawpack.errors import WorkerError
-from rawpack.store.concatenated import CLIP, INDEX
+from rawpack.store.stores import CLIP, INDEX
 from rawpack.system.pool import SupervisedPool, WorkerHandle
 from rawpack.system.template import Template
 from rawpack.system.times import Times

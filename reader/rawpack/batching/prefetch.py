@@ -18,7 +18,7 @@ from rawpack.system.warning import warn
 if TYPE_CHECKING:
     from rawpack.batching.steps import EpochStep
     from rawpack.remote.cache import CacheFolder, Key
-    from rawpack.store.concatenated import ConcatenatedStore
+    from rawpack.store.stores import Stores
 
 _MOST_AHEAD = 1 << 18
 """How many samples of the order are looked at in advance: 2 MiB of row numbers."""
@@ -44,7 +44,7 @@ class Prefetch(Iterator["EpochStep"]):
     def __init__(
         self,
         steps: Iterator[EpochStep],
-        library: ConcatenatedStore,
+        library: Stores,
         names: Sequence[str],
         order: Callable[[int, int], NDArray[np.int64]],
         left: int,

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rawpack.clips.reading import by_clip
-from rawpack.store.concatenated import ConcatenatedStore
+from rawpack.store.stores import Stores
 
 if TYPE_CHECKING:
     from rawpack.transforms.boxes import BoxMover
@@ -27,7 +27,7 @@ class RaggedFields:
 
     def __init__(
         self,
-        library: ConcatenatedStore,
+        library: Stores,
         names: Sequence[str],
         ragged: Ragged,
         movers: Sequence[BoxMover | None] = (None,),
@@ -52,14 +52,14 @@ class RaggedFields:
     ) -> dict[str, Any]:
         batch: dict[str, Any] = {}
         fields = self._library.fields
-        moved = {name: self._library.ragged(name, rows) for name in self.names if mover and fields[name].moves}
+        moved = {name: self._library.columns.ragged(name, rows) for name in self.names if mover and fields[name].moves}
         if mover is not None:
             moved = mover(self._library, rows, moved, seeds, clips)
         for name in self.names:
             if self._library.fields[name].kind == "text":
-                batch[name] = self._library.text(name, rows)
+                batch[name] = self._library.columns.text(name, rows)
                 continue
-            samples = moved[name] if name in moved else self._library.ragged(name, rows)
+            samples = moved[name] if name in moved else self._library.columns.ragged(name, rows)
             if self._ragged == "list":
                 batch[name] = [np.array(sample) for sample in samples]
             else:

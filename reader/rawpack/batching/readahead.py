@@ -26,7 +26,7 @@ from rawpack.batching.fill import major_faults
 from rawpack.batching.steps import EpochStep
 from rawpack.errors import RawpackError
 from rawpack.order.launcher import ranks_here
-from rawpack.store.concatenated import ConcatenatedStore
+from rawpack.store.stores import Stores
 from rawpack.system import machine
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ class OwnReads:
     """What this process reads itself: all fields if there are no workers. A `WorkerPool` counts the same of its
     workers."""
 
-    def __init__(self, library: ConcatenatedStore, workers: int) -> None:
+    def __init__(self, library: Stores, workers: int) -> None:
         # Where it cannot be checked whether samples are cached, the first batches are taken for cold.
         self._since_disk_wait = _WARM_TASKS if workers or library.tells_cached else 0
 
@@ -73,16 +73,10 @@ class OwnReads:
 class Readahead:
     """The policy of one iterator. Used by one thread at a time."""
 
-    def __init__(
-        self, library: ConcatenatedStore, names: Sequence[str], pool: WorkerPool | None, own_reads: OwnReads
-    ) -> None:
+    def __init__(self, library: Stores, names: Sequence[str], pool: WorkerPool | None, own_reads: OwnReads) -> None:
         """names: the fields of a batch. pool: the workers that read them; None where this process reads."""
         self._library, self._pool, self.own_reads = library, pool, own_reads
-        self._images = [
-            name
-            for name in names
-            if library.fields[name].in_shards and any(store.is_random_access(name) for store in library.stores)
-        ]
+        self._images = [name for name in names if library.fields[name].in_shards and library.is_random_access(name)]
         self._unseen = _LOOK_EVERY
         """Batches since one was checked."""
 
@@ -107,15 +101,13 @@ class Readahead:
 
     def before_batch(self, rows: NDArray[np.int64]) -> None:
         """A batch is about to be given out to the workers."""
+        self._unseen += 1
+        if self._unseen < _LOOK_EVERY and not self.readers_wait:
+            return
+        self._unseen = 0
         # A damaged shard is reported by the worker that reads it, with the sample's name.
         with contextlib.suppress(RawpackError):
-            if self.readers_wait:
-                self.ask(rows)
-                return
-            self._unseen += 1
-            if self._unseen >= _LOOK_EVERY:
-                self._unseen = 0
-                self.ask_if_cold(rows)
+            self.ask_if_cold(rows)
 
     def by_region(
         self, steps: Iterator[EpochStep], position: int, region_end: Callable[[int], int], world_size: int

@@ -13,7 +13,7 @@ from rawpack.batching.dataloader import SharedCounts
 from rawpack.batching.settings import Settings
 from rawpack.batching.steps import EpochStart
 from rawpack.order.base import Order
-from rawpack.store.concatenated import ConcatenatedStore
+from rawpack.store.stores import Stores
 from rawpack.system.warning import warn
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ class RepeatWatch:
     """
 
     def __init__(
-        self, library: ConcatenatedStore, order: Order, settings: Settings, clips: ClipTable | None, selected: bool
+        self, library: Stores, order: Order, settings: Settings, clips: ClipTable | None, selected: bool
     ) -> None:
         """As of `Batches`. selected: whether it has some of the samples only."""
         self._library, self._order, self._settings, self._clips = library, order, settings, clips

@@ -15,7 +15,7 @@ from rawpack.batching.options import Backend, Options, Workers, by_field, is_wor
 from rawpack.batching.ragged import Ragged
 from rawpack.errors import UsageError
 from rawpack.store.common import STORE
-from rawpack.store.concatenated import INDEX, ConcatenatedStore
+from rawpack.store.stores import INDEX, Stores
 from rawpack.system import machine
 
 if TYPE_CHECKING:
@@ -84,7 +84,7 @@ def check_travels(pipelines: Sequence[Pipeline | None]) -> None:
 
 
 def choose_fields(
-    library: ConcatenatedStore,
+    library: Stores,
     fields: Sequence[str] | None,
     size: tuple[int, int] | None,
     transformed: bool,
@@ -118,9 +118,7 @@ def choose_fields(
     return chosen
 
 
-def choose_form(
-    library: ConcatenatedStore, options: Options, transformed: bool
-) -> tuple[tuple[str, ...], tuple[str, ...]]:
+def choose_form(library: Stores, options: Options, transformed: bool) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """The fields that come as planes, and those that come as files, both as they are stored. transformed: by
     `transform=` or `image_size=`."""
     chosen = library.fields if options.fields is None else options.fields
@@ -146,7 +144,7 @@ def choose_form(
     return planes, files
 
 
-def _check_planes(library: ConcatenatedStore, name: str, transformed: bool) -> None:
+def _check_planes(library: Stores, name: str, transformed: bool) -> None:
     if not all(store.fields[name].planar for store in library.stores):
         raise UsageError(f"decode= asks for the planes of {name!r}, which are not stored: pack with --color ycgco420")
     if transformed:
@@ -161,7 +159,7 @@ def _check_planes(library: ConcatenatedStore, name: str, transformed: bool) -> N
         )
 
 
-def _check_files(library: ConcatenatedStore, name: str) -> None:
+def _check_files(library: Stores, name: str) -> None:
     for store in library.stores:
         field = store.fields[name]
         if not field.codec.suffix:
@@ -172,7 +170,7 @@ def _check_files(library: ConcatenatedStore, name: str) -> None:
 
 
 def choose_workers(
-    library: ConcatenatedStore,
+    library: Stores,
     fields: Sequence[str],
     planes: Sequence[str],
     asked: Workers,
@@ -212,32 +210,32 @@ def doubtful_workers(asked: int, settings: Settings) -> str | None:
     return None
 
 
-def check_ragged(library: ConcatenatedStore, fields: Sequence[str], ragged: Ragged) -> None:
+def check_ragged(library: Stores, fields: Sequence[str], ragged: Ragged) -> None:
     """Raise UsageError where a length is too short for a sample."""
     if isinstance(ragged, str):
         return
     for name in fields:
-        longest = library.longest(name) if library.fields[name].kind == "ragged" else 0
+        longest = library.columns.longest(name) if library.fields[name].kind == "ragged" else 0
         if longest > ragged:
             raise UsageError(
                 f"ragged={ragged} is too short: a sample has {longest} of {name!r}; pass that length, or 'pad'"
             )
 
 
-def tiny(library: ConcatenatedStore, fields: Sequence[str], planes: Sequence[str], frames: int) -> bool:
+def tiny(library: Stores, fields: Sequence[str], planes: Sequence[str], frames: int) -> bool:
     """Whether samples of these fields are so small that copying them costs less than handing them to workers."""
     size = sum(_sample_bytes(library, name) for name in fields) * frames
     return _copied(library, fields, planes) and size <= _TINY_BYTES
 
 
-def _copied(library: ConcatenatedStore, fields: Sequence[str], planes: Sequence[str]) -> bool:
+def _copied(library: Stores, fields: Sequence[str], planes: Sequence[str]) -> bool:
     """Whether samples of these fields are copied from the files as they are."""
     return all(
         library.fields[name].codec.in_place and library.fields[name].planar == (name in planes) for name in fields
     )
 
 
-def _sample_bytes(library: ConcatenatedStore, name: str) -> int:
+def _sample_bytes(library: Stores, name: str) -> int:
     field = library.fields[name]
     if not field.in_slot or not field.uniform:
         return _TINY_BYTES + 1

@@ -15,10 +15,10 @@ from rawpack.batching.messages import Task
 from rawpack.batching.slots import SlotLayout
 from rawpack.disk.tables import resolve
 from rawpack.errors import RawpackError
-from rawpack.store.concatenated import ConcatenatedStore
 from rawpack.store.preload import Memory
 from rawpack.store.shard_files import InMemory
 from rawpack.store.store import Store
+from rawpack.store.stores import Stores
 from rawpack.system.channel import Channel
 from rawpack.system.heartbeat import Heartbeat
 from rawpack.system.memory import map_descriptor
@@ -32,7 +32,7 @@ def main(channel: Channel, heartbeat: Heartbeat, spec: WorkSpec, descriptors: li
     if spec.memory is not None:
         memory = Memory(descriptors[0], *spec.memory)
         files = [InMemory(one, memory) for one in files]
-    library = ConcatenatedStore([Store(*one) for one in zip(files, spec.manifests, strict=True)], spec.groups)
+    library = Stores([Store(*one) for one in zip(files, spec.manifests, strict=True)], spec.groups)
     filler = BatchFiller(spec, library)
     if filler.uses_opencv:
         # OpenCV's threads would multiply with the workers.

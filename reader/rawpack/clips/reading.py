@@ -8,27 +8,27 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rawpack.errors import UsageError
-from rawpack.store.concatenated import CLIP, INDEX, ConcatenatedStore
 from rawpack.store.samples import sample_at, values_of
+from rawpack.store.stores import CLIP, INDEX, Stores
 
 if TYPE_CHECKING:
     from rawpack.clips.table import ClipTable
 
 
-def samples_in(library: ConcatenatedStore, selection: NDArray[np.int64] | None, clips: ClipTable | None) -> int:
+def samples_in(library: Stores, selection: NDArray[np.int64] | None, clips: ClipTable | None) -> int:
     """How many samples, or clips, a reader has."""
     if selection is not None:
         return len(selection)
     return len(library) if clips is None else len(clips)
 
 
-def clip_at(library: ConcatenatedStore, clips: ClipTable, number: int, verify: bool) -> dict[str, Any]:
+def clip_at(library: Stores, clips: ClipTable, number: int, verify: bool) -> dict[str, Any]:
     """One clip, as `Reader[number]` gives it."""
     rows = clips.rows(np.array([number], np.int64), 0, 0)[0].tolist()
     return clips.joined(number, [sample_at(library, row, verify) for row in rows], library.fields)
 
 
-def clips_at(library: ConcatenatedStore, clips: ClipTable, numbers: NDArray[np.int64], verify: bool) -> dict[str, Any]:
+def clips_at(library: Stores, clips: ClipTable, numbers: NDArray[np.int64], verify: bool) -> dict[str, Any]:
     """Several clips, as a batch has them; of several lengths, as lists."""
     library.look_at_files()
     if len(clips.shape.lengths) > 1:
@@ -42,7 +42,7 @@ def clips_at(library: ConcatenatedStore, clips: ClipTable, numbers: NDArray[np.i
     }
 
 
-def column_of(library: ConcatenatedStore, clips: ClipTable, name: str, numbers: NDArray[np.int64]) -> Any:
+def column_of(library: Stores, clips: ClipTable, name: str, numbers: NDArray[np.int64]) -> Any:
     """Field `name` of clips, as `Reader.column` gives it. UsageError for what depends on the frames of random clips."""
     if name in clips.once:
         return values_of(library, name, clips.first_rows(numbers))
@@ -53,7 +53,7 @@ def column_of(library: ConcatenatedStore, clips: ClipTable, name: str, numbers: 
     return _values(library, clips, name, clips.rows(numbers, 0, 0), verify=False)
 
 
-def _values(library: ConcatenatedStore, clips: ClipTable, name: str, rows: NDArray[np.int64], verify: bool) -> Any:
+def _values(library: Stores, clips: ClipTable, name: str, rows: NDArray[np.int64], verify: bool) -> Any:
     """Field `name` of clips with these rows, (n, frames)."""
     once = name in clips.once
     values = values_of(library, name, rows_of(rows, once), verify)

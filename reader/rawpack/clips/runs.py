@@ -26,8 +26,9 @@ from numpy.typing import NDArray
 
 from rawpack.disk.mapped import map_file
 from rawpack.errors import DamagedStoreError, UsageError
-from rawpack.store.concatenated import ConcatenatedStore
+from rawpack.store.samples import values_of
 from rawpack.store.store import Store
+from rawpack.store.stores import Stores
 
 VIDEO, FRAME, SECONDS, LABEL = "video", "frame", "pts_seconds", "label"
 """Fields of a store of video."""
@@ -61,7 +62,7 @@ class _Line(msgspec.Struct):
     sample: int
 
 
-def find_runs(library: ConcatenatedStore, rows: NDArray[np.int64] | None) -> FrameRuns:
+def find_runs(library: Stores, rows: NDArray[np.int64] | None) -> FrameRuns:
     """The runs in a library's rows, int64 (n,), or in all. Raises UsageError where the store does not say which frame
     belongs to which video."""
     _check_fields(library)
@@ -80,7 +81,7 @@ def find_runs(library: ConcatenatedStore, rows: NDArray[np.int64] | None) -> Fra
     return FrameRuns(first, length, np.concatenate([videos, videos[piece]])[order], one_label)
 
 
-def _check_fields(library: ConcatenatedStore) -> None:
+def _check_fields(library: Stores) -> None:
     for name in (VIDEO, FRAME):
         field = library.fields.get(name)
         if field is None or (field.kind, field.shape) != ("number", ()) or np.dtype(field.dtype).kind not in "iu":
@@ -93,7 +94,7 @@ def _check_fields(library: ConcatenatedStore) -> None:
 
 
 def _pieces(
-    library: ConcatenatedStore, rows: NDArray[np.int64] | None, count: int
+    library: Stores, rows: NDArray[np.int64] | None, count: int
 ) -> tuple[NDArray[np.int64], NDArray[np.int64], bool]:
     """Runs by everything but the numbers of frames: where in the reader each starts, and its video; and whether each
     video has one label."""
@@ -105,17 +106,17 @@ def _pieces(
         stop = min(start + _BLOCK, count)
         block = np.arange(start - 1, stop) if rows is None else rows[start - 1 : stop]
         store = np.searchsorted(library.ends, block, side="right")
-        other = (np.diff(store) != 0) | _changes(_column(library, VIDEO, block))
+        other = (np.diff(store) != 0) | _changes(values_of(library, VIDEO, block))
         broken = other | (np.diff(block) != 1) | np.isin(block[1:], lost)
         at = np.flatnonzero(broken)
         starts.append(at + start)
         begun.append(other[at])
         if one_label:
-            one_label = not (_changes(_column(library, LABEL, block)) & ~other).any()
+            one_label = not (_changes(values_of(library, LABEL, block)) & ~other).any()
     return np.concatenate(starts), np.cumsum(np.concatenate(begun)) - 1, one_label
 
 
-def _lost(library: ConcatenatedStore) -> Iterator[NDArray[np.int64]]:
+def _lost(library: Stores) -> Iterator[NDArray[np.int64]]:
     """For each store the rows right before which a sample was rejected."""
     for store, end in zip(library.stores, library.ends.tolist(), strict=True):
         numbers = np.unique(_rejected(store))
@@ -145,7 +146,7 @@ def _groups(begins: NDArray[np.int64], count: int) -> Iterator[tuple[int, int, i
 
 
 def _gaps(
-    library: ConcatenatedStore,
+    library: Stores,
     rows: NDArray[np.int64] | None,
     begins: NDArray[np.int64],
     starts: NDArray[np.int64],
@@ -156,7 +157,7 @@ def _gaps(
     start = int(begins[0])
     block = np.arange(start, stop) if rows is None else rows[start:stop]
     steps = np.empty(stop - start, np.int64)
-    steps[1:] = np.diff(_column(library, FRAME, block).astype(np.int64))
+    steps[1:] = np.diff(values_of(library, FRAME, block).astype(np.int64))
     # The steps into a run do not count, and neither do those backwards.
     steps[starts[np.searchsorted(starts, start) : np.searchsorted(starts, stop)] - start] = _NONE
     back = steps <= 0
@@ -168,7 +169,7 @@ def _gaps(
     timed = SECONDS in library.fields and library.fields[SECONDS].kind == "number" and not library.fields[SECONDS].shape
     for number in np.unique(np.searchsorted(local, np.flatnonzero(odd), side="right") - 1).tolist():
         low, high = int(local[number]), int(ends[number])
-        seconds = np.diff(_column(library, SECONDS, block[low:high])) if timed else None
+        seconds = np.diff(values_of(library, SECONDS, block[low:high])) if timed else None
         found.append(_skips(steps[low + 1 : high], int(usual[number]), seconds) + low + 1)
     return np.sort(np.concatenate(found)) + start
 
@@ -190,10 +191,3 @@ def _changes(values: NDArray[Any]) -> NDArray[np.bool_]:
     """Whether each of (n, ...) values but the first differs from the one before."""
     changed: NDArray[np.bool_] = (values[1:] != values[:-1]).reshape(len(values) - 1, -1).any(axis=1)
     return changed
-
-
-def _column(library: ConcatenatedStore, name: str, rows: NDArray[np.int64]) -> NDArray[Any]:
-    field = library.fields[name]
-    values: NDArray[Any] = np.empty((len(rows), *(n or 0 for n in field.shape)), field.dtype)
-    library.read_into(name, rows, values)
-    return values

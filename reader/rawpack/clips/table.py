@@ -18,7 +18,7 @@ from rawpack.errors import UsageError
 from rawpack.order.keys import derive_key, whole_number
 from rawpack.order.permutation import splitmix
 from rawpack.store.common import STORE
-from rawpack.store.concatenated import CLIP, INDEX, ConcatenatedStore
+from rawpack.store.stores import CLIP, INDEX, Stores
 from rawpack.store.where import Where
 from rawpack.system.warning import warn
 
@@ -231,7 +231,7 @@ def _lengths_that_fit(runs: FrameRuns, shape: ClipShape) -> NDArray[np.uint8]:
     return np.maximum(fits, 0).astype(np.uint8)[runs.video]
 
 
-def find_clips(library: ConcatenatedStore, rows: NDArray[np.int64] | None, shape: ClipShape) -> ClipTable:
+def find_clips(library: Stores, rows: NDArray[np.int64] | None, shape: ClipShape) -> ClipTable:
     """The clips of a library's rows, int64 (n,), or of all its rows. Warns about videos without a clip.
 
     Raises UsageError where the store does not say which video its samples are from, and where no clip is left.

@@ -144,13 +144,17 @@ class ColumnFolder:
 
 
 class ColumnTable:
-    """All columns of a store, in all of its folders of columns."""
+    """The columns of one or more stores, in all of their folders of columns."""
 
-    def __init__(self, store: Path, manifest: Manifest, mapped: MappedFiles) -> None:
-        """mapped: notes the files, to check them later."""
-        self.folders = [ColumnFolder(store, columns, manifest, chunks, mapped) for columns, chunks in runs_of(manifest)]
-        self._starts = np.cumsum([0, *(folder.rows for folder in self.folders[:-1])], dtype=np.int64)
-        self.firsts: list[int] = self._starts.tolist()
+    def __init__(self, folders: Sequence[ColumnFolder]) -> None:
+        self.folders = list(folders)
+        self._ends = np.cumsum([folder.rows for folder in self.folders], dtype=np.int64)
+        self.firsts: list[int] = [0, *self._ends.tolist()[:-1]]
+
+    @classmethod
+    def open(cls, store: Path, manifest: Manifest, mapped: MappedFiles) -> ColumnTable:
+        """Those of a store. mapped: notes the files, to check them later."""
+        return cls([ColumnFolder(store, columns, manifest, chunks, mapped) for columns, chunks in runs_of(manifest)])
 
     def check_contents(self) -> None:
         """Raise DamagedStoreError unless all bytes of all columns are those that were packed."""
@@ -160,28 +164,25 @@ class ColumnTable:
 
     def piece(self, name: str, first: int, rows: int) -> Array:
         """Rows first .. first + rows of column file `name` (one row per sample), all in one folder: a view."""
-        k = int(self._folders_of(first))
-        start = first - self.firsts[k]
-        return self.folders[k].arrays[name][start : start + rows]
+        folder, start = self._located(first)
+        return folder.arrays[name][start : start + rows]
 
     def chunk_piece(self, name: str, first: int, skip: int, chunks: int) -> Array:
         """`chunks` rows of `<image>.chunk` after the first `skip` of the folder that holds sample `first`."""
-        return self.folders[int(self._folders_of(first))].arrays[name][skip : skip + chunks]
+        return self._located(first)[0].arrays[name][skip : skip + chunks]
 
     def take(self, name: str, rows: NDArray[np.int64], out: Array) -> None:
-        """Fill out[i] with the number field `name` of sample rows[i]. The store must have these rows."""
-        if len(self.folders) == 1:
-            self.folders[0].arrays[name].take(rows, axis=0, out=out, mode="clip")
-            return
-        which = self._folders_of(rows)
-        for k in np.unique(which):
-            mask = which == k
-            out[mask] = self.folders[k].arrays[name][rows[mask] - self.firsts[k]]
+        """Fill out[i] with the number field `name` of sample rows[i], which must exist."""
+        for k, local, at in by_part(self._ends, rows):
+            column = self.folders[k].arrays[name]
+            if at is None:
+                column.take(local, axis=0, out=out, mode="clip")
+            else:
+                out[at] = column[local]
 
     def value(self, name: str, row: int, kind: str) -> Any:
         """Field `name`, of this kind, of one sample: a number, a new array, or a str."""
-        k = bisect_right(self.firsts, row) - 1
-        folder, at = self.folders[k], row - self.firsts[k]
+        folder, at = self._located(row)
         if kind == "text":
             return folder.text(name, [at])[0]
         value = folder.arrays[name][at] if kind == "number" else folder.ragged(name, [at])[0]
@@ -200,10 +201,41 @@ class ColumnTable:
         return max(int(np.diff(folder.arrays[f"{name}.offset"]).max(initial=0)) for folder in self.folders)
 
     def _each(self, read: Callable[[ColumnFolder, str, Rows], list[T]], name: str, rows: NDArray[np.int64]) -> list[T]:
-        if len(self.folders) == 1:
-            return read(self.folders[0], name, rows)
-        which = self._folders_of(rows)
-        return [read(self.folders[k], name, [row - self.firsts[k]])[0] for k, row in zip(which, rows, strict=True)]
+        found: dict[int, T] = {}
+        for k, local, at in by_part(self._ends, rows):
+            values = read(self.folders[k], name, local)
+            if at is None:
+                return values
+            found.update(zip(at.tolist(), values, strict=True))
+        return [found[i] for i in range(len(rows))]
 
-    def _folders_of(self, rows: int | NDArray[np.int64]) -> NDArray[np.intp]:
-        return np.asarray(np.searchsorted(self._starts, rows, side="right") - 1)
+    def _located(self, row: int) -> tuple[ColumnFolder, int]:
+        """The folder that holds a sample, and its row there."""
+        k = bisect_right(self.firsts, row) - 1
+        return self.folders[k], row - self.firsts[k]
+
+
+def by_part(
+    ends: NDArray[np.int64], rows: NDArray[np.int64]
+) -> list[tuple[int, NDArray[np.int64], NDArray[np.intp] | None]]:
+    """Rows that are counted through several parts, part after part: (part, rows counted in it, their positions in
+    `rows`); None for all positions.
+
+    ends: (parts,): the row after each part's last. Rows outside all parts are not checked.
+    """
+    if len(ends) == 1:
+        return [(0, rows, None)]
+    parts = ends.searchsorted(rows, "right")
+    order = parts.argsort(kind="stable")
+    ordered = parts[order]
+    found, start = list[tuple[int, NDArray[np.int64], NDArray[np.intp] | None]](), 0
+    while start < len(rows):
+        part = int(ordered[start])
+        first = int(ends[part - 1]) if part else 0
+        stop = int(ordered.searchsorted(part, "right"))
+        if stop - start == len(rows):
+            return [(part, rows - first, None)]
+        at = order[start:stop]
+        found.append((part, rows[at] - first, at))
+        start = stop
+    return found

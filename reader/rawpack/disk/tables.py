@@ -146,6 +146,7 @@ FORMATS: dict[str, Format] = {
 """The built-in formats."""
 
 
+@cache
 def codec_of(name: str) -> Codec:
     """The codec with this name. Raises StoreError where no installed package has it."""
     found = CODECS.get(name) or added(CODEC_GROUP, name)

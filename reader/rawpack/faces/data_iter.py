@@ -15,7 +15,7 @@ from rawpack.batching.feed import Feed
 from rawpack.batching.iterator import Batch, BatchIterator
 from rawpack.errors import UsageError
 from rawpack.faces.fields import check_fields
-from rawpack.store.concatenated import INDEX
+from rawpack.store.stores import INDEX
 
 Names = str | Mapping[str, str] | None
 

@@ -9,7 +9,7 @@ from rawpack.batching.encoded import EncodedFiles
 from rawpack.batching.feed import Feed
 from rawpack.faces.fields import Form, imported
 from rawpack.faces.torch import TorchBatches, torch_batches
-from rawpack.store.concatenated import INDEX
+from rawpack.store.stores import INDEX
 
 
 def tensordict_batches(batches: Feed, device: Any, channels: str, dtype: Any, depth: int) -> TorchBatches:

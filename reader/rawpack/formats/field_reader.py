@@ -53,13 +53,13 @@ def check_rows(rows: Rows, count: int) -> None:
     unsigned = rows.view(np.uint64)
     if unsigned.item(unsigned.argmax()) >= count:
         bad = rows[(rows < 0) | (rows >= count)][0]
-        raise IndexError(f"row {bad} in a shard of {count} rows")
+        raise IndexError(f"there is no row {bad}: there are {count}")
 
 
 def check_row(row: int, count: int) -> None:
     """Raise IndexError for a row outside 0 .. count - 1."""
     if not 0 <= row < count:
-        raise IndexError(f"row {row} in a shard of {count} rows")
+        raise IndexError(f"there is no row {row}: there are {count}")
 
 
 def places(rows: Rows, at: Rows | None) -> Iterable[tuple[int, int]]:

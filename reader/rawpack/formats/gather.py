@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from rawpack.formats.field_reader import Array, Rows
+from rawpack.formats.field_reader import Array, Rows, check_rows
 from rawpack.system.memory import advise, put, reserve
 
 _MAX_SPAN = 1 << 45
@@ -62,6 +62,7 @@ class Gather:
         self._rows = flat.reshape(virtual, -1)
         self._shards, self._random_access = shards, random_access
         self._ends = np.cumsum([shard.rows for shard in shards], dtype=np.int64)
+        self._count = int(self._ends[-1])
         firsts = np.concatenate([[0], self._ends[:-1]])
         virtual_firsts = [
             (start + shard.offset - base) // row_bytes for start, shard in zip(self._places, shards, strict=True)
@@ -71,10 +72,9 @@ class Gather:
 
     def read_into(self, rows: Rows, out: Array) -> None:
         """Fill out[i], in C order, with the sample at rows[i], counted through all shards. Raises IndexError."""
-        shards = np.searchsorted(self._ends, rows, side="right")
-        if len(rows) and (rows.min() < 0 or shards.max() == len(self._shards)):
-            raise IndexError(f"rows {rows.min()} to {rows.max()} of {self._ends[-1]}")
-        if not self._mapped[shards].all():
+        check_rows(rows, self._count)
+        shards = self._ends.searchsorted(rows, "right")
+        if False in self._mapped[shards]:
             for shard in np.unique(shards[~self._mapped[shards]]).tolist():
                 self._map(shard)
         self._rows.take(

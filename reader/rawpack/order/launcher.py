@@ -16,6 +16,7 @@ from rawpack.system.warning import warn
 
 LAUNCHERS = {
     "torchrun": ("RANK", "WORLD_SIZE"),
+    "Lightning": ("LOCAL_RANK", "WORLD_SIZE"),
     "Open MPI": ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"),
     "MPICH or Intel MPI": ("PMI_RANK", "PMI_SIZE"),
     "SLURM": ("SLURM_PROCID", "SLURM_NTASKS"),
@@ -23,10 +24,10 @@ LAUNCHERS = {
 """Launcher -> its variables, the innermost first: SLURM often starts torchrun and mpirun, and then counts nodes, not
 processes."""
 
-LIGHTNING = ("LOCAL_RANK", "NODE_RANK", "WORLD_SIZE")
-"""What Lightning sets for the processes that it starts itself."""
-
-CURE = "start the processes by torchrun, mpirun or srun, or give ranks=(rank, world_size)"
+CURE = (
+    "start the processes by torchrun, mpirun or srun, call batches() when torch.distributed is initialized, as in "
+    "Lightning's train_dataloader(), or give ranks=(rank, world_size)"
+)
 _warned = False
 """Whether this process was warned that all ranks read everything."""
 
@@ -133,49 +134,20 @@ def _from_torch() -> tuple[int, int] | None:
 
 def _read(environ: Mapping[str, str]) -> tuple[int, int]:
     """What the first launcher that says both numbers says."""
-    if (found := _from_lightning(environ)) is not None:
-        return found
-    halves = list[str]()
-    for names in LAUNCHERS.values():
+    seen = dict[str, str]()
+    for launcher, names in LAUNCHERS.items():
         given = {name: environ[name] for name in names if name in environ}
-        if len(given) == 2:
-            rank, world_size = (_number(name, text) for name, text in given.items())
-            return _checked(rank, world_size, given)
-        halves += given
-    if "LOCAL_RANK" in environ:
-        given = {name: environ[name] for name in LIGHTNING if name in environ}
-        raise UsageError(
-            f"the environment's {_listed(given)} do not say the rank among all processes: call batches() when "
-            "torch.distributed is initialized, as in Lightning's train_dataloader(), or give ranks=(rank, world_size)"
-        )
-    if halves:
-        raise UsageError(
-            f"the environment has {_listed({name: environ[name] for name in halves})} without its partner; {CURE}"
-        )
+        seen |= given
+        # Lightning counts the processes of each machine from 0, and does not say how many each has.
+        if len(given) < 2 or (launcher == "Lightning" and environ.get("NODE_RANK") != "0"):
+            continue
+        rank, world_size = (int(text) if text.strip().isdecimal() else -1 for text in given.values())
+        if not 0 <= rank < world_size:
+            raise UsageError(f"the environment's {_listed(given)} are not a rank and a number of processes; {CURE}")
+        return rank, world_size
+    if seen:
+        raise UsageError(f"the environment's {_listed(seen)} do not say the rank among all processes; {CURE}")
     return 0, 1
-
-
-def _from_lightning(environ: Mapping[str, str]) -> tuple[int, int] | None:
-    """What Lightning says to the processes that it starts. None where it does not; nor on a second machine, because it
-    does not say how many processes each machine has."""
-    if "RANK" in environ or not all(name in environ for name in LIGHTNING):
-        return None
-    given = {name: environ[name] for name in LIGHTNING}
-    rank, node, world_size = (_number(name, text) for name, text in given.items())
-    return _checked(rank if node >= 0 else node, world_size, given) if node <= 0 else None
-
-
-def _checked(rank: int, world_size: int, given: Mapping[str, str]) -> tuple[int, int]:
-    if not 0 <= rank < world_size:
-        raise UsageError(f"the environment's {_listed(given)} are inconsistent; {CURE}")
-    return rank, world_size
-
-
-def _number(name: str, text: str) -> int:
-    try:
-        return int(text)
-    except ValueError:
-        raise UsageError(f"the environment's {name}={text!r} is not a whole number; {CURE}") from None
 
 
 def _listed(given: Mapping[str, str]) -> str:

@@ -17,7 +17,7 @@ from rawpack.order.base import Order
 from rawpack.order.keys import derive_key
 from rawpack.order.mixed import Mixed, MixLength, length_of, shares_of
 from rawpack.remote.url import shown
-from rawpack.store.concatenated import ConcatenatedStore
+from rawpack.store.stores import Stores
 
 
 @dataclass(frozen=True)
@@ -51,7 +51,7 @@ class Mix:
         shares = zip(self.shares, self.names, strict=True)
         return f"mix of {', '.join(f'{float(share):.3g} {name}' for share, name in shares)}"
 
-    def sizes(self, library: ConcatenatedStore, rows: NDArray[np.int64] | None) -> list[int]:
+    def sizes(self, library: Stores, rows: NDArray[np.int64] | None) -> list[int]:
         """How many samples each group has. rows: of all samples, or of their first frames; None: all rows.
 
         Raises UsageError where one has none.
@@ -97,7 +97,7 @@ def opening_of(
     )
 
 
-def selection_of(entries: Sequence[MixEntry], library: ConcatenatedStore) -> NDArray[np.int64] | None:
+def selection_of(entries: Sequence[MixEntry], library: Stores) -> NDArray[np.int64] | None:
     """The rows of all entries in the library that has their stores; None for all."""
     if all(entry.selection is None for entry in entries):
         return None

@@ -13,9 +13,9 @@ from typing import Any
 from rawpack.disk import manifest, splits
 from rawpack.errors import StoreError, UsageError
 from rawpack.remote.url import is_url, join, local_path
-from rawpack.store.concatenated import ConcatenatedStore
 from rawpack.store.shard_files import Fetched, OnDisk
 from rawpack.store.store import Store
+from rawpack.store.stores import Stores
 from rawpack.system.home import expanded
 
 StorePath = str | os.PathLike[str]
@@ -27,7 +27,7 @@ _MOST_SIBLINGS = 1000
 class Cache:
     """For `cache=` of `Reader`: where the files of URLs are kept.
 
-        Reader("s3://bucket/store", cache=Cache("/scratch/cache", "200GB"))
+        Reader("s3://bucket/store", cache=Cache("cache/", "200GB"))
 
     folder: that files are fetched into, which all processes of a machine may share; None: RAWPACK_CACHE, or
         ~/.cache/rawpack.
@@ -74,8 +74,8 @@ def open_stores(
     cache: Cache | StorePath | None = None,
     storage_options: Mapping[str, Any] | None = None,
     groups: Sequence[int] | None = None,
-) -> ConcatenatedStore:
-    """Stores to be read in random order, as one. See `Reader`. groups: as of `ConcatenatedStore`."""
+) -> Stores:
+    """Stores to be read in random order, as one. See `Reader`. groups: as of `Stores`."""
     urls, stores = [path for path in paths if isinstance(path, str)], list[Store]()
     if urls:
         from rawpack.remote.cache import CacheFolder
@@ -90,7 +90,7 @@ def open_stores(
         else:
             origin = next(origins)
             stores.append(Store(Fetched(origin, random_access=True), origin.manifest_bytes))
-    return ConcatenatedStore(stores, groups)
+    return Stores(stores, groups)
 
 
 def _open_folder(path: Path) -> Store:

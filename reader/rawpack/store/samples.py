@@ -8,8 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rawpack.store.common import STORE
-from rawpack.store.concatenated import INDEX, ConcatenatedStore
-from rawpack.store.store import Store
+from rawpack.store.stores import INDEX, Stores
 
 _BLOCK = 1 << 20
 """Values that are read in one call."""
@@ -18,61 +17,57 @@ _LOOKS = 4
 it."""
 
 
-def sample_at(library: ConcatenatedStore, row: int, verify: bool) -> dict[str, Any]:
+def sample_at(library: Stores, row: int, verify: bool) -> dict[str, Any]:
     """One sample, as `Reader[row]` gives it."""
     library.look_at_files()
-    store, at = library.locate(row)
-    names = [name for name in library.fields if name in store.fields]
-    tells = library.tells_cached
-    sample = {name: value_of(store, name, at, verify, tells_cached=tells) for name in names}
-    if library.groups is not None:
-        sample[STORE] = np.int64(library.group_of(row))
-    return {**sample, INDEX: np.int64(row)}
+    return {**{name: _value_of(library, name, row, verify) for name in library.fields}, INDEX: np.int64(row)}
 
 
-def samples_at(library: ConcatenatedStore, rows: NDArray[np.int64], verify: bool) -> dict[str, Any]:
+def samples_at(library: Stores, rows: NDArray[np.int64], verify: bool) -> dict[str, Any]:
     """Several samples, as a batch has them."""
     library.look_at_files()
     return {**{name: values_of(library, name, rows, verify) for name in library.fields}, INDEX: rows}
 
 
-def value_of(store: Store, name: str, row: int, verify: bool = False, *, tells_cached: bool = False) -> Any:
-    """Field `name` of the sample at a row of this store, as `values_of` gives it of several, in a fraction of the
-    time. tells_cached: see `ConcatenatedStore`."""
-    field = store.fields[name]
+def _value_of(library: Stores, name: str, row: int, verify: bool) -> Any:
+    """Field `name` of one sample, as `values_of` gives it of several, in a fraction of the time."""
+    field = library.fields[name]
+    if name == STORE and library.groups is not None:
+        return np.int64(library.group_of(row))
     if not field.in_shards:
-        return store.columns.value(name, row, field.kind)
-    if store.is_random_access(name) and not (tells_cached and store.is_cached(name, row)):
-        store.readahead(name, np.array([row], np.int64))
+        return library.columns.value(name, row, field.kind)
+    reader, at = library.reader_of(name, row)
+    if library.is_random_access(name) and not (library.tells_cached and reader.is_cached(at)):
+        library.readahead(name, np.array([row], np.int64))
     if verify:
-        store.check(name, row)
-    return np.array(store.read(name, row))
+        library.check(name, row)
+    return np.array(reader.read(at))
 
 
-def values_of(library: ConcatenatedStore, name: str, rows: NDArray[np.int64], verify: bool = False) -> Any:
+def values_of(library: Stores, name: str, rows: NDArray[np.int64], verify: bool = False) -> Any:
     """Field `name` of samples `rows`, (n,): a new array (n, ...), or a list where samples differ in length or size, and
     of texts. verify: check images against their checksums."""
     field = library.fields[name]
     if field.kind == "text":
-        return library.text(name, rows)
+        return library.columns.text(name, rows)
     if field.kind == "ragged":
-        return [np.array(sample) for sample in library.ragged(name, rows)]
+        return [np.array(sample) for sample in library.columns.ragged(name, rows)]
     if field.in_shards and len(rows):
         _ask_if_cold(library, name, rows)
         if verify:
             for row in rows.tolist():
                 library.check(name, row)
     if not field.uniform:
-        return [np.array(library.read(name, row)) for row in rows.tolist()]
+        return [np.array(reader.read(at)) for reader, at in library.located(name, rows)]
     values = np.empty((len(rows), *(n or 0 for n in field.shape)), field.dtype)
     for start in range(0, len(rows), _BLOCK):
         library.read_into(name, rows[start : start + _BLOCK], values[start : start + _BLOCK])
     return values
 
 
-def _ask_if_cold(library: ConcatenatedStore, name: str, rows: NDArray[np.int64]) -> None:
+def _ask_if_cold(library: Stores, name: str, rows: NDArray[np.int64]) -> None:
     """Ask the disk for images where nothing is read around them, unless some of them are in the page cache."""
-    if any(store.is_random_access(name) for store in library.stores):
+    if library.is_random_access(name):
         looked_at = rows[:: -(-len(rows) // _LOOKS)].tolist()
         if not (library.tells_cached and all(library.is_cached(name, row) for row in looked_at)):
             library.readahead(name, rows)

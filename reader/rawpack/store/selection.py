@@ -10,8 +10,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from rawpack.errors import UsageError
-from rawpack.store.concatenated import INDEX, ConcatenatedStore
 from rawpack.store.samples import values_of
+from rawpack.store.stores import INDEX, Stores
 from rawpack.store.where import Where
 
 _BLOCK = 1 << 20
@@ -20,7 +20,7 @@ _SHOWN = 5
 
 
 def positions_of(
-    library: ConcatenatedStore,
+    library: Stores,
     rows: NDArray[np.int64] | None,
     indices: ArrayLike | None,
     mask: ArrayLike | None,
@@ -41,7 +41,7 @@ def positions_of(
     return _of_classes(library, rows, length, classes)
 
 
-def positions_where(library: ConcatenatedStore, rows: NDArray[np.int64] | None, where: Where) -> NDArray[np.int64]:
+def positions_where(library: Stores, rows: NDArray[np.int64] | None, where: Where) -> NDArray[np.int64]:
     """The positions in `rows` (None: all of the library) of the samples for which a condition holds, int64 (n,)."""
     length = len(library) if rows is None else len(rows)
     found = [np.empty(0, np.int64)]
@@ -90,7 +90,7 @@ def _checked(chosen: NDArray[Any], length: int, outside: type[Exception]) -> NDA
 
 
 def _of_classes(
-    library: ConcatenatedStore, rows: NDArray[np.int64] | None, length: int, classes: Sequence[str]
+    library: Stores, rows: NDArray[np.int64] | None, length: int, classes: Sequence[str]
 ) -> NDArray[np.int64]:
     if library.classes is None:
         raise UsageError("these samples have no classes: select by indices or mask=")

@@ -1,15 +1,16 @@
 """Conditions on the small fields of samples, `score > 0.5 and label in (1, 2)`: for `Reader.select(where=)`.
 
-A condition is written in a part of Python's syntax. It is parsed, never run as Python: each node of its syntax tree is
-one of those below, and anything else is refused by name.
+A condition is written in a part of Python's syntax. It is parsed, never run as Python: the nodes of its syntax tree
+that are allowed are computed on columns of many samples at once, and anything else is refused by name.
 """
 
 from __future__ import annotations
 
 import ast
 import operator
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import reduce
 from typing import Any
 
 import numpy as np
@@ -17,7 +18,7 @@ from numpy.typing import NDArray
 
 from rawpack.disk.manifest import Field
 from rawpack.errors import UsageError
-from rawpack.store.concatenated import INDEX
+from rawpack.store.stores import INDEX
 
 _MOST_CHARACTERS = 120_000
 """As much as a shell passes on in one argument, about."""
@@ -45,15 +46,15 @@ Values = Mapping[str, Any]
 
 
 @dataclass(frozen=True)
-class _Value:
-    """What a part of a condition is."""
+class _Part:
+    """What a part of a condition is for a block of samples."""
 
     kind: str
     """"condition", "number", "vector", "text", "ragged", or "list" of constants."""
-    at: Callable[[Values], Any]
-    """Its values: an array (n, ...), a list of n texts, or one constant."""
+    values: Any
+    """An array (n, ...), of objects for texts and ragged fields; or one value for all samples."""
     constant: Any = None
-    """Where it is written out; for a list, all of its constants."""
+    """Where it is a number or a text that is written out."""
     labels: bool = False
     """Whether it is `label`, whose numbers class names stand for."""
 
@@ -72,217 +73,184 @@ class Where:
         self.text, self.names = text, dict[str, None]()
         self._fields, self._classes = fields, {name: label for label, name in enumerate(classes or ())}
         self._said = f"{asked}{text!r:.200}"
+        self._lists = dict[ast.expr, list[Any]]()
         if not isinstance(text, str) or len(text) > _MOST_CHARACTERS:
             raise UsageError(f"{self._said} must be a condition such as 'score > 0.5', as text")
         try:
-            body = ast.parse(text.strip(), mode="eval").body
+            self._body = ast.parse(text.strip(), mode="eval").body
         except (SyntaxError, ValueError) as error:
             why = error.msg if isinstance(error, SyntaxError) else str(error)
             raise UsageError(f"{self._said} is not a condition: {why}") from None
         except (RecursionError, MemoryError):
             raise self._nested() from None
+        nothing: dict[str, Any] = {INDEX: np.empty(0, np.int64)}
+        for name, field in fields.items():
+            nothing[name] = np.empty((0, *field.shape), field.dtype) if field.kind == "number" else []
+        self.holds(nothing, 0)
+
+    def holds(self, values: Values, rows: int) -> NDArray[np.bool_]:
+        """Whether it holds for each of `rows` samples, bool (rows,). values: of all fields in `names`."""
         try:
-            self._condition = self._of_kind(body, "condition")
+            with np.errstate(all="ignore"):
+                found = self._of_kind(self._body, values, "condition").values
         except RecursionError:
             raise self._nested() from None
+        return np.broadcast_to(np.asarray(found, np.bool_), (rows,))
 
     def _nested(self) -> UsageError:
         return UsageError(f"{self._said} has too many parts inside one another")
 
-    def holds(self, values: Values, rows: int) -> NDArray[np.bool_]:
-        """Whether it holds for each of `rows` samples, bool (rows,). values: of all fields in `names`."""
-        with np.errstate(all="ignore"):
-            found = self._condition.at(values)
-        return np.broadcast_to(np.asarray(found, np.bool_), (rows,))
+    def _of_kind(self, node: ast.expr, values: Values, *kinds: str) -> _Part:
+        part = self._part(node, values)
+        if part.kind not in kinds:
+            called = {"vector": "field of several numbers", "ragged": "ragged field"}.get(part.kind, part.kind)
+            raise self._refused(node, f"is a {called}, where a {' or '.join(kinds)} is needed")
+        return part
 
-    def _of_kind(self, node: ast.expr, *kinds: str) -> _Value:
-        value = self._value(node)
-        if value.kind not in kinds:
-            raise self._refused(node, f"is a {_called(value)}, where a {' or '.join(kinds)} is needed")
-        return value
-
-    def _value(self, node: ast.expr) -> _Value:
+    def _part(self, node: ast.expr, values: Values) -> _Part:
         match node:
             case ast.Constant(value=bool(value)):
-                return _Value("condition", lambda _: value)
+                return _Part("condition", value)
             case ast.Constant(value=int() | float() as value):
-                return _Value("number", lambda _: value, value)
+                return _Part("number", value, value)
             case ast.Constant(value=str(value)):
-                return _Value("text", lambda _: value, value)
+                return _Part("text", np.array(value, object), value)
             case ast.Name(id=name):
-                return self._field(name, node)
+                return self._field(name, node, values)
             case ast.Tuple(elts=parts) | ast.List(elts=parts) | ast.Set(elts=parts):
-                constants = [self._constant(part) for part in parts]
-                return _Value("list", lambda _: constants, constants)
+                if node not in self._lists:
+                    self._lists[node] = [self._constant(part, values) for part in parts]
+                return _Part("list", self._lists[node])
             case ast.BoolOp(op=op, values=parts):
-                conditions = [self._of_kind(part, "condition").at for part in parts]
                 joined = np.logical_and if isinstance(op, ast.And) else np.logical_or
-                return _Value("condition", lambda values: _all_of(joined, [one(values) for one in conditions]))
-            case ast.UnaryOp(op=ast.Not(), operand=part):
-                inner = self._of_kind(part, "condition").at
-                return _Value("condition", lambda values: np.logical_not(inner(values)))
-            case ast.UnaryOp(op=ast.USub() | ast.UAdd() as op, operand=part):
-                return self._signed(part, negative=isinstance(op, ast.USub))
-            case ast.BinOp(left=left, op=op, right=right) if type(op) in _COMPUTED:
-                return self._computed(node, left, _COMPUTED[type(op)], right)
+                return _Part("condition", reduce(joined, [self._of_kind(p, values, "condition").values for p in parts]))
+            case ast.UnaryOp(op=ast.Not(), operand=inner):
+                return _Part("condition", np.logical_not(self._of_kind(inner, values, "condition").values))
+            case ast.UnaryOp(op=ast.UAdd(), operand=inner):
+                return self._of_kind(inner, values, "number")
+            case ast.UnaryOp(op=ast.USub(), operand=inner):
+                number = self._of_kind(inner, values, "number")
+                if number.constant is not None:
+                    return _Part("number", -number.constant, -number.constant)
+                return _Part("number", -_exact(number.values))
+            case ast.BinOp(op=op) if type(op) in _COMPUTED:
+                return _Part("number", self._computed(node, _COMPUTED[type(op)], values))
             case ast.Compare(left=left, ops=ops, comparators=others):
                 pairs = zip([left, *others], ops, others, strict=False)
-                found = [self._compared(node, first, op, second) for first, op, second in pairs]
-                return _Value("condition", lambda values: _all_of(np.logical_and, [one(values) for one in found]))
-            case ast.Subscript(value=ast.Name() as of, slice=part):
-                return self._element(node, of, part)
-            case ast.Call(func=ast.Name(id="len"), args=[part], keywords=[]):
-                ragged = self._of_kind(part, "ragged", "text").at
-                return _Value("number", lambda values: np.array([len(one) for one in ragged(values)], np.int64))
-            case ast.Call(func=ast.Name(id="abs"), args=[part], keywords=[]):
-                number = self._of_kind(part, "number").at
-                return _Value("number", lambda values: abs(_exact(number(values))))
-            case ast.Call(func=ast.Attribute(value=of, attr=attr), args=[part], keywords=[]) if attr in _IN_TEXT:
-                return self._text_test(node, of, _IN_TEXT[attr], part)
+                found = [self._compared(node, first, op, second, values) for first, op, second in pairs]
+                return _Part("condition", reduce(np.logical_and, found))
+            case ast.Subscript(value=ast.Name() as of, slice=at):
+                return self._element(node, of, at, values)
+            case ast.Call(func=ast.Name(id="len"), args=[inner], keywords=[]):
+                return _Part("number", _each(len, self._of_kind(inner, values, "ragged", "text").values, np.int64))
+            case ast.Call(func=ast.Name(id="abs"), args=[inner], keywords=[]):
+                return _Part("number", abs(_exact(self._of_kind(inner, values, "number").values)))
+            case ast.Call(func=ast.Attribute(value=of, attr=attr), args=[end], keywords=[]) if attr in _IN_TEXT:
+                texts, sought = self._of_kind(of, values, "text").values, self._constant(end, values)
+                if not isinstance(sought, str):
+                    raise self._refused(node, "needs a text between its parentheses")
+                return _Part("condition", _each(lambda text: _IN_TEXT[attr](text, sought), texts))
         raise self._refused(
             node,
             "is not allowed: a condition has fields, numbers, texts, comparisons, in, and, or, not, + - * / // %, "
             "len(), abs(), field[0], .startswith() and .endswith()",
         )
 
-    def _field(self, name: str, node: ast.expr) -> _Value:
+    def _field(self, name: str, node: ast.expr, values: Values) -> _Part:
         field = self._fields.get(name)
         if field is None and name != INDEX:
             known = ", ".join(one for one, other in self._fields.items() if not other.in_shards)
             raise self._refused(node, f"is no field of the store, which has {known}")
         self.names[name] = None
         if field is None:
-            return _Value("number", lambda values: values[name])
+            return _Part("number", values[name])
         if field.in_shards:
             raise self._refused(node, f"is {field.kind} data in shards: conditions are on small fields only")
-        if field.kind == "number":
-            kind = "vector" if field.shape else "condition" if field.dtype == "bool" else "number"
-            return _Value(kind, lambda values: values[name], labels=name == "label" and bool(self._classes))
-        return _Value(field.kind, lambda values: values[name])
+        if field.kind != "number":
+            return _Part(field.kind, np.fromiter(values[name], object))
+        kind = "vector" if field.shape else _kind_of(field)
+        return _Part(kind, values[name], labels=name == "label" and bool(self._classes))
 
-    def _constant(self, node: ast.expr) -> Any:
-        value = self._value(node)
-        if value.constant is None or isinstance(value.constant, list):
+    def _constant(self, node: ast.expr, values: Values) -> Any:
+        part = self._part(node, values)
+        if part.constant is None:
             raise self._refused(node, "must be a number or a text that is written out")
-        return value.constant
+        return part.constant
 
-    def _signed(self, node: ast.expr, *, negative: bool) -> _Value:
-        inner = self._of_kind(node, "number")
-        if not negative:
-            return inner
-        constant = None if inner.constant is None else -inner.constant
-        return _Value(
-            "number", lambda values: constant if constant is not None else -_exact(inner.at(values)), constant
-        )
-
-    def _computed(self, node: ast.expr, left: ast.expr, compute: Callable[[Any, Any], Any], right: ast.expr) -> _Value:
-        first, second = self._of_kind(left, "number").at, self._of_kind(right, "number").at
-
-        def result(values: Values) -> Any:
-            a, b = _exact(first(values)), _exact(second(values))
-            found = compute(a, b)
-            if found.dtype.kind == "i" and np.any(np.abs(compute(a.astype(float), b.astype(float))) >= _EXACT):
-                raise self._refused(node, "has whole numbers that are too large")
-            if found.dtype.kind == "i" and compute in (operator.floordiv, operator.mod) and np.any(b == 0):
-                # numpy makes 0 of it.
-                return np.where(b == 0, np.nan, found)
+    def _computed(self, node: ast.BinOp, compute: Callable[[Any, Any], Any], values: Values) -> Any:
+        a, b = (_exact(self._of_kind(part, values, "number").values) for part in (node.left, node.right))
+        found = compute(a, b)
+        if found.dtype.kind != "i":
             return found
+        if np.any((np.abs(compute(a.astype(float), b.astype(float))) >= _EXACT) & (b != 0)):
+            raise self._refused(node, "has whole numbers that are too large")
+        if compute in (operator.floordiv, operator.mod) and np.any(b == 0):
+            return np.where(b == 0, np.nan, found)  # numpy makes 0 of it
+        return found
 
-        return _Value("number", result)
-
-    def _compared(
-        self, node: ast.expr, left: ast.expr, op: ast.cmpop, right: ast.expr
-    ) -> Callable[[Values], NDArray[np.bool_]]:
-        first = self._of_kind(left, "number", "text", "condition")
+    def _compared(self, node: ast.expr, left: ast.expr, op: ast.cmpop, right: ast.expr, values: Values) -> Any:
+        first = self._of_kind(left, values, "number", "text", "condition")
         if isinstance(op, ast.In | ast.NotIn):
-            found = self._contained(node, first, self._of_kind(right, "list", "text"))
-            return found if isinstance(op, ast.In) else lambda values: np.logical_not(found(values))
+            found = self._contained(node, first, self._of_kind(right, values, "list", "text"))
+            return found if isinstance(op, ast.In) else np.logical_not(found)
         if type(op) not in _COMPARED:
             raise self._refused(node, "compares with `is`: use == or !=")
-        second = self._of_kind(right, "number", "text", "condition")
-        first, second = self._numbered(node, first, second.labels), self._numbered(node, second, first.labels)
+        second = self._of_kind(right, values, "number", "text", "condition")
+        first, second = self._numbered(node, first, second), self._numbered(node, second, first)
         if first.kind != second.kind:
             raise self._refused(node, f"compares a {first.kind} with a {second.kind}")
-        compare, a, b = _COMPARED[type(op)], first.at, second.at
-        if first.kind == "text":
-            return lambda values: _each_text(compare, a(values), b(values))
         # As numpy compares: 0.7 is what a float32 field holds of 0.7.
-        return lambda values: compare(a(values), b(values))
+        return _COMPARED[type(op)](first.values, second.values)
 
-    def _contained(self, node: ast.expr, first: _Value, second: _Value) -> Callable[[Values], NDArray[np.bool_]]:
-        a, b = first.at, second.at
+    def _contained(self, node: ast.expr, first: _Part, second: _Part) -> Any:
         if second.kind == "text":
             if first.kind != "text":
                 raise self._refused(node, f"looks for a {first.kind} in a text")
-            return lambda values: _each_text(lambda part, text: part in text, a(values), b(values))
-        constants = second.constant
+            return np.asarray(np.frompyfunc(operator.contains, 2, 1)(second.values, first.values), np.bool_)
+        constants = second.values
         if first.labels:
             constants = [self._label(node, one) if isinstance(one, str) else one for one in constants]
         kinds = {"text" if isinstance(one, str) else "number" for one in constants}
         if kinds - {first.kind}:
             raise self._refused(node, f"looks for a {first.kind} in a list with a {(kinds - {first.kind}).pop()}")
         if first.kind == "text":
-            known = frozenset(constants)
-            return lambda values: _each_text(lambda text, _: text in known, a(values), "")
-
-        def each(values: Values) -> Any:
-            numbers = a(values)
-            return _all_of(
-                np.logical_or, [np.zeros(np.shape(numbers), np.bool_), *(numbers == one for one in constants)]
-            )
-
+            return _each(frozenset(constants).__contains__, first.values)
+        numbers = np.asarray(first.values)
         whole = all(isinstance(one, int) and abs(one) < _EXACT for one in constants)
-        if whole and len(constants) > _FEW:
-            wanted = np.array(constants, np.int64)
+        # Otherwise np.isin compares as floats.
+        if whole and len(constants) > _FEW and np.can_cast(numbers.dtype, np.int64):
+            return np.isin(numbers, np.array(constants, np.int64))
+        found = np.zeros(numbers.shape, np.bool_)
+        for one in constants:
+            found |= numbers == one
+        return found
 
-            def among(values: Values) -> Any:
-                numbers = np.asarray(a(values))
-                # Otherwise np.isin compares as floats.
-                return np.isin(numbers, wanted) if np.can_cast(numbers.dtype, np.int64) else each(values)
-
-            return among
-        return each
-
-    def _numbered(self, node: ast.expr, value: _Value, beside_labels: bool) -> _Value:
+    def _numbered(self, node: ast.expr, part: _Part, other: _Part) -> _Part:
         """The number of a class where its name is compared with labels."""
-        if not beside_labels or value.kind != "text" or value.constant is None:
-            return value
-        label = self._label(node, value.constant)
-        return _Value("number", lambda _: label, label)
+        if not other.labels or part.kind != "text" or part.constant is None:
+            return part
+        return _Part("number", self._label(node, part.constant))
 
     def _label(self, node: ast.expr, name: str) -> int:
         if name not in self._classes:
             raise self._refused(node, f"has no class of the store: {name!r}")
         return self._classes[name]
 
-    def _element(self, node: ast.expr, of: ast.Name, part: ast.expr) -> _Value:
-        vector, at = self._of_kind(of, "vector"), self._constant(part)
-        shape = self._fields[of.id].shape
-        if len(shape) != 1 or type(at) is not int or not -(shape[0] or 0) <= at < (shape[0] or 0):
-            raise self._refused(node, f"is no number: {of.id} has shape {shape}")
-        kind = "condition" if self._fields[of.id].dtype == "bool" else "number"
-        return _Value(kind, lambda values: vector.at(values)[:, at])
-
-    def _text_test(self, node: ast.expr, of: ast.expr, test: Callable[..., bool], part: ast.expr) -> _Value:
-        text, end = self._of_kind(of, "text").at, self._constant(part)
-        if not isinstance(end, str):
-            raise self._refused(node, "needs a text between its parentheses")
-        return _Value("condition", lambda values: _each_text(test, text(values), end))
+    def _element(self, node: ast.expr, of: ast.Name, at: ast.expr, values: Values) -> _Part:
+        vector, number = self._of_kind(of, values, "vector"), self._constant(at, values)
+        field = self._fields[of.id]
+        length = (field.shape[0] or 0) if len(field.shape) == 1 else 0
+        if type(number) is not int or not -length <= number < length:
+            raise self._refused(node, f"is no number: {of.id} has shape {field.shape}")
+        return _Part(_kind_of(field), vector.values[:, number])
 
     def _refused(self, node: ast.expr, why: str) -> UsageError:
         part = ast.get_source_segment(self.text.strip(), node) or self.text
         return UsageError(f"{self._said}: {part!r:.80} {why}")
 
 
-def _called(value: _Value) -> str:
-    return {"vector": "field of several numbers", "ragged": "ragged field"}.get(value.kind, value.kind)
-
-
-def _all_of(joined: Callable[[Any, Any], Any], parts: Iterable[Any]) -> Any:
-    first, *rest = parts
-    for part in rest:
-        first = joined(first, part)
-    return first
+def _kind_of(field: Field) -> str:
+    return "condition" if field.dtype == "bool" else "number"
 
 
 def _exact(value: Any) -> NDArray[Any]:
@@ -291,12 +259,6 @@ def _exact(value: Any) -> NDArray[Any]:
     return array.astype(np.int64 if np.can_cast(array.dtype, np.int64) else np.float64)
 
 
-def _each_text(test: Callable[[str, str], bool], first: Any, second: Any) -> NDArray[np.bool_]:
-    """The test of each pair of texts; either may be one for all."""
-    if isinstance(first, str) and isinstance(second, str):
-        return np.asarray(test(first, second), np.bool_)
-    if isinstance(second, str):
-        return np.array([test(one, second) for one in first], np.bool_)
-    if isinstance(first, str):
-        return np.array([test(first, one) for one in second], np.bool_)
-    return np.array([test(one, other) for one, other in zip(first, second, strict=True)], np.bool_)
+def _each(function: Callable[[Any], Any], values: Any, dtype: type = np.bool_) -> NDArray[Any]:
+    """What the function returns for each of the values, or for the one value."""
+    return np.asarray(np.frompyfunc(function, 1, 1)(values), dtype)

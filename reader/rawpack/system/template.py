@@ -20,8 +20,8 @@ import sys
 import time
 import traceback
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from rawpack.system.channel import Channel, EndedByError
 from rawpack.system.child import Child, Ends, Process, environment, serve
@@ -32,52 +32,19 @@ _START_TIMEOUT_S = 60.0
 _REPLY_TIMEOUT_S = 30.0
 _SIGNAL_TIMEOUT_S = 5.0
 _PR_SET_PDEATHSIG = 1
-_STATUS = Path("/proc/thread-self/status")
 
-
-@dataclass(frozen=True)
-class _TemplateReady:
-    """The template's first message."""
-
-    able: bool
-    """Whether it can fork."""
-
-
-@dataclass(frozen=True)
-class _Request:
-    """A message to the template: fork a worker, or kill it."""
-
-    worker: int
-    """A number that no other one of its workers has: the system uses process numbers again."""
-    kill: bool
-
-
-@dataclass(frozen=True)
-class _WorkerForked:
-    """A worker has started, as this process; 0 where it could not."""
-
-    pid: int
-
-
-@dataclass(frozen=True)
-class _KillSent:
-    """An order to kill has been carried out."""
-
-
-@dataclass(frozen=True)
-class _WorkerEnded:
-    """A worker is gone and reaped."""
-
-    worker: int
-    status: int
+Message = tuple[Any, ...]
+"""To the template: ("fork", worker) or ("kill", worker), with a number that no other one of its workers has: the system
+uses process numbers again. From it: ("ready", whether it can fork) first, ("forked", pid), with 0 where it could not,
+("killed", worker), and whenever a worker is reaped ("ended", worker, status)."""
 
 
 class Template:
     """The template of one pool's workers. It starts with the first of them. See `Launcher`.
 
     Where it cannot help, `launch` says so and the worker is started as a plain process: on other systems than Linux, if
-    a library has threads, if the template does not start, or if environment, folder, limits or the like of this process
-    are no longer those that the template started with.
+    a library has threads, or if the template does not start. Environment, folder, limits and the like of all its
+    workers, however late they start, are those that this process had when the template started.
     """
 
     def __init__(self, prepare: Callable[[], None]) -> None:
@@ -85,7 +52,7 @@ class Template:
         one."""
         self._prepare = prepare
         self._running: _Running | None = None
-        self._useless = sys.platform != "linux" or not _STATUS.exists()
+        self._useless = sys.platform != "linux"
 
     def launch(self, ends: Ends, channel: Channel) -> Process | None:
         """See `Launcher`."""
@@ -111,7 +78,6 @@ class _Running:
     """A template process, seen from its parent."""
 
     def __init__(self, prepare: Callable[[], None]) -> None:
-        self._surroundings = _surroundings()
         work = (os.getpid(), environment(), prepare)
         function = getattr(prepare, "func", prepare)
         self.child = Child(_main, work, package_of=function, single=True)
@@ -131,32 +97,28 @@ class _Running:
 
     def is_ready(self) -> bool:
         """Wait until it has loaded; False where it cannot fork."""
-        loaded = self._next(_START_TIMEOUT_S)
-        return isinstance(loaded, _TemplateReady) and loaded.able
+        return self._next(_START_TIMEOUT_S) == ("ready", True)
 
     def fork(self, ends: Ends, channel: Channel) -> ForkedProcess | None:
         """See `Launcher.launch`."""
-        if _surroundings() != self._surroundings:
-            return None
         self._last += 1
-        if not self._send(_Request(self._last, kill=False), ends):
-            return None
-        reply: object = None
+        reply: Message = ()
         try:
-            reply = self._next(_REPLY_TIMEOUT_S)
+            if self._send(("fork", self._last), ends):
+                reply = self._next(_REPLY_TIMEOUT_S)
         finally:
-            if not isinstance(reply, _WorkerForked):
+            if reply[:1] != ("forked",):
                 self._give_up()
-        if not isinstance(reply, _WorkerForked) or not reply.pid:
+        if self.gone or not reply[1]:
             return None
-        return ForkedProcess(self, self._last, reply.pid, channel)
+        return ForkedProcess(self, self._last, reply[1], channel)
 
     def kill(self, worker: int) -> None:
         """Have the template kill a worker, unless it is reaped already; end the template if it hangs."""
         if worker in self._ended or self.gone:
             return
-        self._send(_Request(worker, kill=True))
-        if self._next(_SIGNAL_TIMEOUT_S) is None:
+        self._send(("kill", worker))
+        if not self._next(_SIGNAL_TIMEOUT_S):
             self._give_up()
 
     def await_end(self, worker: int, channel: Channel, timeout: float) -> int | None:
@@ -185,24 +147,23 @@ class _Running:
         self.child.process.kill()
         self.gone = True
 
-    def _send(self, order: _Request, descriptors: tuple[int, ...] = ()) -> bool:
+    def _send(self, order: Message, descriptors: tuple[int, ...] = ()) -> bool:
         try:
             self.child.channel.send(pickle.dumps(order), descriptors)
         except OSError:
             self._give_up()
         return not self.gone
 
-    def _next(self, timeout: float) -> object:
-        """The next message other than `_WorkerEnded`; None where none comes in time, or the template is gone."""
+    def _next(self, timeout: float) -> Message:
+        """The next message other than "ended"; empty where none comes in time, or the template is gone."""
         end = time.monotonic() + timeout
         while not self.gone and self.child.channel.readable(end - time.monotonic()):
-            message = self._take()
-            if message is not None:
+            if message := self._take():
                 return message
-        return None
+        return ()
 
-    def _take(self) -> object:
-        """Receive a message; None where it is not for the caller."""
+    def _take(self) -> Message:
+        """Receive a message; empty where it is not for the caller."""
         received = None
         try:
             received = self.child.channel.receive()
@@ -212,11 +173,11 @@ class _Running:
             self._failure = ended.error
         if received is None:
             self._give_up()
-            return None
-        message = pickle.loads(received[0])
-        if isinstance(message, _WorkerEnded):
-            self._ended[message.worker] = message.status
-            return None
+            return ()
+        message: Message = pickle.loads(received[0])
+        if message[0] == "ended":
+            self._ended[message[1]] = message[2]
+            return ()
         return message
 
 
@@ -240,22 +201,6 @@ class ForkedProcess:
         return self.returncode
 
 
-def _surroundings() -> tuple[object, ...]:
-    """What a process takes over from the one that starts it. Workers of a template have that of its start."""
-    here = Path().stat()
-    status = _STATUS.read_text().splitlines()
-    return (
-        dict(os.environ),
-        list(sys.path),
-        sys.executable,
-        (here.st_dev, here.st_ino),
-        [line for line in status if line.startswith(("Umask", "SigBlk", "SigIgn"))],
-        Path("/proc/thread-self/limits").read_text(),
-        os.sched_getaffinity(0),
-        os.getpriority(os.PRIO_PROCESS, 0),
-    )
-
-
 # ---------------------------------------------------------------------------------------------- in the template
 
 
@@ -268,13 +213,13 @@ def _main(
     gc.collect()
     gc.freeze()  # a collection in a worker must not write to, and so copy, the pages that it shares
     forks = _Forks(channel, parent, variables)
-    _report(channel, _TemplateReady(forks.able))
+    _report(channel, ("ready", forks.able))
     worker = forks.serve()
     if worker is not None:
         worker()
 
 
-def _report(channel: Channel, message: object) -> None:
+def _report(channel: Channel, message: Message) -> None:
     try:
         channel.send(pickle.dumps(message))
     except OSError:
@@ -317,12 +262,12 @@ class _Forks:
             received = self._channel.receive()
             if received is None:
                 return None
-            order: _Request = pickle.loads(received[0])
-            if order.kill:
-                for pid in [pid for pid, worker in self._children.items() if worker == order.worker]:
+            order, worker = pickle.loads(received[0])
+            if order == "kill":
+                for pid in [pid for pid, number in self._children.items() if number == worker]:
                     os.kill(pid, signal.SIGKILL)
-                _report(self._channel, _KillSent())
-            elif (run := self._fork(order.worker, Ends(*received[1]))) is not None:
+                _report(self._channel, ("killed", worker))
+            elif (run := self._fork(worker, Ends(*received[1]))) is not None:
                 return run
         return None
 
@@ -340,7 +285,7 @@ class _Forks:
             os.close(descriptor)
         if pid:
             self._children[pid] = worker
-        _report(self._channel, _WorkerForked(pid))
+        _report(self._channel, ("forked", pid))
         return None
 
     def _reap(self) -> None:
@@ -348,7 +293,7 @@ class _Forks:
         with contextlib.suppress(ChildProcessError):
             while (ended := os.waitpid(-1, os.WNOHANG))[0]:
                 worker = self._children.pop(ended[0])
-                _report(self._channel, _WorkerEnded(worker, os.waitstatus_to_exitcode(ended[1])))
+                _report(self._channel, ("ended", worker, os.waitstatus_to_exitcode(ended[1])))
 
     def _begin(self, ends: Ends, template: int) -> None:
         """Be a worker: a process like a plain child, but for what is loaded."""

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from rawpack.disk.manifest import Field
 from rawpack.errors import DamagedStoreError, UsageError
-from rawpack.store.concatenated import ConcatenatedStore
+from rawpack.store.stores import Stores
 from rawpack.transforms.followers import BOXES, Window, follow, misfit
 from rawpack.transforms.images import MASK, PIXELS, shapes_of, sides
 from rawpack.transforms.plan import Transform, as_steps, concerns, spec_of
@@ -59,7 +59,7 @@ class BoxMover:
 
     def __call__(
         self,
-        library: ConcatenatedStore,
+        library: Stores,
         rows: NDArray[np.int64],
         values: Mapping[str, Sequence[Array]],
         seeds: Seeds,
@@ -82,7 +82,7 @@ class BoxMover:
                         ways.append(way)
         made = dict[str, list[Array]]()
         followers = [name for name in values if not library.fields[name].is_boxes]
-        boxes: Sequence[Array] = (values.get(BOXES) or library.ragged(BOXES, rows)) if followers else []
+        boxes: Sequence[Array] = (values.get(BOXES) or library.columns.ragged(BOXES, rows)) if followers else []
         for name, given in values.items():
             field = library.fields[name]
             if field.is_boxes:

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rawpack.errors import UsageError
-from rawpack.store.concatenated import ConcatenatedStore
+from rawpack.store.stores import Stores
 from rawpack.system.times import Times
 from rawpack.transforms.randomness import Random, Randoms
 from rawpack.transforms.step import Array, CropStep, Drawn, Step, agrees
@@ -37,7 +37,7 @@ hold that already."""
 class ImageFiller:
     """Makes the samples of one field, once."""
 
-    library: ConcatenatedStore
+    library: Stores
     name: str
     """Of the field."""
     plan: FieldPlan
@@ -213,7 +213,7 @@ def _drawn(
     return known[number]
 
 
-def shapes_of(library: ConcatenatedStore, name: str, rows: NDArray[np.int64]) -> list[tuple[int, ...]]:
+def shapes_of(library: Stores, name: str, rows: NDArray[np.int64]) -> list[tuple[int, ...]]:
     """The shape of each sample's image, as it is stored."""
     stored = library.fields[name]
     if stored.uniform:

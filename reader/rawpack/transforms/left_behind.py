@@ -13,7 +13,7 @@ import numpy as np
 
 from rawpack.disk.manifest import Field
 from rawpack.errors import UsageError
-from rawpack.store.concatenated import ConcatenatedStore
+from rawpack.store.stores import Stores
 from rawpack.transforms.crops import CenterCrop
 from rawpack.transforms.images import PIXELS
 from rawpack.transforms.resizing import Fit, Resize
@@ -34,7 +34,7 @@ def looks_like(field: Field, size: Size) -> bool:
     return any(field.shape[i : i + 2] == size for i in range(len(field.shape) - 1))
 
 
-def look_alikes(library: ConcatenatedStore, chosen: Sequence[str]) -> dict[str, Field]:
+def look_alikes(library: Stores, chosen: Sequence[str]) -> dict[str, Field]:
     """Those of the chosen fields that look like images."""
     suspects = {
         name: field
@@ -48,7 +48,7 @@ def look_alikes(library: ConcatenatedStore, chosen: Sequence[str]) -> dict[str, 
     return {name: field for name, field in suspects.items() if any(looks_like(field, size) for size in sizes)}
 
 
-def _size(library: ConcatenatedStore, name: str) -> Size | None:
+def _size(library: Stores, name: str) -> Size | None:
     """(height, width) of an image or mask; where a manifest says that they differ, that of some samples, if they agree.
     None where there is none."""
     field = library.fields[name]
@@ -59,7 +59,7 @@ def _size(library: ConcatenatedStore, name: str) -> Size | None:
     return found.pop() if len(found) == 1 else None
 
 
-def _size_of(library: ConcatenatedStore, name: str, row: int) -> Size:
+def _size_of(library: Stores, name: str, row: int) -> Size:
     store, at = library.locate(row)
     field = store.fields[name]
     shape = field.shape if field.uniform else store.columns.piece(f"{name}.shape", at, 1)[0].tolist()

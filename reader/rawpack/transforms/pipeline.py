@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from rawpack.disk.tables import Codec
 from rawpack.errors import UsageError
-from rawpack.store.concatenated import ConcatenatedStore
+from rawpack.store.stores import Stores
 from rawpack.system.times import Times
 from rawpack.transforms.images import MASK, PIXELS, Check, ImageFiller, draws, draws_at_random, put
 from rawpack.transforms.randomness import Randoms, Seeds, batch_random, randoms_of
@@ -105,7 +105,7 @@ class Pipeline:
 
     def fill(
         self,
-        library: ConcatenatedStore,
+        library: Stores,
         rows: NDArray[np.int64],
         outs: Mapping[str, Array],
         seeds: Seeds,
@@ -166,7 +166,7 @@ def with_frames(spec: Spec, frames: int | None) -> Spec:
 
 
 def _fill_numbers(
-    library: ConcatenatedStore,
+    library: Stores,
     name: str,
     plan: FieldPlan,
     rows: NDArray[np.int64],

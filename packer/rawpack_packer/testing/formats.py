@@ -1,11 +1,10 @@
-"""Tests for a format or codec of your own: the promises that every format keeps.
+"""The contract of formats and codecs, as tests to inherit.
 
-    class TestMine(FormatSuite):
+    class TestMine(FormatConformance):
         def pack(self, images, folder): ...         # with your format, by rawpack_packer.pack
         def read_back(self, store): ...             # without rawpack
 
-pytest finds the tests that the class inherits. rawpack's own formats pass the same ones. Nothing here imports the
-packer or pytest.
+rawpack's own formats pass the same tests.
 """
 
 from __future__ import annotations
@@ -26,8 +25,7 @@ from rawpack.errors import RawpackError
 from rawpack.formats import FieldReader
 from rawpack.reader import Reader
 from rawpack.store.store import Store
-
-__all__ = ["FormatSuite"]
+from rawpack.store.stores import Stores
 
 Pixels = NDArray[np.uint8]
 _COUNT = 70
@@ -44,7 +42,7 @@ class _Folders(Protocol):
     def mktemp(self, basename: str, numbered: bool = True) -> Path: ...
 
 
-class FormatSuite(ABC):
+class FormatConformance(ABC):
     """The tests of one format. In a test module, subclass it with a name that begins with "Test"."""
 
     one_size: ClassVar[bool] = True
@@ -240,11 +238,12 @@ def _rows(path: Path) -> Iterator[tuple[FieldReader, int]]:
 
 def _intact(path: Path) -> Iterator[tuple[int, Pixels]]:
     """The images of a store that pass their checksums, with their numbers."""
-    store = Store(path)
-    for i in range(len(store)):
+    stores = Stores([Store(path)])
+    for i in range(len(stores)):
         try:
-            store.check("image", i)
-            image = store.read("image", i)
+            stores.check("image", i)
+            reader, row = stores.reader_of("image", i)
+            image = reader.read(row)
         except RawpackError:
             continue
         yield i, image

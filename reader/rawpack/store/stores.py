@@ -1,32 +1,33 @@
-"""Several stores read as one: rows are numbered through all of them, in the order of the list."""
+"""The open stores of a reader, read as one: rows are numbered through all shards of all stores, in the order of the
+list."""
 
 from __future__ import annotations
 
 import weakref
 from bisect import bisect_right
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING, Protocol, TypeVar
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 import xxhash
 from numpy.typing import NDArray
 
+from rawpack.disk.columns import ColumnTable, by_part
 from rawpack.disk.manifest import Field
-from rawpack.errors import UsageError
-from rawpack.formats.field_reader import Array, Box, FieldReader
+from rawpack.errors import DamagedStoreError, UsageError
+from rawpack.formats.field_reader import Array, FieldReader
 from rawpack.formats.gather import Gather
 from rawpack.store.common import STORE, check_alike, common_fields
 from rawpack.store.preload import Memory
 from rawpack.store.shard_files import InMemory
-from rawpack.store.store import Store, gather_of
+from rawpack.store.store import Store
 from rawpack.system.memory import tells_cached
 
 if TYPE_CHECKING:
     from rawpack.remote.fetch import Fetcher
     from rawpack.remote.tickets import RemoteFile
 
-T = TypeVar("T")
 INDEX = "index"
 """The name of what every sample and batch has: the row, or rows, of the reader."""
 CLIP = "clip"
@@ -39,9 +40,9 @@ class Closing(Protocol):
     def close(self) -> None: ...
 
 
-class ConcatenatedStore:
+class Stores:
     """The samples of one or more stores with the same fields, whatever their formats; or of the stores of a mix,
-    which need not have the same fields."""
+    which need not have the same fields. Any number of threads may use one."""
 
     def __init__(self, stores: Sequence[Store], groups: Sequence[int] | None = None) -> None:
         """groups: of a mix: how many of the stores count as one, for each of those that are mixed."""
@@ -52,7 +53,13 @@ class ConcatenatedStore:
             raise UsageError("no store was named")
         first = self.stores[0]
         self.ends = np.cumsum([len(store) for store in self.stores], dtype=np.int64)
-        self._ends: list[int] = self.ends.tolist()
+        """(stores,): the row after each store's last."""
+        self._shards = [(store, number) for store in self.stores for number in range(len(store.manifest.shards))]
+        """Each shard's store, and its number there."""
+        rows = [store.manifest.shards[number].rows for store, number in self._shards]
+        self._shard_ends = np.cumsum(rows, dtype=np.int64)
+        self._end_list: list[int] = self._shard_ends.tolist()
+        self._firsts = self._shard_ends - np.array(rows, np.int64)
         self.fields: dict[str, Field] = first.fields
         self.classes = first.manifest.classes
         self.groups = None if groups is None else tuple(groups)
@@ -66,7 +73,11 @@ class ConcatenatedStore:
             self.group_ends = self.ends[np.cumsum(groups) - 1]
             if any(store.manifest.classes != self.classes for store in self.stores):
                 self.classes = None
-        self._gathers: dict[str, Gather | None] = {}
+        self._columns: ColumnTable | None = None
+        self._evictable = [store for store in self.stores if store.files.evictable]
+        self._gathers: dict[tuple[str, bool], Gather | None] = {}
+        self._random_access: dict[str, bool] = {}
+        self._items: dict[tuple[int, tuple[str, ...]], list[RemoteFile]] = {}
         self.closed = False
         self._open: weakref.WeakSet[Closing] = weakref.WeakSet()
         """What ends with the stores."""
@@ -92,28 +103,41 @@ class ConcatenatedStore:
         files = self.stores[0].files
         return files.memory if isinstance(files, InMemory) else None
 
-    def preload(self, tick: Callable[[int], None]) -> None:
-        """Read all shards into memory. tick: called with the bytes read."""
+    def preloaded(self, tick: Callable[[int], None]) -> Stores:
+        """The same stores, with all shards in memory. tick: called with the bytes read."""
         memory = Memory.load([(store.path, store.manifest, store.files.held) for store in self.stores], tick)
-        self._gathers, self.fetcher = {}, None
         for store in self.stores:
             store.use(memory)
+        return Stores(self.stores, self.groups)
+
+    @property
+    def columns(self) -> ColumnTable:
+        """The columns of all stores. Waits for them, and raises StoreError where they cannot be fetched."""
+        if self._columns is None:
+            self._columns = ColumnTable([folder for store in self.stores for folder in store.columns.folders])
+        return self._columns
 
     def remote_items(self, rows: NDArray[np.int64], names: Sequence[str]) -> list[RemoteFile]:
-        """The files behind URLs that hold fields `names` of samples `rows`, in the order of the store."""
-        by_store = ((store, local) for store, local, _ in self._by_store(rows) if store.origin is not None)
-        return [item for store, local in by_store for item in store.remote_items(local, names)]
+        """The files behind URLs that hold fields `names` of samples `rows`, in the order of the shards."""
+        shards = set(self._shard_ends.searchsorted(rows, "right").tolist())
+        return [item for shard in sorted(shards) for item in self._items_of(shard, tuple(names))]
+
+    def _items_of(self, shard: int, names: tuple[str, ...]) -> list[RemoteFile]:
+        try:
+            return self._items[shard, names]
+        except KeyError:
+            store, number = self._shards[shard]
+            found = [store.origin.item(one) for one in store.files_of(number, names)] if store.origin else []
+            return self._items.setdefault((shard, names), found)
 
     def shard_table(self, names: Sequence[str]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """For all shards of all stores: the row after the last, and the bytes of fields `names` that must be fetched:
         0 where the store is on this machine."""
-        ends = [store.ends + int(end) - len(store) for store, end in zip(self.stores, self.ends, strict=True)]
         sizes = [
-            sum(record.bytes for record in store.files_of(shard, names)) if store.origin is not None else 0
-            for store in self.stores
-            for shard in store.manifest.shards
+            sum(record.bytes for record in store.files_of(number, names)) if store.origin is not None else 0
+            for store, number in self._shards
         ]
-        return np.concatenate(ends), np.array(sizes, np.int64)
+        return self._shard_ends, np.array(sizes, np.int64)
 
     @property
     def shard_bytes(self) -> int:
@@ -122,7 +146,7 @@ class ConcatenatedStore:
 
     def mean_bytes(self, names: Sequence[str]) -> int:
         """Bytes of image and mask fields `names` of a sample as they are stored, on average."""
-        shards = (shard for store in self.stores for shard in store.manifest.shards)
+        shards = (store.manifest.shards[number] for store, number in self._shards)
         return sum(shard.fields[name].bytes for shard in shards for name in names) // max(1, len(self))
 
     @property
@@ -139,8 +163,8 @@ class ConcatenatedStore:
 
     def locate(self, row: int) -> tuple[Store, int]:
         """The store that holds `row`, and the row there."""
-        k = bisect_right(self._ends, row)
-        return self.stores[k], row - self._first(k)
+        k = int(self.ends.searchsorted(row, "right"))
+        return self.stores[k], row - int(self.ends[k]) + len(self.stores[k])
 
     def group_of(self, rows: NDArray[np.int64] | int) -> NDArray[np.int64]:
         """Of a mix: the number of the group that each row belongs to."""
@@ -148,72 +172,102 @@ class ConcatenatedStore:
 
     def read_into(self, name: str, rows: NDArray[np.int64], out: Array) -> None:
         """Fill out[i] with field `name` (image or mask of one shape, or number) of sample rows[i]."""
-        if name == STORE and self.groups is not None:
-            out[...] = self.group_of(rows)
+        if self.fields[name].kind == "number":
+            if name == STORE and self.groups is not None:
+                out[...] = self.group_of(rows)
+            else:
+                self.columns.take(name, rows, out)
             return
-        gather = None if self.fields[name].planar else self._gather(name)
-        if gather is not None:
-            gather.read_into(rows, out)
-            return
-        for store, local, at in self._by_store(rows):
-            store.read_into(name, local, out, at)
-
-    def read_planes(self, name: str, rows: NDArray[np.int64], out: Array) -> None:
-        """Fill out[i], (bytes of a sample,), with the planes of sample rows[i] as they are stored."""
         gather = self._gather(name)
         if gather is not None:
             gather.read_into(rows, out)
             return
-        for store, local, at in self._by_store(rows):
-            store.read_planes(name, local, out, at)
+        for reader, local, at in self._by_shard(name, rows):
+            reader.read_into(local, out, at)
 
-    def _first(self, k: int) -> int:
-        """The row of a store's first sample."""
-        return self._ends[k - 1] if k else 0
-
-    def _by_store(self, rows: NDArray[np.int64]) -> Iterator[tuple[Store, NDArray[np.int64], NDArray[np.int64] | None]]:
-        """Rows as (store, its rows, their positions in `rows`), store after store; None for all positions."""
-        if len(self.stores) == 1:
-            yield self.stores[0], rows, None
+    def read_planes(self, name: str, rows: NDArray[np.int64], out: Array) -> None:
+        """Fill out[i], (bytes of a sample,), with the planes of sample rows[i] as they are stored."""
+        gather = self._gather(name, planes=True)
+        if gather is not None:
+            gather.read_into(rows, out)
             return
-        which = np.searchsorted(self.ends, rows, side="right")
-        for k in np.unique(which).tolist():
-            at = np.flatnonzero(which == k)
-            yield self.stores[k], rows[at] - self._first(k), None if len(at) == len(rows) else at
+        for i, (reader, row) in enumerate(self.located(name, rows)):
+            out[i] = reader.stored(row)
 
-    def _listed(self, read: Callable[[Store, NDArray[np.int64]], list[T]], rows: NDArray[np.int64]) -> list[T]:
-        """What `read` gives for the rows of each store, in the order of `rows`."""
-        found: dict[int, T] = {}
-        for store, local, at in self._by_store(rows):
-            values = read(store, local)
-            if at is None:
-                return values
-            found.update(zip(at.tolist(), values, strict=True))
-        return [found[i] for i in range(len(rows))]
-
-    def _gather(self, name: str) -> Gather | None:
-        """What reads an image field of several stores in one call, if they allow it. One store has its own."""
-        field = self.fields[name]
-        if len(self.stores) == 1 or not field.in_shards or not field.uniform:
-            return None
+    def _gather(self, name: str, planes: bool = False) -> Gather | None:
+        """What reads an image field, or its planes, as they are stored, from all shards in one call; None where the
+        field or the system does not allow that."""
+        if self._evictable:
+            self._let_go()
         try:
-            return self._gathers[name]
+            return self._gathers[name, planes]
         except KeyError:
-            return self._gathers.setdefault(name, gather_of(self.stores, name))
+            return self._gathers.setdefault((name, planes), self._new_gather(name, planes))
 
-    def read(self, name: str, row: int, box: Box | None = None, scale: int = 1, out: Array | None = None) -> Array:
-        """Image field `name` of one sample, or a part of it; see `FieldReader.read`."""
-        store, at = self.locate(row)
-        return store.read(name, at, box, scale, out)
+    def _new_gather(self, name: str, planes: bool) -> Gather | None:
+        field = self.fields[name]
+        alike = len({store.fields[name].encoding for store in self.stores}) == 1
+        if not (alike and field.uniform and field.codec.in_place and field.planar == planes):
+            return None
+        if self._evictable and len(self.stores) > 1:
+            return None  # what one store maps can only be unmapped with what the others map
+        shards = [store.raw_shard(number, name) for store, number in self._shards]
+        try:
+            return Gather(shards, np.dtype(field.dtype), field.stored_shape, random_access=self.is_random_access(name))
+        except OSError:
+            return None
+
+    def _let_go(self) -> None:
+        """Unmap shards that were removed from the cache: then the disk has room for others."""
+        for store in self._evictable:
+            if store.let_go():
+                self._gathers.clear()
+
+    def _by_shard(
+        self, name: str, rows: NDArray[np.int64]
+    ) -> list[tuple[FieldReader, NDArray[np.int64], NDArray[np.intp] | None]]:
+        """Rows by shard: the reader of image field `name`, the rows there, and their positions in `rows`; None for all
+        positions."""
+        if self._evictable:
+            self._let_go()
+        found = []
+        for shard, local, at in by_part(self._shard_ends, rows):
+            store, number = self._shards[shard]
+            found.append((store.reader(number, name), local, at))
+        return found
 
     def located(self, name: str, rows: NDArray[np.int64]) -> list[tuple[FieldReader, int]]:
         """For each sample the reader of its shard's image field `name`, and its row there."""
-        return self._listed(lambda store, local: list(store.located(name, local)), rows)
+        if self._evictable:
+            self._let_go()
+        shards = self._shard_ends.searchsorted(rows, "right")
+        local: list[int] = (rows - self._firsts[shards]).tolist()
+        readers: dict[int, FieldReader] = {}
+        for shard in set(shards.tolist()):
+            store, number = self._shards[shard]
+            readers[shard] = store.reader(number, name)
+        return [(readers[shard], row) for shard, row in zip(shards.tolist(), local, strict=True)]
+
+    def reader_of(self, name: str, row: int) -> tuple[FieldReader, int]:
+        """`located` of one sample, in a fraction of the time."""
+        if self._evictable:
+            self._let_go()
+        shard = bisect_right(self._end_list, row)
+        store, number = self._shards[shard]
+        return store.reader(number, name), row - (self._end_list[shard - 1] if shard else 0)
 
     def readahead(self, name: str, rows: NDArray[np.int64]) -> None:
         """Ask the disk for image field `name` of these samples; see `FieldReader.readahead`."""
-        for store, local, _ in self._by_store(rows):
-            store.readahead(name, local)
+        for reader, local, _ in self._by_shard(name, rows):
+            reader.readahead(local)
+
+    def is_random_access(self, name: str) -> bool:
+        """Whether image field `name` of any shard is mapped for random access: then readahead is needed."""
+        try:
+            return self._random_access[name]
+        except KeyError:
+            found = any(store.is_random_access(name) for store in self.stores)
+            return self._random_access.setdefault(name, found)
 
     @cached_property
     def tells_cached(self) -> bool:
@@ -223,18 +277,17 @@ class ConcatenatedStore:
 
     def is_cached(self, name: str, row: int) -> bool:
         """Whether an image is in the page cache; see `FieldReader.is_cached`."""
-        store, at = self.locate(row)
-        return store.is_cached(name, at)
+        reader, at = self.reader_of(name, row)
+        return reader.is_cached(at)
 
     def check(self, name: str, row: int) -> None:
         """Raise DamagedStoreError unless the stored bytes of image field `name` are those that were packed."""
-        store, at = self.locate(row)
-        store.check(name, at)
-
-    def check_columns(self) -> None:
-        """Raise DamagedStoreError unless all bytes of all columns are those that were packed."""
-        for store in self.stores:
-            store.columns.check_contents()
+        reader, at = self.reader_of(name, row)
+        stored = np.ascontiguousarray(reader.stored(at))
+        packed = int(self.columns.piece(f"{name}.xxh3", row, 1)[0])
+        if xxhash.xxh3_64_intdigest(stored.data) != packed:
+            path = self.locate(row)[0].path
+            raise DamagedStoreError(f"{path}: {name} was changed after packing: its checksum does not fit")
 
     def look_at_files(self, *, now: bool = False) -> None:
         """Raise DamagedStoreError where a file that is mapped here was written to since, see `MappedFiles.look`;
@@ -244,18 +297,6 @@ class ConcatenatedStore:
         for store in self.stores:
             store.mapped.look(now=now)
 
-    def text(self, name: str, rows: NDArray[np.int64]) -> list[str]:
-        """Text field `name` of samples `rows`."""
-        return self._listed(lambda store, local: store.columns.text(name, local), rows)
-
-    def ragged(self, name: str, rows: NDArray[np.int64]) -> list[Array]:
-        """Ragged field `name` of samples `rows`: (n, ...) each, read-only views of mapped columns."""
-        return self._listed(lambda store, local: store.columns.ragged(name, local), rows)
-
     def shapes(self, name: str) -> NDArray[np.int32]:
         """The shapes of all samples of an image or mask field, (n, axes), where they differ."""
         return np.concatenate([store.shapes(name) for store in self.stores])
-
-    def longest(self, name: str) -> int:
-        """The length of the longest sample of the ragged field `name`."""
-        return max(store.columns.longest(name) for store in self.stores)
