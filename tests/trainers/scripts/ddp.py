@@ -21,7 +21,8 @@ fields = ["image", "label", "number"]
 options = {"ranks": "auto", "fields": fields, "transform": [Normalize((0.4,) * 3, (0.25,) * 3)]}
 batches = Reader(store).batches(4, shuffle=True, seed=5, drop_last="drop_last" in flags, workers=1, **options)
 loader = batches.torch(as_tuple=fields)
-evaluation = Reader(held_out).batches(4, workers=0, ranks=Ranks(0, 1, last="keep"), **options).torch(as_tuple=fields)
+options["ranks"] = Ranks("auto", last="keep")
+evaluation = Reader(held_out).batches(4, workers=0, **options).torch(as_tuple=fields)
 
 torch.manual_seed(0)
 model = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(192, 16), torch.nn.ReLU(), torch.nn.Linear(16, 4))

@@ -35,7 +35,7 @@ if processes > 1:
     for refused, sharding, words in (
         (batches, replicated, f"this process has 8 of the 8 rows that {processes} ranks read"),
         (
-            reader.batches(4, ranks=Ranks(0, 1, last="keep"), **shared),
+            reader.batches(4, ranks=Ranks(process, processes, last="keep")),
             data,
             'last="keep" gives some ranks fewer samples',
         ),
