@@ -55,6 +55,8 @@ ROOMS = {
         "images",
         "options",
         "counts",
+        "provenance",
+        "isolated",
         "progress",
         "errors",
         "text",

@@ -34,6 +34,7 @@ from rawpack.system.heartbeat import Heartbeat
 from rawpack.system.template import Template
 from rawpack_packer import api
 from rawpack_packer.engines import ExecutorEngine, LocalEngine
+from rawpack_packer.errors import is_no_fault_of_data
 from rawpack_packer.inspect.verify import ShardProbe
 from rawpack_packer.job.job import Job
 from rawpack_packer.job.options import RunOptions
@@ -302,4 +303,4 @@ def test_what_is_no_fault_of_the_data(raising: Callable[[], None], fault: bool) 
     """A library that complains about bytes is believed; one that is missing, or called wrongly, is our fault."""
     with pytest.raises(Exception, match=r"\w") as raised:
         raising()
-    assert failure.is_no_fault_of_data(raised.value) == fault
+    assert is_no_fault_of_data(raised.value) == fault

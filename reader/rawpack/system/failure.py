@@ -6,31 +6,9 @@ like one wherever it happens: never like a damaged file, a lack of memory, or a 
 
 from __future__ import annotations
 
-import re
 import traceback
 
 from rawpack.errors import WorkerError
-
-_OF_CODE = (TypeError, AttributeError, NameError, AssertionError)
-_CALLED_WRONGLY = re.compile(r"keyword argument|positional argument|takes .*\barguments?\b")
-_OURS = ("rawpack", "rawpack_packer")
-
-
-def is_no_fault_of_data(error: BaseException) -> bool:
-    """Whether an exception that came up while untrusted bytes, or samples of a user's, were read is not due to them.
-
-    Libraries raise nearly every kind of exception for broken files. What is left: a missing library, a function that
-    was called as this version of its library does not allow, and what our own code is wrong about.
-    """
-    if isinstance(error, ImportError):
-        return True
-    if not isinstance(error, _OF_CODE):
-        return False
-    if isinstance(error, TypeError) and _CALLED_WRONGLY.search(str(error)):
-        return True
-    # The last frame is that of the library, if it raised.
-    names = [frame.f_globals.get("__name__", "") for frame, _ in traceback.walk_tb(error.__traceback__)]
-    return bool(names) and names[-1].partition(".")[0] in _OURS
 
 
 class ChildTraceback(Exception):  # noqa: N818 - it is no error of its own

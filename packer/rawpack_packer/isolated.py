@@ -47,7 +47,7 @@ class IsolatedCalls:
         import cloudpickle
 
         if self._child is None:
-            self._child = Child(_main, None, package_of=function)
+            self._child = Child(_main, None)
         try:
             with contextlib.suppress(OSError):  # it is dead, which `receive` will see
                 self._child.channel.send(cloudpickle.dumps((function, args, kwargs)))
