@@ -27,8 +27,7 @@ from videos import encode
 
 import rawpack_packer
 from rawpack import PackError, Reader, WorkerError, Workers
-from rawpack.system import failure
-from rawpack.system.channel import Channel
+from rawpack.system.channel import Channel, pack_error, unpack_error
 from rawpack.system.child import Child
 from rawpack.system.heartbeat import Heartbeat
 from rawpack.system.template import Template
@@ -275,7 +274,7 @@ def test_an_exception_that_does_not_travel(lock: object) -> None:
     try:
         raise LockedError("the door is shut", lock)
     except LockedError as error:
-        found = failure.unpack(failure.pack(error))
+        found = unpack_error(pack_error(error))
     assert isinstance(found, WorkerError)
     assert "LockedError: the door is shut" in str(found)
     assert "test_an_exception_that_does_not_travel" in str(found)

@@ -207,7 +207,7 @@ class LocalEngine:
 
     def _wait(self, report: Report) -> None:
         """Handle the workers' messages, once there is one."""
-        while not (received := self._pool.receive()):
+        while not (received := list(self._pool.receive())):
             if self._look is not None:
                 self._look()
             busy = sum(bool(worker.jobs) for worker in self._pool.handles)
