@@ -57,6 +57,8 @@ ROOMS = {
         "images",
         "options",
         "counts",
+        "provenance",
+        "isolated",
         "progress",
         "errors",
         "text",

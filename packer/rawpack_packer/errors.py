@@ -1,8 +1,11 @@
-"""Errors that many rooms raise, in the same words: an extra that is not installed, a file that cannot be read."""
+"""Errors that many rooms raise, in the same words: an extra that is not installed, a file that cannot be read; and
+which errors are no fault of what was read."""
 
 from __future__ import annotations
 
 import errno
+import re
+import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib import import_module
@@ -19,6 +22,9 @@ _OF_ANY_FILE = frozenset(
     )
     if hasattr(errno, name)
 )  # fmt: skip
+_OF_CODE = (TypeError, AttributeError, NameError, AssertionError)
+_CALLED_WRONGLY = re.compile(r"keyword argument|positional argument|takes .*\barguments?\b")
+_OURS = ("rawpack", "rawpack_packer")
 
 
 def need(module: str, extra: str, what: str, instead: str = "") -> ModuleType:
@@ -59,3 +65,20 @@ def reading(where: str) -> Iterator[None]:
 def reason_of(error: OSError) -> str:
     """The error without its path, which differs between machines."""
     return f"[Errno {error.errno}] {error.strerror}"
+
+
+def is_no_fault_of_data(error: BaseException) -> bool:
+    """Whether an exception that came up while untrusted bytes, or samples of a user's, were read is not due to them.
+
+    Libraries raise nearly every kind of exception for broken files. What is left: a missing library, a function that
+    was called as this version of its library does not allow, and what our own code is wrong about.
+    """
+    if isinstance(error, ImportError):
+        return True
+    if not isinstance(error, _OF_CODE):
+        return False
+    if isinstance(error, TypeError) and _CALLED_WRONGLY.search(str(error)):
+        return True
+    # The last frame is that of the library, if it raised.
+    names = [frame.f_globals.get("__name__", "") for frame, _ in traceback.walk_tb(error.__traceback__)]
+    return bool(names) and names[-1].partition(".")[0] in _OURS

@@ -54,7 +54,7 @@ def yolo_targets(
     or if the size is not clear.
     """
     samples = _boxes_of(batch, field)
-    height, width = _size_of(batch) if size is None else (size, size) if isinstance(size, int) else size
+    height, width = _size_of(batch, size)
     rows = np.concatenate([np.empty((0, 5)), *(boxes[:, :5] for boxes in samples)])
     image = np.repeat(np.arange(len(samples)), [len(boxes) for boxes in samples])
     left, top, right, bottom, label = rows.T
@@ -76,7 +76,7 @@ def instance_masks(
     Raises UsageError if the batch has no such field, or if the size is not clear.
     """
     counts = [len(one) for one in _boxes_of(batch, boxes)]
-    height, width = _size_of(batch) if size is None else (size, size) if isinstance(size, int) else size
+    height, width = _size_of(batch, size)
     masks = [np.zeros((count, height, width), np.uint8) for count in counts]
     for made, rows in zip(masks, _samples_of(batch, polygons), strict=True):
         if np.ndim(rows) != 2 or rows.shape[1] != 4:
@@ -109,8 +109,10 @@ def _samples_of(batch: Mapping[str, Any], field: str) -> list[NDArray[Any]]:
     return list(samples)
 
 
-def _size_of(batch: Mapping[str, Any]) -> tuple[int, int]:
-    """(height, width) of the images of a batch, whichever the order of their axes."""
+def _size_of(batch: Mapping[str, Any], size: int | tuple[int, int] | None) -> tuple[int, int]:
+    """(height, width) as given, else of the images of a batch, whichever the order of their axes."""
+    if size is not None:
+        return (size, size) if isinstance(size, int) else size
     shape: tuple[int, ...] = batch["image"].shape if "image" in batch else ()
     if len(shape) == 4 and (shape[3] in _CHANNELS) != (shape[1] in _CHANNELS):
         return (shape[1], shape[2]) if shape[3] in _CHANNELS else (shape[2], shape[3])

@@ -22,7 +22,7 @@ from test_source_conformance import write_again
 
 from rawpack import Reader
 from rawpack.errors import DecodeError, UsageError
-from rawpack.system.isolated import ChildDiedError, IsolatedCalls
+from rawpack_packer.isolated import ChildDiedError, IsolatedCalls
 from rawpack_packer.sources import Source, open_source
 from rawpack_packer.sources.lmdb import look, source
 from rawpack_packer.sources.lmdb.look import LmdbEntry, entries

@@ -27,13 +27,13 @@ from videos import encode
 
 import rawpack_packer
 from rawpack import PackError, Reader, WorkerError, Workers
-from rawpack.system import failure
-from rawpack.system.channel import Channel
+from rawpack.system.channel import Channel, pack_error, unpack_error
 from rawpack.system.child import Child
 from rawpack.system.heartbeat import Heartbeat
 from rawpack.system.template import Template
 from rawpack_packer import api
 from rawpack_packer.engines import ExecutorEngine, LocalEngine
+from rawpack_packer.errors import is_no_fault_of_data
 from rawpack_packer.inspect.verify import ShardProbe
 from rawpack_packer.job.job import Job
 from rawpack_packer.job.options import RunOptions
@@ -274,7 +274,7 @@ def test_an_exception_that_does_not_travel(lock: object) -> None:
     try:
         raise LockedError("the door is shut", lock)
     except LockedError as error:
-        found = failure.unpack(failure.pack(error))
+        found = unpack_error(pack_error(error))
     assert isinstance(found, WorkerError)
     assert "LockedError: the door is shut" in str(found)
     assert "test_an_exception_that_does_not_travel" in str(found)
@@ -302,4 +302,4 @@ def test_what_is_no_fault_of_the_data(raising: Callable[[], None], fault: bool) 
     """A library that complains about bytes is believed; one that is missing, or called wrongly, is our fault."""
     with pytest.raises(Exception, match=r"\w") as raised:
         raising()
-    assert failure.is_no_fault_of_data(raised.value) == fault
+    assert is_no_fault_of_data(raised.value) == fault

@@ -34,7 +34,7 @@ from running import Packed
 
 from rawpack import Reader, Workers
 from rawpack.system import template as module
-from rawpack.system.channel import Channel
+from rawpack.system.channel import Channel, EndedByError
 from rawpack.system.child import Child
 from rawpack.system.heartbeat import Heartbeat
 from rawpack.system.pool import SupervisedPool
@@ -275,9 +275,11 @@ def test_an_exception_in_a_child(template: Template, forked: bool) -> None:
     """What a child raises is raised in its parent: the same exception, with the child's traceback as its cause."""
     child = Child(says("1 / 0"), None, launcher=template if forked else None)
     child.channel.send(b"?")
-    with pytest.raises(ZeroDivisionError, match="division by zero") as raised:
-        child.receive(60)
-    assert "eval(what" in str(raised.value.__cause__)
+    with pytest.raises(EndedByError) as raised:
+        child.channel.receive()
+    with pytest.raises(ZeroDivisionError, match="division by zero"):
+        raise raised.value.error
+    assert "eval(what" in str(raised.value.error.__cause__)
     assert child.kill(grace=10)
     assert child.status() == 1
     assert gone(child.process.pid)

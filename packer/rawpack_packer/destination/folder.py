@@ -10,7 +10,6 @@ from pathlib import Path
 
 from rawpack.disk import manifest as manifests
 from rawpack.disk.manifest import NAME, Manifest
-from rawpack.disk.provenance import COLUMNS, PROVENANCE, REJECTS, STATES, is_of_run, of_run, packing_runs
 from rawpack.disk.splits import NAME as SPLITS
 from rawpack.disk.splits import read_splits, store_path
 from rawpack.errors import UsageError
@@ -19,6 +18,7 @@ from rawpack_packer.destination import files
 from rawpack_packer.destination.files import APPEND, JOB, SPOOL, WORK
 from rawpack_packer.destination.lock import LOCKS
 from rawpack_packer.options import opt
+from rawpack_packer.provenance import COLUMNS, PROVENANCE, REJECTS, STATES, is_of_run, of_run, packing_runs
 from rawpack_packer.text import listed, near_path
 
 _OURS = re.compile(r"shard-\d{5,}(\.[A-Za-z_][A-Za-z0-9_]{0,63})?\.(npy|h5|lmdb)")

@@ -17,12 +17,12 @@ from numpy.typing import NDArray
 
 from rawpack.disk.manifest import Field, Manifest
 from rawpack.disk.plain_files import open_plain
-from rawpack.disk.provenance import packing_runs, read_provenance
 from rawpack.errors import RawpackError, StoreError, UsageError
 from rawpack.store.store import Store
 from rawpack_packer.destination import files
 from rawpack_packer.destination.files import APPEND, JOB, WORK
 from rawpack_packer.options import opt
+from rawpack_packer.provenance import packing_runs, read_provenance
 from rawpack_packer.sources import Source
 from rawpack_packer.sources.files import UNKNOWN
 

@@ -15,7 +15,8 @@ from pathlib import Path
 from typing import Any, Protocol, Self
 
 from rawpack.errors import PackError
-from rawpack.system import failure, machine
+from rawpack.system import machine
+from rawpack.system.channel import unpack_error
 from rawpack_packer import text
 from rawpack_packer.destination import files, lock
 from rawpack_packer.destination.files import WORK
@@ -302,7 +303,7 @@ class _Run:
             self._died(part, error)
             return
         if outcome.failure is not None:
-            raise failure.unpack(outcome.failure)
+            raise unpack_error(outcome.failure)
         if outcome.error is not None:
             raise PackError(f"on host {outcome.host}: {outcome.error}")
         part.host, part.until = outcome.host, time.monotonic() + _SEEN_WITHIN_S

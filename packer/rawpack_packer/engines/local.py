@@ -17,12 +17,12 @@ import cloudpickle
 from rawpack.errors import PackError
 from rawpack.system.channel import Channel
 from rawpack.system.child import Child
-from rawpack.system.failure import is_no_fault_of_data
 from rawpack.system.heartbeat import Heartbeat
 from rawpack.system.pool import SupervisedPool, WorkerHandle
 from rawpack.system.template import Template
 from rawpack_packer import text
 from rawpack_packer.destination import files
+from rawpack_packer.errors import is_no_fault_of_data
 from rawpack_packer.images import init_decoder_process
 from rawpack_packer.options import opt
 from rawpack_packer.part.part import PartTask, Tick, run_part, try_samples
@@ -207,7 +207,7 @@ class LocalEngine:
 
     def _wait(self, report: Report) -> None:
         """Handle the workers' messages, once there is one."""
-        while not (received := self._pool.receive()):
+        while not (received := list(self._pool.receive())):
             if self._look is not None:
                 self._look()
             busy = sum(bool(worker.jobs) for worker in self._pool.handles)

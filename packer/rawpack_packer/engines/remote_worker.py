@@ -21,7 +21,7 @@ import cloudpickle
 
 import rawpack
 from rawpack.errors import PackError, RawpackError
-from rawpack.system import failure
+from rawpack.system.channel import pack_error
 from rawpack_packer.destination import files, lock
 from rawpack_packer.destination.files import WORK
 from rawpack_packer.destination.lock import shared
@@ -41,7 +41,7 @@ class Outcome:
     error: str | None = None
     """None where its shard and record are on the disk."""
     failure: bytes | None = None
-    """An exception that nobody expected, packed by `rawpack.system.failure`."""
+    """An exception that nobody expected, packed by `pack_error`."""
 
 
 def packed(task: PartTask) -> bytes:
@@ -62,7 +62,7 @@ def run_remote(order: bytes) -> Outcome:
         return Outcome(platform.node(), str(error))
     except Exception as error:
         error.add_note(f"on host {platform.node()}")
-        return Outcome(platform.node(), repr(error), failure.pack(error))
+        return Outcome(platform.node(), repr(error), pack_error(error))
     return Outcome(platform.node())
 
 

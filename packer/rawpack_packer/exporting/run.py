@@ -17,7 +17,6 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from rawpack.disk.provenance import REJECTS
 from rawpack.errors import DecodeError, PackError, UsageError
 from rawpack_packer import text
 from rawpack_packer.destination import files
@@ -31,6 +30,7 @@ from rawpack_packer.exporting.webdataset import WebDatasetTarget
 from rawpack_packer.job.options import RunOptions
 from rawpack_packer.job.summary import rejected_rows
 from rawpack_packer.options import opt
+from rawpack_packer.provenance import REJECTS
 from rawpack_packer.sources import StoreSource
 from rawpack_packer.text import again, listed, plain
 

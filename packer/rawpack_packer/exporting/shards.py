@@ -17,7 +17,6 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from rawpack.disk.provenance import REJECTS
 from rawpack.errors import DecodeError, PackError
 from rawpack.store.store import Store
 from rawpack_packer.destination import files
@@ -25,6 +24,7 @@ from rawpack_packer.destination.files import WORK
 from rawpack_packer.destination.journal import Reject
 from rawpack_packer.exporting.target import ExportOptions, Target, Written, in_order
 from rawpack_packer.job.options import RunOptions
+from rawpack_packer.provenance import REJECTS
 from rawpack_packer.sources import Item, StoreSource
 from rawpack_packer.text import again
 

@@ -25,7 +25,6 @@ import xxhash
 from numpy.typing import NDArray
 
 from rawpack.disk.manifest import Field
-from rawpack.disk.provenance import REJECTS
 from rawpack.disk.splits import is_split_name, read_splits
 from rawpack.errors import DamagedStoreError, PackError, UsageError
 from rawpack.pixels import png
@@ -36,6 +35,7 @@ from rawpack_packer.destination.journal import Reject
 from rawpack_packer.job.options import RunOptions
 from rawpack_packer.options import opt
 from rawpack_packer.options.option import parse_bytes
+from rawpack_packer.provenance import REJECTS
 from rawpack_packer.sources import Item, StoreSource
 from rawpack_packer.sources.base import numbered
 from rawpack_packer.sources.compatible_stores import IMAGE

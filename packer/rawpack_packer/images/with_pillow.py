@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 from PIL import AvifImagePlugin, Image, TiffImagePlugin
 
 from rawpack.errors import DecodeError
-from rawpack.system.failure import is_no_fault_of_data
+from rawpack_packer.errors import is_no_fault_of_data
 from rawpack_packer.images.header import (
     ImageHeader,
     Pixels,

@@ -16,7 +16,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rawpack.disk.manifest import NAME, Field
-from rawpack.disk.provenance import packing_runs, read_provenance
 from rawpack.errors import RawpackError, StoreError, UsageError
 from rawpack.remote.url import is_url
 from rawpack.store.shard_files import Fetched
@@ -26,6 +25,7 @@ from rawpack_packer.counts import count_of, label_counts
 from rawpack_packer.destination import journal
 from rawpack_packer.destination.folder import left_by, store_folder
 from rawpack_packer.destination.journal import Reject
+from rawpack_packer.provenance import packing_runs, read_provenance
 from rawpack_packer.sources import KINDS, FieldKind, Source, open_source
 from rawpack_packer.sources.folder import holds_image
 from rawpack_packer.sources.hdf5.file import DataSet, LookAt

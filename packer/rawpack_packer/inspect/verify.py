@@ -18,15 +18,15 @@ from numpy.typing import NDArray
 from rawpack.disk.columns import files_of, open_field, runs_of
 from rawpack.disk.manifest import Field, FileRecord, Manifest, load
 from rawpack.disk.mapped import check_contents, map_file
-from rawpack.disk.provenance import PROVENANCE, STATES, of_run, packing_runs, read_provenance
 from rawpack.disk.tables import format_of, resolve
 from rawpack.errors import DamagedStoreError, RawpackError
 from rawpack.remote.cache import is_cached_store, is_coming
 from rawpack.store.store import Store
-from rawpack.system.failure import is_no_fault_of_data
-from rawpack.system.isolated import ChildDiedError, IsolatedCalls
 from rawpack_packer import text
 from rawpack_packer.destination.folder import is_ours, left_by, names_of
+from rawpack_packer.errors import is_no_fault_of_data
+from rawpack_packer.isolated import ChildDiedError, IsolatedCalls
+from rawpack_packer.provenance import PROVENANCE, STATES, of_run, packing_runs, read_provenance
 from rawpack_packer.recipe.tables import output_format
 
 _BLOCK = 1 << 14

@@ -20,7 +20,6 @@ from numpy.typing import NDArray
 
 from rawpack.disk import manifest as manifests
 from rawpack.disk.manifest import Field, Manifest
-from rawpack.disk.provenance import packing_runs
 from rawpack.disk.splits import read_splits
 from rawpack.errors import PackError, StoreError, UsageError
 from rawpack.store.store import Store
@@ -34,6 +33,7 @@ from rawpack_packer.job.job import Before, Job, check_sizes, nothing_to_do
 from rawpack_packer.job.options import RunOptions
 from rawpack_packer.job.summary import AppendSummary, Summary
 from rawpack_packer.options import opt
+from rawpack_packer.provenance import packing_runs
 from rawpack_packer.recipe.fields import store_fields
 from rawpack_packer.recipe.recipe import PILLOW, THEN, Recipe, libraries
 from rawpack_packer.sources import Source

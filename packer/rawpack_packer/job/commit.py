@@ -25,13 +25,13 @@ from rawpack.disk import manifest as manifests
 from rawpack.disk import npy
 from rawpack.disk.columns import files_of
 from rawpack.disk.manifest import Columns, Field, FileRecord, Manifest, Rejects, Shard
-from rawpack.disk.provenance import COLUMNS, PROVENANCE, REJECTS, STATES, of_run
 from rawpack.errors import DamagedStoreError
 from rawpack_packer.destination import files
 from rawpack_packer.destination.files import WORK
 from rawpack_packer.destination.folder import left_by
 from rawpack_packer.destination.lock import Lock
 from rawpack_packer.part.part import PartRecord, read_record, record_path
+from rawpack_packer.provenance import COLUMNS, PROVENANCE, REJECTS, STATES, of_run
 
 if TYPE_CHECKING:
     from rawpack_packer.job.job import Job

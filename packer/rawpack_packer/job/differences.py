@@ -15,13 +15,13 @@ import xxhash
 
 from rawpack.disk import manifest as manifests
 from rawpack.disk.manifest import Manifest
-from rawpack.disk.provenance import packing_runs
 from rawpack.disk.splits import read_splits
 from rawpack.errors import DecodeError, PackError, RawpackError, UsageError
 from rawpack_packer import text
 from rawpack_packer.destination import folder as destinations
 from rawpack_packer.destination.journal import AppendNote, JobNote, finished_job
 from rawpack_packer.options import RECIPE, Named, opt
+from rawpack_packer.provenance import packing_runs
 from rawpack_packer.recipe.recipe import in_these_words
 from rawpack_packer.sources import Source
 from rawpack_packer.sources.base import differing_field, probes_of

@@ -22,9 +22,9 @@ from rawpack.disk.manifest import Field
 from rawpack.disk.tables import resolve
 from rawpack.errors import DecodeError, PackError, UsageError
 from rawpack.system import machine
-from rawpack.system.isolated import ChildDiedError, IsolatedCalls
 from rawpack_packer import text
 from rawpack_packer.images import init_decoder_process
+from rawpack_packer.isolated import ChildDiedError, IsolatedCalls
 from rawpack_packer.options import opt
 from rawpack_packer.recipe.fields import IMAGE, exact_bytes, part_rows
 from rawpack_packer.recipe.recipe import Recipe

@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from rawpack.disk.provenance import REJECTS
 from rawpack.errors import PackError
 from rawpack_packer import text
 from rawpack_packer.destination.files import TICKS, WORK
@@ -18,6 +17,7 @@ from rawpack_packer.job.commit import Totals
 from rawpack_packer.options import opt
 from rawpack_packer.part import pieces
 from rawpack_packer.part.part import PartRecord, PartTask, Tick, read_record
+from rawpack_packer.provenance import REJECTS
 from rawpack_packer.text import again
 
 if TYPE_CHECKING:

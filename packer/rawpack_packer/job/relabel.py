@@ -22,7 +22,6 @@ from rawpack.disk import manifest as manifests
 from rawpack.disk import npy
 from rawpack.disk.columns import files_of
 from rawpack.disk.manifest import Field, Manifest
-from rawpack.disk.provenance import COLUMNS, PROVENANCE, REJECTS, STATES, of_run, packing_runs
 from rawpack.errors import UsageError
 from rawpack.store.store import Store
 from rawpack_packer.destination import files, journal
@@ -31,6 +30,7 @@ from rawpack_packer.destination.lock import Lock
 from rawpack_packer.job import commit
 from rawpack_packer.job.append import open_store
 from rawpack_packer.options import opt
+from rawpack_packer.provenance import COLUMNS, PROVENANCE, REJECTS, STATES, of_run, packing_runs
 from rawpack_packer.sources.fields import FieldKind, check_names, declared_fields
 from rawpack_packer.sources.listing.reading import KeyedFields, read_keyed
 from rawpack_packer.sources.table.columns import Column, Numbers, RaggedColumn, Texts

@@ -20,7 +20,6 @@ import xxhash
 
 from rawpack.disk import manifest as manifests
 from rawpack.disk.manifest import FileRecord, Manifest
-from rawpack.disk.provenance import PROVENANCE, REJECTS, STATES
 from rawpack.errors import PackError, RawpackError, StoreError, UsageError
 from rawpack.remote.cache import default_folder
 from rawpack.remote.transfer import TIMEOUT_S, Attempts, Remote, bounded, has_no_bucket, is_hopeless
@@ -34,6 +33,7 @@ from rawpack_packer.job.options import Progress, RunOptions
 from rawpack_packer.job.summary import Summary
 from rawpack_packer.options import opt
 from rawpack_packer.part.part import read_record
+from rawpack_packer.provenance import PROVENANCE, REJECTS, STATES
 from rawpack_packer.recipe.recipe import Recipe
 from rawpack_packer.sources import Source
 from rawpack_packer.text import again, listed

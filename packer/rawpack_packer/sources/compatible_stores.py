@@ -12,10 +12,10 @@ import xxhash
 from numpy.typing import NDArray
 
 from rawpack.disk.manifest import Field
-from rawpack.disk.provenance import packing_runs, read_provenance
 from rawpack.errors import RawpackError, UsageError
 from rawpack.store.store import Store
 from rawpack_packer.options import opt
+from rawpack_packer.provenance import packing_runs, read_provenance
 from rawpack_packer.sources.base import differing_field, shown_field
 from rawpack_packer.sources.fields import FieldKind, ImageKind
 from rawpack_packer.sources.video import Videos

@@ -14,8 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rawpack.errors import DecodeError, PackError, UsageError
-from rawpack.system.failure import is_no_fault_of_data
-from rawpack_packer.errors import reason_of, stop_if_of_any_file
+from rawpack_packer.errors import is_no_fault_of_data, reason_of, stop_if_of_any_file
 from rawpack_packer.options import opt
 from rawpack_packer.sources.base import Images, Item, check_part, check_sample
 from rawpack_packer.text import again, near_path, plain

@@ -9,10 +9,11 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import msgspec
 import xxhash
+from msgspec import Meta
 
 from rawpack.disk.plain_files import read_plain
 from rawpack.disk.tables import Codec, codec_of, format_of
@@ -25,7 +26,6 @@ HEAD_BYTES = 8192
 files that were replaced or written to are noticed without reading all of them."""
 
 FIELD_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,63}")
-_PLAIN_FILE_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,254}")
 _SEAL = b',\n "checksum": "xxh3-128:'
 _MAX_MANIFEST_BYTES = 256 << 20
 """More than any store has: a shard takes about 330 bytes. Decoded, a forged one takes 22 times its size at most."""
@@ -33,6 +33,13 @@ DTYPES = {"bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32"
     "float16", "float32", "float64", "complex64", "complex128"
 }  # fmt: skip
 """numpy's parser of dtypes never sees untrusted strings."""
+_Count = Annotated[int, Meta(ge=0)]
+_AtLeastOne = Annotated[int, Meta(ge=1)]
+_Length = Annotated[int, Meta(ge=1, lt=1 << 48)]
+_FieldName = Annotated[str, Meta(pattern=rf"\A{FIELD_NAME.pattern}\Z")]
+_Hash = Annotated[str, Meta(pattern=r"\A[0-9a-f]{16}\Z")]
+_PlainName = Annotated[str, Meta(pattern=r"\A[A-Za-z0-9_][A-Za-z0-9_.-]{0,254}\Z")]
+"""Of a file or folder: an untrusted manifest must not lead out of the store."""
 
 
 class Field(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, repr_omit_defaults=True):
@@ -44,7 +51,7 @@ class Field(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     A mask is stored without loss, and resized by taking the nearest pixel."""
     dtype: str
     """numpy's name: "uint8", "int64", ...; "str" for text."""
-    shape: tuple[int | None, ...] = ()
+    shape: Annotated[tuple[_Length | None, ...], Meta(max_length=16)] = ()
     """Of one sample. None where samples differ: (None, None, 3) for RGB images of different sizes, (None, 5) for boxes.
     """
     encoding: str = "raw"
@@ -122,9 +129,9 @@ class Field(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 class FileRecord(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """One file of the store, with its size and checksums."""
 
-    name: str
-    bytes: int
-    xxh3: str
+    name: _PlainName
+    bytes: _Count
+    xxh3: _Hash
     """xxh3_64 of all its bytes, 16 hex digits."""
     head: str = ""
     """xxh3_64 of its first `HEAD_BYTES` bytes. Shards only."""
@@ -133,22 +140,22 @@ class FileRecord(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
 class Placement(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Where one image or mask field is in its shard."""
 
-    file: int = 0
+    file: _Count = 0
     """Position in the shard's `files`."""
-    offset: int = 0
+    offset: _Count = 0
     """Byte offset of the first sample, where samples are stored one after another."""
-    bytes: int = 0
+    bytes: _Count = 0
     """Bytes of all samples of the field together, before any compression."""
-    chunks: int = 0
+    chunks: _Count = 0
     """Compressed chunks of the field in this shard; 0 without compression."""
-    chunk_bytes: int = 0
+    chunk_bytes: _Count = 0
     """Bytes of each chunk when decompressed (the last one is padded)."""
 
 
 class Shard(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A run of samples, and the files that hold their images and masks."""
 
-    rows: int
+    rows: _AtLeastOne
     files: tuple[FileRecord, ...]
     fields: dict[str, Placement]
 
@@ -156,8 +163,8 @@ class Shard(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 class Columns(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A folder of columns: the small fields and the index of a run of samples."""
 
-    folder: str
-    rows: int
+    folder: _PlainName
+    rows: _AtLeastOne
     files: tuple[FileRecord, ...]
 
 
@@ -176,7 +183,7 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     """The format's version."""
     format: str
     samples: int
-    fields: dict[str, Field]
+    fields: dict[_FieldName, Field]
     classes: tuple[str, ...] | None
     shards: tuple[Shard, ...]
     columns: tuple[Columns, ...]
@@ -283,6 +290,8 @@ def _check(manifest: Manifest) -> None:
     encodings = format_of(manifest.format).codecs
     for name, field in manifest.fields.items():
         _check_field(name, field)
+        if field.in_shards and field.encoding not in encodings:
+            raise ValueError(f"field {name} is {field.encoding} in a {manifest.format} store")
         if field.follows is not msgspec.UNSET and not (
             "boxes" in manifest.fields and manifest.fields["boxes"].is_boxes
         ):
@@ -292,48 +301,32 @@ def _check(manifest: Manifest) -> None:
         raise ValueError(f"classes, but labels are {label.kind} {label.dtype} {label.shape}")
     images = {name for name, field in manifest.fields.items() if field.in_shards}
     for shard in manifest.shards:
-        if shard.rows < 1 or set(shard.fields) != images:
-            raise ValueError("a shard without rows, or with other image fields than the store")
+        if set(shard.fields) != images:
+            raise ValueError("a shard with other image fields than the store")
         for name, placement in shard.fields.items():
-            if not 0 <= placement.file < len(shard.files):
+            if placement.file >= len(shard.files):
                 raise ValueError(f"a shard has no file number {placement.file}")
-            size = shard.files[placement.file].bytes
-            if not 0 <= placement.offset <= size or placement.bytes < 0:
-                raise ValueError(f"offset {placement.offset} outside {shard.files[placement.file].name}")
-            deflated = manifest.fields[name].deflated
-            if placement.chunks < 0 or (deflated and min(placement.chunks, placement.chunk_bytes) < 1):
+            file = shard.files[placement.file]
+            if placement.offset > file.bytes:
+                raise ValueError(f"offset {placement.offset} outside {file.name}")
+            if manifest.fields[name].deflated and min(placement.chunks, placement.chunk_bytes) < 1:
                 raise ValueError(f"{placement.chunks} chunks of {placement.chunk_bytes} bytes")
-    for columns in manifest.columns:
-        _check_name(columns.folder)
-        if columns.rows < 1:
-            raise ValueError(f"{columns.folder} with {columns.rows} rows")
-    for _, record in manifest.records():
-        _check_name(record.name)
-        if record.bytes < 0 or not re.fullmatch("[0-9a-f]{16}", record.xxh3):
-            raise ValueError(f"size or checksum of {record.name}")
     for what, parts in (("shards", manifest.shards), ("columns", manifest.columns)):
         rows = sum(part.rows for part in parts)
         if rows != manifest.samples:
             raise ValueError(f"{manifest.samples} samples, but {rows} rows in its {what}")
-    for name in images:
-        if manifest.fields[name].encoding not in encodings:
-            raise ValueError(f"field {name} is {manifest.fields[name].encoding} in a {manifest.format} store")
     names = [record.name for shard in manifest.shards for record in shard.files]
     if len(set(names)) != len(names):
         raise ValueError("two shards share a file")
 
 
 def _check_field(name: str, field: Field) -> None:
-    if not FIELD_NAME.fullmatch(name):
-        raise ValueError(f"{name!r} is not a field name ({FIELD_NAME.pattern})")
     if field.kind == "text":
         if field.dtype != "str" or field.shape:
             raise ValueError(f"text field {name} with dtype {field.dtype} and shape {field.shape}")
         return
     if field.dtype not in DTYPES:
         raise ValueError(f"field {name} has no plain dtype: {field.dtype!r}")
-    if len(field.shape) > 16 or any(n is not None and not 0 < n < 1 << 48 for n in field.shape):
-        raise ValueError(f"field {name} has shape {field.shape}")
     if field.kind == "number" and not field.uniform:
         raise ValueError(f"field {name} has samples of different shapes")
     if field.kind == "ragged" and (field.shape[:1] != (None,) or None in field.shape[1:]):
@@ -365,9 +358,3 @@ def _can_follow(field: Field) -> bool:
     if field.follows == "keypoints":
         return points and len(field.shape) == 3 and field.shape[2] == 3
     return not field.is_boxes and (field.follows == "rows" or (points and field.shape == (None, 4)))
-
-
-def _check_name(name: str) -> None:
-    """Raise ValueError unless `name` is a plain file name: an untrusted manifest must not lead out of the store."""
-    if not _PLAIN_FILE_NAME.fullmatch(name):
-        raise ValueError(f"{name!r} is not a plain file name")

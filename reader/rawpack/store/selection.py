@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import reprlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -14,8 +14,7 @@ from rawpack.store.samples import values_of
 from rawpack.store.stores import INDEX, Stores
 from rawpack.store.where import Where
 
-_BLOCK = 1 << 20
-_TEXTS = 1 << 16
+_BLOCK = 1 << 16
 _SHOWN = 5
 
 
@@ -44,13 +43,12 @@ def positions_of(
 def positions_where(library: Stores, rows: NDArray[np.int64] | None, where: Where) -> NDArray[np.int64]:
     """The positions in `rows` (None: all of the library) of the samples for which a condition holds, int64 (n,)."""
     length = len(library) if rows is None else len(rows)
-    found = [np.empty(0, np.int64)]
-    for start in range(0, length, _TEXTS):
-        stop = min(start + _TEXTS, length)
-        block = np.arange(start, stop) if rows is None else rows[start:stop]
+
+    def holds(block: NDArray[np.int64]) -> NDArray[np.bool_]:
         values = {name: block if name == INDEX else values_of(library, name, block) for name in where.names}
-        found.append(np.flatnonzero(where.holds(values, len(block))) + start)
-    return np.concatenate(found)
+        return where.holds(values, len(block))
+
+    return _found(rows, length, holds)
 
 
 def positions_at(indices: ArrayLike, length: int, outside: type[Exception] = UsageError) -> NDArray[np.int64]:
@@ -103,10 +101,16 @@ def _of_classes(
         there = ", ".join(map(repr, library.classes[:_SHOWN]))
         raise UsageError(f"there is no class {unknown[0]!r} to select; there are {there}{rest}")
     wanted = np.array([known[name] for name in classes], np.int64)
+    return _found(rows, length, lambda block: np.isin(values_of(library, "label", block), wanted))
+
+
+def _found(
+    rows: NDArray[np.int64] | None, length: int, holds: Callable[[NDArray[np.int64]], NDArray[np.bool_]]
+) -> NDArray[np.int64]:
+    """The positions in `rows` (None: `length` rows) for which a condition on rows holds, block after block."""
     found = [np.empty(0, np.int64)]
     for start in range(0, length, _BLOCK):
         stop = min(start + _BLOCK, length)
-        labels = np.empty(stop - start, np.int64)
-        library.read_into("label", np.arange(start, stop) if rows is None else rows[start:stop], labels)
-        found.append(np.flatnonzero(np.isin(labels, wanted)) + start)
+        block = np.arange(start, stop) if rows is None else rows[start:stop]
+        found.append(np.flatnonzero(holds(block)) + start)
     return np.concatenate(found)

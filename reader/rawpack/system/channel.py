@@ -1,4 +1,8 @@
-"""Messages between two processes or threads, with file descriptors."""
+"""Messages between two processes or threads, with file descriptors; and what ended the work at the other end.
+
+An exception that ends it is raised here as what it is, with the other end's traceback as its cause. A fault of our own
+code must look like one wherever it happens: never like a damaged file, a lack of memory, or a process that died.
+"""
 
 from __future__ import annotations
 
@@ -7,9 +11,10 @@ import contextlib
 import select
 import socket
 import time
+import traceback
 from collections.abc import Sequence
 
-from rawpack.system import failure
+from rawpack.errors import WorkerError
 from rawpack.system.descriptors import above_streams
 
 _LENGTH = 8
@@ -17,6 +22,13 @@ _FAILURE = 1 << 63
 """In the length of a message: it is what ended the work at the other end."""
 _RIGHTS_BYTES = socket.CMSG_LEN(4 * array.array("i").itemsize)
 """Room for four descriptors."""
+
+
+class ChildTraceback(Exception):  # noqa: N818 - it is no error of its own
+    """The traceback of an exception in the child that raised it: the cause of the exception here."""
+
+    def __str__(self) -> str:
+        return f"\n\nIn the child process or thread:\n{self.args[0].rstrip()}"
 
 
 class EndedByError(Exception):
@@ -46,7 +58,7 @@ class Channel:
     def fail(self, error: Exception) -> None:
         """Send what has ended the work at this end, as the last message: `receive` raises it at the other one. Does
         nothing where that is gone."""
-        message = failure.pack(error)
+        message = pack_error(error)
         with contextlib.suppress(OSError):
             self._send(_FAILURE | len(message), message, ())
 
@@ -73,7 +85,7 @@ class Channel:
         length = int.from_bytes(head, "little")
         body = self._read(length & ~_FAILURE, descriptors)
         if body is not None and length & _FAILURE:
-            raise EndedByError(failure.unpack(body))
+            raise EndedByError(unpack_error(body))
         return None if body is None else (body, descriptors)
 
     def readable(self, timeout: float) -> bool:
@@ -125,3 +137,27 @@ def pair() -> tuple[Channel, Channel]:
     """Two connected ends, which take no descriptors. A child's own `Channel` over the socket of one may."""
     ours, theirs = (socket.socket(fileno=above_streams(end.detach())) for end in socket.socketpair())
     return Channel(ours), Channel(theirs)
+
+
+def pack_error(error: Exception) -> bytes:
+    """An exception and its traceback, as `unpack_error` takes them; as a WorkerError if it cannot be pickled."""
+    import cloudpickle
+
+    text = "".join(traceback.format_exception(error))
+    try:
+        packed: bytes = cloudpickle.dumps((error, text))
+        cloudpickle.loads(packed)  # some exceptions can be pickled and not loaded
+    except Exception:
+        plain = WorkerError(f"{type(error).__name__}: {error}\n\nIn the worker:\n{text}")
+        packed = cloudpickle.dumps((plain, text))
+    return packed
+
+
+def unpack_error(data: bytes | bytearray) -> Exception:
+    """The exception, to be raised."""
+    import cloudpickle
+
+    error: Exception
+    error, text = cloudpickle.loads(data)
+    error.__cause__ = ChildTraceback(text)
+    return error

@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
 from rawpack.errors import WorkerError
-from rawpack.system.channel import Channel, EndedByError, pair
+from rawpack.system.channel import Channel, pair
 from rawpack.system.descriptors import above_streams, write_all
 from rawpack.system.heartbeat import HEARTBEAT_BYTES, Heartbeat
 from rawpack.system.memory import anonymous_file, map_descriptor
@@ -152,27 +152,6 @@ class Child:
     def status(self) -> int | None:
         """The exit status of a child that is gone, negative for a signal."""
         return self.process.returncode
-
-    def receive(self, timeout: float) -> bytearray | None:
-        """The next message; None where the process has died, which is then reaped.
-
-        Raises what ended `main`; WorkerError, with what the child wrote, where it ended by itself before it was ready;
-        subprocess.TimeoutExpired where nothing comes for `timeout` seconds.
-        """
-        self.channel.socket.settimeout(timeout)
-        try:
-            received = self.channel.receive()
-        except EndedByError as ended:
-            raise ended.error from ended.error.__cause__
-        except TimeoutError:
-            raise subprocess.TimeoutExpired("a child process", timeout) from None
-        if received is not None:
-            return received[0]
-        self.kill(GRACE_S)
-        status, words = self.status(), self.last_words()
-        if words and status is not None and status > 0:
-            raise WorkerError(f"a child process cannot start here (exit status {status}); it wrote:\n{words}")
-        return None
 
     def last_words(self) -> str:
         """What the child wrote to standard error before it was ready to run `main`, or the traceback of what ended

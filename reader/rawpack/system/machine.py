@@ -11,7 +11,6 @@ import math
 import os
 import platform
 import re
-import sys
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path, PurePosixPath
@@ -73,7 +72,7 @@ def describe(root: Path = _ROOT) -> dict[str, str | int | float | None]:
         "memory_limit_bytes": memory_limit_bytes(root),
         "available_memory_bytes": available_memory_bytes(root),
         "shm_free_bytes": shm_free_bytes(root),
-        "os": _system(),
+        "os": platform.platform(),
         "python": f"{platform.python_implementation()} {platform.python_version()}",
     }
 
@@ -141,14 +140,6 @@ def _numbers(text: str) -> dict[str, int]:
 def _cpu_model(root: Path) -> str:
     found = re.search(r"^model name\s*:\s*(.+)$", _text(root / "proc/cpuinfo"), re.MULTILINE)
     return found[1].strip() if found else platform.machine()
-
-
-def _system() -> str:
-    kernel = f"{platform.system()} {platform.release()} {platform.machine()}"
-    if sys.platform == "linux":
-        with suppress(OSError):
-            return f"{platform.freedesktop_os_release()['PRETTY_NAME']}, {kernel}"
-    return kernel
 
 
 def _unescape(path: str) -> str:

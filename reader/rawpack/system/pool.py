@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import select
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Generic, Protocol, TypeVar
 
@@ -18,7 +18,7 @@ from rawpack.system.child import GRACE_S
 from rawpack.system.heartbeat import Heartbeat
 from rawpack.system.template import Template
 
-LOOK_EVERY_S = 0.5
+_LOOK_EVERY_S = 0.5
 """How long to wait for messages before heartbeats are looked at."""
 _START_TIMEOUT_S = 60.0
 """How long a worker may take to start, on a busy machine with slow disks, however short the timeout is."""
@@ -98,8 +98,6 @@ class SupervisedPool(Generic[W, J]):
         self.handles: list[WorkerHandle[W, J]] = []
         self._poll = select.poll()
         self._by_number: dict[int, WorkerHandle[W, J]] = {}
-        self._failures: list[Exception] = []
-        """What ended the work of workers, to be raised."""
 
     def __len__(self) -> int:
         return len(self.handles)
@@ -128,22 +126,14 @@ class SupervisedPool(Generic[W, J]):
         except OSError:
             pass
 
-    def receive(self, timeout: float = LOOK_EVERY_S) -> list[tuple[WorkerHandle[W, J], bytearray | None]]:
-        """One message of each worker that has sent one, None for one that is gone; empty after `timeout` seconds.
+    def receive(self) -> Iterator[tuple[WorkerHandle[W, J], bytearray | None]]:
+        """One message of each worker that has sent one, None for one that is gone; nothing where none comes for a
+        while.
 
-        Raises as `receive_from`.
+        Raises as `receive_from`. Each message is taken when its turn comes, so that none is lost then.
         """
-        found: list[tuple[WorkerHandle[W, J], bytearray | None]] = []
-        if self._failures:
-            first = self._failures[0]
-            self._failures.clear()
-            raise first
-        for handle in [self._by_number[number] for number, _ in self._poll.poll(timeout * 1000)]:
-            try:
-                found.append((handle, self.receive_from(handle)))
-            except Exception as error:
-                self._failures.append(error)  # for the next call: the messages of others are not lost
-        return found
+        for handle in [self._by_number[number] for number, _ in self._poll.poll(_LOOK_EVERY_S * 1000)]:
+            yield handle, self.receive_from(handle)
 
     def receive_from(self, handle: WorkerHandle[W, J]) -> bytearray | None:
         """The next message of a worker; None where it is gone. Raises the exception that ended its work."""

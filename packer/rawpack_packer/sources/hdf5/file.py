@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rawpack.errors import UsageError
-from rawpack.system.isolated import ChildDiedError, IsolatedCalls
+from rawpack_packer.isolated import ChildDiedError, IsolatedCalls
 from rawpack_packer.sources.files import parsing
 from rawpack_packer.text import plain
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from rawpack.system.isolated import ChildDiedError, IsolatedCalls
+from rawpack_packer.isolated import ChildDiedError, IsolatedCalls
 
 if TYPE_CHECKING:
     import lmdb

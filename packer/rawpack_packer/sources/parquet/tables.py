@@ -15,8 +15,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from rawpack.errors import DecodeError, UsageError
-from rawpack.system.failure import is_no_fault_of_data
-from rawpack_packer.errors import stop_if_of_any_file
+from rawpack_packer.errors import is_no_fault_of_data, stop_if_of_any_file
 from rawpack_packer.options import opt
 from rawpack_packer.sources.fields import Boxes, FieldKind, Value, as_text
 from rawpack_packer.sources.files import fault_of

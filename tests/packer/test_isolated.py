@@ -9,7 +9,7 @@ import signal
 import psutil
 import pytest
 
-from rawpack.system.isolated import ChildDiedError, IsolatedCalls
+from rawpack_packer.isolated import ChildDiedError, IsolatedCalls
 
 SOON_S, NEVER_S = 0.2, 120.0
 

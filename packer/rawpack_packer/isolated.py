@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import contextlib
-import subprocess
 from collections.abc import Callable
 from typing import ParamSpec, Self, TypeVar
 
-from rawpack.system.channel import Channel
-from rawpack.system.child import Child
+from rawpack.errors import WorkerError
+from rawpack.system.channel import Channel, EndedByError
+from rawpack.system.child import GRACE_S, Child
 from rawpack.system.heartbeat import Heartbeat
 
 P = ParamSpec("P")
@@ -47,16 +47,11 @@ class IsolatedCalls:
         import cloudpickle
 
         if self._child is None:
-            self._child = Child(_main, None, package_of=function)
+            self._child = Child(_main, None)
         try:
-            with contextlib.suppress(OSError):  # it is dead, which `receive` will see
+            with contextlib.suppress(OSError):  # it is dead, which `_received` will see
                 self._child.channel.send(cloudpickle.dumps((function, args, kwargs)))
-            received = self._child.receive(self._timeout)
-            if received is None:
-                raise ChildDiedError(f"exit status {self._child.status()}")
-        except subprocess.TimeoutExpired:
-            self.close()
-            raise ChildDiedError(f"no answer within {self._timeout:g} s") from None
+            received = self._received(self._child)
         except BaseException:
             self.close()
             raise
@@ -68,6 +63,22 @@ class IsolatedCalls:
         if self._child is not None:
             self._child.kill()
             self._child = None
+
+    def _received(self, child: Child) -> bytearray:
+        child.channel.socket.settimeout(self._timeout)
+        try:
+            received = child.channel.receive()
+        except EndedByError as ended:
+            raise ended.error from ended.error.__cause__
+        except TimeoutError:
+            raise ChildDiedError(f"no answer within {self._timeout:g} s") from None
+        if received is not None:
+            return received[0]
+        child.kill(GRACE_S)
+        status, words = child.status(), child.last_words()
+        if words and status is not None and status > 0:
+            raise WorkerError(f"a child process cannot start here (exit status {status}); it wrote:\n{words}")
+        raise ChildDiedError(f"exit status {status}")
 
 
 def _main(channel: Channel, notes: Heartbeat, work: None, descriptors: list[int]) -> None:
