@@ -8,7 +8,7 @@ resume needs one number for each bucket, and may have another world size.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
@@ -19,7 +19,6 @@ from rawpack.errors import UsageError
 from rawpack.order.base import Order, Samples
 from rawpack.order.keys import derive_key
 from rawpack.order.ranks import RankSplit, Span
-from rawpack.order.shuffled import WINDOW
 
 CONSUMED = "consumed"
 """What a state has for each bucket: how many of its samples were read."""
@@ -43,7 +42,7 @@ class Bucketed(Order):
     in an order that is the same in every epoch.
 
     An epoch is dealt when it is first needed, 4 bytes for each sample (8 from 2**31 samples on), and the last two are
-    kept.
+    kept; with 8 bytes more for each where stores are remote, whose prefetching asks for the order itself.
     """
 
     def __init__(
@@ -57,7 +56,6 @@ class Bucketed(Order):
         # Where samples repeat, epochs have different ones, and so differ in their number of batches.
         self.foreseeable = order.foreseeable and not order.repeats
         self._deals: tuple[tuple[int, Deal], ...] = ()
-        self._alone: BucketSplit | None = None
 
     @property
     def name(self) -> str:
@@ -98,8 +96,7 @@ class Bucketed(Order):
         return deal
 
     def split(self, ranks: RankSplit, epoch: int, consumed: Sequence[int] = ()) -> BucketSplit:
-        shared = {one.name: getattr(ranks, one.name) for one in fields(RankSplit)}
-        shared["length"] = self.length(epoch)
+        shared = {**vars(ranks), "length": self.length(epoch)}
         return BucketSplit(**shared, order=self, epoch=epoch, consumed=tuple(consumed) or (0,) * self._count)
 
     def consumed_of(self, state: Mapping[str, Any], epoch: int, position: int) -> tuple[int, ...]:
@@ -116,15 +113,12 @@ class Bucketed(Order):
         return tuple(consumed)
 
     def _window(self, epoch: int, position: int) -> tuple[int, Samples]:
-        # What one rank reads in an epoch that it begins: some of its batches.
-        if self._alone is None or self._alone.epoch != epoch:
-            self._alone = self.split(RankSplit(self.length(epoch), self._batch_size), epoch)
-        steps, members = self._alone.steps, self.deal(epoch).members
-        first = int(np.searchsorted(steps.after, position, side="right"))
-        begin = int(steps.after[first - 1]) if first else 0
-        some = slice(first, int(np.searchsorted(steps.after, begin + WINDOW)) + 1)
-        batches = zip(steps.bucket[some].tolist(), steps.start[some].tolist(), steps.stop[some].tolist(), strict=True)
-        return begin, np.concatenate([members[bucket][start:stop] for bucket, start, stop in batches]).astype(np.int64)
+        # What one rank reads: all its batches.
+        steps = self.split(RankSplit(self.length(epoch), self._batch_size), epoch).steps
+        members = self.deal(epoch).members
+        batches = zip(steps.bucket.tolist(), steps.start.tolist(), steps.stop.tolist(), strict=True)
+        samples = [members[bucket][start:stop] for bucket, start, stop in batches]
+        return 0, np.concatenate(samples, dtype=np.int64)
 
 
 @dataclass(slots=True)
@@ -147,12 +141,8 @@ class _Steps:
     stop: NDArray[np.int64]
     after: NDArray[np.int64]
     """How many samples of all buckets have been read after it."""
-    by_bucket: tuple[NDArray[np.int64], ...]
-    """The steps of each bucket."""
-    own: NDArray[np.int64]
-    """The steps in which this rank has a batch."""
-    own_after: NDArray[np.int64]
-    """`after` of these."""
+    own: int
+    """In how many of them, which come first, this rank has a batch."""
 
 
 @dataclass(frozen=True)
@@ -170,13 +160,13 @@ class BucketSplit(RankSplit):
     """How many samples of each bucket were read before."""
 
     def count(self, position: int = 0) -> int:
-        return len(self.steps.own) - self._first(position)
+        return self.steps.own - self._first(position)
 
     def batch(self, step: int, position: int = 0) -> BucketSpan:
-        own, at = self.steps.own, self._first(position) + step
-        if step < 0 or at >= len(own):
+        steps, at = self.steps, self._first(position) + step
+        if step < 0 or at >= steps.own:
             raise IndexError(f"no step {step} from position {position}: rank {self.rank} has {self.count(position)}")
-        bucket, start, stop = (int(of[own[at]]) for of in (self.steps.bucket, self.steps.start, self.steps.stop))
+        bucket, start, stop = int(steps.bucket[at]), int(steps.start[at]), int(steps.stop[at])
         low, high = self._slice(stop - start)
         return BucketSpan(start + low, start + high, len(self.order.deal(self.epoch).members[bucket]), bucket)
 
@@ -185,20 +175,16 @@ class BucketSplit(RankSplit):
             yield self.batch(step, position), self.reached(step - first + stride, position)
 
     def reached(self, steps: int, position: int = 0) -> int:
-        own, at = self.steps.own, self._first(position) + steps
-        return int(self.steps.after[own[min(at, len(own)) - 1]]) if steps and len(own) else position
+        own = self.steps.own
+        return int(self.steps.after[min(self._first(position) + steps, own) - 1]) if steps and own else position
 
     def state(self, position: int) -> dict[str, Any]:
-        if position == sum(self.consumed):
+        if position == sum(self.consumed):  # known without dealing the epoch
             return {CONSUMED: list(self.consumed)}
-        done = int(np.searchsorted(self.steps.after, position, side="right"))
-        last = [int(np.searchsorted(steps, done)) - 1 for steps in self.steps.by_bucket]
-        return {
-            CONSUMED: [
-                before if at < 0 else int(self.steps.stop[steps[at]])
-                for before, at, steps in zip(self.consumed, last, self.steps.by_bucket, strict=True)
-            ]
-        }
+        consumed = np.array(self.consumed)
+        done = slice(int(np.searchsorted(self.steps.after, position, side="right")))
+        np.add.at(consumed, self.steps.bucket[done], (self.steps.stop - self.steps.start)[done])
+        return {CONSUMED: consumed.tolist()}
 
     @property
     def next_epoch(self) -> BucketSplit:
@@ -210,7 +196,7 @@ class BucketSplit(RankSplit):
 
     def lengths(self, position: int = 0) -> list[int]:
         steps = self.steps
-        found = set((steps.stop - steps.start)[steps.own].tolist())
+        found = set((steps.stop - steps.start)[: steps.own].tolist())
         return sorted({high - low for low, high in map(self._slice, found)})
 
     @cached_property
@@ -225,11 +211,9 @@ class BucketSplit(RankSplit):
         # How many ranks have a batch: fewer than all only in the last step of a bucket.
         ranks = np.minimum(stop - start, self.world_size) if self.last == "keep" else np.full(len(start), size)
         order = np.lexsort((place, -ranks))
-        bucket_of, after = bucket_of[order], sum(self.consumed) + np.cumsum((stop - start)[order])
-        by_bucket = tuple(np.flatnonzero(bucket_of == bucket) for bucket in range(len(deal.members)))
-        own = np.flatnonzero(ranks[order] > self.rank)
-        return _Steps(bucket_of, start[order], stop[order], after, by_bucket, own, after[own])
+        after = sum(self.consumed) + np.cumsum((stop - start)[order])
+        return _Steps(bucket_of[order], start[order], stop[order], after, int(np.count_nonzero(ranks > self.rank)))
 
     def _first(self, position: int) -> int:
         """How many of this rank's steps are done at a position."""
-        return int(np.searchsorted(self.steps.own_after, position, side="right"))
+        return min(int(np.searchsorted(self.steps.after, position, side="right")), self.steps.own)

@@ -8,14 +8,10 @@ from numpy.typing import NDArray
 from rawpack.order.base import Samples
 from rawpack.order.keys import GAMMA, MULTIPLIERS, SHIFTS, stream
 
-CHUNK_BYTES = 1 << 16
-"""Computed at once: fits into a core's cache, and the allocator provides it without a system call."""
-
 ROUNDS = 7
 """Chosen by how often each difference occurs between samples at power-of-two distances, as z-scores against true
 permutations, whose own worst is 4.5. Worst of 500 keys at 17 bits, the fewest in use: 133 after 4 rounds, 5.4 after 5,
 4.5 after 6. Worst of 2,000 keys at 13 bits: 37 after 5 rounds, 12.6 after 6 (one key), 4.5 after 7."""
-
 
 SWAP_ROUNDS, SWAP_STEP = 24, 0xD1342543DE82EF95
 """Of `swapped`. After 12 rounds, all orders of 3 to 6 samples are equally likely, as are the distances of pairs in sets
@@ -25,15 +21,11 @@ of 1,000 and 50,000, by chi-square of 400,000 keys. The step is the multiplier o
 def sorted_shuffle(n: int, key: int) -> Samples:
     """range(n) in the order of keyed hashes, int64 (n,), for n < 2**32. Memory is O(n)."""
     low = np.uint64((1 << n.bit_length()) - 1)
-    words = np.empty(n, np.uint64)
-    chunk = CHUNK_BYTES // words.itemsize
-    for start in range(0, n, chunk):
-        position = np.arange(start, min(start + chunk, n), dtype=np.uint64)
-        word = splitmix(position, key)
-        # The position replaces the low bits: no two words are equal, so every sorting algorithm gives the same result.
-        word &= ~low
-        word |= position
-        words[start : start + chunk] = word
+    position = np.arange(n, dtype=np.uint64)
+    words = splitmix(position, key)
+    # The position replaces the low bits: no two words are equal, so every sorting algorithm gives the same result.
+    words &= ~low
+    words |= position
     if n <= 1 << 16:
         return _ranked(words)
     words.sort()
@@ -76,22 +68,18 @@ def swapped(positions: NDArray[np.int64], sizes: NDArray[np.int64], keys: NDArra
     of Hoang, Morris and Rogaway (CRYPTO 2012): in each round, a position and its mirror image around a random point
     change places or not, by a random bit. Unlike rounds of multiply and xor-shift, that is uniform for few samples too.
     """
-    made, chunk = np.empty(len(positions), np.int64), CHUNK_BYTES // 8
     half, top = np.uint64(32), np.uint64(63)
     step, start = np.uint64(SWAP_STEP), np.uint64(GAMMA)
-    for at in range(0, len(positions), chunk):
-        of = slice(at, at + chunk)
-        x, size, words = positions[of].astype(np.uint64), sizes[of].astype(np.uint64), keys[of]
-        for _ in range(SWAP_ROUNDS):
-            words = words * step + start
-            mirrored = (words >> half) * size >> half
-            mirrored += (mirrored < x) * size
-            mirrored -= x
-            # One of the two, whichever is given, decides for both.
-            bits = mix_all(words ^ np.maximum(x, mirrored) * start)
-            x = np.where(bits >> top, mirrored, x)
-        made[of] = x
-    return made
+    x, size, words = positions.astype(np.uint64), sizes.astype(np.uint64), keys
+    for _ in range(SWAP_ROUNDS):
+        words = words * step + start
+        mirrored = (words >> half) * size >> half
+        mirrored += (mirrored < x) * size
+        mirrored -= x
+        # One of the two, whichever is given, decides for both.
+        bits = mix_all(words ^ np.maximum(x, mirrored) * start)
+        x = np.where(bits >> top, mirrored, x)
+    return x.astype(np.int64)
 
 
 class KeyedPermutation:
@@ -109,34 +97,20 @@ class KeyedPermutation:
         self._dtype = np.dtype(np.uint32 if bits <= 32 else np.uint64)
         word = self._dtype.type
         self._last, self._mask, self._shift = word(n - 1), word(mask), word(bits // 2)
-        self._chunk = CHUNK_BYTES // self._dtype.itemsize
         words = stream(key)
         self._rounds = [(word((next(words) | 1) & mask), word(next(words) & mask)) for _ in range(ROUNDS)]
 
     def span(self, start: int, stop: int) -> Samples:
         """The samples at positions start..stop-1, int64 (stop - start,), a new array."""
-        samples = np.empty(stop - start, np.int64)
-        outside = [np.empty(0, np.intp)]
-        values = [np.empty(0, self._dtype)]
-        for at in range(0, samples.size, self._chunk):
-            chunk = samples[at : at + self._chunk]
-            x = np.arange(start + at, start + at + chunk.size, dtype=self._dtype)
-            self._mix(x)
-            chunk[:] = x
-            again = np.flatnonzero(x > self._last)
-            outside.append(again + at)
-            values.append(x.take(again))
-        self._walk(samples, np.concatenate(outside), np.concatenate(values))
-        return samples
-
-    def _walk(self, samples: Samples, where: NDArray[np.intp], x: NDArray[np.unsignedinteger]) -> None:
-        """Send x, the values at `where` that are outside range(n), through again until each is inside."""
-        while where.size:
-            for at in range(0, x.size, self._chunk):
-                self._mix(x[at : at + self._chunk])
-            samples[where] = x
-            again = np.flatnonzero(x > self._last)
-            where, x = where.take(again), x.take(again)
+        x = np.arange(start, stop, dtype=self._dtype)
+        self._mix(x)
+        outside = np.flatnonzero(x > self._last)
+        while outside.size:
+            again = x.take(outside)
+            self._mix(again)
+            x[outside] = again
+            outside = outside.take(np.flatnonzero(again > self._last))
+        return x.astype(np.int64)
 
     def _mix(self, x: NDArray[np.unsignedinteger]) -> None:
         """The bijection of [0, 2**bits), in place."""
