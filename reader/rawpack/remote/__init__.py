@@ -10,5 +10,5 @@ fetch.py     downloading in the background, most urgent files first
 origin.py    an open store behind a URL
 
 Only `transfer.py` and `url.py` load fsspec, when a URL is opened. Workers never use the network: they receive a batch
-when its shards are in the cache (`batching/prefetch.py`).
+when its shards are in the cache (`ahead/prefetch.py`).
 """
