@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from rawpack.batches import Batches
-from rawpack.choose.build import choose
+from rawpack.choose.build import choose, warn_of_workers
 from rawpack.choose.options import DecodeOption, Options, Sampler, Workers, names
 from rawpack.choose.settings import sides
 from rawpack.clips.reading import clip_at, clips_at, column_of, samples_in
@@ -383,7 +383,9 @@ class Reader:
             ragged, self._verify,
         )  # fmt: skip
         chosen = choose(self._library, self._selection, self._clips, self._mix, self.column, options)
-        return Batches(Feed(self._library, self._selection, self._clips, options, *chosen))
+        feed = Feed(self._library, self._selection, self._clips, options, *chosen)
+        warn_of_workers(options, feed.settings)
+        return Batches(feed)
 
     def _copy(self) -> Self:
         """Another reader of the same open stores; `copy.copy` would pickle it, and open them again."""

@@ -22,6 +22,7 @@ from rawpack.order.ranks import RankSplit
 from rawpack.store.mix import Mix
 from rawpack.store.stores import Stores
 from rawpack.system import machine
+from rawpack.system.warning import warn
 
 if TYPE_CHECKING:
     from rawpack.clips.table import ClipTable
@@ -111,20 +112,22 @@ def choose_workers(
     return {"workers": workers, "backend": backend, "timeout": timeout, "max_held": asked.max_held}
 
 
-def doubtful_workers(asked: int, settings: Settings) -> str | None:
-    """Why the number of workers is probably a mistake; None where it may be right. settings: what it became."""
-    if settings.workers < asked:
-        return (
-            f"workers={asked}: batches of {settings.batch_size} samples of this size keep {settings.workers} busy, so "
-            f"only {settings.workers} are started; larger batches can use more"
+def warn_of_workers(options: Options, settings: Settings) -> None:
+    """Warn where the number of workers is probably a mistake. settings: what it became."""
+    assert isinstance(options.workers, Workers)
+    number, cpus = options.workers.number or 0, machine.cpus()
+    if settings.workers < number:
+        warn(
+            f"workers={number}: batches of {settings.batch_size} samples of this size keep {settings.workers} busy, so "
+            f"only {settings.workers} are started; larger batches can use more",
+            UserWarning,
         )
-    cpus = machine.cpus()
-    if settings.backend == "process" and asked > max(_MANY_WORKERS, _MANY_A_CPU * cpus):
-        return (
-            f"workers={asked} on {cpus} {'CPU' if cpus == 1 else 'CPUs'}: each takes at least 5 MB of "
-            "memory, and they take turns; workers=None starts one for each CPU"
+    elif settings.backend == "process" and number > max(_MANY_WORKERS, _MANY_A_CPU * cpus):
+        warn(
+            f"workers={number} on {cpus} {'CPU' if cpus == 1 else 'CPUs'}: each takes at least 5 MB of "
+            "memory, and they take turns; workers=None starts one for each CPU",
+            UserWarning,
         )
-    return None
 
 
 def _pipeline(
