@@ -46,7 +46,7 @@ def test_descriptors_come_with_their_message(ends: tuple[Channel, Channel], size
     ours, theirs = ends
     found: list[object] = []
     reading, writing = os.pipe()
-    thread = receives(Channel(theirs.socket, takes_descriptors=True), found)
+    thread = receives(theirs, found)
     ours.send(b"x" * size, [writing, reading])
     thread.join(120)
     os.close(writing)

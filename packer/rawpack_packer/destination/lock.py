@@ -20,6 +20,7 @@ from pathlib import Path
 from types import TracebackType
 
 from rawpack.errors import PackError, UsageError
+from rawpack.system.file_lock import is_at
 from rawpack_packer.destination.files import WORK
 
 _LOCK, _WORKERS_LOCK = "lock", "workers.lock"
@@ -98,7 +99,7 @@ def lock_file(path: Path, wait_s: float) -> int:
         try:
             locked = _flock(descriptor, alone=True)
             # A run that has just ended may have removed the file: a lock on that would keep nobody out.
-            if locked and path.exists() and os.path.samestat(os.fstat(descriptor), path.stat()):
+            if locked and is_at(descriptor, path):
                 return descriptor
             if not locked and time.monotonic() >= until:
                 raise BlockingIOError(errno.EWOULDBLOCK, os.strerror(errno.EWOULDBLOCK), str(path))

@@ -42,10 +42,8 @@ class EndedByError(Exception):
 class Channel:
     """One end of a socket pair, for messages with descriptors. One thread sends and one receives."""
 
-    def __init__(self, sock: socket.socket, *, takes_descriptors: bool = False) -> None:
-        """takes_descriptors: whether descriptors come to this end, which costs more than bytes alone. Otherwise the
-        system closes those that come."""
-        self.socket, self._takes_descriptors = sock, takes_descriptors
+    def __init__(self, sock: socket.socket) -> None:
+        self.socket = sock
 
     def fileno(self) -> int:
         return self.socket.fileno()
@@ -119,14 +117,11 @@ class Channel:
         left = memoryview(data)
         while left:
             try:
-                if self._takes_descriptors:
-                    count, rights, _, _ = self.socket.recvmsg_into([left], _RIGHTS_BYTES)
-                    for _, _, numbers in rights:
-                        descriptors += array.array("i", numbers)
-                else:
-                    count = self.socket.recv_into(left)
+                count, rights, _, _ = self.socket.recvmsg_into([left], _RIGHTS_BYTES)
             except ConnectionError:
                 return None
+            for _, _, numbers in rights:
+                descriptors += array.array("i", numbers)
             if not count:
                 return None
             left = left[count:]
@@ -134,7 +129,7 @@ class Channel:
 
 
 def pair() -> tuple[Channel, Channel]:
-    """Two connected ends, which take no descriptors. A child's own `Channel` over the socket of one may."""
+    """Two connected ends."""
     ours, theirs = (socket.socket(fileno=above_streams(end.detach())) for end in socket.socketpair())
     return Channel(ours), Channel(theirs)
 

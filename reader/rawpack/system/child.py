@@ -113,7 +113,6 @@ class Child:
         """
         import cloudpickle
 
-        self._last_words: str | None = None
         if launcher is None or not self._launch(launcher.launch):
             self._launch(lambda ends, _: _start(ends, single))
         self.channel.socket.settimeout(_SEND_TIMEOUT_S)
@@ -156,10 +155,8 @@ class Child:
     def last_words(self) -> str:
         """What the child wrote to standard error before it was ready to run `main`, or the traceback of what ended
         `main`; empty where there is neither."""
-        if self._last_words is None:
-            said = bytes(self._memory[HEARTBEAT_BYTES:]).rstrip(b"\0").decode(errors="replace")
-            return said.strip()[-_MOST_WORDS:]
-        return self._last_words
+        said = bytes(self._memory[HEARTBEAT_BYTES:]).rstrip(b"\0").decode(errors="replace")
+        return said.strip()[-_MOST_WORDS:]
 
     def kill(self, grace: float = 0.0) -> bool:
         """End the process and wait until it is gone; False where it cannot be ended (stuck in the kernel).
@@ -177,7 +174,6 @@ class Child:
             return False
         finally:
             self.channel.close()
-            self._last_words = self.last_words()
         return True
 
 
@@ -194,7 +190,7 @@ def serve(sock: socket.socket, errors: int) -> None:
     An exception that ends `main` is sent to the parent, whose `receive` raises it: here alone is decided that a fault
     of our code is not the death of a process.
     """
-    channel = Channel(sock, takes_descriptors=True)
+    channel = Channel(sock)
     first = channel.receive()
     if first is None:
         return

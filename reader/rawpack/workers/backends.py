@@ -5,11 +5,11 @@ from __future__ import annotations
 import mmap
 import threading
 import traceback
-from abc import ABC, abstractmethod
 
-from rawpack.system.channel import Channel, pair
+from rawpack.system.channel import pair
 from rawpack.system.child import Child
 from rawpack.system.heartbeat import HEARTBEAT_BYTES, Heartbeat
+from rawpack.system.pool import Supervised
 from rawpack.system.template import Template
 from rawpack.workers import worker
 from rawpack.workers.fill import BatchFiller, Views, WorkSpec, serve
@@ -23,11 +23,8 @@ class _SlotGoneError(Exception):
     """A task's slot is gone: nobody waits for the batch anymore."""
 
 
-class Worker(ABC):
+class Worker(Supervised):
     """One worker of either kind."""
-
-    channel: Channel
-    heartbeat: Heartbeat
 
     def share(self, slot: Slot) -> list[int]:
         """The descriptors to send along with a task on `slot`."""
@@ -36,18 +33,6 @@ class Worker(ABC):
     def forget(self) -> tuple[int, ...]:
         """Slots that it has mapped and that will not be filled again, reported once."""
         return ()
-
-    @abstractmethod
-    def kill(self, grace: float = 0.0) -> bool:
-        """Kill it, after `grace` seconds to end by itself, and wait until it is gone; False where that fails."""
-
-    @abstractmethod
-    def status(self) -> int | None:
-        """The exit status of a process that is gone."""
-
-    @abstractmethod
-    def last_words(self) -> str:
-        """What it wrote before it ended, if anything."""
 
 
 class ProcessWorker(Child, Worker):
