@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rawpack.errors import UsageError
-from rawpack.pixels.polygons import fill
+from rawpack.pixels.geometry import fill_polygons
 from rawpack.transforms.followers import BOX, outlines
 
 __all__ = ["BoxTarget", "instance_masks", "torchvision_targets", "yolo_targets"]
@@ -82,7 +82,7 @@ def instance_masks(
         if np.ndim(rows) != 2 or rows.shape[1] != 4:
             raise UsageError(f"{polygons!r} must be rows of x, y, box, part for each image, not {np.shape(rows)}")
         for start, end in outlines(rows):
-            made[int(rows[start, BOX])] |= fill([rows[start:end, :2]], height, width)
+            made[int(rows[start, BOX])] |= fill_polygons([rows[start:end, :2]], height, width)
     return masks
 
 

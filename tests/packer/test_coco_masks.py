@@ -18,7 +18,7 @@ from pictures import picture, save
 from running import pack, run_here
 
 from rawpack import Reader, UsageError
-from rawpack.pixels.polygons import fill
+from rawpack.pixels.geometry import fill_polygons
 from rawpack_packer.sources import open_source
 from rawpack_packer.sources.detection.coco import Runs, decode_runs
 
@@ -71,14 +71,14 @@ def test_polygons_cover_the_pixels_whose_centers_are_inside() -> None:
     rng = np.random.default_rng(0)
     for _ in range(30):
         points = (rng.random((int(rng.integers(3, 9)), 2)) * 30 - 5).round(1)
-        assert np.array_equal(fill([points], 20, 24), inside(points, 20, 24))
+        assert np.array_equal(fill_polygons([points], 20, 24), inside(points, 20, 24))
     square = [[0, 0], [2, 0], [2, 2], [0, 2]]
-    assert fill([square, [[3, 0], [4, 0], [4, 1], [3, 1]]], 3, 4).astype(int).tolist() == [
+    assert fill_polygons([square, [[3, 0], [4, 0], [4, 1], [3, 1]]], 3, 4).astype(int).tolist() == [
         [1, 1, 0, 1],
         [1, 1, 0, 0],
         [0] * 4,
     ]
-    assert not fill([], 3, 4).any()
+    assert not fill_polygons([], 3, 4).any()
 
 
 def test_polygons_differ_from_pycocotools_at_their_edges_only() -> None:
@@ -86,7 +86,7 @@ def test_polygons_differ_from_pycocotools_at_their_edges_only() -> None:
     for case in FIXTURE["polygons"]:
         height, width = case["size"]
         theirs, points = decode_runs(Runs(case["counts"], (height, width))), np.reshape(case["points"], (-1, 2))
-        ours = fill([points], height, width)
+        ours = fill_polygons([points], height, width)
         y, x = np.nonzero(ours ^ theirs)
         assert len(y) <= 0.15 * ours.sum()
         for point in np.stack([x, y], axis=1) + 0.5:

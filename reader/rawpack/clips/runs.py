@@ -67,18 +67,19 @@ def find_runs(library: Stores, rows: NDArray[np.int64] | None) -> FrameRuns:
     belongs to which video."""
     _check_fields(library)
     count = len(library) if rows is None else len(rows)
-    starts, videos, one_label = _pieces(library, rows, count)
-    firsts = starts[np.flatnonzero(np.diff(videos, prepend=-1))]
-    gaps = (_gaps(library, rows, firsts[low:high], starts, stop) for low, high, stop in _groups(firsts, count))
-    skips = np.concatenate([np.empty(0, np.int64), *gaps])
-    # A run that begins within a piece belongs to the piece's video.
-    piece = np.searchsorted(starts, skips, side="right") - 1
-    begins = np.concatenate([starts, skips])
-    order = np.argsort(begins, kind="stable")
-    begins = begins[order]
+    lost = np.concatenate([np.empty(0, np.int64), *_lost(library)])
+    labeled = LABEL in library.fields and library.fields[LABEL].kind == "number"
+    starts, videos, seen, one_label = [np.empty(0, np.int64)], [np.empty(0, np.int64)], 0, labeled
+    for start, block, begins in _whole_videos(library, rows, count):
+        at = np.flatnonzero(_run_starts(library, block, begins, lost))
+        starts.append(at + start)
+        videos.append(np.searchsorted(begins, at, side="right") - 1 + seen)
+        seen += len(begins)
+        if one_label:
+            one_label = bool(np.isin(np.flatnonzero(_changes(values_of(library, LABEL, block))), begins).all())
+    begins = np.concatenate(starts)
     first = begins if rows is None else rows[begins]
-    length = np.diff(np.append(begins, count))
-    return FrameRuns(first, length, np.concatenate([videos, videos[piece]])[order], one_label)
+    return FrameRuns(first, np.diff(np.append(begins, count)), np.concatenate(videos), one_label)
 
 
 def _check_fields(library: Stores) -> None:
@@ -91,29 +92,6 @@ def _check_fields(library: Stores) -> None:
                 "videos, or frames with two integer fields, `video` and `frame`, the number of each frame's video and "
                 "its number there; the frames of a video one after another"
             )
-
-
-def _pieces(
-    library: Stores, rows: NDArray[np.int64] | None, count: int
-) -> tuple[NDArray[np.int64], NDArray[np.int64], bool]:
-    """Runs by everything but the numbers of frames: where in the reader each starts, and its video; and whether each
-    video has one label."""
-    lost = np.concatenate([np.empty(0, np.int64), *_lost(library)])
-    starts, begun = [np.zeros(min(count, 1), np.int64)], [np.ones(min(count, 1), np.bool_)]
-    one_label = LABEL in library.fields and library.fields[LABEL].kind == "number"
-    for start in range(1, count, _BLOCK):
-        # With the row before, to compare neighbors across blocks too.
-        stop = min(start + _BLOCK, count)
-        block = np.arange(start - 1, stop) if rows is None else rows[start - 1 : stop]
-        store = np.searchsorted(library.ends, block, side="right")
-        other = (np.diff(store) != 0) | _changes(values_of(library, VIDEO, block))
-        broken = other | (np.diff(block) != 1) | np.isin(block[1:], lost)
-        at = np.flatnonzero(broken)
-        starts.append(at + start)
-        begun.append(other[at])
-        if one_label:
-            one_label = not (_changes(values_of(library, LABEL, block)) & ~other).any()
-    return np.concatenate(starts), np.cumsum(np.concatenate(begun)) - 1, one_label
 
 
 def _lost(library: Stores) -> Iterator[NDArray[np.int64]]:
@@ -135,48 +113,51 @@ def _rejected(store: Store) -> NDArray[np.int64]:
         raise DamagedStoreError(f"{store.path / record.name} is not a list of rejects: {error}") from None
 
 
-def _groups(begins: NDArray[np.int64], count: int) -> Iterator[tuple[int, int, int]]:
-    """(low, high) of videos that are examined together, about a block of rows or one longer video; and where in the
-    reader the last of them ends."""
-    low = 0
-    while low < len(begins):
-        high = max(low + 1, int(np.searchsorted(begins, begins[low] + _BLOCK)))
-        yield low, high, int(begins[high]) if high < len(begins) else count
-        low = high
+def _whole_videos(
+    library: Stores, rows: NDArray[np.int64] | None, count: int
+) -> Iterator[tuple[int, NDArray[np.int64], NDArray[np.int64]]]:
+    """All videos, about a block of rows of them at a time, or one longer video: where in the reader they begin, their
+    rows, and where each begins among these."""
+    start, size = 0, _BLOCK
+    while start < count:
+        stop = min(start + size, count)
+        block = np.arange(start, stop) if rows is None else rows[start:stop]
+        store = np.searchsorted(library.ends, block, side="right")
+        begins = np.flatnonzero(_changes(store) | _changes(values_of(library, VIDEO, block)))
+        if stop < count and len(begins) == 1:
+            size *= 2
+            continue
+        if stop < count:  # the last one may not be whole
+            block, begins = block[: begins[-1]], begins[:-1]
+        yield start, block, begins
+        start, size = start + len(block), _BLOCK
 
 
-def _gaps(
-    library: Stores,
-    rows: NDArray[np.int64] | None,
-    begins: NDArray[np.int64],
-    starts: NDArray[np.int64],
-    stop: int,
-) -> NDArray[np.int64]:
-    """Where in the reader, within some consecutive videos, `frame` does not continue as it should. begins: where these
-    videos begin. starts: where a run begins in any case."""
-    start = int(begins[0])
-    block = np.arange(start, stop) if rows is None else rows[start:stop]
-    steps = np.empty(stop - start, np.int64)
-    steps[1:] = np.diff(values_of(library, FRAME, block).astype(np.int64))
-    # The steps into a run do not count, and neither do those backwards.
-    steps[starts[np.searchsorted(starts, start) : np.searchsorted(starts, stop)] - start] = _NONE
-    back = steps <= 0
-    local = begins - start
-    usual = np.minimum.reduceat(np.where(back, _NONE, steps), local)
-    ends = np.append(local[1:], stop - start)
-    odd = (steps != np.repeat(usual, ends - local)) & (steps != _NONE) & ~back
-    found = [np.flatnonzero(back)]
+def _run_starts(
+    library: Stores, block: NDArray[np.int64], begins: NDArray[np.int64], lost: NDArray[np.int64]
+) -> NDArray[np.bool_]:
+    """Whether a run starts at each row of some whole videos. begins: where each of these begins."""
+    starts: NDArray[np.bool_] = np.diff(block, prepend=block[0]) != 1
+    starts[begins] = True
+    starts |= np.isin(block, lost)
+    frames = values_of(library, FRAME, block).astype(np.int64)
+    steps = frames - np.append(0, frames[:-1])
+    starts |= steps <= 0
+    steps[starts] = _NONE
+    usual = np.minimum.reduceat(steps, begins)
+    ends = np.append(begins[1:], len(block))
+    odd = (steps != np.repeat(usual, ends - begins)) & ~starts
     timed = SECONDS in library.fields and library.fields[SECONDS].kind == "number" and not library.fields[SECONDS].shape
-    for number in np.unique(np.searchsorted(local, np.flatnonzero(odd), side="right") - 1).tolist():
-        low, high = int(local[number]), int(ends[number])
+    for number in np.unique(np.searchsorted(begins, np.flatnonzero(odd), side="right") - 1).tolist():
+        low, high = int(begins[number]), int(ends[number])
         seconds = np.diff(values_of(library, SECONDS, block[low:high])) if timed else None
-        found.append(_skips(steps[low + 1 : high], int(usual[number]), seconds) + low + 1)
-    return np.sort(np.concatenate(found)) + start
+        starts[low + 1 : high] |= _skips(steps[low + 1 : high], int(usual[number]), seconds)
+    return starts
 
 
-def _skips(steps: NDArray[np.int64], usual: int, seconds: NDArray[Any] | None) -> NDArray[np.intp]:
+def _skips(steps: NDArray[np.int64], usual: int, seconds: NDArray[Any] | None) -> NDArray[np.bool_]:
     """Which of a video's steps skip a frame: see the top of this file. usual: the smallest; seconds: of each step."""
-    skips = (steps > usual + 1) & (steps != _NONE)
+    skips: NDArray[np.bool_] = (steps > usual + 1) & (steps != _NONE)
     if usual == 1:
         twos = np.flatnonzero(steps == 2)
         between = np.diff(twos)
@@ -184,10 +165,11 @@ def _skips(steps: NDArray[np.int64], usual: int, seconds: NDArray[Any] | None) -
             skips[twos] = True
     if seconds is not None and (median := np.median(seconds)) > 0:
         skips &= seconds > _LATE * median
-    return np.flatnonzero(skips)
+    return skips
 
 
 def _changes(values: NDArray[Any]) -> NDArray[np.bool_]:
-    """Whether each of (n, ...) values but the first differs from the one before."""
-    changed: NDArray[np.bool_] = (values[1:] != values[:-1]).reshape(len(values) - 1, -1).any(axis=1)
+    """Whether each of (n, ...) values differs from the one before, as the first always does."""
+    changed = np.ones(len(values), np.bool_)
+    changed[1:] = (values[1:] != values[:-1]).any(axis=tuple(range(1, values.ndim)))
     return changed

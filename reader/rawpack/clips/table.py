@@ -78,12 +78,20 @@ class ClipTable:
     def __init__(self, runs: FrameRuns, shape: ClipShape, mixed: bool = False) -> None:
         """mixed: whether they are clips of a mix."""
         self.shape, self._runs, self._mixed = shape, runs, mixed
-        self._length_of = _lengths_that_fit(runs, shape)
-        """The number of each run's length among `shape.lengths`, the same in all runs of a video."""
+        begins = np.flatnonzero(np.diff(runs.video, prepend=-1))
+        longest = np.maximum.reduceat(runs.length, begins)[runs.video]
+        fits = np.searchsorted(shape.span(np.array(shape.lengths)), longest, side="right") - 1
+        self._length_of = np.maximum(fits, 0).astype(np.uint8)
+        """The number of each run's length among `shape.lengths`: the greatest that the longest run of its video has the
+        frames for, or the least."""
         frames = np.array(shape.lengths)[self._length_of]
         self._spacing = np.broadcast_to(shape.spacing(frames), frames.shape)
         starts = np.maximum((runs.length - shape.span(frames)) // self._spacing + 1, 0)
-        self._fill_up(starts)
+        if shape.short != "drop":
+            # A video without a clip gets one in its longest run, or in the first of several.
+            without = np.maximum.reduceat(starts, begins)[runs.video] == 0
+            runs_without = np.flatnonzero(without & (runs.length == longest))
+            starts[runs_without[np.unique(runs.video[runs_without], return_index=True)[1]]] = 1
         # A video's first start is in its first run that has one.
         self._runs_with = np.flatnonzero(starts)
         self._ends = np.cumsum(starts[self._runs_with])
@@ -113,12 +121,12 @@ class ClipTable:
 
     def first_rows(self, numbers: NDArray[np.int64] | None = None, seed: int = 0, epoch: int = 0) -> NDArray[np.int64]:
         """The row of each clip's first frame, int64 (n,). numbers: None for all. seed, epoch: as in `rows`."""
-        run, start = self._places(np.arange(len(self)) if numbers is None else numbers, seed, epoch)
+        run, start = self._places(numbers, seed, epoch)
         return self._runs.first[run] + start
 
     def buckets(self, numbers: NDArray[np.int64] | None) -> NDArray[np.uint8]:
         """The number of each clip's length among `shape.lengths`, (n,). numbers: None for all."""
-        return self._length_of[self._places(np.arange(len(self)) if numbers is None else numbers, 0, 0)[0]]
+        return self._length_of[self._places(numbers, 0, 0)[0]]
 
     def check_known(self, classes: Sequence[str] | None, condition: Where | None, where: str | None) -> None:
         """Raise UsageError where random clips cannot be selected by these classes, or by this condition, written
@@ -177,9 +185,10 @@ class ClipTable:
         return f"{' or '.join(map(str, shape.lengths))} frames, stride {shape.stride}, {how}, {shape.short}"
 
     def _places(
-        self, numbers: NDArray[np.int64], seed: int, epoch: int, position: int = -1
+        self, numbers: NDArray[np.int64] | None, seed: int, epoch: int, position: int = -1
     ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """The run of each clip, and where in the run it begins."""
+        """The run of each clip, and where in the run it begins. numbers: None for all."""
+        numbers = np.arange(len(self)) if numbers is None else numbers
         places = numbers if self.shape.per_video is None else self._drawn(numbers, seed, epoch, position)
         at = np.searchsorted(self._ends, places, side="right")
         before = np.where(at > 0, self._ends[at - 1], 0)
@@ -205,30 +214,6 @@ class ClipTable:
         # The upper half of a word, scaled: for fewer than 2**32 places.
         drawn: NDArray[np.uint64] = (words >> _WORD_HALF) * count >> _WORD_HALF
         return before + drawn.astype(np.int64)
-
-    def _fill_up(self, starts: NDArray[np.int64]) -> None:
-        """Unless short videos are dropped, give each video without a clip one in its longest run, in place."""
-        runs = self._runs
-        if self.shape.short == "drop" or not len(starts):
-            return
-        begins = np.flatnonzero(np.diff(runs.video, prepend=-1))
-        without = np.add.reduceat(starts, begins) == 0
-        # The longest run of each video, or the first of several: sorted by video, then length, then backwards.
-        order = np.lexsort((-np.arange(len(starts)), runs.length, runs.video))
-        longest = order[np.append(begins[1:], len(starts)) - 1]
-        starts[longest[without]] = 1
-
-
-def _lengths_that_fit(runs: FrameRuns, shape: ClipShape) -> NDArray[np.uint8]:
-    """For each run, (runs,): the number of the greatest length that some run of its video has the frames for; of the
-    least where none has."""
-    begins = np.flatnonzero(np.diff(runs.video, prepend=-1))
-    if not len(begins):
-        return np.zeros(0, np.uint8)
-    longest = np.maximum.reduceat(runs.length, begins)
-    spans = shape.span(np.array(shape.lengths))
-    fits: NDArray[np.intp] = np.searchsorted(spans, longest, side="right") - 1
-    return np.maximum(fits, 0).astype(np.uint8)[runs.video]
 
 
 def find_clips(library: Stores, rows: NDArray[np.int64] | None, shape: ClipShape) -> ClipTable:

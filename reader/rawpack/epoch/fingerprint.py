@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import re
+import types
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -56,22 +57,13 @@ def _parts(value: Any, depth: int) -> Iterator[bytes]:
     elif hasattr(value, "__qualname__"):
         # Functions, methods and classes.
         yield f"{value.__module__}.{value.__qualname__}".encode()
-        if (code := getattr(value, "__code__", None)) is not None:
-            yield from _of_code(code)
+        inside = [getattr(value, "__code__", None)]
+    elif isinstance(value, types.CodeType):
+        inside = [value.co_code, value.co_names, value.co_consts]
     else:
         yield _shown(value)
     for one in inside:
         yield from _parts(one, depth + 1)
-
-
-def _of_code(code: Any) -> Iterator[bytes]:
-    yield code.co_code
-    yield repr(code.co_names).encode()
-    for constant in code.co_consts:
-        if hasattr(constant, "co_code"):
-            yield from _of_code(constant)
-        else:
-            yield _shown(constant)
 
 
 def _shown(value: object) -> bytes:

@@ -85,7 +85,7 @@ class RepeatWatch:
         marks, when = _read.get(self._digest, (0, 0))
         if first and marks >= _ENOUGH and when < self._number:
             self._warn(random, self._message(start.split.batch_size))
-        return _CountedEpoch(self._mark, _SOME, len(start))
+        return _counted(self._mark, _SOME, len(start))
 
     def _begins_in_worker(
         self, start: EpochStart, choices: int, identity: Callable[[], Any]
@@ -102,7 +102,7 @@ class RepeatWatch:
         if _ENOUGH <= _read_by_workers[digest] < _TOLD:
             self._warn(random, _MESSAGE_OF_WORKERS, start.epoch)
             _read_by_workers[digest] = _TOLD
-        return _CountedEpoch(self._mark_in_worker, _AHEAD, len(start))
+        return _counted(self._mark_in_worker, _AHEAD, len(start))
 
     def _mark(self) -> None:
         """Epoch 0 was read, in part or to its end, which for a queue may be when the next has begun."""
@@ -120,7 +120,11 @@ class RepeatWatch:
     def _digest_of(self, start: EpochStart, besides: list[Any]) -> str:
         from rawpack.epoch.fingerprint import fingerprint
 
-        return fingerprint([*besides, self._asked_for(start)])
+        order, library = self._order, self._library
+        # A function of the epoch may answer in another way each time.
+        drawn = None if order.foreseeable else order.samples(start.epoch, 0, order.length(start.epoch))
+        stores = [store.digest for store in library.stores]
+        return fingerprint([*besides, stores, library.groups, self._settings, drawn])
 
     @staticmethod
     def _warn(random: list[str], message: str, epoch: int = 0) -> None:
@@ -145,12 +149,6 @@ class RepeatWatch:
         }
         return [name for name, differs in found.items() if differs]
 
-    def _asked_for(self, start: EpochStart) -> list[Any]:
-        order, library = self._order, self._library
-        # A function of the epoch may answer in another way each time.
-        drawn = None if order.foreseeable else order.samples(start.epoch, 0, order.length(start.epoch))
-        return [[store.digest for store in library.stores], library.groups, self._settings, drawn]
-
     def _message(self, batch_size: int) -> str:
         library, words = self._library, {"shuffled": ", shuffle=True", "block": ', shuffle="block"'}
         whole = len(library.stores) == 1 and self._clips is None and not self._selected
@@ -167,19 +165,19 @@ class RepeatWatch:
         )
 
 
-class _CountedEpoch:
-    """Counts what is read of an epoch: calls `mark` after some of its batches, and once more after all of them."""
+def _counted(mark: Callable[[], None], some: int, batches: int) -> Callable[[], None]:
+    """What to call for each batch that is read of an epoch: it calls `mark` after some of them, and once more after all
+    of them."""
+    # Who looks at the only batch of an epoch, by next(iter(batches)), has not looped over it: that takes the end.
+    limits, numbers = (some, max(2, batches)), count(1)
 
-    def __init__(self, mark: Callable[[], None], some: int, batches: int) -> None:
-        # Who looks at the only batch of an epoch, by next(iter(batches)), has not looped over it: that takes the end.
-        self._mark, self._some, self._all = mark, some, max(2, batches)
-        self._count = 0
+    def read_one() -> None:
+        number = next(numbers)
+        for limit in limits:
+            if number == limit:
+                mark()
 
-    def __call__(self) -> None:
-        self._count += 1
-        for limit in (self._some, self._all):
-            if self._count == limit:
-                self._mark()
+    return read_one
 
 
 _MESSAGE_OF_WORKERS = (

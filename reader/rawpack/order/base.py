@@ -95,14 +95,12 @@ class Order(ABC):
             raise UsageError(
                 f"epoch {epoch} has no positions [{start}, {stop}): epochs count from 0, its length is {length}"
             )
-        gathered = np.empty(stop - start, np.int64)
-        at = start
-        while at < stop:
-            low, samples = self._keep(epoch, at)
-            high = min(low + samples.size, stop)
-            gathered[at - start : high - start] = samples[at - low : high - low]
-            at = high
-        return gathered
+        pieces = [np.empty(0, np.int64)]
+        while start < stop:
+            low, samples = self._keep(epoch, start)
+            pieces.append(samples[start - low : stop - low])
+            start = low + samples.size
+        return np.concatenate(pieces)
 
     def region_end(self, epoch: int, position: int, ranks: int = 1) -> int:
         """The end of the region from `position` on that `ranks` ranks should request from the disk together. See

@@ -47,21 +47,9 @@ class BlockShuffled(Order):
     A window reads from `window` regions of the store, and from no other part until it is used up. So reads stay local
     where a window fits into the page cache. Each epoch has other blocks, in another order. Memory is O(block * window).
 
-    How random that is, by `mixing`, for 1,280,000 samples in 1,000 classes that are stored one class after another, in
-    batches of 256. (Without a shuffle, `near` is 1 and a batch has 1 class. The displacement is 1/3 in every row.)
-
-    | order      | samples in a window | near  | classes in a batch |
-    |------------|---------------------|-------|--------------------|
-    | Shuffled   | all                 | 0.020 | 226                |
-    | 16 x 1,024 | 16,384              | 0.020 | 204                |
-    | 64 x 256   | 16,384              | 0.024 | 152                |
-    | 32 x 256   | 8,192               | 0.024 | 153                |
-    | 16 x 256   | 4,096               | 0.024 | 153                |
-    | 64 x 64    | 4,096               | 0.035 | 65                 |
-    | 256 x 16   | 4,096               | 0.079 | 19                 |
-
-    What counts is the number of blocks in a window: a batch rarely has more classes than that. Use many small blocks
-    for a store that is sorted by class; large ones are enough for a store in mixed order.
+    How random that is depends on the number of blocks in a window: a batch rarely has more classes than that. Use many
+    small blocks for a store that is sorted by class; large ones are enough for a store in mixed order.
+    `docs/explanation/order.md` has figures.
     """
 
     n: int

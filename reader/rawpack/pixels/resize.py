@@ -68,10 +68,8 @@ def fit(
     if interpolation == "area" and image.dtype == np.uint8 and not enlarged:
         return np.ascontiguousarray(shrink(image, scaled, box)), False
     top, left, height, width = box
-    if interpolation == "area":
-        resized = to_size(image, scaled, "linear")
-    else:
-        resized = to_size(image, scaled, interpolation, antialias=False)
+    average = interpolation == "area"
+    resized = to_size(image, scaled, "linear" if average else interpolation, antialias=average)
     return np.ascontiguousarray(resized[top : top + height, left : left + width]), enlarged
 
 
@@ -88,17 +86,13 @@ def to_size(
     Ignored for "nearest". "area" is OpenCV's INTER_AREA: it averages only where both axes shrink.
     An image that already has the size is returned itself, even if it is a view with gaps between its rows.
     """
-    code = _CODES[interpolation]
-    height, width = image.shape[:2]
+    code, stored = _CODES[interpolation], image.shape[:2]
+    smaller = min(size[0], stored[0]), min(size[1], stored[1])
     if interpolation == "area":
-        if image.dtype == np.uint8 and size[0] <= height and size[1] <= width:
-            return _resize(shrink(image, size), size, code, out)
-        return _resize(image, size, code, out)
-    smaller = min(size[0], height), min(size[1], width)
-    if not antialias or interpolation == "nearest" or smaller == (height, width):
-        return _resize(image, size, code, out)
-    shrunk = shrink(image, smaller) if image.dtype == np.uint8 else _resize(image, smaller, cv2.INTER_AREA)
-    return _resize(shrunk, size, code, out)
+        return shrink(image, size) if image.dtype == np.uint8 and smaller == size else _resize(image, size, code, out)
+    if antialias and interpolation != "nearest" and smaller != stored:
+        image = shrink(image, smaller) if image.dtype == np.uint8 else _resize(image, smaller, cv2.INTER_AREA)
+    return _resize(image, size, code, out)
 
 
 def fit_nearest(image: NDArray[Any], size: tuple[int, int], *, fit: Fit = "cover") -> NDArray[Any]:

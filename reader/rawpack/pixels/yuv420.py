@@ -61,9 +61,9 @@ def _convert(luma: Bytes, chroma: Bytes, offset: tuple[int, int], out: Bytes) ->
     (height, width), (y, x) = luma.shape, offset
     at = _memory.arrays(chroma.shape[1], chroma.shape[2], height, width)
     np.bitwise_xor(chroma, _MIDDLE, at.chroma)
-    at.columns.enlarge()
+    _enlarge(*at.columns)
     cv2.merge(at.even_and_odd, at.wide)
-    at.rows.enlarge()
+    _enlarge(*at.rows)
     green, orange = at.enlarged[:, y : y + height, x : x + width]
     np.bitwise_xor(luma, _MIDDLE, at.luma)
     first, second, third = at.planes
@@ -75,26 +75,23 @@ def _convert(luma: Bytes, chroma: Bytes, offset: tuple[int, int], out: Bytes) ->
     np.bitwise_xor(at.rgb_bytes, _MIDDLE, out)
 
 
-class _Axis:
-    """Enlarges planes along one axis: a pixel has c - floor(c / 4) + floor(d / 4), where c is the nearer value and d
-    the farther one, or c again at the edge. It keeps its views, because making them takes as long as using them."""
+def _enlarge(values: Signed, quarters: Signed, sums: Sequence[tuple[Signed, Signed, Signed]]) -> None:
+    """Enlarges planes along one axis and overwrites the values: a pixel has c - floor(c / 4) + floor(d / 4), where c is
+    the nearer value and d the farther one, or c again at the edge.
 
-    def __init__(self, values: Signed, quarters: Signed, sums: Sequence[tuple[Signed, Signed, Signed]]) -> None:
-        """sums: parts of what is left of values, parts of the quarters of others, and where their sum is written."""
-        self._values, self._quarters, self._sums = values, quarters, sums
-
-    def enlarge(self) -> None:
-        """Overwrites the values."""
-        np.right_shift(self._values, _TWO, self._quarters)
-        np.subtract(self._values, self._quarters, self._values)
-        for rest, quarter, made in self._sums:
-            np.add(rest, quarter, made)
+    sums: parts of what is left of values, parts of the quarters of others, and where their sum is written.
+    """
+    np.right_shift(values, _TWO, quarters)
+    np.subtract(values, quarters, values)
+    for rest, quarter, made in sums:
+        np.add(rest, quarter, made)
 
 
 class _Arrays:
     """The arrays of one conversion, of chroma (2, r, m) and luma (h, w), in 24 r m bytes of memory.
 
-    They share it: each is no longer needed when another one at its place is written.
+    They share it: each is no longer needed when another one at its place is written. Views are kept, because making
+    them takes as long as using them.
     """
 
     def __init__(self, memory: Signed, rows: int, columns: int, height: int, width: int) -> None:
@@ -103,7 +100,7 @@ class _Arrays:
         values, quarters, even, odd = flat.reshape(4, 2, rows, columns)
         self.chroma = values.view(np.uint8)
         # As if all rows were one, which is several times as fast; then the first and the last column are set right.
-        self.columns = _Axis(
+        self.columns = (
             values,
             quarters,
             (
@@ -118,7 +115,7 @@ class _Arrays:
         values, quarters = self.wide.reshape(2, rows, 2 * columns), memory[: 2 * few].reshape(2, rows, 2 * columns)
         made = memory[2 * few : 6 * few].reshape(2, rows, 2, 2 * columns)
         self.enlarged, ends = made.reshape(2, 2 * rows, 2 * columns), slice(None, None, max(1, rows - 1))
-        self.rows = _Axis(
+        self.rows = (
             values,
             quarters,
             (

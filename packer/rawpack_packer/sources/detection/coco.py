@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rawpack.errors import DecodeError, UsageError
-from rawpack.pixels.polygons import fill
+from rawpack.pixels.geometry import fill_polygons
 from rawpack_packer.errors import reading
 from rawpack_packer.options import opt
 from rawpack_packer.sources.base import Scanning, SourceInfo, given_options, unseen
@@ -122,7 +122,7 @@ def covered(segmentation: Segmentation, height: int, width: int) -> NDArray[np.b
         if tuple(segmentation.size) != (height, width):
             raise ValueError(f"a mask of {segmentation.size} in an image of {(height, width)} (height, width)")
         return decode_runs(segmentation)
-    return fill([np.reshape(one, (-1, 2)) for one in segmentation if one], height, width)
+    return fill_polygons([np.reshape(one, (-1, 2)) for one in segmentation if one], height, width)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
