@@ -192,6 +192,23 @@ def test_clips_of_several_stores(reader: Reader, stored: Callable[[str], Reader]
     assert both == [[0, 0, 0, 0]]
 
 
+@pytest.mark.parametrize("block", [1, 7, 40])
+def test_videos_longer_than_a_block(reader: Reader, block: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rows are read a block at a time: wherever blocks end, and however long a video is, the clips are the same."""
+    monkeypatch.setattr("rawpack.clips.runs._BLOCK", block)
+    left = [row for row in range(len(reader)) if row % 29]
+    runs = [run for video in runs_of(LENGTHS) for run in pieces_of(video, 29)]
+    for chosen, expected in ((reader, runs_of(LENGTHS)), (reader.select(left), runs)):
+        assert rows_in(chosen.clips(**ASKED).batches(9, workers=0)) == expected_rows(expected, FRAMES, STRIDE, STEP)
+
+
+def pieces_of(video: range, missing: int) -> list[range]:
+    """The rows of a video without the multiples of a number."""
+    cuts = [row for row in video if row % missing == 0]
+    starts, stops = [video.start, *(row + 1 for row in cuts)], [*cuts, video.stop]
+    return [range(start, stop) for start, stop in zip(starts, stops, strict=True)]
+
+
 # ---------------------------------------------------------------------------------------------- gaps
 
 

@@ -29,7 +29,7 @@ from rawpack.order.base import Order
 from rawpack.order.blocks import BlockShuffled
 from rawpack.order.keys import stream
 from rawpack.order.launcher import ranks_of, resolve_rank
-from rawpack.order.permutation import KeyedPermutation
+from rawpack.order.permutation import permuted
 from rawpack.order.ranks import RankSplit
 from rawpack.order.sampled import Sampled
 from rawpack.order.shuffled import Sequential, Shuffled
@@ -143,7 +143,7 @@ def test_a_shuffle_gives_each_sample_once(n: int, seed: int, epoch: int) -> None
 @example(n=4097, key=1)
 def test_a_bijection_gives_each_sample_once(n: int, key: int) -> None:
     """The construction for large sets is a permutation of any set."""
-    assert np.sort(KeyedPermutation(n, key).span(0, n)).tolist() == list(range(n))
+    assert np.sort(permuted(n, key, 0, n)).tolist() == list(range(n))
 
 
 @pytest.mark.parametrize("n", [65_536, 65_537, 131_072, 200_001])
@@ -358,7 +358,7 @@ def test_a_block_shuffle_puts_every_sample_anywhere(n: int, block: int, window: 
 def bijections(n: int, number: int, first: int = 0) -> Iterator[Rows]:
     """Full shuffles of n samples by the construction for large sets, over neighbouring seeds."""
     for seed in range(first, first + number):
-        yield KeyedPermutation(n, plain_key("shuffle", n, seed, 0)).span(0, n)
+        yield permuted(n, plain_key("shuffle", n, seed, 0), 0, n)
 
 
 @pytest.mark.parametrize(("n", "cells"), [(1000, 1000), (5000, 50), (8192, 64)])

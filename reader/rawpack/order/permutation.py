@@ -82,44 +82,37 @@ def swapped(positions: NDArray[np.int64], sizes: NDArray[np.int64], keys: NDArra
     return x.astype(np.int64)
 
 
-class KeyedPermutation:
-    """A permutation of range(n), 1 <= n < 2**63, of which any part can be computed alone, in O(1) memory.
+def permuted(n: int, key: int, start: int, stop: int) -> Samples:
+    """The samples at positions start..stop-1 of a permutation of range(n), 1 <= n < 2**63: int64 (stop - start,), in as
+    much memory.
 
     Positions go through rounds of multiply, add and xor-shift, each a bijection of [0, 2**bits), the smallest power of
     two not below n. A result outside range(n) goes through again until it is inside (cycle walking), so the whole
     remains a permutation.
     """
+    bits = max(2, (n - 1).bit_length())
+    # The low bits of a product depend on low bits only, so 32 bits are enough: half the memory traffic.
+    word: type[np.uint32 | np.uint64] = np.uint32 if bits <= 32 else np.uint64
+    last, mask, shift, words = word(n - 1), word((1 << bits) - 1), word(bits // 2), stream(key)
+    rounds = [(word((next(words) | 1) & int(mask)), word(next(words) & int(mask))) for _ in range(ROUNDS)]
 
-    def __init__(self, n: int, key: int) -> None:
-        bits = max(2, (n - 1).bit_length())
-        mask = (1 << bits) - 1
-        # The low bits of a product depend on low bits only, so 32 bits are enough: half the memory traffic.
-        self._dtype = np.dtype(np.uint32 if bits <= 32 else np.uint64)
-        word = self._dtype.type
-        self._last, self._mask, self._shift = word(n - 1), word(mask), word(bits // 2)
-        words = stream(key)
-        self._rounds = [(word((next(words) | 1) & mask), word(next(words) & mask)) for _ in range(ROUNDS)]
-
-    def span(self, start: int, stop: int) -> Samples:
-        """The samples at positions start..stop-1, int64 (stop - start,), a new array."""
-        x = np.arange(start, stop, dtype=self._dtype)
-        self._mix(x)
-        outside = np.flatnonzero(x > self._last)
-        while outside.size:
-            again = x.take(outside)
-            self._mix(again)
-            x[outside] = again
-            outside = outside.take(np.flatnonzero(again > self._last))
-        return x.astype(np.int64)
-
-    def _mix(self, x: NDArray[np.unsignedinteger]) -> None:
-        """The bijection of [0, 2**bits), in place."""
+    def mix(x: NDArray[np.unsignedinteger]) -> None:
         # Without this first xor-shift, positions half an epoch apart remain related for one more round.
-        half = x >> self._shift
+        half = x >> shift
         x ^= half
-        for multiplier, addend in self._rounds:
+        for multiplier, addend in rounds:
             x *= multiplier
             x += addend
-            x &= self._mask
-            np.right_shift(x, self._shift, out=half)
+            x &= mask
+            np.right_shift(x, shift, out=half)
             x ^= half
+
+    x: NDArray[np.unsignedinteger] = np.arange(start, stop, dtype=word)
+    mix(x)
+    outside = np.flatnonzero(x > last)
+    while outside.size:
+        again = x.take(outside)
+        mix(again)
+        x[outside] = again
+        outside = outside.take(np.flatnonzero(again > last))
+    return x.astype(np.int64)

@@ -8,7 +8,7 @@ import numpy as np
 
 from rawpack.order.base import MAX_SAMPLES, Order, Samples
 from rawpack.order.keys import derive_key
-from rawpack.order.permutation import KeyedPermutation, sorted_shuffle
+from rawpack.order.permutation import permuted, sorted_shuffle
 
 WINDOW = 1 << 16
 """Positions that are computed together, and the largest set that is sorted: 512 KiB of int64."""
@@ -60,4 +60,4 @@ class Shuffled(Order):
         if self.n <= WINDOW:
             return 0, sorted_shuffle(self.n, key)
         start = position - position % WINDOW
-        return start, KeyedPermutation(self.n, key).span(start, min(start + WINDOW, self.n))
+        return start, permuted(self.n, key, start, min(start + WINDOW, self.n))
