@@ -372,8 +372,8 @@ def test_jitter_draws_as_torchvision() -> None:
     drawn = draws(ColorJitter(0.4, 2.0, (0.5, 0.9), 0.1), 4, 4)
     for k, (low, high) in enumerate(((0.6, 1.4), (0.0, 3.0), (0.5, 0.9), (-0.1, 0.1))):
         expected = np.linspace(low, high, DRAWS, endpoint=False)
-        assert same_distribution([one.factors[k] for one in drawn], expected.tolist())
-    orders = Counter(tuple(one.order) for one in drawn)
+        assert same_distribution([dict(one)[k] for one in drawn], expected.tolist())
+    orders = Counter(tuple(k for k, _ in one) for one in drawn)
     assert len(orders) == 24
     assert sum((n - DRAWS / 24) ** 2 / (DRAWS / 24) for n in orders.values()) < 24 + 7 * math.sqrt(48)
 
@@ -388,7 +388,7 @@ def test_jitter_is_pillows_enhancement(number: int, name: str, enhance: str) -> 
     step = ColorJitter(**{name: (0.3, 1.7)})  # type: ignore[arg-type]
     for seed in range(5):
         result, drawn = done(step, image, seed)
-        factor = drawn.factors[number]
+        factor = dict(drawn)[number]
         expected = getattr(ImageEnhance, enhance)(Image.fromarray(image)).enhance(factor)
         assert np.abs(result.astype(int) - np.asarray(expected)).max() <= 1
     gray = image[..., :1].copy()

@@ -433,7 +433,7 @@ def test_boxes_beside_randaugment_are_refused(scenes: Any) -> None:
         (lambda: RandAugment().makes(Spec((9, 9, 4), "uint8", "HWC")), "1 or 3 channels"),
         (lambda: RandAugment().makes(Spec((3, 9, 9), "uint8", "CHW")), "before ToCHW"),
         (lambda: RandAugment(fill=256).makes(Spec((9, 9, 3), "uint8", "HWC")), "fill=256 is not a value of uint8"),
-        (lambda: RandAugment(fill=(1, 2)).makes(Spec((9, 9, 3), "uint8", "HWC")), "2 values of fill"),
+        (lambda: RandAugment(fill=(1, 2)).makes(Spec((9, 9, 3), "uint8", "HWC")), "fill= has 2 values"),
         (lambda: RandomErasing(1.5), "p=1.5"),
         (lambda: RandomErasing(scale=(0.3, 0.02)), "scale="),
         (lambda: RandomErasing(scale=(0.3, 1.2)), "scale=(0.3, 1.2)"),

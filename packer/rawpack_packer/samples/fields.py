@@ -11,8 +11,7 @@ from numpy.typing import NDArray
 from rawpack.disk.manifest import Field
 from rawpack.errors import DecodeError
 from rawpack.pixels.geometry import cover_size, crop_box
-from rawpack.transforms.boxes import LEAST, cut, moved
-from rawpack.transforms.followers import follow, misfit
+from rawpack.transforms.boxes import LEAST, cut, follow, misfit, moved
 from rawpack.transforms.step import Move
 from rawpack_packer.recipe.recipe import Recipe
 from rawpack_packer.sources.fields import Boxes, BoxForm, Fractions
@@ -118,12 +117,12 @@ def follower_by_recipe(
         given = np.asarray(as_stored(name, rows, Field(kind="ragged", dtype="float64", shape=field.shape)))
         if not np.isfinite(given).all():
             raise DecodeError(BAD_FIELD, f"{name} has a number that is not finite")
-    if problem := misfit(given, field.follows, len(kept)):
+    if problem := misfit(given, field, len(kept)):
         raise DecodeError(BAD_FIELD, f"{name}: {problem}")
     if isinstance(value, Fractions):
         given[..., :2] *= size[1], size[0]
     move, after = _move(recipe, size)
-    moved = follow(given, field.follows, kept, move, (0.0, 0.0, float(after[1]), float(after[0])))
+    moved = follow(name, given, field, kept, move, (0.0, 0.0, float(after[1]), float(after[0])))
     return np.asarray(as_stored(name, moved, field))
 
 

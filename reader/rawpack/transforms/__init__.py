@@ -8,13 +8,13 @@
 |---|---|
 | `step.py` | the contract: what a step is |
 | `crops.py`, `resizing.py`, `flips.py`, `color.py`, `randaugment.py`, `erasing.py` | steps on pixels |
-| `mixup.py` | steps on batches |
-| `values.py`, `labels.py` | steps on dtypes, values and axes; labels as vectors |
+| `mixup.py` | labels as vectors; steps on batches, which mix them |
+| `values.py` | steps on dtypes, values and axes |
 | `functions.py` | steps that call a function of the user's own |
 | `randomness.py` | the random numbers of a sample |
 | `plan.py` | a list of steps, fitted to the fields of a store |
 | `pipeline.py`, `images.py` | the fitted transform, which makes the samples; those of a field of images |
-| `boxes.py` | boxes, moved with their images |
+| `boxes.py` | boxes and what follows them, moved with their images |
 """
 
 from __future__ import annotations
@@ -24,8 +24,7 @@ from rawpack.transforms.crops import CenterCrop, RandomCrop, RandomResizedCrop
 from rawpack.transforms.erasing import RandomErasing
 from rawpack.transforms.flips import RandomHorizontalFlip, RandomVerticalFlip
 from rawpack.transforms.functions import BatchLambda, Lambda
-from rawpack.transforms.labels import OneHot
-from rawpack.transforms.mixup import CutMix, MixUp
+from rawpack.transforms.mixup import CutMix, MixUp, OneHot
 from rawpack.transforms.randaugment import RandAugment
 from rawpack.transforms.randomness import Random
 from rawpack.transforms.resizing import Fit, Resize

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Literal, get_args
+from typing import Any, Literal, cast, get_args
 
 import numpy as np
 
@@ -33,13 +33,17 @@ def interpolation_of(value: Any) -> Interpolation:
     name = getattr(value, "value", value)
     if name not in get_args(Interpolation):
         raise UsageError(f"interpolation={value!r} must be one of {', '.join(map(repr, get_args(Interpolation)))}")
-    chosen: Interpolation = name
-    return chosen
+    return cast("Interpolation", name)
 
 
-def check_values(step: object, name: str, values: float | Sequence[float], dtype: Any) -> None:
-    """Raise UsageError where images of `dtype` cannot hold all values of the argument `name`."""
-    dtype = np.dtype(dtype)
+def check_values(
+    step: object, name: str, values: float | Sequence[float], dtype: Any, channels: int | None = 1
+) -> None:
+    """Raise UsageError where images of `dtype` cannot hold all values of the argument `name`, or where these are
+    neither one nor one for each of the channels."""
+    dtype, count = np.dtype(dtype), np.size(values)
+    if count not in (1, channels):
+        raise UsageError(f"{step!r}: {name}= has {count} values for images of {channels} channels")
     if dtype.kind not in "bui":
         return
     least, most = (0, 1) if dtype.kind == "b" else (np.iinfo(dtype).min, np.iinfo(dtype).max)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,15 +14,6 @@ from rawpack.transforms.step import Array, Spec, Step
 _LUMA = (0.299, 0.587, 0.114)
 LEVELS = np.arange(256, dtype=np.float64)
 """All values of a byte."""
-
-
-class Jitter(NamedTuple):
-    """The changes to one image."""
-
-    order: list[int]
-    """The order of 0 brightness, 1 contrast, 2 saturation, 3 hue."""
-    factors: list[float | None]
-    """One for each number; None to leave it alone."""
 
 
 class ColorJitter(Step):
@@ -46,19 +36,19 @@ class ColorJitter(Step):
     def makes(self, spec: Spec) -> Spec:
         return uint8_pixels(self, spec)
 
-    def draw(self, random: Random, height: int, width: int) -> Jitter:
+    def draw(self, random: Random, height: int, width: int) -> list[tuple[int, float]]:
+        """What is done to one image, in this order: the position in `_ADJUST`, and the factor."""
         order = [0, 1, 2, 3]
         for last in (3, 2, 1):
             k = random.integer(last + 1)
             order[last], order[k] = order[k], order[last]
         ranges = (self.brightness, self.contrast, self.saturation, self.hue)
-        return Jitter(order, [None if pair is None else random.uniform(*pair) for pair in ranges])
+        factors = {k: random.uniform(*pair) for k, pair in enumerate(ranges) if pair is not None}
+        return [(k, factors[k]) for k in order if k in factors]
 
-    def apply(self, image: Array, drawn: Jitter, out: Array | None = None) -> Array:
-        for number in drawn.order:
-            factor = drawn.factors[number]
-            if factor is not None:
-                image = _ADJUST[number](image, factor)
+    def apply(self, image: Array, drawn: Sequence[tuple[int, float]], out: Array | None = None) -> Array:
+        for k, factor in drawn:
+            image = _ADJUST[k](image, factor)
         return image
 
 

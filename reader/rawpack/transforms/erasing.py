@@ -54,9 +54,7 @@ class RandomErasing(Step):
             if np.dtype(spec.dtype).kind != "f":
                 raise UsageError(f'{self!r}: value="random" needs floats, not {spec.dtype}: put it after Normalize')
         else:
-            check_values(self, "value", self.value, spec.dtype)
-            if np.size(self.value) not in (1, channels):
-                raise UsageError(f"{self!r}: {np.size(self.value)} values for images of {channels} channels")
+            check_values(self, "value", self.value, spec.dtype, channels)
         return spec
 
     def fitted(self, spec: Spec) -> RandomErasing:
@@ -84,10 +82,9 @@ class RandomErasing(Step):
             out = np.empty_like(image) if out is None else out
             np.copyto(out, image)
         y, x, height, width = drawn.box
-        pixels = out.transpose(1, 2, 0) if self._planes else out
+        box = (out.transpose(1, 2, 0) if self._planes else out)[y : y + height, x : x + width]
         if self.value == "random":
-            noise = Random(drawn.noise).generator()
-            pixels[y : y + height, x : x + width] = noise.standard_normal((height, width, pixels.shape[2]), np.float32)
+            box[...] = Random(drawn.noise).generator().standard_normal(box.shape, np.float32)
         else:
-            pixels[y : y + height, x : x + width] = self.value
+            box[...] = self.value
         return out

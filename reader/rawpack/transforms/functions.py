@@ -10,7 +10,7 @@ import numpy as np
 
 from rawpack.errors import UsageError
 from rawpack.transforms.randomness import Random
-from rawpack.transforms.step import Array, BatchStep, Spec, Step
+from rawpack.transforms.step import Array, BatchStep, Shape, Spec, Step
 
 
 class Lambda(Step):
@@ -63,16 +63,15 @@ class BatchLambda(BatchStep):
         self.made = {name: Spec(tuple(shape), np.dtype(dtype).name) for name, (shape, dtype) in (makes or {}).items()}
 
     def makes(self, specs: Mapping[str, Spec]) -> Mapping[str, Spec]:
-        layouts = {name: _layout(specs[name], made.shape) for name, made in self.made.items() if name in specs}
-        return {name: replace(made, layout=layouts.get(name, "")) for name, made in self.made.items()}
+        return {name: replace(made, layout=_layout(specs.get(name), made.shape)) for name, made in self.made.items()}
 
     def apply(self, batch: dict[str, Array], random: Random) -> Mapping[str, Array]:
         return (self.lambd(batch, random) if self.random else self.lambd(batch)) or {}
 
 
-def _layout(spec: Spec, shape: tuple[int | None, ...]) -> Literal["HWC", "CHW", ""]:
+def _layout(spec: Spec | None, shape: Shape) -> Literal["HWC", "CHW", ""]:
     """Of an array that a function makes of one with `spec`: what has as many channels at its end is still an image."""
-    if shape == spec.shape:
-        return spec.layout
+    if spec is None or shape == spec.shape:
+        return "" if spec is None else spec.layout
     images = spec.layout == "HWC" and len(shape) == len(spec.shape) and shape[-1] == spec.shape[-1]
     return "HWC" if images else ""

@@ -29,9 +29,11 @@ _AS_THEY_ARE = (CenterCrop, Fit, Resize)
 def looks_like(field: Field, size: Size) -> bool:
     """Whether a field may be an image of this (height, width): two of its axes, one after the other, have that size,
     and nobody said what it is."""
-    if field.kind != "number" or field.is_array:
-        return False
-    return any(field.shape[i : i + 2] == size for i in range(len(field.shape) - 1))
+    return _unsaid(field) and any(field.shape[i : i + 2] == size for i in range(len(field.shape) - 1))
+
+
+def _unsaid(field: Field) -> bool:
+    return field.kind == "number" and len(field.shape) > 1 and not field.is_array
 
 
 def look_alikes(library: Stores, chosen: Sequence[str]) -> dict[str, Field]:
@@ -40,23 +42,19 @@ def look_alikes(library: Stores, chosen: Sequence[str]) -> dict[str, Field]:
         name: field
         for store in library.stores
         for name, field in store.fields.items()
-        if name in chosen and field.kind == "number" and len(field.shape) > 1 and not field.is_array
+        if name in chosen and _unsaid(field)
     }
-    if not suspects:
-        return {}
-    sizes = [size for name in chosen if (size := _size(library, name)) is not None]
+    pixels = [name for name in chosen if library.fields[name].kind in PIXELS and len(library.fields[name].shape) == 3]
+    sizes = {size for name in pixels for size in _one_size(library, name)} if suspects and len(library) else set()
     return {name: field for name, field in suspects.items() if any(looks_like(field, size) for size in sizes)}
 
 
-def _size(library: Stores, name: str) -> Size | None:
-    """(height, width) of an image or mask; where a manifest says that they differ, that of some samples, if they agree.
-    None where there is none."""
-    field = library.fields[name]
-    if field.kind not in PIXELS or len(field.shape) != 3 or not len(library):
-        return None
-    count = 1 if field.uniform else _LOOKED_AT
+def _one_size(library: Stores, name: str) -> set[Size]:
+    """The (height, width) of an image or mask; where a manifest says that they differ, that of some samples, if they
+    agree; else none."""
+    count = 1 if library.fields[name].uniform else _LOOKED_AT
     found = {_size_of(library, name, int(row)) for row in np.linspace(0, len(library) - 1, count, dtype=np.int64)}
-    return found.pop() if len(found) == 1 else None
+    return found if len(found) == 1 else set()
 
 
 def _size_of(library: Stores, name: str, row: int) -> Size:

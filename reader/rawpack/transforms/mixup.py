@@ -1,20 +1,44 @@
-"""MixUp and CutMix: each sample is mixed with the one before it in the batch, and so are their labels."""
+"""MixUp and CutMix: each sample is mixed with the one before it in the batch, and so are their labels, as vectors."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping
 from copy import copy
-from typing import Self
+from typing import Any, Self
 
 import numpy as np
 
 from rawpack.errors import UsageError
-from rawpack.transforms.labels import OneHot
+from rawpack.order.keys import whole_number
 from rawpack.transforms.randomness import Random
-from rawpack.transforms.step import Array, BatchStep, Spec
+from rawpack.transforms.step import Array, BatchStep, Shape, Spec, Step
 
 _MIXABLE = ("uint8", "uint16", "int16", "float16", "float32", "float64")
+
+
+class OneHot(Step):
+    """A class number becomes a vector of zeros with a 1 at that index: () becomes (num_classes,), and (4,) becomes
+    (4, num_classes)."""
+
+    vectorized = True
+
+    def __init__(self, num_classes: int, field: str = "label", dtype: Any = "float32") -> None:
+        """num_classes: the length of the vectors. field: the class numbers. dtype: of the result."""
+        self.num_classes = whole_number("num_classes", num_classes, 1)
+        self.field, self.dtype = field, np.dtype(dtype).name
+
+    def makes(self, spec: Spec) -> Spec:
+        if np.dtype(spec.dtype).kind not in "ui" or spec.layout:
+            raise UsageError(f"{self!r} needs whole numbers, but {self.field!r} is {spec.dtype} {spec.shape}")
+        return Spec((*spec.shape, self.num_classes), self.dtype)
+
+    def apply(self, image: Array, drawn: Any, out: Array | None = None) -> Array:
+        if image.size and not (image.min() >= 0 and image.max() < self.num_classes):
+            bad = image[(image < 0) | (image >= self.num_classes)].flat[0]
+            raise UsageError(f"{self.field} {bad} is not one of {self.num_classes} classes")
+        vectors: Array = (image[..., None] == np.arange(self.num_classes)).astype(self.dtype)
+        return vectors
 
 
 class _PairMixing(BatchStep):
@@ -31,9 +55,9 @@ class _PairMixing(BatchStep):
         class numbers or vectors of floats such as `OneHot` makes; None to mix images only."""
         if not 0 < alpha < math.inf:
             raise UsageError(f"alpha={alpha!r} must be a number above 0")
-        if num_classes is not None:
-            OneHot(num_classes)  # raises UsageError
-        self.alpha, self.num_classes, self.field = alpha, num_classes, field
+        self.alpha = alpha
+        self.num_classes = None if num_classes is None else whole_number("num_classes", num_classes, 1)
+        self.field = field
         self._pixels: Mapping[str, str] = {}
         self._one_hot: OneHot | None = None
 
@@ -76,13 +100,21 @@ class _PairMixing(BatchStep):
             )
         return None
 
-    def _mixed_labels(self, batch: Mapping[str, Array], share: float) -> dict[str, Array]:
-        if self.field is None:
-            return {}
-        labels = batch[self.field]
-        vectors = labels if self._one_hot is None else self._one_hot.apply(labels, None)
-        mixed: Array = share * vectors + (1 - share) * np.roll(vectors, 1, axis=0)
-        return {self.field: mixed.astype(vectors.dtype)}
+    def apply(self, batch: dict[str, Array], random: Random) -> Mapping[str, Array]:
+        mixed = dict[str, Array]()
+        for name in self._pixels:
+            images = batch[name]
+            mixed[name] = images if images.flags.writeable and images.flags.c_contiguous else images.copy()
+        share = self._mix(mixed, random.generator().beta(self.alpha, self.alpha), random)
+        if self.field is not None:
+            labels = batch[self.field]
+            vectors = labels if self._one_hot is None else self._one_hot.apply(labels, None)
+            mixed[self.field] = (share * vectors + (1 - share) * np.roll(vectors, 1, axis=0)).astype(vectors.dtype)
+        return mixed
+
+    def _mix(self, pixels: Mapping[str, Array], share: float, random: Random) -> float:
+        """Mix images in place, by field, where each is to keep about this share of itself. Returns the exact share."""
+        raise NotImplementedError
 
 
 class MixUp(_PairMixing):
@@ -100,12 +132,10 @@ class MixUp(_PairMixing):
                 raise UsageError(f"{self!r} mixes {', '.join(_MIXABLE)}, and {name!r} is {specs[name].dtype}")
         return fitted
 
-    def apply(self, batch: dict[str, Array], random: Random) -> Mapping[str, Array]:
-        share = random.generator().beta(self.alpha, self.alpha)
-        mixed = {name: _own(batch[name]) for name in self._pixels}
-        for images in mixed.values():
-            _mix(images, share)
-        return mixed | self._mixed_labels(batch, share)
+    def _mix(self, pixels: Mapping[str, Array], share: float, random: Random) -> float:
+        for images in pixels.values():
+            _mean_of_pairs(images, share)
+        return share
 
 
 class CutMix(_PairMixing):
@@ -118,43 +148,33 @@ class CutMix(_PairMixing):
 
     def fitted(self, specs: Mapping[str, Spec]) -> Self:
         fitted = super().fitted(specs)
+        sizes = dict[str, Shape]()
         for name, layout in fitted._pixels.items():
+            shape = specs[name].shape
             if not layout:
-                raise UsageError(f"{self!r} cuts images, and {name!r} is {specs[name].dtype} {specs[name].shape}")
-        sizes = {name: _size(specs[name].shape, layout) for name, layout in fitted._pixels.items()}
+                raise UsageError(f"{self!r} cuts images, and {name!r} is {specs[name].dtype} {shape}")
+            sizes[name] = shape[-2:] if layout == "CHW" else shape[-3:-1]
         if len(set(sizes.values())) > 1:
             shown = ", ".join(f"{name!r} is {height}x{width}" for name, (height, width) in sizes.items())
             raise UsageError(f"{self!r} cuts one box out of all images of a sample, which must have one size: {shown}")
         return fitted
 
-    def apply(self, batch: dict[str, Array], random: Random) -> Mapping[str, Array]:
-        share = random.generator().beta(self.alpha, self.alpha)
-        mixed = {name: _own(batch[name]) for name in self._pixels}
-        name, layout = next(iter(self._pixels.items()))
-        height, width = _size(mixed[name].shape, layout)
+    def _mix(self, pixels: Mapping[str, Array], share: float, random: Random) -> float:
+        views = [np.moveaxis(one, -3, -1) if self._pixels[name] == "CHW" else one for name, one in pixels.items()]
+        height, width = views[0].shape[-3:-1]
         x, y = random.integer(width), random.integer(height)
         half_width, half_height = (int(math.sqrt(1 - share) / 2 * side) for side in (width, height))
         rows = slice(max(y - half_height, 0), min(y + half_height, height))
         columns = slice(max(x - half_width, 0), min(x + half_width, width))
-        for name, layout in self._pixels.items():
-            box = mixed[name][..., rows, columns] if layout == "CHW" else mixed[name][..., rows, columns, :]
+        for images in views:
+            box = images[..., rows, columns, :]
             box[...] = np.roll(box, 1, axis=0)
         area = (rows.stop - rows.start) * (columns.stop - columns.start)
-        return mixed | self._mixed_labels(batch, 1 - area / (height * width))
+        exact: float = 1 - area / (height * width)
+        return exact
 
 
-def _size(shape: tuple[int | None, ...], layout: str) -> tuple[int, int]:
-    """(height, width) of images of a shape that ends in `layout`."""
-    height, width = shape[-2:] if layout == "CHW" else shape[-3:-1]
-    return height or 0, width or 0
-
-
-def _own(images: Array) -> Array:
-    """The same, or a copy where they cannot be changed in place."""
-    return images if images.flags.writeable and images.flags.c_contiguous else images.copy()
-
-
-def _mix(images: Array, share: float) -> None:
+def _mean_of_pairs(images: Array, share: float) -> None:
     """Mix each image (n, ...) with the one before it, in place."""
     import cv2
 

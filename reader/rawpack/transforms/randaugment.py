@@ -20,6 +20,8 @@ Operation = tuple[str, float]
 """What is done to an image: the name of an operation, and its magnitude."""
 _SHARE = 150 / 331
 """Of the image's side: the farthest that TranslateX and TranslateY go."""
+_INTERPOLATIONS = ("nearest", "bilinear", "bicubic")
+"""The number of each is OpenCV's."""
 
 
 class RandAugment(Step):
@@ -45,13 +47,11 @@ class RandAugment(Step):
         self.num_magnitude_bins = whole_number("num_magnitude_bins", num_magnitude_bins, 2)
         self.magnitude = whole_number("magnitude", magnitude, 0, self.num_magnitude_bins - 1)
         self.interpolation, self.fill = interpolation_of(interpolation), 0 if fill is None else fill
-        if self.interpolation not in ("nearest", "bilinear", "bicubic"):
+        if self.interpolation not in _INTERPOLATIONS:
             raise UsageError(f"interpolation={interpolation!r} must be 'nearest', 'bilinear' or 'bicubic'")
 
     def makes(self, spec: Spec) -> Spec:
-        check_values(self, "fill", self.fill, uint8_pixels(self, spec).dtype)
-        if np.size(self.fill) not in (1, spec.shape[2]):
-            raise UsageError(f"{self!r}: {np.size(self.fill)} values of fill for images of {spec.shape[2]} channels")
+        check_values(self, "fill", self.fill, uint8_pixels(self, spec).dtype, spec.shape[2])
         return spec
 
     def makes_mask(self, spec: Spec) -> Spec:
@@ -69,9 +69,10 @@ class RandAugment(Step):
         return drawn
 
     def apply(self, image: Array, drawn: Sequence[Operation], out: Array | None = None) -> Array:
+        code, fill = _INTERPOLATIONS.index(self.interpolation), np.broadcast_to(self.fill, image.shape[2]).tolist()
         for name, magnitude in drawn:
             if name in _GEOMETRIC:
-                image = self._warped(image, _GEOMETRIC[name](magnitude, *image.shape[:2]))
+                image = _warp(image, _matrix(name, magnitude, image), code, fill)
             elif name in _OF_PIXELS:
                 image = _OF_PIXELS[name](image, magnitude)
         return image
@@ -79,15 +80,8 @@ class RandAugment(Step):
     def apply_mask(self, mask: Array, drawn: Sequence[Operation], out: Array | None = None) -> Array:
         for name, magnitude in drawn:
             if name in _GEOMETRIC:
-                mask = _warped_mask(mask, _GEOMETRIC[name](magnitude, *mask.shape[:2]))
+                mask = _warped_mask(mask, _matrix(name, magnitude, mask))
         return mask
-
-    def _warped(self, image: Array, matrix: NDArray[np.float64]) -> Array:
-        import cv2
-
-        codes = {"nearest": cv2.INTER_NEAREST, "bilinear": cv2.INTER_LINEAR, "bicubic": cv2.INTER_CUBIC}
-        fill = np.broadcast_to(self.fill, image.shape[2]).tolist()
-        return _warp(image, matrix, codes[self.interpolation], fill).reshape(image.shape)
 
 
 def _magnitudes(strength: float, height: int, width: int) -> dict[str, float]:
@@ -110,51 +104,47 @@ def _magnitudes(strength: float, height: int, width: int) -> dict[str, float]:
 # ---------------------------------------------------------------------------------------------- geometry
 
 
-def _affine(rows: Sequence[Sequence[float]]) -> NDArray[np.float64]:
-    """OpenCV's matrix, which counts from the centers of pixels, of one that counts from their corners.
-
-    rows: for x and for y, where the pixel at (x, y) of the result comes from: the factors of x and y, and a shift."""
-    matrix = np.array(rows, np.float64)
-    matrix[:, 2] += (matrix[:, :2].sum(axis=1) - 1) / 2
-    return matrix
+_Matrix = list[list[float]]
+"""For x and for y, where the point (x, y) of the result comes from: the factors of x and y, and a shift."""
 
 
-def _rotation(degrees: float, height: int, width: int) -> NDArray[np.float64]:
+def _rotation(degrees: float, height: int, width: int) -> _Matrix:
     """Counterclockwise, around the center."""
     cos, sin = math.cos(math.radians(degrees)), math.sin(math.radians(degrees))
     x, y = width / 2, height / 2
-    return _affine([[cos, -sin, x - cos * x + sin * y], [sin, cos, y - sin * x - cos * y]])
+    return [[cos, -sin, x - cos * x + sin * y], [sin, cos, y - sin * x - cos * y]]
 
 
-_GEOMETRIC: dict[str, Callable[[float, int, int], NDArray[np.float64]]] = {
-    "ShearX": lambda magnitude, height, width: _affine([[1, magnitude, 0], [0, 1, 0]]),
-    "ShearY": lambda magnitude, height, width: _affine([[1, 0, 0], [magnitude, 1, 0]]),
-    "TranslateX": lambda magnitude, height, width: _affine([[1, 0, -magnitude], [0, 1, 0]]),
-    "TranslateY": lambda magnitude, height, width: _affine([[1, 0, 0], [0, 1, -magnitude]]),
+_GEOMETRIC: dict[str, Callable[[float, int, int], _Matrix]] = {
+    "ShearX": lambda magnitude, height, width: [[1, magnitude, 0], [0, 1, 0]],
+    "ShearY": lambda magnitude, height, width: [[1, 0, 0], [magnitude, 1, 0]],
+    "TranslateX": lambda magnitude, height, width: [[1, 0, -magnitude], [0, 1, 0]],
+    "TranslateY": lambda magnitude, height, width: [[1, 0, 0], [0, 1, -magnitude]],
     "Rotate": _rotation,
 }
 
 
+def _matrix(name: str, magnitude: float, image: Array) -> NDArray[np.float64]:
+    """OpenCV's matrix of a geometric operation, which counts from the centers of pixels and not from their corners."""
+    matrix = np.array(_GEOMETRIC[name](magnitude, *image.shape[:2]), np.float64)
+    matrix[:, 2] += (matrix[:, :2].sum(axis=1) - 1) / 2
+    return matrix
+
+
 def _warp(image: Array, matrix: NDArray[np.float64], code: int, fill: Sequence[float]) -> Array:
+    """An image (H, W) or (H, W, C) after a geometric operation. code: of the interpolation."""
     import cv2
 
-    return cv2.warpAffine(
-        image,
-        matrix,
-        (image.shape[1], image.shape[0]),
-        flags=code | cv2.WARP_INVERSE_MAP,
-        borderMode=cv2.BORDER_CONSTANT,
-        borderValue=tuple(fill),
-    )
+    flags = code | cv2.WARP_INVERSE_MAP
+    made = cv2.warpAffine(image, matrix, (image.shape[1], image.shape[0]), None, flags, cv2.BORDER_CONSTANT, fill)
+    return made.reshape(image.shape)
 
 
 def _warped_mask(mask: Array, matrix: NDArray[np.float64]) -> Array:
     """A mask of any dtype and number of channels: where its pixels come from is found with images of their places."""
-    import cv2
-
     # One channel of float32: with two, or float64, OpenCV rounds some places otherwise than for images of bytes.
     places: Array = np.indices(mask.shape[:2], np.float32)
-    rows, columns = (_warp(places[axis], matrix, cv2.INTER_NEAREST, [-1]).astype(np.int32) for axis in (0, 1))
+    rows, columns = (_warp(one, matrix, 0, [-1]).astype(np.int32) for one in places)
     made = mask[rows, columns]
     made[rows < 0] = 0
     return made

@@ -93,16 +93,9 @@ class Fit(Step):
         return spec.pixels(self).sized(*self.size)
 
     def apply(self, image: Array, drawn: Any, out: Array | None = None) -> Array:
-        from rawpack.pixels.area import shrink
-        from rawpack.pixels.resize import fit, to_size
+        from rawpack.pixels.resize import fit
 
-        scaled = cover_size((image.shape[0], image.shape[1]), self.size)
-        if scaled[0] > image.shape[0] or scaled[1] > image.shape[1]:
-            return fit(image, self.size)[0]
-        box = top, left, height, width = crop_box(scaled, self.size)
-        if image.dtype == "uint8":
-            return shrink(image, scaled, box)
-        return to_size(image, scaled)[top : top + height, left : left + width]
+        return fit(image, self.size)[0]
 
     def apply_mask(self, mask: Array, drawn: Any, out: Array | None = None) -> Array:
         from rawpack.pixels.resize import fit_nearest
@@ -110,6 +103,6 @@ class Fit(Step):
         return fit_nearest(mask, self.size)
 
     def move(self, drawn: Any, height: int, width: int) -> Move:
-        high, wide = cover_size((height, width), self.size)
-        top, left, _, _ = crop_box((high, wide), self.size)
-        return Move(high / height, -top, wide / width, -left)
+        scaled = cover_size((height, width), self.size)
+        top, left, _, _ = crop_box(scaled, self.size)
+        return Move(scaled[0] / height, -top, scaled[1] / width, -left)
