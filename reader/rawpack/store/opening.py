@@ -13,7 +13,7 @@ from typing import Any
 from rawpack.disk import manifest, splits
 from rawpack.errors import StoreError, UsageError
 from rawpack.remote.url import is_url, join, local_path
-from rawpack.store.shard_files import Fetched, OnDisk
+from rawpack.store.shard_files import Fetched, ShardFiles
 from rawpack.store.store import Store
 from rawpack.store.stores import Stores
 from rawpack.system.user_input import expanded
@@ -95,7 +95,7 @@ def open_stores(
 
 def _open_folder(path: Path) -> Store:
     try:
-        return Store(OnDisk(path, random_access=True))
+        return Store(ShardFiles(path, random_access=True))
     except StoreError as error:
         # Of no other kind: there is no store, and there never was.
         if type(error) is StoreError and not _may_exist(path / manifest.NAME):
