@@ -6,33 +6,27 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 Given = Mapping[str, Any]
+_Rows = Mapping[tuple[str, ...], Callable[[Given], str]]
 
 
 def _call(name: str, *first: Any, **rest: Any) -> str:
-    given = [*map(repr, first), *(f"{name}={value!r}" for name, value in rest.items() if value is not None)]
+    """A call in Python, without the arguments that are None."""
+    given = [repr(value) for value in first if value is not None]
+    given += [f"{name}={value!r}" for name, value in rest.items() if value is not None]
     return f"{name}({', '.join(given)})"
-
-
-def _blocks(given: Given) -> str:
-    return f"shuffle={_call('Blocks', block=given.get('block'), window=given.get('window'))}"
 
 
 def _ranks(given: Given) -> str:
     rank, world, last = (given.get(name) for name in ("rank", "world_size", "uneven"))
-    if last is None:
-        return 'ranks="auto"' if rank == "auto" else f"ranks=({0 if rank is None else rank}, {world or 1})"
-    first = ("auto",) if rank in ("auto", None) else (rank, world or 1)
-    return f"ranks={_call('Ranks', *first, last=last)}"
+    numbers = ("auto",) if rank == "auto" or rank is world is None else (rank or 0, world or 1)
+    if last is not None:
+        return f"ranks={_call('Ranks', *numbers, last=last)}"
+    return f"ranks={numbers}" if len(numbers) == 2 else 'ranks="auto"'
 
 
 def _workers(given: Given) -> str:
     kept = {"backend": given.get("backend"), "timeout": given.get("timeout"), "max_held": given.get("max_slots")}
-    number = given.get("workers")
-    return f"workers={_call('Workers', *(() if number is None else (number,)), **kept)}"
-
-
-def _size(given: Given) -> str:
-    return f"image_size={_call('Buckets', given['buckets'], area=given.get('image_size'))}"
+    return f"workers={_call('Workers', given.get('workers'), **kept)}"
 
 
 def _decode(given: Given) -> str:
@@ -44,16 +38,17 @@ def _decode(given: Given) -> str:
 
 def _cache(given: Given) -> str:
     folder, limit = given.get("cache"), given.get("cache_bytes")
-    first = () if folder is None and limit is None else (folder,) if limit is None else (folder, limit)
-    return f"cache={_call('Cache', *first, timeout=given.get('timeout'))}"
+    kept = {"timeout": given.get("timeout")}
+    return f"cache={_call('Cache', folder, limit, **kept) if folder else _call('Cache', limit=limit, **kept)}"
 
 
-_Rows = Mapping[tuple[str, ...], Callable[[Given], str]]
 _BATCHES: _Rows = {
-    ("block", "window"): _blocks,
+    ("block", "window"): lambda given: (
+        f"shuffle={_call('Blocks', block=given.get('block'), window=given.get('window'))}"
+    ),
     ("rank", "world_size", "uneven"): _ranks,
     ("backend", "timeout", "max_slots"): _workers,
-    ("buckets",): _size,
+    ("buckets",): lambda given: f"image_size={_call('Buckets', given['buckets'], area=given.get('image_size'))}",
     ("color", "encoded"): _decode,
     ("progress",): lambda given: "`for batch in tqdm(batches)`, which shows a bar",
 }

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Self, SupportsIndex
 
 import numpy as np
@@ -22,8 +21,8 @@ from rawpack.former import batches_now, mix_now, reader_now
 from rawpack.order import Blocks, Ranks
 from rawpack.order.mixed import MixLength
 from rawpack.remote.url import shown
-from rawpack.store.mix import Mix, MixEntry, opening_of, pairs_of, selection_of
-from rawpack.store.opening import Cache, StorePath, open_stores, paths_of
+from rawpack.store.mix import opening_of, pairs_of, selection_of
+from rawpack.store.opening import Cache, Opening, StorePath, paths_of
 from rawpack.store.samples import sample_at, samples_at, values_of
 from rawpack.store.selection import positions_at, positions_of
 from rawpack.store.stores import INDEX
@@ -73,29 +72,14 @@ class Reader:
         Raises StoreError (UnfinishedStoreError, DamagedStoreError) where there is no store, UsageError where there is
         no such split.
         """
-        remote = {"cache": cache, "storage_options": storage_options}
-        self._open(paths_of(path, split), preload, verify, remote)
+        self._open(Opening(paths_of(path, split), preload, verify, cache, storage_options))
 
-    def _open(
-        self,
-        paths: list[Path | str],
-        preload: bool,
-        verify: bool,
-        remote: dict[str, Any],
-        groups: Sequence[int] | None = None,
-        mix: Mix | None = None,
-    ) -> None:
-        """groups, mix: for a mix, how many of the paths count as one store, for each, and how they are mixed."""
-        self._paths, self._remote, self._verify, self._mix = paths, remote, verify, mix
-        self._library = open_stores(paths, **remote, groups=groups)
+    def _open(self, asked: Opening) -> None:
+        self._asked, self._library = asked, asked.open()
         self._clips: ClipTable | None = None
         """Where samples are clips: which rows each has."""
         self._selection: NDArray[np.int64] | None = None
         """Rows, or numbers of clips; None for all."""
-        if verify:
-            self._library.columns.check_contents()
-        if preload:
-            self._preload()
 
     @classmethod
     @suggests(mix_now)
@@ -124,22 +108,26 @@ class Reader:
         Raises UsageError for shares that make no sense, and where a store has a field named `store`.
         """
         pairs = pairs_of(stores)
-        entries = [one._as_entry() if isinstance(one, Reader) else MixEntry(paths_of(one, None)) for one, _ in pairs]
+        entries = [
+            one._entry() if isinstance(one, Reader) else (Opening(paths_of(one, None)), None) for one, _ in pairs
+        ]
+        openings, selections = zip(*entries, strict=True)
         mixed = object.__new__(cls)
-        mixed._open(*opening_of(entries, [share for _, share in pairs], length))
-        mixed._selection = selection_of(entries, mixed._library)
+        mixed._open(opening_of(openings, [share for _, share in pairs], length))
+        mixed._selection = selection_of(selections, mixed._library)
         mixed._check_mix()
         return mixed
 
-    def _as_entry(self) -> MixEntry:
-        if self._clips is not None or self._mix is not None:
+    def _entry(self) -> tuple[Opening, NDArray[np.int64] | None]:
+        """What a mix needs to know of a reader."""
+        if self._clips is not None or self._asked.mix is not None:
             raise UsageError(f"{self!r} cannot be mixed: mix readers of images or frames, and call clips() on the mix")
-        return MixEntry(self._paths, self._selection, self._library.memory is not None, self._verify, self._remote)
+        return self._asked, self._selection
 
     def _check_mix(self) -> None:
         """Raise UsageError where a store of a mix has no samples."""
-        if self._mix is not None:
-            self._mix.sizes(self._library, self._selection if self._clips is None else self._clips.first_rows())
+        if self._asked.mix is not None:
+            self._asked.mix.sizes(self._library, self._selection if self._clips is None else self._clips.first_rows())
 
     def close(self) -> None:
         """End the workers and downloads of this reader, of those that `select` and `clips` made of it, and of their
@@ -168,9 +156,7 @@ class Reader:
 
     def _title(self) -> str:
         formats = "+".join(dict.fromkeys(store.manifest.format for store in self._library.stores))
-        where = ", ".join(shown(str(path)) for path in self._paths)
-        if self._mix is not None:
-            where = str(self._mix)
+        where = str(self._asked.mix or ", ".join(shown(str(path)) for path in self._asked.paths))
         samples = "samples" if self._clips is None else f"clips of {self._clips.description}"
         return f"{where}: {formats}, {len(self)} {samples}"
 
@@ -178,9 +164,7 @@ class Reader:
         return [(name, field.dtype, sides(field.shape)) for name, field in self.fields.items()]
 
     def __reduce__(self) -> tuple[Any, ...]:
-        preload = self._library.memory is not None
-        where = self._paths, preload, self._verify, self._remote, self._library.groups, self._mix
-        return _reopened, (where, self._clips, self._selection)
+        return _reopened, (self._asked, self._clips, self._selection)
 
     @property
     def fields(self) -> Mapping[str, Field]:
@@ -215,12 +199,12 @@ class Reader:
         if isinstance(index, list | range) or getattr(index, "ndim", 0) > 0:
             chosen = self._several(index)
             if self._clips is None:
-                return samples_at(self._library, chosen, self._verify)
-            return clips_at(self._library, self._clips, chosen, self._verify)
+                return samples_at(self._library, chosen, self._asked.verify)
+            return clips_at(self._library, self._clips, chosen, self._asked.verify)
         at = self._at(index)
         if self._clips is None:
-            return sample_at(self._library, at, self._verify)
-        return clip_at(self._library, self._clips, at, self._verify)
+            return sample_at(self._library, at, self._asked.verify)
+        return clip_at(self._library, self._clips, at, self._asked.verify)
 
     def __getitems__(self, indices: Sequence[int]) -> list[dict[str, Any]]:
         """These samples, read together, one by one: what a DataLoader of torch asks for."""
@@ -275,7 +259,7 @@ class Reader:
         "score > 0.5 and label in (1, 2)" or "label == 'cat'". Clips have the fields of their first frame. Labels stay
         as they are, and `index` and `clip` keep their numbers.
         """
-        if self._mix is not None:
+        if self._asked.mix is not None:
             raise UsageError("select() cannot be called on a mix: mix readers on which it was called")
         if classes is not None:
             classes = names("classes", classes)
@@ -380,9 +364,9 @@ class Reader:
         """
         options = Options(
             batch_size, shuffle, sampler, seed, drop_last, fields, image_size, transform, decode, workers, ranks,
-            ragged, self._verify,
+            ragged, self._asked.verify,
         )  # fmt: skip
-        chosen = choose(self._library, self._selection, self._clips, self._mix, self.column, options)
+        chosen = choose(self._library, self._selection, self._clips, self._asked.mix, self.column, options)
         feed = Feed(self._library, self._selection, self._clips, options, *chosen)
         warn_of_workers(options, feed.settings)
         return Batches(feed)
@@ -393,23 +377,16 @@ class Reader:
         copy.__dict__.update(self.__dict__)
         return copy
 
-    def _preload(self) -> None:
-        from rawpack.system.progress import progress_bar
 
-        total = self._library.shard_bytes
-        with progress_bar(total=total, unit="B", unit_scale=True, desc="preloading", delay=1.0) as bar:
-            self._library = self._library.preloaded(bar.update)
-
-
-def _reopened(where: tuple[Any, ...], clips: ClipTable | None, selection: NDArray[np.int64] | None) -> Reader:
-    """A reader as it was pickled. where: the arguments of `Reader._open`."""
-    paths, remote = where[0], where[3]
-    if any(isinstance(path, str) for path in paths):
+def _reopened(asked: Opening, clips: ClipTable | None, selection: NDArray[np.int64] | None) -> Reader:
+    """A reader as it was pickled."""
+    urls = [path for path in asked.paths if isinstance(path, str)]
+    if urls:
         from rawpack.remote.reach import host_of, note_answer
 
-        for url in (path for path in paths if isinstance(path, str)):
-            note_answer(host_of(url, remote["storage_options"] or {}))  # it did, in the process that opened it
+        for url in urls:
+            note_answer(host_of(url, asked.storage_options or {}))  # it did, in the process that opened it
     reader = object.__new__(Reader)
-    reader._open(*where)
+    reader._open(asked)
     reader._clips, reader._selection = clips, selection
     return reader

@@ -76,7 +76,7 @@ class Readahead:
     def __init__(self, library: Stores, names: Sequence[str], pool: WorkerPool | None, own_reads: OwnReads) -> None:
         """names: the fields of a batch. pool: the workers that read them; None where this process reads."""
         self._library, self._pool, self.own_reads = library, pool, own_reads
-        self._images = [name for name in names if library.fields[name].in_shards and library.is_random_access(name)]
+        self._images = [name for name in names if library.fields[name].in_shards and name in library.random_access]
         self._unseen = _LOOK_EVERY
         """Batches since one was checked."""
 

@@ -77,13 +77,12 @@ def decode_box(
     first = max(0, top * scale - margin) // mcu_height
     end = -(-min(header.height, (top + height) * scale + margin) // mcu_height)
     cut = _cut_rows(view, header, first, end)
-    part = None
-    if cut is not None:
-        image = _decode_cleanly(decode, *cut, color, scale)
-        if image is not None:
-            part = image[top - first * mcu_height // scale :][:height, left : left + width]
-    else:
+    if cut is None:
         part = _decode_region(view, header, (y, x, h, w), color, scale)
+    else:
+        part = _decode_cleanly(decode, *cut, color, scale)
+        if part is not None:
+            part = part[top - first * mcu_height // scale :][:height, left : left + width]
     if part is None:
         image = decode(view, color=color, scale=scale, warnings=warnings, header=header)
         part = image[top : top + height, left : left + width]

@@ -27,8 +27,9 @@ def check_alike(stores: Sequence[Store]) -> None:
 
 
 def common_fields(stores: Sequence[Store]) -> tuple[dict[str, Field], dict[str, str]]:
-    """The fields that all stores have, with sides of None where images differ in size; and why other fields, and labels
-    of different classes, should not be mixed, by name. UsageError where a store has a field `store`."""
+    """The fields that a mix has: those of all stores, with sides of None where images differ in size, and `store`; and
+    why other fields, and labels of different classes, should not be mixed, by name. UsageError where a store has a
+    field `store`."""
     fields, problems = dict[str, Field](), dict[str, str]()
     for name in dict.fromkeys(name for store in stores for name in store.fields):
         having = [store for store in stores if name in store.fields]
@@ -59,22 +60,21 @@ def common_fields(stores: Sequence[Store]) -> tuple[dict[str, Field], dict[str, 
             f"{stores[0].where} and {other.where} have different classes, so the same {LABEL!r} means another one in "
             f"each; if that is right, because {STORE!r} says which store it is, name {LABEL!r} in fields="
         )
-    return fields, problems
+    return {**fields, STORE: Field(kind="number", dtype="int64")}, problems
 
 
 def _joined(field: Field, other: Field) -> Field | None:
     """A field that both are samples of; None where there is none."""
     if _kind(field) != _kind(other) or len(field.shape) != len(other.shape):
         return None
-    if field.in_shards and len(field.shape) == 3:
-        sides = [one if one == two else None for one, two in zip(field.shape[:2], other.shape[:2], strict=True)]
-        other, field = replace(other, shape=(*sides, other.shape[2])), replace(field, shape=(*sides, field.shape[2]))
-    return field if field.shape == other.shape else None
+    shape = tuple(one if one == two else None for one, two in zip(field.shape, other.shape, strict=True))
+    sizes_differ = field.in_shards and len(shape) == 3 and shape[2] == field.shape[2]
+    return replace(field, shape=shape) if shape == field.shape == other.shape or sizes_differ else None
 
 
 def _layout(store: Store) -> dict[str, object]:
     """What must be equal for stores to be read as one: fields as the user sees them, and the meaning of labels."""
-    fields = {name: (*_kind(field)[:2], field.shape, *_kind(field)[2:]) for name, field in store.fields.items()}
+    fields = {name: (*_kind(field), field.shape) for name, field in store.fields.items()}
     return {"fields": fields, "classes": store.manifest.classes}
 
 

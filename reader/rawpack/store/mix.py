@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import reprlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from fractions import Fraction
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -17,25 +16,8 @@ from rawpack.order.base import Order
 from rawpack.order.keys import derive_key
 from rawpack.order.mixed import Mixed, MixLength, length_of, shares_of
 from rawpack.remote.url import shown
+from rawpack.store.opening import Opening
 from rawpack.store.stores import Stores
-
-
-@dataclass(frozen=True)
-class MixEntry:
-    """One of the stores of a mix; also several that count as one, or a reader."""
-
-    paths: list[Path | str]
-    selection: NDArray[np.int64] | None = None
-    """The rows that are read; None for all."""
-    preload: bool = False
-    verify: bool = False
-    remote: Mapping[str, Any] = field(default_factory=dict)
-    """The options for URLs."""
-
-    @property
-    def name(self) -> str:
-        """How to name it to a person."""
-        return " + ".join(shown(str(path)) for path in self.paths)
 
 
 @dataclass(frozen=True)
@@ -43,6 +25,8 @@ class Mix:
     """How the groups of stores in a library are mixed."""
 
     names: tuple[str, ...]
+    groups: tuple[int, ...]
+    """How many of the stores count as one, for each of those that are mixed."""
     shares: tuple[Fraction, ...]
     """1 in sum."""
     length: MixLength
@@ -79,34 +63,32 @@ def pairs_of(stores: object) -> list[tuple[Any, object]]:
     return [(store, share) for store, share in pairs]
 
 
-def opening_of(
-    entries: Sequence[MixEntry], shares: Sequence[object], length: object
-) -> tuple[list[Path | str], bool, bool, dict[str, Any], list[int], Mix]:
-    """The arguments of `Reader._open` for a mix. The others are the parameters of `Reader.mix`.
+def opening_of(entries: Sequence[Opening], shares: Sequence[object], length: object) -> Opening:
+    """How to open the mix of these. shares, length: see `Reader.mix`.
 
     Raises UsageError for shares and a length that make no sense, and where entries disagree.
     """
-    names, fractions = tuple(entry.name for entry in entries), shares_of(shares)
-    return (
+    names = tuple(" + ".join(shown(str(path)) for path in entry.paths) for entry in entries)
+    groups = tuple(len(entry.paths) for entry in entries)
+    return Opening(
         [path for entry in entries for path in entry.paths],
         any(entry.preload for entry in entries),
         any(entry.verify for entry in entries),
-        {name: _only(name, [entry.remote.get(name) for entry in entries]) for name in ("cache", "storage_options")},
-        [len(entry.paths) for entry in entries],
-        Mix(names, fractions, length_of(length)),
+        _only("cache", [entry.cache for entry in entries]),
+        _only("storage_options", [entry.storage_options for entry in entries]),
+        Mix(names, groups, shares_of(shares), length_of(length)),
     )
 
 
-def selection_of(entries: Sequence[MixEntry], library: Stores) -> NDArray[np.int64] | None:
-    """The rows of all entries in the library that has their stores; None for all."""
-    if all(entry.selection is None for entry in entries):
+def selection_of(selections: Sequence[NDArray[np.int64] | None], library: Stores) -> NDArray[np.int64] | None:
+    """The rows of all entries in the library that has their stores. selections: those of each; None for all."""
+    if all(selection is None for selection in selections):
         return None
-    stops = library.group_ends
-    starts = np.append(0, stops[:-1])
+    stops = library.group_ends.tolist()
     return np.concatenate(
         [
-            np.arange(start, stop) if entry.selection is None else entry.selection + start
-            for entry, start, stop in zip(entries, starts, stops, strict=True)
+            np.arange(start, stop) if selection is None else selection + start
+            for selection, start, stop in zip(selections, [0, *stops[:-1]], stops, strict=True)
         ]
     )
 

@@ -8,15 +8,18 @@ from contextlib import suppress
 from dataclasses import KW_ONLY, dataclass
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rawpack.disk import manifest, splits
 from rawpack.errors import StoreError, UsageError
 from rawpack.remote.url import is_url, join, local_path
-from rawpack.store.shard_files import Fetched, OnDisk
+from rawpack.store.shard_files import Fetched, ShardFiles
 from rawpack.store.store import Store
 from rawpack.store.stores import Stores
 from rawpack.system.user_input import expanded
+
+if TYPE_CHECKING:
+    from rawpack.store.mix import Mix
 
 StorePath = str | os.PathLike[str]
 _MOST_SIBLINGS = 1000
@@ -69,33 +72,49 @@ def _absolute(path: StorePath, split: str | None) -> Path | str:
         raise StoreError(f"cannot read {error.filename or folder}: {error.strerror}") from None
 
 
-def open_stores(
-    paths: Sequence[Path | str],
-    cache: Cache | StorePath | None = None,
-    storage_options: Mapping[str, Any] | None = None,
-    groups: Sequence[int] | None = None,
-) -> Stores:
-    """Stores to be read in random order, as one. See `Reader`. groups: as of `Stores`."""
-    urls, stores = [path for path in paths if isinstance(path, str)], list[Store]()
-    if urls:
-        from rawpack.remote.cache import CacheFolder
-        from rawpack.remote.origin import open_origins
+@dataclass(frozen=True)
+class Opening:
+    """What a reader is opened with: see `Reader`."""
 
-        asked = cache if isinstance(cache, Cache) else Cache(cache)
-        folder = CacheFolder(asked.folder, asked.limit)
-        origins = iter(open_origins(urls, folder, storage_options, asked.timeout))
-    for path in paths:
-        if isinstance(path, Path):
-            stores.append(_open_folder(path))
-        else:
-            origin = next(origins)
-            stores.append(Store(Fetched(origin, random_access=True), origin.manifest_bytes))
-    return Stores(stores, groups)
+    paths: Sequence[Path | str]
+    preload: bool = False
+    verify: bool = False
+    cache: Cache | StorePath | None = None
+    storage_options: Mapping[str, Any] | None = None
+    mix: Mix | None = None
+    """How the stores are mixed."""
+
+    def open(self) -> Stores:
+        """The stores, to be read in random order, as one."""
+        urls, stores = [path for path in self.paths if isinstance(path, str)], list[Store]()
+        if urls:
+            from rawpack.remote.cache import CacheFolder
+            from rawpack.remote.origin import open_origins
+
+            asked = self.cache if isinstance(self.cache, Cache) else Cache(self.cache)
+            folder = CacheFolder(asked.folder, asked.limit)
+            origins = iter(open_origins(urls, folder, self.storage_options, asked.timeout))
+        for path in self.paths:
+            if isinstance(path, Path):
+                stores.append(_open_folder(path))
+            else:
+                origin = next(origins)
+                stores.append(Store(Fetched(origin, random_access=True), origin.manifest_bytes))
+        library = Stores(stores, None if self.mix is None else self.mix.groups)
+        if self.verify:
+            library.columns.check_contents()
+        if self.preload:
+            from rawpack.system.progress import progress_bar
+
+            options = {"total": library.shard_bytes, "unit": "B", "unit_scale": True, "desc": "preloading"}
+            with progress_bar(**options, delay=1.0) as bar:
+                library = library.preloaded(bar.update)
+        return library
 
 
 def _open_folder(path: Path) -> Store:
     try:
-        return Store(OnDisk(path, random_access=True))
+        return Store(ShardFiles(path, random_access=True))
     except StoreError as error:
         # Of no other kind: there is no store, and there never was.
         if type(error) is StoreError and not _may_exist(path / manifest.NAME):
@@ -126,17 +145,14 @@ def _cure(path: Path) -> str:
 
 
 def _stores_in(folder: Path) -> list[str]:
-    found: list[str] = []
     with suppress(OSError), os.scandir(folder) as entries:
-        for entry in islice(entries, _MOST_SIBLINGS):
-            with suppress(OSError):
-                if _is_store(folder / entry.name):
-                    found.append(entry.name)
-    return sorted(found)
+        return sorted(entry.name for entry in islice(entries, _MOST_SIBLINGS) if _is_store(folder / entry.name))
+    return []
 
 
 def _is_store(folder: Path) -> bool:
-    return any((folder / name).exists() for name in (manifest.NAME, splits.NAME))
+    """False, too, where it cannot be looked at."""
+    return any(os.path.exists(folder / name) for name in (manifest.NAME, splits.NAME))  # noqa: PTH110 - it may raise
 
 
 def _may_exist(path: Path) -> bool:

@@ -37,7 +37,7 @@ def _value_of(library: Stores, name: str, row: int, verify: bool) -> Any:
     if not field.in_shards:
         return library.columns.value(name, row, field.kind)
     reader, at = library.reader_of(name, row)
-    if library.is_random_access(name) and not (library.tells_cached and reader.is_cached(at)):
+    if name in library.random_access and not (library.tells_cached and reader.is_cached(at)):
         library.readahead(name, np.array([row], np.int64))
     if verify:
         library.check(name, row)
@@ -67,7 +67,7 @@ def values_of(library: Stores, name: str, rows: NDArray[np.int64], verify: bool 
 
 def _ask_if_cold(library: Stores, name: str, rows: NDArray[np.int64]) -> None:
     """Ask the disk for images where nothing is read around them, unless some of them are in the page cache."""
-    if library.is_random_access(name):
+    if name in library.random_access:
         looked_at = rows[:: -(-len(rows) // _LOOKS)].tolist()
         if not (library.tells_cached and all(library.is_cached(name, row) for row in looked_at)):
             library.readahead(name, rows)

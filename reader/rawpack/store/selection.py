@@ -37,18 +37,18 @@ def positions_of(
     if where is not None:
         return positions_where(library, rows, where)
     assert classes is not None
-    return _of_classes(library, rows, length, classes)
+    wanted = _labels_of(library, classes)
+    return _found(library, rows, lambda block: np.isin(values_of(library, "label", block), wanted))
 
 
 def positions_where(library: Stores, rows: NDArray[np.int64] | None, where: Where) -> NDArray[np.int64]:
     """The positions in `rows` (None: all of the library) of the samples for which a condition holds, int64 (n,)."""
-    length = len(library) if rows is None else len(rows)
 
     def holds(block: NDArray[np.int64]) -> NDArray[np.bool_]:
         values = {name: block if name == INDEX else values_of(library, name, block) for name in where.names}
         return where.holds(values, len(block))
 
-    return _found(rows, length, holds)
+    return _found(library, rows, holds)
 
 
 def positions_at(indices: ArrayLike, length: int, outside: type[Exception] = UsageError) -> NDArray[np.int64]:
@@ -87,9 +87,7 @@ def _checked(chosen: NDArray[Any], length: int, outside: type[Exception]) -> NDA
     return positive
 
 
-def _of_classes(
-    library: Stores, rows: NDArray[np.int64] | None, length: int, classes: Sequence[str]
-) -> NDArray[np.int64]:
+def _labels_of(library: Stores, classes: Sequence[str]) -> list[int]:
     if library.classes is None:
         raise UsageError("these samples have no classes: select by indices or mask=")
     if "label" not in library.fields:
@@ -100,15 +98,14 @@ def _of_classes(
         rest = f", and {len(known) - _SHOWN:,} more in reader.classes" if len(known) > _SHOWN else ""
         there = ", ".join(map(repr, library.classes[:_SHOWN]))
         raise UsageError(f"there is no class {unknown[0]!r} to select; there are {there}{rest}")
-    wanted = np.array([known[name] for name in classes], np.int64)
-    return _found(rows, length, lambda block: np.isin(values_of(library, "label", block), wanted))
+    return [known[name] for name in classes]
 
 
 def _found(
-    rows: NDArray[np.int64] | None, length: int, holds: Callable[[NDArray[np.int64]], NDArray[np.bool_]]
+    library: Stores, rows: NDArray[np.int64] | None, holds: Callable[[NDArray[np.int64]], NDArray[np.bool_]]
 ) -> NDArray[np.int64]:
-    """The positions in `rows` (None: `length` rows) for which a condition on rows holds, block after block."""
-    found = [np.empty(0, np.int64)]
+    """The positions in `rows` (None: all of the library) for which a condition on rows holds, block after block."""
+    found, length = [np.empty(0, np.int64)], len(library) if rows is None else len(rows)
     for start in range(0, length, _BLOCK):
         stop = min(start + _BLOCK, length)
         block = np.arange(start, stop) if rows is None else rows[start:stop]

@@ -1,69 +1,69 @@
 """Locates and maps the shard files of a store: one class for each place, chosen once.
 
-OnDisk    in the store's own folder
-InMemory  read into shared memory before: `Reader(preload=True)`
-InCache   in the cache of a remote store, fetched by another process: what a worker has
-Fetched   the same, in the process that fetches them
+ShardFiles  in the store's own folder
+InMemory    read into shared memory before: `Reader(preload=True)`
+InCache     in the cache of a remote store, fetched by another process: what a worker has
+Fetched     the same, in the process that fetches them
 """
 
 from __future__ import annotations
 
 import contextlib
+import mmap
+import os
 import time
-from abc import ABC, abstractmethod
-from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager
+import weakref
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from rawpack.disk.manifest import FileRecord
-from rawpack.disk.mapped import MappedFiles, map_file, open_whole
+from rawpack.disk.manifest import FileRecord, Manifest
+from rawpack.disk.mapped import MappedFiles, check_head, map_file, open_whole, opened
 from rawpack.errors import DamagedStoreError, StoreError
-from rawpack.store.preload import Memory
+from rawpack.system.memory import anonymous_file, map_descriptor
 
 if TYPE_CHECKING:
     from rawpack.remote.origin import RemoteStore
 
+T = TypeVar("T")
 Bytes = NDArray[np.uint8]
 Key = tuple[int, str]
 """A shard's number and a field: what one mapping is for."""
 _LOOK_EVERY_S, _LOOK_SHARE = 1.0, 100
 """How often to check that mapped shards are still in the cache, on which at most a hundredth of the time is spent."""
+_PIECE = 8 << 20
+"""Bytes that are read into memory in one call."""
 
 
-class ShardFiles(ABC):
-    """The shard files of one store. Any number of threads may use one."""
+class ShardFiles:
+    """The shard files of one store, in its folder. Any number of threads may use one."""
 
-    path: Path
-    """The folder of the store: manifest and columns are there in any case."""
-    random_access = False
-    """Whether samples will be read in random order: then the system reads no more of a file than is asked for."""
     evictable = False
     """Whether files may be removed while they are mapped. Then they are unmapped, which frees the space on the disk."""
     origin: RemoteStore | None = None
     """What fetches the files of a remote store."""
 
-    @property
-    def where(self) -> str:
-        """How to name the store to a person: its folder, or its URL without credentials."""
-        return str(self.path)
+    def __init__(self, path: Path, *, random_access: bool = False) -> None:
+        """path: the folder of the store: manifest and columns are there in any case.
 
-    @abstractmethod
+        random_access: whether samples will be read in random order: then the system reads no more of a file than is
+        asked for.
+        """
+        self.path, self.random_access = path, random_access
+        self.where = str(path)
+        """How to name the store to a person: its folder, or its URL without credentials."""
+
     def map(self, key: Key, record: FileRecord, mapped: MappedFiles, *, random_access: bool) -> Bytes:
         """The bytes of a file, read-only; see `map_file`. key: what they are for. mapped: registers files on disk."""
+        return map_file(self.path, record, random_access=random_access, mapped=mapped)
 
-    @abstractmethod
     def open(self, record: FileRecord) -> tuple[int, int]:
         """See `RawShard.open`."""
-
-    columns_come = False
-    """Whether the store is opened before its columns are there."""
-
-    def wait_for_columns(self) -> None:  # noqa: B027 # nothing to wait for, by default
-        """Return when the columns are there. Raises StoreError where they cannot be fetched."""
+        return open_whole(self.path, record), 0
 
     def held(self, record: FileRecord) -> AbstractContextManager[None]:
         """While this context is open, the file exists."""
@@ -78,38 +78,27 @@ class ShardFiles(ABC):
         return self
 
 
-class OnDisk(ShardFiles):
-    """Shards in the folder of their store."""
-
-    def __init__(self, path: Path, *, random_access: bool = False) -> None:
-        self.path, self.random_access = path, random_access
-
-    def map(self, key: Key, record: FileRecord, mapped: MappedFiles, *, random_access: bool) -> Bytes:
-        return map_file(self.path, record, random_access=random_access, mapped=mapped)
-
-    def open(self, record: FileRecord) -> tuple[int, int]:
-        return open_whole(self.path, record), 0
-
-
 class InMemory(ShardFiles):
     """Shards that were read into memory."""
 
     def __init__(self, before: ShardFiles, memory: Memory) -> None:
         """before: what they were read from."""
-        self.path, self.memory = before.path, memory
+        super().__init__(before.path)
+        self.memory = memory
 
     def map(self, key: Key, record: FileRecord, mapped: MappedFiles, *, random_access: bool) -> Bytes:
-        return self.memory.view(self.path / record.name)
+        offset, size = self.memory.places[str(self.path / record.name)]
+        return self.memory.data[offset : offset + size]
 
     def open(self, record: FileRecord) -> tuple[int, int]:
-        return self.memory.open(self.path / record.name)
+        return os.dup(self.memory.descriptor), self.memory.places[str(self.path / record.name)][0]
 
     def for_worker(self) -> ShardFiles:
         """Without the memory, whose descriptor is sent separately."""
-        return OnDisk(self.path)
+        return ShardFiles(self.path)
 
 
-class InCache(OnDisk):
+class InCache(ShardFiles):
     """Shards in the cache of a remote store: another process keeps those in it that are being read."""
 
     evictable = True
@@ -121,11 +110,26 @@ class InCache(OnDisk):
         self._look_at = 0.0
 
     def map(self, key: Key, record: FileRecord, mapped: MappedFiles, *, random_access: bool) -> Bytes:
-        data = self._map(record, mapped, random_access)
+        read = super().map
+        data = self._reached(record, lambda: read(key, record, mapped, random_access=random_access))
         path = self.path / record.name
         if (inode := _inode(path)) is not None:
             self._inodes[key] = path, inode
         return data
+
+    def open(self, record: FileRecord) -> tuple[int, int]:
+        read = super().open
+        return self._reached(record, lambda: read(record))
+
+    def _reached(self, record: FileRecord, read: Callable[[], T]) -> T:
+        """What `read` returns, which reads this file."""
+        try:
+            return read()
+        except DamagedStoreError as error:
+            raise DamagedStoreError(
+                f"{error}: it was removed or changed in the cache; the next epoch fetches again what is missing, and "
+                "`rawpack warm` what was changed"
+            ) from None
 
     def removed(self) -> list[Key]:
         now = time.monotonic()
@@ -139,30 +143,28 @@ class InCache(OnDisk):
         self._look_at += _LOOK_SHARE * (time.monotonic() - now)
         return found
 
-    def open(self, record: FileRecord) -> tuple[int, int]:
-        with _cured():
-            return super().open(record)
-
-    def _map(self, record: FileRecord, mapped: MappedFiles, random_access: bool) -> Bytes:
-        with _cured():
-            return map_file(self.path, record, random_access=random_access, mapped=mapped)
-
 
 class Fetched(InCache):
     """Shards of a remote store: each is fetched into the cache before it is mapped."""
 
-    columns_come = True
-
     def __init__(self, origin: RemoteStore, *, random_access: bool = False) -> None:
         super().__init__(origin.folder, random_access=random_access)
         self.origin: RemoteStore = origin
+        self.where = str(origin.remote)
 
-    def wait_for_columns(self) -> None:
-        self.origin.fetcher.restore()
+    def map(self, key: Key, record: FileRecord, mapped: MappedFiles, *, random_access: bool) -> Bytes:
+        self.origin.touch(record)  # before it is mapped: later, it would look changed
+        return super().map(key, record, mapped, random_access=random_access)
 
-    @property
-    def where(self) -> str:
-        return str(self.origin.remote)
+    def _reached(self, record: FileRecord, read: Callable[[], T]) -> T:
+        with contextlib.suppress(StoreError):
+            return read()  # mostly it is there: then nothing has to be waited for
+        with contextlib.suppress(DamagedStoreError), self.held(record):
+            return read()
+        # It is not the file that was packed: fetch it once more.
+        self.origin.discard(record)
+        with self.held(record):
+            return read()
 
     def held(self, record: FileRecord) -> AbstractContextManager[None]:
         return self.origin.held([record])
@@ -170,35 +172,56 @@ class Fetched(InCache):
     def for_worker(self) -> ShardFiles:
         return InCache(self.path, random_access=self.random_access)
 
-    def open(self, record: FileRecord) -> tuple[int, int]:
-        with contextlib.suppress(StoreError):
-            return super().open(record)
-        with self.held(record):
-            return super().open(record)
 
-    def _map(self, record: FileRecord, mapped: MappedFiles, random_access: bool) -> Bytes:
-        with contextlib.suppress(StoreError):
-            # Mostly it is there: then nothing has to be waited for. Touched first, or it would look changed later.
-            self.origin.touch(record)
-            return map_file(self.path, record, random_access=random_access, mapped=mapped)
-        with contextlib.suppress(DamagedStoreError), self.held(record):
-            return map_file(self.path, record, random_access=random_access, mapped=mapped)
-        # It is not the file that was packed: fetch it once more.
-        self.origin.discard(record)
-        with self.held(record):
-            return map_file(self.path, record, random_access=random_access, mapped=mapped)
+class Memory:
+    """The bytes of shard files in anonymous shared memory, read once, where all workers of a reader share them. A child
+    process opens it by its descriptor and `layout`."""
+
+    def __init__(self, descriptor: int, places: dict[str, tuple[int, int]], size: int) -> None:
+        """places: path of a file -> offset, a multiple of the page size, and bytes. The descriptor is closed with this
+        object."""
+        self.descriptor, self.places = descriptor, places
+        self.layout = places, size
+        """What `Memory` needs besides its descriptor."""
+        self.data: Bytes = np.frombuffer(map_descriptor(descriptor, size), np.uint8)
+        self.data.flags.writeable = False
+        weakref.finalize(self, os.close, descriptor)
+
+    @classmethod
+    def load(cls, stores: Sequence[tuple[ShardFiles, Manifest]], tick: Callable[[int], None]) -> Memory:
+        """Read all shards of some stores. tick: called with the bytes read."""
+        found = [(files, record) for files, manifest in stores for shard in manifest.shards for record in shard.files]
+        places: dict[str, tuple[int, int]] = {}
+        end = 0
+        for files, record in found:
+            places[str(files.path / record.name)] = (end, record.bytes)
+            end += -(-record.bytes // mmap.PAGESIZE) * mmap.PAGESIZE
+        size = max(end, mmap.PAGESIZE)
+        descriptor = anonymous_file(size)
+        try:
+            with mmap.mmap(descriptor, size) as memory, memoryview(memory) as view:
+                for files, record in found:
+                    path = files.path / record.name
+                    start = places[str(path)][0]
+                    with files.held(record), view[start : start + record.bytes] as target:
+                        _read(path, target, record, tick)
+        except BaseException:
+            os.close(descriptor)
+            raise
+        return cls(descriptor, places, size)
 
 
-@contextmanager
-def _cured() -> Iterator[None]:
-    """Add the cure to an error about a file in the cache."""
-    try:
-        yield
-    except DamagedStoreError as error:
-        raise DamagedStoreError(
-            f"{error}: it was removed or changed in the cache; the next epoch fetches again what is missing, and "
-            "`rawpack warm` what was changed"
-        ) from None
+def _read(path: Path, target: memoryview, record: FileRecord, tick: Callable[[int], None]) -> None:
+    """Read a file that the manifest names. Raises DamagedStoreError where `map_file` would."""
+    with opened(path, record) as descriptor, open(descriptor, "rb", buffering=0, closefd=False) as file:
+        done = 0
+        while done < len(target):
+            count = file.readinto(target[done : done + _PIECE])
+            if not count:
+                raise DamagedStoreError(f"{path} ends after {done} bytes; {len(target)} were packed")
+            done += count
+            tick(count)
+    check_head(path, record, target)
 
 
 def _inode(path: Path) -> int | None:

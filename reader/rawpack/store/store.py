@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from bisect import bisect_right
 from collections.abc import Sequence
+from functools import cached_property
 from itertools import accumulate
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,14 +14,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rawpack.disk.columns import ColumnTable
-from rawpack.disk.manifest import FileRecord, Shard, load, parse
+from rawpack.disk.manifest import FileRecord, load, parse
 from rawpack.disk.mapped import MappedFiles
 from rawpack.disk.tables import format_of, resolve
 from rawpack.errors import DamagedStoreError
 from rawpack.formats import FieldReader, ShardField
 from rawpack.formats.gather import RawShard
-from rawpack.store.preload import Memory
-from rawpack.store.shard_files import InMemory, OnDisk, ShardFiles
+from rawpack.store.shard_files import InMemory, Memory, ShardFiles
 
 if TYPE_CHECKING:
     from rawpack.remote.origin import RemoteStore
@@ -37,18 +37,23 @@ class Store:
     """
 
     def __init__(self, files: ShardFiles | Path, manifest_bytes: bytes | None = None) -> None:
-        """files: its shard files; a folder means `OnDisk`. manifest_bytes: the manifest that the store was opened with
-        before, to be used instead of the one that is there now.
+        """files: its shard files, or its folder. manifest_bytes: the manifest that the store was opened with before, to
+        be used instead of the one that is there now.
 
         Raises StoreError and its kinds where the folder is not a complete store.
         """
-        self.files = OnDisk(files) if isinstance(files, Path) else files
+        self.files = ShardFiles(files) if isinstance(files, Path) else files
         self.path = path = self.files.path
+        self.where = self.files.where
+        """How to name the store to a person: its folder, or its URL without credentials."""
+        self.origin: RemoteStore | None = self.files.origin
+        """What fetches its files, of a store behind a URL."""
         self.manifest, self.digest = load(path) if manifest_bytes is None else parse(manifest_bytes, str(path))
         self.fields = self.manifest.fields
         self._check_sizes()
         self.mapped = MappedFiles()
-        self._columns = None if self.files.columns_come else ColumnTable.open(path, self.manifest, self.mapped)
+        if self.origin is None:
+            _ = self.columns  # now: without them, the store is not complete
         self._ends = list(accumulate(shard.rows for shard in self.manifest.shards))
         self._first_chunks: dict[str, NDArray[np.int64]] = {}
         self._readers: dict[tuple[int, str], FieldReader] = {}
@@ -56,23 +61,12 @@ class Store:
     def __len__(self) -> int:
         return self.manifest.samples
 
-    @property
+    @cached_property
     def columns(self) -> ColumnTable:
-        """Its columns. Waits for them, and raises StoreError where they cannot be fetched."""
-        if self._columns is None:
-            self.files.wait_for_columns()
-            self._columns = ColumnTable.open(self.path, self.manifest, self.mapped)
-        return self._columns
-
-    @property
-    def where(self) -> str:
-        """How to name the store to a person: its folder, or its URL without credentials."""
-        return self.files.where
-
-    @property
-    def origin(self) -> RemoteStore | None:
-        """What fetches its files, of a store behind a URL."""
-        return self.files.origin
+        """Its columns. Behind a URL, waits for them, and raises StoreError where they cannot be fetched."""
+        if self.origin is not None:
+            self.origin.fetcher.restore()
+        return ColumnTable.open(self.path, self.manifest, self.mapped)
 
     def locate(self, row: int) -> tuple[int, int]:
         """The shard that holds sample `row`, and its row there."""
@@ -111,17 +105,15 @@ class Store:
 
         return RawShard(shard.rows, record.bytes, placed.offset, opened)
 
-    def is_random_access(self, name: str) -> bool:
-        """Whether image field `name` of any shard is mapped for random access: the first may hold thumbnails."""
-        return any(self._is_random_access(shard, name) for shard in self.manifest.shards)
-
-    def _is_random_access(self, shard: Shard, name: str) -> bool:
+    def is_random_access(self, number: int, name: str) -> bool:
+        """Whether image field `name` of a shard is mapped for random access: not where samples are small."""
+        shard = self.manifest.shards[number]
         return self.files.random_access and shard.fields[name].bytes >= shard.rows * _RANDOM_ACCESS_BYTES
 
     def use(self, memory: Memory) -> None:
         """Read shards from memory from now on."""
-        self.files = InMemory(self.files, memory)
-        self._readers = {}
+        _ = self.columns  # which need not have been fetched yet
+        self.files, self.origin, self._readers = InMemory(self.files, memory), None, {}
 
     def files_of(self, number: int, names: Sequence[str]) -> list[FileRecord]:
         """The files that hold some fields of a shard."""
@@ -141,7 +133,7 @@ class Store:
                 index[part] = self.columns.piece(f"{name}.{part}", self.first(number), shard.rows)
         if not field.uniform:
             self._check_shapes(name, index["shape"])
-        data = self.files.map((number, name), record, self.mapped, random_access=self._is_random_access(shard, name))
+        data = self.files.map((number, name), record, self.mapped, random_access=self.is_random_access(number, name))
         where = str(self.path / record.name)
         in_shard = ShardField(where, data, shard.rows, field, placement, index)
         reader: FieldReader = resolve(format_of(self.manifest.format).open)(in_shard)

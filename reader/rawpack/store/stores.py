@@ -19,8 +19,7 @@ from rawpack.errors import DamagedStoreError, UsageError
 from rawpack.formats.field_reader import Array, FieldReader
 from rawpack.formats.gather import Gather
 from rawpack.store.common import STORE, check_alike, common_fields
-from rawpack.store.preload import Memory
-from rawpack.store.shard_files import InMemory
+from rawpack.store.shard_files import InMemory, Memory
 from rawpack.store.store import Store
 from rawpack.system.memory import tells_cached
 
@@ -46,37 +45,32 @@ class Stores:
 
     def __init__(self, stores: Sequence[Store], groups: Sequence[int] | None = None) -> None:
         """groups: of a mix: how many of the stores count as one, for each of those that are mixed."""
-        self.stores = list(stores)
-        self.fetcher: Fetcher | None = next((store.origin.fetcher for store in self.stores if store.origin), None)
-        """What fetches shards of the stores behind URLs; None where all are on this machine, or in memory."""
-        if not self.stores:
+        if not stores:
             raise UsageError("no store was named")
-        first = self.stores[0]
-        self.ends = np.cumsum([len(store) for store in self.stores], dtype=np.int64)
+        self.stores = list(stores)
+        self.groups = None if groups is None else tuple(groups)
+        self.fields: dict[str, Field] = stores[0].fields
+        self.classes = stores[0].manifest.classes
+        self.problems: dict[str, str] = {}
+        """Of a mix: why a field is not in `fields`, or should not be used unless it is named."""
+        self.ends = np.cumsum([len(store) for store in stores], dtype=np.int64)
         """(stores,): the row after each store's last."""
-        self._shards = [(store, number) for store in self.stores for number in range(len(store.manifest.shards))]
+        if groups is None:
+            check_alike(stores)
+        else:
+            self.fields, self.problems = common_fields(stores)
+            self.group_ends = self.ends[np.cumsum(groups) - 1]
+            if any(store.manifest.classes != self.classes for store in stores):
+                self.classes = None
+        self._shards = [(store, number) for store in stores for number in range(len(store.manifest.shards))]
         """Each shard's store, and its number there."""
         rows = [store.manifest.shards[number].rows for store, number in self._shards]
         self._shard_ends = np.cumsum(rows, dtype=np.int64)
-        self._end_list: list[int] = self._shard_ends.tolist()
-        self._firsts = self._shard_ends - np.array(rows, np.int64)
-        self.fields: dict[str, Field] = first.fields
-        self.classes = first.manifest.classes
-        self.groups = None if groups is None else tuple(groups)
-        self.problems: dict[str, str] = {}
-        """Of a mix: why a field is not in `fields`, or should not be used unless it is named."""
-        if groups is None:
-            check_alike(self.stores)
-        else:
-            self.fields, self.problems = common_fields(self.stores)
-            self.fields[STORE] = Field(kind="number", dtype="int64")
-            self.group_ends = self.ends[np.cumsum(groups) - 1]
-            if any(store.manifest.classes != self.classes for store in self.stores):
-                self.classes = None
-        self._columns: ColumnTable | None = None
-        self._evictable = [store for store in self.stores if store.files.evictable]
+        self._firsts: list[int] = (self._shard_ends - rows).tolist()
+        self.fetcher: Fetcher | None = next((store.origin.fetcher for store in stores if store.origin), None)
+        """What fetches shards of the stores behind URLs; None where all are on this machine, or in memory."""
+        self._evictable = [store for store in stores if store.files.evictable]
         self._gathers: dict[tuple[str, bool], Gather | None] = {}
-        self._random_access: dict[str, bool] = {}
         self._items: dict[tuple[int, tuple[str, ...]], list[RemoteFile]] = {}
         self.closed = False
         self._open: weakref.WeakSet[Closing] = weakref.WeakSet()
@@ -105,30 +99,27 @@ class Stores:
 
     def preloaded(self, tick: Callable[[int], None]) -> Stores:
         """The same stores, with all shards in memory. tick: called with the bytes read."""
-        memory = Memory.load([(store.path, store.manifest, store.files.held) for store in self.stores], tick)
+        memory = Memory.load([(store.files, store.manifest) for store in self.stores], tick)
         for store in self.stores:
             store.use(memory)
         return Stores(self.stores, self.groups)
 
-    @property
+    @cached_property
     def columns(self) -> ColumnTable:
         """The columns of all stores. Waits for them, and raises StoreError where they cannot be fetched."""
-        if self._columns is None:
-            self._columns = ColumnTable([folder for store in self.stores for folder in store.columns.folders])
-        return self._columns
+        return ColumnTable([folder for store in self.stores for folder in store.columns.folders])
 
     def remote_items(self, rows: NDArray[np.int64], names: Sequence[str]) -> list[RemoteFile]:
         """The files behind URLs that hold fields `names` of samples `rows`, in the order of the shards."""
-        shards = set(self._shard_ends.searchsorted(rows, "right").tolist())
-        return [item for shard in sorted(shards) for item in self._items_of(shard, tuple(names))]
-
-    def _items_of(self, shard: int, names: tuple[str, ...]) -> list[RemoteFile]:
-        try:
-            return self._items[shard, names]
-        except KeyError:
-            store, number = self._shards[shard]
-            found = [store.origin.item(one) for one in store.files_of(number, names)] if store.origin else []
-            return self._items.setdefault((shard, names), found)
+        found: list[RemoteFile] = []
+        for shard in sorted(set(self._shard_ends.searchsorted(rows, "right").tolist())):
+            key = shard, tuple(names)
+            if key not in self._items:
+                store, number = self._shards[shard]
+                origin = store.origin
+                self._items[key] = [origin.item(one) for one in store.files_of(number, names)] if origin else []
+            found += self._items[key]
+        return found
 
     def shard_table(self, names: Sequence[str]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """For all shards of all stores: the row after the last, and the bytes of fields `names` that must be fetched:
@@ -213,7 +204,7 @@ class Stores:
             return None  # what one store maps can only be unmapped with what the others map
         shards = [store.raw_shard(number, name) for store, number in self._shards]
         try:
-            return Gather(shards, np.dtype(field.dtype), field.stored_shape, random_access=self.is_random_access(name))
+            return Gather(shards, np.dtype(field.dtype), field.stored_shape, random_access=name in self.random_access)
         except OSError:
             return None
 
@@ -240,34 +231,31 @@ class Stores:
         """For each sample the reader of its shard's image field `name`, and its row there."""
         if self._evictable:
             self._let_go()
-        shards = self._shard_ends.searchsorted(rows, "right")
-        local: list[int] = (rows - self._firsts[shards]).tolist()
+        shards: list[int] = self._shard_ends.searchsorted(rows, "right").tolist()
         readers: dict[int, FieldReader] = {}
-        for shard in set(shards.tolist()):
+        for shard in set(shards):
             store, number = self._shards[shard]
             readers[shard] = store.reader(number, name)
-        return [(readers[shard], row) for shard, row in zip(shards.tolist(), local, strict=True)]
+        return [(readers[shard], row - self._firsts[shard]) for shard, row in zip(shards, rows.tolist(), strict=True)]
 
     def reader_of(self, name: str, row: int) -> tuple[FieldReader, int]:
         """`located` of one sample, in a fraction of the time."""
         if self._evictable:
             self._let_go()
-        shard = bisect_right(self._end_list, row)
+        shard = bisect_right(self._firsts, row) - 1
         store, number = self._shards[shard]
-        return store.reader(number, name), row - (self._end_list[shard - 1] if shard else 0)
+        return store.reader(number, name), row - self._firsts[shard]
 
     def readahead(self, name: str, rows: NDArray[np.int64]) -> None:
         """Ask the disk for image field `name` of these samples; see `FieldReader.readahead`."""
         for reader, local, _ in self._by_shard(name, rows):
             reader.readahead(local)
 
-    def is_random_access(self, name: str) -> bool:
-        """Whether image field `name` of any shard is mapped for random access: then readahead is needed."""
-        try:
-            return self._random_access[name]
-        except KeyError:
-            found = any(store.is_random_access(name) for store in self.stores)
-            return self._random_access.setdefault(name, found)
+    @cached_property
+    def random_access(self) -> set[str]:
+        """The image fields of which any shard is mapped for random access: then readahead is needed."""
+        images = [name for name, field in self.fields.items() if field.in_shards]
+        return {name for name in images if any(store.is_random_access(k, name) for store, k in self._shards)}
 
     @cached_property
     def tells_cached(self) -> bool:

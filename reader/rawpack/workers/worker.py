@@ -12,8 +12,7 @@ from typing import Any
 
 from rawpack.disk.tables import resolve
 from rawpack.errors import RawpackError
-from rawpack.store.preload import Memory
-from rawpack.store.shard_files import InMemory
+from rawpack.store.shard_files import InMemory, Memory
 from rawpack.store.store import Store
 from rawpack.store.stores import Stores
 from rawpack.system.channel import Channel
