@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from rawpack.errors import UsageError
 from rawpack.pixels.geometry import fill_polygons
-from rawpack.transforms.boxes import BOX, outlines
+from rawpack.transforms.followers import BOX, outlines
 
 __all__ = ["BoxTarget", "instance_masks", "torchvision_targets", "yolo_targets"]
 

@@ -31,7 +31,7 @@ from rawpack.transforms import (
     RandomVerticalFlip,
     Resize,
 )
-from rawpack.transforms.boxes import clipped
+from rawpack.transforms.followers import clipped
 from rawpack_packer.sources.fields import FieldKind
 
 SIDE, COUNT = 96, 12

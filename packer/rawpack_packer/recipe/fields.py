@@ -11,7 +11,7 @@ import numpy as np
 from rawpack.disk.manifest import Field
 from rawpack.disk.tables import codec_of
 from rawpack.errors import UsageError
-from rawpack.transforms.boxes import BOXES
+from rawpack.transforms.followers import BOXES
 from rawpack.transforms.left_behind import looks_like
 from rawpack_packer.options import opt
 from rawpack_packer.recipe.recipe import Recipe, libraries
