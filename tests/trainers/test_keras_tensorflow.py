@@ -23,7 +23,12 @@ from trainers.test_keras import BATCH, SAMPLES, counts, make_model
 import rawpack_packer
 from rawpack import Reader, UsageError
 
-pytestmark = [*test_keras.pytestmark, pytest.mark.soak]
+pytestmark = [
+    *test_keras.pytestmark,
+    pytest.mark.soak,
+    # Keras looks at the first batches here before it trains, and tests train twice in a process.
+    pytest.mark.filterwarnings("ignore:.*is read again"),
+]
 SHUFFLED: dict[str, Any] = {"shuffle": True, "seed": 3}
 
 
