@@ -242,7 +242,7 @@ def test_a_source_of_somebody_else(photos: Path, tmp_path: Path) -> None:
 
 def test_the_template(bug: Bug) -> None:
     """A fault of the process that forks workers is not taken for the death of a worker."""
-    bug("rawpack.system.template:_WorkerEnded")
+    bug("os:waitstatus_to_exitcode")
     template = Template(nothing)
     child = Child(ends_at_once, None, launcher=template)
     assert child.channel.receive() is None

@@ -98,7 +98,7 @@ class Epochs:
             if not start.position:
                 # Again: ranks may be known by now, and samplers may have epochs of different lengths.
                 start.split.check_not_empty()
-            read_one = self._repeats.begins(start, self._bookmark.choices, lambda: [self._identity, self._split])
+            read_one = self._repeats.begins(start, self._bookmark.choices, self._asked)
             steps: EpochSteps = self._steps(start)
             prefetch = None
             if self._library.fetcher is not None:
@@ -117,6 +117,10 @@ class Epochs:
                 raise
             self._bookmark.taken(start)
         return taken
+
+    def _asked(self) -> list[Any]:
+        """What makes batches equal, besides stores and settings."""
+        return [self._identity, self._split, self.options.ragged, self.options.verify]
 
     def check_open(self) -> None:
         """Raise UsageError where these batches were closed."""

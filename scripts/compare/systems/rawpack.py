@@ -9,7 +9,7 @@ from typing import Any
 import rawpack_packer
 from images import JPEG_SIDE, QUALITY, SIDE, Source
 from job import Job
-from rawpack import Reader
+from rawpack import Reader, Workers
 from rawpack.transforms import CenterCrop, RandomHorizontalFlip, RandomResizedCrop
 
 NAME = "rawpack"
@@ -27,9 +27,8 @@ def open_batches(folder: Path, job: Job) -> Any:
         options["transform"] = [RandomResizedCrop(SIDE, interpolation="area"), RandomHorizontalFlip()]
     elif job.kind == "jpeg":
         options["transform"] = [CenterCrop(SIDE)]
-    if job.action == "kill_worker":
-        options["backend"] = "process"
-    return Reader(folder).batches(job.batch, shuffle=True, seed=1, workers=job.workers, **options)
+    workers = Workers(job.workers, backend="process" if job.action == "kill_worker" else None)
+    return Reader(folder).batches(job.batch, shuffle=True, seed=1, workers=workers, **options)
 
 
 def read(folder: Path, job: Job) -> Callable[[int], Iterable[tuple[Any, Any]]]:
