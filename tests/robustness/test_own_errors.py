@@ -62,6 +62,8 @@ class Finder(importlib.abc.MetaPathFinder):
         spec.loader.exec_module = exec_module
         return spec
 
+if MODULE in sys.modules:
+    setattr(sys.modules[MODULE], NAME, None)
 sys.meta_path.insert(0, Finder())
 """
 """The `sitecustomize` of every Python that starts while it is in PYTHONPATH."""
