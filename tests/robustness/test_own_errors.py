@@ -22,14 +22,14 @@ import numpy as np
 import pytest
 from pictures import picture, save
 from running import environment, run_command
+from short_lived import ends_at_once, nothing
 from troubled import At, Troubled, hang
 from videos import encode
 
 import rawpack_packer
 from rawpack import PackError, Reader, WorkerError, Workers
-from rawpack.system.channel import Channel, pack_error, unpack_error
+from rawpack.system.channel import pack_error, unpack_error
 from rawpack.system.child import Child
-from rawpack.system.heartbeat import Heartbeat
 from rawpack.system.template import Template
 from rawpack_packer import api
 from rawpack_packer.engines import ExecutorEngine, LocalEngine
@@ -252,13 +252,6 @@ def test_the_template(bug: Bug) -> None:
         child.kill(10)
     assert "in _reap" in str(raised.value.__cause__)
     template.close()
-
-
-def nothing() -> None: ...
-
-
-def ends_at_once(channel: Channel, notes: Heartbeat, work: None, descriptors: list[int]) -> None:
-    os._exit(0)
 
 
 @pytest.mark.parametrize("lock", [threading.Lock(), None])
