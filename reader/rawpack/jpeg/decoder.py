@@ -5,7 +5,7 @@ from __future__ import annotations
 import mmap
 import re
 from abc import ABC, abstractmethod
-from functools import cached_property
+from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
@@ -72,7 +72,7 @@ class JpegDecoder(ABC):
         for invalid arguments.
         """
         view = as_bytes(data)
-        shape = _result_shape(header or read_header(view), color, scale)
+        shape = result_shape(header or read_header(view), color, scale)
         if out is not None:
             check_out(out, shape)
         seen: list[str] = []
@@ -123,16 +123,14 @@ def check_out(out: Pixels, shape: Shape) -> None:
     raise UsageError(f"the image is uint8 {shape} in C order, but out is {out.dtype} {out.shape}{flags}")
 
 
-def check_options(color: str, scale: int) -> None:
-    """Raise UsageError for an unknown color or scale."""
+@lru_cache
+def result_shape(header: JpegHeader, color: Color, scale: int) -> Shape:
+    """The shape of the whole image. Raises UsageError for an unknown color or scale, DecodeError ("unsupported") for a
+    color that the file does not have."""
     if color not in CHANNELS:
         raise UsageError(f"color {color!r}: choose one of {', '.join(map(repr, CHANNELS))}")
     if scale not in SCALES:
         raise UsageError(f"scale {scale!r}: choose one of {', '.join(map(repr, SCALES))}")
-
-
-def _result_shape(header: JpegHeader, color: Color, scale: int) -> Shape:
-    check_options(color, scale)
     if (header.components == 4) != (color == "cmyk"):
         raise DecodeError("unsupported", f"a JPEG of {header.components} components cannot be decoded as {color!r}")
     return -(-header.height // scale), -(-header.width // scale), CHANNELS[color]

@@ -38,6 +38,16 @@ class FileRows(ABC):
         check_row(row, len(self._offsets))
         return span(self._data, int(self._offsets[row]), int(self._sizes[row]), row)
 
+    def files(self, rows: Rows) -> list[memoryview]:
+        """`stored` of several samples, without an array of each."""
+        check_rows(rows, len(self._offsets))
+        starts, sizes = self._offsets[rows], self._sizes[rows]
+        outside = (starts < 0) | (sizes < 0) | (sizes > len(self._data) - starts)
+        for row in rows[outside].tolist():
+            self.stored(row)  # raises
+        data = self._data.data
+        return [data[start:end] for start, end in zip(starts.tolist(), (starts + sizes).tolist(), strict=True)]
+
     @abstractmethod
     def read(self, row: int, /, box: Box | None = None, scale: int = 1, out: Array | None = None) -> Array: ...
 
