@@ -21,7 +21,7 @@ import numpy as np
 from rawpack.errors import DecodeError, UsageError
 from rawpack.jpeg import with_nvimgcodec
 from rawpack.jpeg.choice import region_decoder
-from rawpack.jpeg.decoder import Box, Color, Data, Pixels, as_bytes, check_out, result_shape
+from rawpack.jpeg.decoder import Box, Color, Data, Pixels, as_bytes, result_shape, unfit
 from rawpack.jpeg.header import EOI, JpegHeader, mcu_shape, mixes_rows, read_header
 
 _MCU_WIDTH = {"444": 8, "422": 16, "420": 16, "440": 8, "411": 32, "gray": 8}
@@ -70,8 +70,9 @@ def decode_box(
         size = f"{header.height} x {header.width} pixels (height x width)"
         raise UsageError(f"box (y, x, h, w) = {tuple(box)} is not within an image of {size}")
     top, left, height, width = y // scale, x // scale, -(-h // scale), -(-w // scale)
-    if out is not None:
-        check_out(out, (height, width, channels))
+    shape = height, width, channels
+    if out is not None and not (out.shape == shape and out.dtype == np.uint8 and out.flags.carray):
+        raise unfit(out, shape)
 
     mcu_height, _ = mcu_shape(header.sampling)
     margin = scale if mixes_rows(header.sampling) and color != "gray" else 0
@@ -83,8 +84,9 @@ def decode_box(
         image = _decode_cleanly(decode, *cut, color, scale)
         if image is not None:
             part = image[top - first * mcu_height // scale :][:height, left : left + width]
-    else:
-        part = _decode_region(view, header, (y, x, h, w), color, scale)
+    elif color == "rgb" and scale == 1 and with_nvimgcodec.pays(header, (y, x, h, w)):
+        regions = region_decoder()
+        part = None if regions is None else regions.decode(view, (y, x, h, w))
     if part is None:
         image = decode(view, color=color, scale=scale, warnings=warnings, header=header)
         part = image[top : top + height, left : left + width]
@@ -92,14 +94,6 @@ def decode_box(
         return part
     np.copyto(out, part)
     return out
-
-
-def _decode_region(data: memoryview, header: JpegHeader, box: Box, color: Color, scale: int) -> Pixels | None:
-    """The box, decoded without the rest of the image; None where that is impossible, or would save too little."""
-    if color != "rgb" or scale != 1 or not with_nvimgcodec.pays(header, box):
-        return None
-    decoder = region_decoder()
-    return decoder.decode(data, box) if decoder is not None else None
 
 
 def _decode_cleanly(decode: Decode, cut: memoryview, header: JpegHeader, color: Color, scale: int) -> Pixels | None:
