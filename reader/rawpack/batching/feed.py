@@ -252,7 +252,7 @@ class Feed(Iterable[Batch]):
             steps = readahead.by_region(steps, start.position, region_end, ranks)
         for _ in worker_set.begun:
             next(steps)
-        return Setup(start, steps, worker_set, readahead, prefetch, self._bookmark.loads, read_one)
+        return Setup(start, steps, worker_set, readahead, prefetch, self._bookmark, read_one)
 
     def state_dict(self, after: Mapping[str, Any] | int | None = None) -> dict[str, Any]:
         """See `Batches.state_dict`."""
@@ -354,10 +354,6 @@ class Feed(Iterable[Batch]):
             described[name] = BatchField(stored.kind, stored.dtype, False, None if None in whole else whole, whole)
             described[f"{name}.length"] = BatchField("number", "int64", False, None if None in axes else axes, axes)
         return described
-
-    def handed_over(self, iterator: BatchIterator, step: EpochStep, batch: Batch) -> None:
-        """Called by an iterator that hands over a batch."""
-        self._bookmark.handed_over(iterator, batch, step.position)
 
     def following(self, iterator: BatchIterator) -> Iterator[EpochStep]:
         """Called by an iterator: the steps of the next epoch, if the same workers will probably be asked for them."""

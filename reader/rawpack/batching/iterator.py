@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import numpy as np
 from numpy.typing import NDArray
 
-from rawpack.batching.fill import BatchFiller, Seeds, blame
+from rawpack.batching.bookmark import Bookmark
+from rawpack.batching.fill import BatchFiller, Seeds, blame, major_faults
 from rawpack.batching.pool_cache import Begun, PoolCache, WorkerSet
 from rawpack.batching.readahead import Readahead
 from rawpack.batching.steps import EpochStart, EpochStep, EpochSteps
@@ -55,8 +56,7 @@ class Setup:
     readahead: Readahead
     prefetch: Prefetch | None
     """The steps, where their files must be fetched first."""
-    loads: int
-    """How many states its `Batches` had loaded."""
+    bookmark: Bookmark
     read_one: Callable[[], None] | None
     """See `RepeatWatch.begins`."""
 
@@ -73,6 +73,7 @@ class BatchIterator(Iterator[Batch]):
     _close_steps: Callable[[], None]
     _slot_pool: SlotPool
     _readahead: Readahead
+    _bookmark: Bookmark
 
     def __init__(
         self,
@@ -137,13 +138,13 @@ class BatchIterator(Iterator[Batch]):
                         self._make()
                     step, batch = self._made.popleft()
                 if self._ragged_fields is not None:
-                    seeds = self._seed, self.start.epoch, step.first
-                    with self._readahead.own_reads.noted():
-                        batch.update(self._ragged_fields(step.rows, seeds, step.clips, step.bucket))
+                    seeds, faults = (self._seed, self.start.epoch, step.first), major_faults()
+                    batch.update(self._ragged_fields(step.rows, seeds, step.clips, step.bucket))
+                    self._readahead.own_reads.note(faults)
                 self._count(step, began)
-                self._owner.handed_over(self, step, batch)
-                if self.counts_itself:
-                    self.read_one()
+                self._bookmark.handed_over(self, batch, step.position)
+                if self.counts_itself and self._read_one is not None:
+                    self._read_one()
                 return batch
             except StopIteration:
                 if self.counts_itself:
@@ -181,7 +182,7 @@ class BatchIterator(Iterator[Batch]):
     def _begin(self) -> None:
         """Take an epoch, and what makes its batches."""
         setup = self._owner.begin(self)
-        self.start, self.loads = setup.start, setup.loads
+        self.start, self._bookmark, self.loads = setup.start, setup.bookmark, setup.bookmark.loads
         self._steps, self._close_steps = setup.steps, setup.steps.close
         worker_set = setup.worker_set
         self._pool, self._slot_pool, self._pending = worker_set.pool, worker_set.slot_pool, worker_set.begun
@@ -210,9 +211,9 @@ class BatchIterator(Iterator[Batch]):
         seeds, times = (self._seed, self.start.epoch, steps[0].first), self._owner.counted.times
         try:
             self._readahead.ask_if_cold(rows)
-            targets = filler.targets(whole)
-            with self._readahead.own_reads.noted():
-                filler.fill(targets, 0, len(rows), times, seeds)
+            targets, faults = filler.targets(whole), major_faults()
+            filler.fill(targets, 0, len(rows), times, seeds)
+            self._readahead.own_reads.note(faults)
             filler.finish(targets, whole, times, seeds)
         except Exception as error:
             if len(steps) == 1:
@@ -269,7 +270,7 @@ class BatchIterator(Iterator[Batch]):
         self._readahead.before_batch(step.rows)
         in_memory = not self._readahead.workers_wait
         slices = most_slices(layout.size * rows // layout.batch_size, self._filler, in_memory=in_memory)
-        return pool.submit(slot, rows, (self._seed, epoch, step.first), min(len(pool), slices), step.bucket)
+        return pool.submit(slot, rows, (self._seed, epoch, step.first), slices, step.bucket)
 
     def _slot(self) -> Any:
         began = time.perf_counter()
