@@ -43,14 +43,14 @@ def as_text(table: Table, lines: Sequence[Row], verdicts: Sequence[Verdict]) -> 
         title += f", batch {settings.batch}, {table.title}"
     if settings.workers is not None:
         title += f", {settings.workers} worker{'s' * (settings.workers != 1)}"
-    text = _aligned([_HEAD, *(_cells(line) for line in lines)])
+    text = aligned([_HEAD, *(_cells(line) for line in lines)])
     if verdicts:
         head = ("", "found", "wanted", "")
-        text += ["", *_aligned([head, *((v.bar, v.found, v.wanted, _MET[v.passed]) for v in verdicts)])]
+        text += ["", *aligned([head, *((v.bar, v.found, v.wanted, _MET[v.passed]) for v in verdicts)])]
     return "\n".join([title, *("  " + line if line else "" for line in text)])
 
 
-def _aligned(cells: Sequence[tuple[str, ...]]) -> list[str]:
+def aligned(cells: Sequence[tuple[str, ...]]) -> list[str]:
     """Rows with their columns below each other; without columns that are empty but for their head."""
     empty = {k for k in range(1, len(cells[0])) if not any(row[k] for row in cells[1:])}
     kept = [[cell for k, cell in enumerate(row) if k not in empty] for row in cells]

@@ -80,12 +80,10 @@ def counting(reader: Reader, batches: Batches, workers: bool) -> tuple[float, fl
     one = iter(batches)
     next(one)
     step = EpochStep(np.arange(batches._feed.settings.batch_size), 0)
-    field, times = next(iter(reader.fields.values())), Times(0.1, 0.2, 0.3)
+    times = Times(0.1, 0.2, 0.3)
     sums = fastest(lambda: one._count(step, 1.0))
     message = fastest(Times) + sent(SliceDone(1, times, False), SliceDone) - sent(Bare(1, False), Bare)
-    cost = (
-        sums + readings * fastest(time.perf_counter) + additions * fastest(lambda: fill._add(times, field, False, 0.0))
-    )
+    cost = sums + readings * fastest(time.perf_counter) + additions * fastest(lambda: fill._add(times, True, 0.0))
     if workers:
         cost += fastest(lambda: times.add(times)) * (tasks + 1) + message * tasks
     return tasks, cost

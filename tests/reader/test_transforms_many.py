@@ -18,6 +18,7 @@ from reading import WAYS
 import rawpack_packer
 from rawpack import Reader, UsageError
 from rawpack.transforms import (
+    CenterCrop,
     ConvertImageDtype,
     Lambda,
     Normalize,
@@ -25,6 +26,7 @@ from rawpack.transforms import (
     RandomCrop,
     RandomErasing,
     RandomHorizontalFlip,
+    RandomResizedCrop,
     RandomVerticalFlip,
     Spec,
     Step,
@@ -347,12 +349,43 @@ def test_the_numbers_of_many_are_those_of_each(before: int) -> None:
     np.testing.assert_array_equal(np.array(columns).T, alone)
     some = randoms(3, 4, rows)
     some.random()
-    np.testing.assert_array_equal(some[1:3].random(), np.array(alone)[1:3, 0])
+    np.testing.assert_array_equal(some.random(np.array([3, 1])), np.array(alone)[[3, 1], 1])
+    for _ in range(2):
+        np.testing.assert_array_equal(some[1:3].random(), [alone[1][2], alone[2][1]])
+    assert [one.random() for one in some[2:]] == [alone[2][1], alone[3][2]]
+    assert [one.random() for one in some] == [alone[0][1], alone[1][2], alone[2][1], alone[3][2]]
+    np.testing.assert_array_equal(some[1:].random(np.array([2, 0])), [alone[3][3], alone[1][3]])
     keyed, continued = list(randoms(3, 4, rows)), randoms(3, 4, rows)
     continued.random()
     for one, other in zip(keyed, continued, strict=True):
         one.random()
         assert one.generator().random() == other.generator().random()
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.sampled_from(
+        [
+            RandomResizedCrop(8),
+            RandomResizedCrop((3, 5), scale=(0.9, 3.0), ratio=(0.1, 9.0)),
+            RandomResizedCrop(4, scaled_decode=1.0),
+            RandomResizedCrop(4, scale=(5.0, 9.0)),
+            RandomCrop(9, padding=(1, 2, 3, 4), pad_if_needed=True),
+            RandomCrop((2, 3)),
+            CenterCrop((7, 40)),
+            RandomHorizontalFlip(0.3),
+        ]
+    ),
+    st.integers(1, 40),
+    st.integers(3, 300),
+    st.integers(3, 300),
+    st.integers(0, 2**40),
+)
+def test_many_draw_what_each_draws(step: Step, samples: int, height: int, width: int, seed: int) -> None:
+    """Steps that draw for several samples at once draw the same, and use as many random numbers, as for one sample."""
+    one, many = (randoms(seed, 0, np.arange(samples)) for _ in range(2))
+    assert list(step.draw_many(many, height, width)) == [step.draw(random, height, width) for random in one]
+    np.testing.assert_array_equal(many.random(), one.random())
 
 
 @pytest.mark.parametrize("way", WAYS)

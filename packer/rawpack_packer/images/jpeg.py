@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from rawpack import jpeg
 from rawpack.errors import DecodeError
-from rawpack.jpeg.header import JpegHeader, header_of, segments
+from rawpack.jpeg.header import JpegHeader, header_of, mcu_shape, segments
 from rawpack_packer.images.header import (
     ImageHeader,
     JpegDetails,
@@ -274,7 +274,7 @@ def _scan_is_long_enough(
         return False
     if header.process not in (_BASELINE, _EXTENDED) or scans != len(components):
         return stop > start  # in progressive or separate scans, each component has other units
-    height, width = header.mcu_shape
+    height, width = mcu_shape(header.sampling)
     units = -(-header.height // height) * -(-header.width // width)
     if interval and len(restarts) != -(-units // interval) - 1:
         return False

@@ -55,19 +55,12 @@ class OwnReads:
 
     def __init__(self, library: Stores, workers: int) -> None:
         # Where it cannot be checked whether samples are cached, the first batches are taken for cold.
-        self._since_disk_wait = _WARM_TASKS if workers or library.tells_cached else 0
+        self.since_disk_wait = _WARM_TASKS if workers or library.tells_cached else 0
+        """Batches that were read since this process waited for the disk."""
 
-    @property
-    def wait(self) -> bool:
-        """Whether this process has waited for the disk recently."""
-        return self._since_disk_wait < _WARM_TASKS
-
-    @contextlib.contextmanager
-    def noted(self) -> Iterator[None]:
-        """Within this block, samples of one batch are read."""
-        before = major_faults()
-        yield
-        self._since_disk_wait = 0 if major_faults() > before else self._since_disk_wait + 1
+    def note(self, faults: int) -> None:
+        """Samples of one batch were read. faults: `major_faults` before."""
+        self.since_disk_wait = 0 if major_faults() > faults else self.since_disk_wait + 1
 
 
 class Readahead:
@@ -96,18 +89,23 @@ class Readahead:
         One is enough: whoever reads the rest reports what it misses. No page is touched: if the file was cut short,
         that would end this process.
         """
-        if self.readers_wait or not all(self._is_cached(row) for row in rows.flat[:1].tolist()):
+        if self._images and (self.readers_wait or not all(map(self._is_cached, rows.flat[:1].tolist()))):
             self.ask(rows)
 
     def before_batch(self, rows: NDArray[np.int64]) -> None:
         """A batch is about to be given out to the workers."""
-        self._unseen += 1
-        if self._unseen < _LOOK_EVERY and not self.readers_wait:
+        if not self._images:
             return
-        self._unseen = 0
-        # A damaged shard is reported by the worker that reads it, with the sample's name.
-        with contextlib.suppress(RawpackError):
-            self.ask_if_cold(rows)
+        try:
+            if self.readers_wait:
+                self.ask(rows)
+                return
+            self._unseen += 1
+            if self._unseen >= _LOOK_EVERY:
+                self._unseen = 0
+                self.ask_if_cold(rows)
+        except RawpackError:
+            pass  # a damaged shard is reported by the worker that reads it, with the sample's name
 
     def by_region(
         self, steps: Iterator[EpochStep], position: int, region_end: Callable[[int], int], world_size: int
@@ -131,7 +129,7 @@ class Readahead:
     @property
     def readers_wait(self) -> bool:
         """Whether a worker, or this process, has waited for the disk recently."""
-        return self.workers_wait or self.own_reads.wait
+        return self.workers_wait or self.own_reads.since_disk_wait < _WARM_TASKS
 
     def _is_cached(self, row: int) -> bool:
         return all(self._library.is_cached(name, row) for name in self._images)

@@ -16,7 +16,7 @@ from rawpack.epoch.epochs import EpochPass, Epochs
 from rawpack.epoch.pool_cache import Begun, WorkerSet
 from rawpack.errors import RawpackError, UsageError
 from rawpack.store.stores import INDEX
-from rawpack.workers.fill import blame, most_slices
+from rawpack.workers.fill import blame, major_faults, most_slices
 
 if TYPE_CHECKING:
     from rawpack.ahead.prefetch import Prefetch
@@ -88,13 +88,13 @@ class BatchIterator(Iterator[Batch]):
                         self._make()
                     step, batch = self._made.popleft()
                 if self._making.besides_slots is not None:
-                    seeds = self._seed, self.start.epoch, step.first
-                    with self._readahead.own_reads.noted():
-                        batch.update(self._making.besides_slots(step.rows, seeds, step.clips, step.bucket))
+                    seeds, faults = (self._seed, self.start.epoch, step.first), major_faults()
+                    batch.update(self._making.besides_slots(step.rows, seeds, step.clips, step.bucket))
+                    self._readahead.own_reads.note(faults)
                 self._count(step, began)
                 self._epochs.handed_over(taken, step, batch)
-                if self.counts_itself:
-                    self.read_one()
+                if self.counts_itself and taken.read_one is not None:
+                    taken.read_one()
                 return batch
             except StopIteration:
                 if self.counts_itself:
@@ -161,9 +161,9 @@ class BatchIterator(Iterator[Batch]):
         seeds, times = (self._seed, self.start.epoch, steps[0].first), self._making.counted.times
         try:
             self._readahead.ask_if_cold(rows)
-            targets = filler.targets(whole)
-            with self._readahead.own_reads.noted():
-                filler.fill(targets, 0, len(rows), times, seeds)
+            targets, faults = filler.targets(whole), major_faults()
+            filler.fill(targets, 0, len(rows), times, seeds)
+            self._readahead.own_reads.note(faults)
             filler.finish(targets, whole, times, seeds)
         except Exception as error:
             if len(steps) == 1:
@@ -221,7 +221,7 @@ class BatchIterator(Iterator[Batch]):
         self._readahead.before_batch(step.rows)
         in_memory = not self._readahead.workers_wait
         slices = most_slices(layout.size * rows // layout.batch_size, self._filler, in_memory=in_memory)
-        return pool.submit(slot, rows, (self._seed, epoch, step.first), min(len(pool), slices), step.bucket)
+        return pool.submit(slot, rows, (self._seed, epoch, step.first), slices, step.bucket)
 
     def _slot(self) -> Any:
         began = time.perf_counter()

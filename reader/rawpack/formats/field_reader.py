@@ -52,14 +52,18 @@ def check_rows(rows: Rows, count: int) -> None:
     # One pass: as unsigned numbers, negative rows are very large. argmax takes half as long as max.
     unsigned = rows.view(np.uint64)
     if unsigned.item(unsigned.argmax()) >= count:
-        bad = rows[(rows < 0) | (rows >= count)][0]
-        raise IndexError(f"there is no row {bad}: there are {count}")
+        raise no_row(rows[(rows < 0) | (rows >= count)][0], count)
 
 
 def check_row(row: int, count: int) -> None:
     """Raise IndexError for a row outside 0 .. count - 1."""
     if not 0 <= row < count:
-        raise IndexError(f"there is no row {row}: there are {count}")
+        raise no_row(row, count)
+
+
+def no_row(row: int, count: int) -> IndexError:
+    """The error for a row that a shard does not have."""
+    return IndexError(f"there is no row {row}: there are {count}")
 
 
 def places(rows: Rows, at: Rows | None) -> Iterable[tuple[int, int]]:

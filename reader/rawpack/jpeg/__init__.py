@@ -29,6 +29,7 @@ __all__ = [
     "JpegHeader",
     "Pixels",
     "decode",
+    "decode_whole",
     "decoder",
     "read_header",
     "restart_interval",
@@ -51,8 +52,8 @@ def decode(
     support is passed to the others: simplejpeg refuses unusual sampling factors, OpenCV refuses CMYK.
     """
     if box is None:
-        return _decode_whole(data, color=color, scale=scale, out=out, warnings=warnings)
-    return decode_box(_decode_whole, data, box, color=color, scale=scale, out=out, warnings=warnings)
+        return decode_whole(data, color=color, scale=scale, out=out, warnings=warnings)
+    return decode_box(decode_whole, data, box, color=color, scale=scale, out=out, warnings=warnings)
 
 
 def read_header(data: Data) -> JpegHeader:
@@ -60,7 +61,7 @@ def read_header(data: Data) -> JpegHeader:
     return _read_header(as_bytes(data))
 
 
-def _decode_whole(data: Data, **options: Any) -> Pixels:
+def decode_whole(data: Data, **options: Any) -> Pixels:
     """See `JpegDecoder.decode`: by the first decoder that supports the file."""
     try:
         return decoder().decode(data, **options)

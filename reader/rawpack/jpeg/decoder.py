@@ -5,7 +5,7 @@ from __future__ import annotations
 import mmap
 import re
 from abc import ABC, abstractmethod
-from functools import cached_property
+from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
@@ -66,15 +66,15 @@ class JpegDecoder(ABC):
         components decodes as "cmyk" only: YCCK is converted to CMYK, Adobe's inversion is kept.
         `out`: C order, uint8, of exactly the result's shape; filled and returned. Undefined after an error.
         `warnings`: receives libjpeg's warnings that leave the pixels complete (see `rawpack.jpeg.decoder_warnings`).
-        `header`: what `read_header` returns for `data`, if it was read already.
+        `header`: what `read_header` returns for `data`, if it was read already, from the memoryview of `as_bytes`.
 
         Raises DecodeError with reason "empty", "not_an_image", "truncated", "corrupt" or "unsupported", and UsageError
         for invalid arguments.
         """
-        view = as_bytes(data)
-        shape = _result_shape(header or read_header(view), color, scale)
-        if out is not None:
-            check_out(out, shape)
+        view = data if header is not None and isinstance(data, memoryview) else as_bytes(data)
+        shape = result_shape(header or read_header(view), color, scale)
+        if out is not None and not (out.shape == shape and out.dtype == np.uint8 and out.flags.carray):
+            raise unfit(out, shape)
         seen: list[str] = []
         junk_before_end = False
         while True:
@@ -114,25 +114,21 @@ def as_bytes(data: Data) -> memoryview:
     return view.cast("B")
 
 
-def check_out(out: Pixels, shape: Shape) -> None:
-    """Raise UsageError unless `out` is a C-ordered, writable uint8 array of `shape`."""
-    if out.shape == shape and out.dtype == np.uint8 and out.flags.carray:
-        return
+def unfit(out: Pixels, shape: Shape) -> UsageError:
+    """The error for an `out` that is no C-ordered, writable uint8 array of `shape`."""
     flags = "" if out.flags.c_contiguous else ", not in C order"
     flags += "" if out.flags.writeable else ", read-only"
-    raise UsageError(f"the image is uint8 {shape} in C order, but out is {out.dtype} {out.shape}{flags}")
+    return UsageError(f"the image is uint8 {shape} in C order, but out is {out.dtype} {out.shape}{flags}")
 
 
-def check_options(color: str, scale: int) -> None:
-    """Raise UsageError for an unknown color or scale."""
+@lru_cache
+def result_shape(header: JpegHeader, color: Color, scale: int) -> Shape:
+    """The shape of the whole image. Raises UsageError for an unknown color or scale, DecodeError ("unsupported") for a
+    color that the file does not have."""
     if color not in CHANNELS:
         raise UsageError(f"color {color!r}: choose one of {', '.join(map(repr, CHANNELS))}")
     if scale not in SCALES:
         raise UsageError(f"scale {scale!r}: choose one of {', '.join(map(repr, SCALES))}")
-
-
-def _result_shape(header: JpegHeader, color: Color, scale: int) -> Shape:
-    check_options(color, scale)
     if (header.components == 4) != (color == "cmyk"):
         raise DecodeError("unsupported", f"a JPEG of {header.components} components cannot be decoded as {color!r}")
     return -(-header.height // scale), -(-header.width // scale), CHANNELS[color]

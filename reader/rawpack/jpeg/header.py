@@ -54,26 +54,18 @@ class JpegHeader(NamedTuple):
     scan_offset: int
     """The first byte of entropy-coded data."""
 
-    @property
-    def mcu_shape(self) -> tuple[int, int]:
-        """(height, width) in pixels of the smallest coded unit of an interleaved scan. Never 0, even if stored."""
-        return _mcu_shape(self.sampling)
-
-    @property
-    def mixes_rows(self) -> bool:
-        """Whether chroma is subsampled vertically, so that decoding interpolates between rows."""
-        return _mixes_rows(self.sampling)
-
 
 @lru_cache
-def _mcu_shape(sampling: bytes) -> tuple[int, int]:
+def mcu_shape(sampling: bytes) -> tuple[int, int]:
+    """(height, width) in pixels of the smallest coded unit of an interleaved scan. Never 0, even if stored."""
     if len(sampling) == 1:
         return 8, 8
     return 8 * max(1, *(s & 15 for s in sampling)), 8 * max(1, *(s >> 4 for s in sampling))
 
 
 @lru_cache
-def _mixes_rows(sampling: bytes) -> bool:
+def mixes_rows(sampling: bytes) -> bool:
+    """Whether chroma is subsampled vertically, so that decoding interpolates between rows."""
     return len({s & 15 for s in sampling}) > 1
 
 
@@ -116,19 +108,17 @@ def read_header(data: memoryview) -> JpegHeader:
     its header claims), "corrupt", "unsupported" (not 8 bits a sample, not 1, 3 or 4 components, no height).
     """
     global _last
-    # Read once: another thread may replace the pair.
-    start, header = _last
-    if header is None or bytes(data[: len(start)]) != start:
+    # Read once: another thread may replace it.
+    start, least, header = _last
+    if header is None or len(data) < least or bytes(data[: len(start)]) != start:
         header = header_of(data, segments(data))
         if header.scan_offset <= _MAX_KEPT_BYTES:
-            _last = bytes(data[: header.scan_offset]), header
-    else:
-        _check_pixels(header, data)
+            _last = bytes(data[: header.scan_offset]), _least_bytes(header), header
     return header
 
 
-_last: tuple[bytes, JpegHeader | None] = b"", None
-"""The bytes of the last header, and the header in them."""
+_last: tuple[bytes, int, JpegHeader | None] = b"", 0, None
+"""The bytes of the last header, the least that a file with it must have, and the header in them."""
 _MAX_KEPT_BYTES = 4096
 
 
@@ -159,16 +149,16 @@ def header_of(data: memoryview, found: Iterable[tuple[int, int, int]]) -> JpegHe
     header = JpegHeader(
         height, width, components, process, sampling, restart_interval, height_offset, scan_header, end
     )  # by position: names would cost a third of a microsecond
-    _check_pixels(header, data)
+    if len(data) < _least_bytes(header):
+        detail = f"{len(data) - end} bytes of image data cannot hold {height} x {width} pixels"
+        raise DecodeError("truncated", f"{detail} (height x width)")
     return header
 
 
-def _check_pixels(header: JpegHeader, data: memoryview) -> None:
-    """Raise DecodeError where the file is far too small for its pixels."""
-    scan_bytes = len(data) - header.scan_offset
-    if header.process < _ARITHMETIC and header.height * header.width > PIXELS_PER_BYTE * scan_bytes:
-        detail = f"{scan_bytes} bytes of image data cannot hold {header.height} x {header.width} pixels"
-        raise DecodeError("truncated", f"{detail} (height x width)")
+def _least_bytes(header: JpegHeader) -> int:
+    """With fewer, a file is far too small for its pixels."""
+    pixels = header.height * header.width if header.process < _ARITHMETIC else 0
+    return header.scan_offset - (-pixels // PIXELS_PER_BYTE)
 
 
 def has_end(data: memoryview) -> bool:

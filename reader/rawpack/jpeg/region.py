@@ -21,13 +21,14 @@ import numpy as np
 from rawpack.errors import DecodeError, UsageError
 from rawpack.jpeg import with_nvimgcodec
 from rawpack.jpeg.choice import region_decoder
-from rawpack.jpeg.decoder import CHANNELS, Box, Color, Data, Pixels, as_bytes, check_options, check_out
-from rawpack.jpeg.header import EOI, JpegHeader, read_header
+from rawpack.jpeg.decoder import Box, Color, Data, Pixels, as_bytes, result_shape, unfit
+from rawpack.jpeg.header import EOI, JpegHeader, mcu_shape, mixes_rows, read_header
 
 _MCU_WIDTH = {"444": 8, "422": 16, "420": 16, "440": 8, "411": 32, "gray": 8}
 _HUFFMAN_SEQUENTIAL = (0xC0, 0xC1)
 _WHOLE_SPECTRUM = b"\x00\x3f\x00"
 _RESTART_CODES = bytes(range(0xD0, 0xD8)) * 1024  # 8,192 rows: the most that 65,535 pixels make
+_RESTART_MARKERS = b"".join(bytes((0xFF, code)) for code in _RESTART_CODES)
 _MARKER = re.compile(rb"\xff[^\x00\xff]", re.DOTALL)  # neither a stuffed byte nor a fill byte
 _LEAST_ROWS, _LEAST_SHARE = 2, 1 / 16
 """How many MCU rows a cut must leave out: decoding so few is as fast as finding the markers and copying the others."""
@@ -61,28 +62,31 @@ def decode_box(
     Without `out`, the result may be a view of a larger array, with gaps between its rows. Damage outside the rows that
     the box needs may remain unnoticed. Raises UsageError for a box that is not within the image.
     """
-    check_options(color, scale)
     view = as_bytes(data)
     header = read_header(view)
+    channels = result_shape(header, color, scale)[2]
     y, x, h, w = map(index, box)
     if not (0 <= y < y + h <= header.height and 0 <= x < x + w <= header.width):
         size = f"{header.height} x {header.width} pixels (height x width)"
         raise UsageError(f"box (y, x, h, w) = {tuple(box)} is not within an image of {size}")
     top, left, height, width = y // scale, x // scale, -(-h // scale), -(-w // scale)
-    if out is not None:
-        check_out(out, (height, width, CHANNELS[color]))
+    shape = height, width, channels
+    if out is not None and not (out.shape == shape and out.dtype == np.uint8 and out.flags.carray):
+        raise unfit(out, shape)
 
-    mcu_height = header.mcu_shape[0]
-    margin = scale if header.mixes_rows and color != "gray" else 0
+    mcu_height, _ = mcu_shape(header.sampling)
+    margin = scale if mixes_rows(header.sampling) and color != "gray" else 0
     first = max(0, top * scale - margin) // mcu_height
     end = -(-min(header.height, (top + height) * scale + margin) // mcu_height)
     cut = _cut_rows(view, header, first, end)
-    if cut is None:
-        part = _decode_region(view, header, (y, x, h, w), color, scale)
-    else:
-        part = _decode_cleanly(decode, *cut, color, scale)
-        if part is not None:
-            part = part[top - first * mcu_height // scale :][:height, left : left + width]
+    part = None
+    if cut is not None:
+        image = _decode_cleanly(decode, *cut, color, scale)
+        if image is not None:
+            part = image[top - first * mcu_height // scale :][:height, left : left + width]
+    elif color == "rgb" and scale == 1 and with_nvimgcodec.pays(header, (y, x, h, w)):
+        regions = region_decoder()
+        part = None if regions is None else regions.decode(view, (y, x, h, w))
     if part is None:
         image = decode(view, color=color, scale=scale, warnings=warnings, header=header)
         part = image[top : top + height, left : left + width]
@@ -90,14 +94,6 @@ def decode_box(
         return part
     np.copyto(out, part)
     return out
-
-
-def _decode_region(data: memoryview, header: JpegHeader, box: Box, color: Color, scale: int) -> Pixels | None:
-    """The box, decoded without the rest of the image; None where that is impossible, or would save too little."""
-    if color != "rgb" or scale != 1 or not with_nvimgcodec.pays(header, box):
-        return None
-    decoder = region_decoder()
-    return decoder.decode(data, box) if decoder is not None else None
 
 
 def _decode_cleanly(decode: Decode, cut: memoryview, header: JpegHeader, color: Color, scale: int) -> Pixels | None:
@@ -112,7 +108,7 @@ def _decode_cleanly(decode: Decode, cut: memoryview, header: JpegHeader, color: 
 
 def _cut_rows(data: memoryview, header: JpegHeader, first: int, end: int) -> tuple[memoryview, JpegHeader] | None:
     """A JPEG of the MCU rows first:end; None where the file cannot be cut, or cutting would save too little."""
-    mcu_height, mcu_width = header.mcu_shape
+    mcu_height, mcu_width = mcu_shape(header.sampling)
     rows = -(-header.height // mcu_height)
     if rows - (end - first) < max(_LEAST_ROWS, rows * _LEAST_SHARE):
         return None
@@ -146,8 +142,8 @@ def _row_ends(data: memoryview, scan_offset: int, end: int, rows: int) -> list[i
 
     None unless there are exactly these markers, in order, and the data ends with the end marker.
     """
-    ends = [found.start() for found in islice(_MARKER.finditer(data, scan_offset), end)]
-    codes = bytes([data[at + 1] for at in ends])
+    found = list(islice(_MARKER.finditer(data, scan_offset), end))
+    ends, markers = list(map(re.Match.start, found)), b"".join(map(re.Match.group, found))
     if end == rows:
-        return ends if codes == _RESTART_CODES[: rows - 1] + EOI[1:] and ends[-1] == len(data) - 2 else None
-    return ends if codes == _RESTART_CODES[:end] and data[-2:] == EOI else None
+        return ends if markers == _RESTART_MARKERS[: 2 * rows - 2] + EOI and ends[-1] == len(data) - 2 else None
+    return ends if markers == _RESTART_MARKERS[: 2 * end] and data[-2:] == EOI else None

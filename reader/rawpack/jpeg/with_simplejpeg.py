@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from functools import cached_property
-from typing import cast
 
 from rawpack.jpeg.decoder import Color, JpegDecoder, Pixels, Shape, turbo_version
 from rawpack.jpeg.decoder_warnings import LibjpegError
@@ -37,7 +36,7 @@ class SimplejpegDecoder(JpegDecoder):
     ) -> Pixels:
         least_height, least_width = (0, 0) if scale == 1 else shape[:2]
         try:
-            image = self._decode_jpeg(
+            image: Pixels = self._decode_jpeg(
                 view,
                 _COLORSPACE[color],
                 min_height=least_height,
@@ -47,4 +46,4 @@ class SimplejpegDecoder(JpegDecoder):
             )
         except ValueError as error:
             raise LibjpegError(str(error)) from None
-        return cast(Pixels, image) if out is None else out
+        return image if out is None else out

@@ -48,20 +48,10 @@ class Channel:
     def fileno(self) -> int:
         return self.socket.fileno()
 
-    def send(self, message: bytes, descriptors: Sequence[int] = ()) -> None:
+    def send(self, message: bytes, descriptors: Sequence[int] = (), *, kind: int = 0) -> None:
         """Send one message. Raises OSError where the other end is gone, TimeoutError where it takes nothing for as long
-        as the socket's timeout."""
-        self._send(len(message), message, descriptors)
-
-    def fail(self, error: Exception) -> None:
-        """Send what has ended the work at this end, as the last message: `receive` raises it at the other one. Does
-        nothing where that is gone."""
-        message = pack_error(error)
-        with contextlib.suppress(OSError):
-            self._send(_FAILURE | len(message), message, ())
-
-    def _send(self, length: int, message: bytes, descriptors: Sequence[int]) -> None:
-        head = length.to_bytes(_LENGTH, "little")
+        as the socket's timeout. kind: a bit that is set in its length."""
+        head = (kind | len(message)).to_bytes(_LENGTH, "little")
         rights = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", descriptors))] if descriptors else []
         sent = self.socket.sendmsg([head, message], rights)
         left = memoryview(message)[max(0, sent - _LENGTH) :]
@@ -70,6 +60,12 @@ class Channel:
         # Not `sendall`, whose timeout is for all of it: a slow machine takes its time over a message of a gigabyte.
         while left:
             left = left[self.socket.send(left) :]
+
+    def fail(self, error: Exception) -> None:
+        """Send what has ended the work at this end, as the last message: `receive` raises it at the other one. Does
+        nothing where that is gone."""
+        with contextlib.suppress(OSError):
+            self.send(pack_error(error), kind=_FAILURE)
 
     def receive(self) -> tuple[bytearray, list[int]] | None:
         """The next message and the descriptors that came with it; None where the other end is gone.

@@ -91,6 +91,9 @@ class Death(Generic[J]):
 class SupervisedPool(Generic[W, J]):
     """Workers of one kind. Used by one thread at a time."""
 
+    dies_of: tuple[type[Exception], ...] = ()
+    """The exceptions that end a worker's work, and are not raised here: it has died."""
+
     def __init__(self, start: Callable[[Template | None], W], prepare: Callable[[], None] | None = None) -> None:
         """start: starts a worker, from the template if there is one. prepare: see `Template`; None for workers that
         start without one."""
@@ -143,7 +146,8 @@ class SupervisedPool(Generic[W, J]):
         except OSError:
             pass
         except EndedByError as ended:
-            raise ended.error from ended.error.__cause__
+            if not isinstance(ended.error, self.dies_of):
+                raise ended.error from ended.error.__cause__
         handle.progress_at = time.monotonic()
         return received and received[0]
 

@@ -11,9 +11,9 @@ import numpy as np
 from rawpack.errors import UsageError
 from rawpack.pixels.geometry import crop_box
 from rawpack.transforms.arguments import Interpolation, check_values, interpolation_of, range_of, size_of
-from rawpack.transforms.randomness import Random
+from rawpack.transforms.randomness import Random, Randoms
 from rawpack.transforms.resizing import resizable
-from rawpack.transforms.step import Array, Box, CropStep, Move, Spec
+from rawpack.transforms.step import Array, Box, CropStep, Drawn, Move, Spec
 
 _ATTEMPTS = 10
 
@@ -92,6 +92,9 @@ class CenterCrop(_FixedCrop):
         top, left, _, _ = crop_box(padded, self.size)
         return self._place(top - above, left - before, height, width)
 
+    def draw_many(self, random: Randoms, height: int, width: int) -> Drawn:
+        return [self.draw(Random(0), height, width)] * len(random)  # the same for all
+
 
 class RandomCrop(_FixedCrop):
     """A crop at a random place, all places equally likely."""
@@ -114,6 +117,17 @@ class RandomCrop(_FixedCrop):
         self.pad_if_needed = pad_if_needed
 
     def draw(self, random: Random, height: int, width: int) -> CropBox:
+        top, left, rows, columns = self._places(height, width)
+        return self._place(random.integer(rows) - top, random.integer(columns) - left, height, width)
+
+    def draw_many(self, random: Randoms, height: int, width: int) -> Drawn:
+        top, left, rows, columns = self._places(height, width)
+        places = zip((random.random() * rows).tolist(), (random.random() * columns).tolist(), strict=True)
+        return [self._place(int(y) - top, int(x) - left, height, width) for y, x in places]
+
+    def _places(self, height: int, width: int) -> tuple[int, int, int, int]:
+        """How far outside an image of that size a crop may begin, above and to the left, and in how many rows and
+        columns from there on. Raises UsageError where it is too small."""
         left, top, right, bottom = self.padding
         wide, high = width + left + right, height + top + bottom
         if self.pad_if_needed:
@@ -124,8 +138,7 @@ class RandomCrop(_FixedCrop):
                 f"{self!r}: the image is only {height}x{width} (height x width): pass pad_if_needed=True, or resize "
                 "first"
             )
-        y, x = random.integer(high - self.size[0] + 1), random.integer(wide - self.size[1] + 1)
-        return self._place(y - top, x - left, height, width)
+        return top, left, high - self.size[0] + 1, wide - self.size[1] + 1
 
 
 class RandomResizedCrop(CropStep):
@@ -168,13 +181,35 @@ class RandomResizedCrop(CropStep):
             w, h = round(math.sqrt(target * aspect)), round(math.sqrt(target / aspect))
             if 0 < w <= width and 0 < h <= height:
                 return self._aligned((random.integer(height - h + 1), random.integer(width - w + 1), h, w))
-        # No attempt fit: as much of the center as the ratios allow.
+        return self._aligned(self._largest(height, width))
+
+    def draw_many(self, random: Randoms, height: int, width: int) -> Drawn:
+        boxes: Array = np.full((len(random), 4), self._largest(height, width), np.int64)
+        left: Array = np.arange(len(random))
+        for _ in range(_ATTEMPTS):
+            target = height * width * _within(random.random(left), *self.scale)
+            # By `math`: numpy's last bit depends on the processor.
+            aspect = np.array(list(map(math.exp, _within(random.random(left), *self._log_ratio).tolist())))
+            w, h = np.rint(np.sqrt(target * aspect)), np.rint(np.sqrt(target / aspect))
+            fits = (w > 0) & (w <= width) & (h > 0) & (h <= height)
+            done, w, h = left[fits], w[fits], h[fits]
+            boxes[done, 0] = random.random(done) * (height - h + 1)  # rounded down
+            boxes[done, 1] = random.random(done) * (width - w + 1)
+            boxes[done, 2], boxes[done, 3] = h, w
+            left = left[~fits]
+            if not len(left):
+                break
+        drawn = list(map(tuple, boxes.tolist()))
+        return drawn if self.scaled_decode is None else list(map(self._aligned, drawn))
+
+    def _largest(self, height: int, width: int) -> Box:
+        """The box where no attempt fits: as much of the center as the ratios allow."""
         w, h = width, height
         if width / height < self.ratio[0]:
             h = min(height, round(w / self.ratio[0]))
         elif width / height > self.ratio[1]:
             w = min(width, round(h * self.ratio[1]))
-        return self._aligned(((height - h) // 2, (width - w) // 2, max(h, 1), max(w, 1)))
+        return (height - h) // 2, (width - w) // 2, max(h, 1), max(w, 1)
 
     def _aligned(self, box: Box) -> Box:
         """The box on whole pixels of the scale at which it is decoded; otherwise it would be shifted by a fraction of
@@ -206,3 +241,8 @@ class RandomResizedCrop(CropStep):
         y, x, h, w = drawn
         scale_y, scale_x = self.size[0] / h, self.size[1] / w
         return Move(scale_y, -y * scale_y, scale_x, -x * scale_x)
+
+
+def _within(unit: Array, low: float, high: float) -> Array:
+    """Random numbers in [0, 1) as `Random.uniform` makes them numbers in [low, high)."""
+    return low + (high - low) * unit

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
-
 import numpy as np
 
 from rawpack.transforms.arguments import probability
@@ -35,13 +33,15 @@ class _RandomFlip(Step):
         import cv2
 
         if image.dtype.kind not in "iu" or image.dtype.itemsize < 8:  # OpenCV silently casts those to int32
-            with suppress(cv2.error):  # it does not support all dtypes and numbers of channels
+            try:
                 flipped: Array = cv2.flip(image, self._axis, dst=out)
                 return flipped if flipped is out else flipped.reshape(image.shape)
+            except cv2.error:  # it does not support all dtypes and numbers of channels
+                pass
         return image[:, ::-1].copy() if self._axis else image[::-1].copy()
 
     def apply_many(self, images: Array, drawn: Drawn, out: Array | None = None) -> Array:
-        which = np.flatnonzero(drawn)
+        (which,) = np.asarray(drawn).nonzero()
         if not len(which):
             return images
         if len(images) == 1:

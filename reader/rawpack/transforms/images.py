@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from functools import partial
+from functools import cached_property
+from itertools import repeat
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -15,7 +16,7 @@ from rawpack.errors import UsageError
 from rawpack.store.stores import Stores
 from rawpack.system.times import Times
 from rawpack.transforms.randomness import Random, Randoms
-from rawpack.transforms.step import Array, CropStep, Drawn, Step, agrees
+from rawpack.transforms.step import Array, CropStep, Drawn, Step, draws
 
 if TYPE_CHECKING:
     from rawpack.transforms.pipeline import FieldPlan
@@ -26,11 +27,9 @@ PIXELS = ("image", MASK)
 _SIDE = 4096
 """Of an image that is only imagined: no crop is larger."""
 Check = Callable[[str, int], None]
-_Numbered = list[tuple[int, Random]]
-"""For some samples the position of each, and its random numbers."""
-_Made = tuple[_Numbered | Randoms, Array, Array]
-"""The random numbers of some samples; what has been made of them, (n, *shape); and the memory for the result, which may
-hold that already."""
+_Made = tuple[slice, Array, Array]
+"""Which samples; what has been made of them, (n, *shape); and the memory for the result, which may hold that
+already."""
 
 
 @dataclass(frozen=True)
@@ -46,8 +45,8 @@ class ImageFiller:
     outs: Array
     randoms: Randoms
     check: Check | None
-    drawn: list[dict[int, Any]] | None = None
-    """For each sample, step number -> what was drawn; used and added to."""
+    known: list[dict[int, Any]] | None = None
+    """Where samples have several images, for each of them: step number -> what was drawn; used and added to."""
     sizes: list[tuple[int, ...]] | None = None
     """The size of each sample, that of its first field and frame."""
     _spent: Times = field(default_factory=Times)
@@ -55,11 +54,17 @@ class ImageFiller:
     def fill(self, times: Times) -> None:
         """Make them all, and add to `times` what that took."""
         plan, spent = self.plan, self._spent
-        steps = list(zip(plan.numbers, plan.steps, plan.fits, plan.specs[:-1], strict=True))[plan.alone :]
-        for numbered, images, out in self._made():
-            began = time.perf_counter()
-            for number, step, fits, given in steps:
-                places = self._all_drawn(step, number, numbered, sides(images.shape[1:], given.layout))
+        steps = list(zip(plan.numbers, plan.steps, plan.drawing, plan.fits, plan.specs[:-1], strict=True))[plan.alone :]
+        for part, images, out in self._made():
+            began, randoms = time.perf_counter(), self.randoms[part] if self.known is None else self.randoms
+            for number, step, draw_many, fits, given in steps:
+                if draw_many is None:
+                    places: Drawn = [None] * len(images)
+                elif self.known is None:
+                    places = draw_many(randoms, *sides(images.shape[1:], given.layout))
+                else:
+                    shape = images.shape[1:]
+                    places = [self._drawn(n, number, step, shape, given.layout) for n in range(part.start, part.stop)]
                 images = step.apply_many(images, places, out if fits else None)
             if images is not out:
                 one = len(out) == 1
@@ -76,7 +81,7 @@ class ImageFiller:
             return self._one_by_one()
         memory: Array = np.empty((many, *(n or 0 for n in given.shape)), given.dtype)
         as_stored = self.plan.alone == 0 and self.library.fields[self.name].uniform
-        if as_stored and self.check is None and self.drawn is None:
+        if as_stored and self.check is None and self.known is None:
             return self._read_many(memory)
         return self._collected(memory)
 
@@ -88,80 +93,84 @@ class ImageFiller:
             images = memory[: len(rows)]
             self.library.read_into(self.name, rows, images)
             self._spent.reading += time.perf_counter() - began
-            yield self.randoms[part], images, self.outs[part]
+            yield part, images, self.outs[part]
 
     def _collected(self, memory: Array) -> Iterator[_Made]:
         """Samples made one by one, as many at a time as `memory` holds. One that is not as declared stays alone."""
-        some, end = _Numbered(), 0
-        for numbered, images, out in self._one_by_one():
+        start = end = 0
+        """Which samples are in `memory`."""
+        for part, images, out in self._one_by_one():
             alike = images.shape[1:] == memory.shape[1:] and images.dtype == memory.dtype
-            if some and not (alike and len(some) < len(memory)):
-                yield some, memory[: len(some)], self.outs[end - len(some) : end]
-                some = []
+            if start < end and not (alike and end - start < len(memory)):
+                yield slice(start, end), memory[: end - start], self.outs[start:end]
+                start = end
             if alike:
-                memory[len(some)] = images[0]
-                some += numbered
+                memory[end - start] = images[0]
             else:
-                yield numbered, images, out
-            end += 1
-        if some:
-            yield some, memory[: len(some)], self.outs[end - len(some) : end]
+                yield part, images, out
+                start = part.stop
+            end = part.stop
+        if start < end:
+            yield slice(start, end), memory[: end - start], self.outs[start:end]
 
-    def _one_by_one(self) -> Iterator[tuple[_Numbered, Array, Array]]:
+    def _one_by_one(self) -> Iterator[_Made]:
         """Each sample after the steps that take one at a time."""
-        clock, plan, spent, drawn, sizes = time.perf_counter, self.plan, self._spent, self.drawn, self.sizes
-        crop = plan.steps[0] if plan.steps and isinstance(plan.steps[0], CropStep) else None
-        first = 1 if crop is not None else 0
-        mask, all_fit = plan.kind == MASK, plan.fits
-        later = [
-            (number, step.draw, step.apply_mask if mask else step.apply, fits, given.layout)
-            for number, step, fits, given in zip(plan.numbers, plan.steps, all_fit, plan.specs[:-1], strict=True)
-        ][first : plan.alone]
+        clock, plan, spent, crop, rows = time.perf_counter, self.plan, self._spent, self.plan.crop, self.rows
+        mask, layouts = plan.kind == MASK, [given.layout for given in plan.specs]
+        applied = [step.apply_mask if mask else step.apply for step in plan.steps]
+        later = list(zip(plan.numbers, plan.steps, plan.drawing, applied, plan.fits, layouts[:-1], strict=True))
+        later = later[0 if crop is None else 1 : plan.alone]
+        shapes = shapes_of(self.library, self.name, rows) if crop is not None or self.sizes is not None else []
+        if self.sizes is not None:
+            for n, shape in enumerate(shapes):
+                same_size(self.sizes, n // self._frames, shape, self.name)
+        places: Iterable[Any] = repeat(None, len(rows))
         if crop is not None:
-            crop_number, crop_fits = plan.numbers[0], all_fit[0]
-            scales = plan.codec.scales and not mask
-            finish = crop.finish_mask if mask else crop.finish
-        rows = self.rows
-        located, numbered = self.library.located(self.name, rows), self.randoms.of_rows(len(rows))
-        samples = zip(located, numbered, rows.tolist(), strict=True)
-        for n, ((reader, row), (i, random), sample) in enumerate(samples):
+            places, box, scale, last = self._crops(crop, shapes), None, 1, self
+            finish, scales = crop.finish_mask if mask else crop.finish, plan.codec.scales and not mask
+        samples = zip(self.library.located(self.name, rows), places, rows.tolist(), strict=True)
+        for n, ((reader, row), place, sample) in enumerate(samples):
             began, outs = clock(), self.outs[n : n + 1]
             out = outs[0, ...]
             if self.check is not None:
                 self.check(self.name, sample)
-            known = None if drawn is None else drawn[i]
-            if sizes is not None:
-                same_size(sizes, i, reader.shape(row), self.name)
             if crop is not None:
-                place = _drawn(crop.draw, crop_number, random, reader.shape(row), "HWC", known)
-                part = reader.read(row, crop.box(place), crop.reduction(place) if scales else 1)
+                if place is not last:
+                    box, scale, last = crop.box(place), crop.reduction(place) if scales else 1, place
+                part = reader.read(row, box, scale)
                 read = clock()
-                image = finish(part, place, out if crop_fits else None)
+                image = finish(part, place, out if plan.fits[0] else None)
             else:
                 image = reader.read(row)
                 read = clock()
-            for number, draw, apply, fits, layout in later:
-                place = _drawn(draw, number, random, image.shape, layout, known)
-                image = apply(image, place, out if fits else None)
+            for number, step, draw_many, apply, fits, layout in later:
+                drawn = None if draw_many is None else self._drawn(n, number, step, image.shape, layout)
+                image = apply(image, drawn, out if fits else None)
             spent.reading += read - began
             spent.transforming += clock() - read
-            yield [(i, random)], outs if image is out else np.asarray(image)[None], outs
+            yield slice(n, n + 1), outs if image is out else np.asarray(image)[None], outs
 
-    def _all_drawn(self, step: Step, number: int, numbered: _Numbered | Randoms, size: tuple[int, int]) -> Drawn:
-        """What a step draws for some samples of one size."""
-        if not draws(step):
-            return [None] * len(numbered)
-        if isinstance(numbered, Randoms):
-            draw_many = step.draw_many if agrees(step, "draw_many", "draw") else partial(Step.draw_many, step)
-            return draw_many(numbered, *size)
-        if self.drawn is None:
-            return [step.draw(random, *size) for _, random in numbered]
-        return [_drawn(step.draw, number, random, size, "", self.drawn[i]) for i, random in numbered]
+    def _crops(self, crop: CropStep, shapes: Sequence[tuple[int, ...]]) -> Drawn:
+        """What the crop that comes first draws for each frame."""
+        number, draw_many = self.plan.numbers[0], self.plan.drawing[0]
+        if draw_many is None:
+            return [None] * len(shapes)
+        if self.known is None and self.library.fields[self.name].uniform:
+            return draw_many(self.randoms, *shapes[0][:2])
+        return [self._drawn(n, number, crop, shape, "HWC") for n, shape in enumerate(shapes)]
 
+    def _drawn(self, n: int, number: int, step: Step, shape: tuple[int, ...], layout: str) -> Any:
+        """What a step draws for frame n, an array of that shape."""
+        i = n // self._frames
+        known = {} if self.known is None else self.known[i]
+        if number not in known:
+            known[number] = step.draw(self.randoms.each[i], *sides(shape, layout))
+        return known[number]
 
-def draws(step: Step) -> bool:
-    """Whether a step draws anything."""
-    return getattr(step.draw, "__func__", None) is not Step.draw
+    @cached_property
+    def _frames(self) -> int:
+        """Of a sample."""
+        return len(self.rows) // max(1, len(self.randoms))
 
 
 def draws_at_random(step: Step) -> bool:
@@ -196,21 +205,6 @@ def sides(shape: tuple[int, ...], layout: str) -> tuple[int, int]:
     """(height, width) of an array; of one that is not an image, the lengths of its first two axes."""
     height, width = (*(shape[1:] if layout == "CHW" else shape), 1, 1)[:2]
     return height, width
-
-
-def _drawn(
-    draw: Callable[[Random, int, int], Any],
-    number: int,
-    random: Random,
-    shape: tuple[int, ...],
-    layout: str,
-    known: dict[int, Any] | None,
-) -> Any:
-    if known is None:
-        return draw(random, *sides(shape, layout))
-    if number not in known:
-        known[number] = draw(random, *sides(shape, layout))
-    return known[number]
 
 
 def shapes_of(library: Stores, name: str, rows: NDArray[np.int64]) -> list[tuple[int, ...]]:

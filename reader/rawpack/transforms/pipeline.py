@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
@@ -15,9 +16,9 @@ from rawpack.disk.tables import Codec
 from rawpack.errors import UsageError
 from rawpack.store.stores import Stores
 from rawpack.system.times import Times
-from rawpack.transforms.images import MASK, PIXELS, Check, ImageFiller, draws, draws_at_random, put
+from rawpack.transforms.images import MASK, PIXELS, Check, ImageFiller, draws_at_random, put
 from rawpack.transforms.randomness import Randoms, Seeds, batch_random, randoms_of
-from rawpack.transforms.step import Array, BatchStep, CropStep, Spec, Step, agrees
+from rawpack.transforms.step import Array, BatchStep, CropStep, Drawn, Spec, Step, agrees, draws
 
 _MANY_BYTES, _FEWEST = 1 << 19, 8
 """Of the samples that go through the last steps in one call: they stay in the processor's cache. Collecting fewer than
@@ -44,21 +45,37 @@ class FieldPlan:
         """What comes out; of clips, of one frame."""
         return self.specs[-1]
 
-    @property
+    @cached_property
+    def crop(self) -> CropStep | None:
+        """The crop that it begins with."""
+        return self.steps[0] if self.steps and isinstance(self.steps[0], CropStep) else None
+
+    @cached_property
+    def drawing(self) -> tuple[Callable[[Randoms, int, int], Drawn] | None, ...]:
+        """What draws for several samples, for each step: its `draw_many`, but not where a derived class overrides only
+        `draw`; None where it draws nothing."""
+        return tuple(
+            (step.draw_many if agrees(step, "draw_many", "draw") else partial(Step.draw_many, step))
+            if draws(step)
+            else None
+            for step in self.steps
+        )
+
+    @cached_property
     def fits(self) -> tuple[bool, ...]:
         """Of each step: whether it makes the shape and dtype of `result`, and may be handed the memory for that."""
         result = self.result.shape, self.result.dtype
         return tuple((made.shape, made.dtype) == result for made in self.specs[1:])
 
-    @property
+    @cached_property
     def alone(self) -> int:
         """How many steps are applied to one sample at a time. Those after them take several (`Step.apply_many`)."""
-        k, least = len(self.steps), 1 if self.steps and isinstance(self.steps[0], CropStep) else 0
+        k, least = len(self.steps), 0 if self.crop is None else 1
         while k > least and self.kind != MASK and _takes_many(self.steps[k - 1]):
             k -= 1
         return k
 
-    @property
+    @cached_property
     def many(self) -> int:
         """How many samples those take in one call."""
         given = self.specs[self.alone]
@@ -82,6 +99,11 @@ class Pipeline:
     batch_steps: tuple[BatchStep, ...] = ()
     results: dict[str, Spec] = field(default_factory=dict)
     """What comes out in the end, for fields whose shape or dtype is not the store's."""
+
+    @cached_property
+    def pixels(self) -> tuple[str, ...]:
+        """Those of images and masks."""
+        return tuple(name for name, plan in self.plans.items() if plan.kind in PIXELS)
 
     @property
     def random(self) -> bool:
@@ -120,23 +142,16 @@ class Pipeline:
         is read. clips: (n,), their numbers.
         """
         samples, each = rows if clips is None else clips, rows.reshape(-1)
-        pixels = [name for name, plan in self.plans.items() if plan.kind in PIXELS]
         for name, plan in self.plans.items():
-            if plan.kind not in PIXELS:
+            if name not in self.pixels:
                 its = each if plan.frames or clips is None else rows[:, 0]
                 _fill_numbers(library, name, plan, its, outs[name], randoms_of(seeds, samples), times)
-        if not pixels:
-            return
-        if len(pixels) == 1 and clips is None:
-            # The common case: no other field needs what is drawn.
-            name, plan = pixels[0], self.plans[pixels[0]]
-            ImageFiller(library, name, plan, rows, outs[name], randoms_of(seeds, samples), check).fill(times)
-            return
-        drawn: list[dict[int, Any]] = [{} for _ in rows]
-        sizes: list[tuple[int, ...]] = []
-        for name in pixels:
+        alone = len(self.pixels) == 1 and clips is None
+        known: list[dict[int, Any]] | None = None if alone else [{} for _ in rows]
+        sizes: list[tuple[int, ...]] | None = None if alone else []
+        for name in self.pixels:
             plan, randoms = self.plans[name], randoms_of(seeds, samples)
-            ImageFiller(library, name, plan, each, outs[name], randoms, check, drawn, sizes).fill(times)
+            ImageFiller(library, name, plan, each, outs[name], randoms, check, known, sizes).fill(times)
 
     def finish(self, batch: dict[str, Array], outs: dict[str, Array], seeds: Seeds, times: Times) -> None:
         """Apply the batch steps. batch: the samples; outs: the slot's arrays, for the result."""
@@ -185,11 +200,11 @@ def _fill_numbers(
             values = step.apply_many(values, [None] * len(values))
         put(values, outs, plan, name)
     else:
-        drawn, last = list[Any](), -1
-        for value, (i, random), out in zip(values, randoms.of_rows(len(rows)), _each(outs), strict=True):
+        drawn, frames = list[Any](), len(rows) // max(1, len(randoms))
+        for n, (value, out) in enumerate(zip(values, _each(outs), strict=True)):
             made = np.asarray(value)
-            if i != last:
-                drawn, last = [step.draw(random, 1, 1) for step in plan.steps], i
+            if n % frames == 0:
+                drawn = [step.draw(randoms.each[n // frames], 1, 1) for step in plan.steps]
             for step, place in zip(plan.steps, drawn, strict=True):
                 made = np.asarray(step.apply(made, place))
             put(made, out, plan, name)

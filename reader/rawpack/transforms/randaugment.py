@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -84,7 +85,8 @@ class RandAugment(Step):
         return mask
 
 
-def _magnitudes(strength: float, height: int, width: int) -> dict[str, float]:
+@lru_cache
+def _magnitudes(strength: float, height: int, width: int) -> Mapping[str, float]:
     """The magnitude of each operation that has one. strength: from 0 to 1."""
     return {
         "ShearX": 0.3 * strength,

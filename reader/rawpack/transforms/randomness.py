@@ -6,8 +6,8 @@ Counters through splitmix64's mixer, like the keys of the order: the same on eve
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from itertools import chain, repeat
+from collections.abc import Iterator, Sequence
+from itertools import chain
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,11 +26,11 @@ class Random:
 
     __slots__ = ("_key", "random")
 
-    def __init__(self, key: int, first: list[float] | None = None) -> None:
-        """key: 64 bits. first: the first numbers of this key, if they have been drawn already."""
+    def __init__(self, key: int, used: int = 0, ahead: Sequence[float] = ()) -> None:
+        """key: 64 bits. used: how many numbers of this key were used already. ahead: those that come next, if they have
+        been drawn."""
         self._key = key
-        first = first or []
-        self.random = chain(first, _units(key, len(first))).__next__
+        self.random = chain(ahead, _units(key, used + len(ahead))).__next__
         """random() is a float in [0, 1)."""
 
     def uniform(self, low: float, high: float) -> float:
@@ -51,39 +51,40 @@ class Randoms:
 
     def __init__(self, keys: NDArray[np.uint64]) -> None:
         """keys: (n,), as `Random` has one."""
-        self._keys, self._drawn = keys, 0
+        self._keys = keys
+        self._used: NDArray[np.uint64] = np.zeros(len(keys), np.uint64)
         self._each: list[Random] | None = None
+        """Once there are these, `_used` counts no more."""
 
     def __len__(self) -> int:
         return len(self._keys)
 
     def __getitem__(self, part: slice) -> Randoms:
-        """Those of some samples, from the first number on."""
-        return Randoms(self._keys[part])
+        """Those of some samples, which continue where these are. Use either these or those from then on."""
+        some = Randoms(self._keys[part])
+        some._used, some._each = self._used[part].copy(), None if self._each is None else self._each[part]
+        return some
 
-    def random(self) -> NDArray[np.float64]:
-        """(n,): the next number of each."""
+    def random(self, of: NDArray[np.int64] | None = None) -> NDArray[np.float64]:
+        """(n,): the next number of each; or of some of them, whose positions are given, each once."""
         if self._each is not None:
-            return np.array([one.random() for one in self._each])
-        self._drawn += 1
-        return _floats(_mixed(self._keys + np.uint64(GAMMA * self._drawn & WORD)))
+            each = self._each if of is None else [self._each[i] for i in of.tolist()]
+            return np.array([one.random() for one in each])
+        which = slice(None) if of is None else of
+        self._used[which] += np.uint64(1)
+        return _numbers(self._keys[which], self._used[which])
+
+    @property
+    def each(self) -> list[Random]:
+        """Those of each sample, which continue where `random` is."""
+        if self._each is None:
+            further: NDArray[np.uint64] = np.arange(1, _AHEAD + 1, dtype=np.uint64)
+            ahead = _numbers(self._keys[:, None], self._used[:, None] + further)
+            self._each = list(map(Random, self._keys.tolist(), self._used.tolist(), ahead.tolist()))
+        return self._each
 
     def __iter__(self) -> Iterator[Random]:
-        """Those of each, which continue where `random` is."""
-        if self._each is None:
-            counters = np.arange(1, _AHEAD + 1, dtype=np.uint64) * np.uint64(GAMMA)
-            first = _floats(_mixed(self._keys[:, None] + counters)).tolist()
-            self._each = list(map(Random, self._keys.tolist(), first))
-            for _ in range(self._drawn):
-                for one in self._each:
-                    one.random()
-        return iter(self._each)
-
-    def of_rows(self, rows: int) -> Iterator[tuple[int, Random]]:
-        """For each row, the position of its sample and that sample's random numbers: one object for all frames of a
-        clip."""
-        frames = rows // max(1, len(self))
-        return enumerate(self) if frames == 1 else chain.from_iterable(repeat(one, frames) for one in enumerate(self))
+        return iter(self.each)
 
 
 def randoms(seed: int, epoch: int, rows: NDArray[np.int64]) -> Randoms:
@@ -114,9 +115,9 @@ def _units(key: int, drawn: int) -> Iterator[float]:
         yield (mix(word) >> 11) * _UNIT
 
 
-def _floats(words: NDArray[np.uint64]) -> NDArray[np.float64]:
-    """In [0, 1)."""
-    return (words >> np.uint64(11)) * np.float64(_UNIT)
+def _numbers(keys: NDArray[np.uint64], which: NDArray[np.uint64]) -> NDArray[np.float64]:
+    """Those numbers of keys, counted from 1: as `_units` gives them."""
+    return (_mixed(keys + which * np.uint64(GAMMA)) >> np.uint64(11)) * np.float64(_UNIT)
 
 
 def _mixed(words: NDArray[np.uint64]) -> NDArray[np.uint64]:

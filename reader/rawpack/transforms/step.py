@@ -145,6 +145,11 @@ class Step:
         return f"{type(self).__name__}({', '.join(shown)})"
 
 
+def draws(step: Step) -> bool:
+    """Whether a step draws anything."""
+    return getattr(step.draw, "__func__", None) is not Step.draw
+
+
 def agrees(step: Step, many: str, one: str) -> bool:
     """Whether member `many` of a step is about its method `one`: not where a derived class overrides only that."""
     return many in next(vars(base) for base in type(step).__mro__ if many in vars(base) or one in vars(base))

@@ -7,7 +7,7 @@ import traceback
 from collections.abc import Callable
 from copy import copy
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -66,6 +66,22 @@ class WorkSpec:
     """As of `Stores`."""
 
 
+class _Way(NamedTuple):
+    """How a field is read that no transform changes."""
+
+    name: str
+    planes: bool
+    """Whether it comes as planes."""
+    copies: bool
+    """Whether its values are as they are stored, in all stores."""
+    once: bool
+    """Whether a clip has one value of it."""
+    check: bool
+    """Whether each sample is checked against its checksum."""
+    one_by_one: bool
+    """So that what was decompressed to be checked is not decompressed again."""
+
+
 class BatchFiller:
     """Fills slots by a spec. Any number of threads may use one."""
 
@@ -76,6 +92,18 @@ class BatchFiller:
         given = (INDEX, CLIP) if spec.once else (INDEX,)
         names = [field.name for field in spec.layout.fields if field.name not in given]
         self._fields = [(name, library.fields[name]) for name in names]
+        self._as_stored = [self._way(name, field) for name, field in self._fields]
+        self.whole_batches = self._pipeline is not None and self._pipeline.whole_batches
+        """Whether a batch must be made as a whole, not in slices."""
+        self.only_copies = self._pipeline is None and not self._verify and all(way.copies for way in self._as_stored)
+        """Whether samples are neither decoded nor transformed nor verified."""
+
+    def _way(self, name: str, field: Field) -> _Way:
+        stored = [store.fields[name] for store in self._library.stores] if field.in_shards else [field]
+        planes = name in self._planes
+        copies = all(one.codec.in_place and one.planar == planes for one in stored)
+        check = self._verify and field.in_shards
+        return _Way(name, planes, copies, name in self._once, check, self._verify and field.deflated)
 
     def of_bucket(self, bucket: int) -> BatchFiller:
         """The same for batches of this bucket."""
@@ -96,20 +124,19 @@ class BatchFiller:
             seed, epoch, first = seeds
             own = seed, epoch, first + start if first >= 0 else first
             self._pipeline.fill(self._library, samples, outs, own, times, check, clips)
-        for name, field in self._fields:
+        for way in self._as_stored:
+            name = way.name
             if name in plans:
                 continue
-            rows, out = rows_of(samples, name in self._once), self._frames(name, views[name][start:stop], samples)
-            began, planes = time.perf_counter(), name in self._planes
-            read = self._library.read_planes if planes else self._library.read_into
-            # One sample at a time, so that what was decompressed to be checked is not decompressed again.
-            step = 1 if self._verify and field.deflated else max(1, len(rows))
+            rows, out = rows_of(samples, way.once), self._frames(name, views[name][start:stop], samples)
+            read = self._library.read_planes if way.planes else self._library.read_into
+            began, step = time.perf_counter(), 1 if way.one_by_one else max(1, len(rows))
             for i in range(0, len(rows), step):
-                if self._verify and field.in_shards:
+                if way.check:
                     for row in rows[i : i + step].tolist():
                         self._library.check(name, row)
                 read(name, rows[i : i + step], out[i : i + step])
-            _add(times, field, planes, time.perf_counter() - began)
+            _add(times, way.copies, time.perf_counter() - began)
 
     @property
     def uses_opencv(self) -> bool:
@@ -117,24 +144,6 @@ class BatchFiller:
         converted = [name for name, field in self._fields if field.in_shards and name not in self._planes]
         planar = any(store.fields[name].planar for store in self._library.stores for name in converted)
         return self._pipeline is not None or planar
-
-    @property
-    def whole_batches(self) -> bool:
-        """Whether a batch must be made as a whole, not in slices."""
-        return self._pipeline is not None and self._pipeline.whole_batches
-
-    @property
-    def only_copies(self) -> bool:
-        """Whether samples are neither decoded nor transformed nor verified."""
-        return (
-            self._pipeline is None
-            and not self._verify
-            and all(
-                one.codec.in_place and one.planar == (name in self._planes)
-                for name, field in self._fields
-                for one in ([store.fields[name] for store in self._library.stores] if field.in_shards else [field])
-            )
-        )
 
     def targets(self, views: Views) -> Views:
         """The arrays that samples are made in: the slot's, or others that `finish` copies into the slot's."""
@@ -144,7 +153,7 @@ class BatchFiller:
 
     def finish(self, targets: Views, views: Views, times: Times, seeds: Seeds) -> None:
         """Apply the steps that work on whole batches, once the batch has all its samples."""
-        if self._pipeline is not None and self._pipeline.whole_batches:
+        if self._pipeline is not None and self.whole_batches:
             self._pipeline.finish(targets, views, seeds, times)
 
     def _frames(self, name: str, out: NDArray[Any], samples: NDArray[np.int64]) -> NDArray[Any]:
@@ -183,8 +192,8 @@ class BatchFiller:
         return f"{doing} failed: {type(error).__name__}: {error}"
 
 
-def _add(times: Times, field: Field, planes: bool, seconds: float) -> None:
-    if field.codec.in_place and planes == field.planar:
+def _add(times: Times, copies: bool, seconds: float) -> None:
+    if copies:
         times.reading += seconds
     else:
         times.decoding += seconds

@@ -6,9 +6,7 @@ keep working while the caller computes.
 
 from __future__ import annotations
 
-import contextlib
 import time
-from collections import Counter
 from dataclasses import dataclass, field
 
 from msgspec.structs import replace
@@ -44,7 +42,7 @@ class Pending:
     bucket: int = 0
     left: int = 0
     """Slices that are not done."""
-    deaths: Counter[int] = field(default_factory=Counter)
+    deaths: dict[int, int] = field(default_factory=dict)
     """The first row of a slice -> how many workers have died of it."""
     times: Times = field(default_factory=Times)
     """What its workers spent on it, in total."""
@@ -66,6 +64,8 @@ _Handle = WorkerHandle[Worker, _Slice]
 
 class WorkerPool(SupervisedPool[Worker, _Slice]):
     """The workers of one iterator at a time, and the slots that they fill. Used by one thread at a time."""
+
+    dies_of = (MemoryError, OSError)  # another worker may do its slices
 
     def __init__(
         self, spec: WorkSpec, workers: int, backend: str, slot_pool: SlotPool, filler: BatchFiller, timeout: float
@@ -91,8 +91,9 @@ class WorkerPool(SupervisedPool[Worker, _Slice]):
             raise
 
     def submit(self, slot: Slot, rows: int, seeds: Seeds, slices: int, bucket: int = 0) -> Pending:
-        """Give out a batch in `slices` slices, to the workers that have the least to do. slot: has its `index`."""
-        pending = Pending(slot, rows, *seeds, max(1, min(slices, rows)), bucket)
+        """Give out a batch in at most `slices` slices, to the workers that have the least to do. slot: has its
+        `index`."""
+        pending = Pending(slot, rows, *seeds, max(1, min(slices, rows, len(self.handles))), bucket)
         self._give_out(pending)
         return pending
 
@@ -132,14 +133,6 @@ class WorkerPool(SupervisedPool[Worker, _Slice]):
         self._failed = None
         return True
 
-    def receive_from(self, handle: _Handle) -> bytearray | None:
-        """As of every pool, but that a worker which ended for lack of memory or by an error of the system has died:
-        another one may do its slices."""
-        try:
-            return super().receive_from(handle)
-        except (MemoryError, OSError):
-            return None
-
     def _start_worker(self, template: Template | None) -> Worker:
         if self._backend == "thread":
             return ThreadWorker(self._filler, self._spec.layout, self.slot_pool.slots)
@@ -158,21 +151,26 @@ class WorkerPool(SupervisedPool[Worker, _Slice]):
                 rows=pending.rows,
                 start=start,
                 stop=pending.rows * (k + 1) // pending.slices,
-                careful=pending.deaths[start] > 0,
+                careful=start in pending.deaths,
                 bucket=pending.bucket,
                 seed=pending.seed,
                 epoch=pending.epoch,
                 first=pending.first,
             )
-            self._give(min(self.handles, key=lambda handle: len(handle.jobs)), _Slice(task, pending))
+            idlest = self.handles[0]
+            for handle in self.handles:
+                if len(handle.jobs) < len(idlest.jobs):
+                    idlest = handle
+            self._give(idlest, _Slice(task, pending))
 
     def _give(self, handle: _Handle, piece: _Slice) -> None:
         task, forget = piece.task, handle.worker.forget()
         descriptors = handle.worker.share(piece.pending.slot)
         message = encode(replace(task, forget=forget) if forget else task)
-        # A worker that takes nothing is stuck, and replaced at the next wait.
-        with contextlib.suppress(TimeoutError):
+        try:  # noqa: SIM105 - `suppress` would be three calls more for each task
             self.give(handle, task.number, piece, message, descriptors)
+        except TimeoutError:
+            pass  # a worker that takes nothing is stuck, and replaced at the next wait
 
     def _take(self, handle: _Handle, message: bytearray) -> None:
         reply: Reply = decode_reply(message)
@@ -207,8 +205,8 @@ class WorkerPool(SupervisedPool[Worker, _Slice]):
             how += f" (exit status {death.status})"
         slices = death.jobs
         if (first := death.job) is not None:
-            first.pending.deaths[first.task.start] += 1
-            deaths = first.pending.deaths[first.task.start]
+            start = first.task.start
+            deaths = first.pending.deaths[start] = first.pending.deaths.get(start, 0) + 1
             if deaths >= _MAX_DEATHS:
                 cure = "" if death.gone else ": is the disk or network share of the store alive?"
                 named = self._name(first, death.position)
@@ -226,7 +224,7 @@ class WorkerPool(SupervisedPool[Worker, _Slice]):
                 self._move(pending)
             return
         for piece in slices:
-            careful = piece.pending.deaths[piece.task.start] > 0
+            careful = piece.task.start in piece.pending.deaths
             self._give(handle, _Slice(replace(piece.task, careful=careful), piece.pending))
 
     def _move(self, pending: Pending) -> None:

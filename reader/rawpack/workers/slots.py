@@ -77,10 +77,10 @@ class SlotLayout:
 
     def views(self, buffer: Any, rows: int, bucket: int = 0) -> dict[str, NDArray[Any]]:
         """Arrays (rows, *shape) over `buffer`, whose lifetime they share."""
-        return {
-            name: np.ndarray((rows, *shape), dtype, buffer, offset)
-            for name, dtype, shape, offset in self._columns[bucket]
-        }
+        views: dict[str, NDArray[Any]] = {}
+        for name, dtype, shape, offset in self._columns[bucket]:
+            views[name] = np.ndarray((rows, *shape), dtype, buffer, offset)
+        return views
 
 
 class Slot:
@@ -162,7 +162,8 @@ class SlotPool:
     @property
     def full(self) -> bool:
         """Whether `max_held` leaves no slot to acquire."""
-        self.collect()
+        if self._returned:
+            self.collect()
         return not self._free and self.max_held is not None and len(self.slots) >= self.max_held
 
     @property

@@ -5,7 +5,7 @@ from __future__ import annotations
 from rawpack import jpeg
 from rawpack.errors import DamagedStoreError, DecodeError
 from rawpack.formats.codecs.file_rows import FileRows
-from rawpack.formats.field_reader import Array, Box
+from rawpack.formats.field_reader import Array, Box, Rows, places
 from rawpack.formats.shard_field import ShardField
 
 
@@ -21,10 +21,21 @@ class JpegRows(FileRows):
         try:
             # Without `out`, the decoder allocates by the JPEG's own header, which it has checked.
             image = jpeg.decode(data, box=box, scale=scale, out=out, color=self._color)
-        except DecodeError as error:
-            raise DamagedStoreError(f"row {row} of the shard does not decode: {error}") from error
-        except ValueError as error:
-            raise DamagedStoreError(f"row {row} of the shard is not an image of {self.shape(row)}: {error}") from error
+        except (DecodeError, ValueError) as error:
+            raise self._damaged(row, error) from error
         if out is None and box is None and scale == 1 and image.shape != (shape := self.shape(row)):
             raise DamagedStoreError(f"row {row} of the shard is an image of {image.shape}; {shape} was packed")
         return image
+
+    def read_into(self, rows: Rows, out: Array, at: Rows | None = None, /) -> None:
+        color = self._color
+        for (i, row), data in zip(places(rows, at), self.files(rows), strict=True):
+            try:
+                jpeg.decode_whole(data, out=out[i], color=color)
+            except (DecodeError, ValueError) as error:
+                raise self._damaged(row, error) from error
+
+    def _damaged(self, row: int, error: Exception) -> DamagedStoreError:
+        if isinstance(error, DecodeError):
+            return DamagedStoreError(f"row {row} of the shard does not decode: {error}")
+        return DamagedStoreError(f"row {row} of the shard is not an image of {self.shape(row)}: {error}")

@@ -1,0 +1,149 @@
+#!/usr/bin/env python3
+"""How many Python functions are called for a sample, or for a batch, in the process that hands batches over.
+
+    scripts/bench/calls.py                      over made photographs
+    scripts/bench/calls.py --json calls.json
+    scripts/bench/calls.py --quick              over few of them: the counts are nearly the same
+
+Unlike times, counts do not depend on what else the machine does, so that a few calls more are seen. They depend on the
+version of Python, and a little on those of numpy and the decoder: bars are for Python 3.11. Counted are the `call`
+events of `sys.setprofile`; a generator that continues counts too. Workers have their own calls, which are not counted.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from itertools import islice
+from pathlib import Path
+from typing import Any, Literal
+
+import data
+import report
+from contract import Settings
+from subjects.rawpack_augment import MEAN, STD
+
+_WORK = Path(__file__).resolve().parent.parent.parent / "build" / "bench"
+BATCH = 32
+_MADE, _IMAGES, _QUICK_IMAGES = 40, 2048, 640
+_WARM, _COUNTED = 2, 3
+"""Epochs that are read first; and those that are counted, of which the fewest calls count: for some batches after one
+that had to wait for the disk, the disk is asked in advance."""
+_SETTLED = 6
+"""Batches at both ends of each of these that are not counted: beginning an epoch is no part of a batch."""
+
+
+@dataclass(frozen=True)
+class Line:
+    """What is counted."""
+
+    label: str
+    form: str
+    side: int
+    """Of the stored images."""
+    per: Literal["sample", "batch"]
+    bar: float | None = None
+    """The most calls, with Python 3.11."""
+    steps: Callable[[], list[Any]] | None = None
+    workers: int = 0
+
+
+@dataclass(frozen=True)
+class Count:
+    """What came of a line."""
+
+    label: str
+    per: str
+    calls: float
+    bar: float | None
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--work", type=Path, default=_WORK, help="folder for what is made, used again [build/bench]")
+    parser.add_argument("--json", type=Path, help="write the counts there")
+    parser.add_argument("--quick", action="store_true", help="fewer images")
+    asked = parser.parse_args()
+    work = asked.work.resolve()
+    work.mkdir(parents=True, exist_ok=True)
+    made = work / f"photos-{_MADE}"
+    if not made.is_dir():
+        data.make_photos(made, _MADE)
+    images = data.photos(work, made, _QUICK_IMAGES if asked.quick else _IMAGES)
+    counts = [count(line, Settings(str(work), str(images), (line.side, line.side, 3), BATCH)) for line in lines()]
+    print(f"calls: batches of {BATCH}, shuffled, Python {sys.version.split()[0]}")
+    print("\n".join("  " + line for line in report.aligned([("", "calls", "", "bar", ""), *map(cells, counts)])))
+    if asked.json:
+        asked.json.write_text(json.dumps([asdict(one) for one in counts], indent=1))
+
+
+def lines() -> list[Line]:
+    """All lines."""
+    from rawpack.transforms import CenterCrop, Normalize, RandomHorizontalFlip, RandomResizedCrop
+
+    def augment() -> list[Any]:
+        return [RandomResizedCrop(128), RandomHorizontalFlip(), Normalize(MEAN, STD)]
+
+    return [
+        Line("lmdb", "lmdb", 128, "sample", 8),
+        Line("lmdb, center crop of 96 px", "lmdb", 128, "sample", None, lambda: [CenterCrop(96)]),
+        Line("lmdb, crops, flips, normalize", "lmdb", 128, "sample", 28, augment),
+        Line(
+            "lmdb, 256 px, crops and flips", "lmdb", 256, "sample", None,
+            lambda: [RandomResizedCrop(224, interpolation="area"), RandomHorizontalFlip()],
+        ),
+        Line("memmap, crops, flips, normalize", "memmap", 128, "sample", None, augment),
+        Line("memmap", "memmap", 128, "batch"),
+        Line("hdf5", "hdf5", 128, "batch"),
+        Line("memmap, 2 workers", "memmap", 128, "batch", 60, None, 2),
+        Line("lmdb, 2 workers", "lmdb", 128, "batch", None, None, 2),
+    ]  # fmt: skip
+
+
+def count(line: Line, settings: Settings) -> Count:
+    """Count the calls of a line."""
+    from rawpack import Reader
+
+    data.make_store(settings, line.form)
+    steps = None if line.steps is None else line.steps()
+    with Reader(data.store_path(settings, line.form)) as reader:
+        batches = reader.batches(BATCH, shuffle=True, transform=steps, workers=line.workers, drop_last=True)
+        for _ in range(_WARM):
+            for _ in batches:
+                pass
+        calls = min(counted(batches) for _ in range(_COUNTED))
+        return Count(line.label, line.per, calls / (BATCH if line.per == "sample" else 1), line.bar)
+
+
+def counted(batches: Any) -> float:
+    """The calls of Python functions for a batch in the middle of an epoch, on average."""
+    calls, iterator, middle = 0, iter(batches), len(batches) - 2 * _SETTLED
+
+    def profile(frame: Any, event: str, arg: Any) -> None:
+        nonlocal calls
+        calls += event == "call"
+
+    def take(count: int | None) -> None:
+        for _ in islice(iterator, count):
+            pass
+
+    take(_SETTLED)
+    sys.setprofile(profile)
+    try:
+        take(middle)
+    finally:
+        sys.setprofile(None)
+    take(None)
+    return calls / middle
+
+
+def cells(one: Count) -> tuple[str, ...]:
+    met = "" if one.bar is None else "met" if one.calls <= one.bar else "MISSED"
+    return one.label, f"{one.calls:.1f}", f"a {one.per}", "" if one.bar is None else f"at most {one.bar:g}", met
+
+
+if __name__ == "__main__":
+    main()

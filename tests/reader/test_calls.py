@@ -1,0 +1,27 @@
+"""What a sample costs in calls of Python functions: a call more for each sample is felt, and no clock can show it."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+from running import environment
+
+CALLS = Path(__file__).resolve().parents[2] / "scripts" / "bench" / "calls.py"
+AT_MOST = {"lmdb": 8, "lmdb, crops, flips, normalize": 28, "memmap, 2 workers": 60}
+"""For a sample, or a batch where workers read it; with Python 3.11, and its newest numpy."""
+_ELSEWHERE = 1.25
+"""As many times more elsewhere."""
+
+
+def test_few_functions_are_called_for_a_sample(tmp_path: Path) -> None:
+    """However busy the machine is, the reader calls no more Python functions for a sample than promised."""
+    found = tmp_path / "calls.json"
+    command = [sys.executable, str(CALLS), "--quick", "--work", str(tmp_path / "work"), "--json", str(found)]
+    subprocess.run(command, check=True, env=environment(), stdout=subprocess.DEVNULL)
+    counts = {one["label"]: one["calls"] for one in json.loads(found.read_text())}
+    allowance = 1.0 if sys.version_info[:2] == (3, 11) else _ELSEWHERE
+    assert {label: calls for label, calls in counts.items() if calls > AT_MOST.get(label, 100) * allowance} == {}
+    assert set(AT_MOST) < set(counts)
