@@ -320,7 +320,7 @@ def check_shares(place: Place, name: str) -> None:
         assert numbers_of(trained, epoch) == list(range(SAMPLES))
     for rank in (0, 1):
         mine = [step for step in trained if step.rank == rank]
-        assert as_plain(mine) == place.plain(2, rank=rank, world_size=2)
+        assert as_plain(mine) == place.plain(2, ranks=(rank, 2))
 
 
 def test_two_devices_validate_each_sample_once(two: Place) -> None:
@@ -339,7 +339,7 @@ def test_devices_without_a_rank_are_warned(two: Place) -> None:
 def test_two_killed_devices_resume(killed: Place) -> None:
     """Each rank continues where it was; and two ranks resume what one saved at the end of an epoch."""
     for rank in (0, 1):
-        plain = killed.plain(2, rank=rank, world_size=2)
+        plain = killed.plain(2, ranks=(rank, 2))
         before, resumed, grown = (
             as_plain([step for step in killed.steps(name) if step.rank == rank])
             for name in ("two, killed", "two, resumed", "one to two")
