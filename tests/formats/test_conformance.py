@@ -338,7 +338,7 @@ def test_batches_of_any_size_hold_the_samples_in_order(case: Case) -> None:
 
 
 def threads(count: int) -> Workers:
-    """So many worker threads; none for 0."""
+    """This many worker threads; for 0, no workers."""
     return Workers(count, backend="thread" if count else None)
 
 

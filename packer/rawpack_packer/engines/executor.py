@@ -28,8 +28,8 @@ from rawpack_packer.text import again
 
 _LOOK_EVERY_S = 1.0
 _PART_DEATHS = 3
-"""A part with this many deaths is sent once more, alone: a worker that died takes down the parts beside it and, in
-Dask, those that only waited for it, as often as they meet. What kills a worker alone is sent to no other."""
+"""A part with this many deaths is sent again while nothing else runs: a worker that dies also fails the other parts
+that it has and, in Dask, those that only wait for it. A part that kills a worker by itself is sent to no other."""
 _DEADLY_PARTS = 8
 """With more such parts, the parts are not the cause."""
 _SEEN_WITHIN_S = 90.0

@@ -108,8 +108,8 @@ class Bookmark:
         self.epoch, self.position, self.consumed, self._loaded = epoch, position, consumed, False
 
     def handed_over(self, start: EpochStart, loads: int, batch: Mapping[str, Any], position: int) -> None:
-        """The iterator that began at `start`, after so many loads, hands over a batch, and has reached this
-        position."""
+        """The iterator that began at `start` hands over a batch, and has reached this position. loads: how many states
+        had been loaded when it began."""
         if self.is_latest(start):
             self._reached = (start, position)
         if loads == self.loads:

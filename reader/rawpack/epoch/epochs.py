@@ -160,7 +160,7 @@ class Epochs:
 
     @staticmethod
     def counted_from(place: Place, batches: Any) -> Place:
-        """The place after so many batches since the iterator of another place began; None: that place itself."""
+        """The place that is reached `batches` batches after the iterator of another place began; None: that place."""
         start, _ = place
         return place if batches is None else (start, start.reached(whole_number("after", batches, 0, len(start))))
 

@@ -6,18 +6,38 @@ import os
 import weakref
 from collections.abc import Iterable
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+import numpy as np
+from numpy.typing import NDArray
+
+from rawpack.choose.options import Options
+from rawpack.choose.settings import Settings
 from rawpack.epoch.epochs import Epochs
 from rawpack.epoch.iterator import Batch, BatchIterator
+from rawpack.order.base import Order
+from rawpack.order.ranks import RankSplit
+from rawpack.store.stores import Stores
+
+if TYPE_CHECKING:
+    from rawpack.clips.table import ClipTable
 
 
 class Feed(Epochs, Iterable[Batch]):
     """Batches of one reader, as `Batches` has them, with what faces need besides."""
 
-    def __init__(self, *chosen: Any) -> None:
+    def __init__(
+        self,
+        library: Stores,
+        selection: NDArray[np.int64] | None,
+        clips: ClipTable | None,
+        options: Options,
+        settings: Settings,
+        order: Order,
+        split: RankSplit,
+    ) -> None:
         """As `Epochs`."""
-        super().__init__(*chosen)
+        super().__init__(library, selection, clips, options, settings, order, split)
         self._iterators: weakref.WeakSet[BatchIterator] = weakref.WeakSet()
         self._library.ends_with(self)
 
