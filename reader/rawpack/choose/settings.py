@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from rawpack.choose.options import Backend
+from rawpack.clips.sample_set import SampleSet
 from rawpack.errors import UsageError
 from rawpack.store.stores import Stores
 
@@ -72,10 +73,10 @@ def check_travels(pipelines: Sequence[Pipeline | None]) -> None:
         ) from error
 
 
-def tiny(library: Stores, fields: Sequence[str], planes: Sequence[str], frames: int) -> bool:
+def tiny(samples: SampleSet, fields: Sequence[str], planes: Sequence[str]) -> bool:
     """Whether samples of these fields are so small that copying them costs less than handing them to workers."""
-    size = sum(_sample_bytes(library, name) for name in fields) * frames
-    return copied(library, fields, planes) and size <= _TINY_BYTES
+    size = sum(_sample_bytes(samples.library, name) for name in fields) * (samples.lengths[-1] or 1)
+    return copied(samples.library, fields, planes) and size <= _TINY_BYTES
 
 
 def copied(library: Stores, fields: Sequence[str], planes: Sequence[str]) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
+import weakref
 from collections.abc import Callable, Generator, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
@@ -17,6 +18,7 @@ from rawpack.ahead.readahead import Readahead
 from rawpack.ahead.steps import EpochStart, EpochStep, EpochSteps
 from rawpack.choose.options import Options
 from rawpack.choose.settings import Settings
+from rawpack.clips.sample_set import SampleSet
 from rawpack.epoch import dataloader
 from rawpack.epoch.bookmark import Bookmark, Place, is_count
 from rawpack.epoch.making import Making
@@ -27,11 +29,10 @@ from rawpack.order.base import Order
 from rawpack.order.keys import whole_number
 from rawpack.order.launcher import ranks_of, resolve_rank
 from rawpack.order.ranks import RankSplit
-from rawpack.store.stores import Stores
+from rawpack.store.stores import Closing
 
 if TYPE_CHECKING:
     from rawpack.ahead.prefetch import Prefetch
-    from rawpack.clips.table import ClipTable
 
 STATE_VERSION = 1
 
@@ -57,27 +58,22 @@ class Epochs:
     """The epochs of one reader's batches, one after another, and the workers that are kept between them."""
 
     def __init__(
-        self,
-        library: Stores,
-        selection: NDArray[np.int64] | None,
-        clips: ClipTable | None,
-        options: Options,
-        settings: Settings,
-        order: Order,
-        split: RankSplit,
+        self, samples: SampleSet, options: Options, settings: Settings, order: Order, split: RankSplit
     ) -> None:
-        """selection: the rows of the library, or the numbers of clips, that the order counts; None for all. clips:
-        where samples are clips. split: for the ranks that `options.ranks` are now."""
-        self._library, self._selection, self._clips = library, selection, clips
+        """split: for the ranks that `options.ranks` are now."""
+        self._samples, self._library = samples, samples.library
         self.options, self._order, self._split = options, order, split
         self.seed = options.seed
-        self.making = Making(library, clips, options, settings)
+        self.making = Making(samples, options, settings)
         self.settings = self.making.settings
         self.held = 1
         """Batches that the caller is expected to hold at a time: slots are reused for these."""
         self._bookmark = Bookmark()
-        self._repeats = RepeatWatch(library, order, self.settings, clips, selection is not None)
+        self._repeats = RepeatWatch(samples, order, self.settings)
         self.closed = False
+        self._iterators: weakref.WeakSet[Closing] = weakref.WeakSet()
+        """Those that have not ended, as far as somebody holds them."""
+        self._library.ends_with(self)
         self._own()
 
     def set_epoch(self, epoch: int) -> None:
@@ -120,7 +116,15 @@ class Epochs:
 
     def _asked(self) -> list[Any]:
         """What makes batches equal, besides stores and settings."""
-        return [self._identity, self._split, self.options.ragged, self.options.verify]
+        return [self._identity, self._split, self.options.ragged, self._samples.verify]
+
+    def close(self) -> None:
+        """See `Batches.close`."""
+        self.closed = True
+        if os.getpid() == self._process:
+            for iterator in list(self._iterators):
+                iterator.close()
+            self.pool_cache.close()
 
     def check_open(self) -> None:
         """Raise UsageError where these batches were closed."""
@@ -233,23 +237,19 @@ class Epochs:
         return self._split
 
     def _steps(self, start: EpochStart) -> Generator[EpochStep]:
-        order, epoch, repeats, look_at_files = (
-            self._order,
-            start.epoch,
-            self._order.repeats,
-            self._library.look_at_files,
-        )
+        order, epoch, look_at_files = self._order, start.epoch, self._library.look_at_files
+        selection, clips = self._samples.selection, self._samples.clips
         for span, after in start.spans():
             look_at_files()
             samples = span.samples(order, epoch)
-            if self._selection is not None:
-                samples = self._selection[samples]
+            if selection is not None:
+                samples = selection[samples]
             # Positions are counted from 0 in each bucket, and random numbers must differ between buckets.
-            first = span.start + (span.bucket << 48) if repeats else -1
-            if self._clips is None:
+            first = span.start + (span.bucket << 48) if order.repeats else -1
+            if clips is None:
                 yield EpochStep(samples, after, None, span.bucket, first)
             else:
-                rows = self._clips.rows(samples, self.seed, start.epoch, first)
+                rows = clips.rows(samples, self.seed, epoch, first)
                 yield EpochStep(rows, after, samples, span.bucket, first)
 
     def _prefetch(self, steps: Iterator[EpochStep], start: EpochStart) -> Prefetch:
@@ -259,11 +259,10 @@ class Epochs:
         epoch, position = start.epoch, start.position
 
         def order(first: int, stop: int) -> NDArray[np.int64]:
-            samples = self._order.samples(epoch, position + first, position + stop)
-            if self._selection is not None:
-                samples = self._selection[samples]
+            samples = self._samples.numbers(self._order.samples(epoch, position + first, position + stop))
             # The first frames of clips: most clips are in the shard where they begin.
-            return samples if self._clips is None else self._clips.first_rows(samples, self.seed, epoch)
+            clips = self._samples.clips
+            return samples if clips is None else clips.first_rows(samples, self.seed, epoch)
 
         names = [name for name in self.settings.fields if self._library.fields[name].in_shards]
         left, batch = self._order.length(epoch) - position, self.settings.batch_size
@@ -274,15 +273,15 @@ class Epochs:
     @cached_property
     def _identity(self) -> dict[str, Any]:
         """What must be equal for a state to mean the same samples."""
-        selected = None if self._selection is None else xxhash.xxh3_64_hexdigest(self._selection.tobytes())
+        selection, clips = self._samples.selection, self._samples.clips
         return {
             "order": self.settings.order_name,
             "order_version": self._order.version,
             "seed": self.seed,
             "samples": len(self._library),
             "keys": self._library.key_digest,
-            "selected": selected,
-            "clips": None if self._clips is None else self._clips.identity,
+            "selected": None if selection is None else xxhash.xxh3_64_hexdigest(selection.tobytes()),
+            "clips": None if clips is None else clips.identity,
             **self._order.identity,
         }
 

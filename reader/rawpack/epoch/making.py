@@ -3,24 +3,22 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from rawpack.ahead.readahead import OwnReads
 from rawpack.choose.options import Options
 from rawpack.choose.settings import Settings, check_travels, sides, tiny
+from rawpack.clips.sample_set import SampleSet
 from rawpack.disk.manifest import Field, dump
 from rawpack.epoch.pool_cache import WorkerSet
 from rawpack.epoch.stats import Stats
-from rawpack.store.stores import CLIP, INDEX, Stores
+from rawpack.store.stores import CLIP, INDEX
 from rawpack.workers.encoded import BOXES, EncodedFields
 from rawpack.workers.fill import BatchFiller, WorkSpec, most_slices
 from rawpack.workers.ragged import RaggedFields
 from rawpack.workers.slots import SlotField, SlotLayout, SlotPool
-
-if TYPE_CHECKING:
-    from rawpack.clips.table import ClipTable
 
 IN_FLIGHT = 2
 """Batches that are made while the caller holds one."""
@@ -51,13 +49,13 @@ class BatchField:
 class Making:
     """What makes the batches of one `Feed`, in whichever process."""
 
-    def __init__(self, library: Stores, clips: ClipTable | None, options: Options, settings: Settings) -> None:
-        self._library, self._clips, self._options = library, clips, options
-        self.settings = settings
+    def __init__(self, samples: SampleSet, options: Options, settings: Settings) -> None:
+        self._samples, self._library, self._options = samples, samples.library, options
+        self.settings, library = settings, samples.library
         shown = [name for name in settings.fields if library.fields[name].in_slot and name not in settings.encoded]
         ragged_fields = [name for name in settings.fields if not library.fields[name].in_slot]
         self._ragged_fields = RaggedFields(library, ragged_fields, options.ragged, settings.movers)
-        clip = [] if clips is None else [SlotField(CLIP, "int64", ())]
+        clip = [] if samples.clips is None else [SlotField(CLIP, "int64", ())]
         slot_fields, *others = (
             [*(self._slot_field(name, k) for name in shown), SlotField(INDEX, "int64", self._axes(INDEX, k)), *clip]
             for k in range(len(settings.pipelines))
@@ -67,10 +65,10 @@ class Making:
         files = tuple(store.files.for_worker() for store in library.stores)
         memory = None if library.memory is None else library.memory.layout
         manifests = tuple(dump(store.manifest) for store in library.stores)
-        once = () if clips is None else clips.once
         self._spec = WorkSpec(
-            files, manifests, layout, settings.pipelines, settings.planes, options.verify, memory, once, library.groups
-        )
+            files, manifests, layout, settings.pipelines, settings.planes, samples.verify, memory, samples.once,
+            library.groups,
+        )  # fmt: skip
         if settings.workers and settings.backend == "process" and settings.pipeline is not None:
             check_travels(settings.pipelines)
         self.filler = BatchFiller(self._spec, library)
@@ -89,7 +87,7 @@ class Making:
         if settings.encoded:
             self.besides_slots = EncodedFields(
                 library, settings.encoded, *settings.crop, self._ragged_fields, self.filler.name, self.counted.times,
-                verify=options.verify,
+                verify=samples.verify,
             )  # fmt: skip
         elif ragged_fields:
             self.besides_slots = self._ragged_fields
@@ -126,7 +124,7 @@ class Making:
             described[BOXES] = BatchField("number", "int64", False, (4,), (4,))
         for name in self._ragged_fields.names:
             stored, length = self._library.fields[name], self._options.ragged
-            axes = described[INDEX].axes if self._clips is not None else ()
+            axes = described[INDEX].axes if self._samples.clips is not None else ()
             if stored.kind == "text" or length == "list":
                 described[name] = BatchField(stored.kind, None, False, axes=axes if stored.kind == "text" else None)
                 continue
@@ -147,12 +145,10 @@ class Making:
     def _read_together(self, fields: list[SlotField]) -> int:
         """How many batches are read at once, into one slot: more than one only where tiny samples are copied in this
         process, and the number of held batches is not limited. Batches of a remote store wait for their own shards."""
-        settings, frames = self.settings, 1 if self._clips is None else self._clips.shape.lengths[-1]
-        if self._clips is not None and len(self._clips.shape.lengths) > 1:
-            return 1
+        settings = self.settings
         if settings.workers or settings.max_held is not None or settings.pipeline is not None or self._library.fetcher:
             return 1
-        if not tiny(self._library, settings.fields, settings.planes, frames):
+        if len(self._samples.lengths) > 1 or not tiny(self._samples, settings.fields, settings.planes):
             return 1
         return max(1, _TOGETHER_BYTES // (sum(field.bytes for field in fields) * settings.batch_size))
 
@@ -167,7 +163,6 @@ class Making:
 
     def _axes(self, name: str, bucket: int) -> tuple[int, ...]:
         """The axes between the batch's and those of a stored sample: for clips, the frames."""
-        if self._clips is None or name in self._clips.once:
-            return ()
-        lengths = self._clips.shape.lengths
-        return (lengths[bucket if len(lengths) > 1 else 0],)
+        lengths = self._samples.lengths
+        frames = lengths[bucket if len(lengths) > 1 else 0]
+        return () if frames is None or name in self._samples.once else (frames,)

@@ -11,16 +11,14 @@ import base64
 import time
 from collections.abc import Iterator, Sequence
 from html import escape
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from rawpack.clips.sample_set import SampleSet
 from rawpack.store.samples import values_of
 from rawpack.store.stores import Stores
-
-if TYPE_CHECKING:
-    from rawpack.clips.table import ClipTable
 
 _SAMPLES = 4
 _SIDE = 96
@@ -29,42 +27,35 @@ _MOST_S = 1.0
 _MOST_LINES = 20
 
 
-def html_of(
-    title: str,
-    table: Sequence[tuple[str, str, str]],
-    library: Stores,
-    clips: ClipTable | None,
-    selection: NDArray[np.int64] | None,
-) -> str:
-    """title: the object in one line. table: name, dtype and shape of each field. clips, selection: as of a `Reader`."""
+def html_of(title: str, table: Sequence[tuple[str, str, str]], samples: SampleSet) -> str:
+    """title: the object in one line. table: name, dtype and shape of each field."""
     rows = [("field", "dtype", "shape"), *table[:_MOST_LINES]]
     cells = ("".join(f"<td>{_text(cell)}</td>" for cell in row) for row in rows)
     parts = [f"<b>{_text(title, 500)}</b><table>{''.join(f'<tr>{row}</tr>' for row in cells)}</table>"]
     if len(table) > _MOST_LINES:
         parts.append(f"<div>and {len(table) - _MOST_LINES} more fields</div>")
-    if classes := library.classes:
+    if classes := samples.library.classes:
         more = f" and {len(classes) - _MOST_LINES} more" if len(classes) > _MOST_LINES else ""
         parts.append(
             f"<div>{len(classes)} classes: {', '.join(_text(name) for name in classes[:_MOST_LINES])}{more}</div>"
         )
     try:
-        parts += _figures(library, clips, selection)
+        parts += _figures(samples)
     except Exception as error:
         parts.append(_note(error))
     return "".join(parts)
 
 
-def _figures(library: Stores, clips: ClipTable | None, selection: NDArray[np.int64] | None) -> Iterator[str]:
+def _figures(samples: SampleSet) -> Iterator[str]:
     """Thumbnails of samples that are evenly spread over the reader, of a clip its first frame."""
+    library, rows = samples.library, samples.rows
     images = [name for name, field in library.fields.items() if field.kind == "image" and len(field.shape) == 3]
-    count = len(selection) if selection is not None else len(library) if clips is None else len(clips)
-    if not images or not count:
+    if not images or not len(samples):
         return
-    numbers = np.unique(np.linspace(0, count - 1, _SAMPLES).astype(np.int64))
-    numbers = numbers if selection is None else selection[numbers]
+    spread = np.unique(np.linspace(0, len(samples) - 1, _SAMPLES).astype(np.int64))
     library.look_at_files(now=True)
     until = time.monotonic() + _MOST_S
-    for row in numbers if clips is None else clips.first_rows(numbers):
+    for row in spread if rows is None else rows[spread]:
         files = library.remote_items(np.array([row]), images[:1])
         here = library.fetcher is None or all(library.fetcher.cache.has(file.key, file.record) for file in files)
         if here and time.monotonic() < until:

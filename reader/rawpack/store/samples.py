@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rawpack.store.common import STORE
-from rawpack.store.stores import INDEX, Stores
+from rawpack.store.stores import Stores
 
 _BLOCK = 1 << 20
 """Values that are read in one call."""
@@ -17,19 +17,7 @@ _LOOKS = 4
 it."""
 
 
-def sample_at(library: Stores, row: int, verify: bool) -> dict[str, Any]:
-    """One sample, as `Reader[row]` gives it."""
-    library.look_at_files()
-    return {**{name: _value_of(library, name, row, verify) for name in library.fields}, INDEX: np.int64(row)}
-
-
-def samples_at(library: Stores, rows: NDArray[np.int64], verify: bool) -> dict[str, Any]:
-    """Several samples, as a batch has them."""
-    library.look_at_files()
-    return {**{name: values_of(library, name, rows, verify) for name in library.fields}, INDEX: rows}
-
-
-def _value_of(library: Stores, name: str, row: int, verify: bool) -> Any:
+def value_of(library: Stores, name: str, row: int, verify: bool) -> Any:
     """Field `name` of one sample, as `values_of` gives it of several, in a fraction of the time."""
     field = library.fields[name]
     if name == STORE and library.groups is not None:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from rawpack.clips.reading import rows_of
+from rawpack.clips.sample_set import rows_of
 from rawpack.disk.manifest import Field
 from rawpack.disk.tables import CODECS, FORMATS
 from rawpack.errors import RawpackError, WorkerError

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from rawpack.clips.reading import by_clip
+from rawpack.clips.sample_set import by_clip
 from rawpack.store.stores import Stores
 
 if TYPE_CHECKING:
