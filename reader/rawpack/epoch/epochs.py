@@ -96,23 +96,26 @@ class Epochs:
                 start.split.check_not_empty()
             read_one = self._repeats.begins(start, self._bookmark.choices, self._asked)
             steps: EpochSteps = self._steps(start)
-            prefetch = None
-            if self._library.fetcher is not None:
-                steps = prefetch = self._prefetch(steps, start)
+            prefetch = worker_set = None
             try:
                 if self._library.fetcher is not None:
+                    steps = prefetch = self._prefetch(steps, start)
                     self._library.fetcher.restore()  # new workers open what is in the cache
                 worker_set = self.pool_cache.acquire(start) or self.making.worker_set(self.held)
+                readahead = Readahead(self._library, self.settings.fields, worker_set.pool, self.making.own_reads)
+                if prefetch is None and readahead.useful:
+                    ranks = start.split.world_size
+                    region_end = partial(self._order.region_end, start.epoch, ranks=ranks)
+                    steps = readahead.by_region(steps, start.position, region_end, ranks)
+                for _ in worker_set.begun:
+                    next(steps)
             except BaseException:
                 steps.close()
-                raise
-            try:
-                taken = self._setup(start, steps, prefetch, worker_set, read_one)
-            except BaseException:
-                self.pool_cache.discard(worker_set)
+                if worker_set is not None:
+                    self.pool_cache.discard(worker_set)
                 raise
             self._bookmark.taken(start)
-        return taken
+        return EpochPass(start, steps, worker_set, readahead, prefetch, self._bookmark.loads, read_one)
 
     def _asked(self) -> list[Any]:
         """What makes batches equal, besides stores and settings."""
@@ -130,23 +133,6 @@ class Epochs:
         """Raise UsageError where these batches were closed."""
         if self.closed:
             raise UsageError("these batches were closed: make others, by `batches()` of an open reader")
-
-    def _setup(
-        self,
-        start: EpochStart,
-        steps: EpochSteps,
-        prefetch: Prefetch | None,
-        worker_set: WorkerSet,
-        read_one: Callable[[], None] | None,
-    ) -> EpochPass:
-        readahead = Readahead(self._library, self.settings.fields, worker_set.pool, self.making.own_reads)
-        if prefetch is None and readahead.useful:
-            ranks = start.split.world_size
-            region_end = partial(self._order.region_end, start.epoch, ranks=ranks)
-            steps = readahead.by_region(steps, start.position, region_end, ranks)
-        for _ in worker_set.begun:
-            next(steps)
-        return EpochPass(start, steps, worker_set, readahead, prefetch, self._bookmark.loads, read_one)
 
     def state_dict(self, after: Mapping[str, Any] | int | None = None) -> dict[str, Any]:
         """See `Batches.state_dict`."""

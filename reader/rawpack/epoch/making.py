@@ -5,8 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any
 
-import numpy as np
-
 from rawpack.ahead.readahead import OwnReads
 from rawpack.choose.options import Options
 from rawpack.choose.settings import Settings, check_travels, sides, tiny
@@ -39,11 +37,15 @@ class BatchField:
     """numpy's name; None where it is a list."""
     channels_last: bool
     """Whether it is images (n, H, W, C), or clips of them."""
-    shape: tuple[int, ...] | None = None
-    """Of one sample; None where it is a list, or differs from batch to batch."""
     axes: tuple[int | None, ...] | None = None
-    """As `shape`, with None for an axis that differs from batch to batch; for texts, those between samples and texts.
-    None where it is a list of arrays."""
+    """Of one sample, with None for an axis that differs from batch to batch; for texts, those between samples and
+    texts. None where it is a list of arrays."""
+
+    @property
+    def shape(self) -> tuple[int, ...] | None:
+        """Of one sample; None where it is a list, or differs from batch to batch."""
+        axes: Any = self.axes
+        return None if self.dtype is None or axes is None or None in axes else axes
 
 
 class Making:
@@ -115,23 +117,21 @@ class Making:
                 layout = len(stored.shape) == 3 if made is None else made.layout == "HWC"
                 kind = stored.kind
                 channels_last = layout and stored.in_shards and field.name not in self.settings.planes
-            axes: Any = self._spec.layout.shapes[field.name]
-            shape = None if None in axes else axes
-            described[field.name] = BatchField(kind, field.dtype, channels_last, shape, axes)
+            described[field.name] = BatchField(kind, field.dtype, channels_last, self._spec.layout.shapes[field.name])
         for name in self.settings.encoded:
             described[name] = BatchField(self._library.fields[name].kind, None, False)
         if self.settings.crop[0] is not None:
-            described[BOXES] = BatchField("number", "int64", False, (4,), (4,))
+            described[BOXES] = BatchField("number", "int64", False, (4,))
         for name in self._ragged_fields.names:
             stored, length = self._library.fields[name], self._options.ragged
             axes = described[INDEX].axes if self._samples.clips is not None else ()
+            assert axes is not None
             if stored.kind == "text" or length == "list":
-                described[name] = BatchField(stored.kind, None, False, axes=axes if stored.kind == "text" else None)
+                described[name] = BatchField(stored.kind, None, False, axes if stored.kind == "text" else None)
                 continue
-            rest = tuple(n or 0 for n in stored.shape[1:])
-            whole = (*axes, length, *rest) if isinstance(length, int | np.integer) else (*axes, None, *rest)
-            described[name] = BatchField(stored.kind, stored.dtype, False, None if None in whole else whole, whole)
-            described[f"{name}.length"] = BatchField("number", "int64", False, None if None in axes else axes, axes)
+            padded = (None if isinstance(length, str) else length, *(n or 0 for n in stored.shape[1:]))
+            described[name] = BatchField(stored.kind, stored.dtype, False, (*axes, *padded))
+            described[f"{name}.length"] = BatchField("number", "int64", False, axes)
         return described
 
     def table(self) -> list[tuple[str, str, str]]:

@@ -20,16 +20,15 @@ Begun = deque[tuple[EpochStep, "Pending"]]
 
 @dataclass(frozen=True)
 class WorkerSet:
-    """Workers and slots, and what the last iterator left in them."""
+    """Workers and slots, and what an iterator left in them."""
 
     pool: WorkerPool | None
     """None where this process does the work."""
     slot_pool: SlotPool
-    left: tuple[Pending, ...] = ()
-    """Batches that are still being made, and that nobody wants."""
     begun: Begun = field(default_factory=deque)
-    """Batches in the making, the first ones of an iterator with `start`."""
+    """Batches in the making."""
     start: EpochStart | None = None
+    """They are the first ones of an iterator with this start; None where nobody wants them."""
 
     def close(self) -> None:
         """End the workers, and let go of the slots."""
@@ -50,20 +49,17 @@ class PoolCache:
     def acquire(self, start: EpochStart) -> WorkerSet | None:
         """An idle set for an iterator with this start; None where there is none. `begun` has the iterator's first
         batches that the set is making already; whatever else it was making is finished first."""
-
-        def fits(worker_set: WorkerSet) -> bool:
-            return bool(worker_set.begun) and worker_set.start == start
-
         while self._idle:
             try:
                 # Stable: the last of those that fit, else the last of all.
-                worker_set = self._idle.pop(max(range(len(self._idle)), key=lambda k: (fits(self._idle[k]), k)))
+                last = max(range(len(self._idle)), key=lambda k: (self._idle[k].start == start, k))
+                worker_set = self._idle.pop(last)
             except (IndexError, ValueError):
                 continue  # another thread took one
-            if fits(worker_set):
+            if worker_set.start == start:
                 return worker_set
             if worker_set.pool is None or worker_set.pool.drain():
-                for pending in (*worker_set.left, *(pending for _, pending in worker_set.begun)):
+                for _, pending in worker_set.begun:
                     worker_set.slot_pool.put_back(pending.slot)
                 return WorkerSet(worker_set.pool, worker_set.slot_pool)
             self.discard(worker_set)
