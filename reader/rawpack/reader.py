@@ -11,9 +11,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from rawpack.batches import Batches
-from rawpack.choose.build import choose, warn_of_workers
 from rawpack.choose.options import DecodeOption, Options, Sampler, Workers, names
-from rawpack.choose.settings import sides
+from rawpack.choose.settings import choose, sides, warn_of_workers
 from rawpack.clips.sample_set import SampleSet
 from rawpack.disk.manifest import Field
 from rawpack.epoch.feed import Feed

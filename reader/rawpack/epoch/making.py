@@ -13,9 +13,8 @@ from rawpack.disk.manifest import Field, dump
 from rawpack.epoch.pool_cache import WorkerSet
 from rawpack.epoch.stats import Stats
 from rawpack.store.stores import CLIP, INDEX
-from rawpack.workers.encoded import BOXES, EncodedFields
+from rawpack.workers.besides import BOXES, EncodedFields, RaggedFields
 from rawpack.workers.fill import BatchFiller, WorkSpec, most_slices
-from rawpack.workers.ragged import RaggedFields
 from rawpack.workers.slots import SlotField, SlotLayout, SlotPool
 
 IN_FLIGHT = 2
