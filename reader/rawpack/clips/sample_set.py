@@ -12,7 +12,6 @@ from numpy.typing import NDArray
 from rawpack.disk.manifest import Field
 from rawpack.errors import UsageError
 from rawpack.store.mix import Mix
-from rawpack.store.samples import value_of, values_of
 from rawpack.store.stores import CLIP, INDEX, Stores
 
 if TYPE_CHECKING:
@@ -93,7 +92,7 @@ class SampleSet:
         self.library.look_at_files()
         if clips is None or name in clips.once:
             rows = self.rows
-            return values_of(self.library, name, np.arange(len(self)) if rows is None else rows)
+            return self.library.values(name, np.arange(len(self)) if rows is None else rows)
         if clips.shape.per_video is not None:
             raise UsageError(f"the {name!r} of random clips differs from epoch to epoch: read it with batches()")
         if len(self.lengths) > 1:
@@ -109,12 +108,12 @@ class SampleSet:
 
     def _sample(self, row: int) -> dict[str, Any]:
         library = self.library
-        return {**{name: value_of(library, name, row, self.verify) for name in library.fields}, INDEX: np.int64(row)}
+        return {**{name: library.value(name, row, self.verify) for name in library.fields}, INDEX: np.int64(row)}
 
     def _values(self, name: str, rows: NDArray[np.int64]) -> Any:
         """Field `name` of samples with these rows, (n,), or for clips (n, frames)."""
         once = name in self.once
-        values = values_of(self.library, name, rows_of(rows, once), self.verify)
+        values = self.library.values(name, rows_of(rows, once), self.verify)
         return values if once or rows.ndim == 1 else by_clip(values, *rows.shape)
 
 

@@ -21,8 +21,7 @@ from rawpack.choose.settings import Settings
 from rawpack.clips.sample_set import SampleSet
 from rawpack.epoch import dataloader
 from rawpack.epoch.bookmark import Bookmark, Place, is_count
-from rawpack.epoch.making import Making
-from rawpack.epoch.pool_cache import PoolCache, WorkerSet
+from rawpack.epoch.making import Making, PoolCache, WorkerSet
 from rawpack.epoch.repeats import RepeatWatch
 from rawpack.errors import UsageError
 from rawpack.order.base import Order
@@ -48,6 +47,8 @@ class EpochPass:
     readahead: Readahead
     prefetch: Prefetch | None
     """The steps, where their files must be fetched first."""
+    bookmark: Bookmark
+    """Where to note what is handed over."""
     loads: int
     """How many states its `Batches` had loaded."""
     read_one: Callable[[], None] | None
@@ -115,7 +116,7 @@ class Epochs:
                     self.pool_cache.discard(worker_set)
                 raise
             self._bookmark.taken(start)
-        return EpochPass(start, steps, worker_set, readahead, prefetch, self._bookmark.loads, read_one)
+        return EpochPass(start, steps, worker_set, readahead, prefetch, self._bookmark, self._bookmark.loads, read_one)
 
     def _asked(self) -> list[Any]:
         """What makes batches equal, besides stores and settings."""
@@ -187,10 +188,6 @@ class Epochs:
         if position > self._order.length(epoch):
             raise UsageError(f"this state is damaged: position {position} of {self._order.length(epoch)}")
         self._bookmark.load(epoch, position, self._order.consumed_of(state, epoch, position))
-
-    def handed_over(self, taken: EpochPass, step: EpochStep, batch: Mapping[str, Any]) -> None:
-        """Called by an iterator that hands over a batch."""
-        self._bookmark.handed_over(taken.start, taken.loads, batch, step.position)
 
     def following(self, taken: EpochPass) -> Iterator[EpochStep]:
         """Called by an iterator: the steps of the next epoch, if the same workers will probably be asked for them."""

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from rawpack.ahead.readahead import Readahead
 from rawpack.ahead.steps import EpochStart, EpochStep
 from rawpack.epoch.epochs import EpochPass, Epochs
-from rawpack.epoch.pool_cache import Begun, WorkerSet
+from rawpack.epoch.making import Begun, WorkerSet
 from rawpack.errors import RawpackError, UsageError
 from rawpack.store.stores import INDEX
 from rawpack.workers.fill import blame, major_faults, most_slices
@@ -92,7 +92,7 @@ class BatchIterator(Iterator[Batch]):
                     batch.update(self._making.besides_slots(step.rows, seeds, step.clips, step.bucket))
                     self._readahead.own_reads.note(faults)
                 self._count(step, began)
-                self._epochs.handed_over(taken, step, batch)
+                taken.bookmark.handed_over(taken.start, taken.loads, batch, step.position)
                 if self.counts_itself and taken.read_one is not None:
                     taken.read_one()
                 return batch

@@ -17,7 +17,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rawpack.clips.sample_set import SampleSet
-from rawpack.store.samples import values_of
 from rawpack.store.stores import Stores
 
 _SAMPLES = 4
@@ -68,7 +67,7 @@ def _figures(samples: SampleSet) -> Iterator[str]:
 def _figure(library: Stores, name: str, row: int) -> str:
     import cv2
 
-    image: NDArray[Any] = values_of(library, name, np.array([row]))[0]
+    image: NDArray[Any] = library.values(name, np.array([row]))[0]
     shrink = min(1.0, _SIDE / max(image.shape[:2]))
     size = [max(1, round(length * shrink)) for length in image.shape[1::-1]]
     # Channels beyond the third cannot be shown, and neither can two.
@@ -80,7 +79,7 @@ def _figure(library: Stores, name: str, row: int) -> str:
     data = base64.b64encode(cv2.imencode(".jpg", small)[1].tobytes()).decode()
     caption, field = str(row), library.fields.get("label")
     if library.classes and field is not None and (field.kind, field.dtype, field.shape) == ("number", "int64", ()):
-        label = int(values_of(library, "label", np.array([row]))[0])
+        label = int(library.values("label", np.array([row]))[0])
         caption += f": {library.classes[label]}" if 0 <= label < len(library.classes) else ""
     return (
         f'<figure style="display:inline-block;margin:4px"><img src="data:image/jpeg;base64,{data}" alt="sample {row}">'
