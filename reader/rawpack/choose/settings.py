@@ -20,13 +20,14 @@ from rawpack.order.base import Order
 from rawpack.order.blocks import Blocks, BlockShuffled
 from rawpack.order.buckets import Bucketed
 from rawpack.order.from_column import FromColumn
-from rawpack.order.launcher import ranks_of, resolve_rank
+from rawpack.order.launcher import Ranks, ranks_of, resolve_rank
 from rawpack.order.ranks import RankSplit
 from rawpack.order.sampled import Sampled
 from rawpack.order.shuffled import Sequential, Shuffled
 from rawpack.store.stores import Stores
 from rawpack.system import machine
 from rawpack.system.warning import warn
+from rawpack.workers.besides import Ragged
 
 if TYPE_CHECKING:
     from rawpack.transforms.boxes import BoxMover
@@ -63,7 +64,10 @@ class Settings:
     max_held: int | None
     order_name: str
     """The kind of order and its parameters: part of a state."""
-    buckets: FoundBuckets | None = None
+    buckets: FoundBuckets | None
+    seed: int
+    ragged: Ragged
+    ranks: Ranks | None
 
     @property
     def pipeline(self) -> Pipeline | None:
@@ -72,7 +76,7 @@ class Settings:
 
 
 def choose(samples: SampleSet, options: Options) -> tuple[Settings, Order, RankSplit]:
-    """What `Feed` needs besides the samples and what was asked of them."""
+    """What `Feed` needs besides the samples."""
     library = samples.library
     if not len(samples):
         raise UsageError("there are no samples to read: the store or the selection is empty")
@@ -91,7 +95,7 @@ def choose(samples: SampleSet, options: Options) -> tuple[Settings, Order, RankS
     made = [_pipeline(samples, options.transform, chosen, one, files, n) for one in sizes for n in samples.lengths]
     pipelines, movers = zip(*made, strict=True)
     worked = [name for name in chosen if not files or (name not in files and library.fields[name].in_slot)]
-    order = make_order(samples, options, found)
+    order, ranks = make_order(samples, options, found), ranks_of(options.ranks)
     settings = Settings(
         batch_size=options.batch_size if options.sampler is not None else min(options.batch_size, order.length(0)),
         fields=chosen,
@@ -102,9 +106,11 @@ def choose(samples: SampleSet, options: Options) -> tuple[Settings, Order, RankS
         crop=crop,
         order_name=order.name,
         buckets=found,
+        seed=options.seed,
+        ragged=options.ragged,
+        ranks=ranks,
         **choose_workers(samples, worked, planes, options, pipelines[0] is not None),
     )
-    ranks = ranks_of(options.ranks)
     last = "pad" if ranks is None or ranks.last is None else ranks.last
     mixed = samples.mix is not None
     split = RankSplit(len(order), options.batch_size, *resolve_rank(ranks), last, options.drop_last, mixed)

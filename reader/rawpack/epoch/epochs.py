@@ -16,7 +16,6 @@ from numpy.typing import NDArray
 
 from rawpack.ahead.readahead import Readahead
 from rawpack.ahead.steps import EpochStart, EpochStep, EpochSteps
-from rawpack.choose.options import Options
 from rawpack.choose.settings import Settings
 from rawpack.clips.sample_set import SampleSet
 from rawpack.epoch import dataloader
@@ -26,7 +25,7 @@ from rawpack.epoch.repeats import RepeatWatch
 from rawpack.errors import UsageError
 from rawpack.order.base import Order
 from rawpack.order.keys import whole_number
-from rawpack.order.launcher import ranks_of, resolve_rank
+from rawpack.order.launcher import resolve_rank
 from rawpack.order.ranks import RankSplit
 from rawpack.store.stores import Closing
 
@@ -58,14 +57,11 @@ class EpochPass:
 class Epochs:
     """The epochs of one reader's batches, one after another, and the workers that are kept between them."""
 
-    def __init__(
-        self, samples: SampleSet, options: Options, settings: Settings, order: Order, split: RankSplit
-    ) -> None:
-        """split: for the ranks that `options.ranks` are now."""
+    def __init__(self, samples: SampleSet, settings: Settings, order: Order, split: RankSplit) -> None:
+        """split: for the ranks that `settings.ranks` are now."""
         self._samples, self._library = samples, samples.library
-        self.options, self._order, self._split = options, order, split
-        self.seed = options.seed
-        self.making = Making(samples, options, settings)
+        self._order, self._split, self.seed = order, split, settings.seed
+        self.making = Making(samples, settings)
         self.settings = self.making.settings
         self.held = 1
         """Batches that the caller is expected to hold at a time: slots are reused for these."""
@@ -120,7 +116,7 @@ class Epochs:
 
     def _asked(self) -> list[Any]:
         """What makes batches equal, besides stores and settings."""
-        return [self._identity, self._split, self.options.ragged, self._samples.verify]
+        return [self._identity, self._split, self._samples.verify]
 
     def close(self) -> None:
         """See `Batches.close`."""
@@ -215,7 +211,7 @@ class Epochs:
     def _ranked(self) -> RankSplit:
         """The split for the rank that this process has by now: it may have got one since `Reader.batches`."""
         known = self._split.rank, self._split.world_size
-        if (now := resolve_rank(ranks_of(self.options.ranks), known=known)) != known:
+        if (now := resolve_rank(self.settings.ranks, known=known)) != known:
             self._split = replace(self._split, rank=now[0], world_size=now[1])
         return self._split
 

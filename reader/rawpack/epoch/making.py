@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 
 from rawpack.ahead.readahead import OwnReads
 from rawpack.ahead.steps import EpochStart, EpochStep
-from rawpack.choose.options import Options
 from rawpack.choose.settings import Settings, check_travels, sides, tiny
 from rawpack.clips.sample_set import SampleSet
 from rawpack.disk.manifest import Field, dump
@@ -79,12 +78,12 @@ class BatchField:
 class Making:
     """What makes the batches of one `Feed`, in whichever process."""
 
-    def __init__(self, samples: SampleSet, options: Options, settings: Settings) -> None:
-        self._samples, self._library, self._options = samples, samples.library, options
+    def __init__(self, samples: SampleSet, settings: Settings) -> None:
+        self._samples, self._library = samples, samples.library
         self.settings, library = settings, samples.library
         shown = [name for name in settings.fields if library.fields[name].in_slot and name not in settings.encoded]
         ragged_fields = [name for name in settings.fields if not library.fields[name].in_slot]
-        self._ragged_fields = RaggedFields(library, ragged_fields, options.ragged, settings.movers)
+        self._ragged_fields = RaggedFields(library, ragged_fields, settings.ragged, settings.movers)
         clip = [] if samples.clips is None else [SlotField(CLIP, "int64", ())]
         slot_fields, *others = (
             [*(self._slot_field(name, k) for name in shown), SlotField(INDEX, "int64", self._axes(INDEX, k)), *clip]
@@ -151,7 +150,7 @@ class Making:
         if self.settings.crop[0] is not None:
             described[BOXES] = BatchField("number", "int64", False, (4,))
         for name in self._ragged_fields.names:
-            stored, length = self._library.fields[name], self._options.ragged
+            stored, length = self._library.fields[name], self.settings.ragged
             axes = described[INDEX].axes if self._samples.clips is not None else ()
             assert axes is not None
             if stored.kind == "text" or length == "list":
