@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -60,9 +60,6 @@ class FoundBuckets(Sequence[Bucket]):
 
     def __len__(self) -> int:
         return len(self._buckets)
-
-    def __iter__(self) -> Iterator[Bucket]:
-        return iter(self._buckets)
 
     def __repr__(self) -> str:
         shown = "; ".join(f"{_shown(one.size)}: {one.samples} samples, {one.lost:.1%} lost" for one in self)

@@ -46,10 +46,8 @@ class EpochPass:
     readahead: Readahead
     prefetch: Prefetch | None
     """The steps, where their files must be fetched first."""
-    bookmark: Bookmark
-    """Where to note what is handed over."""
-    loads: int
-    """How many states its `Batches` had loaded."""
+    handed_over: Callable[[Mapping[str, Any], int], None]
+    """To be called with each batch, and the position after it."""
     read_one: Callable[[], None] | None
     """See `RepeatWatch.begins`."""
 
@@ -76,7 +74,6 @@ class Epochs:
     def set_epoch(self, epoch: int) -> None:
         """Epoch `epoch` comes next: from its start, or from the position that was loaded for this epoch."""
         self._bookmark.set_epoch(whole_number("epoch", epoch, 0))
-        self._bookmark.choices += 1
 
     def stay(self) -> None:
         """The position that the latest iterator has reached does not count. The next epoch does."""
@@ -111,8 +108,8 @@ class Epochs:
                 if worker_set is not None:
                     self.pool_cache.discard(worker_set)
                 raise
-            self._bookmark.taken(start)
-        return EpochPass(start, steps, worker_set, readahead, prefetch, self._bookmark, self._bookmark.loads, read_one)
+            handed_over = self._bookmark.taken(start)
+        return EpochPass(start, steps, worker_set, readahead, prefetch, handed_over, read_one)
 
     def _asked(self) -> list[Any]:
         """What makes batches equal, besides stores and settings."""

@@ -92,7 +92,7 @@ class BatchIterator(Iterator[Batch]):
                     batch.update(self._making.besides_slots(step.rows, seeds, step.clips, step.bucket))
                     self._readahead.own_reads.note(faults)
                 self._count(step, began)
-                taken.bookmark.handed_over(taken.start, taken.loads, batch, step.position)
+                taken.handed_over(batch, step.position)
                 if self.counts_itself and taken.read_one is not None:
                     taken.read_one()
                 return batch
