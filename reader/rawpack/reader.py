@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Mapping, Sequence
+from copy import copy
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal, Self, SupportsIndex
 
@@ -30,7 +31,7 @@ from rawpack.system.keywords import suggests
 
 if TYPE_CHECKING:
     from rawpack.choose.options import SizeOption
-    from rawpack.clips.table import ClipTable, Short
+    from rawpack.clips.table import Short
     from rawpack.transforms.plan import Transform
 
 
@@ -71,8 +72,8 @@ class Reader:
         Raises StoreError (UnfinishedStoreError, DamagedStoreError) where there is no store, UsageError where there is
         no such split.
         """
-        self._asked = Opening(paths_of(path, split), preload, verify, cache, storage_options)
-        self._samples = SampleSet(self._asked.open(), verify=verify)
+        asked = Opening(paths_of(path, split), preload, verify, cache, storage_options)
+        self._samples = SampleSet(asked, asked.open())
 
     @classmethod
     @suggests(mix_now)
@@ -107,13 +108,16 @@ class Reader:
         openings, selections = zip(*entries, strict=True)
         asked = opening_of(openings, [share for _, share in pairs], length)
         library = asked.open()
-        return cls._opened(asked, library, selection_of(selections, library), None)
+        mixed = object.__new__(cls)
+        mixed._samples = SampleSet(asked, library, selection_of(selections, library))
+        return mixed
 
     def _entry(self) -> tuple[Opening, NDArray[np.int64] | None]:
         """What a mix needs to know of a reader."""
-        if self._samples.clips is not None or self._samples.mix is not None:
+        samples = self._samples
+        if samples.clips is not None or samples.asked.mix is not None:
             raise UsageError(f"{self!r} cannot be mixed: mix readers of images or frames, and call clips() on the mix")
-        return self._asked, self._samples.selection
+        return samples.asked, samples.selection
 
     def close(self) -> None:
         """End the workers and downloads of this reader, of those that `select` and `clips` made of it, and of their
@@ -142,16 +146,13 @@ class Reader:
 
     def _title(self) -> str:
         formats = "+".join(dict.fromkeys(store.manifest.format for store in self._library.stores))
-        where = str(self._asked.mix or ", ".join(shown(str(path)) for path in self._asked.paths))
-        clips = self._samples.clips
+        asked, clips = self._samples.asked, self._samples.clips
+        where = str(asked.mix or ", ".join(shown(str(path)) for path in asked.paths))
         samples = "samples" if clips is None else f"clips of {clips.description}"
         return f"{where}: {formats}, {len(self)} {samples}"
 
     def _table(self) -> list[tuple[str, str, str]]:
         return [(name, field.dtype, sides(field.shape)) for name, field in self.fields.items()]
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return _reopened, (self._asked, self._samples.selection, self._samples.clips)
 
     @property
     def _library(self) -> Stores:
@@ -225,7 +226,7 @@ class Reader:
         as they are, and `index` and `clip` keep their numbers.
         """
         samples = self._samples
-        if samples.mix is not None:
+        if samples.asked.mix is not None:
             raise UsageError("select() cannot be called on a mix: mix readers on which it was called")
         if classes is not None:
             classes = names("classes", classes)
@@ -332,28 +333,6 @@ class Reader:
 
     def _with(self, **changed: Any) -> Self:
         """A reader of other samples of the same open stores."""
-        other = object.__new__(type(self))
-        other.__dict__.update(self.__dict__)
+        other = copy(self)
         other._samples = replace(self._samples, **changed)
         return other
-
-    @classmethod
-    def _opened(
-        cls, asked: Opening, library: Stores, selection: NDArray[np.int64] | None, clips: ClipTable | None
-    ) -> Self:
-        """A reader of stores that are open already."""
-        reader = object.__new__(cls)
-        reader._asked = asked
-        reader._samples = SampleSet(library, selection, clips, asked.mix, asked.verify)
-        return reader
-
-
-def _reopened(asked: Opening, selection: NDArray[np.int64] | None, clips: ClipTable | None) -> Reader:
-    """A reader as it was pickled."""
-    urls = [path for path in asked.paths if isinstance(path, str)]
-    if urls:
-        from rawpack.remote.reach import host_of, note_answer
-
-        for url in urls:
-            note_answer(host_of(url, asked.storage_options or {}))  # it did, in the process that opened it
-    return Reader._opened(asked, asked.open(), selection, clips)

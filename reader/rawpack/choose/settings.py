@@ -112,7 +112,7 @@ def choose(samples: SampleSet, options: Options) -> tuple[Settings, Order, RankS
         **choose_workers(samples, worked, planes, options, pipelines[0] is not None),
     )
     last = "pad" if ranks is None or ranks.last is None else ranks.last
-    mixed = samples.mix is not None
+    mixed = samples.asked.mix is not None
     split = RankSplit(len(order), options.batch_size, *resolve_rank(ranks), last, options.drop_last, mixed)
     if split.drop_last and order.foreseeable:
         order.split(split, 0).check_not_empty()
@@ -125,7 +125,7 @@ def make_order(samples: SampleSet, options: Options, found: FoundBuckets | None)
     if found is None and n_lengths < 2:
         return order
     if order.batch_size is not None:
-        what = "Balanced" if samples.mix is None else "a mix"
+        what = "Balanced" if samples.asked.mix is None else "a mix"
         raise UsageError(
             f"{what} decides what is in each batch, so its batches cannot have sizes or lengths of their own: leave "
             "out Buckets, or call clips() with one number of frames"
@@ -147,10 +147,10 @@ def _order(samples: SampleSet, options: Options) -> Order:
             return BlockShuffled(n, seed, shuffle.block, shuffle.window)
         return Shuffled(n, seed) if shuffle else Sequential(n)
 
-    if samples.mix is not None:
+    if samples.asked.mix is not None:
         if sampler is not None:
             raise UsageError("a mix has its own order: leave out sampler=")
-        return samples.mix.order(samples.mix.sizes(samples.library, samples.rows), order, seed, batch_size)
+        return samples.asked.mix.order(samples.asked.mix.sizes(samples.library, samples.rows), order, seed, batch_size)
     if isinstance(sampler, FromColumn):
         return sampler.order(samples.column, len(samples), seed, batch_size)
     return order(len(samples), seed) if sampler is None else Sampled(sampler, len(samples))

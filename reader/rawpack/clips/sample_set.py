@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from rawpack.disk.manifest import Field
 from rawpack.errors import UsageError
-from rawpack.store.mix import Mix
+from rawpack.store.opening import Opening
 from rawpack.store.stores import CLIP, INDEX, Stores
 
 if TYPE_CHECKING:
@@ -20,22 +20,24 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class SampleSet:
-    """The samples of a reader. Any number of threads may use one."""
+    """The samples of a reader. Any number of threads may use one. It can be pickled: the copy opens the stores
+    again."""
 
+    asked: Opening
+    """How the stores were opened."""
     library: Stores
     selection: NDArray[np.int64] | None = None
     """The rows, or the numbers of clips; None for all."""
     clips: ClipTable | None = None
     """Where samples are clips: which rows each has."""
-    mix: Mix | None = None
-    """How the stores are mixed, if they are."""
-    verify: bool = False
-    """Check images and masks against their checksums."""
 
     def __post_init__(self) -> None:
         """Raises UsageError where a store of a mix has no samples."""
-        if self.mix is not None:
-            self.mix.sizes(self.library, self.rows)
+        if self.asked.mix is not None:
+            self.asked.mix.sizes(self.library, self.rows)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _reopened, (self.asked, self.selection, self.clips)
 
     def __len__(self) -> int:
         if self.selection is not None:
@@ -108,13 +110,24 @@ class SampleSet:
 
     def _sample(self, row: int) -> dict[str, Any]:
         library = self.library
-        return {**{name: library.value(name, row, self.verify) for name in library.fields}, INDEX: np.int64(row)}
+        return {**{name: library.value(name, row, self.asked.verify) for name in library.fields}, INDEX: np.int64(row)}
 
     def _values(self, name: str, rows: NDArray[np.int64]) -> Any:
         """Field `name` of samples with these rows, (n,), or for clips (n, frames)."""
         once = name in self.once
-        values = self.library.values(name, rows_of(rows, once), self.verify)
+        values = self.library.values(name, rows_of(rows, once), self.asked.verify)
         return values if once or rows.ndim == 1 else by_clip(values, *rows.shape)
+
+
+def _reopened(asked: Opening, selection: NDArray[np.int64] | None, clips: ClipTable | None) -> SampleSet:
+    """Samples as they were pickled."""
+    urls = [path for path in asked.paths if isinstance(path, str)]
+    if urls:
+        from rawpack.remote.reach import host_of, note_answer
+
+        for url in urls:
+            note_answer(host_of(url, asked.storage_options or {}))  # it did, in the process that opened it
+    return SampleSet(asked, asked.open(), selection, clips)
 
 
 def rows_of(samples: NDArray[np.int64], once: bool) -> NDArray[np.int64]:

@@ -113,7 +113,7 @@ class Epochs:
 
     def _asked(self) -> list[Any]:
         """What makes batches equal, besides stores and settings."""
-        return [self._identity, self._split, self._samples.verify]
+        return [self._identity, self._split, self._samples.asked.verify]
 
     def close(self) -> None:
         """See `Batches.close`."""

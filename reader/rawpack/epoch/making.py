@@ -95,7 +95,7 @@ class Making:
         memory = None if library.memory is None else library.memory.layout
         manifests = tuple(dump(store.manifest) for store in library.stores)
         self._spec = WorkSpec(
-            files, manifests, layout, settings.pipelines, settings.planes, samples.verify, memory, samples.once,
+            files, manifests, layout, settings.pipelines, settings.planes, samples.asked.verify, memory, samples.once,
             library.groups,
         )  # fmt: skip
         if settings.workers and settings.backend == "process" and settings.pipeline is not None:
@@ -116,7 +116,7 @@ class Making:
         if settings.encoded:
             self.besides_slots = EncodedFields(
                 library, settings.encoded, *settings.crop, self._ragged_fields, self.filler.name, self.counted.times,
-                verify=samples.verify,
+                verify=samples.asked.verify,
             )  # fmt: skip
         elif ragged_fields:
             self.besides_slots = self._ragged_fields
