@@ -1168,7 +1168,7 @@ def test_warm_from_python(server: Server, tmp_path: Path) -> None:
             warm(url, cache=Cache(tmp_path / "small", limit))
     with pytest.raises(UsageError, match=r"^cache= applies to URLs"):
         warm(tmp_path, cache=cache)
-    with pytest.raises(TypeError, match=re.escape("cache_bytes='1GB' is now cache=Cache('c', '1GB')")):
+    with pytest.raises(TypeError, match=re.escape("cache_bytes='1GB' is now cache=Cache('c', limit='1GB')")):
         warm(url, cache="c", cache_bytes="1GB")  # type: ignore[call-arg]
 
 

@@ -341,7 +341,9 @@ def test_an_error_in_a_batch_function_names_the_batch(packed: Packed, way: str) 
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_whole_batches_before_an_error_are_handed_over(packed: Packed, way: str) -> None:
+def test_whole_batches_before_an_error_are_handed_over(
+    packed: Packed, way: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """However far ahead workers are when a sample fails: the error comes when its batch would."""
     store = packed("memmap", "--size", 48)
     fails = Reader(store)[9]["image"]
@@ -352,6 +354,8 @@ def test_whole_batches_before_an_error_are_handed_over(packed: Packed, way: str)
         time.sleep(0.01)
         return image
 
+    # On a busy machine, a batch before the one that fails may take longer than an error usually waits for it.
+    monkeypatch.setattr("rawpack.workers.pool._ERROR_WAIT_S", 60)
     batches = iter(Reader(store).batches(3, transform=[trip_late], **WAYS[way]))
     rows = [row for _ in range(3) for row in next(batches)["index"].tolist()]
     assert rows == list(range(9))
@@ -360,7 +364,9 @@ def test_whole_batches_before_an_error_are_handed_over(packed: Packed, way: str)
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_an_error_in_a_batch_that_nobody_takes_is_nobodys(packed: Packed, way: str) -> None:
+def test_an_error_in_a_batch_that_nobody_takes_is_nobodys(
+    packed: Packed, way: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A loop that is left before the batch that fails has no error, and neither has the next epoch, as far as that goes
     well."""
     store = packed("memmap", "--size", 48)
@@ -371,6 +377,8 @@ def test_an_error_in_a_batch_that_nobody_takes_is_nobodys(packed: Packed, way: s
             raise KeyError("the tenth")
         return image
 
+    # On a busy machine, a batch before the one that fails may take longer than an error usually waits for it.
+    monkeypatch.setattr("rawpack.workers.pool._ERROR_WAIT_S", 60)
     batches = Reader(store).batches(3, transform=[trip_late], **WAYS[way])
     for _ in range(3):
         rows = []

@@ -6,6 +6,7 @@ keep working while the caller computes.
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass, field
 
 from msgspec.structs import replace
@@ -32,6 +33,8 @@ from rawpack.workers.fill import (
 from rawpack.workers.slots import Slot, SlotPool
 
 _MAX_DEATHS = 3
+_ERROR_WAIT_S = 2.0
+"""How long an error waits for the batches before its own: not forever, in case one of them hangs."""
 
 
 @dataclass
@@ -84,6 +87,8 @@ class WorkerPool(SupervisedPool[Worker, _Slice]):
         self.tasks_since_disk_wait = 0
         """Tasks that were done since a worker waited for the disk."""
         self._warned = False
+        self._failed: tuple[float, Pending] | None = None
+        """The first batch that a worker reported an error in, and when."""
         # A single worker starts as early as its template would.
         prepare = worker.preparation(spec, filler) if backend == "process" and workers > 1 else None
         super().__init__(self._start_worker, prepare)
@@ -103,12 +108,18 @@ class WorkerPool(SupervisedPool[Worker, _Slice]):
 
     def wait(self, pending: Pending) -> None:
         """Return when the batch is complete. Raises what a worker raised; replaces workers that die or hang."""
+        began = time.monotonic()
         while pending.left and not pending.failed:
             for handle, reply in self.receive():
                 if reply is None:
                     self._replace(handle, "died", pending.epoch, died=True)
                 else:
                     self._take(handle, reply)
+            if self._failed is not None and pending.left:
+                since, failed = self._failed
+                # An error of the next epoch does not concern this one.
+                if failed.epoch == pending.epoch and time.monotonic() - max(began, since) > _ERROR_WAIT_S:
+                    raise WorkerError(failed.failed)
             if pending.left and not pending.failed:
                 for handle in self.stuck(self._timeout):
                     self._replace(handle, f"made no progress for {self._timeout:g} s", pending.epoch, died=False)
@@ -127,6 +138,8 @@ class WorkerPool(SupervisedPool[Worker, _Slice]):
                 if reply is None:
                     return False
                 self._take(handle, reply)
+        # Errors in batches that nobody waits for do not matter.
+        self._failed = None
         return True
 
     def _start_worker(self, template: Template | None) -> Worker:
@@ -179,6 +192,8 @@ class WorkerPool(SupervisedPool[Worker, _Slice]):
             piece.pending.times.add(reply.times)
         else:
             piece.pending.failed = piece.pending.failed or reply.what
+            if self._failed is None or piece.pending.epoch < self._failed[1].epoch:
+                self._failed = time.monotonic(), piece.pending
 
     def _replace(self, handle: _Handle, what: str, epoch: int, *, died: bool) -> None:
         """Replace a worker that is gone, and give out its slices again.
