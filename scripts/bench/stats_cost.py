@@ -30,7 +30,7 @@ from rawpack.batches import Batches
 from rawpack.epoch import iterator
 from rawpack.system.times import Times
 from rawpack.workers import fill
-from rawpack.workers.messages import SliceDone, encode
+from rawpack.workers.fill import SliceDone, encode
 
 _REPEAT, _NUMBER, _EPOCHS, _WARM = 7, 5000, 20, 3
 

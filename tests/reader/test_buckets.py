@@ -679,7 +679,7 @@ def test_a_store_behind_a_url(detection: Reader, tmp_path: Path, way: str) -> No
     """The same batches as of the folder, which are fetched before they are read."""
     import fsspec
 
-    folder = detection._asked.paths[0]
+    folder = detection._samples.asked.paths[0]
     memory = fsspec.filesystem("memory")
     memory.pipe({f"/sizes-{way}/store/{name}": data for name, data in files_of(Path(folder)).items()})
     far = Reader(f"memory://sizes-{way}/store", cache=tmp_path / "cache")

@@ -235,7 +235,7 @@ def test_preloaded(opened: Callable[..., Reader], truth: NDArray[np.uint8], tmp_
 
 def test_local_and_remote_as_one(opened: Callable[..., Reader], folder: Path, truth: NDArray[np.uint8]) -> None:
     """Stores here and behind URLs are read one after the other as one."""
-    url = opened()._asked.paths[0]
+    url = opened()._samples.asked.paths[0]
     both = Reader([folder, url], cache=folder.parent / "cache", verify=True)  # type: ignore[list-item]
     rows = rows_of(both.batches(BATCH, workers=2))
     assert rows == list(range(2 * SAMPLES))
@@ -1084,7 +1084,7 @@ print(os.waitpid(pid, 0)[1])
 """
     reader = opened()
     ran = subprocess.run(
-        [sys.executable, "-c", code, str(reader._asked.paths[0]), str(reader._library.fetcher.cache.folder),  # type: ignore[union-attr]
+        [sys.executable, "-c", code, str(reader._samples.asked.paths[0]), str(reader._library.fetcher.cache.folder),  # type: ignore[union-attr]
          str(int(truth[600].sum()))],
         capture_output=True, text=True, env=environment(), timeout=120, check=False,
     )  # fmt: skip
@@ -1168,7 +1168,7 @@ def test_warm_from_python(server: Server, tmp_path: Path) -> None:
             warm(url, cache=Cache(tmp_path / "small", limit))
     with pytest.raises(UsageError, match=r"^cache= applies to URLs"):
         warm(tmp_path, cache=cache)
-    with pytest.raises(TypeError, match=re.escape("cache_bytes='1GB' is now cache=Cache('c', '1GB')")):
+    with pytest.raises(TypeError, match=re.escape("cache_bytes='1GB' is now cache=Cache('c', limit='1GB')")):
         warm(url, cache="c", cache_bytes="1GB")  # type: ignore[call-arg]
 
 

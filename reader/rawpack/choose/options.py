@@ -106,8 +106,6 @@ class Options:
     workers: int | Workers | None
     ranks: Literal["auto"] | tuple[int, int] | Ranks | None
     ragged: Literal["list", "pad"] | int
-    verify: bool
-    """Check images and masks against their checksums, as the reader says."""
 
     def __post_init__(self) -> None:
         if not isinstance(self.shuffle, Blocks | bool | np.bool_) and not is_word(self.shuffle, "block"):

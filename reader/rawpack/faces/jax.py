@@ -163,7 +163,7 @@ def _check_processes(batches: Feed) -> None:
     padded = [
         name for name, field in batches.making.described().items() if field.kind == "ragged" and field.dtype is not None
     ]
-    if padded and batches.options.ragged == "pad":
+    if padded and batches.settings.ragged == "pad":
         raise UsageError(
             f'ragged="pad" pads {padded[0]!r} to the longest of each batch, which differs between processes: pass a '
             "number, the length to pad to"

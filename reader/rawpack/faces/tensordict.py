@@ -9,7 +9,7 @@ from rawpack.epoch.feed import Feed
 from rawpack.faces.fields import Form, imported
 from rawpack.faces.torch import TorchBatches, torch_batches
 from rawpack.store.stores import INDEX
-from rawpack.workers.encoded import EncodedFiles
+from rawpack.workers.besides import EncodedFiles
 
 
 def tensordict_batches(batches: Feed, device: Any, channels: str, dtype: Any, depth: int) -> TorchBatches:

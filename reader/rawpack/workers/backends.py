@@ -12,8 +12,7 @@ from rawpack.system.heartbeat import HEARTBEAT_BYTES, Heartbeat
 from rawpack.system.pool import Supervised
 from rawpack.system.template import Template
 from rawpack.workers import worker
-from rawpack.workers.fill import BatchFiller, Views, WorkSpec, serve
-from rawpack.workers.messages import Task
+from rawpack.workers.fill import BatchFiller, Task, Views, WorkSpec, serve
 from rawpack.workers.slots import Slot, SlotLayout
 
 _JOIN_TIMEOUT_S = 5.0
