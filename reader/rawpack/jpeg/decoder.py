@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rawpack.errors import DecodeError, UsageError
-from rawpack.jpeg.decoder_warnings import JUNK_BEFORE_END, LibjpegError, decode_error, without_cause
+from rawpack.jpeg.decoder_warnings import LibjpegError, decode_error, without_cause
 from rawpack.jpeg.header import JpegHeader, read_header
 
 Color: TypeAlias = Literal["rgb", "gray", "cmyk"]
@@ -74,17 +74,17 @@ class JpegDecoder(ABC):
         view = data if header is not None and isinstance(data, memoryview) else as_bytes(data)
         shape = result_shape(header or read_header(view), color, scale)
         if out is not None and not (out.shape == shape and out.dtype == np.uint8 and out.flags.carray):
-            raise unfit(out, shape)
+            flags = "" if out.flags.c_contiguous else ", not in C order"
+            flags += "" if out.flags.writeable else ", read-only"
+            raise UsageError(f"the image is uint8 {shape} in C order, but out is {out.dtype} {out.shape}{flags}")
         seen: list[str] = []
-        junk_before_end = False
         while True:
             try:
-                image = self._decode(view, shape, color, scale, out, junk_before_end)
+                image = self._decode(view, shape, color, scale, out)
                 break
             except LibjpegError as error:
                 message = str(error)
-            junk_before_end = JUNK_BEFORE_END.fullmatch(message) is not None
-            repaired = view if junk_before_end else without_cause(view, message)
+            repaired = without_cause(view, message)
             if repaired is None or message in seen:
                 raise decode_error(view, message)
             seen.append(message)
@@ -94,14 +94,9 @@ class JpegDecoder(ABC):
         return image
 
     @abstractmethod
-    def _decode(
-        self, view: memoryview, shape: Shape, color: Color, scale: int, out: Pixels | None, junk_before_end: bool
-    ) -> Pixels:
-        """The image of `shape`, in `out` where it is given.
-
-        Raises LibjpegError with libjpeg's message for its errors and warnings alike; with `junk_before_end`, not for
-        the warning `JUNK_BEFORE_END`.
-        """
+    def _decode(self, view: memoryview, shape: Shape, color: Color, scale: int, out: Pixels | None) -> Pixels:
+        """The image of `shape`, in `out` where it is given. Raises LibjpegError with libjpeg's message for its errors
+        and warnings alike."""
 
 
 def as_bytes(data: Data) -> memoryview:
@@ -112,13 +107,6 @@ def as_bytes(data: Data) -> memoryview:
     if not view.c_contiguous:
         raise UsageError(f"JPEG data must be contiguous in memory; this has shape {view.shape}, strides {view.strides}")
     return view.cast("B")
-
-
-def unfit(out: Pixels, shape: Shape) -> UsageError:
-    """The error for an `out` that is no C-ordered, writable uint8 array of `shape`."""
-    flags = "" if out.flags.c_contiguous else ", not in C order"
-    flags += "" if out.flags.writeable else ", read-only"
-    return UsageError(f"the image is uint8 {shape} in C order, but out is {out.dtype} {out.shape}{flags}")
 
 
 @lru_cache

@@ -21,9 +21,10 @@ between two scans and given a new end marker.
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 
 from rawpack.errors import DecodeError
-from rawpack.jpeg.header import has_end, read_header, segments
+from rawpack.jpeg.header import EOI, has_end, read_header, segments
 
 PREMATURE_END = "Premature end of JPEG file"
 
@@ -33,9 +34,6 @@ WARNING = re.compile(
     r"Invalid SOS parameters for sequential JPEG"
 )
 """A line that libjpeg prints as a warning, to find it among other lines."""
-
-JUNK_BEFORE_END = re.compile(r"Corrupt JPEG data: \d+ extraneous bytes before marker 0xd9")
-"""The harmless warning that is also the last one a file can cause: no other can follow it."""
 
 _UNSUPPORTED = re.compile(
     r"unsupported|not supported|not implemented|omitted at compile time|maximum supported|"
@@ -58,8 +56,8 @@ def decode_error(data: memoryview, message: str) -> DecodeError:
 def without_cause(data: memoryview, message: str) -> memoryview | None:
     """A copy of the file without the cause of a harmless warning; None for any other message."""
     for pattern, repair in _REPAIRS:
-        if pattern.fullmatch(message):
-            repaired = repair(data)
+        if found := pattern.fullmatch(message):
+            repaired = repair(data, *found.groups())
             return None if repaired == data else memoryview(repaired)
     return None
 
@@ -81,6 +79,13 @@ def _with_known_transform(data: memoryview) -> bytes:
     return _with_byte(data, 0xEE, b"Adobe", 15, 2 if read_header(data).components == 4 else 1)
 
 
+def _without_junk_at_end(data: memoryview, count: str) -> bytes:
+    """Without so many bytes before the end marker."""
+    file = bytes(data)
+    end = file.index(EOI, read_header(data).scan_offset)
+    return file[: end - int(count)] + file[end:]
+
+
 def _without_header_junk(data: memoryview) -> bytes:
     found = list(segments(data))
     return b"".join([data[:2], *(data[at:end] for _, at, end in found), data[found[-1][2] :]])
@@ -94,9 +99,10 @@ def _without_profile(data: memoryview) -> bytes:
     return bytes(kept + data[end:])
 
 
-_REPAIRS = (
+_REPAIRS: tuple[tuple[re.Pattern[str], Callable[..., bytes]], ...] = (
     (re.compile(r"Corrupt JPEG data: bad ICC marker"), _without_profile),
     (re.compile(r"Warning: unknown JFIF revision number .*"), _with_known_revision),
     (re.compile(r"Unknown Adobe color transform code .*"), _with_known_transform),
+    (re.compile(r"Corrupt JPEG data: (\d+) extraneous bytes before marker 0xd9"), _without_junk_at_end),
     (re.compile(r"Corrupt JPEG data: \d+ extraneous bytes before marker .*"), _without_header_junk),
 )
