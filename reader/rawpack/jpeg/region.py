@@ -61,8 +61,13 @@ def decode_box(
     end = -(-min(header.height, (top + height) * scale + margin) // mcu_height)
     cut = _cut_rows(view, header, first, end)
     if cut is not None:
-        image = _decode_cleanly(decode, *cut, color, scale)
-        if image is not None:
+        # After an error or a warning, the whole file will show whether it is serious.
+        told: list[str] = []
+        try:
+            image = decode(cut[0], color=color, scale=scale, warnings=told, header=cut[1])
+        except DecodeError:
+            told.append("an error")
+        if not told:
             return image[top - first * mcu_height // scale :][:height, left : left + width]
     elif color == "rgb" and scale == 1 and with_nvimgcodec.pays(header, (y, x, h, w)):
         regions = region_decoder()
@@ -71,16 +76,6 @@ def decode_box(
             return part
     image = decode(view, color=color, scale=scale, warnings=warnings, header=header)
     return image[top : top + height, left : left + width]
-
-
-def _decode_cleanly(decode: Decode, cut: memoryview, header: JpegHeader, color: Color, scale: int) -> Pixels | None:
-    """The image of a cut; None after an error or a warning, which the whole file will show to be serious or not."""
-    warnings: list[str] = []
-    try:
-        image = decode(cut, color=color, scale=scale, warnings=warnings, header=header)
-    except DecodeError:
-        return None
-    return None if warnings else image
 
 
 def _cut_rows(data: memoryview, header: JpegHeader, first: int, end: int) -> tuple[memoryview, JpegHeader] | None:

@@ -11,8 +11,7 @@ import re
 import numpy as np
 
 from rawpack.jpeg.captured_stderr import captured_stderr, capturing
-from rawpack.jpeg.decoder import Box, Pixels
-from rawpack.jpeg.decoder_warnings import WARNING
+from rawpack.jpeg.decoder import WARNING, Box, Pixels
 from rawpack.jpeg.header import EOI, HUFFMAN_SEQUENTIAL, JpegHeader
 
 _SAMPLINGS = (b"\x11\x11\x11", b"\x21\x11\x11", b"\x22\x11\x11", b"\x12\x11\x11")

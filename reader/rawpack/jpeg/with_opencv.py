@@ -9,8 +9,7 @@ import numpy as np
 
 from rawpack.errors import DecodeError
 from rawpack.jpeg.captured_stderr import captured_stderr
-from rawpack.jpeg.decoder import Color, JpegDecoder, Pixels, Shape
-from rawpack.jpeg.decoder_warnings import PREMATURE_END, WARNING, LibjpegError
+from rawpack.jpeg.decoder import PREMATURE_END, WARNING, Color, JpegDecoder, LibjpegError, Pixels, Shape
 from rawpack.jpeg.header import has_end
 
 _own_log = re.compile(r"\[ *(WARN|ERROR|INFO):.*(imdecode|loadsave|grfmt).*")

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from functools import cached_property
 
-from rawpack.jpeg.decoder import Color, JpegDecoder, Pixels, Shape, turbo_version
-from rawpack.jpeg.decoder_warnings import LibjpegError
+from rawpack.jpeg.decoder import Color, JpegDecoder, LibjpegError, Pixels, Shape, turbo_version
 
 _COLORSPACE = {"rgb": "RGB", "gray": "GRAY", "cmyk": "CMYK"}
 

@@ -10,8 +10,7 @@ from typing import Any, cast
 
 import numpy as np
 
-from rawpack.jpeg.decoder import Color, JpegDecoder, Pixels, Shape, turbo_version
-from rawpack.jpeg.decoder_warnings import LibjpegError
+from rawpack.jpeg.decoder import Color, JpegDecoder, LibjpegError, Pixels, Shape, turbo_version
 
 _SONAME = "libturbojpeg.so.0"
 """On Linux. By this name it is loaded without PyTurboJPEG's own search, which starts other programs."""
