@@ -25,12 +25,8 @@ from rawpack.pixels.geometry import planar_bytes
 
 def open_rows(part: ShardField) -> FieldReader:
     """See `Codec.open`."""
-    return PlanarRows(raw.open_rows(part), part.rows, part.shape if part.field.uniform else None)
-
-
-def open_deflated_rows(part: ShardField) -> FieldReader:
-    """See `Codec.open`."""
-    return PlanarRows(deflate.DeflatedRows(part), part.rows, part.shape if part.field.uniform else None)
+    planes = raw.open_rows(part) if part.field.codec.in_place else deflate.DeflatedRows(part)
+    return PlanarRows(planes, part.rows, part.shape if part.field.uniform else None)
 
 
 class PlanarRows:
