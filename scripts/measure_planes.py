@@ -75,7 +75,7 @@ def ways() -> dict[tuple[str, str], tuple[Encode, Decode]]:
         recipe = make_recipe(format="lmdb", quality=quality)
         found[f"JPEG, quality {quality}", "decoded"] = (
             partial(to_jpeg, recipe=recipe),
-            lambda stored, out: jpeg.decode(stored, out=out),
+            lambda stored, out: jpeg.decode_whole(stored, out=out),
         )
     return found
 

@@ -206,8 +206,7 @@ def _pipeline(
     if transform is None and size is None:
         return None, None
     from rawpack.transforms.boxes import mover_for
-    from rawpack.transforms.left_behind import look_alikes
-    from rawpack.transforms.plan import plan_pipeline
+    from rawpack.transforms.plan import look_alikes, plan_pipeline
     from rawpack.transforms.resizing import Fit
 
     library, before = samples.library, [] if size is None else [Fit(size)]

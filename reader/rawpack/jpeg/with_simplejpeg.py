@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from functools import cached_property
 
-from rawpack.jpeg.decoder import Color, JpegDecoder, Pixels, Shape, turbo_version
-from rawpack.jpeg.decoder_warnings import LibjpegError
+from rawpack.jpeg.decoder import Color, JpegDecoder, LibjpegError, Pixels, Shape, turbo_version
 
 _COLORSPACE = {"rgb": "RGB", "gray": "GRAY", "cmyk": "CMYK"}
 
@@ -31,9 +30,7 @@ class SimplejpegDecoder(JpegDecoder):
 
         return turbo_version(_jpeg.__file__)
 
-    def _decode(
-        self, view: memoryview, shape: Shape, color: Color, scale: int, out: Pixels | None, junk_before_end: bool
-    ) -> Pixels:
+    def _decode(self, view: memoryview, shape: Shape, color: Color, scale: int, out: Pixels | None) -> Pixels:
         least_height, least_width = (0, 0) if scale == 1 else shape[:2]
         try:
             image: Pixels = self._decode_jpeg(
@@ -42,7 +39,7 @@ class SimplejpegDecoder(JpegDecoder):
                 min_height=least_height,
                 min_width=least_width,
                 buffer=out,
-                strict=not junk_before_end,
+                strict=True,
             )
         except ValueError as error:
             raise LibjpegError(str(error)) from None

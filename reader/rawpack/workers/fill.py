@@ -142,7 +142,7 @@ class BatchFiller:
         names = [field.name for field in spec.layout.fields if field.name not in given]
         self._fields = [(name, library.fields[name]) for name in names]
         self._as_stored = [self._way(name, field) for name, field in self._fields]
-        self.whole_batches = self._pipeline is not None and self._pipeline.whole_batches
+        self.whole_batches = self._pipeline is not None and bool(self._pipeline.batch_steps)
         """Whether a batch must be made as a whole, not in slices."""
         self.only_copies = self._pipeline is None and not self._verify and all(way.copies for way in self._as_stored)
         """Whether samples are neither decoded nor transformed nor verified."""
