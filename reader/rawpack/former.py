@@ -12,7 +12,7 @@ _BATCHES = {
     **dict.fromkeys(("block", "window"), "shuffle=Blocks(block={block}, window={window})"),
     "uneven": "ranks=Ranks({rank}, {world_size}, last={uneven})",
     "world_size": "ranks=({rank}, {world_size})",
-    "rank": "ranks={rank}",
+    "rank": "ranks='auto', or ranks=(rank, world_size)",
     **dict.fromkeys(
         ("backend", "timeout", "max_slots"),
         "workers=Workers({workers}, backend={backend}, timeout={timeout}, max_held={max_slots})",
@@ -36,7 +36,8 @@ def _now(rows: Mapping[str, str], given: Mapping[str, Any]) -> str | None:
         return None
     option = line.partition("=")[0]
     found = [f"{name}={value!r}" for name, value in given.items() if rows.get(name, "").partition("=")[0] == option]
-    values = defaultdict(lambda: "?", {name: repr(value) for name, value in given.items() if value is not None})
+    known = {name: repr(value) for name, value in given.items() if value is not None}
+    values = defaultdict(lambda: "?", {"rank": "rank" if "world_size" in known else "'auto'"} | known)
     now = re.sub(r"(\w+=)?\?, |, (\w+=)?\?", "", line.format_map(values))  # without what was not given
     return f"{', '.join(found)} {'is' if len(found) == 1 else 'are'} now {now}"
 

@@ -53,6 +53,7 @@ def test_batches_show_what_is_for_users(store: Path) -> None:
     [
         ({"rank": 2, "world_size": 4}, "rank=2, world_size=4 are now ranks=(2, 4)"),
         ({"rank": "auto"}, "rank='auto' is now ranks='auto'"),
+        ({"world_size": 4}, "world_size=4 is now ranks=(rank, 4)"),
         ({"rank": "auto", "uneven": "keep"}, "are now ranks=Ranks('auto', last='keep')"),
         ({"rank": 1, "world_size": 3, "uneven": "keep"}, "are now ranks=Ranks(1, 3, last='keep')"),
         ({"shuffle": "block", "block": 8}, "block=8 is now shuffle=Blocks(block=8)"),
