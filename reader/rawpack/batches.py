@@ -141,7 +141,7 @@ class Batches(Iterable[Batch]):
         Texts, and ragged fields as lists, are a `NonTensorStack` with one entry per sample. Raises MissingExtraError
         without tensordict.
         """
-        from rawpack.faces.tensordict import tensordict_batches
+        from rawpack.faces.torch import tensordict_batches
 
         return tensordict_batches(self._feed, device, channels, dtype, depth)
 

@@ -23,6 +23,7 @@ from typing import Any, Protocol
 
 from numpy.typing import NDArray
 
+from rawpack.faces.placed import Copies
 from rawpack.workers.slots import Slot, slot_of
 
 Arrays = dict[str, NDArray[Any]]
@@ -118,12 +119,13 @@ class Copied:
     event: CudaEvent
 
 
-class CudaCopies:
+class CudaCopies(Copies):
     """The copies of one face to one device. Used by one thread at a time."""
 
     def __init__(self, runtime: CudaRuntime, convert: Callable[[Tensors], Tensors], *, register: bool = True) -> None:
         """convert: what is done to the tensors of a batch on the device. register: whether slots are registered;
         otherwise each batch is copied into torch's page-locked memory first, and its slot is free at once."""
+        super().__init__()
         self._runtime, self._convert, self._register = runtime, convert, register
         self._held: deque[_Held] = deque()  # in the order of their events
         self._registered = weakref.WeakKeyDictionary[Slot, bool]()  # slots that were tried -> whether CUDA took them
@@ -131,7 +133,7 @@ class CudaCopies:
         """Address -> memory that is registered, and is not unmapped before, and what notes the end of its slot."""
         self._ended: deque[int] = deque()  # addresses whose slots have ended; filled by finalizers, in any thread
         self._process = os.getpid()
-        self.counts = {"registered_slots": 0, "staged_batches": 0}
+        self.counts |= {"registered_slots": 0, "staged_batches": 0}
 
     def begin(self, arrays: Mapping[str, NDArray[Any]]) -> Copied:
         """Begin to copy the arrays of a batch, which are held until that is done."""

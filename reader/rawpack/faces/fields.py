@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from importlib import import_module
 from operator import itemgetter
 from typing import Any
@@ -54,16 +54,6 @@ def inputs_and_labels(
     parts = [_picked(feed, name, value) for name, value in given.items() if value is not None or name == "x"]
     fields = list(dict.fromkeys(field for _, chosen in parts for field in chosen))
     return lambda batch: tuple(form(batch) for form, _ in parts), fields
-
-
-def arrays_of(batch: Any) -> Iterator[Any]:
-    """The arrays of a batch, whichever form it has: a dict, a TensorDict, a tuple, or tuples and dicts of them."""
-    values = batch.values() if hasattr(batch, "keys") else batch if isinstance(batch, tuple | list) else (batch,)
-    for value in values:
-        if isinstance(value, tuple | dict):
-            yield from arrays_of(value)
-        else:
-            yield value
 
 
 def _picked(feed: Feed, parameter: str, chosen: Any) -> tuple[Form, list[str]]:
