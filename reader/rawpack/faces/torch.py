@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from rawpack.choose.options import one_of
 from rawpack.epoch.feed import Feed
 from rawpack.errors import UsageError
-from rawpack.faces.cuda import CudaCopies, CudaRuntime, Tensors, TorchRuntime
+from rawpack.faces.cuda import CudaCopies, Tensors, TorchRuntime
 from rawpack.faces.fields import Form, imported, tuples
 from rawpack.faces.placed import Copies, PlacedBatches
 from rawpack.order.keys import whole_number
@@ -33,7 +33,7 @@ def torch_batches(
     as_tuple: Sequence[str] | None = None,
     *,
     form: Form | None = None,
-    runtime: CudaRuntime | None = None,
+    runtime: TorchRuntime | None = None,
 ) -> TorchBatches:
     """What `Batches.torch` returns, with its arguments. form: of a batch, instead of `as_tuple`. runtime: how batches
     are copied instead of by torch's CUDA, for tests."""
