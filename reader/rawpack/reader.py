@@ -27,7 +27,7 @@ from rawpack.store.samples import sample_at, samples_at, values_of
 from rawpack.store.selection import positions_at, positions_of
 from rawpack.store.stores import INDEX
 from rawpack.store.where import Where
-from rawpack.system.keywords import suggests
+from rawpack.system.user import suggests
 
 if TYPE_CHECKING:
     from rawpack.choose.options import SizeOption

@@ -34,9 +34,8 @@ from running import Packed
 
 from rawpack import Reader, Workers
 from rawpack.system import template as module
-from rawpack.system.channel import Channel, EndedByError
+from rawpack.system.channel import Channel, EndedByError, Heartbeat
 from rawpack.system.child import Child
-from rawpack.system.heartbeat import Heartbeat
 from rawpack.system.pool import SupervisedPool
 from rawpack.system.template import ForkedProcess, Template
 

@@ -22,7 +22,7 @@ from rawpack.order.ranks import RankSplit
 from rawpack.store.mix import Mix
 from rawpack.store.stores import Stores
 from rawpack.system import machine
-from rawpack.system.warning import warn
+from rawpack.system.user import warn
 
 if TYPE_CHECKING:
     from rawpack.clips.table import ClipTable

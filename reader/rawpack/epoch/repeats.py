@@ -14,7 +14,7 @@ from rawpack.choose.settings import Settings
 from rawpack.epoch.dataloader import SharedCounts
 from rawpack.order.base import Order
 from rawpack.store.stores import Stores
-from rawpack.system.warning import warn
+from rawpack.system.user import warn
 
 if TYPE_CHECKING:
     from rawpack.clips.table import ClipTable

@@ -12,7 +12,7 @@ from typing import Literal
 from rawpack.errors import UsageError
 from rawpack.order.keys import rank_in, whole_number
 from rawpack.order.ranks import Last, check_last
-from rawpack.system.warning import warn
+from rawpack.system.user import warn
 
 LAUNCHERS = {
     "torchrun": ("RANK", "WORLD_SIZE"),

@@ -16,7 +16,7 @@ from rawpack.remote.url import is_url, join, local_path
 from rawpack.store.shard_files import Fetched, ShardFiles
 from rawpack.store.store import Store
 from rawpack.store.stores import Stores
-from rawpack.system.user_input import expanded
+from rawpack.system.user import expanded, progress_bar
 
 if TYPE_CHECKING:
     from rawpack.store.mix import Mix
@@ -104,8 +104,6 @@ class Opening:
         if self.verify:
             library.columns.check_contents()
         if self.preload:
-            from rawpack.system.progress import progress_bar
-
             options = {"total": library.shard_bytes, "unit": "B", "unit_scale": True, "desc": "preloading"}
             with progress_bar(**options, delay=1.0) as bar:
                 library = library.preloaded(bar.update)

@@ -22,9 +22,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from rawpack.system.channel import Channel, EndedByError
+from rawpack.system.channel import Channel, EndedByError, Heartbeat
 from rawpack.system.child import Child, Ends, Process, environment, serve
-from rawpack.system.heartbeat import Heartbeat
 
 _LOOK_EVERY_S = 0.5
 _START_TIMEOUT_S = 60.0
