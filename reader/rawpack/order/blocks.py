@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
 from rawpack.errors import UsageError
-from rawpack.order.base import MAX_SAMPLES, Order, Samples
+from rawpack.order.base import Order, Samples
 from rawpack.order.keys import derive_key, whole_number
 from rawpack.order.permutation import sorted_shuffle
 from rawpack.order.shuffled import Shuffled
@@ -53,7 +54,7 @@ class BlockShuffled(Order):
     """
 
     n: int
-    """Number of samples, 0 to 2**62."""
+    """Number of samples."""
 
     seed: int = 0
     """Any integer."""
@@ -62,21 +63,14 @@ class BlockShuffled(Order):
     window: int = 256
     """As of `Blocks`."""
 
-    _blocks: Shuffled = field(init=False, repr=False, compare=False)
-    """The order of the full blocks."""
-
-    def __post_init__(self) -> None:
-        self._check("n", 0, MAX_SAMPLES)
-        self._check("seed")
-        checked = Blocks(self.block, self.window)
-        object.__setattr__(self, "block", checked.block)
-        object.__setattr__(self, "window", checked.window)
-        blocks = Shuffled(self.n // self.block, derive_key("blocks", self.n, self.seed, self.block))
-        object.__setattr__(self, "_blocks", blocks)
-
     @property
     def name(self) -> str:
         return f"block {self.block} {self.window}"
+
+    @cached_property
+    def _blocks(self) -> Shuffled:
+        """The order of the full blocks."""
+        return Shuffled(self.n // self.block, derive_key("blocks", self.n, self.seed, self.block))
 
     def length(self, epoch: int) -> int:
         return self.n
