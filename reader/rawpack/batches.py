@@ -18,7 +18,7 @@ from rawpack.errors import UsageError
 if TYPE_CHECKING:
     from rawpack.choose.buckets import FoundBuckets
     from rawpack.faces.data_iter import DataIter, Names
-    from rawpack.faces.fields import Chosen
+    from rawpack.faces.face import Chosen
     from rawpack.faces.jax import JaxBatches
     from rawpack.faces.queue import BatchQueue
     from rawpack.faces.torch import TorchBatches

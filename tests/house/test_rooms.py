@@ -72,7 +72,7 @@ def test_imports_are_seen_wherever_they_stand(tmp_path: Path) -> None:
     found = {(one.target, one.for_types) for one in imports(among) if one.source == "rawpack.workers.fill"}
     assert found == {
         ("rawpack.errors", False),
-        ("rawpack.order.blocks", False),
+        ("rawpack.order.shuffled", False),
         ("rawpack.reader", True),
         ("rawpack.workers.slots", False),
         ("rawpack.disk.npy", False),

@@ -26,13 +26,12 @@ from rawpack import Ranks, Reader
 from rawpack.errors import UsageError
 from rawpack.order import launcher, shuffled
 from rawpack.order.base import Order
-from rawpack.order.blocks import Blocks, BlockShuffled
 from rawpack.order.keys import stream
 from rawpack.order.launcher import ranks_of, resolve_rank
 from rawpack.order.permutation import permuted
 from rawpack.order.ranks import RankSplit
 from rawpack.order.sampled import Sampled
-from rawpack.order.shuffled import Sequential, Shuffled
+from rawpack.order.shuffled import Blocks, BlockShuffled, Sequential, Shuffled
 
 Rows = NDArray[np.int64]
 SEEDS = st.integers(-(2**70), 2**70)

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rawpack.errors import UsageError
-from rawpack.order.blocks import MAX_WINDOW_SAMPLES
+from rawpack.order.shuffled import MAX_WINDOW_SAMPLES
 from rawpack.remote.tickets import RemoteFile
 from rawpack.system.user import warn
 

@@ -12,11 +12,10 @@ from rawpack.clips.reading import samples_in
 from rawpack.errors import UsageError
 from rawpack.order import Blocks
 from rawpack.order.base import Order
-from rawpack.order.blocks import BlockShuffled
 from rawpack.order.buckets import Bucketed
 from rawpack.order.from_column import FromColumn
 from rawpack.order.sampled import Sampled
-from rawpack.order.shuffled import Sequential, Shuffled
+from rawpack.order.shuffled import BlockShuffled, Sequential, Shuffled
 from rawpack.store.mix import Mix
 from rawpack.store.stores import Stores
 

@@ -14,8 +14,7 @@ from numpy.typing import NDArray
 from rawpack.epoch.feed import Feed
 from rawpack.epoch.iterator import Batch, BatchIterator
 from rawpack.errors import UsageError
-from rawpack.faces.face import Face
-from rawpack.faces.fields import check_fields
+from rawpack.faces.face import Face, check_fields
 from rawpack.store.stores import INDEX
 
 Names = str | Mapping[str, str] | None

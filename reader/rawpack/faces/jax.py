@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from rawpack.ahead.steps import EpochStart
 from rawpack.epoch.feed import Feed
 from rawpack.errors import UsageError
-from rawpack.faces.fields import Form, imported, tuples
+from rawpack.faces.face import Form, imported, tuples
 from rawpack.faces.placed import Copies, PlacedBatches, PlacedIterator
 from rawpack.order.keys import whole_number
 

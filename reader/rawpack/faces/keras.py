@@ -16,8 +16,7 @@ from rawpack.epoch.bookmark import Place
 from rawpack.epoch.feed import Feed
 from rawpack.epoch.iterator import BatchIterator
 from rawpack.errors import MissingExtraError, UsageError
-from rawpack.faces.face import Face
-from rawpack.faces.fields import Chosen, Form, imported, inputs_and_labels
+from rawpack.faces.face import Chosen, Face, Form, imported, inputs_and_labels
 from rawpack.faces.jax import NarrowedFields
 from rawpack.faces.keras_checkpoint import KerasCheckpoint, keras_checkpoint
 

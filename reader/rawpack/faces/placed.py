@@ -14,8 +14,7 @@ from numpy.typing import NDArray
 from rawpack.epoch.bookmark import Place
 from rawpack.epoch.feed import Feed
 from rawpack.epoch.iterator import Batch, BatchIterator
-from rawpack.faces.face import Face, arrays_of
-from rawpack.faces.fields import Form
+from rawpack.faces.face import Face, Form, arrays_of
 
 
 class Copies(ABC):

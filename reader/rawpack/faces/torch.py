@@ -13,7 +13,7 @@ from rawpack.choose.options import one_of
 from rawpack.epoch.feed import Feed
 from rawpack.errors import UsageError
 from rawpack.faces.cuda import CudaCopies, Tensors, TorchRuntime
-from rawpack.faces.fields import Form, imported, tuples
+from rawpack.faces.face import Form, imported, tuples
 from rawpack.faces.placed import Copies, PlacedBatches
 from rawpack.order.keys import whole_number
 from rawpack.store.stores import INDEX
