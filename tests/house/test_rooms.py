@@ -64,7 +64,7 @@ def test_imports_are_seen_wherever_they_stand(tmp_path: Path) -> None:
     """At the top, in a function, under TYPE_CHECKING, relative, of a name and of a module."""
     source = tmp_path / "fill.py"
     source.write_text(
-        "from typing import TYPE_CHECKING\nimport rawpack.errors\nfrom rawpack.order import blocks\n"
+        "from typing import TYPE_CHECKING\nimport rawpack.errors\nfrom rawpack.order import shuffled\n"
         "if TYPE_CHECKING:\n    from rawpack.reader import Reader\n"
         "def f():\n    from .slots import Slot\n    from ..disk import npy\n"
     )
