@@ -15,9 +15,9 @@ import msgspec
 import xxhash
 from msgspec import Meta
 
-from rawpack.disk.plain_files import read_plain
 from rawpack.disk.tables import Codec, codec_of, format_of
 from rawpack.errors import DamagedStoreError, StoreError, UnfinishedStoreError
+from rawpack.system.files import read_plain
 
 NAME = "store.json"
 VERSION = 1

@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from rawpack.errors import WorkerError
-from rawpack.system.descriptors import above_streams
+from rawpack.system.files import above_streams
 
 _LENGTH = 8
 _FAILURE = 1 << 63
