@@ -19,7 +19,7 @@ from rawpack.errors import UsageError
 from rawpack.order.base import Order
 from rawpack.order.launcher import ranks_of, resolve_rank
 from rawpack.order.ranks import RankSplit
-from rawpack.store.mix import Mix
+from rawpack.store.opening import Mix
 from rawpack.store.stores import Stores
 from rawpack.system import machine
 from rawpack.system.user import warn

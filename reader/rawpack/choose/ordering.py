@@ -16,7 +16,7 @@ from rawpack.order.buckets import Bucketed
 from rawpack.order.from_column import FromColumn
 from rawpack.order.sampled import Sampled
 from rawpack.order.shuffled import BlockShuffled, Sequential, Shuffled
-from rawpack.store.mix import Mix
+from rawpack.store.opening import Mix
 from rawpack.store.stores import Stores
 
 if TYPE_CHECKING:
