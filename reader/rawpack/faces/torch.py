@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -67,14 +66,18 @@ def torch_batches(
         tail = tails.get(name)
         first = field.channels_last and (channels == "first" or (tail is not None and tail.planes))
         converters[name] = _Converter(torch, tail, first, image_dtype if field.kind == "image" else None)
+
+    def convert(tensors: Tensors) -> Tensors:
+        return {name: converters[name](tensor) for name, tensor in tensors.items()}
+
     copies: Copies
     if runtime is not None:
         # With a limit on slots, a batch must leave its slot before the next one needs it.
         limited = batches.settings.max_held is not None
         batches.held = 1 if limited else 1 + depth
-        copies = CudaCopies(runtime, partial(_converted, converters), register=not limited)
+        copies = CudaCopies(runtime, convert, register=not limited)
     else:
-        copies, depth = _PlainCopies(torch, target, partial(_converted, converters)), 0
+        copies, depth = _PlainCopies(torch, target, convert), 0
     return TorchBatches(batches, copies, depth, tupled or form, f"{target}, channels {channels}{shown}")
 
 
@@ -132,10 +135,6 @@ class _Converter:
         )
         self._factors = scale, shift
         return scale, shift
-
-
-def _converted(converters: Mapping[str, _Converter], tensors: Tensors) -> Tensors:
-    return {name: converters[name](tensor) for name, tensor in tensors.items()}
 
 
 class EpochSetter:
