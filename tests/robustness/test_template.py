@@ -269,6 +269,24 @@ def test_how_a_worker_ended(template: Template, ends: str, status: int) -> None:
     assert gone(pid)
 
 
+def test_a_parent_that_ignores_the_deaths_of_its_children() -> None:
+    """Then the system itself reaps what dies, in children too. The template's workers still end as they did."""
+    before = signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+    try:
+        template = Template(nothing)
+        child = Child(says("os._exit(7)"), None, launcher=template)
+        assert isinstance(child.process, ForkedProcess)
+        child.channel.send(b"?")
+        assert child.channel.receive() is None
+        assert child.kill(grace=10)
+        assert child.status() == 7
+        plain, forked = both(LIKE["signals"], template)
+        assert plain == forked
+        template.close()
+    finally:
+        signal.signal(signal.SIGCHLD, before)
+
+
 @pytest.mark.parametrize("forked", [True, False])
 def test_an_exception_in_a_child(template: Template, forked: bool) -> None:
     """What a child raises is raised in its parent: the same exception, with the child's traceback as its cause."""

@@ -185,11 +185,14 @@ def _main(
     gc.freeze()  # a collection in a worker must not write to, and so copy, the pages that it shares
     prctl = ctypes.CDLL(None).prctl
     template = os.getpid()
+    # The parent may ignore it: then the system would reap the workers, and nobody would know how they ended.
+    before = signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     ends = _serve(channel, parent, _threads() == 1 and prctl(_PR_SET_PDEATHSIG, 0) == 0)
     if ends is not None:
         prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
         if os.getppid() != template:
             os._exit(1)
+        signal.signal(signal.SIGCHLD, before)
         _become_worker(ends, variables)
 
 
