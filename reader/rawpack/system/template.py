@@ -225,7 +225,7 @@ def _serve(channel: Channel, parent: int, able: bool) -> Ends | None:
                 os.kill(pid, signal.SIGKILL)
                 _answer(channel, True)
             case ("wait", pid, timeout):
-                _answer(channel, (_await(pid, timeout),))
+                _answer(channel, (_reap(pid, timeout),))
     return None
 
 
@@ -250,7 +250,7 @@ def _fork() -> int | None:
     return None
 
 
-def _await(pid: int, timeout: float) -> int | None:
+def _reap(pid: int, timeout: float) -> int | None:
     """The exit status of a child; None where it still lives after `timeout` seconds."""
     end, pause = time.monotonic() + timeout, _FIRST_PAUSE_S
     while True:
