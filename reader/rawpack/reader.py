@@ -22,12 +22,11 @@ from rawpack.former import batches_now, mix_now, reader_now
 from rawpack.order import Blocks, Ranks
 from rawpack.order.mixed import MixLength
 from rawpack.remote.url import shown
-from rawpack.store.mix import opening_of, pairs_of, selection_of
-from rawpack.store.opening import Cache, Opening, StorePath, paths_of
+from rawpack.store.opening import Cache, Opening, StorePath, opening_of, pairs_of, paths_of, selection_of
 from rawpack.store.selection import positions_at, positions_of
 from rawpack.store.stores import INDEX, Stores
 from rawpack.store.where import Where
-from rawpack.system.keywords import suggests
+from rawpack.system.user import suggests
 
 if TYPE_CHECKING:
     from rawpack.choose.options import SizeOption

@@ -32,6 +32,7 @@ import rawpack.transforms
 from rawpack import errors
 from rawpack.epoch import making
 from rawpack.faces.data_iter import DataIter
+from rawpack.faces.face import Face
 from rawpack.faces.keras import KerasBatches
 from rawpack.faces.keras_checkpoint import KerasCheckpoint
 from rawpack.faces.placed import PlacedBatches
@@ -299,7 +300,7 @@ def test_every_public_name_is_documented() -> None:
     assert f"`Reader(path, *, {re.sub(': .*? = ', '=', signature)})`" in page
     for name in rawpack.__all__:
         assert name in page, name
-    kinds = (rawpack.Reader, rawpack.Batches, PlacedBatches, TorchBatches, DataIter, BatchQueue)
+    kinds = (rawpack.Reader, rawpack.Batches, Face, PlacedBatches, TorchBatches, DataIter, BatchQueue)
     for kind in (*kinds, KerasBatches, KerasCheckpoint):
         for name in vars(kind):
             if not name.startswith("_") and name not in FOR_ITERATORS:

@@ -17,8 +17,7 @@ from videos import av, encode, looked_through_here, number_of  # noqa: F401
 
 from rawpack import Reader
 from rawpack.errors import DecodeError
-from rawpack.system.channel import Channel
-from rawpack.system.heartbeat import Heartbeat
+from rawpack.system.channel import Channel, Heartbeat
 from rawpack_packer.destination.journal import REASONS
 from rawpack_packer.sources import open_source
 from rawpack_packer.sources.video import scan

@@ -48,7 +48,7 @@ from rawpack.formats.gather import Gather
 from rawpack.remote import reach, transfer
 from rawpack.remote import url as urls
 from rawpack.remote.cache import CacheFolder
-from rawpack.system.user_input import byte_count
+from rawpack.system.user import byte_count
 
 pytest.importorskip("aiohttp", reason="rawpack[remote] is not installed: no aiohttp")
 pytest.importorskip("s3fs", reason="rawpack[remote] is not installed: no s3fs")

@@ -11,9 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rawpack.errors import UsageError
-from rawpack.order.blocks import MAX_WINDOW_SAMPLES
+from rawpack.order.shuffled import MAX_WINDOW_SAMPLES
 from rawpack.remote.tickets import RemoteFile
-from rawpack.system.warning import warn
+from rawpack.system.user import warn
 
 if TYPE_CHECKING:
     from rawpack.ahead.steps import EpochStep

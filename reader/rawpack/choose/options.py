@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from rawpack.errors import UsageError
-from rawpack.order.blocks import Blocks
 from rawpack.order.from_column import FromColumn
 from rawpack.order.keys import whole_number
 from rawpack.order.launcher import Ranks, ranks_of
 from rawpack.order.sampled import Indices
+from rawpack.order.shuffled import Blocks
 from rawpack.pixels.aspects import Size
 
 if TYPE_CHECKING:

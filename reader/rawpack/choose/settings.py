@@ -17,16 +17,15 @@ from rawpack.choose.options import Backend, Options, Workers
 from rawpack.clips.sample_set import SampleSet
 from rawpack.errors import UsageError
 from rawpack.order.base import Order
-from rawpack.order.blocks import Blocks, BlockShuffled
 from rawpack.order.buckets import Bucketed
 from rawpack.order.from_column import FromColumn
 from rawpack.order.launcher import Ranks, ranks_of, resolve_rank
 from rawpack.order.ranks import RankSplit
 from rawpack.order.sampled import Sampled
-from rawpack.order.shuffled import Sequential, Shuffled
+from rawpack.order.shuffled import Blocks, BlockShuffled, Sequential, Shuffled
 from rawpack.store.stores import Stores
 from rawpack.system import machine
-from rawpack.system.warning import warn
+from rawpack.system.user import warn
 from rawpack.workers.besides import Ragged
 
 if TYPE_CHECKING:

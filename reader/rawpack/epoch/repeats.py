@@ -14,7 +14,7 @@ from rawpack.choose.settings import Settings
 from rawpack.clips.sample_set import SampleSet
 from rawpack.epoch.dataloader import SharedCounts
 from rawpack.order.base import Order
-from rawpack.system.warning import warn
+from rawpack.system.user import warn
 
 _MOST = 256
 """Digests that are kept, of 32 characters each."""

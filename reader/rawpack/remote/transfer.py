@@ -22,7 +22,7 @@ from rawpack.errors import DamagedStoreError, RawpackError, StoreError, UsageErr
 from rawpack.remote.pieces import Requests
 from rawpack.remote.reach import host_of, is_lost, is_of_connection, note_answer, why_lost
 from rawpack.remote.url import filesystem, join, scrubbed, shown
-from rawpack.system.descriptors import write_all
+from rawpack.system.files import write_all
 
 T = TypeVar("T")
 TIMEOUT_S = 120.0

@@ -6,9 +6,8 @@ import mmap
 import threading
 import traceback
 
-from rawpack.system.channel import pair
+from rawpack.system.channel import HEARTBEAT_BYTES, Heartbeat, pair
 from rawpack.system.child import Child
-from rawpack.system.heartbeat import HEARTBEAT_BYTES, Heartbeat
 from rawpack.system.pool import Supervised
 from rawpack.system.template import Template
 from rawpack.workers import worker

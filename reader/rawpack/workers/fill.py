@@ -23,8 +23,7 @@ from rawpack.system.times import Times
 from rawpack.workers.slots import SlotLayout
 
 if TYPE_CHECKING:
-    from rawpack.system.channel import Channel
-    from rawpack.system.heartbeat import Heartbeat
+    from rawpack.system.channel import Channel, Heartbeat
     from rawpack.transforms.pipeline import Pipeline
 
 try:

@@ -16,7 +16,7 @@ from rawpack.store.stores import CLIP, INDEX
 from rawpack.system.pool import SupervisedPool, WorkerHandle
 from rawpack.system.template import Template
 from rawpack.system.times import Times
-from rawpack.system.warning import warn
+from rawpack.system.user import warn
 from rawpack.workers import worker
 from rawpack.workers.backends import ProcessWorker, ThreadWorker, Worker
 from rawpack.workers.fill import (
