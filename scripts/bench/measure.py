@@ -24,7 +24,7 @@ _WARM_EPOCHS = 3
 _WARM_S = 3.0
 """Where epochs are long, further ones are left out once so much time has passed."""
 _DISTRIBUTIONS = (
-    "rawpack", "numpy", "opencv-python-headless", "simplejpeg", "PyTurboJPEG", "lmdb", "h5py",
+    "rawpack", "numpy", "opencv-python-headless", "simplejpeg", "lmdb", "h5py",
     "torch", "tensordict", "ffcv", "numba", "litdata", "av", "torchcodec", "decord2", "eva-decord",
     "fsspec", "aiohttp", "webdataset", "mosaicml-streaming",
 )  # fmt: skip

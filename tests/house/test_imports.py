@@ -24,7 +24,6 @@ HEAVY = (
     "h5py",
     "lmdb",
     "simplejpeg",
-    "turbojpeg",
     "PIL",
     "matplotlib",
     "jinja2",

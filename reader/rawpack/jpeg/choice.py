@@ -1,7 +1,6 @@
 """Which JPEG decoder this process uses: the first in `BACKENDS` that works, or the one that RAWPACK_JPEG names.
 
-The three are equally fast. simplejpeg comes first because its wheel includes libjpeg-turbo, so pixels do not depend on
-what is installed on the system.
+Both are equally fast. simplejpeg comes first: its wheel includes libjpeg-turbo, and the call reports damage itself.
 """
 
 from __future__ import annotations
@@ -19,11 +18,9 @@ from rawpack.jpeg.decoder import JpegDecoder
 from rawpack.jpeg.with_nvimgcodec import RegionDecoder
 from rawpack.jpeg.with_opencv import OpencvDecoder
 from rawpack.jpeg.with_simplejpeg import SimplejpegDecoder
-from rawpack.jpeg.with_turbojpeg import TurbojpegDecoder
 
 BACKENDS: dict[str, Callable[[], JpegDecoder]] = {
     "simplejpeg": SimplejpegDecoder,
-    "turbojpeg": TurbojpegDecoder,
     "opencv": OpencvDecoder,
 }
 """In the order of preference."""

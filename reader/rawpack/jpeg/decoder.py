@@ -26,7 +26,6 @@ import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from functools import cached_property, lru_cache
-from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
 import numpy as np
@@ -69,7 +68,7 @@ class JpegDecoder(ABC):
     """A library that decodes JPEG. Any thread may call it; the GIL is released while it decodes."""
 
     name: str
-    """As in RAWPACK_JPEG: "simplejpeg", "turbojpeg", "opencv"."""
+    """As in RAWPACK_JPEG: "simplejpeg", "opencv"."""
     package_version: str
     """Of the Python package, "1.9.0"."""
 
@@ -158,16 +157,6 @@ def result_shape(header: JpegHeader, color: Color, scale: int) -> Shape:
     if (header.components == 4) != (color == "cmyk"):
         raise DecodeError("unsupported", f"a JPEG of {header.components} components cannot be decoded as {color!r}")
     return -(-header.height // scale), -(-header.width // scale), CHANNELS[color]
-
-
-def turbo_version(path: str) -> str | None:
-    """The version of the libjpeg-turbo inside a shared library, by the text in that file; None where there is none."""
-    try:
-        content = Path(path).read_bytes()
-    except OSError:
-        return None
-    found = re.search(rb"libjpeg-turbo version (\d[\d.]*)", content)
-    return f"libjpeg-turbo {found[1].decode()}" if found else None
 
 
 def decode_error(data: memoryview, message: str) -> DecodeError:
