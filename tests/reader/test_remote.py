@@ -365,49 +365,38 @@ def test_an_order_that_needs_more_than_the_cache(opened: Callable[..., Reader]) 
     """A batch whose shards do not fit is refused with the numbers and the cure; an epoch that would fetch the store
     many times is warned of."""
     warned = r"fetches the remote store about \d+ times.*limit="
-    refused = (
-        r"needs \d+ files .* with cache=Cache\(limit=\d+\) or more, shuffle=Blocks\(block=128, window=1\) .*limit="
-    )
+    refused = r"needs \d+ files .* cache=Cache\(limit=\d+\) or more, which holds all of it$"
     with pytest.warns(RuntimeWarning, match=warned) as told, pytest.raises(UsageError, match=refused):
         next(iter(opened(8.5).batches(200, shuffle=True)))
     assert told[0].filename == __file__
 
 
 def test_the_order_that_is_advised_fits(opened: Callable[..., Reader], server: Server) -> None:
-    """A warning names an order that the cache suffices for, or how large it must be for one, and for all of the store.
-    Batches divide nothing."""
+    """A warning says how large a cache holds all of the store, and names an order that this one suffices for. Batches
+    divide nothing."""
 
-    def advice(shards: float, batch: int) -> tuple[str, int, int]:
+    columns = [name for name in server.files if "/shard-" not in name and "provenance" not in name]
+    whole = sum(len(server.files[name]) for name in columns) + SHARDS * SHARD_BYTES
+    for shards in (8.1, 9.5):
         with pytest.warns(RuntimeWarning, match=r"about \d+ times") as told:
-            next(iter(opened(shards).batches(batch, shuffle=True, workers=0)))
-        found = re.search(r"block=(\d+), window=(\d+)", str(told[0].message))
+            next(iter(opened(shards).batches(2, shuffle=True, workers=0)))
+        found = re.search(r"limit=(\d+).*block=(\d+), window=(\d+)", str(told[0].message))
         assert found
-        return str(told[0].message), int(found[1]), int(found[2])
-
-    def check(block: int, window: int, batch: int, **cache: Any) -> None:
+        limit, block, window = map(int, found.groups())
+        assert (limit, block, window) == (whole, ROWS, 2)
         server.log.clear()
         with warnings.catch_warnings():
             warnings.simplefilter("error")
             for workers in (0, 2):
-                batches = opened(**cache).batches(batch, shuffle=Blocks(block=block, window=window), workers=workers)
+                batches = opened(shards).batches(50, shuffle=Blocks(block=block, window=window), workers=workers)
                 batches.set_epoch(0)
                 assert sorted(rows_of(batches)) == list(range(SAMPLES))
         asked = [server.asked(name) for name in server.files if "/shard-" in name]
         # A busy machine repeats a request now and then; a cache that is too small fetches most shards again.
         assert sum(asked) <= 1.25 * 2 * 2 * len(asked)
-
-    for shards, best in ((4.1, (64, 1)), (5, (64, 1)), (6.5, (128, 1)), (8.1, (64, 2)), (9.5, (64, 2))):
-        text, block, window = advice(shards, 2)
-        assert (block, window) == best, text
-        check(block, window, 50, shards=shards)
-    text, block, window = advice(3.9, 2)
-    cures = [int(number) for number in re.findall(r"limit=(\d+)", text)]
-    small = sum(len(data) for name, data in server.files.items() if "/shard-" not in name and "provenance" not in name)
-    assert cures == [small + 4 * SHARD_BYTES, small + SHARDS * SHARD_BYTES]
-    check(block, window, 50, limit=cures[0])
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        rows_of(opened(limit=cures[1]).batches(50, shuffle=True))
+        rows_of(opened(limit=whole).batches(50, shuffle=True))
 
 
 def test_a_bound_without_sense(opened: Callable[..., Reader], tmp_path: Path) -> None:

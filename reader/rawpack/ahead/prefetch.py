@@ -28,10 +28,8 @@ _WASTEFUL = 3.0
 """An epoch that fetches the store more often than this is worth a warning."""
 _LOOK, _FILLINGS = 1 << 16, 4
 """To estimate what an epoch fetches: the most samples to look at, and how often to fill the cache."""
-_BLOCK_SHARDS = (1, 2, 4)
-"""Shards in a block: it touches at most one more, so that each is fetched 2, 1.5 or 1.25 times in an epoch."""
-_WINDOWS = 2
-"""What the cache must hold: the window that batches are made of, and the one after it."""
+_LEAST_WINDOW = 2
+"""Blocks that are shuffled together: a single one would only mix neighbors."""
 _ALL_EVERY_S = 0.25
 """How often to check whether the cache has everything by now: then no step has to be checked anymore."""
 _WHOLE_EVERY_S = 1.0
@@ -216,25 +214,11 @@ class Prefetch(Iterator["EpochStep"]):
     def _cure(self) -> str:
         """What to do where the order needs more at once than the cache holds."""
         ends, sizes = self._library.shard_table(self._names)
-        room, small = self._fetcher.room, self._cache.limit - self._fetcher.room
-        rows, largest, total = int(np.diff(ends, prepend=0).max()), int(sizes.max()), int(sizes.sum())
-        everything = f"pass cache=Cache(limit={small + total}) or more, which holds all of it"
-
-        def need(order: tuple[int, int]) -> int:
-            """Bytes that are needed at once: of the windows that a batch has samples of, and of the next."""
-            shards, window = order
-            windows = max(_WINDOWS, _WINDOWS + (self._batch - 2) // (shards * rows * window))
-            # Each store of a mix has windows of its own.
-            return min(total, len(self._library.groups or (1,)) * windows * window * (shards + 1) * largest)
-
-        most = room // (_WINDOWS * largest) + 1
-        orders = [(n, w) for n in _BLOCK_SHARDS for w in range(1, most + 1) if n * rows * w <= MAX_WINDOW_SAMPLES]
-        # One block at a time mixes neighbors only: more of smaller ones are better, though they are fetched more often.
-        fitting = [(window > 1, n, window) for n, window in orders if need((n, window)) <= room]
-        if not orders or (not fitting and need(min(orders, key=need)) >= total):
+        room, columns = self._fetcher.room, self._cache.limit - self._fetcher.room
+        rows, largest = int(np.diff(ends, prepend=0).max()), int(sizes.max())
+        everything = f"pass cache=Cache(limit={columns + int(sizes.sum())}) or more, which holds all of it"
+        # A block as long as a shard touches two. The cache must hold a window and the next one, of each store of a mix.
+        window = min(room // (4 * largest * len(self._library.groups or (1,))), MAX_WINDOW_SAMPLES // rows)
+        if window < _LEAST_WINDOW or window * rows < self._batch:
             return everything
-        n, window = max(fitting)[1:] if fitting else min(orders, key=need)
-        limit = "" if fitting else f"with cache=Cache(limit={small + need((n, window))}) or more, "
-        mixed = f" (and shuffles within {n * rows} neighbors only)" if window == 1 else ""
-        order = f"shuffle=Blocks(block={n * rows}, window={window}) reads few shards at a time{mixed}"
-        return f"{limit}{order}; or {everything}"
+        return f"{everything}; or shuffle=Blocks(block={rows}, window={window}), which reads few shards at a time"
