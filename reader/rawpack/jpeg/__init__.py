@@ -1,4 +1,4 @@
-"""JPEG decoding: one interface, three libraries.
+"""JPEG decoding: one interface, two libraries.
 
     from rawpack import jpeg
 
