@@ -43,12 +43,12 @@ def job(harness: Any, tmp_path: Path) -> Any:
 
 def system(harness: Any, job: Any, order: list[int], change: Callable[[Any], Any] = lambda images: images) -> Any:
     """A system whose epoch is these samples."""
-    source = harness.Source(job.images)
+    source = harness.Source(job)
 
     def epoch(number: int) -> Iterator[tuple[Any, Any]]:
         for start in range(0, len(order), job.batch):
             rows = order[start : start + job.batch]
-            yield change(np.stack([source.sample(i, "raw") for i in rows])), np.array(rows)
+            yield change(np.stack([source.sample(i) for i in rows])), np.array(rows)
 
     return SimpleNamespace(NAME="numpy", read=lambda folder, job: epoch)
 
