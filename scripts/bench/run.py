@@ -23,9 +23,9 @@ of the rounds' ratios, with the least and the most. What is not installed is lef
 | `bars.py` | what is to hold beside the lines' own ratios |
 | `report.py` | medians, spread and ratios as text |
 | `calls.py` | how many Python functions are called for a sample: run by itself |
-| `stats_cost.py` | what it costs that `Batches.stats()` always counts: run by itself |
 | `loopback.py` | the server of the table `remote` |
-| `growth.py` | the plot of how cost grows, for the documentation |
+| `../systems/`, `../measuring/` | adapters of other systems; processes and counters: shared with `scripts/compare` |
+| `../draw.py` | tables and plots of the documentation from what `--json` wrote |
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@
     python scripts/compare --photos ~/photos --systems rawpack,ffcv     some of the systems
     python scripts/compare --photos ~/photos --quick                    check that it works; the figures mean nothing
     python scripts/compare --make-only --keep --home ~/environments     only install
-    python scripts/compare/draw.py results.json --out docs/explanation  tables and plots
+    scripts/draw.py results.json --out docs/explanation                 tables and plots
 
 Each system has an environment of its own, built from the pinned versions in `requirements/`, and every measurement is
 a fresh process. Without --keep, one system after another is installed, measured next to the bare limits, and removed.
@@ -17,8 +17,7 @@ disk. Systems that cannot be installed are left out, and the result says so. Lin
 | `requirements/`, `environments.py` | what is installed, and how |
 | `harness.py`, `call.py`, `../measuring/` | one measurement, the same for all, and the process that it runs in |
 | `behavior.py` | kills, a small /dev/shm, kept batches, resuming |
-| `draw.py` | the command that draws a result: `result_tables.py`, `bench_tables.py`, `plots.py` |
-| `figures.py`, `verdicts.py` | what tables show: medians and ratios; what a system did, in words |
+| `../draw.py`, `../drawing/` | the command that draws a result, and its tables and plots |
 """
 
 from __future__ import annotations
@@ -43,9 +42,9 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))
 
 import behavior
 import environments
-import result_tables
 from call import SIDES, Call
-from figures import Row
+from drawing import results
+from drawing.figures import Row
 from measuring.processes import CallFailedError, output
 
 BENCH = environments.ROOT / "scripts" / "bench"
@@ -324,7 +323,7 @@ class Run:
             said = row.get("error") or row.get("images_per_s") or ""
             print(f"  {row['measure']}: {row['system']}, {row['kind']} {said}", file=sys.stderr, flush=True)
         result = self.result()
-        for title, text in result_tables.tables(result | {"rows": self.rows[already:]}, table):
+        for title, text in results.tables(result | {"rows": self.rows[already:]}, table):
             print(f"\n{title}\n\n{text}", flush=True)
         if self.asked.json:
             self.asked.json.write_text(json.dumps(result, indent=1))

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from running import environment
 
 TABLES = ("reading", "next-epoch", "single", "cold", "giant", "packing-1", "scan", "augment-256")
 BENCH = Path(__file__).resolve().parents[2] / "scripts" / "bench"
@@ -171,3 +172,16 @@ def test_the_server_of_remote_tables_has_a_latency_and_ranges(tmp_path: Path) ->
             assert answer.read() == b"234"
         assert time.monotonic() - began >= 0.2
         server.stdin.close()
+
+
+def test_curves_are_drawn_and_leave_the_page_alone(tmp_path: Path) -> None:
+    """A result of nothing but curves becomes the plot; the rows of other tables on the page stay."""
+    quickly(tmp_path, "growth-workers")
+    page = "before\n<!-- bench:begin -->\nrows of a night\n<!-- bench:end -->\nafter\n"
+    (tmp_path / "performance.md").write_text(page)
+    command = [sys.executable, BENCH.parent / "draw.py", tmp_path / "out.json", "--out", tmp_path]
+    drawn = subprocess.run(command, env=environment(), capture_output=True, text=True, check=True)
+    assert "| memmap, 4 workers |" in drawn.stdout
+    assert (tmp_path / "performance.md").read_text() == page
+    plot = (tmp_path / "growth.svg").read_text()
+    assert all(word in plot for word in ("memmap", "lmdb", "workers", "microseconds an image"))

@@ -12,8 +12,10 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import draw
 import numpy as np
 import pytest
+from drawing import results
 from pictures import picture, save
 
 COMPARE = Path(__file__).resolve().parents[2] / "scripts" / "compare"
@@ -166,9 +168,7 @@ def cells(text: str, name: str) -> list[str]:
 
 def test_tables_say_what_was_measured(harness: Any) -> None:
     """Medians, the range, ratios round by round; failures and what was left out in words."""
-    import result_tables
-
-    shown = dict(result_tables.everything(result()))
+    shown = dict(results.everything(result()))
     read = shown["Reading, raw, 224 px"]
     # Ratios to the limit: 0.5 and 0.75, 0.1 and 0.06; to rawpack: 0.2 and 0.08.
     assert cells(read, "rawpack memmap")[1:4] == ["1,750 (500 to 3,000)", "0.62", "1.00"]
@@ -192,8 +192,6 @@ def test_tables_say_what_was_measured(harness: Any) -> None:
 
 def test_pages_and_plots_are_drawn(harness: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """One command puts a result between the markers of the real pages, and draws the plots."""
-    import draw
-
     pages = COMPARE.parents[1] / "docs" / "explanation"
     (tmp_path / "compared.md").write_text((pages / "compared.md").read_text("utf-8"), "utf-8")
     (tmp_path / "README.md").write_text("before\n<!-- compared:begin -->\nold\n<!-- compared:end -->\nafter\n")

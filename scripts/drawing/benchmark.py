@@ -6,8 +6,8 @@ import json
 import textwrap
 from typing import Any
 
-from figures import Result, Row
-from result_tables import markdown
+from drawing.figures import Result, Row
+from drawing.results import markdown
 
 
 def benchmark(bench: Result) -> str:

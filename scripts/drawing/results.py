@@ -5,8 +5,8 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
-from figures import KINDS, WAYS, Result, Row, is_own, median, ordered, ratio, spread, values
-from verdicts import checked, kept, killed_packer, killed_worker, plain, resumed, said
+from drawing.figures import KINDS, WAYS, Result, Row, is_own, median, ordered, ratio, spread, values
+from drawing.verdicts import checked, kept, killed_packer, killed_worker, plain, resumed, said
 
 
 def everything(result: Result) -> list[tuple[str, str]]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Callable
 
-from figures import Row
+from drawing.figures import Row
 
 
 def said(row: Row | None, words: Callable[[Row], str]) -> str:

@@ -1,4 +1,4 @@
-"""Plots of a result: cores in use at a sustained rate, and disk against speed."""
+"""Plots of a result: cores in use at a sustained rate, disk against speed, and how cost grows."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from figures import KINDS, Result, is_own, middle, ordered
+from drawing.figures import KINDS, Result, Row, is_own, middle, ordered
 
 _INK = "#7a7b7c"
 """Readable on a light page and on a dark one."""
@@ -81,6 +81,47 @@ def draw_disk(result: Result, path: Path) -> None:
         save(figure, path)
 
 
+GROWTH: dict[str, tuple[str, Callable[[Row], float]]] = {
+    "growth-workers": ("workers", lambda settings: settings["workers"]),
+    "growth-batch": ("images in a batch", lambda settings: settings["batch"]),
+    "growth-size": ("pixels a side", lambda settings: settings["shape"][0]),
+}
+"""Table of the benchmark -> what grows, and its value from a row's settings."""
+
+
+def draw_growth(bench: Result, path: Path) -> None:
+    """Microseconds an image against workers, batch and image size, medians over the rounds; nothing without these."""
+    tables = [table for table in bench["tables"] if table["table"] in GROWTH and table["lines"]]
+    if not tables:
+        return
+    row = tables[0]["rows"][0]
+    shape, machine = "x".join(map(str, row["settings"]["shape"])), row["machine"]
+    with style() as figure_of:
+        figure = figure_of((10.5, 3.9))
+        for axes, table in zip(figure.subplots(1, len(tables), sharey=True, squeeze=False)[0], tables, strict=True):
+            called, value = GROWTH[table["table"]]
+            settings = {row["label"]: row["settings"] for row in table["rows"]}
+            curves: dict[str, list[tuple[float, float]]] = {}
+            for line in table["lines"]:
+                form = line["label"].partition(",")[0]
+                curves.setdefault(form, []).append((value(settings[line["label"]]), 1e6 / line["images_per_s"][0]))
+            for (form, points), color in zip(curves.items(), _COLORS[::2], strict=False):
+                axes.plot(*zip(*sorted(points), strict=True), "o-", ms=4, color=color, label=form)
+            axes.set(xscale="log", yscale="log", xlabel=called)
+            axes.set_xticks(sorted({x for points in curves.values() for x, _ in points}))
+            axes.xaxis.set_major_formatter(lambda value, _: f"{value:g}")
+            axes.xaxis.set_minor_locator(_no_ticks())
+            axes.yaxis.set_major_formatter(lambda value, _: f"{value:,g}")
+        figure.axes[0].set_ylabel("microseconds an image")
+        figure.axes[0].legend(frameon=False, labelcolor=_INK)
+        figure.suptitle(
+            f"{machine['cpu']}, {machine['cpus']} CPUs; unless said otherwise {shape}, batch "
+            f"{row['settings']['batch']}, 2 workers",
+            fontsize=9,
+        )
+        save(figure, path)
+
+
 def apart(rates: list[float], span: float) -> list[float]:
     """Heights for the labels of rising rates, far enough apart on a logarithmic axis of `span` times its lower end."""
     shown: list[float] = []
@@ -91,11 +132,17 @@ def apart(rates: list[float], span: float) -> list[float]:
 
 def round_numbers(axis: Any) -> None:
     """Ticks at 1, 2 and 5 times each power of ten, written out."""
-    from matplotlib.ticker import LogLocator, NullLocator
+    from matplotlib.ticker import LogLocator
 
     axis.set_major_locator(LogLocator(subs=(1, 2, 5)))
-    axis.set_minor_locator(NullLocator())
+    axis.set_minor_locator(_no_ticks())
     axis.set_major_formatter(lambda value, _: f"{value:,.0f}")
+
+
+def _no_ticks() -> Any:
+    from matplotlib.ticker import NullLocator
+
+    return NullLocator()
 
 
 def colors_of(result: Result) -> dict[str, str]:
