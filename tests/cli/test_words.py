@@ -10,8 +10,6 @@ import pytest
 from pictures import picture, save
 from running import run_here
 
-from rawpack_packer import text
-
 WRONG = re.compile(
     r"(?<![\d,.])1 (images|frames|files|samples|classes|shards|videos|rejects|boxes|links|columns|stores|times)\b"
     r"|\d\.?\d*e[+-]\d+ times|\b1 times"
@@ -40,15 +38,6 @@ def test_one_of_everything_is_told_in_the_singular(tmp_path: Path) -> None:
         assert not WRONG.search(ran.out + ran.err), ran.out + ran.err
     assert "files that are not images, skipped: 1" in told[2].out
     assert "1 of 3 images was rejected" in told[1].err
-
-
-def test_a_quotient_is_a_number_that_people_write() -> None:
-    """Large and small ones without an exponent, and equal amounts not as "1 times"."""
-    told = {ratio: text.times(ratio) for ratio in (102.3, 1234.0, 1.0, 1.25, 0.0234, 1e-6, 2.0)}
-    assert told == {
-        102.3: "102 times", 1234.0: "1,234 times", 1.0: "as much", 1.25: "1.25 times", 0.0234: "0.023 times",
-        1e-6: "under 0.001 times", 2.0: "2 times",
-    }  # fmt: skip
 
 
 def test_a_store_of_frames_is_held_against_the_video_files(tmp_path: Path) -> None:

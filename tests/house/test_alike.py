@@ -194,32 +194,6 @@ def test_keys_are_those_of_a_column(kind: str, tmp_path: Path) -> None:
         opened(TABLES[kind](tmp_path, {"name": ["x", "y"]}, images), key_column="nothing")
 
 
-@pytest.mark.parametrize("kind", ["npy", "npz", "hdf5", "array", "columns"])
-def test_arrays_with_their_channels_first_are_asked_about(kind: str, tmp_path: Path) -> None:
-    """And either answer is taken."""
-    pixels = np.arange(4 * 3 * 20 * 24, dtype=np.uint8).reshape(4, 3, 20, 24)
-    labels = np.arange(4)
-    made: Any = pixels if kind == "array" else {"image": pixels, "label": labels}
-    if kind == "npy":
-        made = tmp_path / "a.npy"
-        np.save(made, pixels)
-    elif kind == "npz":
-        made = tmp_path / "a.npz"
-        np.savez(made, image=pixels, label=labels)
-    elif kind == "hdf5":
-        made = tmp_path / "a.h5"
-        with h5py.File(made, "w") as file:
-            file["image"], file["label"] = pixels, labels
-    with pytest.raises(UsageError, match=r"(?s)channels first.*chw.*hwc"):
-        opened(made)
-    for axes, shape in (("chw", (20, 24, 3)), ("hwc", (3, 20, 24))):
-        answer: dict[str, Any] = {"array": f":{axes}"} if isinstance(made, Path) else {"image": axes}
-        image = opened(made, **answer)[1].image
-        assert isinstance(image, np.ndarray)
-        np.testing.assert_array_equal(image, pixels[1].transpose(1, 2, 0) if axes == "chw" else pixels[1])
-        assert image.shape == shape
-
-
 def packed_with_one_broken(kind: str, path: Path) -> Any:
     images, labels = [png(0), b"no image at all", png(2)], ["0", "1", "2"]
     if kind in ("csv", "jsonl", "parquet", "hdf5"):

@@ -529,12 +529,3 @@ def test_folders_of_other_loaders_say_what_to_do(tmp_path: Path) -> None:
     write(tmp_path / "raw", {"train-images-idx3-ubyte": idx, "train-labels-idx1-ubyte": b"\0\0\x08\1\0\0\0\2\0\1"})
     with pytest.raises(UsageError, match=r"give one of its files, such as \S+/train-images-idx3-ubyte"):
         open_source(tmp_path / "raw")
-
-
-def test_a_path_that_is_missing_is_said_to_be_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whatever is in the current folder, such as Parquet in two folders, a mistyped name is answered as one."""
-    write(tmp_path, {f"{name}/x.parquet": parquet({"image": [JPEG]}) for name in ("one", "two")})
-    monkeypatch.chdir(tmp_path)
-    for name in ("coco.json", "nothere.csv", "x.tar", "photos"):
-        with pytest.raises(UsageError, match=f"there is no file or folder {tmp_path}/{name}"):
-            open_source(name)

@@ -5,12 +5,10 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import random
 import shutil
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -21,7 +19,7 @@ import pytest
 from folders import files_of
 from pictures import picture, save
 from PIL import Image
-from running import FORMATS, Ran, environment, pack, run_here, started
+from running import FORMATS, Ran, environment, pack, run_here
 
 import rawpack_packer
 from rawpack import PackError, Reader, UsageError, Workers
@@ -251,16 +249,6 @@ def test_rejects_and_counts_are_those_of_all_sources(tmp_path: Path) -> None:
     assert told["classes"] == {"cat": 3, "dog": 2, "eel": 1}
 
 
-def test_the_bytes_do_not_depend_on_the_workers(tmp_path: Path) -> None:
-    """Two equal stores, one append with two workers and one with none: every file but provenance is the same."""
-    source = folder(tmp_path / "b", {"x": 150, "z": 3}, first=1000)
-    stores = [pack(folder(tmp_path / "a", {"x": 3, "y": 2}), tmp_path / f"store {k}", *SMALL) for k in range(2)]
-    appended(source, stores[0])
-    ran = run_here("append", "--quiet", "--workers", 2, source, stores[1])
-    assert ran.code == 0, ran
-    assert settled(stores[0]) == settled(stores[1])
-
-
 def test_other_libraries_are_refused_unless_allowed(tmp_path: Path) -> None:
     """Where OpenCV is another than that which packed the store, what differs is named; allowed, both are recorded."""
     store = pack(folder(tmp_path / "a", {"x": 2}), tmp_path / "store", *SMALL)
@@ -345,51 +333,6 @@ def test_an_append_killed_at_any_step_leaves_the_old_store_or_the_new(tmp_path: 
         seen.add(len(keys))
         assert settled(tmp_path / "killed" / f"{at}") == undisturbed, what
     assert seen == {len(old), len(new)}
-
-
-@pytest.mark.skipif(sys.platform != "linux", reason="needs SIGKILL")
-def test_an_append_killed_at_random_moments_goes_on(tmp_path: Path) -> None:
-    """SIGKILL to a run with workers, four times, while a reader is open, which goes on; each time the store is the old
-    one, or whole. Another source is refused until the append has ended."""
-    first = folder(tmp_path / "a", {"x": 20})
-    second = tmp_path / "b"
-    for k in range(6):
-        save(second / "x" / f"{k:04d}.jpg", picture(150, 170, k))
-    for k in range(6, 420):
-        os.link(second / "x" / f"{k % 6:04d}.jpg", second / "x" / f"{k:04d}.jpg")
-    store = pack(first, tmp_path / "store", *SMALL)
-    shutil.copytree(store, tmp_path / "undisturbed")
-    undisturbed = settled(appended(second, tmp_path / "undisturbed"))
-    dice, reader, kills = random.Random("append"), Reader(store), 0
-    while True:
-        done = len(list((store / ".rawpack").glob("part-*.done")))
-        with started("append", "--workers", 1 + kills % 2, second, store) as run:
-            while kills < 4 and run.poll() is None:
-                if len(list((store / ".rawpack").glob("part-*.done"))) > done:
-                    time.sleep(dice.random() * 0.05)
-                    run.kill()
-                    break
-                time.sleep(0.002)
-            _, err = run.communicate(timeout=120)
-        assert "Traceback" not in err
-        if run.returncode == 0:
-            break
-        kills += 1
-        assert run.returncode == -signal.SIGKILL, err
-        assert held(reader) == truth(first)
-        assert len(Reader(store)) in (20, 440)
-        assert held(Reader(store))[:20] == truth(first)
-        if kills == 1:
-            other = folder(tmp_path / "c", {"x": 3}, first=900)
-            ran = append(other, store)
-            assert ran.code == 2
-            assert "an append to" in ran.err
-            assert "was begun, and the source differs" in ran.err
-            about = json.loads(run_here("inspect", "--verify-quick", "--json", store).out)
-            assert (about["appending"], about["problems"]) == (True, [])
-    assert kills >= 1
-    assert settled(store) == undisturbed
-    assert run_here("inspect", "--verify", store).code == 0
 
 
 @pytest.mark.parametrize("then", ["restart", "pack --restart"])

@@ -16,14 +16,13 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
-import fsspec
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from pictures import picture, save
 from PIL import Image
-from running import run_command, run_here
+from running import run_here
 
 from rawpack.errors import DecodeError, PackError, UsageError
 from rawpack_packer import api
@@ -207,18 +206,6 @@ def test_splits_in_an_archive(tmp_path: Path) -> None:
             open_source(tmp_path / several)
         api.pack_splits(f"{tmp_path}/{several}", tmp_path / f"{i} store", splits=["train", "val"], size=16, workers=0)
         check_files(settled_files(tmp_path / f"{i} store"), settled_files(tmp_path / "set store"))
-
-
-def test_splits_in_an_archive_behind_a_url(tmp_path: Path) -> None:
-    """The command that packs them is named, and so are splits of a URL, without secrets."""
-    with fsspec.open("memory://splits/set.tar", "wb") as file:
-        file.write(make_tar(tmp_path / "set.tar", "train/1.jpg", "val/2.jpg").read_bytes())
-    spool = Spool(tmp_path / "spool", 1 << 30)
-    with pytest.raises(DividedError, match=r"val: `rawpack pack --splits train,val memory://splits/set\.tar DST`"):
-        open_source("memory://splits/set.tar", spool=spool)
-    assert "secret" not in str(DividedError("https://me:secret@host/x.tar?key=secret", ["train", "val"], "archive"))
-    done = api.pack_splits("memory://splits/set.tar", tmp_path / "store", splits=["train", "val"], size=16, workers=0)
-    assert {name: summary.manifest.samples for name, summary in done.items()} == {"train": 1, "val": 1}
 
 
 def test_names_of_several_archives(tmp_path: Path) -> None:
@@ -432,35 +419,6 @@ def test_headers_are_read_as_tarfile_reads_them(members: list[tuple[str, bytes, 
 # ---- damage
 
 
-def test_a_truncated_archive_is_refused_by_name(tmp_path: Path) -> None:
-    """Nothing is packed of it, unless --skip-unreadable asks for the intact members."""
-    for i in range(4):
-        save(tmp_path / "p" / "a" / f"{i}.png", picture(40, 50, i))
-    shell(tmp_path, "tar cf a.tar --sort=name p && zip -qr a.zip p && tar czf a.tgz p")
-    for name in ("a.tar", "a.zip", "a.tgz"):
-        whole = (tmp_path / name).read_bytes()
-        cut = whole.index(b"p/a/2.png") + 600 if name == "a.tar" else len(whole) * 2 // 3
-        (tmp_path / name).write_bytes(whole[:cut])
-        with pytest.raises(PackError, match=rf"{name} cannot be read to its end: .*; \d members? before that"):
-            open_source(tmp_path / name)
-    source = open_source(tmp_path / "a.tar", skip_unreadable=True)
-    images = [source.key(i) for i in range(len(source)) if reason_of(source, i) == ""]
-    assert images == ["a/0.png", "a/1.png"]
-    ran = run_here("pack", "--workers", 0, "--skip-unreadable", "--size", 16, tmp_path / "a.tar", tmp_path / "store")
-    assert ran.code == 1
-    assert "not_scanned" in (tmp_path / "store" / "rejects.jsonl").read_text()
-
-
-def test_an_archive_without_the_mark_of_its_end_is_truncated(tmp_path: Path) -> None:
-    """A tar archive that was cut between two members looks intact but for that mark."""
-    path = make_tar(tmp_path / "a.tar", "1.jpg", "2.jpg")
-    with tarfile.open(path) as archive:
-        cut = archive.getmember("2.jpg").offset
-    os.truncate(path, cut)
-    with pytest.raises(PackError, match="without a mark of its end; 1 member before that"):
-        open_source(path)
-
-
 @pytest.mark.parametrize("name", ["a.tar", "a.zip", "a.tgz"])
 @pytest.mark.parametrize("change", ["touch", "truncate", "remove"])
 def test_a_changed_archive_stops_packing(tmp_path: Path, name: str, change: str) -> None:
@@ -496,38 +454,6 @@ def test_a_changed_archive_does_not_resume(tmp_path: Path) -> None:
     assert "resuming" in ran.err
 
 
-@pytest.mark.parametrize("name", ["a.tar", "a.zip", "a.tgz"])
-def test_mutated_archives(tmp_path: Path, name: str) -> None:
-    """Whatever bytes change, reading ends in images, rejects or a plain error; of a tar, in what tar itself unpacks."""
-    make = {"a.tar": "tar cf a.tar p", "a.zip": "zip -qr a.zip p", "a.tgz": "tar czf a.tgz p"}[name]
-    for i in range(3):
-        save(tmp_path / "p" / "a" / f"{i}.png", picture(8, 8, i))
-    (tmp_path / "p" / "a" / "l.png").symlink_to("0.png")
-    shell(tmp_path, make)
-    whole, dice = (tmp_path / name).read_bytes(), random.Random(5)
-    images = {path.read_bytes() for path in (tmp_path / "p").rglob("*.png")}
-    headers = [i for i in range(0, len(whole), 512) if whole[i + 257 : i + 262] == b"ustar"] or [0]
-    for _ in range(150 if name != "a.tgz" else 30):
-        data = bytearray(whole)
-        for _ in range(dice.randint(1, 4)):
-            at = dice.choice(headers) + dice.randrange(512) if dice.random() < 0.7 else dice.randrange(len(data))
-            data[at % len(data)] = dice.choice(
-                [0, 255, dice.randrange(256), data[at % len(data)] ^ 1 << dice.randrange(8)]
-            )
-        if dice.random() < 0.2:
-            del data[dice.randrange(len(data)) :]
-        (tmp_path / name).write_bytes(data)
-        try:
-            source = open_source(tmp_path / name, "archive", skip_unreadable=True)
-        except (UsageError, PackError):
-            continue
-        for i in range(len(source)):
-            with suppress(DecodeError):
-                found = source[i].image
-                # tar has no checksum of contents; zip and gzip have.
-                assert name == "a.tar" or found in images
-
-
 def test_mutated_headers_are_read_as_tar_reads_them(tmp_path: Path) -> None:
     """Where the system's tar unpacks a changed header without complaint, the images are those that it unpacks."""
     for i in range(3):
@@ -556,13 +482,6 @@ def test_mutated_headers_are_read_as_tar_reads_them(tmp_path: Path) -> None:
 
 
 # ---- reading
-
-
-def test_progress_is_told(tmp_path: Path) -> None:
-    """A long directory says how many members it has read."""
-    told: list[int] = []
-    open_source(make_tar(tmp_path / "a.tar", *(f"{i:04}.jpg" for i in range(2500))), progress=told.append)
-    assert told == [1000, 2000, 2500]
 
 
 @pytest.mark.skipif(not hasattr(os, "posix_fadvise"), reason="this system takes no advice on files")
@@ -612,20 +531,6 @@ def test_parts_are_small(tmp_path: Path) -> None:
     part = source.part(600, 700)
     assert len(pickle.dumps(part)) < 100 * 100 + 2000
     assert pickle.loads(pickle.dumps(part))[99].key == source.key(699)
-
-
-def test_workers_read_compressed_archives_by_one_index(tmp_path: Path) -> None:
-    """Packing by worker processes makes the same store, and leaves no file behind."""
-    for i in range(40):
-        save(tmp_path / "p" / "ab"[i % 2] / f"{i}.png", picture(30, 40, i))
-    shell(tmp_path, "tar czf a.tgz p")
-    (tmp_path / "tmp").mkdir()
-    how = ("pack", "--size", 16, "--shard-size", 1, "--quiet")
-    ran = run_command(*how, "--workers", 2, tmp_path / "a.tgz", tmp_path / "two", TMPDIR=str(tmp_path / "tmp"))
-    assert (ran.code, ran.err) == (0, "")
-    assert not [path for path in (tmp_path / "tmp").iterdir() if path.name.startswith("rawpack-index")]
-    assert run_here(*how, "--workers", 0, tmp_path / "p", tmp_path / "one").code == 0
-    check_files(settled_files(tmp_path / "two"), settled_files(tmp_path / "one"))
 
 
 # ---- ImageNet
@@ -735,13 +640,6 @@ def test_labels_that_do_not_fit(tmp_path: Path, archive: str, labels: str, messa
         (tmp_path / name / "ILSVRC2012_validation_ground_truth.txt").write_bytes(data)
     with pytest.raises(UsageError, match=message):
         open_source(tmp_path / f"ILSVRC2012_img_{archive}.tar", labels_file=tmp_path / labels)
-
-
-def test_labels_of_other_sources_are_refused(tmp_path: Path) -> None:
-    """`--labels-file` applies to archives."""
-    save(tmp_path / "1.png", picture(20, 30, 0))
-    with pytest.raises(UsageError, match="takes no option labels-file: it belongs to archive sources"):
-        open_source(tmp_path, labels_file="x.txt")
 
 
 class TestTar(SourceConformance):

@@ -149,12 +149,10 @@ def test_bytes_after_compressed_data_are_an_error(tmp_path: Path) -> None:
     assert strict(tmp_path / "a.tar.bz2", tmp_path / "store").code == 0
 
 
-@pytest.mark.parametrize("form", ["a.tar", "a.tar.gz"])
-def test_shards_that_were_joined_are_refused(tmp_path: Path, form: str) -> None:
+def test_shards_that_were_joined_are_refused(tmp_path: Path) -> None:
     """WebDataset shards by `cat` too."""
-    data = shard(0) + shard(6)
-    (tmp_path / form).write_bytes(gzip.compress(data) if form.endswith("gz") else data)
-    refused(tmp_path / form, tmp_path / "store", "more members follow the mark of its end", "ONE.tar::TWO.tar")
+    (tmp_path / "a.tar").write_bytes(shard(0) + shard(6))
+    refused(tmp_path / "a.tar", tmp_path / "store", "more members follow the mark of its end", "ONE.tar::TWO.tar")
 
 
 END = TWO[0].rstrip(b"\0")
@@ -271,7 +269,7 @@ def test_archives_beside_the_folder_that_is_named_are_no_error(tmp_path: Path) -
 
 
 @pytest.mark.parametrize("kept", ["bee.tar", ""])
-@pytest.mark.parametrize("ending", [".tar.gz", ".tgz", ".zip", ".7z"])
+@pytest.mark.parametrize("ending", [".tgz", ".7z"])
 def test_other_archives_in_an_archive_are_an_error(tmp_path: Path, kept: str, ending: str) -> None:
     """Beside inner tars or alone, compressed ones are not dropped; the message says what to do."""
     members = {name if name == kept else name.replace(".tar", ending): gzip.compress(data) if name != kept else data

@@ -136,11 +136,6 @@ def test_an_append_says_the_same(tmp_path: Path) -> None:
         rawpack_packer.append(columns(), store, workers=0)
 
 
-def test_nothing_else_changes_where_nobody_says_array(plain: Path) -> None:
-    """The manifest of a store without such a word has no new entry."""
-    assert "array" not in json.loads((plain / "store.json").read_text())["fields"]["other"]
-
-
 def test_a_dtype_may_follow_the_word(tmp_path: Path) -> None:
     """From Python, and from a listing, whose numbers would be float64; also from one that an export wrote."""
     kinds = {"other": "array:float16[24,32]"}

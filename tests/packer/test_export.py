@@ -28,7 +28,7 @@ from running import Ran, run_here, started
 
 import rawpack_packer
 from rawpack import PackError, Reader, UsageError
-from rawpack_packer.exporting.target import Names, check_names, folded
+from rawpack_packer.exporting.target import Names, check_names
 from rawpack_packer.sources import KINDS
 
 JPEG = ("--format", "lmdb", "--size", "keep", "--quality", "keep")
@@ -45,11 +45,6 @@ def export(*args: object) -> Ran:
 
 def listing_of(folder: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in (folder / "listing.jsonl").read_text("utf-8").splitlines()]
-
-
-def note_of(folder: Path) -> dict[str, Any]:
-    note: dict[str, Any] = json.loads((folder / "export.json").read_text("utf-8"))
-    return note
 
 
 def packed_again(folder: Path, destination: Path, store: Path) -> tuple[int, str]:
@@ -286,13 +281,6 @@ def packed_images(images: Path, tmp_path: Path) -> Path:
     return tmp_path / "store"
 
 
-def test_a_field_that_is_called_path_makes_room(tmp_path: Path) -> None:
-    """The listing's own column of paths keeps its name, and the field gets another."""
-    store = packed(tmp_path / "store", [{"image": picture(8, 8, i), "path": f"x{i}"} for i in range(2)])
-    assert export(store, tmp_path / "out").code == 0
-    assert listing_of(tmp_path / "out")[1] == {"path": "00000001.png", "key": "00000001", "path_": "x1"}
-
-
 def test_a_field_that_has_the_other_name_keeps_its_values(tmp_path: Path) -> None:
     """Beside fields `path` and `path_`, in whatever case, each stands in the listing once, with its own values."""
     given = [{"image": picture(8, 8, i), "path": f"x{i}", "Path_": i, "path__": -i} for i in range(2)]
@@ -387,19 +375,6 @@ def test_keys_that_collide_on_some_disk_are_refused(tmp_path: Path, keys: list[s
     assert not (tmp_path / "out").exists()
 
 
-def test_the_first_ten_are_named(tmp_path: Path) -> None:
-    """Of many bad keys ten are named, and all are counted; nothing in them moves the cursor."""
-    keys = [f"{i}\x1b[2J{'x' * 300}" for i in range(14)]
-    ran = export(packed(tmp_path / "store", [picture(8, 8, 0)] * 14, keys=keys), tmp_path / "out")
-    assert (ran.code, "14 keys cannot" in ran.err, "and 4 more" in ran.err, ran.err.count("is too long")) == (
-        2,
-        True,
-        True,
-        10,
-    )
-    assert "\x1b" not in ran.err
-
-
 NAMES = Names({"image": ".png", "mask": ".png"}, by_number=False)
 PARTS = st.text(st.sampled_from("aAéE\u0301.: /\\\x00ß~nulNUL1"), max_size=8)
 
@@ -418,12 +393,6 @@ def test_what_is_not_refused_lies_in_the_folder_alone(keys: list[str]) -> None:
     spelled = {unicodedata.normalize("NFKD", path).lower().rstrip(". ") for path in places}
     assert len(spelled) == len(files)
     assert not any(one.startswith(other + "/") for one in spelled for other in spelled)
-
-
-def test_folding_knows_what_disks_do() -> None:
-    """Case and Unicode form do not count; all else does."""
-    assert folded("Ünï/É.PNG") == folded(unicodedata.normalize("NFD", "üNÏ/é.png"))
-    assert folded("a") != folded("á")
 
 
 # ---------------------------------------------------------------------------------------------- the folder

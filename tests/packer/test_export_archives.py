@@ -33,7 +33,7 @@ from running import Ran, run_here, started
 from webdataset import tariterators
 
 import rawpack_packer
-from rawpack import MissingExtraError, Reader, UsageError
+from rawpack import Reader, UsageError
 from rawpack_packer.exporting.webdataset import escaped
 
 ALL = [
@@ -392,20 +392,6 @@ def test_labels_and_classes_come_back(tmp_path: Path, to: str, labels: list[int]
     assert jpeg_files(again) == images
 
 
-def test_shards_whose_samples_lack_labels_come_back(tmp_path: Path) -> None:
-    """Packed from shards in which some samples have no .cls, exported and packed again: the same keys and labels."""
-    image = save(tmp_path / "x.jpg", picture(20, 30, 0)).read_bytes()
-    (tmp_path / "in").mkdir()
-    with tarfile.open(tmp_path / "in" / "a.tar", "w") as tar:
-        for name, data in (("1.jpg", image), ("1.cls", b"3"), ("2.jpg", image), ("3.jpg", image), ("3.cls", b"")):
-            info = tarfile.TarInfo(name)
-            info.size = len(data)
-            tar.addfile(info, io.BytesIO(data))
-    store = packed(tmp_path / "store", tmp_path / "in", size=16)
-    again = packed(tmp_path / "again", exported("webdataset", store, tmp_path / "out"), size=16)
-    assert labels_by_key(again) == labels_by_key(store) == {"1": 3, "2": -1, "3": -1}
-
-
 @pytest.mark.parametrize("text", ["x\n", "x\nx\n", "", "\xff"])
 def test_a_file_of_names_that_does_not_fit(tmp_path: Path, text: str) -> None:
     """A classes.txt next to shards that has other names, or none, changes nothing but a line of the summary; --classes
@@ -552,16 +538,6 @@ def test_what_is_refused_is_named_and_nothing_is_written(tmp_path: Path) -> None
         assert [json.loads(sample["json"])["key"] for sample in samples] == [one["key"] for one in Reader(store)]
 
 
-def test_parquet_needs_pyarrow(tmp_path: Path) -> None:
-    store = packed(tmp_path / "store", [picture(8, 8, 0)])
-    with (
-        mock.patch.dict(sys.modules, {"pyarrow": None}),
-        pytest.raises(MissingExtraError, match=r"pip install 'rawpack\[parquet\]'"),
-    ):
-        rawpack_packer.export(store, tmp_path / "out", to="parquet")
-    assert not (tmp_path / "out").exists()
-
-
 def test_another_export_in_the_folder_is_refused(tmp_path: Path) -> None:
     """Of another target, shard size or split: nothing is touched. So is what stands where a shard should."""
     store = packed(tmp_path / "store", [picture(8, 8, i) for i in range(3)])
@@ -598,13 +574,3 @@ def test_shards_are_named_after_the_split_that_a_store_is(tmp_path: Path) -> Non
     assert [path.name for path in out.glob("*.parquet")] == ["dev-00000-of-00001.parquet"]
     ran = export("webdataset", tmp_path / "set", tmp_path / "all")
     assert (ran.code, "set/val" in ran.err) == (2, True)
-
-
-def test_a_dry_run_estimates_shards(tmp_path: Path) -> None:
-    """About what the shards take, and nothing written."""
-    store = packed(tmp_path / "store", [picture(90, 90, i) for i in range(50)], format="lmdb")
-    for to in ("webdataset", "parquet"):
-        said = json.loads(run_here("export", "--to", to, "--dry-run", "--json", store, tmp_path / to).out)
-        assert not (tmp_path / to).exists()
-        took = sum(path.stat().st_size for path in exported(to, store, tmp_path / to).glob("train-*"))
-        assert 0.7 < said["files_bytes"] / took < 1.5

@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 from pictures import picture
 from PIL import Image
 from reading import WAYS
-from running import FORMATS, pack, run_here
+from running import FORMATS, run_here
 
 import rawpack_packer
 from rawpack import DecodeError, PackError, Reader, UsageError, Workers, transforms
@@ -354,19 +354,6 @@ def test_a_dtype_may_be_said_by_any_of_its_names(said: Any, bits: int, value: An
     np.testing.assert_array_equal(reader[0]["v"], value)
 
 
-def test_the_command_takes_other_names_of_dtypes_too(tmp_path: Path) -> None:
-    """`--field v:double`: packed and read back; a dtype that no store has is refused with nothing written."""
-    Image.fromarray(picture(4, 4, 0)).save(tmp_path / "a.png")
-    (tmp_path / "l.csv").write_text("path,v\na.png,0.1\n")
-    ran = run_here("pack", "--quiet", "--workers", 0, "--field", "v:double", tmp_path / "l.csv", tmp_path / "s")
-    assert (ran.code, float(Reader(tmp_path / "s")[0]["v"])) == (0, 0.1), ran
-    for wide in ("longdouble", "g", "clongdouble", "c"):
-        ran = run_here("pack", "--workers", 0, "--field", f"v:{wide}", tmp_path / "l.csv", tmp_path / wide)
-        assert (ran.code, f"{wide!r} is no dtype of a field" in ran.err) == (2, True), ran
-        assert "uint8 to uint64, float16 to float64" in ran.err
-        assert not (tmp_path / wide).exists()
-
-
 @pytest.mark.parametrize(
     ("sample", "options", "words"),
     [
@@ -650,16 +637,6 @@ def test_the_nearest_pixel_is_the_nearest(sizes: tuple[int, int, int, int]) -> N
 # ---------------------------------------------------------------------------------------------- the same bytes
 
 
-@pytest.mark.parametrize("layout", ["memmap", "hdf5", "lmdb"])
-def test_workers_do_not_change_a_byte(layout: str, stores: Any, tmp_path: Path) -> None:
-    """Two processes make the very store that this process makes, masks and columns included."""
-    summary = rawpack_packer.pack(
-        samples(), tmp_path / "s", size="x".join(map(str, SIZE)), fields=KINDS, image=("uint8", (None, None, 3)),
-        classes=["a", "b", "c"], workers=2, shard_size="1", format=layout,
-    )  # fmt: skip
-    assert summary.digest == json.loads((stores(layout, True) / "store.json").read_text())["checksum"].split(":")[1]
-
-
 def test_a_store_goes_on_only_with_the_same_fields(tmp_path: Path) -> None:
     """A run that was stopped goes on; with another field, or another dtype of one, it is refused with what differs."""
 
@@ -691,16 +668,6 @@ def test_a_store_goes_on_only_with_the_same_fields(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"the fields differ: m: "):
         rawpack_packer.pack(more, tmp_path / "s", **options)
     assert rawpack_packer.pack(given, tmp_path / "s", **options).already
-
-
-def test_old_stores_without_fields_are_as_they_were(images: Path, tmp_path: Path) -> None:
-    """A folder's store has the files that it always had: no file more, and the same names."""
-    store = pack(images, tmp_path / "s", "--size", 16)
-    names = {path.relative_to(store).as_posix() for path in store.rglob("*.*")}
-    assert {name for name in names if name.startswith("columns")} == {
-        "columns-1/image.xxh3.npy", "columns-1/label.npy", "columns-1/key.npy", "columns-1/key.offset.npy"
-    }  # fmt: skip
-    assert {name for name in names if name.startswith("shard")} == {"shard-00000.npy"}
 
 
 def test_a_long_text_among_short_ones(tmp_path: Path) -> None:

@@ -117,15 +117,6 @@ def test_the_only_choice_is_taken(tmp_path: Path) -> None:
 
 
 @here
-def test_labels_that_are_texts_are_classes(tmp_path: Path) -> None:
-    source = TestImageFiles().open(tmp_path)
-    assert source.info.classes == ("cat", "dog")
-    assert source.info.image is None
-    assert source[3].fields["label"] == 1
-    assert np.array_equal(np.asarray(source[3].fields["points"]), np.arange(3, dtype=np.float32))
-
-
-@here
 @pytest.mark.parametrize("dtype", ["bool", "int8", ">u2", "<i4", "uint64", "float16", ">f4", "float64", "complex64"])
 def test_images_of_any_dtype_are_read(tmp_path: Path, dtype: str) -> None:
     """As h5py reads them, in this machine's byte order; with two axes too."""
@@ -177,20 +168,6 @@ def test_wrong_names_are_refused(tmp_path: Path, array: str, message: str) -> No
     )
     with pytest.raises(UsageError, match=message):
         open_source(path, array=array)
-
-
-@here
-def test_channels_that_come_first_are_moved_when_that_is_said(tmp_path: Path) -> None:
-    """They are never guessed: the message names both ways."""
-    path = written(tmp_path / "set.h5", x=images().transpose(0, 3, 1, 2), y=np.arange(COUNT))
-    with pytest.raises(UsageError, match="--array :chw moves them to the end, --array :hwc keeps the axes"):
-        open_source(path)
-    with pytest.raises(UsageError, match="--array image=x:chw moves them"):
-        open_source(path, array="image=x,label=y")
-    moved, kept = (open_source(path, array=f"image=x:{axes},label=y") for axes in ("chw", "hwc"))
-    assert np.array_equal(moved[3].image, images()[3])
-    assert moved.info.image == ImageKind("uint8", (12, 10, 3))
-    assert np.array_equal(kept[3].image, images()[3].transpose(2, 0, 1))
 
 
 @here

@@ -21,8 +21,6 @@ from pictures import picture, save
 from running import pack, run_here
 from store_server import Server, serving
 
-from rawpack import UsageError
-from rawpack_packer import api
 from rawpack_packer.sources.archives import opened, recordio
 from rawpack_packer.sources.table import kept
 from rawpack_packer.sources.table.spool import Spool
@@ -167,16 +165,6 @@ def test_what_is_no_file_is_looked_past(archives: Path, tmp_path: Path) -> None:
         check_files(settled_files(tmp_path / name), settled_files(tmp_path / "once"))
 
 
-def test_lists_of_something_else_are_not_used(archives: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A file with the right checksum over other things, as another version might write, is looked past."""
-    pack(archives / "photos.tar", tmp_path / "once", *SMALL)
-    folder = stop(archives / "photos.tar", tmp_path / "store")
-    (file,) = folder.iterdir()
-    list(kept.keeping(iter([1, "x", None]), file.name, folder))
-    pack(archives / "photos.tar", tmp_path / "store", *SMALL)
-    check_files(settled_files(tmp_path / "store"), settled_files(tmp_path / "once"))
-
-
 @pytest.mark.parametrize("how", ["time", "bytes"])
 def test_another_version_of_an_archive_is_looked_through(archives: Path, tmp_path: Path, how: str) -> None:
     """What was kept belongs to one size and time: a run resumes with no other archive, and --restart packs it."""
@@ -192,13 +180,6 @@ def test_another_version_of_an_archive_is_looked_through(archives: Path, tmp_pat
     pack(source, tmp_path / "store", *SMALL, "--restart")
     pack(source, tmp_path / "once", *SMALL)
     check_files(settled_files(tmp_path / "store"), settled_files(tmp_path / "once"))
-
-
-def test_nothing_is_written_before_a_run(archives: Path, tmp_path: Path) -> None:
-    """A dry run, and an error of usage, leave no destination."""
-    assert run_here("pack", "--dry-run", archives / "photos.tar", tmp_path / "store").code == 0
-    assert run_here("pack", "--field", "none", archives / "train-0.tar", tmp_path / "store").code == 2
-    assert not (tmp_path / "store").exists()
 
 
 def test_a_list_that_is_too_long_is_not_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -314,11 +295,3 @@ def test_splits_and_folders_behind_a_url(server: Server, tmp_path: Path, archive
         for name in names - {"splits.json"}:
             one, other = (settled_files(tmp_path / f"{where}-{number}" / name) for where in ("far", "near"))
             check_files(one, other)
-
-
-def test_splits_of_what_is_no_archive_behind_a_url(server: Server, tmp_path: Path) -> None:
-    """Only archives have folders behind URLs; without their names, an archive of splits says how to pack them."""
-    with pytest.raises(UsageError, match=r"rows\.rec: splits= of what is behind a URL needs a \.tar or \.zip"):
-        api.pack_splits(f"{server.url}/files/rows.rec", tmp_path / "sets", splits=["train"], workers=0)
-    with pytest.raises(UsageError, match=r"there is no folder 'c' in http\S+photos\.tar: it holds photos"):
-        api.pack_splits(f"{server.url}/files/photos.tar", tmp_path / "sets", splits=["a", "c"], workers=0)

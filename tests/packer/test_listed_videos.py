@@ -16,7 +16,6 @@ from pictures import picture, save
 from running import pack, run_here
 from videos import encode, looked_through_here, number_of  # noqa: F401
 
-import rawpack_packer
 from rawpack import Reader, UsageError
 from rawpack_packer.sources import Source, open_source
 from rawpack_packer.testing import SourceConformance
@@ -221,16 +220,6 @@ def test_a_list_that_grew_is_appended(listed: Callable[..., Path], tmp_path: Pat
     reader = Reader(store)
     found = [(int(reader[i]["video"]), int(reader[i]["label"])) for i in range(len(reader))]
     assert found == [(0, 1)] * 10 + [(1, 2)] * 5 + [(2, 3)] * 20
-
-
-def test_a_changed_row_is_another_source_and_the_same_one_resumes(listed: Callable[..., Path], tmp_path: Path) -> None:
-    """As for listings of images."""
-    store = pack(listed("path,label\na.mp4,1\n"), tmp_path / "s", "--size", 16)
-    again = rawpack_packer.pack(listed("path,label\na.mp4,1\n"), store, size=16, workers=0)
-    assert again.already
-    ran = run_here("pack", "--size", 16, listed("path,label\na.mp4,2\n"), store)
-    assert ran.code == 2
-    assert "the source differs" in ran.err
 
 
 class TestListedVideos(SourceConformance):

@@ -20,7 +20,6 @@ from pictures import picture, save
 from PIL import Image
 from running import FORMATS, pack, run_here
 
-import rawpack_packer
 from rawpack import Reader, UsageError
 from rawpack_packer.sources import open_source
 from rawpack_packer.sources.listing.lines import BadListingError
@@ -129,51 +128,6 @@ def test_every_column_comes_back(name: str, layout: str, place: Path, tmp_path: 
             np.testing.assert_array_equal(sample["image"], np.asarray(Image.open(place / row["path"])))
 
 
-def test_batches_have_the_columns(place: Path, tmp_path: Path) -> None:
-    """Batches of a listing's store hold numbers by themselves, and texts and ragged fields when they are named."""
-    reader = Reader(pack(place / "all.csv", tmp_path / "store", "--size", "16", *SAID))
-    seen = []
-    for batch in reader.batches(16, shuffle=True, workers=0, fields=["image", "first", "vector", "name", "points"]):
-        for k, i in enumerate(batch["index"].tolist()):
-            row = row_of(i)
-            assert (batch["first"][k], batch["name"][k]) == (row["first"], row["name"])
-            assert batch["vector"][k].tolist() == row["vector"]
-            assert batch["points"][k].tolist() == row["points"]
-            seen.append(i)
-    assert sorted(seen) == list(range(COUNT))
-    assert set(next(iter(reader.batches(4, workers=0)))) == {
-        "image", "label", "first", "second", "score", "vector", "good", "seg", "index",
-    }  # fmt: skip
-
-
-def test_a_store_is_the_same_for_any_number_of_workers(place: Path, tmp_path: Path) -> None:
-    """The manifest, which seals all else, has the same bytes; so has a run that goes on."""
-    digests = {
-        rawpack_packer.pack(
-            place / "all.jsonl", tmp_path / f"{workers}", size=16, fields={"seg": "mask"}, workers=workers
-        ).digest
-        for workers in (0, 2)
-    }
-    assert len(digests) == 1
-    again = run_here("pack", "--workers", 0, "--size", 16, "--field", "seg:mask", place / "all.jsonl", tmp_path / "0")
-    assert again.code == 0
-    assert "complete already" in again.out
-
-
-def test_a_dry_run_and_a_plan_take_a_listing(place: Path, tmp_path: Path) -> None:
-    """`--dry-run` says what packing would take and writes nothing; `rawpack plan` tries its samples."""
-    ran = run_here("pack", "--dry-run", *SAID, place / "all.csv", tmp_path / "store")
-    assert ran.code == 0
-    assert "samples  70, 256x256x3" in ran.out
-    assert not (tmp_path / "store").exists()
-    ran = run_here(
-        "plan", "--quiet", "--size", 16, "--format", "memmap", "--workers", 1, "--budget", "1s", "--tmp", tmp_path,
-        *SAID, "--json", place / "all.csv",
-    )  # fmt: skip
-    assert ran.code == 0, ran.err
-    assert "--field boxes:xyxy --field seg:mask" in json.loads(ran.out)["command"]
-
-
 def test_what_is_said_counts_more_than_the_look(small: Callable[..., Path], tmp_path: Path) -> None:
     """--field gives a dtype, keeps digits as text, makes ragged what is alike by chance, and boxes of one."""
     listing = small(
@@ -214,20 +168,6 @@ def test_keys_classes_and_the_folder_of_images_can_be_said(small: Callable[..., 
     assert [reader[i]["label"] for i in range(3)] == [1, -1, 2]
     np.testing.assert_array_equal(reader[0]["image"], reader[1]["image"])
     assert reader.fields.keys() == {"image", "label", "key"}
-
-
-def test_the_column_of_labels_has_any_name(small: Callable[..., Path], tmp_path: Path) -> None:
-    """--label-column names it: texts are names of classes, and the field is called label; it is no other column."""
-    listing = small("path,species,n\n0.jpg,dog,1\n1.jpg,cat,2\n")
-    reader = Reader(pack(listing, tmp_path / "store", "--size", 16, "--label-column", "species"))
-    assert (reader.classes, reader.column("label").tolist(), sorted(reader.fields)) == (
-        ("cat", "dog"), [1, 0], ["image", "key", "label", "n"],
-    )  # fmt: skip
-    for column, words in (("kind", "no such column"), ("path", "has its images in it")):
-        with pytest.raises(UsageError, match=words):
-            open_source(listing, label_column=column)
-    with pytest.raises(UsageError, match="has a column 'label' too"):
-        open_source(small("path,label,species\n0.jpg,a,b\n"), label_column="species")
 
 
 def test_the_column_of_labels_may_be_declared(small: Callable[..., Path]) -> None:
@@ -328,16 +268,6 @@ def test_a_changed_cell_or_mask_is_another_source(place: Path, tmp_path: Path) -
     assert "--restart" in ran.err
 
 
-def test_a_changed_image_is_named(small: Callable[..., Path], tmp_path: Path) -> None:
-    """A run over images of which one was changed since says which."""
-    listing = small("path,label\n0.jpg,a\n1.jpg,b\n")
-    pack(listing, tmp_path / "s", "--size", 8)
-    save(listing.parent / "1.jpg", picture(9, 9, 9))
-    ran = run_here("pack", "--workers", 0, "--size", 8, listing, tmp_path / "s")
-    assert ran.code == 2
-    assert "the source differs" in ran.err
-
-
 def test_a_part_is_no_larger_than_its_rows(place: Path) -> None:
     """What travels to a worker holds its own rows; parts of parts give the same items."""
     source = open_source(place / "all.jsonl", fields={"seg": "mask", "boxes": "xyxy"})
@@ -353,25 +283,6 @@ def test_a_part_is_no_larger_than_its_rows(place: Path) -> None:
     states = source.states()
     assert len(states) == 2 * COUNT + 1
     assert states[3].tolist() == [(place / "img/03.jpg").stat().st_size, (place / "img/03.jpg").stat().st_mtime_ns]
-
-
-def test_a_listing_can_be_divided(place: Path, tmp_path: Path) -> None:
-    """--holdout draws samples of each class out of a listing; both stores together have all, with their own fields."""
-    ran = run_here(
-        "pack", "--workers", 0, "--size", 8, "--holdout", "val=0.2", "--field", "seg:mask", place / "all.csv",
-        tmp_path / "s",
-    )  # fmt: skip
-    assert ran.code == 0, ran.err
-    readers = [Reader(tmp_path / "s" / name) for name in ("train", "val")]
-    assert [reader.classes for reader in readers] == [("cat", "dog", "naïve 猫")] * 2
-    samples = [reader[i] for reader in readers for i in range(len(reader))]
-    assert sorted(sample["key"] for sample in samples) == [row_of(i)["path"] for i in range(COUNT)]
-    assert 10 < len(readers[1]) < 20
-    for sample in samples:
-        row = row_of(int(sample["key"][4:6]))
-        assert (sample["first"], sample["name"]) == (row["first"], row["name"])
-        assert (sample["points"].tolist(), sample["vector"].tolist()) == (row["points"], row["vector"])
-        assert (sample["seg"] == int(sample["key"][4:6])).all()
 
 
 # ---------------------------------------------------------------------------------------------- what is wrong
@@ -685,17 +596,6 @@ def test_classes_name_those_of_boxes(form: str, small: Callable[..., Path], tmp_
     assert (ran.code, "boxes that have classes" in ran.err) == (2, True), ran.err
 
 
-def test_labels_beyond_the_classes_are_faults(small: Callable[..., Path], tmp_path: Path) -> None:
-    """With --classes, a number or a name that is none of them is a fault of its line."""
-    names = small("a\nb\n", "names.txt")
-    ran = run_here("pack", "--workers", 0, "--classes", names, small("path,label\n0.jpg,1\n1.jpg,2\n"), tmp_path / "s")
-    assert ran.code == 2
-    assert "the label of line 3 is 2; there are 2 classes" in ran.err
-    ran = run_here("pack", "--workers", 0, "--classes", names, small("path,label\n0.jpg,a\n1.jpg,c\n"), tmp_path / "s")
-    assert ran.code == 2
-    assert "the label of line 3 is 'c'; it is none of the 2 classes" in ran.err
-
-
 def test_strange_names_in_faults_are_harmless(small: Callable[..., Path], tmp_path: Path) -> None:
     """A path with control codes stands in its message escaped; the message is one line."""
     ran = run_here("pack", "--workers", 0, small('path\n"no\n\x1b[2Jthing.jpg"\n'), tmp_path / "s")
@@ -703,23 +603,6 @@ def test_strange_names_in_faults_are_harmless(small: Callable[..., Path], tmp_pa
     assert "\x1b" not in ran.err
     assert len(ran.err.splitlines()) == 1
     assert r"no\n\x1b[2Jthing" in ran.err
-
-
-def test_a_listing_that_cannot_be_read_is_refused(tmp_path: Path) -> None:
-    """One that is missing, or a folder, is an error with its path."""
-    with pytest.raises(UsageError, match=r"no\.csv"):
-        open_source(tmp_path / "no.csv", "listing")
-    (tmp_path / "folder.csv").mkdir()
-    with pytest.raises(UsageError, match=r"folder\.csv cannot be read"):
-        open_source(tmp_path / "folder.csv", "listing")
-
-
-def test_the_error_has_its_faults_in_python_too(small: Callable[..., Path]) -> None:
-    """`open_source` raises one error, a UsageError, with the first fault and its place."""
-    with pytest.raises(BadListingError) as caught:
-        open_source(small("path,n\n8.jpg,1\n9.jpg,2\n"))
-    assert isinstance(caught.value, UsageError)
-    assert str(caught.value).endswith("list.csv: line 2, column 1 (path): " + str(caught.value).split(": ", 2)[2])
 
 
 def test_a_long_listing_takes_little_memory(tmp_path: Path) -> None:

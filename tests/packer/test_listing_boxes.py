@@ -129,15 +129,6 @@ def test_a_folder_without_any_text_file_is_refused(yolo: Path, tmp_path: Path) -
     assert "train/0.txt" in ran.err
 
 
-def test_a_changed_text_file_is_another_source(yolo: Path, tmp_path: Path) -> None:
-    """A run that goes on where boxes were changed is refused."""
-    pack(yolo, tmp_path / "s", "--size", 16)
-    (yolo / "labels/train/0.txt").write_text("0 0.5 0.5 0.2 0.3\n")
-    ran = run_here("pack", "--workers", 0, "--size", 16, yolo, tmp_path / "s")
-    assert ran.code == 2
-    assert "the source differs" in ran.err
-
-
 @pytest.mark.parametrize(
     ("text", "words"),
     [
@@ -319,12 +310,3 @@ def test_a_bad_coco_file_is_refused(change: Any, words: str, coco: Path, tmp_pat
     assert ran.code == 2, ran
     assert words in ran.err
     assert not (tmp_path / "s").exists()
-
-
-def test_a_file_that_is_no_json_is_refused(coco: Path, tmp_path: Path) -> None:
-    """Broken JSON is an error with its path."""
-    coco.write_text('{"images": [')
-    ran = run_here("pack", "--workers", 0, coco, tmp_path / "s")
-    assert ran.code == 2
-    assert "is not COCO's JSON" in ran.err
-    assert "instances_tiny.json" in ran.err

@@ -25,7 +25,7 @@ from running import pack, run_here
 
 import rawpack_packer
 from rawpack import Reader, UsageError
-from rawpack.errors import DecodeError, MissingExtraError
+from rawpack.errors import DecodeError
 from rawpack_packer.sources import AnnotatedError, DividedError, FieldKind, Item, Source, open_source
 from rawpack_packer.sources.fields import Boxes
 from rawpack_packer.sources.parquet import tables
@@ -559,15 +559,6 @@ def test_files_that_are_something_else(tmp_path: Path) -> None:
     pq.write_table(junk, tmp_path / "g.parquet")
     with pytest.raises(UsageError, match="metadata `huggingface`"):
         open_source(tmp_path / "g.parquet")
-
-
-def test_without_pyarrow_the_extra_is_named(tmp_path: Path) -> None:
-    """Folders of Parquet are still recognized."""
-    with (
-        mock.patch.dict(sys.modules, {"pyarrow": None}),
-        pytest.raises(MissingExtraError, match=r"rawpack\[parquet\]"),
-    ):
-        open_source(MADE / "saved")
 
 
 def test_samples_are_drawn_by_class_and_appended(tmp_path: Path) -> None:

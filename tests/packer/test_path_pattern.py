@@ -277,27 +277,6 @@ def test_splits_subsets_and_appends_keep_the_fields(tmp_path: Path) -> None:
     assert (reader[4]["key"], reader[4]["label"], reader[4]["n"]) == ("awe_1.jpg", 2, 1)
 
 
-def test_another_pattern_is_another_source(tmp_path: Path) -> None:
-    """Even with the same fields: a run over other values does not resume."""
-    save(tmp_path / "in" / "1_2.jpg", picture(8, 8, 1))
-    pack(tmp_path / "in", tmp_path / "s", "--size", 8, "--key-pattern", "{a:d}_{b:d}.jpg")
-    again = run_here("pack", "--size", 8, "--key-pattern", "{a:d}_{b:d}.jpg", tmp_path / "in", tmp_path / "s")
-    assert (again.code, "complete already" in again.out) == (0, True)
-    ran = run_here("pack", "--size", 8, "--key-pattern", "{b:d}_{a:d}.jpg", tmp_path / "in", tmp_path / "s")
-    assert ran.code == 2
-    assert "the options of the source differ: --key-pattern was {a:d}_{b:d}.jpg" in ran.err
-
-
-def test_workers_pack_the_same_store(tmp_path: Path) -> None:
-    """The fields travel to workers with their own samples only."""
-    faces(tmp_path / "in")
-    digests = {
-        rawpack_packer.pack(tmp_path / "in", tmp_path / f"{n}", size=8, key_pattern=PATTERN, workers=n).digest
-        for n in (0, 2)
-    }
-    assert len(digests) == 1
-
-
 def test_a_kind_without_paths_takes_no_pattern(tmp_path: Path) -> None:
     """The error says which kinds do."""
     pack(faces(tmp_path / "in"), tmp_path / "s", "--size", 8)

@@ -57,15 +57,6 @@ def test_the_column_of_paths_has_any_name(listed: Callable[..., Path], tmp_path:
     assert "image, label, path" in ran.err
 
 
-def test_another_column_of_paths_is_another_source(listed: Callable[..., Path], tmp_path: Path) -> None:
-    """A run with other paths of the same listing does not resume."""
-    listing = listed("left,right\n0.jpg,1.jpg\n", "list.csv")
-    pack(listing, tmp_path / "s", "--size", 8, "--path", "left")
-    ran = run_here("pack", "--size", 8, "--path", "right", listing, tmp_path / "s")
-    assert ran.code == 2
-    assert "--path was left" in ran.err
-
-
 # ---------------------------------------------------------------------------------------------- plain lists
 
 

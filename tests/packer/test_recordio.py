@@ -17,11 +17,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from running import pack, run_command
-from test_pass_through import AS_THEY_ARE, values_of
+from running import pack
 from test_source_conformance import write_again
 
-from rawpack import Reader
 from rawpack.errors import DecodeError, UsageError
 from rawpack_packer.sources import FieldKind, Source, open_source
 from rawpack_packer.sources.archives.recordio import RecordIOSource
@@ -183,22 +181,6 @@ def test_classes_name_the_labels(tmp_path: Path) -> None:
 
 
 # ------------------------------------------------------------------------------------------ packed
-
-
-def test_the_command_packs_jpeg_files_as_they_are(tmp_path: Path) -> None:
-    """By two workers: each JPEG file in the store is the one in the record, byte for byte, in its order."""
-    ran = run_command("pack", "--workers", 2, *AS_THEY_ARE, FIXTURES / "split.rec", tmp_path / "store")
-    assert ran.code == 0, ran.err
-    digests = [hashlib.sha256(file).hexdigest() for file in values_of(tmp_path / "store")]
-    assert digests == [one["sha256"] for one in images_of("split")]
-    reader = Reader(tmp_path / "store")
-    assert [int(reader[i]["label"]) for i in range(6)] == [0, 1, 2, 3, 4, 5]
-
-
-def test_labels_of_different_lengths_are_packed(tmp_path: Path) -> None:
-    reader = Reader(pack(FIXTURES / "boxes.rec", tmp_path / "store", "--size", 16))
-    for i, one in enumerate(images_of("boxes")):
-        assert reader[i]["labels"].tolist() == one["labels"]
 
 
 def test_a_part_is_small(tmp_path: Path) -> None:

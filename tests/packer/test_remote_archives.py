@@ -15,7 +15,6 @@ import time
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
-from unittest import mock
 
 import pytest
 from folders import files_of
@@ -32,7 +31,7 @@ from rawpack_packer.text import size
 
 pytest.importorskip("s3fs", reason="rawpack[remote] is not installed: no s3fs")
 
-from store_server import Request, Server, on, serving, slow, status
+from store_server import Server, on, serving, slow, status
 
 TABLES = Path(__file__).parents[1] / "support" / "fixtures" / "huggingface" / "checkout" / "data"
 SHARDS, SAMPLES = 6, 100
@@ -282,44 +281,6 @@ def test_a_server_that_does_not_answer(
     assert re.search(rf"rawpack: still waiting for {re.escape(url)}\?\.\.\. after \d+ s; gives up after 2 s", ran.err)
     assert "photos.tar?... cannot be read" in ran.err
     assert "secret" not in ran.err
-
-
-def test_the_line_that_waits_has_the_last_error(server: Server, tmp_path: Path, often: None) -> None:
-    """While requests fail and are repeated, the line says why, so that nobody waits in vain."""
-    failing = threading.Event()
-
-    def fails(request: Request) -> bool:
-        return not failing.is_set() and status(503)(request)
-
-    server.faults.append(on("photos.tar", fails, method="HEAD"))
-    server.faults.append(on("photos.tar", fails))
-    said = list[str]()
-
-    def says(self: progress.Lines, why: str) -> None:
-        said.append(why)
-        if "503" in why:
-            failing.set()
-
-    with mock.patch.object(progress.Lines, "waits", says):
-        pack_shown = rawpack_packer.pack(
-            f"{server.url}/bucket/photos.tar", tmp_path / "store", workers=0, size=32, progress=True
-        )
-    assert pack_shown.manifest.samples == 10
-    line = next(one for one in said if "503" in one)
-    assert re.fullmatch(rf"still waiting for {server.url}/bucket/photos.tar after \d+ s \(.*503.*\); gives up .*", line)
-
-
-def test_the_bar_appears_before_the_first_byte(
-    often: None, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """Bytes are counted in pieces of megabytes: on a slow link the bar is there before the first of them has come."""
-    monkeypatch.setattr("sys.stderr.isatty", lambda: True, raising=False)
-    monkeypatch.setattr(progress, "_BAR_AFTER_S", 0.0)
-    shown = progress.Fetching(progress.Bar())
-    shown.show(0, 4_000_000, "http://x/a.tar", 120)
-    shown.show(0, 4_000_000, "http://x/a.tar", 120)
-    shown.end()
-    assert re.search(r"fetching:   0%\|.*\| 0\.00/4\.00M \[00:00<", capsys.readouterr().err)
 
 
 def test_a_bar_in_a_terminal(often: None, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:

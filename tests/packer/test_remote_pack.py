@@ -202,11 +202,3 @@ def test_large_files_come_in_parts(server: Server, tmp_path: Path, monkeypatch: 
     assert server.asked("shard-00000", "POST") == 2
     reader: Any = Reader(URL)
     assert all(np.array_equal(reader[i]["image"], images[i]) for i in (0, 31, 63))
-
-
-def test_dry_run(server: Server, arrays: Path, tmp_path: Path) -> None:
-    """--dry-run says what packing would take, and neither uploads nor writes."""
-    ran = run(arrays, "--dry-run", "--json")
-    assert json.loads(ran.out)["samples"] == SHARDS * ROWS
-    assert not server.files
-    assert not (tmp_path / "cache").exists()

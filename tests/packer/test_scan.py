@@ -153,21 +153,6 @@ def test_every_command_that_scans_ends_with_1(
     assert states_of(tmp_path) == before
 
 
-@pytest.mark.parametrize("call", ["pack", "append", "pack_splits"])
-def test_python_raises(pets: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: str) -> None:
-    """The functions of Python raise PackError, which is no UsageError, and write nothing."""
-    if call == "append":
-        rawpack_packer.pack(folder(tmp_path / "first", ant=2), tmp_path / "store", size=16, workers=0)
-    before = states_of(tmp_path)
-    failing(monkeypatch, errno.EIO, in_cat)
-    options: dict[str, Any] = {"workers": 0} | ({"holdout": {"val": 0.5}} if call == "pack_splits" else {})
-    with pytest.raises(PackError, match=r"cat/ cannot be read: \[Errno 5\]") as caught:
-        getattr(rawpack_packer, call)(pets, tmp_path / "store", **options)
-    assert not isinstance(caught.value, UsageError)
-    monkeypatch.undo()
-    assert states_of(tmp_path) == before
-
-
 def test_a_locked_split_is_named(locked: Path, tmp_path: Path) -> None:
     """A split that may not be looked into is said to be that, and not to be missing; nothing is written."""
     ran = bound("pack", *SMALL, "--splits", "dog,cat", locked, tmp_path / "store")
@@ -431,18 +416,6 @@ def test_videos_and_folders_of_them(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert reader.classes == ("train", "val")
     assert [sample["key"] for sample in reader] == [f"val/a.mp4#{i:06d}" for i in range(3)]
     assert {int(sample["label"]) for sample in reader} == {1}
-
-
-def test_the_option_is_of_folders_alone(tmp_path: Path) -> None:
-    """For a dataset in memory, or a file of arrays, the option is refused in one line; False is as if left out."""
-    np.save(tmp_path / "a.npy", np.zeros((4, 8, 8, 3), np.uint8))
-    with pytest.raises(UsageError, match="skip-unreadable: it belongs to folder"):
-        rawpack_packer.pack(tmp_path / "a.npy", tmp_path / "store", skip_unreadable=True)
-    with pytest.raises(UsageError, match="skip_unreadable= applies to a path only, and the source is a list"):
-        rawpack_packer.pack([np.zeros((8, 8, 3), np.uint8)], tmp_path / "store", skip_unreadable=True)
-    with pytest.raises(UsageError, match="kind= applies to a path only"):
-        rawpack_packer.pack([np.zeros((8, 8, 3), np.uint8)], tmp_path / "store", kind="folder")
-    rawpack_packer.pack(tmp_path / "a.npy", tmp_path / "store", skip_unreadable=False, workers=0)
 
 
 # ---------------------------------------------------------------------------------------------- splits

@@ -184,37 +184,6 @@ def test_rows_are_appended_to_some_rows_of_others(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("shape", "option", "value"),
-    [
-        ((3, 32, 32), "--size", "20"),
-        ((1, 28, 28), "--size", "32"),
-        ((4, 84, 84), "--size", "42"),
-        ((3, 32, 400), "--size", "32x400"),
-        ((3, 32, 32), "--crop", "4,4,16,16"),
-    ],
-)
-@pytest.mark.parametrize("dtype", ["u1", "f4"])
-def test_channels_that_come_first_are_not_taken_for_rows(
-    shape: tuple[int, ...], option: str, value: str, dtype: str, tmp_path: Path
-) -> None:
-    """Images (channels, height, width) are not cropped and resized as rows: with `:chw` they pack as after a transpose,
-    and with `:hwc`, `--size` and `--crop` are refused."""
-    array = values(dtype, (2, *shape))
-    np.save(tmp_path / "first.npy", array)
-    kept = ("--array", ":hwc")
-    ran = run_here("pack", "--workers", 0, *kept, option, value, tmp_path / "first.npy", tmp_path / "s")
-    assert (ran.code, "transpose each to height, width, channels" in ran.err) == (2, True), ran
-    assert not (tmp_path / "s").exists()
-    same(packed(tmp_path / "first.npy", tmp_path / "as-they-are", *kept), array)
-    np.save(tmp_path / "last.npy", np.moveaxis(array, 1, -1))
-    last = packed(tmp_path / "last.npy", tmp_path / "last", option, value)
-    first = packed(tmp_path / "first.npy", tmp_path / "first", "--array", ":chw", option, value)
-    assert first.fields["image"].shape[2] == shape[0]
-    for i in range(2):
-        np.testing.assert_array_equal(first[i]["image"], last[i]["image"])
-
-
-@pytest.mark.parametrize(
     ("shape", "size"),
     [((32, 32, 3), "20"), ((4, 4, 64), "16"), ((4, 32, 20), "16x32"), ((1, 64, 16), "1x32"), ((5, 32, 32), "20")],
 )
@@ -282,21 +251,6 @@ def test_npy_is_mapped_not_read(tmp_path: Path) -> None:
     assert isinstance(image, np.ndarray)
     assert (image[0] == 7).all()
     assert not image[1:].any()
-
-
-def test_workers_make_the_same_store(tmp_path: Path) -> None:
-    """Two processes pack a mapped file and one from memory to the digest that this process has."""
-    array = values("<f4", (200, 4, 5))
-    np.save(tmp_path / "a.npy", array)
-    np.savez(tmp_path / "b.npz", image=array, label=np.arange(200))
-    for name in ("a.npy", "b.npz"):
-        checks = set()
-        for workers in (0, 2):
-            store = tmp_path / f"{name}-{workers}"
-            ran = run_here("pack", "--quiet", "--workers", workers, "--shard-size", 1, tmp_path / name, store)
-            assert ran.code == 0, ran
-            checks.add((store / "store.json").read_bytes())
-        assert len(checks) == 1
 
 
 def test_a_file_that_changes_stops_the_run(tmp_path: Path) -> None:
@@ -383,21 +337,6 @@ def bad_files(folder: Path) -> dict[str, Path]:
         "uneven.npz",
     ]
     return {name: folder / name for name in names}
-
-
-@pytest.mark.skipif(np.dtype(np.longdouble).name != "float128", reason="long doubles are no 128 bits here")
-def test_numbers_wider_than_any_store_has_are_refused(tmp_path: Path) -> None:
-    """float128 and complex256 as images: an error that names them, and nothing is written; as a field: left out, with a
-    line that says so."""
-    np.save(tmp_path / "f.npy", np.zeros((4, 2, 3), np.longdouble))
-    np.save(tmp_path / "c.npy", np.zeros((4, 2, 3), np.clongdouble))
-    np.savez(tmp_path / "f.npz", image=np.zeros((4, 2, 3)), v=np.zeros(4, np.longdouble))
-    for name, dtype in (("f.npy", "float128"), ("c.npy", "complex256")):
-        ran = run_here("pack", "--workers", 0, tmp_path / name, tmp_path / "s")
-        assert (ran.code, dtype in ran.err) == (2, True), ran
-        assert not (tmp_path / "s").exists()
-    ran = run_here("pack", "--workers", 0, tmp_path / "f.npz", tmp_path / "s")
-    assert (ran.code, "column 'v' is left out: it holds float128" in ran.out + ran.err) == (0, True), ran
 
 
 def test_damaged_files_are_refused_by_name(tmp_path: Path) -> None:

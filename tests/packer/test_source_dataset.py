@@ -522,18 +522,6 @@ def test_grey_pillow_images_take_a_size_and_a_color(tmp_path: Path) -> None:
     np.testing.assert_array_equal(Reader(tmp_path / "rgb")[0]["image"], picture(8, 8, 1)[..., :1].repeat(3, axis=2))
 
 
-def test_more_pillow_images_of_one_size_are_appended(tmp_path: Path) -> None:
-    """To a store of such images, and to one of images of any size."""
-    images = [Image.fromarray(picture(9, 8, i)) for i in range(5)]
-    rawpack_packer.pack(images, tmp_path / "one", workers=0)
-    rawpack_packer.pack([images[0], Image.fromarray(picture(3, 8, 0))], tmp_path / "any", workers=0, size="keep")
-    for name in ("one", "any"):
-        rawpack_packer.append(images, tmp_path / name, workers=0)
-        reader = Reader(tmp_path / name)
-        for i in range(5):
-            np.testing.assert_array_equal(reader[len(reader) - 5 + i]["image"], picture(9, 8, i))
-
-
 @pytest.mark.parametrize("workers", [0, 2])
 def test_a_dict_of_columns_is_a_dataset(workers: int, tmp_path: Path) -> None:
     """Arrays and lists of one length, a field each; labels are int64, and known for a draw."""
@@ -965,14 +953,6 @@ def test_a_dataset_whose_code_changed_does_not_resume(finished: bool, wrapped: b
     for folder in (store / "train", store / "val") if wrapped else (store,):
         (batch,) = Reader(folder).batches(60, workers=0)
         assert batch["image"][:, 0, 0, 0].tolist() == [int(number) + 1 for number in batch["number"]]
-
-
-def test_only_a_text_beside_the_images_changed(tmp_path: Path) -> None:
-    """Fields are compared too, those in a column of texts beside arrays."""
-    columns = {"image": np.zeros((9, 8, 10, 3), np.uint8), "caption": ["old"] * 9}
-    rawpack_packer.pack(columns, tmp_path / "store", workers=0)
-    with pytest.raises(UsageError, match="returned another sample 00000000 than now"):
-        rawpack_packer.pack({**columns, "caption": ["new"] * 9}, tmp_path / "store", workers=0)
 
 
 def test_a_random_dataset_resumes(tmp_path: Path) -> None:

@@ -185,11 +185,3 @@ def test_the_words_of_an_option() -> None:
     """A split may come more than once, and values may hold colons and blanks."""
     by = parse_split_by(" who = train : Ann Lee + x:y , val : -3--1 , train : z")
     assert (by.column, by.values) == ("who", {"train": ("Ann Lee", "x:y", "z"), "val": ("-3--1",)})
-
-
-def test_sets_of_before_stay_byte_for_byte(place: Path, tmp_path: Path) -> None:
-    """splits.json has no entry `split_by` unless a field divided the source."""
-    assert run_here("pack", *SMALL, "--holdout", "val=0.2", place / "list.csv", tmp_path / "s").code == 0
-    assert list(json.loads((tmp_path / "s" / "splits.json").read_bytes())) == [
-        "splits", "holdout", "seed", "draw", "checksum",
-    ]  # fmt: skip

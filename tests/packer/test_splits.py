@@ -29,7 +29,6 @@ from rawpack_packer.job.holdout import draw
 from rawpack_packer.sources import DatasetSource, open_source
 
 SMALL = ("--size", "16", "--shard-size", "1", "--workers", 0)
-FIELDS = ["image", "label", "key"]
 
 
 def folder(root: Path, classes: Mapping[str, int], first: int = 0) -> Path:

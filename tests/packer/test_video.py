@@ -20,7 +20,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pictures import picture, save
 from real_data import real_files
-from running import FORMATS, run_here
+from running import run_here
 from troubled import touch
 from videos import (  # noqa: F401
     FFMPEG,
@@ -38,7 +38,7 @@ from videos import (  # noqa: F401
 )
 
 import rawpack_packer
-from rawpack import MissingExtraError, Reader, UsageError
+from rawpack import Reader, UsageError
 from rawpack.errors import PackError
 from rawpack_packer.sources import open_source
 from rawpack_packer.sources.video import Selection, make_selection
@@ -128,13 +128,6 @@ def test_a_folder_without_any_names_what_is_there(tmp_path: Path) -> None:
         open_source(tmp_path, "video")
     with pytest.raises(UsageError, match="no image in"):
         open_source(tmp_path)
-
-
-def test_without_pyav_the_extra_is_named(clips: Path) -> None:
-    """Where PyAV is missing, the error says what to install."""
-    with mock.patch.dict(sys.modules, {"av": None}), pytest.raises(MissingExtraError) as refused:
-        open_source(clips)
-    assert "rawpack[video]" in str(refused.value)
 
 
 # ---------------------------------------------------------------------------------------------- which frames
@@ -354,29 +347,6 @@ def test_real_videos_are_what_the_ffmpeg_command_decodes(file: Path) -> None:
 
 
 # ---------------------------------------------------------------------------------------------- packing
-
-
-@here
-@pytest.mark.parametrize("layout", ["memmap", "hdf5", "lmdb"])
-def test_workers_and_shards_do_not_show(clips: Path, tmp_path: Path, layout: str) -> None:
-    """Three workers, which seek, make the bytes that one pass in order makes; a video is split over shards."""
-    long = encode(tmp_path / "long" / "x.mp4", "libx264", 200, options=FAST).parent
-    for source, store in ((long, "long"), (clips, "clips")):
-        made = {}
-        for workers in (0, 3):
-            path = tmp_path / f"{store}-{workers}"
-            ran = run_here("pack", "--quiet", "--size", "32", "--shard-size", 1, "--workers", workers,
-                           *FORMATS[layout], source, path)  # fmt: skip
-            assert (ran.code, ran.err) == (0, "")
-            made[workers] = {name: data for name, data in files_of(path).items() if not name.startswith("provenance.")}
-        assert made[0] == made[3]
-    reader = Reader(tmp_path / "long-3")
-    assert len(reader) == 200
-    (batch,) = reader.batches(200, fields=["video", "frame", "pts_seconds", "key"])
-    assert batch["frame"].tolist() == list(range(200))
-    assert (batch["frame"].dtype, batch["video"].dtype, batch["pts_seconds"].dtype) == ("int64", "int64", "float64")
-    assert batch["pts_seconds"] == pytest.approx(np.arange(200) / 25)
-    assert batch["key"][17] == "x.mp4#000017"
 
 
 @here
