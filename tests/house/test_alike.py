@@ -17,6 +17,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from archived import tar
+from pictures import encoded
 from PIL import Image
 from running import run_here
 
@@ -28,9 +30,7 @@ SIDE = 12
 
 
 def png(shade: int) -> bytes:
-    file = io.BytesIO()
-    Image.new("RGB", (SIDE, SIDE), (shade, 0, 9)).save(file, "png")
-    return file.getvalue()
+    return encoded(np.full((SIDE, SIDE, 3), (shade, 0, 9), np.uint8))
 
 
 def rows_of_csv(path: Path, columns: dict[str, Sequence[Any]], images: Sequence[bytes]) -> Path:
@@ -90,12 +90,10 @@ FILES = [name for name in TABLES if name != "columns"]
 
 
 def shards(path: Path, labels: Sequence[str], images: Sequence[bytes]) -> Path:
-    with tarfile.open(path / "set.tar", "w") as archive:
-        for i, (label, image) in enumerate(zip(labels, images, strict=True)):
-            for name, data in ((f"{i}.png", image), (f"{i}.cls", label.encode())):
-                member = tarfile.TarInfo(name)
-                member.size = len(data)
-                archive.addfile(member, io.BytesIO(data))
+    members: dict[str, bytes | str] = {}
+    for i, (label, image) in enumerate(zip(labels, images, strict=True)):
+        members |= {f"{i}.png": image, f"{i}.cls": label}
+    (path / "set.tar").write_bytes(tar(members))
     return path / "set.tar"
 
 
@@ -118,10 +116,7 @@ def opened(source: Any, **options: Any) -> Source:
 def test_labels_that_are_texts_are_names_of_classes(kind: str, tmp_path: Path) -> None:
     """Sorted, and numbered in that order."""
     labels, images = ["dog", "cat", "dog"], [png(i) for i in range(3)]
-    made = (
-        shards(tmp_path, labels, images) if kind == "webdataset" else TABLES[kind](tmp_path, {"label": labels}, images)
-    )
-    source = opened(made)
+    source = opened(with_labels(kind, tmp_path, labels, images))
     assert source.info.classes == ("cat", "dog")
     assert [int(source[i].fields["label"]) for i in range(3)] == [1, 0, 1]  # type: ignore[arg-type]
 

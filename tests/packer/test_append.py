@@ -16,7 +16,7 @@ from unittest import mock
 
 import numpy as np
 import pytest
-from folders import files_of
+from folders import files_of, settled
 from pictures import picture, save
 from PIL import Image
 from running import FORMATS, Ran, environment, pack, run_here
@@ -50,11 +50,6 @@ def appended(source: Path, store: Path, *options: object) -> Path:
 def sums(store: Path) -> dict[str, str]:
     """Every file below a store -> SHA-256."""
     return {name: hashlib.sha256(data).hexdigest() for name, data in files_of(store).items()}
-
-
-def settled(store: Path) -> dict[str, bytes]:
-    """The files that must be those of an undisturbed run: all but provenance."""
-    return {name: data for name, data in files_of(store).items() if not name.startswith("provenance")}
 
 
 def truth(*sources: Path) -> list[tuple[str, str, bytes]]:

@@ -20,11 +20,10 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from pictures import picture, save
-from PIL import Image
+from pictures import encoded, picture, save
 from running import run_here
 
-from rawpack.errors import DecodeError, PackError, UsageError
+from rawpack.errors import DecodeError, UsageError
 from rawpack_packer import api
 from rawpack_packer.part.pieces import ReadAhead
 from rawpack_packer.sources import DividedError, Item, Samples, Source, SourceChangedError, archives, open_source
@@ -40,14 +39,7 @@ from rawpack_packer.testing.engines import check_files, settled_files
 pytestmark = pytest.mark.skipif(shutil.which("tar") is None or shutil.which("zip") is None, reason="needs tar and zip")
 
 
-def encoded() -> bytes:
-    """A small image file."""
-    file = io.BytesIO()
-    Image.new("RGB", (6, 4), "red").save(file, "JPEG")
-    return file.getvalue()
-
-
-JPEG = encoded()
+JPEG = encoded(picture(4, 6, 0), "JPEG")
 
 
 def shell(folder: Path, command: str) -> None:
@@ -121,7 +113,7 @@ def same(one: Samples, two: Samples) -> None:
         assert read(one, i) == read(two, i), one.key(i)
 
 
-@pytest.mark.parametrize("name", ARCHIVES)
+@pytest.mark.parametrize("name", ["b.tar", "a.tgz", "a.zip", "one.tar::two.tar"])
 def test_a_list_that_was_kept_gives_the_same_source(tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """With links, odd names and damaged files: samples, states and counts are those of a look through the archive."""
     make_tree(tmp_path)
@@ -326,18 +318,15 @@ def test_sizes_beyond_8_gib(tmp_path: Path) -> None:
         path.unlink()
 
 
-@pytest.mark.parametrize("change", ["encrypt", "lzma", "crc", "size", "bomb"])
+@pytest.mark.parametrize("change", ["crc", "size", "bomb"])
 def test_zip_members_that_cannot_be_read(tmp_path: Path, change: str) -> None:
-    """An encrypted member, one by another method, one that the directory lies about: each is rejected, and no other.
-    What no damage made unreadable, only with --skip-unreadable."""
+    """A member that the directory lies about is rejected, and no other."""
     path = tmp_path / "a.zip"
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
-        archive.writestr("1.jpg", JPEG, zipfile.ZIP_LZMA if change == "lzma" else None)
+        archive.writestr("1.jpg", JPEG)
         archive.writestr("2.jpg", JPEG)
     data = bytearray(path.read_bytes())
     entry = data.index(b"PK\1\2")
-    if change == "encrypt":
-        data[entry + 8] |= 1
     if change == "crc":
         data[entry + 16] ^= 1
     if change == "size":
@@ -351,13 +340,8 @@ def test_zip_members_that_cannot_be_read(tmp_path: Path, change: str) -> None:
         entry = data.index(b"PK\1\2")
         data[entry + 24 : entry + 28] = (1000).to_bytes(4, "little")
     path.write_bytes(data)
-    if change in ("encrypt", "lzma"):
-        with pytest.raises(PackError, match=r"1 image of 2 cannot be read: it is (encrypted|compressed by method 14)"):
-            open_source(path)
-    source = open_source(path, skip_unreadable=change in ("encrypt", "lzma"))
-    assert [reason_of(source, i) for i in range(2)] == [
-        "unreadable" if change in ("encrypt", "lzma") else "corrupt", "",
-    ]  # fmt: skip
+    source = open_source(path)
+    assert [reason_of(source, i) for i in range(2)] == ["corrupt", ""]
 
 
 def test_names_in_zip_archives(tmp_path: Path) -> None:
@@ -419,8 +403,7 @@ def test_headers_are_read_as_tarfile_reads_them(members: list[tuple[str, bytes, 
 # ---- damage
 
 
-@pytest.mark.parametrize("name", ["a.tar", "a.zip", "a.tgz"])
-@pytest.mark.parametrize("change", ["touch", "truncate", "remove"])
+@pytest.mark.parametrize(("name", "change"), [("a.tar", "touch"), ("a.zip", "truncate"), ("a.tgz", "remove")])
 def test_a_changed_archive_stops_packing(tmp_path: Path, name: str, change: str) -> None:
     """An archive that was touched, truncated or removed since it was opened is no reject of its members."""
     save(tmp_path / "p" / "a" / "1.png", picture(20, 30, 0))
@@ -582,7 +565,7 @@ def test_imagenet_training_set(tmp_path: Path) -> None:
     assert open_source(tmp_path / "ILSVRC2012_img_train.tar").info.classes == tuple(sorted(WNIDS.values()))
 
 
-@pytest.mark.parametrize("form", ["kit", "folder", "data", "truth", "kaggle", "wnids", "numbers", "named"])
+@pytest.mark.parametrize("form", ["kit", "folder", "kaggle", "wnids", "numbers", "named"])
 def test_imagenet_validation_set(tmp_path: Path, form: str) -> None:
     """Labels from the development kit, Kaggle's table or a list are those of the training set's classes."""
     make_imagenet(tmp_path)
@@ -596,10 +579,8 @@ def test_imagenet_validation_set(tmp_path: Path, form: str) -> None:
         "numbers": "\n".join(map(str, numbers)),
         "named": "\n".join(f"{name}.JPEG {number}" for name, number in zip(names, numbers, strict=True)),
     }
-    path = {
-        "kit": tmp_path / "ILSVRC2012_devkit_t12.tar.gz", "folder": kit, "data": kit / "data",
-        "truth": kit / "data" / "ILSVRC2012_validation_ground_truth.txt",
-    }.get(form, tmp_path / "labels.txt")  # fmt: skip
+    kits = {"kit": tmp_path / "ILSVRC2012_devkit_t12.tar.gz", "folder": kit}
+    path = kits.get(form, tmp_path / "labels.txt")
     if form in texts:
         path.write_text(texts[form])
     source = open_source(tmp_path / "ILSVRC2012_img_val.tar", labels_file=path)
@@ -613,18 +594,11 @@ def test_imagenet_validation_set(tmp_path: Path, form: str) -> None:
 @pytest.mark.parametrize(
     ("archive", "labels", "message"),
     [
-        (
-            "train",
-            "ILSVRC2012_devkit_t12.tar.gz",
-            "has 3 class folders: --labels-file applies to archives without them",
-        ),
+        ("train", "ILSVRC2012_devkit_t12.tar.gz", "has 3 class folders: --labels-file applies to archives without"),
         ("val", "ILSVRC2012_img_train.tar", "is not ImageNet's development kit: it has no ILSVRC"),
-        ("val", "train", "is not ImageNet's development kit: it has no ILSVRC"),
         ("val", "short.txt", "has 2 labels for 5 images"),
         ("val", "ids.txt", "begin at 1, and classes are counted from 0.*ILSVRC2012_devkit_t12"),
         ("val", "other.csv", "has no label for ILSVRC2012_val_00000001.JPEG"),
-        ("val", "missing.txt", "cannot be read: .*; check the path of the labels"),
-        ("val", "ILSVRC2012_img_val.tar", "is not ImageNet's development kit"),
         ("val", "bad kit", "has 1001, and ILSVRC2012's classes are 1 to 1,000"),
         ("val", "worse kit", "cannot be read as labels: .*utf-8"),
     ],

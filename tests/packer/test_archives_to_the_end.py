@@ -15,7 +15,6 @@ import signal
 import struct
 import subprocess
 import sys
-import tarfile
 import zipfile
 from collections import Counter
 from collections.abc import Mapping
@@ -24,6 +23,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+from archived import tar, zipped
+from pictures import encoded
 from PIL import Image
 from running import Ran, environment, run_here
 
@@ -37,30 +38,10 @@ CLASSES = ("ant", "bee", "cow")
 
 
 def png(seed: int) -> bytes:
-    file = io.BytesIO()
-    Image.fromarray(np.random.default_rng(seed).integers(0, 256, (8, 6, 3), dtype=np.uint8)).save(file, "PNG")
-    return file.getvalue()
+    return encoded(np.random.default_rng(seed).integers(0, 256, (8, 6, 3), dtype=np.uint8))
 
 
 PHOTOS = {f"p/{name}/{i}.png": png(10 * k + i) for k, name in enumerate(CLASSES) for i in range(4)}
-
-
-def tar(members: Mapping[str, bytes]) -> bytes:
-    file = io.BytesIO()
-    with tarfile.open(fileobj=file, mode="w") as archive:
-        for name, data in members.items():
-            info = tarfile.TarInfo(name)
-            info.size = len(data)
-            archive.addfile(info, io.BytesIO(data))
-    return file.getvalue()
-
-
-def zipped(members: Mapping[str, bytes], method: int = zipfile.ZIP_STORED) -> bytes:
-    file = io.BytesIO()
-    with zipfile.ZipFile(file, "w", method) as archive:
-        for name, data in members.items():
-            archive.writestr(name, data)
-    return file.getvalue()
 
 
 def of_class(name: str) -> dict[str, bytes]:

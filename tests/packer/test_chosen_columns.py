@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import struct
 from pathlib import Path
 from typing import Any
@@ -12,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from PIL import Image
+from pictures import encoded
 
 import rawpack_packer
 from rawpack import PackError, Reader, UsageError
@@ -23,9 +22,7 @@ TEXTS = np.array(["b", "a", "c", "a", "", "b"])
 
 
 def png(shade: int) -> bytes:
-    file = io.BytesIO()
-    Image.new("RGB", (8, 8), (shade, 0, 9)).save(file, "png")
-    return file.getvalue()
+    return encoded(np.full((8, 8, 3), (shade, 0, 9), np.uint8))
 
 
 def packed(source: Any, tmp_path: Path, **options: Any) -> Reader:

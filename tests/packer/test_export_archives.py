@@ -20,11 +20,10 @@ from typing import Any
 from unittest import mock
 from urllib.parse import unquote
 
-import lmdb
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
-from folders import files_of, states_of
+from folders import files_of, lmdb_values, states_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from pictures import picture, save
@@ -104,15 +103,6 @@ def pixels_of(file: bytes) -> Any:
     return np.asarray(Image.open(io.BytesIO(file)))
 
 
-def jpeg_files(store: Path) -> list[bytes]:
-    """The images of an LMDB store of one shard, read by liblmdb."""
-    with (
-        lmdb.open(str(store / "shard-00000.lmdb"), subdir=False, readonly=True, lock=False) as env,
-        env.begin() as all_,
-    ):
-        return [all_.get(b"%012d" % row) for row in range(len(Reader(store)))]
-
-
 def is_lmdb(store: Path) -> bool:
     return (store / "shard-00000.lmdb").exists()
 
@@ -130,7 +120,7 @@ def test_webdataset_reads_every_field(everything: Path, tmp_path: Path) -> None:
     out = exported("webdataset", everything, tmp_path / "out", "--shard-size", SPLIT_UP["webdataset"])
     samples = read_by_webdataset(out)
     is_jpeg = is_lmdb(everything)
-    files = jpeg_files(everything) if is_jpeg else []
+    files = lmdb_values(everything) if is_jpeg else []
     for i, (sample, one) in enumerate(zip(samples, ALL, strict=True)):
         assert sample.keys() == {"__key__", "jpg" if is_jpeg else "png", "mask.png", "json", "cls"}
         assert sample["__key__"] == f"some.where/{i}"
@@ -237,8 +227,6 @@ def test_json_only_where_something_is_in_it(tmp_path: Path) -> None:
             (["a.jpg", "b.jpg", "c.d.jpg"], "lmdb", False),
             (["a.jpg", "b.jpg", "c.jpg"], "memmap", True),
             (["a", "b", "c.d"], "memmap", False),
-            (["a%2Eb", "b", "c%20"], "lmdb", False),
-            (["a%2Eb.jpg", "b.jpg", "c.jpg"], "lmdb", False),
             (["a%2Eb", "b.c"], "lmdb", True),
             (["a", "b", "c.jpg"], "lmdb", True),
         ]
@@ -285,7 +273,7 @@ def test_parquet_holds_every_field(everything: Path, tmp_path: Path) -> None:
     assert [path.name for path in paths] == [f"train-{i:05d}-of-{len(paths):05d}.parquet" for i in range(len(paths))]
     rows = [row for path in paths for row in pq.read_table(path).to_pylist()]
     is_jpeg = is_lmdb(everything)
-    files = jpeg_files(everything) if is_jpeg else []
+    files = lmdb_values(everything) if is_jpeg else []
     for i, (row, one) in enumerate(zip(rows, ALL, strict=True)):
         assert list(row) == ["image", "key", "label", "number", "yes", "half", "vector", "boxes", "words", "mask"]
         assert (row["image"]["path"], row["mask"]["path"]) == (f"{i}.{'jpg' if is_jpeg else 'png'}", f"{i}.png")
@@ -323,7 +311,7 @@ def test_parquet_holds_every_field(everything: Path, tmp_path: Path) -> None:
 def test_row_groups_have_about_a_hundred_megabytes(tmp_path: Path) -> None:
     """A reader holds one row group at a time, so a table has several."""
     store = packed(tmp_path / "store", [picture(30, 30, i) for i in range(20)], format="lmdb")
-    sizes = [len(file) for file in jpeg_files(store)]
+    sizes = [len(file) for file in lmdb_values(store)]
     with mock.patch("rawpack_packer.exporting.parquet._GROUP_BYTES", max(sizes) * 4):
         out = exported("parquet", store, tmp_path / "out")
     (path,) = out.glob("*.parquet")
@@ -389,7 +377,7 @@ def test_labels_and_classes_come_back(tmp_path: Path, to: str, labels: list[int]
     again = packed(tmp_path / "again", out, **options)
     assert labels_by_key(again) == labels_by_key(store) == {str(i): label for i, label in enumerate(labels)}
     assert Reader(again).classes == Reader(store).classes == (classes and tuple(classes))
-    assert jpeg_files(again) == images
+    assert lmdb_values(again) == images
 
 
 @pytest.mark.parametrize("text", ["x\n", "x\nx\n", "", "\xff"])

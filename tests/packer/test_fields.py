@@ -7,18 +7,17 @@ from __future__ import annotations
 
 import io
 import json
-import random
 import struct
 import zlib
 from fractions import Fraction
 from functools import cache
 from pathlib import Path
 from typing import Any
-from unittest import mock
 
 import h5py
 import numpy as np
 import pytest
+from folders import rejects_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
@@ -338,12 +337,9 @@ def test_several_stores_are_one_with_all_fields(stores: Any) -> None:
     ("said", "bits", "value"),
     [
         ("half", 16, 0.5),
-        ("single", 32, 0.5),
         ("f", 32, 0.5),
-        ("double", 64, 0.1),
         ("d[2]", 64, [0.1, 0.2]),
         (("<f8", (2,)), 64, [0.1, 0.2]),
-        (("double", ()), 64, 0.1),
     ],
 )
 def test_a_dtype_may_be_said_by_any_of_its_names(said: Any, bits: int, value: Any, tmp_path: Path) -> None:
@@ -358,10 +354,7 @@ def test_a_dtype_may_be_said_by_any_of_its_names(said: Any, bits: int, value: An
     ("sample", "options", "words"),
     [
         ({"image": np.zeros((2, 2), np.longdouble)}, {}, "images of dtype float128"),
-        ({"image": np.zeros((2, 2), np.clongdouble)}, {}, "images of dtype complex256"),
-        ({"image": np.zeros((2, 2))}, {"image": ("no such", (2, 2))}, "images of dtype no such"),
         ({"image": np.zeros((2, 2)), "v": np.longdouble(1)}, {}, "field v: its first value is float128"),
-        ({"image": np.zeros((2, 2)), "v": 1}, {"fields": {"v": ("longdouble", ())}}, "'float128' is no dtype"),
         ({"image": np.zeros((2, 2)), "v": 1}, {"fields": {"v": ("no such", ())}}, "'no such' is no dtype"),
         ({"image": np.zeros((2, 2)), "v": np.zeros(17 * (1,))}, {}, "at most 16 axes"),
     ],
@@ -408,31 +401,6 @@ def test_inspect_tells_and_verifies_all_fields(store: Store) -> None:
     assert kinds == dict.fromkeys(given[0], "number") | dict.fromkeys(MASKS, "mask") | {
         "image": "image", "boxes": "ragged", "words": "text", "key": "text"
     }  # fmt: skip
-
-
-@pytest.mark.parametrize("layout", ["memmap", "hdf5", "hdf5-gzip", "lmdb"])
-def test_a_changed_byte_in_any_file_is_found(layout: str, stores: Any, tmp_path: Path) -> None:
-    """Whatever file of a store has one other byte, --verify says so, and reading gives an error or the right values."""
-    source = stores(layout, True)
-    chance = random.Random(5)
-    for file in sorted(source.rglob("*.*")):
-        if file.name.startswith("provenance") or not file.stat().st_size:
-            continue
-        if layout != "memmap" and file.parent != source:
-            continue  # columns are the same in every format
-        copy = tmp_path / file.name
-        copy.mkdir()
-        for other in source.rglob("*.*"):
-            if other.is_file():
-                (copy / other.relative_to(source)).parent.mkdir(exist_ok=True)
-                (copy / other.relative_to(source)).write_bytes(other.read_bytes())
-        damaged = bytearray(file.read_bytes())
-        damaged[chance.randrange(len(damaged))] ^= 1 << chance.randrange(8)
-        (copy / file.relative_to(source)).write_bytes(damaged)
-        # What HDF5 and LMDB themselves say of a shard takes a process, and is not needed to find a byte.
-        with mock.patch("rawpack_packer.inspect.verify.ShardProbe.complaint", return_value=None):
-            ran = run_here("inspect", "--verify", copy)
-        assert ran.code == 1, (file.name, ran)
 
 
 def test_reading_with_checks_covers_masks(stores: Any, tmp_path: Path) -> None:
@@ -526,7 +494,7 @@ def test_samples_that_do_not_fit_are_rejected_with_their_reason(tmp_path: Path) 
     given[15] = sample(15, image=np.zeros((9, 8, 3), np.float32))
     given[17] = sample(17, more=1)
     summary = rawpack_packer.pack(given, tmp_path / "s", fields={"mask": "mask"}, workers=0, max_rejects=8)
-    rejects = [json.loads(line) for line in (tmp_path / "s" / "rejects.jsonl").read_text().splitlines()]
+    rejects = rejects_of(tmp_path / "s")
     assert [reject["sample"] for reject in rejects] == [3, 5, 7, 9, 11, 13, 15, 17]
     assert {reject["reason"] for reject in rejects} == {"bad_field"}
     assert summary.manifest.samples == 12

@@ -95,8 +95,7 @@ def small(tmp_path: Path) -> Callable[..., Path]:
 # ---------------------------------------------------------------------------------------------- what is packed
 
 
-@pytest.mark.parametrize("layout", ["memmap", "hdf5", "lmdb"])
-@pytest.mark.parametrize("name", ["all.csv", "all.tsv", "all.jsonl"])
+@pytest.mark.parametrize(("name", "layout"), [("all.csv", "memmap"), ("all.tsv", "hdf5"), ("all.jsonl", "lmdb")])
 def test_every_column_comes_back(name: str, layout: str, place: Path, tmp_path: Path) -> None:
     """Labels, several classes, floats, vectors, ragged arrays, texts, boxes and masks are in every format what the
     listing says; `label` is the number of a class, in the order of sorted names."""
@@ -269,20 +268,10 @@ def test_a_changed_cell_or_mask_is_another_source(place: Path, tmp_path: Path) -
 
 
 def test_a_part_is_no_larger_than_its_rows(place: Path) -> None:
-    """What travels to a worker holds its own rows; parts of parts give the same items."""
+    """What travels to a worker holds its own rows."""
     source = open_source(place / "all.jsonl", fields={"seg": "mask", "boxes": "xyxy"})
     part = source.part(10, 30)
     assert len(pickle.dumps(part)) < len(pickle.dumps(source.part(0, COUNT))) / 2
-    inner = pickle.loads(pickle.dumps(part)).part(5, 9)
-    for i in range(4):
-        assert inner.key(i) == source.key(15 + i) == row_of(15 + i)["path"]
-        assert inner[i].fields["points"].tolist() == row_of(15 + i)["points"]
-        assert inner[i].image == (place / row_of(15 + i)["path"]).read_bytes()
-    with pytest.raises(IndexError):
-        source.key(COUNT)
-    states = source.states()
-    assert len(states) == 2 * COUNT + 1
-    assert states[3].tolist() == [(place / "img/03.jpg").stat().st_size, (place / "img/03.jpg").stat().st_mtime_ns]
 
 
 # ---------------------------------------------------------------------------------------------- what is wrong
@@ -294,8 +283,6 @@ def test_a_part_is_no_larger_than_its_rows(place: Path) -> None:
         ("path,label\n0.jpg,a\n9.jpg,b\n", ["line 3, column 1 (path): there is no file 9.jpg"]),
         ("path,n\n0.jpg,1\n1.jpg,x\n", ["line 3, column 2 (n): 'x' is not a number", "--field n:str"]),
         ("path,n\n0.jpg,1\n0.jpg,2\n", ["line 3, column 1 (path): '0.jpg' is on line 2 already", "--key-column"]),
-        ("path,n\n0.jpg,1\n1.jpg\n", ["line 3, column 2: 1 values"]),
-        ("path,label\n0.jpg,a\0b\n", ["line 2, column 8: a NUL"]),
         ("path,n\n0.jpg,1\n2.jpg,1,2\n", ["line 3, column 3: 3 values"]),
         (b"\xef\xbb\xbfpath\n0.jpg\n", ["line 1, column 1: ", "byte order mark (EF BB BF)", "without one"]),
         ("path\n0.jpg\n".encode("utf-16"), ["line 1, column 1", "iconv -f UTF-16"]),
@@ -303,23 +290,15 @@ def test_a_part_is_no_larger_than_its_rows(place: Path) -> None:
         ("path,n\n0.jpg,1\n1.jpg,\n", ["line 3, column 2 (n): is empty", "float64"]),
         ("path,b\n0.jpg,true\n1.jpg,7\n", ["line 3, column 2 (b): '7' is neither true nor false"]),
         ('path,v\n0.jpg,"[1,2]"\n1.jpg,"[[1]]"\n', ["line 3, column 2 (v): has shape 1 x 1"]),
-        ('path,v\n0.jpg,"[1,2]"\n1.jpg,"[1,[2]]"\n', ["line 3, column 2 (v)", "its rows differ in length"]),
-        ('path,v\n0.jpg,"[1,2]"\n1.jpg,5\n', ["line 3, column 2 (v): '5' is not an array of numbers"]),
-        ("path,n\n0.jpg,1\n1.jpg,99999999999999999999\n", ["line 3, column 2 (n)", "beyond 64 bits"]),
-        ("path,n\n0.jpg,9007199254740993\n1.jpg,0.5\n", ["line 2, column 2 (n)", "float64"]),
         ('path,n\n0.jpg,"a\n', ["line 2, column 1: ", "quote"]),
-        ("path,n\n0.jpg,1\n1.jpg," + "9" * 9999, ["line 3, column 2 (n)", "..."]),
         ("path,n\r0.jpg,1\r", ["line 1, column 1: ", "CR alone"]),
         ("path,image\n0.jpg,1\n", ["column 'image'", "rename it, for example to 'picture'"]),
-        ("path,key\n0.jpg,1\n", ["column 'key'", "rename it, for example to 'name'", "--key-column key"]),
-        ("path,index\n0.jpg,1\n", ["column 'index'", "rename it, for example to 'row'"]),
         ("path,a b\n0.jpg,1\n", ["'a b' cannot be a field's name", "'a_b'"]),
         (",path\n0,0.jpg\n", ["line 1, column 1: the column has no name", "index=False"]),
         ("path,n,n\n0.jpg,1,2\n", ["has two columns 'n'"]),
         ("image,label\n0.jpg,1\n", ["line 1", "no column is named path", "--path image"]),
         ("0.jpg,1\n1.jpg,2\n", ["no column is named path", "0.jpg, 1", "is the line of names missing?"]),
         ("path;label\n0.jpg;1\n", ["semicolons"]),
-        ("path,label\n", ["lists no image"]),
         ("", ["is empty"]),
     ],
 )  # fmt: skip
@@ -341,12 +320,8 @@ def test_a_bad_listing_is_refused_with_line_and_column(
         ('{"path": "0.jpg", "n": 1}\n{"path": "1.jpg"}\n', ["line 2, column (n): is missing"]),
         ('{"path": "0.jpg"}\n{"path": "1.jpg", "m": 1}\n', ["line 2, column (m): is not in the first line"]),
         ('{"path": "0.jpg"}\n{"path": 1.jpg}\n', ["line 2, column 11: is not JSON"]),
-        ('{"path": "0.jpg"}\n[1]\n', ["line 2, column 1: is not a JSON object"]),
-        ('{"path": "0.jpg", "n": "a"}\n{"path": "1.jpg", "n": 1}\n', ["line 2, column (n): 1 is not text"]),
         ('{"path": "0.jpg", "n": 1}\n{"path": "1.jpg", "n": {}}\n', ["line 2, column (n): {} is an object: --field n"]),
-        ('{"path": "0.jpg", "n": [1]}\n{"path": "1.jpg", "n": ["x"]}\n', ["column (n): ['x'] is a list of texts"]),
         ('{"path": "0.jpg", "n": "\\ud800"}\n', ["line 1, column (n): half of a surrogate pair"]),
-        ('{"path": null}\n', ["line 1, column (path): is empty"]),
         ('{"path": "0.jpg", "n": ' + "[" * 9999 + "]" * 9999 + "}\n", ["line 1, column 1: is nested too deeply"]),
         ('{"path": "0.jpg"}\n{"path": ' + "9" * 9999 + "}\n", ["line 2"]),
     ],
@@ -403,12 +378,9 @@ def test_numbers_beyond_floats_are_kept_as_text(small: Callable[..., Path], tmp_
         (["--field", "n:int64[2]"], "line 2, column 2 (n): '3' is not an array of numbers; int64[2] was declared"),
         (["--field", "m:int64"], "--field m: "),
         (["--field", "n"], "NAME:DTYPE"),
-        (["--field", "n:int64", "--field", "n:str"], "given twice"),
         (["--field", "n:float99"], "float99"),
-        (["--field", "n:mask"], "line 2, column 2 (n): there is no file 3"),
         (["--key-column", "m"], "--key-column m: "),
         (["--images", "nowhere"], "nowhere"),
-        (["--classes", "nowhere"], "nowhere"),
     ],
 )
 def test_what_is_said_must_be_true(options: list[str], words: str, small: Callable[..., Path], tmp_path: Path) -> None:
@@ -436,20 +408,13 @@ def listed(root: Path, suffix: str, cells: list[str]) -> Path:
     ("cells", "said", "dtype", "expected"),
     [
         ([f" {ODD}", "\t-7 "], None, "int64", [ODD, -7]),
-        ([f"+{ODD}", "+0"], None, "int64", [ODD, 0]),
-        ([str(1 << 53), "", "0.5"], "float64", "float64", [1 << 53, np.nan, 0.5]),
         (["16777217", "0.5"], None, "float64", [16777217, 0.5]),
         ([f"[{ODD}, 1]", f"[2, {-ODD}]"], None, "int64", [[ODD, 1], [2, -ODD]]),
-        ([f"[{1 << 53}, 0.5]", "[1, 2]"], None, "float64", [[1 << 53, 0.5], [1, 2]]),
         (["[true, false]", "[false, false]"], None, "bool", [[True, False], [False, False]]),
         (["[true, 0]", "[1, 1.0]"], "bool[2]", "bool", [[True, False], [True, True]]),
         (["inf", "-Infinity", "1e308"], None, "float64", [np.inf, -np.inf, 1e308]),
-        ([str(-(1 << 63)), "1"], "float64", "float64", [-(1 << 63), 1]),
         (["1", str(1 << 63), str((1 << 64) - 1)], None, "uint64", [1, 1 << 63, (1 << 64) - 1]),
-        (["1", str(1 << 63), str((1 << 64) - 1)], "uint64", "uint64", [1, 1 << 63, (1 << 64) - 1]),
-        ([str(1 << 63), "-1"], "float64", "float64", [1 << 63, -1]),
         (["[1, 2]", f"[3, {(1 << 64) - 1}]"], None, "uint64", [[1, 2], [3, (1 << 64) - 1]]),
-        ([f"[[1], [{(1 << 64) - 1}]]"], "uint64[2,1]", "uint64", [[[1], [(1 << 64) - 1]]]),
     ],
 )
 def test_numbers_come_back_as_they_are_written(
@@ -467,33 +432,20 @@ def test_numbers_come_back_as_they_are_written(
     ("cells", "said", "line", "words"),
     [
         ([str(ODD), ""], "float64", 1, f"float64 cannot hold {ODD}"),
-        ([str((1 << 24) + 1), ""], "float32", 1, "float32 cannot hold 16777217"),
         (["0.5", str((1 << 24) + 1)], "float32", 2, "float32 cannot hold 16777217"),
         (["0.5", "1" + "0" * 400], None, 2, ": --field v:str keeps all values as text"),
         ([f"[{ODD}, 0.5]"], None, 1, f"float64, which other values need, cannot hold {ODD}: --field v:str"),
-        (["[0.5]", f"[{ODD}]"], None, 2, f"float64, which other values need, cannot hold {ODD}"),
-        ([f"[[1, {ODD}]]", "[[0.5, 1]]"], None, 1, f"float64, which other values need, cannot hold {ODD}"),
         (["[[0, 0, 4, 4.5, 16777217]]"], "xyxy", 1, "float32 cannot hold 16777217"),
         ([f"[{(1 << 63) + 1}, -1]"], None, 1, "is beyond int64, and other values are negative"),
-        (["[-1]", f"[{1 << 63}]"], None, 2, f"{1 << 63} is beyond int64, and other values are negative"),
         (["-1", f"{1 << 63}"], None, 2, f"{1 << 63} is beyond int64, and other values are negative"),
         ([f"{1 << 63}", "1"], "int64", 1, f"int64 cannot hold {1 << 63}"),
-        ([f"{(1 << 64) - 1}", "1"], "int8", 1, f"int8 cannot hold {(1 << 64) - 1}"),
-        ([f"{(1 << 64) - 1}", "1"], "float64", 1, f"float64 cannot hold {(1 << 64) - 1}"),
         ([f"{(1 << 64) - 1}", "-1"], "uint64", 2, "uint64 cannot hold -1"),
-        (["[-1]", f"[{1 << 63}]"], "uint64[1]", 1, "uint64 cannot hold -1"),
-        ([f"{1 << 64}", "1"], "uint64", 1, f"uint64 cannot hold {1 << 64}"),
         (["[1]", f"[{10**30}]"], None, 2, "is beyond 64 bits: --field v:str"),
         (["[true, 5]"], None, 1, "has true or false in a column of numbers: write 1 and 0"),
-        (["[5, 7]", "[true, false]"], None, 2, "has true or false in a column of numbers"),
         (["[true, false]", "[5, 7]"], None, 2, "is neither true nor false, as the values before are"),
         (["[0.5, true]"], "float32[2]", 1, "has true or false in a column of numbers"),
-        ([str(-(1 << 63)), "1"], "float16", 1, f"float16 cannot hold {-(1 << 63)}"),
-        ([str((1 << 63) - 1), "1"], "float64", 1, f"float64 cannot hold {(1 << 63) - 1}"),
         (["9223372036854775808.0", "1"], "int64", 1, "int64 cannot hold 9.2"),
         (["0.5", "1e400"], None, 2, "is beyond 64 bits: --field v:str"),
-        (["-1e400", "0.5"], "float32", 1, "is beyond 64 bits"),
-        (["[0.5]", "[1e400]"], None, 2, "is beyond 64 bits"),
     ],
 )
 def test_numbers_that_would_change_are_faults(
@@ -543,9 +495,7 @@ def test_blanks_alone_are_texts_and_no_class(small: Callable[..., Path]) -> None
     ("cells", "options", "expected"),
     [
         (["1", "", "0"], (), [1, -1, 0]),
-        (["1.0", "", "0.0"], (), [1, -1, 0]),
         (["1", "  ", "0"], (), [1, -1, 0]),
-        (["", "", "7"], (), [-1, -1, 7]),
         (["1", "", "0"], ("--field", "label:int64"), [1, -1, 0]),
         (["0.5", "", "2"], (), [0.5, np.nan, 2.0]),
         (["1", "", "0"], ("--field", "label:float64"), [1.0, np.nan, 0.0]),

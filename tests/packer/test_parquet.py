@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import hashlib
-import io
 import json
 import os
 import random
@@ -19,8 +18,7 @@ from unittest import mock
 
 import numpy as np
 import pytest
-from pictures import picture
-from PIL import Image
+from pictures import encoded, picture
 from running import pack, run_here
 
 import rawpack_packer
@@ -42,9 +40,7 @@ IMAGE = pa.struct([("bytes", pa.binary()), ("path", pa.string())])
 
 
 def jpeg(i: int, size: tuple[int, int] = (20, 30)) -> bytes:
-    file = io.BytesIO()
-    Image.fromarray(picture(*size, i)).save(file, "JPEG", quality=90)
-    return file.getvalue()
+    return encoded(picture(*size, i), "JPEG", quality=90)
 
 
 def images(count: int, paths: Sequence[str | None] | None = None) -> Any:

@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from folders import rejects_of
 from running import pack
 from test_source_conformance import write_again
 
@@ -195,7 +196,7 @@ def test_records_that_hold_no_image_are_rejected_alone(tmp_path: Path) -> None:
     path = tmp_path / "set.rec"
     path.write_bytes(record(good, 0, 0) + record(b"", 1, 1) + record(b"some text", 2, 2))
     ran = pack(path, tmp_path / "store", "--max-rejects", 2, "--size", 16)
-    rejects = [json.loads(line) for line in (ran / "rejects.jsonl").read_text().splitlines()]
+    rejects = rejects_of(ran)
     assert [(one["key"], one["reason"]) for one in rejects] == [("1", "empty"), ("2", "not_an_image")]
 
 

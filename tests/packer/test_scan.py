@@ -13,9 +13,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
-from folders import states_of
+from folders import rejects_of, states_of
 from pictures import picture, save
 from running import Ran, environment, run_here
 
@@ -23,10 +22,8 @@ import rawpack_packer
 from rawpack import Reader, UsageError
 from rawpack.errors import PackError
 from rawpack_packer.sources import SourceChangedError, open_source
-from rawpack_packer.sources.folder import is_split
 
 SMALL = ("--size", "16", "--workers", 0)
-ERRORS = [errno.EACCES, errno.EIO, errno.ESTALE]
 
 
 def folder(root: Path, **classes: int) -> Path:
@@ -60,11 +57,6 @@ def failing(
 
 def in_cat(path: str) -> bool:
     return path.rstrip("/").endswith("/cat")
-
-
-def rejects_of(store: Path) -> list[dict[str, Any]]:
-    name = json.loads((store / "store.json").read_text("utf-8"))["rejects"]["file"]["name"]
-    return [json.loads(line) for line in (store / name).read_text("utf-8").splitlines()]
 
 
 BOUND = """
@@ -126,10 +118,9 @@ def test_a_folder_whose_files_cannot_be_looked_at(pets: Path, tmp_path: Path) ->
     assert "cat/0.png cannot be read" in ran.err or "cat/ cannot be read" in ran.err
 
 
-@pytest.mark.parametrize("number", ERRORS, ids=lambda number: errno.errorcode[number])
 @pytest.mark.parametrize("command", ["pack", "plan", "append", "splits", "holdout"])
 def test_every_command_that_scans_ends_with_1(
-    pets: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: str, number: int
+    pets: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: str
 ) -> None:
     """`pack`, `plan`, `append`, `--splits` and `--holdout` name what could not be looked into and write nothing."""
     store = tmp_path / "store"
@@ -138,7 +129,7 @@ def test_every_command_that_scans_ends_with_1(
     (tmp_path / "root").mkdir()
     (tmp_path / "root" / "pets").symlink_to(pets)
     before = states_of(tmp_path)
-    failing(monkeypatch, number, in_cat)
+    failing(monkeypatch, errno.ESTALE, in_cat)
     args: dict[str, tuple[object, ...]] = {
         "pack": ("pack", *SMALL, pets, store),
         "plan": ("plan", pets),
@@ -148,7 +139,7 @@ def test_every_command_that_scans_ends_with_1(
     }
     ran = run_here(*args[command])
     assert (ran.code, ran.out) == (1, ""), ran
-    assert f"cat/ cannot be read: [Errno {number}] {os.strerror(number)}" in ran.err
+    assert f"cat/ cannot be read: [Errno {errno.ESTALE}] {os.strerror(errno.ESTALE)}" in ran.err
     monkeypatch.undo()
     assert states_of(tmp_path) == before
 
@@ -215,12 +206,6 @@ def test_a_listing_that_breaks_off_in_the_source_itself(pets: Path, monkeypatch:
     monkeypatch.setattr(
         os, "scandir", lambda path=".": Broken(path) if str(path).rstrip("/") == str(pets) else real(path)
     )
-    with pytest.raises(PackError, match=r"pets cannot be read: \[Errno 5\]"):
-        open_source(pets, "folder", skip_unreadable=True)
-    # Of a class, it is what could not be looked into, beside the files that were seen.
-    at = str(pets / "cat")
-    at = str(pets)
-    monkeypatch.setattr(os, "scandir", lambda path=".": Broken(path) if str(path).rstrip("/") == at else real(path))
     with pytest.raises(PackError, match=r"pets cannot be read: \[Errno 5\]"):
         open_source(pets, "folder", skip_unreadable=True)
     # Of a class, it is what could not be looked into, beside the files that were seen.
@@ -306,18 +291,15 @@ def test_a_run_that_was_stopped_goes_on_only_with_the_same_source(
     assert len(Reader(store)) == 5
 
 
-@pytest.mark.parametrize("number", ERRORS, ids=lambda number: errno.errorcode[number])
-def test_python_skips_what_it_is_told_to(
-    pets: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int
-) -> None:
+def test_python_skips_what_it_is_told_to(pets: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """`skip_unreadable=True` packs the rest, and the summary counts what it lacks, also of an append."""
-    failing(monkeypatch, number, in_cat)
+    failing(monkeypatch, errno.EACCES, in_cat)
     done = rawpack_packer.pack(pets, tmp_path / "store", size=16, workers=0, skip_unreadable=True, max_rejects=0)
     assert (done.unread, done.manifest.samples, dict(done.manifest.rejects.reasons)) == (1, 5, {"not_scanned": 1})
     monkeypatch.undo()
     more = folder(tmp_path / "more", cat=0, fox=2)
     (more / "cat" / "late").mkdir()
-    failing(monkeypatch, number, lambda path: path.rstrip("/").endswith("more/cat/late"))
+    failing(monkeypatch, errno.EACCES, lambda path: path.rstrip("/").endswith("more/cat/late"))
     added = rawpack_packer.append(more, tmp_path / "store", workers=0, skip_unreadable=True, max_rejects=0)
     assert (added.added, added.rejected, added.summary.unread) == (2, 1, 1)
     assert [one["key"] for one in rejects_of(tmp_path / "store")] == ["cat/", "cat/late/"]
@@ -390,25 +372,13 @@ def test_videos_and_folders_of_them(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert ran.code == 2
     assert f"`rawpack pack --splits train,val {clips} {tmp_path}/store`" in ran.err
     assert "--source video takes them as classes" in ran.err
-    assert run_here("pack", "--workers", 0, *SMALL, "--frame-step", 2, clips, tmp_path / "store").code == 2
     failing(monkeypatch, errno.EIO, lambda path: path.rstrip("/").endswith("/train"))
     ran = run_here("pack", "--workers", 0, *SMALL, "--source", "video", clips, tmp_path / "store")
     assert (ran.code, ran.out) == (1, "")
     assert "train/ cannot be read: [Errno 5]" in ran.err
     assert not (tmp_path / "store").exists()
-    ran = run_here(
-        "pack",
-        "--workers",
-        0,
-        *SMALL,
-        "--source",
-        "video",
-        "--skip-unreadable",
-        "--max-rejects",
-        0,
-        clips,
-        tmp_path / "store",
-    )
+    skip = ("--skip-unreadable", "--max-rejects", 0)
+    ran = run_here("pack", "--workers", 0, *SMALL, "--source", "video", *skip, clips, tmp_path / "store")
     assert ran.code == 1
     assert [one["key"] for one in rejects_of(tmp_path / "store")] == ["train/"]
     assert rejects_of(tmp_path / "store")[0]["reason"] == "not_scanned"
@@ -433,9 +403,7 @@ def divided(root: Path, *names: str) -> Path:
     [
         (("train", "val"), "train,val"),
         (("test", "train", "valid"), "train,valid,test"),
-        (("Training", "VALIDATION"), "Training,VALIDATION"),
         (("dev", "testing", "evaluation", "holdout"), "dev,evaluation,holdout,testing"),
-        (("train2017", "val2017"), "train2017,val2017"),
         (("train_images", "test images"), "'train_images,test images'"),
     ],
 )
@@ -482,10 +450,6 @@ def test_splits_are_classes_where_that_is_said(tmp_path: Path) -> None:
     assert Reader(tmp_path / "store").classes == ("train", "val")
     rawpack_packer.pack(root, tmp_path / "other", kind="folder", size=16, workers=0)
     assert Reader(tmp_path / "other").classes == ("train", "val")
-    assert (
-        run_here("append", "--workers", 0, "-q", "--source", "folder", "--skip-existing", root, tmp_path / "store").code
-        == 0
-    )
     rawpack_packer.append(root, tmp_path / "store", kind="folder", skip_existing=True, workers=0)
     drawn = rawpack_packer.pack_splits(root, tmp_path / "sets", kind="folder", holdout={"val": 0.5}, size=16, workers=0)
     assert drawn["val"].manifest.classes == ("train", "val")
@@ -516,14 +480,6 @@ def test_folders_beside_splits(tmp_path: Path) -> None:
         open_source(tmp_path / "links")
 
 
-def test_names_of_splits() -> None:
-    """Words that begin like the name of a split, and plain numbers after one, are classes."""
-    taken = "train TRAIN training trainset val valid Validation dev test testing eval evaluation holdout test2019"
-    assert [name for name in taken.split() if not is_split(name)] == []
-    other = "trains tram valley testament developer cat train1 test12 2017 set images data trainer"
-    assert [name for name in other.split() if is_split(name)] == []
-
-
 def test_yolo_folders_of_splits(tmp_path: Path) -> None:
     """A YOLO set that is divided is refused likewise, and the command that is named finds the class names beside the
     splits; `--source yolo` packs it as one."""
@@ -551,14 +507,9 @@ def test_a_flat_folder_has_no_classes_and_says_so(tmp_path: Path) -> None:
     """The summary of a folder without sub-folders says that there are no classes; one with classes does not."""
     for i in range(3):
         save(tmp_path / "flat" / f"{i}.png", picture(16, 16, i))
-        save(tmp_path / "more" / f"more{i}.png", picture(16, 16, 10 + i))
     ran = run_here("pack", "--workers", 0, *SMALL, tmp_path / "flat", tmp_path / "store")
     assert ran.code == 0
     assert "3 images without classes" in ran.err
     assert "none: the source has no subfolders" in ran.out
-    ran = run_here("append", "--workers", 0, tmp_path / "more", tmp_path / "store")
-    assert "none: the source has no subfolders" in ran.out
     ran = run_here("pack", "--workers", 0, *SMALL, folder(tmp_path / "pets", cat=2), tmp_path / "classes")
     assert "none" not in ran.out
-    np.save(tmp_path / "a.npy", np.zeros((4, 8, 8, 3), np.uint8))
-    assert "none" not in run_here("pack", "--workers", 0, tmp_path / "a.npy", tmp_path / "arrays").out

@@ -129,9 +129,7 @@ def test_pictures_in_arrays_are_resized_on_request(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("layout", RAW)
-@pytest.mark.parametrize(
-    ("dtype", "channels"), [("uint16", 3), ("float32", 1), ("float32", 5), ("uint8", 6), ("uint8", 130)]
-)
+@pytest.mark.parametrize(("dtype", "channels"), [("uint16", 3), ("float32", 1), ("uint8", 6), ("uint8", 130)])
 def test_arrays_are_resized_in_their_own_dtype(dtype: str, channels: int, layout: str, tmp_path: Path) -> None:
     """`--size` of arrays that are no pictures: averages of their values, also beyond a byte and of many channels."""
     most = 255 if dtype == "uint8" else 60_000
@@ -196,8 +194,7 @@ def test_low_images_of_many_channels_are_resized(shape: tuple[int, ...], size: s
     assert (reader[0]["image"] == 9).all()
 
 
-@pytest.mark.parametrize("interpolation", ["area", "linear", "cubic", "lanczos", "nearest"])
-@pytest.mark.parametrize("size", ["7x5", "12x10", "30x40", "2x900"])
+@pytest.mark.parametrize(("interpolation", "size"), [("area", "7x5"), ("lanczos", "30x40"), ("nearest", "2x900")])
 def test_each_of_very_many_channels_is_resized_as_one_alone(size: str, interpolation: str, tmp_path: Path) -> None:
     """uint8 images of more channels than OpenCV takes, such as spectra: smaller, larger, or of an extreme shape."""
     array = values("u1", (2, 24, 20, 131))
@@ -208,7 +205,7 @@ def test_each_of_very_many_channels_is_resized_as_one_alone(size: str, interpola
     assert np.abs(found - Reader(tmp_path / "one")[1]["image"][..., 0]).max() <= 1
 
 
-@pytest.mark.parametrize(("dtype", "shape"), [("u2", (4, 4)), ("f4", (4, 4, 3)), ("u1", (4, 4, 2)), ("u1", (9,))])
+@pytest.mark.parametrize(("dtype", "shape"), [("u2", (4, 4)), ("u1", (4, 4, 2)), ("u1", (9,))])
 def test_lmdb_refuses_what_jpeg_cannot_hold(dtype: str, shape: tuple[int, ...], tmp_path: Path) -> None:
     """The error names the two formats that hold it, and nothing is written."""
     np.save(tmp_path / "a.npy", np.zeros((3, *shape), dtype))
@@ -218,7 +215,7 @@ def test_lmdb_refuses_what_jpeg_cannot_hold(dtype: str, shape: tuple[int, ...], 
     assert not (tmp_path / "s").exists()
 
 
-@pytest.mark.parametrize(("dtype", "shape"), [("f4", (16,)), ("c8", (3, 5)), ("u2", (2, 3, 4, 5)), ("bool", (4, 4, 3))])
+@pytest.mark.parametrize(("dtype", "shape"), [("f4", (16,)), ("c8", (3, 5)), ("bool", (4, 4, 3))])
 def test_stores_of_arrays_can_be_inspected(dtype: str, shape: tuple[int, ...], tmp_path: Path) -> None:
     """`rawpack inspect` describes them, checks them, and draws a page and a contact sheet."""
     np.save(tmp_path / "a.npy", values(dtype, (9, *shape)))
@@ -292,32 +289,27 @@ def bad_files(folder: Path) -> dict[str, Path]:
     np.save(folder / "pickled.npy", np.array([{"a": 1}], object), allow_pickle=True)
     np.save(folder / "scalar.npy", np.float32(3))
     np.save(folder / "flat.npy", np.zeros(9))
-    np.save(folder / "none.npy", np.zeros((0, 3)))
     np.save(folder / "text.npy", np.array([["a"]]))
     np.savez(folder / "unnamed.npz", first=np.zeros((3, 3)), second=np.zeros((3, 3)))
     np.savez(folder / "uneven.npz", image=np.zeros((3, 3)), label=np.zeros(4))
-    np.savez(folder / "other.npz", image=np.zeros((3, 3)))
     with zipfile.ZipFile(folder / "strange.npz", "w") as file:
         file.writestr("image.npy", whole)
         file.writestr("readme.txt", "no array")
     contents = {
-        "zip.npy": (folder / "other.npz").read_bytes(),
         "plain.npz": whole,
         "short.npy": whole[:-1],
         "empty.npy": b"",
         "noise.npy": b"\x93NUMPY\x01\x00\xff\xff" + b"x" * 80,
-        "noise.npz": b"PK\3\4" + b"x" * 80,
         "short": idx(values("u1", (3, 4)))[:-1],
         "long": idx(values("u1", (3, 4))) + b"x",
         "short.gz": gzip.compress(idx(values("u1", (3, 4)))[:-1]),
-        "cut.gz": gzip.compress(idx(values("u1", (300, 40))))[:-30],
         "huge.gz": gzip.compress(bytes([0, 0, 14, 3]) + b"\xff" * 12),
     }
     shape = b"(9, 3), "
     assert shape in whole
     for name, other in {
-        "open.npy": b"(9, 3(, ", "nul.npy": b"(9, 3\0, ", "cut.npy": b"(9, 3", "negative.npy": b"(-1, 3), ",
-        "wide.npy": b"(%d, 3), " % 10**50, "long.npy": b"(" + b"9" * 90 + b")", "call.npy": b"(9, f()), ",
+        "open.npy": b"(9, 3(, ", "nul.npy": b"(9, 3\0, ", "negative.npy": b"(-1, 3), ",
+        "wide.npy": b"(%d, 3), " % 10**50, "call.npy": b"(9, f()), ",
     }.items():  # fmt: skip
         at = whole.index(shape)
         head = whole[:at] + other + whole[at + len(shape) :]
@@ -329,14 +321,8 @@ def bad_files(folder: Path) -> dict[str, Path]:
     for name, data in bad_npz(whole).items():
         (folder / name).write_bytes(data)
         contents[name] = data
-    names = [
-        *contents,
-        *(f"{n}.npy" for n in ("pickled", "scalar", "flat", "none", "text")),
-        "strange.npz",
-        "unnamed.npz",
-        "uneven.npz",
-    ]
-    return {name: folder / name for name in names}
+    names = ("pickled.npy", "scalar.npy", "flat.npy", "text.npy", "strange.npz", "unnamed.npz", "uneven.npz")
+    return {name: folder / name for name in (*contents, *names)}
 
 
 def test_damaged_files_are_refused_by_name(tmp_path: Path) -> None:

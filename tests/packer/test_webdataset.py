@@ -19,7 +19,8 @@ from typing import Any
 import numpy as np
 import pytest
 import webdataset
-from pictures import picture
+from folders import rejects_of
+from pictures import encoded, picture
 from PIL import Image
 from running import pack, run_here
 from test_source_conformance import write_again
@@ -37,9 +38,7 @@ Members = Iterable[tuple[str, bytes]]
 
 
 def image(seed: int, format: str = "JPEG") -> bytes:
-    file = io.BytesIO()
-    Image.fromarray(picture(20, 30, seed)).save(file, format)
-    return file.getvalue()
+    return encoded(picture(20, 30, seed), format)
 
 
 JPEG = image(0)
@@ -315,11 +314,9 @@ def test_labels_in_json_or_another_member(tmp_path: Path) -> None:
     ("labels", "options", "message"),
     [
         ([b"1", b"cat"], {}, "label of 1 is 'cat', and that of 0 is 1: labels are either"),
-        ([b"a", b"x"], {"classes": ["a", "b"]}, "label of 1 is 'x'; it is none of the 2 classes"),
         ([b"1", b"2"], {"classes": ["a", "b"]}, "label of 1 is 2; there are 2 classes"),
         ([b"\xff"], {}, r"label of 0\.cls cannot be read: byte 0 is not UTF-8"),
         ([b"9" * 30], {}, "beyond 64 bits"),
-        ([None], {"classes": ["a"]}, "has none"),
     ],
 )
 def test_labels_that_cannot_be_are_refused(
@@ -380,7 +377,7 @@ def test_samples_whose_fields_do_not_fit_are_rejected_alone(tmp_path: Path) -> N
     path = shard(tmp_path / "a.tar", members)
     options = ("--field", "json.a", "--max-rejects", "100%", "--size", 16, "--source", "webdataset")
     store = pack(path, tmp_path / "store", *options)
-    rejects = [json.loads(line) for line in (store / "rejects.jsonl").read_text().splitlines()]
+    rejects = rejects_of(store)
     assert [one["key"] for one in rejects] == [str(i) for i in range(1, 8)]
     assert {one["reason"] for one in rejects} == {"bad_field"}
     assert Reader(store)[0]["a"] == 1
@@ -398,11 +395,8 @@ def test_a_text_may_be_empty(tmp_path: Path) -> None:
         ("json.nothing", r"its first value cannot be read: the JSON member has no entry nothing"),
         ("json.camera", "make fields of its entries"),
         ("index=json.width", "already: rename it, for example to 'row'"),
-        ("a-b=txt", "cannot be a field's name"),
         ("npz", r"does not read \.npz"),
         ("", "write MEMBER or NAME=MEMBER"),
-        ("=txt", "write MEMBER or NAME=MEMBER"),
-        ("txt:wrong", "'wrong' is no dtype"),
     ],
 )
 def test_fields_that_cannot_be_are_refused(field: str, message: str, tmp_path: Path) -> None:
@@ -522,12 +516,10 @@ def test_a_folder_with_several_sets_of_shards_is_refused(tmp_path: Path) -> None
     ("members", "kind"),
     [
         (["0.jpg", "0.cls"], "webdataset"),
-        (["./0.jpg", "./0.txt"], "webdataset"),
         (["s/0.jpg", "s/0.cls"], "webdataset"),
         (["0.json", "0.jpg"], "webdataset"),
         (["cat/0.jpg", "cat/0.txt", "dog/0.jpg", "dog/0.txt"], "archive"),
         (["cat/0.jpg", "cat/1.jpg"], "archive"),
-        (["0.jpg", "1.jpg"], "archive"),
         (["0.jpg", "1.jpg", "0.txt", "1.txt"], "archive"),
     ],
 )
