@@ -193,18 +193,6 @@ def test_crop_comes_before_resizing_and_rejects_what_is_smaller(tmp_path: Path) 
     assert [(one["key"], one["reason"]) for one in rejects_of(tmp_path / "store")] == [("small.png", "crop_outside")]
 
 
-def test_gray_stores_one_channel(tmp_path: Path) -> None:
-    """--color gray makes (H, W, 1), in every format, of colour images with the usual weights."""
-    pixels = picture(20, 20, 1)
-    save(tmp_path / "source" / "a.png", pixels)
-    expected = np.asarray(Image.fromarray(pixels).convert("L"), int)
-    for layout in ("memmap", "hdf5", "lmdb"):
-        store = pack(tmp_path / "source", tmp_path / layout, *FORMATS[layout], "--size", "20", "--color", "gray")
-        image = Reader(store)[0]["image"]
-        assert image.shape == (20, 20, 1)
-        assert np.abs(image[..., 0] - expected).max() <= (25 if layout == "lmdb" else 1)
-
-
 def test_quality_and_subsampling_reach_the_jpeg_files(few: Path, tmp_path: Path) -> None:
     """A higher --quality makes larger files; --subsampling is what the JPEG headers say."""
     size = {}
@@ -238,6 +226,7 @@ def test_quality_and_subsampling_reach_the_jpeg_files(few: Path, tmp_path: Path)
         (["--format", "hdf5", "--size", "keep", "--chunk", "4"], "--chunk"),
         (["--size", "keep", "--fit", "stretch"], "--fit"),
         (["--fast", "--size", "keep"], "--fast"),
+        (["--format", "lmdb", "--check", "structure"], "--check applies to files that are stored as they are"),
         (["--shard-size", "lots"], "--shard-size 'lots'"),
     ],
     ids=" ".join,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import pty
 import re
@@ -148,9 +147,7 @@ def test_short_options_do_the_same(photos: Path, tmp_path: Path) -> None:
         ),
         (["pack", "--jobs", "4", "a", "b"], "there is no option --jobs; did you mean --workers? Try"),
         (["pack", "--output", "b", "a"], "--output: paths stand without one, as in `rawpack pack SRC DST`"),
-        (["pack", "--size", "0", "a", "b"], ". Try `rawpack pack --help`"),
         (["pack", "a"], "rawpack: DST is missing: pack needs SRC and DST. Try `rawpack pack --help`"),
-        (["inspect", "missing"], ". Try `rawpack inspect --help`"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
 )
@@ -206,19 +203,6 @@ def test_a_report_that_cannot_be_written_is_refused_first(photos: Path, tmp_path
 
 
 # ---------------------------------------------------------------------------------------------- done
-
-
-def test_a_store_has_one_size(photos: Path, tmp_path: Path) -> None:
-    """The summary, a second run, a refusal and inspect give the bytes of all files of the store; so does JSON."""
-    store, sizes = tmp_path / "store", set[str]()
-    for args in (("pack", "-s", 16), ("pack", "-s", 16), ("pack", "-s", 24), ("inspect",)):
-        ran = run_here(*args, *(["-j", 0, photos] if "pack" in args else []), store)
-        found = re.findall(r"6 samples, ([\d.]+ kB)|([\d.]+ kB) out|size +([\d.]+ kB)", ran.out + ran.err)
-        sizes |= {size for groups in found for size in groups if size}
-    assert len(sizes) == 1, sizes
-    named = [one for one in store.rglob("*") if one.is_file() and one.name.split(".")[0] not in ("store", "provenance")]
-    files = sum(one.stat().st_size for one in named)
-    assert json.loads(run_here("inspect", "--json", store).out)["bytes"]["store"] == files
 
 
 def test_only_training_reads_in_random_order(photos: Path, tmp_path: Path) -> None:

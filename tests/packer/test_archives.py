@@ -21,7 +21,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from pictures import encoded, picture, save
-from running import run_here
 
 from rawpack.errors import DecodeError, UsageError
 from rawpack_packer import api
@@ -419,22 +418,6 @@ def test_a_changed_archive_stops_packing(tmp_path: Path, name: str, change: str)
         (tmp_path / name).unlink()
     with pytest.raises(SourceChangedError, match=rf"{name} changed since packing began"):
         part[0]
-
-
-def test_a_changed_archive_does_not_resume(tmp_path: Path) -> None:
-    """A run that was stopped resumes with the same archive only."""
-    for i in range(3):
-        save(tmp_path / "p" / "a" / f"{i}.png", picture(20, 30, i))
-    (tmp_path / "p" / "a" / "3.jpg").write_text("no image")
-    shell(tmp_path, "tar cf a.tar p")
-    pack = ("pack", "--workers", 0, "--size", 16, tmp_path / "a.tar", tmp_path / "store")
-    assert run_here(*pack).code != 0  # too many rejects
-    os.utime(tmp_path / "a.tar", ns=(5, 5))
-    assert "the source differs" in run_here(*pack, "--max-rejects", 1).err
-    shell(tmp_path, "rm -r store")
-    assert run_here(*pack).code != 0
-    ran = run_here(*pack, "--max-rejects", 1)
-    assert "resuming" in ran.err
 
 
 def test_mutated_headers_are_read_as_tar_reads_them(tmp_path: Path) -> None:

@@ -21,7 +21,6 @@ from rawpack import Reader, UsageError
 from rawpack_packer.sources import DatasetSource, dataset_forms, open_source
 
 COUNT = 20
-RAW = [name for name in FORMATS if name != "lmdb"]
 
 
 def first(*shape: int) -> NDArray[np.uint8]:

@@ -154,23 +154,12 @@ def test_a_label_in_parquet_that_is_declared_as_text(tmp_path: Path) -> None:
     assert reader.classes is None
 
 
-def test_texts_of_numpy_in_a_python_data_set(tmp_path: Path) -> None:
-    reader = packed([{"image": PIXELS[i], "label": TEXTS[i]} for i in range(N)], tmp_path)
-    assert reader.classes == ("a", "b", "c")
-    assert values(reader, "label") == [1, 0, 2, 0, -1, 1]
-
-
 def test_a_first_sample_without_a_label(tmp_path: Path) -> None:
     """It is rejected, as any other without one, and does not decide what labels are."""
     samples = [{"image": PIXELS[i], "label": None if i == 0 else i} for i in range(N)]
     with pytest.raises(PackError, match="00000000: a value is NoneType"):
         packed(samples, tmp_path)
     assert values(packed(samples, tmp_path, max_rejects=1), "label") == [1, 2, 3, 4, 5]
-
-
-def test_labels_that_are_all_empty(tmp_path: Path) -> None:
-    reader = packed([{"image": PIXELS[i], "label": ""} for i in range(N)], tmp_path)
-    assert values(reader, "label") == [-1] * N
 
 
 def test_classes_as_an_array_and_as_a_file(tmp_path: Path) -> None:

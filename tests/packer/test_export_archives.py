@@ -5,7 +5,6 @@ What is right is read by the webdataset library, GNU tar, tarfile, pyarrow, Pill
 
 from __future__ import annotations
 
-import importlib.util
 import io
 import json
 import re
@@ -319,35 +318,6 @@ def test_row_groups_have_about_a_hundred_megabytes(tmp_path: Path) -> None:
     rows = [about.row_group(i).num_rows for i in range(about.num_row_groups)]
     assert sum(rows) == 20
     assert all(4 <= one < 8 for one in rows[:-1])
-
-
-@pytest.mark.soak
-@pytest.mark.skipif(importlib.util.find_spec("datasets") is None, reason="needs Hugging Face datasets")
-def test_datasets_shows_images_and_names(everything: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """`datasets.load_dataset` of the folder, and of the tar files: pictures, names of classes, and all other fields."""
-    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
-    import datasets
-
-    exported("parquet", everything, tmp_path / "hub/val", "--split", "val", "--shard-size", SPLIT_UP["parquet"])
-    exported("parquet", everything, tmp_path / "hub/train", "--shard-size", SPLIT_UP["parquet"])
-    table = datasets.load_dataset(str(tmp_path / "hub"), cache_dir=str(tmp_path / "cache"))
-    assert {split: len(rows) for split, rows in table.items()} == {"train": 11, "validation": 11}
-    rows = table["validation"]
-    assert rows.features["label"].names == NAMES
-    for i, row in enumerate(rows):
-        np.testing.assert_array_equal(np.asarray(row["mask"]), ALL[i]["mask"])
-        if is_lmdb(everything):
-            assert row["image"].format == "JPEG"
-        else:
-            np.testing.assert_array_equal(np.asarray(row["image"]), ALL[i]["image"])
-        assert (row["label"], row["key"], row["words"]) == (ALL[i]["label"], KEYS[i], ALL[i]["words"])
-        np.testing.assert_array_equal(np.array(row["vector"], np.float32), ALL[i]["vector"])
-        np.testing.assert_array_equal(np.array(row["boxes"], np.float32).reshape(-1, 4), ALL[i]["boxes"])
-    exported("webdataset", everything, tmp_path / "tars")
-    tars = datasets.load_dataset(str(tmp_path / "tars"), cache_dir=str(tmp_path / "cache"))["train"]
-    assert [(row["cls"], row["json"]["key"]) for row in tars] == [
-        (one["label"], key) for one, key in zip(ALL, KEYS, strict=True)
-    ]
 
 
 # ---------------------------------------------------------------------------------------------- packed again

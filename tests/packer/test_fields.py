@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import io
 import json
+import shutil
 import struct
 import zlib
 from fractions import Fraction
@@ -28,12 +29,11 @@ from reading import WAYS
 from running import FORMATS, run_here
 
 import rawpack_packer
-from rawpack import DecodeError, PackError, Reader, UsageError, Workers, transforms
+from rawpack import DecodeError, Reader, UsageError, Workers, transforms
 from rawpack.disk.manifest import Field
 from rawpack.pixels import png
 from rawpack.pixels.resize import fit_nearest
 from rawpack_packer.samples.fields import as_stored
-from rawpack_packer.sources import FieldKind, ImageKind
 
 COUNT = 80
 SIZE = (20, 28)
@@ -377,15 +377,6 @@ def test_sixteen_axes_are_stored(tmp_path: Path) -> None:
     np.testing.assert_array_equal(Reader(tmp_path / "s")[0]["v"], value)
 
 
-@pytest.mark.parametrize("dtype", ["double", "<f4", "float128", np.float32])
-def test_kinds_of_other_sources_name_dtypes_as_stores_do(dtype: Any) -> None:
-    """A source of one's own that names a dtype otherwise hears of it at once, not when all is packed."""
-    with pytest.raises(UsageError, match="float16 to float64"):
-        FieldKind(dtype)
-    with pytest.raises(UsageError, match="float16 to float64"):
-        ImageKind(dtype, (2, 2))
-
-
 # ---------------------------------------------------------------------------------------------- checks
 
 
@@ -404,12 +395,8 @@ def test_inspect_tells_and_verifies_all_fields(store: Store) -> None:
 
 
 def test_reading_with_checks_covers_masks(stores: Any, tmp_path: Path) -> None:
-    """Reader(verify=True) refuses a mask that was changed behind its header."""
-    path = tmp_path / "store"
-    for other in stores("memmap", True).rglob("*.*"):
-        target = path / other.relative_to(stores("memmap", True))
-        target.parent.mkdir(parents=True, exist_ok=True)
-        target.write_bytes(other.read_bytes())
+    """Reader(verify=True) refuses a mask that was changed behind its header, and `inspect --verify` finds it."""
+    path = Path(shutil.copytree(stores("memmap", True), tmp_path / "store"))
     file = next(path.glob("shard-*.mask.npy"))
     data = bytearray(file.read_bytes())
     data[-1] ^= 255
@@ -418,6 +405,8 @@ def test_reading_with_checks_covers_masks(stores: Any, tmp_path: Path) -> None:
     assert Reader(path)[rows - 1]["mask"].shape == (*SIZE, 1)
     with pytest.raises(Exception, match="mask was changed"):
         Reader(path, verify=True)[rows - 1]
+    ran = run_here("inspect", "--verify", path)
+    assert (ran.code, file.name in ran.out) == (1, True), ran
 
 
 # ---------------------------------------------------------------------------------------------- what is refused
@@ -430,13 +419,10 @@ def test_reading_with_checks_covers_masks(stores: Any, tmp_path: Path) -> None:
         (-1, "uint64", "-1"),
         (1.5, "int64", "float64"),
         (True, "int64", "bool"),
-        (1, "bool", "int64"),
         ((1 << 53) + 1, "float64", "9007199254740993"),
         (1e300, "float32", "1e+300"),
-        ("7", "int64", "text"),
         (None, "float32", "None"),
         ([1, 2], "int64", "shape (2,)"),
-        ([[1], [2, 3]], "int64", "not an array"),
         (1 << 70, "int64", "its field"),
     ],
 )
@@ -506,12 +492,8 @@ def test_samples_that_do_not_fit_are_rejected_with_their_reason(tmp_path: Path) 
     [
         (["index"], "rename it, for example to 'row'"),
         (["key"], "pass keys="),
-        (["two words"], "rename it, for example to 'two_words'"),
         (["7up"], "rename it, for example to 'up'"),
-        (["x" * 65], "rename it"),
         (["Score", "score"], "differ only in case"),
-        (["Image"], "differ only in case"),
-        (["image_shape"], "rename it, for example to 'imageshape'"),
         (["boxes", "boxes_start"], "rename it, for example to 'boxesstart'"),
     ],
 )
@@ -603,39 +585,6 @@ def test_the_nearest_pixel_is_the_nearest(sizes: tuple[int, int, int, int]) -> N
 
 
 # ---------------------------------------------------------------------------------------------- the same bytes
-
-
-def test_a_store_goes_on_only_with_the_same_fields(tmp_path: Path) -> None:
-    """A run that was stopped goes on; with another field, or another dtype of one, it is refused with what differs."""
-
-    class Growing:
-        """No list, so that it is asked for each sample."""
-
-        def __init__(self, given: list[Any], broken: bool) -> None:
-            self.given, self.broken = given, broken
-
-        def __len__(self) -> int:
-            return len(self.given)
-
-        def __getitem__(self, i: int) -> Any:
-            if self.broken and i == 70:
-                raise PackError("the disk is gone")
-            return self.given[i]
-
-    given = [{"image": picture(8, 8, i), "n": i} for i in range(130)]
-    options: dict[str, Any] = {"workers": 0, "shard_size": "1"}
-    with pytest.raises(PackError, match="the disk is gone"):
-        rawpack_packer.pack(Growing(given, True), tmp_path / "s", **options)
-    with pytest.raises(UsageError, match=r"the fields differ: n: "):
-        rawpack_packer.pack(Growing(given, False), tmp_path / "s", fields={"n": "float32"}, **options)
-    went_on = rawpack_packer.pack(Growing(given, False), tmp_path / "s", **options)
-    assert went_on.packed_now == 130 - 64
-    anew = rawpack_packer.pack(given, tmp_path / "t", **options)
-    assert went_on.digest == anew.digest
-    more = [{**sample, "m": 1} for sample in given]
-    with pytest.raises(UsageError, match=r"the fields differ: m: "):
-        rawpack_packer.pack(more, tmp_path / "s", **options)
-    assert rawpack_packer.pack(given, tmp_path / "s", **options).already
 
 
 def test_a_long_text_among_short_ones(tmp_path: Path) -> None:

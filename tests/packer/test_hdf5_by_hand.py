@@ -398,22 +398,6 @@ def test_the_command_packs_them(tmp_path: Path) -> None:
     assert int(store[3]["label"]) == 1
 
 
-def test_arrays_of_an_npz_are_named(tmp_path: Path) -> None:
-    """By the same option; others are left out."""
-    path = tmp_path / "set.npz"
-    np.savez(path, source=images(3), target=np.arange(3, dtype=np.int32), rest=np.arange(9))
-    with pytest.raises(UsageError, match="--array image=NAME,label=NAME"):
-        open_source(path)
-    source = open_source(path, array="image=source,label=target")
-    assert source.info.fields == {"label": FieldKind("int64")}
-    assert np.array_equal(source[2].image, images(3)[2])
-    with pytest.raises(UsageError, match="no such column"):
-        open_source(path, array="image=x")
-    np.save(tmp_path / "set.npy", images(3))
-    with pytest.raises(UsageError, match="neither"):
-        open_source(tmp_path / "set.npy", array="image=x")
-
-
 @here
 def test_inspect_shows_what_is_there_and_what_to_type(tmp_path: Path) -> None:
     """A file that packs as it is, and one where something must be named; the commands that it prints work."""

@@ -169,16 +169,6 @@ def test_bench_measures_each_store_by_workers_and_batch(benched: tuple[dict[str,
     assert told["machine"]["cpus"] >= 1
 
 
-def test_bench_shows_a_table(packed: Packed) -> None:
-    """For a person: a table for each store, and how the figures were made."""
-    ran = run_here("bench", *QUICK, packed("memmap", "--size", 48), packed("lmdb", "--size", 48))
-    assert (ran.code, ran.err) == (0, "")
-    assert len(re.findall(r"\n  batch +workers +images/s ", ran.out)) == 2
-    assert len(re.findall(r"\n  16 +[01] +[\d,.]+ ±\d+% +\d", ran.out)) == 4
-    assert "Medians of 3 rounds, stores taken in turn" in ran.out
-    assert "chance of 75%" in " ".join(ran.out.split())
-
-
 @pytest.mark.parametrize("columns", [None, 40, 200])
 def test_bench_prints_nothing_wider_than_the_terminal(
     packed: Packed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, columns: int | None

@@ -226,7 +226,8 @@ def test_a_page_that_does_not_fit_is_noticed(tmp_path: Path) -> None:
 @pytest.mark.skipif(PDFTOTEXT is None, reason="no pdftotext (poppler-utils) reads what was printed")
 def test_pages_fit_on_paper(pages: dict[str, str], tmp_path: Path) -> None:
     """In print: all words are on the paper, and none covers another."""
-    for name, text in pages.items():
+    for name in ("unequal", "rejects", "plan"):
+        text = pages[name]
         file = tmp_path / f"{name}.html"
         file.write_text(text, "utf-8")
         chromium(tmp_path, "--no-pdf-header-footer", f"--print-to-pdf={file.with_suffix('.pdf')}", file.as_uri())

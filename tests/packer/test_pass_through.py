@@ -7,7 +7,6 @@ import shutil
 from pathlib import Path
 
 import numpy as np
-import pytest
 from bad_images import CUT, cases, rich_jpeg
 from folders import lmdb_values
 from running import pack, run_here
@@ -137,15 +136,3 @@ def test_damage_by_dice_is_never_worse_than_unseen(photos: Path) -> None:
                 continue
             decoded += 1
     assert 0 < decoded <= taken < 1500
-
-
-@pytest.mark.parametrize(
-    "options",
-    [("--format", "memmap"), ("--format", "lmdb", "--quality", "keep"), ("--format", "lmdb", "--size", "keep")],
-)
-def test_the_check_is_for_files_that_pass(tmp_path: Path, options: tuple[str, ...]) -> None:
-    """Asked for where every file is decoded anyway, it is refused."""
-    (tmp_path / "source").mkdir()
-    (tmp_path / "source" / "one.jpg").write_bytes(rich_jpeg())
-    ran = run_here("pack", "--check", "structure", *options, tmp_path / "source", tmp_path / "store")
-    assert (ran.code, "--check applies to files that are stored as they are" in ran.err) == (2, True)

@@ -22,7 +22,6 @@ from running import environment, pack, run_here
 
 from rawpack import Reader, UsageError
 from rawpack.transforms import RandomHorizontalFlip, RandomResizedCrop, ToCHW
-from rawpack_packer import api
 from rawpack_packer.job.job import Job
 from rawpack_packer.job.options import RunOptions
 from rawpack_packer.recipe.recipe import make_recipe
@@ -373,32 +372,6 @@ def test_plan_recommends_the_smallest(planned: dict[str, Any], images: Path) -> 
     assert planned["command"].startswith("rawpack pack --format ")
     assert planned["command"].endswith(f"{images} STORE")
     assert [one["why"].split(":")[0] for one in planned["lost"]] == ["larger"]
-
-
-def test_the_table_fits_the_terminal(images: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """No line but one with a path is longer than the terminal, COLUMNS in a pipe; what is left out is named."""
-    measured: list[Any] = []
-
-    def once(*args: Any, **options: Any) -> Any:
-        measured[:] = measured or [measure(*args, **options)]
-        return measured[0]
-
-    measure = api.run_plan
-    monkeypatch.setattr(api, "run_plan", once)
-    for columns in (60, 160):
-        monkeypatch.setenv("COLUMNS", str(columns))
-        ran = run_here(
-            "plan", *QUICK, "--format", "memmap", "--format", "lmdb", "--quality", "60", "--tmp", tmp_path, images
-        )
-        assert (ran.code, ran.err) == (0, ""), ran
-        # A path is not cut: it is to be copied.
-        lines = [line for line in ran.out.splitlines() if str(images) not in line and str(tmp_path) not in line]
-        assert max(map(len, lines)) <= columns
-        head = next(line for line in lines if "whole set" in line)
-        left_out = re.search(r"Columns that do not fit \(--wide shows them\): (.*?)\.", " ".join(ran.out.split()))
-        for name in ("images/s", "to pack", "per core", "SSIM"):
-            assert (name in head) != (left_out is not None and name in left_out[1].split(", "))
-        assert ("first batch" in head) == (columns >= 100)
 
 
 def test_a_plan_without_an_answer_ends_in_1(images: Path, tmp_path: Path) -> None:

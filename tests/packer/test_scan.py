@@ -435,11 +435,8 @@ def test_every_command_refuses_splits(tmp_path: Path) -> None:
         ran = run_here(*args)
         assert (ran.code, ran.out) == (2, ""), ran
         assert [command for command in told if f"`{command}`" not in ran.err] == []
-    for call in (rawpack_packer.pack, rawpack_packer.append):
-        with pytest.raises(UsageError, match=r"splits=\['train', 'test'\]\) or kind='folder'"):
-            call(root, store)
-    with pytest.raises(UsageError, match=f"--splits train,test {root} {tmp_path}/new"):
-        rawpack_packer.pack_splits(root, tmp_path / "new", holdout={"val": 0.1})
+    with pytest.raises(UsageError, match=r"splits=\['train', 'test'\]\) or kind='folder'"):
+        rawpack_packer.pack(root, store)
     assert states_of(tmp_path) == before
 
 
@@ -498,18 +495,3 @@ def test_yolo_folders_of_splits(tmp_path: Path) -> None:
     assert reader[0]["boxes"][0, 4] == 1
     assert run_here("pack", "--workers", 0, "-q", *SMALL, "--source", "yolo", root, tmp_path / "one").code == 0
     assert len(Reader(tmp_path / "one")) == 2
-
-
-# ---------------------------------------------------------------------------------------------- flat folders
-
-
-def test_a_flat_folder_has_no_classes_and_says_so(tmp_path: Path) -> None:
-    """The summary of a folder without sub-folders says that there are no classes; one with classes does not."""
-    for i in range(3):
-        save(tmp_path / "flat" / f"{i}.png", picture(16, 16, i))
-    ran = run_here("pack", "--workers", 0, *SMALL, tmp_path / "flat", tmp_path / "store")
-    assert ran.code == 0
-    assert "3 images without classes" in ran.err
-    assert "none: the source has no subfolders" in ran.out
-    ran = run_here("pack", "--workers", 0, *SMALL, folder(tmp_path / "pets", cat=2), tmp_path / "classes")
-    assert "none" not in ran.out
