@@ -22,6 +22,7 @@ import rawpack_packer
 from rawpack import Reader, UsageError
 from rawpack.errors import PackError
 from rawpack_packer.sources import SourceChangedError, open_source
+from rawpack_packer.sources.folder import is_split
 
 SMALL = ("--size", "16", "--workers", 0)
 
@@ -475,6 +476,14 @@ def test_folders_beside_splits(tmp_path: Path) -> None:
         (tmp_path / "links" / name).symlink_to(root / name)
     with pytest.raises(UsageError, match="--splits train,val "):
         open_source(tmp_path / "links")
+
+
+def test_names_of_splits() -> None:
+    """Words that begin like the name of a split, and plain numbers after one, are classes."""
+    taken = "train TRAIN training trainset val valid Validation dev test testing eval evaluation holdout test2019"
+    assert [name for name in taken.split() if not is_split(name)] == []
+    other = "trains tram valley testament developer cat train1 test12 2017 set images data trainer"
+    assert [name for name in other.split() if is_split(name)] == []
 
 
 def test_yolo_folders_of_splits(tmp_path: Path) -> None:

@@ -43,9 +43,9 @@ def rejects_of(store: Path) -> list[dict[str, Any]]:
 
 
 def lmdb_values(store: Path) -> list[bytes]:
-    """What is in the shards of an LMDB store, in order, by liblmdb alone."""
+    """The image files in the shards of an LMDB store, in order, by liblmdb alone."""
     values = []
     for shard in sorted(store.glob("shard-*.lmdb")):
         with lmdb.open(str(shard), subdir=False, readonly=True, lock=False) as env, env.begin() as transaction:
-            values += [bytes(value) for _, value in transaction.cursor()]
+            values += [bytes(value) for key, value in transaction.cursor() if key.isdigit()]
     return values
