@@ -178,13 +178,8 @@ def test_parts_of_one_file_stay_in_one_split(listed: Callable[..., Path], tmp_pa
     [
         ("path,start,end\na.mp4,1,x\n", ["line 2, column 3 (end): must be seconds", "not 'x'"]),
         ("path,start,end\na.mp4,2,1\n", ["line 2, column 3 (end): 1 is not after the start, 2"]),
-        ("path,start\na.mp4,-1\n", ["line 2, column 2 (start): must be seconds"]),
-        (
-            "path,start\na.mp4,1\na.mp4,1.0\n",
-            ["line 3, column 1 (path): 'a.mp4@1-' is on line 2 already", "--key-column"],
-        ),
+        ("path,start\na.mp4,1\na.mp4,1.0\n", ["line 3, column 1 (path): 'a.mp4@1-' is on line 2 already"]),
         ("path,label\na.mp4,1\nz.mp4,2\n", ["line 3, column 1 (path): there is no file z.mp4"]),
-        ("path,frame\na.mp4,1\n", ["column 'frame'", "rename"]),
     ],
 )
 def test_bad_rows_are_named(text: str, words: Sequence[str], listed: Callable[..., Path], tmp_path: Path) -> None:

@@ -461,14 +461,17 @@ def test_numbers_that_would_change_are_faults(
     assert len(str(caught.value).splitlines()) == 1
 
 
-@pytest.mark.parametrize("suffix", [".csv", ".jsonl"])
-@pytest.mark.parametrize(("late", "early"), [(str(ODD), "0.5"), (f"[{ODD}]", "[0.5]"), ("[1]", "[true]")])
-@pytest.mark.parametrize("turned", [False, True])
-def test_numbers_are_held_against_those_far_away(
-    turned: bool, late: str, early: str, suffix: str, tmp_path: Path
-) -> None:
+@pytest.mark.parametrize(
+    ("first", "last", "suffix"),
+    [
+        (str(ODD), "0.5", ".csv"),
+        ("[0.5]", f"[{ODD}]", ".jsonl"),
+        ("[1]", "[true]", ".csv"),
+        ("[true]", "[1]", ".jsonl"),
+    ],
+)
+def test_numbers_are_held_against_those_far_away(first: str, last: str, suffix: str, tmp_path: Path) -> None:
     """The same where a whole number and a float, or numbers and truths, are 20,000 lines apart."""
-    first, last = (late, early) if turned else (early, late)
     with pytest.raises(BadListingError, match=r"\(v\): .*(float64|true)"):
         open_source(listed(tmp_path, suffix, [first, *["[]" if "[" in first else "0"] * 20_000, last]), key_column="k")
 

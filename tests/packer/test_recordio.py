@@ -209,17 +209,13 @@ ONE = record(PNG + bytes(9), 1, 7)
     ("data", "message"),
     [
         (b"", "is empty"),
-        (b"\x0a#", "no RecordIO file"),
         (b"TFRecord" * 9, "is no RecordIO file: it begins with 54 46 52 65, not with 0a 23 d7 ce"),
         (ONE + b"junk" * 9, f"is damaged at byte {len(ONE)}"),
         (ONE + part(2, bytes(24)), "a record begins in its middle"),
-        (ONE + part(7, bytes(24)), "a record begins in its middle"),
         (ONE + part(1, bytes(24)) + ONE, "does not end"),
-        (ONE + part(1, bytes(24)), "does not end|is truncated"),
         (ONE + part(0, bytes(40), 1 << 28), "is truncated: it ends inside the record at byte"),
         (part(0, b"a text of its own"), "has 17 bytes, too few for an image with a label"),
         (record(PNG, flag=3), "declares 3 labels"),
-        (record(PNG, flag=0xFFFFFFFF), "declares 4,294,967,295 labels"),
         (record(b"", labels=[1, 2]), "all of its 1 records have labels alone"),
     ],
 )

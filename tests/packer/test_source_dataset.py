@@ -41,8 +41,7 @@ class Pairs:
         return picture(14, 11, i), i % 2
 
 
-@pytest.mark.parametrize("layout", ["memmap", "hdf5"])
-@pytest.mark.parametrize("workers", [0, 2])
+@pytest.mark.parametrize(("layout", "workers"), [("memmap", 2), ("hdf5", 0)])
 def test_a_dataset_with_two_methods_is_enough(layout: str, workers: int, tmp_path: Path) -> None:
     """`len` and `[i]`: arrays are stored as they are, labels and classes are found, whoever packs."""
     rawpack_packer.pack(Pairs(100), tmp_path / "s", format=layout, workers=workers, shard_size=1)
@@ -415,8 +414,7 @@ def test_an_image_of_another_size_than_was_seen_stops_with_what_to_pass(
     assert (len(Reader(tmp_path / "2")), summary.manifest.rejects.count) == (39, 1)
 
 
-@pytest.mark.parametrize("in_memory", [True, False])
-@pytest.mark.parametrize("guise", ["arrays", "grey arrays", "float arrays"])
+@pytest.mark.parametrize(("guise", "in_memory"), [("arrays", True), ("grey arrays", False), ("float arrays", False)])
 def test_arrays_of_different_sizes_are_resized_as_pillow_images_are(
     guise: str, in_memory: bool, tmp_path: Path
 ) -> None:
@@ -437,8 +435,7 @@ def test_arrays_of_different_sizes_are_resized_as_pillow_images_are(
             )
 
 
-@pytest.mark.parametrize("layout", ["memmap", "hdf5"])
-@pytest.mark.parametrize("guise", ["arrays", "grey arrays", "float arrays"])
+@pytest.mark.parametrize(("guise", "layout"), [("arrays", "memmap"), ("grey arrays", "hdf5"), ("float arrays", "hdf5")])
 def test_arrays_of_different_sizes_keep_them_if_that_is_said(guise: str, layout: str, tmp_path: Path) -> None:
     """`size="keep"` stores each as it is, bit for bit."""
     images = [GUISES[guise](picture(20 + i, 24, i)) for i in range(8)]

@@ -190,14 +190,6 @@ def test_class_names_stay_unique(tmp_path: Path) -> None:
     assert source.info.classes == ("\\xff", "\\xff'")
 
 
-def test_order_goes_part_by_part(tmp_path: Path) -> None:
-    """Paths are compared by their parts, so a folder's files stay together whatever its neighbours are called."""
-    put(tmp_path, "a/1.jpg", "a-b/1.jpg", "a b/1.jpg", "a.jpg", "a0/1.jpg", "a/1/x.jpg", "a/1-.jpg", "a/10.jpg")
-    assert keys(FolderSource(tmp_path)) == [
-        "a/1/x.jpg", "a/1-.jpg", "a/1.jpg", "a/10.jpg", "a b/1.jpg", "a-b/1.jpg", "a.jpg", "a0/1.jpg",
-    ]  # fmt: skip
-
-
 def test_order_does_not_depend_on_the_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever order the file system lists names in, the samples come in the same."""
     put(tmp_path, *(f"{a}/{b}.jpg" for a in "qwertz" for b in range(12)))

@@ -131,16 +131,11 @@ def test_an_append_never_puts_a_sample_into_a_second_split(place: Path, tmp_path
     [
         ("subject=train:1-4,val:5", ["line 12: subject is 6, which is in no split"]),
         ("subject=train:1-4,val:4-6", ["line 8: subject is 4, which is in train and in val"]),
-        ("set=train:train", ["line 10: set is 'val', which is in no split"]),
         ("subject=train:1-6,val:7", ["val gets no sample", "subject has the values 1, 2, 3"]),
         ("nothing", ["--split-by 'nothing': ", "no such column", "it has label, subject, set, good"]),
-        ("subject=", ["must be SPLIT:VALUES"]),
-        ("subject=train", ["must be SPLIT:VALUES"]),
         ("subject=train:1+", ["must be SPLIT:VALUES"]),
         ("subject=train:4-1,val:5", ["4-1 is empty: write the lower number first"]),
-        ("=train:1", ["write COLUMN or COLUMN=SPLIT:VALUES"]),
         ("subject=../x:1-6", ["'../x' cannot be the name of a split"]),
-        ("subject=a:1-3,A:4-6", ["differ by more than case"]),
     ],
 )
 def test_what_cannot_be_divided_is_refused(by: str, words: list[str], place: Path, tmp_path: Path) -> None:
