@@ -197,19 +197,6 @@ def test_json_has_two_ways_to_say_nothing(small: Callable[..., Path]) -> None:
     assert [array.tolist() for array in arrays] == [[], [], [1, 2]]
 
 
-@pytest.mark.parametrize(
-    ("cells", "labels"), [(("", " ", ""), [-1, -1, -1]), (("-1", "", "3"), [-1, -1, 3]), (("b", "", "a"), [1, -1, 0])]
-)
-def test_samples_without_a_class_are_counted(
-    cells: tuple[str, ...], labels: list[int], small: Callable[..., Path]
-) -> None:
-    """However the listing says that there is none: every label is int64, and -1 where it is no class."""
-    source = open_source(small("path,label\n" + "".join(f"{i}.jpg,{cell}\n" for i, cell in enumerate(cells))))
-    assert source.info.fields["label"].dtype == "int64"
-    assert [int(np.asarray(source[i].fields["label"])) for i in range(3)] == labels
-    assert source.info.counts["unlabelled"] == labels.count(-1)
-
-
 def test_windows_line_ends_and_empty_lines_do_no_harm(small: Callable[..., Path], tmp_path: Path) -> None:
     """CRLF, lines without anything, and a last line without an end give what the plain listing gives."""
     plain = small('path,name\n0.jpg,"a\nb"\n1.jpg,c\n')
@@ -499,6 +486,7 @@ def test_blanks_alone_are_texts_and_no_class(small: Callable[..., Path]) -> None
     [
         (["1", "", "0"], (), [1, -1, 0]),
         (["1", "  ", "0"], (), [1, -1, 0]),
+        (["", " ", ""], (), [-1, -1, -1]),
         (["1", "", "0"], ("--field", "label:int64"), [1, -1, 0]),
         (["0.5", "", "2"], (), [0.5, np.nan, 2.0]),
         (["1", "", "0"], ("--field", "label:float64"), [1.0, np.nan, 0.0]),

@@ -120,14 +120,6 @@ def test_npz_has_images_and_fields(save: Any, tmp_path: Path) -> None:
         assert (sample["label"], sample["name"]) == (arrays["y"][i], arrays["name"][i])
 
 
-def test_pictures_in_arrays_are_resized_on_request(tmp_path: Path) -> None:
-    """--size brings uint8 arrays to a size; without it they keep theirs."""
-    np.save(tmp_path / "a.npy", np.full((5, 10, 12, 3), 77, np.uint8))
-    reader = packed(tmp_path / "a.npy", tmp_path / "s", "--size", "4x6")
-    assert reader.fields["image"].shape == (4, 6, 3)
-    assert (reader[0]["image"] == 77).all()
-
-
 @pytest.mark.parametrize("layout", RAW)
 @pytest.mark.parametrize(("dtype", "channels"), [("uint16", 3), ("float32", 1), ("uint8", 6), ("uint8", 130)])
 def test_arrays_are_resized_in_their_own_dtype(dtype: str, channels: int, layout: str, tmp_path: Path) -> None:
