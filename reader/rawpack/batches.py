@@ -14,6 +14,8 @@ from rawpack.epoch import dataloader
 from rawpack.epoch.feed import Feed
 from rawpack.epoch.iterator import Batch, BatchIterator
 from rawpack.errors import UsageError
+from rawpack.former import state_now
+from rawpack.system.user import suggests
 
 if TYPE_CHECKING:
     from rawpack.choose.buckets import FoundBuckets
@@ -71,6 +73,7 @@ class Batches(Iterable[Batch]):
         """Epoch `epoch` comes next: from its start, or from the position that was loaded for this epoch."""
         self._feed.set_epoch(epoch)
 
+    @suggests(state_now)
     def state_dict(self, after: Mapping[str, Any] | int | None = None) -> dict[str, Any]:
         """The state to resume from with `load_state_dict`: plain values that JSON can hold.
 

@@ -1,4 +1,5 @@
-"""What the keywords of development versions are called now: for the errors of who still writes them."""
+"""What to write instead of the keywords of development versions, and of those of other loaders: for the errors of who
+still writes them."""
 
 from __future__ import annotations
 
@@ -8,38 +9,77 @@ from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
+_RANKS = "ranks=({rank}, {world_size})"
+_WORKERS = "workers=Workers({workers}, backend={backend}, timeout={timeout}, max_held={max_slots})"
 _BATCHES = {
     **dict.fromkeys(("block", "window"), "shuffle=Blocks(block={block}, window={window})"),
     "uneven": "ranks=Ranks({rank}, {world_size}, last={uneven})",
-    "world_size": "ranks=({rank}, {world_size})",
-    "rank": "ranks='auto', or ranks=(rank, world_size)",
-    **dict.fromkeys(
-        ("backend", "timeout", "max_slots"),
-        "workers=Workers({workers}, backend={backend}, timeout={timeout}, max_held={max_slots})",
-    ),
+    **dict.fromkeys(("rank", "world_size"), _RANKS),
+    **dict.fromkeys(("backend", "timeout", "max_slots"), _WORKERS),
     "buckets": "image_size=Buckets({buckets}, area={image_size})",
     "color": 'decode="planes"',
     "encoded": "decode=False, or by field: decode={{'image': False}}",
     "progress": "`for batch in tqdm(batches)`, which shows a bar",
 }
-"""Keywords that are gone -> what to write instead of them, with the values of a call. The first one in it counts."""
+"""Keywords that are gone -> what to write instead of them, with the values of a call. Of those with the same option,
+the first one counts."""
+_IDLE: Mapping[str, tuple[Any, ...]] = {"encoded": (False, None, [], ()), "progress": (False,), "color": ("rgb",)}
+"""Values that asked for nothing, besides None."""
 _READER = dict.fromkeys(("cache_bytes", "timeout"), "cache=Cache({cache}, limit={cache_bytes}, timeout={timeout})")
+_READER |= {"cache_limit": "cache=Cache({cache}, limit={cache_limit})"}
 _MIX = dict.fromkeys(
     ("split", "preload", "verify", "cache", "cache_bytes", "storage_options", "timeout"),
     "keywords of the readers: Reader.mix([(Reader(path, ...), share), ...])",
 )
+_STATE = {"after_batches": "after={after_batches}"}
+_OTHERS = {
+    "max_held": "workers=Workers(max_held={max_held})",
+    "last": "ranks=Ranks(rank, world_size, last={last})",
+    "num_workers": "workers={num_workers}",
+    "batch_sampler": "sampler=, with the samples in their order",
+    "generator": "seed=, a number",
+    "collate_fn": "a step of transform=, such as rawpack.transforms.BatchLambda",
+    "device": "batches(...).torch({device})",
+    **dict.fromkeys(
+        ("prefetch_factor", "prefetch", "pin_memory", "persistent_workers", "worker_init_fn"),
+        "=batches are made in advance, by workers that are kept",
+    ),
+}
+"""Keywords of other loaders, and of values of this one -> the same; or, after "=", why there is nothing like it."""
 
 
 def _now(rows: Mapping[str, str], given: Mapping[str, Any]) -> str | None:
-    line = next((line for name, line in rows.items() if name in given), None)
-    if line is None:
-        return None
-    option = line.partition("=")[0]
-    found = [f"{name}={value!r}" for name, value in given.items() if rows.get(name, "").partition("=")[0] == option]
-    known = {name: repr(value) for name, value in given.items() if value is not None}
-    values = defaultdict(lambda: "?", {"rank": "rank" if "world_size" in known else "'auto'"} | known)
-    now = re.sub(r"(\w+=)?\?, |, (\w+=)?\?", "", line.format_map(values))  # without what was not given
-    return f"{', '.join(found)} {'is' if len(found) == 1 else 'are'} now {now}"
+    """What to write instead of keywords of a call that `rows` has; None where it has none of them."""
+    values = {name: repr(value) for name, value in given.items() if value is not None}
+    values |= {} if "world_size" in values or values.get("rank") == "'auto'" else {"world_size": "world_size"}
+    values |= {} if "rank" in values else {"rank": "rank" if "world_size" in given else "'auto'"}
+    if values["rank"] == "'auto'":
+        values["world_size"] = "?"
+    groups, lines = defaultdict[str, list[str]](list), list[str]()
+    for name in rows:
+        if name in given:
+            groups[rows[name].partition("=")[0]].append(name)
+    for names in groups.values():
+        shown = ", ".join(f"{name}={value!r}" for name, value in given.items() if name in names)
+        if all(given[name] is None or given[name] in _IDLE.get(name, ()) for name in names):
+            lines.append(f"leave out {shown}")
+            continue
+        line = next(rows[name] for name in rows if name in names and given[name] is not None)
+        now = _without_gaps(line.format_map(defaultdict(lambda: "?", values)))
+        lines.append(
+            f"leave out {shown}: {now[1:]}"
+            if now[0] == "="
+            else f"{shown} {'is' if len(names) == 1 else 'are'} now {now}"
+        )
+    return "; ".join(lines) or None
 
 
-batches_now, reader_now, mix_now = (partial(_now, rows) for rows in (_BATCHES, _READER, _MIX))
+def _without_gaps(line: str) -> str:
+    """A line without the values that were not given."""
+    line = re.sub(r"(\w+=)?\?, |, (\w+=)?\?", "", line)
+    return line.replace("ranks=('auto')", "ranks='auto'")
+
+
+batches_now, reader_now, mix_now, state_now = (
+    partial(_now, rows) for rows in (_BATCHES | _OTHERS, _READER, _MIX, _STATE)
+)

@@ -12,9 +12,9 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from rawpack.batches import Batches
-from rawpack.choose.options import DecodeOption, Options, Sampler, Workers, names
+from rawpack.choose.options import DecodeOption, Options, Sampler, Workers, flag, names
 from rawpack.choose.settings import choose, sides, warn_of_workers
-from rawpack.clips.sample_set import SampleSet
+from rawpack.clips.sample_set import SampleSet, Scope
 from rawpack.disk.manifest import Field
 from rawpack.epoch.feed import Feed
 from rawpack.errors import UsageError
@@ -22,7 +22,7 @@ from rawpack.former import batches_now, mix_now, reader_now
 from rawpack.order import Blocks, Ranks
 from rawpack.order.mixed import MixLength
 from rawpack.remote.url import shown
-from rawpack.store.opening import Cache, Opening, StorePath, opening_of, pairs_of, paths_of, selection_of
+from rawpack.store.opening import Cache, Opening, StorePath, cache_of, opening_of, pairs_of, paths_of, selection_of
 from rawpack.store.selection import positions_at, positions_of
 from rawpack.store.stores import INDEX, Stores
 from rawpack.store.where import Where
@@ -71,7 +71,9 @@ class Reader:
         Raises StoreError (UnfinishedStoreError, DamagedStoreError) where there is no store, UsageError where there is
         no such split.
         """
-        asked = Opening(paths_of(path, split), preload, verify, cache, storage_options)
+        asked = Opening(
+            paths_of(path, split), flag("preload", preload), flag("verify", verify), cache_of(cache), storage_options
+        )
         self._samples = SampleSet(asked, asked.open())
 
     @classmethod
@@ -119,11 +121,13 @@ class Reader:
         return samples.asked, samples.selection
 
     def close(self) -> None:
-        """End the workers and downloads of this reader, of those that `select` and `clips` made of it, and of their
-        batches. Arrays that were handed out stay valid; to read on is a UsageError."""
-        self._library.close()
+        """End the batches of this reader, with their workers, and those of the readers that `select` and `clips` made
+        of it. A reader that was opened ends its downloads too. Arrays that were handed out stay valid; to read on is a
+        UsageError."""
+        self._samples.close()
 
     def __enter__(self) -> Self:
+        self._samples.check_open()
         return self
 
     def __exit__(self, *error: object) -> None:
@@ -186,6 +190,11 @@ class Reader:
         A clip has `clip` too, and lists of what differs in length or size; random clips are those of epoch 0, seed 0.
         """
         asked: Any = range(len(self))[index] if isinstance(index, slice) else index
+        if isinstance(asked, str | tuple):
+            raise TypeError(
+                f"reader[{asked!r}]: a sample is found by its number, several by a slice or a list of numbers; "
+                f"a field of all samples is reader.column(name)"
+            )
         if isinstance(asked, list | range) or getattr(asked, "ndim", 0) > 0:
             return self._samples.several(positions_at(asked, len(self), outside=IndexError))
         at, count = operator.index(asked), len(self)
@@ -209,6 +218,7 @@ class Reader:
         """
         return self._samples.column(name)
 
+    @suggests()
     def select(
         self,
         indices: ArrayLike | None = None,
@@ -235,6 +245,7 @@ class Reader:
         positions = positions_of(self._library, samples.rows, indices, mask, classes, condition)
         return self._with(selection=samples.numbers(positions))
 
+    @suggests()
     def clips(
         self,
         frames: int | Sequence[int],
@@ -295,7 +306,7 @@ class Reader:
         sampler: your own order instead: an array of indices, an iterable that gives them again each epoch, or a
             function of the epoch that returns either. Samples may be repeated and left out. `Balanced` and `Weighted`
             of `rawpack.order` are such orders.
-        seed: any whole number.
+        seed: a whole number of 64 bits.
         drop_last: leave out the last batch of an epoch if it is not full. An error where no batch is left.
         fields: names; None means all numbers, images and masks. Texts and ragged fields must be named; texts come as a
             list of str. `index`, the sample's row in this reader, is always included.
@@ -322,6 +333,7 @@ class Reader:
         The arrays are yours: their memory is reused only when you hold neither them nor any view of them.
         Raises UsageError here, not in a worker, for arguments that make no sense.
         """
+        self._samples.check_open()
         options = Options(
             batch_size, shuffle, sampler, seed, drop_last, fields, image_size, transform, decode, workers, ranks,
             ragged,
@@ -332,6 +344,7 @@ class Reader:
 
     def _with(self, **changed: Any) -> Self:
         """A reader of other samples of the same open stores."""
+        self._samples.check_open()
         other = copy(self)
-        other._samples = replace(self._samples, **changed)
+        other._samples = replace(self._samples, **changed, scope=Scope(self._samples.scope))
         return other

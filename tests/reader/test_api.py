@@ -17,6 +17,7 @@ from reading import WAYS, children, rows_of, wait_until
 
 import rawpack
 from rawpack import Batches, Blocks, Buckets, Cache, Ranks, Reader, UsageError, Workers
+from rawpack.transforms import RandomCrop
 
 PAGE = Path(__file__).parents[2] / "docs/reference/python.md"
 KEYWORDS = [
@@ -63,6 +64,17 @@ def test_batches_show_what_is_for_users(store: Path) -> None:
         ({"buckets": "auto", "image_size": 224}, "buckets='auto' is now image_size=Buckets('auto', area=224)"),
         ({"color": "yuv420"}, "color='yuv420' is now decode=\"planes\""),
         ({"encoded": True}, "encoded=True is now decode=False"),
+        ({"encoded": False}, "leave out encoded=False"),
+        ({"color": "rgb", "timeout": None}, "leave out timeout=None; leave out color='rgb'"),
+        ({"rank": None, "world_size": None}, "leave out rank=None, world_size=None"),
+        ({"rank": 1, "uneven": "pad"}, "are now ranks=Ranks(1, world_size, last='pad')"),
+        ({"rank": 0, "world_size": 2, "block": 4}, "block=4 is now shuffle=Blocks(block=4); rank=0, world_size=2 are"),
+        (
+            {"num_workers": 2, "prefetch_factor": 4},
+            "num_workers=2 is now workers=2; leave out prefetch_factor=4",
+        ),
+        ({"max_held": 4}, "max_held=4 is now workers=Workers(max_held=4)"),
+        ({"device": "cuda"}, "device='cuda' is now batches(...).torch('cuda')"),
         ({"encoded": ["image"]}, "encoded=['image'] is now decode=False, or by field: decode={'image': False}"),
         ({"progress": True}, "`for batch in tqdm(batches)`"),
         ({"shufle": True}, "unexpected keyword argument 'shufle'. Did you mean 'shuffle'?"),
@@ -94,6 +106,11 @@ def test_names_of_earlier_readers_say_the_new_line(store: Path) -> None:
         (lambda: Buckets([(8, 8)], area=4), 'area= is for Buckets\\("auto"\\)'),
         (lambda: Buckets("all"), r"Buckets\('all'\): pass"),  # type: ignore[arg-type]
         (lambda: Ranks(4, 4), "rank=4 must be below world_size=4"),
+        (lambda: Workers("auto"), "workers='auto' must be a number, None"),  # type: ignore[arg-type]
+        (lambda: Cache(3), r"Cache\(3\): the cache is a folder"),  # type: ignore[arg-type]
+        (lambda: Cache(limit="1 TBB"), "limit='1 TBB' must be a number of bytes"),
+        (lambda: Cache(limit=0), "limit=0 must be a number of bytes"),
+        (lambda: Cache(timeout=0), "timeout=0 must be more than 0 seconds"),
     ],
 )
 def test_values_that_make_no_sense_are_refused_where_they_are_made(made: Callable[[], Any], words: str) -> None:
@@ -110,11 +127,25 @@ def test_values_that_make_no_sense_are_refused_where_they_are_made(made: Callabl
         ({"image_size": {"mask": 8}}, "image_size= names 'mask'; the batch has the fields that it is for: image"),
         ({"image_size": {"image": "large"}}, "image_size='large' must be"),
         ({"decode": {"other": False}}, "decode= names 'other'"),
+        ({"seed": 1 << 63}, "seed=9223372036854775808 must be a whole number between"),
+        ({"image_size": [(8, 8), (4, 8)]}, r"or \(height, width\), Buckets\(...\) for several sizes"),
+        ({"fields": ["label"], "image_size": 8}, "image_size= has nothing to work on: the batch has no images"),
+        ({"fields": ["label"], "transform": [abs]}, "transform= has nothing to work on"),
+        ({"transform": [RandomCrop(33)]}, "the image is only 32x32"),
     ],
 )
 def test_what_does_not_go_together_is_refused(store: Path, given: dict[str, Any], words: str) -> None:
     with pytest.raises(UsageError, match=words):
         Reader(store).batches(4, **given)
+
+
+def test_what_a_reader_does_not_take(store: Path) -> None:
+    """Wrong values of its options are refused whether or not they would be used."""
+    for given, words in (({"cache": 3}, "is a folder"), ({"preload": "yes"}, "preload='yes' must be True or False")):
+        with pytest.raises(UsageError, match=words):
+            Reader(store, **given)
+    with pytest.raises(TypeError, match=r"reader.column\(name\)"):
+        Reader(store)["image"]  # type: ignore[index]
 
 
 def test_what_has_no_effect_here_is_allowed(store: Path) -> None:
@@ -182,6 +213,29 @@ def test_a_closed_reader_has_no_workers_and_reads_nothing(store: Path, way: str)
     assert len(Reader(store)[0:3]["index"]) == 3
 
 
+def test_what_was_made_of_a_reader_is_closed_alone(store: Path) -> None:
+    """A selection that is closed leaves the reader that it was made of, and other selections, as they are."""
+    reader = Reader(store)
+    iterator = iter(reader.batches(4, shuffle=True))
+    next(iterator)
+    some = reader.select(range(10))
+    with some as part:
+        inner, of_part = part.select(range(5)), part.batches(2)
+        next(iter(of_part))
+    for read in (lambda: some[0], lambda: inner[0], lambda: next(iter(of_part)), lambda: some.batches(2)):
+        with pytest.raises(UsageError, match="closed"):
+            read()
+    next(iterator)
+    assert len(reader.select(range(3))[0:3]["index"]) == 3
+    last = reader.select(range(10)).select(range(4)).batches(2)
+    reader.close()
+    with pytest.raises(UsageError, match="closed"):
+        next(iter(last))
+    for ask in (lambda: reader.batches(2), lambda: reader.select([0]), reader.__enter__):
+        with pytest.raises(UsageError, match="closed"):
+            ask()
+
+
 def test_closed_batches_leave_their_reader_open(store: Path) -> None:
     reader = Reader(store)
     batches, others = reader.batches(4, **WAYS["processes"]), reader.batches(4, workers=0)
@@ -200,7 +254,7 @@ def test_a_reader_that_nobody_closes_ends_with_its_last_use(store: Path) -> None
     for _ in range(3):
         next(iter(reader.batches(4, workers=0)))
     gc.collect()
-    assert len(reader._library._open) == 0
+    assert len(reader._samples.scope._open) == 0
 
 
 # ---------------------------------------------------------------------------------------------- states

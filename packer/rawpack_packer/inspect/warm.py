@@ -12,7 +12,7 @@ from rawpack.errors import DamagedStoreError, StoreError, UsageError
 from rawpack.remote.cache import CacheFolder
 from rawpack.remote.origin import RemoteStore, open_origins
 from rawpack.remote.tickets import RemoteFile
-from rawpack.store.opening import Cache, StorePath
+from rawpack.store.opening import Cache, StorePath, cache_of
 from rawpack.store.store import Store
 from rawpack.system import machine
 from rawpack.system.files import open_plain
@@ -122,8 +122,8 @@ def warm_folders(name: str, stores: Sequence[Path], begin: Begin) -> Warmed:
 
 def warm_url(url: str, cache: Cache | StorePath | None, begin: Begin) -> Warmed:
     """Have all files of a store at a URL in the cache, checked. Raises UsageError if they do not fit."""
-    asked = cache if isinstance(cache, Cache) else Cache(cache)
-    (origin,) = open_origins([url], CacheFolder(asked.folder, asked.limit), timeout=asked.timeout)
+    asked = cache_of(cache)
+    (origin,) = open_origins([url], CacheFolder(asked.folder, asked.limit_bytes), timeout=asked.timeout)
     origin.fetcher.restore()
     total, into = sum(record.bytes for _, record in origin.manifest.records()), origin.fetcher.cache
     if origin.manifest.shard_bytes > origin.fetcher.room:

@@ -16,6 +16,7 @@ from rawpack.order.launcher import Ranks, ranks_of
 from rawpack.order.sampled import Indices
 from rawpack.order.shuffled import Blocks
 from rawpack.pixels.aspects import Size
+from rawpack.system.user import seconds
 
 if TYPE_CHECKING:
     from rawpack.transforms.plan import Transform
@@ -75,6 +76,8 @@ class Workers:
 
     def __post_init__(self) -> None:
         one_of("backend", self.backend, "process", "thread", None)
+        if isinstance(self.number, str):
+            raise UsageError(f"workers={self.number!r} must be a number, None for one that suits, or Workers(...)")
         if self.number is not None:
             object.__setattr__(self, "number", whole_number("workers", self.number, 0))
         if self.timeout is not None:
@@ -120,7 +123,7 @@ class Options:
         checked = {
             "batch_size": whole_number("batch_size", self.batch_size, 1),
             "shuffle": Blocks() if is_word(self.shuffle, "block") else self.shuffle,
-            "seed": whole_number("seed", self.seed),
+            "seed": whole_number("seed", self.seed, -(1 << 63), (1 << 63) - 1),
             "drop_last": drop_last,
             "fields": None if self.fields is None else names("fields", self.fields),
             "workers": self.workers if isinstance(self.workers, Workers) else Workers(self.workers),
@@ -159,13 +162,6 @@ def names(name: str, value: object) -> list[str]:
     raise UsageError(f"{name}={reprlib.repr(value)} must be a list of names{example}")
 
 
-def seconds(name: str, value: object) -> float:
-    """`value` as a positive number of seconds; UsageError where it is none."""
-    if isinstance(value, bool) or not isinstance(value, int | float | np.number) or not value > 0:
-        raise UsageError(f"{name}={value!r} must be more than 0 seconds")
-    return float(value)
-
-
 def by_field(name: str, value: Any, allowed: Sequence[str], default: Any) -> dict[str, Any]:
     """What is asked of each of these fields: of all the same, unless `value` is a dict by field. default: of those that
     the dict does not name."""
@@ -183,7 +179,8 @@ def size_of(value: object, name: str = "image_size") -> tuple[int, int]:
     pair: Any = (value, value) if isinstance(value, int | np.integer) else value
     whole = isinstance(pair, tuple | list) and len(pair) == 2 and all(isinstance(n, int | np.integer) for n in pair)
     if isinstance(value, bool) or not whole or not all(0 < n <= 65535 for n in pair):
-        raise UsageError(f"{name}={value!r} must be a side in pixels, or (height, width)")
+        several = ", Buckets(...) for several sizes, or a dict by field" if name == "image_size" else ""
+        raise UsageError(f"{name}={value!r} must be a side in pixels, or (height, width){several}")
     return int(pair[0]), int(pair[1])
 
 

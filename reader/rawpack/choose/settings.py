@@ -214,7 +214,13 @@ def _pipeline(
     alike = look_alikes(library, worked)
     pipeline = plan_pipeline(transform or [], library.fields, worked, before, frames, samples.once, classes, alike)
     mover = mover_for(transform, library.fields, chosen, before)
-    return pipeline if pipeline.plans or pipeline.batch_steps else None, mover
+    works = bool(pipeline.plans or pipeline.batch_steps)
+    if not (works or mover or files) and (size or transform):
+        raise UsageError(
+            f"{'image_size=' if size else 'transform='} has nothing to work on: the batch has no images or masks, only "
+            f"{', '.join(chosen)}; leave it out, or name more with fields="
+        )
+    return pipeline if works else None, mover
 
 
 def sides(shape: Sequence[int | None]) -> str:

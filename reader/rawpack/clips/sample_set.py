@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,6 +17,38 @@ from rawpack.store.stores import CLIP, INDEX, Stores
 
 if TYPE_CHECKING:
     from rawpack.clips.table import ClipTable
+
+
+class Closing(Protocol):
+    """What can be closed."""
+
+    def close(self) -> None: ...
+
+
+class Scope:
+    """What `Reader.close` closes: the batches of a reader, and those of the readers that were made of it."""
+
+    def __init__(self, parent: Scope | None = None) -> None:
+        """parent: of the reader that this one was made of."""
+        self.parent, self._closed = parent, False
+        self._open: weakref.WeakSet[Closing] = weakref.WeakSet()
+
+    def add(self, one: Closing) -> None:
+        """Close this too."""
+        self._open.add(one)
+        if self.parent is not None:
+            self.parent.add(one)
+
+    def close(self) -> None:
+        """Close everything, once and for all."""
+        self._closed = True
+        for one in list(self._open):
+            one.close()
+
+    @property
+    def closed(self) -> bool:
+        """Whether this reader, or one that it was made of, was closed."""
+        return self._closed or (self.parent is not None and self.parent.closed)
 
 
 @dataclass(frozen=True)
@@ -30,6 +63,7 @@ class SampleSet:
     """The rows, or the numbers of clips; None for all."""
     clips: ClipTable | None = None
     """Where samples are clips: which rows each has."""
+    scope: Scope = field(default_factory=Scope)
 
     def __post_init__(self) -> None:
         """Raises UsageError where a store of a mix has no samples."""
@@ -64,18 +98,34 @@ class SampleSet:
         """The numbers of frames that clips have, least first; None where samples are no clips."""
         return (None,) if self.clips is None else self.clips.shape.lengths
 
+    def close(self) -> None:
+        """See `Reader.close`."""
+        self.scope.close()
+        if self.scope.parent is None:
+            self.library.close()
+
+    def check_open(self) -> None:
+        """Raise UsageError where the reader was closed."""
+        if self.scope.closed:
+            raise UsageError("this reader was closed: open another one")
+
+    def look_at_files(self, *, now: bool = False) -> None:
+        """Raise UsageError where the reader was closed; DamagedStoreError as `Stores.look_at_files`."""
+        self.check_open()
+        self.library.look_at_files(now=now)
+
     def numbers(self, positions: NDArray[np.int64]) -> NDArray[np.int64]:
         """The rows of the samples at these positions, or the numbers of their clips."""
         return positions if self.selection is None else self.selection[positions]
 
     def one(self, position: int) -> dict[str, Any]:
         """A sample, as `Reader[position]` gives it."""
-        self.library.look_at_files()
+        self.look_at_files()
         return self._one(position if self.selection is None else int(self.selection[position]))
 
     def several(self, positions: NDArray[np.int64]) -> dict[str, Any]:
         """Samples, as a batch has them; clips of several lengths as lists."""
-        self.library.look_at_files()
+        self.look_at_files()
         numbers, names = self.numbers(positions), self.library.fields
         if len(self.lengths) > 1:
             found = [self._one(number) for number in numbers.tolist()]
@@ -91,7 +141,7 @@ class SampleSet:
             raise UsageError(f"there is no field {name!r}; the store has {', '.join(fields)}")
         if fields[name].in_shards:
             raise UsageError(f"{name!r} is in shards, not in a column: read it with batches(fields=[{name!r}])")
-        self.library.look_at_files()
+        self.look_at_files()
         if clips is None or name in clips.once:
             rows = self.rows
             return self.library.values(name, np.arange(len(self)) if rows is None else rows)

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from rawpack.ahead.readahead import Readahead
 from rawpack.ahead.steps import EpochStart, EpochStep, EpochSteps
 from rawpack.choose.settings import Settings
-from rawpack.clips.sample_set import SampleSet
+from rawpack.clips.sample_set import Closing, SampleSet
 from rawpack.epoch import dataloader
 from rawpack.epoch.bookmark import Bookmark, Place, is_count
 from rawpack.epoch.making import Making, PoolCache, WorkerSet
@@ -27,7 +27,6 @@ from rawpack.order.base import Order
 from rawpack.order.keys import whole_number
 from rawpack.order.launcher import resolve_rank
 from rawpack.order.ranks import RankSplit
-from rawpack.store.stores import Closing
 
 if TYPE_CHECKING:
     from rawpack.ahead.prefetch import Prefetch
@@ -68,7 +67,7 @@ class Epochs:
         self.closed = False
         self._iterators: weakref.WeakSet[Closing] = weakref.WeakSet()
         """Those that have not ended, as far as somebody holds them."""
-        self._library.ends_with(self)
+        samples.scope.add(self)
         self._own()
 
     def set_epoch(self, epoch: int) -> None:
@@ -81,7 +80,7 @@ class Epochs:
 
     def begin(self) -> EpochPass:
         """Called by an iterator at its first `next()`: it takes the next epoch."""
-        self._library.look_at_files(now=True)
+        self._samples.look_at_files(now=True)
         self.check_open()
         with self._taking:
             start = self.next_start()
@@ -163,6 +162,8 @@ class Epochs:
         expected = {"version": STATE_VERSION, **self._identity}
         if not isinstance(state, Mapping):
             raise UsageError(f"a state is what state_dict() returned, not a {type(state).__name__}")
+        if missing := [name for name in expected if name not in state]:
+            raise UsageError(f"this is no state of batches, as state_dict() returns it: it has no {', '.join(missing)}")
         for name, value in expected.items():
             if state.get(name) != value:
                 raise UsageError(

@@ -30,7 +30,7 @@ from rawpack.disk.manifest import NAME, FileRecord
 from rawpack.errors import StoreError, UsageError
 from rawpack.remote.lease import LEASES, Lease
 from rawpack.system.files import is_at, try_lock, write_all
-from rawpack.system.user import byte_count, expanded
+from rawpack.system.user import expanded
 
 _STORE = re.compile("[0-9a-f]{32}")
 _PART = re.compile(r"(?P<name>.+)\.(?P<bytes>\d+)\.part")
@@ -81,9 +81,9 @@ class Download:
 class CacheFolder:
     """One folder with its limit. Any number of processes and threads may use the same folder."""
 
-    def __init__(self, folder: str | os.PathLike[str] | None = None, limit: int | str | None = None) -> None:
+    def __init__(self, folder: str | os.PathLike[str] | None = None, limit: int | None = None) -> None:
         """folder: created if missing; None is `default_folder()`. limit: in bytes; None is half of the sum of the free
-        space and the cache's present size. Raises UsageError for an unusable folder and an invalid limit."""
+        space and the cache's present size. Raises UsageError for an unusable folder."""
         named = default_folder() if folder is None else Path(expanded(folder))
         try:
             self.folder = named.absolute()
@@ -95,7 +95,7 @@ class CacheFolder:
                 "RAWPACK_CACHE that this process may write to"
             ) from None
         free = shutil.disk_usage(self.folder).free
-        self.limit = (free + sum(self._sizes().values())) // 2 if limit is None else _limit(limit)
+        self.limit = (free + sum(self._sizes().values())) // 2 if limit is None else limit
 
     def path(self, key: Key) -> Path:
         """Where a file is, or will be."""
@@ -351,13 +351,6 @@ def is_cached_store(path: Path) -> bool:
 def is_coming(name: str) -> bool:
     """Whether a file in such a folder is still being fetched."""
     return bool(_PART.fullmatch(name)) or (name.startswith(f"{NAME}.") and name.endswith(".tmp"))
-
-
-def _limit(value: object) -> int:
-    count = byte_count(value)
-    if count is None or count < 1:
-        raise UsageError(f'limit={value!r} must be a number of bytes, such as 200_000_000_000 or "200GB"')
-    return count
 
 
 def _is_small(name: str) -> bool:

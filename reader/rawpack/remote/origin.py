@@ -70,8 +70,6 @@ def open_origins(
     Raises StoreError where there is no store, or it cannot be reached.
     """
     timeout = TIMEOUT_S if timeout is None else timeout
-    if not isinstance(timeout, int | float) or isinstance(timeout, bool) or not timeout > 0:
-        raise UsageError(f"timeout={timeout!r} must be more than 0 seconds")
     if options is not None and not isinstance(options, Mapping):
         raise UsageError(f"storage_options= must be a dict of options for fsspec, not {type(options).__name__}")
     fetcher = Fetcher(cache, timeout)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import NoReturn
 
 from msgspec.structs import replace
 
@@ -17,13 +18,22 @@ LABEL = "label"
 
 def check_alike(stores: Sequence[Store]) -> None:
     """Raise UsageError unless all stores have the same fields and classes."""
-    first = _layout(stores[0])
+    first = stores[0]
     for other in stores[1:]:
-        if (layout := _layout(other)) != first:
-            raise UsageError(
-                f"{other.path} and {stores[0].path} do not have the same fields and classes, "
-                f"so they cannot be read as one: {layout} and {first}"
-            )
+        for name in dict.fromkeys([*first.fields, *other.fields]):
+            one, two = (store.fields.get(name) for store in (first, other))
+            if one is None or two is None or (_kind(one), one.shape) != (_kind(two), two.shape):
+                shown = [f"{'none' if field is None else _shown(field)}" for field in (one, two)]
+                _refuse(first, other, f"{name!r} is {shown[0]} in the first and {shown[1]} in the second")
+        if other.manifest.classes != first.manifest.classes:
+            _refuse(first, other, "their classes differ")
+
+
+def _refuse(one: Store, other: Store, why: str) -> NoReturn:
+    raise UsageError(
+        f"{one.path} and {other.path} cannot be read as one: {why}; Reader.mix takes stores that differ, and reads the "
+        "fields that all have"
+    )
 
 
 def common_fields(stores: Sequence[Store]) -> tuple[dict[str, Field], dict[str, str]]:
@@ -70,12 +80,6 @@ def _joined(field: Field, other: Field) -> Field | None:
     shape = tuple(one if one == two else None for one, two in zip(field.shape, other.shape, strict=True))
     sizes_differ = field.in_shards and len(shape) == 3 and shape[2] == field.shape[2]
     return replace(field, shape=shape) if shape == field.shape == other.shape or sizes_differ else None
-
-
-def _layout(store: Store) -> dict[str, object]:
-    """What must be equal for stores to be read as one: fields as the user sees them, and the meaning of labels."""
-    fields = {name: (*_kind(field), field.shape) for name, field in store.fields.items()}
-    return {"fields": fields, "classes": store.manifest.classes}
 
 
 def _kind(field: Field) -> tuple[object, ...]:

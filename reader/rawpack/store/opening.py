@@ -24,7 +24,7 @@ from rawpack.remote.url import is_url, join, local_path, shown
 from rawpack.store.shard_files import Fetched, ShardFiles
 from rawpack.store.store import Store
 from rawpack.store.stores import Stores
-from rawpack.system.user import expanded, progress_bar
+from rawpack.system.user import byte_count, expanded, progress_bar, seconds
 
 StorePath = str | os.PathLike[str]
 _MOST_SIBLINGS = 1000
@@ -39,7 +39,8 @@ class Cache:
 
     folder: that files are fetched into, which all processes of a machine may share; None: RAWPACK_CACHE, or
         ~/.cache/rawpack.
-    limit: how much it may hold: a number of bytes, or "200GB"; None: half of the free space.
+    limit: how much it may hold: a number of bytes, or "200GB"; None: half of the space that is free, or already used by
+        the cache.
     timeout: seconds after which a transfer that brings no byte fails; None means 120.
     """
 
@@ -47,6 +48,24 @@ class Cache:
     limit: int | str | None = None
     _: KW_ONLY
     timeout: float | None = None
+
+    def __post_init__(self) -> None:
+        if self.folder is not None and not isinstance(self.folder, str | os.PathLike):
+            raise UsageError(f"Cache({self.folder!r}): the cache is a folder; pass its limit as Cache(folder, limit)")
+        if self.limit is not None and (byte_count(self.limit) or 0) <= 0:
+            raise UsageError(f'limit={self.limit!r} must be a number of bytes, such as 200_000_000_000 or "200GB"')
+        if self.timeout is not None:
+            object.__setattr__(self, "timeout", seconds("timeout", self.timeout))
+
+    @property
+    def limit_bytes(self) -> int | None:
+        """The limit in bytes."""
+        return byte_count(self.limit)
+
+
+def cache_of(value: Any) -> Cache:
+    """`cache=` of `Reader` as one value. Raises UsageError."""
+    return value if isinstance(value, Cache) else Cache(value)
 
 
 @dataclass(frozen=True)
@@ -91,7 +110,7 @@ class Opening:
     paths: Sequence[Path | str]
     preload: bool = False
     verify: bool = False
-    cache: Cache | StorePath | None = None
+    cache: Cache = Cache()
     storage_options: Mapping[str, Any] | None = None
     mix: Mix | None = None
     """How the stores are mixed."""
@@ -103,9 +122,8 @@ class Opening:
             from rawpack.remote.cache import CacheFolder
             from rawpack.remote.origin import open_origins
 
-            asked = self.cache if isinstance(self.cache, Cache) else Cache(self.cache)
-            folder = CacheFolder(asked.folder, asked.limit)
-            origins = iter(open_origins(urls, folder, self.storage_options, asked.timeout))
+            folder = CacheFolder(self.cache.folder, self.cache.limit_bytes)
+            origins = iter(open_origins(urls, folder, self.storage_options, self.cache.timeout))
         for path in self.paths:
             if isinstance(path, Path):
                 stores.append(_open_folder(path))
@@ -169,7 +187,7 @@ def opening_of(entries: Sequence[Opening], shares: Sequence[object], length: obj
         [path for entry in entries for path in entry.paths],
         any(entry.preload for entry in entries),
         any(entry.verify for entry in entries),
-        _only("cache", [entry.cache for entry in entries]),
+        _only("cache", [None if entry.cache == Cache() else entry.cache for entry in entries]) or Cache(),
         _only("storage_options", [entry.storage_options for entry in entries]),
         Mix(names, groups, shares_of(shares), length_of(length)),
     )

@@ -3,11 +3,10 @@ list."""
 
 from __future__ import annotations
 
-import weakref
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import xxhash
@@ -37,12 +36,6 @@ _BLOCK = 1 << 20
 _LOOKS = 4
 """Samples of several that are checked for being in the page cache: asking the disk for each takes longer than copying
 it."""
-
-
-class Closing(Protocol):
-    """What can be closed."""
-
-    def close(self) -> None: ...
 
 
 class Stores:
@@ -78,19 +71,9 @@ class Stores:
         self._evictable = [store for store in stores if store.files.evictable]
         self._gathers: dict[tuple[str, bool], Gather | None] = {}
         self._items: dict[tuple[int, tuple[str, ...]], list[RemoteFile]] = {}
-        self.closed = False
-        self._open: weakref.WeakSet[Closing] = weakref.WeakSet()
-        """What ends with the stores."""
-
-    def ends_with(self, one: Closing) -> None:
-        """Have `close` close this too."""
-        self._open.add(one)
 
     def close(self) -> None:
-        """End everything that reads the stores, and all downloads."""
-        self.closed = True
-        for one in list(self._open):
-            one.close()
+        """End all downloads."""
         if self.fetcher is not None:
             self.fetcher.close()
 
@@ -284,10 +267,7 @@ class Stores:
             raise DamagedStoreError(f"{path}: {name} was changed after packing: its checksum does not fit")
 
     def look_at_files(self, *, now: bool = False) -> None:
-        """Raise DamagedStoreError where a file that is mapped here was written to since, see `MappedFiles.look`;
-        UsageError where the stores were closed."""
-        if self.closed:
-            raise UsageError("this reader was closed: open another one")
+        """Raise DamagedStoreError where a file that is mapped here was written to since, see `MappedFiles.look`."""
         for store in self.stores:
             store.mapped.look(now=now)
 

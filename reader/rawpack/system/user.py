@@ -8,6 +8,7 @@ import re
 import sys
 import warnings
 from collections.abc import Callable, Collection, Mapping, Sequence
+from numbers import Real
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -29,6 +30,13 @@ def byte_count(value: object) -> int | None:
         return None
     unit = match["unit"].lower()
     return int(float(match["number"]) * (1024 if unit.endswith("i") else 1000) ** _UNITS[unit[:1]])
+
+
+def seconds(name: str, value: object) -> float:
+    """`value` as a positive number of seconds; UsageError where it is none."""
+    if isinstance(value, bool) or not isinstance(value, Real) or not float(value) > 0:
+        raise UsageError(f"{name}={value!r} must be more than 0 seconds")
+    return float(value)
 
 
 def expanded(path: AnyPath) -> AnyPath:

@@ -111,6 +111,12 @@ class RandomCrop(_FixedCrop):
         self.padding = pad * 4 if len(pad) == 1 else pad * 2 if len(pad) == 2 else pad
         self.pad_if_needed = pad_if_needed
 
+    def makes_mask(self, spec: Spec) -> Spec:
+        height, width = spec.pixels(self).shape[:2]
+        if height is not None and width is not None:
+            self._places(height, width)
+        return super().makes_mask(spec)
+
     def draw(self, random: Random, height: int, width: int) -> CropBox:
         top, left, rows, columns = self._places(height, width)
         return self._place(random.integer(rows) - top, random.integer(columns) - left, height, width)
