@@ -454,15 +454,6 @@ def test_how_they_are_shown(store: Path) -> None:
     assert stats["bytes_per_s"] == pytest.approx(stats["samples_per_s"] * (mean + 16), rel=0.01)
 
 
-def test_a_queue(store: Path) -> None:
-    """A thread may make the batches while another one trains."""
-    values = values_of(store)
-    batches = list(Reader(store).batches(8, decode=False, **SHUFFLED).queue(4, epochs=1))
-    assert len(batches) == 10
-    for batch in batches:
-        assert same_files(batch["image"], [values[row] for row in batch["index"]])
-
-
 def test_mxnet_gets_no_files(store: Path) -> None:
     with pytest.raises(UsageError, match="'image' has no fixed shape"):
         Reader(store).batches(8, decode=False).data_iter()

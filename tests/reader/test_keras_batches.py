@@ -17,12 +17,11 @@ import numpy as np
 import pytest
 from clip_frames import Frames, pack_frames
 from pictures import picture
-from PIL import Image
 from reading import WAYS
 from trained import numbered_store
 
 import rawpack_packer
-from rawpack import Batches, Buckets, MissingExtraError, Ranks, Reader, UsageError, Workers
+from rawpack import Batches, MissingExtraError, Ranks, Reader, UsageError, Workers
 from rawpack.faces.face import inputs_and_labels
 from rawpack.faces.keras import KerasBatches
 from rawpack.transforms import MixUp, OneHot, RandomHorizontalFlip, RandomResizedCrop
@@ -300,41 +299,3 @@ def test_described_axes(tmp_path: Path) -> None:
     assert axes["list"] == {"image": (8, 8, 3), "index": (), "boxes": None, "text": ()}
     assert axes["pad"] == {"image": (8, 8, 3), "index": (), "boxes": (None, 5), "boxes.length": (), "text": ()}
     assert axes[4]["boxes"] == (4, 5)
-
-
-@pytest.fixture(scope="module")
-def uneven(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """41 images of three sizes."""
-
-    sizes = [(8, 8), (12, 8), (8, 12)]
-    images = [{"image": Image.new("RGB", sizes[i * i % 7 % 3], (5 * i, 0, 0)), "label": i % 2} for i in range(41)]
-    where = tmp_path_factory.mktemp("uneven") / "store"
-    rawpack_packer.pack(images, where, size="keep", workers=0)
-    return where
-
-
-@pytest.mark.parametrize("buckets", [[(8, 8), (8, 12), (12, 8)], [(8, 8)]], ids=["three", "one"])
-def test_buckets(uneven: Path, buckets: list[tuple[int, int]]) -> None:
-    """From epoch to epoch, and resumed in the middle, where batches of all buckets are partly read."""
-    options: dict[str, Any] = {"shuffle": True, "seed": 5, "image_size": Buckets(buckets), "workers": 0}
-    loop = Reader(uneven).batches(4, **options)
-    epochs = [[{name: array.copy() for name, array in batch.items()} for batch in loop] for _ in range(3)]
-    data = dataset(Reader(uneven).batches(4, **options), "image", "index")
-    for epoch, batches in enumerate(epochs):
-        assert len(data) == len(batches)
-        for k in range(len(batches)):
-            image, index = data[k]
-            assert np.array_equal(image, batches[k]["image"])
-            assert np.array_equal(index, batches[k]["index"])
-        if epoch == 0:
-            state = data.state_dict(after=5)
-        data.on_epoch_end()
-    again = dataset(Reader(uneven).batches(4, **options), "image", "index")
-    again.load_state_dict(state)
-    assert len(again) == len(epochs[0])
-    for epoch, batches in (0, epochs[0][5:]), (1, epochs[1]), (0, epochs[0]):
-        if epoch == 0 and len(batches) == len(epochs[0]):
-            again.set_epoch(0)
-        for k, batch in enumerate(batches):
-            assert np.array_equal(again[k][1], batch["index"])
-        again.on_epoch_end()
