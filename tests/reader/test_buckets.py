@@ -23,7 +23,6 @@ from numpy.typing import NDArray
 from PIL import Image
 from reading import WAYS
 from running import Packed
-from simulated_cuda import SimulatedCuda
 
 import rawpack_packer
 from rawpack import Buckets, Ranks, Reader, UsageError, Workers, transforms
@@ -660,47 +659,6 @@ def test_a_store_behind_a_url(detection: Reader, tmp_path: Path) -> None:
 
 
 # ---------------------------------------------------------------------------------------------- frameworks
-
-
-def test_tensors(detection: Reader) -> None:
-    """As tensors, batches have their own shapes, on the CPU and on a device that does the last steps of a transform."""
-    torch = pytest.importorskip("torch", reason="torch is not installed")
-    from rawpack.faces.torch import torch_batches
-
-    options: dict[str, Any] = {"shuffle": True, "image_size": Buckets([(32, 64), (56, 40)]), "seed": 5, "workers": 0}
-    expected = list(detection.batches(4, **options))
-    tensors = detection.batches(4, **options).torch()
-    for one, same in zip(tensors, expected, strict=True):
-        assert np.array_equal(one["image"].permute(0, 2, 3, 1).numpy(), same["image"])
-    steps = [transforms.Normalize([0.5], [0.25]), transforms.ToCHW()]
-    device = SimulatedCuda(torch.from_numpy, eager=True)
-    on_device = torch_batches(detection.batches(4, **options, transform=steps)._feed, runtime=device)
-    assert len(on_device) == len(expected)
-    for one, same in zip(on_device, expected, strict=True):
-        by_hand = (same["image"].transpose(0, 3, 1, 2) / 255 - 0.5) / 0.25
-        assert one["image"].shape == by_hand.shape
-        assert np.allclose(one["image"].numpy(), by_hand, atol=1e-5)
-    first, again = (detection.batches(4, **options).torch() for _ in range(2))
-    next(iter(first))
-    again.load_state_dict(as_saved(first.state_dict()))
-    assert [one["index"].tolist() for one in again] == [one["index"].tolist() for one in expected[1:]]
-
-
-def test_arrays_of_jax(detection: Reader) -> None:
-    """Batches have their own shapes; a sharding that does not divide the last batch of a size is refused at once."""
-    jax = pytest.importorskip("jax", reason="JAX is not installed")
-    options: dict[str, Any] = {"shuffle": True, "image_size": Buckets([(32, 64), (56, 40)]), "seed": 5, "workers": 0}
-    expected = list(detection.batches(4, **options))
-    for one, same in zip(detection.batches(4, **options).jax(), expected, strict=True):
-        assert np.array_equal(np.asarray(one["image"]), same["image"])
-    if len(jax.devices()) > 1:
-        mesh = jax.make_mesh((2,), ("data",), devices=jax.devices()[:2])
-        sharding = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec("data"))
-        assert {len(batch["index"]) % 2 for batch in expected} == {0, 1}
-        with pytest.raises(UsageError, match=r"the last batch of a bucket, .* drop_last=True"):
-            next(iter(detection.batches(4, **options).jax(sharding)))
-        for batch in detection.batches(4, **options, drop_last=True).jax(sharding):
-            assert batch["index"].shape == (4,)
 
 
 def test_batches_for_keras(detection: Reader) -> None:
