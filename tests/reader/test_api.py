@@ -13,7 +13,7 @@ import pytest
 from conftest import Packed
 from reading import WAYS, children, rows_of, wait_until
 
-from rawpack import Batches, Blocks, Buckets, Ranks, Reader, UsageError, Workers
+from rawpack import Batches, Blocks, Ranks, Reader, UsageError, Workers
 
 PAGE = Path(__file__).parents[2] / "docs/reference/python.md"
 
@@ -71,12 +71,6 @@ def test_names_of_earlier_readers_say_the_new_line(store: Path) -> None:
         (lambda: Workers(0, backend="thread"), "backend='thread' is for workers, and there are none"),
         (lambda: Workers(0, timeout=5), "timeout=5.0 is for workers"),
         (lambda: Workers(-1), "workers=-1 must be"),
-        (lambda: Blocks(block=1 << 20, window=8), "at most 4194304 samples"),
-        (lambda: Buckets([]), r"Buckets\(\[\]\): pass a list of sizes"),
-        (lambda: Buckets([(8, 8), 8]), "has 8x8 twice"),
-        (lambda: Buckets([(8, 8)], area=4), 'area= is for Buckets\\("auto"\\)'),
-        (lambda: Buckets("all"), r"Buckets\('all'\): pass"),  # type: ignore[arg-type]
-        (lambda: Ranks(4, 4), "rank=4 must be below world_size=4"),
     ],
 )
 def test_values_that_make_no_sense_are_refused_where_they_are_made(made: Callable[[], Any], words: str) -> None:

@@ -118,27 +118,6 @@ def test_a_thread_that_prefetches(few: Reader) -> None:
     assert rows == whole
 
 
-@pytest.mark.parametrize(("before", "after"), [(1, 3), (3, 2), (2, 5)])
-def test_another_world_size(few: Reader, before: int, after: int) -> None:
-    """Where ranks stop after a common step, each with a queue, another number of ranks trains on exactly the rest."""
-    split: dict[str, Any] = {"shuffle": True, "workers": 0}
-    whole = rows_of(few.batches(BATCH, shuffle=True, workers=0))
-    for depth in DEPTHS:
-        for steps in range(SAMPLES // (3 * before) + 1):
-            runs = [
-                trained(few.batches(3, ranks=Ranks(rank, before, last="keep"), **split), depth, steps)
-                for rank in range(before)
-            ]
-            rows = [row for taken, _ in runs for row in taken]
-            assert all(state == runs[0][1] for _, state in runs)
-            for rank in range(after):
-                batches = few.batches(2, ranks=Ranks(rank, after, last="keep"), **split)
-                batches.load_state_dict(runs[0][1])
-                if runs[0][1]["epoch"] == 0:
-                    rows += rows_of(batches)
-            assert sorted(rows) == sorted(whole)
-
-
 @pytest.mark.parametrize("uneven", ["pad", "keep"])
 def test_the_last_step_of_ranks(few: Reader, uneven: Any) -> None:
     """After a rank's last batch of an epoch, its state is the start of the next."""

@@ -215,16 +215,16 @@ def test_max_held(reader: Reader, truth: Truth, way: str) -> None:
 
 
 def test_nothing_grows_from_epoch_to_epoch(packed: Packed) -> None:
-    """Over 200 epochs, neither descriptors nor mappings nor memory grow, here or in a worker."""
+    """Over 100 epochs, neither descriptors nor mappings nor memory grow, here or in a worker."""
     batches = Reader(packed("memmap", "--size", 48)).batches(25, shuffle=True, workers=Workers(1, backend="process"))
     held: list[dict[str, Any]] = []
     figures = []
-    for epoch in range(220):
+    for epoch in range(120):
         for batch in batches:
             # A few are always held beyond the ring, so that fresh memory comes and goes as well.
             held.append(batch)
             del held[:-8]
-        if epoch in (19, 219):
+        if epoch in (19, 119):
             processes = [psutil.Process(), *psutil.Process().children(recursive=True)]
             figures.append([
                 (process.pid, process.num_fds(), len(process.memory_maps(grouped=False)), process.memory_info().rss)

@@ -36,7 +36,7 @@ def in_worker(monkeypatch: pytest.MonkeyPatch, number: int, of: int) -> None:
     monkeypatch.setitem(sys.modules, "torch.utils.data", SimpleNamespace(get_worker_info=lambda: info))  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("of", range(1, 8))
+@pytest.mark.parametrize("of", [1, 2, 7])
 @pytest.mark.parametrize("way", ["here", "threads"])
 def test_workers_share_the_batches(few: Reader, monkeypatch: pytest.MonkeyPatch, of: int, way: str) -> None:
     """The workers of a DataLoader take the rank's batches in turn, each exactly once, whole epochs long."""

@@ -514,8 +514,7 @@ def test_clips_of_a_mix(tmp_path: Path) -> None:
         Reader.mix([(Reader(first).clips(4), 1), (second, 1)])
 
 
-@pytest.mark.parametrize("way", WAYS)
-def test_stores_behind_urls(stores: dict[str, Path], tmp_path: Path, way: str) -> None:
+def test_stores_behind_urls(stores: dict[str, Path], tmp_path: Path) -> None:
     """Stores behind URLs and on this machine are mixed as local ones are; a reader's options for URLs are kept."""
     for module in ("aiohttp", "s3fs"):
         pytest.importorskip(module, reason="rawpack[remote] is not installed")
@@ -528,9 +527,8 @@ def test_stores_behind_urls(stores: dict[str, Path], tmp_path: Path, way: str) -
         remote = Reader.mix([(first, 3), (f"{server.url}/bucket/b", 2), (stores["c"], 1), (first, 1)])
         whole = Reader(stores["a"]).select(range(4, 20))
         local = Reader.mix([(whole, 3), (stores["b"], 2), (stores["c"], 1), (whole, 1)])
-        for one, other in zip(
-            remote.batches(7, shuffle=True, **WAYS[way]), local.batches(7, shuffle=True, workers=0), strict=True
-        ):
+        both = (mixed.batches(7, shuffle=True, workers=workers) for mixed, workers in ((remote, 2), (local, 0)))
+        for one, other in zip(*both, strict=True):
             for name in ("image", "label", "store", "index"):
                 np.testing.assert_array_equal(one[name], other[name])
         with pytest.raises(UsageError, match="different values of cache"):

@@ -136,7 +136,7 @@ def test_it_chooses_among_what_was_selected(reader: Reader) -> None:
 
 
 @given(data=st.data())
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=60, deadline=None)
 def test_any_condition_chooses_what_python_would(
     reader: Reader, samples: list[dict[str, Any]], data: st.DataObject
 ) -> None:
