@@ -15,7 +15,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 from reading import WAYS, rows_of
-from running import Packed
 
 from rawpack import Ranks, Reader, UsageError
 from rawpack.order import Balanced, Weighted
@@ -209,11 +208,6 @@ def test_weights_even_out_over_epochs() -> None:
 
 
 # ---------------------------------------------------------------------------------------------- in batches
-
-
-@pytest.fixture(scope="module")
-def store(packed: Packed) -> Any:
-    return packed("memmap", "--size", 48)
 
 
 @pytest.fixture(scope="module")

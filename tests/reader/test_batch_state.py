@@ -27,11 +27,6 @@ DEPTHS = range(1, 5)
 
 
 @pytest.fixture(scope="module")
-def store(packed: Packed) -> Path:
-    return packed("memmap", "--size", 48)
-
-
-@pytest.fixture(scope="module")
 def few(reader: Reader) -> Reader:
     """A reader of few samples, so that each position of an epoch can be tried."""
     return reader.select(range(10, 10 + SAMPLES))
@@ -83,15 +78,6 @@ def test_every_sample_once_with_a_queue(few: Reader, way: str) -> None:
                 rows += rows_of(second)
             assert rows == whole
             assert second.state_dict()["epoch"] == 1
-
-
-def test_a_plain_state_counts_what_is_queued(few: Reader) -> None:
-    """Without after=, what is in the queue counts as done: the reason for after=."""
-    batches = few.batches(BATCH, workers=0)
-    ahead = queued(batches, 2)
-    batch = next(ahead)
-    assert batches.state_dict()["position"] == 3 * BATCH
-    assert batches.state_dict(after=batch)["position"] == BATCH
 
 
 def test_a_thread_that_prefetches(few: Reader) -> None:

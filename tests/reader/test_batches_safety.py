@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import gc
-import itertools
 import queue
 import sys
 import threading
@@ -128,14 +127,6 @@ def test_one_field_is_enough(batches: Batches, truth: Truth, field: str) -> None
     values: dict[str, Array] = {"image": truth.images, "label": truth.labels, "index": np.arange(len(truth))}
     for at, held in zip(rows, kept, strict=True):
         assert np.array_equal(held, values[field][at])
-
-
-def test_list_of_batches(batches: Batches, truth: Truth) -> None:
-    """list(batches) of three epochs holds every batch of them, each in memory of its own."""
-    kept = [batch for _ in range(3) for batch in list(batches)]
-    assert all(truth.holds(batch) for batch in kept)
-    spans = sorted((batch["image"].ctypes.data, batch["image"].nbytes) for batch in kept)
-    assert all(start + size <= following for (start, size), (following, _) in itertools.pairwise(spans))
 
 
 def test_batches_that_another_thread_holds(batches: Batches, truth: Truth) -> None:

@@ -6,23 +6,16 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterable
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from reading import WAYS, rows_of
-from running import Packed
 
 from rawpack import Ranks, Reader, UsageError
 from rawpack.order import launcher
 
 SAMPLES, BATCH = 23, 4
-
-
-@pytest.fixture(scope="module")
-def store(packed: Packed) -> Path:
-    return packed("memmap", "--size", 48)
 
 
 @pytest.fixture(scope="module")

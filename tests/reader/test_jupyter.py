@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from reading import gone, wait_until
-from running import Packed, environment
+from running import environment
 
 nbformat = pytest.importorskip("nbformat", reason="nbclient and ipykernel are not installed: pip install them")
 nbclient = pytest.importorskip("nbclient", reason="nbclient is not installed")
@@ -125,11 +125,6 @@ def text(outputs: list[Any], stream: str) -> str:
 def notebook(tmp_path: Path) -> Iterator[Notebook]:
     with Notebook(tmp_path) as started:
         yield started
-
-
-@pytest.fixture(scope="module")
-def store(packed: Packed) -> Path:
-    return packed("memmap", "--size", 48)
 
 
 def test_cells(notebook: Notebook, store: Path) -> None:

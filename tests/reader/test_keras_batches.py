@@ -15,13 +15,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from clip_frames import Frames, pack_frames
 from pictures import picture
 from reading import WAYS
 from trained import numbered_store
 
 import rawpack_packer
-from rawpack import Batches, MissingExtraError, Ranks, Reader, UsageError, Workers
+from rawpack import Batches, MissingExtraError, Reader, UsageError, Workers
 from rawpack.faces.face import inputs_and_labels
 from rawpack.faces.keras import KerasBatches
 from rawpack.transforms import MixUp, OneHot, RandomHorizontalFlip, RandomResizedCrop
@@ -150,17 +149,6 @@ def test_it_resumes_in_the_middle(store: Path, way: str) -> None:
         data.state_dict(after=10)
 
 
-def test_ranks_share_an_epoch(store: Path) -> None:
-    """Each sample once; all ranks have the same states."""
-    both = [
-        dataset(Reader(store).batches(BATCH, workers=0, ranks=Ranks(rank, 2, last="keep"), **SHUFFLED), "number")
-        for rank in (0, 1)
-    ]
-    seen = [number for data in both for k in range(len(data)) for number in data[k][0].tolist()]
-    assert sorted(seen) == list(range(SAMPLES))
-    assert both[0].state_dict(after=3) == both[1].state_dict(after=3)
-
-
 def test_batches_that_are_kept_do_not_change(store: Path) -> None:
     """Also with a limit on slots, of which Keras knows nothing."""
     for options in WAYS["threads"], WAYS["processes"], {**WAYS["threads"], "workers": Workers(max_held=2)}:
@@ -184,18 +172,6 @@ def test_what_keras_gets(store: Path) -> None:
     assert {key: array.tolist() for key, array in labels.items()} == {"a": [0, 1, 2], "b": [40, 41, 42]}
     assert weights.tolist() == [0, 1, 2]
     assert [len(part) for part in dataset(batches, ["image"], ["label"])[0]] == [1, 1]
-
-
-def test_clips(tmp_path: Path) -> None:
-    """A clip is a sample: (n, frames, height, width, 3)."""
-    reader = Reader(pack_frames(Frames([range(9), range(12)]), tmp_path / "store", "memmap")).clips(3)
-    data = dataset(reader.batches(4, workers=0, shuffle=True), "image", "clip")
-    truth = list(reader.batches(4, workers=0, shuffle=True))
-    for number in (0, 1):
-        image, clip = data[number]
-        assert image.shape[1:] == (3, 12, 16, 3)
-        np.testing.assert_array_equal(image, truth[number]["image"])
-        np.testing.assert_array_equal(clip, truth[number]["clip"])
 
 
 def test_nonsense_is_refused(store: Path) -> None:

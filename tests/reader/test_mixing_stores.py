@@ -27,7 +27,6 @@ import rawpack_packer
 from rawpack import Blocks, Cache, Ranks, Reader, UsageError
 from rawpack.order import Weighted
 from rawpack.order.mixed import Mixed, shares_of
-from rawpack.order.ranks import RankSplit
 from rawpack.order.shuffled import Sequential, Shuffled
 from rawpack.transforms import RandomHorizontalFlip
 
@@ -140,13 +139,6 @@ def test_shares_hold_over_many_periods() -> None:
         assert np.abs(drift).max() < 1 if length == 4096 * 5 else np.abs(drift).max() < 4
 
 
-def test_many_stores() -> None:
-    """Hundreds of stores with shares below one sample in a batch."""
-    parts = [1 + number % 7 for number in range(300)]
-    order = Mixed(tuple(Shuffled(5, number) for number in range(300)), shares_of(parts), 32, 32 * 40)
-    assert within_one(counted(order), [Fraction(part, sum(parts)) for part in parts], 32)
-
-
 def test_samples_of_a_store_are_spread_within_a_batch() -> None:
     """So that a batch that is cut into pieces for gradient accumulation has about the shares in each piece."""
     order = Mixed((Sequential(99), Sequential(99)), shares_of([3, 1]), 16, 160)
@@ -192,27 +184,6 @@ def test_every_rank_has_the_shares(shares: dict[str, float], world_size: int, un
     else:
         assert {len(rank) for rank in ranks} == {steps}
         assert read[len(alone) :] == (alone * world_size)[: len(read) - len(alone)]
-
-
-def test_undivided_batches() -> None:
-    """What is left for the last step goes to ranks in full batches."""
-    for batches in range(1, 9):
-        for world_size in range(1, 5):
-            for uneven in ("pad", "keep"):
-                splits = [
-                    RankSplit(4 * batches, 4, rank, world_size, uneven, undivided=True)  # type: ignore[arg-type]
-                    for rank in range(world_size)
-                ]
-                spans = [split.batch(step) for split in splits for step in range(len(split))]
-                assert all(span.start % 4 == 0 and len(span) == 4 for span in spans)
-                starts = sorted(span.start for span in spans)
-                padded = -(-batches // world_size) * world_size if uneven == "pad" else batches
-                assert starts == [4 * number for number in range(padded)]
-                assert all(len(split) == batches // world_size for split in _dropped(splits))
-
-
-def _dropped(splits: Sequence[RankSplit]) -> list[RankSplit]:
-    return [RankSplit(one.length, one.batch_size, one.rank, one.world_size, one.last, True, True) for one in splits]
 
 
 # ---------------------------------------------------------------------------------------------- rounds and epochs
@@ -265,18 +236,6 @@ def test_lengths() -> None:
         assert any(
             (len(orders["shortest"]) + batch) * Fraction(part, 12) > n for n, part in zip(sizes, parts, strict=True)
         )
-
-
-def test_epochs_and_seeds_differ() -> None:
-    """Each epoch and each seed has orders of its own; one seed always gives the same."""
-
-    def epochs(seed: int) -> list[list[int]]:
-        order = Mixed((Shuffled(30, seed), Shuffled(40, seed + 1)), shares_of([1, 1]), 10)
-        return [order.samples(epoch, 0, len(order)).tolist() for epoch in range(3)]
-
-    made = [*epochs(0), *epochs(5)]
-    assert len({tuple(one) for one in made}) == 6
-    assert epochs(0) == epochs(0)
 
 
 def test_one_store_twice(stores: dict[str, Path]) -> None:

@@ -20,11 +20,6 @@ COUNT = 12
 SIDES = [5, 9, 7]
 
 
-@pytest.fixture(scope="module")
-def store(packed: Packed) -> Path:
-    return packed("memmap", "--size", 48)
-
-
 def sample(number: int, side: int) -> dict[str, Any]:
     return {
         "image": np.random.default_rng(number).integers(0, 256, (side, side, 3), np.uint8),

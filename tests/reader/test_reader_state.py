@@ -35,11 +35,6 @@ ORDERS: dict[str, dict[str, Any]] = {
 }
 
 
-@pytest.fixture(scope="module")
-def store(packed: Packed) -> Path:
-    return packed("memmap", "--size", SIZE)
-
-
 def begun(batches: Batches, steps: int) -> dict[str, Any]:
     """The state after so many batches of the epoch that comes next, as a checkpoint file gives it back."""
     batches.load_state_dict(batches.state_dict())
@@ -160,15 +155,6 @@ def test_state_at_the_end_of_an_epoch(reader: Reader, drop_last: bool) -> None:
     assert rows_of(again) == epochs[1]
 
 
-def test_what_was_prefetched_does_not_count(reader: Reader) -> None:
-    """A state speaks of the batches that were handed over, whatever workers have made ahead."""
-    batches = reader.batches(BATCH, shuffle=True, **WAYS["processes"])
-    for number, _ in enumerate(batches):
-        assert batches.state_dict()["position"] == min((number + 1) * BATCH, len(reader))
-        if number == 3:
-            break
-
-
 def test_state_speaks_of_the_latest_iterator(reader: Reader) -> None:
     """With several iterators, the state is that of the one that began last, and of none that began before."""
     batches = reader.batches(BATCH, workers=0)
@@ -267,22 +253,6 @@ def test_ranks(reader: Reader, truth: Truth, world: int, drop_last: bool, uneven
         assert joined[: len(expected)] == expected
         assert joined[len(expected) :] == expected[: len(joined) - len(expected)]
         assert len({tuple(map(len, rank)) for rank in ranks}) == 1
-
-
-def test_ranks_agree_by_set_epoch(reader: Reader) -> None:
-    """Ranks that have come to different epochs share one again after set_epoch, and resume from one state."""
-    whole = reader.batches(5, shuffle=True, workers=0)
-    whole.set_epoch(4)
-    expected = rows_of(whole)
-    ranks = [reader.batches(5, shuffle=True, workers=0, ranks=(rank, 3)) for rank in range(3)]
-    for times, batches in enumerate(ranks):
-        for _ in range(times):
-            list(batches)
-        batches.set_epoch(4)
-    steps = list(zip(*ranks, strict=True))
-    assert [row for step in steps for batch in step for row in batch["index"].tolist()] == expected
-    states = [batches.state_dict() for batches in ranks]
-    assert states[0] == states[1] == states[2]
 
 
 # ---------------------------------------------------------------------------------------------- selecting
@@ -442,15 +412,6 @@ def test_a_relative_path(packed: Packed, truth: Truth, preload: bool, monkeypatc
 
 
 # ---------------------------------------------------------------------------------------------- samplers
-
-
-@pytest.mark.parametrize("sampler", [[75], [-1], [], [[1]], [0.5], iter([1]), 7, [True] * 75])
-def test_a_wrong_sampler_is_refused(reader: Reader, sampler: Any) -> None:
-    """A sampler that names no samples is refused before anything is read."""
-    with pytest.raises(UsageError, match="sampler"):
-        reader.batches(2, sampler=sampler, workers=0)
-    with pytest.raises(UsageError, match="leave out shuffle"):
-        reader.batches(2, sampler=[1], shuffle=True)
 
 
 def test_a_resume_by_a_function_of_the_epoch(reader: Reader) -> None:

@@ -706,30 +706,6 @@ def test_a_whole_cache_comes_back(
     assert restored(tmp_path, folder)
 
 
-EPOCHS = """
-import sys
-from rawpack import Cache, Reader
-url, cache = sys.argv[1:]
-reader = Reader(url, cache=Cache(cache, timeout=60))
-for epoch in range(5):
-    print("sum", sum(int(batch["image"].sum()) for batch in reader.batches(16, workers=0)), flush=True)
-"""
-
-
-def test_one_of_two_processes_removes_the_cache(
-    opened: Callable[..., Reader], server: Server, truth: NDArray[np.uint8], tmp_path: Path
-) -> None:
-    """Two processes that share a cache, which one of them removes at any moment, both read the right samples."""
-    server.faults.append(on("shard-", slow(0.01)))
-    path = script(tmp_path / "user", EPOCHS)
-    with running(path, f"{server.url}/bucket/store", tmp_path / "cache") as process:
-        batches = opened().batches(BATCH, workers=0)
-        for _ in range(5):
-            shutil.rmtree(tmp_path / "cache", ignore_errors=True)
-            assert len(right(batches, truth)) == SAMPLES
-            assert int(said(process, "sum")) == int(truth.sum(dtype=np.int64))
-
-
 def test_a_cache_whose_parent_goes(opened: Callable[..., Reader], truth: NDArray[np.uint8], tmp_path: Path) -> None:
     """Where the folder above goes, both are made anew; where that cannot be, the error names the cache."""
     reader = opened(cache=tmp_path / "disk" / "cache")

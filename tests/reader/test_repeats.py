@@ -484,6 +484,7 @@ def in_worker(number: int, loop: Callable[[], Any]) -> int:
     came, went = os.pipe()
     if (child := os.fork()) == 0:
         try:
+            gc.freeze()  # what the parent has is not looked at again and again
             info = SimpleNamespace(id=number, num_workers=2)
             torch: Any = SimpleNamespace(get_worker_info=lambda: info)
             sys.modules["torch.utils.data"] = torch

@@ -11,18 +11,13 @@ from typing import Any
 import numpy as np
 import pytest
 from reading import WAYS, rows_of
-from running import Packed, environment
+from running import environment
 
 from rawpack import Reader
 
 data: Any = pytest.importorskip("torch.utils.data", reason="torch is not installed")
 pytestmark = pytest.mark.filterwarnings("ignore:This DataLoader will create:UserWarning", "ignore::DeprecationWarning")
 SAMPLES, BATCH = 23, 4
-
-
-@pytest.fixture(scope="module")
-def store(packed: Packed) -> Path:
-    return packed("memmap", "--size", 48)
 
 
 @pytest.fixture(scope="module")

@@ -46,11 +46,6 @@ SHUFFLED: dict[str, Any] = {"shuffle": True, "seed": 3}
 
 
 @pytest.fixture(scope="module")
-def store(packed: Packed) -> Path:
-    return packed("memmap", "--size", 48)
-
-
-@pytest.fixture(scope="module")
 def mixed(tmp_path_factory: pytest.TempPathFactory) -> Reader:
     """A store with every kind of field, and two masks."""
     rng = np.random.default_rng(0)
@@ -234,14 +229,6 @@ def test_states_count_what_was_handed_over(reader: Reader, depth: int, way: str)
             state = json.loads(json.dumps(tensors.state_dict()))
         tensors.close()
     assert rows[: len(expected)] == expected
-
-
-def test_a_state_is_the_one_of_numpy_batches(reader: Reader) -> None:
-    """At every batch, so that runs may change between the two."""
-    batches, tensors = reader.batches(8, workers=0, **SHUFFLED), on_simulated(reader.batches(8, workers=0, **SHUFFLED))
-    for _ in range(2):
-        for _, _ in zip(batches, tensors, strict=True):
-            assert tensors.state_dict() == batches.state_dict()
 
 
 def test_a_sample_that_fails_is_raised_in_its_place(reader: Reader) -> None:
