@@ -217,12 +217,7 @@ def labeled(reader: Reader) -> Reader:
 
 @pytest.mark.parametrize(
     "sampler",
-    [
-        Balanced("label"),
-        Balanced("label", replacement=True),
-        Weighted("label"),
-        Weighted("label", replacement=False),
-    ],
+    [Balanced("label"), Balanced("label", replacement=True), Weighted("label"), Weighted("label", replacement=False)],
 )
 def test_resume_with_other_ranks(labeled: Reader, sampler: Any) -> None:
     """Stopped after any step, another number of ranks reads the rest of the epoch."""

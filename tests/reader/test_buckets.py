@@ -266,17 +266,6 @@ def test_padded_ranks_are_even(case: tuple[int, int, int, int], world_size: int)
         assert {int(of[next(seen)]) for _ in range(sum(lengths))} == {bucket}
 
 
-def test_within_a_bucket_the_order_stays() -> None:
-    """The samples of a bucket come in the order that they would have had without buckets."""
-    of = np.random.default_rng(0).integers(0, 3, 500).astype(np.uint8)
-    for base in orders(500, 7):
-        for epoch in (0, 3):
-            samples = base.samples(epoch, 0, base.length(epoch))
-            members = Bucketed(base, of, 3, 16, 7).deal(epoch).members
-            for bucket in range(3):
-                assert members[bucket].tolist() == [one for one in samples.tolist() if of[one] == bucket]
-
-
 def test_buckets_are_spread_over_the_epoch() -> None:
     """In a shuffled epoch, each stretch of steps has about its share of each bucket. Where a rare bucket comes differs
     from epoch to epoch, and so does the first bucket. Not shuffled, the batch with the first sample comes first."""

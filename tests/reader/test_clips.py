@@ -123,15 +123,6 @@ def test_a_clip_is_its_frames(stored: Callable[[str], Reader], layout: str) -> N
     assert seen == len(clips) > 10
 
 
-def test_raw_clips_are_the_pixels_that_were_packed(reader: Reader) -> None:
-    """Down to the pixels of the dataset, over all shards."""
-    for batch in reader.clips(**ASKED).batches(8, workers=0):
-        for image, video, frames in zip(batch["image"], batch["video"], batch["frame"], strict=True):
-            assert frames.tolist() == list(range(frames[0], frames[0] + FRAMES * STRIDE, STRIDE))
-            for pixels, frame in zip(image, frames, strict=True):
-                np.testing.assert_array_equal(pixels, image_of(int(video), int(frame)))
-
-
 def test_clips_of_planes(tmp_path: Path) -> None:
     """With `color="ycgco420"` the frames of a clip are the planes as numpy finds them in the shards."""
     store = tmp_path / "s"
@@ -222,15 +213,6 @@ WHOLE = {
     **{f"{a:g} of {b:g}": (frames_of_time(b, a, 8), b) for a, b in ((10, 25), (24, 25), (12, 29.97))},
     "from 7 on": (list(range(7, 57)), 25.0),
 }
-
-
-@pytest.mark.parametrize("chosen", WHOLE)
-def test_frames_chosen_by_time_have_no_gaps(chosen: str, tmp_path: Path) -> None:
-    """All frames, every fifth, or so many a second: what was chosen evenly is one run."""
-    numbers, fps = WHOLE[chosen]
-    path = pack_frames(Frames([numbers, numbers], fps=fps, small=True), tmp_path / "s")
-    clips = Reader(path).clips(len(numbers))
-    assert rows_in(clips.batches(2, workers=0)) == [[*range(len(numbers))], [*range(len(numbers), 2 * len(numbers))]]
 
 
 @pytest.mark.parametrize("timed", [True, False])

@@ -185,11 +185,7 @@ def test_a_state_of_another_order_is_refused(reader: Reader, other: str) -> None
 def test_a_state_of_another_set_is_refused(reader: Reader, store: Path) -> None:
     """A state of other samples is refused: another selection, another number of them, the same in another order."""
     state = begun(reader.batches(BATCH, shuffle=True, workers=0), 2)
-    for other in (
-        reader.select(range(75)[::-1]),
-        reader.select(range(70)),
-        Reader([store, store]),
-    ):
+    for other in (reader.select(range(75)[::-1]), reader.select(range(70)), Reader([store, store])):
         with pytest.raises(UsageError, match=r"this state does not fit: its (samples|selected|keys) is"):
             other.batches(BATCH, shuffle=True, workers=0).load_state_dict(state)
 

@@ -27,7 +27,7 @@ from reading import WAYS, rows_of, wait_until
 from running import Packed, environment
 from trained import numbered_store
 
-from rawpack import Batches, Blocks, Buckets, Reader
+from rawpack import Batches, Buckets, Reader
 from rawpack.epoch import repeats
 from rawpack.faces.face import inputs_and_labels
 from rawpack.faces.keras import KerasBatches
@@ -103,8 +103,6 @@ IN_ORDER: dict[str, Any] = {"workers": 0}
 
 REPEATING: dict[str, Loop] = {
     "full": lambda reader, epoch: reader.batches(BATCH, shuffle=True, workers=0),
-    "seed": lambda reader, epoch: reader.batches(BATCH, shuffle=True, seed=0, workers=0),
-    "block": lambda reader, epoch: reader.batches(BATCH, shuffle=Blocks(block=2, window=3), workers=0),
     "balanced": lambda reader, epoch: reader.batches(BATCH, sampler=Balanced("label"), workers=0),
     "weighted": lambda reader, epoch: reader.batches(BATCH, sampler=Weighted(np.arange(SAMPLES)), workers=0),
     "by epoch": lambda reader, epoch: reader.batches(BATCH, sampler=lambda n: [n, 1, 2, 3, 4, 5, 6], workers=0),
@@ -114,7 +112,6 @@ REPEATING: dict[str, Loop] = {
         [(reader, 1), (reader.select(range(4)), 1)], length="shortest"
     ).batches(2, **IN_ORDER),
     "crop": lambda reader, epoch: reader.batches(BATCH, transform=[RandomResizedCrop(6)], **IN_ORDER),
-    "flip": lambda reader, epoch: reader.batches(BATCH, transform=[RandomHorizontalFlip()], **IN_ORDER),
     "own step": lambda reader, epoch: reader.batches(BATCH, transform=[Jitter()], **IN_ORDER),
     "mixup": lambda reader, epoch: reader.batches(
         BATCH, transform=[Normalize((0.5,), (0.5,)), OneHot(4), MixUp()], **IN_ORDER
@@ -124,9 +121,6 @@ REPEATING: dict[str, Loop] = {
     ),
     "functions": lambda reader, epoch: reader.batches(
         BATCH, transform=[lambda image: image // 2, Lambda(lambda image: image[::-1])], **SHUFFLED
-    ),
-    "partial": lambda reader, epoch: reader.batches(
-        BATCH, transform=[functools.partial(np.clip, a_min=0, a_max=99)], **SHUFFLED
     ),
     "threads": lambda reader, epoch: reader.batches(BATCH, shuffle=True, **WAYS["threads"]),
     "queue": lambda reader, epoch: reader.batches(BATCH, **SHUFFLED).queue(epochs=1),
@@ -279,20 +273,6 @@ def test_epochs_that_are_left_early(store: Path, loop: str) -> None:
             del batches
         rounds.append(len(warned))
     assert rounds == [0, 0, 1, 0, 0]
-
-
-def test_an_epoch_in_part_and_another_one_whole(store: Path) -> None:
-    """Whichever comes first: the third loop over the same batches is told."""
-    for whole in (0, 1):
-        with told() as warned:
-            for epoch in range(2):
-                left(Reader(store).batches(BATCH, seed=whole, **SHUFFLED), 99 if epoch == whole else 3)
-        assert len(warned) == (1 if whole == 0 else 0)
-        if whole:
-            with told() as warned:
-                left(Reader(store).batches(BATCH, seed=whole, **SHUFFLED), 3)
-            assert len(warned) == 1
-        repeats._warned = False
 
 
 def test_steps_that_are_no_repetition(store: Path) -> None:
@@ -553,19 +533,6 @@ def test_workers_that_are_meant_to_begin_there(tmp_path: Path) -> None:
     assert rounds_in_workers(lambda epoch: rows_of(begun_at(Reader(store).batches(1, **SHUFFLED), epoch))) == [0] * 3
     assert rounds_in_workers(persistent, rounds=2) == [0] * 2
     assert rounds_in_workers(lambda _: rows_of(Reader(store).batches(1, **IN_ORDER))) == [0] * 3
-
-
-@forks
-def test_a_worker_that_stays_and_makes_new_batches(tmp_path: Path) -> None:
-    """A dataset that calls batches() for each epoch in a worker that lives as long as the training: told once."""
-    store = numbered_store(tmp_path / "long", LONG)
-
-    def loop() -> None:
-        for _ in range(4):
-            rows_of(Reader(store).batches(1, **SHUFFLED))
-
-    assert in_worker(0, loop) == 1
-    assert in_worker(1, loop) == 0
 
 
 @forks

@@ -16,15 +16,7 @@ from running import Packed
 
 import rawpack_packer
 from rawpack import Reader, UsageError
-from rawpack.transforms import (
-    Lambda,
-    RandAugment,
-    Random,
-    RandomErasing,
-    Spec,
-    Step,
-    ToCHW,
-)
+from rawpack.transforms import Lambda, RandAugment, Random, RandomErasing, Spec, Step, ToCHW
 from rawpack.transforms.randomness import randoms_of
 
 DRAWS = 8_000
@@ -77,6 +69,14 @@ def test_operations_and_magnitudes_are_torchvisions(arguments: tuple[int, ...]) 
             assert abs((values < 0).mean() - 0.5) < 5 * math.sqrt(0.25 / len(values))
         else:
             assert (values >= 0).all()
+
+
+def test_the_defaults_are_torchvisions() -> None:
+    """As documented there."""
+    step = RandAugment()
+    assert (step.num_ops, step.magnitude, step.num_magnitude_bins, step.interpolation) == (2, 9, 31, "nearest")
+    erasing = RandomErasing()
+    assert (erasing.p, erasing.scale, erasing.ratio, erasing.value) == (0.5, (0.02, 0.33), (0.3, 3.3), 0)
 
 
 # ---------------------------------------------------------------------------------------------- RandAugment: pixels
@@ -381,10 +381,7 @@ def test_boxes_beside_randaugment_are_refused(scenes: Any) -> None:
         (lambda: RandAugment(2, 31), "magnitude=31 must be a whole number between 0 and 30"),
         (lambda: RandAugment(2, 9.5), "magnitude=9.5 must be"),  # type: ignore[arg-type]
         (lambda: RandAugment(num_magnitude_bins=1), "num_magnitude_bins"),
-        (
-            lambda: RandAugment(interpolation="area"),
-            "interpolation='area' must be one of 'nearest', 'bilinear', ",
-        ),
+        (lambda: RandAugment(interpolation="area"), "interpolation='area' must be one of 'nearest', 'bilinear', "),
         (lambda: RandAugment().makes(Spec((9, 9, 3), "float32", "HWC")), "needs uint8 images of 1 or 3 channels"),
         (lambda: RandAugment().makes(Spec((9, 9, 4), "uint8", "HWC")), "1 or 3 channels"),
         (lambda: RandAugment().makes(Spec((3, 9, 9), "uint8", "CHW")), "before ToCHW"),

@@ -209,11 +209,7 @@ BYTES = ((123.675, 116.28, 103.53), (58.395, 57.12, 57.375))
         ("odd", [ConvertImageDtype("float16"), RandomCrop(5), RandomHorizontalFlip(), ToCHW(), Normalize(*BYTES)], ""),
         ("odd", [Normalize((0,), (1,)), Normalize(*BYTES)], "divide by 255"),
         ("odd", [Normalize((0.5,), (0.5,)), Normalize(*BYTES)], "from -1 to 1"),
-        (
-            "odd",
-            [Normalize((0,), (255,))],
-            "this std: divide by 255, std=(1.0,)",
-        ),
+        ("odd", [Normalize((0,), (255,))], "this std: divide by 255, std=(1.0,)"),
         ("odd", [ConvertImageDtype(), Normalize(MEAN[:3], BYTES[1])], "std=(0.229, 0.224, 0.225)"),
         ("shorts", [ConvertImageDtype(), Normalize((32768,), (20000,))], "divide by 65535"),
     ],

@@ -280,11 +280,7 @@ def _stateful(store: Path, workers: int, persistent: bool = False, size: int = 4
     stateful = pytest.importorskip("torchdata.stateful_dataloader")
     batches = Reader(store).batches(size, shuffle=True, workers=0, fields=["number"], **options)
     loader = stateful.StatefulDataLoader(
-        batches,
-        batch_size=None,
-        num_workers=workers,
-        persistent_workers=persistent,
-        multiprocessing_context="fork",
+        batches, batch_size=None, num_workers=workers, persistent_workers=persistent, multiprocessing_context="fork"
     )
     return batches, loader
 
