@@ -509,7 +509,7 @@ def test_the_cure_for_a_small_cache_works(tmp_path: Path) -> None:
         files = [path for path in (tmp_path / "store").rglob("*.npy") if path.name != "provenance.npy"]
         room = int(0.95 * 3 * sum(path.stat().st_size for path in files))
 
-        def made(name: str, **options: Any) -> Any:
+        def made(name: str, room: int = room, **options: Any) -> Any:
             cache = Cache(tmp_path / name, room)
             batches = Reader.mix([(Reader(url, cache=cache), 1) for url in urls]).batches(16, workers=0, **options)
             batches.set_epoch(0)
@@ -523,6 +523,8 @@ def test_the_cure_for_a_small_cache_works(tmp_path: Path) -> None:
             warnings.simplefilter("error")
             batches = made("second", shuffle=Blocks(*map(int, found.groups())))
             assert sum(len(batch["index"]) for batch in batches) >= 3 * 640
+            (enough,) = re.findall(r"pass cache=Cache\(limit=(\d+)\) or more", str(told[0].message))
+            assert sum(len(batch["index"]) for batch in made("third", int(enough), shuffle=True)) >= 3 * 640
 
 
 # ---------------------------------------------------------------------------------------------- refusals
