@@ -210,7 +210,7 @@ def frames_of_time(source: float, wanted: float, seconds: float) -> list[int]:
 WHOLE = {
     "every frame": (list(range(50)), 25.0),
     "every fifth": (list(range(0, 250, 5)), 25.0),
-    **{f"{a:g} of {b:g}": (frames_of_time(b, a, 8), b) for a, b in ((10, 25), (24, 25), (12, 29.97))},
+    **{f"{a:g} of {b:g}": (frames_of_time(b, a, 8), b) for a, b in ((10, 25), (24, 25), (25, 30), (12, 29.97))},
     "from 7 on": (list(range(7, 57)), 25.0),
 }
 
