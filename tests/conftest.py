@@ -90,6 +90,12 @@ def run_cli_fixture() -> Callable[..., Ran]:
 
 
 @pytest.fixture(scope="module")
+def store(packed: Packed) -> Path:
+    """What most tests read: `images` in a memmap store of 48 x 48 pixels. Modules may have a store of their own."""
+    return packed("memmap", "--size", 48)
+
+
+@pytest.fixture(scope="module")
 def reader(store: Path) -> rawpack.Reader:
     """A reader of the one `store` that a module has."""
     return rawpack.Reader(store)

@@ -6,11 +6,9 @@ What is right is said by Pillow, numpy, os.walk and the libraries of the formats
 from __future__ import annotations
 
 import io
-import itertools
 import json
 import math
 import os
-import re
 import tempfile
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -25,9 +23,8 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
-from pictures import Pixels, picture, save
+from pictures import Pixels, save
 from PIL import Image
-from planes import rgb_of
 from running import FORMATS, Packed, pack
 
 import rawpack_packer
@@ -38,8 +35,6 @@ SIZE = 48
 TARGETS: dict[str, tuple[int, int]] = {"48": (48, 48), "40x56": (40, 56)}
 PHASES = (Phase.explicit, Phase.reuse, Phase.generate)
 """No shrinking: jobs are small as they are, and each attempt packs a store."""
-PART = 64
-"""Samples in a shard of the stores that are made with --shard-size 1: no shard is cut for fewer."""
 
 
 # ---------------------------------------------------------------------------------------------- what is right
@@ -167,6 +162,13 @@ ALL = [
 SIZED = [asked for asked in ALL if asked[1] != "keep"]
 KEPT = [asked for asked in ALL if asked[1] == "keep"]
 RGB = [asked for asked in ALL if asked[2] == "rgb"]
+SOME = [
+    ("memmap", "48", "rgb"),
+    ("lmdb", "48", "gray"),
+    ("hdf5-gzip", "keep", "rgb"),
+    ("hdf5-chunk4", "48", "ycgco420"),
+]
+"""For what no format has code of its own."""
 
 
 @pytest.fixture
@@ -197,7 +199,7 @@ def test_every_image_is_the_file_brought_to_the_recipe(case: Case) -> None:
     assert not quality or (np.mean(quality) > 30 and min(quality) > 25)
 
 
-@over(ALL)
+@over(SOME)
 def test_order_labels_keys_and_classes_are_those_of_the_folder(case: Case) -> None:
     """Samples come in path order, with their keys to the letter, and labels as torchvision numbers folders."""
     reader = Reader(case.path)
@@ -210,7 +212,7 @@ def test_order_labels_keys_and_classes_are_those_of_the_folder(case: Case) -> No
     assert reader.class_to_idx == {name: i for i, name in enumerate(case.truth.classes)}
 
 
-@over(ALL)
+@over(SOME)
 def test_a_sample_is_a_dict_of_new_arrays(case: Case) -> None:
     """reader[i] has the fields that the reader names, each of its dtype and shape, and its image is the caller's."""
     reader = Reader(case.path)
@@ -226,18 +228,6 @@ def test_a_sample_is_a_dict_of_new_arrays(case: Case) -> None:
     np.testing.assert_array_equal(reader[3]["image"], before)
 
 
-@over(ALL)
-def test_samples_are_counted_from_either_end(case: Case) -> None:
-    """Negative numbers count from the end, as in a list; beyond either end is an IndexError."""
-    reader, count = Reader(case.path), len(case.truth)
-    assert reader[-1]["key"] == case.truth.keys[-1]
-    assert reader[-count]["key"] == case.truth.keys[0]
-    np.testing.assert_array_equal(reader[-2]["image"], reader[count - 2]["image"])
-    for wrong in (count, -count - 1, 10**12, -(10**12)):
-        with pytest.raises(IndexError, match=str(count)):
-            reader[wrong]
-
-
 @pytest.mark.parametrize("color", ["rgb", "gray"])
 @pytest.mark.parametrize("size", ["48", "keep", "40x56"])
 def test_raw_formats_hold_the_same_pixels_bit_for_bit(packed: Packed, size: str, color: str) -> None:
@@ -248,33 +238,6 @@ def test_raw_formats_hold_the_same_pixels_bit_for_bit(packed: Packed, size: str,
         image = first[i]["image"]
         for other in others:
             np.testing.assert_array_equal(other[i]["image"], image)
-
-
-@pytest.mark.parametrize("size", ["48", "keep"])
-def test_lmdb_loses_what_jpeg_loses(packed: Packed, size: str) -> None:
-    """At the default quality of 90, an lmdb store is within 30 dB of the memmap store of the same recipe."""
-    raw, jpeg = Reader(packed("memmap", "--size", size)), Reader(packed("lmdb", "--size", size))
-    assert np.mean([psnr(raw[i]["image"], jpeg[i]["image"]) for i in range(len(raw))]) > 30
-
-
-def test_real_photographs_are_the_same_in_every_format(photos: Path, tmp_path: Path) -> None:
-    """Photographs from cameras: equal pixels in memmap and hdf5, and in lmdb a mean PSNR above 30 dB."""
-    source = tmp_path / "source"
-    for path in sorted(photos.rglob("*.*"))[::8]:
-        link = source / path.relative_to(photos)
-        link.parent.mkdir(parents=True, exist_ok=True)
-        link.symlink_to(path)
-    readers = {
-        layout: Reader(pack(source, tmp_path / layout, *FORMATS[layout], "--size", "128"))
-        for layout in ("memmap", "hdf5", "lmdb")
-    }
-    assert len(readers["memmap"]) == len(readers["lmdb"]) >= 50
-    quality = []
-    for i in range(len(readers["memmap"])):
-        image = readers["memmap"][i]["image"]
-        np.testing.assert_array_equal(readers["hdf5"][i]["image"], image)
-        quality.append(psnr(image, readers["lmdb"][i]["image"]))
-    assert np.mean(quality) > 30
 
 
 # ---------------------------------------------------------------------------------------------- batches
@@ -342,7 +305,7 @@ def threads(count: int) -> Workers:
     return Workers(count, backend="thread" if count else None)
 
 
-@over(RGB)
+@over(SOME)
 @pytest.mark.parametrize("shuffle", [True, "block"])
 def test_a_shuffled_epoch_has_every_sample_once(case: Case, shuffle: Any) -> None:
     """Shuffled, each epoch has another order, every sample once, and arrays that belong together stay together."""
@@ -357,18 +320,6 @@ def test_a_shuffled_epoch_has_every_sample_once(case: Case, shuffle: Any) -> Non
     assert orders[0] != orders[1]
     batches.set_epoch(0)
     assert next(iter(batches))["index"].tolist() == orders[0][:16]
-
-
-@pytest.mark.parametrize("shuffle", [False, True, "block"])
-def test_the_order_is_the_same_in_every_format(packed: Packed, shuffle: Any) -> None:
-    """Seed and epoch make the order: neither the format, nor shards, nor workers."""
-    orders: set[tuple[int, ...]] = set()
-    for layout, size, color in RGB:
-        reader = Reader(packed(layout, "--size", size, "--color", color))
-        batches = reader.batches(16, shuffle=shuffle, seed=11, fields=["label"], workers=threads(len(orders) % 3))
-        batches.set_epoch(4)
-        orders.add(tuple(row for batch in batches for row in batch["index"].tolist()))
-    assert len(orders) == 1
 
 
 @over(RGB)
@@ -388,7 +339,7 @@ def test_workers_give_the_same_batches_as_none(case: Case, backend: Any) -> None
                 np.testing.assert_array_equal(a[name], b[name])
 
 
-@over(SIZED)
+@over(SOME[:2])
 def test_arrays_of_a_batch_are_plain_and_writable(case: Case) -> None:
     """image is uint8 (n, H, W, C), label and index are int64 (n,); all are writable and do not reach the store."""
     reader = Reader(case.path)
@@ -406,18 +357,7 @@ def test_arrays_of_a_batch_are_plain_and_writable(case: Case) -> None:
     np.testing.assert_array_equal(reader[4]["image"], before)
 
 
-@over(SIZED)
-def test_held_batches_never_change(case: Case) -> None:
-    """Batches that are kept, or any view of one, still hold their samples when all others were made."""
-    reader, kept = Reader(case.path), []
-    for batch in reader.batches(4, workers=Workers(2, backend="thread")):
-        kept.append((batch["index"].copy(), batch["image"][1:]))
-    for index, images in kept:
-        for k, row in enumerate(index.tolist()[1:]):
-            np.testing.assert_array_equal(images[k], singles(case.path)[row])
-
-
-@over(ALL)
+@over(SOME)
 def test_fields_are_what_was_asked_for(case: Case) -> None:
     """fields= chooses; texts come as a list of str; index always comes; an unknown name is refused with the known."""
     reader = Reader(case.path)
@@ -455,33 +395,6 @@ def test_an_image_size_resizes_images_of_one_size_too(case: Case) -> None:
         np.testing.assert_array_equal(same[i], reader[i]["image"])
 
 
-@pytest.mark.parametrize(
-    ("options", "words"),
-    [
-        ({"batch_size": 0}, "batch_size=0"),
-        ({"batch_size": True}, "batch_size=True"),
-        ({"batch_size": 2.0}, "batch_size=2.0"),
-        ({"batch_size": 4, "workers": -1}, "workers=-1"),
-        ({"batch_size": 4, "image_size": 0}, "image_size=0"),
-        ({"batch_size": 4, "image_size": (8, 8, 3)}, "image_size="),
-        ({"batch_size": 4, "shuffle": "yes"}, "shuffle='yes'"),
-        ({"batch_size": 4, "ragged": 0}, "ragged=0"),
-    ],
-)
-def test_nonsense_is_refused_with_its_value(packed: Packed, options: dict[str, Any], words: str) -> None:
-    """What `batches` cannot do is a UsageError that shows the value, before anything is read."""
-    with pytest.raises(UsageError) as refused:
-        Reader(packed("memmap", "--size", "48")).batches(**options)
-    assert words in str(refused.value)
-
-
-@pytest.mark.parametrize(("name", "value"), [("backend", "fork"), ("timeout", 0), ("max_held", 1)])
-def test_nonsense_about_workers_is_refused_with_its_value(name: str, value: Any) -> None:
-    """A `Workers` that nothing could be is refused where it is made."""
-    with pytest.raises(UsageError, match=re.escape(f"{name}={value!r}")):
-        Workers(**{name: value})
-
-
 # ---------------------------------------------------------------------------------------------- without rawpack
 
 
@@ -489,28 +402,8 @@ def shards(path: Path, suffix: str) -> list[Path]:
     return sorted(path.glob(f"shard-*{suffix}"))
 
 
-def stored_planes(case: Case) -> Iterator[Pixels]:
-    """All images of a store of planes as they are stored, (n,) each."""
-    for path in shards(case.path, ".npy"):
-        yield from np.load(path, mmap_mode="r")
-    for path in shards(case.path, ".h5"):
-        with h5py.File(path, "r") as file:
-            if not case.keep:
-                yield from file["image"][:]
-                continue
-            for start, (h, w, _) in zip(file["image_start"][:], file["image_shape"][:].tolist(), strict=True):
-                yield file["image"][start : start + h * w + 2 * -(-h // 2) * -(-w // 2)]
-
-
 def stored_images(case: Case) -> Iterator[Pixels]:
     """All images of a store by numpy, h5py, lmdb and Pillow alone, as the format's documentation says."""
-    if case.color == "ycgco420":
-        shapes = [(SIZE, SIZE)] * len(case.truth)
-        if case.keep:
-            shapes = [(h, w) for h, w, _ in np.load(case.path / "columns-1" / "image.shape.npy").tolist()]
-        for (height, width), stored in zip(shapes, stored_planes(case), strict=True):
-            yield rgb_of(stored, height, width).round().astype(np.uint8)
-        return
     columns = case.path / "columns-1"
     if case.layout == "memmap" and not case.keep:
         for path in shards(case.path, ".npy"):
@@ -539,29 +432,6 @@ def stored_images(case: Case) -> Iterator[Pixels]:
                     with Image.open(io.BytesIO(value)) as image:
                         pixels = np.asarray(image)
                     yield pixels.reshape(*pixels.shape[:2], -1)
-
-
-@over(ALL)
-def test_a_stranger_reads_the_images_with_the_formats_own_tools(case: Case) -> None:
-    """numpy opens memmap shards, h5py hdf5 shards, lmdb and any JPEG decoder lmdb shards: the same pixels, in order."""
-    reader, seen = Reader(case.path), 0
-    for i, image in enumerate(stored_images(case)):
-        # Decoders of JPEG differ by a level or two.
-        assert worst(image, reader[i]["image"]) <= (2 if case.layout == "lmdb" else 0)
-        seen += 1
-    assert seen == len(case.truth)
-    wanted = 1 if case.keep else math.ceil(len(case.truth) / PART)
-    assert len(list(case.path.glob("shard-*"))) == wanted
-
-
-@over(ALL)
-def test_a_stranger_reads_the_columns_with_numpy(case: Case) -> None:
-    """Labels are an .npy file; keys are UTF-8 in one and their ends in another."""
-    columns = case.path / "columns-1"
-    assert np.load(columns / "label.npy").tolist() == case.truth.labels
-    text, ends = np.load(columns / "key.npy").tobytes(), np.load(columns / "key.offset.npy").tolist()
-    keys = [text[start:stop].decode() for start, stop in itertools.pairwise(ends)]
-    assert keys == case.truth.keys
 
 
 @over([asked for asked in RGB if asked[0].startswith("hdf5")])
@@ -593,7 +463,7 @@ def test_an_hdf5_shard_keeps_no_times(case: Case) -> None:
                 assert h5py.h5g.get_objinfo(thing.id).mtime == 0, thing.name
 
 
-@over(ALL)
+@over(SOME)
 def test_the_manifest_is_plain_json(case: Case) -> None:
     """store.json tells format, samples, classes, fields, and every file with its true size."""
     manifest = json.loads((case.path / "store.json").read_text("utf-8"))
@@ -683,7 +553,7 @@ def jobs(draw: st.DrawFn) -> dict[str, Any]:
         "layout": layout,
         "size": None if keep else draw(st.tuples(st.integers(1, 9), st.integers(1, 9))),
         "color": draw(st.sampled_from(["rgb", "gray"])),
-        "count": draw(st.sampled_from([1, 2, 3, 63, 64, 65, 100, 128, 130])),
+        "count": draw(st.sampled_from([1, 2, 3, 63, 64, 65, 128, 130])),
         "shard_size": draw(st.sampled_from(["1", "16KiB", "1MiB"])),
         "batch_size": draw(st.integers(1, 140)),
         "workers": draw(st.integers(0, 2)),
@@ -693,7 +563,7 @@ def jobs(draw: st.DrawFn) -> dict[str, Any]:
     }
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow], phases=PHASES)
+@settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.too_slow], phases=PHASES)
 @given(jobs())
 def test_what_is_packed_comes_back(job: dict[str, Any]) -> None:
     """For any count, size, colour, shard size, batch size, workers and order: the images of the folder, each once.
@@ -743,27 +613,3 @@ def test_what_is_packed_comes_back(job: dict[str, Any]) -> None:
                 assert batch["label"][k] == int(images[row][0][0])
                 if job["size"]:
                     np.testing.assert_array_equal(batch["image"][k], reader[row]["image"])
-
-
-@pytest.mark.parametrize(("layout", "count", "batch_size"), [("memmap", 1, 3), ("hdf5-gzip", 90, 17), ("lmdb", 65, 64)])
-def test_what_is_packed_comes_back_from_processes(layout: str, count: int, batch_size: int) -> None:
-    """The same with two packing processes and two reading ones."""
-    with tempfile.TemporaryDirectory() as folder:
-        source = Path(folder) / "source"
-        pixels = [picture(6, 5, i) for i in range(count)]
-        for i in range(count):
-            save(source / f"{i:04d}.png", pixels[i])
-        store = pack(
-            source, Path(folder) / "store", *FORMATS[layout], "--size", "6x5", "--shard-size", 1, "--workers", 2
-        )
-        reader = Reader(store)
-        assert "label" not in reader.fields
-        assert reader.classes is None
-        assert reader.class_to_idx == {}
-        seen = 0
-        for batch in reader.batches(batch_size, workers=Workers(2, backend="process")):
-            for image in batch["image"]:
-                expected = pixels[seen] if layout != "lmdb" else reader[seen]["image"]
-                np.testing.assert_array_equal(image, expected)
-                seen += 1
-        assert seen == count

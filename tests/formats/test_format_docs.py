@@ -18,10 +18,9 @@ from PIL import Image
 import rawpack_packer
 from rawpack import Reader
 
-HERE = Path(__file__).parent
 SHARDS = ("--shard-size", "64KiB")
 """So little that images of one size make more than one shard: the least that a shard is cut for is 64 samples."""
-FEW, MANY = 150, 1030
+FEW, MANY = 80, 1030
 """Images in a source. A shard of different sizes is cut for 1,024."""
 
 STORES: dict[str, tuple[str, ...]] = {
@@ -219,21 +218,6 @@ def test_a_changed_store_breaks_its_seal(stores: Path, tmp_path: Path) -> None:
         (tmp_path / "store.json").write_bytes(data[:at] + bytes([data[at] ^ 1]) + data[at + 1 :])
         with pytest.raises((AssertionError, ValueError)):
             by_docs.read_sealed(tmp_path / "store.json")
-
-
-def test_jpeg_files_pass_through_untouched(stores: Path) -> None:
-    """With `--size keep --quality keep`, a value in an lmdb store is the source's file, byte for byte."""
-    store = by_docs.StoreByDocs(stores / "lmdb_as_they_are")
-    shard = store.manifest["shards"][0]
-    data = (stores / "lmdb_as_they_are" / shard["files"][0]["name"]).read_bytes()
-    keys = list(store.texts("key"))
-    checked = 0
-    for row, key in enumerate(keys):
-        start, size = int(store.columns["image.offset"][row]), int(store.columns["image.bytes"][row])
-        if key.endswith(".jpg"):
-            assert data[start : start + size] == (stores / "few" / key).read_bytes()
-            checked += 1
-    assert checked == FEW
 
 
 def test_encoded_jpegs_restart_after_each_row_of_blocks(stores: Path) -> None:

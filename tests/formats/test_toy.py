@@ -3,7 +3,6 @@ rawpack's own do."""
 
 from __future__ import annotations
 
-import configparser
 import itertools
 import json
 import os
@@ -202,21 +201,3 @@ def test_a_package_that_cannot_be_imported_is_named(tmp_path: Path, monkeypatch:
     monkeypatch.syspath_prepend(tmp_path)
     with pytest.raises(StoreError, match="no_such_module:FORMAT"):
         tables.format_of("broken")
-
-
-def test_the_steps_are_those_that_contributing_names() -> None:
-    """The toy has the entry points that CONTRIBUTING.md's rows for formats and encodings ask for, and a `Step`, which
-    needs none."""
-    entries = configparser.ConfigParser()
-    entries.read(TOY / "rawpack_toy-1.0.dist-info" / "entry_points.txt")
-    rows = (ROOT / "CONTRIBUTING.md").read_text("utf-8").splitlines()
-    for what, groups in (
-        ("a format", ("rawpack.formats", "rawpack.writers")),
-        ("an encoding", ("rawpack.codecs", "rawpack.encoders")),
-    ):
-        (row,) = (line for line in rows if line.startswith(f"| {what} |"))
-        assert all(f"`{group}`" in row and group in entries for group in groups)
-    assert len(entries.sections()) == 4
-    (row,) = (line for line in rows if line.startswith("| a step of a transform |"))
-    assert "a `Step`" in row
-    assert "`Reader.batches(transform=)`" in row

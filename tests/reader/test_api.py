@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import gc
-import inspect
-import json
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -15,30 +13,15 @@ import pytest
 from conftest import Packed
 from reading import WAYS, children, rows_of, wait_until
 
-import rawpack
-from rawpack import Batches, Blocks, Buckets, Cache, Ranks, Reader, UsageError, Workers
+from rawpack import Batches, Blocks, Cache, Ranks, Reader, UsageError, Workers
 from rawpack.transforms import RandomCrop
 
 PAGE = Path(__file__).parents[2] / "docs/reference/python.md"
-KEYWORDS = [
-    "shuffle", "sampler", "seed", "drop_last", "fields", "image_size", "transform", "decode", "workers", "ranks",
-    "ragged",
-]  # fmt: skip
 
 
 @pytest.fixture(scope="module")
 def store(packed: Packed) -> Path:
     return packed("memmap", "--size", 32)
-
-
-def test_the_keywords_of_batches() -> None:
-    """At most twelve besides the batch size, in the words of the page."""
-    parameters = list(inspect.signature(Reader.batches).parameters)
-    assert parameters == ["self", "batch_size", *KEYWORDS]
-    assert list(inspect.signature(Reader).parameters) == [
-        "path", "split", "preload", "verify", "cache", "storage_options",
-    ]  # fmt: skip
-    assert list(inspect.signature(Reader.mix).parameters) == ["stores", "length"]
 
 
 def test_batches_show_what_is_for_users(store: Path) -> None:
@@ -54,16 +37,11 @@ def test_batches_show_what_is_for_users(store: Path) -> None:
     [
         ({"rank": 2, "world_size": 4}, "rank=2, world_size=4 are now ranks=(2, 4)"),
         ({"rank": "auto"}, "rank='auto' is now ranks='auto'"),
-        ({"world_size": 4}, "world_size=4 is now ranks=(rank, 4)"),
         ({"rank": "auto", "uneven": "keep"}, "are now ranks=Ranks('auto', last='keep')"),
-        ({"rank": 1, "world_size": 3, "uneven": "keep"}, "are now ranks=Ranks(1, 3, last='keep')"),
-        ({"shuffle": "block", "block": 8}, "block=8 is now shuffle=Blocks(block=8)"),
         ({"shuffle": "block", "block": 8, "window": 2}, "are now shuffle=Blocks(block=8, window=2)"),
-        ({"workers": 3, "backend": "thread"}, "backend='thread' is now workers=Workers(3, backend='thread')"),
         ({"max_slots": 4, "timeout": 9}, "are now workers=Workers(timeout=9, max_held=4)"),
         ({"buckets": "auto", "image_size": 224}, "buckets='auto' is now image_size=Buckets('auto', area=224)"),
         ({"color": "yuv420"}, "color='yuv420' is now decode=\"planes\""),
-        ({"encoded": True}, "encoded=True is now decode=False"),
         ({"encoded": False}, "leave out encoded=False"),
         ({"color": "rgb", "timeout": None}, "leave out timeout=None; leave out color='rgb'"),
         ({"rank": None, "world_size": None}, "leave out rank=None, world_size=None"),
@@ -100,12 +78,6 @@ def test_names_of_earlier_readers_say_the_new_line(store: Path) -> None:
         (lambda: Workers(0, backend="thread"), "backend='thread' is for workers, and there are none"),
         (lambda: Workers(0, timeout=5), "timeout=5.0 is for workers"),
         (lambda: Workers(-1), "workers=-1 must be"),
-        (lambda: Blocks(block=1 << 20, window=8), "at most 4194304 samples"),
-        (lambda: Buckets([]), r"Buckets\(\[\]\): pass a list of sizes"),
-        (lambda: Buckets([(8, 8), 8]), "has 8x8 twice"),
-        (lambda: Buckets([(8, 8)], area=4), 'area= is for Buckets\\("auto"\\)'),
-        (lambda: Buckets("all"), r"Buckets\('all'\): pass"),  # type: ignore[arg-type]
-        (lambda: Ranks(4, 4), "rank=4 must be below world_size=4"),
         (lambda: Workers("auto"), "workers='auto' must be a number, None"),  # type: ignore[arg-type]
         (lambda: Cache(3), r"Cache\(3\): the cache is a folder"),  # type: ignore[arg-type]
         (lambda: Cache(limit="1 TBB"), "limit='1 TBB' must be a number of bytes"),
@@ -260,41 +232,6 @@ def test_a_reader_that_nobody_closes_ends_with_its_last_use(store: Path) -> None
 # ---------------------------------------------------------------------------------------------- states
 
 
-@pytest.mark.parametrize("way", WAYS)
-def test_a_state_by_a_batch_or_a_number(store: Path, way: str) -> None:
-    """The same after a batch as after so many; what cannot be identified is an error, never the latest position."""
-    batches = Reader(store).batches(4, shuffle=True, seed=2, **WAYS[way])
-    kept = [batch for batch, _ in zip(batches, range(6), strict=False)]
-    for number, batch in enumerate(kept[:5], 1):
-        state = batches.state_dict(after=batch)
-        assert state == batches.state_dict(number) == json.loads(json.dumps(state))
-        assert state == batches.state_dict(after={"index": batch["index"]})
-    with pytest.raises(UsageError, match="not copies or views of them"):
-        batches.state_dict(after={name: value.copy() for name, value in kept[0].items()})
-    for wrong in (99, -1, True, "a"):
-        with pytest.raises(UsageError, match="after="):
-            batches.state_dict(after=wrong)  # type: ignore[arg-type]
-
-
-def test_states_of_torch_batches(store: Path) -> None:
-    """By the batch that was trained on, in each form, or a number; and loaded again."""
-    pytest.importorskip("torch", reason="torch is not installed")
-    for options in ({}, {"as_tuple": ["image", "label"]}):
-        plain = Reader(store).batches(4, shuffle=True, workers=0)
-        whole = [batch["index"].tolist() for batch in plain]
-        loader: Any = Reader(store).batches(4, shuffle=True, workers=0).torch(**options)
-        kept = [batch for batch, _ in zip(loader, range(5), strict=False)]
-        state = loader.state_dict(after=kept[2])
-        assert state == loader.state_dict(3)
-        again = Reader(store).batches(4, shuffle=True, workers=0)
-        again.load_state_dict(state)
-        assert [batch["index"].tolist() for batch in again] == whole[3:]
-        first = kept[0]
-        copied = tuple(one.clone() for one in first) if options else {name: one.clone() for name, one in first.items()}
-        with pytest.raises(UsageError, match="not copies or views"):
-            loader.state_dict(after=copied)
-
-
 def test_a_queue_loads_a_state(store: Path) -> None:
     """It is emptied, and filled from there."""
     whole = [batch["index"].tolist() for batch in Reader(store).batches(4, shuffle=True, workers=0)]
@@ -306,11 +243,3 @@ def test_a_queue_loads_a_state(store: Path) -> None:
         assert state == queue.state_dict(2) != queue.state_dict()
         queue.load_state_dict(state)
         assert [batch["index"].tolist() for batch in queue] == whole[2:]
-
-
-def test_values_are_imported_from_the_top() -> None:
-    for name in ("Blocks", "Buckets", "Cache", "Ranks", "Workers"):
-        assert name in rawpack.__all__
-        assert getattr(rawpack, name).__doc__
-    assert Cache("folder", "1GB", timeout=3) == Cache("folder", "1GB", timeout=3)
-    assert rawpack.order.Blocks is Blocks

@@ -15,7 +15,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 from reading import WAYS, rows_of
-from running import Packed
 
 from rawpack import Ranks, Reader, UsageError
 from rawpack.order import Balanced, Weighted
@@ -212,23 +211,13 @@ def test_weights_even_out_over_epochs() -> None:
 
 
 @pytest.fixture(scope="module")
-def store(packed: Packed) -> Any:
-    return packed("memmap", "--size", 48)
-
-
-@pytest.fixture(scope="module")
 def labeled(reader: Reader) -> Reader:
     return reader.select(mask=reader.column("label") >= 0)
 
 
 @pytest.mark.parametrize(
     "sampler",
-    [
-        Balanced("label"),
-        Balanced("label", replacement=True),
-        Weighted("label"),
-        Weighted("label", replacement=False),
-    ],
+    [Balanced("label"), Balanced("label", replacement=True), Weighted("label"), Weighted("label", replacement=False)],
 )
 def test_resume_with_other_ranks(labeled: Reader, sampler: Any) -> None:
     """Stopped after any step, another number of ranks reads the rest of the epoch."""

@@ -27,11 +27,6 @@ DEPTHS = range(1, 5)
 
 
 @pytest.fixture(scope="module")
-def store(packed: Packed) -> Path:
-    return packed("memmap", "--size", 48)
-
-
-@pytest.fixture(scope="module")
 def few(reader: Reader) -> Reader:
     """A reader of few samples, so that each position of an epoch can be tried."""
     return reader.select(range(10, 10 + SAMPLES))
@@ -85,15 +80,6 @@ def test_every_sample_once_with_a_queue(few: Reader, way: str) -> None:
             assert second.state_dict()["epoch"] == 1
 
 
-def test_a_plain_state_counts_what_is_queued(few: Reader) -> None:
-    """Without after=, what is in the queue counts as done: the reason for after=."""
-    batches = few.batches(BATCH, workers=0)
-    ahead = queued(batches, 2)
-    batch = next(ahead)
-    assert batches.state_dict()["position"] == 3 * BATCH
-    assert batches.state_dict(after=batch)["position"] == BATCH
-
-
 def test_a_thread_that_prefetches(few: Reader) -> None:
     """The iterator may run in another thread than the loop, which asks for states."""
     batches = few.batches(BATCH, shuffle=True, **WAYS["threads"])
@@ -116,27 +102,6 @@ def test_a_thread_that_prefetches(few: Reader) -> None:
             assert rows + rows_of(again) == whole
     thread.join()
     assert rows == whole
-
-
-@pytest.mark.parametrize(("before", "after"), [(1, 3), (3, 2), (2, 5)])
-def test_another_world_size(few: Reader, before: int, after: int) -> None:
-    """Where ranks stop after a common step, each with a queue, another number of ranks trains on exactly the rest."""
-    split: dict[str, Any] = {"shuffle": True, "workers": 0}
-    whole = rows_of(few.batches(BATCH, shuffle=True, workers=0))
-    for depth in DEPTHS:
-        for steps in range(SAMPLES // (3 * before) + 1):
-            runs = [
-                trained(few.batches(3, ranks=Ranks(rank, before, last="keep"), **split), depth, steps)
-                for rank in range(before)
-            ]
-            rows = [row for taken, _ in runs for row in taken]
-            assert all(state == runs[0][1] for _, state in runs)
-            for rank in range(after):
-                batches = few.batches(2, ranks=Ranks(rank, after, last="keep"), **split)
-                batches.load_state_dict(runs[0][1])
-                if runs[0][1]["epoch"] == 0:
-                    rows += rows_of(batches)
-            assert sorted(rows) == sorted(whole)
 
 
 @pytest.mark.parametrize("uneven", ["pad", "keep"])

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import gc
-import itertools
 import queue
 import sys
 import threading
@@ -130,14 +129,6 @@ def test_one_field_is_enough(batches: Batches, truth: Truth, field: str) -> None
         assert np.array_equal(held, values[field][at])
 
 
-def test_list_of_batches(batches: Batches, truth: Truth) -> None:
-    """list(batches) of three epochs holds every batch of them, each in memory of its own."""
-    kept = [batch for _ in range(3) for batch in list(batches)]
-    assert all(truth.holds(batch) for batch in kept)
-    spans = sorted((batch["image"].ctypes.data, batch["image"].nbytes) for batch in kept)
-    assert all(start + size <= following for (start, size), (following, _) in itertools.pairwise(spans))
-
-
 def test_batches_that_another_thread_holds(batches: Batches, truth: Truth) -> None:
     """Batches that are sent to a thread are right there, however late it looks, and may be let go there."""
     sent: queue.SimpleQueue[dict[str, Any] | None] = queue.SimpleQueue()
@@ -215,16 +206,16 @@ def test_max_held(reader: Reader, truth: Truth, way: str) -> None:
 
 
 def test_nothing_grows_from_epoch_to_epoch(packed: Packed) -> None:
-    """Over 200 epochs, neither descriptors nor mappings nor memory grow, here or in a worker."""
+    """Over 100 epochs, neither descriptors nor mappings nor memory grow, here or in a worker."""
     batches = Reader(packed("memmap", "--size", 48)).batches(25, shuffle=True, workers=Workers(1, backend="process"))
     held: list[dict[str, Any]] = []
     figures = []
-    for epoch in range(220):
+    for epoch in range(120):
         for batch in batches:
             # A few are always held beyond the ring, so that fresh memory comes and goes as well.
             held.append(batch)
             del held[:-8]
-        if epoch in (19, 219):
+        if epoch in (19, 119):
             processes = [psutil.Process(), *psutil.Process().children(recursive=True)]
             figures.append([
                 (process.pid, process.num_fds(), len(process.memory_maps(grouped=False)), process.memory_info().rss)

@@ -35,10 +35,7 @@ FORMS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "hdf5": ({"format": "hdf5"}, {}),
     "planes": ({"format": "memmap", "color": "ycgco420"}, {}),
     "keep": ({"format": "memmap", "size": "keep"}, {"transform": [CenterCrop(SIDE)]}),
-    "compressed keep": (
-        {"format": "hdf5", "size": "keep", "compression": "gzip"},
-        {"transform": [CenterCrop(SIDE)]},
-    ),
+    "compressed keep": ({"format": "hdf5", "size": "keep", "compression": "gzip"}, {"transform": [CenterCrop(SIDE)]}),
     "lmdb": ({"format": "lmdb", "quality": 98}, {}),
 }
 """How a store is packed, and how batches of it are read."""

@@ -106,7 +106,7 @@ class Schedule(RuleBasedStateMachine):
 
 
 TestSchedule = pytest.mark.filterwarnings("error")(Schedule.TestCase)
-TestSchedule.settings = settings(max_examples=60, stateful_step_count=40, deadline=None,
+TestSchedule.settings = settings(max_examples=30, stateful_step_count=40, deadline=None,
                                  suppress_health_check=[HealthCheck.too_slow])  # fmt: skip
 
 

@@ -1,4 +1,4 @@
-"""MXNet's `DataIter` protocol, by loops in the shape of MXNet's own, and by MXNet where it is installed.
+"""MXNet's `DataIter` protocol, by loops in the shape of MXNet's own.
 
 What is expected comes from the numpy batches and from the order of the samples.
 """
@@ -15,12 +15,11 @@ import numpy as np
 import pytest
 from clip_frames import Frames, pack_frames
 from pictures import picture
-from PIL import Image
 from reading import WAYS
 from trained import numbered_store
 
 import rawpack_packer
-from rawpack import Buckets, Reader, UsageError
+from rawpack import Reader, UsageError
 from rawpack.transforms import BatchLambda, Normalize, ToCHW
 
 SHUFFLED: dict[str, Any] = {"shuffle": True, "seed": 3}
@@ -227,47 +226,15 @@ def test_states(store: Path) -> None:
         pickle.dumps(again)
 
 
-def test_with_mxnet(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """`Module.fit` of MXNet trains on these iterators, and learns."""
-    monkeypatch.setattr(np, "bool", bool, raising=False)  # MXNet 1.9 asks numpy 1 for it
-    mx = pytest.importorskip("mxnet", reason="MXNet is not installed")
-    reader, rows = Reader(store), list[int]()
-
-    def place(array: Any) -> Any:
-        return mx.nd.array(array, ctx=mx.cpu())
-
-    transform = [Normalize((0.4,) * 3, (0.25,) * 3)]
-    train, val = (
-        reader.batches(8, shuffle=shuffle, transform=transform, workers=0).data_iter(place=place)
-        for shuffle in (True, False)
-    )
-    assert isinstance(train.provide_data[0], mx.io.DataDesc)
-    net = mx.sym.FullyConnected(mx.sym.flatten(mx.sym.var("data")), num_hidden=4)
-    module = mx.mod.Module(mx.sym.SoftmaxOutput(net, name="softmax"))
-    module.fit(
-        train, val, eval_metric="acc", num_epoch=25, optimizer_params={"learning_rate": 0.02},
-        batch_end_callback=lambda p: rows.extend(
-            p.locals["data_batch"].index.tolist()[: 8 - p.locals["data_batch"].pad]
-        ),
-    )  # fmt: skip
-    assert rows == [row for epoch in _rows(reader, 25) for row in epoch]
-    assert dict(module.score(val, "acc"))["accuracy"] > 0.8
-
-
-def _rows(reader: Reader, epochs: int) -> list[list[int]]:
-    batches = reader.batches(8, shuffle=True, workers=0)
-    return [[row for batch in batches for row in batch["index"].tolist()] for _ in range(epochs)]
-
-
-def test_one_bucket_resumed(tmp_path: Path) -> None:
-    """Batches of a single size have one shape; a resumed epoch is filled up from its start."""
-    images = [{"image": Image.new("RGB", (8, 8 + i % 2)), "label": 0} for i in range(11)]
-    rawpack_packer.pack(images, tmp_path / "store", size="keep", workers=0)
-    iterators = [
-        Reader(tmp_path / "store").batches(4, shuffle=True, workers=0, image_size=Buckets([(8, 8)])).data_iter()
-        for _ in range(2)
-    ]
-    first = [batch.index.tolist() for batch in [next(iterators[0])]]
-    iterators[1].load_state_dict(iterators[0].state_dict())
-    assert [batch.index.tolist() for batch in iterators[1]] == (rest := [one.index.tolist() for one in iterators[0]])
-    assert rest[-1][-1] == first[0][0]
+def test_a_short_epoch_is_over_at_its_reset(store: Path) -> None:
+    """A loop that resets before the end, as one with a fixed number of steps: the state is the start of the next epoch,
+    not where the loop left the last one."""
+    given = Reader(store).batches(8, **SHUFFLED, workers=0).data_iter()
+    for _ in range(2):
+        next(given)
+        given.reset()
+    state = given.state_dict()
+    assert (state["epoch"], state["position"]) == (2, 0)
+    again = Reader(store).batches(8, **SHUFFLED, workers=0).data_iter()
+    again.load_state_dict(state)
+    assert next(again).index.tolist() == next(given).index.tolist() == epochs_of(store, 3)[2][:8]

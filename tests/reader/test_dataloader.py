@@ -1,31 +1,21 @@
-"""torch's DataLoader around batches or a reader, and ranks that come from torch: each sample once, never silently more.
+"""Batches in the workers of torch's DataLoader, and ranks that come from torch: each sample once, never silently more.
 
-Most tests put modules in torch's place, so that they run without it; the last ones need torch."""
+Modules are put in torch's place; `tests/trainers/test_dataloader_workers.py` has torch's own DataLoader."""
 
 from __future__ import annotations
 
-import json
-import subprocess
 import sys
 from collections.abc import Iterable
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-import numpy as np
 import pytest
 from reading import WAYS, rows_of
-from running import Packed, environment
 
 from rawpack import Ranks, Reader, UsageError
 from rawpack.order import launcher
 
 SAMPLES, BATCH = 23, 4
-
-
-@pytest.fixture(scope="module")
-def store(packed: Packed) -> Path:
-    return packed("memmap", "--size", 48)
 
 
 @pytest.fixture(scope="module")
@@ -39,10 +29,7 @@ def in_worker(monkeypatch: pytest.MonkeyPatch, number: int, of: int) -> None:
     monkeypatch.setitem(sys.modules, "torch.utils.data", SimpleNamespace(get_worker_info=lambda: info))  # type: ignore[arg-type]
 
 
-# ---------------------------------------------------------------------------------------------- without torch
-
-
-@pytest.mark.parametrize("of", range(1, 8))
+@pytest.mark.parametrize("of", [1, 2, 7])
 @pytest.mark.parametrize("way", ["here", "threads"])
 def test_workers_share_the_batches(few: Reader, monkeypatch: pytest.MonkeyPatch, of: int, way: str) -> None:
     """The workers of a DataLoader take the rank's batches in turn, each exactly once, whole epochs long."""
@@ -149,93 +136,3 @@ def test_a_world_that_shows_up_late_is_warned_of(few: Reader, monkeypatch: pytes
         assert len(rows_of(batches)) == SAMPLES
     assert caught[0].filename != launcher.__file__
     list(batches)
-
-
-# ---------------------------------------------------------------------------------------------- with torch
-
-
-@pytest.mark.filterwarnings("ignore:This DataLoader will create:UserWarning", "ignore::DeprecationWarning")
-@pytest.mark.parametrize("way", WAYS)
-def test_a_dataloader(few: Reader, way: str) -> None:
-    """A DataLoader around batches gives tensors of each sample once, with any number of workers."""
-    data = pytest.importorskip("torch.utils.data", reason="torch is not installed")
-    whole = rows_of(few.batches(BATCH, shuffle=True, workers=0))
-    for workers in (0, 2, 3):
-        batches = few.batches(BATCH, shuffle=True, **WAYS[way])
-        batches.set_epoch(0)
-        loader = data.DataLoader(batches, batch_size=None, num_workers=workers)
-        found = list(loader)
-        assert len(found) == len(loader)
-        assert type(found[0]["image"]).__name__ == "Tensor"
-        assert rows_of(found) == whole
-
-
-@pytest.mark.filterwarnings("ignore::DeprecationWarning")
-def test_a_dataset_of_ones_own(store: Path) -> None:
-    """An IterableDataset that opens the store in each worker gives each sample once."""
-    data = pytest.importorskip("torch.utils.data", reason="torch is not installed")
-
-    class Own(data.IterableDataset):  # type: ignore[misc, name-defined]
-        def __iter__(self) -> Any:
-            return iter(Reader(store).batches(BATCH, shuffle=True, workers=0))
-
-    loader = data.DataLoader(Own(), batch_size=None, num_workers=2)
-    assert sorted(rows_of(loader)) == list(range(len(Reader(store))))
-
-
-EPOCHS = """
-import json, sys
-from torch.utils.data import DataLoader, IterableDataset
-from rawpack import Reader
-
-class Own(IterableDataset):
-    def __iter__(self):
-        return iter(made())
-
-def made():
-    return Reader(sys.argv[1]).batches(1, shuffle=True, seed=4, workers=0)
-
-dataset, orders = Own() if "own" in sys.argv else made(), []
-loader = DataLoader(dataset, batch_size=None, num_workers=2, persistent_workers="persistent_workers" in sys.argv)
-for epoch in range(3):
-    if "set_epoch" in sys.argv:
-        dataset.set_epoch(epoch)
-    orders.append([row for batch in loader for row in batch["index"].tolist()])
-print(json.dumps(orders))
-"""
-
-
-@pytest.mark.parametrize(
-    ("how", "epochs", "warnings"),
-    [
-        (["set_epoch"], [0, 1, 2], 0),
-        (["persistent_workers"], [0, 1, 2], 0),
-        ([], [0, 0, 0], 1),
-        (["own"], [0, 0, 0], 1),
-        (["own", "persistent_workers"], [0, 0, 0], 1),
-    ],
-    ids=str,
-)
-def test_epochs_of_a_dataloader(store: Path, how: list[str], epochs: list[int], warnings: int) -> None:
-    """With set_epoch before each loop, or with workers that stay, epochs differ and nothing is said. With neither, each
-    is the first one again, and so is each of a dataset that calls batches() itself: one warning says so."""
-    pytest.importorskip("torch", reason="torch is not installed")
-    ran = subprocess.run(
-        [sys.executable, "-c", EPOCHS, str(store), *how], env=environment(), capture_output=True, text=True, check=True
-    )
-    alone = Reader(store).batches(1, shuffle=True, seed=4, workers=0)
-    orders = [rows_of(alone) for _ in range(3)]
-    assert json.loads(ran.stdout) == [orders[epoch] for epoch in epochs]
-    assert ran.stderr.count("rawpack: epoch 0 is read again, with the same order: each loop over a Data") == warnings
-
-
-@pytest.mark.filterwarnings("ignore::DeprecationWarning")
-def test_a_reader_is_a_map_style_dataset(few: Reader) -> None:
-    """A DataLoader indexes a reader, and stacks its samples."""
-    data = pytest.importorskip("torch.utils.data", reason="torch is not installed")
-    for workers in (0, 2):
-        found = list(data.DataLoader(few, batch_size=BATCH, num_workers=workers))
-        assert [len(batch["key"]) for batch in found] == [4] * 5 + [3]
-        assert rows_of(found) == list(range(10, 33))
-        together = np.concatenate([batch["image"].numpy() for batch in found])
-        assert np.array_equal(together, few[list(range(SAMPLES))]["image"])

@@ -384,12 +384,6 @@ def test_what_files_cannot_be(segmented: Path, options: dict[str, Any], message:
         Reader(segmented).batches(4, **{"decode": False} | options)
 
 
-@pytest.mark.parametrize("layout", ["memmap", "hdf5-gzip"])
-def test_stores_without_files(packed: Packed, layout: str) -> None:
-    with pytest.raises(UsageError, match=r"'image' is stored as (raw|deflate), not as image files, in .*: pack or"):
-        Reader(packed(layout, "--size", 48)).batches(8, decode=False)
-
-
 def test_clips_are_refused(tmp_path: Path) -> None:
     frames = pack_frames(Frames([range(4), range(5)]), tmp_path / "store", "lmdb")
     with pytest.raises(UsageError, match=r"leave out image_size= and clips\(\)"):
@@ -428,17 +422,6 @@ def test_damage(store: Path, tmp_path: Path) -> None:
         list(Reader(outside).batches(8, decode=False))
 
 
-def test_no_memory(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where there is no memory for a batch, the error says so."""
-
-    def full(files: object) -> EncodedFiles:
-        raise MemoryError("Unable to allocate 9 TiB")
-
-    monkeypatch.setattr(EncodedFiles, "copied", full)
-    with pytest.raises(WorkerError, match="MemoryError: Unable to allocate 9 TiB"):
-        list(Reader(store).batches(8, decode=False))
-
-
 # ---------------------------------------------------------------------------------------------- faces
 
 
@@ -452,15 +435,6 @@ def test_how_they_are_shown(store: Path) -> None:
     assert stats["reading_s"] > 0
     assert stats["workers"] == 0
     assert stats["bytes_per_s"] == pytest.approx(stats["samples_per_s"] * (mean + 16), rel=0.01)
-
-
-def test_a_queue(store: Path) -> None:
-    """A thread may make the batches while another one trains."""
-    values = values_of(store)
-    batches = list(Reader(store).batches(8, decode=False, **SHUFFLED).queue(4, epochs=1))
-    assert len(batches) == 10
-    for batch in batches:
-        assert same_files(batch["image"], [values[row] for row in batch["index"]])
 
 
 def test_mxnet_gets_no_files(store: Path) -> None:

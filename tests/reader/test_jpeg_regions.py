@@ -189,16 +189,6 @@ def test_regions_are_for_small_boxes_of_usual_files(monkeypatch: pytest.MonkeyPa
 
 
 @installed
-def test_orientation_is_left_to_the_caller(always: list[Box]) -> None:
-    """EXIF that says "turned" changes neither the box nor the pixels."""
-    exif = Image.Exif()
-    exif[0x0112] = 6
-    data, box = encode(scene(90, 150), exif=exif), (10, 20, 50, 100)
-    np.testing.assert_array_equal(jpeg.decode(data, box=box), sliced(whole(data), box))
-    assert always
-
-
-@installed
 def test_the_variable_turns_regions_off(monkeypatch: pytest.MonkeyPatch) -> None:
     """RAWPACK_JPEG names the library that decodes everything."""
     decoded = spy(monkeypatch)

@@ -1,4 +1,4 @@
-"""In a notebook, with a real kernel: workers, progress bars, an interrupted cell, a kernel that is shut down."""
+"""In a notebook, with a real kernel: workers, an interrupted cell, a kernel that is shut down."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from reading import gone, wait_until
-from running import Packed, environment
+from running import environment
 
 nbformat = pytest.importorskip("nbformat", reason="nbclient and ipykernel are not installed: pip install them")
 nbclient = pytest.importorskip("nbclient", reason="nbclient is not installed")
@@ -56,13 +56,6 @@ while True:
 AGAIN = """
 batches.set_epoch(0)
 print(sum(len(batch["index"]) for batch in batches))
-"""
-PROGRESS = """
-from tqdm.auto import tqdm
-for batch in tqdm(reader.batches(6, workers=Workers(2, backend="process"))):
-    pass
-for batch in tqdm(reader.batches(6, workers=Workers(2, backend="process"))):
-    break
 """
 
 
@@ -122,11 +115,6 @@ class Notebook:
         outputs: list[Any] = self._client.execute_cell(cell, len(self._notebook.cells) - 1).outputs
         return outputs
 
-    def bars(self) -> list[tuple[float, float, str]]:
-        """(value, most, how it ended) of every progress bar of this notebook."""
-        states = self._client.widget_state.values()
-        return [(s["value"], s["max"], s["bar_style"]) for s in states if s.get("_model_name") == "FloatProgressModel"]
-
 
 def text(outputs: list[Any], stream: str) -> str:
     """What cells printed."""
@@ -137,11 +125,6 @@ def text(outputs: list[Any], stream: str) -> str:
 def notebook(tmp_path: Path) -> Iterator[Notebook]:
     with Notebook(tmp_path) as started:
         yield started
-
-
-@pytest.fixture(scope="module")
-def store(packed: Packed) -> Path:
-    return packed("memmap", "--size", 48)
 
 
 def test_cells(notebook: Notebook, store: Path) -> None:
@@ -170,21 +153,3 @@ def test_an_interrupted_cell(notebook: Notebook, store: Path) -> None:
     assert text(notebook.run(AGAIN), "stdout") == "75\n"
     notebook.shut_down()
     wait_until(lambda: all(map(gone, workers)), "the workers have ended with their kernel")
-
-
-def test_progress_bars(notebook: Notebook, store: Path) -> None:
-    """`tqdm(batches)` is a widget in a notebook: full and green after an epoch, red where it was left at once."""
-    pytest.importorskip("ipywidgets", reason="ipywidgets is not installed")
-    notebook.run(OPEN.format(store=str(store)))
-    outputs = notebook.run(PROGRESS)
-    assert [one["output_type"] for one in outputs] == ["display_data"] * 2, outputs
-    assert notebook.bars() == [(13.0, 13.0, "success"), (0.0, 13.0, "danger")]
-
-
-def test_a_reader_is_shown(notebook: Notebook, store: Path) -> None:
-    """A cell that ends with a reader or with batches shows fields and thumbnails."""
-    notebook.run(OPEN.format(store=str(store)))
-    for code in ("reader", "reader.batches(6)"):
-        (shown,) = notebook.run(code)
-        assert shown["data"]["text/html"].count("<img") == 4
-        assert "75 samples" in shown["data"]["text/plain"] or "13 batches" in shown["data"]["text/plain"]

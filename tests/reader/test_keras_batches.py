@@ -15,14 +15,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from clip_frames import Frames, pack_frames
 from pictures import picture
-from PIL import Image
 from reading import WAYS
 from trained import numbered_store
 
 import rawpack_packer
-from rawpack import Batches, Buckets, MissingExtraError, Ranks, Reader, UsageError, Workers
+from rawpack import Batches, MissingExtraError, Reader, UsageError, Workers
 from rawpack.faces.face import inputs_and_labels
 from rawpack.faces.keras import KerasBatches
 from rawpack.transforms import MixUp, OneHot, RandomHorizontalFlip, RandomResizedCrop
@@ -151,17 +149,6 @@ def test_it_resumes_in_the_middle(store: Path, way: str) -> None:
         data.state_dict(after=10)
 
 
-def test_ranks_share_an_epoch(store: Path) -> None:
-    """Each sample once; all ranks have the same states."""
-    both = [
-        dataset(Reader(store).batches(BATCH, workers=0, ranks=Ranks(rank, 2, last="keep"), **SHUFFLED), "number")
-        for rank in (0, 1)
-    ]
-    seen = [number for data in both for k in range(len(data)) for number in data[k][0].tolist()]
-    assert sorted(seen) == list(range(SAMPLES))
-    assert both[0].state_dict(after=3) == both[1].state_dict(after=3)
-
-
 def test_batches_that_are_kept_do_not_change(store: Path) -> None:
     """Also with a limit on slots, of which Keras knows nothing."""
     for options in WAYS["threads"], WAYS["processes"], {**WAYS["threads"], "workers": Workers(max_held=2)}:
@@ -185,18 +172,6 @@ def test_what_keras_gets(store: Path) -> None:
     assert {key: array.tolist() for key, array in labels.items()} == {"a": [0, 1, 2], "b": [40, 41, 42]}
     assert weights.tolist() == [0, 1, 2]
     assert [len(part) for part in dataset(batches, ["image"], ["label"])[0]] == [1, 1]
-
-
-def test_clips(tmp_path: Path) -> None:
-    """A clip is a sample: (n, frames, height, width, 3)."""
-    reader = Reader(pack_frames(Frames([range(9), range(12)]), tmp_path / "store", "memmap")).clips(3)
-    data = dataset(reader.batches(4, workers=0, shuffle=True), "image", "clip")
-    truth = list(reader.batches(4, workers=0, shuffle=True))
-    for number in (0, 1):
-        image, clip = data[number]
-        assert image.shape[1:] == (3, 12, 16, 3)
-        np.testing.assert_array_equal(image, truth[number]["image"])
-        np.testing.assert_array_equal(clip, truth[number]["clip"])
 
 
 def test_nonsense_is_refused(store: Path) -> None:
@@ -300,41 +275,3 @@ def test_described_axes(tmp_path: Path) -> None:
     assert axes["list"] == {"image": (8, 8, 3), "index": (), "boxes": None, "text": ()}
     assert axes["pad"] == {"image": (8, 8, 3), "index": (), "boxes": (None, 5), "boxes.length": (), "text": ()}
     assert axes[4]["boxes"] == (4, 5)
-
-
-@pytest.fixture(scope="module")
-def uneven(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """41 images of three sizes."""
-
-    sizes = [(8, 8), (12, 8), (8, 12)]
-    images = [{"image": Image.new("RGB", sizes[i * i % 7 % 3], (5 * i, 0, 0)), "label": i % 2} for i in range(41)]
-    where = tmp_path_factory.mktemp("uneven") / "store"
-    rawpack_packer.pack(images, where, size="keep", workers=0)
-    return where
-
-
-@pytest.mark.parametrize("buckets", [[(8, 8), (8, 12), (12, 8)], [(8, 8)]], ids=["three", "one"])
-def test_buckets(uneven: Path, buckets: list[tuple[int, int]]) -> None:
-    """From epoch to epoch, and resumed in the middle, where batches of all buckets are partly read."""
-    options: dict[str, Any] = {"shuffle": True, "seed": 5, "image_size": Buckets(buckets), "workers": 0}
-    loop = Reader(uneven).batches(4, **options)
-    epochs = [[{name: array.copy() for name, array in batch.items()} for batch in loop] for _ in range(3)]
-    data = dataset(Reader(uneven).batches(4, **options), "image", "index")
-    for epoch, batches in enumerate(epochs):
-        assert len(data) == len(batches)
-        for k in range(len(batches)):
-            image, index = data[k]
-            assert np.array_equal(image, batches[k]["image"])
-            assert np.array_equal(index, batches[k]["index"])
-        if epoch == 0:
-            state = data.state_dict(after=5)
-        data.on_epoch_end()
-    again = dataset(Reader(uneven).batches(4, **options), "image", "index")
-    again.load_state_dict(state)
-    assert len(again) == len(epochs[0])
-    for epoch, batches in (0, epochs[0][5:]), (1, epochs[1]), (0, epochs[0]):
-        if epoch == 0 and len(batches) == len(epochs[0]):
-            again.set_epoch(0)
-        for k, batch in enumerate(batches):
-            assert np.array_equal(again[k][1], batch["index"])
-        again.on_epoch_end()

@@ -25,10 +25,7 @@ def write(root: Path, files: dict[str, str]) -> Path:
 
 def v2(root: Path, group: str, files: dict[str, str], shown: str = "/") -> Path:
     """A machine with cgroup v2 only, this process being in `group`."""
-    proc = {
-        "proc/self/cgroup": f"0::{group}\n",
-        "proc/self/mountinfo": PLAIN_MOUNT + CGROUP2.format(shown=shown),
-    }
+    proc = {"proc/self/cgroup": f"0::{group}\n", "proc/self/mountinfo": PLAIN_MOUNT + CGROUP2.format(shown=shown)}
     return write(root, proc | {f"sys/fs/cgroup/{name}": text for name, text in files.items()})
 
 
@@ -199,10 +196,7 @@ def test_shared_memory(tmp_path: Path) -> None:
 
 def test_description_names_the_cpu(tmp_path: Path) -> None:
     """The CPU's model comes from the first processor; every fact is a plain value that JSON can hold."""
-    write(
-        tmp_path,
-        {"proc/cpuinfo": "processor\t: 0\nmodel name\t: Example CPU 9000 @ 3GHz\n\nmodel name\t: Other\n"},
-    )
+    write(tmp_path, {"proc/cpuinfo": "processor\t: 0\nmodel name\t: Example CPU 9000 @ 3GHz\n\nmodel name\t: Other\n"})
     facts = machine.describe(tmp_path)
     assert facts["cpu"] == "Example CPU 9000 @ 3GHz"
     assert facts["python"] == f"{platform.python_implementation()} {platform.python_version()}"

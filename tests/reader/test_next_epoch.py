@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 from numpy.typing import NDArray
-from reading import WAYS, Truth, nothing_left, rows_of, wait_until, workers_of
+from reading import WAYS, Truth, rows_of, wait_until, workers_of
 from running import Packed
 
 from rawpack import RawpackError, Reader, WorkerError, Workers
@@ -201,15 +201,6 @@ def test_workers_that_die_between_two_epochs(reader: Reader) -> None:
         os.kill(pid, signal.SIGKILL)
     with pytest.warns(RuntimeWarning, match="a worker died"):
         assert rows_of(batches) == alone(reader, 1)
-
-
-@pytest.mark.parametrize("way", CREWS)
-def test_nothing_stays_behind(reader: Reader, way: str) -> None:
-    """Batches that are let go with an epoch begun leave no process and no descriptor."""
-    with nothing_left():
-        batches = reader.batches(BATCH, shuffle=True, **WAYS[way])
-        rows_of(batches)
-        del batches
 
 
 def test_two_over_one_reader_take_turns(reader: Reader) -> None:

@@ -15,7 +15,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from how_random import mixing
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
@@ -143,12 +142,6 @@ def test_a_shuffle_gives_each_sample_once(n: int, seed: int, epoch: int) -> None
 def test_a_bijection_gives_each_sample_once(n: int, key: int) -> None:
     """The construction for large sets is a permutation of any set."""
     assert np.sort(permuted(n, key, 0, n)).tolist() == list(range(n))
-
-
-@pytest.mark.parametrize("n", [65_536, 65_537, 131_072, 200_001])
-def test_a_large_shuffle_gives_each_sample_once(n: int) -> None:
-    """So does the full shuffle on both sides of where it changes its construction."""
-    assert np.array_equal(np.sort(epoch_of(Shuffled(n, 11), 1)), np.arange(n))
 
 
 @settings(max_examples=100, deadline=None)
@@ -282,39 +275,6 @@ def test_every_sample_is_as_likely_at_every_position(n: int) -> None:
     assert abs(position_by_sample((epoch_of(Shuffled(n, seed)) for seed in range(10_000)), n, n)) < WORST
 
 
-@pytest.mark.parametrize("n", [5, 64])
-def test_every_sample_is_as_likely_at_every_position_over_epochs(n: int) -> None:
-    """Chi-square of position x sample over 10,000 epochs of one seed."""
-    order = Shuffled(n, 42)
-    assert abs(position_by_sample((epoch_of(order, epoch) for epoch in range(10_000)), n, n)) < WORST
-
-
-@pytest.mark.parametrize("n", [5, 64, 1000])
-def test_neighbours_are_not_correlated(n: int) -> None:
-    """Serial correlation over 10,000 seeds, at several distances: without replacement, two samples have the covariance
-    -(n + 1) / 12, whatever their positions."""
-    rows = np.stack([epoch_of(Shuffled(n, seed)) for seed in range(10_000)]) - (n - 1) / 2
-    for distance in {1, 2, 3, n // 2, n - 1}:
-        products = (rows[:, distance:] * rows[:, :-distance]).sum(1)
-        off = products.mean() + (n - distance) * (n + 1) / 12
-        assert abs(off) < WORST * products.std() / math.sqrt(len(products)), distance
-
-
-@pytest.mark.parametrize("n", [5, 64, 1000])
-def test_an_epoch_says_nothing_of_the_next(n: int) -> None:
-    """Chi-square of where a sample comes in an epoch x where it comes in the next, over 10,000 epochs of one seed."""
-    order = Shuffled(n, 7)
-
-    def moves() -> Iterator[Rows]:
-        before = epoch_of(order, 0)
-        for epoch in range(1, 10_001):
-            after = epoch_of(order, epoch)
-            yield np.argsort(after)[before]
-            before = after
-
-    assert abs(position_by_sample(moves(), n, n)) < WORST
-
-
 def test_every_permutation_of_five_is_as_likely() -> None:
     """Chi-square of the 120 permutations over 12,000 seeds."""
     powers = 5 ** np.arange(5)
@@ -393,42 +353,6 @@ def test_a_bijection_looks_like_a_true_permutation(n: int) -> None:
     compare_with_true_permutations(n, 100)
 
 
-@pytest.mark.soak
-@pytest.mark.parametrize(
-    ("n", "number"), [(4097, 1000), (5000, 1000), (8192, 1000), (65_537, 100), (131_072, 100), (300_000, 20)]
-)
-def test_a_bijection_looks_like_a_true_permutation_at_length(n: int, number: int) -> None:
-    """The same for more seeds and larger sets."""
-    compare_with_true_permutations(n, number)
-
-
-@pytest.mark.soak
-@pytest.mark.parametrize("n", [5, 64, 1000])
-def test_every_sample_is_as_likely_at_every_position_at_length(n: int) -> None:
-    """Chi-square of position x sample over 100,000 seeds in a row, far apart, and below zero."""
-    for spread in (1, 2**40 + 1, -(2**63) + 12_345):
-        seeds = (spread * number for number in range(100_000))
-        assert abs(position_by_sample((epoch_of(Shuffled(n, seed)) for seed in seeds), n, n)) < WORST
-
-
-@pytest.mark.soak
-def test_a_bijection_puts_every_sample_anywhere_at_length() -> None:
-    """Chi-square of position x sample of the construction for large sets, over 20,000 seeds."""
-    assert abs(position_by_sample(bijections(1000, 20_000), 1000, 1000)) < WORST
-    assert abs(position_by_sample(bijections(5000, 20_000), 5000, 250)) < WORST
-
-
-def test_displacements_are_those_of_chance() -> None:
-    """Distances between position and sample follow 2 (n - d) / n**2."""
-    n, number = 5000, 200
-    distance = np.concatenate([np.abs(rows - np.arange(n)) for rows in bijections(n, number)])
-    likely = np.full(n, 2.0) * (n - np.arange(n)) / n**2
-    likely[0] /= 2
-    counts, likely = np.bincount(distance, minlength=n).reshape(50, -1).sum(1), likely.reshape(50, -1).sum(1)
-    expected = likely * distance.size
-    assert deviations(float(((counts - expected) ** 2 / expected).sum()), 49) < WORST
-
-
 @pytest.mark.parametrize("n", [100, 5000])
 @pytest.mark.parametrize("pair", ["next epoch", "next seed", "opposite seed", "epoch for seed"])
 def test_epochs_and_seeds_are_independent(n: int, pair: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -451,31 +375,6 @@ def test_epochs_and_seeds_are_independent(n: int, pair: str, monkeypatch: pytest
     statistic = float(((np.bincount(agreements, minlength=5) - expected) ** 2 / expected).sum())
     assert deviations(statistic, 4) < WORST
     assert abs(correlation) < WORST * math.sqrt(number / (n - 1))
-
-
-def test_sets_of_neighbouring_sizes_are_independent() -> None:
-    """Stores of different sizes under one seed do not share their order."""
-    one, other = epoch_of(Shuffled(1000, 0)), epoch_of(Shuffled(1001, 0))
-    assert abs(np.corrcoef(one, other[other < 1000])[0, 1]) < WORST / math.sqrt(1000)
-
-
-def test_mixing_tells_orders_apart() -> None:
-    """The measure gives what counting predicts: for a full shuffle, for none, and for blocks."""
-    n, batch, classes = 1_280_000, 256, 1000
-    full = mixing(Shuffled(n, 0), batch, classes)
-    assert full.classes == pytest.approx(classes * (1 - (1 - 1 / classes) ** batch), abs=1)
-    assert full.displacement == pytest.approx(1 / 3, abs=0.01)
-    assert full.near == pytest.approx(0.0199, abs=0.001)
-    none = mixing(Sequential(n), batch, classes)
-    assert (none.displacement, none.near) == (0, 1)
-    assert none.classes < 1.5
-    blocks = mixing(BlockShuffled(n, 0, 32, 256), batch, classes)
-    # 256 draws from 256 blocks, then those blocks from the classes.
-    drawn = 256 * (1 - (1 - 1 / 256) ** batch)
-    assert blocks.classes == pytest.approx(classes * (1 - (1 - 1 / classes) ** drawn), rel=0.03)
-    assert blocks.displacement == pytest.approx(1 / 3, abs=0.02)
-    few = mixing(BlockShuffled(n, 0, 256, 16), batch, classes)
-    assert few.classes < 20 < 140 < blocks.classes < full.classes
 
 
 # A sampler of one's own -------------------------------------------------------------------------------------------
@@ -636,32 +535,6 @@ def test_a_resume_by_another_world_loses_nothing(length: int, stages: list[tuple
     assert position == length
 
 
-@settings(max_examples=100, deadline=None)
-@given(length=st.integers(1, 300), batch_size=st.integers(1, 40), world_size=st.integers(1, 9))
-def test_padding_keeps_ranks_even(length: int, batch_size: int, world_size: int) -> None:
-    """By default all ranks have equally many batches of equal sizes; one rank alone has nothing filled up."""
-    splits = [RankSplit(length, batch_size, rank, world_size) for rank in range(world_size)]
-    sizes = [[len(split.batch(step)) for step in range(len(split))] for split in splits]
-    assert all(one == sizes[0] for one in sizes)
-    assert length <= sum(map(sum, sizes)) < length + world_size
-    if world_size == 1:
-        assert sum(sizes[0]) == length
-
-
-def test_the_last_step_of_a_known_epoch() -> None:
-    """Ten positions, batches of two, three ranks: four are left for the last step."""
-
-    def last(**options: Any) -> list[list[tuple[int, int]] | None]:
-        splits = [RankSplit(10, 2, rank, 3, **options) for rank in range(3)]
-        return [split.batch(1).pieces() if len(split) > 1 else None for split in splits]
-
-    assert last() == [[(6, 8)], [(8, 10)], [(0, 2)]]
-    assert last(last="keep") == [[(6, 8)], [(8, 9)], [(9, 10)]]
-    assert last(drop_last=True) == last(last="keep", drop_last=True) == [None, None, None]
-    assert RankSplit(1, 4, 2, 3, "keep").count() == 0
-    assert RankSplit(2, 4, 6, 7).batch(0).pieces() == [(0, 1)]
-
-
 @pytest.mark.parametrize(
     ("options", "message"),
     [
@@ -696,10 +569,7 @@ LIGHTNING = {"LOCAL_RANK": "1", "NODE_RANK": "0", "WORLD_SIZE": "4"}
         # torchrun once per node by srun: SLURM counts nodes.
         ({"RANK": "9", "WORLD_SIZE": "16", "SLURM_PROCID": "1", "SLURM_NTASKS": "2"}, (9, 16)),
         # mpirun within a batch script: SLURM knows the script only.
-        (
-            {"OMPI_COMM_WORLD_RANK": "3", "OMPI_COMM_WORLD_SIZE": "4", "SLURM_PROCID": "0", "SLURM_NTASKS": "4"},
-            (3, 4),
-        ),
+        ({"OMPI_COMM_WORLD_RANK": "3", "OMPI_COMM_WORLD_SIZE": "4", "SLURM_PROCID": "0", "SLURM_NTASKS": "4"}, (3, 4)),
         # WORLD_SIZE exported for torch.distributed, the rank left to srun.
         ({"WORLD_SIZE": "4", "SLURM_PROCID": "2", "SLURM_NTASKS": "4"}, (2, 4)),
         # The first launcher that says both is believed.

@@ -91,21 +91,6 @@ def test_each_batch_goes_to_one_thread(store: Path, way: str, consumers: int) ->
     assert queue.dequeue() is None
 
 
-def test_queues_side_by_side(store: Path) -> None:
-    """An endless one to train, and one for each evaluation."""
-    train, val = Reader(store).batches(4, workers=0, **SHUFFLED), Reader(store).batches(8, workers=0)
-    expected = order_of(store, 4)
-    with train.queue() as training:
-        for epoch in range(3):
-            for step in range(13):
-                batch = training.dequeue()
-                assert batch is not None
-                assert batch["index"].tolist() == expected[epoch * 13 + step]
-            rows = [row for batch in val.queue(depth=2, epochs=1) for row in batch["index"].tolist()]
-            assert rows == list(range(50))
-    assert training.dequeue() is None, "after close()"
-
-
 def test_a_consumer_that_dies_holds_nothing_up(store: Path) -> None:
     """Three of four end by an error, each with a batch: the other gets all the rest, also with a limit on slots."""
     queue = Reader(store).batches(4, workers=Workers(2, backend="thread", max_held=7)).queue(depth=2, epochs=2)

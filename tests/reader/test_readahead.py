@@ -5,7 +5,6 @@ from __future__ import annotations
 import threading
 from collections.abc import Generator
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -172,11 +171,8 @@ def large(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.parametrize("way", WAYS)
-@pytest.mark.parametrize("shuffle", [True, "block"])
 @pytest.mark.parametrize("tells", [True, False])
-def test_a_store_from_the_disk(
-    large: Path, way: str, shuffle: Any, tells: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_store_from_the_disk(large: Path, way: str, tells: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """Read cold, the disk is asked for it, also where the system does not tell what is cached; each epoch is whole and
     right, and leaves no thread behind."""
     truth, asked = Truth(large), []

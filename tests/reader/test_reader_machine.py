@@ -216,7 +216,7 @@ class ReaderMachine(RuleBasedStateMachine):
 
 @pytest.fixture(scope="module")
 def store(packed: Packed) -> Path:
-    return packed("memmap", "--size", 160)
+    return packed("memmap", "--size", 128)
 
 
 @pytest.mark.timeout(3600 if SOAK else 300)
@@ -230,7 +230,7 @@ def test_against_a_list(store: Path, way: str) -> None:
     given = {"store": store, "truth": Truth(store), "epochs": epochs, "way": WAYS[way], "resident": resident}
     machine = type("Machine", (ReaderMachine,), given)
     ReaderMachine.kills = 0
-    runs = 500 if SOAK else 15
+    runs = 500 if SOAK else 10
     bounds = settings(
         max_examples=runs, stateful_step_count=STEPS, deadline=None, database=None, derandomize=not SOAK,
         phases=[Phase.generate],  # a run that waits in vain for a process to end would be shrunk for hours

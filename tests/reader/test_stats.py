@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 from reading import WAYS, workers_in
-from running import Packed
 from tqdm.auto import tqdm
 
 from rawpack import Reader
@@ -19,11 +18,6 @@ from rawpack.workers import fill
 from rawpack.workers.pool import WorkerPool
 
 BATCH = 5
-
-
-@pytest.fixture(scope="module")
-def store(packed: Packed) -> Path:
-    return packed("memmap", "--size", 48)
 
 
 class Clock:

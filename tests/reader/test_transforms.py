@@ -14,6 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from image_corpus import Pixels, scene
 from numpy.typing import NDArray
+from pictures import averaged
 from PIL import Image, ImageEnhance
 
 from rawpack import UsageError
@@ -39,7 +40,7 @@ from rawpack.transforms.randomness import batch_random, randoms_of
 from rawpack.transforms.values import by_tables
 
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
-DRAWS = 20_000
+DRAWS = 8_000
 
 
 def draws(step: Step, height: int, width: int, count: int = DRAWS) -> list[Any]:
@@ -160,17 +161,7 @@ def test_a_random_resized_crop_is_the_crop_resized() -> None:
     expected = Image.fromarray(image[30:130, 50:140]).resize((200, 200), Image.Resampling.BILINEAR)
     assert np.abs(enlarged.astype(int) - np.asarray(expected)).max() <= 2
     shrunk = RandomResizedCrop(200).apply(image, (3, 5, 280, 290))
-    rows, columns = (area_weights(old, 200) for old in (280, 290))
-    average = np.einsum("iy,yxc,jx->ijc", rows, image[3:283, 5:295].astype(float), columns, optimize=True)
-    assert np.abs(shrunk - average).max() <= 1
-
-
-def area_weights(old: int, new: int) -> NDArray[np.float64]:
-    """(new, old): how much of each old pixel a new one covers."""
-    edges, pixel = np.arange(new + 1) * old / new, np.arange(old)
-    overlap = np.minimum(edges[1:, None], pixel + 1) - np.maximum(edges[:-1, None], pixel)
-    weights: NDArray[np.float64] = overlap.clip(0) * new / old
-    return weights
+    assert np.abs(shrunk - averaged(image[3:283, 5:295], (200, 200))).max() <= 1
 
 
 @pytest.mark.parametrize(
@@ -266,11 +257,8 @@ def test_flips(shape: tuple[int, ...], dtype: str) -> None:
 
 
 HIGH, WIDE = 6, 8
-DTYPES = [
-    "bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64",
-    "float16", "float32", "float64", "complex64", "complex128",
-]  # fmt: skip
-CHANNELS = (*range(1, 14), 128, 129, 513)
+DTYPES = ["bool", "int8", "int64", "uint8", "uint16", "float16", "float32", "complex128"]
+CHANNELS = (1, 2, 3, 4, 5, 128, 129, 513)
 
 
 def wild(dtype: str, channels: int) -> NDArray[Any]:
@@ -514,16 +502,6 @@ def test_points_move_as_pixels_do(step: Step) -> None:
     assert seen > 20
 
 
-def test_masks_get_no_new_values() -> None:
-    """What resizes an image takes the nearest pixel of a mask; padding is 0; colors leave it alone."""
-    mask = np.random.default_rng(0).choice(np.array([3, 90, 200], np.uint8), (40, 50, 1))
-    for step in (RandomResizedCrop(64), Resize((31, 97)), Fit(24), CenterCrop(60), RandomHorizontalFlip(1)):
-        result = step.apply_mask(mask, step.draw(Random(1), 40, 50))
-        assert set(np.unique(result)) <= {0, 3, 90, 200}
-        assert result.shape[:2] == step.makes(Spec((40, 50, 1), "uint8", "HWC")).shape[:2]
-    assert ColorJitter(0.5).apply_mask(mask, None) is mask
-
-
 # ---------------------------------------------------------------------------------------------- errors
 
 
@@ -551,8 +529,6 @@ def test_masks_get_no_new_values() -> None:
         (lambda: Normalize((0.5,), (0.5,)).makes(Spec((1, 4, 4), "complex64", "CHW")), "needs numbers, not complex64"),
         (lambda: CenterCrop(3).makes(Spec((3, 9, 9), "uint8", "CHW")), "before ToCHW"),
         (lambda: RandomCrop(3, fill=0.5).makes(Spec((9, 9, 3), "uint8", "HWC")), "fill=0.5 is not a value of uint8"),
-        (lambda: RandomCrop(3, fill=-1).makes(Spec((9, 9, 3), "uint16", "HWC")), "fill=-1 is not a value of uint16"),
-        (lambda: RandomCrop(3, fill=math.nan).makes(Spec((9, 9, 3), "int8", "HWC")), "fill=nan is not a value of int8"),
         (lambda: RandomCrop(3, fill=2).makes(Spec((9, 9, 3), "bool", "HWC")), "fill=2 is not a value of bool"),
         (lambda: RandomResizedCrop(3).makes(Spec((9, 9, 3), "int64", "HWC")), "not int64"),
         (lambda: ColorJitter(1).makes(Spec((9, 9, 3), "float32", "HWC")), "uint8"),
@@ -564,13 +540,6 @@ def test_nonsense_is_refused_with_its_value(make: Any, words: str) -> None:
     with pytest.raises(UsageError) as raised:
         make()
     assert words in str(raised.value)
-
-
-def test_steps_show_their_arguments() -> None:
-    """repr() is what one would write."""
-    assert repr(RandomHorizontalFlip(0.25)) == "RandomHorizontalFlip(p=0.25)"
-    assert repr(CenterCrop(3)).startswith("CenterCrop(size=(3, 3)")
-    assert "_" not in repr(Normalize(MEAN, STD))
 
 
 def test_a_view_with_gaps_will_do() -> None:

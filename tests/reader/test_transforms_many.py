@@ -188,7 +188,7 @@ def test_a_batch_is_what_its_samples_are_one_by_one(stores: dict[str, Path], dat
 
 
 @pytest.mark.parametrize("way", WAYS)
-@pytest.mark.parametrize("kind", ["gray", "odd", "few together", "floats"])
+@pytest.mark.parametrize("kind", ["odd", "floats"])
 def test_workers_make_the_same(stores: dict[str, Path], way: str, kind: str) -> None:
     """Processes, threads, and this process, whatever slices they cut a batch into."""
     channels = KINDS[kind][3]
@@ -209,11 +209,7 @@ BYTES = ((123.675, 116.28, 103.53), (58.395, 57.12, 57.375))
         ("odd", [ConvertImageDtype("float16"), RandomCrop(5), RandomHorizontalFlip(), ToCHW(), Normalize(*BYTES)], ""),
         ("odd", [Normalize((0,), (1,)), Normalize(*BYTES)], "divide by 255"),
         ("odd", [Normalize((0.5,), (0.5,)), Normalize(*BYTES)], "from -1 to 1"),
-        (
-            "odd",
-            [Normalize((0,), (255,))],
-            "this std: divide by 255, std=(1.0,)",
-        ),
+        ("odd", [Normalize((0,), (255,))], "this std: divide by 255, std=(1.0,)"),
         ("odd", [ConvertImageDtype(), Normalize(MEAN[:3], BYTES[1])], "std=(0.229, 0.224, 0.225)"),
         ("shorts", [ConvertImageDtype(), Normalize((32768,), (20000,))], "divide by 65535"),
     ],
@@ -256,7 +252,7 @@ def test_other_floats_may_have_any_mean(stores: dict[str, Path], kind: str, befo
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float16"])
-@pytest.mark.parametrize("kind", ["gray", "odd", "few together", "one at a time", "four channels"])
+@pytest.mark.parametrize("kind", ["gray", "odd", "one at a time", "four channels"])
 @pytest.mark.parametrize("planes", [False, True])
 def test_it_is_numpys_formula_on_the_batch(stores: dict[str, Path], kind: str, dtype: str, planes: bool) -> None:
     """(x / 255 - mean) / std in double precision, rounded once; flips turn about half of the images, and no pixel is
@@ -279,10 +275,10 @@ def test_it_is_numpys_formula_on_the_batch(stores: dict[str, Path], kind: str, d
         assert (which.sum(axis=1) > 0).all()
 
 
-@pytest.mark.parametrize(("height", "width"), [(1, 1), (5, 7), (9, 1), (1, 40), (16, 16)])
-@pytest.mark.parametrize("channels", [1, 2, 3, 5, 128])
-@pytest.mark.parametrize("dtype", ["bool", "uint8", "int16", "float16", "int32", "float32", "int64", "complex64"])
-def test_a_table_is_looked_up_in_tiles(height: int, width: int, channels: int, dtype: str) -> None:
+@pytest.mark.parametrize(("height", "width"), [(1, 1), (5, 7), (1, 40)])
+@pytest.mark.parametrize("channels", [1, 3, 128])
+@pytest.mark.parametrize("dtype", ["bool", "uint8", "float16", "float32", "int64"])
+def test_a_table_is_looked_up(height: int, width: int, channels: int, dtype: str) -> None:
     """For one image or several, from memory with gaps or without, into memory that is given or not."""
 
     class Threes(Step):

@@ -156,7 +156,7 @@ def test_cutmix_replaces_a_box_by_that_of_the_sample_before(scenes: Path, steps:
     assert len(set(areas)) > 3
 
 
-@pytest.mark.parametrize("dtype", ["uint8", "uint16", "int16", "float16", "float32", "float64"])
+@pytest.mark.parametrize("dtype", ["uint8", "int16", "float16", "float32"])
 @pytest.mark.parametrize("shape", [(5, 4, 6, 3), (5, 3, 4, 6, 3), (1, 4, 6, 1), (2, 9, 1, 1)])
 def test_any_images_are_mixed(dtype: str, shape: tuple[int, ...]) -> None:
     """Of any such dtype and size, with a frames axis or without, alone in their batch or not; read-only ones are
@@ -220,7 +220,7 @@ def test_without_labels(scenes: Path, mixing: Any) -> None:
 # ---------------------------------------------------------------------------------------------- draws
 
 
-COUNT = 5000
+COUNT = 2500
 
 
 @pytest.mark.parametrize("alpha", [0.2, 1.0, 8.0])
@@ -260,10 +260,9 @@ def test_boxes_of_cutmix_are_torchvisions(alpha: float) -> None:
 
 
 @BOTH
-@pytest.mark.parametrize("layout", ["memmap", "lmdb"])
-def test_batches_are_the_same_whoever_makes_them(packed: Packed, layout: str, mixing: Any) -> None:
+def test_batches_are_the_same_whoever_makes_them(packed: Packed, mixing: Any) -> None:
     """Every backend and any number of workers; another epoch or seed gives others."""
-    store = packed(layout, "--size", 48)
+    store = packed("memmap", "--size", 48)
     recipe = [*FLOATS, Lambda(lambda label: np.maximum(label, 0), field="label"), mixing(alpha=0.4)]
     expected = read(store, recipe)
     for way in (*WAYS.values(), {"workers": Workers(3, backend="process")}):
@@ -275,28 +274,6 @@ def test_batches_are_the_same_whoever_makes_them(packed: Packed, layout: str, mi
     batches = Reader(store).batches(8, transform=recipe[-2:], workers=0)
     first, second = (next(iter(batches))["image"] for _ in range(2))
     assert not np.array_equal(first, second)
-
-
-@BOTH
-def test_the_rest_of_an_epoch_is_mixed_as_it_would_have_been(scenes: Path, mixing: Any) -> None:
-    """After a resume in its middle, with other workers."""
-
-    def batches(**way: Any) -> Any:
-        return Reader(scenes).batches(
-            8, fields=["image", "label"], shuffle=True, seed=1, transform=[*FLOATS, mixing()], **way
-        )
-
-    run = batches(workers=0)
-    iterator = iter(run)
-    for _ in range(3):
-        next(iterator)
-    state, rest = run.state_dict(), [(np.array(one["image"]), np.array(one["label"])) for one in iterator]
-    assert len(rest) == 4
-    resumed = batches(**WAYS["processes"])
-    resumed.load_state_dict(state)
-    for (image, label), batch in zip(rest, resumed, strict=True):
-        np.testing.assert_array_equal(batch["image"], image)
-        np.testing.assert_array_equal(batch["label"], label)
 
 
 @BOTH

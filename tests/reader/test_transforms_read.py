@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 import traceback
 from itertools import islice
 from pathlib import Path
@@ -14,7 +13,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 from reading import WAYS, nothing_left
-from running import FORMATS, Packed
+from running import Packed
 
 from rawpack import Reader, UsageError, WorkerError, Workers, jpeg
 from rawpack.disk.manifest import Field
@@ -27,10 +26,13 @@ from rawpack.transforms import (
     ConvertImageDtype,
     Fit,
     Lambda,
+    MixUp,
     Normalize,
     OneHot,
+    RandAugment,
     Random,
     RandomCrop,
+    RandomErasing,
     RandomHorizontalFlip,
     RandomResizedCrop,
     RandomVerticalFlip,
@@ -53,8 +55,10 @@ FULL: list[Any] = [
     RandomHorizontalFlip(),
     RandomVerticalFlip(0.3),
     ColorJitter(0.4, 0.4, 0.4, 0.1),
+    RandAugment(),
     Normalize(MEAN, STD),
     ToCHW(),
+    RandomErasing(0.7, value="random"),
     LABELED,
     OneHot(6),
 ]
@@ -123,13 +127,6 @@ def test_results_do_not_depend_on_who_makes_them(packed: Packed, layout: str) ->
     assert same(read(store, FULL, batch_size=7, shuffle=False, workers=2), expected)
 
 
-def test_formats_of_equal_pixels_give_equal_results(packed: Packed) -> None:
-    """memmap and hdf5, compressed and in chunks or not."""
-    expected = read(packed("memmap", "--size", 48), FULL)
-    for layout in ("hdf5", "hdf5-gzip", "hdf5-chunk4"):
-        assert same(read(packed(layout, "--size", 48), FULL), expected)
-
-
 def test_augmentation_changes_with_epoch_and_seed_alone(packed: Packed) -> None:
     """Another epoch, another seed: other crops. The same again: the same."""
     store = packed("memmap", "--size", 48)
@@ -144,17 +141,16 @@ def test_a_resume_augments_as_the_run_would_have(packed: Packed) -> None:
     store = packed("lmdb", "--size", 48)
 
     def batches(**way: Any) -> Any:
-        return Reader(store).batches(10, shuffle=True, seed=1, transform=FULL, **way)
+        return Reader(store).batches(10, shuffle=True, seed=1, transform=[*FULL, MixUp()], **way)
 
     run = batches(workers=0)
     iterator = iter(run)
     for _ in range(3):
         next(iterator)
-    state, rest = run.state_dict(), [batch["image"].copy() for batch in iterator]
+    state, rest = run.state_dict(), [{name: np.array(array) for name, array in one.items()} for one in iterator]
     resumed = batches(**WAYS["processes"])
     resumed.load_state_dict(state)
-    for one, other in zip(rest, resumed, strict=True):
-        np.testing.assert_array_equal(one, other["image"])
+    assert all(same(*pair) for pair in zip(rest, resumed, strict=True))
 
 
 def test_a_selection_augments_its_samples_alike(packed: Packed) -> None:
@@ -341,52 +337,26 @@ def test_an_error_in_a_batch_function_names_the_batch(packed: Packed, way: str) 
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_whole_batches_before_an_error_are_handed_over(
-    packed: Packed, way: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """However far ahead workers are when a sample fails: the error comes when its batch would."""
-    store = packed("memmap", "--size", 48)
-    fails = Reader(store)[9]["image"]
+def test_an_error_comes_when_its_batch_would(packed: Packed, way: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """However far ahead workers are when a sample fails, the batches before it are handed over first. A loop that is
+    left before has no error, and neither has the next epoch, as far as that goes well."""
+    reader = Reader(packed("memmap", "--size", 48))
+    fails = reader[9]["image"]
 
     def trip_late(image: NDArray[Any]) -> NDArray[Any]:
         if np.array_equal(image, fails):
             raise KeyError("the tenth")
-        time.sleep(0.01)
         return image
 
     # On a busy machine, a batch before the one that fails may take longer than an error usually waits for it.
     monkeypatch.setattr("rawpack.workers.pool._ERROR_WAIT_S", 60)
-    batches = iter(Reader(store).batches(3, transform=[trip_late], **WAYS[way]))
-    rows = [row for _ in range(3) for row in next(batches)["index"].tolist()]
-    assert rows == list(range(9))
+    batches = reader.batches(3, transform=[trip_late], **WAYS[way])
+    for _ in range(2):
+        assert [row for batch in islice(batches, 3) for row in batch["index"].tolist()] == list(range(9))
+    iterator = iter(batches)
+    assert [row for _ in range(3) for row in next(iterator)["index"].tolist()] == list(range(9))
     with pytest.raises(WorkerError, match="the tenth"):
-        next(batches)
-
-
-@pytest.mark.parametrize("way", WAYS)
-def test_an_error_in_a_batch_that_nobody_takes_is_nobodys(
-    packed: Packed, way: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A loop that is left before the batch that fails has no error, and neither has the next epoch, as far as that goes
-    well."""
-    store = packed("memmap", "--size", 48)
-    fails = Reader(store)[9]["image"]
-
-    def trip_late(image: NDArray[Any]) -> NDArray[Any]:
-        if np.array_equal(image, fails):
-            raise KeyError("the tenth")
-        return image
-
-    # On a busy machine, a batch before the one that fails may take longer than an error usually waits for it.
-    monkeypatch.setattr("rawpack.workers.pool._ERROR_WAIT_S", 60)
-    batches = Reader(store).batches(3, transform=[trip_late], **WAYS[way])
-    for _ in range(3):
-        rows = []
-        for batch in islice(batches, 3):
-            rows += batch["index"].tolist()
-            time.sleep(0.02)  # the workers come to the one that fails
-        assert rows == list(range(9))
-        time.sleep(0.2)
+        next(iterator)
 
 
 def bad(batch: dict[str, Any]) -> dict[str, Any]:
@@ -466,11 +436,6 @@ def test_what_cannot_travel_is_refused_with_the_cure(packed: Packed) -> None:
             file.close()
 
 
-def test_every_layout_is_tried() -> None:
-    """The layouts above are those that there are."""
-    assert {"memmap", "lmdb", "hdf5", "hdf5-gzip", "hdf5-chunk4"} == set(FORMATS)
-
-
 # ---------------------------------------------------------------------------------------------- moving together
 
 
@@ -548,7 +513,7 @@ def test_what_belongs_together_moves_together(order: tuple[str, ...]) -> None:
 
 
 @pytest.mark.parametrize("channels", [1, 3])
-@pytest.mark.parametrize("dtype", ["bool", "int8", "uint8", "uint16", "int32", "int64", "uint64", "float64"])
+@pytest.mark.parametrize("dtype", ["bool", "uint8", "int64", "float64"])
 def test_masks_go_with_what_only_images_are_fit_for(dtype: str, channels: int) -> None:
     """Three means, jittered colors and resizing are for images: a mask of any dtype and number of channels goes with
     its image, by the nearest pixel, and keeps its values."""
@@ -663,15 +628,11 @@ def test_a_crop_beside_the_image_has_none_of_its_boxes() -> None:
     assert len(set(seen)) == 2
 
 
-@pytest.mark.parametrize("channels", [128, 129, 600])
-@pytest.mark.parametrize("planes", [False, True])
-def test_bytes_of_many_channels_become_floats(channels: int, planes: bool) -> None:
-    """More than OpenCV looks up in a table: the same shares, in the order of axes that is asked for."""
-    image = np.random.default_rng(3).integers(0, 256, (12, 4, 5, channels)).astype(np.uint8)
-    samples = Samples({"image": "image"}, {"image": image})
-    wanted = (image / 255).astype(np.float32)
-    outs = made_of(samples, [ConvertImageDtype(), *([ToCHW()] if planes else [])])
-    np.testing.assert_array_equal(outs["image"], wanted.transpose(0, 3, 1, 2) if planes else wanted)
+def test_bytes_of_many_channels_become_floats() -> None:
+    """More than OpenCV looks up in a table: the same shares."""
+    image = np.random.default_rng(3).integers(0, 256, (12, 4, 5, 600)).astype(np.uint8)
+    outs = made_of(Samples({"image": "image"}, {"image": image}), [ConvertImageDtype(), ToCHW()])
+    np.testing.assert_array_equal(outs["image"], (image / 255).astype(np.float32).transpose(0, 3, 1, 2))
 
 
 def test_images_of_one_sample_must_have_one_size() -> None:

@@ -136,7 +136,7 @@ def test_it_chooses_among_what_was_selected(reader: Reader) -> None:
 
 
 @given(data=st.data())
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=60, deadline=None)
 def test_any_condition_chooses_what_python_would(
     reader: Reader, samples: list[dict[str, Any]], data: st.DataObject
 ) -> None:
@@ -192,18 +192,12 @@ def test_any_condition_chooses_what_python_would(
         ("2 ** 100 > small", "is not allowed"),
         ("__import__('os').system('true')", "is not allowed"),
         ("caption.__class__ == 1", "is not allowed"),
-        ("caption.format(1) == ''", "is not allowed"),
-        ("[flag for flag in (1, 2)]", "is not allowed"),
         ("(lambda: flag)()", "is not allowed"),
-        ("f'{caption}' == ''", "is not allowed"),
-        ("(small := 3) == 3", "is not allowed"),
-        ("flag if flag else flag", "is not allowed"),
         ("len(caption, 1) > 1", "is not allowed"),
         ("len(key='a') > 1", "is not allowed"),
         ("caption.startswith(caption)", "must be a number or a text"),
         ("caption.startswith(3)", "needs a text between its parentheses"),
         ("None == caption", "is not allowed"),
-        ("b'a' in caption", "is not allowed"),
         ("flag; flag", "is not a condition"),
         ("flag\x00", "is not a condition"),
         ("(" * 3000 + "flag" + ")" * 3000, "is not a condition"),

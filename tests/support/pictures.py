@@ -38,5 +38,19 @@ def encoded(pixels: Pixels, kind: str = "PNG", **options: Any) -> bytes:
     return file.getvalue()
 
 
+def averaged(image: NDArray[Any], size: tuple[int, int]) -> NDArray[np.float64]:
+    """An image (H, W, C), shrunk by exact averages: each pixel counts by the part of it that is covered."""
+
+    def weights(old: int, new: int) -> NDArray[np.float64]:
+        edges, pixel = np.arange(new + 1) * old / new, np.arange(old)
+        overlap = np.minimum(edges[1:, None], pixel + 1) - np.maximum(edges[:-1, None], pixel)
+        covered: NDArray[np.float64] = overlap.clip(0) * new / old
+        return covered
+
+    rows, columns = weights(image.shape[0], size[0]), weights(image.shape[1], size[1])
+    made: NDArray[np.float64] = np.einsum("iy,yxc,jx->ijc", rows, image.astype(float), columns, optimize=True)
+    return made
+
+
 SIZES = ((60, 80), (131, 70), (48, 48), (70, 131), (97, 51))
 """Heights and widths of the images of `images`."""

@@ -270,19 +270,3 @@ def test_a_killed_run_resumes(
     assert {step.rank for step in first} == set(range(before))
     losses = [float(line) for line in printed[0].splitlines() if line[0].isdigit()]
     assert losses[-1] < 0.8 * UNTRAINED
-
-
-def test_new_batches_in_each_epoch(tmp_path: Path) -> None:
-    """A loop that makes new arrays of JAX in each epoch is told once that it reads epoch 0 again; arrays that are made
-    before the loop come in another order each time, without a word."""
-    store = numbered_store(tmp_path / "store", 20)
-    for _ in Reader(store).batches(4, shuffle=True, workers=0).jax():
-        pass
-    with pytest.warns(UserWarning, match="epoch 0 is read again, with the same order"):
-        rows = [
-            row for batch in Reader(store).batches(4, shuffle=True, workers=0).jax() for row in batch["index"].tolist()
-        ]
-    loader = Reader(store).batches(4, shuffle=True, seed=1, workers=0).jax()
-    epochs = [[row for batch in loader for row in batch["index"].tolist()] for _ in range(3)]
-    assert all(sorted(epoch) == sorted(rows) == list(range(20)) for epoch in epochs)
-    assert len({tuple(epoch) for epoch in epochs}) == 3

@@ -17,12 +17,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from pictures import picture, save
-from running import pack, run_here
+from pictures import picture
+from running import pack
 from trained import numbered_store, run_script
 
 from rawpack import Buckets, Reader, UsageError
-from rawpack.transforms import Normalize, OneHot
 
 BACKEND = os.environ.setdefault("KERAS_BACKEND", "jax")
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
@@ -127,11 +126,7 @@ def test_epochs_continue_after_fit(store: Path, whole: list[Any]) -> None:
 
 @pytest.mark.parametrize(
     ("steps", "every", "saved"),
-    [
-        (18, 4, 17),
-        pytest.param(13, 5, 10, marks=pytest.mark.soak),
-        pytest.param(16, None, 13, marks=pytest.mark.soak),
-    ],
+    [(18, 4, 17), pytest.param(13, 5, 10, marks=pytest.mark.soak), pytest.param(16, None, 13, marks=pytest.mark.soak)],
 )
 def test_a_stopped_run_resumes(
     store: Path, tmp_path: Path, whole: list[Any], steps: int, every: int | None, saved: int
@@ -308,47 +303,6 @@ def test_lists_are_refused_by_name(tmp_path: Path) -> None:
             data[0]
     else:
         assert data[0][1].tolist() == [i + (1 << 40) for i in range(4)]
-
-
-def test_the_report_that_rawpack_began_with(tmp_path: Path) -> None:
-    """Its shape: images cropped to a box and stretched to 32x128, values divided by 255, four labels per image, one-hot
-    over 21,000 classes, batches of 128: what `Sequence` did there is done when packing, and in the workers."""
-    rng, classes = np.random.default_rng(5), 21_000
-    rows = ["path,a,b,c,d"]
-    for i in range(24):
-        save(tmp_path / f"{i}.png", rng.integers(0, 255, (60, 330, 3), dtype=np.uint8))
-        rows.append(",".join([f"{i}.png", *map(str, rng.integers(0, classes, 4))]))
-    (tmp_path / "list.csv").write_text("\n".join(rows))
-    store = tmp_path / "store"
-    ran = run_here(
-        "pack", "--quiet", "--crop", "186,0,114,30", "--size", "32x128", "--fit", "stretch", "--format", "memmap",
-        "--workers", 0, tmp_path / "list.csv", store,
-    )  # fmt: skip
-    assert ran.code == 0, ran
-    reader = Reader(store)
-    names = ("a", "b", "c", "d")
-    steps = [Normalize([0], [1]), *(OneHot(classes, name) for name in names)]
-    data = reader.batches(8, shuffle=True, transform=steps, workers=2).keras(y=list(names))
-    image, labels = data[0]
-    assert (image.shape, image.dtype) == ((8, 32, 128, 3), np.float32)
-    assert [label.shape for label in labels] == [(8, classes)] * 4
-    assert 0.9 < image.max() <= 1
-    inputs = keras.Input((32, 128, 3))
-    features = keras.layers.Conv2D(4, 3, 4, activation="relu")(inputs)
-    features = keras.layers.GlobalAveragePooling2D()(features)
-    model = keras.Model(inputs, [keras.layers.Dense(classes, "softmax", name=name)(features) for name in names])
-    model.compile("adam", ["categorical_crossentropy"] * 4)
-    history = model.fit(data, epochs=2, verbose=0).history
-    assert history["loss"][0] == pytest.approx(4 * np.log(classes), rel=0.05)
-
-
-@pytest.fixture
-def photos_here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The folder that the page begins in."""
-    monkeypatch.chdir(tmp_path)
-    for number, name in enumerate(("cat", "dog")):
-        for one in range(12):
-            save(tmp_path / "photos" / name / f"{one:03}.jpg", picture(100 + 3 * one, 160 - 2 * one, 12 * number + one))
 
 
 def test_the_page_does_what_it_says(photos_here: None) -> None:

@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pictures import picture, save
 from running import pack
 from trained import Step, numbered_store, numbers_of, run_script, steps_in
 
@@ -386,15 +385,6 @@ def test_fabric_takes_batches_as_they_are(place: Place) -> None:
     again = run.loader()
     fabric.load(place.runs / "fabric.ckpt", {"model": model, "loader": again})
     assert [tuple(batch["number"].tolist()) for batch in again] == plain[21:]
-
-
-@pytest.fixture
-def photos_here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The folder that the page begins in."""
-    monkeypatch.chdir(tmp_path)
-    for number, name in enumerate(("cat", "dog")):
-        for one in range(12):
-            save(tmp_path / "photos" / name / f"{one:03}.jpg", picture(100 + 3 * one, 160 - 2 * one, 12 * number + one))
 
 
 def test_the_page_does_what_it_says(photos_here: None, capfd: pytest.CaptureFixture[str]) -> None:

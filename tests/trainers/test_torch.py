@@ -11,7 +11,6 @@ from __future__ import annotations
 import json
 import re
 import shutil
-import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -281,46 +280,9 @@ def _stateful(store: Path, workers: int, persistent: bool = False, size: int = 4
     stateful = pytest.importorskip("torchdata.stateful_dataloader")
     batches = Reader(store).batches(size, shuffle=True, workers=0, fields=["number"], **options)
     loader = stateful.StatefulDataLoader(
-        batches,
-        batch_size=None,
-        num_workers=workers,
-        persistent_workers=persistent,
-        multiprocessing_context="fork",
+        batches, batch_size=None, num_workers=workers, persistent_workers=persistent, multiprocessing_context="fork"
     )
     return batches, loader
 
 
 # ---------------------------------------------------------------------------------------------- new batches
-
-
-@pytest.mark.parametrize("form", ["tensors", "DataLoader", "workers of a DataLoader"])
-def test_new_batches_in_each_epoch(stores: Stores, form: str, capfd: pytest.CaptureFixture[str]) -> None:
-    """A loop that makes new tensors, or a new DataLoader around new batches, in each epoch is told once that it reads
-    epoch 0 again. One that makes them before is not, nor are the workers of a DataLoader, which have copies."""
-    from torch.utils.data import DataLoader
-
-    def made() -> Any:
-        batches = Reader(stores(SAMPLES)).batches(4, shuffle=True, workers=0)
-        if form == "tensors":
-            return batches.torch()
-        return DataLoader(batches, batch_size=None, num_workers=0 if form == "DataLoader" else 2)
-
-    def epochs(loaders: Any) -> list[list[int]]:
-        return [[row for batch in loader for row in batch["index"].tolist()] for loader in loaders]
-
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always")
-        repeated = epochs(made() for _ in range(3))
-    told = [one for one in caught if "epoch 0 is read again" in str(one.message)]
-    assert repeated[0] == repeated[1] == repeated[2]
-    assert len(told) == (0 if "workers" in form else 1)
-    if "workers" in form:
-        assert "epoch 0" not in capfd.readouterr().err
-        return
-    once = made()
-    with warnings.catch_warnings():
-        warnings.filterwarnings("error", "rawpack")
-        once.sampler.set_epoch(0) if form == "tensors" else once.dataset.set_epoch(0)
-        different = epochs(once for _ in range(3))
-    assert different[0] == repeated[0]
-    assert len({tuple(epoch) for epoch in different}) == 3

@@ -18,12 +18,13 @@ import numpy as np
 import pytest
 from clip_frames import Frames, pack_frames
 from pictures import picture
+from PIL import Image
 from reading import WAYS, Truth
 from running import Packed, environment
 from simulated_cuda import SimulatedCuda
 
 import rawpack_packer
-from rawpack import Batches, MissingExtraError, Reader, UsageError, WorkerError, Workers
+from rawpack import Batches, Buckets, MissingExtraError, Reader, UsageError, WorkerError, Workers
 from rawpack.transforms import (
     BatchLambda,
     CenterCrop,
@@ -42,11 +43,6 @@ torch.set_num_threads(1)
 
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 SHUFFLED: dict[str, Any] = {"shuffle": True, "seed": 3}
-
-
-@pytest.fixture(scope="module")
-def store(packed: Packed) -> Path:
-    return packed("memmap", "--size", 48)
 
 
 @pytest.fixture(scope="module")
@@ -216,30 +212,6 @@ def test_iter_alone_does_nothing(reader: Reader) -> None:
     assert tensors.state_dict()["epoch"] == 5
 
 
-def test_a_loaded_position_survives_what_trainers_do(reader: Reader) -> None:
-    """State loaded, iter() tried, the epoch that was loaded set: training resumes at the position; another epoch begins
-    at its start."""
-    tensors = reader.batches(8, workers=0, **SHUFFLED).torch()
-    whole = [rows_of(tensors) for _ in range(3)]
-    tensors.set_epoch(1)
-    iterator = iter(tensors)
-    for _ in range(4):
-        next(iterator)
-    state = json.loads(json.dumps(tensors.state_dict()))
-    again = reader.batches(8, workers=0, **SHUFFLED).torch()
-    again.load_state_dict(state)
-    iter(again)
-    again.sampler.set_epoch(1)
-    assert again.state_dict() == state
-    assert rows_of(again) == whole[1][32:]
-    assert rows_of(again) == whole[2]
-    again.load_state_dict(state)
-    again.set_epoch(2)
-    assert rows_of(again) == whole[2]
-    again.set_epoch(1)
-    assert rows_of(again) == whole[1]
-
-
 @pytest.mark.parametrize(("depth", "way"), [(1, "here"), (2, "processes"), (3, "threads"), (4, "threads")])
 def test_states_count_what_was_handed_over(reader: Reader, depth: int, way: str) -> None:
     """However many batches are being copied: a run that stops anywhere, and resumes from its state, loses no sample and
@@ -257,14 +229,6 @@ def test_states_count_what_was_handed_over(reader: Reader, depth: int, way: str)
             state = json.loads(json.dumps(tensors.state_dict()))
         tensors.close()
     assert rows[: len(expected)] == expected
-
-
-def test_a_state_is_the_one_of_numpy_batches(reader: Reader) -> None:
-    """At every batch, so that runs may change between the two."""
-    batches, tensors = reader.batches(8, workers=0, **SHUFFLED), on_simulated(reader.batches(8, workers=0, **SHUFFLED))
-    for _ in range(2):
-        for _, _ in zip(batches, tensors, strict=True):
-            assert tensors.state_dict() == batches.state_dict()
 
 
 def test_a_sample_that_fails_is_raised_in_its_place(reader: Reader) -> None:
@@ -502,12 +466,6 @@ def test_repr_and_pickle(reader: Reader) -> None:
         pickle.dumps(tensors)
 
 
-def test_no_loader_of_torch(reader: Reader) -> None:
-    """Trainers look for `DataLoader` and shard it again: this is none."""
-    tensors = reader.batches(8, workers=0).torch()
-    assert not isinstance(tensors, torch.utils.data.DataLoader | torch.utils.data.Dataset)
-
-
 def test_torch_is_loaded_when_it_is_asked_for(store: Path) -> None:
     """Reading numpy batches loads no torch; where it is missing, the error says so."""
     code = f"""
@@ -538,3 +496,54 @@ def test_memory_is_given_back_with_the_object(reader: Reader) -> None:
     del tensors, iterator
     gc.collect()
     assert not device.registered
+
+
+# ---------------------------------------------------------------------------------------------- several sizes, after=
+
+
+@pytest.mark.parametrize("face", ["torch", "jax"])
+def test_batches_of_several_sizes(tmp_path: Path, face: str) -> None:
+    """As tensors and as arrays of JAX, batches of buckets have their own shapes, also where a device does the last
+    steps of a transform; a state resumes with the next batch."""
+    samples = [{"image": Image.fromarray(picture(40 + 7 * (i % 5), 90 - 9 * (i % 7), i))} for i in range(30)]
+    rawpack_packer.pack(samples, tmp_path / "s", size="keep", workers=0)
+    options: dict[str, Any] = {"image_size": Buckets([(32, 64), (56, 40)]), "workers": 0, **SHUFFLED}
+
+    def made(**more: Any) -> Batches:
+        batches = Reader(tmp_path / "s").batches(4, **options, **more)
+        batches.set_epoch(0)  # on purpose
+        return batches
+
+    expected = list(made())
+    if face == "jax":
+        pytest.importorskip("jax", reason="JAX is not installed")
+        for one, same in zip(made().jax(), expected, strict=True):
+            np.testing.assert_array_equal(np.asarray(one["image"]), same["image"])
+        return
+    steps = [Normalize([0.5], [0.25]), ToCHW()]
+    device = SimulatedCuda(torch.from_numpy, eager=True)
+    for one, same in zip(on_simulated(made(transform=steps), device), expected, strict=True):
+        np.testing.assert_allclose(one["image"], (same["image"].transpose(0, 3, 1, 2) / 255 - 0.5) / 0.25, atol=1e-5)
+    first, again = (made().torch() for _ in range(2))
+    next(iter(first))
+    again.load_state_dict(json.loads(json.dumps(first.state_dict())))
+    assert [one["index"].tolist() for one in again] == [one["index"].tolist() for one in expected[1:]]
+
+
+@pytest.mark.parametrize("options", [{}, {"as_tuple": ["image", "label"]}], ids=str)
+def test_a_state_by_a_batch_or_a_number(reader: Reader, options: dict[str, Any]) -> None:
+    """By the batch that was trained on, in each form, or a number; copies are refused."""
+    plain, batches = (reader.batches(4, workers=0, **SHUFFLED) for _ in range(2))
+    whole = [batch["index"].tolist() for batch in plain]
+    batches.set_epoch(0)  # on purpose
+    loader: Any = batches.torch(**options)
+    kept = [batch for batch, _ in zip(loader, range(5), strict=False)]
+    state = loader.state_dict(after=kept[2])
+    assert state == loader.state_dict(3)
+    again = reader.batches(4, workers=0, **SHUFFLED)
+    again.load_state_dict(state)
+    assert [batch["index"].tolist() for batch in again] == whole[3:]
+    first = kept[0]
+    copied = tuple(one.clone() for one in first) if options else {name: one.clone() for name, one in first.items()}
+    with pytest.raises(UsageError, match="not copies or views"):
+        loader.state_dict(after=copied)
