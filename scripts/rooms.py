@@ -112,11 +112,12 @@ def rooms_in(package: str) -> list[str]:
     return sorted(present, key=lambda room: (order.index(room) if room in order else len(order), room))
 
 
-def imports(among: dict[str, Path] | None = None) -> list[Import]:
-    """Every import of one of our modules by another, wherever in its source it stands."""
+def imports(among: dict[str, Path] | None = None, by: dict[str, Path] | None = None) -> list[Import]:
+    """Every import of one of our modules by another, wherever in its source it stands. by: other files instead, such as
+    tests."""
     among = modules() if among is None else among
     found = []
-    for name, path in among.items():
+    for name, path in (among if by is None else by).items():
         tree = ast.parse(path.read_text("utf-8"))
         guarded = {inner for node in ast.walk(tree) if _is_for_types(node) for inner in ast.walk(node)}
         for node in ast.walk(tree):
