@@ -55,6 +55,7 @@ def mutations() -> dict[str, Mutation]:
 def outcome(mutation: Mutation) -> tuple[bool, str]:
     """Whether its tests catch a mutation, and which does; or else why none does."""
     with tempfile.TemporaryDirectory(prefix="rawpack-mutate-") as folder:
+        Path(folder).chmod(0o755)  # some tests run as another user
         copy = Path(folder) / "checkout"
         shutil.copytree(ROOT, copy, symlinks=True, ignore=LEFT_OUT)
         file, intact = copy / mutation.file, (copy / mutation.file).read_text("utf-8")
