@@ -50,7 +50,7 @@ def _room(module: str) -> str:
     return ".".join(module.split(".")[:2])
 
 
-def tests_for(*paths: Path) -> list[str]:
+def nearest(*paths: Path) -> list[str]:
     """The files, from the checkout's root on. Raises ValueError where a path has no module, or nothing tests it."""
     asked = {path.resolve() for path in paths}
     chosen = {name for name, file in modules().items() if asked & {file, *file.parents}}
@@ -61,7 +61,7 @@ def tests_for(*paths: Path) -> list[str]:
         found.update(one.tests if asked & {ROOT / one.file, *(ROOT / one.file).parents} else ())
     above = {path.parent if path.is_file() else path for path in asked}
     if not found and above - asked and not above & set(FOLDERS.values()):
-        return tests_for(*above)
+        return nearest(*above)
     if not found:
         raise ValueError(f"no test is near {', '.join(map(str, paths))}")
     return sorted({test.partition("::")[0] for test in found})
@@ -69,6 +69,6 @@ def tests_for(*paths: Path) -> list[str]:
 
 if __name__ == "__main__":
     try:
-        print("\n".join(tests_for(*map(Path, sys.argv[1:]))))
+        print("\n".join(nearest(*map(Path, sys.argv[1:]))))
     except ValueError as error:
         sys.exit(str(error))

@@ -17,9 +17,11 @@ from reading import wait_until
 from running import FORMATS, pack, run_here
 from troubled import die, opening
 
-from rawpack_packer.part.part import PartTask
+from rawpack.errors import PackError
+from rawpack_packer.destination import lock
+from rawpack_packer.part.part import PartTask, read_record, run_part
 from rawpack_packer.part.pieces import PiecesAhead, make_piece, starts
-from rawpack_packer.recipe.fields import store_fields
+from rawpack_packer.recipe.fields import made_here, store_fields
 from rawpack_packer.recipe.recipe import make_recipe
 from rawpack_packer.sources import open_source
 
@@ -137,3 +139,19 @@ def test_a_piece_that_is_torn_is_not_believed(source: Path, tmp_path: Path) -> N
     assert PiecesAhead(stranger).take(first) is None
     with mock.patch("shutil.disk_usage", return_value=mock.Mock(free=1 << 20)):
         assert not make_piece(task, first)
+
+
+def test_a_part_whose_run_has_ended_is_not_done(source: Path, tmp_path: Path) -> None:
+    """A worker whose run ends while its shard gets its name writes no record: the next run packs the part."""
+    (tmp_path / ".rawpack").mkdir()
+    opened, token = open_source(str(source)), lock.begin_token(tmp_path)
+    recipe = made_here(make_recipe(size="32"), opened)
+    task = PartTask(0, 0, opened.part(0, 5), recipe, store_fields(recipe, opened), str(tmp_path), run=token)
+
+    def commit(temporary: Path, final: Path) -> None:
+        temporary.replace(final)
+        lock.end_token(tmp_path)
+
+    with mock.patch("rawpack_packer.part.part.files.commit", commit), pytest.raises(PackError, match="has ended"):
+        run_part(task, lambda _: None, lambda _: None)
+    assert read_record(tmp_path, 0) is None
