@@ -10,6 +10,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -81,6 +82,7 @@ class Import:
     """Whether it stands under `if TYPE_CHECKING:`."""
 
 
+@cache
 def modules() -> dict[str, Path]:
     """Every module of both packages by its dotted name; a folder has that of its `__init__.py`."""
     found = {}
