@@ -12,7 +12,7 @@ from unittest import mock
 
 import pytest
 from folders import settled
-from pictures import picture, save
+from pictures import linked
 from reading import wait_until
 from running import FORMATS, pack, run_here
 from troubled import die, opening
@@ -34,13 +34,7 @@ ONE_PART = ("--size", "32", "--max-rejects", "20")
 @pytest.fixture(scope="module")
 def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """150 files, five of them no images: less than one part."""
-    root = tmp_path_factory.mktemp("pieces") / "source"
-    firsts = [save(root / f"class {k % 2}" / f"{k:03d}.jpg", picture(50, 60, k)) for k in range(6)]
-    for i in range(6, COUNT - 5):
-        os.link(firsts[i % 6], root / f"class {i % 2}" / f"{i:03d}.jpg")
-    for i in range(5):
-        (root / "class 1" / f"{i * 20:03d} bad.jpg").write_text("no image")
-    return root
+    return linked(tmp_path_factory.mktemp("pieces") / "source", COUNT - 5, (50, 60), bad=range(0, 100, 20))
 
 
 def noted(notes: Path, processes: int) -> Callable[[int], None]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import gc
 import itertools
-import os
 import queue
 import sys
 import threading
@@ -312,29 +311,3 @@ def test_an_error_that_was_caught_holds_nothing(store: Path, way: str) -> None:
         assert left() is None
     finally:
         gc.enable()
-
-
-FORKED = """
-import os, sys
-import numpy as np
-from rawpack import Reader, Workers
-batches = Reader(sys.argv[1]).batches(7, shuffle=True, workers=Workers(2, backend="process"))
-image = next(iter(batches))["image"]
-before, (read, write) = image.copy(), os.pipe()
-if os.fork() == 0:
-    os.read(read, 1)
-    os._exit(0 if np.array_equal(image, before) else 7)
-del image
-for _ in range(2):
-    for batch in batches:
-        pass
-os.write(write, b"x")
-print(os.waitstatus_to_exitcode(os.wait()[1]))
-"""
-
-
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork here")
-def test_a_forked_child_keeps_what_it_holds(store: Path, tmp_path: Path) -> None:
-    """A batch that is held when a process forks stays right in the child, also after the parent let go of it."""
-    ran = run_script(script(tmp_path, FORKED), store, options=())
-    assert (ran.code, ran.out) == (0, "0\n"), ran

@@ -24,8 +24,6 @@ from reading import (
     gone,
     nothing_left,
     rows_of,
-    running,
-    said,
     script,
     wait_until,
     workers_of,
@@ -371,34 +369,6 @@ def test_a_stopped_template(store: Path, monkeypatch: pytest.MonkeyPatch) -> Non
             kept.extend(iterator)
         assert rows_of(kept) == expected
         del batches, iterator
-
-
-LOOP = """
-import os, sys, time
-from rawpack import Reader, Workers
-batches = Reader(sys.argv[1]).batches(7, shuffle=True, workers=Workers(3, backend="process", timeout=600))
-iterator = iter(batches)
-next(iterator)
-pool = iterator._pool
-print("all", pool._template._running.child.process.pid, *(h.worker.process.pid for h in pool.handles), flush=True)
-while sys.argv[2] == "busy":
-    for batch in batches:
-        pass
-time.sleep(600)
-"""
-
-
-@pytest.mark.parametrize("state", ["idle", "busy", "stopped"])
-def test_the_main_process_is_killed(store: Path, tmp_path: Path, state: str) -> None:
-    """After SIGKILL of the main process, template and workers end, stopped ones too."""
-    with running(script(tmp_path, LOOP), store, state) as loop:
-        template, *workers = (int(pid) for pid in said(loop, "all").split())
-        if state == "stopped":
-            for pid in workers:
-                os.kill(pid, signal.SIGSTOP)
-        loop.kill()
-        loop.wait()
-        wait_until(lambda: all(map(gone, (template, *workers))), "all have ended")
 
 
 def test_the_thread_that_started_the_workers_ends(store: Path) -> None:

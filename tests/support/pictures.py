@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import io
+import os
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +38,17 @@ def encoded(pixels: Pixels, kind: str = "PNG", **options: Any) -> bytes:
     file = io.BytesIO()
     Image.fromarray(pixels).save(file, kind, **options)
     return file.getvalue()
+
+
+def linked(root: Path, count: int, size: tuple[int, int], *, of: int = 6, bad: Iterable[int] = ()) -> Path:
+    """So many names of a few images, (height, width) each, in two classes by turns. bad: numbers of further files, in
+    the second class, that are none."""
+    firsts = [save(root / f"class {k % 2}" / f"{k:03d}.jpg", picture(*size, k)) for k in range(of)]
+    for i in range(of, count):
+        os.link(firsts[i % of], root / f"class {i % 2}" / f"{i:03d}.jpg")
+    for i in bad:
+        (root / "class 1" / f"{i:03d} bad.jpg").write_text("no image")
+    return root
 
 
 SIZES = ((60, 80), (131, 70), (48, 48), (70, 131), (97, 51))
