@@ -24,6 +24,8 @@ from reading import (
     gone,
     nothing_left,
     rows_of,
+    running,
+    said,
     script,
     wait_until,
     workers_of,
@@ -438,3 +440,34 @@ def test_the_soak_of_a_pool() -> None:
         done += 1
     pool.close()
     wait_until(lambda: children() <= before, "all have ended")
+
+
+ENDLESS = """
+import time
+from rawpack.system.child import Child
+
+def main(channel, notes, work, descriptors):
+    import time
+    notes.note(1, 0)
+    while True:
+        time.sleep(1)
+
+child = Child(main, None)
+while not child.heartbeat.read()[2]:
+    time.sleep(0.01)
+print("child", child.process.pid, flush=True)
+time.sleep(600)
+"""
+
+
+def test_a_plain_child_ends_with_its_parent(tmp_path: Path) -> None:
+    """After SIGKILL of its parent, also a child that no template forked, in the middle of a task that never ends."""
+    with running(script(tmp_path, ENDLESS)) as parent:
+        pid = int(said(parent, "child"))
+        parent.kill()
+        parent.wait()
+        try:
+            wait_until(lambda: gone(pid), "the child has ended")
+        finally:
+            if not gone(pid):
+                os.kill(pid, signal.SIGKILL)
