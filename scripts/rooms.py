@@ -10,6 +10,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -81,6 +82,7 @@ class Import:
     """Whether it stands under `if TYPE_CHECKING:`."""
 
 
+@cache
 def modules() -> dict[str, Path]:
     """Every module of both packages by its dotted name; a folder has that of its `__init__.py`."""
     found = {}
@@ -112,11 +114,12 @@ def rooms_in(package: str) -> list[str]:
     return sorted(present, key=lambda room: (order.index(room) if room in order else len(order), room))
 
 
-def imports(among: dict[str, Path] | None = None) -> list[Import]:
-    """Every import of one of our modules by another, wherever in its source it stands."""
+def imports(among: dict[str, Path] | None = None, by: dict[str, Path] | None = None) -> list[Import]:
+    """Every import of one of our modules by another, wherever in its source it stands. by: other files instead, such as
+    tests."""
     among = modules() if among is None else among
     found = []
-    for name, path in among.items():
+    for name, path in (among if by is None else by).items():
         tree = ast.parse(path.read_text("utf-8"))
         guarded = {inner for node in ast.walk(tree) if _is_for_types(node) for inner in ast.walk(node)}
         for node in ast.walk(tree):

@@ -10,6 +10,7 @@ import json
 import math
 import os
 import tempfile
+import zlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -28,7 +29,10 @@ from PIL import Image
 from running import FORMATS, Packed, pack
 
 import rawpack_packer
-from rawpack import Reader, UsageError, Workers
+from rawpack import DamagedStoreError, Reader, UsageError, Workers
+from rawpack.disk.manifest import Field, Placement
+from rawpack.formats.codecs.deflate import DeflatedRows
+from rawpack.formats.field_reader import ShardField
 from rawpack_packer.testing import FormatConformance
 
 SIZE = 48
@@ -613,3 +617,15 @@ def test_what_is_packed_comes_back(job: dict[str, Any]) -> None:
                 assert batch["label"][k] == int(images[row][0][0])
                 if job["size"]:
                     np.testing.assert_array_equal(batch["image"][k], reader[row]["image"])
+
+
+@pytest.mark.parametrize("missing", [1, 4, 5])
+def test_a_compressed_chunk_that_is_cut_off_is_refused(missing: int) -> None:
+    """Also where all of its pixels are there, and only the checksum behind them is not."""
+    packed = zlib.compress(bytes(range(12)))
+    data = np.frombuffer(packed[: len(packed) - missing], np.uint8)
+    field = Field(kind="image", dtype="uint8", shape=(2, 3, 1), encoding="deflate")
+    index = {"chunk": np.array([[0, len(data)]])}
+    rows = DeflatedRows(ShardField("shard", data, 2, field, Placement(bytes=12, chunks=1, chunk_bytes=12), index))
+    with pytest.raises(DamagedStoreError, match="is cut off"):
+        rows.stored(0)

@@ -104,7 +104,7 @@ def class_folders(path: Path, labels: Sequence[str], images: Sequence[bytes]) ->
     return path / "set"
 
 
-def with_labels(kind: str, path: Path, labels: Sequence[str], images: Sequence[bytes]) -> Any:
+def with_labels(kind: str, path: Path, labels: Sequence[Any], images: Sequence[bytes]) -> Any:
     return shards(path, labels, images) if kind == "webdataset" else TABLES[kind](path, {"label": labels}, images)
 
 
@@ -125,9 +125,7 @@ def test_labels_that_are_texts_are_names_of_classes(kind: str, tmp_path: Path) -
 def test_texts_must_be_among_the_classes(kind: str, tmp_path: Path) -> None:
     """Where the user names all classes, a label that is none of them is refused, and named."""
     labels, images = ["dog", "cat", "eel"], [png(i) for i in range(3)]
-    made = (
-        shards(tmp_path, labels, images) if kind == "webdataset" else TABLES[kind](tmp_path, {"label": labels}, images)
-    )
+    made = with_labels(kind, tmp_path, labels, images)
     with pytest.raises(UsageError, match=r"'eel'.* is none of the 2 classes"):
         opened(made, classes=["cat", "dog"])
 
@@ -136,10 +134,7 @@ def test_texts_must_be_among_the_classes(kind: str, tmp_path: Path) -> None:
 def test_labels_that_are_numbers_have_the_names_that_are_given(kind: str, tmp_path: Path) -> None:
     """A number beyond them is refused; a class without samples is empty."""
     images = [png(i) for i in range(3)]
-    if kind == "webdataset":
-        made = shards(tmp_path, ["2", "0", "2"], images)
-    else:
-        made = TABLES[kind](tmp_path, {"label": [2, 0, 2]}, images)
+    made = with_labels(kind, tmp_path, ["2", "0", "2"] if kind == "webdataset" else [2, 0, 2], images)
     info = opened(made, classes=["a", "b", "c"]).info
     assert (info.classes, info.empty_classes) == (("a", "b", "c"), ("b",))
     assert (info.counts["unlabelled"], info.counts["empty_classes"]) == (0, 1)

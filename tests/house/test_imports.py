@@ -96,14 +96,6 @@ def test_engines_are_loaded_when_asked_for() -> None:
         engines.Nonsense  # noqa: B018
 
 
-def test_the_reader_never_needs_the_packer() -> None:
-    """No module of rawpack imports one of rawpack_packer."""
-    code = "import pkgutil, importlib, rawpack\nfor m in pkgutil.walk_packages(rawpack.__path__, 'rawpack.'):\n"
-    loaded = loaded_by(code + "    importlib.import_module(m.name)")
-    assert not [name for name in loaded if name.split(".")[0] == "rawpack_packer"]
-    assert "click" not in loaded
-
-
 def test_the_command_line_has_one_door() -> None:
     """Its modules import `api` and what rooms offer in their `__init__`, nothing from deeper inside."""
     deep = {

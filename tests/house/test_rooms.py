@@ -8,7 +8,9 @@ from functools import cache
 from pathlib import Path
 
 import pytest
-from rooms import FOLDERS, ROOMS, Import, imports, level_of, modules, room_of, rooms_in
+from mutate import mutations
+from rooms import FOLDERS, ROOMS, ROOT, Import, imports, level_of, modules, room_of, rooms_in
+from tests_for import nearest
 
 KNOWN: dict[tuple[str, str], str] = {}
 """Imports that climb, and why they may: (module, what it imports) -> the reason."""
@@ -101,3 +103,27 @@ def test_both_packages_are_looked_at() -> None:
     """The checks above see modules of every folder."""
     assert {name.split(".")[0] for name in modules()} == set(FOLDERS)
     assert len(classes()) > 100
+
+
+@pytest.mark.parametrize("package", ROOMS)
+def test_every_room_has_tests(package: str) -> None:
+    """`scripts/test --for` finds the nearest tests of each room."""
+    for room in rooms_in(package):
+        folder = FOLDERS[package] / room
+        assert nearest(folder if folder.is_dir() else folder.with_suffix(".py"))
+
+
+def test_nothing_is_nearest_to_nothing(tmp_path: Path) -> None:
+    """A path without a module is an error, and never all tests."""
+    with pytest.raises(ValueError, match="no module of reader/ or packer/ is at"):
+        nearest(tmp_path)
+
+
+@pytest.mark.parametrize("name", mutations())
+def test_every_mutation_applies(name: str) -> None:
+    """What scripts/mutate.py breaks is in the code, in one place; without the fault and with it, it is Python; and the
+    tests that should notice are there."""
+    mutation = mutations()[name]
+    compile(mutation.mutated(ROOT), mutation.file, "exec")
+    for test in mutation.tests:
+        assert (ROOT / test.partition("::")[0]).is_file(), test

@@ -215,3 +215,11 @@ def test_ids_that_are_no_numbers_are_left_out(value: Any, coco: Path) -> None:
     fields = open_source(changed(coco, lambda tree: tree["annotations"][1].update(id=value))).info.fields
     assert "annotation_id" not in fields
     assert "area" in fields
+
+
+def test_categories_are_numbered_by_their_ids(coco: Path, tmp_path: Path) -> None:
+    """However the file orders them, each box has the class that it names."""
+    changed(coco, lambda t: t["categories"].reverse())
+    reader = Reader(pack(coco, tmp_path / "s", "--size", "keep"))
+    assert reader.classes == ("wall", "person")
+    assert reader[0]["boxes"][:, 4].tolist() == [0, 1]

@@ -27,10 +27,10 @@ import cloudpickle
 import psutil  # type: ignore[import-untyped, unused-ignore]
 import pytest
 from clusters import cluster_environment, dask_cluster, environment_without_rawpack, ray_cluster
-from folders import rejects_of, settled, states_of
+from folders import finished_shards, rejects_of, settled, states_of
 from held import Held, held, let_go
-from pictures import picture, save
-from running import FORMATS, pack, run_command, run_here
+from pictures import linked, picture, save
+from running import Undisturbed, process, run_command, run_here, undisturbed_runs
 from troubled import At, Trouble, Troubled, die_with_parent
 
 import rawpack_packer
@@ -70,26 +70,13 @@ ENGINES = ("here", "local", "threads", "processes", *CLUSTERS)
 @pytest.fixture(scope="module")
 def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """200 files in two classes, one of them no image: four parts."""
-    root = tmp_path_factory.mktemp("engines") / "source"
-    firsts = [save(root / f"class {k % 2}" / f"{k:03d}.jpg", picture(70, 80, k)) for k in range(4)]
-    for i in range(4, COUNT - 1):
-        os.link(firsts[i % 4], root / f"class {i % 2}" / f"{i:03d}.jpg")
-    (root / "class 1" / "077 bad.jpg").write_text("no image")
-    return root
+    return linked(tmp_path_factory.mktemp("engines") / "source", COUNT - 1, (70, 80), of=4, bad=(77,))
 
 
 @pytest.fixture(scope="module")
-def undisturbed(source: Path, tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], dict[str, bytes]]:
+def undisturbed(source: Path, tmp_path_factory: pytest.TempPathFactory) -> Undisturbed:
     """`undisturbed(layout)`: the files of a store that one process made, part after part."""
-    stores: dict[str, dict[str, bytes]] = {}
-
-    def get(layout: str) -> dict[str, bytes]:
-        if layout not in stores:
-            where = tmp_path_factory.mktemp("undisturbed") / "store"
-            stores[layout] = settled(pack(source, where, *FORMATS[layout], *SMALL))
-        return stores[layout]
-
-    return get
+    return undisturbed_runs(source, tmp_path_factory, *SMALL)
 
 
 @pytest.fixture(scope="module")
@@ -225,7 +212,7 @@ class TestEngines(EngineConformance):
 
 @pytest.mark.parametrize("name", CLUSTERS)
 def test_a_worker_that_is_killed_in_the_middle_of_its_part(
-    source: Path, undisturbed: Callable[[str], dict[str, bytes]], tmp_path: Path, opened: Opened, name: str
+    source: Path, undisturbed: Undisturbed, tmp_path: Path, opened: Opened, name: str
 ) -> None:
     """SIGKILL to the cluster's worker that is known to be at sample 100: another does its part, to the same bytes."""
     killed: list[int] = []
@@ -251,7 +238,7 @@ def test_a_worker_that_is_killed_in_the_middle_of_its_part(
 
 
 def test_a_part_that_kills_every_worker_of_a_cluster(
-    source: Path, undisturbed: Callable[[str], dict[str, bytes]], tmp_path: Path, opened: Opened
+    source: Path, undisturbed: Undisturbed, tmp_path: Path, opened: Opened
 ) -> None:
     """At one sample, the cluster's worker dies, whichever it is: Dask's own retries count as deaths. The part is named
     once all others are packed, and the cluster packs on when the sample is harmless."""
@@ -265,7 +252,7 @@ def test_a_part_that_kills_every_worker_of_a_cluster(
     assert settled(store) == undisturbed("memmap")
 
 
-def test_an_executor_that_breaks(source: Path, undisturbed: Callable[[str], dict[str, bytes]], tmp_path: Path) -> None:
+def test_an_executor_that_breaks(source: Path, undisturbed: Undisturbed, tmp_path: Path) -> None:
     """A pool of processes of which one is killed takes nothing more: said so, and a new one goes on."""
     store = tmp_path / "store"
 
@@ -289,31 +276,18 @@ def test_an_executor_that_breaks(source: Path, undisturbed: Callable[[str], dict
     assert {shard: state for shard, state in states_of(store).items() if shard in done} == done
 
 
-def finished_shards(store: Path) -> dict[str, tuple[int, int, int]]:
-    """The shards whose part has a record. Others, of workers that were stopped, are packed again."""
-    records = (store / ".rawpack").glob("part-*.done")
-    names = {f"shard-{record.stem.removeprefix('part-')}.npy" for record in records}
-    return {name: state for name, state in states_of(store).items() if name in names}
-
-
-@contextmanager
-def held_run(engine: str, address: str, at: int, folder: Path, *args: object) -> Iterator[subprocess.Popen[str]]:
+def held_run(
+    engine: str, address: str, at: int, folder: Path, *args: object
+) -> AbstractContextManager[subprocess.Popen[str]]:
     """The command in a process of its own, on a cluster, from a source that stops at one sample."""
-    command = [sys.executable, str(Path(__file__).parents[1] / "support" / "held.py"), str(at), str(folder), "pack"]
-    process = subprocess.Popen(
-        [*command, "--engine", engine, "--address", address, "--engine-timeout", "120", *map(str, args)],
-        stdout=subprocess.PIPE, stderr=subprocess.PIPE, encoding="utf-8", env=cluster_environment(),
-    )  # fmt: skip
-    with process:
-        try:
-            yield process
-        finally:
-            process.kill()
+    command = [sys.executable, Path(__file__).parents[1] / "support" / "held.py", at, folder, "pack"]
+    where = ("--engine", engine, "--address", address, "--engine-timeout", "120")
+    return process([*command, *where, *args], env=cluster_environment())
 
 
 @pytest.mark.parametrize(("name", "how"), [("dask", signal.SIGINT), ("ray", signal.SIGKILL)])
 def test_a_run_that_ends_leaves_no_work_on_the_cluster(
-    request: pytest.FixtureRequest, source: Path, undisturbed: Callable[[str], dict[str, bytes]], tmp_path: Path,
+    request: pytest.FixtureRequest, source: Path, undisturbed: Undisturbed, tmp_path: Path,
     opened: Opened, name: str, how: signal.Signals,
 ) -> None:  # fmt: skip
     """The run is killed, or interrupted as by Ctrl-C, while a worker is in the middle of a part. The same command goes
@@ -432,7 +406,7 @@ def once(function: Callable[[bytes], Any], task: PartTask) -> Any:
 
 
 @pytest.mark.usefixtures("hurry")
-def test_two_workers_at_one_part(source: Path, undisturbed: Callable[[str], dict[str, bytes]], tmp_path: Path) -> None:
+def test_two_workers_at_one_part(source: Path, undisturbed: Undisturbed, tmp_path: Path) -> None:
     """A worker that was taken for dead and lives writes beside the one that does its part again: the same bytes, and
     nothing half written."""
 
@@ -447,9 +421,7 @@ def test_two_workers_at_one_part(source: Path, undisturbed: Callable[[str], dict
 
 
 @pytest.mark.usefixtures("hurry")
-def test_a_part_that_kills_every_worker_is_named(
-    source: Path, undisturbed: Callable[[str], dict[str, bytes]], tmp_path: Path
-) -> None:
+def test_a_part_that_kills_every_worker_is_named(source: Path, undisturbed: Undisturbed, tmp_path: Path) -> None:
     """Three workers die of one part, and then one that has only this: all others are packed, the error names this one
     and its samples, and the next run packs only that."""
     began: list[int] = []
@@ -491,9 +463,7 @@ def test_a_part_that_kills_every_worker_is_rejected_where_rejects_are_allowed(so
 
 
 @pytest.mark.usefixtures("hurry")
-def test_a_part_beside_a_deadly_one_is_not_blamed(
-    source: Path, undisturbed: Callable[[str], dict[str, bytes]], tmp_path: Path
-) -> None:
+def test_a_part_beside_a_deadly_one_is_not_blamed(source: Path, undisturbed: Undisturbed, tmp_path: Path) -> None:
     """A worker that dies of one part fails whatever else it has, running or waiting, as often as they meet: parts that
     pack alone are packed, and neither rejected nor named."""
     deadly, went = threading.Event(), threading.Event()
@@ -565,7 +535,7 @@ def test_another_folder_of_the_same_name(source: Path, tmp_path: Path, monkeypat
 @pytest.mark.usefixtures("hurry")
 @pytest.mark.parametrize("looks", [3, None])
 def test_files_that_are_seen_late(
-    source: Path, undisturbed: Callable[[str], dict[str, bytes]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+    source: Path, undisturbed: Undisturbed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
     looks: int | None,
 ) -> None:  # fmt: skip
     """What a worker has written may be seen only after a while, as on NFS: the run waits, and not for ever."""
@@ -587,7 +557,7 @@ def test_files_that_are_seen_late(
 
 
 def test_files_that_are_removed_while_they_are_open(
-    source: Path, undisturbed: Callable[[str], dict[str, bytes]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    source: Path, undisturbed: Undisturbed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """NFS keeps the locks' files under other names until they are closed: the work folder goes all the same."""
     removed, work = shutil.rmtree, tmp_path / "store" / ".rawpack"
@@ -665,9 +635,7 @@ def test_a_dask_cluster_without_workers(source: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("hurry", "by_ray")
-def test_a_ray_cluster_whose_cpus_are_taken(
-    source: Path, undisturbed: Callable[[str], dict[str, bytes]], tmp_path: Path
-) -> None:
+def test_a_ray_cluster_whose_cpus_are_taken(source: Path, undisturbed: Undisturbed, tmp_path: Path) -> None:
     """All CPUs belong to somebody else: the run says so and ends when the time is up. Its parts, which are begun when
     the CPUs are free again, end at once without a trace, and a new run goes on."""
     import ray

@@ -12,15 +12,17 @@ from unittest import mock
 
 import pytest
 from folders import settled
-from pictures import picture, save
+from pictures import linked
 from reading import wait_until
 from running import FORMATS, pack, run_here
 from troubled import die, opening
 
-from rawpack_packer.part import PartTask
+from rawpack.errors import PackError
+from rawpack_packer.destination import lock
+from rawpack_packer.part import PartTask, read_record, run_part
 from rawpack_packer.part.pieces import PiecesAhead, make_piece, starts
 from rawpack_packer.recipe import make_recipe
-from rawpack_packer.recipe.fields import store_fields
+from rawpack_packer.recipe.fields import made_here, store_fields
 from rawpack_packer.sources import open_source
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="needs worker processes")
@@ -32,13 +34,7 @@ ONE_PART = ("--size", "32", "--max-rejects", "20")
 @pytest.fixture(scope="module")
 def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """150 files, five of them no images: less than one part."""
-    root = tmp_path_factory.mktemp("pieces") / "source"
-    firsts = [save(root / f"class {k % 2}" / f"{k:03d}.jpg", picture(50, 60, k)) for k in range(6)]
-    for i in range(6, COUNT - 5):
-        os.link(firsts[i % 6], root / f"class {i % 2}" / f"{i:03d}.jpg")
-    for i in range(5):
-        (root / "class 1" / f"{i * 20:03d} bad.jpg").write_text("no image")
-    return root
+    return linked(tmp_path_factory.mktemp("pieces") / "source", COUNT - 5, (50, 60), bad=range(0, 100, 20))
 
 
 def noted(notes: Path, processes: int) -> Callable[[int], None]:
@@ -137,3 +133,19 @@ def test_a_piece_that_is_torn_is_not_believed(source: Path, tmp_path: Path) -> N
     assert PiecesAhead(stranger).take(first) is None
     with mock.patch("shutil.disk_usage", return_value=mock.Mock(free=1 << 20)):
         assert not make_piece(task, first)
+
+
+def test_a_part_whose_run_has_ended_is_not_done(source: Path, tmp_path: Path) -> None:
+    """A worker whose run ends while its shard gets its name writes no record: the next run packs the part."""
+    (tmp_path / ".rawpack").mkdir()
+    opened, token = open_source(str(source)), lock.begin_token(tmp_path)
+    recipe = made_here(make_recipe(size="32"), opened)
+    task = PartTask(0, 0, opened.part(0, 5), recipe, store_fields(recipe, opened), str(tmp_path), run=token)
+
+    def commit(temporary: Path, final: Path) -> None:
+        temporary.replace(final)
+        lock.end_token(tmp_path)
+
+    with mock.patch("rawpack_packer.part.files.commit", commit), pytest.raises(PackError, match="has ended"):
+        run_part(task, lambda _: None, lambda _: None)
+    assert read_record(tmp_path, 0) is None

@@ -21,7 +21,7 @@ from rawpack import Reader, UsageError
 
 pytest.importorskip("s3fs", reason="rawpack[remote] is not installed: no s3fs")
 
-from store_server import Server, find_by_itself, on, serving, slow, status
+from store_server import Request, Server, find_by_itself, on, serving, slow, status
 
 URL = "s3://bucket/some/store"
 SHARDS, ROWS, SIDE = 5, 64, 16
@@ -195,3 +195,19 @@ def test_large_files_come_in_parts(server: Server, tmp_path: Path, monkeypatch: 
     assert server.asked("shard-00000", "POST") == 2
     reader: Any = Reader(URL)
     assert all(np.array_equal(reader[i]["image"], images[i]) for i in (0, 31, 63))
+
+
+def test_half_of_a_shard_arrives(server: Server, arrays: Path, plain: dict[str, bytes]) -> None:
+    """A server that keeps less of a file than it was sent gets the file again."""
+    cut = set[str]()
+
+    def keeps_half(request: Request) -> bool:
+        if request.command == "HEAD" and "shard-00002" in request.name and request.name in server.files.keys() - cut:
+            cut.add(request.name)
+            server.files[request.name] = server.files[request.name][:100]
+        return False
+
+    server.faults.append(keeps_half)
+    assert run(arrays, "--quiet").code == 0
+    assert cut
+    assert stable(uploaded(server)) == plain

@@ -709,3 +709,11 @@ def test_a_worker_that_dies_is_replaced(reader: Reader, gone: bool) -> None:
     with nothing_left():
         found = read()
     assert all(equal(*pair) for pair in zip(found, expected, strict=True))
+
+
+def test_frames_rejected_at_even_distances_end_runs(tmp_path: Path) -> None:
+    """Rejected frames that are as far apart as if every other rate had been asked for are still missing ones."""
+    bad = [(0, 7), (0, 15), (0, 23), (0, 31)]
+    path = pack_frames(Frames([range(36)], bad=bad, small=True), tmp_path / "s", max_rejects=4)
+    runs = runs_of([7, 7, 7, 7, 4])
+    assert rows_in(Reader(path).clips(3, step=1).batches(9, workers=0)) == expected_rows(runs, 3, 1, 1)

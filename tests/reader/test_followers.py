@@ -31,7 +31,7 @@ from rawpack.transforms import (
     RandomVerticalFlip,
     Resize,
 )
-from rawpack.transforms.followers import clipped
+from rawpack.transforms.followers import clipped, cut
 from rawpack_packer.sources.fields import FieldKind
 
 SIDE, COUNT = 96, 12
@@ -318,3 +318,11 @@ def test_a_polygon_is_cut_by_a_window() -> None:
     around = np.array([[0.0, 0], [64, 0], [64, 64], [0, 64]])
     assert sorted(map(tuple, clipped(around, window))) == [(16, 8), (16, 40), (48, 8), (48, 40)]
     assert not len(clipped(around + 100, window))
+
+
+def test_a_box_of_which_next_to_nothing_is_left_goes() -> None:
+    """A box that is thinner than a hundredth of a pixel after it was cut is left out; one that is wider stays."""
+    boxes = np.array([[0, 0, 10.005, 10], [0, 0, 10.02, 10], [12, 0, 15, 5.005], [12, 0, 15, 5.02]])
+    inside, kept = cut(boxes, (10, 5, 20, 20))
+    assert kept.tolist() == [False, True, False, True]
+    assert_allclose(inside[kept], [[10, 5, 10.02, 10], [12, 5, 15, 5.02]])

@@ -19,6 +19,7 @@ import tqdm.std
 from reading import WAYS, Truth, rows_of
 from running import FORMATS, Packed
 
+import rawpack_packer
 from rawpack import Blocks, DamagedStoreError, Ranks, RawpackError, Reader, UsageError, Workers
 from rawpack.batches import Batches
 from rawpack.epoch.making import IN_FLIGHT
@@ -470,3 +471,11 @@ def test_arguments_of_the_wrong_kind_name_the_cure(store: Path) -> None:
                     made(**{name: value})
     size = np.int64(8)
     assert next(iter(reader.batches(4, image_size=size, workers=0)))["image"].shape[1:3] == (8, 8)  # type: ignore[arg-type]
+
+
+def test_a_state_of_as_many_other_samples_is_refused(reader: Reader, tmp_path: Path) -> None:
+    """A store with as many samples of other names is another one, and the state says so."""
+    state = begun(reader.batches(BATCH, shuffle=True, workers=0), 2)
+    rawpack_packer.pack(np.zeros((len(reader), 8, 8, 3), np.uint8), tmp_path / "other", workers=0)
+    with pytest.raises(UsageError, match="this state does not fit: its keys is"):
+        Reader(tmp_path / "other").batches(BATCH, shuffle=True, workers=0).load_state_dict(state)

@@ -605,6 +605,17 @@ def test_a_disk_that_loses_what_it_takes(
     assert right(reader.batches(BATCH, workers=0), truth) == list(range(SAMPLES))
 
 
+def test_a_disk_that_gives_other_bytes_back(
+    opened: Callable[..., Reader], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As many bytes as came, but other ones, get no name either."""
+    reader = opened()
+    monkeypatch.setattr(transfer, "write_all", lambda file, data: os.write(file, bytes([*data[:-1], data[-1] ^ 1])))
+    with pytest.raises(StoreError, match=rf"the cache {tmp_path}/cache cannot be written: .*were read back"):
+        rows_of(reader.batches(BATCH, workers=0))
+    assert named_shards(tmp_path) == {}
+
+
 def test_a_small_disk(tmp_path: Path) -> None:
     """On a real disk of 3 MB that is full, the error names the folder, and nothing has the name of a shard that is not
     one; with space, the same reader goes on."""

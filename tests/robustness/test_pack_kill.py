@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import contextlib
 import fcntl
 import json
 import os
 import random
-import shutil
 import signal
 import subprocess
 import sys
@@ -19,29 +17,14 @@ from unittest import mock
 
 import psutil  # type: ignore[import-untyped, unused-ignore]
 import pytest
-from folders import files_of, states_of
-from pictures import picture, save
-from running import FORMATS, environment, pack, run_here, started
+from folders import finished_shards, settled, states_of
+from pictures import linked
+from running import FORMATS, Undisturbed, environment, pack, run_here, started, undisturbed_runs
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="needs SIGKILL, fork and /proc")
 
 SOAK = bool(os.environ.get("RAWPACK_SOAK"))
 LAYOUTS = ("memmap", "hdf5", "hdf5-gzip", "lmdb")
-
-
-def settled(store: Path) -> dict[str, bytes]:
-    """The files that must be those of an undisturbed run: all but provenance."""
-    return {name: data for name, data in files_of(store).items() if not name.startswith("provenance.")}
-
-
-def many(root: Path, count: int, side: int) -> Path:
-    """So many names of six images in two classes, and three files that are none."""
-    firsts = [save(root / f"class {k % 2}" / f"{k:04d}.jpg", picture(side, side + 9, k)) for k in range(6)]
-    for i in range(6, count):
-        os.link(firsts[i % 6], root / f"class {i % 2}" / f"{i:04d}.jpg")
-    for i in range(3):
-        (root / "class 1" / f"{i * count // 3:04d} bad.jpg").write_text("no image")
-    return root
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
@@ -52,7 +35,7 @@ def test_a_run_killed_at_any_step_goes_on_to_the_very_same_bytes(tmp_path: Path,
     Whatever of the killed run had not been synced may be torn: no part is believed without its record, and no
     finished part is done again.
     """
-    source = many(tmp_path / "source", 70, 20)
+    source = linked(tmp_path / "source", 70, (20, 29), bad=(0, 23, 46))
     options = {"size": "16", "shard_size": "1", "format": layout.partition("-")[0]}
     if layout == "hdf5-gzip":
         options["compression"] = "gzip"
@@ -86,36 +69,16 @@ SMALL = ("--size", "16", "--shard-size", "1", "--max-rejects", "10", "--workers"
 @pytest.fixture(scope="module")
 def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """503 files: 8 parts, which take a second."""
-    return many(tmp_path_factory.mktemp("kill") / "source", 500, 120)
+    return linked(tmp_path_factory.mktemp("kill") / "source", 500, (120, 129), bad=(0, 166, 333))
 
 
 MEDIUM = ("--size", "64", "--shard-size", "1", "--max-rejects", "10")
 
 
 @pytest.fixture(scope="module")
-def undisturbed(source: Path, tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], dict[str, bytes]]:
+def undisturbed(source: Path, tmp_path_factory: pytest.TempPathFactory) -> Undisturbed:
     """`undisturbed(layout)`: the files of a run that nobody disturbed."""
-    stores: dict[str, dict[str, bytes]] = {}
-
-    def get(layout: str) -> dict[str, bytes]:
-        if layout not in stores:
-            where = tmp_path_factory.mktemp("undisturbed") / "store"
-            stores[layout] = settled(pack(source, where, *FORMATS[layout], *MEDIUM))
-            shutil.rmtree(where)
-        return stores[layout]
-
-    return get
-
-
-def done_shards(store: Path) -> dict[str, tuple[int, int]]:
-    """The shards whose part has a record: inode and mtime."""
-    found = {}
-    # A run that ends while this looks takes its folder along.
-    with contextlib.suppress(FileNotFoundError):
-        for record in (store / ".rawpack").glob("part-*.done"):
-            for shard in store.glob(f"shard-{record.stem.removeprefix('part-')}.*"):
-                found[shard.name] = (shard.stat().st_ino, shard.stat().st_mtime_ns)
-    return found
+    return undisturbed_runs(source, tmp_path_factory, *MEDIUM)
 
 
 def until(what: Callable[[], Any], run: subprocess.Popen[str]) -> bool:
@@ -130,7 +93,7 @@ def until(what: Callable[[], Any], run: subprocess.Popen[str]) -> bool:
 @pytest.mark.timeout(3600 if SOAK else 300)
 @pytest.mark.parametrize("layout", LAYOUTS if SOAK else ("memmap", "hdf5", "lmdb"))
 def test_runs_killed_at_random_moments_end_in_the_very_same_bytes(
-    source: Path, undisturbed: Callable[[str], dict[str, bytes]], tmp_path: Path, layout: str
+    source: Path, undisturbed: Undisturbed, tmp_path: Path, layout: str
 ) -> None:
     """SIGKILL to the run, the next one at once beside workers that still live, with another number of them.
 
@@ -141,12 +104,12 @@ def test_runs_killed_at_random_moments_end_in_the_very_same_bytes(
     while kills > 0:
         store = tmp_path / f"{turn}"
         turn += 1
-        workers, before = [], dict[str, tuple[int, int]]()
+        workers, before = [], dict[str, tuple[int, int, int]]()
         while True:
             with started("pack", "--workers", dice.choice((1, 2)), *FORMATS[layout], *MEDIUM, source, store) as run:
                 # A killed run had done some of the 8 parts, and is somewhere inside the next.
                 more = min(len(before) + dice.choice((0, 1, 2, 4)), 6)
-                lasts = kills > 0 and until(lambda: len(done_shards(store)) >= more, run)  # noqa: B023
+                lasts = kills > 0 and until(lambda: len(finished_shards(store)) >= more, run)  # noqa: B023
                 if lasts:
                     time.sleep(dice.random() * 0.15)
                     workers += psutil.Process(run.pid).children(recursive=True)
@@ -155,12 +118,10 @@ def test_runs_killed_at_random_moments_end_in_the_very_same_bytes(
                 kills -= run.returncode == -9
                 assert run.returncode in (-9, 0), err
                 assert "Traceback" not in err
-            for name, state in before.items():
-                now = (store / name).stat()
-                assert (now.st_ino, now.st_mtime_ns) == state
+            assert before.items() <= states_of(store).items()
             if run.returncode == 0:
                 break
-            before = done_shards(store)
+            before = finished_shards(store)
             if (store / "store.json").exists():
                 # Killed while it tidied up: what a manifest names is whole.
                 files = settled(store)
@@ -183,7 +144,7 @@ def part_of(worker: psutil.Process) -> str | None:
 @pytest.mark.timeout(3600 if SOAK else 300)
 @pytest.mark.parametrize("layout", LAYOUTS if SOAK else ("memmap", "lmdb"))
 def test_killed_workers_are_replaced_and_leave_no_trace(
-    source: Path, undisturbed: Callable[[str], dict[str, bytes]], tmp_path: Path, layout: str
+    source: Path, undisturbed: Undisturbed, tmp_path: Path, layout: str
 ) -> None:
     """SIGKILL to single workers in the middle of parts: the run goes on without a word, to the same bytes."""
     dice = random.Random(f"worker {layout}")
@@ -217,7 +178,7 @@ def holds(worker: psutil.Process, lock: Path) -> bool:
 
 
 def test_no_run_begins_beside_the_workers_of_a_killed_one(
-    source: Path, undisturbed: Callable[[str], dict[str, bytes]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    source: Path, undisturbed: Undisturbed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Workers that outlive their run may still write: as long as one has its lock, the next run does not begin."""
     store = tmp_path / "store"
@@ -243,7 +204,7 @@ def test_no_run_begins_beside_the_workers_of_a_killed_one(
 @pytest.mark.parametrize("layout", ["memmap", "hdf5", "lmdb"])
 def test_half_written_leftovers_are_not_believed(tmp_path: Path, layout: str) -> None:
     """Shards without a record, records cut or changed, shards of another size: packed again."""
-    source = many(tmp_path / "source", 250, 20)
+    source = linked(tmp_path / "source", 250, (20, 29), bad=(0, 83, 166))
     undisturbed = settled(pack(source, tmp_path / "undisturbed", *FORMATS[layout], *SMALL))
     store = tmp_path / "store"
     with mock.patch("rawpack_packer.job.job.commit_store", side_effect=OSError(5, "Input/output error")):
@@ -268,7 +229,7 @@ def test_half_written_leftovers_are_not_believed(tmp_path: Path, layout: str) ->
 
 def test_a_restart_that_was_killed_leaves_nothing_of_the_old_store(tmp_path: Path) -> None:
     """Old shards without a job beside them go away with the next run, whatever their format."""
-    source = many(tmp_path / "source", 70, 20)
+    source = linked(tmp_path / "source", 70, (20, 29), bad=(0, 23, 46))
     undisturbed = settled(pack(source, tmp_path / "undisturbed", *FORMATS["memmap"], *SMALL))
     store = pack(source, tmp_path / "store", *FORMATS["hdf5"], *SMALL)
     clearing = (
@@ -282,16 +243,10 @@ def test_a_restart_that_was_killed_leaves_nothing_of_the_old_store(tmp_path: Pat
         "cli.main()\n"
     )
     killed = subprocess.run(
-        [
-            sys.executable,
-            "-P",
-            "-c",
-            clearing,
-            *map(str, ("pack", *FORMATS["memmap"], *SMALL, "--restart", source, store)),
-        ],
-        env=environment(),
-        timeout=120,
-    )
+        [sys.executable, "-P", "-c", clearing,
+         *map(str, ("pack", *FORMATS["memmap"], *SMALL, "--restart", source, store))],
+        env=environment(), timeout=120, check=False,
+    )  # fmt: skip
     assert killed.returncode == -signal.SIGKILL
     assert not (store / "store.json").exists()
     assert list(store.glob("shard-*.h5")), "nothing of the old store is left to be removed"

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import json
-import os
 from collections import Counter
 from pathlib import Path
 
 import numpy as np
 import pytest
-from folders import files_of
-from pictures import picture, save
+from folders import settled
+from pictures import linked
 from running import FORMATS, pack
 
 from rawpack_packer.job.commit import Duplicates
@@ -21,16 +20,7 @@ SMALL = ("--size", "32", "--shard-size", "1", "--max-rejects", "10")
 @pytest.fixture(scope="module")
 def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """150 files of six images: 144 are those of another one, one is none."""
-    root = tmp_path_factory.mktemp("large") / "source"
-    firsts = [save(root / f"class {k % 2}" / f"{k:03d}.jpg", picture(40, 50, k)) for k in range(6)]
-    for i in range(6, 150):
-        os.link(firsts[i % 6], root / f"class {i % 2}" / f"{i:03d}.jpg")
-    (root / "class 0" / "bad.jpg").write_text("no image")
-    return root
-
-
-def settled(store: Path) -> dict[str, bytes]:
-    return {name: data for name, data in files_of(store).items() if not name.startswith("provenance.")}
+    return linked(tmp_path_factory.mktemp("large") / "source", 150, (40, 50), bad=(0,))
 
 
 @pytest.mark.parametrize("layout", ["memmap", "lmdb"])

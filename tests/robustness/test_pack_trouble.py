@@ -18,9 +18,19 @@ from typing import Any
 from unittest import mock
 
 import pytest
-from folders import files_of, states_of
-from pictures import picture, save
-from running import FORMATS, Ran, command, environment, pack, run_command, run_here
+from folders import settled, states_of
+from pictures import linked, picture, save
+from running import (
+    FORMATS,
+    Ran,
+    Undisturbed,
+    command,
+    environment,
+    pack,
+    run_command,
+    run_here,
+    undisturbed_runs,
+)
 from troubled import At, Trouble, Troubled, append, die, hang, opening, shrink_memory, touch
 
 from rawpack import PackError, Reader
@@ -42,11 +52,7 @@ COUNT = 200
 @pytest.fixture(scope="module")
 def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """200 files in two classes: four parts."""
-    root = tmp_path_factory.mktemp("trouble") / "source"
-    firsts = [save(root / f"class {k % 2}" / f"{k:03d}.jpg", picture(70, 80, k)) for k in range(4)]
-    for i in range(4, COUNT):
-        os.link(firsts[i % 4], root / f"class {i % 2}" / f"{i:03d}.jpg")
-    return root
+    return linked(tmp_path_factory.mktemp("trouble") / "source", COUNT, (70, 80), of=4)
 
 
 @pytest.fixture
@@ -57,17 +63,12 @@ def own_source(source: Path, tmp_path: Path) -> Path:
 
 
 @pytest.fixture(scope="module")
-def undisturbed(source: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, bytes]]:
+def undisturbed(source: Path, tmp_path_factory: pytest.TempPathFactory) -> Undisturbed:
     """Layout -> the files of a run without trouble."""
-    where = tmp_path_factory.mktemp("undisturbed")
-    return {layout: settled(pack(source, where / layout, *FORMATS[layout], *SMALL)) for layout in LAYOUTS}
+    return undisturbed_runs(source, tmp_path_factory, *SMALL)
 
 
 LAYOUTS = ("memmap", "hdf5", "hdf5-gzip", "lmdb")
-
-
-def settled(store: Path) -> dict[str, bytes]:
-    return {name: data for name, data in files_of(store).items() if not name.startswith("provenance.")}
 
 
 def one_line(err: str) -> str:
@@ -124,7 +125,7 @@ def may_mount() -> None:
     ],
 )
 def test_a_disk_that_fills_up(
-    source: Path, undisturbed: dict[str, dict[str, bytes]], tmp_path: Path, layout: str, at: str, workers: int
+    source: Path, undisturbed: Undisturbed, tmp_path: Path, layout: str, at: str, workers: int
 ) -> None:
     """One line that says so, exit code 1, nobody dies of a signal; with space again the same command goes on."""
     disk, log = tmp_path / "disk", tmp_path / "log"
@@ -149,7 +150,7 @@ def test_a_disk_that_fills_up(
     if not workers:
         assert not re.search(r"\.(npy|h5|lmdb|spool)(\.tmp)?$", (log / "left").read_text(), re.MULTILINE)
     assert (log / "code2").read_text() == "0\n", (log / "err2").read_text()
-    assert settled(log / "store") == undisturbed[layout]
+    assert settled(log / "store") == undisturbed(layout)
 
 
 @pytest.fixture
@@ -190,7 +191,7 @@ def test_hdf5_refused_at_any_byte(keeps_room: Path, compression: str, size: str)
 
 @pytest.mark.parametrize(("layout", "workers"), [*((layout, 0) for layout in LAYOUTS), ("lmdb", 1)])
 def test_a_limit_on_file_sizes(
-    source: Path, undisturbed: dict[str, dict[str, bytes]], tmp_path: Path, layout: str, workers: int
+    source: Path, undisturbed: Undisturbed, tmp_path: Path, layout: str, workers: int
 ) -> None:
     """Writes that the system refuses for another reason than a full disk: the same, in every format's own library."""
     store = tmp_path / "store"
@@ -205,7 +206,7 @@ def test_a_limit_on_file_sizes(
     assert "0x" not in told
     assert not (store / "store.json").exists()
     assert run_here(*args).code == 0
-    assert settled(store) == undisturbed[layout]
+    assert settled(store) == undisturbed(layout)
 
 
 @pytest.mark.parametrize(
@@ -213,7 +214,7 @@ def test_a_limit_on_file_sizes(
     [(errno.EIO, 0), (errno.ESTALE, 3), (errno.ENOTCONN, 7), (errno.EROFS, 12), (errno.EDQUOT, 20)],
 )
 def test_a_destination_that_is_lost(
-    source: Path, undisturbed: dict[str, dict[str, bytes]], tmp_path: Path, number: int, after: int
+    source: Path, undisturbed: Undisturbed, tmp_path: Path, number: int, after: int
 ) -> None:
     """A mount that dies, turns read-only or is used up, met when bytes are to reach the disk, from the first file to
     the manifest: one line with the folder and the system's words."""
@@ -232,7 +233,7 @@ def test_a_destination_that_is_lost(
     assert "the same command" in told
     assert not (store / "store.json").exists()
     assert run_here(*args).code == 0
-    assert settled(store) == undisturbed["memmap"]
+    assert settled(store) == undisturbed("memmap")
 
 
 # ---------------------------------------------------------------------------------------------- the source changes
@@ -367,7 +368,7 @@ def test_memory_that_runs_out_rejects_nothing(tmp_path: Path, suffix: str) -> No
 
 
 @pytest.mark.parametrize("limit", [8, 14, 17])
-def test_few_descriptors(source: Path, undisturbed: dict[str, dict[str, bytes]], tmp_path: Path, limit: int) -> None:
+def test_few_descriptors(source: Path, undisturbed: Undisturbed, tmp_path: Path, limit: int) -> None:
     """Under any `ulimit -n` the run either packs or says in one line what it lacks, and then goes on."""
     store = tmp_path / "store"
     args = ["pack", "--quiet", "--workers", "2", *SMALL, str(source), str(store)]
@@ -379,14 +380,14 @@ def test_few_descriptors(source: Path, undisturbed: dict[str, dict[str, bytes]],
         assert ran.returncode == 1
         assert "Too many open files" in one_line(ran.stderr)
         assert run_here(*args).code == 0
-    assert settled(store) == undisturbed["memmap"]
+    assert settled(store) == undisturbed("memmap")
 
 
 NOBODY = 65534
 
 
 @pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() != 0, reason="only root becomes somebody else")
-def test_permission_that_is_lost(source: Path, undisturbed: dict[str, dict[str, bytes]]) -> None:
+def test_permission_that_is_lost(source: Path, undisturbed: Undisturbed) -> None:
     """The destination becomes read-only for the one who packs: one line with its path, and later it goes on."""
     with tempfile.TemporaryDirectory() as folder:
         root = Path(folder)
@@ -417,7 +418,7 @@ def test_permission_that_is_lost(source: Path, undisturbed: dict[str, dict[str, 
         assert str(store) in told
         (store / ".rawpack").chmod(0o700)
         assert run_here(*args).code == 0
-        assert settled(store) == undisturbed["memmap"]
+        assert settled(store) == undisturbed("memmap")
 
 
 # ---------------------------------------------------------------------------------------------- samples that kill

@@ -373,34 +373,6 @@ def test_a_stopped_template(store: Path, monkeypatch: pytest.MonkeyPatch) -> Non
         del batches, iterator
 
 
-LOOP = """
-import os, sys, time
-from rawpack import Reader, Workers
-batches = Reader(sys.argv[1]).batches(7, shuffle=True, workers=Workers(3, backend="process", timeout=600))
-iterator = iter(batches)
-next(iterator)
-pool = iterator._pool
-print("all", pool._template._running.child.process.pid, *(h.worker.process.pid for h in pool.handles), flush=True)
-while sys.argv[2] == "busy":
-    for batch in batches:
-        pass
-time.sleep(600)
-"""
-
-
-@pytest.mark.parametrize("state", ["idle", "busy", "stopped"])
-def test_the_main_process_is_killed(store: Path, tmp_path: Path, state: str) -> None:
-    """After SIGKILL of the main process, template and workers end, stopped ones too."""
-    with running(script(tmp_path, LOOP), store, state) as loop:
-        template, *workers = (int(pid) for pid in said(loop, "all").split())
-        if state == "stopped":
-            for pid in workers:
-                os.kill(pid, signal.SIGSTOP)
-        loop.kill()
-        loop.wait()
-        wait_until(lambda: all(map(gone, (template, *workers))), "all have ended")
-
-
 def test_the_thread_that_started_the_workers_ends(store: Path) -> None:
     """Workers live on when the thread that started them has ended."""
     batches = Reader(store).batches(BATCH, **THREE)
@@ -468,3 +440,34 @@ def test_the_soak_of_a_pool() -> None:
         done += 1
     pool.close()
     wait_until(lambda: children() <= before, "all have ended")
+
+
+ENDLESS = """
+import time
+from rawpack.system.child import Child
+
+def main(channel, notes, work, descriptors):
+    import time
+    notes.note(1, 0)
+    while True:
+        time.sleep(1)
+
+child = Child(main, None)
+while not child.heartbeat.read()[2]:
+    time.sleep(0.01)
+print("child", child.process.pid, flush=True)
+time.sleep(600)
+"""
+
+
+def test_a_plain_child_ends_with_its_parent(tmp_path: Path) -> None:
+    """After SIGKILL of its parent, also a child that no template forked, in the middle of a task that never ends."""
+    with running(script(tmp_path, ENDLESS)) as parent:
+        pid = int(said(parent, "child"))
+        parent.kill()
+        parent.wait()
+        try:
+            wait_until(lambda: gone(pid), "the child has ended")
+        finally:
+            if not gone(pid):
+                os.kill(pid, signal.SIGKILL)

@@ -29,15 +29,7 @@ SOAK = bool(os.environ.get("RAWPACK_SOAK"))
 
 @pytest.fixture(scope="module")
 def sound(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
-    root = tmp_path_factory.mktemp("sound")
-    hostile.make_images(root / "source")
-
-    def of(variant: str) -> Path:
-        if not (root / variant).exists():
-            hostile.make_store(root / "source", root / variant, variant)
-        return root / variant
-
-    return of
+    return hostile.sound_stores(tmp_path_factory.mktemp("sound"))
 
 
 def problems(store: Path) -> list[str]:

@@ -547,16 +547,18 @@ def started_loop(loop: subprocess.Popen[str], state: str) -> list[int]:
 
 @pytest.mark.parametrize("state", STATES)
 def test_the_main_process_is_killed(store: Path, tmp_path: Path, state: str) -> None:
-    """After SIGKILL of the main process, whatever it was at, its workers end by themselves, and nothing is left."""
+    """After SIGKILL of the main process, whatever it was at, its workers, stopped ones too, and what forked them end
+    by themselves, and nothing is left."""
     scratch = tmp_path / "scratch"
     scratch.mkdir()
     with running(script(tmp_path, LOOP), store, state, TMPDIR=str(scratch)) as loop:
         workers = started_loop(loop, state)
-        for pid in (loop.pid, *workers):
+        family = {loop.pid, *workers, *(psutil.Process(pid).ppid() for pid in workers)}
+        for pid in family:
             assert "/dev/shm" not in Path(f"/proc/{pid}/maps").read_text()
         loop.kill()
         loop.wait()
-        wait_until(lambda: all(map(gone, workers)), "the workers have ended")
+        wait_until(lambda: all(map(gone, family)), "the workers have ended")
     assert list(scratch.iterdir()) == []
 
 
@@ -968,23 +970,24 @@ def test_a_script_without_a_guard(store: Path, tmp_path: Path, truth: Truth) -> 
     assert (ran.code, ran.out, ran.err) == (0, f"{len(truth)}\n", "")
 
 
-@pytest.mark.parametrize("start", ["in that folder", "with -P"])
-def test_modules_of_the_user_shadow_nothing(store: Path, tmp_path: Path, truth: Truth, start: str) -> None:
-    """A `numpy.py`, `queue.py` or `cv2.py` of the user's in the working folder reaches no worker."""
+@pytest.mark.parametrize(
+    ("options", "beside", "names"),
+    [
+        ((), False, ("numpy", "queue", "cv2", "socket", "rawpack")),
+        (("-P",), True, ("numpy", "queue", "cv2", "socket", "rawpack")),
+        # Python puts them first on the path of the script itself.
+        (("-W", "error"), True, ("queue", "cv2", "simplejpeg")),
+    ],
+    ids=["in the working folder", "beside a script with -P", "beside a script"],
+)
+def test_modules_of_the_user_shadow_nothing(
+    store: Path, tmp_path: Path, truth: Truth, options: tuple[str, ...], beside: bool, names: tuple[str, ...]
+) -> None:
+    """A `numpy.py`, `queue.py` or `cv2.py` of the user's reaches no worker."""
     folder = tmp_path / "folder"
-    for name in ("numpy", "queue", "cv2", "socket", "rawpack"):
+    for name in names:
         script(folder, "raise RuntimeError('the wrong module was imported')\n", f"{name}.py")
-    inside = start == "with -P"
-    path = script(folder if inside else tmp_path, PLAIN)
-    ran = run_script(path, store, options=("-P",) if inside else (), folder=folder)
-    assert (ran.code, ran.out, ran.err) == (0, f"{len(truth)}\n", "")
-
-
-def test_modules_beside_the_script_shadow_nothing_in_workers(store: Path, tmp_path: Path, truth: Truth) -> None:
-    """A `queue.py` and a `cv2.py` beside the script, which Python puts first on its path, reach no worker."""
-    for name in ("queue", "cv2", "simplejpeg"):
-        script(tmp_path, "raise RuntimeError('the wrong module was imported')\n", f"{name}.py")
-    ran = run_script(script(tmp_path, PLAIN), store)
+    ran = run_script(script(folder if beside else tmp_path, PLAIN), store, options=options, folder=folder)
     assert (ran.code, ran.out, ran.err) == (0, f"{len(truth)}\n", "")
 
 
@@ -1080,11 +1083,3 @@ def test_narrow_mounts(store: Path, tmp_path: Path, truth: Truth, narrow: str) -
     )  # fmt: skip
     assert (ran.returncode, ran.stdout, ran.stderr) == (0, f"{len(truth)}\n", "")
     assert states_of(store) == before
-
-
-def test_no_warning_without_a_cause(store: Path) -> None:
-    """An epoch in which nothing happens warns of nothing."""
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always")
-        list(Reader(store).batches(BATCH, **PROCESSES))
-    assert caught == []

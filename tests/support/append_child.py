@@ -10,12 +10,11 @@ at, and another run goes on. Ends with the first run that has fewer steps than k
 from __future__ import annotations
 
 import json
-import os
 import shutil
 import sys
 from pathlib import Path
 
-from killed_child import Killer
+from killed_child import Killer, forked
 
 from rawpack import Reader
 from rawpack_packer.job.append import Append, open_store
@@ -24,18 +23,9 @@ from rawpack_packer.sources import open_source
 
 
 def run(source: str, store: Path, killer: Killer | None) -> int:
-    """Append in a fork; its exit status, negative for a signal."""
-    child = os.fork()
-    if not child:
-        code = 3
-        try:
-            if killer is not None:
-                killer.install()
-            Append(open_source(source), open_store(Path(store), [source]), RunOptions(0, max_rejects=10)).run()
-            code = 0
-        finally:
-            os._exit(code)
-    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    """Append in a fork: see `forked`."""
+    how = RunOptions(0, max_rejects=10)
+    return forked(lambda: Append(open_source(source), open_store(Path(store), [source]), how).run(), killer)
 
 
 def main() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +35,18 @@ def states_of(root: Path) -> dict[str, tuple[int, int, int]]:
 def settled(store: Path) -> dict[str, bytes]:
     """The files of a store, or of a set of them, that must be the same in every run: all but provenance."""
     return {name: data for name, data in files_of(store).items() if "provenance" not in name}
+
+
+def finished_shards(store: Path) -> dict[str, tuple[int, int, int]]:
+    """The shards whose part has a record, as `states_of` has them: no other run packs these parts again."""
+    found = {}
+    # A run that ends while this looks takes its folder along.
+    with suppress(FileNotFoundError):
+        for record in (store / ".rawpack").glob("part-*.done"):
+            for shard in store.glob(f"shard-{record.stem.removeprefix('part-')}.*"):
+                state = shard.stat()
+                found[shard.name] = (state.st_ino, state.st_mtime_ns, state.st_size)
+    return found
 
 
 def rejects_of(store: Path) -> list[dict[str, Any]]:

@@ -15,8 +15,11 @@ import json
 import os
 import signal
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+
+from folders import finished_shards, states_of
 
 from rawpack_packer import recipe as recipes
 from rawpack_packer.destination import files
@@ -78,27 +81,24 @@ class Killer:
 
 
 def run(source: str, store: Path, recipe: dict[str, Any], killer: Killer | None) -> int:
-    """Pack in a fork; its exit status, negative for a signal."""
+    """Pack in a fork: see `forked`."""
+    how = RunOptions(0, max_rejects=10)
+    return forked(lambda: Job(open_source(source), recipes.make_recipe(**recipe), store, how).run(), killer)
+
+
+def forked(work: Callable[[], object], killer: Killer | None) -> int:
+    """Call `work` in a fork; its exit status, negative for a signal."""
     child = os.fork()
     if not child:
         code = 3
         try:
             if killer is not None:
                 killer.install()
-            Job(open_source(source), recipes.make_recipe(**recipe), store, RunOptions(0, max_rejects=10)).run()
+            work()
             code = 0
         finally:
             os._exit(code)
     return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
-
-
-def finished_shards(store: Path) -> dict[str, tuple[int, int]]:
-    """The shards whose part has a record: inode and mtime."""
-    found = {}
-    for record in (store / ".rawpack").glob("part-*.done"):
-        for shard in store.glob(f"shard-{record.stem.removeprefix('part-')}.*"):
-            found[shard.name] = (shard.stat().st_ino, shard.stat().st_mtime_ns)
-    return found
 
 
 def main() -> None:
@@ -112,11 +112,8 @@ def main() -> None:
             return
         before = finished_shards(store)
         again = run(source, store, recipe, None)
-        redone = [
-            name
-            for name, state in before.items()
-            if (store / name).exists() and state != ((store / name).stat().st_ino, (store / name).stat().st_mtime_ns)
-        ]
+        after = states_of(store)
+        redone = [name for name, state in before.items() if after.get(name, state) != state]
         print(json.dumps([at, words.read_text(), status, again, redone]), flush=True)
 
 

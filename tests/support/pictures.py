@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import io
+import os
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -50,6 +52,17 @@ def averaged(image: NDArray[Any], size: tuple[int, int]) -> NDArray[np.float64]:
     rows, columns = weights(image.shape[0], size[0]), weights(image.shape[1], size[1])
     made: NDArray[np.float64] = np.einsum("iy,yxc,jx->ijc", rows, image.astype(float), columns, optimize=True)
     return made
+
+
+def linked(root: Path, count: int, size: tuple[int, int], *, of: int = 6, bad: Iterable[int] = ()) -> Path:
+    """So many names of a few images, (height, width) each, in two classes by turns. bad: numbers of further files, in
+    the second class, that are none."""
+    firsts = [save(root / f"class {k % 2}" / f"{k:03d}.jpg", picture(*size, k)) for k in range(of)]
+    for i in range(of, count):
+        os.link(firsts[i % of], root / f"class {i % 2}" / f"{i:03d}.jpg")
+    for i in bad:
+        (root / "class 1" / f"{i:03d} bad.jpg").write_text("no image")
+    return root
 
 
 SIZES = ((60, 80), (131, 70), (48, 48), (70, 131), (97, 51))

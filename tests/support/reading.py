@@ -8,7 +8,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import psutil  # type: ignore[import-untyped]
 from numpy.typing import NDArray
-from running import Ran, environment
+from running import Ran, environment, process
 
 from rawpack import Workers
 from rawpack.epoch.iterator import BatchIterator
@@ -147,19 +147,9 @@ def run_script(
     return Ran(ran.returncode, ran.stdout, ran.stderr)
 
 
-@contextmanager
-def running(path: Path, *args: object, **extra: str) -> Iterator[subprocess.Popen[str]]:
+def running(path: Path, *args: object, **extra: str) -> AbstractContextManager[subprocess.Popen[str]]:
     """A script as a running process, which is ended with the block; `extra` goes into its environment."""
-    process = subprocess.Popen(
-        [sys.executable, str(path), *map(str, args)],
-        cwd=path.parent, env=environment(**extra), process_group=0,
-        stdout=subprocess.PIPE, stderr=subprocess.PIPE, encoding="utf-8",
-    )  # fmt: skip
-    with process:
-        try:
-            yield process
-        finally:
-            process.kill()
+    return process([sys.executable, path, *args], cwd=path.parent, env=environment(**extra), process_group=0)
 
 
 def said(process: subprocess.Popen[str], word: str) -> str:

@@ -6,11 +6,16 @@ import io
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, redirect_stderr, redirect_stdout
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, redirect_stderr, redirect_stdout
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
+from typing import Any
 from unittest import mock
+
+import pytest
+from folders import settled
 
 import rawpack
 import rawpack_packer
@@ -73,18 +78,35 @@ def pack(source: Path, destination: Path, *options: object) -> Path:
     return destination
 
 
+Undisturbed = Callable[[str], dict[str, bytes]]
+
+
+def undisturbed_runs(source: Path, folders: pytest.TempPathFactory, *options: object) -> Undisturbed:
+    """A function of the layout: the files of a run that nobody disturbs, in one process, part after part."""
+
+    @cache
+    def get(layout: str) -> dict[str, bytes]:
+        return settled(pack(source, folders.mktemp("undisturbed") / "store", *FORMATS[layout], *options))
+
+    return get
+
+
+def started(*args: object, **extra: str) -> AbstractContextManager[subprocess.Popen[str]]:
+    """The command as a running process: see `process`."""
+    return process([*command(), *args], env=environment(**extra))
+
+
 @contextmanager
-def started(*args: object, **extra: str) -> Iterator[subprocess.Popen[str]]:
-    """The command as a running process, which is ended with the block."""
-    process = subprocess.Popen(
-        [*command(), *map(str, args)],
-        stdout=subprocess.PIPE, stderr=subprocess.PIPE, encoding="utf-8", env=environment(**extra),
-    )  # fmt: skip
-    with process:
+def process(command: Sequence[object], **options: Any) -> Iterator[subprocess.Popen[str]]:
+    """A running process, which is ended with the block."""
+    running = subprocess.Popen(
+        list(map(str, command)), stdout=subprocess.PIPE, stderr=subprocess.PIPE, encoding="utf-8", **options
+    )
+    with running:
         try:
-            yield process
+            yield running
         finally:
-            process.kill()
+            running.kill()
 
 
 Packed = Callable[..., Path]
