@@ -14,6 +14,7 @@ _SHOWN: dict[str, tuple[str, Callable[[float], str]]] = {
     "opened_s": ("time to open", lambda value: f"{value:.2f} s"),
     "first_batch_s": ("first batch", lambda value: f"{value:.2f} s"),
     "next_epoch_s": ("first batch of the next epoch", lambda value: f"{value * 1000:.1f} ms"),
+    "cpu_s_per_gb": ("CPU time for a gigabyte", lambda value: f"{value:.2f} s"),
     "beside_bytes": ("memory without the page cache", lambda value: f"{value / 1e6:.0f} MB"),
     "process_bytes": ("memory of the process", lambda value: f"{value / 1e6:.0f} MB"),
     "worker_bytes": ("memory of a worker", lambda value: f"{value / 1e6:.0f} MB"),
@@ -66,6 +67,31 @@ class Faster:
 
 
 @dataclass(frozen=True)
+class Cheaper:
+    """A line takes at most this share of the CPU time for a gigabyte that another takes."""
+
+    label: str
+    than: str
+    share: float | None
+    """None to report it only."""
+
+    def judge(self, rows: Sequence[Row]) -> Verdict | None:
+        """None where one of the lines was not measured."""
+        own, other = (_by_round(rows, label, "cpu_s_per_gb") for label in (self.label, self.than))
+        ratios = [own[k] / other[k] for k in own if k in other]
+        if not ratios:
+            return None
+        value = spread(ratios)
+        return Verdict(
+            f"{self.label} / {self.than}: CPU time for a gigabyte",
+            "" if self.share is None else f"at most {self.share:g}",
+            shown(value, lambda ratio: f"{ratio:.2f}"),
+            value,
+            None if self.share is None else value[0] <= self.share,
+        )
+
+
+@dataclass(frozen=True)
 class AtMost:
     """The median of a quantity is at most so much; or so much more than that of another line."""
 
@@ -95,7 +121,7 @@ class AtMost:
         )
 
 
-Bar = Faster | AtMost
+Bar = Faster | Cheaper | AtMost
 
 
 def spread(values: Sequence[float]) -> Spread:
