@@ -78,6 +78,7 @@ class Handler(BaseHTTPRequestHandler):
         else:
             self.send_response(200)
         self.send_header("Content-Length", str(stop - start))
+        self.send_header("Accept-Ranges", "bytes")
         self.send_header("ETag", f'"{size:x}"')
         self.send_header("Last-Modified", "Thu, 01 Jan 2026 00:00:00 GMT")
         self.end_headers()

@@ -22,6 +22,7 @@ from rawpack.disk import manifest as manifests
 from rawpack.disk.manifest import FileRecord, Manifest
 from rawpack.errors import PackError, RawpackError, StoreError, UsageError
 from rawpack.remote.cache import default_folder
+from rawpack.remote.download import Transfer
 from rawpack.remote.transfer import TIMEOUT_S, Attempts, Remote, bounded, has_no_bucket, is_hopeless
 from rawpack.remote.url import filesystem, join, shown
 from rawpack_packer.destination import files
@@ -331,10 +332,10 @@ class RemoteFolder:
         return self._tried("", "listed", look, 0)
 
     def read(self, name: str, record: FileRecord, path: Path) -> None:
-        """Fetch a file that a manifest names. Raises as `Remote.download`."""
+        """Fetch a file that a manifest names. Raises as `Transfer.run`."""
         path.parent.mkdir(parents=True, exist_ok=True)
         with path.open("w+b", buffering=0) as file:
-            self._remote.download(name, record, file.fileno())
+            Transfer(self._remote, name, record, file.fileno()).run()
 
     def read_small(self, name: str, check: Callable[[bytes], Any] = lambda data: None) -> bytes:
         """The bytes of a file. Raises FileNotFoundError, and as `Remote.read`."""

@@ -12,12 +12,12 @@ from numpy.typing import NDArray
 
 from rawpack.errors import UsageError
 from rawpack.order.blocks import MAX_WINDOW_SAMPLES
-from rawpack.remote.tickets import RemoteFile
 from rawpack.system.warning import warn
 
 if TYPE_CHECKING:
     from rawpack.ahead.steps import EpochStep
     from rawpack.remote.cache import CacheFolder, Key
+    from rawpack.remote.fetch import RemoteFile
     from rawpack.store.stores import Stores
 
 _MOST_AHEAD = 1 << 18

@@ -1,7 +1,9 @@
-"""Background downloads: threads of the process that asks for batches fetch files, most urgent ones first.
+"""Background downloads: threads of the process that asks for batches fetch files, in the order in which its readers
+need them.
 
-A file that is needed now is on the reader's lease, so that it is not evicted. Others are prefetched while there is
-room. Threads end when there is nothing left to fetch.
+Each reader has a ticket, which says which files it needs now and which next. What is needed now is on the process's
+lease, so that it is not evicted; the rest is prefetched while there is room. A thread fetches one range of a file at a
+time, and ends when there is nothing left to fetch.
 """
 
 from __future__ import annotations
@@ -12,24 +14,89 @@ import threading
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import partial
 
-from rawpack.disk.manifest import NAME, parse
+from rawpack.disk.manifest import NAME, FileRecord, parse
 from rawpack.errors import DamagedStoreError, RawpackError, StoreError
 from rawpack.remote.cache import Busy, CacheFolder, Download, Key, NoRoom
+from rawpack.remote.download import Transfer
 from rawpack.remote.lease import Lease
-from rawpack.remote.pieces import Requests
-from rawpack.remote.tickets import Kept, RemoteFile, Ticket
+from rawpack.remote.transfer import Remote
 
-_MOST_FILES, _ENOUGH_BYTES = 32, 64 << 20
-"""The most files that are fetched at the same time, and how many bytes of them keep the link busy: then no more are
-prefetched. Of files that are needed now, twice as many are fetched."""
+MOST_THREADS, _MOST_URGENT = 32, 48
+"""Requests at the same time, and the most where files are needed now: some of the threads may wait for a disk, or for
+other processes."""
 _LOOK_EVERY_S = 0.05
 _ROOM_EVERY_S = 0.2
 _DROP_WAIT_S = 0.1
 _LINGER_S = 1.0
 """How long a file stays on the lease after it was needed. A full shuffle needs it again soon, and writing a lease for
 each batch would take longer than the batch."""
+
+
+@dataclass(frozen=True)
+class RemoteFile:
+    """A file of a store behind a URL."""
+
+    remote: Remote
+    key: Key
+    record: FileRecord
+
+
+@dataclass(frozen=True)
+class Kept:
+    """The files that the cache keeps while a store is in use."""
+
+    digest: str
+    manifest_bytes: bytes
+    small: tuple[RemoteFile, ...]
+    """Its columns and rejects."""
+
+    @property
+    def size(self) -> int:
+        """In bytes, with the manifest."""
+        return len(self.manifest_bytes) + sum(item.record.bytes for item in self.small)
+
+
+class Ticket:
+    """The files that one reader needs now, and those to prefetch. Used by one thread."""
+
+    def __init__(self, fetcher: Fetcher) -> None:
+        self._fetcher = fetcher
+        self.now: dict[Key, RemoteFile] = {}
+        self.prefetch: dict[Key, RemoteFile] = {}
+        self.closed = False
+
+    def want(self, now: Iterable[RemoteFile], prefetch: Iterable[RemoteFile] = ()) -> None:
+        """Replace the files that are needed now, and those to prefetch, in this order."""
+        self._fetcher.want(self, {item.key: item for item in now}, {item.key: item for item in prefetch})
+
+    def ready(self) -> bool:
+        """Whether all files that are needed now are in the cache. They stay there while they are needed."""
+        return self._fetcher.has(self.now)
+
+    def wait(self) -> None:
+        """Wait until all files that are needed now are there. Raises StoreError where one cannot be fetched."""
+        self._fetcher.wait(self)
+
+    def close(self) -> None:
+        """Need nothing anymore. Suitable for finalizers: it never waits long for a lock."""
+        self.closed = True
+        self._fetcher.drop(self)
+
+
+@dataclass
+class _Fetched:
+    """A file that is being fetched. Changed under the fetcher's lock."""
+
+    part: Download
+    transfer: Transfer
+    users: int = 1
+    """Threads that are busy with it."""
+    is_done: bool = False
+    is_wrong: bool = False
+    """Whether what has arrived is not of this file."""
 
 
 class Fetcher:
@@ -189,9 +256,9 @@ class Fetcher:
         """Columns and rejects of stores in use that are not there: yet, or since the cache was removed."""
         self._opened: list[Ticket] = []
         """One for each store that was opened, until somebody waits for its columns."""
-        self._busy: dict[Key, int] = {}
-        """Files that threads are fetching, and their bytes."""
-        self._requests = Requests()
+        self._busy: dict[Key, _Fetched | None] = {}
+        """Files that are being fetched; None before there is room for one."""
+        self._buffers: list[bytearray] = []
         self._failed: dict[Key, RawpackError] = {}
         self._threads = 0
         self._full_until = 0.0
@@ -247,10 +314,10 @@ class Fetcher:
             self._here.discard(item.key)
 
     def _work(self) -> None:
-        """Start a thread if there is a file for it. It starts the next one: to start all of them here would delay the
+        """Start a thread if there is a range for it. It starts the next one: to start all of them here would delay the
         first request."""
-        item, now = next(self._missing(), (None, False))
-        if item is None or self._threads > len(self._busy) or not self._may_begin(now):
+        self._tidy()
+        if next(self._next(self._threads + 1), None) is None:
             return
         try:
             threading.Thread(target=self._run, daemon=True, name="rawpack-fetch").start()
@@ -260,38 +327,51 @@ class Fetcher:
             return
         self._threads += 1
 
-    def _may_begin(self, now: bool) -> bool:
-        """Whether one more file may be fetched. now: whether it is needed now, and so does not wait for prefetching."""
-        count, size = len(self._busy), sum(self._busy.values())
-        if now:
-            return count < 2 * _MOST_FILES
-        # Two at least: while one is verified, the other keeps the link busy.
-        return count < 2 or (count < _MOST_FILES and size < _ENOUGH_BYTES)
-
-    def _missing(self) -> Iterator[tuple[RemoteFile, bool]]:
-        """Files that no thread is fetching yet, and whether they are needed now; those come first."""
+    def _next(self, threads: int) -> Iterator[tuple[RemoteFile, _Fetched | None]]:
+        """Files to begin, and begun ones that have ranges nobody fetches, in the order of the tickets. threads: how
+        many there would be with that one."""
         for needed in (True, False):
+            if threads > (_MOST_URGENT if needed else MOST_THREADS):
+                return
             if not needed and time.monotonic() < self._full_until:
                 return
             for ticket in self._tickets:
                 for key, item in (ticket.now if needed else ticket.prefetch).items():
-                    if key not in self._here and key not in self._busy and key not in self._failed:
-                        yield item, needed
+                    if key in self._here or key in self._failed:
+                        continue
+                    fetched = self._busy.get(key)
+                    if key not in self._busy or (fetched is not None and fetched.transfer.has_range()):
+                        yield item, fetched
 
     def _run(self) -> None:
-        """Fetch one file after another until none is missing. Runs in a thread."""
+        """Fetch one range after another until there is none. Runs in a thread."""
         while True:
             with self._changed:
-                item, now = next(self._missing(), (None, False))
-                if item is None or not self._may_begin(now):
+                self._tidy()
+                item, fetched = next(self._next(self._threads), (None, None))
+                if item is None:
                     self._threads -= 1
+                    if not self._threads:
+                        self._buffers.clear()
                     return
-                self._busy[item.key] = item.record.bytes
+                if fetched is None:
+                    self._busy[item.key] = None
+                else:
+                    fetched.users += 1
+                    taken = fetched.transfer.take()
                 self._work()
             error: RawpackError | None = None
-            here = False
             try:
-                here = self._fetch(item)
+                if fetched is None:
+                    fetched = self._started(item)
+                    whole = fetched is not None and fetched.transfer.is_whole
+                else:
+                    whole = fetched.transfer.fetch(*taken, self._buffers)
+                if fetched is not None and whole:
+                    self._finish(item, fetched)
+            except (FileNotFoundError, DamagedStoreError) as raised:
+                assert fetched is not None
+                error = self._unlike(item, fetched, raised)
             except RawpackError as raised:
                 error = raised
             except OSError as raised:
@@ -299,29 +379,53 @@ class Fetcher:
             except Exception as raised:
                 error = item.remote.error(item.key[1], raised)
             with self._changed:
-                del self._busy[item.key]
-                if here:
-                    self._here.add(item.key)
-                elif error is not None:
-                    self._failed[item.key] = error
+                if fetched is None:
+                    del self._busy[item.key]
+                else:
+                    fetched.users -= 1
+                if error is not None:
+                    self._failed.setdefault(item.key, error)
+                    if fetched is not None:
+                        fetched.transfer.has_failed = True
                 self._changed.notify_all()
 
-    def _fetch(self, item: RemoteFile) -> bool:
-        """Fetch one file. False where it is not wanted anymore, or there is no room to prefetch it."""
+    def _tidy(self) -> None:
+        """Let go of files that are complete, failed or not wanted anymore, and that no thread is busy with."""
+        for key, fetched in list(self._busy.items()):
+            if fetched is None or fetched.users:
+                continue
+            if fetched.is_done or fetched.transfer.has_failed or not self._is_wanted(key):
+                if fetched.is_wrong:
+                    with contextlib.suppress(OSError):
+                        os.ftruncate(fetched.part.descriptor, 0)
+                fetched.part.close()
+                del self._busy[key]
+
+    def _started(self, item: RemoteFile) -> _Fetched | None:
+        """Begin to fetch a file, once there is room for it. None where it is there already or not wanted anymore, or
+        there is no room to prefetch it."""
         until = time.monotonic() + self._timeout
         watched = (-1, 0.0)
-        while self._is_wanted(item.key):
+        wanted = partial(self._is_wanted, item.key)
+        while wanted():
             began = self._begin(item)
             if began is None:
-                return True
+                with self._changed:
+                    self._here.add(item.key)
+                return None
             if isinstance(began, Download):
                 try:
-                    return self._complete(item, began)
-                finally:
+                    transfer = Transfer(item.remote, item.key[1], item.record, began.descriptor, wanted)
+                    fetched = _Fetched(began, transfer)
+                except BaseException:
                     began.close()
+                    raise
+                with self._changed:
+                    self._busy[item.key] = fetched
+                return fetched
+            now = time.monotonic()
             if isinstance(began, Busy):
                 # The other process may be suspended, or unable to reach the server.
-                now = time.monotonic()
                 if began.fetched != watched[0]:
                     watched = (began.fetched, now)
                 elif now - watched[1] > self._timeout:
@@ -330,16 +434,16 @@ class Fetcher:
                 time.sleep(_LOOK_EVERY_S)
                 continue
             if not self._is_wanted(item.key, now=True):
-                self._full_until = time.monotonic() + _ROOM_EVERY_S
-                return False
-            if time.monotonic() > until:
+                self._full_until = now + _ROOM_EVERY_S
+                return None
+            if now > until:
                 raise StoreError(
                     f"{item.remote.where(item.key[1])} has {item.record.bytes} bytes, and {began.held} of the "
                     f"{self.cache.limit} that the cache {self.cache.folder} may hold are needed right now by readers "
                     "on this machine; pass a larger limit, cache=Cache(limit=...)"
                 )
             time.sleep(_ROOM_EVERY_S)
-        return False
+        return None
 
     def _begin(self, item: RemoteFile) -> Download | NoRoom | Busy | None:
         with self._changed, self.cache.locked():
@@ -353,25 +457,23 @@ class Fetcher:
                 self._here -= prefetch - needed
         return began
 
-    def _complete(self, item: RemoteFile, part: Download) -> bool:
-        try:
-            # `download` syncs before the rename: a crash of the machine must not leave the name without the bytes.
-            name, record, key = item.key[1], item.record, item.key
-            wanted, urgent = partial(self._is_wanted, key), partial(self._is_urgent, key)
-            if not item.remote.download(name, record, part.descriptor, wanted, self._requests, urgent):
-                return False
-        except (FileNotFoundError, DamagedStoreError) as error:
-            os.ftruncate(part.descriptor, 0)
-            raise self._unlike(item, error) from None
+    def _finish(self, item: RemoteFile, fetched: _Fetched) -> None:
+        """Give a file its name if its bytes are right."""
+        # `check` syncs before the rename: a crash of the machine must not leave the name without the bytes.
+        if not fetched.transfer.check():
+            return
         # Both locks: who sees the file finds it counted.
         with self._changed, self.cache.locked():
-            if not self.cache.commit(part, item.key):
-                return self.cache.has(item.key, item.record)
-            self.fetched += item.record.bytes
-        return True
+            fetched.is_done = True
+            if self.cache.commit(fetched.part, item.key):
+                self.fetched += item.record.bytes
+            elif not self.cache.has(item.key, item.record):
+                return
+            self._here.add(item.key)
 
-    def _unlike(self, item: RemoteFile, error: Exception) -> StoreError:
+    def _unlike(self, item: RemoteFile, fetched: _Fetched, error: Exception) -> RawpackError:
         """The error for a file that is missing, or whose checksum is not the manifest's."""
+        fetched.is_wrong = True
         remote, (digest, name) = item.remote, item.key
         try:
             manifest_bytes = remote.read(NAME, lambda data: parse(data, remote.where(NAME)))
@@ -386,13 +488,9 @@ class Fetcher:
         )
 
     def _is_wanted(self, key: Key, *, now: bool = False) -> bool:
-        """Whether a file is needed now or, unless `now`, to be prefetched."""
-        with self._changed:
-            return any(key in ticket.now or (not now and key in ticket.prefetch) for ticket in self._tickets)
-
-    def _is_urgent(self, key: Key) -> bool:
-        """Whether a file is needed now. Without the lock, for which a request would have to wait."""
-        return any(key in ticket.now for ticket in list(self._tickets))
+        """Whether a file is needed now or, unless `now`, to be prefetched. Needs no lock, for which a thread would have
+        to wait between two pieces."""
+        return any(key in ticket.now or (not now and key in ticket.prefetch) for ticket in list(self._tickets))
 
     def _needed(self) -> set[Key]:
         return {key for ticket in self._tickets for key in ticket.now}

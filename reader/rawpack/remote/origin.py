@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import Future
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,9 +12,7 @@ from typing import Any
 from rawpack.disk.manifest import NAME, FileRecord, Manifest, parse
 from rawpack.errors import StoreError, UsageError
 from rawpack.remote.cache import CacheFolder
-from rawpack.remote.fetch import Fetcher
-from rawpack.remote.pieces import MOST_REQUESTS
-from rawpack.remote.tickets import Kept, RemoteFile
+from rawpack.remote.fetch import MOST_THREADS, Fetcher, Kept, RemoteFile
 from rawpack.remote.transfer import TIMEOUT_S, Remote
 
 
@@ -76,28 +74,31 @@ def open_origins(
         raise UsageError(f"storage_options= must be a dict of options for fsspec, not {type(options).__name__}")
     fetcher = Fetcher(cache, timeout)
     remotes = [Remote(url, options or {}, timeout) for url in urls]
-    return [_open(remote, asked, fetcher) for remote, asked in zip(remotes, _asked(remotes), strict=True)]
+    return [_open(remote, found, fetcher) for remote, found in zip(remotes, _manifests(remotes), strict=True)]
 
 
-def _asked(remotes: Sequence[Remote]) -> Iterator[Future[bytes] | None]:
-    """The requests for the manifests: none yet for the first, and once that is there, many at once."""
-    yield None
-    asked = list[Future[bytes]]()
-    for k in range(1, len(remotes)):
-        asked += [remote.ask(NAME) for remote in remotes[1 + len(asked) : k + MOST_REQUESTS]]
-        yield asked[k - 1]
+def _manifests(remotes: Sequence[Remote]) -> Iterator[bytes]:
+    """Their bytes: the first alone, since it may say what is wrong with all of them, and then many at once."""
+    yield _manifest(remotes[0])
+    if remotes[1:]:
+        with ThreadPoolExecutor(MOST_THREADS) as threads:
+            yield from threads.map(_manifest, remotes[1:])
 
 
-def _open(remote: Remote, asked: Future[bytes] | None, fetcher: Fetcher) -> RemoteStore:
+def _manifest(remote: Remote) -> bytes:
     where = remote.where(NAME)
     try:
-        manifest_bytes = remote.read(NAME, lambda data: parse(data, where), asked)
+        return remote.read(NAME, lambda data: parse(data, where))
     except FileNotFoundError:
         if remote.has_no_bucket():
             raise UsageError(f"{remote}: there is no such bucket; check its name and the endpoint") from None
         raise StoreError(
             f"{remote} is not a rawpack store: it has no {NAME}, which is written or copied last"
         ) from None
+
+
+def _open(remote: Remote, manifest_bytes: bytes, fetcher: Fetcher) -> RemoteStore:
+    where = remote.where(NAME)
     manifest, digest = parse(manifest_bytes, where)
     origin = RemoteStore(remote, fetcher, manifest_bytes, manifest, digest)
     kept = Kept(digest, manifest_bytes, origin.small)

@@ -1,39 +1,39 @@
-"""Downloading one file of a store behind a URL: in pieces, with retries, and checked."""
+"""Reading files behind a URL: which transport, with retries, and checked."""
 
 from __future__ import annotations
 
 import asyncio
-import errno
-import os
 import random
 import re
 import threading
 import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
-from dataclasses import dataclass
 from functools import partial
 from typing import Any, TypeVar
+from urllib.parse import urlsplit
+from urllib.request import getproxies
 
-import xxhash
-
-from rawpack.disk.manifest import FileRecord
 from rawpack.errors import DamagedStoreError, RawpackError, StoreError, UsageError
-from rawpack.remote.pieces import Requests
 from rawpack.remote.reach import host_of, is_lost, is_of_connection, note_answer, why_lost
 from rawpack.remote.url import filesystem, join, scrubbed, shown
-from rawpack.system.descriptors import write_all
+from rawpack.remote.wire import PLAIN_ERRORS, Wire
 
 T = TypeVar("T")
+U = TypeVar("U")
 TIMEOUT_S = 120.0
 """Seconds without any byte after which a transfer fails, by default."""
 _STALL_S = 30.0
 """The longest that a request may take; less with a short timeout."""
-_READ = 2 << 20
-"""Bytes per read of a file that is verified."""
-_WRONG = 3
-"""Downloads with a wrong checksum after which a file is damaged."""
+_SIGNED_S = 3600
+"""How long a signed URL is valid. It is used for a much shorter time."""
+_MOST_FAILURES = 3
+"""Requests in a row that the plain transport fails, and fsspec's package does not: then only that is used."""
+WRONG = 3
+"""Downloads with wrong bytes after which a file is damaged."""
 _PAUSE_S, _MOST_PAUSE_S = 0.1, 10.0
+_LATE_S = 1.0
+"""How long to wait for a request that should have timed out by itself."""
 _chance = random.Random()
 """Not the module's own numbers, which are the user's: a seed must give the same ones whatever the network does."""
 _REFUSED = (400, 405, 501)
@@ -48,7 +48,11 @@ _NO_CREDENTIALS = ("Credential", "ProfileNotFound", "TokenRetrieval", "SSOToken"
 
 
 class Remote:
-    """The folder of a store behind a URL. Any number of threads may use one, and forked children too."""
+    """The folder of a store behind a URL. Any number of threads may use one, and forked children too.
+
+    A request is answered by the plain transport (`Wire`) if it can be, at a URL that fsspec's package signs, otherwise
+    by that package.
+    """
 
     def __init__(self, url: str, options: Mapping[str, Any], timeout: float) -> None:
         """options: fsspec's `storage_options` for this URL. Raises as `filesystem`."""
@@ -56,40 +60,50 @@ class Remote:
         self.host = host_of(url, self._options)
         self.trouble = ""
         """The last error of what is being retried now, printable; empty while nothing is."""
-        self._has_ranges: bool | None = None
+        self._ranges: bool | None = None
         """Whether the server answers with the requested bytes and not with the whole file, once that is known."""
-        filesystem(url, self._options)
+        self._failures, self._failed_at = 0, 0.0
+        system = filesystem(url, self._options)[0]
+        self._is_http = url.lower().startswith(("http://", "https://"))
+        if self._is_http:
+            # A user in the URL, and any option but headers, are for the package, which knows what they mean.
+            suits = not set(system.storage_options) - {"headers"} and "@" not in urlsplit(url).netloc
+        else:
+            # Proxies too: packages for HTTP ignore the environment, all others do not.
+            suits = hasattr(system, "sign") and not getproxies()
+        headers = system.storage_options.get("headers", {}) if suits else {}
+        self._wire = Wire(self._stall_s, headers) if suits and isinstance(headers, Mapping) else None
 
     def __str__(self) -> str:
         return shown(self.url)
+
+    @property
+    def _stall_s(self) -> float:
+        return min(_STALL_S, self.timeout / 3)
+
+    @property
+    def has_ranges(self) -> bool | None:
+        """Whether the server answers with the requested bytes and not with the whole file; None before it is known."""
+        said = self._wire is not None and self._wire.says_ranges
+        return True if said and self._ranges is None else self._ranges
 
     def where(self, name: str) -> str:
         """The URL of a file, for messages."""
         return shown(join(self.url, name))
 
-    def ask(self, name: str) -> Future[bytes]:
-        """Begin to read a small file: see `read`. Raises nothing."""
-        return self._ask(name, None, None, self.timeout)
-
-    def read(self, name: str, check: Callable[[bytes], Any], asked: Future[bytes] | None = None) -> bytes:
+    def read(self, name: str, check: Callable[[bytes], Any]) -> bytes:
         """All bytes of a small file.
 
-        check: raises DamagedStoreError for wrong bytes, which are then downloaded again. asked: what `ask` returned for
-        this file, if it was asked for together with others. Raises FileNotFoundError where there is no such file,
-        StoreError where it cannot be downloaded, and the last error of `check`.
+        check: raises DamagedStoreError for wrong bytes, which are then downloaded again. Raises FileNotFoundError where
+        there is no such file, StoreError where it cannot be downloaded, and the last error of `check`.
         """
         attempts, wrong = Attempts(self, name), 0
         while True:
-            together, asked = asked, None
-            answer = together or self.ask(name)
             try:
-                data = answer.result(self.timeout)
+                package = partial(self._by_package, name, None, None, self.timeout)
+                data = self._first(lambda wire: wire.read(self.address(name)), package)
             except Exception as error:
-                if together and isinstance(error, TimeoutError):
-                    answer.cancel()
-                    attempts.shared()  # the link, with many: alone, it has all the time
-                else:
-                    attempts.failed(error)
+                attempts.failed(error)
                 continue
             attempts.progressed()
             try:
@@ -97,8 +111,69 @@ class Remote:
                 return data
             except DamagedStoreError:
                 wrong += 1
-                if wrong == _WRONG:
+                if wrong == WRONG:
                     raise
+
+    def address(self, name: str) -> str:
+        """The URL of a file for the plain transport, which is valid for an hour at least. Raises OSError where fsspec's
+        package cannot sign one."""
+        url = join(self.url, name)
+        if self._is_http:
+            return url
+        system, path = filesystem(url, self._options)
+        try:
+            return str(bounded(partial(system.sign, path, expiration=_SIGNED_S), self.timeout))
+        except Exception as error:  # each package has its own
+            raise OSError(f"{type(error).__name__} while signing") from error
+
+    def read_range(
+        self,
+        name: str,
+        url: Callable[[], str],
+        start: int,
+        into: memoryview,
+        wanted: Callable[[], bool],
+        total: int,
+    ) -> int | bytes:
+        """Bytes of a file of `total` bytes from `start` on: how many were put at the beginning of `into`; or these,
+        with all after them where the server has sent the whole file. url: where the plain transport finds the file.
+        wanted: called now and then; where it returns False, fewer bytes may come. Raises whatever the package does."""
+        whole, stop = self._ranges is False, start + len(into)
+        if whole:
+            data = self._by_package(name, None, None, self.timeout)
+        else:
+            package = partial(self._by_package, name, start, stop, self._stall_s)
+            got = self._first(lambda wire: wire.read_range(url(), start, into, wanted), package)
+            if isinstance(got, int):
+                return got
+            data = got
+        if len(data) == total and (whole or len(into) < total):
+            self._ranges = False
+            return data[start:]
+        if len(data) != len(into):
+            raise _WrongLengthError(
+                f"received {len(data)} bytes, but requested {len(into)} from byte {start} of {total}"
+            )
+        if len(into) < total:
+            self._ranges = True
+        into[:] = data
+        return len(data)
+
+    def _first(self, plain: Callable[[Wire], T], package: Callable[[], U]) -> T | U:
+        """What the plain transport answers or, where it cannot, fsspec's package."""
+        began, usable = time.monotonic(), self._wire if self._failures < _MOST_FAILURES else None
+        if usable is not None:
+            try:
+                answer = plain(usable)
+            except PLAIN_ERRORS:
+                pass
+            else:
+                self._failures = 0
+                return answer
+        other = package()
+        if usable is not None and began >= self._failed_at:  # requests that fail together count once
+            self._failures, self._failed_at = self._failures + 1, time.monotonic()
+        return other
 
     def about(self, name: str) -> tuple[int, str]:
         """The size of a file in bytes, and a text that changes with its contents: an ETag or a time, empty where the
@@ -121,56 +196,6 @@ class Remote:
                 )
             version = next((found[key] for key in _VERSIONS if found.get(key)), "")
             return found["size"], str(version)
-
-    def download(
-        self,
-        name: str,
-        record: FileRecord,
-        file: int,
-        wanted: Callable[[], bool] = lambda: True,
-        requests: Requests | None = None,
-        urgent: Callable[[], bool] = lambda: False,
-    ) -> bool:
-        """Complete the descriptor `file`, which is empty or has the first bytes of file `name`, and sync it.
-
-        record: without a checksum, any bytes are taken. wanted: called between pieces. Where it returns False, so does
-        this, and `file` keeps what it has. requests: shared with other downloads. urgent: whether this one goes first;
-        takes no lock. Raises StoreError where the file cannot be downloaded, DamagedStoreError where it arrives with
-        wrong bytes, OSError where it cannot be written, or other bytes are read back.
-        """
-        attempts, wrong = Attempts(self, name), 0
-        with (requests or Requests()).pieces(_FileSource(self, name, record.bytes), urgent) as pieces:
-            while True:
-                done, seen = _resume(file, record)
-                resumed = done > 0
-                pieces.start(done)
-                while done < record.bytes:
-                    if not wanted():
-                        return False
-                    try:
-                        data = pieces.next()
-                    except Exception as error:
-                        with pieces.failed(is_timeout(error)):
-                            attempts.failed(error)
-                        continue
-                    attempts.progressed()
-                    if data is None:
-                        continue
-                    write_all(file, data)
-                    seen.update(data)
-                    done += len(data)
-                if record.xxh3 in ("", seen.hexdigest()):
-                    break
-                # The bytes of an earlier run may have been wrong already: that is not the server's fault.
-                wrong += not resumed
-                if wrong == _WRONG:
-                    raise DamagedStoreError(
-                        f"{self.where(name)} was downloaded {wrong} times with a checksum other than the manifest's: "
-                        f"{seen.hexdigest()}, not {record.xxh3}; upload the file or the store again"
-                    )
-                os.ftruncate(file, 0)
-        _check_disk(file, record, seen.hexdigest())
-        return True
 
     def error(self, name: str, error: BaseException, seconds: float = 0.0, done: str = "read") -> RawpackError:
         """The error to raise for a request that kept failing. done: what was tried with the file."""
@@ -201,85 +226,16 @@ class Remote:
         system, path = filesystem(self.url, self._options)
         return has_no_bucket(system, path, min(_STALL_S, self.timeout))
 
-    def _ask(self, name: str, start: int | None, stop: int | None, seconds: float) -> Future[bytes]:
-        """Begin a request for bytes start..stop-1 of a file, or all of them. It fails with what the file system raises;
-        with TimeoutError after `seconds`, if the file system is asynchronous."""
-        try:
-            system, path = filesystem(join(self.url, name), self._options)
-            if not system.async_impl:
-                return _begun(partial(system.cat_file, path, start=start, end=stop))
+    def _by_package(self, name: str, start: int | None, stop: int | None, seconds: float) -> bytes:
+        """Bytes start..stop-1 of a file, or all of them, by fsspec's package. Raises what that raises, TimeoutError
+        after `seconds`."""
+        system, path = filesystem(join(self.url, name), self._options)
+        if system.async_impl:
             request = asyncio.wait_for(system._cat_file(path, start=start, end=stop), seconds)
-            return asyncio.run_coroutine_threadsafe(request, system.loop)
-        except Exception as error:
-            answer: Future[bytes] = Future()
-            answer.set_exception(error)
-            return answer
-
-
-@dataclass
-class _FileSource:
-    """See `PieceSource`."""
-
-    remote: Remote
-    name: str
-    total: int
-
-    @property
-    def seconds(self) -> float:
-        whole = self.remote._has_ranges is False
-        return self.remote.timeout if whole else min(_STALL_S, self.remote.timeout / 3)
-
-    @property
-    def has_ranges(self) -> bool:
-        return bool(self.remote._has_ranges)
-
-    def ask(self, start: int, stop: int, seconds: float) -> Future[bytes]:
-        if self.remote._has_ranges is False:
-            return self.remote._ask(self.name, None, None, seconds)
-        return self.remote._ask(self.name, start, stop, seconds)
-
-    def check(self, data: bytes, start: int, stop: int) -> bytes:
-        if len(data) == self.total and (self.remote._has_ranges is False or stop - start < self.total):
-            self.remote._has_ranges = False
-            return data[start:]
-        if len(data) != stop - start:
-            raise _WrongLengthError(
-                f"received {len(data)} bytes, but requested {stop - start} from byte {start} of {self.total}"
-            )
-        if stop - start < self.total:
-            self.remote._has_ranges = True
+            data: bytes = asyncio.run_coroutine_threadsafe(request, system.loop).result(seconds + _LATE_S)
+        else:
+            data = bounded(partial(system.cat_file, path, start=start, end=stop), seconds + _LATE_S)
         return data
-
-
-def _resume(file: int, record: FileRecord) -> tuple[int, Any]:
-    """The bytes that a partly downloaded file has, and their running checksum. Seeks to its end."""
-    done, seen = _read_through(file)
-    if done <= record.bytes:
-        return done, seen
-    os.ftruncate(file, 0)
-    return _read_through(file)
-
-
-def _check_disk(file: int, record: FileRecord, written: str) -> None:
-    """Sync a complete file and read it back. written: its checksum. Raises OSError where the disk has other bytes."""
-    os.fsync(file)
-    # Mostly read from the page cache, at several gigabytes a second, which is fast compared to downloading.
-    done, seen = _read_through(file)
-    if done != record.bytes or seen.hexdigest() != written:
-        os.ftruncate(file, 0)
-        raise OSError(
-            errno.EIO, f"{record.bytes} bytes of {record.name} were written, but {done} different ones were read back"
-        )
-
-
-def _read_through(file: int) -> tuple[int, Any]:
-    """The number of bytes in a file, and their checksum. Seeks to its end."""
-    os.lseek(file, 0, os.SEEK_SET)
-    done, seen = 0, xxhash.xxh3_64()
-    while data := os.read(file, _READ):
-        seen.update(data)
-        done += len(data)
-    return done, seen
 
 
 class _WrongLengthError(OSError):
@@ -299,10 +255,6 @@ class Attempts:
         self._began, self._failed = time.monotonic(), 0
         self._remote.trouble = ""
         note_answer(self._remote.host)
-
-    def shared(self) -> None:
-        """The request shared its time with others: the timeout begins again."""
-        self._began, self._failed = time.monotonic(), 0
 
     def failed(self, error: Exception) -> None:
         """Wait until it is time to retry. Raises StoreError or FileNotFoundError where a retry is useless."""

@@ -10,13 +10,13 @@ from typing import Any
 from urllib.parse import unquote, urlsplit
 
 from rawpack.errors import MissingExtraError, UsageError
-from rawpack.remote.pieces import MOST_REQUESTS
 
 # Two letters at least: C:// is a drive.
 _URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+://")
 _USER = re.compile(r"(://)[^/?#\s]*@")
 _QUERY = re.compile(r"(://[^\s?#]*)[?#][^\s'\")>]*")
 _SECRET = re.compile("secret|token|passw|key|auth|credential|header|cookie|sas|connection_string", re.IGNORECASE)
+_S3_CONFIG = {"max_pool_connections": 32, "signature_version": "s3v4"}
 _LEAST_SECRET = 6
 """Characters. Shorter values occur in too many words to be removed from a message."""
 
@@ -78,10 +78,11 @@ def filesystem(url: str, options: Mapping[str, Any]) -> tuple[Any, str]:
     except ImportError:
         raise MissingExtraError(f"{shown(url)}: URLs need fsspec: pip install 'rawpack[remote]'") from None
     if url.lower().startswith(("s3://", "s3a://")):
-        # Otherwise it has 10 connections, too few for small shards with a latency of 100 ms.
+        # Otherwise it has 10 connections, too few for small shards with a latency of 100 ms; and it signs URLs by a
+        # method that newer buckets do not take.
         given = options.get("config_kwargs", fsspec.config.conf.get("s3", {}).get("config_kwargs", {}))
         if isinstance(given, Mapping):
-            options = {**options, "config_kwargs": {"max_pool_connections": MOST_REQUESTS, **given}}
+            options = {**options, "config_kwargs": {**_S3_CONFIG, **given}}
     try:
         filesystem, path = fsspec.core.url_to_fs(url, **options)
     except ImportError as error:

@@ -24,8 +24,7 @@ from rawpack.store.store import Store
 from rawpack.system.memory import tells_cached
 
 if TYPE_CHECKING:
-    from rawpack.remote.fetch import Fetcher
-    from rawpack.remote.tickets import RemoteFile
+    from rawpack.remote.fetch import Fetcher, RemoteFile
 
 INDEX = "index"
 """The name of what every sample and batch has: the row, or rows, of the reader."""

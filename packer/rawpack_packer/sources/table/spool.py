@@ -26,6 +26,7 @@ import xxhash
 
 from rawpack.disk.manifest import FileRecord
 from rawpack.errors import PackError, RawpackError, StoreError
+from rawpack.remote.download import Transfer
 from rawpack.remote.reach import note_answer
 from rawpack.remote.transfer import TIMEOUT_S, Remote
 from rawpack.remote.url import shown
@@ -234,15 +235,13 @@ class Spool:
         note_answer(remote.host)  # another process may have found the file
         record, had = FileRecord(name=name, bytes=file.bytes, xxh3=""), os.fstat(descriptor).st_size
 
-        def counted() -> bool:
+        def counted() -> None:
             self._arrived[file.url] = os.fstat(descriptor).st_size - had
-            return True
 
         try:
             with self._waiting_for(file.url, remote):
                 _check_version(file, remote, name)
-                remote.download(name, record, descriptor, counted)
-                counted()
+                Transfer(remote, name, record, descriptor).run(counted)
                 _check_version(file, remote, name)
         except FileNotFoundError:
             raise changed(str(file), "it is gone") from None
