@@ -630,7 +630,7 @@ def test_a_disk_that_loses_what_it_takes(
         rows_of(reader.batches(BATCH, workers=0))
     assert not isinstance(raised.value, DamagedStoreError)
     assert named_shards(tmp_path) == {}
-    wait_until(lambda: not reader._library.fetcher._busy, "nothing is being fetched")  # type: ignore[union-attr]
+    wait_until(lambda: not reader._library.fetcher._executor.busy, "nothing is being fetched")  # type: ignore[union-attr]
     disk.on = False
     assert right(reader.batches(BATCH, workers=0), truth) == list(range(SAMPLES))
 

@@ -7,7 +7,8 @@ reach.py     whether a host can be reached at all
 download.py  downloading one file: in ranges by several threads, written in order, checked
 cache.py     the folder of fetched files, which all processes of the machine share, and its size limit
 lease.py     what one reader needs of the cache, for the other processes to see
-fetch.py     downloading in the background, in the order in which readers need the files
+executor.py  the threads that download, the most urgent file first
+fetch.py     what readers need, and what of it is missing
 origin.py    an open store behind a URL
 
 Only `transfer.py` and `url.py` load fsspec, when a URL is opened. Workers never use the network: they receive a batch

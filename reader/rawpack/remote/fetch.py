@@ -2,8 +2,7 @@
 need them.
 
 Each reader has a ticket, which says which files it needs now and which next. What is needed now is on the process's
-lease, so that it is not evicted; the rest is prefetched while there is room. A thread fetches one range of a file at a
-time, and ends when there is nothing left to fetch.
+lease, so that it is not evicted; the rest is prefetched while there is room.
 """
 
 from __future__ import annotations
@@ -15,18 +14,14 @@ import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import partial
 
 from rawpack.disk.manifest import NAME, FileRecord, parse
 from rawpack.errors import DamagedStoreError, RawpackError, StoreError
 from rawpack.remote.cache import Busy, CacheFolder, Download, Key, NoRoom
-from rawpack.remote.download import Transfer
+from rawpack.remote.executor import Executor
 from rawpack.remote.lease import Lease
 from rawpack.remote.transfer import Remote
 
-MOST_THREADS, _MOST_URGENT = 32, 48
-"""Requests at the same time, and the most where files are needed now: some of the threads may wait for a disk, or for
-other processes."""
 _LOOK_EVERY_S = 0.05
 _ROOM_EVERY_S = 0.2
 _DROP_WAIT_S = 0.1
@@ -86,19 +81,6 @@ class Ticket:
         self._fetcher.drop(self)
 
 
-@dataclass
-class _Fetched:
-    """A file that is being fetched. Changed under the fetcher's lock."""
-
-    part: Download
-    transfer: Transfer
-    users: int = 1
-    """Threads that are busy with it."""
-    is_done: bool = False
-    is_wrong: bool = False
-    """Whether what has arrived is not of this file."""
-
-
 class Fetcher:
     """Brings files into a cache. Any number of threads may use one; a forked child starts its own threads."""
 
@@ -132,7 +114,7 @@ class Fetcher:
         self._check_process()
         with self._changed:
             self._check_cache()
-            self._work()
+            self._executor.work()
 
     def restore(self) -> None:
         """As `look`, and wait for the columns of the stores in use. Raises as `wait`."""
@@ -198,7 +180,7 @@ class Fetcher:
                     self._look(prefetch[key])
             for key in now:
                 if key not in old_now:
-                    self._failed.pop(key, None)
+                    self._executor.failed.pop(key, None)
                     self._look(now[key])
             new = [key for key in now if key not in self._leased]
             self._leased |= dict.fromkeys(now, time.monotonic())
@@ -208,7 +190,7 @@ class Fetcher:
                 self.cache.touch(new)
                 for key in new:
                     self._look(now[key])
-            self._work()
+            self._executor.work()
 
     def has(self, items: Iterable[Key]) -> bool:
         """Whether these files, which must be on the lease, are in the cache."""
@@ -221,11 +203,11 @@ class Fetcher:
             while True:
                 missing = [key for key in ticket.now if key not in self._here]
                 for key in missing:
-                    if key in self._failed:
-                        raise self._failed.pop(key)
+                    if key in self._executor.failed:
+                        raise self._executor.failed.pop(key)
                 if not missing:
                     return
-                self._work()
+                self._executor.work()
                 self._changed.wait(0.5)
 
     def drop(self, ticket: Ticket) -> None:
@@ -256,11 +238,7 @@ class Fetcher:
         """Columns and rejects of stores in use that are not there: yet, or since the cache was removed."""
         self._opened: list[Ticket] = []
         """One for each store that was opened, until somebody waits for its columns."""
-        self._busy: dict[Key, _Fetched | None] = {}
-        """Files that are being fetched; None before there is room for one."""
-        self._buffers: list[bytearray] = []
-        self._failed: dict[Key, RawpackError] = {}
-        self._threads = 0
+        self._executor = Executor(self, self._changed)
         self._full_until = 0.0
         self._lease = Lease(self.cache)
 
@@ -313,116 +291,19 @@ class Fetcher:
         else:
             self._here.discard(item.key)
 
-    def _work(self) -> None:
-        """Start a thread if there is a range for it. It starts the next one: to start all of them here would delay the
-        first request."""
-        self._tidy()
-        if next(self._next(self._threads + 1), None) is None:
-            return
-        try:
-            threading.Thread(target=self._run, daemon=True, name="rawpack-fetch").start()
-        except RuntimeError as error:
-            if not self._threads:
-                raise StoreError(f"no thread can be started to fetch files: {error}") from None
-            return
-        self._threads += 1
-
-    def _next(self, threads: int) -> Iterator[tuple[RemoteFile, _Fetched | None]]:
-        """Files to begin, and begun ones that have ranges nobody fetches, in the order of the tickets. threads: how
-        many there would be with that one."""
-        for needed in (True, False):
-            if threads > (_MOST_URGENT if needed else MOST_THREADS):
-                return
-            if not needed and time.monotonic() < self._full_until:
-                return
-            for ticket in self._tickets:
-                for key, item in (ticket.now if needed else ticket.prefetch).items():
-                    if key in self._here or key in self._failed:
-                        continue
-                    fetched = self._busy.get(key)
-                    if key not in self._busy or (fetched is not None and fetched.transfer.has_range()):
-                        yield item, fetched
-
-    def _run(self) -> None:
-        """Fetch one range after another until there is none. Runs in a thread."""
-        while True:
-            with self._changed:
-                self._tidy()
-                item, fetched = next(self._next(self._threads), (None, None))
-                if item is None:
-                    self._threads -= 1
-                    if not self._threads:
-                        self._buffers.clear()
-                    return
-                if fetched is None:
-                    self._busy[item.key] = None
-                else:
-                    fetched.users += 1
-                    taken = fetched.transfer.take()
-                self._work()
-            error: RawpackError | None = None
-            try:
-                if fetched is None:
-                    fetched = self._started(item)
-                    whole = fetched is not None and fetched.transfer.is_whole
-                else:
-                    whole = fetched.transfer.fetch(*taken, self._buffers)
-                if fetched is not None and whole:
-                    self._finish(item, fetched)
-            except (FileNotFoundError, DamagedStoreError) as raised:
-                assert fetched is not None
-                error = self._unlike(item, fetched, raised)
-            except RawpackError as raised:
-                error = raised
-            except OSError as raised:
-                error = self.cache.refused(raised)
-            except Exception as raised:
-                error = item.remote.error(item.key[1], raised)
-            with self._changed:
-                if fetched is None:
-                    del self._busy[item.key]
-                else:
-                    fetched.users -= 1
-                if error is not None:
-                    self._failed.setdefault(item.key, error)
-                    if fetched is not None:
-                        fetched.transfer.has_failed = True
-                self._changed.notify_all()
-
-    def _tidy(self) -> None:
-        """Let go of files that are complete, failed or not wanted anymore, and that no thread is busy with."""
-        for key, fetched in list(self._busy.items()):
-            if fetched is None or fetched.users:
-                continue
-            if fetched.is_done or fetched.transfer.has_failed or not self._is_wanted(key):
-                if fetched.is_wrong:
-                    with contextlib.suppress(OSError):
-                        os.ftruncate(fetched.part.descriptor, 0)
-                fetched.part.close()
-                del self._busy[key]
-
-    def _started(self, item: RemoteFile) -> _Fetched | None:
-        """Begin to fetch a file, once there is room for it. None where it is there already or not wanted anymore, or
-        there is no room to prefetch it."""
+    def begun(self, item: RemoteFile) -> Download | None:
+        """A file of the cache to fetch this one into, once there is room for it. None where it is there already or not
+        wanted anymore, or there is no room to prefetch it. Raises StoreError."""
         until = time.monotonic() + self._timeout
         watched = (-1, 0.0)
-        wanted = partial(self._is_wanted, item.key)
-        while wanted():
+        while self.is_wanted(item.key):
             began = self._begin(item)
             if began is None:
                 with self._changed:
                     self._here.add(item.key)
                 return None
             if isinstance(began, Download):
-                try:
-                    transfer = Transfer(item.remote, item.key[1], item.record, began.descriptor, wanted)
-                    fetched = _Fetched(began, transfer)
-                except BaseException:
-                    began.close()
-                    raise
-                with self._changed:
-                    self._busy[item.key] = fetched
-                return fetched
+                return began
             now = time.monotonic()
             if isinstance(began, Busy):
                 # The other process may be suspended, or unable to reach the server.
@@ -433,7 +314,7 @@ class Fetcher:
                         self.cache.take_over(item.key, item.record)
                 time.sleep(_LOOK_EVERY_S)
                 continue
-            if not self._is_wanted(item.key, now=True):
+            if not self.is_wanted(item.key, now=True):
                 self._full_until = now + _ROOM_EVERY_S
                 return None
             if now > until:
@@ -457,23 +338,38 @@ class Fetcher:
                 self._here -= prefetch - needed
         return began
 
-    def _finish(self, item: RemoteFile, fetched: _Fetched) -> None:
-        """Give a file its name if its bytes are right."""
-        # `check` syncs before the rename: a crash of the machine must not leave the name without the bytes.
-        if not fetched.transfer.check():
-            return
+    def commit(self, item: RemoteFile, part: Download) -> None:
+        """Give a file that was fetched and checked its name."""
         # Both locks: who sees the file finds it counted.
         with self._changed, self.cache.locked():
-            fetched.is_done = True
-            if self.cache.commit(fetched.part, item.key):
+            if self.cache.commit(part, item.key):
                 self.fetched += item.record.bytes
             elif not self.cache.has(item.key, item.record):
                 return
             self._here.add(item.key)
 
-    def _unlike(self, item: RemoteFile, fetched: _Fetched, error: Exception) -> RawpackError:
+    def explained(self, item: RemoteFile, error: Exception) -> RawpackError:
+        """The error to raise for one that ended a download."""
+        if isinstance(error, FileNotFoundError | DamagedStoreError):
+            try:
+                return self._unlike(item, error)
+            except RawpackError as other:
+                return other
+        if isinstance(error, RawpackError):
+            return error
+        return self.cache.refused(error) if isinstance(error, OSError) else item.remote.error(item.key[1], error)
+
+    def missing(self, needed: bool) -> Iterator[RemoteFile]:
+        """Files that are not in the cache, in the order of the tickets: those that are needed now, or to be prefetched.
+        Within the lock."""
+        if needed or time.monotonic() >= self._full_until:
+            for ticket in self._tickets:
+                for key, item in (ticket.now if needed else ticket.prefetch).items():
+                    if key not in self._here:
+                        yield item
+
+    def _unlike(self, item: RemoteFile, error: Exception) -> RawpackError:
         """The error for a file that is missing, or whose checksum is not the manifest's."""
-        fetched.is_wrong = True
         remote, (digest, name) = item.remote, item.key
         try:
             manifest_bytes = remote.read(NAME, lambda data: parse(data, remote.where(NAME)))
@@ -487,7 +383,7 @@ class Fetcher:
             f"{remote.where(name)} is missing; the manifest names it with {item.record.bytes} bytes: upload it again"
         )
 
-    def _is_wanted(self, key: Key, *, now: bool = False) -> bool:
+    def is_wanted(self, key: Key, *, now: bool = False) -> bool:
         """Whether a file is needed now or, unless `now`, to be prefetched. Needs no lock, for which a thread would have
         to wait between two pieces."""
         return any(key in ticket.now or (not now and key in ticket.prefetch) for ticket in list(self._tickets))

@@ -12,7 +12,8 @@ from typing import Any
 from rawpack.disk.manifest import NAME, FileRecord, Manifest, parse
 from rawpack.errors import StoreError, UsageError
 from rawpack.remote.cache import CacheFolder
-from rawpack.remote.fetch import MOST_THREADS, Fetcher, Kept, RemoteFile
+from rawpack.remote.executor import MOST_THREADS
+from rawpack.remote.fetch import Fetcher, Kept, RemoteFile
 from rawpack.remote.transfer import TIMEOUT_S, Remote
 
 

@@ -116,6 +116,9 @@ class Served:
         files = [path for path in folder.rglob("*") if path.is_file() and not path.name.startswith("provenance")]
         self.files = {path.relative_to(folder).as_posix(): path.stat().st_size for path in files}
         """What a reader fetches: names, with bytes."""
+        from rawpack import Reader
+
+        self.images = len(Reader(folder)) if (folder / "store.json").exists() else 0
 
     @property
     def url(self) -> str:
@@ -137,12 +140,6 @@ class Served:
     def batches(self, cache: Path, n: int) -> Iterator[Any]:
         """Batches of images of epoch n, by an empty cache."""
         raise NotImplementedError
-
-    def images(self) -> int:
-        """In the store."""
-        from rawpack import Reader
-
-        return len(Reader(self.folder(self.settings)))
 
 
 class Wire(Served):
@@ -186,7 +183,7 @@ class Wire(Served):
         if list(sizes) != [self.files[file] for file in files]:
             raise RuntimeError("not all bytes came")
         if self._read == "no":
-            images = self.images()
+            images = self.images
         return Epoch(images, took, fetched_bytes=sum(self.files.values()))
 
     def _local(self, n: int) -> int:
@@ -227,7 +224,7 @@ class Transport(Served):
         took = time.perf_counter() - began
         if sizes != [stop - start for _, start, stop in ranges]:
             raise RuntimeError("not all bytes came")
-        return Epoch(self.images(), took, fetched_bytes=sum(sizes))
+        return Epoch(self.images, took, fetched_bytes=sum(sizes))
 
     def _rawpack(self) -> Callable[[str, int, int], int]:
         from rawpack.remote.transfer import Remote
