@@ -25,7 +25,7 @@ from rawpack import UsageError
 from rawpack_packer import api
 from rawpack_packer.sources.archives import opened, recordio
 from rawpack_packer.sources.table import kept
-from rawpack_packer.sources.table.spool import Spool
+from rawpack_packer.sources.table.remote_files import Spool
 from rawpack_packer.testing.engines import check_files, settled_files
 
 RECORDS = Path(__file__).parents[1] / "support" / "fixtures" / "recordio"

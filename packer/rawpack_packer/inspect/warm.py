@@ -11,7 +11,7 @@ import xxhash
 from rawpack.disk.plain_files import open_plain
 from rawpack.errors import DamagedStoreError, StoreError, UsageError
 from rawpack.remote.cache import CacheFolder
-from rawpack.remote.fetch import RemoteFile
+from rawpack.remote.download import RemoteFile
 from rawpack.remote.origin import RemoteStore, open_origins
 from rawpack.store.opening import Cache, StorePath
 from rawpack.store.store import Store

@@ -17,7 +17,7 @@ from rawpack.system.warning import warn
 if TYPE_CHECKING:
     from rawpack.ahead.steps import EpochStep
     from rawpack.remote.cache import CacheFolder, Key
-    from rawpack.remote.fetch import RemoteFile
+    from rawpack.remote.download import RemoteFile
     from rawpack.store.stores import Stores
 
 _MOST_AHEAD = 1 << 18

@@ -1,4 +1,4 @@
-"""Downloading one file: by several threads, written in order, and checked."""
+"""Downloading one file: in ranges by several threads, written in order, and checked."""
 
 from __future__ import annotations
 
@@ -7,12 +7,14 @@ import os
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import xxhash
 
 from rawpack.disk.manifest import FileRecord
 from rawpack.errors import DamagedStoreError
+from rawpack.remote.cache import Key
 from rawpack.remote.transfer import WRONG, Attempts, Remote, is_timeout
 from rawpack.system.descriptors import write_all
 
@@ -27,6 +29,28 @@ _SIGN_EVERY_S = 600
 """How long a signed URL is used."""
 _READ = 2 << 20
 """Bytes per read of a file that is verified."""
+
+
+@dataclass(frozen=True)
+class RemoteFile:
+    """A file of a store behind a URL, or an archive."""
+
+    remote: Remote
+    key: Key
+    record: FileRecord
+    confirm: Callable[[], None] = lambda: None
+    """Called before and after it is fetched. Raises RawpackError where the server has another version by now."""
+    resumes: bool = True
+    """Whether what an earlier process has fetched is of the same version."""
+    evicts: bool = True
+    """Whether others may be removed for it."""
+    called: str = ""
+    """Its name below the URL, if that is not the one in the cache."""
+
+    @property
+    def name(self) -> str:
+        """Its name below the URL."""
+        return self.called or self.key[1]
 
 
 class Transfer:

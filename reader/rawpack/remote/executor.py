@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING
 
 from rawpack.errors import DamagedStoreError, RawpackError, StoreError
 from rawpack.remote.cache import Download, Key
-from rawpack.remote.download import Transfer
+from rawpack.remote.download import RemoteFile, Transfer
 
 if TYPE_CHECKING:
-    from rawpack.remote.fetch import Fetcher, RemoteFile
+    from rawpack.remote.fetch import Fetcher
 
 MOST_THREADS, _MOST_URGENT = 32, 48
 """Requests at the same time, and the most where files are needed now: some of the threads may wait for a disk, or for
@@ -23,7 +23,7 @@ other processes."""
 
 
 @dataclass
-class _Fetched:
+class _Arriving:
     """A file that is being fetched. Changed under the fetcher's lock."""
 
     part: Download
@@ -42,7 +42,7 @@ class Executor:
     def __init__(self, fetcher: Fetcher, changed: threading.Condition) -> None:
         """fetcher: says what is missing, and what becomes of it. changed: its lock, which all methods need."""
         self._fetcher, self._changed = fetcher, changed
-        self.busy: dict[Key, _Fetched | None] = {}
+        self.busy: dict[Key, _Arriving | None] = {}
         """Files that are being fetched; None before there is room for one."""
         self.failed: dict[Key, RawpackError] = {}
         """Why files could not be fetched. They are not tried again as long as they are here."""
@@ -52,7 +52,7 @@ class Executor:
     def work(self) -> None:
         """Start a thread if there is a range for it. It starts the next one: to start all of them here would delay the
         first request."""
-        self._tidy()
+        self.tidy()
         if next(self._ranges(self._threads + 1), None) is None:
             return
         try:
@@ -63,7 +63,7 @@ class Executor:
             return
         self._threads += 1
 
-    def _ranges(self, threads: int) -> Iterator[tuple[RemoteFile, _Fetched | None]]:
+    def _ranges(self, threads: int) -> Iterator[tuple[RemoteFile, _Arriving | None]]:
         """Files to begin, and begun ones that have ranges nobody fetches, the most urgent first. threads: how many
         there would be with that one."""
         for needed, most in ((True, _MOST_URGENT), (False, MOST_THREADS)):
@@ -79,7 +79,7 @@ class Executor:
         """Fetch one range after another until there is none. Runs in a thread."""
         while True:
             with self._changed:
-                self._tidy()
+                self.tidy()
                 item, fetched = next(self._ranges(self._threads), (None, None))
                 if item is None:
                     self._threads -= 1
@@ -100,6 +100,7 @@ class Executor:
                 else:
                     whole = fetched.transfer.fetch(*taken, self._buffers)
                 if fetched is not None and whole and fetched.transfer.check():
+                    item.confirm()
                     self._fetcher.commit(item, fetched.part)
                     fetched.is_over = True
             except Exception as raised:
@@ -117,13 +118,16 @@ class Executor:
                     fetched.is_wrong |= isinstance(error, FileNotFoundError | DamagedStoreError)
                 self._changed.notify_all()
 
-    def _begun(self, item: RemoteFile) -> _Fetched | None:
+    def _begun(self, item: RemoteFile) -> _Arriving | None:
         part = self._fetcher.begun(item)
         if part is None:
             return None
         try:
+            item.confirm()
+            if not item.resumes:
+                os.ftruncate(part.descriptor, 0)
             wanted = partial(self._fetcher.is_wanted, item.key)
-            fetched = _Fetched(part, Transfer(item.remote, item.key[1], item.record, part.descriptor, wanted))
+            fetched = _Arriving(part, Transfer(item.remote, item.name, item.record, part.descriptor, wanted))
         except BaseException:
             part.close()
             raise
@@ -131,7 +135,7 @@ class Executor:
             self.busy[item.key] = fetched
         return fetched
 
-    def _tidy(self) -> None:
+    def tidy(self) -> None:
         """Let go of files that are complete, failed or not wanted anymore, and that no thread is busy with."""
         for key, fetched in list(self.busy.items()):
             if fetched is None or fetched.users:

@@ -13,14 +13,17 @@ import threading
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from rawpack.disk.manifest import NAME, FileRecord, parse
+from rawpack.disk.manifest import NAME, parse
 from rawpack.errors import DamagedStoreError, RawpackError, StoreError
 from rawpack.remote.cache import Busy, CacheFolder, Download, Key, NoRoom
+from rawpack.remote.download import RemoteFile
 from rawpack.remote.executor import Executor
 from rawpack.remote.lease import Lease
-from rawpack.remote.transfer import Remote
+
+if TYPE_CHECKING:
+    from rawpack.remote.origin import RemoteStore
 
 _LOOK_EVERY_S = 0.05
 _ROOM_EVERY_S = 0.2
@@ -28,30 +31,6 @@ _DROP_WAIT_S = 0.1
 _LINGER_S = 1.0
 """How long a file stays on the lease after it was needed. A full shuffle needs it again soon, and writing a lease for
 each batch would take longer than the batch."""
-
-
-@dataclass(frozen=True)
-class RemoteFile:
-    """A file of a store behind a URL."""
-
-    remote: Remote
-    key: Key
-    record: FileRecord
-
-
-@dataclass(frozen=True)
-class Kept:
-    """The files that the cache keeps while a store is in use."""
-
-    digest: str
-    manifest_bytes: bytes
-    small: tuple[RemoteFile, ...]
-    """Its columns and rejects."""
-
-    @property
-    def size(self) -> int:
-        """In bytes, with the manifest."""
-        return len(self.manifest_bytes) + sum(item.record.bytes for item in self.small)
 
 
 class Ticket:
@@ -86,7 +65,7 @@ class Fetcher:
 
     def __init__(self, cache: CacheFolder, timeout: float) -> None:
         self.cache, self._timeout = cache, timeout
-        self._stores: dict[str, Kept] = {}
+        self._stores: dict[str, RemoteStore] = {}
         self.fetched = 0
         """Bytes of the files that this process has fetched."""
         self._start()
@@ -94,17 +73,17 @@ class Fetcher:
     @property
     def room(self) -> int:
         """Bytes that the cache has for shards, after the manifests and columns of the stores in use."""
-        return self.cache.limit - sum(kept.size for kept in list(self._stores.values()))
+        return self.cache.limit - sum(store.small_bytes for store in list(self._stores.values()))
 
-    def keep_store(self, kept: Kept) -> None:
+    def keep_store(self, store: RemoteStore) -> None:
         """Keep the manifest of a store in the cache, and begin to fetch its columns, which then stay there too."""
         self._check_process()
         with self._changed:
-            self._stores[kept.digest] = kept
+            self._stores[store.digest] = store
             with self.cache.locked():
                 self._write_lease()
-                self.cache.keep_manifest(kept.digest, kept.manifest_bytes)
-            self._lost |= {item.key: item for item in kept.small}
+                self.cache.keep_manifest(store.digest, store.manifest_bytes)
+            self._lost |= {item.key: item for item in store.small}
         ticket = self.ticket()
         self._opened.append(ticket)
         ticket.want(())  # and what is lost
@@ -222,6 +201,7 @@ class Fetcher:
                 with contextlib.suppress(StoreError), self.cache.locked(_DROP_WAIT_S):
                     self._write_lease(strictly=True)
             self._tickets[:] = [one for one in self._tickets if not one.closed]
+            self._executor.tidy()
         finally:
             self._changed.release()
 
@@ -234,7 +214,7 @@ class Fetcher:
         """File on the lease -> when it was last needed."""
         self._here: set[Key] = set()
         """Files that were in the cache when last checked. Those on the lease are still there."""
-        self._lost = {item.key: item for kept in self._stores.values() for item in kept.small}
+        self._lost = {item.key: item for store in self._stores.values() for item in store.small}
         """Columns and rejects of stores in use that are not there: yet, or since the cache was removed."""
         self._opened: list[Ticket] = []
         """One for each store that was opened, until somebody waits for its columns."""
@@ -261,9 +241,9 @@ class Fetcher:
         """Start again after the cache was removed. Within `CacheFolder.locked`."""
         self._lease.renew()
         self._here.clear()
-        for kept in self._stores.values():
-            self.cache.keep_manifest(kept.digest, kept.manifest_bytes)
-            self._lost |= {item.key: item for item in kept.small}
+        for store in self._stores.values():
+            self.cache.keep_manifest(store.digest, store.manifest_bytes)
+            self._lost |= {item.key: item for item in store.small}
         for ticket in self._tickets:
             for item in (*ticket.now.values(), *ticket.prefetch.values()):
                 self._look(item)
@@ -319,7 +299,7 @@ class Fetcher:
                 return None
             if now > until:
                 raise StoreError(
-                    f"{item.remote.where(item.key[1])} has {item.record.bytes} bytes, and {began.held} of the "
+                    f"{item.remote.where(item.name)} has {item.record.bytes} bytes, and {began.held} of the "
                     f"{self.cache.limit} that the cache {self.cache.folder} may hold are needed right now by readers "
                     "on this machine; pass a larger limit, cache=Cache(limit=...)"
                 )
@@ -331,10 +311,12 @@ class Fetcher:
             needed, stores = self._needed(), {(digest, "") for digest in self._stores}
             prefetch = {key for ticket in self._tickets for key in ticket.prefetch}
             self._write_lease(strictly=True)
-            began = self.cache.begin(item.key, item.record, needed | prefetch | stores, self._lease)
+            keep = (needed | prefetch | stores) if item.evicts else None
+            began = self.cache.begin(item.key, item.record, keep, self._lease)
             if isinstance(began, NoRoom) and item.key in needed:
                 # Rather than wait, evict prefetched files.
-                began = self.cache.begin(item.key, item.record, needed | stores, self._lease)
+                keep = (needed | stores) if item.evicts else None
+                began = self.cache.begin(item.key, item.record, keep, self._lease, force=self.cache.is_soft)
                 self._here -= prefetch - needed
         return began
 
@@ -352,21 +334,30 @@ class Fetcher:
         """The error to raise for one that ended a download."""
         if isinstance(error, FileNotFoundError | DamagedStoreError):
             try:
-                return self._unlike(item, error)
+                item.confirm()
+                return (
+                    self._unlike(item, error)
+                    if item.record.xxh3
+                    else StoreError(f"{item.remote.where(item.name)} is gone")
+                )
             except RawpackError as other:
                 return other
         if isinstance(error, RawpackError):
             return error
-        return self.cache.refused(error) if isinstance(error, OSError) else item.remote.error(item.key[1], error)
+        return self.cache.refused(error) if isinstance(error, OSError) else item.remote.error(item.name, error)
+
+    def under_way(self) -> list[Key]:
+        """The files that are being fetched, those first that were begun first."""
+        return list(self._executor.busy)
 
     def missing(self, needed: bool) -> Iterator[RemoteFile]:
         """Files that are not in the cache, in the order of the tickets: those that are needed now, or to be prefetched.
         Within the lock."""
-        if needed or time.monotonic() >= self._full_until:
-            for ticket in self._tickets:
-                for key, item in (ticket.now if needed else ticket.prefetch).items():
-                    if key not in self._here:
-                        yield item
+        full = not needed and time.monotonic() < self._full_until
+        for ticket in self._tickets:
+            for key, item in (ticket.now if needed else ticket.prefetch).items():
+                if key not in self._here and not (full and key not in self._executor.busy):
+                    yield item
 
     def _unlike(self, item: RemoteFile, error: Exception) -> RawpackError:
         """The error for a file that is missing, or whose checksum is not the manifest's."""

@@ -6,15 +6,18 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from rawpack.disk.manifest import NAME, FileRecord, Manifest, parse
 from rawpack.errors import StoreError, UsageError
 from rawpack.remote.cache import CacheFolder
+from rawpack.remote.download import RemoteFile
 from rawpack.remote.executor import MOST_THREADS
-from rawpack.remote.fetch import Fetcher, Kept, RemoteFile
+from rawpack.remote.fetch import Fetcher
 from rawpack.remote.transfer import TIMEOUT_S, Remote
+from rawpack.remote.wire import Connections
 
 
 @dataclass(frozen=True)
@@ -36,13 +39,18 @@ class RemoteStore:
         """A file of the store. name: its path below the store's folder, if it is not directly in it."""
         return RemoteFile(self.remote, (self.digest, name or record.name), record)
 
-    @property
+    @cached_property
     def small(self) -> tuple[RemoteFile, ...]:
         """All files except the manifest and shards: the columns and the rejects."""
         columns = [
             self.item(record, f"{part.folder}/{record.name}") for part in self.manifest.columns for record in part.files
         ]
         return (*columns, self.item(self.manifest.rejects.file))
+
+    @cached_property
+    def small_bytes(self) -> int:
+        """What the cache keeps while the store is in use: these files, and the manifest."""
+        return len(self.manifest_bytes) + sum(item.record.bytes for item in self.small)
 
     def touch(self, record: FileRecord) -> None:
         """Note that a shard file is needed now, so that it is removed last."""
@@ -74,7 +82,8 @@ def open_origins(
     if options is not None and not isinstance(options, Mapping):
         raise UsageError(f"storage_options= must be a dict of options for fsspec, not {type(options).__name__}")
     fetcher = Fetcher(cache, timeout)
-    remotes = [Remote(url, options or {}, timeout) for url in urls]
+    connections = Connections()
+    remotes = [Remote(url, options or {}, timeout, connections) for url in urls]
     return [_open(remote, found, fetcher) for remote, found in zip(remotes, _manifests(remotes), strict=True)]
 
 
@@ -102,13 +111,13 @@ def _open(remote: Remote, manifest_bytes: bytes, fetcher: Fetcher) -> RemoteStor
     where = remote.where(NAME)
     manifest, digest = parse(manifest_bytes, where)
     origin = RemoteStore(remote, fetcher, manifest_bytes, manifest, digest)
-    kept = Kept(digest, manifest_bytes, origin.small)
+    small = origin.small_bytes
     largest = max((record.bytes for shard in manifest.shards for record in shard.files), default=0)
-    if kept.size + largest > fetcher.cache.limit:
+    if small + largest > fetcher.cache.limit:
         raise UsageError(
-            f"{remote} needs a cache of at least {kept.size + largest} bytes: {kept.size} for its columns, {largest} "
+            f"{remote} needs a cache of at least {small + largest} bytes: {small} for its columns, {largest} "
             f"for its largest shard; {fetcher.cache.folder} may hold {fetcher.cache.limit}: pass a larger limit, "
             "cache=Cache(limit=...)"
         )
-    fetcher.keep_store(kept)
+    fetcher.keep_store(origin)
     return origin

@@ -10,14 +10,15 @@ import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from functools import partial
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import urlsplit
-from urllib.request import getproxies
 
 from rawpack.errors import DamagedStoreError, RawpackError, StoreError, UsageError
 from rawpack.remote.reach import host_of, is_lost, is_of_connection, note_answer, why_lost
 from rawpack.remote.url import filesystem, join, scrubbed, shown
-from rawpack.remote.wire import PLAIN_ERRORS, Wire
+
+if TYPE_CHECKING:
+    from rawpack.remote.wire import Connections, Wire
 
 T = TypeVar("T")
 U = TypeVar("U")
@@ -54,8 +55,15 @@ class Remote:
     by that package.
     """
 
-    def __init__(self, url: str, options: Mapping[str, Any], timeout: float) -> None:
-        """options: fsspec's `storage_options` for this URL. Raises as `filesystem`."""
+    def __init__(
+        self, url: str, options: Mapping[str, Any], timeout: float, connections: Connections | None = None
+    ) -> None:
+        """options: fsspec's `storage_options` for this URL. connections: shared with others. Raises as `filesystem`."""
+        # Every run of the packer imports this module, and few use these.
+        from urllib.request import getproxies
+
+        from rawpack.remote.wire import Connections, Wire
+
         self.url, self._options, self.timeout = url, dict(options), timeout
         self.host = host_of(url, self._options)
         self.trouble = ""
@@ -72,7 +80,8 @@ class Remote:
             # Proxies too: packages for HTTP ignore the environment, all others do not.
             suits = hasattr(system, "sign") and not getproxies()
         headers = system.storage_options.get("headers", {}) if suits else {}
-        self._wire = Wire(self._stall_s, headers) if suits and isinstance(headers, Mapping) else None
+        connections = connections or Connections()
+        self._wire = Wire(self._stall_s, headers, connections) if suits and isinstance(headers, Mapping) else None
 
     def __str__(self) -> str:
         return shown(self.url)
@@ -161,6 +170,8 @@ class Remote:
 
     def _first(self, plain: Callable[[Wire], T], package: Callable[[], U]) -> T | U:
         """What the plain transport answers or, where it cannot, fsspec's package."""
+        from rawpack.remote.wire import PLAIN_ERRORS
+
         began, usable = time.monotonic(), self._wire if self._failures < _MOST_FAILURES else None
         if usable is not None:
             try:

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import os
 import ssl
-import threading
 import weakref
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from functools import cache
 from http.client import HTTPConnection, HTTPException, HTTPResponse, HTTPSConnection
 from urllib.parse import quote, urlsplit
@@ -20,21 +20,45 @@ _CONNECT_S = 10.0
 _UNESCAPED = "/%:=&?~+!$,;'@()*[]"
 """Characters of a URL that stay as they are; with others, fsspec's packages ask for it in the same way."""
 
+_Key = tuple[str, str]
+"""Scheme, and host with port."""
 PLAIN_ERRORS = (OSError, HTTPException, ValueError)
 """What the functions here raise."""
 
 
-class Wire:
+class Connections:
     """Connections, kept from one request to the next. Any number of threads may use one; a forked child has its own."""
 
-    def __init__(self, timeout: float, headers: Mapping[str, str]) -> None:
+    def __init__(self) -> None:
+        self._idle: dict[_Key, list[HTTPConnection]] = {}
+        """Changed by single operations on lists: a lock might be held by another thread when a process is forked."""
+        self._process = os.getpid()
+        weakref.finalize(self, _close, self._idle).atexit = False
+
+    def take(self, key: _Key) -> HTTPConnection | None:
+        """One that is kept for this server; None if there is none."""
+        if os.getpid() != self._process:
+            _close(self._idle)
+            self._process = os.getpid()
+        with suppress(KeyError, IndexError):
+            return self._idle[key].pop()
+        return None
+
+    def keep(self, key: _Key, connection: HTTPConnection) -> None:
+        """Keep one whose answer was read to its end."""
+        if connection.sock is not None:
+            self._idle.setdefault(key, []).append(connection)
+
+
+class Wire:
+    """Requests to one server, over connections that others may share."""
+
+    def __init__(self, timeout: float, headers: Mapping[str, str], connections: Connections) -> None:
         """timeout: seconds without any byte after which a request fails. headers: of each request."""
         self._timeout, self._headers = timeout, {"User-Agent": "rawpack", **headers}
-        self._idle: list[tuple[tuple[str, str], HTTPConnection]] = []
-        self._process, self._lock = os.getpid(), threading.Lock()
+        self._connections = connections
         self.says_ranges = False
         """Whether the server has said that it knows ranges."""
-        weakref.finalize(self, _close, self._idle).atexit = False
 
     def read(self, url: str) -> bytes:
         """All bytes of a file."""
@@ -46,7 +70,7 @@ class Wire:
         except BaseException:
             connection.close()
             raise
-        self._keep(key, connection)
+        self._connections.keep(key, connection)
         return data
 
     def read_range(self, url: str, start: int, into: memoryview, wanted: Callable[[], bool]) -> int:
@@ -70,17 +94,17 @@ class Wire:
                 raise
             return done
         if done == size:
-            self._keep(key, connection)
+            self._connections.keep(key, connection)
         else:
             connection.close()
         return done
 
-    def _ask(self, url: str, headers: Mapping[str, str]) -> tuple[tuple[str, str], HTTPConnection, HTTPResponse]:
+    def _ask(self, url: str, headers: Mapping[str, str]) -> tuple[_Key, HTTPConnection, HTTPResponse]:
         split = urlsplit(url)
         key = split.scheme, split.netloc
         target = quote(split.path or "/", _UNESCAPED) + ("?" + quote(split.query, _UNESCAPED) if split.query else "")
         while True:
-            kept = self._kept(key)
+            kept = self._connections.take(key)
             connection = kept or self._connection(*key)
             try:
                 connection.request("GET", target, headers={**self._headers, **headers})
@@ -105,27 +129,13 @@ class Wire:
         made.sock.settimeout(self._timeout)
         return made
 
-    def _kept(self, key: tuple[str, str]) -> HTTPConnection | None:
-        with self._lock:
-            if os.getpid() != self._process:
-                self._process = os.getpid()
-                _close(self._idle)
-            for k in reversed(range(len(self._idle))):
-                if self._idle[k][0] == key:
-                    return self._idle.pop(k)[1]
-        return None
-
-    def _keep(self, key: tuple[str, str], connection: HTTPConnection) -> None:
-        if connection.sock is not None:
-            with self._lock:
-                self._idle.append((key, connection))
-
 
 @cache
 def _context() -> ssl.SSLContext:
     return ssl.create_default_context()
 
 
-def _close(idle: list[tuple[tuple[str, str], HTTPConnection]]) -> None:
-    while idle:
-        idle.pop()[1].close()
+def _close(idle: dict[_Key, list[HTTPConnection]]) -> None:
+    for connections in list(idle.values()):
+        while connections:
+            connections.pop().close()

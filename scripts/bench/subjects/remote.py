@@ -105,6 +105,7 @@ class Served:
         for name in self.imports:
             importlib.import_module(name)
         self.settings = settings
+        began = time.perf_counter()
         folder, s3 = self.folder(settings), ["s3"] * self.link.s3
         root = folder if s3 else settings.folder
         command = [sys.executable, str(_LOOPBACK), str(root), str(self.link.rate), str(self.link.latency_s), *s3]
@@ -112,6 +113,8 @@ class Served:
         assert self._server.stdout is not None
         self.endpoint = f"http://127.0.0.1:{int(self._server.stdout.readline())}"
         self._server.wait()
+        self.server_s = time.perf_counter() - began
+        """What it took to start the server, which is no part of the first batch."""
         self.name = BUCKET if s3 else folder.relative_to(settings.folder).as_posix()
         files = [path for path in folder.rglob("*") if path.is_file() and not path.name.startswith("provenance")]
         self.files = {path.relative_to(folder).as_posix(): path.stat().st_size for path in files}
