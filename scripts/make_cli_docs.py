@@ -8,7 +8,6 @@ With --check nothing is written; the exit code is 1 where the page is not what t
 
 from __future__ import annotations
 
-import argparse
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,6 +16,7 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT / "reader"), str(ROOT / "packer")]
 
 import click  # noqa: E402
+from made import write  # noqa: E402
 
 from rawpack_packer.cli import cli  # noqa: E402
 
@@ -66,16 +66,5 @@ def page() -> str:
     return "\n".join(parts)
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description="Make docs/reference/cli.md from --help.")
-    parser.add_argument("--check", action="store_true", help="write nothing; exit 1 where the page is stale")
-    asked = parser.parse_args()
-    made = page()
-    if not asked.check:
-        PAGE.write_text(made, "utf-8")
-    elif not PAGE.exists() or PAGE.read_text("utf-8") != made:
-        sys.exit(f"{PAGE} is stale: run python scripts/make_cli_docs.py")
-
-
 if __name__ == "__main__":
-    main()
+    write(PAGE, page, __doc__)

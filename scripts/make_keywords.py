@@ -8,7 +8,6 @@ With --check nothing is written; the exit code is 1 where the module is not what
 
 from __future__ import annotations
 
-import argparse
 import subprocess
 import sys
 import textwrap
@@ -17,6 +16,8 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT / "reader"), str(ROOT / "packer")]
+
+from made import write  # noqa: E402
 
 from rawpack_packer.options import RECIPE, RUN, SOURCE, Option  # noqa: E402
 
@@ -73,15 +74,5 @@ def module() -> str:
     return subprocess.run(command, input=text, capture_output=True, encoding="utf-8", check=True).stdout
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description="Make the types of the keywords from the table of options.")
-    parser.add_argument("--check", action="store_true", help="write nothing; exit 1 where the module is stale")
-    asked, made = parser.parse_args(), module()
-    if not asked.check:
-        MODULE.write_text(made, "utf-8")
-    elif not MODULE.exists() or MODULE.read_text("utf-8") != made:
-        sys.exit(f"{MODULE} is stale: run python scripts/make_keywords.py")
-
-
 if __name__ == "__main__":
-    main()
+    write(MODULE, module, __doc__)

@@ -11,12 +11,11 @@ next to each other have an arrow between them. What climbs, an exception in test
 
 from __future__ import annotations
 
-import argparse
-import sys
 import textwrap
 from collections import defaultdict
 from html import escape
 
+from made import write
 from make_tree_docs import summary
 from rooms import FOLDERS, ROOT, imports, room_of, rooms_in
 
@@ -183,16 +182,5 @@ def picture() -> str:
     return "\n".join(parts) + "\n"
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description="Draw the rooms of both packages and the imports between them.")
-    parser.add_argument("--check", action="store_true", help="write nothing; exit 1 where the picture is stale")
-    asked = parser.parse_args()
-    drawn = picture()
-    if not asked.check:
-        PICTURE.write_text(drawn, "utf-8")
-    elif not PICTURE.exists() or PICTURE.read_text("utf-8") != drawn:
-        sys.exit(f"{PICTURE} is stale: run python scripts/make_picture.py")
-
-
 if __name__ == "__main__":
-    main()
+    write(PICTURE, picture, __doc__)

@@ -8,13 +8,14 @@ With --check nothing is written; the exit code is 1 where the page is not what t
 
 from __future__ import annotations
 
-import argparse
 import sys
 from pathlib import Path
 from typing import NamedTuple
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT / "reader"), str(ROOT / "packer")]
+
+from made import write  # noqa: E402
 
 from rawpack_packer.sources import KINDS, SourceKind  # noqa: E402
 
@@ -100,16 +101,5 @@ _OPTIONS = {"fields": "field", "path_column": "path"}
 """Options whose name in the command is not that in Python."""
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description="Make docs/reference/sources.md from the table of sources.")
-    parser.add_argument("--check", action="store_true", help="write nothing; exit 1 where the page is stale")
-    asked = parser.parse_args()
-    made = page()
-    if not asked.check:
-        PAGE.write_text(made, "utf-8")
-    elif not PAGE.exists() or PAGE.read_text("utf-8") != made:
-        sys.exit(f"{PAGE} is stale: run python scripts/make_source_docs.py")
-
-
 if __name__ == "__main__":
-    main()
+    write(PAGE, page, __doc__)

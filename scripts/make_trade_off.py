@@ -22,8 +22,9 @@ from pathlib import Path
 from typing import Any
 
 import compare_stores
-import matplotlib as mpl
-from matplotlib.figure import Figure
+from drawing import plots
+from drawing.pages import replace
+from drawing.results import markdown
 from matplotlib.ticker import FuncFormatter
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -33,8 +34,6 @@ _HEAD = ("format, size, quality", "whole set", "images/s", "per core", "first ba
 _ROUNDS = 3
 _FILES = {"pool": "JPEG files, plain workers", "torch": "JPEG files, torch DataLoader"}
 _COLORS = {"memmap": "#1d6fb7", "hdf5": "#0f8a5e", "lmdb": "#b06a00", "files": "#7a7b7c"}
-_INK = "#7a7b7c"
-"""Readable on a light page and on a dark one."""
 
 
 def main() -> None:
@@ -51,8 +50,10 @@ def main() -> None:
     command = [sys.executable, "-m", "rawpack", "plan", "--json", *options, str(asked.photos)]
     plan = json.loads(subprocess.run(command, check=True, stdout=subprocess.PIPE).stdout)
     file_bytes = compare_stores.size_of(asked.photos)
-    replace("gain", gain(plan, files, file_bytes))
-    replace("trade-off", table(plan, files, file_bytes, asked.name or f"{plan['samples']:,} photographs", options))
+    replace(README, "gain", gain(plan, files, file_bytes))
+    replace(
+        README, "trade-off", table(plan, files, file_bytes, asked.name or f"{plan['samples']:,} photographs", options)
+    )
     draw(plan, files, file_bytes)
 
 
@@ -94,12 +95,12 @@ def table(
     plan: dict[str, Any], files: dict[str, tuple[float, float]], file_bytes: int, name: str, options: list[str]
 ) -> str:
     """The table and what it was measured on."""
-    rows = [_HEAD, ("---",) * len(_HEAD)]
+    rows: list[tuple[str, ...]] = []
     for way, (first_s, rate) in files.items():
         core = rounded(rate / compare_stores.workers())
         rows.append((_FILES[way], f"{file_bytes / 1e6:,.1f} MB", rounded(rate), core, f"{first_s:.2f} s", "", ""))
     rows += [*map(cells, plan["candidates"])]
-    shown = "\n".join(f"| {' | '.join(row)} |" for row in rows)
+    shown = markdown(_HEAD, rows)
     machine, reading = plan["machine"], plan["candidates"][0]["reading"]
     busy = plan["load_per_cpu_at_start"] or 0.0
     about = (
@@ -129,15 +130,8 @@ def draw(plan: dict[str, Any], files: dict[str, tuple[float, float]], file_bytes
     """Size against speed, both logarithmic: up is faster, left is smaller."""
     marks = [(file_bytes, rate, _FILES[way], "files") for way, (_, rate) in files.items()]
     marks += [(one["store_bytes"], best_rate(one), one["name"], one["name"].split()[0]) for one in plan["candidates"]]
-    style: dict[Any, Any] = {
-        "svg.fonttype": "none",
-        "font.family": "sans-serif",
-        "font.size": 10,
-        "svg.hashsalt": "rawpack",
-    }
-    style |= dict.fromkeys(("text.color", "axes.edgecolor", "axes.labelcolor", "xtick.color", "ytick.color"), _INK)
-    with mpl.rc_context(style):
-        figure = Figure((7.6, 4.2), layout="constrained")
+    with plots.style() as figure_of:
+        figure = figure_of((7.6, 4.2))
         axes = figure.subplots()
         axes.set(xscale="log", yscale="log", xlabel="size of the whole set (smaller is to the left)", ylabel="images/s")
         for size, rate, label, kind in marks:
@@ -157,19 +151,11 @@ def draw(plan: dict[str, Any], files: dict[str, tuple[float, float]], file_bytes
         axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value / 1e6:g} MB"))
         axes.xaxis.set_minor_formatter(FuncFormatter(lambda value, _: ""))
         axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.0f}"))
-        axes.spines[["top", "right"]].set_visible(False)
-        figure.savefig(PICTURE, transparent=True, metadata={"Date": None})
+        plots.save(figure, PICTURE)
 
 
 def best_rate(one: dict[str, Any]) -> float:
     return float(one["reading"]["images_per_s"]["median"])
-
-
-def replace(name: str, made: str) -> None:
-    begin, end = f"<!-- {name}:begin -->", f"<!-- {name}:end -->"
-    before, _, rest = README.read_text("utf-8").partition(begin)
-    _, _, after = rest.partition(end)
-    README.write_text(f"{before}{begin}\n\n{made}\n\n{end}{after}", "utf-8")
 
 
 def rounded(value: float) -> str:

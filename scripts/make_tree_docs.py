@@ -10,12 +10,12 @@ With --check nothing is written; the exit code is 1 where the tree is stale.
 
 from __future__ import annotations
 
-import argparse
 import ast
 import re
 import sys
 from pathlib import Path
 
+from made import write
 from rooms import FOLDERS, ROOT, rooms_in
 
 PAGE = ROOT / "docs" / "explanation" / "architecture.md"
@@ -78,17 +78,5 @@ def renewed(page: str) -> str:
     return f"{before}{BEGIN}\n\n{tree()}\n{END}{after}"
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description="Write the tree of modules into the architecture page.")
-    parser.add_argument("--check", action="store_true", help="write nothing; exit 1 where the tree is stale")
-    asked = parser.parse_args()
-    page = PAGE.read_text("utf-8")
-    made = renewed(page)
-    if not asked.check:
-        PAGE.write_text(made, "utf-8")
-    elif page != made:
-        sys.exit(f"{PAGE} is stale: run python scripts/make_tree_docs.py")
-
-
 if __name__ == "__main__":
-    main()
+    write(PAGE, lambda: renewed(PAGE.read_text("utf-8")), __doc__)

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias, Unpack
 from rawpack.errors import UsageError
 from rawpack.former import reader_now
 from rawpack.remote.url import is_url, local_path, shown
-from rawpack.system.keywords import suggests
+from rawpack.system.user import suggests
 from rawpack_packer.destination import folder as destinations
 from rawpack_packer.destination.folder import one_store, store_folder, store_folders
 from rawpack_packer.job import opening

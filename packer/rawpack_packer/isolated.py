@@ -7,9 +7,8 @@ from collections.abc import Callable
 from typing import ParamSpec, Self, TypeVar
 
 from rawpack.errors import WorkerError
-from rawpack.system.channel import Channel, EndedByError
+from rawpack.system.channel import Channel, EndedByError, Heartbeat
 from rawpack.system.child import GRACE_S, Child
-from rawpack.system.heartbeat import Heartbeat
 
 P = ParamSpec("P")
 T = TypeVar("T")

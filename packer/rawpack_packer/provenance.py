@@ -17,8 +17,8 @@ from numpy.typing import NDArray
 
 from rawpack.disk import npy
 from rawpack.disk.manifest import Manifest, unseal
-from rawpack.disk.plain_files import read_plain
 from rawpack.errors import DamagedStoreError
+from rawpack.system.files import read_plain
 
 COLUMNS = "columns-1"
 REJECTS = "rejects.jsonl"

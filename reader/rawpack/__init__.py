@@ -29,8 +29,8 @@ from rawpack.errors import (
 if TYPE_CHECKING:
     from rawpack.batches import Batches
     from rawpack.choose.options import Buckets, Workers
-    from rawpack.order.blocks import Blocks
     from rawpack.order.launcher import Ranks
+    from rawpack.order.shuffled import Blocks
     from rawpack.reader import Reader
     from rawpack.store.opening import Cache
     from rawpack_packer.api import (
@@ -88,7 +88,7 @@ __all__ = [
 
 _READING = {
     "Batches": "rawpack.batches",
-    "Blocks": "rawpack.order.blocks",
+    "Blocks": "rawpack.order.shuffled",
     "Buckets": "rawpack.choose.options",
     "Cache": "rawpack.store.opening",
     "Ranks": "rawpack.order.launcher",

@@ -18,7 +18,7 @@ from rawpack.errors import UsageError
 if TYPE_CHECKING:
     from rawpack.choose.buckets import FoundBuckets
     from rawpack.faces.data_iter import DataIter, Names
-    from rawpack.faces.fields import Chosen
+    from rawpack.faces.face import Chosen
     from rawpack.faces.jax import JaxBatches
     from rawpack.faces.queue import BatchQueue
     from rawpack.faces.torch import TorchBatches
@@ -141,7 +141,7 @@ class Batches(Iterable[Batch]):
         Texts, and ragged fields as lists, are a `NonTensorStack` with one entry per sample. Raises MissingExtraError
         without tensordict.
         """
-        from rawpack.faces.tensordict import tensordict_batches
+        from rawpack.faces.torch import tensordict_batches
 
         return tensordict_batches(self._feed, device, channels, dtype, depth)
 

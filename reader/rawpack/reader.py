@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Mapping, Sequence
+from copy import copy
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal, Self, SupportsIndex
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from rawpack.batches import Batches
-from rawpack.choose.build import choose, warn_of_workers
 from rawpack.choose.options import DecodeOption, Options, Sampler, Workers, names
-from rawpack.choose.settings import sides
-from rawpack.clips.reading import clip_at, clips_at, column_of, samples_in
+from rawpack.choose.settings import choose, sides, warn_of_workers
+from rawpack.clips.sample_set import SampleSet
 from rawpack.disk.manifest import Field
 from rawpack.epoch.feed import Feed
 from rawpack.errors import UsageError
@@ -21,17 +22,15 @@ from rawpack.former import batches_now, mix_now, reader_now
 from rawpack.order import Blocks, Ranks
 from rawpack.order.mixed import MixLength
 from rawpack.remote.url import shown
-from rawpack.store.mix import opening_of, pairs_of, selection_of
-from rawpack.store.opening import Cache, Opening, StorePath, paths_of
-from rawpack.store.samples import sample_at, samples_at, values_of
+from rawpack.store.opening import Cache, Opening, StorePath, opening_of, pairs_of, paths_of, selection_of
 from rawpack.store.selection import positions_at, positions_of
-from rawpack.store.stores import INDEX
+from rawpack.store.stores import INDEX, Stores
 from rawpack.store.where import Where
-from rawpack.system.keywords import suggests
+from rawpack.system.user import suggests
 
 if TYPE_CHECKING:
     from rawpack.choose.options import SizeOption
-    from rawpack.clips.table import ClipTable, Short
+    from rawpack.clips.table import Short
     from rawpack.transforms.plan import Transform
 
 
@@ -72,14 +71,8 @@ class Reader:
         Raises StoreError (UnfinishedStoreError, DamagedStoreError) where there is no store, UsageError where there is
         no such split.
         """
-        self._open(Opening(paths_of(path, split), preload, verify, cache, storage_options))
-
-    def _open(self, asked: Opening) -> None:
-        self._asked, self._library = asked, asked.open()
-        self._clips: ClipTable | None = None
-        """Where samples are clips: which rows each has."""
-        self._selection: NDArray[np.int64] | None = None
-        """Rows, or numbers of clips; None for all."""
+        asked = Opening(paths_of(path, split), preload, verify, cache, storage_options)
+        self._samples = SampleSet(asked, asked.open())
 
     @classmethod
     @suggests(mix_now)
@@ -112,22 +105,18 @@ class Reader:
             one._entry() if isinstance(one, Reader) else (Opening(paths_of(one, None)), None) for one, _ in pairs
         ]
         openings, selections = zip(*entries, strict=True)
+        asked = opening_of(openings, [share for _, share in pairs], length)
+        library = asked.open()
         mixed = object.__new__(cls)
-        mixed._open(opening_of(openings, [share for _, share in pairs], length))
-        mixed._selection = selection_of(selections, mixed._library)
-        mixed._check_mix()
+        mixed._samples = SampleSet(asked, library, selection_of(selections, library))
         return mixed
 
     def _entry(self) -> tuple[Opening, NDArray[np.int64] | None]:
         """What a mix needs to know of a reader."""
-        if self._clips is not None or self._asked.mix is not None:
+        samples = self._samples
+        if samples.clips is not None or samples.asked.mix is not None:
             raise UsageError(f"{self!r} cannot be mixed: mix readers of images or frames, and call clips() on the mix")
-        return self._asked, self._selection
-
-    def _check_mix(self) -> None:
-        """Raise UsageError where a store of a mix has no samples."""
-        if self._asked.mix is not None:
-            self._asked.mix.sizes(self._library, self._selection if self._clips is None else self._clips.first_rows())
+        return samples.asked, samples.selection
 
     def close(self) -> None:
         """End the workers and downloads of this reader, of those that `select` and `clips` made of it, and of their
@@ -141,7 +130,7 @@ class Reader:
         self.close()
 
     def __len__(self) -> int:
-        return samples_in(self._library, self._selection, self._clips)
+        return len(self._samples)
 
     def __repr__(self) -> str:
         fields = ", ".join(f"{name}: {dtype} {shape}" for name, dtype, shape in self._table())
@@ -152,24 +141,26 @@ class Reader:
         from rawpack.epoch.notebook import html_of
 
         title = f"{type(self).__name__}: {self._title()}"
-        return html_of(title, self._table(), self._library, self._clips, self._selection)
+        return html_of(title, self._table(), self._samples)
 
     def _title(self) -> str:
         formats = "+".join(dict.fromkeys(store.manifest.format for store in self._library.stores))
-        where = str(self._asked.mix or ", ".join(shown(str(path)) for path in self._asked.paths))
-        samples = "samples" if self._clips is None else f"clips of {self._clips.description}"
+        asked, clips = self._samples.asked, self._samples.clips
+        where = str(asked.mix or ", ".join(shown(str(path)) for path in asked.paths))
+        samples = "samples" if clips is None else f"clips of {clips.description}"
         return f"{where}: {formats}, {len(self)} {samples}"
 
     def _table(self) -> list[tuple[str, str, str]]:
         return [(name, field.dtype, sides(field.shape)) for name, field in self.fields.items()]
 
-    def __reduce__(self) -> tuple[Any, ...]:
-        return _reopened, (self._asked, self._clips, self._selection)
+    @property
+    def _library(self) -> Stores:
+        return self._samples.library
 
     @property
     def fields(self) -> Mapping[str, Field]:
         """Name -> kind, dtype and shape of one sample, None where samples differ. Clips have frames as first axis."""
-        return self._library.fields if self._clips is None else self._clips.fields(self._library.fields)
+        return self._samples.fields
 
     @property
     def classes(self) -> tuple[str, ...] | None:
@@ -184,7 +175,7 @@ class Reader:
     @property
     def left_out(self) -> int:
         """For a reader of clips: the videos without a clip, because too few of their frames follow one another."""
-        return 0 if self._clips is None else self._clips.left_out
+        return 0 if self._samples.clips is None else self._samples.clips.left_out
 
     def __getitem__(self, index: SupportsIndex | slice | Sequence[SupportsIndex] | NDArray[Any]) -> dict[str, Any]:
         """One sample: its fields as new arrays, texts as str, and `index`.
@@ -194,21 +185,17 @@ class Reader:
 
         A clip has `clip` too, and lists of what differs in length or size; random clips are those of epoch 0, seed 0.
         """
-        if isinstance(index, slice):
-            index = range(len(self))[index]
-        if isinstance(index, list | range) or getattr(index, "ndim", 0) > 0:
-            chosen = self._several(index)
-            if self._clips is None:
-                return samples_at(self._library, chosen, self._asked.verify)
-            return clips_at(self._library, self._clips, chosen, self._asked.verify)
-        at = self._at(index)
-        if self._clips is None:
-            return sample_at(self._library, at, self._asked.verify)
-        return clip_at(self._library, self._clips, at, self._asked.verify)
+        asked: Any = range(len(self))[index] if isinstance(index, slice) else index
+        if isinstance(asked, list | range) or getattr(asked, "ndim", 0) > 0:
+            return self._samples.several(positions_at(asked, len(self), outside=IndexError))
+        at, count = operator.index(asked), len(self)
+        if not -count <= at < count:
+            raise IndexError(f"sample {at} of a reader with {count} samples")
+        return self._samples.one(at + count if at < 0 else at)
 
     def __getitems__(self, indices: Sequence[int]) -> list[dict[str, Any]]:
         """These samples, read together, one by one: what a DataLoader of torch asks for."""
-        if self._clips is not None:
+        if self._samples.clips is not None:
             return [self[index] for index in indices]
         batch = self[list(indices)]
         return [{name: values[k] for name, values in batch.items()} for k in range(len(batch[INDEX]))]
@@ -220,29 +207,7 @@ class Reader:
         Clips have one value of `video`, and of `label` where each video has one; of other fields, one for each frame.
         Raises UsageError for images and masks, and for what depends on the frames of random clips.
         """
-        fields = self._library.fields
-        if not isinstance(name, str) or name not in fields:
-            raise UsageError(f"there is no field {name!r}; the store has {', '.join(fields)}")
-        if fields[name].in_shards:
-            raise UsageError(f"{name!r} is in shards, not in a column: read it with batches(fields=[{name!r}])")
-        self._library.look_at_files()
-        chosen = np.arange(len(self)) if self._selection is None else self._selection
-        if self._clips is None:
-            return values_of(self._library, name, chosen)
-        return column_of(self._library, self._clips, name, chosen)
-
-    def _at(self, index: Any) -> int:
-        """The row of sample `index`, or the number of its clip."""
-        at = operator.index(index)
-        at = at + len(self) if at < 0 else at
-        if not 0 <= at < len(self):
-            raise IndexError(f"sample {index} of a reader with {len(self)} samples")
-        return at if self._selection is None else int(self._selection[at])
-
-    def _several(self, indices: Any) -> NDArray[np.int64]:
-        """The rows of several samples, or the numbers of their clips."""
-        positions = positions_at(indices, len(self), outside=IndexError)
-        return positions if self._selection is None else self._selection[positions]
+        return self._samples.column(name)
 
     def select(
         self,
@@ -259,19 +224,16 @@ class Reader:
         "score > 0.5 and label in (1, 2)" or "label == 'cat'". Clips have the fields of their first frame. Labels stay
         as they are, and `index` and `clip` keep their numbers.
         """
-        if self._asked.mix is not None:
+        samples = self._samples
+        if samples.asked.mix is not None:
             raise UsageError("select() cannot be called on a mix: mix readers on which it was called")
         if classes is not None:
             classes = names("classes", classes)
         condition = None if where is None else Where(where, self._library.fields, self._library.classes)
-        selected, before = self._copy(), self._selection
-        rows = before
-        if self._clips is not None:
-            self._clips.check_known(classes, condition, where)
-            rows = self._clips.first_rows(before)
-        positions = positions_of(self._library, rows, indices, mask, classes, condition)
-        selected._selection = positions if before is None else before[positions]
-        return selected
+        if samples.clips is not None:
+            samples.clips.check_known(classes, condition, where)
+        positions = positions_of(self._library, samples.rows, indices, mask, classes, condition)
+        return self._with(selection=samples.numbers(positions))
 
     def clips(
         self,
@@ -301,13 +263,11 @@ class Reader:
         """
         from rawpack.clips.table import ClipShape, find_clips
 
-        if self._clips is not None:
+        samples = self._samples
+        if samples.clips is not None:
             raise UsageError("this is a reader of clips already: call clips() on the reader of frames")
-        clips = self._copy()
-        clips._clips = find_clips(self._library, self._selection, ClipShape(frames, stride, step, per_video, short))
-        clips._selection = None
-        clips._check_mix()
-        return clips
+        shape = ClipShape(frames, stride, step, per_video, short)
+        return self._with(clips=find_clips(self._library, samples.selection, shape), selection=None)
 
     @suggests(batches_now)
     def batches(
@@ -364,29 +324,14 @@ class Reader:
         """
         options = Options(
             batch_size, shuffle, sampler, seed, drop_last, fields, image_size, transform, decode, workers, ranks,
-            ragged, self._asked.verify,
+            ragged,
         )  # fmt: skip
-        chosen = choose(self._library, self._selection, self._clips, self._asked.mix, self.column, options)
-        feed = Feed(self._library, self._selection, self._clips, options, *chosen)
+        feed = Feed(self._samples, *choose(self._samples, options))
         warn_of_workers(options, feed.settings)
         return Batches(feed)
 
-    def _copy(self) -> Self:
-        """Another reader of the same open stores; `copy.copy` would pickle it, and open them again."""
-        copy = object.__new__(type(self))
-        copy.__dict__.update(self.__dict__)
-        return copy
-
-
-def _reopened(asked: Opening, clips: ClipTable | None, selection: NDArray[np.int64] | None) -> Reader:
-    """A reader as it was pickled."""
-    urls = [path for path in asked.paths if isinstance(path, str)]
-    if urls:
-        from rawpack.remote.reach import host_of, note_answer
-
-        for url in urls:
-            note_answer(host_of(url, asked.storage_options or {}))  # it did, in the process that opened it
-    reader = object.__new__(Reader)
-    reader._open(asked)
-    reader._clips, reader._selection = clips, selection
-    return reader
+    def _with(self, **changed: Any) -> Self:
+        """A reader of other samples of the same open stores."""
+        other = copy(self)
+        other._samples = replace(self._samples, **changed)
+        return other

@@ -21,10 +21,12 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, Literal
 
+sys.path.insert(1, str(Path(__file__).resolve().parent.parent))
+
 import data
 import report
 from contract import Settings
-from subjects.rawpack_augment import MEAN, STD
+from subjects.stores import MEAN, STD
 
 _WORK = Path(__file__).resolve().parent.parent.parent / "build" / "bench"
 BATCH = 32

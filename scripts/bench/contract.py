@@ -79,17 +79,21 @@ class Epoch:
 class Subject(Protocol):
     """One thing that is measured. `open` and `epoch` are called in one fresh process, `prepare` in another before."""
 
-    needs: tuple[str, ...]
+    settings: Settings
+    needs: tuple[str, ...] = ()
     """Modules that must be installed; where one is not, the subject is left out, and the report says so."""
 
     def prepare(self, settings: Settings) -> None:
         """Make what is read, unless it is there: never measured."""
+        return
 
     def open(self, settings: Settings) -> None:
         """Import and open all that the first batch needs; its time counts to the first batch."""
+        self.settings = settings
 
     def epoch(self, n: int) -> Epoch:
         """Go through epoch n once, and time it."""
+        raise NotImplementedError
 
 
 def consume(batches: Iterable[Any], consumer: str, step_s: float = 0.0) -> Epoch:

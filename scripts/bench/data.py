@@ -285,6 +285,35 @@ def _tile(path: Path, column: NDArray[Any], rows: int, times: int) -> None:
         file.truncate(len(head) + rows * column[:1].nbytes)
 
 
+def flat_array(settings: Settings) -> Pixels:
+    """The images of that file, mapped: (n, H * W * C)."""
+    images = np.load(array_path(settings), mmap_mode="r")
+    return np.asarray(images).reshape(len(images), -1)
+
+
+def shard_files(store: Path) -> list[Path]:
+    return sorted(store.glob("shard-*"))
+
+
+def drop(files: list[Path]) -> None:
+    """Have these files, and no others, out of the page cache. Where that fails, as root, everything."""
+    from rawpack_packer.tune import system
+
+    if not files:
+        raise SystemExit("there is nothing to read from the disk")
+    if system.drop(files):
+        return
+    everything = Path("/proc/sys/vm/drop_caches")
+    try:
+        everything.write_text("1")
+    except OSError as error:
+        raise SystemExit(
+            f"the page cache keeps {files[0].parent}, and {everything} cannot be written: {error}"
+        ) from None
+    if not system.drop(files):
+        raise SystemExit(f"the page cache keeps {files[0].parent}: does it lie on a disk?")
+
+
 def jpegs(settings: Settings) -> list[bytes]:
     """The JPEG files in the lmdb store, as liblmdb alone gives them."""
     import lmdb

@@ -12,11 +12,13 @@ import os
 import statistics
 import sys
 import time
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+sys.path.insert(1, str(Path(__file__).resolve().parent.parent))
+
 from contract import Epoch, Settings, Subject
+from measuring.counters import cpu_seconds, memory
 from subjects import SUBJECTS
 
 _WARM_EPOCHS = 3
@@ -24,7 +26,7 @@ _WARM_EPOCHS = 3
 _WARM_S = 3.0
 """Where epochs are long, further ones are left out once so much time has passed."""
 _DISTRIBUTIONS = (
-    "rawpack", "numpy", "opencv-python-headless", "simplejpeg", "PyTurboJPEG", "lmdb", "h5py",
+    "rawpack", "numpy", "opencv-python-headless", "simplejpeg", "lmdb", "h5py",
     "torch", "tensordict", "ffcv", "numba", "litdata", "av", "torchcodec", "decord2", "eva-decord",
     "fsspec", "aiohttp", "s3fs", "obstore", "moto", "webdataset", "mosaicml-streaming",
 )  # fmt: skip
@@ -42,7 +44,7 @@ def main() -> None:
 
 def measure(subject: Subject, settings: Settings) -> dict[str, Any]:
     """Open, warm up, and go through whole epochs until `settings.seconds` have passed, or there were enough."""
-    before = memory(0)
+    before = memory()
     began = time.perf_counter()
     subject.open(settings)
     opened = time.perf_counter() - began - getattr(subject, "server_s", 0.0)
@@ -94,66 +96,6 @@ def about() -> dict[str, Any]:
         "load": os.getloadavg()[0],
         "versions": versions,
     }
-
-
-def cpu_seconds() -> float:
-    """CPU time so far of this process and all of its children, where the kernel tells; else without living children."""
-    ticks = 0
-    for pid in _descendants():
-        with suppress(OSError):
-            ticks += sum(map(int, Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[11:15]))
-    return sum(os.times()[:4]) + ticks / os.sysconf("SC_CLK_TCK")
-
-
-def memory(before: int | None) -> dict[str, Any]:
-    """Bytes beside the page cache: this process's own, its largest worker's, those of shared memory, and all of them
-    together without the `before` of this process.
-
-    None where the kernel does not tell.
-    """
-    own = _rollup("self")
-    if not own:
-        return dict.fromkeys(("process_bytes", "worker_bytes", "worker_private_bytes", "shared_bytes", "beside_bytes"))
-    workers = [one for one in map(_rollup, _descendants()) if one]
-    shared = sum(one["Pss_Shmem"] for one in (own, *workers))
-    return {
-        "process_bytes": own["Pss_Anon"],
-        "worker_bytes": max((one["Pss_Anon"] for one in workers), default=None),
-        "worker_private_bytes": max(map(_private, _descendants()), default=None),
-        "shared_bytes": shared,
-        "beside_bytes": sum(one["Pss_Anon"] for one in (own, *workers)) + shared - (before or 0),
-    }
-
-
-def _private(pid: str) -> int:
-    """Bytes that a process has written to and shares with nobody. Slots, which it fills for others, do not count."""
-    found, counts = 0, True
-    with suppress(OSError):
-        for line in Path(f"/proc/{pid}/smaps").read_text().splitlines():
-            name = line.split(maxsplit=1)[0]
-            if not name.endswith(":"):
-                counts = "memfd:rawpack" not in line
-            elif counts and name == "Private_Dirty:":
-                found += int(line.split()[1]) * 1024
-    return found
-
-
-def _descendants(pid: str = "self") -> list[str]:
-    """Process numbers of a process's living children, and of theirs; none where the kernel does not list them."""
-    found = []
-    for listed in Path(f"/proc/{pid}/task").glob("*/children"):
-        with suppress(OSError):
-            found += listed.read_text().split()
-    return found + [below for child in found for below in _descendants(child)]
-
-
-def _rollup(pid: str) -> dict[str, int]:
-    """Totals of a process's memory in bytes, as the kernel adds them up; empty where it does not tell."""
-    try:
-        lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()[1:]
-    except OSError:
-        return {}
-    return {name: int(rest.split()[0]) * 1024 for name, _, rest in (line.partition(":") for line in lines)}
 
 
 if __name__ == "__main__":

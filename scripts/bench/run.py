@@ -23,9 +23,9 @@ of the rounds' ratios, with the least and the most. What is not installed is lef
 | `bars.py` | what is to hold beside the lines' own ratios |
 | `report.py` | medians, spread and ratios as text |
 | `calls.py` | how many Python functions are called for a sample: run by itself |
-| `stats_cost.py` | what it costs that `Batches.stats()` always counts: run by itself |
 | `loopback.py` | the server of the table `remote` |
-| `growth.py` | the plot of how cost grows, for the documentation |
+| `../systems/`, `../measuring/` | adapters of other systems; processes and counters: shared with `scripts/compare` |
+| `../draw.py` | tables and plots of the documentation from what `--json` wrote |
 """
 
 from __future__ import annotations
@@ -36,17 +36,19 @@ import datetime
 import importlib.util
 import json
 import os
-import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
+sys.path.insert(1, str(Path(__file__).resolve().parent.parent))
+
 import data
 import report
 import videos
 from contract import Settings
+from measuring.processes import CallFailedError, output
 from subjects import SUBJECTS
 from tables import Table, tables
 
@@ -202,14 +204,13 @@ def measure(table: Table, missing: dict[str, list[str]], rounds: int) -> Iterato
 
 
 def call(action: str, subjects: list[str], settings: Settings) -> str:
-    """Run `measure.py` in a fresh process; what it printed last."""
+    """Run `measure.py` in a fresh process; the last line of JSON that it printed."""
     asked = json.dumps({"subjects": subjects, "settings": asdict(settings)})
-    done = subprocess.run(
-        [sys.executable, _HERE / "measure.py", action, asked], stdout=subprocess.PIPE, text=True, check=False
-    )
-    if done.returncode:
-        sys.exit(f"{action} {', '.join(subjects)} failed with exit code {done.returncode}; see above")
-    return done.stdout.strip().rpartition("\n")[2]
+    command: list[str | Path] = [sys.executable, _HERE / "measure.py", action, asked]
+    try:
+        return output(command, settings.folder, None, last=action == "measure", shown=True)
+    except CallFailedError as failure:
+        sys.exit(f"{action} {', '.join(subjects)} failed: {failure}; see above")
 
 
 if __name__ == "__main__":

@@ -433,7 +433,7 @@ GROWTH_SIDES = (32, 64, 128, 224, 384)
 
 
 def _growth(photos: Settings) -> list[Table]:
-    """How cost grows with workers, batch and image size: what `growth.py` draws."""
+    """How cost grows with workers, batch and image size: what `scripts/draw.py` draws."""
 
     def entries(name: str, values: tuple[int, ...], changes: Any) -> tuple[Entry, ...]:
         return tuple(

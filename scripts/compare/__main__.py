@@ -4,7 +4,7 @@
     python scripts/compare --photos ~/photos --systems rawpack,ffcv     some of the systems
     python scripts/compare --photos ~/photos --quick                    check that it works; the figures mean nothing
     python scripts/compare --make-only --keep --home ~/environments     only install
-    python scripts/compare/draw.py results.json --out docs/explanation  tables and plots
+    scripts/draw.py results.json --out docs/explanation                 tables and plots
 
 Each system has an environment of its own, built from the pinned versions in `requirements/`, and every measurement is
 a fresh process. Without --keep, one system after another is installed, measured next to the bare limits, and removed.
@@ -13,14 +13,11 @@ disk. Systems that cannot be installed are left out, and the result says so. Lin
 
 | file | holds |
 |---|---|
-| `systems/` | one adapter for each system |
+| `../systems/` | one adapter for each system, and what they share; the benchmark uses them, too |
 | `requirements/`, `environments.py` | what is installed, and how |
-| `images.py` | the images that all systems pack, and decoding for systems without a decoder |
-| `harness.py`, `job.py`, `call.py` | one measurement, the same for all; its parameters; the process that it runs in |
+| `harness.py`, `call.py`, `../measuring/` | one measurement, the same for all, and the process that it runs in |
 | `behavior.py` | kills, a small /dev/shm, kept batches, resuming |
-| `draw.py` | the command that draws a result: `result_tables.py`, `bench_tables.py`, `plots.py` |
-| `figures.py`, `verdicts.py` | what tables show: medians and ratios; what a system did, in words |
-| `published.py`, `published_parts/` | another command, which repeats measurements that others published |
+| `../draw.py`, `../drawing/` | the command that draws a result, and its tables and plots |
 """
 
 from __future__ import annotations
@@ -40,13 +37,15 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
 import behavior
 import environments
-import result_tables
-from call import LIMIT_S, Call, CallFailedError
-from figures import Row
+from call import SIDES, Call
+from drawing import results
+from drawing.figures import Row
+from measuring.processes import CallFailedError, output
 
 BENCH = environments.ROOT / "scripts" / "bench"
 
@@ -85,8 +84,8 @@ SYSTEMS = (
     System("torch DataLoader", "dataloader", "torch", BOTH),
     System("torch DataLoader, whole batches", "dataloader", "torch", ("raw",), "whole batches", "torch DataLoader"),
 )
-LIMITS = {"raw": ("copy limit", 224), "jpeg": ("decode limit", 256)}
-PACK_LIMITS = {"raw": ("bare loop, raw", 224), "jpeg": ("bare loop, jpeg", 256)}
+LIMITS = {"raw": "copy limit", "jpeg": "decode limit"}
+PACK_LIMITS = {"raw": "bare loop, raw", "jpeg": "bare loop, jpeg"}
 _PACK_ROUNDS, _PACE_S = 2, 1.5
 _MARK = ".rawpack-compare"
 PARTS = ("pack", "read", "pace", "behavior")
@@ -294,11 +293,9 @@ class Run:
         for row in rows:
             yield {"system": system.name, "kind": kind, "round": 0, **row}
 
-    def limit(
-        self, call: Call, subject: tuple[str, int], kind: str, folder: Path, round: int, *, once: bool = False
-    ) -> Row:
+    def limit(self, call: Call, name: str, kind: str, folder: Path, round: int, *, once: bool = False) -> Row:
         """A bare limit, as the benchmark measures it."""
-        name, side = subject
+        side = SIDES[kind]
         settings = {
             "work": str(self.work), "images": str(folder), "shape": [side, side, 3], "batch": self.asked.batch,
             "workers": self.asked.workers, "seconds": 1e-9 if once else self.asked.seconds, "warm": not once,
@@ -308,7 +305,8 @@ class Run:
         about = {"system": name, "kind": kind, "limit": True, "round": round}
         try:
             for action in ("prepare", "measure"):
-                out = call.output([python, BENCH / "measure.py", action, job], LIMIT_S, last=action == "measure")
+                command = [python, BENCH / "measure.py", action, job]
+                out = output(command, self.work, last=action == "measure")
         except CallFailedError as failure:
             return about | {"error": str(failure)}
         found = json.loads(out)
@@ -325,7 +323,7 @@ class Run:
             said = row.get("error") or row.get("images_per_s") or ""
             print(f"  {row['measure']}: {row['system']}, {row['kind']} {said}", file=sys.stderr, flush=True)
         result = self.result()
-        for title, text in result_tables.tables(result | {"rows": self.rows[already:]}, table):
+        for title, text in results.tables(result | {"rows": self.rows[already:]}, table):
             print(f"\n{title}\n\n{text}", flush=True)
         if self.asked.json:
             self.asked.json.write_text(json.dumps(result, indent=1))
@@ -348,11 +346,11 @@ def images(call: Call, asked: argparse.Namespace, kind: str) -> Path:
     if not folder.exists():
         photos = repr(str(asked.photos.resolve())) if asked.photos else None
         code = (
-            "import data; from pathlib import Path;"
+            f"import sys; sys.path.insert(0, {str(BENCH)!r}); import data; from pathlib import Path;"
             f"print(data.photos(Path({str(call.work)!r}), {photos} and Path({photos}), {count}))"
         )
         command: list[str | Path] = [call.pythons[REFERENCE], "-c", code]
-        found = Path(call.output(command, 600, cwd=BENCH).strip().rpartition("\n")[2])
+        found = Path(output(command, call.work, 600).strip().rpartition("\n")[2])
         partial = folder.with_suffix(".partial")
         shutil.rmtree(partial, ignore_errors=True)
         (partial / "all").mkdir(parents=True)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import shutil
-import signal
 import tempfile
 import time
 from collections.abc import Iterator
@@ -13,8 +12,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from call import Call, CallFailedError
-from job import Job
+from call import Call
+from measuring.processes import CallFailedError, end, start
+from systems.images import image_files
+from systems.job import Job
 
 _PATIENCE_S = 60.0
 """A process that takes longer is reported as hanging."""
@@ -24,7 +25,7 @@ _SMALL_SHM = 'mount -t tmpfs -o size=1m tmpfs /dev/shm && exec "$@"'
 
 def rows(call: Call, environment: str, job: Job, took: float | None) -> Iterator[dict[str, Any]]:
     """All questions about one system except `small_shm`. took: seconds to pack its store, None if it packs none."""
-    batch = max(1, min(64, len(list(Path(job.images).rglob("*.jpg"))) // _KEPT))
+    batch = max(1, min(64, len(image_files(job.images)) // _KEPT))
     job = replace(job, batch=batch)
     yield {"measure": "kept", **answer(call, environment, replace(job, action="kept", keep=_KEPT))}
     yield {"measure": "kill_worker", **answer(call, environment, replace(job, action="kill_worker"))}
@@ -68,14 +69,12 @@ def killed_packer(call: Call, environment: str, job: Job, took: float) -> dict[s
     pack = replace(job, action="pack", folder=str(folder))
     check = replace(job, folder=str(folder))
     scratch = Path(tempfile.mkdtemp(dir=call.work, prefix="tmp-"))
-    process = call.start(call.command(environment, pack), scratch)
+    process = start(call.command(environment, pack), scratch)
     began = time.perf_counter()
     while process.poll() is None and disk_bytes(folder) < whole / 2 and time.perf_counter() - began < 0.7 * took:
         time.sleep(0.02)
     finished = process.poll() is not None
-    with suppress(ProcessLookupError):
-        os.killpg(process.pid, signal.SIGKILL)
-    process.wait()
+    end(process)
     shutil.rmtree(scratch, ignore_errors=True)
     left = disk_bytes(folder)
     found: dict[str, Any] = {"finished": finished, "left_bytes": left, "left": answer(call, environment, check)}

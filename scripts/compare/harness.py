@@ -8,7 +8,7 @@ An adapter is a module of `systems` with
 - `pack(source, folder, job)`, which writes all samples of `source`, a `Source`, into `folder`, with their numbers as
   labels;
 - `read(folder, job)`, which returns a function from an epoch's number to its shuffled batches: images, uint8
-  (n, 224, 224, 3), and the numbers of their samples, both in the type that the system gives its users;
+  (n, side, side, 3), and the numbers of their samples, both in the type that the system gives its users;
 - if the system can resume, `resume(folder, job, state)`, which returns an iterator over the batches of an epoch (over
   those after `state` unless that is None), and a function that returns the state after the last batch taken.
 """
@@ -24,16 +24,18 @@ import signal
 import sys
 import time
 import zlib
-from collections.abc import Iterator
-from contextlib import suppress
+from dataclasses import replace
 from importlib import metadata
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from images import SIDE, Source, cropped
-from job import Job
+sys.path.insert(1, str(Path(__file__).resolve().parent.parent))
+
+from measuring.counters import cpu_seconds, memory, ticks, workers
+from systems.images import Source, decoded
+from systems.job import Job
 
 _WARM_S = 1.0
 _CHECKED = 256
@@ -43,7 +45,7 @@ _WRONG = 8.0
 
 
 def main() -> None:
-    job = Job(**json.loads(sys.argv[1]))
+    job = Job.from_json(sys.argv[1])
     result = globals()[job.action](job, importlib.import_module(f"systems.{job.system}"))
     print("\n" + json.dumps(result), flush=True)
 
@@ -53,7 +55,7 @@ def pack(job: Job, system: Any) -> dict[str, Any]:
     began, cpu = time.perf_counter(), cpu_seconds()
     folder = Path(job.folder)
     folder.mkdir(parents=True, exist_ok=True)
-    source = Source(job.images)
+    source = Source(job)
     system.pack(source, folder, job)
     seconds = time.perf_counter() - began
     return {
@@ -79,16 +81,16 @@ def read(job: Job, system: Any) -> dict[str, Any]:
     while time.perf_counter() - began < job.seconds:
         count += sum(touch(images) for images, _ in epochs(next(numbers)))
     seconds, cpu = time.perf_counter() - began, cpu_seconds() - cpu
-    memory = 0
+    most = 0
     for number, (images, _) in enumerate(epochs(next(numbers))):
         touch(images)
         if number < 8:
-            memory = max(memory, memory_bytes())
+            most = max(most, memory()["beside_bytes"] or 0)
     return {
         "first_batch_s": first,
         "images_per_s": count / seconds,
         "cpu_s_per_1000": cpu / count * 1000,
-        "memory_bytes": memory,
+        "memory_bytes": most,
         "version": metadata.version(system.NAME),
     }
 
@@ -116,13 +118,13 @@ def pace(job: Job, system: Any) -> dict[str, Any]:
 
 def check(job: Job, system: Any) -> dict[str, Any]:
     """Read one epoch: does each sample come exactly once, with the pixels that were packed?"""
-    source = Source(job.images)
+    source = Source(job)
     every = max(1, len(source) // _CHECKED)
     seen: list[int] = []
     differences: list[float] = []
     for images, numbers in system.read(Path(job.folder), job)(0):
         found = as_numpy(images)
-        if found.dtype != np.uint8 or found.shape[1:] != (SIDE, SIDE, 3):
+        if found.dtype != np.uint8 or found.shape[1:] != (job.side, job.side, 3):
             raise ValueError(f"images are {found.dtype} {found.shape}")
         for image, number in zip(found, as_numpy(numbers).reshape(-1).tolist(), strict=True):
             seen.append(number)
@@ -146,7 +148,7 @@ def kept(job: Job, system: Any) -> dict[str, Any]:
 
 def kill_worker(job: Job, system: Any) -> dict[str, Any]:
     """Kill the busiest worker process by SIGKILL after two batches, and continue to read."""
-    source, seen, killed = Source(job.images), list[int](), None
+    source, seen, killed = Source(job), list[int](), None
     try:
         for batch, (images, numbers) in enumerate(system.read(Path(job.folder), job)(0)):
             touch(images)
@@ -176,7 +178,7 @@ def resume_rest(job: Job, system: Any) -> dict[str, Any]:
     """Load the state in a new process and read the rest: both parts together must be the epoch."""
     state, taken = pickle.loads(Path(job.state).read_bytes())
     batches, _ = system.resume(Path(job.folder), job, state)
-    count = len(Source(job.images))
+    count = len(Source(job))
     rest: list[int] = []
     for _, numbers in batches:
         rest += as_numpy(numbers).reshape(-1).tolist()
@@ -198,13 +200,8 @@ def counted(seen: list[int], samples: int) -> dict[str, Any]:
 
 def expected(source: Source, number: int, job: Job) -> Any:
     """The pixels of sample `number` as the system should return them."""
-    sample = source.sample(number, job.kind)
-    if job.kind == "raw":
-        return sample
-    import cv2
-
-    image = cv2.imdecode(np.frombuffer(sample, np.uint8), cv2.IMREAD_COLOR)
-    return cropped(cv2.cvtColor(image, cv2.COLOR_BGR2RGB), "centre")  # type: ignore[arg-type]
+    sample = source.sample(number)
+    return sample if job.kind == "raw" else decoded(sample, replace(job, crop="centre"))
 
 
 def touch(images: Any) -> int:
@@ -226,50 +223,6 @@ def first_line(error: BaseException) -> str:
     """The first line of the error's message, short enough for a table."""
     lines = str(error).strip().splitlines()
     return lines[0][:120] if lines else ""
-
-
-def processes(pid: str = "self") -> Iterator[str]:
-    """The ids of a process's living descendants."""
-    for listed in Path(f"/proc/{pid}/task").glob("*/children"):
-        with suppress(OSError):
-            for child in listed.read_text().split():
-                yield child
-                yield from processes(child)
-
-
-def workers() -> list[str]:
-    """The ids of descendants that load data: all except multiprocessing's own helpers."""
-    found = []
-    for pid in processes():
-        with suppress(OSError):
-            command = Path(f"/proc/{pid}/cmdline").read_bytes()
-            if not any(helper in command for helper in (b"resource_tracker", b"forkserver import main")):
-                found.append(pid)
-    return found
-
-
-def ticks(pid: str) -> int:
-    """CPU time of a process and of its children that have ended, in clock ticks."""
-    with suppress(OSError):
-        return sum(map(int, Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[11:15]))
-    return 0
-
-
-def cpu_seconds() -> float:
-    """CPU time so far of this process and of all its descendants."""
-    return sum(os.times()[:4]) + sum(map(ticks, processes())) / os.sysconf("SC_CLK_TCK")
-
-
-def memory_bytes() -> int:
-    """Private and shared memory of this process and all its descendants, without the page cache."""
-    total = 0
-    for pid in ("self", *processes()):
-        with suppress(OSError):
-            for line in Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()[1:]:
-                name, _, rest = line.partition(":")
-                if name in ("Pss_Anon", "Pss_Shmem"):
-                    total += int(rest.split()[0]) * 1024
-    return total
 
 
 if __name__ == "__main__":

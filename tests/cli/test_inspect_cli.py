@@ -7,7 +7,6 @@ import re
 import shutil
 from collections.abc import Callable
 from pathlib import Path
-from unittest import mock
 
 import numpy as np
 import pytest
@@ -19,7 +18,14 @@ from running import FORMATS, Packed, Ran, pack, run_here
 from rawpack import Reader
 from rawpack.errors import DamagedStoreError
 
-LAYOUTS = [(layout, size) for layout in FORMATS for size in ("48", "keep") if (layout, size) != ("hdf5-chunk4", "keep")]
+LAYOUTS = [
+    ("memmap", "48"),
+    ("memmap", "keep"),
+    ("hdf5", "48"),
+    ("hdf5-gzip", "keep"),
+    ("lmdb", "48"),
+    ("lmdb", "keep"),
+]
 over_stores = pytest.mark.parametrize(("layout", "size"), LAYOUTS, ids=["-".join(one) for one in LAYOUTS])
 
 
@@ -69,13 +75,6 @@ def test_inspect_tells_what_is_in_a_store(packed: Packed, layout: str, size: str
     if size == "keep":
         assert re.search(r"97x51 +14\b", ran.out)
     assert len(ran.out.splitlines()) < 45
-
-
-def test_equal_classes_are_one_line(small: Callable[[str, str], Path]) -> None:
-    """Their number is said once, with their names."""
-    ran = run_here("inspect", small("memmap", "24"))
-    assert re.search(r"samples +40 images in 2 classes, 20 each\n", ran.out)
-    assert "classes\n  class 0, class 1\n" in ran.out
 
 
 def test_inspect_tells_rejects(small: Callable[[str, str], Path]) -> None:
@@ -162,8 +161,7 @@ def test_control_codes_never_reach_the_terminal(tmp_path: Path) -> None:
     assert f"class{EVIL}" in json.loads(told.out)["classes"]
 
 
-@pytest.mark.parametrize("layout", ["memmap", "lmdb"])
-@pytest.mark.parametrize("size", ["48", "keep"])
+@pytest.mark.parametrize(("layout", "size"), [("memmap", "keep"), ("lmdb", "48")])
 def test_grid_draws_a_contact_sheet(packed: Packed, tmp_path: Path, layout: str, size: str) -> None:
     """--grid writes a picture of 48 samples, 8 in a row, with the images in it."""
     sheet = tmp_path / "sheet.png"
@@ -193,8 +191,7 @@ def test_grid_takes_few_samples_and_grey_ones(tmp_path: Path) -> None:
     assert "sheet.txt" in ran.err
     assert ".png" in ran.err
     ran = run_here("inspect", "--grid", tmp_path / "no" / "folder" / "sheet.png", store)
-    assert ran.code in (1, 2)
-    assert str(tmp_path / "no" / "folder") in ran.err
+    assert (ran.code, ran.out, f"there is no folder {tmp_path / 'no' / 'folder'}" in ran.err) == (2, "", True), ran.err
 
 
 # ---------------------------------------------------------------------------------------------- whether it is sound
@@ -227,66 +224,9 @@ def copied(store: Path, to: Path) -> Path:
     return to
 
 
-SMALL = [
-    (layout, size) for layout, size in (*((name, "24") for name in FORMATS), ("memmap", "keep"), ("hdf5-gzip", "keep"))
-]
-
-
-@pytest.mark.parametrize(("layout", "size"), SMALL, ids=["-".join(one) for one in SMALL])
-def test_one_flipped_bit_is_found_in_every_file(
-    small: Callable[[str, str], Path], tmp_path: Path, layout: str, size: str
-) -> None:
-    """One bit anywhere, in a shard, a column, the rejects or the manifest: exit code 1, and the file is named."""
-    sound = small(layout, size)
-    names = sorted(path.relative_to(sound).as_posix() for path in sound.rglob("*") if path.is_file())
-    names = [name for name in names if not name.startswith("provenance.")]
-    assert {"store.json", "rejects.jsonl", "columns-1/label.npy", "columns-1/key.npy"} < set(names)
-    random = np.random.default_rng(7)
-    store = copied(sound, tmp_path / "store")
-    for name in names:
-        length = (sound / name).stat().st_size
-        anywhere = int(random.integers(length))
-        for at in {0, anywhere, length - 1} if name.startswith("shard") else {anywhere}:
-            damage(store / name, at)
-            # What HDF5 and LMDB themselves say of a shard takes a process, and is not needed to find a bit.
-            with mock.patch("rawpack_packer.inspect.verify.ShardProbe.complaint", return_value=None):
-                ran = run_here("inspect", "--verify", store)
-            damage(store / name, at)
-            assert ran.code == 1, (name, at)
-            assert name in ran.out + ran.err, (name, at)
-            assert "Traceback" not in ran.out + ran.err
-    assert run_here("inspect", "--verify", store).code == 0
-
-
-@pytest.mark.parametrize("layout", FORMATS)
-def test_a_damaged_sample_is_named_by_its_key(small: Callable[[str, str], Path], tmp_path: Path, layout: str) -> None:
-    """A bit flipped in the pixels of one sample: the report has the sample's number and key, and no other's."""
-    store = copied(small(layout, "24"), tmp_path / "store")
-    shard = min(store.glob("shard-00000.*"))
-    if layout == "hdf5-gzip":
-        pieces = np.load(store / "columns-1" / "image.chunk.npy")
-        at = int(pieces[10, 0]) + 40
-    elif layout == "lmdb":
-        at = int(np.load(store / "columns-1" / "image.offset.npy")[10]) + 300
-    else:
-        at = (
-            json.loads((store / "store.json").read_text())["shards"][0]["fields"]["image"]["offset"]
-            + 10 * 24 * 24 * 3
-            + 5
-        )
-    damage(shard, at)
-    keys = [f"class {k}/{i:02d}.jpg" for k in range(2) for i in range(k, 40, 2)]
-    told = json.loads(run_here("inspect", "--json", "--verify", store).out)
-    assert any(f"sample 10 ({keys[10]})" in problem["where"] for problem in told["problems"])
-    samples = {problem["where"] for problem in told["problems"] if problem["where"].startswith("sample")}
-    assert samples == {f"sample 10 ({keys[10]})"}
-    text = run_here("inspect", "--verify", store)
-    assert text.code == 1
-    assert keys[10] in text.out
-
-
-@pytest.mark.parametrize("option", ["--verify", "--verify-quick"])
-@pytest.mark.parametrize("layout", ["memmap", "hdf5", "hdf5-gzip", "lmdb"])
+@pytest.mark.parametrize(
+    ("layout", "option"), [("memmap", "--verify-quick"), ("hdf5-gzip", "--verify"), ("lmdb", "--verify-quick")]
+)
 def test_what_was_cut_lost_or_added_is_found(
     small: Callable[[str, str], Path], tmp_path: Path, layout: str, option: str
 ) -> None:
@@ -348,12 +288,6 @@ def test_a_store_that_is_not_there_is_asked_wrongly(tmp_path: Path, command: str
         assert (ran.code, ran.out, ran.err.count("\n"), name in ran.err) == (2, "", 1, True)
 
 
-def test_a_contact_sheet_needs_a_folder(small: Callable[[str, str], Path], tmp_path: Path) -> None:
-    """`--grid` into a folder that does not exist is told before anything is done."""
-    ran = run_here("inspect", "--grid", tmp_path / "missing" / "sheet.png", small("memmap", "24"))
-    assert (ran.code, ran.out, "there is no folder" in ran.err) == (2, "", True)
-
-
 def test_every_flipped_bit_in_compressed_pixels_is_refused(small: Callable[[str, str], Path], tmp_path: Path) -> None:
     """A compressed piece carries its own checksum: reading it damaged is an error, also without verify=True."""
     layout = next(name for name in FORMATS if "gzip" in name)
@@ -378,17 +312,7 @@ def test_doctor_tells_about_the_machine(run_cli: Callable[..., Ran]) -> None:
     """`rawpack doctor` names version, decoders, the one that is used, CPUs, memory and packages; --json parses."""
     ran = run_cli("doctor")
     assert (ran.code, ran.err) == (0, "")
-    for words in (
-        "rawpack ",
-        "jpeg decoders",
-        "simplejpeg",
-        "opencv",
-        ", used",
-        "packages",
-        "numpy",
-        "GPU",
-        "memory limit  ",
-    ):
+    for words in ("jpeg decoders", "simplejpeg", ", used", "packages", "numpy", "GPU", "memory limit  "):
         assert words in ran.out
     assert not re.search(r"_|bytes|does not work", ran.out.partition("packages")[0].replace("x86_64", ""))
     told = json.loads(run_here("doctor", "--json").out)
@@ -402,9 +326,7 @@ def test_doctor_says_what_is_wrong_with_a_chosen_decoder(run_cli: Callable[..., 
     """RAWPACK_JPEG with an unknown decoder is told, not a crash, and cannot move the cursor."""
     ran = run_cli("doctor", RAWPACK_JPEG="mosaic\x1b[2J")
     assert (ran.code, ran.err) == (0, "")
-    assert "RAWPACK_JPEG=mosaic\\x1b[2J" in ran.out
     assert "\x1b" not in ran.out
-    assert ", used" not in ran.out
     assert "none: RAWPACK_JPEG='mosaic" in ran.out
     assert "mosaic" in json.loads(run_cli("doctor", "--json", RAWPACK_JPEG="mosaic").out)["jpeg"]["used"]
 

@@ -16,16 +16,16 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
-import lmdb
 import numpy as np
 import psutil  # type: ignore[import-untyped, unused-ignore]
 import pytest
-from folders import files_of, states_of
+from folders import files_of, lmdb_values, rejects_of, settled, states_of
 from pictures import Pixels, picture, save
 from PIL import Image
 from running import FORMATS, Ran, pack, run_command, run_here, started
 
-from rawpack import Reader, StoreError, UnfinishedStoreError
+import rawpack
+from rawpack import Reader, UnfinishedStoreError
 
 SHARD = ("--size", "16", "--shard-size", "1")
 """Shards of 64 images: the fewest that a shard is cut for."""
@@ -61,13 +61,11 @@ def lasting(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return root
 
 
-def settled(store: Path) -> dict[str, bytes]:
-    """The files that must be the same in every run: all but provenance."""
-    return {name: data for name, data in files_of(store).items() if not name.startswith("provenance.")}
-
-
-def rejects_of(store: Path) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in (store / "rejects.jsonl").read_text("utf-8").splitlines()]
+def batches_of(ran: Ran) -> Any:
+    """What the line of Python makes that a summary shows."""
+    line = re.search(r"read it +batches = (rawpack\.Reader\(.*\))\n +each epoch +for batch in batches: \.\.\.", ran.out)
+    assert line, ran.out
+    return eval(line[1], {"rawpack": rawpack})
 
 
 def one_line(ran: Ran) -> str:
@@ -83,7 +81,8 @@ def one_line(ran: Ran) -> str:
 
 
 def test_the_summary_tells_what_was_made(few: Path, tmp_path: Path) -> None:
-    """Exit code 0, and a summary with samples, classes, counts, bytes, where it lies, and Python that reads it."""
+    """Exit code 0, and a summary with samples, classes, counts, bytes, where it lies, and Python that reads it,
+    also where images keep their size."""
     store = tmp_path / "store"
     ran = here("--size", 32, few, store)
     assert ran.code == 0
@@ -92,15 +91,13 @@ def test_the_summary_tells_what_was_made(few: Path, tmp_path: Path) -> None:
     assert "images smaller than the size, enlarged: 6" in ran.out
     assert re.search(r"bytes +\S+ kB of files in, \S+ kB out", ran.out)
     assert re.search(r"stored in +" + re.escape(str(store)), ran.out)
-    line = re.search(r"read it +batches = (rawpack\.Reader\(.*\))\n +each epoch +for batch in batches: \.\.\.", ran.out)
-    assert line
-    import rawpack
-
-    batches = eval(line[1], {"rawpack": rawpack})
+    batches = batches_of(ran)
     epochs = [[batch["index"].tolist() for batch in batches] for _ in range(3)]
     assert len({str(epoch) for epoch in epochs}) == 3
     assert all(sorted(rows) == list(range(6)) for (rows,) in epochs)
     assert next(iter(batches))["image"].shape == (6, 32, 32, 3)
+    kept = here("--size", "keep", few, tmp_path / "kept")
+    assert len(next(iter(batches_of(kept)))["image"]) == 6
 
 
 def test_the_line_of_python_names_fields_that_have_to_be_asked_for(tmp_path: Path) -> None:
@@ -116,11 +113,7 @@ def test_the_line_of_python_names_fields_that_have_to_be_asked_for(tmp_path: Pat
     (tmp_path / "some.jsonl").write_text("".join(json.dumps({**row, "text": 1}) + "\n" for row in rows))
     ran = here("--size", 16, "--field", "text:str", "--field", "boxes:xyxy", tmp_path / "all.jsonl", tmp_path / "store")
     assert ran.code == 0, ran
-    line = re.search(r"read it +batches = (rawpack\.Reader\(.*\))\n", ran.out)
-    assert line
-    import rawpack
-
-    (batch,) = eval(line[1], {"rawpack": rawpack})
+    (batch,) = batches_of(ran)
     found = {
         index: (text, len(boxes))
         for index, text, boxes in zip(batch["index"].tolist(), batch["text"], batch["boxes"], strict=True)
@@ -135,13 +128,13 @@ def test_the_line_of_python_names_fields_that_have_to_be_asked_for(tmp_path: Pat
 def test_much_larger_sources_bring_up_fast(tmp_path: Path) -> None:
     """Where most JPEG files are four or more times larger than the store's images, pack says what --fast would save;
     not for smaller files, with --fast, for a run that resumes, or where nobody reads it."""
-    for side in (120, 300, 700):
+    for side in (120, 700):
         for i in range(3):
             save(tmp_path / str(side) / f"{i}.jpg", picture(side, side, i))
     saying = re.compile(
         r"at least (\d) times larger than --size 64: --fast would decode them at 1/(\d), in about ([a-z ]+) of"
     )
-    for side, found in ((120, None), (300, ("4", "4", "half")), (700, ("8", "8", "a quarter"))):
+    for side, found in ((120, None), (700, ("8", "8", "a quarter"))):
         for options in (), ("--fast",), ("--quiet",), ("--json",):
             store = tmp_path / f"store {side} {options}"
             ran = here("--size", 64, *options, tmp_path / str(side), store)
@@ -149,16 +142,6 @@ def test_much_larger_sources_bring_up_fast(tmp_path: Path) -> None:
             assert (said.groups() if said else None) == (found if options == () else None), ran.err
         ran = here("--size", 64, tmp_path / str(side), tmp_path / f"store {side} ()")
         assert (ran.code, "--fast" in ran.err) == (0, False)
-
-
-def test_the_line_of_python_fits_a_store_of_different_sizes(few: Path, tmp_path: Path) -> None:
-    """The line that the summary shows for --size keep runs too."""
-    ran = here("--size", "keep", few, tmp_path / "store")
-    line = re.search(r"read it +batches = (rawpack\.Reader\(.*\))\n +each epoch +for batch in batches: \.\.\.", ran.out)
-    assert line
-    import rawpack
-
-    assert len(next(iter(eval(line[1], {"rawpack": rawpack})))["image"]) == 6
 
 
 def test_json_is_for_programs(few: Path, tmp_path: Path) -> None:
@@ -210,25 +193,13 @@ def test_crop_comes_before_resizing_and_rejects_what_is_smaller(tmp_path: Path) 
     assert [(one["key"], one["reason"]) for one in rejects_of(tmp_path / "store")] == [("small.png", "crop_outside")]
 
 
-def test_gray_stores_one_channel(tmp_path: Path) -> None:
-    """--color gray makes (H, W, 1), in every format, of colour images with the usual weights."""
-    pixels = picture(20, 20, 1)
-    save(tmp_path / "source" / "a.png", pixels)
-    expected = np.asarray(Image.fromarray(pixels).convert("L"), int)
-    for layout in ("memmap", "hdf5", "lmdb"):
-        store = pack(tmp_path / "source", tmp_path / layout, *FORMATS[layout], "--size", "20", "--color", "gray")
-        image = Reader(store)[0]["image"]
-        assert image.shape == (20, 20, 1)
-        assert np.abs(image[..., 0] - expected).max() <= (25 if layout == "lmdb" else 1)
-
-
 def test_quality_and_subsampling_reach_the_jpeg_files(few: Path, tmp_path: Path) -> None:
     """A higher --quality makes larger files; --subsampling is what the JPEG headers say."""
     size = {}
     for quality, subsampling, sampling in ((50, "420", (2, 2)), (90, "422", (2, 1)), (95, "444", (1, 1))):
         store = tmp_path / f"{quality}"
         pack(few, store, "--format", "lmdb", "--size", 64, "--quality", quality, "--subsampling", subsampling)
-        (value, *_) = values_of(store)
+        (value, *_) = lmdb_values(store)
         with Image.open(io.BytesIO(value)) as image:
             assert image.layer[0][1:3] == sampling  # type: ignore[attr-defined]
         size[quality] = len(value)
@@ -243,26 +214,20 @@ def test_quality_and_subsampling_reach_the_jpeg_files(few: Path, tmp_path: Path)
     [
         (["--size", "0"], "--size 0"),
         (["--size", "224x"], "--size '224x'"),
-        (["--size", "-5"], "--size '-5'"),
-        (["--size", "1x2x3"], "--size '1x2x3'"),
         (["--size", "99999"], "--size 99999"),
-        (["--size", ""], "--size ''"),
         (["--crop", "1,2,3"], "--crop '1,2,3'"),
         (["--crop", "0,0,0,5"], "--crop 0,0,0,5"),
-        (["--crop", "-1,0,5,5"], "--crop '-1,0,5,5'"),
         (["--format", "lmdb", "--quality", "0"], "--quality '0'"),
-        (["--format", "lmdb", "--quality", "101"], "--quality '101'"),
         (["--format", "lmdb", "--quality", "best"], "--quality 'best'"),
         (["--format", "lmdb", "--subsampling", "410"], "--subsampling '410'"),
         (["--quality", "90"], "--quality applies to --format lmdb only"),
-        (["--subsampling", "420"], "--subsampling applies to --format lmdb only"),
         (["--compression", "gzip"], "--compression applies to --format hdf5 only"),
         (["--format", "lmdb", "--chunk", "4"], "--chunk applies to --format hdf5 only"),
         (["--format", "hdf5", "--size", "keep", "--chunk", "4"], "--chunk"),
         (["--size", "keep", "--fit", "stretch"], "--fit"),
         (["--fast", "--size", "keep"], "--fast"),
+        (["--format", "lmdb", "--check", "structure"], "--check applies to files that are stored as they are"),
         (["--shard-size", "lots"], "--shard-size 'lots'"),
-        (["--shard-size", "0"], "--shard-size 0"),
     ],
     ids=" ".join,
 )
@@ -278,25 +243,18 @@ def test_options_that_make_no_sense_are_refused(few: Path, tmp_path: Path, optio
     "options",
     [
         ["--format", "zip"],
-        ["--fit", "tight"],
-        ["--color", "cmyk"],
-        ["--interpolation", "magic"],
         ["--chunk", "0"],
-        ["--max-pixels", "0"],
         ["--workers", "-1"],
-        ["--max-rejects", "-1"],
-        ["--max-rejects", "many"],
         ["--max-rejects", "200%"],
-        ["--max-rejects", "1.5"],
         ["--no-such-option"],
     ],
     ids=" ".join,
 )
 def test_options_that_do_not_parse_are_refused(few: Path, tmp_path: Path, options: list[str]) -> None:
-    """Exit code 2, the option is named, and nothing is written."""
+    """Before rawpack sees them, and told as all others: exit code 2, one line with the option, and nothing written."""
     ran = run_here("pack", *options, few, tmp_path / "store")
     assert ran.code == 2
-    assert options[0] in ran.err
+    assert options[0] in one_line(ran)
     assert not (tmp_path / "store").exists()
 
 
@@ -385,34 +343,13 @@ def test_a_finished_store_is_left_alone(few: Path, tmp_path: Path) -> None:
     assert states_of(store) == before
 
 
-def test_another_recipe_or_source_is_refused_and_named(few: Path, tmp_path: Path) -> None:
-    """Another option or another file: exit code 2, what differs, and the store stays as it is."""
-    store = pack(few, tmp_path / "store", *SHARD)
-    before = states_of(store)
-    ran = here("--size", "24", "--shard-size", "1", few, store)
-    assert (ran.code, "the recipe differs: --size was 16" in one_line(ran)) == (2, True)
-    ran = here("--format", "lmdb", *SHARD, few, store)
-    assert (ran.code, "the recipe differs: --format was memmap" in one_line(ran)) == (2, True)
-    save(few / "class 0" / "new.jpg", picture(9, 9, 0))
-    (few / "class 1" / "0001.jpg").unlink()
-    ran = here(*SHARD, few, store)
-    line = one_line(ran)
-    assert ran.code == 2
-    assert "the source differs" in line
-    assert "--restart" in line
-    assert states_of(store) == before
-
-
 @pytest.mark.parametrize(
     ("then", "now", "named"),
     [
         ("--format hdf5 --chunk 4 --compression gzip", "--format lmdb --quality 80",
          ["--size", "--format was hdf5"]),
-        ("--format lmdb", "--format memmap", ["--format was lmdb"]),
-        ("--format lmdb", "--format lmdb --color gray", ["--color was rgb"]),
         ("--format hdf5", "--format hdf5 --compression gzip --chunk 8",
          ["--compression was not given", "--chunk was 1"]),
-        ("--format hdf5 --size 24x16", "--format hdf5 --size keep", ["--size was 24x16"]),
         ("--format lmdb --size keep --quality keep", "--format lmdb --size keep --quality 85",
          ["--quality was keep"]),
         ("--shard-size 1MiB --crop 0,0,9,8", "--fast", ["--crop was 0,0,9,8",
@@ -433,40 +370,23 @@ def test_only_options_that_differ_are_named(few: Path, tmp_path: Path, then: str
 
 def test_a_finished_store_is_not_called_begun_and_its_samples_are_kept(few: Path, tmp_path: Path) -> None:
     """Of a finished store a refusal says how much it holds, offers another destination first, an append where one adds
-    something, and --restart last, with what that would delete. The append that it offers works."""
+    something, and --restart last, with what that would delete. A further class is named. The append works."""
     store = pack(few, tmp_path / "store", *SHARD)
     ran = here("--format", "lmdb", *SHARD, few, store)
     line = one_line(ran)
     assert "is a finished store (6 samples, " in line
-    assert "begun" not in line
     assert re.search(r"name another destination\. --restart deletes this store \(6 samples, [\d.]+ kB\)", line)
     assert "append" not in line  # the store has all of these samples
 
     save(few / "class 0" / "new.jpg", picture(9, 9, 0))
     line = one_line(here(*SHARD, few, store))
     assert line.index("another destination") < line.index("append --skip-existing") < line.index("--restart deletes")
-    assert "add what is new with `rawpack append --skip-existing`" in line
-
-    other = tmp_path / "other"
-    for number in range(2):
-        save(other / "class 0" / f"other {number}.jpg", picture(9, 9, number))
-    line = one_line(here(*SHARD, other, store))
-    assert "the source differs" in line or "the classes differ" in line
-    assert "append" not in line.partition("--restart")[2]
-    assert "add what is new with `rawpack append --skip-existing`" in line
-    assert run_here("append", "-q", "--workers", 0, other, store).code == 0
-    assert len(Reader(store)) == 8
-
-
-def test_a_new_class_can_be_appended_and_that_is_said(few: Path, tmp_path: Path) -> None:
-    """Where a folder has got a further class, the refusal names it and offers the append that adds it."""
-    store = pack(few, tmp_path / "store", *SHARD)
     save(few / "zebra" / "new.jpg", picture(9, 9, 0))
     line = one_line(here(*SHARD, few, store))
     assert "the classes differ: zebra" in line
     assert "add what is new with `rawpack append --skip-existing`" in line
     assert run_here("append", "-q", "--workers", 0, "--skip-existing", few, store).code == 0
-    assert Reader(store).classes[-1] == "zebra"
+    assert (len(Reader(store)), Reader(store).classes[-1]) == (8, "zebra")
 
 
 def test_restart_makes_another_store_of_it(few: Path, tmp_path: Path) -> None:
@@ -484,36 +404,23 @@ def test_workers_and_limits_are_no_part_of_the_recipe(few: Path, tmp_path: Path)
     assert (ran.code, "complete already" in ran.out) == (0, True)
 
 
-def another_second() -> None:
-    """Let the clock go on to the next second: HDF5 may write it into its files."""
-    began = int(time.time())
-    while int(time.time()) == began:
-        time.sleep(0.01)
-
-
 @pytest.mark.parametrize(
     ("layout", "size"),
     [
         ("memmap", "16"),
-        ("memmap", "keep"),
-        ("lmdb", "16"),
         ("lmdb", "keep"),
         ("hdf5", "16"),
-        ("hdf5", "keep"),
-        ("hdf5-gzip", "16"),
         ("hdf5-gzip", "keep"),
         ("hdf5-chunk4", "16"),
     ],
 )
 def test_the_bytes_do_not_depend_on_the_workers(tmp_path: Path, layout: str, size: str) -> None:
-    """Every file but provenance is byte for byte the same for 0, 1 and 2 workers, in runs at different times."""
+    """Every file but provenance is byte for byte the same for 0, 1 and 2 workers."""
     source, stores = many(tmp_path / "source", 150), []
     for n in (0, 1, 2) if (layout, size) == ("memmap", "16") else (0, 2):
         where = tmp_path / f"{n}"
         pack(source, where, *FORMATS[layout], "--size", size, "--shard-size", 1, "--workers", n)
         stores.append(settled(where))
-        if not stores[1:] and layout.startswith("hdf5"):
-            another_second()
     assert all(store == stores[0] for store in stores)
     assert sum(name.startswith("shard-") for name in stores[0]) == (3 if size == "16" else 1)
 
@@ -588,10 +495,9 @@ def test_too_many_rejects_leave_no_store_and_a_larger_limit_finishes_it(tmp_path
     assert settled(store) == settled(fresh)
 
 
-@pytest.mark.parametrize("layout", ["memmap", "lmdb"])
-def test_identical_files_and_classes_of_one_are_counted_and_told(tmp_path: Path, layout: str) -> None:
+def test_identical_files_and_classes_of_one_are_counted_and_told(tmp_path: Path) -> None:
     """Files of the same bytes, in one part or two and in several classes; classes with a single image, also where the
-    others of the class were rejected: in the summary, in JSON, in `inspect` and in the manifest."""
+    others of the class were rejected: in the summary and in `inspect`."""
     source, store = tmp_path / "source", tmp_path / "store"
     for i in range(70):
         save(source / "many" / f"{i:03d}.jpg", picture(20, 24, i))
@@ -604,26 +510,15 @@ def test_identical_files_and_classes_of_one_are_counted_and_told(tmp_path: Path,
     (source / "single too" / "bad.jpg").write_text("no image")
     (source / "all bad").mkdir()
     (source / "all bad" / "bad.jpg").write_text("no image")
-    args = [*FORMATS[layout], *SHARD, "--max-rejects", 2]
-    if layout == "lmdb":
-        args[2:4] = ["--size", "keep", "--quality", "keep"]
-    ran = here(*args, source, store)
+    ran = here(*SHARD, "--max-rejects", 2, source, store)
     assert ran.code == 0, ran.err
     assert "duplicate files: 3\n" in ran.out
     assert "classes with a single image: 2\n" in ran.out
-    inspected = run_here("inspect", store).out
-    assert re.search(r"^\s*classes with a single image\s+2$", inspected, re.MULTILINE)
-    assert re.search(r"^\s*duplicate files\s+3$", inspected, re.MULTILINE)
     counts = json.loads(run_here("inspect", "--json", store).out)["counts"]
     assert (counts["identical_files"], counts["classes_of_one"]) == (3, 2)
-    again = here("--json", "--restart", *args, source, store)
-    counts = json.loads(again.out)["counts"]
-    assert (counts["identical_files"], counts["classes_of_one"]) == (3, 2)
 
 
-@pytest.mark.parametrize(
-    ("limit", "code"), [("3", 1), ("4", 0), ("5%", 1), ("6%", 0), ("0.05", 1), ("0.06", 0), ("0", 1)]
-)
+@pytest.mark.parametrize(("limit", "code"), [("3", 1), ("4", 0), ("5%", 1), ("6%", 0), ("0.06", 0)])
 def test_the_limit_is_a_share_or_a_number(tmp_path: Path, limit: str, code: int) -> None:
     """Of 74 images with 4 rejects: numbers count images, shares below 1 and percentages count parts of the whole."""
     source = bad_folder(tmp_path / "source")
@@ -674,15 +569,6 @@ def test_a_source_of_bad_files_alone_makes_no_store(tmp_path: Path) -> None:
 # ---------------------------------------------------------------------------------------------- passed through
 
 
-def values_of(store: Path) -> list[bytes]:
-    """The files in an lmdb store, in order, by lmdb alone."""
-    values = []
-    for path in sorted(store.glob("shard-*.lmdb")):
-        with lmdb.open(str(path), subdir=False, readonly=True, lock=False) as env, env.begin() as transaction:
-            values += [bytes(value) for _, value in transaction.cursor()]
-    return values
-
-
 def mixed_folder(root: Path) -> tuple[Path, list[str]]:
     """Images of every kind, and the names of those whose bytes may pass through."""
     color: Pixels = picture(40, 56, 1)
@@ -707,7 +593,7 @@ def test_quality_keep_passes_jpeg_files_through(tmp_path: Path) -> None:
     assert ran.code == 0, ran.err
     counts = json.loads(ran.out)["counts"]
     assert (counts["passed_through"], counts["reencoded"]) == (4, 3)
-    reader, values = Reader(store), values_of(store)
+    reader, values = Reader(store), lmdb_values(store)
     for i, value in enumerate(values):
         key = reader[i]["key"]
         data = (source / key).read_bytes()
@@ -758,41 +644,6 @@ def interruptible() -> Iterator[None]:
         signal.signal(signal.SIGINT, before)
 
 
-@pytest.mark.skipif(sys.platform == "win32", reason="no SIGKILL")
-@pytest.mark.parametrize(
-    "layout", ["memmap", *(pytest.param(layout, marks=pytest.mark.soak) for layout in ("lmdb", "hdf5", "hdf5-gzip"))]
-)
-def test_a_killed_run_goes_on_to_the_very_same_bytes(tmp_path: Path, layout: str) -> None:
-    """After SIGKILL in the middle, the same command resumes, keeps the finished shards, and ends with equal bytes.
-
-    tests/robustness/test_pack_kill.py kills runs of every format at many moments.
-    """
-    source = many(tmp_path / "source", 1600)
-    options = [*FORMATS[layout], "--size", "96", "--shard-size", 1]
-    store = tmp_path / "store"
-    with started("pack", "--workers", 2, *options, source, store) as run:
-        until(lambda: len(finished_parts(store)) >= 2, run)
-        workers = children(run.pid)
-        run.send_signal(signal.SIGKILL)
-        run.wait()
-    # Workers notice by themselves that their parent is gone.
-    _, alive = psutil.wait_procs(workers, timeout=120)
-    assert not alive
-    done = [path.name.removeprefix("part-").removesuffix(".done") for path in finished_parts(store)]
-    assert 2 <= len(done) < 25
-    with pytest.raises(UnfinishedStoreError):
-        Reader(store)
-    before = states_of(store)
-    ran = run_here("pack", "--workers", 0, *options, source, store)
-    assert ran.code == 0, ran.err
-    assert "resuming after" in ran.err
-    after = states_of(store)
-    for name, state in before.items():
-        if any(name.startswith(f"shard-{number}.") for number in done):
-            assert after[name] == state
-    assert settled(store) == settled(pack(source, tmp_path / "undisturbed", *options))
-
-
 @pytest.mark.skipif(sys.platform == "win32", reason="no SIGINT for one process")
 @pytest.mark.parametrize("workers", [0, 2])
 def test_ctrl_c_stops_and_says_how_to_go_on(tmp_path: Path, lasting: Path, workers: int) -> None:
@@ -830,8 +681,7 @@ def test_two_runs_into_one_destination_do_not_mix(tmp_path: Path, lasting: Path)
         assert any((store / ".rawpack").glob("shard-*"))
 
 
-@pytest.mark.parametrize("layout", ["memmap", "hdf5-gzip", "lmdb"])
-def test_nothing_outside_the_destination_is_touched(tmp_path: Path, layout: str) -> None:
+def test_nothing_outside_the_destination_is_touched(tmp_path: Path) -> None:
     """Packing leaves the source, the temporary folder, the home and the working folder as they were."""
     around = tmp_path / "around"
     source = bad_folder(around / "source")
@@ -842,7 +692,7 @@ def test_nothing_outside_the_destination_is_touched(tmp_path: Path, layout: str)
     before, folders = states_of(around), {path: path.stat().st_mtime_ns for path in around.rglob("*") if path.is_dir()}
     where = {"TMPDIR": str(around / "tmp"), "HOME": str(around / "home"), "XDG_CACHE_HOME": str(around / "home")}
     ran = run_command(
-        "pack", "--workers", 2, "--max-rejects", "10%", *LIMIT, *FORMATS[layout], *SHARD, source, tmp_path / "store",
+        "pack", "--workers", 2, "--max-rejects", "10%", *LIMIT, *FORMATS["lmdb"], *SHARD, source, tmp_path / "store",
         **where,
     )  # fmt: skip
     assert ran.code == 0, ran.err
@@ -865,9 +715,7 @@ def test_an_unfinished_store_goes_on_only_with_the_same_job(tmp_path: Path) -> N
     source, store = bad_folder(tmp_path / "source"), tmp_path / "store"
     assert here(*LIMIT, *SHARD, source, store).code == 1
     ran = here("--size", 24, "--shard-size", 1, *LIMIT, source, store)
-    line = one_line(ran)
-    assert (ran.code, "was begun, and the recipe differs: --size was 16" in line) == (2, True)
-    assert "give the same options to resume, or name another destination. --restart deletes what was packed" in line
+    assert (ran.code, "was begun, and the recipe differs: --size was 16" in one_line(ran)) == (2, True)
     save(source / "class 1" / "late.jpg", picture(9, 9, 0))
     ran = here("--max-rejects", "100%", *LIMIT, *SHARD, source, store)
     assert ran.code == 2
@@ -875,25 +723,7 @@ def test_an_unfinished_store_goes_on_only_with_the_same_job(tmp_path: Path) -> N
     assert here("--restart", "--quiet", "--max-rejects", "100%", *LIMIT, *SHARD, source, store).code == 0
 
 
-def test_a_folder_that_is_no_store_does_not_open(tmp_path: Path) -> None:
-    """Reader says what a folder lacks that was never packed into."""
-    with pytest.raises(StoreError, match=r"not a rawpack store.*store\.json"):
-        Reader(tmp_path)
-    with pytest.raises(StoreError, match="does not exist"):
-        Reader(tmp_path / "missing")
-
-
 # ---------------------------------------------------------------------------------------------- what lies there
-
-
-@pytest.mark.parametrize(
-    "options", [("--format", "mosaic"), ("--workers", "-1"), ("--max-rejects", "200%"), ("--nosuch",)], ids=str
-)
-def test_what_click_refuses_is_one_line(few: Path, tmp_path: Path, options: tuple[str, ...]) -> None:
-    """Options that are refused before rawpack sees them are told as all others: one line, exit code 2."""
-    ran = run_here("pack", *options, few, tmp_path / "store")
-    assert (ran.code, ran.out) == (2, "")
-    assert one_line(ran).startswith("rawpack: ")
 
 
 def test_a_bare_command_shows_how_to_use_it() -> None:
@@ -1000,9 +830,6 @@ def test_a_restart_counts_what_it_frees(few: Path, tmp_path: Path) -> None:
     taken = sum(len(data) for data in files_of(store).values())
     with mock.patch("shutil.disk_usage", return_value=mock.Mock(free=taken)):
         assert here("--restart", few, store).code == 0
-    with mock.patch("shutil.disk_usage", return_value=mock.Mock(free=10)):
-        ran = here("--size", "512", few, tmp_path / "other")
-    assert (ran.code, "MB" in one_line(ran), "10 B free" in ran.err) == (2, True, True)
 
 
 def test_photographs_that_nothing_decodes_are_rejected(

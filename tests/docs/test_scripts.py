@@ -1,4 +1,4 @@
-"""The scripts that README names do what they say; tests/packer/test_plan.py runs make_photos.py."""
+"""The scripts that README names do what they say."""
 
 from __future__ import annotations
 

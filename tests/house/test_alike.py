@@ -17,6 +17,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from archived import tar
+from pictures import encoded
 from PIL import Image
 from running import run_here
 
@@ -28,9 +30,7 @@ SIDE = 12
 
 
 def png(shade: int) -> bytes:
-    file = io.BytesIO()
-    Image.new("RGB", (SIDE, SIDE), (shade, 0, 9)).save(file, "png")
-    return file.getvalue()
+    return encoded(np.full((SIDE, SIDE, 3), (shade, 0, 9), np.uint8))
 
 
 def rows_of_csv(path: Path, columns: dict[str, Sequence[Any]], images: Sequence[bytes]) -> Path:
@@ -90,12 +90,10 @@ FILES = [name for name in TABLES if name != "columns"]
 
 
 def shards(path: Path, labels: Sequence[str], images: Sequence[bytes]) -> Path:
-    with tarfile.open(path / "set.tar", "w") as archive:
-        for i, (label, image) in enumerate(zip(labels, images, strict=True)):
-            for name, data in ((f"{i}.png", image), (f"{i}.cls", label.encode())):
-                member = tarfile.TarInfo(name)
-                member.size = len(data)
-                archive.addfile(member, io.BytesIO(data))
+    members: dict[str, bytes | str] = {}
+    for i, (label, image) in enumerate(zip(labels, images, strict=True)):
+        members |= {f"{i}.png": image, f"{i}.cls": label}
+    (path / "set.tar").write_bytes(tar(members))
     return path / "set.tar"
 
 
@@ -118,10 +116,7 @@ def opened(source: Any, **options: Any) -> Source:
 def test_labels_that_are_texts_are_names_of_classes(kind: str, tmp_path: Path) -> None:
     """Sorted, and numbered in that order."""
     labels, images = ["dog", "cat", "dog"], [png(i) for i in range(3)]
-    made = (
-        shards(tmp_path, labels, images) if kind == "webdataset" else TABLES[kind](tmp_path, {"label": labels}, images)
-    )
-    source = opened(made)
+    source = opened(with_labels(kind, tmp_path, labels, images))
     assert source.info.classes == ("cat", "dog")
     assert [int(source[i].fields["label"]) for i in range(3)] == [1, 0, 1]  # type: ignore[arg-type]
 
@@ -192,32 +187,6 @@ def test_keys_are_those_of_a_column(kind: str, tmp_path: Path) -> None:
         opened(TABLES[kind](tmp_path, {"name": ["x", "x"]}, images), key_column="name")
     with pytest.raises(UsageError, match="nothing"):
         opened(TABLES[kind](tmp_path, {"name": ["x", "y"]}, images), key_column="nothing")
-
-
-@pytest.mark.parametrize("kind", ["npy", "npz", "hdf5", "array", "columns"])
-def test_arrays_with_their_channels_first_are_asked_about(kind: str, tmp_path: Path) -> None:
-    """And either answer is taken."""
-    pixels = np.arange(4 * 3 * 20 * 24, dtype=np.uint8).reshape(4, 3, 20, 24)
-    labels = np.arange(4)
-    made: Any = pixels if kind == "array" else {"image": pixels, "label": labels}
-    if kind == "npy":
-        made = tmp_path / "a.npy"
-        np.save(made, pixels)
-    elif kind == "npz":
-        made = tmp_path / "a.npz"
-        np.savez(made, image=pixels, label=labels)
-    elif kind == "hdf5":
-        made = tmp_path / "a.h5"
-        with h5py.File(made, "w") as file:
-            file["image"], file["label"] = pixels, labels
-    with pytest.raises(UsageError, match=r"(?s)channels first.*chw.*hwc"):
-        opened(made)
-    for axes, shape in (("chw", (20, 24, 3)), ("hwc", (3, 20, 24))):
-        answer: dict[str, Any] = {"array": f":{axes}"} if isinstance(made, Path) else {"image": axes}
-        image = opened(made, **answer)[1].image
-        assert isinstance(image, np.ndarray)
-        np.testing.assert_array_equal(image, pixels[1].transpose(1, 2, 0) if axes == "chw" else pixels[1])
-        assert image.shape == shape
 
 
 def packed_with_one_broken(kind: str, path: Path) -> Any:

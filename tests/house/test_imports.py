@@ -24,7 +24,6 @@ HEAVY = (
     "h5py",
     "lmdb",
     "simplejpeg",
-    "turbojpeg",
     "PIL",
     "matplotlib",
     "jinja2",
@@ -210,11 +209,3 @@ def test_every_command_and_option_has_help(name: str, command: click.Command) ->
             assert parameter.help, f"{name} {parameter.opts[0]}"
     context = click.Context(command, info_name=name)
     assert command.get_help(context).startswith("Usage: ")
-
-
-def test_help_tells_height_by_width_from_crop() -> None:
-    """The help of `pack` warns that --size is height by width and --crop is not, with an example."""
-    command = cli.commands["pack"]
-    text = " ".join(command.get_help(click.Context(command, info_name="pack", max_content_width=200)).split())
-    assert "--size is height by width, --crop is not" in text
-    assert "224 high, 160 wide" in text

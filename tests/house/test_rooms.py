@@ -64,7 +64,7 @@ def test_imports_are_seen_wherever_they_stand(tmp_path: Path) -> None:
     """At the top, in a function, under TYPE_CHECKING, relative, of a name and of a module."""
     source = tmp_path / "fill.py"
     source.write_text(
-        "from typing import TYPE_CHECKING\nimport rawpack.errors\nfrom rawpack.order import blocks\n"
+        "from typing import TYPE_CHECKING\nimport rawpack.errors\nfrom rawpack.order import shuffled\n"
         "if TYPE_CHECKING:\n    from rawpack.reader import Reader\n"
         "def f():\n    from .slots import Slot\n    from ..disk import npy\n"
     )
@@ -72,7 +72,7 @@ def test_imports_are_seen_wherever_they_stand(tmp_path: Path) -> None:
     found = {(one.target, one.for_types) for one in imports(among) if one.source == "rawpack.workers.fill"}
     assert found == {
         ("rawpack.errors", False),
-        ("rawpack.order.blocks", False),
+        ("rawpack.order.shuffled", False),
         ("rawpack.reader", True),
         ("rawpack.workers.slots", False),
         ("rawpack.disk.npy", False),

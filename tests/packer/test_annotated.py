@@ -9,18 +9,19 @@ import re
 import shlex
 import shutil
 import subprocess
-import tarfile
-import zipfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import lmdb
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from archived import tar as tarred
+from archived import zipped
 from folders import files_of
-from PIL import Image
+from pictures import encoded
 from running import run_here
 
 import rawpack
@@ -32,13 +33,8 @@ from rawpack_packer.sources.beside import Beside
 SMALL = ("--workers", 0, "--size", 8, "--quiet")
 
 
-def encoded(kind: str = "JPEG") -> bytes:
-    file = io.BytesIO()
-    Image.new("RGB", (10, 10), "red").save(file, kind)
-    return file.getvalue()
-
-
-JPEG = encoded()
+RED = np.full((10, 10, 3), (255, 0, 0), np.uint8)
+JPEG = encoded(RED, "JPEG")
 BOX = "0 0.5 0.5 0.25 0.25\n"
 VOC_XML = (
     "<annotation><object><name>cat</name><bndbox><xmin>1</xmin><ymin>1</ymin><xmax>5</xmax><ymax>5</ymax></bndbox>"
@@ -68,23 +64,8 @@ def write(root: Path, files: Files) -> Path:
 
 
 def tar(path: Path, files: Files) -> Path:
-    with tarfile.open(path, "w") as archive:
-        for name, data in files.items():
-            member, content = tarfile.TarInfo(name), data.encode() if isinstance(data, str) else data
-            member.size = len(content)
-            archive.addfile(member, io.BytesIO(content))
+    path.write_bytes(tarred(files))
     return path
-
-
-def tarred(files: Files) -> bytes:
-    """The bytes of a tar archive."""
-    file = io.BytesIO()
-    with tarfile.open(fileobj=file, mode="w") as archive:
-        for name, data in files.items():
-            member, content = tarfile.TarInfo(name), data.encode() if isinstance(data, str) else data
-            member.size = len(content)
-            archive.addfile(member, io.BytesIO(content))
-    return file.getvalue()
 
 
 def parquet(columns: Mapping[str, Sequence[Any]]) -> bytes:
@@ -93,20 +74,11 @@ def parquet(columns: Mapping[str, Sequence[Any]]) -> bytes:
     return file.getvalue()
 
 
-def zipped(path: Path, root: Path) -> Path:
-    with zipfile.ZipFile(path, "w") as archive:
-        for name, data in files_of(root).items():
-            archive.writestr(name, data)
-    return path
-
-
 CLASSES = images("cat/0.jpg", "cat/1.jpg", "dog/0.jpg")
 # ---------------------------------------------------------------------------------------------- layouts that pack
 
 PACKS: dict[str, tuple[Files, str, str, int, tuple[str, ...] | None]] = {
     "class folders": (CLASSES, "", "folder", 3, ("cat", "dog")),
-    "flat": (images("0.jpg", "1.jpg"), "", "folder", 2, None),
-    "nested classes": (images("cat/old/0.jpg", "cat/new/a/1.jpg", "dog/2.jpg"), "", "folder", 3, ("cat", "dog")),
     "usual neighbors": (
         CLASSES
         | dict.fromkeys(
@@ -121,7 +93,6 @@ PACKS: dict[str, tuple[Files, str, str, int, tuple[str, ...] | None]] = {
         | {"class_to_idx.json": '{"cat": 0, "dog": 1}', "empty.csv": "", "train.py": "print()", "best.pt": "x"},
         "", "folder", 3, ("cat", "dog"),
     ),
-    "a picture called readme": (images("readme.png", "0.jpg") | {"readme.txt": "x"}, "", "folder", 2, None),
     "one of two splits": (images("train/cat/0.jpg", "train/dog/0.jpg", "val/cat/0.jpg"), "train", "folder", 2,
                           ("cat", "dog")),
     "ILSVRC train, with lists": (
@@ -138,23 +109,12 @@ PACKS: dict[str, tuple[Files, str, str, int, tuple[str, ...] | None]] = {
     "split of class folders in JSON": (
         CLASSES | {"split_zhou.json": '{"train": [["cat/0.jpg", 0, "cat"]]}'}, "", "folder", 3, ("cat", "dog"),
     ),
-    "lists of paths": (images("0.jpg", "1.jpg") | {"train.txt": "0.jpg\n", "test.txt": "1.jpg\n"}, "", "folder", 2,
-                       None),
-    "notes deep in a class": (CLASSES | {"cat/logs/metrics.csv": "a,b\n1,2\n"}, "", "folder", 3, ("cat", "dog")),
     "raw files of a camera": (images("0.jpg") | {"0.CR2": "raw", "0.xmp": "<x/>"}, "", "folder", 1, None),
     "Ultralytics with data.yaml": (
         images("images/train/0.jpg", "images/val/1.jpg")
         | {"labels/train/0.txt": BOX, "labels/val/1.txt": BOX}
         | {"data.yaml": "train: images/train\nval: images/val\nnames: [cat]\n"},
         "data.yaml/train", "yolo", 1, ("cat",),
-    ),
-    "images and labels": (
-        images("images/0.jpg", "images/1.jpg") | {"labels/0.txt": BOX, "classes.txt": "cat\n", "notes.csv": "a\n"},
-        "", "yolo", 2, ("cat",),
-    ),
-    "Pascal VOC": (images("JPEGImages/0.jpg") | {"Annotations/0.xml": VOC_XML}, "", "voc", 1, None),
-    "WebDataset shard with classes": (
-        {"a.tar": tarred({"0.jpg": JPEG, "0.cls": "1", "1.jpg": JPEG, "1.cls": "0"})}, "a.tar", "webdataset", 2, None,
     ),
     "WebDataset shards with texts": (
         {f"{k}.tar": tarred({f"{k}0.jpg": JPEG, f"{k}0.txt": "a cat"}) for k in range(2)} | {"0_stats.json": "{}"},
@@ -169,14 +129,6 @@ PACKS: dict[str, tuple[Files, str, str, int, tuple[str, ...] | None]] = {
     "tables of images next to shards": (
         {"0.tar": tarred({"0.jpg": JPEG, "0.cls": "1"})} | {"x.parquet": parquet({"image": [JPEG] * 3})}, "", "parquet",
         3, None,
-    ),
-    "several plain archives": (
-        {"a-0.tar": tarred({"cat/0.jpg": JPEG}), "a-1.tar": tarred({"dog/0.jpg": JPEG})}, "a-{0..1}.tar", "archive", 2,
-        ("cat", "dog"),
-    ),
-    "an archive of an archive for each class": (
-        {"train.tar": tarred({"n01.tar": tarred({"n01_1.JPEG": JPEG}), "n02.tar": tarred({"n02_1.JPEG": JPEG})})},
-        "train.tar", "archive", 2, ("n01", "n02"),
     ),
     "an archive with usual neighbors": (
         {"a.tar": tarred(CLASSES | {"classes.txt": "cat\ndog\n", "README.md": "x", "LICENSE": "x"})}, "a.tar",
@@ -213,7 +165,7 @@ def test_a_database_and_labels_from_elsewhere_stop_nothing(tmp_path: Path) -> No
     """An LSUN database packs as before, and so does Kaggle's archive of validation images with labels of its own."""
     with lmdb.open(str(tmp_path / "bedroom_val_lmdb"), map_size=1 << 20) as database, database.begin(write=True) as put:
         for i in range(2):
-            put.put(f"{i:040x}".encode(), encoded("WEBP"))
+            put.put(f"{i:040x}".encode(), encoded(RED, "WEBP"))
     assert len(open_source(tmp_path / "bedroom_val_lmdb")) == 2
     names = ["ILSVRC2012_val_00000001", "ILSVRC2012_val_00000002"]
     table = "ImageId,PredictionString\n" + "".join(f"{name},n0{i} 1 2 3 4\n" for i, name in enumerate(names))
@@ -230,19 +182,11 @@ STOPS: dict[str, tuple[Files, str, str, tuple[str, ...]]] = {
         images("val2017/0.jpg") | {"annotations/instances_val2017.json": coco("0.jpg")},
         "", "COCO's JSON annotations/instances_val2017.json", ("boxes",),
     ),
-    "COCO's own, images below": (
-        images("images/val2017/0.jpg") | {"annotations/instances_val2017.json": coco("0.jpg")}, "", "COCO's JSON",
-        ("boxes",),
-    ),
     "COCO's own, with splits": (
         images("train2017/0.jpg", "val2017/1.jpg")
         | {"annotations/instances_train2017.json": coco("0.jpg"), "annotations/instances_val2017.json": coco("1.jpg")}
         | {"annotations/captions_val2017.json": coco("1.jpg")},
         "", "COCO's JSON files", ("boxes",),
-    ),
-    "COCO of keypoints": (
-        images("val2017/0.jpg") | {"annotations/person_keypoints_val2017.json": coco("0.jpg")}, "", "COCO's JSON",
-        ("boxes",),
     ),
     "COCO elsewhere": (
         images("pictures/0.jpg") | {"meta/all.json": coco("0.jpg")}, "", "COCO's JSON meta/all.json", ("boxes",),
@@ -253,27 +197,14 @@ STOPS: dict[str, tuple[Files, str, str, tuple[str, ...]]] = {
     "labelme": (
         images("0.jpg", "1.jpg") | {"0.json": LABELME, "1.json": LABELME}, "", "0.json for the image 0.jpg", ("json",),
     ),
-    "JSON by the whole name": (images("img/0.jpg") | {"img/0.jpg.json": "{}"}, "", "img/0.jpg.json for", ("json",)),
     "CVAT": (images("images/0.jpg") | {"annotations.xml": CVAT}, "", "annotations.xml, which names its images", ()),
-    "CVAT with folders": (images("a/0.jpg", "b/1.jpg") | {"annotations.xml": CVAT}, "", "export it from CVAT", ()),
     "XML beside": (images("0.jpg") | {"0.xml": VOC_XML}, "", "0.xml for the image 0.jpg", ()),
-    "XML apart": (
-        images("images/0.jpg", "images/1.jpg") | {"annotations/0.xml": VOC_XML, "annotations/1.xml": VOC_XML},
-        "", "holds .xml files that are named as the images in images", (),
-    ),
     "YOLO beside": (images("0.jpg", "1.jpg") | {"0.txt": BOX, "1.txt": BOX * 2}, "", "YOLO's boxes", ("boxes",)),
-    "YOLO apart": (
-        images("img/0.jpg", "img/1.jpg") | {"boxes/0.txt": BOX, "boxes/1.txt": BOX}, "", "YOLO's boxes", ("boxes",),
-    ),
     "captions": (images("0.jpg", "1.jpg") | {"0.txt": "a cat", "1.txt": "a dog"}, "", "0.txt for", ("txt",)),
     "arrays": (images("0.jpg") | {"0.npy": b"\x93NUMPY"}, "", "0.npy for the image 0.jpg", ()),
     "a CSV of paths": (
         images("0.jpg", "1.jpg") | {"labels.csv": "path,label\n0.jpg,cat\n1.jpg,dog\n"}, "",
         "holds the table labels.csv next to its images", ("label",),
-    ),
-    "a CSV of names": (
-        images("train/0.jpg", "train/1.jpg") | {"labels.csv": "id,breed\n0,cat\n1,dog\n"}, "", "--path '{id}.jpg'",
-        ("id", "breed"),
     ),
     "a CSV above splits": (
         images("train/0.jpg", "test/1.jpg") | {"labels.csv": "id,label\n0,cat\n"}, "", "labels.csv", ("id", "label"),
@@ -285,13 +216,6 @@ STOPS: dict[str, tuple[Files, str, str, tuple[str, ...]]] = {
     "JSON Lines": (images("0.jpg") | {"x.jsonl": '{"img": "0.jpg", "text": "a"}\n'}, "", "x.jsonl", ("text",)),
     "Parquet": (
         images("0.jpg") | {"x.parquet": parquet({"path": ["0.jpg"]})}, "", "name it metadata.parquet", (),
-    ),
-    "Parquet above": (
-        images("img/0.jpg") | {"x.parquet": parquet({"path": ["0.jpg"]})}, "", "name it metadata.parquet", (),
-    ),
-    "a metadata.csv in the only split": (
-        images("train/0.jpg") | {"train/metadata.csv": "file_name,text\n0.jpg,a\n"}, "", "train/metadata.csv",
-        ("text",),
     ),
     "a plain list with labels": (
         images("0.jpg", "1.jpg") | {"list.txt": "0.jpg 3\n1.jpg 4\n"}, "", "list.txt, which names its images",
@@ -310,10 +234,6 @@ STOPS: dict[str, tuple[Files, str, str, tuple[str, ...]]] = {
         {"x.tar": tarred({"0.jpg": JPEG, "0.pyd": b"x", "1.jpg": JPEG, "1.pyd": b"x"})}, "x.tar", "0.pyd for the image",
         (),
     ),
-    "pickles in several tars": (
-        {f"{k}.tar": tarred({f"{k}0.jpg": JPEG, f"{k}0.pyd": b"x"}) for k in range(2)}, "*.tar", ".pyd for the image",
-        (),
-    ),
     "JSON in folders of a tar": (
         {"x.tar": tarred({"a/0.jpg": JPEG, "a/0.json": '{"a": 1}'})}, "x.tar", "0.json for the image", ("json",),
     ),
@@ -322,10 +242,6 @@ STOPS: dict[str, tuple[Files, str, str, tuple[str, ...]]] = {
     ),
     "a table in an archive": (
         {"x.tar": tarred(images("train/0.jpg") | {"labels.csv": "id,breed\n0,cat\n"})}, "x.tar",
-        "unpack it into a FOLDER", (),
-    ),
-    "a table above the folder of an archive": (
-        {"x.tar": tarred(images("train/0.jpg") | {"labels.csv": "id,breed\n0,cat\n"})}, "x.tar/train",
         "unpack it into a FOLDER", (),
     ),
     "an ImageFolder in an archive": (
@@ -411,7 +327,9 @@ def test_pascal_voc_can_be_moved_as_told(tmp_path: Path) -> None:
 def test_what_is_above_splits_stops_the_splits(archived: bool, tmp_path: Path) -> None:
     """`--splits` loses no labels either: a table next to the folders of a competition stops it."""
     root = write(tmp_path / "data", images("train/0.jpg", "test/1.jpg") | {"labels.csv": "id,breed\n0,cat\n"})
-    source = zipped(tmp_path / "data.zip", root) if archived else root
+    if archived:
+        (tmp_path / "data.zip").write_bytes(zipped(files_of(root)))
+    source = tmp_path / "data.zip" if archived else root
     for options in ((), ("--splits", "train,test")):
         ran = run_here("pack", *SMALL, *options, source, tmp_path / "sets")
         assert (ran.code, ran.out) == (2, "")
@@ -442,11 +360,8 @@ def test_boxes_of_splits_stop_the_splits(tmp_path: Path) -> None:
         ("x.jsonl", b'{"a": "\\ud800", "b": [1]}\n'),
         ("x.jsonl", b"[" * 100_000),
         ("x.csv", b'\xff\xfe"\0,b\n1'),
-        ("x.csv", b"one;two\n1;2\n"),
         ("metadata.csv", b"file_name\x00,\xff\n"),
-        ("metadata.jsonl", b'{"a": 1'),
         ("metadata.parquet", b"PAR1 is not all"),
-        ("0.json", b"\xff"),
         ("all.json", b'{"images": [{"file_name": "'),
     ],
 )
@@ -529,12 +444,3 @@ def test_folders_of_other_loaders_say_what_to_do(tmp_path: Path) -> None:
     write(tmp_path / "raw", {"train-images-idx3-ubyte": idx, "train-labels-idx1-ubyte": b"\0\0\x08\1\0\0\0\2\0\1"})
     with pytest.raises(UsageError, match=r"give one of its files, such as \S+/train-images-idx3-ubyte"):
         open_source(tmp_path / "raw")
-
-
-def test_a_path_that_is_missing_is_said_to_be_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whatever is in the current folder, such as Parquet in two folders, a mistyped name is answered as one."""
-    write(tmp_path, {f"{name}/x.parquet": parquet({"image": [JPEG]}) for name in ("one", "two")})
-    monkeypatch.chdir(tmp_path)
-    for name in ("coco.json", "nothere.csv", "x.tar", "photos"):
-        with pytest.raises(UsageError, match=f"there is no file or folder {tmp_path}/{name}"):
-            open_source(name)

@@ -16,16 +16,13 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
-import fsspec
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from pictures import picture, save
-from PIL import Image
-from running import run_command, run_here
+from pictures import encoded, picture, save
 
-from rawpack.errors import DecodeError, PackError, UsageError
+from rawpack.errors import DecodeError, UsageError
 from rawpack_packer import api
 from rawpack_packer.part.pieces import ReadAhead
 from rawpack_packer.sources import DividedError, Item, Samples, Source, SourceChangedError, archives, open_source
@@ -41,14 +38,7 @@ from rawpack_packer.testing.engines import check_files, settled_files
 pytestmark = pytest.mark.skipif(shutil.which("tar") is None or shutil.which("zip") is None, reason="needs tar and zip")
 
 
-def encoded() -> bytes:
-    """A small image file."""
-    file = io.BytesIO()
-    Image.new("RGB", (6, 4), "red").save(file, "JPEG")
-    return file.getvalue()
-
-
-JPEG = encoded()
+JPEG = encoded(picture(4, 6, 0), "JPEG")
 
 
 def shell(folder: Path, command: str) -> None:
@@ -122,7 +112,7 @@ def same(one: Samples, two: Samples) -> None:
         assert read(one, i) == read(two, i), one.key(i)
 
 
-@pytest.mark.parametrize("name", ARCHIVES)
+@pytest.mark.parametrize("name", ["b.tar", "a.tgz", "a.zip", "one.tar::two.tar"])
 def test_a_list_that_was_kept_gives_the_same_source(tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """With links, odd names and damaged files: samples, states and counts are those of a look through the archive."""
     make_tree(tmp_path)
@@ -207,18 +197,6 @@ def test_splits_in_an_archive(tmp_path: Path) -> None:
             open_source(tmp_path / several)
         api.pack_splits(f"{tmp_path}/{several}", tmp_path / f"{i} store", splits=["train", "val"], size=16, workers=0)
         check_files(settled_files(tmp_path / f"{i} store"), settled_files(tmp_path / "set store"))
-
-
-def test_splits_in_an_archive_behind_a_url(tmp_path: Path) -> None:
-    """The command that packs them is named, and so are splits of a URL, without secrets."""
-    with fsspec.open("memory://splits/set.tar", "wb") as file:
-        file.write(make_tar(tmp_path / "set.tar", "train/1.jpg", "val/2.jpg").read_bytes())
-    spool = Spool(tmp_path / "spool", 1 << 30)
-    with pytest.raises(DividedError, match=r"val: `rawpack pack --splits train,val memory://splits/set\.tar DST`"):
-        open_source("memory://splits/set.tar", spool=spool)
-    assert "secret" not in str(DividedError("https://me:secret@host/x.tar?key=secret", ["train", "val"], "archive"))
-    done = api.pack_splits("memory://splits/set.tar", tmp_path / "store", splits=["train", "val"], size=16, workers=0)
-    assert {name: summary.manifest.samples for name, summary in done.items()} == {"train": 1, "val": 1}
 
 
 def test_names_of_several_archives(tmp_path: Path) -> None:
@@ -339,18 +317,15 @@ def test_sizes_beyond_8_gib(tmp_path: Path) -> None:
         path.unlink()
 
 
-@pytest.mark.parametrize("change", ["encrypt", "lzma", "crc", "size", "bomb"])
+@pytest.mark.parametrize("change", ["crc", "size", "bomb"])
 def test_zip_members_that_cannot_be_read(tmp_path: Path, change: str) -> None:
-    """An encrypted member, one by another method, one that the directory lies about: each is rejected, and no other.
-    What no damage made unreadable, only with --skip-unreadable."""
+    """A member that the directory lies about is rejected, and no other."""
     path = tmp_path / "a.zip"
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
-        archive.writestr("1.jpg", JPEG, zipfile.ZIP_LZMA if change == "lzma" else None)
+        archive.writestr("1.jpg", JPEG)
         archive.writestr("2.jpg", JPEG)
     data = bytearray(path.read_bytes())
     entry = data.index(b"PK\1\2")
-    if change == "encrypt":
-        data[entry + 8] |= 1
     if change == "crc":
         data[entry + 16] ^= 1
     if change == "size":
@@ -364,13 +339,8 @@ def test_zip_members_that_cannot_be_read(tmp_path: Path, change: str) -> None:
         entry = data.index(b"PK\1\2")
         data[entry + 24 : entry + 28] = (1000).to_bytes(4, "little")
     path.write_bytes(data)
-    if change in ("encrypt", "lzma"):
-        with pytest.raises(PackError, match=r"1 image of 2 cannot be read: it is (encrypted|compressed by method 14)"):
-            open_source(path)
-    source = open_source(path, skip_unreadable=change in ("encrypt", "lzma"))
-    assert [reason_of(source, i) for i in range(2)] == [
-        "unreadable" if change in ("encrypt", "lzma") else "corrupt", "",
-    ]  # fmt: skip
+    source = open_source(path)
+    assert [reason_of(source, i) for i in range(2)] == ["corrupt", ""]
 
 
 def test_names_in_zip_archives(tmp_path: Path) -> None:
@@ -432,37 +402,7 @@ def test_headers_are_read_as_tarfile_reads_them(members: list[tuple[str, bytes, 
 # ---- damage
 
 
-def test_a_truncated_archive_is_refused_by_name(tmp_path: Path) -> None:
-    """Nothing is packed of it, unless --skip-unreadable asks for the intact members."""
-    for i in range(4):
-        save(tmp_path / "p" / "a" / f"{i}.png", picture(40, 50, i))
-    shell(tmp_path, "tar cf a.tar --sort=name p && zip -qr a.zip p && tar czf a.tgz p")
-    for name in ("a.tar", "a.zip", "a.tgz"):
-        whole = (tmp_path / name).read_bytes()
-        cut = whole.index(b"p/a/2.png") + 600 if name == "a.tar" else len(whole) * 2 // 3
-        (tmp_path / name).write_bytes(whole[:cut])
-        with pytest.raises(PackError, match=rf"{name} cannot be read to its end: .*; \d members? before that"):
-            open_source(tmp_path / name)
-    source = open_source(tmp_path / "a.tar", skip_unreadable=True)
-    images = [source.key(i) for i in range(len(source)) if reason_of(source, i) == ""]
-    assert images == ["a/0.png", "a/1.png"]
-    ran = run_here("pack", "--workers", 0, "--skip-unreadable", "--size", 16, tmp_path / "a.tar", tmp_path / "store")
-    assert ran.code == 1
-    assert "not_scanned" in (tmp_path / "store" / "rejects.jsonl").read_text()
-
-
-def test_an_archive_without_the_mark_of_its_end_is_truncated(tmp_path: Path) -> None:
-    """A tar archive that was cut between two members looks intact but for that mark."""
-    path = make_tar(tmp_path / "a.tar", "1.jpg", "2.jpg")
-    with tarfile.open(path) as archive:
-        cut = archive.getmember("2.jpg").offset
-    os.truncate(path, cut)
-    with pytest.raises(PackError, match="without a mark of its end; 1 member before that"):
-        open_source(path)
-
-
-@pytest.mark.parametrize("name", ["a.tar", "a.zip", "a.tgz"])
-@pytest.mark.parametrize("change", ["touch", "truncate", "remove"])
+@pytest.mark.parametrize(("name", "change"), [("a.tar", "touch"), ("a.zip", "truncate"), ("a.tgz", "remove")])
 def test_a_changed_archive_stops_packing(tmp_path: Path, name: str, change: str) -> None:
     """An archive that was touched, truncated or removed since it was opened is no reject of its members."""
     save(tmp_path / "p" / "a" / "1.png", picture(20, 30, 0))
@@ -478,54 +418,6 @@ def test_a_changed_archive_stops_packing(tmp_path: Path, name: str, change: str)
         (tmp_path / name).unlink()
     with pytest.raises(SourceChangedError, match=rf"{name} changed since packing began"):
         part[0]
-
-
-def test_a_changed_archive_does_not_resume(tmp_path: Path) -> None:
-    """A run that was stopped resumes with the same archive only."""
-    for i in range(3):
-        save(tmp_path / "p" / "a" / f"{i}.png", picture(20, 30, i))
-    (tmp_path / "p" / "a" / "3.jpg").write_text("no image")
-    shell(tmp_path, "tar cf a.tar p")
-    pack = ("pack", "--workers", 0, "--size", 16, tmp_path / "a.tar", tmp_path / "store")
-    assert run_here(*pack).code != 0  # too many rejects
-    os.utime(tmp_path / "a.tar", ns=(5, 5))
-    assert "the source differs" in run_here(*pack, "--max-rejects", 1).err
-    shell(tmp_path, "rm -r store")
-    assert run_here(*pack).code != 0
-    ran = run_here(*pack, "--max-rejects", 1)
-    assert "resuming" in ran.err
-
-
-@pytest.mark.parametrize("name", ["a.tar", "a.zip", "a.tgz"])
-def test_mutated_archives(tmp_path: Path, name: str) -> None:
-    """Whatever bytes change, reading ends in images, rejects or a plain error; of a tar, in what tar itself unpacks."""
-    make = {"a.tar": "tar cf a.tar p", "a.zip": "zip -qr a.zip p", "a.tgz": "tar czf a.tgz p"}[name]
-    for i in range(3):
-        save(tmp_path / "p" / "a" / f"{i}.png", picture(8, 8, i))
-    (tmp_path / "p" / "a" / "l.png").symlink_to("0.png")
-    shell(tmp_path, make)
-    whole, dice = (tmp_path / name).read_bytes(), random.Random(5)
-    images = {path.read_bytes() for path in (tmp_path / "p").rglob("*.png")}
-    headers = [i for i in range(0, len(whole), 512) if whole[i + 257 : i + 262] == b"ustar"] or [0]
-    for _ in range(150 if name != "a.tgz" else 30):
-        data = bytearray(whole)
-        for _ in range(dice.randint(1, 4)):
-            at = dice.choice(headers) + dice.randrange(512) if dice.random() < 0.7 else dice.randrange(len(data))
-            data[at % len(data)] = dice.choice(
-                [0, 255, dice.randrange(256), data[at % len(data)] ^ 1 << dice.randrange(8)]
-            )
-        if dice.random() < 0.2:
-            del data[dice.randrange(len(data)) :]
-        (tmp_path / name).write_bytes(data)
-        try:
-            source = open_source(tmp_path / name, "archive", skip_unreadable=True)
-        except (UsageError, PackError):
-            continue
-        for i in range(len(source)):
-            with suppress(DecodeError):
-                found = source[i].image
-                # tar has no checksum of contents; zip and gzip have.
-                assert name == "a.tar" or found in images
 
 
 def test_mutated_headers_are_read_as_tar_reads_them(tmp_path: Path) -> None:
@@ -556,13 +448,6 @@ def test_mutated_headers_are_read_as_tar_reads_them(tmp_path: Path) -> None:
 
 
 # ---- reading
-
-
-def test_progress_is_told(tmp_path: Path) -> None:
-    """A long directory says how many members it has read."""
-    told: list[int] = []
-    open_source(make_tar(tmp_path / "a.tar", *(f"{i:04}.jpg" for i in range(2500))), progress=told.append)
-    assert told == [1000, 2000, 2500]
 
 
 @pytest.mark.skipif(not hasattr(os, "posix_fadvise"), reason="this system takes no advice on files")
@@ -614,20 +499,6 @@ def test_parts_are_small(tmp_path: Path) -> None:
     assert pickle.loads(pickle.dumps(part))[99].key == source.key(699)
 
 
-def test_workers_read_compressed_archives_by_one_index(tmp_path: Path) -> None:
-    """Packing by worker processes makes the same store, and leaves no file behind."""
-    for i in range(40):
-        save(tmp_path / "p" / "ab"[i % 2] / f"{i}.png", picture(30, 40, i))
-    shell(tmp_path, "tar czf a.tgz p")
-    (tmp_path / "tmp").mkdir()
-    how = ("pack", "--size", 16, "--shard-size", 1, "--quiet")
-    ran = run_command(*how, "--workers", 2, tmp_path / "a.tgz", tmp_path / "two", TMPDIR=str(tmp_path / "tmp"))
-    assert (ran.code, ran.err) == (0, "")
-    assert not [path for path in (tmp_path / "tmp").iterdir() if path.name.startswith("rawpack-index")]
-    assert run_here(*how, "--workers", 0, tmp_path / "p", tmp_path / "one").code == 0
-    check_files(settled_files(tmp_path / "two"), settled_files(tmp_path / "one"))
-
-
 # ---- ImageNet
 
 WNIDS = {1: "n02119789", 449: "n01440764", 691: "n03788195"}
@@ -677,7 +548,7 @@ def test_imagenet_training_set(tmp_path: Path) -> None:
     assert open_source(tmp_path / "ILSVRC2012_img_train.tar").info.classes == tuple(sorted(WNIDS.values()))
 
 
-@pytest.mark.parametrize("form", ["kit", "folder", "data", "truth", "kaggle", "wnids", "numbers", "named"])
+@pytest.mark.parametrize("form", ["kit", "folder", "kaggle", "wnids", "numbers", "named"])
 def test_imagenet_validation_set(tmp_path: Path, form: str) -> None:
     """Labels from the development kit, Kaggle's table or a list are those of the training set's classes."""
     make_imagenet(tmp_path)
@@ -691,10 +562,8 @@ def test_imagenet_validation_set(tmp_path: Path, form: str) -> None:
         "numbers": "\n".join(map(str, numbers)),
         "named": "\n".join(f"{name}.JPEG {number}" for name, number in zip(names, numbers, strict=True)),
     }
-    path = {
-        "kit": tmp_path / "ILSVRC2012_devkit_t12.tar.gz", "folder": kit, "data": kit / "data",
-        "truth": kit / "data" / "ILSVRC2012_validation_ground_truth.txt",
-    }.get(form, tmp_path / "labels.txt")  # fmt: skip
+    kits = {"kit": tmp_path / "ILSVRC2012_devkit_t12.tar.gz", "folder": kit}
+    path = kits.get(form, tmp_path / "labels.txt")
     if form in texts:
         path.write_text(texts[form])
     source = open_source(tmp_path / "ILSVRC2012_img_val.tar", labels_file=path)
@@ -708,18 +577,11 @@ def test_imagenet_validation_set(tmp_path: Path, form: str) -> None:
 @pytest.mark.parametrize(
     ("archive", "labels", "message"),
     [
-        (
-            "train",
-            "ILSVRC2012_devkit_t12.tar.gz",
-            "has 3 class folders: --labels-file applies to archives without them",
-        ),
+        ("train", "ILSVRC2012_devkit_t12.tar.gz", "has 3 class folders: --labels-file applies to archives without"),
         ("val", "ILSVRC2012_img_train.tar", "is not ImageNet's development kit: it has no ILSVRC"),
-        ("val", "train", "is not ImageNet's development kit: it has no ILSVRC"),
         ("val", "short.txt", "has 2 labels for 5 images"),
         ("val", "ids.txt", "begin at 1, and classes are counted from 0.*ILSVRC2012_devkit_t12"),
         ("val", "other.csv", "has no label for ILSVRC2012_val_00000001.JPEG"),
-        ("val", "missing.txt", "cannot be read: .*; check the path of the labels"),
-        ("val", "ILSVRC2012_img_val.tar", "is not ImageNet's development kit"),
         ("val", "bad kit", "has 1001, and ILSVRC2012's classes are 1 to 1,000"),
         ("val", "worse kit", "cannot be read as labels: .*utf-8"),
     ],
@@ -735,13 +597,6 @@ def test_labels_that_do_not_fit(tmp_path: Path, archive: str, labels: str, messa
         (tmp_path / name / "ILSVRC2012_validation_ground_truth.txt").write_bytes(data)
     with pytest.raises(UsageError, match=message):
         open_source(tmp_path / f"ILSVRC2012_img_{archive}.tar", labels_file=tmp_path / labels)
-
-
-def test_labels_of_other_sources_are_refused(tmp_path: Path) -> None:
-    """`--labels-file` applies to archives."""
-    save(tmp_path / "1.png", picture(20, 30, 0))
-    with pytest.raises(UsageError, match="takes no option labels-file: it belongs to archive sources"):
-        open_source(tmp_path, labels_file="x.txt")
 
 
 class TestTar(SourceConformance):

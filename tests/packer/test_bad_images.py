@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from bad_images import cases, expected_pixels
+from pictures import picture, save
 from running import FORMATS, run_command, run_here
 
 from rawpack import Reader
@@ -122,3 +124,28 @@ def test_photographs_that_are_damaged_by_dice(photos: Path, tmp_path: Path, layo
     assert {name for name in names if "cut" in name} <= rejects.keys()
     assert not {name for name in rejects if "untouched" in name}
     assert run_here("inspect", "--verify", store).code == 0
+
+
+def test_a_reject_quotes_nothing_of_what_is_no_image(tmp_path: Path) -> None:
+    """A link that leads to a file of secrets, or one in place of a YOLO label, gives away none of its bytes."""
+    secret = tmp_path / "secret"
+    secret.write_text("root:x:0:0:root 0.5 0.5 0.5 0.5\n")
+    source, store = tmp_path / "source", tmp_path / "store"
+    save(source / "a.jpg", picture(20, 20, 0))
+    (source / "b.jpg").symlink_to(secret)
+    for begin in (b"\xff\x0a", b"8BPS"):
+        (source / f"{begin.hex()}.jpg").write_bytes(begin + b"hunter2hunter2")
+    ran = run_here("pack", "--workers", 0, "--size", 16, "--max-rejects", 3, source, store)
+    assert ran.code == 0
+    rejects = (store / "rejects.jsonl").read_text()
+    assert len(rejects.splitlines()) == 3
+    assert "not_an_image" in rejects
+    assert not re.search("root:x|hunter|0:0", rejects + ran.out + ran.err)
+    yolo = tmp_path / "yolo"
+    save(yolo / "images" / "a.jpg", picture(20, 20, 0))
+    (yolo / "labels").mkdir()
+    (yolo / "labels" / "a.txt").symlink_to(secret)
+    ran = run_here("pack", "--workers", 0, "--source", "yolo", yolo, tmp_path / "other")
+    assert ran.code == 2
+    assert "a value of a linked file: is not a class number" in ran.err
+    assert "root:x" not in ran.err

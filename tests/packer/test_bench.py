@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import json
-import math
 import os
 import subprocess
 import sys
+import time
+import urllib.request
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 import pytest
-from running import Packed, environment
+from running import environment
 
 TABLES = ("reading", "next-epoch", "single", "cold", "giant", "packing-1", "scan", "augment-256")
 BENCH = Path(__file__).resolve().parents[2] / "scripts" / "bench"
@@ -157,16 +158,30 @@ def test_what_is_not_installed_is_left_out_and_said(measured: Measured) -> None:
         assert f"left out: {label}" in result["printed"]
 
 
-def test_what_counting_costs(packed: Packed) -> None:
-    """The cost of stats() is measured for each store, without workers and with: slices and a time for each batch, and
-    shares of a batch's."""
-    store = packed("memmap", "--size", 48)
-    command = [sys.executable, str(BENCH / "stats_cost.py"), str(store), "--batch", "8"]
-    done = subprocess.run(command, env=environment(), capture_output=True, text=True, check=False)
-    assert (done.returncode, done.stderr) == (0, "")
-    rows = [line.split() for line in done.stdout.splitlines()[4:]]
-    assert [row[1] for row in rows] == ["0", "2"]
-    assert float(rows[0][-4]) == 0 < float(rows[1][-4])
-    for row in rows:
-        assert math.isfinite(float(row[-3]))
-        assert all(share.endswith("%") and math.isfinite(float(share.rstrip("%"))) for share in row[-2:])
+def test_the_server_of_remote_tables_has_a_latency_and_ranges(tmp_path: Path) -> None:
+    """A request for some bytes of a file gets these, and waits as long as the table says."""
+    (tmp_path / "file").write_bytes(b"0123456789")
+    command = [sys.executable, str(BENCH / "loopback.py"), str(tmp_path), "1e9", "0.2"]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as server:
+        assert server.stdout is not None
+        assert server.stdin is not None
+        url = f"http://127.0.0.1:{int(server.stdout.readline())}/file"
+        began = time.monotonic()
+        request = urllib.request.Request(url, headers={"Range": "bytes=2-4"})
+        with urllib.request.urlopen(request, timeout=30) as answer:
+            assert answer.read() == b"234"
+        assert time.monotonic() - began >= 0.2
+        server.stdin.close()
+
+
+def test_curves_are_drawn_and_leave_the_page_alone(tmp_path: Path) -> None:
+    """A result of nothing but curves becomes the plot; the rows of other tables on the page stay."""
+    quickly(tmp_path, "growth-workers")
+    page = "before\n<!-- bench:begin -->\nrows of a night\n<!-- bench:end -->\nafter\n"
+    (tmp_path / "performance.md").write_text(page)
+    command = [sys.executable, BENCH.parent / "draw.py", tmp_path / "out.json", "--out", tmp_path]
+    drawn = subprocess.run(command, env=environment(), capture_output=True, text=True, check=True)
+    assert "| memmap, 4 workers |" in drawn.stdout
+    assert (tmp_path / "performance.md").read_text() == page
+    plot = (tmp_path / "growth.svg").read_text()
+    assert all(word in plot for word in ("memmap", "lmdb", "workers", "microseconds an image"))

@@ -100,16 +100,14 @@ def kept(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return packed(tmp_path_factory.mktemp("boxes") / "store", size="keep", format="hdf5")
 
 
-@pytest.mark.parametrize("form", ["xyxy", "xywh", "yolo"])
 @pytest.mark.parametrize(
-    "options",
+    ("form", "options"),
     [
-        {"size": "keep"},
-        {"size": 64},
-        {"size": (48, 96)},
-        {"size": (48, 96), "fit": "stretch"},
-        {"size": 40, "crop": "25,30,60,50"},
-        {"size": "keep", "crop": "25,30,60,50"},
+        ("xyxy", {"size": "keep"}),
+        ("yolo", {"size": (48, 96)}),
+        ("xywh", {"size": (48, 96), "fit": "stretch"}),
+        ("yolo", {"size": 40, "crop": "25,30,60,50"}),
+        ("xywh", {"size": "keep", "crop": "25,30,60,50"}),
     ],
     ids=str,
 )
@@ -123,18 +121,8 @@ def test_boxes_lie_where_the_pixels_do(options: dict[str, Any], form: str, tmp_p
 
 def test_boxes_are_cut_to_the_image_and_counted(tmp_path: Path) -> None:
     """What sticks out is cut off; a box of which nothing is left goes; both are counted, and the summary says so."""
-    samples = [
-        {
-            "image": Image.fromarray(np.zeros((100, 200, 3), np.uint8)),
-            "boxes": [
-                [40, 0, 60, 100, 1],
-                [0, 0, 50, 100, 2],
-                [60, 10, 140, 90, 3],
-                [5, 5, 9, 9, 4],
-                [70, 20, 70, 60, 5],
-            ],
-        }
-    ]
+    boxes = [[40, 0, 60, 100, 1], [0, 0, 50, 100, 2], [60, 10, 140, 90, 3], [5, 5, 9, 9, 4], [70, 20, 70, 60, 5]]
+    samples = [{"image": Image.fromarray(np.zeros((100, 200, 3), np.uint8)), "boxes": boxes}]
     summary = rawpack_packer.pack(samples, tmp_path / "s", size=50, workers=0, fields={"boxes": "xyxy"})
     # 200 x 100 becomes 100 x 50, of which columns 25 to 75 stay.
     expected = [[0, 0, 5, 50, 1], [5, 5, 45, 45, 3]]
@@ -147,7 +135,6 @@ def test_boxes_are_cut_to_the_image_and_counted(tmp_path: Path) -> None:
     ("form", "boxes", "words"),
     [
         ("xyxy", [[10, 10, 5, 20, 0]], "right - left"),
-        ("xywh", [[10, 10, -5, 20, 0]], "a width or height"),
         ("xyxy", [[10, 10, float("nan"), 20, 0]], "not finite"),
         ("yolo", [[0, 30, 30, 10, 10]], "fractions of the image"),
         ("xyxy", [[1, 2, 3, 4]], "boxes has shape"),
@@ -169,9 +156,7 @@ def test_what_is_no_box_is_rejected(form: str, boxes: Any, words: str, tmp_path:
     "transform",
     [
         None,
-        [RandomHorizontalFlip(1.0)],
         [RandomHorizontalFlip(), RandomVerticalFlip(), ColorJitter(brightness=0.1)],
-        [RandomCrop(40), Resize((60, 50))],
         [RandomCrop(70, padding=12), RandomHorizontalFlip()],
         [RandomResizedCrop(48), RandomHorizontalFlip()],
         [Resize(80), CenterCrop(50)],
@@ -192,12 +177,9 @@ def test_boxes_of_batches_move_with_their_images(transform: Any, kept: Path) -> 
 def test_boxes_are_moved_by_what_workers_drew(backend: Any, kept: Path) -> None:
     """What workers do to an image is done to its boxes in the process that hands them over."""
     batches = Reader(kept).batches(
-        8,
-        shuffle=True,
-        fields=["image", "boxes"],
-        workers=Workers(2, backend=backend),
+        8, shuffle=True, fields=["image", "boxes"], workers=Workers(2, backend=backend),
         transform=[RandomResizedCrop(48), RandomHorizontalFlip()],
-    )
+    )  # fmt: skip
     assert sum(check(image, boxes, 1.6) for batch in batches for image, boxes in _pairs(batch)) > COUNT // 2
 
 
@@ -259,15 +241,6 @@ def test_padded_boxes_say_how_many_there_are(kept: Path) -> None:
     assert 0 < sum(lengths) < COUNT
     assert abs(batch["boxes.length"] - lengths).sum() <= 3  # a box of part of a pixel is there, and cannot be seen
     assert batch["boxes"].shape == (COUNT, 1, 5)
-
-
-def test_boxes_alone_move_as_with_their_images(kept: Path) -> None:
-    """A batch of boxes without images has those that it has with them."""
-    options: dict[str, Any] = {"image_size": 56, "transform": [RandomHorizontalFlip()], "workers": 0}
-    alone = next(iter(Reader(kept).batches(COUNT, fields=["boxes"], **options)))
-    both = next(iter(Reader(kept).batches(COUNT, fields=["image", "boxes"], **options)))
-    for one, other in zip(alone["boxes"], both["boxes"], strict=True):
-        np.testing.assert_array_equal(one, other)
 
 
 def test_a_function_that_resizes_is_refused_beside_boxes(kept: Path) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import struct
 from pathlib import Path
 from typing import Any
@@ -12,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from PIL import Image
+from pictures import encoded
 
 import rawpack_packer
 from rawpack import PackError, Reader, UsageError
@@ -23,9 +22,7 @@ TEXTS = np.array(["b", "a", "c", "a", "", "b"])
 
 
 def png(shade: int) -> bytes:
-    file = io.BytesIO()
-    Image.new("RGB", (8, 8), (shade, 0, 9)).save(file, "png")
-    return file.getvalue()
+    return encoded(np.full((8, 8, 3), (shade, 0, 9), np.uint8))
 
 
 def packed(source: Any, tmp_path: Path, **options: Any) -> Reader:
@@ -57,6 +54,7 @@ def values(reader: Reader, name: str) -> list[Any]:
 
 
 def test_measurements_in_an_idx_file_are_not_cut_to_whole_numbers(tmp_path: Path) -> None:
+    """Labels that are floats stay floats."""
     (tmp_path / "t-images").write_bytes(struct.pack(">I3I", 0x803, N, 4, 5) + bytes(N * 20))
     (tmp_path / "t-labels").write_bytes(struct.pack(">II6f", 0xD01, N, *(i / 2 for i in range(N))))
     reader = packed(tmp_path / "t-images", tmp_path)
@@ -75,6 +73,7 @@ def test_keys_that_are_no_keys(made: Any, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("made", [npz, hdf5])
 def test_a_key_column_that_nobody_named_may_have_doubles(made: Any, tmp_path: Path) -> None:
+    """It is then no key; named, it is refused with the first double."""
     source = made(tmp_path, key=np.array([b"a", b"a", b"b", b"b", b"c", b""]))
     assert values(packed(source, tmp_path), "key") == [f"{i:08}" for i in range(N)]
     with pytest.raises(UsageError, match="row 1 has 'a', as row 0 has"):
@@ -91,6 +90,7 @@ def test_a_label_column_that_holds_something_else(made: Any, tmp_path: Path) -> 
 
 
 def test_labels_as_bytes_in_npz_are_texts(tmp_path: Path) -> None:
+    """They are names of classes; an empty one is no class."""
     reader = packed(npz(tmp_path, label=TEXTS.astype("S")), tmp_path)
     assert reader.classes == ("a", "b", "c")
     assert values(reader, "label") == [1, 0, 2, 0, -1, 1]
@@ -107,12 +107,14 @@ def test_two_data_sets_with_one_last_name(tmp_path: Path) -> None:
 
 
 def test_a_data_set_called_label_goes_before_one_in_a_group(tmp_path: Path) -> None:
+    """The other one is a field with its group's name."""
     reader = packed(hdf5(tmp_path, label=np.arange(N), meta__label=np.arange(N) * 10), tmp_path)
     assert values(reader, "label") == list(range(N))
     assert values(reader, "meta_label") == [i * 10 for i in range(N)]
 
 
 def test_names_of_data_sets_may_begin_with_a_slash(tmp_path: Path) -> None:
+    """As HDF5's own paths do."""
     source = hdf5(tmp_path, meta__y=np.arange(N))
     assert values(packed(source, tmp_path, label_column="/meta/y"), "label") == list(range(N))
     assert values(packed(source, tmp_path, array="image=/image,label=/meta/y"), "label") == list(range(N))
@@ -128,6 +130,7 @@ def test_another_label_beside_a_column_called_label(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("kind", [pa.uint8(), pa.uint32(), pa.uint64(), pa.int8()])
 def test_labels_of_any_whole_type_in_parquet(kind: pa.DataType, tmp_path: Path) -> None:
+    """Signed or not, of any size."""
     source = parquet(tmp_path / "t.parquet", label=pa.array([0, 1, 2] * 2, kind))
     assert values(packed(source, tmp_path), "label") == [0, 1, 2] * 2
 
@@ -145,22 +148,18 @@ def test_parquet_files_whose_labels_differ_in_type(first: pa.DataType, second: p
 
 
 def test_bytes_called_label_in_parquet_are_refused(tmp_path: Path) -> None:
+    """They are neither numbers nor names."""
     source = parquet(tmp_path / "t.parquet", label=pa.array([b"\xff"] * N, pa.binary()))
     with pytest.raises(UsageError, match="labels are numbers or names"):
         packed(source, tmp_path)
 
 
 def test_a_label_in_parquet_that_is_declared_as_text(tmp_path: Path) -> None:
+    """It stays the text that it is, and there are no classes."""
     source = parquet(tmp_path / "t.parquet", label=pa.array(TEXTS.tolist()))
     reader = packed(source, tmp_path, fields={"label": "str"})
     assert values(reader, "label") == TEXTS.tolist()
     assert reader.classes is None
-
-
-def test_texts_of_numpy_in_a_python_data_set(tmp_path: Path) -> None:
-    reader = packed([{"image": PIXELS[i], "label": TEXTS[i]} for i in range(N)], tmp_path)
-    assert reader.classes == ("a", "b", "c")
-    assert values(reader, "label") == [1, 0, 2, 0, -1, 1]
 
 
 def test_a_first_sample_without_a_label(tmp_path: Path) -> None:
@@ -171,12 +170,8 @@ def test_a_first_sample_without_a_label(tmp_path: Path) -> None:
     assert values(packed(samples, tmp_path, max_rejects=1), "label") == [1, 2, 3, 4, 5]
 
 
-def test_labels_that_are_all_empty(tmp_path: Path) -> None:
-    reader = packed([{"image": PIXELS[i], "label": ""} for i in range(N)], tmp_path)
-    assert values(reader, "label") == [-1] * N
-
-
 def test_classes_as_an_array_and_as_a_file(tmp_path: Path) -> None:
+    """Names are taken from an array, a list, or a file with one on each line."""
     samples = [{"image": PIXELS[i], "label": i % 3} for i in range(N)]
     names = tmp_path / "names.txt"
     names.write_text("q\nw\ne\n")

@@ -6,7 +6,6 @@ planes, as Python 2 wrote them; and the binary version, a label or two before ea
 
 from __future__ import annotations
 
-import gzip
 import os
 import pickle
 import tarfile
@@ -188,13 +187,9 @@ def test_a_pickle_that_would_run_code_is_refused_by_name(tmp_path: Path) -> None
 @pytest.mark.parametrize(
     ("name", "data", "message"),
     [
-        ("data_batch_2", b"", "no bytes"),
         ("data_batch_2", b"text", "damaged"),
-        ("data_batch_2", pickle.dumps([1]), "without a dict"),
         ("data_batch_2", pickle.dumps({"data": np.zeros((2, 3071), np.uint8)}), "no images"),
-        ("data_batch_2", pickle.dumps({"data": np.zeros((2, 3072)), "labels": [1, 1]}), "no images"),
         ("data_batch_2", pickle.dumps({"data": np.zeros((2, 3072), np.uint8), "labels": [1]}), "does not have a label"),
-        ("data_batch_2", pickle.dumps({"data": np.zeros((1, 3072), np.uint8), "labels": [1 << 40]}), "number no class"),
         ("data_batch_2", pickle.dumps({"data": np.zeros((1, 3072), np.uint8), "labels": [9]}), "is 9; there are 4"),
         ("batches.meta", pickle.dumps({}), "no names of classes"),
         ("batches.meta", pickle.dumps({"label_names": ["a", "a"]}), "two classes"),
@@ -217,21 +212,12 @@ def test_damaged_archives_are_refused(tmp_path: Path) -> None:
         path.write_bytes(broken)
         with pytest.raises(UsageError, match=r"not an intact|has no"):
             open_source(path / "train")
-    tar = gzip.decompress(data)
     flipped = bytearray(data)
     flipped[-5] ^= 1  # of the checksum
-    for broken, message in (
-        (data + data, "more members follow the mark of its end"),
-        (gzip.compress(tar + b"rest"), "what follows the mark of its end is not zeros"),
-        (gzip.compress(tar[: len(tar.rstrip(bytes(1)))]), "without a mark of its end|truncated"),
-        (bytes(flipped), "CRC|length"),
-        (data + b"rest", "[Nn]ot a gzipped file"),
-    ):
+    for broken, message in ((data + data, "more members follow the mark of its end"), (bytes(flipped), "CRC|length")):
         path.write_bytes(broken)
         with pytest.raises(UsageError, match=f"not an intact .tar.gz: .*({message})"):
             open_source(path / "train")
-    path.write_bytes(gzip.compress(tar[:5000]) + gzip.compress(tar[5000:] + bytes(100_000)))
-    assert len(open_source(path / "train")) == len(open_source(path.parent / "cifar-10-batches-bin" / "train"))
     (path.parent / "cifar-10-batches-bin" / "test_batch.bin").write_bytes(b"x" * 3072)
     with pytest.raises(UsageError, match="no multiple of 3,073"):
         open_source(path.parent / "cifar-10-batches-bin" / "test")

@@ -12,8 +12,11 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import draw
 import numpy as np
 import pytest
+from drawing import results
+from measuring import processes
 from pictures import picture, save
 
 COMPARE = Path(__file__).resolve().parents[2] / "scripts" / "compare"
@@ -43,12 +46,12 @@ def job(harness: Any, tmp_path: Path) -> Any:
 
 def system(harness: Any, job: Any, order: list[int], change: Callable[[Any], Any] = lambda images: images) -> Any:
     """A system whose epoch is these samples."""
-    source = harness.Source(job.images)
+    source = harness.Source(job)
 
     def epoch(number: int) -> Iterator[tuple[Any, Any]]:
         for start in range(0, len(order), job.batch):
             rows = order[start : start + job.batch]
-            yield change(np.stack([source.sample(i, "raw") for i in rows])), np.array(rows)
+            yield change(np.stack([source.sample(i) for i in rows])), np.array(rows)
 
     return SimpleNamespace(NAME="numpy", read=lambda folder, job: epoch)
 
@@ -166,9 +169,7 @@ def cells(text: str, name: str) -> list[str]:
 
 def test_tables_say_what_was_measured(harness: Any) -> None:
     """Medians, the range, ratios round by round; failures and what was left out in words."""
-    import result_tables
-
-    shown = dict(result_tables.everything(result()))
+    shown = dict(results.everything(result()))
     read = shown["Reading, raw, 224 px"]
     # Ratios to the limit: 0.5 and 0.75, 0.1 and 0.06; to rawpack: 0.2 and 0.08.
     assert cells(read, "rawpack memmap")[1:4] == ["1,750 (500 to 3,000)", "0.62", "1.00"]
@@ -192,8 +193,6 @@ def test_tables_say_what_was_measured(harness: Any) -> None:
 
 def test_pages_and_plots_are_drawn(harness: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """One command puts a result between the markers of the real pages, and draws the plots."""
-    import draw
-
     pages = COMPARE.parents[1] / "docs" / "explanation"
     (tmp_path / "compared.md").write_text((pages / "compared.md").read_text("utf-8"), "utf-8")
     (tmp_path / "README.md").write_text("before\n<!-- compared:begin -->\nold\n<!-- compared:end -->\nafter\n")
@@ -260,3 +259,26 @@ def test_a_folder_with_other_files_is_not_deleted(
         runpy.run_path(str(COMPARE), run_name="__main__")
     assert "data holds other files" in capsys.readouterr().err
     assert [*tmp_path.rglob("*.jpg")] == [precious]
+
+
+def test_a_measured_process_leaves_no_other_behind(tmp_path: Path) -> None:
+    """A child that a system leaves running ends with the measurement, and one that takes too long is said to hang."""
+    fifo = tmp_path / "fifo"
+    os.mkfifo(fifo)
+    reading = os.open(fifo, os.O_RDONLY | os.O_NONBLOCK)
+    child = f"import time; held = open({str(fifo)!r}, 'w'); print(1, flush=True); time.sleep(600)"
+    parent = (
+        f"import subprocess, sys; child = subprocess.Popen([sys.executable, '-c', {child!r}], stdout=subprocess.PIPE);"
+        "child.stdout.readline(); print('noise'); print('{}')"
+    )
+    (tmp_path / "work").mkdir()
+    assert processes.output([sys.executable, "-c", parent], tmp_path / "work", last=True) == "{}"
+    os.set_blocking(reading, True)
+    # Nobody can write to it any more.
+    assert os.read(reading, 1) == b""
+    os.close(reading)
+    with pytest.raises(processes.CallFailedError, match="hangs"):
+        processes.output([sys.executable, "-c", "import time; time.sleep(600)"], tmp_path / "work", 0.2)
+    with pytest.raises(processes.CallFailedError, match="ValueError: no such store"):
+        processes.output([sys.executable, "-c", "raise ValueError('no such store')"], tmp_path / "work")
+    assert not [*(tmp_path / "work").iterdir()]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import sys
 import time
 from pathlib import Path
@@ -72,18 +71,6 @@ def test_the_time_is_that_of_the_samples_tried(source: Path, tmp_path: Path) -> 
         for workers in (0, 1, 2):
             plan = planned("--workers", workers, "--size", 16, source, tmp_path / "store")
             assert plan["seconds"] >= COUNT * 0.01 / max(1, workers)
-
-
-def test_it_is_told_to_a_person(source: Path, tmp_path: Path) -> None:
-    """Shape, bytes of a sample, time, and what is wrong: here a disk that is too small."""
-    args = ("pack", "--dry-run", "--size", "24x32", source, tmp_path / "store")
-    told = " ".join(run_here(*args).out.split())
-    assert "samples 200, 24x32x3" in told
-    assert re.search(r"store about 4[78]\d kB, 2\.\d+ kB a sample", told)
-    assert "time about" in told
-    assert "of 24 samples tried" in told
-    with mock.patch("rawpack_packer.destination.folder.free_bytes", return_value=1000):
-        assert "1 kB - too little" in " ".join(run_here(*args).out.split())
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="needs worker processes")

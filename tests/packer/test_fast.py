@@ -5,8 +5,6 @@ from __future__ import annotations
 import io
 import math
 import statistics
-import subprocess
-import sys
 from pathlib import Path
 from unittest import mock
 
@@ -18,8 +16,6 @@ from PIL import Image
 from rawpack import jpeg
 from rawpack_packer.recipe.recipe import make_recipe
 from rawpack_packer.samples.sample import prepare
-
-SCRIPT = Path(__file__).resolve().parents[2] / "scripts" / "measure_fast.py"
 
 
 def psnr(one: Pixels, other: Pixels) -> float:
@@ -73,18 +69,3 @@ def test_real_photographs_come_out_alike(photos: Path) -> None:
         ratios.append(psnr(exact, fast))
     assert statistics.median(ratios) > 33
     assert min(ratios) > 20
-
-
-def test_it_is_measured_by_a_script(tmp_path: Path) -> None:
-    """`scripts/measure_fast.py` prints a line for each size and scale."""
-    for k, shape in enumerate(((300, 400), (700, 900), (40, 50))):
-        (tmp_path / f"{k}.jpg").write_bytes(waves(*shape))
-    ran = subprocess.run(
-        [sys.executable, SCRIPT, tmp_path, "--size", "64", "--size", "128"],
-        capture_output=True, encoding="utf-8", check=True,
-    )  # fmt: skip
-    lines = [line.split()[:3] for line in ran.stdout.splitlines()]
-    assert ["64", "1/4", "1"] in lines
-    assert ["64", "1/8", "1"] in lines
-    assert ["128", "1/2", "1"] in lines
-    assert "1 at 64, 1 at 128" in ran.stdout

@@ -12,7 +12,6 @@ import click
 import numpy as np
 import pytest
 from pictures import picture, save
-from running import run_here
 
 import rawpack
 from rawpack import Reader, UsageError
@@ -139,16 +138,6 @@ def test_a_store_in_the_home_folder(home: Path) -> None:
     assert len(Reader(["~/store", Path("~/other")])) == 12
     assert len(Reader.mix({"~/store": 1, "~/other": 1})) > 0
     assert list((home / "files").rglob("*.png"))
-
-
-def test_a_home_folder_that_no_shell_expanded(home: Path) -> None:
-    """The command takes `~/store` in quotes, and `--grid=~/sheet.png`, which bash leaves as it is."""
-    assert run_here("pack", "-q", "--workers", 0, "--size", 16, "~/photos", "~/store").code == 0
-    ran = run_here("inspect", "--grid=~/sheet.png", "~/store")
-    assert (ran.code, f"wrote {home}/sheet.png" in ran.err) == (0, True), ran
-    assert (home / "sheet.png").stat().st_size > 0
-    ran = run_here("inspect", "~no-such-user/store")
-    assert (ran.code, "there is no user 'no-such-user'" in ran.err) == (2, True), ran
 
 
 def test_the_cache_and_checkpoints_in_the_home_folder(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:

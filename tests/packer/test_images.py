@@ -24,7 +24,7 @@ from rawpack import Reader
 from rawpack.errors import DecodeError
 from rawpack_packer import pack
 from rawpack_packer.destination.journal import REASONS
-from rawpack_packer.images import ImageHeader, apply_orientation, decode_image, read_header, sniff
+from rawpack_packer.images import apply_orientation, decode_image, read_header, sniff
 from rawpack_packer.recipe.recipe import make_recipe
 from rawpack_packer.samples.sample import prepare
 
@@ -653,14 +653,6 @@ def corpus_shape(case: Case) -> tuple[int, ...]:
     return corpus.expected_pixels(case).shape
 
 
-def test_heic_without_its_extra_names_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The reject says what to install."""
-    monkeypatch.setitem(sys.modules, "pillow_heif", None)
-    with pytest.raises(DecodeError, match=r"pip install 'rawpack\[heic\]'") as caught:
-        read_header(b"\0\0\0\x18ftypheic\0\0\0\0mif1heic" + bytes(100))
-    assert caught.value.reason == "unsupported"
-
-
 @pytest.mark.parametrize("orientation", [1, 3, 6])
 def test_heic_photographs_are_packed(orientation: int, tmp_path: Path) -> None:
     """With the extra, a photograph as telephones write it is packed upright, its colors close to the original."""
@@ -727,11 +719,3 @@ def test_a_gif_frame_beyond_the_screen_widens_it() -> None:
     with Image.open(io.BytesIO(bytes(data))) as file:
         assert read_header(bytes(data)).upright_size == (file.height, file.width) == (8, 11)
     assert decoded(bytes(data)).shape == (8, 11, 3)
-
-
-def test_headers_are_values() -> None:
-    """Equal, hashable, and the same in another process."""
-    header = read_header(corpus.jpeg())
-    assert header == read_header(corpus.jpeg())
-    assert len({header, read_header(corpus.jpeg())}) == 1
-    assert isinstance(header, ImageHeader)

@@ -94,6 +94,8 @@ def test_files_are_as_those_with_standard_tables(sampling: str | None, factor: t
         assert stored.tobytes().count(marker) == 1
         at = [data.tobytes().index(marker) for data in (stored, usual)]
         assert stored[at[0] : at[0] + 6].tobytes() == usual[at[1] : at[1] + 6].tobytes()
+    blocks = -(-image.shape[1] // (8 * file.layer[0][1]))
+    assert int.from_bytes(usual[at[1] + 4 : at[1] + 6].tobytes(), "big") == blocks
     color = "gray" if sampling is None else "rgb"
     whole = jpeg.decoder().decode(stored, color=color)
     np.testing.assert_array_equal(np.squeeze(whole), np.asarray(file))

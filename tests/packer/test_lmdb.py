@@ -376,14 +376,6 @@ def without_a_page(path: Path) -> tuple[bytes, bytes]:
     return data, data[:leaf] + bytes(4096) + data[leaf + 4096 :]
 
 
-def test_a_missing_page_is_refused(tmp_path: Path) -> None:
-    """As after a copy that has not ended."""
-    _, broken = without_a_page(tmp_path / "set")
-    (tmp_path / "set" / "data.mdb").write_bytes(broken)
-    with pytest.raises(UsageError, match="cannot be read as LMDB: "):
-        open_source(tmp_path / "set")
-
-
 @pytest.mark.parametrize("complete", [True, False])
 def test_a_database_that_is_written_to_while_it_is_read_is_read_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, complete: bool
@@ -410,15 +402,6 @@ def test_a_database_that_is_written_to_while_it_is_read_is_read_again(
         with pytest.raises(UsageError, match="cannot be read as LMDB"):
             open_source(file, "lmdb")
     assert len(reads) == 2
-
-
-def test_a_file_that_is_no_lmdb_is_refused(tmp_path: Path) -> None:
-    for name, data in (("a.lmdb", b""), ("b.mdb", b"text " * 100)):
-        (tmp_path / name).write_bytes(data)
-        with pytest.raises(UsageError, match="not an LMDB file"):
-            open_source(tmp_path / name)
-    with pytest.raises(UsageError, match="no file"):
-        open_source(tmp_path / "c.mdb", "lmdb")
 
 
 # ------------------------------------------------------------------------------------------ the command

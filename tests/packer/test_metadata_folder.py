@@ -16,7 +16,6 @@ from pictures import picture, save
 from running import pack, run_here
 from videos import encode
 
-import rawpack
 from rawpack import Reader, UsageError
 from rawpack_packer.sources import DividedError, Source, open_source
 from rawpack_packer.testing import SourceConformance
@@ -192,8 +191,6 @@ def test_what_table_and_folder_do_not_share_is_counted(tmp_path: Path) -> None:
         assert (ran.code, ran.out) == (2, "")
         assert "line 6 names 'gone.png'; 1 image that metadata.csv does not list" in ran.err
     assert not (tmp_path / "strict").exists()
-    with pytest.raises(UsageError, match="leave out strict=True"):
-        rawpack.pack(root, tmp_path / "strict", strict=True, workers=0)
 
 
 def test_a_table_of_other_files_is_refused(tmp_path: Path) -> None:

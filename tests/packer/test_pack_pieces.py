@@ -11,7 +11,7 @@ from typing import Any
 from unittest import mock
 
 import pytest
-from folders import files_of
+from folders import settled
 from pictures import picture, save
 from reading import wait_until
 from running import FORMATS, pack, run_here
@@ -39,10 +39,6 @@ def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for i in range(5):
         (root / "class 1" / f"{i * 20:03d} bad.jpg").write_text("no image")
     return root
-
-
-def settled(store: Path) -> dict[str, bytes]:
-    return {name: data for name, data in files_of(store).items() if not name.startswith("provenance.")}
 
 
 def noted(notes: Path, processes: int) -> Callable[[int], None]:

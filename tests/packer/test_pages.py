@@ -223,39 +223,15 @@ def test_a_page_that_does_not_fit_is_noticed(tmp_path: Path) -> None:
     assert "text over text: one | two" in problems["svg"]
 
 
-def test_classes_of_the_same_size_are_one_line(pages: dict[str, str]) -> None:
-    """40 bars of the same length would say nothing."""
-    assert "<b>40</b>classes, 3 each" in pages["equal"]
-    assert '<table class="bars">' not in pages["equal"]
-    assert '<table class="bars">' in pages["unequal"]
-
-
-def test_the_title_is_the_name_of_the_folder(pages: dict[str, str]) -> None:
-    """The path is small, below it."""
-    for name, title in (("equal", "equal"), ("plan", "photos"), ("rejects", "rejects")):
-        found = re.search(r'<h1>(.*?)</h1>\s*<p class="path">(.*?)</p>', pages[name])
-        assert found
-        assert found[1] == title
-        assert found[2].endswith(f"/{title}")
-
-
-def test_a_recommendation_has_three_large_numbers(pages: dict[str, str]) -> None:
-    """Size, speed and loss."""
-    box = pages["plan"].partition('<div class="box">')[2].partition("</div>")[0]
-    assert "Recommended: " in box or "Nothing is recommended." in box
-    if "Recommended: " in box:
-        assert len(re.findall("<li><b>", box)) == 3
-
-
 @pytest.mark.skipif(PDFTOTEXT is None, reason="no pdftotext (poppler-utils) reads what was printed")
 def test_pages_fit_on_paper(pages: dict[str, str], tmp_path: Path) -> None:
-    """In print: all words are on the paper, none covers another, and no page ends with a heading."""
-    for name, text in pages.items():
+    """In print: all words are on the paper, and none covers another."""
+    for name in ("unequal", "rejects", "plan"):
+        text = pages[name]
         file = tmp_path / f"{name}.html"
         file.write_text(text, "utf-8")
         chromium(tmp_path, "--no-pdf-header-footer", f"--print-to-pdf={file.with_suffix('.pdf')}", file.as_uri())
         subprocess.run([PDFTOTEXT or "", "-bbox", file.with_suffix(".pdf"), file.with_suffix(".xml")], check=True)
-        headings = {html.unescape(one) for one in re.findall(r"<h[23]>([^<]*?)\s*(?:<span>[^<]*</span>)?</h", text)}
         printed = file.with_suffix(".xml").read_text("utf-8")
         sheets = re.findall(r'<page width="([\d.]+)" height="([\d.]+)">(.*?)</page>', printed, re.DOTALL)
         assert sheets
@@ -279,9 +255,3 @@ def test_pages_fit_on_paper(pages: dict[str, str], tmp_path: Path) -> None:
                 and min(one[3], other[3]) - max(one[1], other[1]) > 0.6 * min(one[3] - one[1], other[3] - other[1])
             ]
             assert not covered, where
-            lines: dict[int, list[Any]] = {}
-            for one in words:
-                lines.setdefault(round(one[1] / 3), []).append(one)
-            if number < len(sheets) and words:
-                last = " ".join(one[4] for one in lines[max(lines)])
-                assert last not in headings, (where, last)

@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import hashlib
-import io
 import json
 import os
 import random
@@ -19,13 +18,12 @@ from unittest import mock
 
 import numpy as np
 import pytest
-from pictures import picture
-from PIL import Image
+from pictures import encoded, picture
 from running import pack, run_here
 
 import rawpack_packer
 from rawpack import Reader, UsageError
-from rawpack.errors import DecodeError, MissingExtraError
+from rawpack.errors import DecodeError
 from rawpack_packer.sources import AnnotatedError, DividedError, FieldKind, Item, Source, open_source
 from rawpack_packer.sources.fields import Boxes
 from rawpack_packer.sources.parquet import tables
@@ -42,9 +40,7 @@ IMAGE = pa.struct([("bytes", pa.binary()), ("path", pa.string())])
 
 
 def jpeg(i: int, size: tuple[int, int] = (20, 30)) -> bytes:
-    file = io.BytesIO()
-    Image.fromarray(picture(*size, i)).save(file, "JPEG", quality=90)
-    return file.getvalue()
+    return encoded(picture(*size, i), "JPEG", quality=90)
 
 
 def images(count: int, paths: Sequence[str | None] | None = None) -> Any:
@@ -559,15 +555,6 @@ def test_files_that_are_something_else(tmp_path: Path) -> None:
     pq.write_table(junk, tmp_path / "g.parquet")
     with pytest.raises(UsageError, match="metadata `huggingface`"):
         open_source(tmp_path / "g.parquet")
-
-
-def test_without_pyarrow_the_extra_is_named(tmp_path: Path) -> None:
-    """Folders of Parquet are still recognized."""
-    with (
-        mock.patch.dict(sys.modules, {"pyarrow": None}),
-        pytest.raises(MissingExtraError, match=r"rawpack\[parquet\]"),
-    ):
-        open_source(MADE / "saved")
 
 
 def test_samples_are_drawn_by_class_and_appended(tmp_path: Path) -> None:

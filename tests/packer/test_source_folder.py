@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import io
 import os
 import pickle
 import random
@@ -17,10 +16,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pictures
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from PIL import Image
 
 import rawpack_packer
 from rawpack.errors import DecodeError, PackError, UsageError
@@ -33,9 +32,7 @@ linux_only = pytest.mark.skipif(sys.platform != "linux", reason="other systems r
 
 def encoded(kind: str = "JPEG") -> bytes:
     """A small image file."""
-    file = io.BytesIO()
-    Image.fromarray(np.full((4, 6, 3), 128, np.uint8)).save(file, kind)
-    return file.getvalue()
+    return pictures.encoded(np.full((4, 6, 3), 128, np.uint8), kind)
 
 
 JPEG = encoded()
@@ -139,17 +136,6 @@ def test_hidden_names_are_skipped_and_counted(tmp_path: Path) -> None:
     assert source.info.counts["hidden"] == 4
 
 
-def test_every_count_is_always_there(tmp_path: Path) -> None:
-    """A program can read each count without asking whether it exists."""
-    source = FolderSource(put(tmp_path, "1.jpg"))
-    assert set(source.info.counts) == {
-        "hidden", "other_files", "special_files", "links", "loops", "bad_names", "unlabelled", "empty_classes",
-        "problems", "videos",
-    }  # fmt: skip
-    assert not any(source.info.counts.values())
-    assert source.info.problems == ()
-
-
 # ---- names and order
 
 
@@ -202,14 +188,6 @@ def test_class_names_stay_unique(tmp_path: Path) -> None:
     """A class whose odd bytes are written out like another class's name gets a name of its own."""
     source = FolderSource(put(tmp_path, b"\xff/1.jpg", "\\xff/1.jpg"))
     assert source.info.classes == ("\\xff", "\\xff'")
-
-
-def test_order_goes_part_by_part(tmp_path: Path) -> None:
-    """Paths are compared by their parts, so a folder's files stay together whatever its neighbours are called."""
-    put(tmp_path, "a/1.jpg", "a-b/1.jpg", "a b/1.jpg", "a.jpg", "a0/1.jpg", "a/1/x.jpg", "a/1-.jpg", "a/10.jpg")
-    assert keys(FolderSource(tmp_path)) == [
-        "a/1/x.jpg", "a/1-.jpg", "a/1.jpg", "a/10.jpg", "a b/1.jpg", "a-b/1.jpg", "a.jpg", "a0/1.jpg",
-    ]  # fmt: skip
 
 
 def test_order_does_not_depend_on_the_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -486,28 +464,6 @@ def test_a_failing_machine_stops_the_scan(
 # ---- reading
 
 
-def test_items(tmp_path: Path) -> None:
-    """An item has the key, the file's own bytes and the label."""
-    put(tmp_path, "a/0.jpg")
-    put(tmp_path, "b/big.png", data=bytes(range(256)) * 9000)
-    item = FolderSource(tmp_path)[1]
-    assert (item.key, item.fields) == ("b/big.png", {"label": 1})
-    assert item.image == bytes(range(256)) * 9000
-
-
-def test_numbers_outside_are_refused(tmp_path: Path) -> None:
-    """Numbers outside raise IndexError, also negative ones."""
-    source = FolderSource(put(tmp_path, "0.jpg", "1.jpg"))
-    for i in (-1, 2, 10**12):
-        with pytest.raises(IndexError):
-            source[i]
-        with pytest.raises(IndexError):
-            source.key(i)
-    for start, stop in ((-1, 1), (1, 3), (2, 1)):
-        with pytest.raises(IndexError):
-            source.part(start, stop)
-
-
 def test_an_empty_file_is_rejected_as_empty(tmp_path: Path) -> None:
     """Zero bytes are a reason of their own."""
     source = FolderSource(put(tmp_path, "0.jpg", data=b""))
@@ -607,13 +563,6 @@ def test_reads_that_give_less_than_there_is(tmp_path: Path, monkeypatch: pytest.
     assert source[0].image == JPEG
 
 
-def test_changes_travel_between_processes() -> None:
-    """The error can be pickled, as it is raised in workers."""
-    error = pickle.loads(pickle.dumps(SourceChangedError("a.jpg changed")))
-    assert isinstance(error, SourceChangedError)
-    assert str(error) == "a.jpg changed"
-
-
 # ---- parts, states, progress
 
 
@@ -631,27 +580,6 @@ def test_parts_are_small_and_read_alike(tmp_path: Path) -> None:
         assert [(i.key, i.image, i.fields) for i in items(part)] == [
             (i.key, i.image, i.fields) for i in whole[start:stop]
         ]
-
-
-def test_states_are_those_of_the_files(tmp_path: Path) -> None:
-    """Size and time of every sample's file, in order; the caller cannot spoil them."""
-    put(tmp_path, "a/1.jpg", "b/0.jpg")
-    put(tmp_path, "c", data=JPEG + b"+")
-    os.utime(tmp_path / "a" / "1.jpg", ns=(5, 1_234_567_890_123_456_789))
-    source = FolderSource(tmp_path)
-    found = [(tmp_path / name).stat() for name in ("a/1.jpg", "b/0.jpg", "c")]
-    assert source.states().dtype == np.int64
-    assert source.states().tolist() == [[state.st_size, state.st_mtime_ns] for state in found]
-    with pytest.raises(ValueError, match="read-only"):
-        source.states()[0, 0] = 7
-
-
-def test_progress_is_told(tmp_path: Path) -> None:
-    """A long scan says how many entries it has looked at."""
-    put(tmp_path, *(f"{i}.jpg" for i in range(2500)))
-    told: list[int] = []
-    open_source(tmp_path, progress=told.append)
-    assert told == [1000, 2000, 2500]
 
 
 @pytest.fixture
@@ -749,15 +677,6 @@ def test_a_folder_that_may_not_be_read(tmp_path: Path, monkeypatch: pytest.Monke
     assert message_of(tmp_path) == (
         f"{tmp_path} cannot be read: [Errno 13] Permission denied; check path and permissions"
     )
-
-
-def test_kinds(tmp_path: Path) -> None:
-    """A kind can be given outright; an unknown one gets the list of those there are."""
-    put(tmp_path, "a.jpg")
-    assert open_source(str(tmp_path), "folder").info.kind == "folder"
-    message = message_of(tmp_path, kind="tarball")
-    assert message.startswith("there is no source of kind 'tarball': it is one of archive, ")
-    assert "folder" in message
 
 
 def test_field_kinds_are_checked() -> None:

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import io
+import gzip
 import json
-import tarfile
 from pathlib import Path
 from unittest import mock
 
@@ -13,6 +12,7 @@ import h5py
 import lmdb
 import numpy as np
 import pytest
+from archived import tar
 from make_source_docs import FACTS
 from pictures import picture, save
 from running import pack, run_here
@@ -34,11 +34,7 @@ def images_in(folder: Path) -> Path:
 
 
 def tar_of(path: Path, names: dict[str, bytes]) -> Path:
-    with tarfile.open(path, "w:gz" if path.suffix == ".gz" else "w") as tar:
-        for name, data in names.items():
-            info = tarfile.TarInfo(name)
-            info.size = len(data)
-            tar.addfile(info, io.BytesIO(data))
+    path.write_bytes(gzip.compress(tar(names)) if path.suffix == ".gz" else tar(names))
     return path
 
 

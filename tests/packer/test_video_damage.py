@@ -12,13 +12,13 @@ from unittest import mock
 
 import numpy as np
 import pytest
+from folders import rejects_of
 from running import run_here
 from videos import av, encode, looked_through_here, number_of  # noqa: F401
 
 from rawpack import Reader
 from rawpack.errors import DecodeError
-from rawpack.system.channel import Channel
-from rawpack.system.heartbeat import Heartbeat
+from rawpack.system.channel import Channel, Heartbeat
 from rawpack_packer.destination.journal import REASONS
 from rawpack_packer.sources import open_source
 from rawpack_packer.sources.video import scan
@@ -181,7 +181,7 @@ def test_what_is_no_video_is_one_reject(tmp_path: Path) -> None:
     store = tmp_path / "store"
     ran = run_here("pack", "--quiet", "--size", "16", "--max-rejects", "70%", folder, store)
     assert (ran.code, ran.err) == (0, "")
-    rejects = [json.loads(line) for line in (store / "rejects.jsonl").read_text().splitlines()]
+    rejects = rejects_of(store)
     assert {reject["key"]: reject["reason"] for reject in rejects} == expected
     assert set(expected.values()) <= set(REASONS)
     assert len(Reader(store)) == 4

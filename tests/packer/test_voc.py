@@ -123,19 +123,13 @@ def test_rows_are_left_out_with_their_boxes(voc: Path, tmp_path: Path) -> None:
     ("text", "words"),
     [
         (xml(DOG.replace("<xmin>10", "<xmin>ten")), "object 1: xmin 'ten' is not a number"),
-        (xml(PERSON, DOG.replace("<xmin>10", "<xmin>nan")), "object 2: xmin 'nan' is not a number"),
-        (xml(DOG.replace("<xmin>10", "<xmin>1_0")), "xmin '1_0' is not a number"),
         (xml(DOG.replace("<xmin>10</xmin>", "")), "it has no xmin"),
         (xml(DOG.replace("<xmin>10", "<xmin>30")), "bndbox (30, 30, 20.5, 30): its end is before its beginning"),
-        (xml(DOG.replace("<name>dog</name>", "")), "it has no name"),
         (xml(DOG.replace("<difficult>1", "<difficult>yes")), "difficult 'yes' is not 0 or 1"),
         (xml(DOG)[:-20], "is not XML: "),
-        ("<html></html>", "<html> is not an annotation"),
         ('<!DOCTYPE annotation SYSTEM "http://localhost/x.dtd">' + xml()[22:], "has a DOCTYPE"),
         ('<!DOCTYPE a [<!ENTITY x "y"><!ENTITY z "&x;&x;">]><annotation>&z;</annotation>', "has a DOCTYPE"),
         ("<annotation>" + "<a>" * 40, "is not XML: no element found"),
-        ('<?xml version="1.0" encoding="nothing"?><annotation/>', "unknown encoding"),
-        ("", "is not XML: no element found"),
     ],
 )
 def test_what_cannot_be_taken_is_named_with_its_file(text: str, words: str, voc: Path, tmp_path: Path) -> None:

@@ -52,7 +52,8 @@ def test_batches_show_what_is_for_users(store: Path) -> None:
     ("given", "now"),
     [
         ({"rank": 2, "world_size": 4}, "rank=2, world_size=4 are now ranks=(2, 4)"),
-        ({"rank": "auto"}, "rank='auto' is now ranks=\"auto\""),
+        ({"rank": "auto"}, "rank='auto' is now ranks='auto'"),
+        ({"world_size": 4}, "world_size=4 is now ranks=(rank, 4)"),
         ({"rank": "auto", "uneven": "keep"}, "are now ranks=Ranks('auto', last='keep')"),
         ({"rank": 1, "world_size": 3, "uneven": "keep"}, "are now ranks=Ranks(1, 3, last='keep')"),
         ({"shuffle": "block", "block": 8}, "block=8 is now shuffle=Blocks(block=8)"),
@@ -62,7 +63,7 @@ def test_batches_show_what_is_for_users(store: Path) -> None:
         ({"buckets": "auto", "image_size": 224}, "buckets='auto' is now image_size=Buckets('auto', area=224)"),
         ({"color": "yuv420"}, "color='yuv420' is now decode=\"planes\""),
         ({"encoded": True}, "encoded=True is now decode=False"),
-        ({"encoded": ["image"]}, "encoded=['image'] is now decode={'image': False}"),
+        ({"encoded": ["image"]}, "encoded=['image'] is now decode=False, or by field: decode={'image': False}"),
         ({"progress": True}, "`for batch in tqdm(batches)`"),
         ({"shufle": True}, "unexpected keyword argument 'shufle'. Did you mean 'shuffle'?"),
     ],
@@ -73,7 +74,7 @@ def test_names_of_earlier_versions_say_the_new_line(store: Path, given: dict[str
 
 
 def test_names_of_earlier_readers_say_the_new_line(store: Path) -> None:
-    with pytest.raises(TypeError, match=re.escape("cache_bytes='1GB' is now cache=Cache('c', '1GB')")):
+    with pytest.raises(TypeError, match=re.escape("cache_bytes='1GB' is now cache=Cache('c', limit='1GB')")):
         Reader("memory://bucket/store", cache="c", cache_bytes="1GB")  # type: ignore[call-arg]
     with pytest.raises(TypeError, match=re.escape("timeout=5 is now cache=Cache(timeout=5)")):
         Reader("memory://bucket/store", timeout=5)  # type: ignore[call-arg]

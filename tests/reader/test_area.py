@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pictures import picture
 
-from rawpack.pixels.area import _bands, shrink
+from rawpack.pixels.resize import _bands, shrink
 
 
 def exact(image: np.ndarray, size: tuple[int, int]) -> np.ndarray:

@@ -27,16 +27,15 @@ from simulated_cuda import SimulatedCuda
 
 import rawpack_packer
 from rawpack import Buckets, Ranks, Reader, UsageError, Workers, transforms
-from rawpack.faces.fields import inputs_and_labels
+from rawpack.faces.face import inputs_and_labels
 from rawpack.faces.keras import KerasBatches
 from rawpack.order import Weighted
 from rawpack.order.base import Order
-from rawpack.order.blocks import BlockShuffled
 from rawpack.order.buckets import Bucketed
 from rawpack.order.keys import derive_key
 from rawpack.order.ranks import RankSplit
 from rawpack.order.sampled import Sampled
-from rawpack.order.shuffled import Sequential, Shuffled
+from rawpack.order.shuffled import BlockShuffled, Sequential, Shuffled
 from rawpack.pixels.aspects import best_sizes, choose_sizes
 from rawpack.transforms.step import Spec
 
@@ -679,7 +678,7 @@ def test_a_store_behind_a_url(detection: Reader, tmp_path: Path, way: str) -> No
     """The same batches as of the folder, which are fetched before they are read."""
     import fsspec
 
-    folder = detection._asked.paths[0]
+    folder = detection._samples.asked.paths[0]
     memory = fsspec.filesystem("memory")
     memory.pipe({f"/sizes-{way}/store/{name}": data for name, data in files_of(Path(folder)).items()})
     far = Reader(f"memory://sizes-{way}/store", cache=tmp_path / "cache")

@@ -423,7 +423,7 @@ def test_small_clips_are_read_together(many: Reader) -> None:
 @pytest.mark.parametrize("layout", ["memmap", "hdf5-gzip"])
 def test_preloaded_and_verified(stored: Callable[[str], Reader], layout: str) -> None:
     """Shards in memory and checks while reading change nothing."""
-    (path,) = stored(layout)._asked.paths
+    (path,) = stored(layout)._samples.asked.paths
     expected = [*stored(layout).clips(**ASKED).batches(4, workers=0)]
     for options, way in (({"preload": True}, "processes"), ({"verify": True}, "threads")):
         found = Reader(path, **options).clips(**ASKED).batches(4, **WAYS[way])

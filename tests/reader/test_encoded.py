@@ -36,7 +36,7 @@ from rawpack.transforms import (
     Resize,
 )
 from rawpack.transforms.step import CropStep
-from rawpack.workers.encoded import EncodedFiles
+from rawpack.workers.besides import EncodedFiles
 
 SHUFFLED: dict[str, Any] = {"shuffle": True, "seed": 3}
 

@@ -50,6 +50,9 @@ def working(name: str) -> jpeg.JpegDecoder:
     return opened
 
 
+MCU_WIDTH = {"444": 8, "422": 16, "420": 16, "440": 8, "411": 32, "gray": 8}
+
+
 def scene(height: int, width: int, seed: int = 0) -> Pixels:
     """RGB with edges, gradients and some noise, so that every block differs from its neighbours."""
     rng = np.random.default_rng(seed)
@@ -62,7 +65,7 @@ def scene(height: int, width: int, seed: int = 0) -> Pixels:
 def encode(image: Pixels, subsampling: str = "420", quality: int = 90, interval: int | None = None) -> bytes:
     """By OpenCV, with a restart marker after every row of MCUs unless `interval` says otherwise."""
     if interval is None:
-        interval = jpeg.restart_interval(image.shape[1], subsampling)
+        interval = -(-image.shape[1] // MCU_WIDTH[subsampling])
     options = [cv2.IMWRITE_JPEG_QUALITY, quality, cv2.IMWRITE_JPEG_RST_INTERVAL, interval]
     if subsampling == "gray":
         pixels = np.ascontiguousarray(image[..., 1])
@@ -487,17 +490,14 @@ def boxes(draw: st.DrawFn) -> tuple[tuple[int, int], jpeg.Box]:
 def test_a_box_is_the_whole_sliced(
     case: tuple[tuple[int, int], jpeg.Box], subsampling: str, quality: int, color: jpeg.Color, seed: int
 ) -> None:
-    """Any box, size, sampling and quality: bit for bit what slicing the whole image gives, with and without `out`."""
+    """Any box, size, sampling and quality: bit for bit what slicing the whole image gives."""
     size, (y, x, h, w) = case
     data = encode(scene(*size, seed), subsampling, quality)
     for name in BACKENDS:
         backend = open_backend(name)
         if isinstance(backend, jpeg.JpegDecoder):
             expected = backend.decode(data, color=color)[y : y + h, x : x + w]
-            out = np.empty_like(expected, order="C")
             np.testing.assert_array_equal(region.decode_box(backend.decode, data, (y, x, h, w), color=color), expected)
-            assert region.decode_box(backend.decode, data, (y, x, h, w), color=color, out=out) is out
-            np.testing.assert_array_equal(out, expected)
 
 
 @pytest.mark.parametrize("subsampling", ["420", "422", "444", "440", "gray"])
@@ -655,31 +655,11 @@ def test_boxes_outside_the_image_are_refused(box: jpeg.Box) -> None:
         jpeg.decode(encode(scene(33, 47)), box=box)
 
 
-def test_a_wrong_out_for_a_box_is_refused() -> None:
-    """The shapes of box and `out` must agree; nothing is broadcast."""
-    with pytest.raises(UsageError, match=r"\(10, 20, 3\).*\(1, 20, 3\)"):
-        jpeg.decode(encode(scene(33, 47)), box=(1, 2, 10, 20), out=np.empty((1, 20, 3), np.uint8))
-
-
 def test_boxes_may_be_of_numpy_integers() -> None:
     """As they come out of an array of crops."""
     data = encode(scene(120, 47))
     y, x, h, w = np.array([70, 3, 20, 30])
     np.testing.assert_array_equal(jpeg.decode(data, box=(y, x, h, w)), jpeg.decode(data)[70:90, 3:33])
-
-
-def test_restart_interval_counts_the_blocks_of_a_row() -> None:
-    """The interval is the number of MCUs that cover the width."""
-    assert [jpeg.restart_interval(257, s) for s in ("444", "440", "gray", "422", "420", "411")] == [
-        33,
-        33,
-        33,
-        17,
-        17,
-        9,
-    ]
-    with pytest.raises(UsageError, match="421"):
-        jpeg.restart_interval(256, "421")
 
 
 # ---------------------------------------------------------------- arguments, choice
@@ -730,7 +710,7 @@ def fresh_choice() -> Iterator[None]:
 
 @pytest.mark.usefixtures("fresh_choice")
 def test_the_first_that_works_is_chosen(monkeypatch: pytest.MonkeyPatch) -> None:
-    """simplejpeg where it works; the next one where it does not, with the reason in the survey."""
+    """simplejpeg where it works; the next one where it does not, with the reason."""
     monkeypatch.delenv("RAWPACK_JPEG", raising=False)
     assert jpeg.decoder().name == "simplejpeg"
 
@@ -738,11 +718,9 @@ def test_the_first_that_works_is_chosen(monkeypatch: pytest.MonkeyPatch) -> None
     choice.decoder.cache_clear()
     choice.open_backend.cache_clear()
     assert jpeg.decoder().name != "simplejpeg"
-    reports = {report.name: report for report in jpeg.survey()}
-    assert list(reports) == list(BACKENDS)
-    assert not reports["simplejpeg"].works
-    assert "simplejpeg" in (reports["simplejpeg"].why_not or "")
-    assert [report.name for report in reports.values() if report.chosen] == [jpeg.decoder().name]
+    why_not = choice.open_backend("simplejpeg")
+    assert isinstance(why_not, str)
+    assert "simplejpeg" in why_not
 
 
 @pytest.mark.usefixtures("fresh_choice")
@@ -754,14 +732,13 @@ def test_the_variable_overrides(monkeypatch: pytest.MonkeyPatch) -> None:
 
     choice.decoder.cache_clear()
     monkeypatch.setenv("RAWPACK_JPEG", "nvjpeg")
-    with pytest.raises(UsageError, match=r"'nvjpeg'.*simplejpeg, turbojpeg, opencv"):
+    with pytest.raises(UsageError, match=r"'nvjpeg'.*simplejpeg, opencv"):
         jpeg.decoder()
-    assert not any(report.chosen for report in jpeg.survey())
 
     choice.open_backend.cache_clear()
-    monkeypatch.setenv("RAWPACK_JPEG", "turbojpeg")
-    monkeypatch.setitem(sys.modules, "turbojpeg", None)
-    with pytest.raises(RawpackError, match=r"RAWPACK_JPEG=turbojpeg does not work here: .*turbojpeg"):
+    monkeypatch.setenv("RAWPACK_JPEG", "simplejpeg")
+    monkeypatch.setitem(sys.modules, "simplejpeg", None)
+    with pytest.raises(RawpackError, match=r"RAWPACK_JPEG=simplejpeg does not work here: .*simplejpeg"):
         jpeg.decoder()
 
 
@@ -769,9 +746,9 @@ def test_the_variable_overrides(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_machine_without_any_decoder_is_told_the_cure(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing installed: one error that names every failure and what to install."""
     monkeypatch.delenv("RAWPACK_JPEG", raising=False)
-    for module in ("simplejpeg", "turbojpeg", "cv2"):
+    for module in ("simplejpeg", "cv2"):
         monkeypatch.setitem(sys.modules, module, None)
-    with pytest.raises(RawpackError, match=r"pip install simplejpeg.*simplejpeg: .*turbojpeg: .*opencv: "):
+    with pytest.raises(RawpackError, match=r"pip install simplejpeg.*simplejpeg: .*opencv: "):
         jpeg.decoder()
 
 

@@ -113,11 +113,8 @@ def test_a_region_is_the_whole_sliced(
         expected = whole(data)
         for box in boxes_of(height, width, 4, seed):
             np.testing.assert_array_equal(jpeg.decode(data, box=box), sliced(expected, box))
-            out = np.empty((*box[2:], 3), np.uint8)
-            assert jpeg.decode(data, box=box, out=out) is out
-            np.testing.assert_array_equal(out, sliced(expected, box))
         if not any(option.startswith("restart") for option in options):  # cut files are not decoded by regions
-            assert len(decoded) == 2 * sum(box[3] >= 16 for box in boxes_of(height, width, 4, seed))
+            assert len(decoded) == sum(box[3] >= 16 for box in boxes_of(height, width, 4, seed))
 
 
 def damaged(data: bytes, seed: int) -> bytes:
@@ -209,7 +206,7 @@ def test_the_variable_turns_regions_off(monkeypatch: pytest.MonkeyPatch) -> None
     data, box = encode(scene(375, 500)), (100, 120, 190, 200)
     np.testing.assert_array_equal(jpeg.decode(data, box=box), sliced(whole(data), box))
     assert not decoded
-    assert not jpeg.survey_regions().chosen
+    assert choice.region_decoder() is None
 
 
 def test_without_the_library_boxes_are_decoded_whole(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -219,9 +216,9 @@ def test_without_the_library_boxes_are_decoded_whole(monkeypatch: pytest.MonkeyP
     try:
         data, box = encode(scene(375, 500)), (100, 120, 190, 200)
         np.testing.assert_array_equal(jpeg.decode(data, box=box), sliced(whole(data), box))
-        report = jpeg.survey_regions()
-        assert not report.works
-        assert "nvidia" in str(report.why_not)
+        why_not = choice.open_regions()
+        assert isinstance(why_not, str)
+        assert "nvidia" in why_not
     finally:
         choice.open_regions.cache_clear()
 
@@ -251,10 +248,11 @@ def test_it_is_quiet_and_starts_no_thread_also_after_a_fork(tmp_path: Path) -> N
         "import os, sys\n"
         "from rawpack import jpeg\n"
         "from rawpack.errors import DecodeError\n"
+        "from rawpack.jpeg import choice\n"
         "data, box = open(sys.argv[1], 'rb').read(), (100, 120, 190, 200)\n"
         "before = len(os.listdir('/proc/self/task'))\n"
         "part = jpeg.decode(data, box=box)\n"
-        "assert jpeg.survey_regions().chosen\n"
+        "assert choice.region_decoder() is not None\n"
         "middle = len(data) // 2\n"
         "for bad in (data[:middle] + b'\\xff\\xd9', data[:middle] + b'\\xff\\xd3' + data[middle + 2:]):\n"
         "    try:\n"

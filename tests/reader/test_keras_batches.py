@@ -23,7 +23,7 @@ from trained import numbered_store
 
 import rawpack_packer
 from rawpack import Batches, Buckets, MissingExtraError, Ranks, Reader, UsageError, Workers
-from rawpack.faces.fields import inputs_and_labels
+from rawpack.faces.face import inputs_and_labels
 from rawpack.faces.keras import KerasBatches
 from rawpack.transforms import MixUp, OneHot, RandomHorizontalFlip, RandomResizedCrop
 

@@ -17,8 +17,7 @@ from rawpack import Blocks, RawpackError, Reader
 from rawpack.ahead.readahead import Readahead, RegionSteps
 from rawpack.ahead.steps import EpochStep
 from rawpack.order.base import Order
-from rawpack.order.blocks import BlockShuffled
-from rawpack.order.shuffled import Shuffled
+from rawpack.order.shuffled import BlockShuffled, Shuffled
 from rawpack.store.stores import Stores
 from rawpack_packer.tune.system import drop
 

@@ -48,7 +48,7 @@ from rawpack.formats.gather import Gather
 from rawpack.remote import reach, transfer
 from rawpack.remote import url as urls
 from rawpack.remote.cache import CacheFolder
-from rawpack.system.user_input import byte_count
+from rawpack.system.user import byte_count
 
 pytest.importorskip("aiohttp", reason="rawpack[remote] is not installed: no aiohttp")
 pytest.importorskip("s3fs", reason="rawpack[remote] is not installed: no s3fs")
@@ -237,7 +237,7 @@ def test_preloaded(opened: Callable[..., Reader], truth: NDArray[np.uint8], tmp_
 
 def test_local_and_remote_as_one(opened: Callable[..., Reader], folder: Path, truth: NDArray[np.uint8]) -> None:
     """Stores here and behind URLs are read one after the other as one."""
-    url = opened()._asked.paths[0]
+    url = opened()._samples.asked.paths[0]
     both = Reader([folder, url], cache=folder.parent / "cache", verify=True)  # type: ignore[list-item]
     rows = rows_of(both.batches(BATCH, workers=2))
     assert rows == list(range(2 * SAMPLES))
@@ -367,49 +367,38 @@ def test_an_order_that_needs_more_than_the_cache(opened: Callable[..., Reader]) 
     """A batch whose shards do not fit is refused with the numbers and the cure; an epoch that would fetch the store
     many times is warned of."""
     warned = r"fetches the remote store about \d+ times.*limit="
-    refused = (
-        r"needs \d+ files .* with cache=Cache\(limit=\d+\) or more, shuffle=Blocks\(block=128, window=1\) .*limit="
-    )
+    refused = r"needs \d+ files .* cache=Cache\(limit=\d+\) or more, which holds all of it$"
     with pytest.warns(RuntimeWarning, match=warned) as told, pytest.raises(UsageError, match=refused):
         next(iter(opened(8.5).batches(200, shuffle=True)))
     assert told[0].filename == __file__
 
 
 def test_the_order_that_is_advised_fits(opened: Callable[..., Reader], server: Server) -> None:
-    """A warning names an order that the cache suffices for, or how large it must be for one, and for all of the store.
-    Batches divide nothing."""
+    """A warning says how large a cache holds all of the store, and names an order that this one suffices for. Batches
+    divide nothing."""
 
-    def advice(shards: float, batch: int) -> tuple[str, int, int]:
+    columns = [name for name in server.files if "/shard-" not in name and "provenance" not in name]
+    whole = sum(len(server.files[name]) for name in columns) + SHARDS * SHARD_BYTES
+    for shards in (8.1, 9.5):
         with pytest.warns(RuntimeWarning, match=r"about \d+ times") as told:
-            next(iter(opened(shards).batches(batch, shuffle=True, workers=0)))
-        found = re.search(r"block=(\d+), window=(\d+)", str(told[0].message))
+            next(iter(opened(shards).batches(2, shuffle=True, workers=0)))
+        found = re.search(r"limit=(\d+).*block=(\d+), window=(\d+)", str(told[0].message))
         assert found
-        return str(told[0].message), int(found[1]), int(found[2])
-
-    def check(block: int, window: int, batch: int, **cache: Any) -> None:
+        limit, block, window = map(int, found.groups())
+        assert (limit, block, window) == (whole, ROWS, 2)
         server.log.clear()
         with warnings.catch_warnings():
             warnings.simplefilter("error")
             for workers in (0, 2):
-                batches = opened(**cache).batches(batch, shuffle=Blocks(block=block, window=window), workers=workers)
+                batches = opened(shards).batches(50, shuffle=Blocks(block=block, window=window), workers=workers)
                 batches.set_epoch(0)
                 assert sorted(rows_of(batches)) == list(range(SAMPLES))
         asked = [server.asked(name) for name in server.files if "/shard-" in name]
         # A busy machine repeats a request now and then; a cache that is too small fetches most shards again.
         assert sum(asked) <= 1.25 * 2 * 2 * len(asked)
-
-    for shards, best in ((4.1, (64, 1)), (5, (64, 1)), (6.5, (128, 1)), (8.1, (64, 2)), (9.5, (64, 2))):
-        text, block, window = advice(shards, 2)
-        assert (block, window) == best, text
-        check(block, window, 50, shards=shards)
-    text, block, window = advice(3.9, 2)
-    cures = [int(number) for number in re.findall(r"limit=(\d+)", text)]
-    small = sum(len(data) for name, data in server.files.items() if "/shard-" not in name and "provenance" not in name)
-    assert cures == [small + 4 * SHARD_BYTES, small + SHARDS * SHARD_BYTES]
-    check(block, window, 50, limit=cures[0])
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        rows_of(opened(limit=cures[1]).batches(50, shuffle=True))
+        rows_of(opened(limit=whole).batches(50, shuffle=True))
 
 
 def test_a_bound_without_sense(opened: Callable[..., Reader], tmp_path: Path) -> None:
@@ -1086,7 +1075,7 @@ print(os.waitpid(pid, 0)[1])
 """
     reader = opened()
     ran = subprocess.run(
-        [sys.executable, "-c", code, str(reader._asked.paths[0]), str(reader._library.fetcher.cache.folder),  # type: ignore[union-attr]
+        [sys.executable, "-c", code, str(reader._samples.asked.paths[0]), str(reader._library.fetcher.cache.folder),  # type: ignore[union-attr]
          str(int(truth[600].sum()))],
         capture_output=True, text=True, env=environment(), timeout=120, check=False,
     )  # fmt: skip
@@ -1170,7 +1159,7 @@ def test_warm_from_python(server: Server, tmp_path: Path) -> None:
             warm(url, cache=Cache(tmp_path / "small", limit))
     with pytest.raises(UsageError, match=r"^cache= applies to URLs"):
         warm(tmp_path, cache=cache)
-    with pytest.raises(TypeError, match=re.escape("cache_bytes='1GB' is now cache=Cache('c', '1GB')")):
+    with pytest.raises(TypeError, match=re.escape("cache_bytes='1GB' is now cache=Cache('c', limit='1GB')")):
         warm(url, cache="c", cache_bytes="1GB")  # type: ignore[call-arg]
 
 

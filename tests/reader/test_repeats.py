@@ -29,7 +29,7 @@ from trained import numbered_store
 
 from rawpack import Batches, Blocks, Buckets, Reader
 from rawpack.epoch import repeats
-from rawpack.faces.fields import inputs_and_labels
+from rawpack.faces.face import inputs_and_labels
 from rawpack.faces.keras import KerasBatches
 from rawpack.faces.placed import PlacedBatches
 from rawpack.order import Balanced, Weighted

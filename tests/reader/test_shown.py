@@ -21,7 +21,7 @@ from running import FORMATS, Packed
 import rawpack_packer
 from rawpack import RawpackError, Reader, StoreError, UsageError, Workers
 from rawpack.epoch import notebook
-from rawpack.system.progress import progress_bar
+from rawpack.system.user import progress_bar
 from rawpack.transforms import CenterCrop
 
 

@@ -35,7 +35,7 @@ from rawpack.transforms import (
     Step,
     ToCHW,
 )
-from rawpack.transforms.randomness import batch_random, randoms
+from rawpack.transforms.randomness import batch_random, randoms_of
 from rawpack.transforms.values import by_tables
 
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
@@ -44,7 +44,7 @@ DRAWS = 20_000
 
 def draws(step: Step, height: int, width: int, count: int = DRAWS) -> list[Any]:
     """What a step draws for so many samples."""
-    return [step.draw(random, height, width) for random in randoms(1, 2, np.arange(count))]
+    return [step.draw(random, height, width) for random in randoms_of((1, 2, -1), np.arange(count))]
 
 
 def done(step: Step, image: NDArray[Any], seed: int = 0) -> tuple[NDArray[Any], Any]:
@@ -64,7 +64,7 @@ def splitmix(state: int) -> int:
 
 def test_a_samples_numbers_are_splitmix64() -> None:
     """Also beyond those that are drawn ahead: number n is the upper 53 bits of splitmix64's output n from the key."""
-    for random in randoms(3, 4, np.array([0, 5, 10**12])):
+    for random in randoms_of((3, 4, -1), np.array([0, 5, 10**12])):
         key = random._key
         expected = [(splitmix((key + (n + 1) * 0x9E3779B97F4A7C15) % 2**64) >> 11) / 2**53 for n in range(40)]
         assert [random.random() for _ in range(40)] == expected
@@ -72,17 +72,17 @@ def test_a_samples_numbers_are_splitmix64() -> None:
 
 def test_a_samples_numbers_depend_on_nothing_else() -> None:
     """The same alone and among others; others for another seed, epoch or sample."""
-    together = [random.random() for random in randoms(3, 4, np.array([7, 8, 9]))]
-    alone = [next(iter(randoms(3, 4, np.array([row])))).random() for row in (7, 8, 9)]
+    together = [random.random() for random in randoms_of((3, 4, -1), np.array([7, 8, 9]))]
+    alone = [next(iter(randoms_of((3, 4, -1), np.array([row])))).random() for row in (7, 8, 9)]
     assert together == alone
-    others = [next(iter(randoms(*of))).random() for of in ((3, 5, np.array([7])), (4, 4, np.array([7])))]
+    others = [next(iter(randoms_of((*of, -1), np.array([7])))).random() for of in ((3, 5), (4, 4))]
     assert len({*together, *others}) == 5
     assert batch_random(0, 0, np.array([1, 2])).random() != batch_random(0, 0, np.array([2, 1])).random()
 
 
 def test_numbers_are_uniform_and_unrelated() -> None:
     """Over samples, and over the numbers of a sample."""
-    table = np.array([[random.random() for _ in range(6)] for random in randoms(0, 0, np.arange(DRAWS))])
+    table = np.array([[random.random() for _ in range(6)] for random in randoms_of((0, 0, -1), np.arange(DRAWS))])
     assert (table >= 0).all() and (table < 1).all()  # noqa: PT018
     for column in table.T:
         assert same_distribution(column.tolist(), ((np.arange(DRAWS) + 0.5) / DRAWS).tolist())
@@ -92,7 +92,7 @@ def test_numbers_are_uniform_and_unrelated() -> None:
 
 def test_numpys_distributions_are_at_hand() -> None:
     """generator() is numpy's, different each time, and the same for the same sample."""
-    one, other = (next(iter(randoms(0, 0, np.array([3])))) for _ in range(2))
+    one, other = (next(iter(randoms_of((0, 0, -1), np.array([3])))) for _ in range(2))
     first = one.generator().normal(size=3).tolist()
     assert first == other.generator().normal(size=3).tolist()
     assert first != one.generator().normal(size=3).tolist()

@@ -33,7 +33,7 @@ from rawpack.transforms import (
     ToCHW,
 )
 from rawpack.transforms.images import ImageFiller
-from rawpack.transforms.randomness import randoms
+from rawpack.transforms.randomness import randoms_of
 from rawpack.transforms.values import ByTable
 
 Image = NDArray[Any]
@@ -305,12 +305,11 @@ def test_a_table_is_looked_up_in_tiles(height: int, width: int, channels: int, d
             expected = expected if axes is None else expected.transpose(axes)
             made = Spec(expected.shape[-3:], dtype, "HWC" if axes is None else "CHW")
             out = np.empty(expected.shape, dtype)
-            with mock.patch("rawpack.transforms.values._TILE_PIXELS", 16):
-                table = ByTable(steps, spec, made)
-                for given, into in ((gaps, None), (gaps.copy(), out), (gaps, np.empty((*out.shape, 2), dtype)[..., 0])):
-                    result = table.apply(given, None, into)
-                    assert result.dtype == dtype
-                    np.testing.assert_array_equal(result, expected)
+            table = ByTable(steps, spec, made)
+            for images, into in ((gaps, None), (gaps.copy(), out), (gaps, np.empty((*out.shape, 2), dtype)[..., 0])):
+                result = table.apply(images, None, into)
+                assert result.dtype == dtype
+                np.testing.assert_array_equal(result, expected)
             np.testing.assert_array_equal(out, expected)
 
 
@@ -341,13 +340,13 @@ def test_samples_are_not_made_one_by_one(stores: dict[str, Path]) -> None:
 def test_the_numbers_of_many_are_those_of_each(before: int) -> None:
     """However they are taken in turn: for all at once, one by one, and for all again."""
     rows = np.array([0, 7, 10**12, 5])
-    alone = [[one.random() for _ in range(30)] for one in randoms(3, 4, rows)]
-    together = randoms(3, 4, rows)
+    alone = [[one.random() for _ in range(30)] for one in randoms_of((3, 4, -1), rows)]
+    together = randoms_of((3, 4, -1), rows)
     columns = [together.random() for _ in range(before)]
     columns.append(np.array([one.random() for one in together]))
     columns += [together.random() for _ in range(29 - before)]
     np.testing.assert_array_equal(np.array(columns).T, alone)
-    some = randoms(3, 4, rows)
+    some = randoms_of((3, 4, -1), rows)
     some.random()
     np.testing.assert_array_equal(some.random(np.array([3, 1])), np.array(alone)[[3, 1], 1])
     for _ in range(2):
@@ -355,7 +354,7 @@ def test_the_numbers_of_many_are_those_of_each(before: int) -> None:
     assert [one.random() for one in some[2:]] == [alone[2][1], alone[3][2]]
     assert [one.random() for one in some] == [alone[0][1], alone[1][2], alone[2][1], alone[3][2]]
     np.testing.assert_array_equal(some[1:].random(np.array([2, 0])), [alone[3][3], alone[1][3]])
-    keyed, continued = list(randoms(3, 4, rows)), randoms(3, 4, rows)
+    keyed, continued = list(randoms_of((3, 4, -1), rows)), randoms_of((3, 4, -1), rows)
     continued.random()
     for one, other in zip(keyed, continued, strict=True):
         one.random()
@@ -383,7 +382,7 @@ def test_the_numbers_of_many_are_those_of_each(before: int) -> None:
 )
 def test_many_draw_what_each_draws(step: Step, samples: int, height: int, width: int, seed: int) -> None:
     """Steps that draw for several samples at once draw the same, and use as many random numbers, as for one sample."""
-    one, many = (randoms(seed, 0, np.arange(samples)) for _ in range(2))
+    one, many = (randoms_of((seed, 0, -1), np.arange(samples)) for _ in range(2))
     assert list(step.draw_many(many, height, width)) == [step.draw(random, height, width) for random in one]
     np.testing.assert_array_equal(many.random(), one.random())
 

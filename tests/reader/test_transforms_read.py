@@ -42,7 +42,7 @@ from rawpack.transforms import (
 from rawpack.transforms.boxes import mover_for
 from rawpack.transforms.pipeline import Pipeline
 from rawpack.transforms.plan import cut_tails, plan_pipeline
-from rawpack.transforms.randomness import randoms
+from rawpack.transforms.randomness import randoms_of
 from rawpack.transforms.values import Tail
 
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
@@ -244,7 +244,7 @@ def test_scaled_decoding_is_near_and_only_where_asked_for(packed: Packed) -> Non
     assert difference.max() > 0
     assert difference.mean() < 2
     assert same(read(raw, [step]), read(raw, in_full))
-    for random in randoms(0, 0, np.arange(200)):
+    for random in randoms_of((0, 0, -1), np.arange(200)):
         box = step.draw(random, 160, 161)
         assert not any(n % step.reduction(box) for n in box)
 
@@ -646,6 +646,21 @@ def test_boxes_come_along_where_a_mask_comes_first(sizes: tuple[int | None, int 
     found = mover(library, np.arange(2), given, (0, 0, -1))["boxes"]  # type: ignore[arg-type]
     for boxes in found:
         np.testing.assert_array_equal(boxes, [[30 - 16 - 5, 7 - 5, 30 - 6 - 5, 9 - 5]])
+
+
+def test_a_crop_beside_the_image_has_none_of_its_boxes() -> None:
+    """With more padding than the crop is large, some crops are padding only: there, no box is left."""
+    library = Samples({"image": "image"}, {"image": np.ones((12, 20, 30, 3), np.uint8)})
+    library.fields["boxes"] = Field(kind="ragged", dtype="float32", shape=(None, 4), boxes="xyxy")
+    steps = [RandomCrop(8, padding=12)]
+    mover = mover_for(steps, library.fields, ["image", "boxes"])
+    assert mover is not None
+    images = filled(library, plan_pipeline(steps, library.fields, ["image"]))["image"]
+    given = {"boxes": [np.array([[0, 0, 30, 20]], np.float32)] * 12}
+    boxes = mover(library, np.arange(12), given, (1, 2, -1))["boxes"]  # type: ignore[arg-type]
+    seen = [bool(image.any()) for image in images]
+    assert [len(one) > 0 for one in boxes] == seen
+    assert len(set(seen)) == 2
 
 
 @pytest.mark.parametrize("channels", [128, 129, 600])

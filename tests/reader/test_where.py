@@ -226,7 +226,7 @@ def test_it_is_one_way_to_select(reader: Reader) -> None:
 
 
 def test_subset_and_bench_share_it(reader: Reader, samples: list[dict[str, Any]], tmp_path: Path) -> None:
-    store = reader._asked.paths[0]
+    store = reader._samples.asked.paths[0]
     text, few = "small < 128 and label != 'dog'", tmp_path / "few"
     expected = [one["small"] for one in samples if one["small"] < 128 and one["label"] != 1]
     ran = running.run_here("subset", "--quiet", "--workers", 0, "--where", text, store, few)
@@ -242,7 +242,7 @@ def test_subset_and_bench_share_it(reader: Reader, samples: list[dict[str, Any]]
 
 @pytest.mark.parametrize("text", ["skore > 1", "small > 300"])
 def test_the_command_names_its_option(reader: Reader, tmp_path: Path, text: str) -> None:
-    store = reader._asked.paths[0]
+    store = reader._samples.asked.paths[0]
     asked = ("--where", text, store)
     subset, bench = running.run_here("subset", *asked, tmp_path / "few"), running.run_here("bench", *asked)
     assert (subset.code, bench.code) == (2, 2)

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
-import sys
 from collections import Counter
 from pathlib import Path
 
@@ -13,7 +11,7 @@ import numpy as np
 import pytest
 from folders import files_of
 from pictures import picture, save
-from running import FORMATS, environment, pack
+from running import FORMATS, pack
 
 from rawpack_packer.job.commit import Duplicates
 
@@ -65,16 +63,3 @@ def test_repeated_checksums_are_counted_by_way_of_the_disk(tmp_path: Path, monke
         sums.add(values[first : first + 30])
     assert sums.count() == sum(count - 1 for count in Counter(values.tolist()).values())
     assert not (tmp_path / "sums").exists()
-
-
-def test_the_simulation_makes_a_store_that_opens(tmp_path: Path) -> None:
-    """`scripts/simulate_billion.py` plans and commits as many samples as it is told, records on the disk or not."""
-    script = Path(__file__).parents[2] / "scripts" / "simulate_billion.py"
-    for records in ("written", "computed"):
-        ran = subprocess.run(
-            [sys.executable, str(script), "--samples", "20000", "--records", records, str(tmp_path / "sim")],
-            capture_output=True, encoding="utf-8", env=environment(), check=True,
-        )  # fmt: skip
-        figures = json.loads(ran.stdout)
-        assert (figures["samples"], figures["parts"]) == (20_000, -(-20_000 // ((256 << 20) // (256 * 256 * 3))))
-        assert not (tmp_path / "sim").exists()

@@ -34,9 +34,8 @@ from running import Packed
 
 from rawpack import Reader, Workers
 from rawpack.system import template as module
-from rawpack.system.channel import Channel, EndedByError
+from rawpack.system.channel import Channel, EndedByError, Heartbeat
 from rawpack.system.child import Child
-from rawpack.system.heartbeat import Heartbeat
 from rawpack.system.pool import SupervisedPool
 from rawpack.system.template import ForkedProcess, Template
 
@@ -268,6 +267,24 @@ def test_how_a_worker_ended(template: Template, ends: str, status: int) -> None:
     assert child.status() == status
     assert not child.last_words()
     assert gone(pid)
+
+
+def test_a_parent_that_ignores_the_deaths_of_its_children() -> None:
+    """Then the system itself reaps what dies, in children too. The template's workers still end as they did."""
+    before = signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+    try:
+        template = Template(nothing)
+        child = Child(says("os._exit(7)"), None, launcher=template)
+        assert isinstance(child.process, ForkedProcess)
+        child.channel.send(b"?")
+        assert child.channel.receive() is None
+        assert child.kill(grace=10)
+        assert child.status() == 7
+        plain, forked = both(LIKE["signals"], template)
+        assert plain == forked
+        template.close()
+    finally:
+        signal.signal(signal.SIGCHLD, before)
 
 
 @pytest.mark.parametrize("forked", [True, False])

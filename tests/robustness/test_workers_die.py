@@ -45,8 +45,7 @@ from rawpack.batches import Batches
 from rawpack.disk import manifest
 from rawpack.epoch.iterator import BatchIterator
 from rawpack.system import machine
-from rawpack.system.channel import Channel
-from rawpack.system.heartbeat import Heartbeat
+from rawpack.system.channel import Channel, Heartbeat
 from rawpack.system.pool import SupervisedPool
 from rawpack.transforms import BatchLambda
 from rawpack.workers import worker as process

@@ -1,9 +1,13 @@
-"""What is in a folder, and whether anything was written there."""
+"""What is in a folder or a store, and whether anything was written there."""
 
 from __future__ import annotations
 
+import json
 import os
 from pathlib import Path
+from typing import Any
+
+import lmdb
 
 
 def files_of(root: Path) -> dict[str, bytes]:
@@ -25,3 +29,23 @@ def states_of(root: Path) -> dict[str, tuple[int, int, int]]:
             path = (Path(folder) / name).relative_to(root).as_posix()
             found[path] = (state.st_ino, state.st_mtime_ns, state.st_size)
     return found
+
+
+def settled(store: Path) -> dict[str, bytes]:
+    """The files of a store, or of a set of them, that must be the same in every run: all but provenance."""
+    return {name: data for name, data in files_of(store).items() if "provenance" not in name}
+
+
+def rejects_of(store: Path) -> list[dict[str, Any]]:
+    """The lines of the newest file of rejects."""
+    name = json.loads((store / "store.json").read_text("utf-8"))["rejects"]["file"]["name"]
+    return [json.loads(line) for line in (store / name).read_text("utf-8").splitlines()]
+
+
+def lmdb_values(store: Path) -> list[bytes]:
+    """The image files in the shards of an LMDB store, in order, by liblmdb alone."""
+    values = []
+    for shard in sorted(store.glob("shard-*.lmdb")):
+        with lmdb.open(str(shard), subdir=False, readonly=True, lock=False) as env, env.begin() as transaction:
+            values += [bytes(value) for key, value in transaction.cursor() if key.isdigit()]
+    return values

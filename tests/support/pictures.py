@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +29,13 @@ def save(path: Path, pixels: Pixels, **options: Any) -> Path:
         options = {"quality": 95} | options
     image.save(path, **options)
     return path
+
+
+def encoded(pixels: Pixels, kind: str = "PNG", **options: Any) -> bytes:
+    """The bytes of an image file."""
+    file = io.BytesIO()
+    Image.fromarray(pixels).save(file, kind, **options)
+    return file.getvalue()
 
 
 SIZES = ((60, 80), (131, 70), (48, 48), (70, 131), (97, 51))

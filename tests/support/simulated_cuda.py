@@ -13,6 +13,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from rawpack.faces.cuda import TorchRuntime
+
 
 class SimulatedEvent:
     """Done when the device has come to it."""
@@ -29,7 +31,7 @@ class SimulatedEvent:
             self._device.work(1)
 
 
-class SimulatedCuda:
+class SimulatedCuda(TorchRuntime):
     """What the copies need of CUDA. Nothing that was begun is done before `work` or a wait for it."""
 
     def __init__(

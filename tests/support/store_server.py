@@ -8,6 +8,7 @@ A fault is a function of the request. It returns True where it has answered itse
 from __future__ import annotations
 
 import math
+import os
 import re
 import socket
 import ssl
@@ -20,8 +21,12 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from typing import TYPE_CHECKING
 from urllib.parse import parse_qs, unquote, urlsplit
 from xml.sax.saxutils import escape
+
+if TYPE_CHECKING:
+    import pytest
 
 Fault = Callable[["Request"], bool]
 
@@ -288,6 +293,26 @@ def serving(context: ssl.SSLContext | None = None) -> Iterator[Server]:
 
 
 # ---------------------------------------------------------------------------------------------- faults
+
+
+def find_by_itself(server: Server, patched: pytest.MonkeyPatch) -> None:
+    """Let s3fs find a server, and its keys, by the environment and by its own configuration."""
+    import fsspec.config
+
+    for name in [name for name in os.environ if name.startswith(("AWS_", "FSSPEC_"))]:
+        patched.delenv(name)
+    patched.setenv("FSSPEC_S3_ENDPOINT_URL", server.url)
+    patched.setenv("AWS_ACCESS_KEY_ID", "me")
+    patched.setenv("AWS_SECRET_ACCESS_KEY", "sesame-open")
+    patched.setitem(fsspec.config.conf, "s3", {"endpoint_url": server.url})
+
+
+def limit_spools(patched: pytest.MonkeyPatch, limit: int) -> None:
+    """Give every spool this limit in bytes, as if the disk were nearly full."""
+    from rawpack_packer.sources.table.remote_files import Spool
+
+    make = Spool.__init__
+    patched.setattr(Spool, "__init__", lambda self, folder, _, options=None: make(self, folder, limit, options))
 
 
 def on(part: str, fault: Fault, count: float = math.inf, method: str = "GET") -> Fault:

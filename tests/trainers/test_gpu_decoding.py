@@ -17,7 +17,7 @@ from pictures import picture, save
 import rawpack_packer
 from rawpack import Reader
 from rawpack.transforms import RandomCrop
-from rawpack.workers.encoded import EncodedFiles
+from rawpack.workers.besides import EncodedFiles
 
 torch = pytest.importorskip("torch", reason="torch is not installed")
 

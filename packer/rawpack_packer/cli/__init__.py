@@ -153,7 +153,7 @@ def _open_streams() -> None:
     """Where a standard stream was closed, as by `2>&-`, read and print nothing, and run as usual."""
     closed = [name for name in ("stdin", "stdout", "stderr") if getattr(sys, name) is None]
     if closed:
-        from rawpack.system.descriptors import fill_closed_streams
+        from rawpack.system.files import fill_closed_streams
 
         fill_closed_streams()
     for name in closed:

@@ -13,7 +13,7 @@ import click
 from click.exceptions import BadOptionUsage, BadParameter, MissingParameter, NoSuchCommand, NoSuchOption
 
 from rawpack.errors import UsageError
-from rawpack.system.user_input import expanded
+from rawpack.system.user import expanded
 from rawpack_packer import text
 from rawpack_packer.options import OPTIONS
 

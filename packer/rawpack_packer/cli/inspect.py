@@ -14,8 +14,7 @@ from rawpack.errors import RawpackError, UsageError
 from rawpack.remote.url import is_url, shown
 from rawpack_packer import api, text
 from rawpack_packer.cli.command import Subcommand, UserPath, option, path_argument
-from rawpack_packer.cli.options import grid_option, html_option, json_option, quiet_option
-from rawpack_packer.cli.output import Output, note, note_written
+from rawpack_packer.cli.options import Output, grid_option, html_option, json_option, note, note_written, quiet_option
 from rawpack_packer.inspect import Problems, draw_contact_sheet
 from rawpack_packer.job import class_problems
 from rawpack_packer.progress import counting

@@ -18,8 +18,11 @@ import click
 from rawpack_packer import api, text
 from rawpack_packer.cli.command import Subcommand, UserPath, option, path_argument, together
 from rawpack_packer.cli.options import (
+    end_unread,
     html_option,
     json_option,
+    note,
+    note_written,
     png_option,
     quiet_option_for,
     source_options,
@@ -27,7 +30,6 @@ from rawpack_packer.cli.options import (
     where_option,
     workers_option,
 )
-from rawpack_packer.cli.output import end_unread, note, note_written
 from rawpack_packer.progress import bar, counting
 
 _measuring = partial(option, group="Measuring")

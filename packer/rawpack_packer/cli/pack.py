@@ -9,8 +9,15 @@ import click
 
 from rawpack_packer import text
 from rawpack_packer.cli.command import Subcommand, UserPath, option, path_argument, together
-from rawpack_packer.cli.options import dry_run_option, job_options, recipe_options, source_options
-from rawpack_packer.cli.output import Output, end_unread, take_output
+from rawpack_packer.cli.options import (
+    Output,
+    dry_run_option,
+    end_unread,
+    job_options,
+    recipe_options,
+    source_options,
+    take_output,
+)
 from rawpack_packer.progress import scanning
 
 if TYPE_CHECKING:

@@ -16,9 +16,9 @@ import xxhash
 from numpy.typing import NDArray
 
 from rawpack.disk.manifest import Field, Manifest
-from rawpack.disk.plain_files import open_plain
 from rawpack.errors import RawpackError, StoreError, UsageError
 from rawpack.store.store import Store
+from rawpack.system.files import open_plain
 from rawpack_packer.destination import files
 from rawpack_packer.destination.files import APPEND, JOB, WORK
 from rawpack_packer.options import opt

@@ -20,7 +20,7 @@ from pathlib import Path
 from types import TracebackType
 
 from rawpack.errors import PackError, UsageError
-from rawpack.system.file_lock import is_at
+from rawpack.system.files import is_at
 from rawpack_packer.destination.files import WORK
 
 _LOCK, _WORKERS_LOCK = "lock", "workers.lock"

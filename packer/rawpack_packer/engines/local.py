@@ -15,9 +15,8 @@ from typing import Any, Literal, Protocol
 import cloudpickle
 
 from rawpack.errors import PackError
-from rawpack.system.channel import Channel
+from rawpack.system.channel import Channel, Heartbeat
 from rawpack.system.child import Child
-from rawpack.system.heartbeat import Heartbeat
 from rawpack.system.pool import SupervisedPool, WorkerHandle
 from rawpack.system.template import Template
 from rawpack_packer import text

@@ -11,8 +11,10 @@ from collections.abc import Mapping
 from typing import Any
 
 import rawpack
-from rawpack import jpeg
 from rawpack.errors import RawpackError
+from rawpack.jpeg import choice
+from rawpack.jpeg.decoder import JpegDecoder
+from rawpack.jpeg.with_nvimgcodec import RegionDecoder
 from rawpack.system import machine
 from rawpack_packer.sources import KINDS
 from rawpack_packer.text import Block, Rows, Shown, plain, size
@@ -88,10 +90,10 @@ def examine() -> Examined:
     """JPEG decoders and which one is used, the machine, packages and extras with their versions, kinds of sources and
     what they lack, GPUs."""
     try:
-        chosen = jpeg.decoder().name
+        chosen = choice.decoder().name
     except RawpackError as error:
         chosen = f"{_NONE}{error}"
-    extras, regions = _requirements(), jpeg.survey_regions()
+    extras = _requirements()
     return Examined(
         {
             "rawpack": rawpack.__version__,
@@ -99,16 +101,10 @@ def examine() -> Examined:
             "jpeg": {
                 "used": chosen,
                 "RAWPACK_JPEG": os.environ.get("RAWPACK_JPEG"),
-                "decoders": [
-                    {"name": one.name, "version": one.version, "works": one.works, "why_not": one.why_not}
-                    for one in jpeg.survey()
-                ],
+                "decoders": [_decoder(name, choice.open_backend(name)) for name in choice.BACKENDS],
                 "regions": {
-                    "name": regions.name,
-                    "version": regions.version,
-                    "works": regions.works,
-                    "used": regions.chosen,
-                    "why_not": regions.why_not,
+                    **_decoder(RegionDecoder.name, choice.open_regions()),
+                    "used": choice.region_decoder() is not None,
                 },
             },
             "packages": extras.pop("", {}),
@@ -126,6 +122,13 @@ def examine() -> Examined:
             "gpu": _gpu(),
         }
     )
+
+
+def _decoder(name: str, opened: JpegDecoder | RegionDecoder | str) -> dict[str, Any]:
+    """opened: the decoder, or why it does not work."""
+    if isinstance(opened, str):
+        return {"name": name, "version": None, "works": False, "why_not": opened}
+    return {"name": name, "version": opened.package_version, "works": True, "why_not": None}
 
 
 def _requirements() -> dict[str, dict[str, str | None]]:

@@ -8,7 +8,6 @@ from pathlib import Path
 
 import xxhash
 
-from rawpack.disk.plain_files import open_plain
 from rawpack.errors import DamagedStoreError, StoreError, UsageError
 from rawpack.remote.cache import CacheFolder
 from rawpack.remote.download import RemoteFile
@@ -16,6 +15,7 @@ from rawpack.remote.origin import RemoteStore, open_origins
 from rawpack.store.opening import Cache, StorePath
 from rawpack.store.store import Store
 from rawpack.system import machine
+from rawpack.system.files import open_plain
 from rawpack_packer import text
 from rawpack_packer.options import opt
 from rawpack_packer.text import either

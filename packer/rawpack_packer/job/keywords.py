@@ -9,9 +9,8 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal, TypedDict, TypeVar
 
-from rawpack.system.descriptors import fill_closed_streams
-from rawpack.system.keywords import unknown_keyword
-from rawpack.system.user_input import expanded
+from rawpack.system.files import fill_closed_streams
+from rawpack.system.user import expanded, unknown_keyword
 from rawpack_packer.job.keyword_types import RecipeKeywords, RunKeywords, SourceKeywords
 from rawpack_packer.job.options import RunOptions, parse_run_options
 from rawpack_packer.options import OPTIONS

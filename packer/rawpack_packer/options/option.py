@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
 from rawpack.errors import UsageError
-from rawpack.system.user_input import byte_count
+from rawpack.system.user import byte_count
 from rawpack_packer.text import either
 
 Group = Literal["recipe", "source", "run"]

@@ -12,7 +12,7 @@ from rawpack.disk.manifest import Field
 from rawpack.disk.tables import codec_of
 from rawpack.errors import UsageError
 from rawpack.transforms.followers import BOXES
-from rawpack.transforms.left_behind import looks_like
+from rawpack.transforms.plan import looks_like
 from rawpack_packer.options import opt
 from rawpack_packer.recipe.recipe import Recipe, libraries
 from rawpack_packer.recipe.tables import encoder_of

@@ -232,13 +232,13 @@ def libraries(recipe: Recipe, *, video: bool = False) -> dict[str, str]:
     import cv2
 
     from rawpack import jpeg
-    from rawpack.pixels import area
+    from rawpack.pixels import resize
     from rawpack_packer.images.jpeg import tables_library
 
     chosen = jpeg.decoder()
     resizer = f"opencv {cv2.__version__}"
     if recipe.size != "keep" and recipe.interpolation == "area":
-        resizer += f", rawpack.area {area.VERSION}"
+        resizer += f", rawpack.area {resize.AREA_VERSION}"
     used = {"decoder": f"{chosen.name} {chosen.version}", "resizer": resizer}
     for row in (output_format(recipe.format), encoder_of(recipe.encoding)):
         used |= resolve(row.libraries)() if row.libraries else {}

@@ -13,7 +13,6 @@ from numpy.typing import NDArray
 
 from rawpack import jpeg
 from rawpack.errors import DecodeError
-from rawpack.jpeg import restart_interval
 from rawpack.pixels import png
 from rawpack.pixels.yuv420 import to_rgb
 from rawpack_packer.images.jpeg import jpegli_tables
@@ -61,10 +60,8 @@ def to_jpeg(image: NDArray[np.uint8], recipe: Recipe) -> NDArray[np.uint8]:
     sampling = recipe.subsampling or "444"
     if recipe.jpeg_tables:
         return _with_tables(image, jpegli_tables(quality, sampling), sampling)
-    options = [
-        cv2.IMWRITE_JPEG_QUALITY, quality,
-        cv2.IMWRITE_JPEG_RST_INTERVAL, restart_interval(width, sampling),
-    ]  # fmt: skip
+    blocks = -(-width // (16 if sampling in ("420", "422") else 8))
+    options = [cv2.IMWRITE_JPEG_QUALITY, quality, cv2.IMWRITE_JPEG_RST_INTERVAL, blocks]
     if channels == 3:
         options += [cv2.IMWRITE_JPEG_SAMPLING_FACTOR, _SAMPLING[sampling]]
     bgr = cv2.cvtColor(image, cv2.COLOR_RGB2BGR) if channels == 3 else image

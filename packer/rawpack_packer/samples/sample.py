@@ -18,7 +18,7 @@ from rawpack.errors import DecodeError
 from rawpack.pixels.geometry import cover_size
 from rawpack.pixels.resize import fit, fit_nearest
 from rawpack.transforms.followers import BOXES
-from rawpack.transforms.left_behind import looks_like
+from rawpack.transforms.plan import looks_like
 from rawpack_packer.images import ImageHeader, by_pillow, decode_image, read_header
 from rawpack_packer.images.header import to_color
 from rawpack_packer.images.jpeg import is_whole

@@ -98,7 +98,7 @@ class FormatConformance(ABC):
             assert rows == sums
 
     def test_a_part_is_the_part_of_the_whole(self, tmp_path_factory: _Folders) -> None:
-        """A box of an image has the pixels that the whole image has there, and `out` is filled with them."""
+        """A box of an image has the pixels that the whole image has there."""
         for _, path in self._stores(tmp_path_factory):
             for reader, row in list(_rows(path))[::7]:
                 whole = reader.read(row)
@@ -106,11 +106,7 @@ class FormatConformance(ABC):
                 assert whole.shape == reader.shape(row)
                 for y, x in ((0, 0), (height // 2, width // 3), (height - 1, width - 1)):
                     h, w = max(1, (height - y) // 2), max(1, (width - x) // 2)
-                    wanted = whole[y : y + h, x : x + w]
-                    out = np.zeros(wanted.shape, whole.dtype)
-                    np.testing.assert_array_equal(reader.read(row, (y, x, h, w)), wanted)
-                    assert reader.read(row, (y, x, h, w), 1, out) is out
-                    np.testing.assert_array_equal(out, wanted)
+                    np.testing.assert_array_equal(reader.read(row, (y, x, h, w)), whole[y : y + h, x : x + w])
 
     def test_a_scale_halves_the_sides(self, tmp_path_factory: _Folders) -> None:
         """Read at 1/2, 1/4 or 1/8, an image has its sides divided by that, rounded up."""

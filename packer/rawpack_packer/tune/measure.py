@@ -24,7 +24,7 @@ from rawpack import Reader
 from rawpack.batches import Batches
 from rawpack.epoch.making import IN_FLIGHT
 from rawpack.errors import UsageError
-from rawpack.order.blocks import BlockShuffled
+from rawpack.order.shuffled import BlockShuffled
 from rawpack.store.store import Store
 from rawpack_packer import text
 from rawpack_packer.inspect.warm import files_of

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from rawpack.errors import UsageError
 from rawpack.system import machine
-from rawpack.system.file_lock import try_lock
+from rawpack.system.files import try_lock
 from rawpack.system.memory import is_cached, map_descriptor
 from rawpack_packer.options import opt
 

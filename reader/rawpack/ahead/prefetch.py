@@ -11,8 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rawpack.errors import UsageError
-from rawpack.order.blocks import MAX_WINDOW_SAMPLES
-from rawpack.system.warning import warn
+from rawpack.order.shuffled import MAX_WINDOW_SAMPLES
+from rawpack.system.user import warn
 
 if TYPE_CHECKING:
     from rawpack.ahead.steps import EpochStep
@@ -28,10 +28,8 @@ _WASTEFUL = 3.0
 """An epoch that fetches the store more often than this is worth a warning."""
 _LOOK, _FILLINGS = 1 << 16, 4
 """To estimate what an epoch fetches: the most samples to look at, and how often to fill the cache."""
-_BLOCK_SHARDS = (4, 2, 1)
-"""Shards in a block: it touches at most one more, so that each is fetched 1.25, 1.5 or 2 times in an epoch."""
-_WINDOWS = 2
-"""What the cache must hold: the window that batches are made of, and the one after it."""
+_LEAST_WINDOW = 2
+"""Blocks that are shuffled together: a single one would only mix neighbors."""
 _ALL_EVERY_S = 0.25
 """How often to check whether the cache has everything by now: then no step has to be checked anymore."""
 _WHOLE_EVERY_S = 1.0
@@ -188,69 +186,39 @@ class Prefetch(Iterator["EpochStep"]):
 
     def _warn_of_refetching(self, order: Callable[[int, int], NDArray[np.int64]], left: int) -> None:
         """Warn where so few samples need more than the cache holds that an epoch fetches the store several times."""
-        limit, (ends, sizes) = self._fetcher.room, self._library.shard_table(self._names)
+        room, (ends, sizes) = self._fetcher.room, self._library.shard_table(self._names)
         total = int(sizes.sum())
-        if total <= limit:
+        if total <= room:
             return
-        samples, fetched = _fillings(order(0, min(left, _LOOK)), ends, sizes, limit)
+        rows = order(0, min(left, _LOOK))
+        # One filling of the cache alone may happen to begin at the end of a window.
+        fillings, held, used, fetched, samples = 1, set[int](), 0, 0, 0
+        for shard in np.searchsorted(ends, rows, side="right").tolist():
+            if shard not in held:
+                if held and used + sizes[shard] > room:
+                    if fillings == _FILLINGS:
+                        break
+                    fillings, held, used = fillings + 1, set(), 0
+                held.add(shard)
+                used += int(sizes[shard])
+                fetched += int(sizes[shard])
+            samples += 1
         times = left / samples * fetched / total
         if times > _WASTEFUL:
             warn(
                 f"in this order, an epoch fetches the remote store about {times:.0f} times: it has {total} "
-                f"bytes, and the cache {self._cache.folder} may hold {self._cache.limit}, {limit} of them besides the "
+                f"bytes, and the cache {self._cache.folder} may hold {self._cache.limit}, {room} of them besides the "
                 f"columns; {self._cure()}"
             )
 
     def _cure(self) -> str:
         """What to do where the order needs more at once than the cache holds."""
         ends, sizes = self._library.shard_table(self._names)
-        room, small = self._fetcher.room, self._cache.limit - self._fetcher.room
-        rows, largest, total = int(np.diff(ends, prepend=0).max()), int(sizes.max()), int(sizes.sum())
-        everything = f"pass cache=Cache(limit={small + total}) or more, which holds all of it"
-        blocks = [shards for shards in _BLOCK_SHARDS if shards * rows <= MAX_WINDOW_SAMPLES]
-
-        def need(shards: int, window: int) -> int:
-            """Bytes that are needed at once: of the windows that a batch has samples of, and of the next."""
-            windows = max(_WINDOWS, _WINDOWS + (self._batch - 2) // (shards * rows * window))
-            # Each store of a mix has windows of its own.
-            return min(total, len(self._library.groups or (1,)) * windows * window * (shards + 1) * largest)
-
-        fitting: list[tuple[int, int]] = []
-        for shards in blocks:
-            most = min(room // (_WINDOWS * (shards + 1) * max(1, largest)), MAX_WINDOW_SAMPLES // (shards * rows))
-            if window := next((window for window in range(most, 0, -1) if need(shards, window) <= room), 0):
-                fitting.append((shards * rows, window))
-        # One block at a time mixes neighbors only: more of smaller ones are better, though they are fetched more often.
-        best = next((one for one in fitting if one[1] > 1), fitting[0] if fitting else None)
-        if best is not None:
-            return f"{_few_at_a_time(*best)}; or {everything}"
-        least, shards = min(((need(shards, 1), shards) for shards in blocks), default=(total, 0))
-        if least >= total:
+        room, columns = self._fetcher.room, self._cache.limit - self._fetcher.room
+        rows, largest = int(np.diff(ends, prepend=0).max()), int(sizes.max())
+        everything = f"pass cache=Cache(limit={columns + int(sizes.sum())}) or more, which holds all of it"
+        # A block as long as a shard touches two. The cache must hold a window and the next one, of each store of a mix.
+        window = min(room // (4 * largest * len(self._library.groups or (1,))), MAX_WINDOW_SAMPLES // rows)
+        if window < _LEAST_WINDOW or window * rows < self._batch:
             return everything
-        return f"with cache=Cache(limit={small + least}) or more, {_few_at_a_time(shards * rows, 1)}; or {everything}"
-
-
-def _few_at_a_time(block: int, window: int) -> str:
-    mixed = f" (and shuffles within {block} neighbors only)" if window == 1 else ""
-    return f"shuffle=Blocks(block={block}, window={window}) reads few shards at a time{mixed}"
-
-
-def _fillings(
-    rows: NDArray[np.int64], ends: NDArray[np.int64], sizes: NDArray[np.int64], limit: int
-) -> tuple[int, int]:
-    """How many of these samples, the first of an order, are served by filling a cache of `limit` bytes a few times, and
-    the bytes that are fetched for them. One filling alone may happen to begin at the end of a window.
-
-    ends, sizes: for each shard, the row after its last and its bytes.
-    """
-    shards, samples, fetched = np.searchsorted(ends, rows, side="right"), 0, 0
-    for _ in range(_FILLINGS):
-        found, first = np.unique(shards[samples:], return_index=True)
-        by_first = np.argsort(first)
-        held = np.cumsum(sizes[found[by_first]])
-        count = max(1, int(np.searchsorted(held, limit, side="right")))
-        fetched += int(held[count - 1])
-        if count == len(held):
-            return len(rows), fetched
-        samples += int(first[by_first[count]])
-    return samples, fetched
+        return f"{everything}; or shuffle=Blocks(block={rows}, window={window}), which reads few shards at a time"

@@ -1,8 +1,9 @@
-"""The buckets of `Reader.batches(image_size=Buckets(...))`: sizes, which images each has, and how much they lose."""
+"""What `image_size=` asks of a store: one size, or buckets, of which each image has the best."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,7 +11,10 @@ import numpy as np
 import xxhash
 from numpy.typing import NDArray
 
-from rawpack.pixels.aspects import Size, Sizes, best_sizes
+from rawpack.choose.options import Buckets, Options, by_field, size_of
+from rawpack.clips.sample_set import SampleSet
+from rawpack.errors import UsageError
+from rawpack.pixels.aspects import Size, Sizes, best_sizes, choose_sizes
 
 _MOST_PIXELS = 1 << 28
 """More are no size to train with, and have too many sizes to choose from."""
@@ -57,9 +61,6 @@ class FoundBuckets(Sequence[Bucket]):
     def __len__(self) -> int:
         return len(self._buckets)
 
-    def __iter__(self) -> Iterator[Bucket]:
-        return iter(self._buckets)
-
     def __repr__(self) -> str:
         shown = "; ".join(f"{_shown(one.size)}: {one.samples} samples, {one.lost:.1%} lost" for one in self)
         return f"{type(self).__name__}({shown}; {self.lost:.1%} of all pixels lost)"
@@ -79,6 +80,50 @@ class FoundBuckets(Sequence[Bucket]):
     def identity(self) -> str:
         """Identifies the buckets and what is in them: part of a state."""
         return f"{' '.join(_shown(size) for size in self.sizes)} {xxhash.xxh3_64_hexdigest(self.of.data)}"
+
+
+def size_or_buckets(samples: SampleSet, options: Options) -> tuple[Size | None, FoundBuckets | None]:
+    """What `image_size=` asks: one size, or buckets."""
+    if options.image_size is None:
+        return None, None
+    fields = samples.library.fields
+    images = [name for name, field in fields.items() if field.kind == "image"]
+    if not images and isinstance(options.image_size, dict):
+        raise UsageError("image_size= is by field, and the store has no images")
+    # Masks and boxes follow their image.
+    asked = by_field("image_size", options.image_size, images, None).get(images[0]) if images else options.image_size
+    if asked is None:
+        return None, None
+    if not isinstance(asked, Buckets):
+        return size_of(asked), None
+    if not images:
+        raise UsageError("Buckets are for images, and the store has none: leave out image_size=")
+    if len(samples.lengths) > 1:
+        raise UsageError("Buckets are for clips of one length: leave them out, or call clips() with one number")
+    return None, _find_buckets(samples, images[0], asked)
+
+
+def _find_buckets(samples: SampleSet, name: str, asked: Buckets) -> FoundBuckets:
+    """The buckets of samples by their images, of clips by those of their first frames. name: the field of images."""
+    field = samples.library.fields[name]
+    if len(field.shape) != 3:
+        raise UsageError(f"Buckets are for images (height, width, channels), and {name!r} is {field.shape}")
+    if field.uniform:
+        raise UsageError(
+            f"all images of the store are {field.shape[0]}x{field.shape[1]}, so one size is best: pass a size as "
+            "image_size=, or leave it out; stores that were packed with --size keep have images of many sizes"
+        )
+    images, rows = samples.library.shapes(name)[:, :2], samples.rows
+    images = images if rows is None else images[rows]
+    if not isinstance(asked.sizes, str):
+        return FoundBuckets(images, [size_of(one, "sizes") for one in asked.sizes])
+    if asked.area is None:
+        area = float(np.median(images.astype(np.int64).prod(axis=1)))
+    else:
+        area = math.prod(size_of(asked.area, "area"))
+    if area > _MOST_PIXELS:
+        raise UsageError(f"{asked}: {area:.0f} pixels are too many for one image: pass a smaller area=")
+    return FoundBuckets(images, choose_sizes(images, float(area)))
 
 
 def _shown(size: Size) -> str:

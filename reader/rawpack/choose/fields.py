@@ -12,8 +12,7 @@ from rawpack.errors import UsageError
 from rawpack.pixels.geometry import RESIZABLE
 from rawpack.store.common import STORE
 from rawpack.store.stores import INDEX, Stores
-from rawpack.workers.encoded import BOXES
-from rawpack.workers.ragged import Ragged
+from rawpack.workers.besides import BOXES, Ragged
 
 if TYPE_CHECKING:
     from rawpack.transforms.plan import Transform

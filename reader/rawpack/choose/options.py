@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from rawpack.errors import UsageError
-from rawpack.order.blocks import Blocks
 from rawpack.order.from_column import FromColumn
 from rawpack.order.keys import whole_number
 from rawpack.order.launcher import Ranks, ranks_of
 from rawpack.order.sampled import Indices
+from rawpack.order.shuffled import Blocks
 from rawpack.pixels.aspects import Size
 
 if TYPE_CHECKING:
@@ -106,8 +106,6 @@ class Options:
     workers: int | Workers | None
     ranks: Literal["auto"] | tuple[int, int] | Ranks | None
     ragged: Literal["list", "pad"] | int
-    verify: bool
-    """Check images and masks against their checksums, as the reader says."""
 
     def __post_init__(self) -> None:
         if not isinstance(self.shuffle, Blocks | bool | np.bool_) and not is_word(self.shuffle, "block"):

@@ -1,25 +1,42 @@
-"""What follows from the options of `Reader.batches` for a store and this machine: what must fit is checked, and what
-the caller left open is chosen."""
+"""What follows from the options of `Reader.batches` for a store, these ranks and this machine: what must fit is
+checked, and what the caller left open is chosen."""
 
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from rawpack.choose.options import Backend
+from rawpack.choose.buckets import FoundBuckets, size_or_buckets
+from rawpack.choose.fields import check_ragged, choose_fields, choose_form, first_crop
+from rawpack.choose.options import Backend, Options, Workers
+from rawpack.clips.sample_set import SampleSet
 from rawpack.errors import UsageError
+from rawpack.order.base import Order
+from rawpack.order.buckets import Bucketed
+from rawpack.order.from_column import FromColumn
+from rawpack.order.launcher import Ranks, ranks_of, resolve_rank
+from rawpack.order.ranks import RankSplit
+from rawpack.order.sampled import Sampled
+from rawpack.order.shuffled import Blocks, BlockShuffled, Sequential, Shuffled
 from rawpack.store.stores import Stores
+from rawpack.system import machine
+from rawpack.system.user import warn
+from rawpack.workers.besides import Ragged
 
 if TYPE_CHECKING:
-    from rawpack.choose.buckets import FoundBuckets
     from rawpack.transforms.boxes import BoxMover
     from rawpack.transforms.pipeline import Pipeline
+    from rawpack.transforms.plan import Transform
     from rawpack.transforms.step import CropStep
 
+_MANY_WORKERS, _MANY_A_CPU = 16, 4
+"""More than both is worth a warning. Where workers wait for a disk, a few more than there are CPUs make sense."""
+_TIMEOUT_S = 120.0
 _TINY_BYTES = 4096
 """Copying a sample this small takes less time than a message to a worker."""
 
@@ -46,12 +63,158 @@ class Settings:
     max_held: int | None
     order_name: str
     """The kind of order and its parameters: part of a state."""
-    buckets: FoundBuckets | None = None
+    buckets: FoundBuckets | None
+    seed: int
+    ragged: Ragged
+    ranks: Ranks | None
 
     @property
     def pipeline(self) -> Pipeline | None:
         """That of the first bucket: None where there is none in any."""
         return self.pipelines[0]
+
+
+def choose(samples: SampleSet, options: Options) -> tuple[Settings, Order, RankSplit]:
+    """What `Feed` needs besides the samples."""
+    library = samples.library
+    if not len(samples):
+        raise UsageError("there are no samples to read: the store or the selection is empty")
+    size, found = size_or_buckets(samples, options)
+    sizes = [size] if found is None else found.sizes
+    transformed = bool(options.transform) or sizes[0] is not None
+    planes, files = choose_form(library, options, transformed)
+    if files and (sizes[0] is not None or samples.clips is not None):
+        raise UsageError(
+            "decode=False gives files, which cannot be resized, nor be frames of clips: leave out image_size= and "
+            "clips(); transform= may begin with a crop"
+        )
+    chosen = choose_fields(library, options.fields, sizes[0], transformed, files)
+    check_ragged(library, chosen, options.ragged)
+    crop = first_crop(options.transform, library, chosen, files) if files else (None, ())
+    made = [_pipeline(samples, options.transform, chosen, one, files, n) for one in sizes for n in samples.lengths]
+    pipelines, movers = zip(*made, strict=True)
+    worked = [name for name in chosen if not files or (name not in files and library.fields[name].in_slot)]
+    order, ranks = make_order(samples, options, found), ranks_of(options.ranks)
+    settings = Settings(
+        batch_size=options.batch_size if options.sampler is not None else min(options.batch_size, order.length(0)),
+        fields=chosen,
+        pipelines=pipelines,
+        movers=movers,
+        planes=planes,
+        encoded=files,
+        crop=crop,
+        order_name=order.name,
+        buckets=found,
+        seed=options.seed,
+        ragged=options.ragged,
+        ranks=ranks,
+        **choose_workers(samples, worked, planes, options, pipelines[0] is not None),
+    )
+    last = "pad" if ranks is None or ranks.last is None else ranks.last
+    mixed = samples.asked.mix is not None
+    split = RankSplit(len(order), options.batch_size, *resolve_rank(ranks), last, options.drop_last, mixed)
+    if split.drop_last and order.foreseeable:
+        order.split(split, 0).check_not_empty()
+    return settings, order, split
+
+
+def make_order(samples: SampleSet, options: Options, found: FoundBuckets | None) -> Order:
+    """The order of the samples of a reader. found: the buckets that they are in, if any."""
+    order, n_lengths = _order(samples, options), len(samples.lengths)
+    if found is None and n_lengths < 2:
+        return order
+    if order.batch_size is not None:
+        what = "Balanced" if samples.asked.mix is None else "a mix"
+        raise UsageError(
+            f"{what} decides what is in each batch, so its batches cannot have sizes or lengths of their own: leave "
+            "out Buckets, or call clips() with one number of frames"
+        )
+    if found is not None:
+        return Bucketed(order, found.of, len(found), options.batch_size, options.seed, found.identity)
+    assert samples.clips is not None
+    name = f"{' '.join(map(str, samples.lengths))} frames"
+    of = samples.clips.buckets(samples.selection)
+    return Bucketed(order, of, n_lengths, options.batch_size, options.seed, name)
+
+
+def _order(samples: SampleSet, options: Options) -> Order:
+    """The same before samples of one bucket are put together."""
+    sampler, shuffle, seed, batch_size = options.sampler, options.shuffle, options.seed, options.batch_size
+
+    def order(n: int, seed: int) -> Order:
+        if isinstance(shuffle, Blocks):
+            return BlockShuffled(n, seed, shuffle.block, shuffle.window)
+        return Shuffled(n, seed) if shuffle else Sequential(n)
+
+    if samples.asked.mix is not None:
+        if sampler is not None:
+            raise UsageError("a mix has its own order: leave out sampler=")
+        return samples.asked.mix.order(samples.asked.mix.sizes(samples.library, samples.rows), order, seed, batch_size)
+    if isinstance(sampler, FromColumn):
+        return sampler.order(samples.column, len(samples), seed, batch_size)
+    return order(len(samples), seed) if sampler is None else Sampled(sampler, len(samples))
+
+
+def choose_workers(
+    samples: SampleSet, fields: Sequence[str], planes: Sequence[str], options: Options, transformed: bool
+) -> dict[str, Any]:
+    """How many workers, and of which kind: see `Workers`. By their names in `Settings`.
+
+    planes: the fields that come as they are stored. transformed: whether workers do more than copy or decode samples.
+    """
+    asked, raw = options.workers, copied(samples.library, fields, planes)
+    assert isinstance(asked, Workers)
+    workers, backend = asked.number, asked.backend
+    if workers is None:
+        workers = 0 if tiny(samples, fields, planes) and not transformed else machine.cpus()
+    if backend is None:
+        # Copying rows releases the GIL, and threads share one page table: a row that one of them has touched costs the
+        # others no page fault, which in another process takes as long as the copy.
+        backend = "thread" if (raw and not transformed) or not hasattr(os, "fork") else "process"
+    timeout = _TIMEOUT_S if asked.timeout is None else asked.timeout
+    return {"workers": workers, "backend": backend, "timeout": timeout, "max_held": asked.max_held}
+
+
+def warn_of_workers(options: Options, settings: Settings) -> None:
+    """Warn where the number of workers is probably a mistake. settings: what it became."""
+    assert isinstance(options.workers, Workers)
+    number, cpus = options.workers.number or 0, machine.cpus()
+    if settings.workers < number:
+        warn(
+            f"workers={number}: batches of {settings.batch_size} samples of this size keep {settings.workers} busy, so "
+            f"only {settings.workers} are started; larger batches can use more",
+            UserWarning,
+        )
+    elif settings.backend == "process" and number > max(_MANY_WORKERS, _MANY_A_CPU * cpus):
+        warn(
+            f"workers={number} on {cpus} {'CPU' if cpus == 1 else 'CPUs'}: each takes at least 5 MB of "
+            "memory, and they take turns; workers=None starts one for each CPU",
+            UserWarning,
+        )
+
+
+def _pipeline(
+    samples: SampleSet,
+    transform: Transform | None,
+    chosen: Sequence[str],
+    size: tuple[int, int] | None,
+    files: Sequence[str],
+    frames: int | None,
+) -> tuple[Pipeline | None, BoxMover | None]:
+    """files: the chosen fields that workers leave alone."""
+    if transform is None and size is None:
+        return None, None
+    from rawpack.transforms.boxes import mover_for
+    from rawpack.transforms.plan import look_alikes, plan_pipeline
+    from rawpack.transforms.resizing import Fit
+
+    library, before = samples.library, [] if size is None else [Fit(size)]
+    classes = len(library.classes) if library.classes else None
+    worked = [name for name in chosen if name not in files]
+    alike = look_alikes(library, worked)
+    pipeline = plan_pipeline(transform or [], library.fields, worked, before, frames, samples.once, classes, alike)
+    mover = mover_for(transform, library.fields, chosen, before)
+    return pipeline if pipeline.plans or pipeline.batch_steps else None, mover
 
 
 def sides(shape: Sequence[int | None]) -> str:
@@ -72,10 +235,13 @@ def check_travels(pipelines: Sequence[Pipeline | None]) -> None:
         ) from error
 
 
-def tiny(library: Stores, fields: Sequence[str], planes: Sequence[str], frames: int) -> bool:
+def tiny(samples: SampleSet, names: Sequence[str], planes: Sequence[str]) -> bool:
     """Whether samples of these fields are so small that copying them costs less than handing them to workers."""
-    size = sum(_sample_bytes(library, name) for name in fields) * frames
-    return copied(library, fields, planes) and size <= _TINY_BYTES
+    fields = [samples.library.fields[name] for name in names]
+    if not copied(samples.library, names, planes) or not all(field.in_slot and field.uniform for field in fields):
+        return False
+    size = sum(np.dtype(field.dtype).itemsize * math.prod(field.stored_shape) for field in fields)
+    return size * (samples.lengths[-1] or 1) <= _TINY_BYTES
 
 
 def copied(library: Stores, fields: Sequence[str], planes: Sequence[str]) -> bool:
@@ -83,10 +249,3 @@ def copied(library: Stores, fields: Sequence[str], planes: Sequence[str]) -> boo
     return all(
         library.fields[name].codec.in_place and library.fields[name].planar == (name in planes) for name in fields
     )
-
-
-def _sample_bytes(library: Stores, name: str) -> int:
-    field = library.fields[name]
-    if not field.in_slot or not field.uniform:
-        return _TINY_BYTES + 1
-    return np.dtype(field.dtype).itemsize * math.prod(field.stored_shape)

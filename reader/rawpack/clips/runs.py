@@ -26,7 +26,6 @@ from numpy.typing import NDArray
 
 from rawpack.disk.mapped import map_file
 from rawpack.errors import DamagedStoreError, UsageError
-from rawpack.store.samples import values_of
 from rawpack.store.store import Store
 from rawpack.store.stores import Stores
 
@@ -76,7 +75,7 @@ def find_runs(library: Stores, rows: NDArray[np.int64] | None) -> FrameRuns:
         videos.append(np.searchsorted(begins, at, side="right") - 1 + seen)
         seen += len(begins)
         if one_label:
-            one_label = bool(np.isin(np.flatnonzero(_changes(values_of(library, LABEL, block))), begins).all())
+            one_label = bool(np.isin(np.flatnonzero(_changes(library.values(LABEL, block))), begins).all())
     begins = np.concatenate(starts)
     first = begins if rows is None else rows[begins]
     return FrameRuns(first, np.diff(np.append(begins, count)), np.concatenate(videos), one_label)
@@ -123,7 +122,7 @@ def _whole_videos(
         stop = min(start + size, count)
         block = np.arange(start, stop) if rows is None else rows[start:stop]
         store = np.searchsorted(library.ends, block, side="right")
-        begins = np.flatnonzero(_changes(store) | _changes(values_of(library, VIDEO, block)))
+        begins = np.flatnonzero(_changes(store) | _changes(library.values(VIDEO, block)))
         if stop < count and len(begins) == 1:
             size *= 2
             continue
@@ -140,7 +139,7 @@ def _run_starts(
     starts: NDArray[np.bool_] = np.diff(block, prepend=block[0]) != 1
     starts[begins] = True
     starts |= np.isin(block, lost)
-    frames = values_of(library, FRAME, block).astype(np.int64)
+    frames = library.values(FRAME, block).astype(np.int64)
     steps = frames - np.append(0, frames[:-1])
     starts |= steps <= 0
     steps[starts] = _NONE
@@ -150,7 +149,7 @@ def _run_starts(
     timed = SECONDS in library.fields and library.fields[SECONDS].kind == "number" and not library.fields[SECONDS].shape
     for number in np.unique(np.searchsorted(begins, np.flatnonzero(odd), side="right") - 1).tolist():
         low, high = int(begins[number]), int(ends[number])
-        seconds = np.diff(values_of(library, SECONDS, block[low:high])) if timed else None
+        seconds = np.diff(library.values(SECONDS, block[low:high])) if timed else None
         starts[low + 1 : high] |= _skips(steps[low + 1 : high], int(usual[number]), seconds)
     return starts
 

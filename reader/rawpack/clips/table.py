@@ -20,7 +20,7 @@ from rawpack.order.permutation import splitmix
 from rawpack.store.common import STORE
 from rawpack.store.stores import CLIP, INDEX, Stores
 from rawpack.store.where import Where
-from rawpack.system.warning import warn
+from rawpack.system.user import warn
 
 Short = Literal["drop", "repeat_last", "wrap"]
 SHORT: tuple[Short, ...] = ("drop", "repeat_last", "wrap")

@@ -113,21 +113,17 @@ class ColumnFolder:
 
     def text(self, name: str, rows: Rows) -> list[str]:
         """The texts of field `name` at `rows` of this folder."""
-        texts: dict[int, str] = {}
-        for row, data in self._runs(name, rows).items():
+        texts = []
+        for row, data in zip(rows, self.ragged(name, rows), strict=True):
             try:
-                texts[row] = data.tobytes().decode()
+                texts.append(data.tobytes().decode())
             except UnicodeDecodeError:
                 raise DamagedStoreError(f"{self.folder}: {name} of row {row} is not UTF-8") from None
-        return [texts[int(row)] for row in rows]
+        return texts
 
     def ragged(self, name: str, rows: Rows) -> list[Array]:
-        """The ragged field `name` at `rows` of this folder: (n, ...) each, read-only views."""
-        found = self._runs(name, rows)
-        return [found[int(row)] for row in rows]
-
-    def _runs(self, name: str, rows: Rows) -> dict[int, Array]:
-        """Row -> the part of the column between its two offsets."""
+        """The ragged field `name`, or the bytes of a text, at `rows` of this folder: (n, ...) each, read-only views of
+        the column between two offsets."""
         offsets, data = self.arrays[f"{name}.offset"], self.arrays[name]
         runs: dict[int, Array] = {}
         size = 0
@@ -140,7 +136,7 @@ class ColumnFolder:
             if not 0 <= start <= stop <= len(data) or size > len(data):
                 raise DamagedStoreError(f"{self.folder}: {name} of row {row} is not in its column")
             runs[row] = data[start:stop]
-        return runs
+        return [runs[int(row)] for row in rows]
 
 
 class ColumnTable:
@@ -149,7 +145,7 @@ class ColumnTable:
     def __init__(self, folders: Sequence[ColumnFolder]) -> None:
         self.folders = list(folders)
         self._ends = np.cumsum([folder.rows for folder in self.folders], dtype=np.int64)
-        self.firsts: list[int] = [0, *self._ends.tolist()[:-1]]
+        self._firsts: list[int] = [0, *self._ends.tolist()[:-1]]
 
     @classmethod
     def open(cls, store: Path, manifest: Manifest, mapped: MappedFiles) -> ColumnTable:
@@ -164,12 +160,8 @@ class ColumnTable:
 
     def piece(self, name: str, first: int, rows: int) -> Array:
         """Rows first .. first + rows of column file `name` (one row per sample), all in one folder: a view."""
-        folder, start = self._located(first)
+        folder, start = self.located(first)
         return folder.arrays[name][start : start + rows]
-
-    def chunk_piece(self, name: str, first: int, skip: int, chunks: int) -> Array:
-        """`chunks` rows of `<image>.chunk` after the first `skip` of the folder that holds sample `first`."""
-        return self._located(first)[0].arrays[name][skip : skip + chunks]
 
     def take(self, name: str, rows: NDArray[np.int64], out: Array) -> None:
         """Fill out[i] with the number field `name` of sample rows[i], which must exist."""
@@ -182,7 +174,7 @@ class ColumnTable:
 
     def value(self, name: str, row: int, kind: str) -> Any:
         """Field `name`, of this kind, of one sample: a number, a new array, or a str."""
-        folder, at = self._located(row)
+        folder, at = self.located(row)
         if kind == "text":
             return folder.text(name, [at])[0]
         value = folder.arrays[name][at] if kind == "number" else folder.ragged(name, [at])[0]
@@ -209,10 +201,10 @@ class ColumnTable:
             found.update(zip(at.tolist(), values, strict=True))
         return [found[i] for i in range(len(rows))]
 
-    def _located(self, row: int) -> tuple[ColumnFolder, int]:
+    def located(self, row: int) -> tuple[ColumnFolder, int]:
         """The folder that holds a sample, and its row there."""
-        k = bisect_right(self.firsts, row) - 1
-        return self.folders[k], row - self.firsts[k]
+        k = bisect_right(self._firsts, row) - 1
+        return self.folders[k], row - self._firsts[k]
 
 
 def by_part(

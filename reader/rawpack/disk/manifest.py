@@ -15,9 +15,9 @@ import msgspec
 import xxhash
 from msgspec import Meta
 
-from rawpack.disk.plain_files import read_plain
 from rawpack.disk.tables import Codec, codec_of, format_of
 from rawpack.errors import DamagedStoreError, StoreError, UnfinishedStoreError
+from rawpack.system.files import read_plain
 
 NAME = "store.json"
 VERSION = 1
@@ -179,11 +179,11 @@ class Rejects(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
 class Manifest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """All of `store.json` except its checksum."""
 
-    rawpack: int
+    rawpack: _AtLeastOne
     """The format's version."""
     format: str
-    samples: int
-    fields: dict[_FieldName, Field]
+    samples: _Count
+    fields: Annotated[dict[_FieldName, Field], Meta(min_length=1)]
     classes: tuple[str, ...] | None
     shards: tuple[Shard, ...]
     columns: tuple[Columns, ...]
@@ -283,10 +283,6 @@ class _Version(msgspec.Struct):
 
 def _check(manifest: Manifest) -> None:
     """Raise ValueError where the manifest contradicts itself. Files are checked when they are opened."""
-    if manifest.rawpack < 1 or manifest.samples < 0:
-        raise ValueError("a version below 1, or fewer than 0 samples")
-    if not manifest.fields:
-        raise ValueError("samples without any field")
     encodings = format_of(manifest.format).codecs
     for name, field in manifest.fields.items():
         _check_field(name, field)

@@ -15,8 +15,8 @@ import xxhash
 from numpy.typing import NDArray
 
 from rawpack.disk.manifest import HEAD_BYTES, FileRecord
-from rawpack.disk.plain_files import open_plain
 from rawpack.errors import DamagedStoreError, StoreError
+from rawpack.system.files import open_plain
 from rawpack.system.memory import advise, map_descriptor
 
 Bytes = NDArray[np.uint8]

@@ -11,8 +11,8 @@ import msgspec
 
 from rawpack.disk.manifest import NAME as MANIFEST
 from rawpack.disk.manifest import unseal
-from rawpack.disk.plain_files import read_plain
 from rawpack.errors import DamagedStoreError, UnfinishedStoreError, UsageError
+from rawpack.system.files import read_plain
 
 NAME = "splits.json"
 _MAX_BYTES = 1 << 20

@@ -120,7 +120,7 @@ CODECS: dict[str, Codec] = {
             stored_shape=_flat_planes,
         ),
         Codec(
-            "ycgco420_deflate", f"{_OPEN}.yuv420:open_deflated_rows", index=("chunk",), planar=True, lossy=True,
+            "ycgco420_deflate", f"{_OPEN}.yuv420:open_rows", index=("chunk",), planar=True, lossy=True,
             max_inflation=_DEFLATE, holds=_color_image, stored_shape=_flat_planes,
         ),
     )

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -60,60 +61,54 @@ class Bookmark:
     """The place of the next iterator, of the latest one, and of each batch that somebody holds."""
 
     def __init__(self) -> None:
-        self.epoch = self.position = 0
-        """Where the next iterator begins."""
-        self.consumed: tuple[int, ...] = ()
-        """What its order says besides the position: see `Order.consumed_of`."""
-        self.loads = 0
-        """How often a place was loaded. Batches from before are forgotten."""
-        self._loaded = False
-        """Whether the position was loaded, for this epoch."""
+        self._begin_at(0)
         self.choices = 0
         """How often the user has said where the next iterator begins."""
         self._latest: EpochStart | None = None
-        self._reached: tuple[EpochStart, int] | None = None
+        self._reached: Place | None = None
         """Where the latest iterator began, and the position that it has reached; None: where the next one begins."""
         self._handed = Handed()
+        """Batches from before a place was loaded are forgotten."""
 
     def copy(self) -> Bookmark:
         """Another one, for iterators that begin at the same place."""
         other = Bookmark()
-        other.epoch, other.position, other._loaded = self.epoch, self.position, self._loaded
-        other.consumed, other.choices = self.consumed, self.choices
+        other._begin_at(self.epoch, self.position, self.consumed)
+        other._loaded, other.choices = self._loaded, self.choices
         return other
 
     def set_epoch(self, epoch: int) -> None:
-        """Epoch `epoch` comes next: from its start, or from the position that was loaded for it."""
+        """The user says that this epoch comes next: from its start, or from the position that was loaded for it."""
         if epoch != self.epoch or not self._loaded:
             self._begin_at(epoch)
         self._reached = None
+        self.choices += 1
 
     def stay(self) -> None:
         """The position that the latest iterator has reached does not count: where the next one begins does."""
         self._reached = None
 
     def load(self, epoch: int, position: int, consumed: tuple[int, ...]) -> None:
-        """The next iterator begins there."""
+        """The next iterator begins there. consumed: what its order says besides the position: `Order.consumed_of`."""
         self._begin_at(epoch, position, consumed)
-        self._loaded, self._reached = True, None
-        self.loads += 1
-        self._handed.clear()
+        self._loaded, self._reached, self._handed = True, None, Handed()
 
-    def taken(self, start: EpochStart) -> None:
-        """An iterator begins here: it is the latest one, and the next one begins with the epoch after it."""
+    def taken(self, start: EpochStart) -> Callable[[Mapping[str, Any], int], None]:
+        """An iterator begins here: it is the latest one, and the next one begins with the epoch after it. Returns what
+        it calls with each batch that it hands over, and the position after that."""
         self._begin_at(start.epoch + 1)
         self._reached, self._latest = (start, start.position), start
+        return partial(self._handed_over, start, self._handed)
 
     def _begin_at(self, epoch: int, position: int = 0, consumed: tuple[int, ...] = ()) -> None:
-        self.epoch, self.position, self.consumed, self._loaded = epoch, position, consumed, False
+        self.epoch, self.position, self.consumed = epoch, position, consumed
+        self._loaded = False
+        """Whether the position was loaded, for this epoch."""
 
-    def handed_over(self, start: EpochStart, loads: int, batch: Mapping[str, Any], position: int) -> None:
-        """The iterator that began at `start` hands over a batch, and has reached this position. loads: how many states
-        had been loaded when it began."""
-        if self.is_latest(start):
+    def _handed_over(self, start: EpochStart, handed: Handed, batch: Mapping[str, Any], position: int) -> None:
+        if self._latest is start:
             self._reached = (start, position)
-        if loads == self.loads:
-            self._handed.note([batch[INDEX]], (start, position))
+        handed.note((batch[INDEX],), (start, position))
 
     def is_latest(self, start: EpochStart) -> bool:
         """Whether the latest iterator is the one that was given this very object."""

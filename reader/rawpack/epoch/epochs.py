@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
+import weakref
 from collections.abc import Callable, Generator, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
@@ -15,23 +16,21 @@ from numpy.typing import NDArray
 
 from rawpack.ahead.readahead import Readahead
 from rawpack.ahead.steps import EpochStart, EpochStep, EpochSteps
-from rawpack.choose.options import Options
 from rawpack.choose.settings import Settings
+from rawpack.clips.sample_set import SampleSet
 from rawpack.epoch import dataloader
 from rawpack.epoch.bookmark import Bookmark, Place, is_count
-from rawpack.epoch.making import Making
-from rawpack.epoch.pool_cache import PoolCache, WorkerSet
+from rawpack.epoch.making import Making, PoolCache, WorkerSet
 from rawpack.epoch.repeats import RepeatWatch
 from rawpack.errors import UsageError
 from rawpack.order.base import Order
 from rawpack.order.keys import whole_number
-from rawpack.order.launcher import ranks_of, resolve_rank
+from rawpack.order.launcher import resolve_rank
 from rawpack.order.ranks import RankSplit
-from rawpack.store.stores import Stores
+from rawpack.store.stores import Closing
 
 if TYPE_CHECKING:
     from rawpack.ahead.prefetch import Prefetch
-    from rawpack.clips.table import ClipTable
 
 STATE_VERSION = 1
 
@@ -47,8 +46,8 @@ class EpochPass:
     readahead: Readahead
     prefetch: Prefetch | None
     """The steps, where their files must be fetched first."""
-    loads: int
-    """How many states its `Batches` had loaded."""
+    handed_over: Callable[[Mapping[str, Any], int], None]
+    """To be called with each batch, and the position after it."""
     read_one: Callable[[], None] | None
     """See `RepeatWatch.begins`."""
 
@@ -56,34 +55,25 @@ class EpochPass:
 class Epochs:
     """The epochs of one reader's batches, one after another, and the workers that are kept between them."""
 
-    def __init__(
-        self,
-        library: Stores,
-        selection: NDArray[np.int64] | None,
-        clips: ClipTable | None,
-        options: Options,
-        settings: Settings,
-        order: Order,
-        split: RankSplit,
-    ) -> None:
-        """selection: the rows of the library, or the numbers of clips, that the order counts; None for all. clips:
-        where samples are clips. split: for the ranks that `options.ranks` are now."""
-        self._library, self._selection, self._clips = library, selection, clips
-        self.options, self._order, self._split = options, order, split
-        self.seed = options.seed
-        self.making = Making(library, clips, options, settings)
+    def __init__(self, samples: SampleSet, settings: Settings, order: Order, split: RankSplit) -> None:
+        """split: for the ranks that `settings.ranks` are now."""
+        self._samples, self._library = samples, samples.library
+        self._order, self._split, self.seed = order, split, settings.seed
+        self.making = Making(samples, settings)
         self.settings = self.making.settings
         self.held = 1
         """Batches that the caller is expected to hold at a time: slots are reused for these."""
         self._bookmark = Bookmark()
-        self._repeats = RepeatWatch(library, order, self.settings, clips, selection is not None)
+        self._repeats = RepeatWatch(samples, order, self.settings)
         self.closed = False
+        self._iterators: weakref.WeakSet[Closing] = weakref.WeakSet()
+        """Those that have not ended, as far as somebody holds them."""
+        self._library.ends_with(self)
         self._own()
 
     def set_epoch(self, epoch: int) -> None:
         """Epoch `epoch` comes next: from its start, or from the position that was loaded for this epoch."""
         self._bookmark.set_epoch(whole_number("epoch", epoch, 0))
-        self._bookmark.choices += 1
 
     def stay(self) -> None:
         """The position that the latest iterator has reached does not count. The next epoch does."""
@@ -100,49 +90,43 @@ class Epochs:
                 start.split.check_not_empty()
             read_one = self._repeats.begins(start, self._bookmark.choices, self._asked)
             steps: EpochSteps = self._steps(start)
-            prefetch = None
-            if self._library.fetcher is not None:
-                steps = prefetch = self._prefetch(steps, start)
+            prefetch = worker_set = None
             try:
                 if self._library.fetcher is not None:
+                    steps = prefetch = self._prefetch(steps, start)
                     self._library.fetcher.restore()  # new workers open what is in the cache
                 worker_set = self.pool_cache.acquire(start) or self.making.worker_set(self.held)
+                readahead = Readahead(self._library, self.settings.fields, worker_set.pool, self.making.own_reads)
+                if prefetch is None and readahead.useful:
+                    ranks = start.split.world_size
+                    region_end = partial(self._order.region_end, start.epoch, ranks=ranks)
+                    steps = readahead.by_region(steps, start.position, region_end, ranks)
+                for _ in worker_set.begun:
+                    next(steps)
             except BaseException:
                 steps.close()
+                if worker_set is not None:
+                    self.pool_cache.discard(worker_set)
                 raise
-            try:
-                taken = self._setup(start, steps, prefetch, worker_set, read_one)
-            except BaseException:
-                self.pool_cache.discard(worker_set)
-                raise
-            self._bookmark.taken(start)
-        return taken
+            handed_over = self._bookmark.taken(start)
+        return EpochPass(start, steps, worker_set, readahead, prefetch, handed_over, read_one)
 
     def _asked(self) -> list[Any]:
         """What makes batches equal, besides stores and settings."""
-        return [self._identity, self._split, self.options.ragged, self.options.verify]
+        return [self._identity, self._split, self._samples.asked.verify]
+
+    def close(self) -> None:
+        """See `Batches.close`."""
+        self.closed = True
+        if os.getpid() == self._process:
+            for iterator in list(self._iterators):
+                iterator.close()
+            self.pool_cache.close()
 
     def check_open(self) -> None:
         """Raise UsageError where these batches were closed."""
         if self.closed:
             raise UsageError("these batches were closed: make others, by `batches()` of an open reader")
-
-    def _setup(
-        self,
-        start: EpochStart,
-        steps: EpochSteps,
-        prefetch: Prefetch | None,
-        worker_set: WorkerSet,
-        read_one: Callable[[], None] | None,
-    ) -> EpochPass:
-        readahead = Readahead(self._library, self.settings.fields, worker_set.pool, self.making.own_reads)
-        if prefetch is None and readahead.useful:
-            ranks = start.split.world_size
-            region_end = partial(self._order.region_end, start.epoch, ranks=ranks)
-            steps = readahead.by_region(steps, start.position, region_end, ranks)
-        for _ in worker_set.begun:
-            next(steps)
-        return EpochPass(start, steps, worker_set, readahead, prefetch, self._bookmark.loads, read_one)
 
     def state_dict(self, after: Mapping[str, Any] | int | None = None) -> dict[str, Any]:
         """See `Batches.state_dict`."""
@@ -198,10 +182,6 @@ class Epochs:
             raise UsageError(f"this state is damaged: position {position} of {self._order.length(epoch)}")
         self._bookmark.load(epoch, position, self._order.consumed_of(state, epoch, position))
 
-    def handed_over(self, taken: EpochPass, step: EpochStep, batch: Mapping[str, Any]) -> None:
-        """Called by an iterator that hands over a batch."""
-        self._bookmark.handed_over(taken.start, taken.loads, batch, step.position)
-
     def following(self, taken: EpochPass) -> Iterator[EpochStep]:
         """Called by an iterator: the steps of the next epoch, if the same workers will probably be asked for them."""
         bookmark = self._bookmark
@@ -228,28 +208,24 @@ class Epochs:
     def _ranked(self) -> RankSplit:
         """The split for the rank that this process has by now: it may have got one since `Reader.batches`."""
         known = self._split.rank, self._split.world_size
-        if (now := resolve_rank(ranks_of(self.options.ranks), known=known)) != known:
+        if (now := resolve_rank(self.settings.ranks, known=known)) != known:
             self._split = replace(self._split, rank=now[0], world_size=now[1])
         return self._split
 
     def _steps(self, start: EpochStart) -> Generator[EpochStep]:
-        order, epoch, repeats, look_at_files = (
-            self._order,
-            start.epoch,
-            self._order.repeats,
-            self._library.look_at_files,
-        )
+        order, epoch, look_at_files = self._order, start.epoch, self._library.look_at_files
+        selection, clips = self._samples.selection, self._samples.clips
         for span, after in start.spans():
             look_at_files()
             samples = span.samples(order, epoch)
-            if self._selection is not None:
-                samples = self._selection[samples]
+            if selection is not None:
+                samples = selection[samples]
             # Positions are counted from 0 in each bucket, and random numbers must differ between buckets.
-            first = span.start + (span.bucket << 48) if repeats else -1
-            if self._clips is None:
+            first = span.start + (span.bucket << 48) if order.repeats else -1
+            if clips is None:
                 yield EpochStep(samples, after, None, span.bucket, first)
             else:
-                rows = self._clips.rows(samples, self.seed, start.epoch, first)
+                rows = clips.rows(samples, self.seed, epoch, first)
                 yield EpochStep(rows, after, samples, span.bucket, first)
 
     def _prefetch(self, steps: Iterator[EpochStep], start: EpochStart) -> Prefetch:
@@ -259,11 +235,10 @@ class Epochs:
         epoch, position = start.epoch, start.position
 
         def order(first: int, stop: int) -> NDArray[np.int64]:
-            samples = self._order.samples(epoch, position + first, position + stop)
-            if self._selection is not None:
-                samples = self._selection[samples]
+            samples = self._samples.numbers(self._order.samples(epoch, position + first, position + stop))
             # The first frames of clips: most clips are in the shard where they begin.
-            return samples if self._clips is None else self._clips.first_rows(samples, self.seed, epoch)
+            clips = self._samples.clips
+            return samples if clips is None else clips.first_rows(samples, self.seed, epoch)
 
         names = [name for name in self.settings.fields if self._library.fields[name].in_shards]
         left, batch = self._order.length(epoch) - position, self.settings.batch_size
@@ -274,15 +249,15 @@ class Epochs:
     @cached_property
     def _identity(self) -> dict[str, Any]:
         """What must be equal for a state to mean the same samples."""
-        selected = None if self._selection is None else xxhash.xxh3_64_hexdigest(self._selection.tobytes())
+        selection, clips = self._samples.selection, self._samples.clips
         return {
             "order": self.settings.order_name,
             "order_version": self._order.version,
             "seed": self.seed,
             "samples": len(self._library),
             "keys": self._library.key_digest,
-            "selected": selected,
-            "clips": None if self._clips is None else self._clips.identity,
+            "selected": None if selection is None else xxhash.xxh3_64_hexdigest(selection.tobytes()),
+            "clips": None if clips is None else clips.identity,
             **self._order.identity,
         }
 

@@ -3,43 +3,16 @@
 from __future__ import annotations
 
 import os
-import weakref
 from collections.abc import Iterable
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-
-from rawpack.choose.options import Options
-from rawpack.choose.settings import Settings
 from rawpack.epoch.epochs import Epochs
 from rawpack.epoch.iterator import Batch, BatchIterator
-from rawpack.order.base import Order
-from rawpack.order.ranks import RankSplit
-from rawpack.store.stores import Stores
-
-if TYPE_CHECKING:
-    from rawpack.clips.table import ClipTable
 
 
 class Feed(Epochs, Iterable[Batch]):
     """Batches of one reader, as `Batches` has them, with what faces need besides."""
-
-    def __init__(
-        self,
-        library: Stores,
-        selection: NDArray[np.int64] | None,
-        clips: ClipTable | None,
-        options: Options,
-        settings: Settings,
-        order: Order,
-        split: RankSplit,
-    ) -> None:
-        """As `Epochs`."""
-        super().__init__(library, selection, clips, options, settings, order, split)
-        self._iterators: weakref.WeakSet[BatchIterator] = weakref.WeakSet()
-        self._library.ends_with(self)
 
     def __iter__(self) -> BatchIterator:
         if os.getpid() != self._process:
@@ -52,15 +25,6 @@ class Feed(Epochs, Iterable[Batch]):
     def __len__(self) -> int:
         """The number of batches that this rank gets in the epoch that comes next, from its start."""
         return len(self._start(self._bookmark.epoch, 0))
-
-    def close(self) -> None:
-        """End the workers, and the iterators that use them. Arrays that were handed out stay valid; to read on is a
-        UsageError."""
-        self.closed = True
-        if os.getpid() == self._process:
-            for iterator in list(self._iterators):
-                iterator.close()
-            self.pool_cache.close()
 
     def __repr__(self) -> str:
         fields = ", ".join(f"{name}: {dtype} {shape}" for name, dtype, shape in self.making.table())
@@ -89,7 +53,7 @@ class Feed(Epochs, Iterable[Batch]):
 
     def shown(self) -> tuple[Any, ...]:
         """What a notebook shows of these batches: see `html_of`."""
-        return self.making.table(), self._library, self._clips, self._selection
+        return self.making.table(), self._samples
 
     def stats(self) -> dict[str, Any]:
         """See `Batches.stats`."""
@@ -99,7 +63,7 @@ class Feed(Epochs, Iterable[Batch]):
         """The same batches from the same position, with other settings. together: they share the
         position from then on: an iterator of either takes the next epoch of both."""
         settings = replace(self.settings, **changed)
-        other = Feed(self._library, self._selection, self._clips, self.options, settings, self._order, self._split)
+        other = Feed(self._samples, settings, self._order, self._split)
         if together:
             other._bookmark, other._repeats, other._taking = self._bookmark, self._repeats, self._taking
         else:

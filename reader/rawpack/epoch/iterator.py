@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from rawpack.ahead.readahead import Readahead
 from rawpack.ahead.steps import EpochStart, EpochStep
 from rawpack.epoch.epochs import EpochPass, Epochs
-from rawpack.epoch.pool_cache import Begun, WorkerSet
+from rawpack.epoch.making import Begun, WorkerSet
 from rawpack.errors import RawpackError, UsageError
 from rawpack.store.stores import INDEX
 from rawpack.workers.fill import blame, major_faults, most_slices
@@ -49,9 +49,9 @@ class BatchIterator(Iterator[Batch]):
         self._pool: WorkerPool | None = None
         self._prefetch: Prefetch | None = None
         self._pending: Begun = deque()
-        self._beyond: Begun = deque()
-        """Batches of the next epoch."""
+        """Batches in the making; the last ones may be of the next epoch."""
         self._following: Iterator[EpochStep] | None = None
+        """The steps of the next epoch."""
         self._made: deque[tuple[EpochStep, Batch]] = deque()
         self._process = os.getpid()
         self._ended = False
@@ -92,17 +92,17 @@ class BatchIterator(Iterator[Batch]):
                     batch.update(self._making.besides_slots(step.rows, seeds, step.clips, step.bucket))
                     self._readahead.own_reads.note(faults)
                 self._count(step, began)
-                self._epochs.handed_over(taken, step, batch)
+                taken.handed_over(batch, step.position)
                 if self.counts_itself and taken.read_one is not None:
                     taken.read_one()
                 return batch
             except StopIteration:
                 if self.counts_itself:
                     self.read_one()
-                self._end([])
+                self._end()
                 raise
             except BaseException:
-                self._end(None)
+                self._end(failed=True)
                 raise
             finally:
                 self._inside = False
@@ -180,7 +180,7 @@ class BatchIterator(Iterator[Batch]):
     def _from_pool(self, pool: WorkerPool) -> tuple[EpochStep, Batch]:
         """The next batch that workers make; another is begun in its place."""
         self._submit(pool)
-        if not self._pending:
+        if not self._pending or self._pending[0][1].epoch != self.start.epoch:
             raise StopIteration
         step, pending = self._pending[0]
         pool.wait(pending)
@@ -205,11 +205,11 @@ class BatchIterator(Iterator[Batch]):
             assert self._pass is not None
             self._following = self._epochs.following(self._pass)
         try:
-            while len(self._pending) + len(self._beyond) <= self._in_flight and self._slot_pool.spare:
+            while len(self._pending) <= self._in_flight and self._slot_pool.spare:
                 step = next(self._following, None)
                 if step is None:
                     return
-                self._beyond.append((step, self._submit_step(pool, step, self.start.epoch + 1)))
+                self._pending.append((step, self._submit_step(pool, step, self.start.epoch + 1)))
         except RawpackError:
             # Raised again when that epoch is asked for. What is begun must be its first batches, without a gap.
             self._following = iter(())
@@ -251,21 +251,20 @@ class BatchIterator(Iterator[Batch]):
     def _leave(self) -> None:
         """End, with batches in the making."""
         if not self._ended and os.getpid() == self._process:
-            left = [pending for _, pending in (*self._pending, *self._beyond)]
-            self._beyond.clear()
-            self._end(left)
+            self._end()
 
-    def _end(self, left: list[Pending] | None) -> None:
-        """left: batches in the making that nobody wants; None after an error, when nobody may use the workers again."""
+    def _end(self, *, failed: bool = False) -> None:
+        """failed: nobody may use the workers again."""
         self._ended = True
         if self._pass is None:
             return
-        self._pending.clear()
         self._made.clear()
         self._close_steps()
-        beyond, self._beyond = self._beyond, deque()
-        worker_set = WorkerSet(self._pool, self._slot_pool, tuple(left or ()), beyond, self.start.next_epoch)
-        if left is None:
+        begun, self._pending = self._pending, deque()
+        # What is left behind the last batch of this epoch is of the next.
+        unwanted = bool(begun) and begun[0][1].epoch == self.start.epoch
+        worker_set = WorkerSet(self._pool, self._slot_pool, begun, None if unwanted else self.start.next_epoch)
+        if failed:
             self._pool_cache.discard(worker_set)
         else:
             self._pool_cache.give_back(worker_set)

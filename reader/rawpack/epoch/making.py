@@ -1,26 +1,26 @@
-"""How batches are made: what a slot holds, what fills it, and what comes besides it."""
+"""How batches are made: what a slot holds, what fills it, what comes besides it, and workers between two epochs."""
 
 from __future__ import annotations
 
+import os
+import weakref
+from collections import deque
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from rawpack.ahead.readahead import OwnReads
-from rawpack.choose.options import Options
+from rawpack.ahead.steps import EpochStart, EpochStep
 from rawpack.choose.settings import Settings, check_travels, sides, tiny
+from rawpack.clips.sample_set import SampleSet
 from rawpack.disk.manifest import Field, dump
-from rawpack.epoch.pool_cache import WorkerSet
 from rawpack.epoch.stats import Stats
-from rawpack.store.stores import CLIP, INDEX, Stores
-from rawpack.workers.encoded import BOXES, EncodedFields
+from rawpack.store.stores import CLIP, INDEX
+from rawpack.workers.besides import BOXES, EncodedFields, RaggedFields
 from rawpack.workers.fill import BatchFiller, WorkSpec, most_slices
-from rawpack.workers.ragged import RaggedFields
 from rawpack.workers.slots import SlotField, SlotLayout, SlotPool
 
 if TYPE_CHECKING:
-    from rawpack.clips.table import ClipTable
+    from rawpack.workers.pool import Pending, WorkerPool
 
 IN_FLIGHT = 2
 """Batches that are made while the caller holds one."""
@@ -29,6 +29,29 @@ _WHOLE_BATCHES_BYTES = 1 << 30
 _TOGETHER_BYTES = 1 << 21
 """Without workers, about this many bytes of small batches are read at once: finding 64 samples of 784 bytes takes
 longer than copying them."""
+
+
+Begun = deque[tuple[EpochStep, "Pending"]]
+"""Batches in the making, in order."""
+
+
+@dataclass(frozen=True)
+class WorkerSet:
+    """Workers and slots, and what an iterator left in them."""
+
+    pool: WorkerPool | None
+    """None where this process does the work."""
+    slot_pool: SlotPool
+    begun: Begun
+    """Batches in the making."""
+    start: EpochStart | None = None
+    """They are the first ones of an iterator with this start; None where nobody wants them."""
+
+    def close(self) -> None:
+        """End the workers, and let go of the slots."""
+        if self.pool is not None:
+            self.pool.close()
+        self.slot_pool.close()
 
 
 @dataclass(frozen=True)
@@ -41,23 +64,27 @@ class BatchField:
     """numpy's name; None where it is a list."""
     channels_last: bool
     """Whether it is images (n, H, W, C), or clips of them."""
-    shape: tuple[int, ...] | None = None
-    """Of one sample; None where it is a list, or differs from batch to batch."""
     axes: tuple[int | None, ...] | None = None
-    """As `shape`, with None for an axis that differs from batch to batch; for texts, those between samples and texts.
-    None where it is a list of arrays."""
+    """Of one sample, with None for an axis that differs from batch to batch; for texts, those between samples and
+    texts. None where it is a list of arrays."""
+
+    @property
+    def shape(self) -> tuple[int, ...] | None:
+        """Of one sample; None where it is a list, or differs from batch to batch."""
+        axes: Any = self.axes
+        return None if self.dtype is None or axes is None or None in axes else axes
 
 
 class Making:
     """What makes the batches of one `Feed`, in whichever process."""
 
-    def __init__(self, library: Stores, clips: ClipTable | None, options: Options, settings: Settings) -> None:
-        self._library, self._clips, self._options = library, clips, options
-        self.settings = settings
+    def __init__(self, samples: SampleSet, settings: Settings) -> None:
+        self._samples, self._library = samples, samples.library
+        self.settings, library = settings, samples.library
         shown = [name for name in settings.fields if library.fields[name].in_slot and name not in settings.encoded]
         ragged_fields = [name for name in settings.fields if not library.fields[name].in_slot]
-        self._ragged_fields = RaggedFields(library, ragged_fields, options.ragged, settings.movers)
-        clip = [] if clips is None else [SlotField(CLIP, "int64", ())]
+        self._ragged_fields = RaggedFields(library, ragged_fields, settings.ragged, settings.movers)
+        clip = [] if samples.clips is None else [SlotField(CLIP, "int64", ())]
         slot_fields, *others = (
             [*(self._slot_field(name, k) for name in shown), SlotField(INDEX, "int64", self._axes(INDEX, k)), *clip]
             for k in range(len(settings.pipelines))
@@ -67,10 +94,10 @@ class Making:
         files = tuple(store.files.for_worker() for store in library.stores)
         memory = None if library.memory is None else library.memory.layout
         manifests = tuple(dump(store.manifest) for store in library.stores)
-        once = () if clips is None else clips.once
         self._spec = WorkSpec(
-            files, manifests, layout, settings.pipelines, settings.planes, options.verify, memory, once, library.groups
-        )
+            files, manifests, layout, settings.pipelines, settings.planes, samples.asked.verify, memory, samples.once,
+            library.groups,
+        )  # fmt: skip
         if settings.workers and settings.backend == "process" and settings.pipeline is not None:
             check_travels(settings.pipelines)
         self.filler = BatchFiller(self._spec, library)
@@ -89,7 +116,7 @@ class Making:
         if settings.encoded:
             self.besides_slots = EncodedFields(
                 library, settings.encoded, *settings.crop, self._ragged_fields, self.filler.name, self.counted.times,
-                verify=options.verify,
+                verify=samples.asked.verify,
             )  # fmt: skip
         elif ragged_fields:
             self.besides_slots = self._ragged_fields
@@ -100,11 +127,11 @@ class Making:
         shared = settings.workers > 0 and settings.backend == "process"
         slot_pool = SlotPool(self._spec.layout, self.in_flight + 1 + held, settings.max_held, shared=shared)
         if not settings.workers:
-            return WorkerSet(None, slot_pool)
+            return WorkerSet(None, slot_pool, deque())
         from rawpack.workers.pool import WorkerPool
 
         pool = WorkerPool(self._spec, settings.workers, settings.backend, slot_pool, self.filler, settings.timeout)
-        return WorkerSet(pool, slot_pool)
+        return WorkerSet(pool, slot_pool, deque())
 
     def described(self) -> dict[str, BatchField]:
         """What a batch has, by name."""
@@ -117,23 +144,21 @@ class Making:
                 layout = len(stored.shape) == 3 if made is None else made.layout == "HWC"
                 kind = stored.kind
                 channels_last = layout and stored.in_shards and field.name not in self.settings.planes
-            axes: Any = self._spec.layout.shapes[field.name]
-            shape = None if None in axes else axes
-            described[field.name] = BatchField(kind, field.dtype, channels_last, shape, axes)
+            described[field.name] = BatchField(kind, field.dtype, channels_last, self._spec.layout.shapes[field.name])
         for name in self.settings.encoded:
             described[name] = BatchField(self._library.fields[name].kind, None, False)
         if self.settings.crop[0] is not None:
-            described[BOXES] = BatchField("number", "int64", False, (4,), (4,))
+            described[BOXES] = BatchField("number", "int64", False, (4,))
         for name in self._ragged_fields.names:
-            stored, length = self._library.fields[name], self._options.ragged
-            axes = described[INDEX].axes if self._clips is not None else ()
+            stored, length = self._library.fields[name], self.settings.ragged
+            axes = described[INDEX].axes if self._samples.clips is not None else ()
+            assert axes is not None
             if stored.kind == "text" or length == "list":
-                described[name] = BatchField(stored.kind, None, False, axes=axes if stored.kind == "text" else None)
+                described[name] = BatchField(stored.kind, None, False, axes if stored.kind == "text" else None)
                 continue
-            rest = tuple(n or 0 for n in stored.shape[1:])
-            whole = (*axes, length, *rest) if isinstance(length, int | np.integer) else (*axes, None, *rest)
-            described[name] = BatchField(stored.kind, stored.dtype, False, None if None in whole else whole, whole)
-            described[f"{name}.length"] = BatchField("number", "int64", False, None if None in axes else axes, axes)
+            padded = (None if isinstance(length, str) else length, *(n or 0 for n in stored.shape[1:]))
+            described[name] = BatchField(stored.kind, stored.dtype, False, (*axes, *padded))
+            described[f"{name}.length"] = BatchField("number", "int64", False, axes)
         return described
 
     def table(self) -> list[tuple[str, str, str]]:
@@ -147,12 +172,10 @@ class Making:
     def _read_together(self, fields: list[SlotField]) -> int:
         """How many batches are read at once, into one slot: more than one only where tiny samples are copied in this
         process, and the number of held batches is not limited. Batches of a remote store wait for their own shards."""
-        settings, frames = self.settings, 1 if self._clips is None else self._clips.shape.lengths[-1]
-        if self._clips is not None and len(self._clips.shape.lengths) > 1:
-            return 1
+        settings = self.settings
         if settings.workers or settings.max_held is not None or settings.pipeline is not None or self._library.fetcher:
             return 1
-        if not tiny(self._library, settings.fields, settings.planes, frames):
+        if len(self._samples.lengths) > 1 or not tiny(self._samples, settings.fields, settings.planes):
             return 1
         return max(1, _TOGETHER_BYTES // (sum(field.bytes for field in fields) * settings.batch_size))
 
@@ -167,7 +190,59 @@ class Making:
 
     def _axes(self, name: str, bucket: int) -> tuple[int, ...]:
         """The axes between the batch's and those of a stored sample: for clips, the frames."""
-        if self._clips is None or name in self._clips.once:
-            return ()
-        lengths = self._clips.shape.lengths
-        return (lengths[bucket if len(lengths) > 1 else 0],)
+        lengths = self._samples.lengths
+        frames = lengths[bucket if len(lengths) > 1 else 0]
+        return () if frames is None or name in self._samples.once else (frames,)
+
+
+class PoolCache:
+    """The idle workers and slots of one `Batches`. They end with this object, in the process that made it."""
+
+    def __init__(self) -> None:
+        self._idle: list[WorkerSet] = []
+        self._closed = False
+        self._process = os.getpid()
+        weakref.finalize(self, _close, self._idle, self._process)
+
+    def acquire(self, start: EpochStart) -> WorkerSet | None:
+        """An idle set for an iterator with this start; None where there is none. `begun` has the iterator's first
+        batches that the set is making already; whatever else it was making is finished first."""
+        while self._idle:
+            try:
+                # Stable: the last of those that fit, else the last of all.
+                last = max(range(len(self._idle)), key=lambda k: (self._idle[k].start == start, k))
+                worker_set = self._idle.pop(last)
+            except (IndexError, ValueError):
+                continue  # another thread took one
+            if worker_set.start == start:
+                return worker_set
+            if worker_set.pool is None or worker_set.pool.drain():
+                for _, pending in worker_set.begun:
+                    worker_set.slot_pool.put_back(pending.slot)
+                return WorkerSet(worker_set.pool, worker_set.slot_pool, deque())
+            self.discard(worker_set)
+        return None
+
+    def give_back(self, worker_set: WorkerSet) -> None:
+        """An iterator is done with a set."""
+        if self._closed:
+            self.discard(worker_set)
+        else:
+            self._idle.append(worker_set)
+
+    def close(self) -> None:
+        """End the idle sets now, and each other one when it is given back."""
+        self._closed = True
+        _close(self._idle, self._process)
+
+    def discard(self, worker_set: WorkerSet) -> None:
+        """Something went wrong in a set: nobody may use it again."""
+        _close([worker_set], self._process)
+
+
+def _close(worker_sets: list[WorkerSet], process: int) -> None:
+    """In the process that started them."""
+    if os.getpid() == process:
+        for worker_set in worker_sets:
+            worker_set.close()
+        worker_sets.clear()

@@ -11,16 +11,13 @@ import base64
 import time
 from collections.abc import Iterator, Sequence
 from html import escape
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from rawpack.store.samples import values_of
+from rawpack.clips.sample_set import SampleSet
 from rawpack.store.stores import Stores
-
-if TYPE_CHECKING:
-    from rawpack.clips.table import ClipTable
 
 _SAMPLES = 4
 _SIDE = 96
@@ -29,42 +26,35 @@ _MOST_S = 1.0
 _MOST_LINES = 20
 
 
-def html_of(
-    title: str,
-    table: Sequence[tuple[str, str, str]],
-    library: Stores,
-    clips: ClipTable | None,
-    selection: NDArray[np.int64] | None,
-) -> str:
-    """title: the object in one line. table: name, dtype and shape of each field. clips, selection: as of a `Reader`."""
+def html_of(title: str, table: Sequence[tuple[str, str, str]], samples: SampleSet) -> str:
+    """title: the object in one line. table: name, dtype and shape of each field."""
     rows = [("field", "dtype", "shape"), *table[:_MOST_LINES]]
     cells = ("".join(f"<td>{_text(cell)}</td>" for cell in row) for row in rows)
     parts = [f"<b>{_text(title, 500)}</b><table>{''.join(f'<tr>{row}</tr>' for row in cells)}</table>"]
     if len(table) > _MOST_LINES:
         parts.append(f"<div>and {len(table) - _MOST_LINES} more fields</div>")
-    if classes := library.classes:
+    if classes := samples.library.classes:
         more = f" and {len(classes) - _MOST_LINES} more" if len(classes) > _MOST_LINES else ""
         parts.append(
             f"<div>{len(classes)} classes: {', '.join(_text(name) for name in classes[:_MOST_LINES])}{more}</div>"
         )
     try:
-        parts += _figures(library, clips, selection)
+        parts += _figures(samples)
     except Exception as error:
         parts.append(_note(error))
     return "".join(parts)
 
 
-def _figures(library: Stores, clips: ClipTable | None, selection: NDArray[np.int64] | None) -> Iterator[str]:
+def _figures(samples: SampleSet) -> Iterator[str]:
     """Thumbnails of samples that are evenly spread over the reader, of a clip its first frame."""
+    library, rows = samples.library, samples.rows
     images = [name for name, field in library.fields.items() if field.kind == "image" and len(field.shape) == 3]
-    count = len(selection) if selection is not None else len(library) if clips is None else len(clips)
-    if not images or not count:
+    if not images or not len(samples):
         return
-    numbers = np.unique(np.linspace(0, count - 1, _SAMPLES).astype(np.int64))
-    numbers = numbers if selection is None else selection[numbers]
+    spread = np.unique(np.linspace(0, len(samples) - 1, _SAMPLES).astype(np.int64))
     library.look_at_files(now=True)
     until = time.monotonic() + _MOST_S
-    for row in numbers if clips is None else clips.first_rows(numbers):
+    for row in spread if rows is None else rows[spread]:
         files = library.remote_items(np.array([row]), images[:1])
         here = library.fetcher is None or all(library.fetcher.cache.has(file.key, file.record) for file in files)
         if here and time.monotonic() < until:
@@ -77,7 +67,7 @@ def _figures(library: Stores, clips: ClipTable | None, selection: NDArray[np.int
 def _figure(library: Stores, name: str, row: int) -> str:
     import cv2
 
-    image: NDArray[Any] = values_of(library, name, np.array([row]))[0]
+    image: NDArray[Any] = library.values(name, np.array([row]))[0]
     shrink = min(1.0, _SIDE / max(image.shape[:2]))
     size = [max(1, round(length * shrink)) for length in image.shape[1::-1]]
     # Channels beyond the third cannot be shown, and neither can two.
@@ -89,7 +79,7 @@ def _figure(library: Stores, name: str, row: int) -> str:
     data = base64.b64encode(cv2.imencode(".jpg", small)[1].tobytes()).decode()
     caption, field = str(row), library.fields.get("label")
     if library.classes and field is not None and (field.kind, field.dtype, field.shape) == ("number", "int64", ()):
-        label = int(values_of(library, "label", np.array([row]))[0])
+        label = int(library.values("label", np.array([row]))[0])
         caption += f": {library.classes[label]}" if 0 <= label < len(library.classes) else ""
     return (
         f'<figure style="display:inline-block;margin:4px"><img src="data:image/jpeg;base64,{data}" alt="sample {row}">'

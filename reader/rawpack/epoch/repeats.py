@@ -7,17 +7,14 @@ import os
 from collections import OrderedDict
 from collections.abc import Callable
 from itertools import count
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from rawpack.ahead.steps import EpochStart
 from rawpack.choose.settings import Settings
+from rawpack.clips.sample_set import SampleSet
 from rawpack.epoch.dataloader import SharedCounts
 from rawpack.order.base import Order
-from rawpack.store.stores import Stores
-from rawpack.system.warning import warn
-
-if TYPE_CHECKING:
-    from rawpack.clips.table import ClipTable
+from rawpack.system.user import warn
 
 _MOST = 256
 """Digests that are kept, of 32 characters each."""
@@ -50,12 +47,8 @@ class RepeatWatch:
     it has no lock.
     """
 
-    def __init__(
-        self, library: Stores, order: Order, settings: Settings, clips: ClipTable | None, selected: bool
-    ) -> None:
-        """As of `Batches`. selected: whether it has some of the samples only."""
-        self._library, self._order, self._settings, self._clips = library, order, settings, clips
-        self._selected = selected
+    def __init__(self, samples: SampleSet, order: Order, settings: Settings) -> None:
+        self._samples, self._order, self._settings = samples, order, settings
         self._number, self._process = next(_numbers), os.getpid()
         self._first, self._further = True, False
         self._digest: str | None = None
@@ -120,7 +113,7 @@ class RepeatWatch:
     def _digest_of(self, start: EpochStart, besides: list[Any]) -> str:
         from rawpack.epoch.fingerprint import fingerprint
 
-        order, library = self._order, self._library
+        order, library = self._order, self._samples.library
         # A function of the epoch may answer in another way each time.
         drawn = None if order.foreseeable else order.samples(start.epoch, 0, order.length(start.epoch))
         stores = [store.digest for store in library.stores]
@@ -144,15 +137,15 @@ class RepeatWatch:
             transform = transform or draws_at_random(crop)
         found = {
             "order": self._order.follows_epoch,
-            "random clips": self._clips is not None and self._clips.shape.per_video is not None,
+            "random clips": self._samples.clips is not None and self._samples.clips.shape.per_video is not None,
             "random numbers for transform=": transform,
         }
         return [name for name, differs in found.items() if differs]
 
     def _message(self, batch_size: int) -> str:
-        library, words = self._library, {"shuffled": ", shuffle=True", "block": ', shuffle="block"'}
-        whole = len(library.stores) == 1 and self._clips is None and not self._selected
-        reader = f'Reader("{library.stores[0].where}")' if whole else "reader"
+        samples, words = self._samples, {"shuffled": ", shuffle=True", "block": ', shuffle="block"'}
+        whole = len(samples.library.stores) == 1 and samples.clips is None and samples.selection is None
+        reader = f'Reader("{samples.library.stores[0].where}")' if whole else "reader"
         shuffle = words.get(self._settings.order_name.partition(" ")[0], "")
         return (
             "each call of batches() begins at epoch 0. To train for several epochs, call it once, with .torch() or "

@@ -19,50 +19,19 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 from numpy.typing import NDArray
 
+from rawpack.faces.placed import Copies
 from rawpack.workers.slots import Slot, slot_of
 
 Arrays = dict[str, NDArray[Any]]
 Tensors = dict[str, Any]
 
 
-class CudaEvent(Protocol):
-    """A point in the work of a stream."""
-
-    def query(self) -> bool:
-        """Whether all work before it is done."""
-
-    def synchronize(self) -> None:
-        """Wait until it is."""
-
-
-class CudaRuntime(Protocol):
-    """What copying needs of CUDA. `TorchRuntime` is the real one; tests have a simulation."""
-
-    def register(self, address: int, size: int) -> bool:
-        """Page-lock memory; False where that is refused."""
-
-    def unregister(self, address: int) -> None:
-        """Undo `register`. No copy from the memory may be under way."""
-
-    def stream(self) -> AbstractContextManager[Any]:
-        """Within it, work is begun on the stream of the copies."""
-
-    def copy(self, array: NDArray[Any], registered: bool) -> Any:
-        """Begin to copy an array to the device, where it becomes a tensor. registered: whether its memory is."""
-
-    def record(self) -> CudaEvent:
-        """An event after all work that has been begun on the stream of the copies."""
-
-    def hand_over(self, tensors: Tensors, event: CudaEvent) -> None:
-        """Let the caller's stream wait for `event`, and use the tensors."""
-
-
 class TorchRuntime:
-    """CUDA, as torch offers it."""
+    """What copying needs of CUDA, as torch offers it; tests have a simulation."""
 
     def __init__(self, torch: Any, device: Any) -> None:
         """torch: the module. device: a `torch.device` with an index."""
@@ -71,6 +40,7 @@ class TorchRuntime:
         self._stream = torch.cuda.Stream(device)
 
     def register(self, address: int, size: int) -> bool:
+        """Page-lock memory; False where that is refused."""
         with self._torch.cuda.device(self._device):
             if int(self._cudart.cudaHostRegister(address, size, 0)) == 0:
                 return True
@@ -80,21 +50,26 @@ class TorchRuntime:
             return False
 
     def unregister(self, address: int) -> None:
+        """Undo `register`. No copy from the memory may be under way."""
         with self._torch.cuda.device(self._device):
             self._cudart.cudaHostUnregister(address)
 
     def stream(self) -> AbstractContextManager[Any]:
+        """Within it, work is begun on the stream of the copies."""
         return self._torch.cuda.stream(self._stream)  # type: ignore[no-any-return]
 
     def copy(self, array: NDArray[Any], registered: bool) -> Any:
+        """Begin to copy an array to the device, where it becomes a tensor. registered: whether its memory is."""
         tensor = self._torch.from_numpy(array)
         # torch keeps memory that it page-locked itself until the copies from it are done.
         return (tensor if registered else tensor.pin_memory()).to(self._device, non_blocking=True)
 
-    def record(self) -> CudaEvent:
-        return self._stream.record_event()  # type: ignore[no-any-return]
+    def record(self) -> Any:
+        """An event after all work that has been begun on the stream of the copies."""
+        return self._stream.record_event()
 
-    def hand_over(self, tensors: Tensors, event: CudaEvent) -> None:
+    def hand_over(self, tensors: Tensors, event: Any) -> None:
+        """Let the caller's stream wait for `event`, and use the tensors."""
         current = self._torch.cuda.current_stream(self._device)
         # Not wait_stream: batches that are being copied in advance must not delay this one.
         current.wait_event(event)
@@ -107,7 +82,7 @@ class _Held:
     """A batch that the device may still read."""
 
     arrays: Arrays | None
-    event: CudaEvent | None = None  # None until all of its copies are begun
+    event: Any = None  # None until all of its copies are begun
 
 
 @dataclass(frozen=True)
@@ -115,15 +90,16 @@ class Copied:
     """A batch on its way to the device."""
 
     tensors: Tensors
-    event: CudaEvent
+    event: Any
 
 
-class CudaCopies:
+class CudaCopies(Copies):
     """The copies of one face to one device. Used by one thread at a time."""
 
-    def __init__(self, runtime: CudaRuntime, convert: Callable[[Tensors], Tensors], *, register: bool = True) -> None:
+    def __init__(self, runtime: TorchRuntime, convert: Callable[[Tensors], Tensors], *, register: bool = True) -> None:
         """convert: what is done to the tensors of a batch on the device. register: whether slots are registered;
         otherwise each batch is copied into torch's page-locked memory first, and its slot is free at once."""
+        super().__init__()
         self._runtime, self._convert, self._register = runtime, convert, register
         self._held: deque[_Held] = deque()  # in the order of their events
         self._registered = weakref.WeakKeyDictionary[Slot, bool]()  # slots that were tried -> whether CUDA took them
@@ -131,7 +107,7 @@ class CudaCopies:
         """Address -> memory that is registered, and is not unmapped before, and what notes the end of its slot."""
         self._ended: deque[int] = deque()  # addresses whose slots have ended; filled by finalizers, in any thread
         self._process = os.getpid()
-        self.counts = {"registered_slots": 0, "staged_batches": 0}
+        self.counts |= {"registered_slots": 0, "staged_batches": 0}
 
     def begin(self, arrays: Mapping[str, NDArray[Any]]) -> Copied:
         """Begin to copy the arrays of a batch, which are held until that is done."""
@@ -173,7 +149,7 @@ class CudaCopies:
             self._unregister(address)
         self._registered.clear()
 
-    def _event(self, held: _Held) -> CudaEvent:
+    def _event(self, held: _Held) -> Any:
         if held.event is None:
             # Its copies were interrupted: what was begun of them is done when this event is.
             held.event = self._runtime.record()

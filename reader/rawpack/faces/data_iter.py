@@ -6,7 +6,7 @@ import sys
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, NamedTuple, NoReturn
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from rawpack.epoch.feed import Feed
 from rawpack.epoch.iterator import Batch, BatchIterator
 from rawpack.errors import UsageError
-from rawpack.faces.fields import check_fields
+from rawpack.faces.face import Face, check_fields
 from rawpack.store.stores import INDEX
 
 Names = str | Mapping[str, str] | None
@@ -42,14 +42,12 @@ class DataBatch:
     """How many rows at the end repeat others, to be ignored in an evaluation."""
     index: NDArray[np.int64]
     """The rows of the samples in the reader, with those that are repeated."""
-    source: NDArray[np.int64]
-    """The `index` of the numpy batch, by which `state_dict(after=)` recognizes it."""
     bucket_key: Any = None
     provide_data: list[DataDesc] | None = None
     provide_label: list[DataDesc] | None = None
 
 
-class DataIter(Iterator[DataBatch]):
+class DataIter(Face, Iterator[DataBatch]):
     """An iterator that is reset for each epoch: until then, it has ended when the epoch has.
 
     All batches have `batch_size` rows. A last one with fewer is filled up with the first rows of the epoch, as MXNet's
@@ -58,7 +56,8 @@ class DataIter(Iterator[DataBatch]):
 
     def __init__(self, feed: Feed, data: Names, label: Names, place: Callable[[NDArray[Any]], Any] | None) -> None:
         """Made by `Batches.data_iter`, with its arguments."""
-        self._feed, self._place = feed, place
+        super().__init__(feed, f"{data}, {label}")
+        self._place = place
         if len(feed.settings.pipelines) > 1:
             raise UsageError(
                 "data_iter() has batches of one shape, as MXNet needs it: leave out Buckets, or call clips() with one "
@@ -80,16 +79,6 @@ class DataIter(Iterator[DataBatch]):
         self._pad = self._repeats = self._left = 0
         """How many rows the last batch needs; how many of its own repeat the start of the epoch, to give ranks equal
         batches; how many batches are left."""
-
-    def __repr__(self) -> str:
-        return f"{type(self).__name__}({self._data}, {self._label}; {self._feed!r})"
-
-    def __reduce__(self) -> NoReturn:
-        raise UsageError("batches own workers and memory: pickle the reader instead, and call batches() there")
-
-    def __len__(self) -> int:
-        """The number of batches in the epoch that comes next, from its start."""
-        return len(self._feed)
 
     @cached_property
     def provide_data(self) -> list[Any]:
@@ -131,26 +120,17 @@ class DataIter(Iterator[DataBatch]):
         pad = self.batch_size - len(batch[INDEX])
         filled = {name: self._filled(name, batch[name], pad) for name in (*self._fields, INDEX)}
         data, label = ([self._placed(filled, name) for name in chosen.values()] for chosen in (self._data, self._label))
-        return DataBatch(data, label, pad if self._left else pad + self._repeats, filled[INDEX], batch[INDEX])
+        made = DataBatch(data, label, pad if self._left else pad + self._repeats, filled[INDEX])
+        self._handed.note([made], self._feed.place())
+        return made
 
     def set_epoch(self, epoch: int) -> None:
-        """Epoch `epoch` comes next: from its start, or from the position that was loaded for this epoch."""
         self.reset()
-        self._feed.set_epoch(epoch)
-
-    def state_dict(self, after: DataBatch | int | None = None) -> dict[str, Any]:
-        """The state after all batches that were handed over, or after this one, or this number of them: `Module.fit`
-        takes each batch before it calls back for the one before."""
-        return self._feed.state_dict({INDEX: after.source} if isinstance(after, DataBatch) else after)
+        super().set_epoch(epoch)
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """The next batch is the one after `state`. Raises UsageError where it belongs to another order."""
-        self._feed.load_state_dict(state)
+        super().load_state_dict(state)
         self.reset()
-
-    def stats(self) -> dict[str, Any]:
-        """As `Batches.stats`."""
-        return self._feed.stats()
 
     def _first_rows(self, batch: Batch) -> Batch:
         return {name: batch[name][: self._pad].copy() for name in (*self._fields, INDEX)}

@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 from rawpack.ahead.steps import EpochStart
 from rawpack.epoch.feed import Feed
 from rawpack.errors import UsageError
-from rawpack.faces.fields import Form, imported, tuples
-from rawpack.faces.placed import PlacedBatches, PlacedIterator
+from rawpack.faces.face import Form, imported, tuples
+from rawpack.faces.placed import Copies, PlacedBatches, PlacedIterator
 from rawpack.order.keys import whole_number
 
 _CURE = "drop_last=True to batches(), which leaves out a smaller last batch"
@@ -54,7 +54,7 @@ class JaxBatches(PlacedBatches):
 
     def begun(self, iterator: PlacedIterator) -> None:
         """As in every face; UsageError where the last batch of the epoch cannot be sharded."""
-        self._copies.check_last(self._batches.next_start())
+        self._copies.check_last(self._feed.next_start())
         super().begun(iterator)
 
 
@@ -86,13 +86,13 @@ class NarrowedFields:
                 )
 
 
-class _JaxCopies:
+class _JaxCopies(Copies):
     """Puts batches on the devices of a sharding."""
 
     def __init__(self, jax: Any, sharding: Any, batches: Feed, spans: bool, *, copied: bool) -> None:
         """spans: whether other processes have some of the devices. copied: whether slots are free at once."""
+        super().__init__()
         self._jax, self._sharding, self._batches, self._spans, self._copied = jax, sharding, batches, spans, copied
-        self.counts = dict[str, int]()
         devices = getattr(sharding, "device_set", None) or jax.device_put(np.empty(0), sharding).devices()
         self.platforms = {device.platform for device in devices}
         self._narrowed = NarrowedFields(jax, batches)
@@ -106,12 +106,6 @@ class _JaxCopies:
         if not self._spans:
             return dict(self._jax.device_put(dict(arrays), self._sharding))
         return {name: self._global(array) for name, array in arrays.items()}
-
-    def finish(self, begun: dict[str, Any]) -> dict[str, Any]:
-        return begun
-
-    def close(self) -> None:
-        pass
 
     def check_last(self, start: EpochStart) -> None:
         """Raise UsageError where a short batch of an epoch cannot be sharded, before its first one is read."""
@@ -163,7 +157,7 @@ def _check_processes(batches: Feed) -> None:
     padded = [
         name for name, field in batches.making.described().items() if field.kind == "ragged" and field.dtype is not None
     ]
-    if padded and batches.options.ragged == "pad":
+    if padded and batches.settings.ragged == "pad":
         raise UsageError(
             f'ragged="pad" pads {padded[0]!r} to the longest of each batch, which differs between processes: pass a '
             "number, the length to pad to"

@@ -12,11 +12,11 @@ from typing import Any, NoReturn
 import numpy as np
 
 from rawpack.ahead.steps import EpochStart
-from rawpack.epoch.bookmark import Handed, is_count
+from rawpack.epoch.bookmark import Place
 from rawpack.epoch.feed import Feed
 from rawpack.epoch.iterator import BatchIterator
 from rawpack.errors import MissingExtraError, UsageError
-from rawpack.faces.fields import Chosen, Form, arrays_of, imported, inputs_and_labels
+from rawpack.faces.face import Chosen, Face, Form, imported, inputs_and_labels
 from rawpack.faces.jax import NarrowedFields
 from rawpack.faces.keras_checkpoint import KerasCheckpoint, keras_checkpoint
 
@@ -48,7 +48,7 @@ def keras_batches(feed: Feed, x: Chosen, y: Chosen | None = None, sample_weight:
     return type(KerasBatches.__name__, (KerasBatches, keras.utils.PyDataset), {})(feed, form, fields)
 
 
-class KerasBatches:
+class KerasBatches(Face):
     """Batches of one reader as a `keras.utils.PyDataset`, for `fit`, `evaluate` and `predict`.
 
     `data[k]` is batch k of the current epoch. Batches are asked for in order; batch 0 may be asked for again, as Keras
@@ -59,12 +59,11 @@ class KerasBatches:
     def __init__(self, feed: Feed, form: Form, fields: Sequence[str]) -> None:
         """Made by `Batches.keras`, which derives a class from this one and `PyDataset`. form: makes Keras's structure
         of the fields."""
-        super().__init__()
+        super().__init__(feed, ", ".join(fields))
         feed.held = max(feed.held, _HELD)
         # Keras holds batches for longer than a limit on slots expects.
         self._copied = feed.settings.max_held is not None
-        self._feed, self._form, self._fields = feed, form, tuple(fields)
-        self._handed, self._lock = Handed(), threading.RLock()
+        self._form, self._fields, self._lock = form, tuple(fields), threading.RLock()
         self._stream: BatchIterator | None = None  # its next batch is the one after those that were asked for
         self._begin(feed.next_start())
 
@@ -74,9 +73,6 @@ class KerasBatches:
         self.start, self._count, self._asked = start, len(self._feed), 0
         """Where it begins; its batches, from its start; how many were asked for, since batch 0 was."""
         self.resumes = False  # whether Keras gets only what is left of the epoch, as a checkpoint has said
-
-    def __repr__(self) -> str:
-        return f"{type(self).__name__}({', '.join(self._fields)}; {self._feed!r})"
 
     def __reduce__(self) -> NoReturn:
         raise UsageError("batches own workers, and read with several already: leave Keras's workers at 1")
@@ -141,18 +137,8 @@ class KerasBatches:
         """Epoch `epoch` is the current one: from its start, or from the position that was loaded for this epoch."""
         with self._lock:
             self._end_stream()  # so that its workers are free for the epoch that comes
-            self._feed.set_epoch(epoch)
+            super().set_epoch(epoch)
             self._begin(self.start if epoch == self.start.epoch else self._feed.next_start())
-
-    def state_dict(self, after: Any = None) -> dict[str, Any]:
-        """The state to resume from with `load_state_dict`: see `Batches.state_dict`.
-
-        after: the batch that was trained on last, of the arrays that it came with, or how many batches of the current
-            epoch were, counted from where it begins. None: all that Keras has asked for, which it does in advance.
-        """
-        if after is not None and not is_count(after):
-            return self._feed.state_at(*self._handed.place(arrays_of(after)))
-        return self.state_in(self.start, self._asked if after is None else after)
 
     def state_in(self, start: EpochStart, batches: int) -> dict[str, Any]:
         """The state after these batches of an epoch that begins at `start`."""
@@ -162,8 +148,7 @@ class KerasBatches:
         """The current epoch is that of `state`, and its batch 0 the next one. Raises UsageError where the state belongs
         to another order. A checkpoint does this itself."""
         with self._lock:
-            self._feed.load_state_dict(state)
-            self._handed.clear()
+            super().load_state_dict(state)
             self._begin(self._feed.next_start())
 
     def checkpoint(self, folder: str | Path, every: int | None = 1000) -> KerasCheckpoint:
@@ -174,9 +159,9 @@ class KerasBatches:
         """
         return keras_checkpoint(self, folder, every)
 
-    def stats(self) -> dict[str, Any]:
-        """As `Batches.stats`."""
-        return self._feed.stats()
+    def _reached(self) -> Place:
+        """After all that Keras has asked for, which it does in advance."""
+        return self.start, self.start.reached(self._asked)
 
     def _end_stream(self) -> None:
         if self._stream is not None:

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from rawpack.errors import UsageError
 from rawpack.order.keys import whole_number
-from rawpack.system.user_input import expanded
+from rawpack.system.user import expanded
 
 if TYPE_CHECKING:
     from rawpack.ahead.steps import EpochStart

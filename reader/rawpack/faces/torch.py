@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -12,12 +11,14 @@ from numpy.typing import NDArray
 from rawpack.choose.options import one_of
 from rawpack.epoch.feed import Feed
 from rawpack.errors import UsageError
-from rawpack.faces.cuda import CudaCopies, CudaRuntime, Tensors, TorchRuntime
-from rawpack.faces.fields import Form, imported, tuples
-from rawpack.faces.placed import BatchCopies, PlacedBatches
+from rawpack.faces.cuda import CudaCopies, Tensors, TorchRuntime
+from rawpack.faces.face import Form, imported, tuples
+from rawpack.faces.placed import Copies, PlacedBatches
 from rawpack.order.keys import whole_number
+from rawpack.store.stores import INDEX
 from rawpack.transforms.plan import cut_tails
 from rawpack.transforms.values import Tail
+from rawpack.workers.besides import EncodedFiles
 
 FLOATS = ("float16", "bfloat16", "float32", "float64")
 
@@ -31,7 +32,7 @@ def torch_batches(
     as_tuple: Sequence[str] | None = None,
     *,
     form: Form | None = None,
-    runtime: CudaRuntime | None = None,
+    runtime: TorchRuntime | None = None,
 ) -> TorchBatches:
     """What `Batches.torch` returns, with its arguments. form: of a batch, instead of `as_tuple`. runtime: how batches
     are copied instead of by torch's CUDA, for tests."""
@@ -65,35 +66,47 @@ def torch_batches(
         tail = tails.get(name)
         first = field.channels_last and (channels == "first" or (tail is not None and tail.planes))
         converters[name] = _Converter(torch, tail, first, image_dtype if field.kind == "image" else None)
-    copies: BatchCopies
+
+    def convert(tensors: Tensors) -> Tensors:
+        return {name: converters[name](tensor) for name, tensor in tensors.items()}
+
+    copies: Copies
     if runtime is not None:
         # With a limit on slots, a batch must leave its slot before the next one needs it.
         limited = batches.settings.max_held is not None
         batches.held = 1 if limited else 1 + depth
-        copies = CudaCopies(runtime, partial(_converted, converters), register=not limited)
+        copies = CudaCopies(runtime, convert, register=not limited)
     else:
-        copies, depth = _PlainCopies(torch, target, partial(_converted, converters)), 0
+        copies, depth = _PlainCopies(torch, target, convert), 0
     return TorchBatches(batches, copies, depth, tupled or form, f"{target}, channels {channels}{shown}")
 
 
-class _PlainCopies:
+def tensordict_batches(batches: Feed, device: Any, channels: str, dtype: Any, depth: int) -> TorchBatches:
+    """What `Batches.tensordict` returns, with its arguments."""
+    tensordict = imported("tensordict", "batches.tensordict() needs tensordict and PyTorch: pip install tensordict")
+
+    def form(batch: Mapping[str, Any]) -> Any:
+        values = {
+            name: tensordict.NonTensorStack(*one) if isinstance(one, list | EncodedFiles) else one
+            for name, one in batch.items()
+        }
+        return tensordict.TensorDict(values, [len(batch[INDEX])])
+
+    return torch_batches(batches, device, channels, dtype, depth, form=form)
+
+
+class _PlainCopies(Copies):
     """Tensors over the same memory on the CPU; on other devices, copies that are made at once."""
 
     def __init__(self, torch: Any, device: Any, convert: Callable[[Tensors], Tensors]) -> None:
+        super().__init__()
         self._torch, self._device, self._convert = torch, device, convert
-        self.counts = dict[str, int]()
 
     def begin(self, arrays: Mapping[str, NDArray[Any]]) -> Tensors:
         tensors = {name: self._torch.from_numpy(array) for name, array in arrays.items()}
         if self._device.type != "cpu":
             tensors = {name: tensor.to(self._device) for name, tensor in tensors.items()}
         return self._convert(tensors)
-
-    def finish(self, begun: Tensors) -> Tensors:
-        return begun
-
-    def close(self) -> None:
-        pass
 
 
 class _Converter:
@@ -124,10 +137,6 @@ class _Converter:
         return scale, shift
 
 
-def _converted(converters: Mapping[str, _Converter], tensors: Tensors) -> Tensors:
-    return {name: converters[name](tensor) for name, tensor in tensors.items()}
-
-
 class EpochSetter:
     """What trainers look for as `loader.sampler`, to set the epoch, and as `loader.batch_sampler`."""
 
@@ -149,7 +158,7 @@ class TorchBatches(PlacedBatches):
     @property
     def sampler(self) -> EpochSetter:
         """For trainers that call `loader.sampler.set_epoch(n)`."""
-        return EpochSetter(self, self._batches.settings.batch_size)
+        return EpochSetter(self, self._feed.settings.batch_size)
 
     # Lightning expects that what has one of them has the other.
     batch_sampler = sampler

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from rawpack.formats.field_reader import FieldReader
-from rawpack.formats.shard_field import ShardField
+from rawpack.formats.field_reader import FieldReader, ShardField
 
 __all__ = ["FieldReader", "ShardField"]

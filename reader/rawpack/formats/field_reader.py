@@ -1,13 +1,17 @@
-"""How a field of a shard is read: the contract that every format and codec keeps."""
+"""How a field of a shard is read: the contract that every format and codec keeps, and what it is told."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
+from rawpack.disk.manifest import Field, Placement
+from rawpack.disk.tables import resolve
 from rawpack.errors import UsageError
 
 Array = NDArray[Any]
@@ -26,11 +30,9 @@ class FieldReader(Protocol):
         for rows that the shard does not have.
         """
 
-    def read(self, row: int, /, box: Box | None = None, scale: int = 1, out: Array | None = None) -> Array:
-        """One sample, or its part `box`, reduced by `scale` (1, 2, 4 or 8).
-
-        Returns `out` where it is given, else a new array, or a read-only view of the mapped file.
-        """
+    def read(self, row: int, /, box: Box | None = None, scale: int = 1) -> Array:
+        """One sample, or its part `box`, reduced by `scale` (1, 2, 4 or 8): a new array, or a read-only view of the
+        mapped file."""
 
     def readahead(self, rows: Rows, /) -> None:
         """Ask the system to read these samples from the disk in the background. Returns at once."""
@@ -43,6 +45,41 @@ class FieldReader(Protocol):
 
     def stored(self, row: int, /) -> NDArray[np.uint8]:
         """The sample's stored bytes, decompressed but not decoded: those that its checksum covers."""
+
+
+@dataclass(frozen=True)
+class ShardField:
+    """One image or mask field of one shard: its mapped file, where it is in that file, and its rows of the index."""
+
+    where: str
+    """Path of the file, for errors."""
+    data: NDArray[np.uint8]
+    """The whole file, mapped read-only."""
+    rows: int
+    field: Field
+    placement: Placement
+    index: dict[str, NDArray[Any]]
+    """The shard's rows of "offset", "bytes", "shape" and "chunk": those that the encoding has, see `Field.index`."""
+
+    @property
+    def dtype(self) -> np.dtype[np.generic]:
+        return np.dtype(self.field.dtype)
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Shape of every sample as it is read. Uniform fields only."""
+        return tuple(n for n in self.field.shape if n is not None)
+
+    @property
+    def sample_bytes(self) -> int:
+        """Of every sample as it is stored. Uniform fields only."""
+        return self.dtype.itemsize * math.prod(self.field.stored_shape)
+
+
+def open_rows(part: ShardField) -> FieldReader:
+    """The reader of a field by its codec. For formats, once they have checked the file's header."""
+    reader: FieldReader = resolve(part.field.codec.open)(part)
+    return reader
 
 
 def check_rows(rows: Rows, count: int) -> None:
@@ -62,7 +99,6 @@ def check_row(row: int, count: int) -> None:
 
 
 def no_row(row: int, count: int) -> IndexError:
-    """The error for a row that a shard does not have."""
     return IndexError(f"there is no row {row}: there are {count}")
 
 
@@ -93,18 +129,3 @@ def check_box(box: Box, size: tuple[int, int]) -> None:
     y, x, h, w = box
     if y < 0 or x < 0 or h < 1 or w < 1 or y + h > size[0] or x + w > size[1]:
         raise UsageError(f"box {box} is not inside an image of {size[0]}x{size[1]} (height x width)")
-
-
-def check_out(out: Array | None, shape: tuple[int, ...]) -> None:
-    """Raise UsageError where `out` is given and has another shape."""
-    if out is not None and out.shape != shape:
-        raise UsageError(f"out has shape {out.shape}; the sample has {shape}")
-
-
-def deliver(image: Array, out: Array | None) -> Array:
-    """`image` itself; where `out` is given, `out` with its pixels."""
-    check_out(out, image.shape)
-    if out is None:
-        return image
-    np.copyto(out, image, casting="no")
-    return out

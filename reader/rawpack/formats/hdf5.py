@@ -11,8 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rawpack.errors import DamagedStoreError
-from rawpack.formats.field_reader import FieldReader
-from rawpack.formats.shard_field import ShardField, open_rows
+from rawpack.formats.field_reader import FieldReader, ShardField, open_rows
 
 _SIGNATURE = b"\x89HDF\r\n\x1a\n"
 _VERSION_AT, _END_AT = 8, {0: 40, 1: 44, 2: 28, 3: 28}

@@ -10,8 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rawpack.errors import DamagedStoreError
-from rawpack.formats.field_reader import FieldReader
-from rawpack.formats.shard_field import ShardField, open_rows
+from rawpack.formats.field_reader import FieldReader, ShardField, open_rows
 
 _MAGIC = (0xBEEFC0DE).to_bytes(4, "little")
 _MAGIC_AT = 16  # after the page header

@@ -8,14 +8,14 @@ from __future__ import annotations
 
 from rawpack.disk import npy
 from rawpack.errors import DamagedStoreError
-from rawpack.formats.field_reader import FieldReader
-from rawpack.formats.shard_field import ShardField, open_rows
+from rawpack.formats.field_reader import FieldReader, ShardField, open_rows
 
 
 def open_field(part: ShardField) -> FieldReader:
     """The reader of one image or mask field of one shard. Raises DamagedStoreError where header and manifest differ."""
     dtype, shape, offset = npy.parse(part.data, part.where)
-    expected = (part.rows, *part.stored_shape) if part.uniform else (part.placement.bytes // part.dtype.itemsize,)
+    values = part.placement.bytes // part.dtype.itemsize
+    expected = (part.rows, *part.field.stored_shape) if part.field.uniform else (values,)
     if dtype != part.dtype or shape != expected or offset != part.placement.offset:
         raise DamagedStoreError(f"{part.where} holds {dtype} {shape}; the manifest says {part.dtype} {expected}")
     return open_rows(part)

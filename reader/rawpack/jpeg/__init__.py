@@ -1,9 +1,9 @@
-"""JPEG decoding: one interface, three libraries.
+"""JPEG decoding: one interface, two libraries.
 
     from rawpack import jpeg
 
     jpeg.decode(data)                                   # uint8 (H, W, 3), RGB
-    jpeg.decode(data, box=(y, x, h, w), out=crop)       # decodes only the rows of blocks that the box needs
+    jpeg.decode(data, box=(y, x, h, w))                 # decodes only the rows of blocks that the box needs
     jpeg.decode(data, color="gray", scale=4)
 
 RAWPACK_JPEG chooses the library. Encoding is in the packer, which always uses OpenCV.
@@ -14,14 +14,13 @@ from __future__ import annotations
 from typing import Any
 
 from rawpack.errors import DecodeError
-from rawpack.jpeg.choice import BackendReport, decoder, others, survey, survey_regions
+from rawpack.jpeg.choice import decoder, others
 from rawpack.jpeg.decoder import Box, Color, Data, JpegDecoder, Pixels, as_bytes
 from rawpack.jpeg.header import JpegHeader
 from rawpack.jpeg.header import read_header as _read_header
-from rawpack.jpeg.region import decode_box, restart_interval
+from rawpack.jpeg.region import decode_box
 
 __all__ = [
-    "BackendReport",
     "Box",
     "Color",
     "Data",
@@ -32,9 +31,6 @@ __all__ = [
     "decode_whole",
     "decoder",
     "read_header",
-    "restart_interval",
-    "survey",
-    "survey_regions",
 ]
 
 
@@ -42,7 +38,6 @@ def decode(
     data: Data,
     box: Box | None = None,
     scale: int = 1,
-    out: Pixels | None = None,
     color: Color = "rgb",
     warnings: list[str] | None = None,
 ) -> Pixels:
@@ -52,8 +47,8 @@ def decode(
     support is passed to the others: simplejpeg refuses unusual sampling factors, OpenCV refuses CMYK.
     """
     if box is None:
-        return decode_whole(data, color=color, scale=scale, out=out, warnings=warnings)
-    return decode_box(decode_whole, data, box, color=color, scale=scale, out=out, warnings=warnings)
+        return decode_whole(data, color=color, scale=scale, warnings=warnings)
+    return decode_box(decode_whole, data, box, color=color, scale=scale, warnings=warnings)
 
 
 def read_header(data: Data) -> JpegHeader:

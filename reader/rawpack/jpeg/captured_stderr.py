@@ -8,7 +8,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from rawpack.system.descriptors import write_all
+from rawpack.system.files import write_all
 from rawpack.system.memory import anonymous_file
 
 _STDERR = 2

@@ -1,7 +1,6 @@
 """Which JPEG decoder this process uses: the first in `BACKENDS` that works, or the one that RAWPACK_JPEG names.
 
-The three are equally fast. simplejpeg comes first because its wheel includes libjpeg-turbo, so pixels do not depend on
-what is installed on the system.
+Both are equally fast. simplejpeg comes first: its wheel includes libjpeg-turbo, and the call reports damage itself.
 """
 
 from __future__ import annotations
@@ -9,8 +8,8 @@ from __future__ import annotations
 import base64
 import os
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import cache
+from typing import TypeVar
 
 import numpy as np
 
@@ -19,11 +18,9 @@ from rawpack.jpeg.decoder import JpegDecoder
 from rawpack.jpeg.with_nvimgcodec import RegionDecoder
 from rawpack.jpeg.with_opencv import OpencvDecoder
 from rawpack.jpeg.with_simplejpeg import SimplejpegDecoder
-from rawpack.jpeg.with_turbojpeg import TurbojpegDecoder
 
 BACKENDS: dict[str, Callable[[], JpegDecoder]] = {
     "simplejpeg": SimplejpegDecoder,
-    "turbojpeg": TurbojpegDecoder,
     "opencv": OpencvDecoder,
 }
 """In the order of preference."""
@@ -31,20 +28,7 @@ BACKENDS: dict[str, Callable[[], JpegDecoder]] = {
 VARIABLE = "RAWPACK_JPEG"
 
 
-@dataclass(frozen=True, slots=True)
-class BackendReport:
-    """Whether one backend works on this machine, and its version."""
-
-    name: str
-    works: bool
-    chosen: bool
-    """Whether `decoder()` returns this one, or `region_decoder()` if it decodes regions."""
-    version: str | None
-    """Of the Python package; None where it does not work."""
-    library: str | None
-    """The C library and its version, "libjpeg-turbo 3.1.2"; None where it is unknown."""
-    why_not: str | None
-    """Why it does not work, in one line."""
+Opened = TypeVar("Opened", bound=JpegDecoder | RegionDecoder)
 
 
 @cache
@@ -86,49 +70,22 @@ def others() -> list[JpegDecoder]:
 @cache
 def open_backend(name: str) -> JpegDecoder | str:
     """The backend of this name, once it has decoded a small JPEG; else why it does not work, in one line."""
-    try:
-        backend = BACKENDS[name]()
-        _try_out(backend)
-    except Exception as error:  # loading a C library may fail in any way
-        return f"{type(error).__name__}: {error}".splitlines()[0]
-    return backend
+    return _opened(BACKENDS[name], _try_out)
 
 
 @cache
 def open_regions() -> RegionDecoder | str:
-    """The decoder of regions, once it has decoded a small JPEG; else why it does not work, in one line."""
+    """The same for the decoder of regions."""
+    return _opened(RegionDecoder, _try_out_regions)
+
+
+def _opened(make: Callable[[], Opened], try_out: Callable[[Opened], None]) -> Opened | str:
     try:
-        regions = RegionDecoder()
-        _try_out_regions(regions)
+        backend = make()
+        try_out(backend)
     except Exception as error:  # loading a C library may fail in any way
         return f"{type(error).__name__}: {error}".splitlines()[0]
-    return regions
-
-
-def survey() -> list[BackendReport]:
-    """A report on every backend, in the order of preference. Raises nothing."""
-    try:
-        chosen = decoder().name
-    except RawpackError:
-        chosen = None
-    reports = []
-    for name in BACKENDS:
-        opened = open_backend(name)
-        if isinstance(opened, JpegDecoder):
-            report = BackendReport(name, True, name == chosen, opened.package_version, opened.library, None)
-        else:
-            report = BackendReport(name, False, False, None, None, opened)
-        reports.append(report)
-    return reports
-
-
-def survey_regions() -> BackendReport:
-    """A report on the optional decoder of regions. Raises nothing."""
-    opened = open_regions()
-    if isinstance(opened, RegionDecoder):
-        used = region_decoder() is not None
-        return BackendReport(opened.name, True, used, opened.package_version, None, None)
-    return BackendReport(RegionDecoder.name, False, False, None, None, opened)
+    return backend
 
 
 def _try_out(backend: JpegDecoder) -> None:

@@ -1,20 +1,38 @@
-"""The contract of a JPEG decoder: one method, which behaves the same whichever library is behind it."""
+"""The contract of a JPEG decoder: one method, which behaves the same whichever library is behind it, also where libjpeg
+warns.
+
+After most kinds of damage libjpeg continues: it fills in gray and issues a *warning*, and reports only the first
+warning of a file. So a file with a warning is never simply accepted. Where the warning is harmless, its cause is
+removed from a copy of the bytes, and the copy is decoded again, just as strictly, so that a second fault is found too.
+
+Harmless warnings, which leave the pixels complete:
+
+- an unknown JFIF revision or Adobe transform code (libjpeg decodes as if it were the usual one);
+- junk between the segments of the header, and an ICC profile whose pieces do not fit together;
+- junk between the last block of the image and the end marker.
+
+Everything else loses the sample: "truncated" where the file ends early (even if only the end marker is missing),
+"unsupported" for kinds of JPEG that libjpeg does not decode, "corrupt" for the rest: bad Huffman codes, data that
+runs out before a marker, restart markers out of order, junk inside or between scans.
+
+Two kinds of damage cannot be detected: damage that happens to be a valid code, and a multi-scan file that was cut
+between two scans and given a new end marker.
+"""
 
 from __future__ import annotations
 
 import mmap
 import re
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from functools import cached_property, lru_cache
-from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 from rawpack.errors import DecodeError, UsageError
-from rawpack.jpeg.decoder_warnings import JUNK_BEFORE_END, LibjpegError, decode_error, without_cause
-from rawpack.jpeg.header import JpegHeader, read_header
+from rawpack.jpeg.header import EOI, JpegHeader, has_end, read_header, segments
 
 Color: TypeAlias = Literal["rgb", "gray", "cmyk"]
 Data: TypeAlias = bytes | bytearray | memoryview | mmap.mmap | NDArray[Any]
@@ -26,12 +44,31 @@ Box: TypeAlias = tuple[int, int, int, int]
 CHANNELS: dict[str, int] = {"rgb": 3, "gray": 1, "cmyk": 4}
 SCALES = (1, 2, 4, 8)
 
+PREMATURE_END = "Premature end of JPEG file"
+
+WARNING = re.compile(
+    rf"{PREMATURE_END}|Corrupt JPEG data: .*|Inconsistent progression sequence .*|"
+    r"Unknown Adobe color transform code .*|Warning: unknown JFIF revision number .*|"
+    r"Invalid SOS parameters for sequential JPEG"
+)
+"""A line that libjpeg prints as a warning, to find it among other lines."""
+
+_UNSUPPORTED = re.compile(
+    r"unsupported|not supported|not implemented|omitted at compile time|maximum supported|"
+    r"could not determine subsampling",
+    re.IGNORECASE,
+)
+
+
+class LibjpegError(Exception):
+    """libjpeg's message, an error or a warning. Backends raise it, `JpegDecoder.decode` handles it."""
+
 
 class JpegDecoder(ABC):
     """A library that decodes JPEG. Any thread may call it; the GIL is released while it decodes."""
 
     name: str
-    """As in RAWPACK_JPEG: "simplejpeg", "turbojpeg", "opencv"."""
+    """As in RAWPACK_JPEG: "simplejpeg", "opencv"."""
     package_version: str
     """Of the Python package, "1.9.0"."""
 
@@ -65,7 +102,7 @@ class JpegDecoder(ABC):
         `color`: as "rgb", a gray JPEG has equal channels; as "gray", a color JPEG is its luma. A JPEG of four
         components decodes as "cmyk" only: YCCK is converted to CMYK, Adobe's inversion is kept.
         `out`: C order, uint8, of exactly the result's shape; filled and returned. Undefined after an error.
-        `warnings`: receives libjpeg's warnings that leave the pixels complete (see `rawpack.jpeg.decoder_warnings`).
+        `warnings`: receives libjpeg's warnings that leave the pixels complete.
         `header`: what `read_header` returns for `data`, if it was read already, from the memoryview of `as_bytes`.
 
         Raises DecodeError with reason "empty", "not_an_image", "truncated", "corrupt" or "unsupported", and UsageError
@@ -74,17 +111,17 @@ class JpegDecoder(ABC):
         view = data if header is not None and isinstance(data, memoryview) else as_bytes(data)
         shape = result_shape(header or read_header(view), color, scale)
         if out is not None and not (out.shape == shape and out.dtype == np.uint8 and out.flags.carray):
-            raise unfit(out, shape)
+            flags = "" if out.flags.c_contiguous else ", not in C order"
+            flags += "" if out.flags.writeable else ", read-only"
+            raise UsageError(f"the image is uint8 {shape} in C order, but out is {out.dtype} {out.shape}{flags}")
         seen: list[str] = []
-        junk_before_end = False
         while True:
             try:
-                image = self._decode(view, shape, color, scale, out, junk_before_end)
+                image = self._decode(view, shape, color, scale, out)
                 break
             except LibjpegError as error:
                 message = str(error)
-            junk_before_end = JUNK_BEFORE_END.fullmatch(message) is not None
-            repaired = view if junk_before_end else without_cause(view, message)
+            repaired = without_cause(view, message)
             if repaired is None or message in seen:
                 raise decode_error(view, message)
             seen.append(message)
@@ -94,14 +131,9 @@ class JpegDecoder(ABC):
         return image
 
     @abstractmethod
-    def _decode(
-        self, view: memoryview, shape: Shape, color: Color, scale: int, out: Pixels | None, junk_before_end: bool
-    ) -> Pixels:
-        """The image of `shape`, in `out` where it is given.
-
-        Raises LibjpegError with libjpeg's message for its errors and warnings alike; with `junk_before_end`, not for
-        the warning `JUNK_BEFORE_END`.
-        """
+    def _decode(self, view: memoryview, shape: Shape, color: Color, scale: int, out: Pixels | None) -> Pixels:
+        """The image of `shape`, in `out` where it is given. Raises LibjpegError with libjpeg's message for its errors
+        and warnings alike."""
 
 
 def as_bytes(data: Data) -> memoryview:
@@ -112,13 +144,6 @@ def as_bytes(data: Data) -> memoryview:
     if not view.c_contiguous:
         raise UsageError(f"JPEG data must be contiguous in memory; this has shape {view.shape}, strides {view.strides}")
     return view.cast("B")
-
-
-def unfit(out: Pixels, shape: Shape) -> UsageError:
-    """The error for an `out` that is no C-ordered, writable uint8 array of `shape`."""
-    flags = "" if out.flags.c_contiguous else ", not in C order"
-    flags += "" if out.flags.writeable else ", read-only"
-    return UsageError(f"the image is uint8 {shape} in C order, but out is {out.dtype} {out.shape}{flags}")
 
 
 @lru_cache
@@ -134,11 +159,63 @@ def result_shape(header: JpegHeader, color: Color, scale: int) -> Shape:
     return -(-header.height // scale), -(-header.width // scale), CHANNELS[color]
 
 
-def turbo_version(path: str) -> str | None:
-    """The version of the libjpeg-turbo inside a shared library, by the text in that file; None where there is none."""
-    try:
-        content = Path(path).read_bytes()
-    except OSError:
-        return None
-    found = re.search(rb"libjpeg-turbo version (\d[\d.]*)", content)
-    return f"libjpeg-turbo {found[1].decode()}" if found else None
+def decode_error(data: memoryview, message: str) -> DecodeError:
+    """The error for a file with this message of libjpeg's, which is not a harmless warning."""
+    if PREMATURE_END in message or not has_end(data):
+        return DecodeError("truncated", message)
+    return DecodeError("unsupported" if _UNSUPPORTED.search(message) else "corrupt", message)
+
+
+def without_cause(data: memoryview, message: str) -> memoryview | None:
+    """A copy of the file without the cause of a harmless warning; None for any other message."""
+    for pattern, repair in _REPAIRS:
+        if found := pattern.fullmatch(message):
+            repaired = repair(data, *found.groups())
+            return None if repaired == data else memoryview(repaired)
+    return None
+
+
+def _with_byte(data: memoryview, marker: int, name: bytes, offset: int, value: int) -> bytes:
+    """A copy with `value` at `offset` of all segments with this marker and name."""
+    repaired = bytearray(data)
+    for found, at, end in segments(data):
+        if found == marker and end - at >= 16 and bytes(data[at + 4 : at + 9]) == name:
+            repaired[at + offset] = value
+    return bytes(repaired)
+
+
+def _with_known_revision(data: memoryview) -> bytes:
+    return _with_byte(data, 0xE0, b"JFIF\x00", 9, 1)
+
+
+def _with_known_transform(data: memoryview) -> bytes:
+    return _with_byte(data, 0xEE, b"Adobe", 15, 2 if read_header(data).components == 4 else 1)
+
+
+def _without_junk_at_end(data: memoryview, count: str) -> bytes:
+    """Without so many bytes before the end marker."""
+    file = bytes(data)
+    end = file.index(EOI, read_header(data).scan_offset)
+    return file[: end - int(count)] + file[end:]
+
+
+def _without_header_junk(data: memoryview) -> bytes:
+    found = list(segments(data))
+    return b"".join([data[:2], *(data[at:end] for _, at, end in found), data[found[-1][2] :]])
+
+
+def _without_profile(data: memoryview) -> bytes:
+    kept = bytearray(data[:2])
+    for marker, at, end in segments(data):
+        if marker != 0xE2 or bytes(data[at + 4 : at + 16]) != b"ICC_PROFILE\x00":
+            kept += data[at:end]
+    return bytes(kept + data[end:])
+
+
+_REPAIRS: tuple[tuple[re.Pattern[str], Callable[..., bytes]], ...] = (
+    (re.compile(r"Corrupt JPEG data: bad ICC marker"), _without_profile),
+    (re.compile(r"Warning: unknown JFIF revision number .*"), _with_known_revision),
+    (re.compile(r"Unknown Adobe color transform code .*"), _with_known_transform),
+    (re.compile(r"Corrupt JPEG data: (\d+) extraneous bytes before marker 0xd9"), _without_junk_at_end),
+    (re.compile(r"Corrupt JPEG data: \d+ extraneous bytes before marker .*"), _without_header_junk),
+)

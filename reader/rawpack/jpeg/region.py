@@ -16,16 +16,12 @@ from collections.abc import Callable
 from itertools import islice
 from operator import index
 
-import numpy as np
-
 from rawpack.errors import DecodeError, UsageError
 from rawpack.jpeg import with_nvimgcodec
 from rawpack.jpeg.choice import region_decoder
-from rawpack.jpeg.decoder import Box, Color, Data, Pixels, as_bytes, result_shape, unfit
-from rawpack.jpeg.header import EOI, JpegHeader, mcu_shape, mixes_rows, read_header
+from rawpack.jpeg.decoder import Box, Color, Data, Pixels, as_bytes, result_shape
+from rawpack.jpeg.header import EOI, HUFFMAN_SEQUENTIAL, JpegHeader, mcu_shape, mixes_rows, read_header
 
-_MCU_WIDTH = {"444": 8, "422": 16, "420": 16, "440": 8, "411": 32, "gray": 8}
-_HUFFMAN_SEQUENTIAL = (0xC0, 0xC1)
 _WHOLE_SPECTRUM = b"\x00\x3f\x00"
 _RESTART_CODES = bytes(range(0xD0, 0xD8)) * 1024  # 8,192 rows: the most that 65,535 pixels make
 _RESTART_MARKERS = b"".join(bytes((0xFF, code)) for code in _RESTART_CODES)
@@ -36,16 +32,6 @@ Decode = Callable[..., Pixels]
 """A function with the parameters of `JpegDecoder.decode`."""
 
 
-def restart_interval(width: int, subsampling: str) -> int:
-    """MCUs in a row of an image `width` pixels wide: the restart interval with which `decode_box` can cut between rows.
-
-    `subsampling`: "444", "422", "420", "440", "411" or "gray". Raises UsageError for any other.
-    """
-    if subsampling not in _MCU_WIDTH:
-        raise UsageError(f"subsampling {subsampling!r}: choose one of {', '.join(map(repr, _MCU_WIDTH))}")
-    return -(-width // _MCU_WIDTH[subsampling])
-
-
 def decode_box(
     decode: Decode,
     data: Data,
@@ -53,57 +39,43 @@ def decode_box(
     *,
     color: Color = "rgb",
     scale: int = 1,
-    out: Pixels | None = None,
     warnings: list[str] | None = None,
 ) -> Pixels:
     """The part `box` = (y, x, h, w) of the image that `decode` returns for `data`; else as `JpegDecoder.decode`.
 
     With `scale`, the reduced image is sliced from (y // scale, x // scale), h and w divided by `scale` and rounded up.
-    Without `out`, the result may be a view of a larger array, with gaps between its rows. Damage outside the rows that
-    the box needs may remain unnoticed. Raises UsageError for a box that is not within the image.
+    The result may be a view of a larger array, with gaps between its rows. Damage outside the rows that the box needs
+    may remain unnoticed. Raises UsageError for a box that is not within the image.
     """
     view = as_bytes(data)
     header = read_header(view)
-    channels = result_shape(header, color, scale)[2]
+    result_shape(header, color, scale)  # refuses what is no color or scale of this image
     y, x, h, w = map(index, box)
     if not (0 <= y < y + h <= header.height and 0 <= x < x + w <= header.width):
         size = f"{header.height} x {header.width} pixels (height x width)"
         raise UsageError(f"box (y, x, h, w) = {tuple(box)} is not within an image of {size}")
     top, left, height, width = y // scale, x // scale, -(-h // scale), -(-w // scale)
-    shape = height, width, channels
-    if out is not None and not (out.shape == shape and out.dtype == np.uint8 and out.flags.carray):
-        raise unfit(out, shape)
-
     mcu_height, _ = mcu_shape(header.sampling)
     margin = scale if mixes_rows(header.sampling) and color != "gray" else 0
     first = max(0, top * scale - margin) // mcu_height
     end = -(-min(header.height, (top + height) * scale + margin) // mcu_height)
     cut = _cut_rows(view, header, first, end)
-    part = None
     if cut is not None:
-        image = _decode_cleanly(decode, *cut, color, scale)
-        if image is not None:
-            part = image[top - first * mcu_height // scale :][:height, left : left + width]
+        # After an error or a warning, the whole file will show whether it is serious.
+        told: list[str] = []
+        try:
+            image = decode(cut[0], color=color, scale=scale, warnings=told, header=cut[1])
+        except DecodeError:
+            told.append("an error")
+        if not told:
+            return image[top - first * mcu_height // scale :][:height, left : left + width]
     elif color == "rgb" and scale == 1 and with_nvimgcodec.pays(header, (y, x, h, w)):
         regions = region_decoder()
         part = None if regions is None else regions.decode(view, (y, x, h, w))
-    if part is None:
-        image = decode(view, color=color, scale=scale, warnings=warnings, header=header)
-        part = image[top : top + height, left : left + width]
-    if out is None:
-        return part
-    np.copyto(out, part)
-    return out
-
-
-def _decode_cleanly(decode: Decode, cut: memoryview, header: JpegHeader, color: Color, scale: int) -> Pixels | None:
-    """The image of a cut; None after an error or a warning, which the whole file will show to be serious or not."""
-    warnings: list[str] = []
-    try:
-        image = decode(cut, color=color, scale=scale, warnings=warnings, header=header)
-    except DecodeError:
-        return None
-    return None if warnings else image
+        if part is not None:
+            return part
+    image = decode(view, color=color, scale=scale, warnings=warnings, header=header)
+    return image[top : top + height, left : left + width]
 
 
 def _cut_rows(data: memoryview, header: JpegHeader, first: int, end: int) -> tuple[memoryview, JpegHeader] | None:
@@ -115,7 +87,7 @@ def _cut_rows(data: memoryview, header: JpegHeader, first: int, end: int) -> tup
     scan_header, scan_offset, height_offset = header.scan_header, header.scan_offset, header.height_offset
     if not (
         header.restart_interval == -(-header.width // mcu_width)
-        and header.process in _HUFFMAN_SEQUENTIAL
+        and header.process in HUFFMAN_SEQUENTIAL
         and scan_header[:1] == bytes((header.components,))
         and scan_header[-3:] == _WHOLE_SPECTRUM
     ):

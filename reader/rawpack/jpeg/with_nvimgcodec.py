@@ -11,11 +11,9 @@ import re
 import numpy as np
 
 from rawpack.jpeg.captured_stderr import captured_stderr, capturing
-from rawpack.jpeg.decoder import Box, Pixels
-from rawpack.jpeg.decoder_warnings import WARNING
-from rawpack.jpeg.header import EOI, JpegHeader
+from rawpack.jpeg.decoder import WARNING, Box, Pixels
+from rawpack.jpeg.header import EOI, HUFFMAN_SEQUENTIAL, JpegHeader
 
-_HUFFMAN_SEQUENTIAL = (0xC0, 0xC1)
 _SAMPLINGS = (b"\x11\x11\x11", b"\x21\x11\x11", b"\x22\x11\x11", b"\x12\x11\x11")
 _MOST_SHARE = 0.5
 """Of the image's area in a box. Beyond it, decoding everything is as fast."""
@@ -33,7 +31,7 @@ def pays(header: JpegHeader, box: Box) -> bool:
         area <= _MOST_SHARE * pixels
         and pixels - area >= _LEAST_SAVED
         and box[3] >= _LEAST_WIDTH
-        and header.process in _HUFFMAN_SEQUENTIAL
+        and header.process in HUFFMAN_SEQUENTIAL
         and header.sampling in _SAMPLINGS
     )
 

@@ -9,8 +9,7 @@ import numpy as np
 
 from rawpack.errors import DecodeError
 from rawpack.jpeg.captured_stderr import captured_stderr
-from rawpack.jpeg.decoder import Color, JpegDecoder, Pixels, Shape
-from rawpack.jpeg.decoder_warnings import JUNK_BEFORE_END, PREMATURE_END, WARNING, LibjpegError
+from rawpack.jpeg.decoder import PREMATURE_END, WARNING, Color, JpegDecoder, LibjpegError, Pixels, Shape
 from rawpack.jpeg.header import has_end
 
 _own_log = re.compile(r"\[ *(WARN|ERROR|INFO):.*(imdecode|loadsave|grfmt).*")
@@ -37,9 +36,7 @@ class OpencvDecoder(JpegDecoder):
         found = re.search(r"JPEG: .*?(libjpeg[\w-]*).*?\(ver ([\d.]+)", self._cv2.getBuildInformation())
         return f"{found[1]} {found[2]}" if found else None
 
-    def _decode(
-        self, view: memoryview, shape: Shape, color: Color, scale: int, out: Pixels | None, junk_before_end: bool
-    ) -> Pixels:
+    def _decode(self, view: memoryview, shape: Shape, color: Color, scale: int, out: Pixels | None) -> Pixels:
         cv2 = self._cv2
         if color == "cmyk":
             raise DecodeError("unsupported", "OpenCV does not return the planes of a CMYK JPEG; simplejpeg does")
@@ -52,8 +49,7 @@ class OpencvDecoder(JpegDecoder):
             except cv2.error as error:
                 raise LibjpegError(str(error)) from None
         for message in filter(WARNING.fullmatch, printed):
-            if not (junk_before_end and JUNK_BEFORE_END.fullmatch(message)):
-                raise LibjpegError(message)
+            raise LibjpegError(message)
         if image is None:
             raise LibjpegError("OpenCV cannot decode it and does not say why")
         if not has_end(view):  # OpenCV accepts an image whose last line is complete

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from functools import cached_property
+from pathlib import Path
 
-from rawpack.jpeg.decoder import Color, JpegDecoder, Pixels, Shape, turbo_version
-from rawpack.jpeg.decoder_warnings import LibjpegError
+from rawpack.jpeg.decoder import Color, JpegDecoder, LibjpegError, Pixels, Shape
 
 _COLORSPACE = {"rgb": "RGB", "gray": "GRAY", "cmyk": "CMYK"}
 
@@ -27,13 +28,17 @@ class SimplejpegDecoder(JpegDecoder):
 
     @cached_property
     def library(self) -> str | None:
+        """By the text in the wheel's shared library."""
         from simplejpeg import _jpeg
 
-        return turbo_version(_jpeg.__file__)
+        try:
+            content = Path(_jpeg.__file__).read_bytes()
+        except OSError:
+            return None
+        found = re.search(rb"libjpeg-turbo version (\d[\d.]*)", content)
+        return f"libjpeg-turbo {found[1].decode()}" if found else None
 
-    def _decode(
-        self, view: memoryview, shape: Shape, color: Color, scale: int, out: Pixels | None, junk_before_end: bool
-    ) -> Pixels:
+    def _decode(self, view: memoryview, shape: Shape, color: Color, scale: int, out: Pixels | None) -> Pixels:
         least_height, least_width = (0, 0) if scale == 1 else shape[:2]
         try:
             image: Pixels = self._decode_jpeg(
@@ -42,7 +47,7 @@ class SimplejpegDecoder(JpegDecoder):
                 min_height=least_height,
                 min_width=least_width,
                 buffer=out,
-                strict=not junk_before_end,
+                strict=True,
             )
         except ValueError as error:
             raise LibjpegError(str(error)) from None

@@ -3,9 +3,8 @@
 Here are the values that users pass to `Reader.batches`.
 """
 
-from rawpack.order.balanced import Balanced
-from rawpack.order.blocks import Blocks
+from rawpack.order.from_column import Balanced, Weighted
 from rawpack.order.launcher import Ranks
-from rawpack.order.weighted import Weighted
+from rawpack.order.shuffled import Blocks
 
 __all__ = ["Balanced", "Blocks", "Ranks", "Weighted"]

@@ -11,12 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rawpack.errors import UsageError
-from rawpack.order.keys import whole_number
 
 if TYPE_CHECKING:
     from rawpack.order.ranks import RankSplit
-
-MAX_SAMPLES = 1 << 62
 
 REGION = 4096
 """Samples that one rank requests from the disk together, unless the order has regions of its own."""
@@ -87,9 +84,6 @@ class Order(ABC):
         for of, low, high, samples in self._kept:
             if of == epoch and low <= start <= stop <= high:
                 return samples[start - low : stop - low]
-        epoch, start, stop = (
-            whole_number(name, value) for name, value in (("epoch", epoch), ("start", start), ("stop", stop))
-        )
         length = self.length(epoch)
         if epoch < 0 or not 0 <= start <= stop <= length:
             raise UsageError(
@@ -125,10 +119,6 @@ class Order(ABC):
         kept = ((epoch, low, low + samples.size, samples), *self._kept[:1])
         object.__setattr__(self, "_kept", kept)
         return low, samples
-
-    def _check(self, name: str, low: int | None = None, high: int | None = None) -> None:
-        """Convert field `name` of a frozen order to an int within [low, high]. Raises UsageError."""
-        object.__setattr__(self, name, whole_number(name, getattr(self, name), low, high))
 
     def __getstate__(self) -> dict[str, Any]:
         return {name: value for name, value in vars(self).items() if name != "_kept"}

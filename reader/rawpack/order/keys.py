@@ -45,14 +45,6 @@ def derive_key(purpose: str, *numbers: int) -> int:
     return state
 
 
-def rank_in(rank: object, world_size: int) -> int:
-    """`rank` as one of `world_size` ranks, counted from 0; UsageError where it is none of them."""
-    number = whole_number("rank", rank, 0)
-    if number >= world_size:
-        raise UsageError(f"rank={number} must be below world_size={world_size}")
-    return number
-
-
 def whole_number(name: str, value: object, low: int | None = None, high: int | None = None) -> int:
     """`value` as an int within [low, high]. Raises UsageError with `name` for anything else."""
     limits = "" if low is None else f" >= {low}" if high is None else f" between {low} and {high}"

@@ -10,9 +10,9 @@ from dataclasses import KW_ONLY, dataclass
 from typing import Literal
 
 from rawpack.errors import UsageError
-from rawpack.order.keys import rank_in, whole_number
-from rawpack.order.ranks import Last, check_last
-from rawpack.system.warning import warn
+from rawpack.order.keys import whole_number
+from rawpack.order.ranks import Last
+from rawpack.system.user import warn
 
 LAUNCHERS = {
     "torchrun": ("RANK", "WORLD_SIZE"),
@@ -59,10 +59,13 @@ class Ranks:
                 f'ranks={self!r} does not say of how many: pass (rank, world_size), such as (0, 4), or "auto"'
             )
         else:
-            object.__setattr__(self, "world_size", whole_number("world_size", self.world_size, 1))
-            object.__setattr__(self, "rank", rank_in(self.rank, int(self.world_size)))
-        if self.last is not None:
-            check_last(self.last)
+            world_size, rank = whole_number("world_size", self.world_size, 1), whole_number("rank", self.rank, 0)
+            if rank >= world_size:
+                raise UsageError(f"rank={rank} must be below world_size={world_size}")
+            object.__setattr__(self, "world_size", world_size)
+            object.__setattr__(self, "rank", rank)
+        if self.last not in (None, "pad", "keep"):
+            raise UsageError(f"last={self.last!r} must be 'pad' or 'keep'")
 
     def __repr__(self) -> str:
         given = ['"auto"'] if self.rank == "auto" and self.world_size is None else [repr(self.rank)]

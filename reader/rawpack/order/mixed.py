@@ -76,7 +76,6 @@ class Mixed(Order):
     again. A number: samples, rounded up to whole batches."""
 
     def __post_init__(self) -> None:
-        self._check("batch_size", 1)
         if not self._batches:
             sizes = [len(order) for order in self.orders]
             few = min(range(len(sizes)), key=lambda store: sizes[store] / self.shares[store])

@@ -14,16 +14,9 @@ from typing import Any, Literal
 import numpy as np
 
 from rawpack.errors import UsageError
-from rawpack.order.base import MAX_SAMPLES, Order, Samples
-from rawpack.order.keys import rank_in, whole_number
+from rawpack.order.base import Order, Samples
 
 Last = Literal["pad", "keep"]
-
-
-def check_last(last: object) -> None:
-    """Raise UsageError unless it is a `Last`."""
-    if not isinstance(last, str) or last not in ("pad", "keep"):
-        raise UsageError(f"last={last!r} must be 'pad' or 'keep'")
 
 
 @dataclass(slots=True)
@@ -85,19 +78,11 @@ class RankSplit:
     """Whether batches must not be divided, for orders whose epochs have full batches only. The remaining ones go to the
     first ranks, and with "pad", the other ranks read batches from the start of the epoch."""
 
-    def __post_init__(self) -> None:
-        whole_number("length", self.length, 0, MAX_SAMPLES)
-        whole_number("batch_size", self.batch_size, 1)
-        whole_number("world_size", self.world_size, 1)
-        object.__setattr__(self, "rank", rank_in(self.rank, self.world_size))
-        check_last(self.last)
-
     def __len__(self) -> int:
         return self.count()
 
     def count(self, position: int = 0) -> int:
         """The number of this rank's batches from `position`, which is not 0 after a resume, to the end of the epoch."""
-        whole_number("position", position, 0, self.length)
         full, left = divmod(self.length - position, self.batch_size * self.world_size)
         low, high = self._last(left)
         return full + (low < high)

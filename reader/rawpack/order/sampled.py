@@ -12,8 +12,7 @@ import xxhash
 from numpy.typing import ArrayLike, NDArray
 
 from rawpack.errors import UsageError
-from rawpack.order.base import MAX_SAMPLES, Order, Samples
-from rawpack.order.keys import whole_number
+from rawpack.order.base import Order, Samples
 
 Indices = ArrayLike | Iterable[SupportsIndex]
 PIECE = 1 << 16
@@ -35,7 +34,7 @@ class Sampled(Order):
     """
 
     def __init__(self, source: Indices | Callable[[int], Indices], n: int) -> None:
-        self.n = whole_number("n", n, 0, MAX_SAMPLES)
+        self.n = n
         self._source = source
         self._fixed: Samples | None = None
         if isinstance(source, Iterator):

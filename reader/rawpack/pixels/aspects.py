@@ -19,7 +19,7 @@ _WORTH = 0.002
 """The least share of all pixels that one more size must save."""
 _LONGEST = 4.0
 """The greatest ratio of the sides of a chosen size."""
-_BLOCK = 1 << 14
+_BLOCK = 1 << 12
 
 
 def best_sizes(
@@ -32,24 +32,20 @@ def best_sizes(
     same in several sizes, it gets the largest that does not enlarge it, or else the one that enlarges it least; of
     equal ones the first.
     """
-    best, lost = np.zeros(len(images), np.uint8), np.empty(len(images))
+    best, lost = np.empty(len(images), np.uint8), np.empty(len(images))
     enlarged = np.empty(len(images), np.bool_)
+    high, wide = np.array(sizes, np.float64).T
     for start in range(0, len(images), _BLOCK):
         block = slice(start, start + _BLOCK)
-        height, width = images[block].T.astype(np.float64)
-        most, least = np.full(len(height), -1.0), np.full(len(height), np.inf)
-        for number, (high, wide) in enumerate(sizes):
-            # One division of exact numbers: the same of sizes of one shape.
-            ours, theirs = width * high, height * wide
-            kept = np.minimum(ours, theirs) / np.maximum(ours, theirs)
-            scale = np.maximum(high / height, wide / width)
-            # Negative for images that shrink, less so for those that shrink more; above 1 for those that grow.
-            badness = np.where(scale <= 1, -scale, scale)
-            better = (kept > most) | ((kept == most) & (badness < least))
-            best[block][better] = number
-            np.copyto(most, kept, where=better)
-            np.copyto(least, badness, where=better)
-        lost[block], enlarged[block] = 1 - most, least > 1
+        height, width = images[block].T[:, :, None].astype(np.float64)
+        # One division of exact numbers: the same of sizes of one shape.
+        ours, theirs = width * high, height * wide
+        kept = np.minimum(ours, theirs) / np.maximum(ours, theirs)
+        most = kept.max(axis=1)
+        scale = np.maximum(high / height, wide / width)
+        # Negative for images that shrink, less so for those that shrink more; above 1 for those that grow.
+        badness = np.where(kept < most[:, None], np.inf, np.where(scale <= 1, -scale, scale))
+        best[block], lost[block], enlarged[block] = badness.argmin(axis=1), 1 - most, badness.min(axis=1) > 1
     return best, lost, enlarged
 
 

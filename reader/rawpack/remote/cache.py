@@ -29,9 +29,8 @@ from pathlib import Path
 from rawpack.disk.manifest import NAME, FileRecord
 from rawpack.errors import RawpackError, StoreError, UsageError
 from rawpack.remote.lease import LEASES, Lease
-from rawpack.system.descriptors import write_all
-from rawpack.system.file_lock import is_at, try_lock
-from rawpack.system.user_input import byte_count, expanded
+from rawpack.system.files import is_at, try_lock, write_all
+from rawpack.system.user import byte_count, expanded
 
 _STORE = re.compile("[0-9a-f]{32}")
 _PART = re.compile(r"(?P<name>.+)\.(?P<bytes>\d+)\.part")

@@ -16,7 +16,7 @@ from rawpack.disk.manifest import FileRecord
 from rawpack.errors import DamagedStoreError
 from rawpack.remote.cache import Key
 from rawpack.remote.transfer import WRONG, Attempts, Remote, is_timeout
-from rawpack.system.descriptors import write_all
+from rawpack.system.files import write_all
 
 RANGE = 2 << 20
 """Bytes of a request. For larger buffers, the system provides new memory each time, which takes as long as receiving

@@ -11,8 +11,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rawpack.system.descriptors import write_all
-from rawpack.system.file_lock import is_at, try_lock
+from rawpack.system.files import is_at, try_lock, write_all
 
 if TYPE_CHECKING:
     from rawpack.remote.cache import CacheFolder, Key

@@ -1,25 +1,30 @@
-"""Opens the stores that a reader was asked for: folders and URLs."""
+"""Opens the stores that a reader was asked for, folders and URLs, and says how they are mixed."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping, Sequence
+import reprlib
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import KW_ONLY, dataclass
+from fractions import Fraction
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 from rawpack.disk import manifest, splits
 from rawpack.errors import StoreError, UsageError
-from rawpack.remote.url import is_url, join, local_path
+from rawpack.order.base import Order
+from rawpack.order.keys import derive_key
+from rawpack.order.mixed import Mixed, MixLength, length_of, shares_of
+from rawpack.remote.url import is_url, join, local_path, shown
 from rawpack.store.shard_files import Fetched, ShardFiles
 from rawpack.store.store import Store
 from rawpack.store.stores import Stores
-from rawpack.system.user_input import expanded
-
-if TYPE_CHECKING:
-    from rawpack.store.mix import Mix
+from rawpack.system.user import expanded, progress_bar
 
 StorePath = str | os.PathLike[str]
 _MOST_SIBLINGS = 1000
@@ -44,32 +49,39 @@ class Cache:
     timeout: float | None = None
 
 
-def paths_of(path: Any, split: str | None) -> list[Path | str]:
-    """The folders or URLs of one or several stores."""
-    several = list(path) if isinstance(path, Iterable) and not isinstance(path, str | os.PathLike) else [path]
-    if not all(isinstance(one, str | os.PathLike) for one in several):
-        raise UsageError(f"path={path!r} must be a folder or URL of a store, or a list of them")
-    return [_absolute(one, split) for one in several]
+@dataclass(frozen=True)
+class Mix:
+    """How the groups of stores in a library are mixed."""
 
+    names: tuple[str, ...]
+    groups: tuple[int, ...]
+    """How many of the stores count as one, for each of those that are mixed."""
+    shares: tuple[Fraction, ...]
+    """1 in sum."""
+    length: MixLength
 
-def _absolute(path: StorePath, split: str | None) -> Path | str:
-    """The URL or the absolute folder of a store, or of a split of it. Shards are mapped later, workers are started and
-    copies unpickled elsewhere, and links may change."""
-    if isinstance(path, str) and is_url(path):
-        return path if split is None else join(path, split)
-    folder = local_path(expanded(path))
-    try:
-        folder = folder.resolve()
-    except FileNotFoundError:
-        raise UsageError(
-            f"{folder} is relative to the current folder, which was removed: change folder, or pass an absolute path"
-        ) from None
-    try:
-        if folder.is_file():
-            raise StoreError(f"{folder} is a file; a store is the folder that `rawpack pack` made. {_cure(folder)}")
-        return splits.store_path(folder, split).resolve()
-    except PermissionError as error:
-        raise StoreError(f"cannot read {error.filename or folder}: {error.strerror}") from None
+    def __str__(self) -> str:
+        shares = zip(self.shares, self.names, strict=True)
+        return f"mix of {', '.join(f'{float(share):.3g} {name}' for share, name in shares)}"
+
+    def sizes(self, library: Stores, rows: NDArray[np.int64] | None) -> list[int]:
+        """How many samples each group has. rows: of all samples, or of their first frames; None: all rows.
+
+        Raises UsageError where one has none.
+        """
+        if rows is None:
+            counts = np.diff(library.group_ends, prepend=0)
+        else:
+            counts = np.bincount(library.group_of(rows), minlength=len(self.names))
+        sizes: list[int] = counts.tolist()
+        if 0 in sizes:
+            raise UsageError(f"{self.names[sizes.index(0)]} has no samples to mix: leave it out")
+        return sizes
+
+    def order(self, sizes: Sequence[int], order: Callable[[int, int], Order], seed: int, batch_size: int) -> Mixed:
+        """The order of the mix. order: makes that of one store, by its size and a seed."""
+        orders = (order(size, derive_key("mix", seed, number)) for number, size in enumerate(sizes))
+        return Mixed(tuple(orders), self.shares, batch_size, self.length)
 
 
 @dataclass(frozen=True)
@@ -104,12 +116,84 @@ class Opening:
         if self.verify:
             library.columns.check_contents()
         if self.preload:
-            from rawpack.system.progress import progress_bar
-
             options = {"total": library.shard_bytes, "unit": "B", "unit_scale": True, "desc": "preloading"}
             with progress_bar(**options, delay=1.0) as bar:
                 library = library.preloaded(bar.update)
         return library
+
+
+def paths_of(path: Any, split: str | None) -> list[Path | str]:
+    """The folders or URLs of one or several stores."""
+    several = list(path) if isinstance(path, Iterable) and not isinstance(path, str | os.PathLike) else [path]
+    if not all(isinstance(one, str | os.PathLike) for one in several):
+        raise UsageError(f"path={path!r} must be a folder or URL of a store, or a list of them")
+    return [_absolute(one, split) for one in several]
+
+
+def _absolute(path: StorePath, split: str | None) -> Path | str:
+    """The URL or the absolute folder of a store, or of a split of it. Shards are mapped later, workers are started and
+    copies unpickled elsewhere, and links may change."""
+    if isinstance(path, str) and is_url(path):
+        return path if split is None else join(path, split)
+    folder = local_path(expanded(path))
+    try:
+        folder = folder.resolve()
+    except FileNotFoundError:
+        raise UsageError(
+            f"{folder} is relative to the current folder, which was removed: change folder, or pass an absolute path"
+        ) from None
+    try:
+        if folder.is_file():
+            raise StoreError(f"{folder} is a file; a store is the folder that `rawpack pack` made. {_cure(folder)}")
+        return splits.store_path(folder, split).resolve()
+    except PermissionError as error:
+        raise StoreError(f"cannot read {error.filename or folder}: {error.strerror}") from None
+
+
+def pairs_of(stores: object) -> list[tuple[Any, object]]:
+    """(store, share) of each entry of a mix, from a mapping or pairs. UsageError for anything else."""
+    pairs = list(stores.items() if isinstance(stores, Mapping) else stores if isinstance(stores, Iterable) else ())
+    if not pairs or not all(isinstance(pair, tuple | list) and len(pair) == 2 for pair in pairs):
+        raise UsageError(f"{reprlib.repr(stores)} must map paths to shares, or be a list of pairs of path and share")
+    return [(store, share) for store, share in pairs]
+
+
+def opening_of(entries: Sequence[Opening], shares: Sequence[object], length: object) -> Opening:
+    """How to open the mix of these. shares, length: see `Reader.mix`.
+
+    Raises UsageError for shares and a length that make no sense, and where entries disagree.
+    """
+    names = tuple(" + ".join(shown(str(path)) for path in entry.paths) for entry in entries)
+    groups = tuple(len(entry.paths) for entry in entries)
+    return Opening(
+        [path for entry in entries for path in entry.paths],
+        any(entry.preload for entry in entries),
+        any(entry.verify for entry in entries),
+        _only("cache", [entry.cache for entry in entries]),
+        _only("storage_options", [entry.storage_options for entry in entries]),
+        Mix(names, groups, shares_of(shares), length_of(length)),
+    )
+
+
+def selection_of(selections: Sequence[NDArray[np.int64] | None], library: Stores) -> NDArray[np.int64] | None:
+    """The rows of all entries in the library that has their stores. selections: those of each; None for all."""
+    if all(selection is None for selection in selections):
+        return None
+    stops = library.group_ends.tolist()
+    return np.concatenate(
+        [
+            np.arange(start, stop) if selection is None else selection + start
+            for selection, start, stop in zip(selections, [0, *stops[:-1]], stops, strict=True)
+        ]
+    )
+
+
+def _only(name: str, values: Iterable[Any]) -> Any:
+    """The one value of an option that is not None; UsageError where several differ."""
+    given = [value for value in values if value is not None]
+    if any(value != given[0] for value in given):
+        raise UsageError(f"the readers of a mix have different values of {name}: open all of them with the same one")
+    return given[0] if given else None
 
 
 def _open_folder(path: Path) -> Store:

@@ -10,7 +10,6 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from rawpack.errors import UsageError
-from rawpack.store.samples import values_of
 from rawpack.store.stores import INDEX, Stores
 from rawpack.store.where import Where
 
@@ -38,14 +37,14 @@ def positions_of(
         return positions_where(library, rows, where)
     assert classes is not None
     wanted = _labels_of(library, classes)
-    return _found(library, rows, lambda block: np.isin(values_of(library, "label", block), wanted))
+    return _found(library, rows, lambda block: np.isin(library.values("label", block), wanted))
 
 
 def positions_where(library: Stores, rows: NDArray[np.int64] | None, where: Where) -> NDArray[np.int64]:
     """The positions in `rows` (None: all of the library) of the samples for which a condition holds, int64 (n,)."""
 
     def holds(block: NDArray[np.int64]) -> NDArray[np.bool_]:
-        values = {name: block if name == INDEX else values_of(library, name, block) for name in where.names}
+        values = {name: block if name == INDEX else library.values(name, block) for name in where.names}
         return where.holds(values, len(block))
 
     return _found(library, rows, holds)

@@ -127,8 +127,7 @@ class Store:
         index: dict[str, NDArray[Any]] = {}
         for part in field.index:
             if part == "chunk":
-                skip = self._chunks_before(number, name)
-                index[part] = self.columns.chunk_piece(f"{name}.chunk", self.first(number), skip, placement.chunks)
+                index[part] = self._chunks(number, name)
             else:
                 index[part] = self.columns.piece(f"{name}.{part}", self.first(number), shard.rows)
         if not field.uniform:
@@ -139,14 +138,15 @@ class Store:
         reader: FieldReader = resolve(format_of(self.manifest.format).open)(in_shard)
         return reader
 
-    def _chunks_before(self, number: int, name: str) -> int:
-        """Compressed chunks of field `name` in the shards before `number` that share its folder of columns."""
+    def _chunks(self, number: int, name: str) -> NDArray[Any]:
+        """Offset and bytes of each compressed chunk of field `name` in a shard. A folder of columns has those of its
+        shards, one after another."""
         if name not in self._first_chunks:
             counts = [shard.fields[name].chunks for shard in self.manifest.shards]
             self._first_chunks[name] = np.cumsum([0, *counts], dtype=np.int64)
-        before = self._first_chunks[name]
-        folder = max(first for first in self.columns.firsts if first <= self.first(number))
-        return int(before[number] - before[self.locate(folder)[0]])
+        folder, at = self.columns.located(self.first(number))
+        ends = self._first_chunks[name] - self._first_chunks[name][self.locate(self.first(number) - at)[0]]
+        return folder.arrays[f"{name}.chunk"][ends[number] : ends[number + 1]]
 
     def shapes(self, name: str) -> NDArray[np.int32]:
         """The shapes of all samples of an image or mask field, (n, axes), where they differ."""

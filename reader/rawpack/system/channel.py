@@ -1,4 +1,4 @@
-"""Messages between two processes or threads, with file descriptors; and what ended the work at the other end.
+"""Messages between two processes or threads, with file descriptors; what ended the work at the other end; heartbeats.
 
 An exception that ends it is raised here as what it is, with the other end's traceback as its cause. A fault of our own
 code must look like one wherever it happens: never like a damaged file, a lack of memory, or a process that died.
@@ -10,18 +10,22 @@ import array
 import contextlib
 import select
 import socket
+import struct
 import time
 import traceback
 from collections.abc import Sequence
+from typing import Any
 
 from rawpack.errors import WorkerError
-from rawpack.system.descriptors import above_streams
+from rawpack.system.files import above_streams
 
 _LENGTH = 8
 _FAILURE = 1 << 63
 """In the length of a message: it is what ended the work at the other end."""
 _RIGHTS_BYTES = socket.CMSG_LEN(4 * array.array("i").itemsize)
 """Room for four descriptors."""
+HEARTBEAT_BYTES = 4096
+_NOTE = struct.Struct("<qqq")
 
 
 class ChildTraceback(Exception):  # noqa: N818 - it is no error of its own
@@ -122,6 +126,28 @@ class Channel:
                 return None
             left = left[count:]
         return data
+
+
+class Heartbeat:
+    """What a worker is about to do, in shared memory: its parent can read it even after the worker has died.
+
+    One process writes, another reads, without a lock. A torn read does no harm: what is read matters only when the
+    writer is dead.
+    """
+
+    def __init__(self, memory: Any) -> None:
+        """memory: a writable buffer of `HEARTBEAT_BYTES` or more."""
+        self._memory = memory
+        self._beat = 0
+
+    def note(self, task: int, position: int) -> None:
+        """Note that `position` of `task` comes next; -1 where the task is done in one go."""
+        self._beat += 1
+        _NOTE.pack_into(self._memory, 0, task, position, self._beat)
+
+    def read(self) -> tuple[int, int, int]:
+        """(task, position, beat): the beat changes with every note, and is 0 before the first."""
+        return _NOTE.unpack_from(self._memory, 0)
 
 
 def pair() -> tuple[Channel, Channel]:

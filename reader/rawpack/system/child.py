@@ -23,9 +23,8 @@ from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
 from rawpack.errors import WorkerError
-from rawpack.system.channel import Channel, pair
-from rawpack.system.descriptors import above_streams, write_all
-from rawpack.system.heartbeat import HEARTBEAT_BYTES, Heartbeat
+from rawpack.system.channel import HEARTBEAT_BYTES, Channel, Heartbeat, pair
+from rawpack.system.files import above_streams, write_all
 from rawpack.system.memory import anonymous_file, map_descriptor
 
 GRACE_S = 2.0

@@ -13,7 +13,7 @@ import platform
 import re
 from collections.abc import Iterator
 from contextlib import suppress
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 
 _ROOT = Path("/")
 
@@ -32,10 +32,11 @@ def cpus(root: Path = _ROOT) -> int:
 def cpu_quota(root: Path = _ROOT) -> float | None:
     """CPU seconds per second that the control groups allow, such as 1.5; None where they set no limit."""
     quotas = []
-    for group in _groups("cpu", root):
-        quota, _, period = _text(group / "cpu.max").partition(" ")
-        if not quota:
-            quota, period = _text(group / "cpu.cfs_quota_us"), _text(group / "cpu.cfs_period_us")
+    for group, second in _groups("cpu", root):
+        if second:
+            quota, _, period = _text(f"{group}/cpu.max").partition(" ")
+        else:
+            quota, period = _text(f"{group}/cpu.cfs_quota_us"), _text(f"{group}/cpu.cfs_period_us")
         if quota.isdigit() and period.isdigit() and int(period) > 0:
             quotas.append(int(quota) / int(period))
     return min(quotas, default=None)
@@ -77,53 +78,50 @@ def describe(root: Path = _ROOT) -> dict[str, str | int | float | None]:
     }
 
 
-def _groups(controller: str, root: Path) -> Iterator[Path]:
-    """Folders with limits of `controller` on this process: its group's and those above it, where mounted.
+def _groups(controller: str, root: Path) -> Iterator[tuple[str, bool]]:
+    """Folders with limits of `controller` on this process: its group's and those above it, where mounted; and whether
+    they are of version 2.
 
     The lowest limit applies. A group's path, in /proc/self/cgroup, is relative to the root of its hierarchy, of which a
     mount may show only a part: /proc/self/mountinfo says which.
     """
-    paths: dict[str, PurePosixPath] = {}
-    for line in _text(root / "proc/self/cgroup").splitlines():
+    groups: dict[str, str] = {}
+    for line in _text(f"{root}/proc/self/cgroup").splitlines():
         names, _, path = line.partition(":")[2].partition(":")
-        paths.update((name, PurePosixPath(path)) for name in names.split(","))
-    for line in _text(root / "proc/self/mountinfo").splitlines():
+        groups |= dict.fromkeys(names.split(","), path)
+    for line in _text(f"{root}/proc/self/mountinfo").splitlines():
         mount, _, system = line.partition(" - ")
         where, what = mount.split(" ")[3:5], system.split(" ")
-        if what[0] == "cgroup2":
-            group = paths.get("")
-        elif what[0] == "cgroup" and controller in what[-1].split(","):
-            group = paths.get(controller)
-        else:
+        second = what[0] == "cgroup2"
+        group = groups.get("" if second else controller)
+        limits = second or (what[0] == "cgroup" and controller in what[-1].split(","))
+        if not limits or group is None or len(where) < 2:
             continue
-        if group is None or len(where) < 2:
-            continue
-        shown, top = (PurePosixPath(_unescape(part)) for part in where)
-        inside = group.relative_to(shown) if group.is_relative_to(shown) else PurePosixPath()
-        if ".." in inside.parts:  # a group outside of what this container may see
-            inside = PurePosixPath()
-        for folder in (inside, *inside.parents):
-            yield root / top.relative_to("/") / folder
+        shown, top = map(_unescape, where)
+        shown = shown.rstrip("/")
+        inside = group.removeprefix(shown).rstrip("/") if f"{group}/".startswith(f"{shown}/") else ""
+        if ".." in inside.split("/"):  # a group outside of what this container may see
+            inside = ""
+        while inside:
+            yield f"{root}{top}{inside}", second
+            inside = inside.rpartition("/")[0]
+        yield f"{root}{top}", second
 
 
 def _memory_groups(root: Path) -> Iterator[tuple[int, int | None]]:
     """(limit, bytes in use without cached files) of each control group that limits memory."""
-    for group in _groups("memory", root):
-        for limit_file, used_file, prefix in (
-            ("memory.max", "memory.current", ""),
-            ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_"),
-        ):
-            limit, used = _text(group / limit_file), _text(group / used_file)
-            if not limit.isdigit():
-                continue
-            cache = _numbers(_text(group / "memory.stat"))
+    for group, second in _groups("memory", root):
+        limit = _text(f"{group}/memory.max" if second else f"{group}/memory.limit_in_bytes")
+        if limit.isdigit():
+            used = _text(f"{group}/memory.current" if second else f"{group}/memory.usage_in_bytes")
+            cache, prefix = _numbers(_text(f"{group}/memory.stat")), "" if second else "total_"
             files = cache.get(f"{prefix}inactive_file", 0) + cache.get(f"{prefix}active_file", 0)
             yield int(limit), max(0, int(used) - files) if used.isdigit() else None
 
 
 def _of_machine(name: str, pages: str, root: Path) -> list[int]:
     """Bytes by /proc/meminfo, else by sysconf; empty where neither says."""
-    kib = _numbers(_text(root / "proc/meminfo").replace(":", "")).get(name)
+    kib = _numbers(_text(f"{root}/proc/meminfo").replace(":", "")).get(name)
     if kib is not None:
         return [kib * 1024]
     with suppress(AttributeError, ValueError, OSError):
@@ -138,7 +136,7 @@ def _numbers(text: str) -> dict[str, int]:
 
 
 def _cpu_model(root: Path) -> str:
-    found = re.search(r"^model name\s*:\s*(.+)$", _text(root / "proc/cpuinfo"), re.MULTILINE)
+    found = re.search(r"^model name\s*:\s*(.+)$", _text(f"{root}/proc/cpuinfo"), re.MULTILINE)
     return found[1].strip() if found else platform.machine()
 
 
@@ -147,9 +145,10 @@ def _unescape(path: str) -> str:
     return re.sub(r"\\([0-7]{3})", lambda digits: chr(int(digits[1], 8)), path)
 
 
-def _text(file: Path) -> str:
+def _text(file: str) -> str:
     """Contents of a small file; empty where it cannot be read."""
     try:
-        return file.read_text(encoding="utf-8", errors="surrogateescape").strip()
+        with open(file, encoding="utf-8", errors="surrogateescape") as opened:
+            return opened.read().strip()
     except OSError:
         return ""

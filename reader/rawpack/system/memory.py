@@ -16,7 +16,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from rawpack.system.descriptors import above_streams
+from rawpack.system.files import above_streams
 
 _READ, _WRITE = 1, 2
 _SHARED, _PRIVATE, _FIXED = 0x01, 0x02, 0x10

@@ -13,9 +13,8 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Generic, Protocol, TypeVar
 
-from rawpack.system.channel import Channel, EndedByError
+from rawpack.system.channel import Channel, EndedByError, Heartbeat
 from rawpack.system.child import GRACE_S
-from rawpack.system.heartbeat import Heartbeat
 from rawpack.system.template import Template
 
 _LOOK_EVERY_S = 0.5

@@ -12,7 +12,6 @@ import ctypes
 import gc
 import os
 import pickle
-import select
 import signal
 import socket
 import subprocess
@@ -23,20 +22,16 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from rawpack.system.channel import Channel, EndedByError
+from rawpack.system.channel import Channel, EndedByError, Heartbeat
 from rawpack.system.child import Child, Ends, Process, environment, serve
-from rawpack.system.heartbeat import Heartbeat
 
 _LOOK_EVERY_S = 0.5
 _START_TIMEOUT_S = 60.0
 _REPLY_TIMEOUT_S = 30.0
 _SIGNAL_TIMEOUT_S = 5.0
+_FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.001, 0.05
+"""Between two looks whether a worker has ended."""
 _PR_SET_PDEATHSIG = 1
-
-Message = tuple[Any, ...]
-"""To the template: ("fork", worker) or ("kill", worker), with a number that no other one of its workers has: the system
-uses process numbers again. From it: ("ready", whether it can fork) first, ("forked", pid), with 0 where it could not,
-("killed", worker), and whenever a worker is reaped ("ended", worker, status)."""
 
 
 class Template:
@@ -75,127 +70,103 @@ class Template:
 
 
 class _Running:
-    """A template process, seen from its parent."""
+    """A template process, seen from its parent, which asks, and waits for each answer: see `_serve`."""
 
     def __init__(self, prepare: Callable[[], None]) -> None:
         work = (os.getpid(), environment(), prepare)
         function = getattr(prepare, "func", prepare)
         self.child = Child(_main, work, package_of=function, single=True)
         self.gone = False
-        self._last = 0
-        """The number of the latest worker."""
-        self._ended: dict[int, int] = {}
-        """Worker -> its exit status."""
         self._failure: Exception | None = None
         """What ended it, other than a signal."""
 
     def lives(self) -> bool:
         """Whether nothing says that it is gone."""
-        while not self.gone and self.child.channel.readable(0):
-            self._take()
+        if not self.gone and self.child.channel.readable(0):
+            self._receive(0)  # nothing was asked: only what has ended it can come
+            self._give_up()
         return not self.gone
 
     def is_ready(self) -> bool:
         """Wait until it has loaded; False where it cannot fork."""
-        return self._next(_START_TIMEOUT_S) == ("ready", True)
+        return self._ask("ready", timeout=_START_TIMEOUT_S) is True
 
     def fork(self, ends: Ends, channel: Channel) -> ForkedProcess | None:
         """See `Launcher.launch`."""
-        self._last += 1
-        reply: Message = ()
-        try:
-            if self._send(("fork", self._last), ends):
-                reply = self._next(_REPLY_TIMEOUT_S)
-        finally:
-            if reply[:1] != ("forked",):
-                self._give_up()
-        if self.gone or not reply[1]:
-            return None
-        return ForkedProcess(self, self._last, reply[1], channel)
+        pid = self._ask("fork", descriptors=ends, timeout=_REPLY_TIMEOUT_S)
+        return ForkedProcess(self, pid, channel) if pid else None
 
-    def kill(self, worker: int) -> None:
-        """Have the template kill a worker, unless it is reaped already; end the template if it hangs."""
-        if worker in self._ended or self.gone:
-            return
-        self._send(("kill", worker))
-        if not self._next(_SIGNAL_TIMEOUT_S):
-            self._give_up()
+    def kill(self, pid: int) -> None:
+        """Have the template kill a worker that is not reaped yet; end the template if it hangs."""
+        if not self.gone:
+            self._ask("kill", pid, timeout=_SIGNAL_TIMEOUT_S)
 
-    def await_end(self, worker: int, channel: Channel, timeout: float) -> int | None:
-        """The exit status of a worker, once it is reaped; None where it still lives after `timeout` seconds.
+    def await_end(self, pid: int, channel: Channel, timeout: float) -> int | None:
+        """Have the template reap a worker, and return its exit status; None where it still lives after `timeout`
+        seconds.
 
         Raises what ended the template, where that was an exception: its workers did not die of what they did.
         """
         end = time.monotonic() + timeout
-        while worker not in self._ended:
-            left = end - time.monotonic()
-            if self._failure is not None:
-                raise self._failure from self._failure.__cause__
-            if self.gone:
-                # Nobody reports it. The system kills it, and closes its end of the channel when it has no memory left.
-                with contextlib.suppress(OSError):
-                    if channel.ends(left):
-                        return -signal.SIGKILL
-                return None
-            if not self.child.channel.readable(left):
-                return None
-            self._take()
-        return self._ended.pop(worker)
+        status: tuple[int | None] | None = None
+        if not self.gone:
+            status = self._ask("wait", pid, timeout, timeout=timeout + _SIGNAL_TIMEOUT_S)
+        if self._failure is not None:
+            raise self._failure from self._failure.__cause__
+        if status is not None:
+            return status[0]
+        # The system kills the worker, and closes its end of the channel when it has no memory left.
+        with contextlib.suppress(OSError):
+            if channel.ends(end - time.monotonic()):
+                return -signal.SIGKILL
+        return None
+
+    def _ask(self, *order: Any, descriptors: tuple[int, ...] = (), timeout: float) -> Any:
+        """What the template answers. One that is gone, hangs or was interrupted is ended: None."""
+        answer = None
+        try:
+            self.child.channel.send(pickle.dumps(order), descriptors)
+            answer = self._receive(timeout)
+        except OSError:
+            pass
+        finally:
+            if answer is None:
+                self._give_up()
+        return answer
+
+    def _receive(self, timeout: float) -> Any:
+        """The next answer; None where none comes in time."""
+        received = None
+        try:
+            if self.child.channel.readable(timeout):
+                received = self.child.channel.receive()
+        except OSError:
+            pass
+        except EndedByError as ended:
+            self._failure = ended.error
+        return None if received is None else pickle.loads(received[0])
 
     def _give_up(self) -> None:
         """End a template that hangs or has closed its channel, and with it its workers."""
         self.child.process.kill()
         self.gone = True
 
-    def _send(self, order: Message, descriptors: tuple[int, ...] = ()) -> bool:
-        try:
-            self.child.channel.send(pickle.dumps(order), descriptors)
-        except OSError:
-            self._give_up()
-        return not self.gone
-
-    def _next(self, timeout: float) -> Message:
-        """The next message other than "ended"; empty where none comes in time, or the template is gone."""
-        end = time.monotonic() + timeout
-        while not self.gone and self.child.channel.readable(end - time.monotonic()):
-            if message := self._take():
-                return message
-        return ()
-
-    def _take(self) -> Message:
-        """Receive a message; empty where it is not for the caller."""
-        received = None
-        try:
-            received = self.child.channel.receive()
-        except OSError:
-            pass
-        except EndedByError as ended:
-            self._failure = ended.error
-        if received is None:
-            self._give_up()
-            return ()
-        message: Message = pickle.loads(received[0])
-        if message[0] == "ended":
-            self._ended[message[1]] = message[2]
-            return ()
-        return message
-
 
 class ForkedProcess:
     """A worker that a template has forked, seen from the template's parent. See `Process`."""
 
-    def __init__(self, running: _Running, worker: int, pid: int, channel: Channel) -> None:
-        """worker: its number in the template's messages. channel: this process's end."""
-        self._running, self._worker, self.pid, self._channel = running, worker, pid, channel
+    def __init__(self, running: _Running, pid: int, channel: Channel) -> None:
+        """channel: this process's end."""
+        self._running, self.pid, self._channel = running, pid, channel
         self.returncode: int | None = None
 
     def kill(self) -> None:
         if self.returncode is None:
-            self._running.kill(self._worker)
+            self._running.kill(self.pid)
 
     def wait(self, timeout: float) -> int:
         if self.returncode is None:
-            self.returncode = self._running.await_end(self._worker, self._channel, timeout)
+            self.returncode = self._running.await_end(self.pid, self._channel, timeout)
         if self.returncode is None:
             raise subprocess.TimeoutExpired("a worker", timeout)
         return self.returncode
@@ -212,16 +183,55 @@ def _main(
     prepare()
     gc.collect()
     gc.freeze()  # a collection in a worker must not write to, and so copy, the pages that it shares
-    forks = _Forks(channel, parent, variables)
-    _report(channel, ("ready", forks.able))
-    worker = forks.serve()
-    if worker is not None:
-        worker()
+    prctl = ctypes.CDLL(None).prctl
+    template = os.getpid()
+    # The parent may ignore it: then the system would reap the workers, and nobody would know how they ended.
+    before = signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    ends = _serve(channel, parent, _threads() == 1 and prctl(_PR_SET_PDEATHSIG, 0) == 0)
+    if ends is not None:
+        prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+        if os.getppid() != template:
+            os._exit(1)
+        signal.signal(signal.SIGCHLD, before)
+        _become_worker(ends, variables)
 
 
-def _report(channel: Channel, message: Message) -> None:
+def _serve(channel: Channel, parent: int, able: bool) -> Ends | None:
+    """Answer what the parent asks, until it is gone. Returns in each child too: what it gets.
+
+    ("ready",): `able`: whether a fork is safe, and its end is sure when this process ends. ("fork",), with its `Ends`:
+    the number of the new process, 0 where there is none. ("kill", pid): True. ("wait", pid, timeout): its exit status,
+    or None where it still lives, in a tuple; only then may the system use the number again.
+    """
+    while os.getppid() == parent:
+        if not channel.readable(_LOOK_EVERY_S):
+            continue
+        received = channel.receive()
+        if received is None:
+            return None
+        match pickle.loads(received[0]):
+            case ("ready",):
+                _answer(channel, able)
+            case ("fork",):
+                ends = Ends(*received[1])
+                pid = _fork()
+                if pid == 0:
+                    channel.close()
+                    return ends
+                for descriptor in ends:
+                    os.close(descriptor)
+                _answer(channel, pid or 0)
+            case ("kill", pid):
+                os.kill(pid, signal.SIGKILL)
+                _answer(channel, True)
+            case ("wait", pid, timeout):
+                _answer(channel, (_reap(pid, timeout),))
+    return None
+
+
+def _answer(channel: Channel, answer: Any) -> None:
     try:
-        channel.send(pickle.dumps(message))
+        channel.send(pickle.dumps(answer))
     except OSError:
         os._exit(1)  # the parent is gone; the system ends the workers
 
@@ -230,92 +240,43 @@ def _threads() -> int:
     return len(list(Path("/proc/self/task").iterdir()))
 
 
-class _Forks:
-    """The children of this process."""
+def _fork() -> int | None:
+    """As `os.fork`; None where that fails, or would not be safe."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    if _threads() == 1:
+        with contextlib.suppress(OSError):
+            return os.fork()
+    return None
 
-    def __init__(self, channel: Channel, parent: int, variables: dict[str, str]) -> None:
-        self._channel, self._parent, self._variables = channel, parent, variables
-        self._children: dict[int, int] = {}
-        """Process number of each that is not reaped -> its number in messages."""
-        self._prctl = ctypes.CDLL(None).prctl
-        self.able = _threads() == 1 and self._prctl(_PR_SET_PDEATHSIG, 0) == 0
-        """Whether a fork is safe, and its end is sure when this process ends."""
-        # A death interrupts the wait for a message.
-        self._before = signal.signal(signal.SIGCHLD, lambda *_: None)
-        self._woken, self._wakes = socket.socketpair()
-        self._wakes.setblocking(False)
-        self._woken.setblocking(False)
-        signal.set_wakeup_fd(self._wakes.fileno(), warn_on_full_buffer=False)
 
-    def serve(self) -> Callable[[], None] | None:
-        """Fork, kill and reap until the parent is gone. Returns in each child too: what it is to run."""
-        poll = select.poll()
-        poll.register(self._woken, select.POLLIN)
-        poll.register(self._channel.socket, select.POLLIN)
-        while os.getppid() == self._parent:
-            ready = [number for number, _ in poll.poll(_LOOK_EVERY_S * 1000)]
-            with contextlib.suppress(BlockingIOError):
-                self._woken.recv(4096)
-            self._reap()
-            if self._channel.fileno() not in ready:
-                continue
-            received = self._channel.receive()
-            if received is None:
-                return None
-            order, worker = pickle.loads(received[0])
-            if order == "kill":
-                for pid in [pid for pid, number in self._children.items() if number == worker]:
-                    os.kill(pid, signal.SIGKILL)
-                _report(self._channel, ("killed", worker))
-            elif (run := self._fork(worker, Ends(*received[1]))) is not None:
-                return run
-        return None
+def _reap(pid: int, timeout: float) -> int | None:
+    """The exit status of a child; None where it still lives after `timeout` seconds."""
+    end, pause = time.monotonic() + timeout, _FIRST_PAUSE_S
+    while True:
+        ended, status = os.waitpid(pid, os.WNOHANG)
+        if ended:
+            return os.waitstatus_to_exitcode(status)
+        if (left := end - time.monotonic()) <= 0:
+            return None
+        time.sleep(min(pause, left))
+        pause = min(2 * pause, _LONGEST_PAUSE_S)
 
-    def _fork(self, worker: int, ends: Ends) -> Callable[[], None] | None:
-        """Fork a worker. In the parent None; in the child what it is to run."""
-        pid, template = 0, os.getpid()
-        sys.stdout.flush()
-        sys.stderr.flush()
-        if _threads() == 1:
-            with contextlib.suppress(OSError):
-                pid = os.fork()
-                if not pid:
-                    return lambda: self._begin(ends, template)
-        for descriptor in ends:
-            os.close(descriptor)
-        if pid:
-            self._children[pid] = worker
-        _report(self._channel, ("forked", pid))
-        return None
 
-    def _reap(self) -> None:
-        """Report every child that is gone."""
-        with contextlib.suppress(ChildProcessError):
-            while (ended := os.waitpid(-1, os.WNOHANG))[0]:
-                worker = self._children.pop(ended[0])
-                _report(self._channel, ("ended", worker, os.waitstatus_to_exitcode(ended[1])))
-
-    def _begin(self, ends: Ends, template: int) -> None:
-        """Be a worker: a process like a plain child, but for what is loaded."""
-        self._prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-        if os.getppid() != template:
-            os._exit(1)
-        os.setpgid(0, 0)
-        signal.set_wakeup_fd(-1)
-        signal.signal(signal.SIGCHLD, self._before)
-        for end in (self._channel.socket, self._woken, self._wakes):
-            end.close()
-        os.dup2(ends.output, 1)
-        os.dup2(ends.shared, 2)
-        os.close(ends.output)
-        os.close(ends.shared)
-        os.environ.clear()
-        os.environ.update(self._variables)
-        if "numpy.random" in sys.modules:
-            sys.modules["numpy.random"].seed()  # the module `random` does that by itself
-        try:
-            serve(socket.socket(fileno=ends.channel), ends.errors)
-        except Exception:
-            traceback.print_exc()
-            sys.exit(1)
-        sys.exit()
+def _become_worker(ends: Ends, variables: dict[str, str]) -> None:
+    """Be a process like a plain child, but for what is loaded."""
+    os.setpgid(0, 0)
+    os.dup2(ends.output, 1)
+    os.dup2(ends.shared, 2)
+    os.close(ends.output)
+    os.close(ends.shared)
+    os.environ.clear()
+    os.environ.update(variables)
+    if "numpy.random" in sys.modules:
+        sys.modules["numpy.random"].seed()  # the module `random` does that by itself
+    try:
+        serve(socket.socket(fileno=ends.channel), ends.errors)
+    except Exception:
+        traceback.print_exc()
+        sys.exit(1)
+    sys.exit()

@@ -1,20 +1,8 @@
 """Transforms: what workers do to samples before they are in a batch.
 
-    from rawpack.transforms import Normalize, RandomHorizontalFlip, RandomResizedCrop, ToCHW
+from rawpack.transforms import Normalize, RandomHorizontalFlip, RandomResizedCrop, ToCHW
 
-    reader.batches(256, transform=[RandomResizedCrop(224), RandomHorizontalFlip(), Normalize(mean, std), ToCHW()])
-
-| file | holds |
-|---|---|
-| `step.py` | the contract: what a step is |
-| `crops.py`, `resizing.py`, `flips.py`, `color.py`, `randaugment.py`, `erasing.py` | steps on pixels |
-| `mixup.py` | labels as vectors; steps on batches, which mix them |
-| `values.py` | steps on dtypes, values and axes |
-| `functions.py` | steps that call a function of the user's own |
-| `randomness.py` | the random numbers of a sample |
-| `plan.py` | a list of steps, fitted to the fields of a store |
-| `pipeline.py`, `images.py` | the fitted transform, which makes the samples; those of a field of images |
-| `boxes.py` | boxes and what follows them, moved with their images |
+reader.batches(256, transform=[RandomResizedCrop(224), RandomHorizontalFlip(), Normalize(mean, std), ToCHW()])
 """
 
 from __future__ import annotations

@@ -28,11 +28,11 @@ def range_of(name: str, value: Sequence[float]) -> tuple[float, float]:
     return float(pair[0]), float(pair[1])
 
 
-def interpolation_of(value: Any) -> Interpolation:
+def interpolation_of(value: Any, known: Sequence[str] = get_args(Interpolation)) -> Interpolation:
     """The name of an interpolation; torchvision's `InterpolationMode` is accepted too."""
     name = getattr(value, "value", value)
-    if name not in get_args(Interpolation):
-        raise UsageError(f"interpolation={value!r} must be one of {', '.join(map(repr, get_args(Interpolation)))}")
+    if name not in known:
+        raise UsageError(f"interpolation={value!r} must be one of {', '.join(map(repr, known))}")
     return cast("Interpolation", name)
 
 

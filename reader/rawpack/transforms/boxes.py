@@ -6,8 +6,8 @@ image: random numbers are a pure function of seed, epoch and sample.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Any
 
@@ -19,22 +19,19 @@ from rawpack.errors import DamagedStoreError, UsageError
 from rawpack.store.stores import Stores
 from rawpack.transforms.followers import BOXES, Window, cut, follow, misfit, moved
 from rawpack.transforms.images import MASK, PIXELS, shapes_of, sides
-from rawpack.transforms.plan import Transform, as_steps, concerns, spec_of
+from rawpack.transforms.pipeline import FieldPlan
+from rawpack.transforms.plan import Transform, as_steps, field_plan
 from rawpack.transforms.randomness import Random, Seeds, randoms_of
-from rawpack.transforms.step import Array, BatchStep, Move, Spec, Step
-
-_Numbered = tuple[int, Step, Callable[[Spec], Spec], Spec, Spec]
-"""A step: its number in the transform, the step itself, its `makes` or `makes_mask`, what it gets, what it makes."""
+from rawpack.transforms.step import Array, Move, Spec, Step
 
 
+@dataclass(frozen=True)
 class BoxMover:
     """Moves the boxes of samples, and what follows them, as a transform moves their images. Any number of threads may
     use one."""
 
-    def __init__(self, image: str, lines: Sequence[tuple[str, tuple[_Numbered, ...]]]) -> None:
-        """image: the field that the boxes belong to. lines: the steps for each image or mask field, in the order in
-        which workers draw for them; those of `image` last."""
-        self._image, self._lines = image, lines
+    plans: Mapping[str, FieldPlan]
+    """Of images and masks, in the order in which workers draw for them; the boxes belong to the last."""
 
     def __call__(
         self,
@@ -50,15 +47,13 @@ class BoxMover:
         samples = rows if clips is None else clips
         frames = len(rows) // max(1, len(samples))
         drawn: list[dict[int, Any]] = [{} for _ in samples]
-        ways: list[tuple[Move, Window]] = []
-        for name, steps in self._lines:
-            of_image = name == self._image
+        for name, plan in self.plans.items():
             shapes = iter(shapes_of(library, name, rows))
-            for random, known in zip(randoms_of(seeds, samples), drawn, strict=True):
-                for shape in islice(shapes, frames):
-                    way = _way(steps, random, known, shape)
-                    if of_image:
-                        ways.append(way)
+            ways = [
+                _way(plan, random, known, shape)
+                for random, known in zip(randoms_of(seeds, samples), drawn, strict=True)
+                for shape in islice(shapes, frames)
+            ]
         made: dict[str, list[Array]] = {name: [] for name in values}
         for name, given in values.items():
             field = library.fields[name]
@@ -87,45 +82,34 @@ def mover_for(
     if not any(fields[name].moves for name in chosen):
         return None
     image = next(name for name, field in fields.items() if field.kind == "image")
-    singles = [step for step in (*before, *as_steps(transform or [])) if not isinstance(step, BatchStep)]
+    singles = [step for step in (*before, *as_steps(transform or [])) if isinstance(step, Step)]
     # The order of `Pipeline.fill`. If the batch does not have the image, boxes move as if it had.
     pixels = [name for name in (*chosen, image) if fields[name].kind in PIXELS]
-    lines = []
-    for name in pixels[: pixels.index(image) + 1]:
-        steps, spec = list[_Numbered](), spec_of(fields[name])
-        for number, step in enumerate(singles):
-            if not concerns(step, name, fields[name]):
-                continue
-            mask = fields[name].kind == MASK
-            made, fitted = step.makes_mask(spec) if mask else step.makes(spec), step.fitted(spec)
-            if name == image and "HWC" in (spec.layout, made.layout) and type(step).move is Step.move:
-                _check_still(step, spec, made)
-            steps.append((number, fitted, fitted.makes_mask if mask else fitted.makes, spec, made))
-            spec = made
-        lines.append((name, tuple(steps)))
-    return BoxMover(image, lines) if lines[-1][1] else None
+    plans = {name: field_plan(singles, name, fields[name]) for name in pixels[: pixels.index(image)]}
+    plans[image] = field_plan(singles, image, fields[image], check=_check_still)
+    return BoxMover(plans) if plans[image].steps else None
 
 
 def _check_still(step: Step, spec: Spec, made: Spec) -> None:
-    if made.layout != "CHW" and made.shape[:2] != spec.shape[:2]:
+    says_where = type(step).move is not Step.move or "HWC" not in (spec.layout, made.layout)
+    if not says_where and made.layout != "CHW" and made.shape[:2] != spec.shape[:2]:
         raise UsageError(
             f"{step!r} changes the size of images, {spec.shape} to {made.shape}, and does not say where their boxes "
             "go: write it as a Step with a method move(), or leave boxes out with fields="
         )
 
 
-def _way(
-    steps: Sequence[_Numbered], random: Random, known: dict[int, Any], shape: tuple[int, ...]
-) -> tuple[Move, Window]:
+def _way(plan: FieldPlan, random: Random, known: dict[int, Any], shape: tuple[int, ...]) -> tuple[Move, Window]:
     """Where all steps together move the points of an image of that shape, and what is then still visible of it.
 
     known: step number -> what was drawn; used and added to.
     """
     whole, window = Move(), (0.0, 0.0, float(shape[1]), float(shape[0]))
-    for number, step, makes, spec, made in steps:
+    for number, step, spec, made in zip(plan.numbers, plan.steps, plan.specs, plan.specs[1:], strict=False):
         height, width = sides(shape, spec.layout)
         if number not in known:
             known[number] = step.draw(random, height, width)
+        makes = step.makes_mask if plan.field.kind == MASK else step.makes
         exact = made if made.fixed else makes(replace(spec, shape=shape))
         after = tuple(n or 0 for n in exact.shape)
         if spec.layout == "HWC":

@@ -27,10 +27,6 @@ class CropBox(NamedTuple):
     """(y, x) of that part within the crop; other than (0, 0) if the crop begins outside the image."""
 
 
-_OUTSIDE = CropBox((0, 0, 1, 1), (-1, -1))
-"""A crop that has nothing of the image. A pixel is read all the same, so that no empty image can occur."""
-
-
 class _FixedCrop(CropStep):
     """A crop of a fixed size; what is outside the image is `fill`."""
 
@@ -48,23 +44,21 @@ class _FixedCrop(CropStep):
         return drawn.box
 
     def finish(self, part: Array, drawn: CropBox, out: Array | None = None) -> Array:
-        return self._padded(part, drawn, out, self.fill)
+        return self._padded(part, drawn.at, out, self.fill)
 
     def finish_mask(self, part: Array, drawn: CropBox, out: Array | None = None) -> Array:
-        return self._padded(part, drawn, out, 0)
+        return self._padded(part, drawn.at, out, 0)
 
     def move(self, drawn: CropBox, height: int, width: int) -> Move:
         return Move(shift_y=drawn.at[0] - drawn.box[0], shift_x=drawn.at[1] - drawn.box[1])
 
-    def _padded(self, part: Array, drawn: CropBox, out: Array | None, fill: float) -> Array:
-        if part.shape[:2] == self.size and drawn != _OUTSIDE:
+    def _padded(self, part: Array, at: tuple[int, int], out: Array | None, fill: float) -> Array:
+        if part.shape[:2] == self.size and at == (0, 0):
             return part
         if out is None:
             out = np.empty((*self.size, part.shape[2]), part.dtype)
-        y, x = drawn.at
         out[...] = fill
-        if drawn != _OUTSIDE:
-            out[y : y + part.shape[0], x : x + part.shape[1]] = part
+        out[at[0] : at[0] + part.shape[0], at[1] : at[1] + part.shape[1]] = part
         return out
 
     def _place(self, top: int, left: int, height: int, width: int) -> CropBox:
@@ -72,7 +66,8 @@ class _FixedCrop(CropStep):
         bottom, right = min(top + self.size[0], height), min(left + self.size[1], width)
         y, x = max(top, 0), max(left, 0)
         if bottom <= y or right <= x:
-            return _OUTSIDE
+            # Nothing of the image. A pixel is read all the same, so that no image is empty, and put beyond the end.
+            return CropBox((0, 0, 1, 1), self.size)
         return CropBox((y, x, bottom - y, right - x), (y - top, x - left))
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from copy import copy
-from typing import Literal, NamedTuple
+from typing import Literal
 
 import numpy as np
 
@@ -17,12 +17,8 @@ from rawpack.transforms.step import Array, Box, Spec, Step
 _ATTEMPTS = 10
 
 
-class Erased(NamedTuple):
-    """What is erased of one image."""
-
-    box: Box
-    noise: int
-    """The key of the random numbers in it, where these are wanted."""
+Erased = tuple[Box, int]
+"""What is erased of one image, and the key of the random numbers in it, where these are wanted."""
 
 
 class RandomErasing(Step):
@@ -71,7 +67,7 @@ class RandomErasing(Step):
             h, w = round(math.sqrt(area * aspect)), round(math.sqrt(area / aspect))
             if h < height and w < width:
                 y, x = random.integer(height - h + 1), random.integer(width - w + 1)
-                return Erased((y, x, h, w), random.integer(1 << 53) if self.value == "random" else 0)
+                return (y, x, h, w), random.integer(1 << 53) if self.value == "random" else 0
         return None
 
     def apply(self, image: Array, drawn: Erased | None, out: Array | None = None) -> Array:
@@ -81,10 +77,10 @@ class RandomErasing(Step):
             # A copy: the image may be the store's own memory.
             out = np.empty_like(image) if out is None else out
             np.copyto(out, image)
-        y, x, height, width = drawn.box
+        (y, x, height, width), key = drawn
         box = (out.transpose(1, 2, 0) if self._planes else out)[y : y + height, x : x + width]
         if self.value == "random":
-            box[...] = Random(drawn.noise).generator().standard_normal(box.shape, np.float32)
+            box[...] = Random(key).generator().standard_normal(box.shape, np.float32)
         else:
             box[...] = self.value
         return out

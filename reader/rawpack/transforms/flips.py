@@ -64,20 +64,19 @@ class _RandomFlip(Step):
     def apply_mask(self, mask: Array, drawn: bool, out: Array | None = None) -> Array:
         return self.apply(mask, drawn, out)
 
+    def move(self, drawn: bool, height: int, width: int) -> Move:
+        if not drawn:
+            return Move()
+        return Move(scale_x=-1.0, shift_x=float(width)) if self._axis else Move(scale_y=-1.0, shift_y=float(height))
+
 
 class RandomHorizontalFlip(_RandomFlip):
     """Swap left and right, with probability `p`."""
 
     _axis = 1
 
-    def move(self, drawn: bool, height: int, width: int) -> Move:
-        return Move(scale_x=-1.0, shift_x=float(width)) if drawn else Move()
-
 
 class RandomVerticalFlip(_RandomFlip):
     """Swap top and bottom, with probability `p`."""
 
     _axis = 0
-
-    def move(self, drawn: bool, height: int, width: int) -> Move:
-        return Move(scale_y=-1.0, shift_y=float(height)) if drawn else Move()

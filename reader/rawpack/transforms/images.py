@@ -16,7 +16,7 @@ from rawpack.errors import UsageError
 from rawpack.store.stores import Stores
 from rawpack.system.times import Times
 from rawpack.transforms.randomness import Random, Randoms
-from rawpack.transforms.step import Array, CropStep, Drawn, Step, draws
+from rawpack.transforms.step import Array, CropStep, Drawn, Step
 
 if TYPE_CHECKING:
     from rawpack.transforms.pipeline import FieldPlan
@@ -53,7 +53,7 @@ class ImageFiller:
 
     def fill(self, times: Times) -> None:
         """Make them all, and add to `times` what that took."""
-        plan, spent = self.plan, self._spent
+        plan, spent, codec = self.plan, self._spent, self.plan.field.codec
         steps = list(zip(plan.numbers, plan.steps, plan.drawing, plan.fits, plan.specs[:-1], strict=True))[plan.alone :]
         for part, images, out in self._made():
             began, randoms = time.perf_counter(), self.randoms[part] if self.known is None else self.randoms
@@ -70,7 +70,7 @@ class ImageFiller:
                 one = len(out) == 1
                 put(images[0] if one else images, out[0, ...] if one else out, plan, self.name)
             spent.transforming += time.perf_counter() - began
-        if not plan.codec.in_place or plan.codec.planar:
+        if not codec.in_place or codec.planar:
             spent.decoding, spent.reading = spent.reading, 0.0
         times.add(spent)
 
@@ -80,7 +80,7 @@ class ImageFiller:
         if many <= 1:
             return self._one_by_one()
         memory: Array = np.empty((many, *(n or 0 for n in given.shape)), given.dtype)
-        as_stored = self.plan.alone == 0 and self.library.fields[self.name].uniform
+        as_stored = self.plan.alone == 0 and self.plan.field.uniform
         if as_stored and self.check is None and self.known is None:
             return self._read_many(memory)
         return self._collected(memory)
@@ -116,7 +116,7 @@ class ImageFiller:
     def _one_by_one(self) -> Iterator[_Made]:
         """Each sample after the steps that take one at a time."""
         clock, plan, spent, crop, rows = time.perf_counter, self.plan, self._spent, self.plan.crop, self.rows
-        mask, layouts = plan.kind == MASK, [given.layout for given in plan.specs]
+        mask, layouts = plan.field.kind == MASK, [given.layout for given in plan.specs]
         applied = [step.apply_mask if mask else step.apply for step in plan.steps]
         later = list(zip(plan.numbers, plan.steps, plan.drawing, applied, plan.fits, layouts[:-1], strict=True))
         later = later[0 if crop is None else 1 : plan.alone]
@@ -127,7 +127,7 @@ class ImageFiller:
         places: Iterable[Any] = repeat(None, len(rows))
         if crop is not None:
             places, box, scale, last = self._crops(crop, shapes), None, 1, self
-            finish, scales = crop.finish_mask if mask else crop.finish, plan.codec.scales and not mask
+            finish, scales = crop.finish_mask if mask else crop.finish, plan.field.codec.scales and not mask
         samples = zip(self.library.located(self.name, rows), places, rows.tolist(), strict=True)
         for n, ((reader, row), place, sample) in enumerate(samples):
             began, outs = clock(), self.outs[n : n + 1]
@@ -155,7 +155,7 @@ class ImageFiller:
         number, draw_many = self.plan.numbers[0], self.plan.drawing[0]
         if draw_many is None:
             return [None] * len(shapes)
-        if self.known is None and self.library.fields[self.name].uniform:
+        if self.known is None and self.plan.field.uniform:
             return draw_many(self.randoms, *shapes[0][:2])
         return [self._drawn(n, number, crop, shape, "HWC") for n, shape in enumerate(shapes)]
 
@@ -175,30 +175,12 @@ class ImageFiller:
 
 def draws_at_random(step: Step) -> bool:
     """Whether what a step draws depends on random numbers. That of CenterCrop depends only on the size."""
-    if not draws(step):
-        return False
-    noted = _Noted(0)
+    random = Random(0)
     try:
-        step.draw(noted, _SIDE, _SIDE)
+        step.draw(random, _SIDE, _SIDE)
     except Exception:
         return True  # such as for an image of that size
-    return noted.used
-
-
-class _Noted(Random):
-    """Random numbers that say whether one was drawn."""
-
-    used = False
-
-    def __init__(self, key: int) -> None:
-        super().__init__(key)
-        draw = self.random
-
-        def random() -> float:
-            self.used = True
-            return draw()
-
-        self.random = random
+    return random.random() != Random(0).random()
 
 
 def sides(shape: tuple[int, ...], layout: str) -> tuple[int, int]:

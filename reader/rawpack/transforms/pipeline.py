@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from rawpack.disk.tables import Codec
+from rawpack.disk.manifest import Field
 from rawpack.errors import UsageError
 from rawpack.store.stores import Stores
 from rawpack.system.times import Times
@@ -34,9 +34,7 @@ class FieldPlan:
     """The number of each step in the whole transform, under which what it draws is kept."""
     specs: tuple[Spec, ...]
     """Before the first step, and after each; for clips, those of one frame."""
-    kind: str
-    """Of the field."""
-    codec: Codec
+    field: Field
     frames: int | None = None
     """The length of clips; None if samples are single images, and for fields of which a clip has one value."""
 
@@ -71,7 +69,7 @@ class FieldPlan:
     def alone(self) -> int:
         """How many steps are applied to one sample at a time. Those after them take several (`Step.apply_many`)."""
         k, least = len(self.steps), 0 if self.crop is None else 1
-        while k > least and self.kind != MASK and _takes_many(self.steps[k - 1]):
+        while k > least and self.field.kind != MASK and _takes_many(self.steps[k - 1]):
             k -= 1
         return k
 
@@ -87,7 +85,7 @@ class FieldPlan:
     @property
     def sample_result(self) -> Spec:
         """What comes out of a sample, all frames together."""
-        return with_frames(self.result, self.frames)
+        return self.result if self.frames is None else replace(self.result, shape=(self.frames, *self.result.shape))
 
 
 @dataclass(frozen=True)
@@ -96,25 +94,21 @@ class Pipeline:
 
     plans: dict[str, FieldPlan]
     """For the fields that are not just copied."""
-    batch_steps: tuple[BatchStep, ...] = ()
-    results: dict[str, Spec] = field(default_factory=dict)
+    batch_steps: tuple[BatchStep, ...]
+    """With any, a batch must be made by one worker."""
+    results: dict[str, Spec]
     """What comes out in the end, for fields whose shape or dtype is not the store's."""
 
     @cached_property
     def pixels(self) -> tuple[str, ...]:
         """Those of images and masks."""
-        return tuple(name for name, plan in self.plans.items() if plan.kind in PIXELS)
+        return tuple(name for name, plan in self.plans.items() if plan.field.kind in PIXELS)
 
     @property
     def random(self) -> bool:
         """Whether it uses random numbers, so that epochs differ."""
         steps = (step for plan in self.plans.values() for step in plan.steps)
         return any(step.random for step in self.batch_steps) or any(map(draws_at_random, steps))
-
-    @property
-    def whole_batches(self) -> bool:
-        """Whether a batch must be made by one worker."""
-        return bool(self.batch_steps)
 
     def target(self, name: str, view: Array) -> Array:
         """Where the samples of a field are made: the slot's array, unless a batch step changes their shape or dtype."""
@@ -175,24 +169,12 @@ def _takes_many(step: Step) -> bool:
     return step.vectorized and agrees(step, "vectorized", "apply")
 
 
-def with_frames(spec: Spec, frames: int | None) -> Spec:
-    """A whole sample whose frames have `spec`."""
-    return spec if frames is None else replace(spec, shape=(frames, *spec.shape))
-
-
 def _fill_numbers(
-    library: Stores,
-    name: str,
-    plan: FieldPlan,
-    rows: NDArray[np.int64],
-    outs: Array,
-    randoms: Randoms,
-    times: Times,
+    library: Stores, name: str, plan: FieldPlan, rows: NDArray[np.int64], outs: Array, randoms: Randoms, times: Times
 ) -> None:
     """Make the samples of a number field, such as labels."""
     began = time.perf_counter()
-    stored = library.fields[name]
-    values: Array = np.empty((len(rows), *(n or 0 for n in stored.shape)), stored.dtype)
+    values: Array = np.empty((len(rows), *(n or 0 for n in plan.field.shape)), plan.field.dtype)
     library.read_into(name, rows, values)
     read = time.perf_counter()
     if all(step.vectorized and not draws(step) for step in plan.steps):
@@ -201,17 +183,12 @@ def _fill_numbers(
         put(values, outs, plan, name)
     else:
         drawn, frames = list[Any](), len(rows) // max(1, len(randoms))
-        for n, (value, out) in enumerate(zip(values, _each(outs), strict=True)):
+        for n, value in enumerate(values):
             made = np.asarray(value)
             if n % frames == 0:
                 drawn = [step.draw(randoms.each[n // frames], 1, 1) for step in plan.steps]
             for step, place in zip(plan.steps, drawn, strict=True):
                 made = np.asarray(step.apply(made, place))
-            put(made, out, plan, name)
+            put(made, outs[n, ...], plan, name)
     times.reading += read - began
     times.transforming += time.perf_counter() - read
-
-
-def _each(outs: Array) -> Iterator[Array]:
-    """A view of each sample, also if that has no axes: numpy's own iteration would give copies then."""
-    return (outs[i, ...] for i in range(len(outs)))

@@ -12,18 +12,27 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from functools import partial
-from typing import Any
+from itertools import accumulate
+from typing import Any, NoReturn
+
+import numpy as np
 
 from rawpack.disk.manifest import Field
 from rawpack.errors import UsageError
+from rawpack.store.stores import Stores
+from rawpack.transforms.crops import CenterCrop
 from rawpack.transforms.functions import Lambda
 from rawpack.transforms.images import MASK, PIXELS
-from rawpack.transforms.left_behind import check_batch_step, check_step
-from rawpack.transforms.pipeline import FieldPlan, Pipeline, with_frames
+from rawpack.transforms.pipeline import FieldPlan, Pipeline
+from rawpack.transforms.resizing import Fit, Resize
 from rawpack.transforms.step import Array, BatchStep, Spec, Step
 from rawpack.transforms.values import ByTable, Tail, by_tables, tail_of
 
+Size = tuple[int, int]
+_LOOKED_AT = 16
+"""Samples whose images are looked at, where images differ in size."""
+_AS_THEY_ARE = (CenterCrop, Fit, Resize)
+"""Steps that leave images as they are if they have the size that is asked for."""
 _PACKAGE = __name__.partition(".")[0]
 Transform = Sequence[Step | BatchStep | Callable[[Array], Any]]
 
@@ -36,13 +45,13 @@ def plan_pipeline(
     frames: int | None = None,
     once: Sequence[str] = (),
     classes: int | None = None,
-    alike: Mapping[str, Field] | None = None,
+    alike: Mapping[str, Field] = {},
 ) -> Pipeline:
     """Fit a transform to the chosen fields of a store.
 
     before: steps that come first. frames: the length of clips; None if samples are single images. Steps work on frames,
     batch steps on whole clips. once: fields of which a clip has one value. classes: how many the store names. alike:
-    the chosen fields that look like images, see `left_behind`.
+    the chosen fields that look like images, see `look_alikes`.
 
     Raises UsageError if steps and fields do not fit, or if samples of different shapes would come out.
     """
@@ -57,20 +66,23 @@ def plan_pipeline(
             raise UsageError(f"{step!r}: the batch has no field {step.field!r}, only {', '.join(chosen)}")
         if step.field is not None and fields[step.field].kind not in (*PIXELS, "number"):
             raise UsageError(f"{step!r}: {step.field!r} is {fields[step.field].kind}, which workers do not transform")
-    plans, masks = {}, any(fields[name].kind == MASK for name in chosen)
-    for name in chosen:
-        numbered = [(n, step) for n, step in enumerate(singles) if concerns(step, name, fields[name])]
-        if numbered:
-            check = partial(check_step, image=name, alike=alike or {})
-            plans[name] = _field_plan(numbered, fields[name], None if name in once else frames, masks, check)
-    results = {name: one.sample_result for name, one in plans.items()}
-    specs = {
-        name: results.get(name) or with_frames(spec_of(fields[name]), None if name in once else frames)
-        for name in chosen
-        if fields[name].in_slot
-    }
+    masks = any(fields[name].kind == MASK for name in chosen)
+
+    def planned(name: str) -> FieldPlan:
+        def check(step: Step, spec: Spec, made: Spec) -> None:
+            if masks and fields[name].kind == "image":
+                _check_masks(step, spec, made)
+            check_step(step, spec, made, name, alike)
+
+        return field_plan(singles, name, fields[name], None if name in once else frames, check)
+
+    whole = {name: planned(name) for name in chosen}
+    plans = {name: plan for name, plan in whole.items() if plan.steps}
+    results = {name: plan.sample_result for name, plan in plans.items()}
+    specs = {name: plan.sample_result for name, plan in whole.items() if fields[name].in_slot}
     for i, batch_step in enumerate(batch_steps):
-        check_batch_step(batch_step, alike or {})
+        if alike and batch_step.refuses:
+            refuse(batch_step, "image", alike)
         told = {
             name: replace(spec, kind=fields[name].kind, classes=classes if name == "label" else None)
             for name, spec in specs.items()
@@ -91,9 +103,7 @@ def plan_pipeline(
             )
     # What a batch step replaces is first made in memory of its own.
     if batch_steps:
-        for name in specs:
-            if name not in plans and name in results:
-                plans[name] = _field_plan([], fields[name], None if name in once else frames)
+        plans |= {name: whole[name] for name in results if name not in plans}
     return Pipeline(plans, tuple(batch_steps), results)
 
 
@@ -106,7 +116,7 @@ def cut_tails(pipeline: Pipeline) -> tuple[Pipeline | None, dict[str, Tail]]:
     """
     plans, results, tails = dict(pipeline.plans), dict(pipeline.results), dict[str, Tail]()
     for name, plan in pipeline.plans.items():
-        tail = tail_of(plan.steps[-1], plan.result) if plan.kind == "image" and plan.steps else None
+        tail = tail_of(plan.steps[-1], plan.result) if plan.field.kind == "image" and plan.steps else None
         if tail is None or pipeline.batch_steps:
             continue
         plans[name] = cut = replace(plan, steps=plan.steps[:-1], numbers=plan.numbers[:-1], specs=plan.specs[:-1])
@@ -124,30 +134,22 @@ def spec_of(stored: Field) -> Spec:
 
 def as_steps(transform: Transform) -> list[Step | BatchStep]:
     """The steps of a transform; functions become steps. Raises UsageError for anything else."""
-    if isinstance(transform, str):
-        raise UsageError(_is_text(transform))
     if callable(transform) and not isinstance(transform, Step | BatchStep):
         name = getattr(transform, "__name__", type(transform).__name__)
         raise UsageError(f"transform= must be a list of steps: pass {f'[{name}]' if name.isidentifier() else '[f]'}")
     if isinstance(transform, Step | BatchStep) or not hasattr(transform, "__iter__"):
         raise UsageError(f"transform={transform!r} must be a list of steps, such as [{transform!r}]")
     steps = list[Step | BatchStep]()
-    for one in transform:
-        if isinstance(one, Step | BatchStep):
-            steps.append(one)
-        elif callable(one) and not isinstance(one, type):
-            steps.append(Lambda(one))
-        elif isinstance(one, str):
-            raise UsageError(_is_text(one))
-        else:
+    for one in [transform] if isinstance(transform, str) else transform:
+        if isinstance(one, str):
+            example = "pass objects, such as [rawpack.transforms.RandomResizedCrop(224)]"
+            raise UsageError(f"transform= has the text {one!r}: {example}")
+        if (not callable(one) and not isinstance(one, Step | BatchStep)) or isinstance(one, type):
             raise UsageError(
                 f"{one!r} in transform= is not a step: pass an object of rawpack.transforms, or a function"
             )
+        steps.append(one if isinstance(one, Step | BatchStep) else Lambda(one))
     return steps
-
-
-def _is_text(text: str) -> str:
-    return f"transform= has the text {text!r}: pass objects, such as [rawpack.transforms.RandomResizedCrop(224)]"
 
 
 def concerns(step: Step, name: str, stored: Field) -> bool:
@@ -155,33 +157,29 @@ def concerns(step: Step, name: str, stored: Field) -> bool:
     return step.field == name or (step.field is None and stored.kind in PIXELS and len(stored.shape) == 3)
 
 
-def _field_plan(
-    numbered: list[tuple[int, Step]],
+def field_plan(
+    singles: Sequence[Step],
+    name: str,
     stored: Field,
-    frames: int | None,
-    masks: bool = False,
+    frames: int | None = None,
     check: Callable[[Step, Spec, Spec], None] = lambda *_: None,
 ) -> FieldPlan:
-    """masks: whether the batch has any. check: gets each step, and the samples before and after it."""
-    specs, steps = [spec_of(stored)], list[Step]()
-    kind: str = stored.kind
-    for _, step in numbered:
-        made = step.makes_mask(specs[-1]) if kind == MASK else step.makes(specs[-1])
+    """check: gets each step that is applied to the field, and the samples before and after it."""
+    numbers, specs, steps, mask = list[int](), [spec_of(stored)], list[Step](), stored.kind == MASK
+    for number, step in enumerate(singles):
+        if not concerns(step, name, stored):
+            continue
+        made = step.makes_mask(specs[-1]) if mask else step.makes(specs[-1])
         if not type(step).__module__.startswith(f"{_PACKAGE}."):
             # What users' steps pass on says nothing about the values that they make.
             made = replace(made, within=None)
-        if masks and kind == "image":
-            _check_masks(step, specs[-1], made)
         check(step, specs[-1], made)
+        numbers.append(number)
         steps.append(step.fitted(specs[-1]))
         specs.append(made)
-    tabled = steps if kind == MASK else by_tables(steps, specs)
-    numbers, kept, at = list[int](), specs[:1], 0
-    for step in tabled:
-        numbers.append(numbered[at][0])
-        at += len(step.steps) if isinstance(step, ByTable) else 1
-        kept.append(specs[at])
-    return FieldPlan(tuple(tabled), tuple(numbers), tuple(kept), kind, stored.codec, frames)
+    tabled = steps if mask else by_tables(steps, specs)
+    at = [0, *accumulate(len(step.steps) if isinstance(step, ByTable) else 1 for step in tabled)]
+    return FieldPlan(tuple(tabled), tuple(numbers[k] for k in at[:-1]), tuple(specs[k] for k in at), stored, frames)
 
 
 def _check_refused(steps: Sequence[Step | BatchStep], fields: Mapping[str, Field], chosen: Sequence[str]) -> None:
@@ -202,3 +200,79 @@ def _check_masks(step: Step, spec: Spec, made: Spec) -> None:
             f"{step!r} changes the size of images, {spec.shape} to {made.shape}, and leaves masks as they are: write "
             "it as a Step with a method apply_mask(), name its field with field=, or leave masks out with fields="
         )
+
+
+# ---------------------------------------------------------------------------------------------- left behind
+#
+# A field of numbers that has the height and width of its image may be a second image, a map of depths, or a matrix that
+# happens to have this size. A store does not say which, unless the field was packed as a mask, which moves with the
+# image, or as `array`, which is no image.
+
+
+def looks_like(field: Field, size: Size) -> bool:
+    """Whether a field may be an image of this (height, width): two of its axes, one after the other, have that size,
+    and nobody said what it is."""
+    return _unsaid(field) and any(field.shape[i : i + 2] == size for i in range(len(field.shape) - 1))
+
+
+def _unsaid(field: Field) -> bool:
+    return field.kind == "number" and len(field.shape) > 1 and not field.is_array
+
+
+def look_alikes(library: Stores, chosen: Sequence[str]) -> dict[str, Field]:
+    """Those of the chosen fields that look like images."""
+    suspects = {
+        name: field
+        for store in library.stores
+        for name, field in store.fields.items()
+        if name in chosen and _unsaid(field)
+    }
+    if not suspects or not len(library):
+        return {}
+    pixels = [name for name in chosen if library.fields[name].kind in PIXELS and len(library.fields[name].shape) == 3]
+    sizes = {size for name in pixels for size in _one_size(library, name)}
+    return {name: field for name, field in suspects.items() if any(looks_like(field, size) for size in sizes)}
+
+
+def _one_size(library: Stores, name: str) -> set[Size]:
+    """The (height, width) of an image or mask; where a manifest says that they differ, that of some samples, if they
+    agree; else none."""
+    found = set[Size]()
+    count = 1 if library.fields[name].uniform else _LOOKED_AT
+    for row in np.linspace(0, len(library) - 1, count, dtype=np.int64).tolist():
+        store, at = library.locate(row)
+        shape = store.fields[name].shape
+        if not store.fields[name].uniform:
+            shape = store.columns.piece(f"{name}.shape", at, 1)[0].tolist()
+        found.add((int(shape[0] or 0), int(shape[1] or 0)))
+    return found if len(found) == 1 else set()
+
+
+def check_step(step: Step, spec: Spec, made: Spec, image: str, alike: Mapping[str, Field]) -> None:
+    """Raise UsageError where a step leaves a field behind that looks like `image`. spec, made: images before and after
+    it. alike: see `look_alikes`."""
+    if alike and _moves(step, spec, made):
+        refuse(step, image, alike)
+
+
+def _moves(step: Step, spec: Spec, made: Spec) -> bool:
+    """Whether a step moves pixels: it changes the size of images, or takes masks or boxes along, or cannot."""
+    if spec.layout != "HWC" or made.layout == "CHW" or len(made.shape) != 3:
+        return False
+    if made.shape[:2] != spec.shape[:2]:
+        return True
+    if isinstance(step, _AS_THEY_ARE) and made.fixed:
+        return False
+    of_masks = type(step).apply_mask is not Step.apply_mask
+    return of_masks or type(step).move is not Step.move or bool(step.refuses)
+
+
+def refuse(step: Step | BatchStep, image: str, alike: Mapping[str, Field]) -> NoReturn:
+    """Raise UsageError for a step that moves the pixels of `image`."""
+    name, field = next(iter(alike.items()))
+    raise UsageError(
+        f"{step!r} moves the pixels of {image!r}, and {name!r}, {field.dtype} {field.shape}, has the same height and "
+        "width but would stay as it is: leave it out with fields=, or pack it again, as "
+        f"fields={{{name!r}: 'mask'}} if it must move with its image (masks are (height, width) or (height, width, "
+        f"channels), and resized to the nearest pixel), or as fields={{{name!r}: 'array'}} if it is no image"
+    )

@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from rawpack.errors import UsageError
 from rawpack.order.keys import whole_number
 from rawpack.transforms.arguments import check_values, interpolation_of
 from rawpack.transforms.color import LEVELS, brightness, by_level, contrast, saturation, uint8_pixels
@@ -47,9 +46,8 @@ class RandAugment(Step):
         self.num_ops = whole_number("num_ops", num_ops, 0)
         self.num_magnitude_bins = whole_number("num_magnitude_bins", num_magnitude_bins, 2)
         self.magnitude = whole_number("magnitude", magnitude, 0, self.num_magnitude_bins - 1)
-        self.interpolation, self.fill = interpolation_of(interpolation), 0 if fill is None else fill
-        if self.interpolation not in _INTERPOLATIONS:
-            raise UsageError(f"interpolation={interpolation!r} must be 'nearest', 'bilinear' or 'bicubic'")
+        self.interpolation = interpolation_of(interpolation, _INTERPOLATIONS)
+        self.fill = 0 if fill is None else fill
 
     def makes(self, spec: Spec) -> Spec:
         check_values(self, "fill", self.fill, uint8_pixels(self, spec).dtype, spec.shape[2])

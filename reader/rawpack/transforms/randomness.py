@@ -12,7 +12,8 @@ from itertools import chain
 import numpy as np
 from numpy.typing import NDArray
 
-from rawpack.order.keys import GAMMA, MULTIPLIERS, SHIFTS, WORD, derive_key, mix
+from rawpack.order.keys import GAMMA, WORD, derive_key, mix
+from rawpack.order.permutation import mix_all
 
 _AHEAD = 16
 """Numbers that are drawn for all samples of a slice at once: more than most transforms need."""
@@ -87,16 +88,12 @@ class Randoms:
         return iter(self.each)
 
 
-def randoms(seed: int, epoch: int, rows: NDArray[np.int64]) -> Randoms:
-    """The random numbers of each sample. rows: int64 (n,), which samples."""
-    return Randoms(_mixed(rows.astype(np.uint64) * np.uint64(GAMMA) + np.uint64(derive_key("transform", seed, epoch))))
-
-
 def randoms_of(seeds: Seeds, samples: NDArray[np.int64]) -> Randoms:
     """The random numbers of each sample, (n,), by its number or its position."""
     seed, epoch, first = seeds
     # The numbers that stand for positions are negative, so that they are never those of samples.
-    return randoms(seed, epoch, samples if first < 0 else ~np.arange(first, first + len(samples)))
+    rows = samples if first < 0 else ~np.arange(first, first + len(samples))
+    return Randoms(mix_all(rows.astype(np.uint64) * np.uint64(GAMMA) + np.uint64(derive_key("transform", seed, epoch))))
 
 
 def batch_random(seed: int, epoch: int, rows: NDArray[np.int64]) -> Random:
@@ -117,11 +114,4 @@ def _units(key: int, drawn: int) -> Iterator[float]:
 
 def _numbers(keys: NDArray[np.uint64], which: NDArray[np.uint64]) -> NDArray[np.float64]:
     """Those numbers of keys, counted from 1: as `_units` gives them."""
-    return (_mixed(keys + which * np.uint64(GAMMA)) >> np.uint64(11)) * np.float64(_UNIT)
-
-
-def _mixed(words: NDArray[np.uint64]) -> NDArray[np.uint64]:
-    """`mix` of each; uint64 arrays wrap around silently."""
-    for shift, multiplier in zip(SHIFTS, MULTIPLIERS, strict=False):
-        words = (words ^ (words >> np.uint64(shift))) * np.uint64(multiplier)
-    return words ^ (words >> np.uint64(SHIFTS[2]))
+    return (mix_all(keys + which * np.uint64(GAMMA)) >> np.uint64(11)) * np.float64(_UNIT)

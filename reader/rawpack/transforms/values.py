@@ -16,12 +16,8 @@ from rawpack.transforms.step import Array, Spec, Step
 _FLOATS = ("float16", "float32", "float64")
 _MOST_TABLED = 128
 """Channels: with more, OpenCV 5 does no lookup."""
-_TILE_PIXELS = 1 << 17
-"""Looked up at once, so that their planes are still in the processor's cache."""
 _GREATEST = (255, 65535, 2**32 - 1)
 """Of the dtypes of whole numbers that images have."""
-_PAGE, _APART = 4096, 320
-"""Planes that are a multiple of a page apart would push each other out of that cache while they are written."""
 
 
 class ConvertImageDtype(Step):
@@ -62,36 +58,29 @@ class Normalize(Step):
         within = _within(spec)
         if within is not None:
             self._check_units(*within)
-            ends = [(end - mean) / std for end in within for mean, std in self._pairs()]
-            within = min(ends), max(ends)
+            ends = (np.array(within)[:, None] - self.mean) / self.std
+            within = float(ends.min()), float(ends.max())
         return replace(spec, dtype=self.dtype, within=within)
 
     def _check_units(self, least: float, greatest: float) -> None:
         """Raise UsageError where mean and std are not those of values in this range: often, they are of bytes, from 0
         to 255."""
-        too_large = {
-            "mean": max(map(abs, self.mean)) > max(abs(least), abs(greatest)),
-            "std": max(map(abs, self.std)) > greatest - least,
-        }
-        if not any(too_large.values()):
+        given = dict[str, tuple[float, ...]]()
+        if max(map(abs, self.mean)) > max(abs(least), abs(greatest)):
+            given["mean"] = self.mean
+        if max(map(abs, self.std)) > greatest - least:
+            given["std"] = self.std
+        if not given:
             return
-        given = {name: (self.mean, self.std)[name == "std"] for name, wrong in too_large.items() if wrong}
-        cure = ""
-        if greatest == 1 and (most := max(abs(n) for values in given.values() for n in values)) <= _GREATEST[-1]:
-            unit = next(n for n in _GREATEST if most <= n)
+        most, cure = max(abs(n) for values in given.values() for n in values), ""
+        unit = next((n for n in _GREATEST if most <= n), None)
+        if greatest == 1 and unit is not None:
             right = {name: tuple(float(f"{n / unit:.4g}") for n in values) for name, values in given.items()}
-            shown = ", ".join(f"{name}={values}" for name, values in right.items())
-            cure = f": divide by {unit}, {shown}"
+            cure = f": divide by {unit}, {', '.join(f'{name}={values}' for name, values in right.items())}"
         raise UsageError(
             f"{self!r}: whole numbers are scaled to 0..1 first, so values are from {least:.3g} to {greatest:.3g} here "
             f"and cannot have this {' and '.join(given)}{cure}"
         )
-
-    def _pairs(self) -> list[tuple[float, float]]:
-        """Mean and std of each channel."""
-        channels = max(len(self.mean), len(self.std))
-        mean, std = (values * channels if len(values) == 1 else values for values in (self.mean, self.std))
-        return list(zip(mean, std, strict=True))
 
     def fitted(self, spec: Spec) -> Normalize:
         fitted = copy(self)
@@ -139,6 +128,11 @@ class ByTable(Step):
         self._tables = [np.ascontiguousarray(self._table[0, :, c]) for c in range(channels)]
         self._one_table = all(np.array_equal(table, self._tables[0]) for table in self._tables)
 
+    def makes(self, spec: Spec) -> Spec:
+        for step in self.steps:
+            spec = step.makes(spec)
+        return spec
+
     def apply(self, image: Array, drawn: Any, out: Array | None = None) -> Array:
         import cv2
 
@@ -148,7 +142,9 @@ class ByTable(Step):
             out = np.empty(shape, self._dtype)
         rows: Array = image.reshape(-1, width, channels)
         if self._planes and channels > 1:
-            self._into_planes(rows, out.view(self._carrier).reshape(-1, channels, height * width))
+            planes = out.view(self._carrier).reshape(-1, channels, height * width)
+            for c, (plane, table) in enumerate(zip(cv2.split(rows), self._tables, strict=True)):
+                cv2.LUT(plane.reshape(len(planes), -1), table, dst=planes[:, c])
             return out
         table = self._table
         if self._one_table:
@@ -156,23 +152,8 @@ class ByTable(Step):
         cv2.LUT(rows, table, dst=out.view(self._carrier).reshape(rows.shape))
         return out
 
-    def _into_planes(self, rows: Array, outs: Array) -> None:
-        """rows: (n * H, W, C), of all images; if there are several, they are small. outs: (n, C, H * W)."""
-        import cv2
-
-        width, channels = rows.shape[1:]
-        tall = len(rows) if len(outs) > 1 else min(len(rows), max(1, _TILE_PIXELS // width))
-        planes: Array = np.empty((channels, -(-tall * width // _PAGE) * _PAGE + _APART), np.uint8)
-        for y in range(0, len(rows), tall):
-            tile = rows[y : y + tall]
-            # Into memory that is used again: new pages would take longer than the lookup.
-            split = cv2.split(tile, [plane[: len(tile) * width].reshape(-1, width) for plane in planes])
-            for c, (plane, table) in enumerate(zip(split, self._tables, strict=True)):
-                cv2.LUT(plane.reshape(len(outs), -1), table, dst=outs[:, c, y * width : (y + tall) * width])
-
-    def scale_and_shift(self) -> tuple[Array, Array] | None:
-        """What each channel's bytes are multiplied by, and what is added then: float64 (C,). None where the table is
-        no such function, up to its own rounding."""
+    def tail(self) -> Tail | None:
+        """As arithmetic; None where the table is no such function, up to its own rounding."""
         shift: Array = np.zeros(self._table.shape[2])
         scale: Array = shift + 1 / 255
         for step in self.steps:
@@ -182,7 +163,9 @@ class ByTable(Step):
                 return None
         table: Array = self._table.view(self._dtype)[0]
         error = np.abs(np.arange(256)[:, None] * scale + shift - table).max()
-        return (scale, shift) if error <= 4 * np.finfo(self._dtype).eps * max(1, np.abs(table).max()) else None
+        if error > 4 * np.finfo(self._dtype).eps * max(1, np.abs(table).max()):
+            return None
+        return Tail(tuple(scale.tolist()), tuple(shift.tolist()), self._dtype.name, self._planes)
 
 
 @dataclass(frozen=True)
@@ -201,9 +184,7 @@ def tail_of(step: Step, made: Spec) -> Tail | None:
     """The last step of a plan as arithmetic; None where it is anything else. made: after it."""
     if type(step) is ToCHW:
         return Tail(None, (), made.dtype, planes=True)
-    if not isinstance(step, ByTable) or (found := step.scale_and_shift()) is None:
-        return None
-    return Tail(tuple(found[0].tolist()), tuple(found[1].tolist()), made.dtype, planes=made.layout == "CHW")
+    return step.tail() if isinstance(step, ByTable) else None
 
 
 def by_tables(steps: Sequence[Step], specs: Sequence[Spec]) -> list[Step]:
@@ -213,18 +194,14 @@ def by_tables(steps: Sequence[Step], specs: Sequence[Spec]) -> list[Step]:
     """
     done, k = list[Step](), 0
     while k < len(steps):
-        end = k
+        start = k
         if specs[k].dtype == "uint8" and specs[k].layout == "HWC" and (specs[k].shape[2] or 1) <= _MOST_TABLED:
-            while end < len(steps) and steps[end].pointwise:
-                end += 1
-        if end == k:
-            done.append(steps[k])
+            while k < len(steps) and steps[k].pointwise:
+                k += 1
+        tabled = k > start
+        if not tabled or (k < len(steps) and type(steps[k]) is ToCHW):
             k += 1
-            continue
-        if end < len(steps) and type(steps[end]) is ToCHW:
-            end += 1
-        done.append(ByTable(steps[k:end], specs[k], specs[end]))
-        k = end
+        done.append(ByTable(steps[start:k], specs[start], specs[k]) if tabled else steps[start])
     return done
 
 
@@ -262,7 +239,7 @@ def _floats(image: Array) -> NDArray[np.floating[Any]]:
 
 
 def _channels(name: str, values: Sequence[float]) -> tuple[float, ...]:
-    several = (values,) if isinstance(values, int | float) else tuple(map(float, values))
+    several = tuple(map(float, (values,) if isinstance(values, int | float) else values))
     if not several or not np.isfinite(several).all():
         raise UsageError(f"{name}={values!r} must be a number for each channel")
-    return tuple(map(float, several))
+    return several

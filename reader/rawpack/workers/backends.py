@@ -6,14 +6,12 @@ import mmap
 import threading
 import traceback
 
-from rawpack.system.channel import pair
+from rawpack.system.channel import HEARTBEAT_BYTES, Heartbeat, pair
 from rawpack.system.child import Child
-from rawpack.system.heartbeat import HEARTBEAT_BYTES, Heartbeat
 from rawpack.system.pool import Supervised
 from rawpack.system.template import Template
 from rawpack.workers import worker
-from rawpack.workers.fill import BatchFiller, Views, WorkSpec, serve
-from rawpack.workers.messages import Task
+from rawpack.workers.fill import BatchFiller, Task, Views, WorkSpec, serve
 from rawpack.workers.slots import Slot, SlotLayout
 
 _JOIN_TIMEOUT_S = 5.0

@@ -1,4 +1,4 @@
-"""Fills rows of a slot: what a worker does, in any process or thread."""
+"""Fills rows of a slot: what a worker does, in any process or thread, and the messages that it gets and answers."""
 
 from __future__ import annotations
 
@@ -9,22 +9,21 @@ from copy import copy
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from rawpack.clips.reading import rows_of
+from rawpack.clips.sample_set import rows_of
 from rawpack.disk.manifest import Field
 from rawpack.disk.tables import CODECS, FORMATS
 from rawpack.errors import RawpackError, WorkerError
 from rawpack.store.shard_files import ShardFiles
 from rawpack.store.stores import CLIP, INDEX, Stores
 from rawpack.system.times import Times
-from rawpack.workers.messages import Reply, SliceDone, SliceFailed, Task, decode_task, encode
 from rawpack.workers.slots import SlotLayout
 
 if TYPE_CHECKING:
-    from rawpack.system.channel import Channel
-    from rawpack.system.heartbeat import Heartbeat
+    from rawpack.system.channel import Channel, Heartbeat
     from rawpack.transforms.pipeline import Pipeline
 
 try:
@@ -66,6 +65,55 @@ class WorkSpec:
     """As of `Stores`."""
 
 
+class Task(msgspec.Struct, frozen=True, array_like=True):
+    """A message to a worker: fill rows `start` .. `stop` of a slot. Pixels are never in messages."""
+
+    number: int
+    slot: int
+    size: int
+    """Bytes of the slot."""
+    keep: bool
+    """Whether the slot will be used again. Then the worker keeps its mapping, and the descriptor comes only with the
+    first task that names the slot; otherwise it comes with every task."""
+    rows: int
+    """Rows of the whole batch."""
+    start: int
+    stop: int
+    careful: bool
+    """Do one sample at a time, and note each before it is begun: this slice has killed a worker before."""
+    bucket: int = 0
+    """Of the batch."""
+    seed: int = 0
+    epoch: int = 0
+    first: int = -1
+    """Of `Seeds`."""
+    forget: tuple[int, ...] = ()
+    """Slots that will not be used again, to be unmapped."""
+
+
+class SliceDone(msgspec.Struct, frozen=True, array_like=True, tag="d"):
+    """A task is done."""
+
+    number: int
+    times: Times
+    waited_for_disk: bool
+    """Whether pages were missing from the page cache, so that readahead is worthwhile."""
+
+
+class SliceFailed(msgspec.Struct, frozen=True, array_like=True, tag="f"):
+    """A task raised."""
+
+    number: int
+    what: str
+    """The error to raise, with the sample, the exception and the worker's traceback."""
+
+
+Reply = SliceDone | SliceFailed
+encode = msgspec.msgpack.Encoder().encode
+decode_task = msgspec.msgpack.Decoder(Task).decode
+decode_reply = msgspec.msgpack.Decoder(Reply).decode
+
+
 class _Way(NamedTuple):
     """How a field is read that no transform changes."""
 
@@ -93,7 +141,7 @@ class BatchFiller:
         names = [field.name for field in spec.layout.fields if field.name not in given]
         self._fields = [(name, library.fields[name]) for name in names]
         self._as_stored = [self._way(name, field) for name, field in self._fields]
-        self.whole_batches = self._pipeline is not None and self._pipeline.whole_batches
+        self.whole_batches = self._pipeline is not None and bool(self._pipeline.batch_steps)
         """Whether a batch must be made as a whole, not in slices."""
         self.only_copies = self._pipeline is None and not self._verify and all(way.copies for way in self._as_stored)
         """Whether samples are neither decoded nor transformed nor verified."""
@@ -136,7 +184,10 @@ class BatchFiller:
                     for row in rows[i : i + step].tolist():
                         self._library.check(name, row)
                 read(name, rows[i : i + step], out[i : i + step])
-            _add(times, way.copies, time.perf_counter() - began)
+            if way.copies:
+                times.reading += time.perf_counter() - began
+            else:
+                times.decoding += time.perf_counter() - began
 
     @property
     def uses_opencv(self) -> bool:
@@ -192,21 +243,19 @@ class BatchFiller:
         return f"{doing} failed: {type(error).__name__}: {error}"
 
 
-def _add(times: Times, copies: bool, seconds: float) -> None:
-    if copies:
-        times.reading += seconds
-    else:
-        times.decoding += seconds
-
-
 def do(task: Task, filler: BatchFiller, views: Views, heartbeat: Heartbeat) -> Reply:
     """Do one task; an exception is reported with the sample that raised it."""
     times, position, before = Times(), task.start, major_faults()
-    seeds = task.seed, task.epoch, task.first
+    seeds, careful = (task.seed, task.epoch, task.first), task.careful
     try:
         targets = filler.targets(views)
-        if not _filled(task, filler, targets, heartbeat, times):
-            # One by one: to find the sample that raises, or the one that kills.
+        if not careful:
+            heartbeat.note(task.number, -1)
+            try:
+                filler.fill(targets, task.start, task.stop, times, seeds)
+            except Exception:
+                careful = True
+        if careful:  # one by one: to find the sample that raises, or the one that kills
             for position in range(task.start, task.stop):
                 heartbeat.note(task.number, position)
                 filler.fill(targets, position, position + 1, times, seeds)
@@ -216,20 +265,6 @@ def do(task: Task, filler: BatchFiller, views: Views, heartbeat: Heartbeat) -> R
     except Exception as error:
         what = f"{filler.failure(error, views, position)}\n\nIn the worker:\n{traceback.format_exc()}"
         return SliceFailed(task.number, what)
-
-
-def _filled(task: Task, filler: BatchFiller, targets: Views, heartbeat: Heartbeat, times: Times) -> bool:
-    """Whether all samples of a task could be made at once. Raises what its only sample raises."""
-    if task.careful:
-        return False
-    heartbeat.note(task.number, -1)
-    try:
-        filler.fill(targets, task.start, task.stop, times, (task.seed, task.epoch, task.first))
-    except Exception:
-        if task.stop - task.start == 1:
-            raise
-        return False
-    return True
 
 
 def major_faults() -> int:

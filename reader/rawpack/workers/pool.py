@@ -16,11 +16,20 @@ from rawpack.store.stores import CLIP, INDEX
 from rawpack.system.pool import SupervisedPool, WorkerHandle
 from rawpack.system.template import Template
 from rawpack.system.times import Times
-from rawpack.system.warning import warn
+from rawpack.system.user import warn
 from rawpack.workers import worker
 from rawpack.workers.backends import ProcessWorker, ThreadWorker, Worker
-from rawpack.workers.fill import BatchFiller, Seeds, WorkSpec, first_row
-from rawpack.workers.messages import Reply, SliceDone, Task, decode_reply, encode
+from rawpack.workers.fill import (
+    BatchFiller,
+    Reply,
+    Seeds,
+    SliceDone,
+    Task,
+    WorkSpec,
+    decode_reply,
+    encode,
+    first_row,
+)
 from rawpack.workers.slots import Slot, SlotPool
 
 _MAX_DEATHS = 3

@@ -15,11 +15,9 @@ from rawpack.errors import RawpackError
 from rawpack.store.shard_files import InMemory, Memory
 from rawpack.store.store import Store
 from rawpack.store.stores import Stores
-from rawpack.system.channel import Channel
-from rawpack.system.heartbeat import Heartbeat
+from rawpack.system.channel import Channel, Heartbeat
 from rawpack.system.memory import map_descriptor
-from rawpack.workers.fill import BatchFiller, Views, WorkSpec, serve
-from rawpack.workers.messages import Task
+from rawpack.workers.fill import BatchFiller, Task, Views, WorkSpec, serve
 from rawpack.workers.slots import SlotLayout
 
 _TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3  # malloc.h

@@ -2,26 +2,13 @@
 
 | module | what it measures |
 |---|---|
-| `rawpack_store.py`, `rawpack_crop.py` | this project's reader; the same, decoding JPEG and cutting out the centre |
-| `cold.py` | this project's reader from the disk, and `dd` |
-| `zeros.py` | this project's reader over very many samples |
-| `order_alone.py` | what the order of the samples costs by itself |
-| `copy_limit.py`, `decode_limit.py`, `inflate_limit.py` | processes that do only the unavoidable work of reading |
-| `numpy_batch.py` | numpy on whole batches of small images, in one process |
-| `take_loop.py` | a loop of one `np.take` a batch, in one process |
-| `single.py` | samples by their indices, in one process |
-| `torch_loader.py`, `tensordict_memmap.py`, `ffcv_loader.py` | peers, over the same images |
-| `rawpack_clips.py`, `decoded_clips.py` | random clips of videos, by this project and decoded anew from their files |
-| `rawpack_augment.py`, `ffcv_augment.py` | transforms in the workers, by this project and by FFCV |
-| `bare_augment.py` | bare loops of Albumentations, and of one fused loop of C that normalizes |
-| `rawpack_pack.py`, `bare_pack.py` | packing, by this project and by a bare loop of the same library calls |
-| `ffcv_pack.py`, `litdata_pack.py` | packing by peers, each image made by the same library calls |
+| `stores.py` | this project's reader: batches with transforms and without, single samples, the start |
+| `limits.py`, `augment.py` | bare loops that do only the unavoidable work of reading, and of transforms |
+| `packing.py` | packing and listing, by this project and by bare loops of the same library calls |
+| `clips.py` | random clips of videos, by this project and decoded anew from their files |
+| `peers.py` | other systems, by the adapters of `scripts/systems` |
 | `remote.py` | this project's reader and peers from a server on loopback of a given bandwidth, and plain requests |
-| `start.py` | how long this project's reader and packing take to start |
-| `scan.py` | listing a folder of very many files, by this project and by `os.walk` |
-| `bare_frames.py` | decoding and scaling every frame of videos, which is the limit of packing them |
-| `bare_pass.py` | what passing files through must do: read, check, put into LMDB, sync |
-| `copy_files.py` | copying files' bytes, by `cp` and by processes, which is the limit of passing them through |
+| `team.py` | the processes of bare loops |
 """
 
 from __future__ import annotations
@@ -31,29 +18,17 @@ import shutil
 from collections.abc import Callable
 from functools import partial
 
+import videos
 from contract import Subject
-from data import FORMS, GZIP, JPEG_95, PACKED, PLANES
-from subjects.bare_augment import BareAugment, albumentations, fused_normalize
-from subjects.bare_frames import BareFrames
-from subjects.bare_pack import BarePack
-from subjects.bare_pass import BarePass
-from subjects.cold import ColdStore, SequentialRead
-from subjects.copy_files import Copy, CopyFiles
-from subjects.copy_limit import CopyLimit
-from subjects.decode_limit import DecodeLimit
-from subjects.decoded_clips import DecodedClips, by_decord, by_pyav, by_torchcodec
-from subjects.ffcv_augment import FfcvAugment
-from subjects.ffcv_loader import FfcvLoader
-from subjects.ffcv_pack import FfcvPack
-from subjects.inflate_limit import InflateLimit
-from subjects.litdata_pack import LitdataPack
-from subjects.numpy_batch import NumpyBatch
-from subjects.order_alone import OrderAlone
-from subjects.rawpack_augment import RawpackAugment
-from subjects.rawpack_clips import RawpackClips
-from subjects.rawpack_crop import RawpackCrop
-from subjects.rawpack_pack import RawpackPack
-from subjects.rawpack_store import RawpackStore
+from data import FORMS, GZIP, JPEG_95, PACKED, PLANES, make_array, make_store
+from subjects.augment import NumpyBatch, albumentations, build, fused_normalize
+from subjects.clips import Clips, DecodedClips, by_decord, by_pyav, by_torchcodec
+from subjects.limits import Limit, OrderAlone, SequentialRead, TakeLoop, copy, decode, inflate
+from subjects.packing import BarePass, Copy, Listing, Pack, PackingStart, Share, scanned, walked, walked_with_states
+from subjects.packing import copy as copy_files
+from subjects.packing import frames as decode_frames
+from subjects.packing import pack as bare_pack
+from subjects.peers import Peer, PeerPack
 from subjects.remote import (
     BYTES_PER_S,
     LMDB,
@@ -66,13 +41,7 @@ from subjects.remote import (
     Transport,
     Wire,
 )
-from subjects.scan import ScanFolder, Walk
-from subjects.single import Single, by_batches, by_numpy, by_reader
-from subjects.start import PackingStart, ReaderStart
-from subjects.take_loop import TakeLoop
-from subjects.tensordict_memmap import TensordictMemmap
-from subjects.torch_loader import TorchLoader
-from subjects.zeros import Zeros
+from subjects.stores import ReaderStart, Single, Store, Zeros, by_batches, by_numpy, by_reader
 
 REMOTE_STORES = {"raw": RAW, "lmdb": LMDB, "small": SMALL_SHARDS}
 LATENCIES_MS = (1, 20, 100)
@@ -101,75 +70,72 @@ def _remote() -> dict[str, Callable[[], Subject]]:
     return subjects
 
 
+_JPEG = ("cv2", "simplejpeg")
+
 SUBJECTS: dict[str, Callable[[], Subject]] = {
-    "copy limit": CopyLimit,
-    "copy limit, large pages": lambda: CopyLimit(large_pages=True),
-    "inflate limit": InflateLimit,
-    "decode limit": DecodeLimit,
-    "memmap": lambda: RawpackStore("memmap"),
-    "hdf5": lambda: RawpackStore("hdf5"),
-    "hdf5, gzip": lambda: RawpackStore(GZIP),
-    "lmdb": lambda: RawpackStore("lmdb"),
-    "memmap, planes": lambda: RawpackStore(PLANES),
-    "lmdb, quality 95": lambda: RawpackStore(JPEG_95),
-    "lmdb, 256 px, center crop": lambda: RawpackCrop(256),
-    **{f"{form}, cold": partial(ColdStore, form) for form in FORMS},
-    **{f"{form}, cold, in order": partial(ColdStore, form, shuffle=False) for form in ("memmap", "hdf5")},
+    "copy limit": partial(Limit, make_array, copy),
+    "copy limit, large pages": partial(Limit, make_array, partial(copy, large_pages=True)),
+    "inflate limit": partial(Limit, partial(make_store, form=GZIP), inflate, ("h5py",)),
+    "decode limit": partial(Limit, partial(make_store, form="lmdb"), decode, ("lmdb", "simplejpeg")),
+    **{form: partial(Store, form) for form in FORMS},
+    "hdf5, gzip": partial(Store, GZIP),
+    "memmap, planes": partial(Store, PLANES),
+    "lmdb, quality 95": partial(Store, JPEG_95),
+    "lmdb, 256 px, center crop": partial(Store, "lmdb", "center", stored=256),
+    **{f"{form}, cold": partial(Store, form, shuffle="block", cold=True) for form in FORMS},
+    **{f"{form}, cold, in order": partial(Store, form, shuffle=False, cold=True) for form in ("memmap", "hdf5")},
     **{f"dd, {form}": partial(SequentialRead, form) for form in FORMS},
     **{f"{form} of zeros": partial(Zeros, form) for form in FORMS},
     "order alone": OrderAlone,
     "take loop": TakeLoop,
-    "reader[i]": lambda: Single(by_reader),
-    "a row by numpy": lambda: Single(by_numpy),
-    "reader[[...]], 256": lambda: Single(by_reader, 256),
-    "batches of 256, all fields, workers=0": lambda: Single(by_batches, 256),
+    "reader[i]": partial(Single, by_reader),
+    "a row by numpy": partial(Single, by_numpy),
+    "reader[[...]], 256": partial(Single, by_reader, 256),
+    "batches of 256, all fields, workers=0": partial(Single, by_batches, 256),
     "first batch": ReaderStart,
     "pack a few": PackingStart,
-    "torch DataLoader, memmap": TorchLoader,
-    "tensordict memmap": TensordictMemmap,
-    "torch DataLoader, memmap, whole batches": lambda: TorchLoader(whole_batches=True),
-    "FFCV raw": FfcvLoader,
-    "FFCV JPEG, 256 px, center crop": lambda: FfcvLoader(256),
-    **{f"clips, {form}": partial(RawpackClips, form) for form in FORMS},
-    "clips by PyAV": lambda: DecodedClips(by_pyav, ("av",)),
-    "clips by torchcodec": lambda: DecodedClips(by_torchcodec, ("av", "torch", "torchcodec")),
-    "clips by decord": lambda: DecodedClips(by_decord, ("av", "decord")),
-    "pack memmap": lambda: RawpackPack("memmap"),
-    "pack hdf5": lambda: RawpackPack("hdf5"),
-    "pack lmdb": lambda: RawpackPack("lmdb"),
-    "bare loop, raw": lambda: BarePack(jpeg=False),
-    "bare loop, jpeg": lambda: BarePack(jpeg=True),
-    "FFCV writer, raw": lambda: FfcvPack(jpeg=False),
-    "FFCV writer, jpeg": lambda: FfcvPack(jpeg=True),
-    "litdata optimize, raw": lambda: LitdataPack(jpeg=False),
-    "litdata optimize, jpeg": lambda: LitdataPack(jpeg=True),
-    "pack as they are": lambda: RawpackPack("lmdb", as_they_are=True),
-    **{f"pack {kind}, cold": partial(RawpackPack, "lmdb", as_they_are=True, cold=kind) for kind in PACKED},
-    "copy files": CopyFiles,
-    "os.walk": Walk,
-    "os.walk and stat": lambda: Walk(stat=True),
-    "scan": ScanFolder,
-    "frames by PyAV": lambda: BareFrames(jpeg=False),
-    "frames by PyAV, jpeg": lambda: BareFrames(jpeg=True),
-    "pack frames, memmap": lambda: RawpackPack("memmap", kind="video"),
-    "pack frames, lmdb": lambda: RawpackPack("lmdb", kind="video"),
+    "torch DataLoader, memmap": partial(Peer, "dataloader"),
+    "torch DataLoader, memmap, whole batches": partial(Peer, "dataloader", variant="whole batches"),
+    "tensordict memmap": partial(Peer, "tensordict"),
+    "FFCV raw": partial(Peer, "ffcv"),
+    "FFCV JPEG, 256 px, center crop": partial(Peer, "ffcv", "jpeg", stored=256),
+    "FFCV crops, raw": partial(Peer, "ffcv", crop="random"),
+    "FFCV crops, jpeg": partial(Peer, "ffcv", "jpeg", crop="random"),
+    "FFCV writer, raw": partial(PeerPack, "ffcv"),
+    "FFCV writer, jpeg": partial(PeerPack, "ffcv", "jpeg"),
+    "litdata optimize, raw": partial(PeerPack, "litdata"),
+    "litdata optimize, jpeg": partial(PeerPack, "litdata", "jpeg"),
+    **{f"clips, {form}": partial(Clips, form) for form in FORMS},
+    "clips by PyAV": partial(DecodedClips, by_pyav, ("av",)),
+    "clips by torchcodec": partial(DecodedClips, by_torchcodec, ("av", "torch", "torchcodec")),
+    "clips by decord": partial(DecodedClips, by_decord, ("av", "decord")),
+    **{f"pack {form}": partial(Pack, form) for form in FORMS},
+    "pack as they are": partial(Pack, "lmdb", as_they_are=True),
+    **{f"pack {kind}, cold": partial(Pack, "lmdb", as_they_are=True, cold=kind) for kind in PACKED},
+    "pack frames, memmap": partial(Pack, "memmap", kind="video"),
+    "pack frames, lmdb": partial(Pack, "lmdb", kind="video"),
+    "bare loop, raw": partial(Share, bare_pack, _JPEG),
+    "bare loop, jpeg": partial(Share, bare_pack, _JPEG, jpeg=True),
+    "frames by PyAV": partial(Share, decode_frames, ("av", "cv2"), files=videos.files_of),
+    "frames by PyAV, jpeg": partial(Share, decode_frames, ("av", "cv2"), jpeg=True, files=videos.files_of),
+    "copy files": partial(Share, copy_files),
     **{f"bare {kind}, cold": partial(BarePass, kind) for kind in PACKED},
     **{f"cp {kind}, cold": partial(Copy, kind) for kind in PACKED},
     **{f"cp {kind} and sync, cold": partial(Copy, kind, sync=True) for kind in PACKED},
+    "os.walk": partial(Listing, walked),
+    "os.walk and stat": partial(Listing, walked_with_states),
+    "scan": partial(Listing, scanned),
     "plain requests": Wire,
     "memmap, remote": RemoteStore,
     **_remote(),
     "webdataset, remote": RemoteWebdataset,
     "streaming, remote": RemoteStreaming,
-    "crops, memmap": lambda: RawpackAugment("memmap", "crops"),
-    "crops, lmdb": lambda: RawpackAugment("lmdb", "crops"),
-    "crops, lmdb, scaled decoding": lambda: RawpackAugment("lmdb", "crops, scaled"),
-    "crops of half the side, lmdb": lambda: RawpackAugment("lmdb", "half"),
-    "normalize, memmap": lambda: RawpackAugment("memmap", "normalize"),
-    "FFCV crops, raw": lambda: FfcvAugment(jpeg=False),
-    "FFCV crops, jpeg": lambda: FfcvAugment(jpeg=True),
-    "flip and normalize, memmap": lambda: RawpackAugment("memmap", "flip and normalize"),
+    **{f"crops, {form}": partial(Store, form, "crops") for form in ("memmap", "lmdb")},
+    "crops, lmdb, scaled decoding": partial(Store, "lmdb", "crops, scaled"),
+    "crops of half the side, lmdb": partial(Store, "lmdb", "half"),
+    "normalize, memmap": partial(Store, "memmap", "normalize"),
+    "flip and normalize, memmap": partial(Store, "memmap", "flip and normalize"),
     "numpy on the batch": NumpyBatch,
-    "Albumentations crops": lambda: BareAugment(albumentations, ("albumentations",)),
-    "fused normalize": lambda: BareAugment(fused_normalize, () if shutil.which("cc") else ("a C compiler",)),
+    "Albumentations crops": partial(Limit, make_array, albumentations, ("albumentations",)),
+    "fused normalize": partial(Limit, build, fused_normalize, () if shutil.which("cc") else ("a C compiler",)),
 }

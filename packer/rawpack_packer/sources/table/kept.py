@@ -22,8 +22,8 @@ from typing import Any, TypeVar
 import msgspec
 import xxhash
 
-from rawpack.disk.plain_files import read_plain
 from rawpack.errors import RawpackError
+from rawpack.system.files import read_plain
 
 T = TypeVar("T")
 _BLOCK = 16

@@ -28,7 +28,7 @@ from rawpack.remote.fetch import Fetcher
 from rawpack.remote.reach import note_answer
 from rawpack.remote.transfer import TIMEOUT_S, Remote
 from rawpack.remote.url import shown
-from rawpack.system.file_lock import try_lock
+from rawpack.system.files import try_lock
 from rawpack_packer.sources.files import changed
 from rawpack_packer.text import again
 

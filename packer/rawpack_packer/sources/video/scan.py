@@ -13,9 +13,8 @@ import cloudpickle
 
 from rawpack.errors import DecodeError, PackError
 from rawpack.system import machine
-from rawpack.system.channel import Channel
+from rawpack.system.channel import Channel, Heartbeat
 from rawpack.system.child import Child
-from rawpack.system.heartbeat import Heartbeat
 from rawpack.system.pool import SupervisedPool, WorkerHandle
 from rawpack.system.template import Template
 from rawpack_packer.images import init_decoder_process

@@ -14,10 +14,8 @@ from numpy.typing import NDArray
 
 from rawpack.disk.mapped import readahead
 from rawpack.errors import DamagedStoreError
-from rawpack.formats.codecs.file_rows import span
-from rawpack.formats.codecs.raw import as_image
-from rawpack.formats.field_reader import Array, Box, Rows, check_row, check_rows, cut, deliver, places
-from rawpack.formats.shard_field import ShardField
+from rawpack.formats.codecs.file_rows import FileRows, outside
+from rawpack.formats.field_reader import Rows, ShardField, check_row
 from rawpack.system.memory import is_cached
 
 _recent = threading.local()
@@ -25,18 +23,16 @@ _recent = threading.local()
 chunk with it."""
 
 
-class DeflatedRows:
+class DeflatedRows(FileRows):
     """The samples' bytes, one sample after another, cut into chunks of `chunk_bytes` that are deflated separately."""
 
     def __init__(self, part: ShardField) -> None:
         """Raises DamagedStoreError where the chunks cannot hold all rows."""
-        if part.uniform and part.sample_bytes * part.rows > part.placement.chunks * part.placement.chunk_bytes:
+        super().__init__(part)
+        if part.field.uniform and part.sample_bytes * part.rows > part.placement.chunks * part.placement.chunk_bytes:
             raise DamagedStoreError(f"{part.where} has too few chunks for {part.rows} rows")
-        self._data, self._dtype, self._rows = part.data, part.dtype, part.rows
         self._chunks, self._chunk_bytes = part.index["chunk"], part.placement.chunk_bytes
-        self._shape, self._row_bytes = (part.stored_shape, part.sample_bytes) if part.uniform else ((), 0)
-        # Offsets count in the decompressed bytes.
-        self._index = None if part.uniform else (part.index["offset"], part.index["bytes"], part.index["shape"])
+        self._row_bytes = part.sample_bytes if part.field.uniform else None
 
     def readahead(self, rows: Rows, /) -> None:
         most = len(self._chunks)
@@ -52,31 +48,19 @@ class DeflatedRows:
         start, size = self._chunks[k].tolist()
         return is_cached(self._data.ctypes.data + start + size // 2)
 
-    def shape(self, row: int, /) -> tuple[int, ...]:
-        check_row(row, self._rows)
-        return tuple(self._index[2][row].tolist()) if self._index else self._shape
-
     def stored(self, row: int, /) -> NDArray[np.uint8]:
         start, size = self._where(row)
         numbers = self._chunks_of(start, size)
         chunks = self._inflated(numbers)
         joined = chunks[0] if len(chunks) == 1 else np.concatenate(chunks)
-        return span(joined, start - numbers[0] * self._chunk_bytes, size, row)
-
-    def read(self, row: int, /, box: Box | None = None, scale: int = 1, out: Array | None = None) -> Array:
-        return deliver(cut(as_image(self.stored(row), self._dtype, self.shape(row), row), box, scale), out)
-
-    def read_into(self, rows: Rows, out: Array, at: Rows | None = None, /) -> None:
-        check_rows(rows, self._rows)
-        target = out.reshape(len(out), self._row_bytes // self._dtype.itemsize).view(np.uint8)
-        for i, row in places(rows, at):
-            target[i] = self.stored(row)
+        return _span(joined, start - numbers[0] * self._chunk_bytes, size, f"row {row}")
 
     def _where(self, row: int) -> tuple[int, int]:
         check_row(row, self._rows)
-        if self._index is None:
+        if self._row_bytes is not None:
             return row * self._row_bytes, self._row_bytes
-        offset, size = int(self._index[0][row]), int(self._index[1][row])
+        # Offsets count in the decompressed bytes.
+        offset, size = self._index["offset"].item(row), self._index["bytes"].item(row)
         if offset < 0 or size < 0:
             raise DamagedStoreError(f"row {row} of the shard has {size} bytes at {offset}")
         return offset, size
@@ -97,7 +81,7 @@ class DeflatedRows:
         if k >= len(self._chunks):
             raise DamagedStoreError(f"the shard has {len(self._chunks)} compressed chunks; number {k} is needed")
         offset, size = self._chunks[k].tolist()
-        packed = span(self._data, offset, size, k)
+        packed = _span(self._data, offset, size, f"compressed chunk {k}")
         inflate = zlib.decompressobj()
         try:
             inflated = inflate.decompress(packed.data, self._chunk_bytes)
@@ -112,3 +96,10 @@ class DeflatedRows:
                 f"compressed chunk {k} of the shard holds {len(inflated)} bytes{more}, not {self._chunk_bytes}"
             )
         return np.frombuffer(inflated, np.uint8)
+
+
+def _span(data: NDArray[np.uint8], offset: int, size: int, what: str) -> NDArray[np.uint8]:
+    """`size` bytes at `offset`. Raises DamagedStoreError where `data` does not have them."""
+    if offset < 0 or size < 0 or offset + size > len(data):
+        raise outside(what, offset, size)
+    return data[offset : offset + size]

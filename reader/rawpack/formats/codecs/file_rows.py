@@ -1,29 +1,29 @@
-"""Samples that are stored at offsets of their own: shared by the codecs whose samples differ in size."""
+"""Samples that are read one at a time: what all codecs share but those of rows that are copied as they are."""
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+import math
 
 import numpy as np
 from numpy.typing import NDArray
 
 from rawpack.disk.mapped import readahead
 from rawpack.errors import DamagedStoreError
-from rawpack.formats.field_reader import Array, Box, Rows, check_row, check_rows, no_row, places
-from rawpack.formats.shard_field import ShardField
+from rawpack.formats.field_reader import Array, Box, Rows, ShardField, check_row, check_rows, cut, no_row, places
 from rawpack.system.memory import is_cached
 
 
-class FileRows(ABC):
-    """Each sample at its own offset. See `FieldReader`."""
+class FileRows:
+    """See `FieldReader`. Each sample at its own offset, as the values of its pixels: where something else is stored,
+    override `image`."""
 
     def __init__(self, part: ShardField) -> None:
-        self._data, self._offsets, self._sizes = part.data, part.index["offset"], part.index["bytes"]
+        self._data, self._index, self._rows = part.data, part.index, part.rows
         self._dtype, self._shape = part.dtype, part.shape
-        self._shapes = None if part.uniform else part.index["shape"]
+        self._shapes = None if part.field.uniform else part.index["shape"]
 
     def readahead(self, rows: Rows, /) -> None:
-        readahead(self._data, self._offsets[rows], self._sizes[rows])
+        readahead(self._data, self._index["offset"][rows], self._index["bytes"][rows])
 
     def is_cached(self, row: int, /) -> bool:
         stored = self.stored(row)
@@ -31,42 +31,39 @@ class FileRows(ABC):
         return is_cached(stored.ctypes.data + len(stored) // 2)
 
     def shape(self, row: int, /) -> tuple[int, ...]:
-        check_row(row, len(self._offsets))
+        check_row(row, self._rows)
         return self._shape if self._shapes is None else tuple(self._shapes[row].tolist())
 
     def stored(self, row: int, /) -> NDArray[np.uint8]:
-        if not 0 <= row < len(self._offsets):
-            raise no_row(row, len(self._offsets))
-        start, size = self._offsets.item(row), self._sizes.item(row)
+        if not 0 <= row < self._rows:
+            raise no_row(row, self._rows)
+        start, size = self._index["offset"].item(row), self._index["bytes"].item(row)
         if start < 0 or size < 0 or start + size > len(self._data):
-            raise _outside(start, size, row)
+            raise outside(f"row {row}", start, size)
         return self._data[start : start + size]
 
-    def files(self, rows: Rows) -> list[memoryview]:
-        """`stored` of several samples, without an array of each."""
-        check_rows(rows, len(self._offsets))
-        starts, sizes = self._offsets[rows], self._sizes[rows]
-        outside = (starts < 0) | (sizes < 0) | (sizes > len(self._data) - starts)
-        for row in rows[outside].tolist():
-            self.stored(row)  # raises
-        data = self._data.data
-        return [data[start:end] for start, end in zip(starts.tolist(), (starts + sizes).tolist(), strict=True)]
+    def image(self, row: int) -> Array:
+        """All of one sample."""
+        return as_image(self.stored(row), self._dtype, self.shape(row), row)
 
-    @abstractmethod
-    def read(self, row: int, /, box: Box | None = None, scale: int = 1, out: Array | None = None) -> Array: ...
+    def read(self, row: int, /, box: Box | None = None, scale: int = 1) -> Array:
+        return cut(self.image(row), box, scale)
 
     def read_into(self, rows: Rows, out: Array, at: Rows | None = None, /) -> None:
-        check_rows(rows, len(self._offsets))
+        check_rows(rows, self._rows)
         for i, row in places(rows, at):
-            self.read(row, out=out[i])
+            out[i] = self.image(row)
 
 
-def span(data: NDArray[np.uint8], offset: int, size: int, row: int) -> NDArray[np.uint8]:
-    """`size` bytes at `offset`. Raises DamagedStoreError where `data` does not have them."""
-    if offset < 0 or size < 0 or offset + size > len(data):
-        raise _outside(offset, size, row)
-    return data[offset : offset + size]
+def as_image(data: NDArray[np.uint8], dtype: np.dtype[np.generic], shape: tuple[int, ...], row: int) -> Array:
+    """The bytes of one sample as an array. Raises DamagedStoreError where `shape` needs more bytes, or fewer."""
+    if dtype.itemsize * math.prod(shape) != len(data) or min(shape, default=1) < 1:
+        raise DamagedStoreError(f"row {row} of the shard has {len(data)} bytes; its shape {shape} does not fit")
+    if data.ctypes.data % dtype.alignment:
+        data = data.copy()
+    return data.view(dtype).reshape(shape)
 
 
-def _outside(offset: int, size: int, row: int) -> DamagedStoreError:
-    return DamagedStoreError(f"row {row} of the shard is outside its file: {size} bytes at {offset}")
+def outside(what: str, offset: int, size: int) -> DamagedStoreError:
+    """The error for bytes that the file does not have."""
+    return DamagedStoreError(f"{what} of the shard is outside its file: {size} bytes at {offset}")

@@ -6,22 +6,27 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rawpack.errors import DamagedStoreError
-from rawpack.formats import field_reader
 from rawpack.formats.codecs import deflate, raw
-from rawpack.formats.field_reader import Array, Box, FieldReader, Rows, check_row, check_rows, cut, deliver, places
-from rawpack.formats.shard_field import ShardField
+from rawpack.formats.field_reader import (
+    Array,
+    Box,
+    FieldReader,
+    Rows,
+    ShardField,
+    check_box,
+    check_row,
+    check_rows,
+    cut,
+    places,
+)
 from rawpack.pixels import yuv420
 from rawpack.pixels.geometry import planar_bytes
 
 
 def open_rows(part: ShardField) -> FieldReader:
     """See `Codec.open`."""
-    return PlanarRows(raw.open_rows(part), part.rows, part.shape if part.uniform else None)
-
-
-def open_deflated_rows(part: ShardField) -> FieldReader:
-    """See `Codec.open`."""
-    return PlanarRows(deflate.DeflatedRows(part), part.rows, part.shape if part.uniform else None)
+    planes = raw.open_rows(part) if part.field.codec.in_place else deflate.DeflatedRows(part)
+    return PlanarRows(planes, part.rows, part.shape if part.field.uniform else None)
 
 
 class PlanarRows:
@@ -35,19 +40,19 @@ class PlanarRows:
     def read_into(self, rows: Rows, out: Array, at: Rows | None = None, /) -> None:
         check_rows(rows, self._rows)
         for i, row in places(rows, at):
-            self.read(row, out=out[i])
+            self._converted(row, out=out[i])
 
-    def read(self, row: int, /, box: Box | None = None, scale: int = 1, out: Array | None = None) -> Array:
+    def read(self, row: int, /, box: Box | None = None, scale: int = 1) -> Array:
+        return cut(self._converted(row, box), None, scale)
+
+    def _converted(self, row: int, box: Box | None = None, out: Array | None = None) -> Array:
         stored, shape = self._planes.stored(row), self.shape(row)
         size = shape[0], shape[1]
         if len(stored) != planar_bytes(size) or min(size) < 1:
             raise DamagedStoreError(f"row {row} of the shard has {len(stored)} bytes; its shape {shape} does not fit")
         if box is not None:
-            field_reader.check_box(box, size)
-        if scale == 1:
-            field_reader.check_out(out, (*(size if box is None else box[2:]), 3))
-            return yuv420.to_rgb(stored, size, box, out)
-        return deliver(cut(yuv420.to_rgb(stored, size, box), None, scale), out)
+            check_box(box, size)
+        return yuv420.to_rgb(stored, size, box, out)
 
     def readahead(self, rows: Rows, /) -> None:
         self._planes.readahead(rows)

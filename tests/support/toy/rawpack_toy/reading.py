@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from rawpack.disk.tables import Format
 from rawpack.errors import DamagedStoreError
-from rawpack.formats.field_reader import FieldReader
-from rawpack.formats.shard_field import ShardField, open_rows
+from rawpack.formats.field_reader import FieldReader, ShardField, open_rows
 
 MAGIC = b"TOYSHARD"
 

@@ -6,10 +6,8 @@ import numpy as np
 
 from rawpack.disk.tables import Codec
 from rawpack.errors import DamagedStoreError
-from rawpack.formats.codecs.file_rows import FileRows
-from rawpack.formats.codecs.raw import as_image
-from rawpack.formats.field_reader import Array, Box, FieldReader, cut, deliver
-from rawpack.formats.shard_field import ShardField
+from rawpack.formats.codecs.file_rows import FileRows, as_image
+from rawpack.formats.field_reader import Array, FieldReader, ShardField
 
 CODEC = Codec("runs", "rawpack_toy.runs:open_rows", index=("offset", "bytes"), max_inflation=128)
 
@@ -22,13 +20,9 @@ def open_rows(part: ShardField) -> FieldReader:
 class RunRows(FileRows):
     """See `FieldReader`."""
 
-    def __init__(self, part: ShardField) -> None:
-        super().__init__(part)
-        self._dtype = part.dtype
-
-    def read(self, row: int, /, box: Box | None = None, scale: int = 1, out: Array | None = None) -> Array:
+    def image(self, row: int) -> Array:
         stored = self.stored(row)
         if len(stored) % 2:
             raise DamagedStoreError(f"row {row} of the shard ends in the middle of a run")
         values = np.repeat(stored[1::2], stored[::2])
-        return deliver(cut(as_image(values, self._dtype, self.shape(row), row), box, scale), out)
+        return as_image(values, self._dtype, self.shape(row), row)

@@ -1,0 +1,65 @@
+#!/usr/bin/env python3
+"""Draw tables and plots from the JSON files of `python scripts/compare` and `scripts/bench/run.py`.
+
+    scripts/draw.py results.json                             print the tables
+    scripts/draw.py results.json --out docs/explanation      update the pages and plots there
+    scripts/draw.py results.json --readme README.md          update the short table in README
+
+The pages are compared.md for `python scripts/compare`; performance.md, and growth.svg, for the benchmark.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from pathlib import Path
+
+from drawing import plots, results
+from drawing.benchmark import benchmark
+from drawing.figures import Result
+from drawing.pages import replace
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("results", type=Path, help="the JSON file of either")
+    parser.add_argument("--out", type=Path, help="folder of the pages and plots")
+    parser.add_argument("--readme", type=Path, help="page with the markers `compared`")
+    asked = parser.parse_args()
+    if not asked.results.is_file():
+        parser.error(f"{asked.results} does not exist: name the file that --json wrote")
+    result: Result = json.loads(asked.results.read_text())
+    if "tables" in result:
+        if asked.readme:
+            parser.error(f"{asked.results} is of the benchmark: --readme needs a result of scripts/compare")
+        draw_benchmark(result, asked.out)
+    else:
+        draw_comparison(result, asked.out, asked.readme)
+
+
+def draw_comparison(result: Result, out: Path | None, readme: Path | None) -> None:
+    for title, text in [*results.everything(result), ("machine", results.about(result))]:
+        print(f"{title}\n\n{text}\n")
+    if out:
+        page = out / "compared.md"
+        for name in ("read", "pack", "pace", "behavior", "install"):
+            replace(page, name, "\n\n".join(f"**{title}**\n\n{text}" for title, text in results.tables(result, name)))
+        replace(page, "about", results.about(result))
+        plots.draw_cores(result, out / "compared-cores.svg")
+        plots.draw_disk(result, out / "compared-disk.svg")
+    if readme:
+        replace(readme, "compared", results.lines(result))
+
+
+def draw_benchmark(result: Result, out: Path | None) -> None:
+    text = benchmark(result)
+    print(text)
+    if out:
+        plots.draw_growth(result, out / "growth.svg")
+        # A result of nothing but curves does not replace the rows of the others.
+        if any(not table["table"].startswith("growth") for table in result["tables"]):
+            replace(out / "performance.md", "bench", text)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,65 @@
+"""The benchmark's rows as Markdown tables, with their limits and bars."""
+
+from __future__ import annotations
+
+import json
+import textwrap
+from typing import Any
+
+from drawing.figures import Result, Row
+from drawing.results import markdown
+
+
+def benchmark(bench: Result) -> str:
+    """All rows of the benchmark with their limits, and when and where they were measured."""
+    parts = []
+    for table in bench["tables"]:
+        if not table["lines"]:
+            continue
+        cells = []
+        for line in table["lines"]:
+            low, high = line["images_per_s"][1:]
+            rate = f"{line['images_per_s'][0]:,.0f}" + (f" ({low:,.0f} to {high:,.0f})" if low != high else "")
+            bar = "" if line["bar"] is None else f"at least {line['bar']:.2f}, {'met' if line['passed'] else 'missed'}"
+            times = "" if line["ratio"] is None else f"{line['ratio'][0]:.2f} of {line['against']}"
+            cells.append((line["label"], rate, times, bar))
+        text = markdown(("row", "images/s", "ratio", "bar"), cells)
+        bars = [
+            (b["bar"], b["found"], b["wanted"], {True: "met", False: "missed", None: ""}[b["passed"]])
+            for b in table["bars"]
+        ]
+        if bars:
+            text += "\n\n" + markdown(("bar", "found", "wanted", "result"), bars)
+        parts.append(f"### {table['table']}\n\n{_settings(table['rows'])}\n\n{text}")
+        if table["left_out"]:
+            parts.append("Left out, because not installed: " + "; ".join(table["left_out"]) + ".")
+    row = next(row for table in bench["tables"] for row in table["rows"])
+    machine = row["machine"]
+    used: dict[str, str] = {}
+    for table in bench["tables"]:
+        for one in table["rows"]:
+            used = one["versions"] | used
+    versions = ", ".join(f"{name} {version}" for name, version in used.items())
+    where = (
+        f"Measured {bench.get('date', '')} on {machine['cpus']} CPUs ({machine['cpu']}, {machine['os']}), load at the "
+        f"start {bench['load_at_start']:.1f}; {versions}. Made by `{bench.get('command', 'scripts/bench/run.py')}`."
+    )
+    return "\n\n".join([textwrap.fill(where, 120, break_long_words=False, break_on_hyphens=False), *parts])
+
+
+def _settings(rows: list[Row]) -> str:
+    """What the rows of a table have in common."""
+
+    def common(name: str) -> Any:
+        found = {json.dumps(row["settings"][name]) for row in rows}
+        return rows[0]["settings"][name] if len(found) == 1 else None
+
+    parts = []
+    if shape := common("shape"):
+        parts.append("Images " + "x".join(map(str, shape)))
+    if batch := common("batch"):
+        parts.append(f"batches of {batch}")
+    if workers := common("workers"):
+        parts.append(f"{workers} worker{'s' * (workers != 1)}")
+    rounds = len({row["round"] for row in rows})
+    return f"{', '.join(parts)}; {rounds} round{'s' * (rounds != 1)}."

@@ -1,0 +1,87 @@
+"""torch's DataLoader over data sets as people write them: one memory-mapped .npy file, or a folder of JPEG files.
+
+Variant "whole batches": a data set with `__getitems__`, which copies the rows of a batch in one call.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch.utils.data import DataLoader, Dataset
+
+from systems.images import Source, decoded
+from systems.job import Job
+
+NAME = "torch"
+
+
+def pack(source: Source, folder: Path, job: Job) -> None:
+    if job.kind == "raw":
+        images = np.lib.format.open_memmap(folder / "images.npy", "w+", np.uint8, (len(source), *job.shape))
+        for i, image in source.samples():
+            images[i] = image
+        images.flush()
+    else:
+        for i, data in source.samples():
+            (folder / f"{i:07}.jpg").write_bytes(data)
+
+
+class Rows(Dataset[Any]):  # type: ignore[misc]
+    """Rows of the mapped file."""
+
+    def __init__(self, folder: Path) -> None:
+        self.images = np.load(folder / "images.npy", mmap_mode="r")
+
+    def __len__(self) -> int:
+        return len(self.images)
+
+    def __getitem__(self, i: int) -> Any:
+        return torch.from_numpy(self.images[i].copy()), i
+
+
+class WholeBatches(Rows):
+    """The rows of a batch at once."""
+
+    def __getitems__(self, rows: list[int]) -> Any:
+        return torch.from_numpy(self.images[rows]), torch.tensor(rows)
+
+
+class Files(Dataset[Any]):  # type: ignore[misc]
+    """JPEG files."""
+
+    def __init__(self, folder: Path, job: Job) -> None:
+        self.files, self.job = sorted(folder.glob("*.jpg")), job
+
+    def __len__(self) -> int:
+        return len(self.files)
+
+    def __getitem__(self, i: int) -> Any:
+        return torch.from_numpy(decoded(self.files[i].read_bytes(), self.job)), i
+
+
+def as_it_is(batch: Any) -> Any:
+    return batch
+
+
+def stacked(samples: list[Any]) -> Any:
+    """A batch of pairs of image and number, for adapters whose images are numpy arrays."""
+    return torch.from_numpy(np.stack([image for image, _ in samples])), torch.tensor([number for _, number in samples])
+
+
+def loader(dataset: Any, job: Job, **options: Any) -> Callable[[int], Iterable[Any]]:
+    """A DataLoader as people write it: shuffled, with persistent workers. Other adapters use it too."""
+    options = {"shuffle": True, "persistent_workers": job.workers > 0} | options
+    batches = DataLoader(dataset, job.batch, num_workers=job.workers, **options)
+    return lambda number: batches
+
+
+def read(folder: Path, job: Job) -> Callable[[int], Iterable[Any]]:
+    if job.kind == "jpeg":
+        return loader(Files(folder, job), job)
+    if job.variant:
+        return loader(WholeBatches(folder), job, collate_fn=as_it_is)
+    return loader(Rows(folder), job)

@@ -1,0 +1,53 @@
+"""No text that is published speaks of where it was written."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from rooms import ROOT
+
+LOCAL = {
+    r"(?<![\w.~:/])/(?:work|home|root|Users|mnt|scratch)/\w": "a path of one machine",
+    r"\b[s]hared/(?:data|hooks|peers|[A-Z]+\.md)": "a folder beside the checkout",
+    r"(?i)\bI[S]SUE ?\d|\bB[R]IEF\d?\.md": "a task that readers cannot look up",
+    r"(?i)\b(?:sub-?|coding )[a]gents?\b|\blanguage m[o]del|\bthis (?:work)(?:place|space)\b": "who wrote it, or where",
+}
+"""What a text that is published must not have -> why."""
+
+ALLOWED = {(".ci/run", "a folder beside the checkout"): "continuous integration may find test data there"}
+
+
+TEXT = {"", ".py", ".md", ".sh", ".svg", ".html", ".json", ".toml", ".txt"}
+
+
+def texts() -> Iterator[Path]:
+    """Every text file that is published."""
+    for top in ("reader", "packer", "tests", "scripts", "docs", ".ci"):
+        for path in sorted((ROOT / top).rglob("*")):
+            inner = path.relative_to(ROOT / top).parts
+            if path.is_file() and path.suffix in TEXT and not any(part.startswith((".", "__pyc")) for part in inner):
+                yield path
+    yield from sorted(ROOT.glob("*.md"))
+    yield ROOT / "pyproject.toml"
+
+
+def test_no_text_speaks_of_where_it_was_written() -> None:
+    """All paths, names and references in what is published mean something to whoever reads it."""
+    found = set()
+    for path in texts():
+        text = path.read_text("utf-8")
+        for pattern, why in LOCAL.items():
+            name = path.relative_to(ROOT).as_posix()
+            found |= {(name, why, match[0]) for match in re.finditer(pattern, text) if (name, why) not in ALLOWED}
+    assert found == set()
+
+
+@pytest.mark.parametrize(
+    "text", ["/home" + "/me/photos", "see /work" + "/x", "../sha" + "red/data/photos", "Issue" + " 15"]
+)
+def test_such_a_text_would_be_found(text: str) -> None:
+    """What one writes without thinking of others."""
+    assert any(re.search(pattern, text) for pattern in LOCAL)

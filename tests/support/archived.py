@@ -1,0 +1,29 @@
+"""Archives in memory, by Python's own modules."""
+
+from __future__ import annotations
+
+import io
+import tarfile
+import zipfile
+from collections.abc import Mapping
+
+
+def tar(members: Mapping[str, bytes | str]) -> bytes:
+    """A tar archive of these members, in their order."""
+    file = io.BytesIO()
+    with tarfile.open(fileobj=file, mode="w") as archive:
+        for name, data in members.items():
+            content = data.encode() if isinstance(data, str) else data
+            member = tarfile.TarInfo(name)
+            member.size = len(content)
+            archive.addfile(member, io.BytesIO(content))
+    return file.getvalue()
+
+
+def zipped(members: Mapping[str, bytes], method: int = zipfile.ZIP_STORED) -> bytes:
+    """A zip archive of these members, in their order."""
+    file = io.BytesIO()
+    with zipfile.ZipFile(file, "w", method) as archive:
+        for name, data in members.items():
+            archive.writestr(name, data)
+    return file.getvalue()
