@@ -67,61 +67,35 @@ class Faster:
 
 
 @dataclass(frozen=True)
-class Cheaper:
-    """A line takes at most this share of the CPU time for a gigabyte that another takes."""
-
-    label: str
-    than: str
-    share: float | None
-    """None to report it only."""
-
-    def judge(self, rows: Sequence[Row]) -> Verdict | None:
-        """None where one of the lines was not measured."""
-        own, other = (_by_round(rows, label, "cpu_s_per_gb") for label in (self.label, self.than))
-        ratios = [own[k] / other[k] for k in own if k in other]
-        if not ratios:
-            return None
-        value = spread(ratios)
-        return Verdict(
-            f"{self.label} / {self.than}: CPU time for a gigabyte",
-            "" if self.share is None else f"at most {self.share:g}",
-            shown(value, lambda ratio: f"{ratio:.2f}"),
-            value,
-            None if self.share is None else value[0] <= self.share,
-        )
-
-
-@dataclass(frozen=True)
 class AtMost:
-    """The median of a quantity is at most so much; or so much more than that of another line."""
+    """The median of a quantity is at most so much; or so much more than that of another line, or such a share of it."""
 
     label: str
     quantity: str
     most: float | None
     """None to report it only."""
     beyond: str | None = None
+    share_of: str | None = None
 
     def judge(self, rows: Sequence[Row]) -> Verdict | None:
         """None where it was not measured."""
-        values = list(_by_round(rows, self.label, self.quantity).values())
-        if self.beyond is not None:
-            other = _by_round(rows, self.beyond, self.quantity)
-            values = [value - other[k] for k, value in _by_round(rows, self.label, self.quantity).items() if k in other]
+        own, other = _by_round(rows, self.label, self.quantity), self.beyond or self.share_of
+        called, one = _SHOWN[self.quantity]
+        what, values = f"{self.label}: {called}", list(own.values())
+        if other is not None:
+            base = _by_round(rows, other, self.quantity)
+            pairs = [(value, base[k]) for k, value in own.items() if k in base]
+            what = f"{what}, {'more than' if self.beyond else 'as a share of'} {other}"
+            values = [value - of if self.beyond else value / of for value, of in pairs]
+            one = one if self.beyond else "{:.2f}".format
         if not values:
             return None
         value = spread(values)
-        called, one = _SHOWN[self.quantity]
-        more = "" if self.beyond is None else f", more than {self.beyond}"
-        return Verdict(
-            f"{self.label}: {called}{more}",
-            "" if self.most is None else f"at most {one(self.most)}",
-            shown(value, one),
-            value,
-            None if self.most is None else value[0] <= self.most,
-        )
+        wanted = "" if self.most is None else f"at most {one(self.most)}"
+        return Verdict(what, wanted, shown(value, one), value, None if self.most is None else value[0] <= self.most)
 
 
-Bar = Faster | Cheaper | AtMost
+Bar = Faster | AtMost
 
 
 def spread(values: Sequence[float]) -> Spread:

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
-from bars import AtMost, Bar, Cheaper, Faster
+from bars import AtMost, Bar, Faster
 from contract import Settings
 from data import PACKED
 from subjects import REMOTE_LINKS, REMOTE_STORES
@@ -282,7 +282,8 @@ def _remote_entries(store: str, link: str) -> tuple[Entry, ...]:
 
 def _remote_bars(store: str, link: str) -> tuple[Bar, ...]:
     at = f"{store}, {link}"
-    bars: list[Bar] = [Cheaper(f"transport by rawpack, {at}", f"transport by fsspec, {at}", _CPU_SHARE)]
+    ours, theirs = (f"transport by {one}, {at}" for one in ("rawpack", "fsspec"))
+    bars: list[Bar] = [AtMost(ours, "cpu_s_per_gb", _CPU_SHARE, share_of=theirs)]
     if store == "small":
         bars.append(AtMost(f"full, {at}", "first_batch_s", _SMALL_FIRST_S if link == "100 ms" else None))
     return tuple(bars)

@@ -495,7 +495,7 @@ def test_a_process_that_is_stopped_while_fetching(
 ) -> None:
     """Nobody waits for ever for a process that holds a file on its way and makes no progress."""
     reader = opened()
-    reader._library.fetcher._timeout = 0.5  # type: ignore[union-attr]
+    reader._library.fetcher.timeout = 0.5  # type: ignore[union-attr]
     folder = reader._library.stores[0].path
     with (folder / f"shard-00000.npy.{SHARD_BYTES}.part").open("wb") as part:
         fcntl.flock(part, fcntl.LOCK_EX)
@@ -508,7 +508,7 @@ def test_what_another_reader_needs_stays(opened: Callable[..., Reader], tmp_path
     next(first)
     before = {path.name for path in (tmp_path / "cache").rglob("shard-*.npy")}
     reader = opened(3)
-    reader._library.fetcher._timeout = 0.5  # type: ignore[union-attr]
+    reader._library.fetcher.timeout = 0.5  # type: ignore[union-attr]
     greedy = reader.batches(2 * ROWS, sampler=np.arange(5 * ROWS, 7 * ROWS))
     with pytest.raises(StoreError, match="are needed right now by readers on this machine"):
         next(iter(greedy))
@@ -516,6 +516,46 @@ def test_what_another_reader_needs_stays(opened: Callable[..., Reader], tmp_path
         p.name for p in (tmp_path / "cache").rglob("shard-*.npy")
     }
     assert len(rows_of(first)) == SAMPLES - ROWS
+
+
+MANY = """
+import resource, sys
+from pathlib import Path
+from rawpack.disk.manifest import FileRecord
+from rawpack.remote.cache import CacheFolder
+from rawpack.remote.download import RemoteFile
+from rawpack.remote.fetch import Fetcher
+from rawpack.remote.lease import Lease
+from rawpack.remote.transfer import Remote
+
+resource.setrlimit(resource.RLIMIT_NOFILE, (256, 256))
+remote, folder = Remote(sys.argv[1], {}, 20.0), sys.argv[2]
+
+def item(name):
+    return RemoteFile(remote, ("0" * 32, name), FileRecord(name=name, bytes=1000, xxh3=""))
+
+other, more = CacheFolder(folder, 300_000), item("more.npy")
+lease = Lease(other)
+with Fetcher(CacheFolder(folder, 300_000), 20.0).held([item(f"{k}.npy") for k in range(300)]):
+    with other.locked():
+        began = other.begin(more.key, more.record, (), lease)
+    print(type(began).__name__, len(list(Path(folder).rglob("*.npy"))))
+with other.locked():
+    print(type(other.begin(more.key, more.record, (), lease)).__name__)
+"""
+
+
+def test_hundreds_of_shards_with_few_descriptors(tmp_path: Path) -> None:
+    """300 shards that are needed at once are fetched and kept from eviction where 256 files may be open; once they are
+    not needed, they make room."""
+    with serving() as server:
+        server.files |= {f"store/{k}.npy": bytes(1000) for k in range(300)}
+        path = script(tmp_path / "user", MANY)
+        ran = subprocess.run(
+            [sys.executable, str(path), f"{server.url}/store", str(tmp_path / "cache")],
+            capture_output=True, text=True, env=environment(), timeout=120, check=False,
+        )  # fmt: skip
+    assert (ran.stdout, ran.returncode) == ("NoRoom 300\nint\n", 0), ran.stderr
 
 
 # ---------------------------------------------------------------------------------------------- disks

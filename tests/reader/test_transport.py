@@ -89,7 +89,7 @@ def fetched(remote: Remote, folder: Path, threads: int = 4, data: bytes = DATA) 
                 with lock:
                     taken = transfer.take() if transfer.has_range() else None
                 if taken is None:
-                    if transfer.has_failed:
+                    if transfer.is_over:
                         return
                     continue
                 transfer.fetch(*taken, buffers)

@@ -23,7 +23,7 @@ from rawpack.disk.manifest import FileRecord, Manifest
 from rawpack.errors import PackError, RawpackError, StoreError, UsageError
 from rawpack.remote.cache import default_folder
 from rawpack.remote.download import Transfer
-from rawpack.remote.transfer import TIMEOUT_S, Attempts, Remote, bounded, has_no_bucket, is_hopeless
+from rawpack.remote.transfer import TIMEOUT_S, Attempts, Remote, bounded, meaning
 from rawpack.remote.url import filesystem, join, shown
 from rawpack_packer.destination import files
 from rawpack_packer.destination import folder as destinations
@@ -324,7 +324,7 @@ class RemoteFolder:
             except FileNotFoundError:
                 found = {}
             # fsspec would make the bucket unasked, which is for its owner to decide.
-            if not found and has_no_bucket(system, path, self._timeout):
+            if not found and self._remote.has_no_bucket():
                 raise UsageError(f"{self}: there is no such bucket; create it first, or correct its name")
             start = len(path.rstrip("/")) + 1
             return {name[start:]: int(about["size"] or 0) for name, about in found.items() if name[start:]}
@@ -384,6 +384,6 @@ class RemoteFolder:
                 try:
                     attempts.failed(error)
                 except (StoreError, FileNotFoundError) as refused:
-                    if is_hopeless(error):
+                    if meaning(error) in ("options", "refused"):
                         raise UsageError(f"{refused}; pack to a place that fsspec can write to") from None
                     raise PackError(f"{refused}; once that is fixed, {again()} resumes") from None

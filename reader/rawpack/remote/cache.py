@@ -62,22 +62,6 @@ class Busy:
     """Bytes that it has so far; 0 before the first."""
 
 
-class Download:
-    """A file that only this process is fetching into the cache."""
-
-    def __init__(self, path: Path, descriptor: int) -> None:
-        self.path, self.descriptor = path, descriptor
-
-    def close(self) -> None:
-        """Let others continue it. Called by whoever began it."""
-        os.close(self.descriptor)
-
-    @property
-    def ours(self) -> bool:
-        """Whether the file is still there: another process may take over from one that seems to be dead."""
-        return is_at(self.descriptor, self.path)
-
-
 class CacheFolder:
     """One folder with its limit. Any number of processes and threads may use the same folder."""
 
@@ -169,15 +153,16 @@ class CacheFolder:
 
     def begin(
         self, key: Key, record: FileRecord, keep: Iterable[Key] | None, lease: Lease, *, force: bool = False
-    ) -> Download | NoRoom | Busy | None:
-        """Begin or continue to fetch a file, for which room is made. None where it is there already. Within `locked`.
+    ) -> int | NoRoom | Busy | None:
+        """Begin or continue to fetch a file, for which room is made: a descriptor, which keeps out other processes
+        until it is closed. None where it is there already. Within `locked`.
 
         keep: files that must not be removed, besides those on the leases of other readers; None for all. lease: the
         caller's own. force: begin it also where there is no room.
         """
         if self.has(key, record):
             return None
-        part = self._part(key, record)
+        part = self.part(key, record)
         part.parent.mkdir(parents=True, exist_ok=True)
         descriptor = try_lock(part)
         if descriptor is None:
@@ -192,25 +177,24 @@ class CacheFolder:
         except BaseException:
             os.close(descriptor)
             raise
-        if room is not None:
-            os.close(descriptor)
-            return room
-        return Download(part, descriptor)
+        if room is None:
+            return descriptor
+        os.close(descriptor)
+        return room
 
-    def commit(self, part: Download, key: Key) -> bool:
-        """Give a complete file its name. False where another process has taken it over, or the cache is being removed.
-        Within `locked`."""
-        if not part.ours:
-            return False
-        try:
-            part.path.replace(self.path(key))
-        except FileNotFoundError:
-            return False
-        return True
+    def commit(self, key: Key, record: FileRecord, descriptor: int) -> bool:
+        """Give a complete file, of `begin`, its name. False where another process has taken it over, which does so if
+        this one seems to be dead, or the cache is being removed. Within `locked`."""
+        part = self.part(key, record)
+        with contextlib.suppress(FileNotFoundError):
+            if is_at(descriptor, part):
+                part.replace(self.path(key))
+                return True
+        return False
 
     def take_over(self, key: Key, record: FileRecord) -> None:
         """Drop the download of another process, which makes no progress. Within `locked`."""
-        self._part(key, record).unlink(missing_ok=True)
+        self.part(key, record).unlink(missing_ok=True)
 
     def touch(self, keys: Iterable[Key]) -> None:
         """Note that these files are needed now, so that they are removed last."""
@@ -218,7 +202,7 @@ class CacheFolder:
             with contextlib.suppress(OSError):
                 os.utime(self.path(key))
 
-    def _part(self, key: Key, record: FileRecord) -> Path:
+    def part(self, key: Key, record: FileRecord) -> Path:
         """The path of a file while it is being fetched."""
         return self.folder / key[0] / f"{key[1]}.{record.bytes}.part"
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import errno
 import os
 import threading
-import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -15,7 +14,7 @@ import xxhash
 from rawpack.disk.manifest import FileRecord
 from rawpack.errors import DamagedStoreError
 from rawpack.remote.cache import Key
-from rawpack.remote.transfer import WRONG, Attempts, Remote, is_timeout
+from rawpack.remote.transfer import WRONG, Attempts, Remote
 from rawpack.system.files import write_all
 
 RANGE = 2 << 20
@@ -25,8 +24,6 @@ _LEAST_RANGE = 128 << 10
 """After requests that timed out: a slow link must deliver all that were made at once in time."""
 _MOST_OF_A_FILE = 8
 """Ranges of a file that are requested, or wait for those before them, at the same time."""
-_SIGN_EVERY_S = 600
-"""How long a signed URL is used."""
 _READ = 2 << 20
 """Bytes per read of a file that is verified."""
 
@@ -62,20 +59,23 @@ class Transfer:
     ) -> None:
         """file: a descriptor, which is empty or has the first bytes. record: without a checksum, any bytes are taken.
         wanted: called now and then; where it returns False, `file` keeps what it has."""
-        self._remote, self._name, self._record, self._file, self._wanted = remote, name, record, file, wanted
-        self.has_failed = False
-        """Whether no thread begins another range."""
+        self._remote, self._name, self._record, self.file, self._wanted = remote, name, record, file, wanted
+        self.users = 1
+        """Threads that are busy with it. For whoever starts them."""
+        self.is_over = False
+        """Whether it is complete, or has failed: no thread begins another range."""
         self._attempts, self._wrong = Attempts(remote, name), 0
-        self._address, self._signed = "", 0.0
         self._lock = threading.Lock()
         self._begin()
 
     def _begin(self) -> None:
-        self._written, self._seen = _resume(self._file, self._record)
-        self._resumed = self._written > 0
+        self._written, self._seen = _read_through(self.file)
+        if self._written > self._record.bytes:
+            os.ftruncate(self.file, 0)
+            self._written, self._seen = _read_through(self.file)
+        self._resumed, self._next = self._written > 0, self._written
         self._parked: dict[int, memoryview] = {}
         """What has arrived before what is before it."""
-        self._next = self._written
 
     @property
     def is_whole(self) -> bool:
@@ -84,7 +84,7 @@ class Transfer:
 
     def has_range(self) -> bool:
         """Whether there is a range to fetch that nobody has taken."""
-        if self.has_failed or self._next == self._record.bytes:
+        if self.is_over or self._next == self._record.bytes:
             return False
         most = _MOST_OF_A_FILE * RANGE if self._remote.has_ranges else 1
         return self._next - self._written < most
@@ -102,44 +102,61 @@ class Transfer:
         try:
             data = self._read(start, memoryview(buffers.pop() if buffers else bytearray(RANGE)), stop)
             with self._lock:
-                if not data:
+                if not data or self.is_over:
                     return False
                 self._parked[start] = data
                 while (ready := self._parked.pop(self._written, None)) is not None:
-                    write_all(self._file, ready)
+                    write_all(self.file, ready)
                     self._seen.update(ready)
                     self._written += len(ready)
                     if isinstance(ready.obj, bytearray) and len(ready.obj) == RANGE:
                         buffers.append(ready.obj)
                 return self.is_whole
-        except BaseException:
-            self.has_failed = True
+        except BaseException as error:
+            self._fail(error)
             raise
 
-    def run(self, note: Callable[[], None] = lambda: None) -> None:
-        """Fetch the whole file in this thread. note: called after each range. Raises as `fetch` and `check`."""
+    def run(self) -> None:
+        """Fetch the whole file in this thread. Raises as `fetch` and `check`."""
         buffers: list[bytearray] = []
         while not (self.is_whole and self.check()):
             self.fetch(*self.take(), buffers)
-            note()
 
     def check(self) -> bool:
         """Sync and check the whole file. Returns False where it must be fetched again. Raises DamagedStoreError where
         it has arrived with wrong bytes several times, OSError where other bytes are read back."""
         found = self._seen.hexdigest()
         if self._record.xxh3 in ("", found):
-            _check_disk(self._file, self._record, found)
-            return True
+            os.fsync(self.file)
+            # Mostly read from the page cache, at several gigabytes a second, which is fast compared to downloading.
+            done, seen = _read_through(self.file)
+            if (done, seen.hexdigest()) == (self._record.bytes, found):
+                return True
+            os.ftruncate(self.file, 0)
+            raise OSError(
+                errno.EIO,
+                f"{self._record.bytes} bytes of {self._record.name} were written, but {done} different ones were read "
+                "back",
+            )
         # The bytes of an earlier run may have been wrong already: that is not the server's fault.
         self._wrong += not self._resumed
         if self._wrong == WRONG:
-            raise DamagedStoreError(
+            error = DamagedStoreError(
                 f"{self._remote.where(self._name)} was downloaded {self._wrong} times with a checksum other than the "
                 f"manifest's: {found}, not {self._record.xxh3}; upload the file or the store again"
             )
-        os.ftruncate(self._file, 0)
+            self._fail(error)
+            raise error
+        os.ftruncate(self.file, 0)
         self._begin()
         return False
+
+    def _fail(self, error: BaseException) -> None:
+        """Write nothing anymore, and keep nothing that may be of another file."""
+        with self._lock:
+            self.is_over = True
+            if isinstance(error, FileNotFoundError | DamagedStoreError):
+                os.ftruncate(self.file, 0)
 
     def _read(self, start: int, buffer: memoryview, stop: int) -> memoryview | None:
         """The bytes of a range, and perhaps all after them. None where the file is not wanted anymore."""
@@ -147,14 +164,14 @@ class Transfer:
         into = buffer[:size] if size <= len(buffer) else memoryview(bytearray(size))
         step = size
         while done < size:
-            if self.has_failed or not self._wanted():
+            if self.is_over or not self._wanted():
                 return None
             try:
                 got = self._remote.read_range(
-                    self._name, self._url, start + done, into[done : done + step], self._wanted, self._record.bytes
+                    self._name, start + done, into[done : done + step], self._wanted, self._record.bytes
                 )
             except Exception as error:
-                if is_timeout(error):
+                if isinstance(error, TimeoutError):
                     step = max(_LEAST_RANGE, step // 4)
                 self._attempts.failed(error)
                 continue
@@ -164,32 +181,6 @@ class Transfer:
                 return memoryview(bytes(into[:done]) + got)
             done += got
         return into
-
-    def _url(self) -> str:
-        if not self._address or time.monotonic() > self._signed + _SIGN_EVERY_S:
-            self._address, self._signed = self._remote.address(self._name), time.monotonic()
-        return self._address
-
-
-def _resume(file: int, record: FileRecord) -> tuple[int, Any]:
-    """The bytes that a partly downloaded file has, and their running checksum. Seeks to its end."""
-    done, seen = _read_through(file)
-    if done <= record.bytes:
-        return done, seen
-    os.ftruncate(file, 0)
-    return _read_through(file)
-
-
-def _check_disk(file: int, record: FileRecord, written: str) -> None:
-    """Sync a complete file and read it back. written: its checksum. Raises OSError where the disk has other bytes."""
-    os.fsync(file)
-    # Mostly read from the page cache, at several gigabytes a second, which is fast compared to downloading.
-    done, seen = _read_through(file)
-    if done != record.bytes or seen.hexdigest() != written:
-        os.ftruncate(file, 0)
-        raise OSError(
-            errno.EIO, f"{record.bytes} bytes of {record.name} were written, but {done} different ones were read back"
-        )
 
 
 def _read_through(file: int) -> tuple[int, Any]:

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -16,8 +15,8 @@ from rawpack.remote.cache import CacheFolder
 from rawpack.remote.download import RemoteFile
 from rawpack.remote.executor import MOST_THREADS
 from rawpack.remote.fetch import Fetcher
-from rawpack.remote.transfer import TIMEOUT_S, Remote
-from rawpack.remote.wire import Connections
+from rawpack.remote.transfer import TIMEOUT_S, Remote, stall_s
+from rawpack.remote.wire import Wire
 
 
 @dataclass(frozen=True)
@@ -52,18 +51,6 @@ class RemoteStore:
         """What the cache keeps while the store is in use: these files, and the manifest."""
         return len(self.manifest_bytes) + sum(item.record.bytes for item in self.small)
 
-    def touch(self, record: FileRecord) -> None:
-        """Note that a shard file is needed now, so that it is removed last."""
-        self.fetcher.cache.touch([self.item(record).key])
-
-    def discard(self, record: FileRecord) -> None:
-        """Remove a wrong shard file from the cache: see `Fetcher.discard`."""
-        self.fetcher.discard(self.item(record))
-
-    def held(self, records: Iterable[FileRecord], prefetch: Iterable[FileRecord] = ()) -> AbstractContextManager[None]:
-        """Keep these shard files in the cache within the block, and fetch `prefetch` next. Raises as `Ticket.wait`."""
-        return self.fetcher.held([self.item(record) for record in records], [self.item(record) for record in prefetch])
-
 
 def open_origins(
     urls: Sequence[str],
@@ -81,9 +68,8 @@ def open_origins(
         raise UsageError(f"timeout={timeout!r} must be more than 0 seconds")
     if options is not None and not isinstance(options, Mapping):
         raise UsageError(f"storage_options= must be a dict of options for fsspec, not {type(options).__name__}")
-    fetcher = Fetcher(cache, timeout)
-    connections = Connections()
-    remotes = [Remote(url, options or {}, timeout, connections) for url in urls]
+    fetcher, wire = Fetcher(cache, timeout), Wire(stall_s(timeout))
+    remotes = [Remote(url, options or {}, timeout, wire) for url in urls]
     return [_open(remote, found, fetcher) for remote, found in zip(remotes, _manifests(remotes), strict=True)]
 
 

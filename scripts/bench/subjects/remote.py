@@ -233,16 +233,13 @@ class Transport(Served):
         from rawpack.remote.transfer import Remote
 
         remote, of_thread = Remote(self.url, self.options, 60.0), threading.local()
-        urls = {name: remote.address(name) for name in self.files}
 
         def get(name: str, start: int, stop: int) -> int:
             if not hasattr(of_thread, "buffer"):
                 of_thread.buffer = memoryview(bytearray(_RANGE))
             done, into = 0, of_thread.buffer[: stop - start]
             while done < len(into):
-                got = remote.read_range(
-                    name, lambda: urls[name], start + done, into[done:], lambda: True, self.files[name]
-                )
+                got = remote.read_range(name, start + done, into[done:], lambda: True, self.files[name])
                 done += got if isinstance(got, int) else len(got)
             return done
 

@@ -24,16 +24,16 @@ from rawpack.disk.manifest import FileRecord
 from rawpack.errors import PackError, RawpackError, StoreError
 from rawpack.remote.cache import CacheFolder, Key
 from rawpack.remote.download import RemoteFile
-from rawpack.remote.fetch import Fetcher
+from rawpack.remote.fetch import Fetcher, Ticket
 from rawpack.remote.reach import note_answer
-from rawpack.remote.transfer import TIMEOUT_S, Remote
+from rawpack.remote.transfer import TIMEOUT_S, Remote, stall_s
 from rawpack.remote.url import shown
 from rawpack.system.files import try_lock
 from rawpack_packer.sources.files import changed
 from rawpack_packer.text import again
 
 if TYPE_CHECKING:
-    from rawpack.remote.wire import Connections
+    from rawpack.remote.wire import Wire
     from rawpack_packer.progress import Fetching
 
 _ODD = re.compile(r"[^A-Za-z0-9._-]")
@@ -97,16 +97,15 @@ class Spool:
         self._found = 0
         self._asked: dict[str, Remote] = {}
         """What is asked for files, by their printable URLs; those that are waited for the longest first."""
-        self._fetching: dict[Key, tuple[str, Remote]] = {}
 
     def __reduce__(self) -> tuple[type[Spool], tuple[Path, int, Mapping[str, Any]]]:
         return Spool, (self.folder, self.limit, self.options)
 
     @cached_property
-    def _connections(self) -> Connections:
-        from rawpack.remote.wire import Connections
+    def _wire(self) -> Wire:
+        from rawpack.remote.wire import Wire
 
-        return Connections()
+        return Wire(stall_s(TIMEOUT_S))
 
     @cached_property
     def _fetcher(self) -> Fetcher:
@@ -125,8 +124,8 @@ class Spool:
             nonlocal most
             while not ended.wait(_SHOW_EVERY_S):
                 most = max(most, sum(map(self._arrived, files)) if total else self._found)
-                under_way = self._fetcher.under_way() if files else []
-                waiting = [*self._asked.items(), *(self._fetching[key] for key in under_way if key in self._fetching)]
+                items = self._fetcher.under_way() if files else []
+                waiting = [*self._asked.items(), *((item.remote.where(item.name), item.remote) for item in items)]
                 url, remote = waiting[0] if waiting else ("", None)
                 progress.show(most, total, url, TIMEOUT_S, remote.trouble if remote else "")
 
@@ -141,8 +140,7 @@ class Spool:
 
     def find(self, url: str) -> RemoteArchive:
         """The file at a URL. Raises FileNotFoundError, and StoreError where the server cannot be asked."""
-        folder, name = _split(url)
-        remote = Remote(folder, self.options, TIMEOUT_S, self._connections)
+        remote, name = self._remote(url, self.options)
         self._asked[shown(url)] = remote
         try:
             size, version = remote.about(name)
@@ -176,14 +174,14 @@ class Spool:
     @contextmanager
     def fetching(self, wanted: Sequence[RemoteArchive]) -> Iterator[None]:
         """While in this block, fetch these files in order, several at once, until the spool is full; and show it."""
-        ticket = self._fetcher.ticket()
+        ticket = Ticket()
         try:
             # What fails here fails again where the file is opened.
-            ticket.want((), [self._item(file, keep=False) for file in wanted])
+            self._fetcher.want(ticket, (), [self._item(file, keep=False) for file in wanted])
             with self.followed(wanted):
                 yield
         finally:
-            ticket.close()
+            self._fetcher.drop(ticket)
 
     def is_full(self) -> bool:
         """Whether what is there exceeds the limit."""
@@ -193,11 +191,14 @@ class Spool:
         """Where a fetched file is."""
         return self.folder.joinpath(*file.key)
 
+    def _remote(self, url: str, options: Mapping[str, Any]) -> tuple[Remote, str]:
+        """The folder of a file behind a URL, and the file's name in it."""
+        folder, name = _split(url)
+        return Remote(folder, options, TIMEOUT_S, self._wire), name
+
     def _item(self, file: RemoteArchive, keep: bool) -> RemoteFile:
-        folder, name = _split(file.url)
-        remote = Remote(folder, file.options, TIMEOUT_S, self._connections)
+        remote, name = self._remote(file.url, file.options)
         note_answer(remote.host)  # another process may have found the file
-        self._fetching[file.key] = str(file), remote
         record, check = FileRecord(name=name, bytes=file.bytes, xxh3=""), partial(_check_version, file, remote, name)
         return RemoteFile(remote, file.key, record, check, bool(file.version), keep, name)
 
