@@ -38,7 +38,7 @@ from rawpack_packer.job.opening import Named, recipe_for
 from rawpack_packer.job.options import Progress, parse_run_options
 from rawpack_packer.job.summary import Summary
 from rawpack_packer.options import opt
-from rawpack_packer.recipe.recipe import parse_options
+from rawpack_packer.recipe import parse_options
 from rawpack_packer.sources import Source
 from rawpack_packer.sources.base import Scanning, unseen
 from rawpack_packer.text import either, speaking_python

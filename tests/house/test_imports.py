@@ -61,7 +61,7 @@ def test_import_rawpack_is_light() -> None:
 def test_a_packing_worker_is_light() -> None:
     """What packs a part loads neither HDF5 before it writes such a shard nor anything that other machines need."""
     loaded = loaded_by("import rawpack_packer.engines.local")
-    assert "rawpack_packer.part.part" in loaded
+    assert "rawpack_packer.part" in loaded
     assert not loaded & {"rawpack.reader", "rawpack.workers", "rawpack_packer.sources.registry", "importlib.metadata"}
     assert not loaded & {"h5py", "asyncio", "distributed", "ray", "click", "tqdm", "av", "matplotlib", "jinja2"}
 

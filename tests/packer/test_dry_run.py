@@ -21,7 +21,7 @@ from rawpack import Reader
 from rawpack_packer.job.estimate import Estimate, check_space
 from rawpack_packer.job.job import Job
 from rawpack_packer.job.options import RunOptions
-from rawpack_packer.recipe.recipe import make_recipe
+from rawpack_packer.recipe import make_recipe
 from rawpack_packer.sources import open_source
 
 COUNT = 200

@@ -36,6 +36,7 @@ from troubled import At, Trouble, Troubled, die_with_parent
 import rawpack_packer
 from rawpack import MissingExtraError, PackError, Reader, UsageError
 from rawpack_packer import engines
+from rawpack_packer import recipe as recipes
 from rawpack_packer.destination import lock
 from rawpack_packer.engines import (
     DaskEngine,
@@ -49,8 +50,7 @@ from rawpack_packer.engines import (
 )
 from rawpack_packer.job.job import Job as PackingJob
 from rawpack_packer.job.options import NoProgress, RunOptions
-from rawpack_packer.part.part import PartTask
-from rawpack_packer.recipe import recipe as recipes
+from rawpack_packer.part import PartTask
 from rawpack_packer.sources import open_source
 from rawpack_packer.testing import EngineConformance
 

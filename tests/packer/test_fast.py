@@ -14,7 +14,7 @@ from pictures import Pixels
 from PIL import Image
 
 from rawpack import jpeg
-from rawpack_packer.recipe.recipe import make_recipe
+from rawpack_packer.recipe import make_recipe
 from rawpack_packer.samples.sample import prepare
 
 

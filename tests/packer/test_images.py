@@ -25,7 +25,7 @@ from rawpack.errors import DecodeError
 from rawpack_packer import pack
 from rawpack_packer.destination.journal import REASONS
 from rawpack_packer.images import apply_orientation, decode_image, read_header, sniff
-from rawpack_packer.recipe.recipe import make_recipe
+from rawpack_packer.recipe import make_recipe
 from rawpack_packer.samples.sample import prepare
 
 CASES = corpus.cases()

@@ -16,7 +16,7 @@ from running import pack, run_here
 
 from rawpack import Reader, UsageError, jpeg
 from rawpack_packer.images.jpeg import jpegli_tables
-from rawpack_packer.recipe.recipe import make_recipe
+from rawpack_packer.recipe import make_recipe
 from rawpack_packer.samples.encoders import to_jpeg
 from rawpack_packer.samples.sample import prepare
 from rawpack_packer.tune.candidates import candidates

@@ -29,7 +29,7 @@ from rawpack_packer.job.keywords import names_of
 from rawpack_packer.options import KINDS as NAMED
 from rawpack_packer.options import OPTIONS as TABLE
 from rawpack_packer.options import opt
-from rawpack_packer.recipe.recipe import Recipe
+from rawpack_packer.recipe import Recipe
 from rawpack_packer.sources import KINDS
 from rawpack_packer.text import again, speaking_python
 

@@ -16,8 +16,8 @@ from running import run_here
 
 SMALL = ("--workers", 0, "--size", 8, "--quiet")
 ONCE = {
-    ("recipe/recipe.py", "make_recipe"),
-    ("recipe/recipe.py", "libraries"),
+    ("recipe/__init__.py", "make_recipe"),
+    ("recipe/__init__.py", "libraries"),
     ("recipe/fields.py", "store_fields"),
     ("destination/folder.py", "check"),
     ("destination/journal.py", "source_digest"),
@@ -55,7 +55,7 @@ def test_a_pack_checks_everything_once(photos: Path, tmp_path: Path) -> None:
     check their libraries again: they may be on another machine."""
     with entered() as calls:
         assert run_here("pack", *SMALL, photos, tmp_path / "store").code == 0
-    expected = dict.fromkeys(ONCE, 1) | {("recipe/recipe.py", "libraries"): 2}
+    expected = dict.fromkeys(ONCE, 1) | {("recipe/__init__.py", "libraries"): 2}
     assert {one: calls[one] for one in ONCE} == expected
 
 
@@ -65,10 +65,10 @@ def test_an_append_checks_everything_once(photos: Path, tmp_path: Path) -> None:
     assert run_here("pack", *SMALL, photos / "a", store).code == 0
     with entered() as calls:
         assert run_here("append", *SMALL[:2], "--quiet", photos / "b", store).code == 0
-    once = (ONCE - {("recipe/recipe.py", "make_recipe")}) | {
+    once = (ONCE - {("recipe/__init__.py", "make_recipe")}) | {
         ("job/append.py", "open_store"),
         ("job/job.py", "check_sizes"),
     }
-    expected = dict.fromkeys(once, 1) | {("recipe/recipe.py", "libraries"): 2}
+    expected = dict.fromkeys(once, 1) | {("recipe/__init__.py", "libraries"): 2}
     assert {one: calls[one] for one in once} == expected
-    assert calls["recipe/recipe.py", "make_recipe"] == 0
+    assert calls["recipe/__init__.py", "make_recipe"] == 0

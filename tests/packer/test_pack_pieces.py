@@ -17,10 +17,10 @@ from reading import wait_until
 from running import FORMATS, pack, run_here
 from troubled import die, opening
 
-from rawpack_packer.part.part import PartTask
+from rawpack_packer.part import PartTask
 from rawpack_packer.part.pieces import PiecesAhead, make_piece, starts
+from rawpack_packer.recipe import make_recipe
 from rawpack_packer.recipe.fields import store_fields
-from rawpack_packer.recipe.recipe import make_recipe
 from rawpack_packer.sources import open_source
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="needs worker processes")

@@ -24,7 +24,7 @@ from rawpack import Reader, UsageError
 from rawpack.transforms import RandomHorizontalFlip, RandomResizedCrop, ToCHW
 from rawpack_packer.job.job import Job
 from rawpack_packer.job.options import RunOptions
-from rawpack_packer.recipe.recipe import make_recipe
+from rawpack_packer.recipe import make_recipe
 from rawpack_packer.sources import open_source
 from rawpack_packer.tune import measure, trial
 from rawpack_packer.tune.candidates import Candidate, candidates, parse_steps

@@ -13,10 +13,10 @@ import pytest
 from pictures import picture, save
 from running import command, environment
 
-from rawpack_packer.part.part import PartTask
+from rawpack_packer.part import PartTask
 from rawpack_packer.part.pieces import _FORGETFUL, ReadAhead, _file_system, make_piece, starts
+from rawpack_packer.recipe import make_recipe
 from rawpack_packer.recipe.fields import store_fields
-from rawpack_packer.recipe.recipe import make_recipe
 from rawpack_packer.sources import Item, Samples, open_source
 from rawpack_packer.sources.view import View
 from rawpack_packer.tune import system

@@ -37,7 +37,7 @@ from rawpack_packer.errors import is_no_fault_of_data
 from rawpack_packer.inspect.verify import ShardProbe
 from rawpack_packer.job.job import Job
 from rawpack_packer.job.options import RunOptions
-from rawpack_packer.recipe.recipe import make_recipe
+from rawpack_packer.recipe import make_recipe
 from rawpack_packer.sources import open_source
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="needs child processes")
@@ -172,13 +172,13 @@ def read(photos: Path, folder: Path) -> None:
 KINDS: dict[str, tuple[Callable[[Path, Path], None], str]] = {
     "scan of videos": (scan_videos, "rawpack_packer.sources.video.scan:make_index"),
     "decoder of videos, called wrongly": (scan_videos, "rawpack_packer.sources.video.container:_choose"),
-    "packing": (pack_by_processes, "rawpack_packer.part.part:prepare_item"),
+    "packing": (pack_by_processes, "rawpack_packer.part:prepare_item"),
     "packing, before its first part": (pack_by_processes, "rawpack_packer.engines.local:init_decoder_process"),
     "packing, pieces for another worker": (help_with_a_part, "rawpack_packer.engines.local:make_piece"),
     "decoding by Pillow": (pack_webp, "rawpack_packer.images.with_pillow:exif_orientation"),
-    "packing by a pool of others": (pack_by_a_pool, "rawpack_packer.part.part:prepare_item"),
+    "packing by a pool of others": (pack_by_a_pool, "rawpack_packer.part:prepare_item"),
     "estimate": (try_samples, "rawpack_packer.job.estimate:prepare_sample"),
-    "plan": (plan, "rawpack_packer.part.part:prepare_item"),
+    "plan": (plan, "rawpack_packer.part:prepare_item"),
     "look at HDF5": (look_at_hdf5, "rawpack_packer.sources.hdf5.file:described"),
     "look at LMDB": (look_at_lmdb, "rawpack_packer.sources.lmdb.look:_map_begin"),
     "probe of LMDB": (ask_lmdb, "rawpack_packer.writers.lmdb:key_of"),

@@ -24,12 +24,12 @@ from running import FORMATS, Ran, command, environment, pack, run_command, run_h
 from troubled import At, Trouble, Troubled, append, die, hang, opening, shrink_memory, touch
 
 from rawpack import PackError, Reader
+from rawpack_packer import recipe as recipes
 from rawpack_packer.destination import files
 from rawpack_packer.engines import LocalEngine
 from rawpack_packer.job.job import Job
 from rawpack_packer.job.options import RunOptions
 from rawpack_packer.part.pieces import _file_system
-from rawpack_packer.recipe import recipe as recipes
 from rawpack_packer.sources import open_source
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="needs /proc, bash's limits and mount namespaces")
@@ -510,7 +510,7 @@ def test_workers_that_keep_dying_at_other_samples_stop_the_run(source: Path, tmp
 def wandering_main(deaths: str, *args: Any) -> None:
     """A worker that is killed at one sample of the part it packs, the next one at the sample behind it."""
     from rawpack_packer.engines.local import _main
-    from rawpack_packer.part.part import _RecordRows
+    from rawpack_packer.part import _RecordRows
 
     path, add = Path(deaths), _RecordRows.add
 

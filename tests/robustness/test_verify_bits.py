@@ -22,8 +22,8 @@ from running import FORMATS, Ran, pack, run_here
 
 from rawpack import DamagedStoreError, Reader, Workers
 from rawpack.store.store import Store
+from rawpack_packer import recipe as recipes
 from rawpack_packer.inspect.verify import ShardProbe
-from rawpack_packer.recipe import recipe as recipes
 
 SOAK = bool(os.environ.get("RAWPACK_SOAK"))
 PROBE = "rawpack_packer.inspect.verify.ShardProbe.complaint"

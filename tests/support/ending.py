@@ -8,10 +8,10 @@ from pathlib import Path
 from troubled import At, Troubled
 
 from rawpack import PackError
+from rawpack_packer import recipe as recipes
 from rawpack_packer.engines import RayEngine
 from rawpack_packer.job.job import Job
 from rawpack_packer.job.options import RunOptions
-from rawpack_packer.recipe import recipe as recipes
 from rawpack_packer.sources import open_source
 
 

@@ -16,7 +16,7 @@ import h5py
 import numpy as np
 
 from rawpack.disk.manifest import Field
-from rawpack_packer.recipe.recipe import Recipe
+from rawpack_packer.recipe import Recipe
 from rawpack_packer.samples.sample import PreparedSample, Stored
 from rawpack_packer.writers import open_writer
 

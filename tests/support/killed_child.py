@@ -18,10 +18,10 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from rawpack_packer import recipe as recipes
 from rawpack_packer.destination import files
 from rawpack_packer.job.job import Job
 from rawpack_packer.job.options import RunOptions
-from rawpack_packer.recipe import recipe as recipes
 from rawpack_packer.sources import open_source
 
 WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC

@@ -23,7 +23,7 @@ from rawpack_packer.destination.files import WORK
 from rawpack_packer.engines import remote_worker
 from rawpack_packer.engines.local import Report
 from rawpack_packer.options import opt
-from rawpack_packer.part.part import PartTask, Tick, read_record
+from rawpack_packer.part import PartTask, Tick, read_record
 from rawpack_packer.text import again
 
 _LOOK_EVERY_S = 1.0

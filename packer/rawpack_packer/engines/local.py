@@ -24,7 +24,7 @@ from rawpack_packer.destination import files
 from rawpack_packer.errors import is_no_fault_of_data
 from rawpack_packer.images import init_decoder_process
 from rawpack_packer.options import opt
-from rawpack_packer.part.part import PartTask, Tick, run_part, try_samples
+from rawpack_packer.part import PartTask, Tick, run_part, try_samples
 from rawpack_packer.part.pieces import make_piece, starts
 from rawpack_packer.text import again
 

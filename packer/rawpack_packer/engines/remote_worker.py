@@ -26,7 +26,7 @@ from rawpack_packer.destination import files, lock
 from rawpack_packer.destination.files import WORK
 from rawpack_packer.destination.lock import shared
 from rawpack_packer.engines.local import InlineEngine, LocalEngine
-from rawpack_packer.part.part import PartTask, Tick
+from rawpack_packer.part import PartTask, Tick
 
 _TICK_EVERY_S = 1.0
 _IDLE_S = 10.0

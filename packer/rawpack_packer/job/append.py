@@ -34,8 +34,8 @@ from rawpack_packer.job.options import RunOptions
 from rawpack_packer.job.summary import AppendSummary, Summary
 from rawpack_packer.options import opt
 from rawpack_packer.provenance import packing_runs
+from rawpack_packer.recipe import PILLOW, THEN, Recipe, libraries
 from rawpack_packer.recipe.fields import store_fields
-from rawpack_packer.recipe.recipe import PILLOW, THEN, Recipe, libraries
 from rawpack_packer.sources import Source
 from rawpack_packer.sources.base import differing_field, shown_field, unread_of, videos_of
 from rawpack_packer.sources.files import UNKNOWN

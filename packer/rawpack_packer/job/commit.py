@@ -30,7 +30,7 @@ from rawpack_packer.destination import files
 from rawpack_packer.destination.files import WORK
 from rawpack_packer.destination.folder import left_by
 from rawpack_packer.destination.lock import Lock
-from rawpack_packer.part.part import PartRecord, read_record, record_path
+from rawpack_packer.part import PartRecord, read_record, record_path
 from rawpack_packer.provenance import COLUMNS, PROVENANCE, REJECTS, STATES, of_run
 
 if TYPE_CHECKING:

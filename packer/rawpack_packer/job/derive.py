@@ -18,7 +18,7 @@ from rawpack.store.stores import Stores
 from rawpack.store.where import Where
 from rawpack_packer.job.opening import as_stored, recipe_for
 from rawpack_packer.options import RECIPE, opt
-from rawpack_packer.recipe.recipe import Recipe, in_these_words
+from rawpack_packer.recipe import Recipe, in_these_words
 from rawpack_packer.recipe.tables import output_format
 from rawpack_packer.sources import Source, StoreSource
 from rawpack_packer.sources.base import Scanning, given_options, unseen

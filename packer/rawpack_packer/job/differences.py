@@ -22,7 +22,7 @@ from rawpack_packer.destination import folder as destinations
 from rawpack_packer.destination.journal import AppendNote, JobNote, finished_job
 from rawpack_packer.options import RECIPE, Named, opt
 from rawpack_packer.provenance import packing_runs
-from rawpack_packer.recipe.recipe import in_these_words
+from rawpack_packer.recipe import in_these_words
 from rawpack_packer.sources import Source
 from rawpack_packer.sources.base import differing_field, probes_of
 from rawpack_packer.sources.fields import Boxes, Value

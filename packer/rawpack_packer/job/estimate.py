@@ -26,8 +26,8 @@ from rawpack_packer import text
 from rawpack_packer.images import init_decoder_process
 from rawpack_packer.isolated import ChildDiedError, IsolatedCalls
 from rawpack_packer.options import opt
+from rawpack_packer.recipe import Recipe
 from rawpack_packer.recipe.fields import IMAGE, exact_bytes, part_rows
-from rawpack_packer.recipe.recipe import Recipe
 from rawpack_packer.recipe.tables import output_format
 from rawpack_packer.samples.sample import prepare_sample
 from rawpack_packer.sources import Samples, Source, SourceChangedError

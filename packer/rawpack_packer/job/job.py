@@ -33,8 +33,8 @@ from rawpack_packer.job.options import RunOptions
 from rawpack_packer.job.parts import Parts
 from rawpack_packer.job.summary import DryRun, Summary
 from rawpack_packer.options import opt
+from rawpack_packer.recipe import Recipe
 from rawpack_packer.recipe.fields import made_here, part_rows, store_fields
-from rawpack_packer.recipe.recipe import Recipe
 from rawpack_packer.sources import Source
 from rawpack_packer.sources.base import unread_of
 from rawpack_packer.sources.table.kept import keep_found

@@ -19,7 +19,7 @@ from rawpack_packer.destination import folder as destinations
 from rawpack_packer.destination.files import SPOOL, WORK
 from rawpack_packer.job.options import RunOptions
 from rawpack_packer.options import opt
-from rawpack_packer.recipe.recipe import DEFAULT_FORMAT, Recipe, make_recipe
+from rawpack_packer.recipe import DEFAULT_FORMAT, Recipe, make_recipe
 from rawpack_packer.recipe.tables import output_format
 from rawpack_packer.sources import (
     LEFT_OUT,

@@ -15,8 +15,7 @@ from rawpack_packer.engines import Engine
 from rawpack_packer.job import commit
 from rawpack_packer.job.commit import Totals
 from rawpack_packer.options import opt
-from rawpack_packer.part import pieces
-from rawpack_packer.part.part import PartRecord, PartTask, Tick, read_record
+from rawpack_packer.part import PartRecord, PartTask, Tick, pieces, read_record
 from rawpack_packer.provenance import REJECTS
 from rawpack_packer.text import again
 

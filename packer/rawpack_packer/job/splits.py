@@ -32,7 +32,7 @@ from rawpack_packer.job.opening import recipe_for
 from rawpack_packer.job.options import RunOptions
 from rawpack_packer.job.summary import DryRun, Summary
 from rawpack_packer.options import opt
-from rawpack_packer.recipe.recipe import Recipe, parse_options
+from rawpack_packer.recipe import Recipe, parse_options
 from rawpack_packer.sources import Source, has_split
 from rawpack_packer.sources.base import Scanning, differing_field, shown_field, unseen
 from rawpack_packer.sources.files import missing as no_source

@@ -16,7 +16,7 @@ from rawpack_packer.counts import count_of
 from rawpack_packer.job.estimate import Estimate
 from rawpack_packer.job.holdout import TRAIN
 from rawpack_packer.options import opt
-from rawpack_packer.recipe.recipe import Recipe
+from rawpack_packer.recipe import Recipe
 from rawpack_packer.sources import LEFT_OUT, Source, SourceInfo, unread_of
 from rawpack_packer.sources.base import image_file_of
 from rawpack_packer.sources.files import opened

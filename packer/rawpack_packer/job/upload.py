@@ -33,9 +33,9 @@ from rawpack_packer.job.job import Job
 from rawpack_packer.job.options import Progress, RunOptions
 from rawpack_packer.job.summary import Summary
 from rawpack_packer.options import opt
-from rawpack_packer.part.part import read_record
+from rawpack_packer.part import read_record
 from rawpack_packer.provenance import PROVENANCE, REJECTS, STATES
-from rawpack_packer.recipe.recipe import Recipe
+from rawpack_packer.recipe import Recipe
 from rawpack_packer.sources import Source
 from rawpack_packer.text import again, listed
 

@@ -23,15 +23,15 @@ import xxhash
 from rawpack.disk.manifest import Field
 from rawpack.errors import DecodeError
 from rawpack_packer.destination.files import WORK
+from rawpack_packer.recipe import Recipe
 from rawpack_packer.recipe.fields import exact_bytes
-from rawpack_packer.recipe.recipe import Recipe
 from rawpack_packer.samples.sample import PreparedSample, prepare_sample
 from rawpack_packer.sources import Samples
 from rawpack_packer.sources.base import image_file_of
 from rawpack_packer.sources.files import OPEN_FLAGS
 
 if TYPE_CHECKING:
-    from rawpack_packer.part.part import PartTask
+    from rawpack_packer.part import PartTask
 
 PATTERN = "piece-*"
 _PIECES, _LEAST_ROWS = 64, 8

@@ -14,7 +14,7 @@ from rawpack.errors import UsageError
 from rawpack.transforms.followers import BOXES
 from rawpack.transforms.plan import looks_like
 from rawpack_packer.options import opt
-from rawpack_packer.recipe.recipe import Recipe, libraries
+from rawpack_packer.recipe import Recipe, libraries
 from rawpack_packer.recipe.tables import encoder_of
 from rawpack_packer.sources import FieldKind, ImageKind, Source, SourceInfo
 from rawpack_packer.sources.fields import check_names

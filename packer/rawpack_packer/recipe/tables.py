@@ -19,7 +19,7 @@ from rawpack.errors import UsageError
 from rawpack_packer.options import WRITER_GROUP, format_names, opt
 
 if TYPE_CHECKING:
-    from rawpack_packer.recipe.recipe import Recipe
+    from rawpack_packer.recipe import Recipe
 
 ENCODER_GROUP = "rawpack.encoders"
 """A group of entry points."""

@@ -16,7 +16,7 @@ from rawpack.errors import DecodeError
 from rawpack.pixels import png
 from rawpack.pixels.yuv420 import to_rgb
 from rawpack_packer.images.jpeg import jpegli_tables
-from rawpack_packer.recipe.recipe import KEPT_QUALITY, Recipe
+from rawpack_packer.recipe import KEPT_QUALITY, Recipe
 
 _SAMPLING = {
     "420": cv2.IMWRITE_JPEG_SAMPLING_FACTOR_420,

@@ -13,7 +13,7 @@ from rawpack.errors import DecodeError
 from rawpack.pixels.geometry import cover_size, crop_box
 from rawpack.transforms.followers import LEAST, cut, follow, misfit, moved
 from rawpack.transforms.step import Move
-from rawpack_packer.recipe.recipe import Recipe
+from rawpack_packer.recipe import Recipe
 from rawpack_packer.sources.fields import Boxes, BoxForm, Fractions
 
 BAD_FIELD = "bad_field"

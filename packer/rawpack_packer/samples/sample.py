@@ -23,8 +23,8 @@ from rawpack_packer.images import ImageHeader, by_pillow, decode_image, read_hea
 from rawpack_packer.images.header import to_color
 from rawpack_packer.images.jpeg import is_whole
 from rawpack_packer.images.png import decode_values
+from rawpack_packer.recipe import Recipe
 from rawpack_packer.recipe.fields import CURATED, IMAGE, left_behind
-from rawpack_packer.recipe.recipe import Recipe
 from rawpack_packer.recipe.tables import encoder_of, is_jpeg
 from rawpack_packer.samples.fields import BAD_FIELD, as_stored, boxes_by_recipe, follower_by_recipe
 from rawpack_packer.sources import Item

@@ -16,7 +16,7 @@ import numpy as np
 from rawpack.errors import DecodeError, PackError
 from rawpack_packer import api
 from rawpack_packer.engines.local import Engine, InlineEngine, Report
-from rawpack_packer.part.part import PartTask, Tick
+from rawpack_packer.part import PartTask, Tick
 
 COUNT = 200
 """Samples: four parts, of at most 64."""

@@ -19,7 +19,7 @@ from rawpack.errors import UsageError
 from rawpack.transforms.plan import as_steps
 from rawpack_packer.options import opt
 from rawpack_packer.options.option import JPEG_TABLES, parse_size
-from rawpack_packer.recipe.recipe import FORMATS, Recipe, make_recipe
+from rawpack_packer.recipe import FORMATS, Recipe, make_recipe
 from rawpack_packer.recipe.tables import output_format
 
 _TRIED: Mapping[str, Sequence[str]] = {

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from rawpack.disk.tables import resolve
 from rawpack.errors import DecodeError
-from rawpack_packer.recipe.recipe import Recipe
+from rawpack_packer.recipe import Recipe
 from rawpack_packer.recipe.tables import encoder_of
 from rawpack_packer.samples.sample import encoded, prepare
 from rawpack_packer.sources.view import View

@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 
 from rawpack.disk.manifest import Field, Placement
 from rawpack.disk.tables import format_of, resolve
+from rawpack_packer.recipe import Recipe
 from rawpack_packer.recipe.fields import IMAGE
-from rawpack_packer.recipe.recipe import Recipe
 from rawpack_packer.recipe.tables import output_format
 from rawpack_packer.samples.sample import PreparedSample
 

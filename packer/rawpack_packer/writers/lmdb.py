@@ -21,8 +21,8 @@ from numpy.typing import NDArray
 from rawpack.disk.manifest import Field, Placement
 from rawpack.errors import PackError
 from rawpack_packer.destination import files
+from rawpack_packer.recipe import Recipe
 from rawpack_packer.recipe.fields import IMAGE
-from rawpack_packer.recipe.recipe import Recipe
 from rawpack_packer.samples.sample import PreparedSample
 from rawpack_packer.text import again
 from rawpack_packer.writers import Finished, Keys, large

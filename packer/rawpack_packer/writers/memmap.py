@@ -11,7 +11,7 @@ import numpy as np
 from rawpack.disk import npy
 from rawpack.disk.manifest import Field, Placement
 from rawpack_packer.destination import files
-from rawpack_packer.recipe.recipe import Recipe
+from rawpack_packer.recipe import Recipe
 from rawpack_packer.samples.sample import PreparedSample, Stored
 from rawpack_packer.writers import Finished, Keys, large
 

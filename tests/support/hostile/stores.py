@@ -9,9 +9,9 @@ from unittest import mock
 import numpy as np
 from PIL import Image
 
+from rawpack_packer import recipe as recipes
 from rawpack_packer.job.job import Job
 from rawpack_packer.job.options import RunOptions
-from rawpack_packer.recipe import recipe as recipes
 from rawpack_packer.sources import DatasetSource, open_source
 
 IMAGES = 66

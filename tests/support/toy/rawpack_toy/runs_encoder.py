@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from rawpack_packer.recipe.recipe import Recipe
+from rawpack_packer.recipe import Recipe
 from rawpack_packer.recipe.tables import Encoder
 
 ENCODER = Encoder("runs", "rawpack_toy.runs_encoder:encode")

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from rawpack.disk.manifest import Field, Placement
-from rawpack_packer.recipe.recipe import Recipe
+from rawpack_packer.recipe import Recipe
 from rawpack_packer.recipe.tables import OutputFormat
 from rawpack_packer.samples.sample import PreparedSample
 from rawpack_packer.writers import Finished, Keys, large
