@@ -271,7 +271,9 @@ def _remote_entries(store: str, link: str) -> tuple[Entry, ...]:
     at = f"{store}, {link}"
     plain, free = f"plain requests, {at}", "unlimited" in link
     what = ", files" if store == "lmdb" else ""
-    bar = None if free or link == "1 ms" else _SMALL_RATIO if store == "small" else _REMOTE_RATIO
+    bar = None if free or link == "1 ms" else _REMOTE_RATIO
+    if store == "small":
+        bar = _SMALL_RATIO if link == "20 ms" else None
     found = [Entry(plain), *(Entry(f"transport by {by}, {at}", plain) for by in ("fsspec", "obstore", "rawpack"))]
     found += [Entry(f"{order}{what}, {at}", plain, bar) for order in ("block", "full")]
     if store == "lmdb" and not free:

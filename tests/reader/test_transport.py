@@ -7,6 +7,8 @@ import base64
 import gc
 import os
 import random
+import subprocess
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -22,6 +24,7 @@ pytest.importorskip("aiohttp", reason="rawpack[remote] is not installed: no aioh
 pytest.importorskip("s3fs", reason="rawpack[remote] is not installed: no s3fs")
 
 import xxhash
+from running import environment
 from store_server import Fault, Request, Server, on, serving, shortens, stalls, status, truncates
 
 from rawpack import StoreError
@@ -356,3 +359,20 @@ def test_what_is_left_is_the_beginning(server: Server, tmp_path: Path) -> None:
         Transfer(remote, NAME, record, file.fileno()).run()
         assert (tmp_path / "part").read_bytes() == DATA
         assert len(server.log) == 8
+
+
+def test_a_store_over_http_needs_no_package(server: Server) -> None:
+    """Opening a URL and reading it by the plain transport imports no package for HTTP, which takes long; configured
+    options do."""
+    code = """
+import sys
+from rawpack.remote.transfer import Remote
+assert Remote(sys.argv[1], {}, 6.0).read(sys.argv[2], lambda data: None)
+print("aiohttp" in sys.modules)
+"""
+    for configured, expected in (({}, "False"), ({"FSSPEC_HTTP_BLOCK_SIZE": "1000"}, "True")):
+        ran = subprocess.run(
+            [sys.executable, "-c", code, f"{server.url}/bucket/store", NAME],
+            capture_output=True, text=True, env=environment() | configured, timeout=60, check=False,
+        )  # fmt: skip
+        assert (ran.stdout, ran.returncode) == (f"{expected}\n", 0), ran.stderr

@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 
 from rawpack.errors import DamagedStoreError, RawpackError, StoreError, UsageError
 from rawpack.remote.reach import causes, host_of, is_lost, is_of_connection, note_answer, why_lost
-from rawpack.remote.url import filesystem, join, scrubbed, shown
+from rawpack.remote.url import filesystem, http_options, join, scrubbed, shown
 
 if TYPE_CHECKING:
     from rawpack.remote.wire import Wire
@@ -68,17 +68,16 @@ class Remote:
         """Whether the server answers with the requested bytes and not with the whole file; None before it is known."""
         self._failures, self._failed_at = 0, 0.0
         self._signed: dict[str, tuple[str, float]] = {}
-        system = filesystem(url, self._options)[0]
         self._is_http = url.lower().startswith(("http://", "https://"))
-        self._headers = system.storage_options.get("headers", {}) if self._is_http else {}
-        if self._is_http:
-            # A user in the URL, and any option but headers, are for the package, which knows what they mean.
-            suits = not set(system.storage_options) - {"headers"} and "@" not in urlsplit(url).netloc
-        else:
+        used = http_options(url, self._options) if self._is_http else {}
+        self._headers = used.pop("headers", {})
+        # A user in the URL, and any option but headers, are for the package, which knows what they mean.
+        plain = self._is_http and not used and isinstance(self._headers, Mapping) and "@" not in urlsplit(url).netloc
+        if not plain:
+            system = filesystem(url, self._options)[0]
             # Proxies too: packages for HTTP ignore the environment, all others do not.
-            suits = hasattr(system, "sign") and not getproxies()
-        usable = suits and isinstance(self._headers, Mapping)
-        self._wire = (wire or Wire(stall_s(timeout))) if usable else None
+            plain = not self._is_http and hasattr(system, "sign") and not getproxies()
+        self._wire = (wire or Wire(stall_s(timeout))) if plain else None
 
     def __str__(self) -> str:
         return shown(self.url)

@@ -67,16 +67,20 @@ def scrubbed(text: str, url: str, options: Mapping[str, Any]) -> str:
     return text
 
 
+def http_options(url: str, options: Mapping[str, Any]) -> dict[str, Any]:
+    """The options for fsspec's package for HTTP, given and configured ones, without that package: to import it takes
+    longer than to fetch a small store. Raises MissingExtraError where fsspec is not installed."""
+    configured = _fsspec(url).config.conf
+    return {**configured.get("http", {}), **configured.get("https", {}), **options}
+
+
 def filesystem(url: str, options: Mapping[str, Any]) -> tuple[Any, str]:
     """fsspec's file system for a URL, and the path of the URL in it.
 
     fsspec creates one in each process: a forked child must not use its parent's. Raises MissingExtraError where fsspec
     or the package of the protocol is not installed, UsageError for a protocol that fsspec does not know.
     """
-    try:
-        import fsspec
-    except ImportError:
-        raise MissingExtraError(f"{shown(url)}: URLs need fsspec: pip install 'rawpack[remote]'") from None
+    fsspec = _fsspec(url)
     if url.lower().startswith(("s3://", "s3a://")):
         # Otherwise it has 10 connections, too few for small shards with a latency of 100 ms; and it signs URLs by a
         # method that newer buckets do not take.
@@ -96,6 +100,14 @@ def filesystem(url: str, options: Mapping[str, Any]) -> tuple[Any, str]:
         what = scrubbed(f"{type(error).__name__}: {error}", url, options)
         raise UsageError(f"{shown(url)} cannot be opened: {what}; check the URL and storage_options=") from None
     return filesystem, str(path)
+
+
+def _fsspec(url: str) -> Any:
+    try:
+        import fsspec
+    except ImportError:
+        raise MissingExtraError(f"{shown(url)}: URLs need fsspec: pip install 'rawpack[remote]'") from None
+    return fsspec
 
 
 def _secrets(options: Any, secret: bool = False) -> Iterable[str]:

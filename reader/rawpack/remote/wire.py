@@ -1,7 +1,8 @@
 """The plain answer of a server, straight into the caller's memory: HTTP by the standard library, in the calling thread.
 
-It takes half of the CPU time of fsspec's packages or less. Whatever is not plain (a redirect, any error, a server
-without ranges) is an error here, and for those packages to deal with, so that results and errors are always theirs.
+It takes a third of the CPU time of fsspec's package for S3, and three quarters of that for HTTP. Whatever is not plain
+(a redirect, any error, a server without ranges) is an error here, and for those packages to deal with, so that results
+and errors are always theirs.
 """
 
 from __future__ import annotations

@@ -81,6 +81,7 @@ class Served:
         self.link, self.stored = link, stored
         if link.s3:
             self.needs += ("moto", "flask", "boto3", "s3fs")
+            self.imports += ("s3fs",)
 
     def prepare(self, settings: Settings) -> None:
         folder = self.folder(settings)
@@ -277,7 +278,7 @@ class RemoteStore(Served):
     """This project's reader."""
 
     needs: tuple[str, ...] = ("fsspec", "aiohttp")
-    imports = ("rawpack.reader", "rawpack.remote.origin", "rawpack.ahead.prefetch", "fsspec.implementations.http")
+    imports = ("rawpack.reader", "rawpack.remote.origin", "rawpack.ahead.prefetch", "fsspec")
 
     def __init__(
         self,
