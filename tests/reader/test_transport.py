@@ -362,8 +362,8 @@ def test_what_is_left_is_the_beginning(server: Server, tmp_path: Path) -> None:
 
 
 def test_a_store_over_http_needs_no_package(server: Server) -> None:
-    """Opening a URL and reading it by the plain transport imports no package for HTTP, which takes long; configured
-    options do."""
+    """Reading by plain HTTP does not import the package for HTTP, which takes long, unless an option is configured that
+    only the package knows."""
     code = """
 import sys
 from rawpack.remote.transfer import Remote

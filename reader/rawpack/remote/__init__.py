@@ -11,6 +11,6 @@ executor.py  the threads that download, the most urgent file first
 fetch.py     what readers need, and what of it is missing
 origin.py    an open store behind a URL
 
-Only `transfer.py` and `url.py` load fsspec, when a URL is opened, and its packages where plain HTTP does not do.
+Only `transfer.py` and `url.py` load fsspec, when a URL is opened, and its packages only if plain HTTP is not enough.
 Workers never use the network: they receive a batch when its shards are in the cache (`ahead/prefetch.py`).
 """
