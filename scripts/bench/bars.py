@@ -14,6 +14,7 @@ _SHOWN: dict[str, tuple[str, Callable[[float], str]]] = {
     "opened_s": ("time to open", lambda value: f"{value:.2f} s"),
     "first_batch_s": ("first batch", lambda value: f"{value:.2f} s"),
     "next_epoch_s": ("first batch of the next epoch", lambda value: f"{value * 1000:.1f} ms"),
+    "cpu_s_per_gb": ("CPU time for a gigabyte", lambda value: f"{value:.2f} s"),
     "beside_bytes": ("memory without the page cache", lambda value: f"{value / 1e6:.0f} MB"),
     "process_bytes": ("memory of the process", lambda value: f"{value / 1e6:.0f} MB"),
     "worker_bytes": ("memory of a worker", lambda value: f"{value / 1e6:.0f} MB"),
@@ -67,32 +68,31 @@ class Faster:
 
 @dataclass(frozen=True)
 class AtMost:
-    """The median of a quantity is at most so much; or so much more than that of another line."""
+    """The median of a quantity is at most so much; or so much more than that of another line, or such a share of it."""
 
     label: str
     quantity: str
     most: float | None
     """None to report it only."""
     beyond: str | None = None
+    share_of: str | None = None
 
     def judge(self, rows: Sequence[Row]) -> Verdict | None:
         """None where it was not measured."""
-        values = list(_by_round(rows, self.label, self.quantity).values())
-        if self.beyond is not None:
-            other = _by_round(rows, self.beyond, self.quantity)
-            values = [value - other[k] for k, value in _by_round(rows, self.label, self.quantity).items() if k in other]
+        own, other = _by_round(rows, self.label, self.quantity), self.beyond or self.share_of
+        called, one = _SHOWN[self.quantity]
+        what, values = f"{self.label}: {called}", list(own.values())
+        if other is not None:
+            base = _by_round(rows, other, self.quantity)
+            pairs = [(value, base[k]) for k, value in own.items() if k in base]
+            what = f"{what}, {'more than' if self.beyond else 'as a share of'} {other}"
+            values = [value - of if self.beyond else value / of for value, of in pairs]
+            one = one if self.beyond else "{:.2f}".format
         if not values:
             return None
         value = spread(values)
-        called, one = _SHOWN[self.quantity]
-        more = "" if self.beyond is None else f", more than {self.beyond}"
-        return Verdict(
-            f"{self.label}: {called}{more}",
-            "" if self.most is None else f"at most {one(self.most)}",
-            shown(value, one),
-            value,
-            None if self.most is None else value[0] <= self.most,
-        )
+        wanted = "" if self.most is None else f"at most {one(self.most)}"
+        return Verdict(what, wanted, shown(value, one), value, None if self.most is None else value[0] <= self.most)
 
 
 Bar = Faster | AtMost

@@ -72,6 +72,8 @@ class Epoch:
     """Seconds to the first batch; None where there are no batches."""
     disk_bytes: int | None = None
     """Of the files that it reads; None where that is not asked."""
+    fetched_bytes: int | None = None
+    """That came from a server; None where there is none."""
 
 
 class Subject(Protocol):

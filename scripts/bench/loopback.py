@@ -1,11 +1,13 @@
 #!/usr/bin/env python3
 """A file server on loopback with a bandwidth: what the subjects of the table `remote` read from.
 
-    python loopback.py FOLDER BYTES_PER_SECOND LATENCY_S     prints its port, and ends when its standard input does
+    python loopback.py FOLDER BYTES_PER_SECOND LATENCY_S        prints its port, and ends when its standard input does
+    python loopback.py FOLDER BYTES_PER_SECOND LATENCY_S s3     the same by moto, as the bucket `bench`
 
-It answers GET and HEAD, with ranges, as HTTP servers and S3 (by path: /bucket/key) do. Connections share the bandwidth.
-The first byte of each answer comes after the latency; on a new connection after twice as long, as over a network, where
-a connection is made before anything can be asked.
+It answers GET and HEAD, with ranges, as HTTP servers and S3 (by path: /bucket/key) do. Connections share the bandwidth,
+which may be `inf`. The first byte of each answer comes after the latency; on a new connection after twice as long, as
+over a network, where a connection is made before anything can be asked. It serves in a process that is no child of its
+caller, whose CPU time it is not.
 """
 
 from __future__ import annotations
@@ -15,11 +17,14 @@ import re
 import sys
 import threading
 import time
+from collections.abc import Iterator
 from contextlib import suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from typing import Any
 from urllib.parse import unquote, urlsplit
 
+BUCKET = "bench"
 _PIECE = 256 << 10
 
 
@@ -73,6 +78,7 @@ class Handler(BaseHTTPRequestHandler):
         else:
             self.send_response(200)
         self.send_header("Content-Length", str(stop - start))
+        self.send_header("Accept-Ranges", "bytes")
         self.send_header("ETag", f'"{size:x}"')
         self.send_header("Last-Modified", "Thu, 01 Jan 2026 00:00:00 GMT")
         self.end_headers()
@@ -94,12 +100,56 @@ class Server(ThreadingHTTPServer):
     """With fewer, the system drops connections that are made at once, and clients try again a second later."""
 
 
-def main() -> None:
-    Handler.folder, Handler.wire = Path(sys.argv[1]).resolve(), Wire(float(sys.argv[2]))
-    Handler.latency = float(sys.argv[3])
-    server = Server(("127.0.0.1", 0), Handler)
+def s3(folder: Path, wire: Wire, latency: float) -> Any:
+    """A server of the same files by moto, which speaks all of S3."""
+    import boto3
+    from moto.server import DomainDispatcherApplication, create_backend_app
+    from werkzeug.serving import WSGIRequestHandler, make_server
+
+    app, slowed = DomainDispatcherApplication(create_backend_app), threading.Event()
+
+    def limited(environ: dict[str, Any], start_response: Any) -> Iterator[bytes]:
+        if slowed.is_set():
+            time.sleep(latency)
+        for body in app(environ, start_response):
+            for at in range(0, len(body), _PIECE):
+                if slowed.is_set():
+                    wire.take(len(body[at : at + _PIECE]))
+                yield body[at : at + _PIECE]
+
+    class Quiet(WSGIRequestHandler):  # type: ignore[misc] # without werkzeug, it is Any
+        protocol_version = "HTTP/1.1"
+
+        def log_request(self, *args: Any) -> None: ...
+
+    server = make_server("127.0.0.1", 0, limited, threaded=True, request_handler=Quiet)
     threading.Thread(target=server.serve_forever, daemon=True).start()
-    print(server.server_port, flush=True)
+    client = boto3.client(
+        "s3", endpoint_url=f"http://127.0.0.1:{server.port}", region_name="us-east-1",
+        aws_access_key_id="none", aws_secret_access_key="none",
+    )  # fmt: skip
+    client.create_bucket(Bucket=BUCKET)
+    for path in folder.rglob("*"):
+        if path.is_file():
+            key = path.relative_to(folder).as_posix()
+            # Public, for the plain requests.
+            client.put_object(Bucket=BUCKET, Key=key, Body=path.read_bytes(), ACL="public-read")
+    slowed.set()
+    return server.port
+
+
+def main() -> None:
+    folder, wire, latency = Path(sys.argv[1]).resolve(), Wire(float(sys.argv[2])), float(sys.argv[3])
+    if os.fork():
+        os._exit(0)  # without waiting: the child is nobody's then
+    if sys.argv[4:] == ["s3"]:
+        port = s3(folder, wire, latency)
+    else:
+        Handler.folder, Handler.wire, Handler.latency = folder, wire, latency
+        server = Server(("127.0.0.1", 0), Handler)
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        port = server.server_port
+    print(port, flush=True)
     sys.stdin.read()
 
 

@@ -28,7 +28,7 @@ _WARM_S = 3.0
 _DISTRIBUTIONS = (
     "rawpack", "numpy", "opencv-python-headless", "simplejpeg", "lmdb", "h5py",
     "torch", "tensordict", "ffcv", "numba", "litdata", "av", "torchcodec", "decord2", "eva-decord",
-    "fsspec", "aiohttp", "webdataset", "mosaicml-streaming",
+    "fsspec", "aiohttp", "s3fs", "moto", "webdataset", "mosaicml-streaming",
 )  # fmt: skip
 
 
@@ -47,7 +47,7 @@ def measure(subject: Subject, settings: Settings) -> dict[str, Any]:
     before = memory()
     began = time.perf_counter()
     subject.open(settings)
-    opened = time.perf_counter() - began
+    opened = time.perf_counter() - began - getattr(subject, "server_s", 0.0)
     warm, epochs = list[Epoch](), list[Epoch]()
     if settings.warm:
         while len(warm) < _WARM_EPOCHS and sum(epoch.seconds for epoch in warm) < _WARM_S:
@@ -69,6 +69,7 @@ def measure(subject: Subject, settings: Settings) -> dict[str, Any]:
         "seconds": seconds,
         "epochs": len(epochs),
         "cpu_s_per_1000": cpu / images * 1000,
+        "cpu_s_per_gb": cpu / fetched * 1e9 if (fetched := sum(epoch.fetched_bytes or 0 for epoch in epochs)) else None,
         "opened_s": opened,
         "first_batch_s": None if first is None else opened + first,
         "next_epoch_s": statistics.median(later) if later else None,

@@ -10,7 +10,7 @@ from typing import Any, Literal
 from bars import AtMost, Bar, Faster
 from contract import Settings
 from data import PACKED
-from subjects import LATENCIES_MS, REMOTE_STORES
+from subjects import REMOTE_LINKS, REMOTE_STORES
 
 SLOTS = 4
 """Batches that rawpack's ring holds: one in the caller's hands, three in the making."""
@@ -261,16 +261,34 @@ REMOTE_BARS: tuple[Bar, ...] = (
 )
 
 
-def _remote_entries(at: str, files: bool) -> tuple[Entry, ...]:
-    """A remote store with a latency. files: images are decoded, and for that the limit is another: processors also
-    serve, fetch and decode at the same time, and a full shuffle decodes only what has been fetched."""
-    plain = f"plain requests, {at}"
-    what = ", files" if files else ""
-    found = [Entry(plain), *(Entry(f"{order}{what}, {at}", plain, 0.9) for order in ("block", "full"))]
-    if files:
+_REMOTE_RATIO, _SMALL_RATIO, _SMALL_FIRST_S, _CPU_SHARE = 0.92, 0.85, 1.5, 0.65
+
+
+def _remote_entries(store: str, link: str) -> tuple[Entry, ...]:
+    """A store behind a link. Where images are decoded, the limit is another: processors also serve, fetch and decode at
+    the same time, and a full shuffle decodes only what has been fetched. Without a bandwidth, the processors of this
+    machine, which also serve, are the limit."""
+    at = f"{store}, {link}"
+    plain, free = f"plain requests, {at}", "unlimited" in link
+    what = ", files" if store == "lmdb" else ""
+    bar = None if free or link == "1 ms" else _REMOTE_RATIO
+    if store == "small":
+        bar = _SMALL_RATIO if link == "20 ms" else None
+    found = [Entry(plain), *(Entry(f"transport by {by}, {at}", plain) for by in ("fsspec", "rawpack"))]
+    found += [Entry(f"{order}{what}, {at}", plain, bar) for order in ("block", "full")]
+    if store == "lmdb" and not free:
         for order, limit in (("block", "plain requests while reading"), ("full", "plain requests, then reading")):
             found += [Entry(f"{limit}, {at}"), Entry(f"{order}, {at}", f"{limit}, {at}", 0.9)]
     return tuple(found)
+
+
+def _remote_bars(store: str, link: str) -> tuple[Bar, ...]:
+    at = f"{store}, {link}"
+    ours, theirs = (f"transport by {one}, {at}" for one in ("rawpack", "fsspec"))
+    bars: list[Bar] = [AtMost(ours, "cpu_s_per_gb", _CPU_SHARE, share_of=theirs)]
+    if store == "small":
+        bars.append(AtMost(f"full, {at}", "first_batch_s", _SMALL_FIRST_S if link == "100 ms" else None))
+    return tuple(bars)
 
 
 START = (
@@ -323,7 +341,7 @@ def tables(
         Table("small-512", "small", replace(small, batch=512), SMALL, SMALL_BARS, "shuffled, warm"),
         Table("cold", "photos", replace(photos, warm=False, seconds=1e-9), COLD, (), "from the disk"),
         _remote(packing),
-        *_remote_latencies(packing, photos),
+        *_remote_links(packing, photos),
         _memory(photos),
         Table("start", "fewer photos", replace(photos, shape=_side(photos, 128), **once), START, START_BARS, "warm"),
         Table("start-packing", "few", replace(photos, **once), PACKING_START, PACKING_START_BARS, "warm"),
@@ -377,17 +395,19 @@ def _remote(photos: Settings) -> Table:
     return Table("remote", "packing", settings, REMOTE, REMOTE_BARS, "100 MB/s, empty cache, shuffled, first epoch")
 
 
-def _remote_latencies(packing: Settings, photos: Settings) -> list[Table]:
-    """The same over stores and latencies: 200 to 300 MB each, which take 2 to 3 s."""
+def _remote_links(packing: Settings, photos: Settings) -> list[Table]:
+    """The same over stores and links: 200 to 300 MB each, which take 2 to 3 s."""
     tables = []
     for store in REMOTE_STORES:
-        for latency in LATENCIES_MS:
+        for link in REMOTE_LINKS:
             raw = store == "raw"
             settings = replace(packing if raw else photos, batch=min(photos.batch, 64), seconds=1e-9, warm=False)
-            entries = _remote_entries(f"{store}, {latency} ms", store == "lmdb")
-            title = f"100 MB/s, latency of {latency} ms, empty cache, first epoch"
-            name = f"remote-{store}-{latency}"
-            tables.append(Table(name, "packing" if raw else "photos", settings, entries, (), title))
+            latency, _, what = link.partition(", ")
+            rate = "no bandwidth" if what == "unlimited" else "100 MB/s"
+            title = f"{rate}, latency of {latency}{', S3' * (what == 'S3')}, empty cache, first epoch"
+            name = f"remote-{store}-{latency.removesuffix(' ms')}{'-' * bool(what)}{what.lower()}"
+            entries, bars = _remote_entries(store, link), _remote_bars(store, link)
+            tables.append(Table(name, "packing" if raw else "photos", settings, entries, bars, title))
     return tables
 
 

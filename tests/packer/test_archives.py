@@ -31,7 +31,7 @@ from rawpack_packer.sources.archives.tar import tar_members
 from rawpack_packer.sources.folder import FolderSource
 from rawpack_packer.sources.table import kept
 from rawpack_packer.sources.table.named_files import expanded
-from rawpack_packer.sources.table.spool import Spool
+from rawpack_packer.sources.table.remote_files import Spool
 from rawpack_packer.testing import SourceConformance
 from rawpack_packer.testing.engines import check_files, settled_files
 

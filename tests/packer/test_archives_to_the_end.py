@@ -490,7 +490,7 @@ STOPS = """
 import pathlib, sys, time
 from rawpack_packer.sources import open_source
 from rawpack_packer.sources.table import kept
-from rawpack_packer.sources.table.spool import Spool
+from rawpack_packer.sources.table.remote_files import Spool
 {before}
 source = open_source(sys.argv[1], spool=Spool(pathlib.Path(sys.argv[2]), 1 << 30))
 print("opened", len(source), flush=True)

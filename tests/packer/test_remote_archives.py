@@ -91,10 +91,10 @@ def test_a_killed_run_fetches_nothing_again(server: Server, archives: Path, tmp_
     server.faults.append(on("train-003", slow(1.0), 1))
     with started("pack", *SMALL, "--workers", 1, url, tmp_path / "far") as process:
         spool = tmp_path / "far" / ".rawpack" / "spool"
-        wait_until(lambda: server.asked("train-005") > 0 and any(spool.glob("*.tar")), "the last shard, after others")
+        wait_until(lambda: server.asked("train-005") > 0 and any(spool.rglob("*.tar")), "the last shard, after others")
         process.send_signal(signal.SIGKILL)
         process.wait()
-    kept = {path.name.split(".", 2)[2] for path in spool.glob("*.tar")}
+    kept = {path.name for path in spool.rglob("*.tar")}
     assert kept
     server.log.clear()
     pack(url, tmp_path / "far", *SMALL)
@@ -181,7 +181,7 @@ def test_plan_takes_urls(server: Server, tmp_path: Path) -> None:
 @pytest.fixture
 def often(monkeypatch: pytest.MonkeyPatch) -> None:
     """Progress is shown within a tenth of a second."""
-    monkeypatch.setattr("rawpack_packer.sources.table.spool._SHOW_EVERY_S", 0.02)
+    monkeypatch.setattr("rawpack_packer.sources.table.remote_files._SHOW_EVERY_S", 0.02)
     for name, seconds in (("_LINE_EVERY_S", 0.1), ("_WAITING_S", 0.2), ("_STILL_WAITING_S", 0.2)):
         monkeypatch.setattr(f"rawpack_packer.progress.{name}", seconds)
 
@@ -221,7 +221,7 @@ def test_a_server_that_does_not_answer(
     server: Server, tmp_path: Path, often: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Long before it is given up, a line says what is waited for, without secrets, and until when."""
-    monkeypatch.setattr("rawpack_packer.sources.table.spool.TIMEOUT_S", 1.5)
+    monkeypatch.setattr("rawpack_packer.sources.table.remote_files.TIMEOUT_S", 1.5)
     server.faults.append(on("photos.tar", slow(2.0), 9, "HEAD"))
     server.faults.append(on("photos.tar", slow(2.0), 9))
     url = f"{server.url}/bucket/photos.tar"

@@ -17,12 +17,13 @@ from typing import Any
 
 import numpy as np
 import pytest
+from reading import wait_until
 from running import environment
 from store_server import Server, on, serving, status
 
 from rawpack import PackError
 from rawpack_packer.sources import SourceChangedError
-from rawpack_packer.sources.table.spool import RemoteArchive, Spool
+from rawpack_packer.sources.table.remote_files import RemoteArchive, Spool
 
 MANY = 1 << 40
 
@@ -47,7 +48,7 @@ def read(spool: Spool, file: RemoteArchive) -> bytes:
 
 def fetched(folder: Path) -> set[str]:
     """The names that the files in a spool have at the server."""
-    return {path.name.split(".", 2)[2] for path in folder.iterdir() if path.name.count(".") >= 3}
+    return {path.name for path in folder.rglob("*.tar*")}
 
 
 def test_a_file_is_fetched_once_for_all_who_read_it(server: Server, tmp_path: Path) -> None:
@@ -94,7 +95,7 @@ def test_a_file_that_this_user_may_not_read(server: Server, tmp_path: Path, monk
 
 def test_a_process_that_keeps_the_lock(server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whoever waits for it gives up in the end, and names the file; when it is free, packing continues."""
-    monkeypatch.setattr("rawpack_packer.sources.table.spool._LOCK_WAIT_S", 0.2)
+    monkeypatch.setattr("rawpack.remote.cache._LOCK_WAIT_S", 0.2)
     spool, a = Spool(tmp_path, MANY), found(server, "a.tar")
     with (tmp_path / "lock").open("w") as held:
         fcntl.flock(held, fcntl.LOCK_EX)
@@ -112,6 +113,35 @@ def test_a_limit_that_is_too_small_stops_nothing(server: Server, tmp_path: Path)
         assert spool.is_full()
     read(spool, found(server, "c.tar"))
     assert fetched(tmp_path) == {"c.tar"}
+
+
+def test_what_is_fetched_in_advance_takes_nobodys_place(server: Server, tmp_path: Path) -> None:
+    """Files are fetched before they are needed as long as they fit, and nothing is removed for them."""
+    spool = Spool(tmp_path, 2_500_000)
+    a, b, c = (found(server, f"{name}.tar") for name in "abc")
+    read(spool, c)
+    with spool.fetching([a, b]):
+        wait_until(lambda: spool.path(a).exists(), "the first of them is there")
+        wait_until(lambda: not any(t.name == "rawpack-fetch" for t in threading.enumerate()), "no thread fetches")
+    assert fetched(tmp_path) == {"a.tar", "c.tar"}
+    assert server.asked("b.tar") == 0
+
+
+@pytest.mark.parametrize("versions", [True, False])
+def test_a_part_is_continued_if_it_is_of_this_version(
+    server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, versions: bool
+) -> None:
+    """What an earlier run has fetched is continued, unless the server tells no versions: then it may be of another."""
+    if not versions:
+        monkeypatch.setattr("rawpack.remote.transfer._VERSIONS", ())
+    spool, file = Spool(tmp_path, MANY), found(server, "a.tar")
+    part = spool.path(file).with_name(f"a.tar.{file.bytes}.part")
+    part.parent.mkdir()
+    part.write_bytes(server.files["a.tar"][:400_000] if versions else b"others" * 1000)
+    seen: list[int] = []
+    server.faults.append(on("a.tar", lambda request: bool(seen.append(request.range[0] if request.range else 0))))
+    assert read(spool, file) == server.files["a.tar"]
+    assert seen == [400_000 if versions else 0]
 
 
 def test_failed_requests_are_tried_again(server: Server, tmp_path: Path) -> None:
@@ -170,7 +200,7 @@ def test_a_file_that_changes_stops_packing(server: Server, tmp_path: Path, how: 
 FETCH = """
 import sys
 from pathlib import Path
-from rawpack_packer.sources.table.spool import Spool
+from rawpack_packer.sources.table.remote_files import Spool
 
 spool = Spool(Path(sys.argv[2]), 1 << 40)
 with spool.opened(spool.find(sys.argv[1])):
@@ -196,7 +226,7 @@ def test_a_killed_process_leaves_what_it_has(server: Server, tmp_path: Path) -> 
     assert child.communicate(timeout=120)[0] == b""
     server.faults.clear()
     file = found(server, "a.tar")
-    (part,) = tmp_path.glob("*.part")
+    (part,) = tmp_path.rglob("*.part")
     had = part.stat().st_size
     assert 0 < had < file.bytes
     before = server.asked("a.tar")

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
 
 from rawpack.disk.manifest import FileRecord
-from rawpack.remote.cache import CacheFolder, Download
+from rawpack.remote.cache import CacheFolder
 from rawpack.remote.lease import Lease
 
 STORE = "0" * 32
@@ -17,13 +18,13 @@ def fill(cache: CacheFolder, lease: Lease, name: str, size: int) -> bool:
     """Have a file of this size in the cache, as a download would. False where there is no room for it."""
     record = FileRecord(name=name, bytes=size, xxh3="")
     with cache.locked():
-        part = cache.begin((STORE, name), record, (), lease)
-    if not isinstance(part, Download):
+        file = cache.begin((STORE, name), record, (), lease)
+    if not isinstance(file, int):
         return False
-    part.path.write_bytes(bytes(size))
+    os.write(file, bytes(size))
     with cache.locked():
-        assert cache.commit(part, (STORE, name))
-    part.close()
+        assert cache.commit((STORE, name), record, file)
+    os.close(file)
     return True
 
 

@@ -124,6 +124,15 @@ class Request(BaseHTTPRequestHandler):
         data = self.server_state.files.get(self.name, b"")
         return data[slice(*self.range)] if self.range else data
 
+    def partly(self, body: bytes, length: int | None = None) -> None:
+        """Send this in place of the bytes that were asked for, in an answer that is right but for them."""
+        if self.range:
+            start, stop = self.range
+            total = len(self.server_state.files[self.name])
+            self.reply(206, body, length, Content_Range=f"bytes {start}-{stop - 1}/{total}")
+        else:
+            self.reply(200, body, length)
+
     def reply(self, status: int, body: bytes = b"", length: int | None = None, **headers: str) -> None:
         """Send an answer; length: what Content-Length says, where it lies."""
         self.send_response(status)
@@ -300,7 +309,7 @@ def find_by_itself(server: Server, patched: pytest.MonkeyPatch) -> None:
 
 def limit_spools(patched: pytest.MonkeyPatch, limit: int) -> None:
     """Give every spool this limit in bytes, as if the disk were nearly full."""
-    from rawpack_packer.sources.table.spool import Spool
+    from rawpack_packer.sources.table.remote_files import Spool
 
     make = Spool.__init__
     patched.setattr(Spool, "__init__", lambda self, folder, _, options=None: make(self, folder, limit, options))
@@ -333,7 +342,7 @@ def status(code: int) -> Fault:
 def stalls(request: Request) -> bool:
     """Half of the answer, and then nothing."""
     body = request.wanted()
-    request.reply(206 if request.range else 200, body[: len(body) // 2], len(body))
+    request.partly(body[: len(body) // 2], len(body))
     request.server_state.ended.wait(20)
     request.close_connection = True
     return True
@@ -342,7 +351,7 @@ def stalls(request: Request) -> bool:
 def truncates(request: Request) -> bool:
     """Half of the answer, and the connection ends."""
     body = request.wanted()
-    request.reply(206 if request.range else 200, body[: len(body) // 2], len(body))
+    request.partly(body[: len(body) // 2], len(body))
     request.close_connection = True
     return True
 
@@ -350,7 +359,7 @@ def truncates(request: Request) -> bool:
 def shortens(request: Request) -> bool:
     """Half of the answer, as if that were all."""
     body = request.wanted()
-    request.reply(206 if request.range else 200, body[: len(body) // 2])
+    request.partly(body[: len(body) // 2])
     return True
 
 
@@ -358,7 +367,7 @@ def flips(request: Request) -> bool:
     """The answer with one bit changed."""
     body = bytearray(request.wanted())
     body[len(body) // 2] ^= 1
-    request.reply(206 if request.range else 200, bytes(body))
+    request.partly(bytes(body))
     return True
 
 

@@ -10,8 +10,8 @@ import xxhash
 
 from rawpack.errors import DamagedStoreError, StoreError, UsageError
 from rawpack.remote.cache import CacheFolder
+from rawpack.remote.download import RemoteFile
 from rawpack.remote.origin import RemoteStore, open_origins
-from rawpack.remote.tickets import RemoteFile
 from rawpack.store.opening import Cache, StorePath, cache_of
 from rawpack.store.store import Store
 from rawpack.system import machine

@@ -35,7 +35,7 @@ from rawpack_packer.sources.view import View
 
 if TYPE_CHECKING:
     from rawpack_packer.sources import DatasetSource, StoreSource
-    from rawpack_packer.sources.table.spool import Spool
+    from rawpack_packer.sources.table.remote_files import Spool
 
 
 Named = str | os.PathLike[str]
@@ -151,7 +151,7 @@ def _spool(place: Path, run_options: RunOptions, options: Mapping[str, Any] | No
     """What fetches a source behind URLs into the work folder of a destination, where an earlier run may have kept what
     it found in archives."""
     from rawpack_packer.progress import Fetching
-    from rawpack_packer.sources.table.spool import Spool
+    from rawpack_packer.sources.table.remote_files import Spool
 
     folder = place / WORK / SPOOL
     free = destinations.free_bytes(place) + destinations.own_bytes(folder)

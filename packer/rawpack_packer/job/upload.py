@@ -22,7 +22,8 @@ from rawpack.disk import manifest as manifests
 from rawpack.disk.manifest import FileRecord, Manifest
 from rawpack.errors import PackError, RawpackError, StoreError, UsageError
 from rawpack.remote.cache import default_folder
-from rawpack.remote.transfer import TIMEOUT_S, Attempts, Remote, bounded, has_no_bucket, is_hopeless
+from rawpack.remote.download import Transfer
+from rawpack.remote.transfer import TIMEOUT_S, Attempts, Remote, bounded, meaning
 from rawpack.remote.url import filesystem, join, shown
 from rawpack_packer.destination import files
 from rawpack_packer.destination import folder as destinations
@@ -323,7 +324,7 @@ class RemoteFolder:
             except FileNotFoundError:
                 found = {}
             # fsspec would make the bucket unasked, which is for its owner to decide.
-            if not found and has_no_bucket(system, path, self._timeout):
+            if not found and self._remote.has_no_bucket():
                 raise UsageError(f"{self}: there is no such bucket; create it first, or correct its name")
             start = len(path.rstrip("/")) + 1
             return {name[start:]: int(about["size"] or 0) for name, about in found.items() if name[start:]}
@@ -331,10 +332,10 @@ class RemoteFolder:
         return self._tried("", "listed", look, 0)
 
     def read(self, name: str, record: FileRecord, path: Path) -> None:
-        """Fetch a file that a manifest names. Raises as `Remote.download`."""
+        """Fetch a file that a manifest names. Raises as `Transfer.run`."""
         path.parent.mkdir(parents=True, exist_ok=True)
         with path.open("w+b", buffering=0) as file:
-            self._remote.download(name, record, file.fileno())
+            Transfer(self._remote, name, record, file.fileno()).run()
 
     def read_small(self, name: str, check: Callable[[bytes], Any] = lambda data: None) -> bytes:
         """The bytes of a file. Raises FileNotFoundError, and as `Remote.read`."""
@@ -383,6 +384,6 @@ class RemoteFolder:
                 try:
                     attempts.failed(error)
                 except (StoreError, FileNotFoundError) as refused:
-                    if is_hopeless(error):
+                    if meaning(error) in ("options", "refused"):
                         raise UsageError(f"{refused}; pack to a place that fsspec can write to") from None
                     raise PackError(f"{refused}; once that is fixed, {again()} resumes") from None

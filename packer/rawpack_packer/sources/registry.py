@@ -37,7 +37,7 @@ from rawpack_packer.text import plain
 
 if TYPE_CHECKING:
     from rawpack_packer.sources.archives.opened import Pass
-    from rawpack_packer.sources.table.spool import Spool
+    from rawpack_packer.sources.table.remote_files import Spool
 
 _LOOKED_AT = 10_000
 """Entries of a folder that are looked at: one whose first entries are others is not of a kind that has such files."""

@@ -25,7 +25,7 @@ from rawpack_packer.progress import Fetching
 from rawpack_packer.sources import Source
 from rawpack_packer.sources.archives.source import split_path
 from rawpack_packer.sources.table.named_files import expanded, is_pattern
-from rawpack_packer.sources.table.spool import Spool
+from rawpack_packer.sources.table.remote_files import Spool
 from rawpack_packer.tune import measure as words
 from rawpack_packer.tune.candidates import Candidate, candidates, listed, parse_side, parse_steps
 from rawpack_packer.tune.loss import Strip

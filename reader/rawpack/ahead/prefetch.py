@@ -12,12 +12,13 @@ from numpy.typing import NDArray
 
 from rawpack.errors import UsageError
 from rawpack.order.shuffled import MAX_WINDOW_SAMPLES
-from rawpack.remote.tickets import RemoteFile
+from rawpack.remote.fetch import Ticket
 from rawpack.system.user import warn
 
 if TYPE_CHECKING:
     from rawpack.ahead.steps import EpochStep
     from rawpack.remote.cache import CacheFolder, Key
+    from rawpack.remote.download import RemoteFile
     from rawpack.store.stores import Stores
 
 _MOST_AHEAD = 1 << 18
@@ -54,7 +55,7 @@ class Prefetch(Iterator["EpochStep"]):
         self._steps, self._library, self._names, self._batch = steps, library, names, batch
         self._fetcher = library.fetcher
         self._cache: CacheFolder = self._fetcher.cache
-        self._ticket = self._fetcher.ticket()
+        self._ticket = Ticket()
         self._next: deque[tuple[EpochStep, list[RemoteFile]]] = deque()
         self._out: deque[list[RemoteFile]] = deque()
         """What the steps need that were returned and not released yet."""
@@ -87,7 +88,7 @@ class Prefetch(Iterator["EpochStep"]):
         if self._too_much:
             raise self._too_much
         began = time.perf_counter()
-        self._ticket.wait()
+        self._fetcher.wait(self._ticket)
         self.waited_s += time.perf_counter() - began
         step, items = self._next.popleft()
         self._out.append(items)
@@ -112,7 +113,7 @@ class Prefetch(Iterator["EpochStep"]):
         if self._too_much and self._out:
             self._asked = False  # there may be room for it when those before it are done with
             return False
-        return not self._next or self._ticket.ready()
+        return not self._next or self._fetcher.is_ready(self._ticket)
 
     def release(self) -> None:
         """The oldest step that was not released is done: what it read may be evicted."""
@@ -121,7 +122,7 @@ class Prefetch(Iterator["EpochStep"]):
 
     def close(self) -> None:
         """Nothing is needed anymore; unfinished transfers are kept for later."""
-        self._ticket.close()
+        self._fetcher.drop(self._ticket)
 
     def _has_all(self) -> bool:
         """Whether the cache has all files of the fields. From then on they stay there."""
@@ -131,8 +132,8 @@ class Prefetch(Iterator["EpochStep"]):
         if not all(self._cache.has(item.key, item.record) for item in items):
             return False
         self._all_files = items
-        self._ticket.want(items)
-        return self._ticket.ready()
+        self._fetcher.want(self._ticket, items)
+        return self._fetcher.is_ready(self._ticket)
 
     def _keep_all(self) -> None:
         """Fetch all files again where the cache was removed."""
@@ -141,9 +142,9 @@ class Prefetch(Iterator["EpochStep"]):
             return
         self._look_at = now + _WHOLE_EVERY_S
         self._fetcher.look()
-        if not self._ticket.ready():
-            self._ticket.want(self._all_files)
-            self._ticket.wait()
+        if not self._fetcher.is_ready(self._ticket):
+            self._fetcher.want(self._ticket, self._all_files)
+            self._fetcher.wait(self._ticket)
             self.waited_s += time.monotonic() - now
 
     def _ask(self) -> None:
@@ -163,7 +164,7 @@ class Prefetch(Iterator["EpochStep"]):
                 )
                 return
             now += items
-        self._ticket.want(now, self._wanted.values())
+        self._fetcher.want(self._ticket, now, self._wanted.values())
 
     def _look_ahead(self) -> None:
         """Look ahead in the order, further at each call, until half of the cache would hold what it needs."""

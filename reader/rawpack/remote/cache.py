@@ -27,7 +27,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from rawpack.disk.manifest import NAME, FileRecord
-from rawpack.errors import StoreError, UsageError
+from rawpack.errors import RawpackError, StoreError, UsageError
 from rawpack.remote.lease import LEASES, Lease
 from rawpack.system.files import is_at, try_lock, write_all
 from rawpack.system.user import expanded
@@ -62,40 +62,27 @@ class Busy:
     """Bytes that it has so far; 0 before the first."""
 
 
-class Download:
-    """A file that only this process is fetching into the cache."""
-
-    def __init__(self, path: Path, descriptor: int) -> None:
-        self.path, self.descriptor = path, descriptor
-
-    def close(self) -> None:
-        """Let others continue it. Called by whoever began it."""
-        os.close(self.descriptor)
-
-    @property
-    def ours(self) -> bool:
-        """Whether the file is still there: another process may take over from one that seems to be dead."""
-        return is_at(self.descriptor, self.path)
-
-
 class CacheFolder:
     """One folder with its limit. Any number of processes and threads may use the same folder."""
+
+    is_soft = False
+    """Whether what is needed now may exceed the limit, and who reads a file locks it: for archives that are packed."""
 
     def __init__(self, folder: str | os.PathLike[str] | None = None, limit: int | None = None) -> None:
         """folder: created if missing; None is `default_folder()`. limit: in bytes; None is half of the sum of the free
         space and the cache's present size. Raises UsageError for an unusable folder."""
-        named = default_folder() if folder is None else Path(expanded(folder))
+        self.folder = default_folder() if folder is None else Path(expanded(folder))
         try:
-            self.folder = named.absolute()
+            self.folder = self.folder.absolute()
             self._make()
             os.close(os.open(self.folder / _LOCK, os.O_RDWR | os.O_CREAT, 0o666))
         except OSError as error:
-            raise UsageError(
-                f"the cache {named} cannot be used: {error.strerror or error}; name a folder with cache= or "
-                "RAWPACK_CACHE that this process may write to"
-            ) from None
-        free = shutil.disk_usage(self.folder).free
-        self.limit = (free + sum(self._sizes().values())) // 2 if limit is None else limit
+            raise self.unusable(error) from None
+        self.limit = (shutil.disk_usage(self.folder).free + self.used()) // 2 if limit is None else limit
+
+    def used(self) -> int:
+        """Bytes of all files; those that are being fetched count as whole."""
+        return sum(self._sizes().values())
 
     def path(self, key: Key) -> Path:
         """Where a file is, or will be."""
@@ -110,13 +97,13 @@ class CacheFolder:
         return stat.S_ISREG(found.st_mode) and found.st_size == record.bytes
 
     @contextmanager
-    def locked(self, wait_s: float = _LOCK_WAIT_S) -> Iterator[None]:
+    def locked(self, wait_s: float | None = None) -> Iterator[None]:
         """Within this block, no other process or thread changes the cache. Recreates a folder that was removed.
 
         Raises StoreError where another process does not release the lock, and for every OSError within the block.
         """
         try:
-            descriptor = self._lock(wait_s)
+            descriptor = self._lock(_LOCK_WAIT_S if wait_s is None else wait_s)
             try:
                 yield
             finally:
@@ -124,7 +111,14 @@ class CacheFolder:
         except OSError as error:
             raise self.refused(error) from error
 
-    def refused(self, error: OSError) -> StoreError:
+    def unusable(self, error: OSError) -> RawpackError:
+        """The error to raise where the folder cannot be made."""
+        return UsageError(
+            f"the cache {self.folder} cannot be used: {error.strerror or error}; name a folder with cache= or "
+            "RAWPACK_CACHE that this process may write to"
+        )
+
+    def refused(self, error: OSError) -> RawpackError:
         """The error to raise where the system refuses an operation on the cache."""
         what = error.strerror or str(error)
         if error.errno in (errno.ENOSPC, errno.EDQUOT):
@@ -157,14 +151,18 @@ class CacheFolder:
                 finally:
                     temporary.unlink(missing_ok=True)
 
-    def begin(self, key: Key, record: FileRecord, keep: Iterable[Key], lease: Lease) -> Download | NoRoom | Busy | None:
-        """Begin or continue to fetch a file, for which room is made. None where it is there already. Within `locked`.
+    def begin(
+        self, key: Key, record: FileRecord, keep: Iterable[Key] | None, lease: Lease, *, force: bool = False
+    ) -> int | NoRoom | Busy | None:
+        """Begin or continue to fetch a file, for which room is made: a descriptor, which keeps out other processes
+        until it is closed. None where it is there already. Within `locked`.
 
-        keep: files that must not be removed, besides those on the leases of other readers. lease: the caller's own.
+        keep: files that must not be removed, besides those on the leases of other readers; None for all. lease: the
+        caller's own. force: begin it also where there is no room.
         """
         if self.has(key, record):
             return None
-        part = self._part(key, record)
+        part = self.part(key, record)
         part.parent.mkdir(parents=True, exist_ok=True)
         descriptor = try_lock(part)
         if descriptor is None:
@@ -173,31 +171,30 @@ class CacheFolder:
             except FileNotFoundError:
                 return Busy(0)
         try:
-            room = self._make_room(key, record.bytes, set(keep) | self._leased(lease))
+            room = self._make_room(key, record.bytes, None if keep is None else set(keep) | self._leased(lease), force)
             if room is not None and not os.fstat(descriptor).st_size:
                 part.unlink()
         except BaseException:
             os.close(descriptor)
             raise
-        if room is not None:
-            os.close(descriptor)
-            return room
-        return Download(part, descriptor)
+        if room is None:
+            return descriptor
+        os.close(descriptor)
+        return room
 
-    def commit(self, part: Download, key: Key) -> bool:
-        """Give a complete file its name. False where another process has taken it over, or the cache is being removed.
-        Within `locked`."""
-        if not part.ours:
-            return False
-        try:
-            part.path.replace(self.path(key))
-        except FileNotFoundError:
-            return False
-        return True
+    def commit(self, key: Key, record: FileRecord, descriptor: int) -> bool:
+        """Give a complete file, of `begin`, its name. False where another process has taken it over, which does so if
+        this one seems to be dead, or the cache is being removed. Within `locked`."""
+        part = self.part(key, record)
+        with contextlib.suppress(FileNotFoundError):
+            if is_at(descriptor, part):
+                part.replace(self.path(key))
+                return True
+        return False
 
     def take_over(self, key: Key, record: FileRecord) -> None:
         """Drop the download of another process, which makes no progress. Within `locked`."""
-        self._part(key, record).unlink(missing_ok=True)
+        self.part(key, record).unlink(missing_ok=True)
 
     def touch(self, keys: Iterable[Key]) -> None:
         """Note that these files are needed now, so that they are removed last."""
@@ -205,7 +202,7 @@ class CacheFolder:
             with contextlib.suppress(OSError):
                 os.utime(self.path(key))
 
-    def _part(self, key: Key, record: FileRecord) -> Path:
+    def part(self, key: Key, record: FileRecord) -> Path:
         """The path of a file while it is being fetched."""
         return self.folder / key[0] / f"{key[1]}.{record.bytes}.part"
 
@@ -246,8 +243,9 @@ class CacheFolder:
                         found[store.name, name] = max(size, int(part["bytes"])) if part else size
         return found
 
-    def _make_room(self, key: Key, size: int, keep: set[Key]) -> NoRoom | None:
-        """Remove the least recently needed files until there is room for one more."""
+    def _make_room(self, key: Key, size: int, keep: set[Key] | None, force: bool) -> NoRoom | None:
+        """Remove the least recently needed files, none for None, until there is room for one more. force: as far as
+        possible."""
         if self._reserve(size):
             return None
         sizes = self._sizes()
@@ -256,10 +254,12 @@ class CacheFolder:
         if total + size <= self.limit:
             self._note_bytes(total + size)
             return None
-        stores_in_use = {digest for digest, _ in keep} | {key[0]}
-        candidates = [one for one in sizes if one not in keep and self._may_go(one, stores_in_use)]
+        candidates: list[Key] = []
+        if keep is not None:
+            stores_in_use = {digest for digest, _ in keep} | {key[0]}
+            candidates = [one for one in sizes if one not in keep and self._may_go(one, stores_in_use)]
         held = total - sum(sizes[one] for one in candidates)
-        if held + size > self.limit:
+        if held + size > self.limit and not force:
             return NoRoom(held)
         for one in sorted(candidates, key=self._last_needed):
             if total + size <= self.limit:
@@ -292,16 +292,21 @@ class CacheFolder:
 
     def _may_go(self, key: Key, stores_in_use: set[str]) -> bool:
         """Whether a file that is not needed now may be removed. Manifest and columns stay as long as their store is in
-        use, and a partial file as long as somebody is fetching it."""
+        use, a partial file as long as somebody is fetching it, and an archive as long as somebody reads it."""
         digest, name = key
         if _is_small(name):
             return digest not in stores_in_use
-        if _PART.fullmatch(name):
+        if self.is_soft or _PART.fullmatch(name):
             descriptor = try_lock(self.path(key), os.O_RDWR)
             if descriptor is None:
                 return False
             os.close(descriptor)
         return True
+
+    def remove(self, key: Key) -> None:
+        """Remove a file, unless somebody reads it."""
+        if self._may_go(key, set()):
+            self.path(key).unlink(missing_ok=True)
 
     def _last_needed(self, key: Key) -> tuple[bool, float]:
         """Sort key for removal: shards first, then manifests and columns."""

@@ -1,180 +1,55 @@
-"""Background downloads: threads of the process that asks for batches fetch files, most urgent ones first.
+"""Background downloads: threads of the process that asks for batches fetch files, in the order in which its readers
+need them.
 
-A file that is needed now is on the reader's lease, so that it is not evicted. Others are prefetched while there is
-room. Threads end when there is nothing left to fetch.
+Each reader has a ticket, which says which files it needs now and which next. What is needed now is on the process's
+lease, so that it is not evicted; the rest is prefetched while there is room.
 """
 
 from __future__ import annotations
 
-import contextlib
 import os
 import threading
 import time
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
-from functools import partial
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from itertools import chain
+from typing import TYPE_CHECKING
 
-from rawpack.disk.manifest import NAME, parse
-from rawpack.errors import DamagedStoreError, RawpackError, StoreError
-from rawpack.remote.cache import Busy, CacheFolder, Download, Key, NoRoom
+from rawpack.errors import StoreError
+from rawpack.remote.cache import Busy, CacheFolder, Key, NoRoom
+from rawpack.remote.download import RemoteFile
+from rawpack.remote.executor import Executor
 from rawpack.remote.lease import Lease
-from rawpack.remote.pieces import Requests
-from rawpack.remote.tickets import Kept, RemoteFile, Ticket
 
-_MOST_FILES, _ENOUGH_BYTES = 32, 64 << 20
-"""The most files that are fetched at the same time, and how many bytes of them keep the link busy: then no more are
-prefetched. Of files that are needed now, twice as many are fetched."""
-_LOOK_EVERY_S = 0.05
-_ROOM_EVERY_S = 0.2
+if TYPE_CHECKING:
+    from rawpack.remote.origin import RemoteStore
+
 _DROP_WAIT_S = 0.1
 _LINGER_S = 1.0
 """How long a file stays on the lease after it was needed. A full shuffle needs it again soon, and writing a lease for
 each batch would take longer than the batch."""
 
 
+@dataclass(eq=False)
+class Ticket:
+    """The files that one reader needs now, and those to prefetch, in this order. Used by one thread."""
+
+    now: dict[Key, RemoteFile] = field(default_factory=dict)
+    prefetch: dict[Key, RemoteFile] = field(default_factory=dict)
+
+
 class Fetcher:
     """Brings files into a cache. Any number of threads may use one; a forked child starts its own threads."""
 
     def __init__(self, cache: CacheFolder, timeout: float) -> None:
-        self.cache, self._timeout = cache, timeout
-        self._stores: dict[str, Kept] = {}
+        self.cache, self.timeout = cache, timeout
+        self._stores: dict[str, RemoteStore] = {}
+        self._columns: dict[Key, RemoteFile] = {}
+        """All files of these stores but their shards: needed as long as the stores are in use."""
         self.fetched = 0
         """Bytes of the files that this process has fetched."""
         self._start()
-
-    @property
-    def room(self) -> int:
-        """Bytes that the cache has for shards, after the manifests and columns of the stores in use."""
-        return self.cache.limit - sum(kept.size for kept in list(self._stores.values()))
-
-    def keep_store(self, kept: Kept) -> None:
-        """Keep the manifest of a store in the cache, and begin to fetch its columns, which then stay there too."""
-        self._check_process()
-        with self._changed:
-            self._stores[kept.digest] = kept
-            with self.cache.locked():
-                self._write_lease()
-                self.cache.keep_manifest(kept.digest, kept.manifest_bytes)
-            self._lost |= {item.key: item for item in kept.small}
-        ticket = self.ticket()
-        self._opened.append(ticket)
-        ticket.want(())  # and what is lost
-
-    def look(self) -> None:
-        """Check whether the cache was removed; if so, fetch the wanted files again."""
-        self._check_process()
-        with self._changed:
-            self._check_cache()
-            self._work()
-
-    def restore(self) -> None:
-        """As `look`, and wait for the columns of the stores in use. Raises as `wait`."""
-        self.look()
-        with self._changed:
-            lost = list(self._lost.values())
-            opened = list(self._opened)
-            self._opened.clear()
-        try:
-            if lost:
-                with self.held(lost):
-                    pass
-        finally:
-            for ticket in opened:
-                ticket.close()
-
-    def discard(self, item: RemoteFile) -> None:
-        """Remove a file with wrong contents from the cache. It is fetched again when it is next needed."""
-        self._check_process()
-        with self._changed, self.cache.locked():
-            self.cache.path(item.key).unlink(missing_ok=True)
-            self._here.discard(item.key)
-
-    def ticket(self) -> Ticket:
-        """A new ticket, which needs nothing yet."""
-        self._check_process()
-        with self._changed:
-            ticket = Ticket(self)
-            self._tickets.append(ticket)
-        return ticket
-
-    def close(self) -> None:
-        """Need nothing anymore: what is being fetched ends."""
-        if os.getpid() == self._process:
-            with self._changed:
-                tickets = [*self._tickets, *self._opened]
-                self._opened.clear()
-            for ticket in tickets:
-                ticket.close()
-
-    @contextmanager
-    def held(self, items: Sequence[RemoteFile], prefetch: Iterable[RemoteFile] = ()) -> Iterator[None]:
-        """Keep these files in the cache within the block."""
-        ticket = self.ticket()
-        try:
-            ticket.want(items, prefetch)
-            ticket.wait()
-            yield
-        finally:
-            ticket.close()
-
-    def want(self, ticket: Ticket, now: dict[Key, RemoteFile], prefetch: dict[Key, RemoteFile]) -> None:
-        """See `Ticket.want`."""
-        self._check_process()
-        with self._changed:
-            self._check_cache()
-            now = self._lost | now
-            old_now, old_prefetch = ticket.now, ticket.prefetch
-            ticket.now, ticket.prefetch = now, prefetch
-            # A file may have been removed in the meantime, so new ones are checked again.
-            for key in prefetch:
-                if key not in old_prefetch and key not in self._leased:
-                    self._look(prefetch[key])
-            for key in now:
-                if key not in old_now:
-                    self._failed.pop(key, None)
-                    self._look(now[key])
-            new = [key for key in now if key not in self._leased]
-            self._leased |= dict.fromkeys(now, time.monotonic())
-            if new:
-                with self.cache.locked():
-                    self._write_lease()
-                self.cache.touch(new)
-                for key in new:
-                    self._look(now[key])
-            self._work()
-
-    def has(self, items: Iterable[Key]) -> bool:
-        """Whether these files, which must be on the lease, are in the cache."""
-        with self._changed:
-            return all(key in self._here for key in items)
-
-    def wait(self, ticket: Ticket) -> None:
-        """See `Ticket.wait`."""
-        with self._changed:
-            while True:
-                missing = [key for key in ticket.now if key not in self._here]
-                for key in missing:
-                    if key in self._failed:
-                        raise self._failed.pop(key)
-                if not missing:
-                    return
-                self._work()
-                self._changed.wait(0.5)
-
-    def drop(self, ticket: Ticket) -> None:
-        """See `Ticket.close`."""
-        ticket.now, ticket.prefetch = {}, {}
-        # A garbage collection may call this in a thread that holds the lock. The next write of the lease catches up.
-        if os.getpid() != self._process or not self._changed.acquire(timeout=_DROP_WAIT_S):
-            return
-        try:
-            if self._leased and self._lease.is_there:
-                # An idle reader needs no room, and does not recreate a cache that was removed.
-                with contextlib.suppress(StoreError), self.cache.locked(_DROP_WAIT_S):
-                    self._write_lease(strictly=True)
-            self._tickets[:] = [one for one in self._tickets if not one.closed]
-        finally:
-            self._changed.release()
 
     def _start(self) -> None:
         """Set the state of a process that has no threads yet, and create its lease."""
@@ -183,44 +58,145 @@ class Fetcher:
         self._tickets: list[Ticket] = []
         self._leased: dict[Key, float] = {}
         """File on the lease -> when it was last needed."""
-        self._here: set[Key] = set()
-        """Files that were in the cache when last checked. Those on the lease are still there."""
-        self._lost = {item.key: item for kept in self._stores.values() for item in kept.small}
-        """Columns and rejects of stores in use that are not there: yet, or since the cache was removed."""
-        self._opened: list[Ticket] = []
-        """One for each store that was opened, until somebody waits for its columns."""
-        self._busy: dict[Key, int] = {}
-        """Files that threads are fetching, and their bytes."""
-        self._requests = Requests()
-        self._failed: dict[Key, RawpackError] = {}
-        self._threads = 0
-        self._full_until = 0.0
+        self._here = {key for key, item in self._columns.items() if self.cache.has(key, item.record)}
+        """Files that were in the cache when last checked. Those on the lease, and columns, are still there."""
+        self._executor = Executor(self, self._changed)
         self._lease = Lease(self.cache)
 
-    def _check_process(self) -> None:
-        if os.getpid() != self._process:
-            # Threads, locks and the lease belong to the parent.
-            self._start()
-            with self.cache.locked():
-                self._write_lease()
+    @property
+    def room(self) -> int:
+        """Bytes that the cache has for shards, after the manifests and columns of the stores in use."""
+        return self.cache.limit - sum(store.small_bytes for store in list(self._stores.values()))
 
-    def _check_cache(self) -> None:
-        """Recover after the cache was removed."""
-        if not self._lease.is_there:
+    @contextmanager
+    def _entered(self) -> Iterator[None]:
+        """Within this block, the lock is held, this process has its own threads and lease, and the cache is there."""
+        anew = os.getpid() != self._process
+        if anew:
+            self._start()  # threads, locks and the lease belong to the parent
+        with self._changed:
+            if anew or not self._lease.is_there:
+                with self.cache.locked():
+                    self._write_lease()
+            yield
+
+    def keep_store(self, store: RemoteStore) -> None:
+        """Keep the manifest of a store in the cache, and begin to fetch its columns, which then stay there too."""
+        with self._entered():
+            self._stores[store.digest] = store
+            self._columns |= {item.key: item for item in store.small}
             with self.cache.locked():
                 self._write_lease()
-        if self._lost:
-            self._lost = {key: item for key, item in self._lost.items() if not self.cache.has(key, item.record)}
+                self.cache.keep_manifest(store.digest, store.manifest_bytes)
+            for item in store.small:
+                self._look(item)
+            self._executor.work()
+
+    def look(self) -> None:
+        """Check whether the cache was removed; if so, fetch the wanted files again."""
+        with self._entered():
+            self._executor.work()
+
+    def restore(self) -> None:
+        """As `look`, and wait for the columns of the stores in use. Raises as `wait`."""
+        with self._entered():
+            for key in self._columns:
+                self._executor.failed.pop(key, None)
+            self._executor.work()
+        self.wait(Ticket())
+
+    def discard(self, item: RemoteFile) -> None:
+        """Remove a file with wrong contents from the cache. It is fetched again when it is next needed."""
+        with self._entered(), self.cache.locked():
+            self.cache.path(item.key).unlink(missing_ok=True)
+            self._here.discard(item.key)
+
+    @contextmanager
+    def held(self, items: Iterable[RemoteFile], prefetch: Iterable[RemoteFile] = ()) -> Iterator[None]:
+        """Keep these files in the cache within the block, and fetch `prefetch` next. Raises as `wait`."""
+        ticket = Ticket()
+        try:
+            self.want(ticket, items, prefetch)
+            self.wait(ticket)
+            yield
+        finally:
+            self.drop(ticket)
+
+    def want(self, ticket: Ticket, now: Iterable[RemoteFile], prefetch: Iterable[RemoteFile] = ()) -> None:
+        """Replace the files of a ticket that are needed now, and those to prefetch."""
+        with self._entered():
+            old = ticket.now, ticket.prefetch
+            ticket.now, ticket.prefetch = {item.key: item for item in now}, {item.key: item for item in prefetch}
+            if ticket not in self._tickets:
+                self._tickets.append(ticket)
+            for key in ticket.now.keys() - old[0].keys():
+                self._executor.failed.pop(key, None)
+            # A file may have been removed in the meantime, so new ones are checked again.
+            for key, item in ticket.prefetch.items():
+                if key not in old[1] and key not in self._leased:
+                    self._look(item)
+            new = [item for key, item in ticket.now.items() if key not in self._leased]
+            self._leased |= dict.fromkeys(ticket.now, time.monotonic())
+            if new:
+                with self.cache.locked():
+                    self._write_lease()
+                self.cache.touch(item.key for item in new)
+                for item in new:
+                    self._look(item)
+            self._executor.work()
+
+    def is_ready(self, ticket: Ticket) -> bool:
+        """Whether all files that are needed now, and the columns, are in the cache. They stay there while they are
+        needed."""
+        with self._changed:
+            return self._here >= ticket.now.keys() and self._here >= self._columns.keys()
+
+    def wait(self, ticket: Ticket) -> None:
+        """Wait until all files that are needed now, and the columns, are there. Raises StoreError where one cannot be
+        fetched."""
+        with self._changed:
+            while missing := [key for key in chain(self._columns, ticket.now) if key not in self._here]:
+                for key in missing:
+                    if key in self._executor.failed:
+                        raise self._executor.failed.pop(key)
+                self._executor.work()
+                self._changed.wait(0.5)
+
+    def drop(self, ticket: Ticket) -> None:
+        """Need nothing of this ticket anymore. Suitable for finalizers: it never waits long for a lock."""
+        ticket.now, ticket.prefetch = {}, {}
+        # A garbage collection may call this in a thread that holds the lock. The next write of the lease catches up.
+        if os.getpid() != self._process or not self._changed.acquire(timeout=_DROP_WAIT_S):
+            return
+        try:
+            if self._leased and self._lease.is_there:
+                # An idle reader needs no room, and does not recreate a cache that was removed.
+                with suppress(StoreError), self.cache.locked(_DROP_WAIT_S):
+                    self._write_lease(strictly=True)
+            self._executor.tidy()
+        finally:
+            self._changed.release()
+
+    def under_way(self) -> list[RemoteFile]:
+        """The files that are being fetched, those first that were begun first."""
+        wanted = [files for ticket in list(self._tickets) for files in (ticket.prefetch, ticket.now)]
+        found = {key: item for files in wanted for key, item in files.items()}
+        return [found[key] for key in list(self._executor.busy) if key in found]
+
+    def close(self) -> None:
+        """Need nothing anymore: what is being fetched ends."""
+        self._columns = {}
+        for ticket in list(self._tickets):
+            self.drop(ticket)
 
     def _renew(self) -> None:
         """Start again after the cache was removed. Within `CacheFolder.locked`."""
         self._lease.renew()
         self._here.clear()
-        for kept in self._stores.values():
-            self.cache.keep_manifest(kept.digest, kept.manifest_bytes)
-            self._lost |= {item.key: item for item in kept.small}
-        for ticket in self._tickets:
-            for item in (*ticket.now.values(), *ticket.prefetch.values()):
+        for store in self._stores.values():
+            self.cache.keep_manifest(store.digest, store.manifest_bytes)
+        for files in (self._columns, *(files for one in self._tickets for files in (one.now, one.prefetch))):
+            for item in files.values():
                 self._look(item)
 
     def _write_lease(self, *, strictly: bool = False) -> None:
@@ -230,9 +206,8 @@ class Fetcher:
         """
         if not self._lease.is_there:
             self._renew()
-        self._tickets[:] = [ticket for ticket in self._tickets if not ticket.closed]
-        needed = self._needed()
-        old = time.monotonic() - _LINGER_S
+        self._tickets[:] = [ticket for ticket in self._tickets if ticket.now or ticket.prefetch]
+        needed, old = self._needed(), time.monotonic() - _LINGER_S
         for key, at in list(self._leased.items()):
             if key not in needed and (strictly or at < old):
                 del self._leased[key]
@@ -246,153 +221,48 @@ class Fetcher:
         else:
             self._here.discard(item.key)
 
-    def _work(self) -> None:
-        """Start a thread if there is a file for it. It starts the next one: to start all of them here would delay the
-        first request."""
-        item, now = next(self._missing(), (None, False))
-        if item is None or self._threads > len(self._busy) or not self._may_begin(now):
-            return
-        try:
-            threading.Thread(target=self._run, daemon=True, name="rawpack-fetch").start()
-        except RuntimeError as error:
-            if not self._threads:
-                raise StoreError(f"no thread can be started to fetch files: {error}") from None
-            return
-        self._threads += 1
+    def _needed(self) -> set[Key]:
+        return {*self._columns, *(key for ticket in self._tickets for key in ticket.now)}
 
-    def _may_begin(self, now: bool) -> bool:
-        """Whether one more file may be fetched. now: whether it is needed now, and so does not wait for prefetching."""
-        count, size = len(self._busy), sum(self._busy.values())
-        if now:
-            return count < 2 * _MOST_FILES
-        # Two at least: while one is verified, the other keeps the link busy.
-        return count < 2 or (count < _MOST_FILES and size < _ENOUGH_BYTES)
+    # What the executor asks.
 
-    def _missing(self) -> Iterator[tuple[RemoteFile, bool]]:
-        """Files that no thread is fetching yet, and whether they are needed now; those come first."""
-        for needed in (True, False):
-            if not needed and time.monotonic() < self._full_until:
-                return
-            for ticket in self._tickets:
-                for key, item in (ticket.now if needed else ticket.prefetch).items():
-                    if key not in self._here and key not in self._busy and key not in self._failed:
-                        yield item, needed
+    def missing(self, now: bool) -> Iterator[RemoteFile]:
+        """Files that are not in the cache, in the order of the tickets: those that are needed now, or to be prefetched.
+        Within the lock."""
+        files = [ticket.now if now else ticket.prefetch for ticket in self._tickets]
+        for key, item in chain.from_iterable(one.items() for one in (self._columns if now else {}, *files)):
+            if key not in self._here:
+                yield item
 
-    def _run(self) -> None:
-        """Fetch one file after another until none is missing. Runs in a thread."""
-        while True:
-            with self._changed:
-                item, now = next(self._missing(), (None, False))
-                if item is None or not self._may_begin(now):
-                    self._threads -= 1
-                    return
-                self._busy[item.key] = item.record.bytes
-                self._work()
-            error: RawpackError | None = None
-            here = False
-            try:
-                here = self._fetch(item)
-            except RawpackError as raised:
-                error = raised
-            except OSError as raised:
-                error = self.cache.refused(raised)
-            except Exception as raised:
-                error = item.remote.error(item.key[1], raised)
-            with self._changed:
-                del self._busy[item.key]
-                if here:
-                    self._here.add(item.key)
-                elif error is not None:
-                    self._failed[item.key] = error
-                self._changed.notify_all()
+    def is_wanted(self, key: Key, *, now: bool = False) -> bool:
+        """Whether a file is needed now or, unless `now`, to be prefetched. Needs no lock, for which a thread would have
+        to wait between two pieces."""
+        tickets = list(self._tickets)
+        return key in self._columns or any(key in one.now or (not now and key in one.prefetch) for one in tickets)
 
-    def _fetch(self, item: RemoteFile) -> bool:
-        """Fetch one file. False where it is not wanted anymore, or there is no room to prefetch it."""
-        until = time.monotonic() + self._timeout
-        watched = (-1, 0.0)
-        while self._is_wanted(item.key):
-            began = self._begin(item)
-            if began is None:
-                return True
-            if isinstance(began, Download):
-                try:
-                    return self._complete(item, began)
-                finally:
-                    began.close()
-            if isinstance(began, Busy):
-                # The other process may be suspended, or unable to reach the server.
-                now = time.monotonic()
-                if began.fetched != watched[0]:
-                    watched = (began.fetched, now)
-                elif now - watched[1] > self._timeout:
-                    with self.cache.locked():
-                        self.cache.take_over(item.key, item.record)
-                time.sleep(_LOOK_EVERY_S)
-                continue
-            if not self._is_wanted(item.key, now=True):
-                self._full_until = time.monotonic() + _ROOM_EVERY_S
-                return False
-            if time.monotonic() > until:
-                raise StoreError(
-                    f"{item.remote.where(item.key[1])} has {item.record.bytes} bytes, and {began.held} of the "
-                    f"{self.cache.limit} that the cache {self.cache.folder} may hold are needed right now by readers "
-                    "on this machine; pass a larger limit, cache=Cache(limit=...)"
-                )
-            time.sleep(_ROOM_EVERY_S)
-        return False
-
-    def _begin(self, item: RemoteFile) -> Download | NoRoom | Busy | None:
-        with self._changed, self.cache.locked():
-            needed, stores = self._needed(), {(digest, "") for digest in self._stores}
-            prefetch = {key for ticket in self._tickets for key in ticket.prefetch}
+    def begin(self, item: RemoteFile) -> int | NoRoom | Busy | None:
+        """Begin to fetch a file, for which room is made; see `CacheFolder.begin`. Within the lock."""
+        with self.cache.locked():
             self._write_lease(strictly=True)
-            began = self.cache.begin(item.key, item.record, needed | prefetch | stores, self._lease)
+            needed = self._needed() | {(digest, "") for digest in self._stores}
+            prefetch = {key for ticket in self._tickets for key in ticket.prefetch}
+            keep = needed | prefetch if item.evicts else None
+            began = self.cache.begin(item.key, item.record, keep, self._lease)
             if isinstance(began, NoRoom) and item.key in needed:
                 # Rather than wait, evict prefetched files.
-                began = self.cache.begin(item.key, item.record, needed | stores, self._lease)
+                keep = needed if item.evicts else None
+                began = self.cache.begin(item.key, item.record, keep, self._lease, force=self.cache.is_soft)
                 self._here -= prefetch - needed
+            if began is None:
+                self._here.add(item.key)
         return began
 
-    def _complete(self, item: RemoteFile, part: Download) -> bool:
-        try:
-            # `download` syncs before the rename: a crash of the machine must not leave the name without the bytes.
-            name, record, key = item.key[1], item.record, item.key
-            wanted, urgent = partial(self._is_wanted, key), partial(self._is_urgent, key)
-            if not item.remote.download(name, record, part.descriptor, wanted, self._requests, urgent):
-                return False
-        except (FileNotFoundError, DamagedStoreError) as error:
-            os.ftruncate(part.descriptor, 0)
-            raise self._unlike(item, error) from None
+    def commit(self, item: RemoteFile, file: int) -> None:
+        """Give a file that was fetched and checked its name. file: as `begin` returned it."""
         # Both locks: who sees the file finds it counted.
         with self._changed, self.cache.locked():
-            if not self.cache.commit(part, item.key):
-                return self.cache.has(item.key, item.record)
-            self.fetched += item.record.bytes
-        return True
-
-    def _unlike(self, item: RemoteFile, error: Exception) -> StoreError:
-        """The error for a file that is missing, or whose checksum is not the manifest's."""
-        remote, (digest, name) = item.remote, item.key
-        try:
-            manifest_bytes = remote.read(NAME, lambda data: parse(data, remote.where(NAME)))
-        except FileNotFoundError:
-            return StoreError(f"the store at {remote} was removed while it was read")
-        if parse(manifest_bytes, remote.where(NAME))[1] != digest:
-            return StoreError(f"the store at {remote} was packed again after it was opened here: open it again")
-        if isinstance(error, DamagedStoreError):
-            return error
-        return DamagedStoreError(
-            f"{remote.where(name)} is missing; the manifest names it with {item.record.bytes} bytes: upload it again"
-        )
-
-    def _is_wanted(self, key: Key, *, now: bool = False) -> bool:
-        """Whether a file is needed now or, unless `now`, to be prefetched."""
-        with self._changed:
-            return any(key in ticket.now or (not now and key in ticket.prefetch) for ticket in self._tickets)
-
-    def _is_urgent(self, key: Key) -> bool:
-        """Whether a file is needed now. Without the lock, for which a request would have to wait."""
-        return any(key in ticket.now for ticket in list(self._tickets))
-
-    def _needed(self) -> set[Key]:
-        return {key for ticket in self._tickets for key in ticket.now}
+            if self.cache.commit(item.key, item.record, file):
+                self.fetched += item.record.bytes
+            elif not self.cache.has(item.key, item.record):
+                return
+            self._here.add(item.key)

@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import Future
-from contextlib import AbstractContextManager
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from rawpack.disk.manifest import NAME, FileRecord, Manifest, parse
 from rawpack.errors import StoreError, UsageError
 from rawpack.remote.cache import CacheFolder
+from rawpack.remote.download import RemoteFile
+from rawpack.remote.executor import MOST_THREADS
 from rawpack.remote.fetch import Fetcher
-from rawpack.remote.pieces import MOST_REQUESTS
-from rawpack.remote.tickets import Kept, RemoteFile
-from rawpack.remote.transfer import TIMEOUT_S, Remote
+from rawpack.remote.transfer import TIMEOUT_S, Remote, stall_s
+from rawpack.remote.wire import Wire
 
 
 @dataclass(frozen=True)
@@ -37,7 +38,7 @@ class RemoteStore:
         """A file of the store. name: its path below the store's folder, if it is not directly in it."""
         return RemoteFile(self.remote, (self.digest, name or record.name), record)
 
-    @property
+    @cached_property
     def small(self) -> tuple[RemoteFile, ...]:
         """All files except the manifest and shards: the columns and the rejects."""
         columns = [
@@ -45,17 +46,10 @@ class RemoteStore:
         ]
         return (*columns, self.item(self.manifest.rejects.file))
 
-    def touch(self, record: FileRecord) -> None:
-        """Note that a shard file is needed now, so that it is removed last."""
-        self.fetcher.cache.touch([self.item(record).key])
-
-    def discard(self, record: FileRecord) -> None:
-        """Remove a wrong shard file from the cache: see `Fetcher.discard`."""
-        self.fetcher.discard(self.item(record))
-
-    def held(self, records: Iterable[FileRecord], prefetch: Iterable[FileRecord] = ()) -> AbstractContextManager[None]:
-        """Keep these shard files in the cache within the block, and fetch `prefetch` next. Raises as `Ticket.wait`."""
-        return self.fetcher.held([self.item(record) for record in records], [self.item(record) for record in prefetch])
+    @cached_property
+    def small_bytes(self) -> int:
+        """What the cache keeps while the store is in use: these files, and the manifest."""
+        return len(self.manifest_bytes) + sum(item.record.bytes for item in self.small)
 
 
 def open_origins(
@@ -72,39 +66,42 @@ def open_origins(
     timeout = TIMEOUT_S if timeout is None else timeout
     if options is not None and not isinstance(options, Mapping):
         raise UsageError(f"storage_options= must be a dict of options for fsspec, not {type(options).__name__}")
-    fetcher = Fetcher(cache, timeout)
-    remotes = [Remote(url, options or {}, timeout) for url in urls]
-    return [_open(remote, asked, fetcher) for remote, asked in zip(remotes, _asked(remotes), strict=True)]
+    fetcher, wire = Fetcher(cache, timeout), Wire(stall_s(timeout))
+    remotes = [Remote(url, options or {}, timeout, wire) for url in urls]
+    return [_open(remote, found, fetcher) for remote, found in zip(remotes, _manifests(remotes), strict=True)]
 
 
-def _asked(remotes: Sequence[Remote]) -> Iterator[Future[bytes] | None]:
-    """The requests for the manifests: none yet for the first, and once that is there, many at once."""
-    yield None
-    asked = list[Future[bytes]]()
-    for k in range(1, len(remotes)):
-        asked += [remote.ask(NAME) for remote in remotes[1 + len(asked) : k + MOST_REQUESTS]]
-        yield asked[k - 1]
+def _manifests(remotes: Sequence[Remote]) -> Iterator[bytes]:
+    """Their bytes: the first alone, since it may say what is wrong with all of them, and then many at once."""
+    yield _manifest(remotes[0])
+    if remotes[1:]:
+        with ThreadPoolExecutor(MOST_THREADS) as threads:
+            yield from threads.map(_manifest, remotes[1:])
 
 
-def _open(remote: Remote, asked: Future[bytes] | None, fetcher: Fetcher) -> RemoteStore:
+def _manifest(remote: Remote) -> bytes:
     where = remote.where(NAME)
     try:
-        manifest_bytes = remote.read(NAME, lambda data: parse(data, where), asked)
+        return remote.read(NAME, lambda data: parse(data, where))
     except FileNotFoundError:
         if remote.has_no_bucket():
             raise UsageError(f"{remote}: there is no such bucket; check its name and the endpoint") from None
         raise StoreError(
             f"{remote} is not a rawpack store: it has no {NAME}, which is written or copied last"
         ) from None
+
+
+def _open(remote: Remote, manifest_bytes: bytes, fetcher: Fetcher) -> RemoteStore:
+    where = remote.where(NAME)
     manifest, digest = parse(manifest_bytes, where)
     origin = RemoteStore(remote, fetcher, manifest_bytes, manifest, digest)
-    kept = Kept(digest, manifest_bytes, origin.small)
+    small = origin.small_bytes
     largest = max((record.bytes for shard in manifest.shards for record in shard.files), default=0)
-    if kept.size + largest > fetcher.cache.limit:
+    if small + largest > fetcher.cache.limit:
         raise UsageError(
-            f"{remote} needs a cache of at least {kept.size + largest} bytes: {kept.size} for its columns, {largest} "
+            f"{remote} needs a cache of at least {small + largest} bytes: {small} for its columns, {largest} "
             f"for its largest shard; {fetcher.cache.folder} may hold {fetcher.cache.limit}: pass a larger limit, "
             "cache=Cache(limit=...)"
         )
-    fetcher.keep_store(kept)
+    fetcher.keep_store(origin)
     return origin

@@ -41,23 +41,21 @@ def is_lost(host: Host, error: BaseException, seconds: float) -> bool:
     return any(
         isinstance(one, ConnectionRefusedError | ssl.SSLCertVerificationError)
         or (isinstance(one, socket.gaierror) and (one.errno != socket.EAI_AGAIN or seconds > _NAMES_S))
-        for one in _causes(error)
+        for one in causes(error)
     )
 
 
 def is_of_connection(error: BaseException) -> bool:
     """Whether an error came before anything was received. Some errors of certificates are ValueErrors too."""
-    return any(isinstance(one, ConnectionError | ssl.SSLError | socket.gaierror) for one in _causes(error))
+    return any(isinstance(one, ConnectionError | ssl.SSLError | socket.gaierror) for one in causes(error))
 
 
 def why_lost(error: BaseException) -> str:
     """The reason in words, with what to do; "" for any other error."""
-    causes = [*_causes(error)]
+    found = [*causes(error)]
     # aiohttp's errors say which host that was, which a URL of S3 does not.
-    host, port = next(
-        ((one.host, one.port) for one in causes if hasattr(one, "host") and hasattr(one, "port")), ("", 0)
-    )
-    for one in causes:
+    host, port = next(((one.host, one.port) for one in found if hasattr(one, "host") and hasattr(one, "port")), ("", 0))
+    for one in found:
         if isinstance(one, ConnectionRefusedError):
             where = f"{host}:{port}" if host else "its host"
             return f"{where} refuses the connection; check that the server is running, and its name and port"
@@ -74,7 +72,7 @@ def why_lost(error: BaseException) -> str:
     return ""
 
 
-def _causes(error: BaseException) -> Iterator[BaseException]:
+def causes(error: BaseException) -> Iterator[BaseException]:
     """An error and those that it came from, where HTTP and S3 clients keep them."""
     found, seen = [error], list[BaseException]()
     while found and len(seen) < _CAUSES:

@@ -1,64 +1,83 @@
-"""Downloading one file of a store behind a URL: in pieces, with retries, and checked."""
+"""Reading files behind a URL: which transport, with retries, and checked."""
 
 from __future__ import annotations
 
 import asyncio
-import errno
-import os
 import random
 import re
 import threading
 import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
-from dataclasses import dataclass
 from functools import partial
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
+from urllib.parse import urlsplit
 
-import xxhash
-
-from rawpack.disk.manifest import FileRecord
 from rawpack.errors import DamagedStoreError, RawpackError, StoreError, UsageError
-from rawpack.remote.pieces import Requests
-from rawpack.remote.reach import host_of, is_lost, is_of_connection, note_answer, why_lost
-from rawpack.remote.url import filesystem, join, scrubbed, shown
-from rawpack.system.files import write_all
+from rawpack.remote.reach import causes, host_of, is_lost, is_of_connection, note_answer, why_lost
+from rawpack.remote.url import filesystem, http_options, join, scrubbed, shown
+
+if TYPE_CHECKING:
+    from rawpack.remote.wire import Wire
 
 T = TypeVar("T")
+U = TypeVar("U")
 TIMEOUT_S = 120.0
 """Seconds without any byte after which a transfer fails, by default."""
 _STALL_S = 30.0
 """The longest that a request may take; less with a short timeout."""
-_READ = 2 << 20
-"""Bytes per read of a file that is verified."""
-_WRONG = 3
-"""Downloads with a wrong checksum after which a file is damaged."""
+_SIGNED_S, _SIGN_EVERY_S, _MOST_SIGNED = 3600, 600, 256
+"""How long a signed URL is valid, how long it is used, and how many are kept."""
+_MOST_FAILURES = 3
+"""Requests in a row that the plain transport fails, and fsspec's package does not: then only that is used."""
+WRONG = 3
+"""Downloads with wrong bytes after which a file is damaged."""
 _PAUSE_S, _MOST_PAUSE_S = 0.1, 10.0
+_LATE_S = 1.0
+"""How long to wait for a request that should have timed out by itself."""
 _chance = random.Random()
 """Not the module's own numbers, which are the user's: a seed must give the same ones whatever the network does."""
-_REFUSED = (400, 405, 501)
 _VERSIONS = (
     "ETag", "etag", "md5", "Content-MD5", "Digest", "mtime", "LastModified", "last_modified", "Last-Modified",
     "updated", "created",
 )  # fmt: skip
 """What file systems call that which changes with the contents of a file, the surest first."""
 _NO_BUCKET = re.compile("NoSuchBucket|ContainerNotFound|bucket does not exist", re.IGNORECASE)
-_CAUSES = 8
-_NO_CREDENTIALS = ("Credential", "ProfileNotFound", "TokenRetrieval", "SSOToken")
+_NO_CREDENTIALS = re.compile("Credential|ProfileNotFound|TokenRetrieval|SSOToken")
 
 
 class Remote:
-    """The folder of a store behind a URL. Any number of threads may use one, and forked children too."""
+    """The folder of a store behind a URL. Any number of threads may use one, and forked children too.
 
-    def __init__(self, url: str, options: Mapping[str, Any], timeout: float) -> None:
-        """options: fsspec's `storage_options` for this URL. Raises as `filesystem`."""
+    A request is answered by the plain transport (`Wire`) if it can be, at a URL that fsspec's package signs, otherwise
+    by that package.
+    """
+
+    def __init__(self, url: str, options: Mapping[str, Any], timeout: float, wire: Wire | None = None) -> None:
+        """options: fsspec's `storage_options` for this URL. wire: shared with others. Raises as `filesystem`."""
+        # Every run of the packer imports this module, and few use these.
+        from urllib.request import getproxies
+
+        from rawpack.remote.wire import Wire
+
         self.url, self._options, self.timeout = url, dict(options), timeout
         self.host = host_of(url, self._options)
         self.trouble = ""
         """The last error of what is being retried now, printable; empty while nothing is."""
-        self._has_ranges: bool | None = None
-        """Whether the server answers with the requested bytes and not with the whole file, once that is known."""
-        filesystem(url, self._options)
+        self.has_ranges: bool | None = None
+        """Whether the server answers with the requested bytes and not with the whole file; None before it is known."""
+        self._failures, self._failed_at = 0, 0.0
+        self._signed: dict[str, tuple[str, float]] = {}
+        self._is_http = url.lower().startswith(("http://", "https://"))
+        used = http_options(url, self._options) if self._is_http else {}
+        self._headers = used.pop("headers", {})
+        # A user in the URL, and any option but headers, are for the package, which knows what they mean.
+        plain = self._is_http and not used and isinstance(self._headers, Mapping) and "@" not in urlsplit(url).netloc
+        if not plain:
+            system = filesystem(url, self._options)[0]
+            # Proxies too: packages for HTTP ignore the environment, all others do not.
+            plain = not self._is_http and hasattr(system, "sign") and not getproxies()
+        self._wire = (wire or Wire(stall_s(timeout))) if plain else None
 
     def __str__(self) -> str:
         return shown(self.url)
@@ -67,29 +86,19 @@ class Remote:
         """The URL of a file, for messages."""
         return shown(join(self.url, name))
 
-    def ask(self, name: str) -> Future[bytes]:
-        """Begin to read a small file: see `read`. Raises nothing."""
-        return self._ask(name, None, None, self.timeout)
-
-    def read(self, name: str, check: Callable[[bytes], Any], asked: Future[bytes] | None = None) -> bytes:
+    def read(self, name: str, check: Callable[[bytes], Any]) -> bytes:
         """All bytes of a small file.
 
-        check: raises DamagedStoreError for wrong bytes, which are then downloaded again. asked: what `ask` returned for
-        this file, if it was asked for together with others. Raises FileNotFoundError where there is no such file,
-        StoreError where it cannot be downloaded, and the last error of `check`.
+        check: raises DamagedStoreError for wrong bytes, which are then downloaded again. Raises FileNotFoundError where
+        there is no such file, StoreError where it cannot be downloaded, and the last error of `check`.
         """
         attempts, wrong = Attempts(self, name), 0
+        package = partial(self._by_package, name, None, None, self.timeout)
         while True:
-            together, asked = asked, None
-            answer = together or self.ask(name)
             try:
-                data = answer.result(self.timeout)
+                data = self._first(lambda wire: self._plain(wire, name), package)
             except Exception as error:
-                if together and isinstance(error, TimeoutError):
-                    answer.cancel()
-                    attempts.shared()  # the link, with many: alone, it has all the time
-                else:
-                    attempts.failed(error)
+                attempts.failed(error)
                 continue
             attempts.progressed()
             try:
@@ -97,8 +106,79 @@ class Remote:
                 return data
             except DamagedStoreError:
                 wrong += 1
-                if wrong == _WRONG:
+                if wrong == WRONG:
                     raise
+
+    def _plain(self, wire: Wire, name: str) -> bytes:
+        data, says_ranges = wire.read(self.address(name), self._headers)
+        if says_ranges and self.has_ranges is None:
+            self.has_ranges = True
+        return data
+
+    def address(self, name: str) -> str:
+        """The URL of a file for the plain transport. Raises OSError where fsspec's package cannot sign one."""
+        url = join(self.url, name)
+        if self._is_http:
+            return url
+        signed, at = self._signed.get(name, ("", 0.0))
+        if signed and time.monotonic() < at + _SIGN_EVERY_S:
+            return signed
+        system, path = filesystem(url, self._options)
+        try:
+            signed = str(bounded(partial(system.sign, path, expiration=_SIGNED_S), self.timeout))
+        except Exception as error:  # each package has its own
+            raise OSError(f"{type(error).__name__} while signing") from error
+        if len(self._signed) >= _MOST_SIGNED:
+            self._signed.clear()
+        self._signed[name] = signed, time.monotonic()
+        return signed
+
+    def read_range(
+        self, name: str, start: int, into: memoryview, wanted: Callable[[], bool], total: int
+    ) -> int | bytes:
+        """Bytes of a file of `total` bytes from `start` on: how many were put at the beginning of `into`; or these,
+        with all after them where the server has sent the whole file. wanted: called now and then; where it returns
+        False, fewer bytes may come. Raises whatever the package does."""
+        whole = self.has_ranges is False
+        if whole:
+            data = self._by_package(name, None, None, self.timeout)
+        else:
+            package = partial(self._by_package, name, start, start + len(into), stall_s(self.timeout))
+            got = self._first(
+                lambda wire: wire.read_range(self.address(name), self._headers, start, into, wanted), package
+            )
+            if isinstance(got, int):
+                self.has_ranges = len(into) < total or self.has_ranges
+                return got
+            data = got
+        if len(data) == total and (whole or len(into) < total):
+            self.has_ranges = False
+            return data[start:]
+        if len(data) != len(into):
+            # A server sent more or less than was requested.
+            raise OSError(f"received {len(data)} bytes, but requested {len(into)} from byte {start} of {total}")
+        self.has_ranges = len(into) < total or self.has_ranges
+        into[:] = data
+        return len(data)
+
+    def _first(self, plain: Callable[[Wire], T], package: Callable[[], U]) -> T | U:
+        """What the plain transport answers or, where it cannot, fsspec's package."""
+        from rawpack.remote.wire import PLAIN_ERRORS
+
+        if self._wire is None or self._failures >= _MOST_FAILURES:
+            return package()
+        began = time.monotonic()
+        try:
+            answer = plain(self._wire)
+        except PLAIN_ERRORS:
+            pass
+        else:
+            self._failures = 0
+            return answer
+        other = package()
+        if began >= self._failed_at:  # requests that fail together count once
+            self._failures, self._failed_at = self._failures + 1, time.monotonic()
+        return other
 
     def about(self, name: str) -> tuple[int, str]:
         """The size of a file in bytes, and a text that changes with its contents: an ETag or a time, empty where the
@@ -122,65 +202,20 @@ class Remote:
             version = next((found[key] for key in _VERSIONS if found.get(key)), "")
             return found["size"], str(version)
 
-    def download(
-        self,
-        name: str,
-        record: FileRecord,
-        file: int,
-        wanted: Callable[[], bool] = lambda: True,
-        requests: Requests | None = None,
-        urgent: Callable[[], bool] = lambda: False,
-    ) -> bool:
-        """Complete the descriptor `file`, which is empty or has the first bytes of file `name`, and sync it.
-
-        record: without a checksum, any bytes are taken. wanted: called between pieces. Where it returns False, so does
-        this, and `file` keeps what it has. requests: shared with other downloads. urgent: whether this one goes first;
-        takes no lock. Raises StoreError where the file cannot be downloaded, DamagedStoreError where it arrives with
-        wrong bytes, OSError where it cannot be written, or other bytes are read back.
-        """
-        attempts, wrong = Attempts(self, name), 0
-        with (requests or Requests()).pieces(_FileSource(self, name, record.bytes), urgent) as pieces:
-            while True:
-                done, seen = _resume(file, record)
-                resumed = done > 0
-                pieces.start(done)
-                while done < record.bytes:
-                    if not wanted():
-                        return False
-                    try:
-                        data = pieces.next()
-                    except Exception as error:
-                        with pieces.failed(is_timeout(error)):
-                            attempts.failed(error)
-                        continue
-                    attempts.progressed()
-                    if data is None:
-                        continue
-                    write_all(file, data)
-                    seen.update(data)
-                    done += len(data)
-                if record.xxh3 in ("", seen.hexdigest()):
-                    break
-                # The bytes of an earlier run may have been wrong already: that is not the server's fault.
-                wrong += not resumed
-                if wrong == _WRONG:
-                    raise DamagedStoreError(
-                        f"{self.where(name)} was downloaded {wrong} times with a checksum other than the manifest's: "
-                        f"{seen.hexdigest()}, not {record.xxh3}; upload the file or the store again"
-                    )
-                os.ftruncate(file, 0)
-        _check_disk(file, record, seen.hexdigest())
-        return True
-
     def error(self, name: str, error: BaseException, seconds: float = 0.0, done: str = "read") -> RawpackError:
         """The error to raise for a request that kept failing. done: what was tried with the file."""
-        what = self.reason(error)
-        where = self.where(name)
+        what, where, kind = self.reason(error), self.where(name), meaning(error)
         if is_lost(self.host, error, seconds):
             return StoreError(f"{where} cannot be reached: {what}")
-        if is_of_options(error):
-            return UsageError(wrong_options(where, what, self._options))
-        if is_forbidden(error):
+        if kind == "options":
+            # No values: they may be secret.
+            names = ", ".join(sorted(map(str, self._options)))
+            named = f"storage_options ({names})" if names else "the settings of its file system"
+            return UsageError(
+                f"{where} cannot be opened with {named}: {what}; remove unknown options, and set each option only "
+                "once, here or in the environment (FSSPEC_...)"
+            )
+        if kind == "forbidden":
             return StoreError(
                 f"{where} may not be {done} ({what}): check that credentials are set, correct and not expired. They "
                 "come from the environment, or from storage_options="
@@ -190,100 +225,32 @@ class Remote:
 
     def reason(self, error: BaseException) -> str:
         """What an error says, without secrets."""
-        if is_timeout(error):
+        if isinstance(error, TimeoutError):  # so are fsspec's and asyncio's
             return "the server does not answer"
         return why_lost(error) or scrubbed(f"{type(error).__name__}: {error}", self.url, self._options)
 
     def has_no_bucket(self) -> bool:
-        """Whether the server says that the bucket of this URL does not exist."""
-        if self.url.lower().startswith(("http://", "https://")):
+        """Whether the server says in time that the bucket of this URL does not exist."""
+        if self._is_http:
             return False
         system, path = filesystem(self.url, self._options)
-        return has_no_bucket(system, path, min(_STALL_S, self.timeout))
-
-    def _ask(self, name: str, start: int | None, stop: int | None, seconds: float) -> Future[bytes]:
-        """Begin a request for bytes start..stop-1 of a file, or all of them. It fails with what the file system raises;
-        with TimeoutError after `seconds`, if the file system is asynchronous."""
         try:
-            system, path = filesystem(join(self.url, name), self._options)
-            if not system.async_impl:
-                return _begun(partial(system.cat_file, path, start=start, end=stop))
-            request = asyncio.wait_for(system._cat_file(path, start=start, end=stop), seconds)
-            return asyncio.run_coroutine_threadsafe(request, system.loop)
+            # Servers give the same answer for a missing file and a missing bucket, but not for a listing.
+            bounded(partial(system.ls, path, detail=False, refresh=True), min(_STALL_S, self.timeout))
         except Exception as error:
-            answer: Future[bytes] = Future()
-            answer.set_exception(error)
-            return answer
+            return _is_bucketless(error)
+        return False
 
-
-@dataclass
-class _FileSource:
-    """See `PieceSource`."""
-
-    remote: Remote
-    name: str
-    total: int
-
-    @property
-    def seconds(self) -> float:
-        whole = self.remote._has_ranges is False
-        return self.remote.timeout if whole else min(_STALL_S, self.remote.timeout / 3)
-
-    @property
-    def has_ranges(self) -> bool:
-        return bool(self.remote._has_ranges)
-
-    def ask(self, start: int, stop: int, seconds: float) -> Future[bytes]:
-        if self.remote._has_ranges is False:
-            return self.remote._ask(self.name, None, None, seconds)
-        return self.remote._ask(self.name, start, stop, seconds)
-
-    def check(self, data: bytes, start: int, stop: int) -> bytes:
-        if len(data) == self.total and (self.remote._has_ranges is False or stop - start < self.total):
-            self.remote._has_ranges = False
-            return data[start:]
-        if len(data) != stop - start:
-            raise _WrongLengthError(
-                f"received {len(data)} bytes, but requested {stop - start} from byte {start} of {self.total}"
-            )
-        if stop - start < self.total:
-            self.remote._has_ranges = True
+    def _by_package(self, name: str, start: int | None, stop: int | None, seconds: float) -> bytes:
+        """Bytes start..stop-1 of a file, or all of them, by fsspec's package. Raises what that raises, TimeoutError
+        after `seconds`."""
+        system, path = filesystem(join(self.url, name), self._options)
+        if system.async_impl:
+            request = asyncio.wait_for(system._cat_file(path, start=start, end=stop), seconds)
+            data: bytes = asyncio.run_coroutine_threadsafe(request, system.loop).result(seconds + _LATE_S)
+        else:
+            data = bounded(partial(system.cat_file, path, start=start, end=stop), seconds + _LATE_S)
         return data
-
-
-def _resume(file: int, record: FileRecord) -> tuple[int, Any]:
-    """The bytes that a partly downloaded file has, and their running checksum. Seeks to its end."""
-    done, seen = _read_through(file)
-    if done <= record.bytes:
-        return done, seen
-    os.ftruncate(file, 0)
-    return _read_through(file)
-
-
-def _check_disk(file: int, record: FileRecord, written: str) -> None:
-    """Sync a complete file and read it back. written: its checksum. Raises OSError where the disk has other bytes."""
-    os.fsync(file)
-    # Mostly read from the page cache, at several gigabytes a second, which is fast compared to downloading.
-    done, seen = _read_through(file)
-    if done != record.bytes or seen.hexdigest() != written:
-        os.ftruncate(file, 0)
-        raise OSError(
-            errno.EIO, f"{record.bytes} bytes of {record.name} were written, but {done} different ones were read back"
-        )
-
-
-def _read_through(file: int) -> tuple[int, Any]:
-    """The number of bytes in a file, and their checksum. Seeks to its end."""
-    os.lseek(file, 0, os.SEEK_SET)
-    done, seen = 0, xxhash.xxh3_64()
-    while data := os.read(file, _READ):
-        seen.update(data)
-        done += len(data)
-    return done, seen
-
-
-class _WrongLengthError(OSError):
-    """A server sent more or less than was requested."""
 
 
 class Attempts:
@@ -300,94 +267,56 @@ class Attempts:
         self._remote.trouble = ""
         note_answer(self._remote.host)
 
-    def shared(self) -> None:
-        """The request shared its time with others: the timeout begins again."""
-        self._began, self._failed = time.monotonic(), 0
-
     def failed(self, error: Exception) -> None:
         """Wait until it is time to retry. Raises StoreError or FileNotFoundError where a retry is useless."""
         if isinstance(error, RawpackError):
             raise error
-        if not is_of_connection(error) and not is_timeout(error):
+        if not is_of_connection(error) and not isinstance(error, TimeoutError):
             note_answer(self._remote.host)  # with an error, but it is there
         self._remote.trouble = self._remote.reason(error)
-        if isinstance(error, FileNotFoundError) or getattr(error, "status", None) in (404, 410):
+        past, kind = time.monotonic() - self._began, meaning(error)
+        if kind == "missing":
             raise FileNotFoundError(self._remote.where(self._name)) from None
-        past = time.monotonic() - self._began
-        lost = is_lost(self._remote.host, error, past)
-        if lost or is_hopeless(error) or is_forbidden(error) or past >= self._remote.timeout:
+        if kind != "trouble" or is_lost(self._remote.host, error, past) or past >= self._remote.timeout:
             raise self._remote.error(self._name, error, past, self._done) from None
         pause = min(_MOST_PAUSE_S, _PAUSE_S * 2**self._failed) * _chance.uniform(0.5, 1.5)
         self._failed += 1
         time.sleep(min(pause, max(0.0, self._remote.timeout - past)))
 
 
-def is_forbidden(error: BaseException) -> bool:
-    """Whether credentials are the problem, so that a retry is useless."""
-    kind = type(error).__name__
-    return (
-        isinstance(error, PermissionError)
-        or getattr(error, "status", None) in (401, 403, 407)
-        or any(name in kind for name in _NO_CREDENTIALS)
-    )
+def meaning(error: BaseException) -> Literal["missing", "forbidden", "options", "refused", "trouble"]:
+    """What an error says: there is no such file; credentials are the problem; a file system did not accept its options;
+    the request itself is wrong; or else trouble, for which alone a retry may help."""
+    status = getattr(error, "status", None)
+    if isinstance(error, FileNotFoundError) or status in (404, 410):
+        return "missing"
+    if isinstance(error, TypeError | ValueError) and not is_of_connection(error):
+        return "options"
+    credentials = isinstance(error, PermissionError) or _NO_CREDENTIALS.search(type(error).__name__)
+    if credentials or status in (401, 403, 407):
+        return "forbidden"
+    if isinstance(error, NotImplementedError | ImportError) or _is_bucketless(error) or status in (400, 405, 501):
+        return "refused"
+    return "trouble"
 
 
-def is_hopeless(error: BaseException) -> bool:
-    """Whether the request itself is wrong, so that a retry is useless."""
-    wrong = is_of_options(error) or isinstance(error, NotImplementedError | ImportError)
-    return wrong or is_bucketless(error) or getattr(error, "status", None) in _REFUSED
-
-
-def is_of_options(error: BaseException) -> bool:
-    """Whether a file system did not accept its options."""
-    return isinstance(error, TypeError | ValueError) and not is_of_connection(error)
-
-
-def wrong_options(where: str, what: str, options: Mapping[str, Any]) -> str:
-    """The message for options that a file system does not accept. It names no values: they may be secret."""
-    names = ", ".join(sorted(map(str, options)))
-    named = f"storage_options ({names})" if options else "the settings of its file system"
-    return (
-        f"{where} cannot be opened with {named}: {what}; remove unknown options, and set each option only once, "
-        "here or in the environment (FSSPEC_...)"
-    )
-
-
-def is_bucketless(error: BaseException | None) -> bool:
+def _is_bucketless(error: BaseException) -> bool:
     """Whether a request failed because its bucket does not exist."""
-    seen = 0
-    while error is not None and seen < _CAUSES:
-        response = getattr(error, "response", None)
+    for one in causes(error):
+        response = getattr(one, "response", None)
         about = response.get("Error") if isinstance(response, Mapping) else None
-        code = about.get("Code") if isinstance(about, Mapping) else None
-        if code == "NoSuchBucket" or _NO_BUCKET.search(str(error)):
+        if _NO_BUCKET.search(f"{one} {about.get('Code') if isinstance(about, Mapping) else ''}"):
             return True
-        error, seen = error.__cause__ or error.__context__, seen + 1
     return False
 
 
-def has_no_bucket(system: Any, path: str, seconds: float) -> bool:
-    """Whether the server says in time that the bucket of `path` does not exist."""
-    try:
-        # Servers give the same answer for a missing file and a missing bucket, but not for a listing.
-        bounded(lambda: system.ls(path, detail=False, refresh=True), seconds)
-    except Exception as error:
-        return is_bucketless(error)
-    return False
-
-
-def is_timeout(error: BaseException) -> bool:
-    """Whether a server has not answered in time."""
-    return isinstance(error, TimeoutError)  # so are fsspec's and asyncio's
+def stall_s(timeout: float) -> float:
+    """Seconds without any byte after which a request is made again."""
+    return min(_STALL_S, timeout / 3)
 
 
 def bounded(call: Callable[[], T], seconds: float) -> T:
     """The result of `call`. Raises TimeoutError where it takes longer; the call is then left to itself."""
-    return _begun(call).result(timeout=seconds)
-
-
-def _begun(call: Callable[[], T]) -> Future[T]:
-    """The future result of `call`, which runs in a thread of its own."""
     answer: Future[T] = Future()
     answer.set_running_or_notify_cancel()
 
@@ -398,4 +327,4 @@ def _begun(call: Callable[[], T]) -> Future[T]:
             answer.set_exception(error)
 
     threading.Thread(target=run, daemon=True, name="rawpack-request").start()
-    return answer
+    return answer.result(timeout=seconds)

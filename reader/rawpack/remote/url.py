@@ -10,13 +10,13 @@ from typing import Any
 from urllib.parse import unquote, urlsplit
 
 from rawpack.errors import MissingExtraError, UsageError
-from rawpack.remote.pieces import MOST_REQUESTS
 
 # Two letters at least: C:// is a drive.
 _URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+://")
 _USER = re.compile(r"(://)[^/?#\s]*@")
 _QUERY = re.compile(r"(://[^\s?#]*)[?#][^\s'\")>]*")
 _SECRET = re.compile("secret|token|passw|key|auth|credential|header|cookie|sas|connection_string", re.IGNORECASE)
+_S3_CONFIG = {"max_pool_connections": 32, "signature_version": "s3v4"}
 _LEAST_SECRET = 6
 """Characters. Shorter values occur in too many words to be removed from a message."""
 
@@ -67,21 +67,26 @@ def scrubbed(text: str, url: str, options: Mapping[str, Any]) -> str:
     return text
 
 
+def http_options(url: str, options: Mapping[str, Any]) -> dict[str, Any]:
+    """The options for fsspec's package for HTTP, given and configured ones, without that package: to import it takes
+    longer than to fetch a small store. Raises MissingExtraError where fsspec is not installed."""
+    configured = _fsspec(url).config.conf
+    return {**configured.get("http", {}), **configured.get("https", {}), **options}
+
+
 def filesystem(url: str, options: Mapping[str, Any]) -> tuple[Any, str]:
     """fsspec's file system for a URL, and the path of the URL in it.
 
     fsspec creates one in each process: a forked child must not use its parent's. Raises MissingExtraError where fsspec
     or the package of the protocol is not installed, UsageError for a protocol that fsspec does not know.
     """
-    try:
-        import fsspec
-    except ImportError:
-        raise MissingExtraError(f"{shown(url)}: URLs need fsspec: pip install 'rawpack[remote]'") from None
+    fsspec = _fsspec(url)
     if url.lower().startswith(("s3://", "s3a://")):
-        # Otherwise it has 10 connections, too few for small shards with a latency of 100 ms.
+        # Otherwise it has 10 connections, too few for small shards with a latency of 100 ms; and it signs URLs by a
+        # method that newer buckets do not take.
         given = options.get("config_kwargs", fsspec.config.conf.get("s3", {}).get("config_kwargs", {}))
         if isinstance(given, Mapping):
-            options = {**options, "config_kwargs": {"max_pool_connections": MOST_REQUESTS, **given}}
+            options = {**options, "config_kwargs": {**_S3_CONFIG, **given}}
     try:
         filesystem, path = fsspec.core.url_to_fs(url, **options)
     except ImportError as error:
@@ -95,6 +100,14 @@ def filesystem(url: str, options: Mapping[str, Any]) -> tuple[Any, str]:
         what = scrubbed(f"{type(error).__name__}: {error}", url, options)
         raise UsageError(f"{shown(url)} cannot be opened: {what}; check the URL and storage_options=") from None
     return filesystem, str(path)
+
+
+def _fsspec(url: str) -> Any:
+    try:
+        import fsspec
+    except ImportError:
+        raise MissingExtraError(f"{shown(url)}: URLs need fsspec: pip install 'rawpack[remote]'") from None
+    return fsspec
 
 
 def _secrets(options: Any, secret: bool = False) -> Iterable[str]:

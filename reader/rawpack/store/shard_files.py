@@ -153,7 +153,9 @@ class Fetched(InCache):
         self.where = str(origin.remote)
 
     def map(self, key: Key, record: FileRecord, mapped: MappedFiles, *, random_access: bool) -> Bytes:
-        self.origin.touch(record)  # before it is mapped: later, it would look changed
+        self.origin.fetcher.cache.touch(
+            [self.origin.item(record).key]
+        )  # before it is mapped: later, it would look changed
         return super().map(key, record, mapped, random_access=random_access)
 
     def _reached(self, record: FileRecord, read: Callable[[], T]) -> T:
@@ -162,12 +164,12 @@ class Fetched(InCache):
         with contextlib.suppress(DamagedStoreError), self.held(record):
             return read()
         # It is not the file that was packed: fetch it once more.
-        self.origin.discard(record)
+        self.origin.fetcher.discard(self.origin.item(record))
         with self.held(record):
             return read()
 
     def held(self, record: FileRecord) -> AbstractContextManager[None]:
-        return self.origin.held([record])
+        return self.origin.fetcher.held([self.origin.item(record)])
 
     def for_worker(self) -> ShardFiles:
         return InCache(self.path, random_access=self.random_access)

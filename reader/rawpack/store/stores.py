@@ -23,8 +23,8 @@ from rawpack.store.store import Store
 from rawpack.system.memory import tells_cached
 
 if TYPE_CHECKING:
+    from rawpack.remote.download import RemoteFile
     from rawpack.remote.fetch import Fetcher
-    from rawpack.remote.tickets import RemoteFile
 
 INDEX = "index"
 """The name of what every sample and batch has: the row, or rows, of the reader."""

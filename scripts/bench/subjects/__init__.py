@@ -13,6 +13,7 @@
 
 from __future__ import annotations
 
+import math
 import shutil
 from collections.abc import Callable
 from functools import partial
@@ -28,25 +29,44 @@ from subjects.packing import copy as copy_files
 from subjects.packing import frames as decode_frames
 from subjects.packing import pack as bare_pack
 from subjects.peers import Peer, PeerPack
-from subjects.remote import LMDB, RAW, SMALL_SHARDS, RemoteStore, RemoteStreaming, RemoteWebdataset, Wire
+from subjects.remote import (
+    BYTES_PER_S,
+    LMDB,
+    RAW,
+    SMALL_SHARDS,
+    Link,
+    RemoteStore,
+    RemoteStreaming,
+    RemoteWebdataset,
+    Transport,
+    Wire,
+)
 from subjects.stores import ReaderStart, Single, Store, Zeros, by_batches, by_numpy, by_reader
 
 REMOTE_STORES = {"raw": RAW, "lmdb": LMDB, "small": SMALL_SHARDS}
-LATENCIES_MS = (20, 100)
+LATENCIES_MS = (1, 20, 100)
+S3_LATENCY_MS = 20
+REMOTE_LINKS = {
+    **{f"{ms} ms": Link(ms / 1000) for ms in LATENCIES_MS},
+    **{f"{ms} ms, unlimited": Link(ms / 1000, math.inf) for ms in LATENCIES_MS},
+    f"{S3_LATENCY_MS} ms, S3": Link(S3_LATENCY_MS / 1000, BYTES_PER_S, s3=True),
+}
 
 
 def _remote() -> dict[str, Callable[[], Subject]]:
-    """The subjects of the tables `remote-<store>-<latency>`."""
+    """The subjects of the tables `remote-<store>-<link>`."""
     subjects: dict[str, Callable[[], Subject]] = {}
     for name, stored in REMOTE_STORES.items():
-        for latency in LATENCIES_MS:
-            at, s = f"{name}, {latency} ms", latency / 1000
-            subjects[f"plain requests, {at}"] = partial(Wire, s, stored)
-            subjects[f"plain requests while reading, {at}"] = partial(Wire, s, stored, "at once")
-            subjects[f"plain requests, then reading, {at}"] = partial(Wire, s, stored, "then")
+        for called, link in REMOTE_LINKS.items():
+            at = f"{name}, {called}"
+            subjects[f"plain requests, {at}"] = partial(Wire, link, stored)
+            subjects[f"plain requests while reading, {at}"] = partial(Wire, link, stored, "at once")
+            subjects[f"plain requests, then reading, {at}"] = partial(Wire, link, stored, "then")
+            for by in ("rawpack", "fsspec"):
+                subjects[f"transport by {by}, {at}"] = partial(Transport, link, stored, by)
             for order in ("block", "full"):
-                subjects[f"{order}, {at}"] = partial(RemoteStore, s, stored, order)
-                subjects[f"{order}, files, {at}"] = partial(RemoteStore, s, stored, order, encoded=True)
+                subjects[f"{order}, {at}"] = partial(RemoteStore, link, stored, order)
+                subjects[f"{order}, files, {at}"] = partial(RemoteStore, link, stored, order, encoded=True)
     return subjects
 
 

@@ -1,6 +1,7 @@
 """Reading from a server on loopback, all of the same bandwidth: rawpack, webdataset, streaming, and plain requests.
 
-Every subject begins with an empty cache. An epoch includes opening the store, but no imports.
+Every subject begins with an empty cache. An epoch includes opening the store, but no imports. The server's CPU time is
+not counted.
 """
 
 from __future__ import annotations
@@ -14,9 +15,9 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -24,6 +25,7 @@ import numpy as np
 
 import data
 from contract import Epoch, Settings, consume
+from loopback import BUCKET
 from rawpack import Blocks
 
 BYTES_PER_S = 100e6
@@ -33,6 +35,8 @@ _BUFFER = 1000
 _CONNECTIONS = 32
 """With 8, a latency of 100 ms and files of less than 1 MB would leave the link idle."""
 _LOOPBACK = Path(__file__).resolve().parent.parent / "loopback.py"
+_RANGE = 2 << 20
+"""Bytes of a request of the transport alone."""
 
 
 @dataclass(frozen=True)
@@ -55,6 +59,17 @@ SMALL_SHARDS = Stored(side=64, shard_size=512 << 10)
 """Shards of 64 images, the fewest that packing makes: 0.8 MB."""
 
 
+@dataclass(frozen=True)
+class Link:
+    """What is between a store and its reader."""
+
+    latency_s: float = 0.0
+    rate: float = BYTES_PER_S
+    """Bytes per second; infinite where nothing is held back."""
+    s3: bool = False
+    """Whether the server is moto, and asked by S3 with keys."""
+
+
 class Served:
     """What the subjects share: a server over the benchmark's folder, and an empty cache for each epoch."""
 
@@ -62,8 +77,11 @@ class Served:
     imports: tuple[str, ...] = ()
     """What an epoch would import."""
 
-    def __init__(self, latency_s: float = 0.0, stored: Stored = RAW) -> None:
-        self.latency_s, self.stored = latency_s, stored
+    def __init__(self, link: Link = Link(), stored: Stored = RAW) -> None:
+        self.link, self.stored = link, stored
+        if link.s3:
+            self.needs += ("moto", "flask", "boto3", "s3fs")
+            self.imports += ("s3fs",)
 
     def prepare(self, settings: Settings) -> None:
         folder = self.folder(settings)
@@ -88,16 +106,38 @@ class Served:
         for name in self.imports:
             importlib.import_module(name)
         self.settings = settings
-        command = [sys.executable, str(_LOOPBACK), settings.work, str(BYTES_PER_S), str(self.latency_s)]
+        began = time.perf_counter()
+        folder, s3 = self.folder(settings), ["s3"] * self.link.s3
+        root = folder if s3 else settings.folder
+        command = [sys.executable, str(_LOOPBACK), str(root), str(self.link.rate), str(self.link.latency_s), *s3]
         self._server = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
         assert self._server.stdout is not None
-        self.port = int(self._server.stdout.readline())
-        self.name = self.folder(settings).relative_to(settings.folder).as_posix()
+        self.endpoint = f"http://127.0.0.1:{int(self._server.stdout.readline())}"
+        self._server.wait()
+        self.server_s = time.perf_counter() - began
+        """What it took to start the server, which is no part of the first batch."""
+        self.name = BUCKET if s3 else folder.relative_to(settings.folder).as_posix()
+        files = [path for path in folder.rglob("*") if path.is_file() and not path.name.startswith("provenance")]
+        self.files = {path.relative_to(folder).as_posix(): path.stat().st_size for path in files}
+        """What a reader fetches: names, with bytes."""
+        from rawpack import Reader
+
+        self.images = len(Reader(folder)) if (folder / "store.json").exists() else 0
+
+    @property
+    def url(self) -> str:
+        return f"s3://{BUCKET}" if self.link.s3 else f"{self.endpoint}/{self.name}"
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """fsspec's options for the URL."""
+        return {"key": "none", "secret": "none", "endpoint_url": self.endpoint} if self.link.s3 else {}
 
     def epoch(self, n: int) -> Epoch:
         cache = tempfile.mkdtemp(dir=self.settings.folder, prefix="cache-")
         try:
-            return consume(self.batches(Path(cache), n), self.settings.consumer)
+            found = consume(self.batches(Path(cache), n), self.settings.consumer)
+            return replace(found, fetched_bytes=sum(self.files.values()))
         finally:
             shutil.rmtree(cache, ignore_errors=True)
 
@@ -115,24 +155,22 @@ class Wire(Served):
     """
 
     def __init__(
-        self, latency_s: float = 0.0, stored: Stored = RAW, read: Literal["no", "at once", "then"] = "no"
+        self, link: Link = Link(), stored: Stored = RAW, read: Literal["no", "at once", "then"] = "no"
     ) -> None:
-        super().__init__(latency_s, stored)
+        super().__init__(link, stored)
         self._read = read
         if read != "no":
             self.imports = ("rawpack",)
 
     def epoch(self, n: int) -> Epoch:
-        files = [path for path in self.folder(self.settings).rglob("*") if path.is_file()]
-        files = [path for path in files if not path.name.startswith("provenance")]
-        files.sort(key=lambda path: path.stat().st_size, reverse=True)
+        files = sorted(self.files, key=self.files.__getitem__, reverse=True)
         of_thread = threading.local()
 
-        def get(file: Path) -> int:
+        def get(file: str) -> int:
             if not hasattr(of_thread, "connection"):
-                of_thread.connection = http.client.HTTPConnection("127.0.0.1", self.port)
+                of_thread.connection = http.client.HTTPConnection(self.endpoint.removeprefix("http://"))
                 of_thread.buffer = bytearray(1 << 20)
-            of_thread.connection.request("GET", f"/{file.relative_to(self.settings.folder)}")
+            of_thread.connection.request("GET", f"/{self.name}/{file}")
             response, size = of_thread.connection.getresponse(), 0
             while count := response.readinto(of_thread.buffer):
                 size += count
@@ -146,13 +184,11 @@ class Wire(Served):
         if self._read == "then":
             images = self._local(n)
         took = time.perf_counter() - began
-        if list(sizes) != [file.stat().st_size for file in files]:
+        if list(sizes) != [self.files[file] for file in files]:
             raise RuntimeError("not all bytes came")
         if self._read == "no":
-            from rawpack import Reader
-
-            images = len(Reader(self.folder(self.settings)))
-        return Epoch(images, took)
+            images = self.images
+        return Epoch(images, took, fetched_bytes=sum(self.files.values()))
 
     def _local(self, n: int) -> int:
         """Read an epoch from the disk. Returns the number of its images."""
@@ -164,33 +200,93 @@ class Wire(Served):
         return consume((batch["image"] for batch in batches), self.settings.consumer).images
 
 
+class Transport(Served):
+    """The transport alone: ranges of all shards, many at once, of which nothing is kept. By that of this project, or by
+    a library as this project would use it."""
+
+    def __init__(self, link: Link = Link(), stored: Stored = RAW, by: Literal["rawpack", "fsspec"] = "rawpack") -> None:
+        super().__init__(link, stored)
+        self._by = by
+        self.needs += ("fsspec", "aiohttp") if by == "fsspec" else ()
+
+    def open(self, settings: Settings) -> None:
+        super().open(settings)
+        self._get = self._rawpack() if self._by == "rawpack" else self._fsspec()
+
+    def epoch(self, n: int) -> Epoch:
+        shards = [name for name in self.files if name.startswith("shard-")]
+        ranges = [
+            (name, start, min(start + _RANGE, self.files[name]))
+            for name in shards
+            for start in range(0, self.files[name], _RANGE)
+        ]
+        began = time.perf_counter()
+        with ThreadPoolExecutor(_CONNECTIONS) as pool:
+            sizes = list(pool.map(lambda one: self._get(*one), ranges))
+        took = time.perf_counter() - began
+        if sizes != [stop - start for _, start, stop in ranges]:
+            raise RuntimeError("not all bytes came")
+        return Epoch(self.images, took, fetched_bytes=sum(sizes))
+
+    def _rawpack(self) -> Callable[[str, int, int], int]:
+        from rawpack.remote.transfer import Remote
+
+        remote, of_thread = Remote(self.url, self.options, 60.0), threading.local()
+
+        def get(name: str, start: int, stop: int) -> int:
+            if not hasattr(of_thread, "buffer"):
+                of_thread.buffer = memoryview(bytearray(_RANGE))
+            done, into = 0, of_thread.buffer[: stop - start]
+            while done < len(into):
+                got = remote.read_range(name, start + done, into[done:], lambda: True, self.files[name])
+                done += got if isinstance(got, int) else len(got)
+            return done
+
+        return get
+
+    def _fsspec(self) -> Callable[[str, int, int], int]:
+        import asyncio
+
+        import fsspec
+
+        system, root = fsspec.core.url_to_fs(
+            self.url, **self.options, **({"config_kwargs": {"max_pool_connections": 32}} if self.link.s3 else {})
+        )
+
+        def get(name: str, start: int, stop: int) -> int:
+            request = system._cat_file(f"{root}/{name}", start=start, end=stop)
+            return len(asyncio.run_coroutine_threadsafe(request, system.loop).result())
+
+        return get
+
+
 class RemoteStore(Served):
     """This project's reader."""
 
     needs: tuple[str, ...] = ("fsspec", "aiohttp")
-    imports = ("rawpack.reader", "rawpack.remote.origin", "rawpack.ahead.prefetch", "fsspec.implementations.http")
+    imports = ("rawpack.reader", "rawpack.remote.origin", "rawpack.ahead.prefetch", "fsspec")
 
     def __init__(
         self,
-        latency_s: float = 0.0,
+        link: Link = Link(),
         stored: Stored = RAW,
         order: Literal["block", "full"] = "block",
         *,
         encoded: bool = False,
     ) -> None:
         """encoded: images as the files that the store holds, which a GPU would decode."""
-        super().__init__(latency_s, stored)
+        super().__init__(link, stored)
         self._order, self._encoded = order, encoded
 
     def batches(self, cache: Path, n: int) -> Iterator[Any]:
         from rawpack import Reader
 
-        settings, url = self.settings, f"http://127.0.0.1:{self.port}/{self.name}"
+        settings = self.settings
         order: dict[str, Any] = {"shuffle": True}
         if self._order == "block":
             order = {"shuffle": Blocks(block=_BUFFER // 8, window=8)}
         decode = {"image": not self._encoded}
-        batches = Reader(url, cache=cache).batches(
+        batches = Reader(self.url, cache=cache, storage_options=self.options).batches(
             settings.batch, seed=n, workers=settings.workers, decode=decode, **order
         )
         for batch in batches:
@@ -221,7 +317,7 @@ class RemoteWebdataset(Served):
 
         shape = self.settings.shape
         names = sorted(path.name for path in self.folder(self.settings).iterdir())
-        urls = [f"http://127.0.0.1:{self.port}/{self.name}/{name}" for name in names]
+        urls = [f"{self.url}/{name}" for name in names]
         images = (
             webdataset.WebDataset(urls, shardshuffle=len(urls), seed=n, empty_check=False)
             .shuffle(_BUFFER)
@@ -254,7 +350,7 @@ class RemoteStreaming(Served):
     def open(self, settings: Settings) -> None:
         super().open(settings)
         os.environ |= {
-            "S3_ENDPOINT_URL": f"http://127.0.0.1:{self.port}",
+            "S3_ENDPOINT_URL": self.endpoint,
             "AWS_ACCESS_KEY_ID": "none",
             "AWS_SECRET_ACCESS_KEY": "none",
         }

@@ -32,7 +32,7 @@ from rawpack_packer.sources.table.source import TableSource
 from rawpack_packer.text import listed, plain
 
 if TYPE_CHECKING:
-    from rawpack_packer.sources.table.spool import Spool
+    from rawpack_packer.sources.table.remote_files import Spool
 
 _NOT_RECORDS = {
     ".bin": "a .bin is a pickle, which could run code when it is read, so rawpack does not read it: unpack it with "

@@ -37,7 +37,7 @@ from rawpack_packer.sources.table.source import with_labels
 from rawpack_packer.text import count, listed, plain
 
 if TYPE_CHECKING:
-    from rawpack_packer.sources.table.spool import Spool
+    from rawpack_packer.sources.table.remote_files import Spool
 
 EXTENSIONS = (
     ".tar", ".zip", ".tar.gz", ".tgz", ".tar.bz2", ".tbz2", ".tbz", ".tar.xz", ".txz", ".tar.zst", ".tzst",

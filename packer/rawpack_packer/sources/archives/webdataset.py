@@ -29,7 +29,7 @@ from rawpack_packer.sources.table.source import TableSource
 from rawpack_packer.text import listed, plain
 
 if TYPE_CHECKING:
-    from rawpack_packer.sources.table.spool import Spool
+    from rawpack_packer.sources.table.remote_files import Spool
 
 Prefix = Literal["names", "numbers"]
 _CLS = NamedMember("label", ("cls",), (), None)

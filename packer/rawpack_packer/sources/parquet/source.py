@@ -63,7 +63,7 @@ from rawpack_packer.sources.table.source import TableSource, unique_keys
 from rawpack_packer.text import listed, plain
 
 if TYPE_CHECKING:
-    from rawpack_packer.sources.table.spool import Spool
+    from rawpack_packer.sources.table.remote_files import Spool
 
 Rows = NDArray[np.int64]
 

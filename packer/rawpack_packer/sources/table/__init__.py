@@ -3,7 +3,7 @@
 | file | holds |
 |---|---|
 | `named_files.py` | the files that a path names: one, several, a range, a glob, URLs |
-| `spool.py` | files behind URLs, fetched while they are needed |
+| `remote_files.py` | files behind URLs, fetched while they are needed |
 | `kept.py` | what was found in a file, for a run that resumes |
 | `columns.py` | columns in memory, and columns of files |
 | `spans.py` | a column of byte ranges in files |

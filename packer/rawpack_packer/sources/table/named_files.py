@@ -28,7 +28,7 @@ from rawpack_packer.sources.table.kept import KeptBytes, keeping, read_kept, sto
 from rawpack_packer.text import near_path, plain
 
 if TYPE_CHECKING:
-    from rawpack_packer.sources.table.spool import RemoteArchive, Spool
+    from rawpack_packer.sources.table.remote_files import RemoteArchive, Spool
 
 T = TypeVar("T")
 _RANGE = re.compile(r"\{(\d+)\.\.(\d+)\}")

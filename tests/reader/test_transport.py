@@ -1,0 +1,378 @@
+"""Which transport brings the bytes of remote stores, and that what it brings is the same: plain HTTP wherever a server
+gives the plain answer, else fsspec's package."""
+
+from __future__ import annotations
+
+import base64
+import gc
+import os
+import random
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from http.client import HTTPException
+from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qs, urlsplit
+
+import pytest
+
+pytest.importorskip("aiohttp", reason="rawpack[remote] is not installed: no aiohttp")
+pytest.importorskip("s3fs", reason="rawpack[remote] is not installed: no s3fs")
+
+import xxhash
+from running import environment
+from store_server import Fault, Request, Server, on, serving, shortens, stalls, status, truncates
+
+from rawpack import StoreError
+from rawpack.disk.manifest import FileRecord
+from rawpack.remote import download
+from rawpack.remote.download import Transfer
+from rawpack.remote.transfer import Remote
+from rawpack.remote.wire import Wire
+
+DATA = random.Random(0).randbytes(300_000)
+NAME = "folder/a b.npy"
+
+
+@dataclass
+class Counts:
+    """Requests, by which transport was tried."""
+
+    plain: int = 0
+    package: int = 0
+
+
+@pytest.fixture
+def counts(monkeypatch: pytest.MonkeyPatch) -> Counts:
+    found, by_package = Counts(), Remote._by_package
+
+    def package(remote: Remote, *args: Any) -> bytes:
+        found.package += 1
+        return by_package(remote, *args)
+
+    monkeypatch.setattr(Remote, "_by_package", package)
+    for name in ("read", "read_range"):
+        real = getattr(Wire, name)
+
+        def plain(wire: Wire, *args: Any, real: Callable[..., Any] = real) -> Any:
+            found.plain += 1
+            return real(wire, *args)
+
+        monkeypatch.setattr(Wire, name, plain)
+    return found
+
+
+@pytest.fixture
+def server() -> Iterator[Server]:
+    with serving() as started:
+        started.files[f"bucket/store/{NAME}"] = DATA
+        yield started
+
+
+@pytest.fixture(autouse=True)
+def small_ranges(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A file has ten ranges."""
+    monkeypatch.setattr(download, "RANGE", 30_000)
+    monkeypatch.setattr(download, "_LEAST_RANGE", 1000)
+
+
+def fetched(remote: Remote, folder: Path, threads: int = 4, data: bytes = DATA) -> bytes:
+    """What the file is after it was downloaded by several threads."""
+    record = FileRecord(name=NAME, bytes=len(data), xxh3=xxhash.xxh3_64_hexdigest(data))
+    with (folder / "part").open("w+b", buffering=0) as file:
+        transfer, lock = Transfer(remote, NAME, record, file.fileno()), threading.Lock()
+        buffers: list[bytearray] = []
+
+        def take() -> None:
+            while not transfer.is_whole:
+                with lock:
+                    taken = transfer.take() if transfer.has_range() else None
+                if taken is None:
+                    if transfer.is_over:
+                        return
+                    continue
+                transfer.fetch(*taken, buffers)
+
+        with ThreadPoolExecutor(threads) as pool:
+            for ended in [pool.submit(take) for _ in range(threads)]:
+                ended.result()
+        assert transfer.check()
+        return (folder / "part").read_bytes()
+
+
+def remote_at(server: Server, s3: bool, **options: Any) -> Remote:
+    if s3:
+        signed = {"endpoint_url": server.url, "key": "me", "secret": "sesame"}
+        return Remote("s3://bucket/store", signed | options, 20.0)
+    return Remote(f"{server.url}/bucket/store", options, 6.0)
+
+
+@pytest.mark.parametrize("s3", [False, True])
+def test_the_plain_transport_is_used(server: Server, counts: Counts, tmp_path: Path, s3: bool) -> None:
+    """HTTP and S3 need no request by fsspec's package, for small files and for large ones."""
+    remote = remote_at(server, s3)
+    assert remote.read(NAME, lambda data: None) == DATA
+    assert fetched(remote, tmp_path) == DATA
+    assert (counts.package, counts.plain) == (0, 1 + 10)
+    assert len(server.log) == 11
+
+
+def redirects(request: Request) -> bool:
+    if "moved" in request.name:
+        return False
+    state = request.server_state
+    state.files["moved"] = state.files[request.name]
+    request.reply(302, b"", Location=f"{state.url}/moved")
+    return True
+
+
+def wants_a_password(request: Request) -> bool:
+    expected = "Basic " + base64.b64encode(b"me:sesame").decode()
+    if request.headers.get("Authorization") == expected:
+        return False
+    request.reply(401)
+    return True
+
+
+def refuses_signed_urls(request: Request) -> bool:
+    if "X-Amz-Signature" in request.path:
+        request.reply(403)
+        return True
+    return False
+
+
+def compresses(request: Request) -> bool:
+    request.reply(200, b"\x1f\x8b nonsense", Content_Encoding="unknown")
+    return True
+
+
+@pytest.mark.parametrize("how", ["redirect", "password", "option", "signed", "no ranges"])
+def test_what_is_not_plain_goes_to_the_package(server: Server, counts: Counts, tmp_path: Path, how: str) -> None:
+    """Redirects, a user in the URL, options other than headers, servers that refuse signed URLs or know no ranges: the
+    bytes are right, and the plain transport is not tried for ever."""
+    remote = remote_at(server, how == "signed")
+    if how == "redirect":
+        server.faults.append(redirects)
+    elif how == "password":
+        server.faults.append(wants_a_password)
+        remote = Remote(f"{server.url.replace('://', '://me:sesame@')}/bucket/store", {}, 6.0)
+    elif how == "option":
+        remote = remote_at(server, False, client_kwargs={"headers": {"X-One": "1"}})
+    elif how == "signed":
+        server.faults.append(refuses_signed_urls)
+    else:
+        server.ranges = False
+    for _ in range(4):
+        assert fetched(remote, tmp_path, threads=1) == DATA
+    assert counts.package > 0
+    assert counts.plain <= (0 if how in ("password", "option") else 3)
+
+
+def test_headers_and_queries(server: Server, counts: Counts, tmp_path: Path) -> None:
+    """Headers of `storage_options` and the query of a URL come with each request of the plain transport."""
+    seen: list[tuple[str, str | None]] = []
+    server.faults.append(lambda request: bool(seen.append((request.path, request.headers.get("X-One")))))
+    remote = Remote(f"{server.url}/bucket/store?token=a%2Fb", {"headers": {"X-One": "1"}}, 6.0)
+    assert fetched(remote, tmp_path) == DATA
+    assert set(seen) == {("/bucket/store/folder/a%20b.npy?token=a%2Fb", "1")}
+    assert counts.package == 0
+
+
+FAULTS: dict[str, Fault] = {
+    "500": status(500),
+    "truncates": truncates,
+    "shortens": shortens,
+    "stalls": stalls,
+    "compresses": compresses,
+}
+
+
+@pytest.mark.parametrize("s3", [False, True])
+@pytest.mark.parametrize("fault", FAULTS)
+def test_faults_that_pass(server: Server, counts: Counts, tmp_path: Path, fault: str, s3: bool) -> None:
+    """Whatever fails on the way, the file arrives; and after it, the plain transport is used again."""
+    remote = remote_at(server, s3)
+    server.faults.append(on(NAME, FAULTS[fault], 2))
+    assert fetched(remote, tmp_path) == DATA
+    package = counts.package
+    assert fetched(remote, tmp_path) == DATA
+    assert counts.package == package
+
+
+@pytest.mark.parametrize("s3", [False, True])
+def test_errors_are_those_of_the_package(server: Server, tmp_path: Path, s3: bool) -> None:
+    """What lasts is the error of fsspec's package: forbidden, missing, an error of the server."""
+    remote = remote_at(server, s3)
+    with pytest.raises(FileNotFoundError):
+        remote.read("nothing", lambda data: None)
+    server.faults.append(on(NAME, status(403)))
+    with pytest.raises(StoreError, match=r"may not be read.*credentials"):
+        fetched(remote, tmp_path)
+
+
+def test_errors_of_ours_are_not_hidden(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A mistake in the plain transport is no reason to ask the package."""
+
+    def mistaken(*args: Any) -> bytes:
+        raise NameError
+
+    monkeypatch.setattr(Wire, "read", mistaken)
+    with pytest.raises(StoreError, match="NameError"):
+        Remote(f"{server.url}/bucket/store", {}, 0.5).read(NAME, lambda data: None)
+
+
+def signer(path: str) -> str | None:
+    """Whose key signed a request."""
+    query = parse_qs(urlsplit(path).query)
+    return query["X-Amz-Credential"][0].partition("/")[0] if "X-Amz-Credential" in query else None
+
+
+CREDENTIALS = {
+    "options": ({"key": "option-key", "secret": "sesame"}, {}, "option-key"),
+    "environment": ({}, {"AWS_ACCESS_KEY_ID": "env-key", "AWS_SECRET_ACCESS_KEY": "sesame"}, "env-key"),
+    "shared file": ({}, {}, "file-key"),
+    "profile": ({"profile": "other"}, {}, "other-key"),
+    "profile in the environment": ({}, {"AWS_PROFILE": "other"}, "other-key"),
+    "anonymous": ({"anon": True}, {}, None),
+}
+
+
+@pytest.mark.parametrize("how", CREDENTIALS)
+def test_credentials(server: Server, counts: Counts, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, how: str) -> None:
+    """Credentials come from where s3fs takes them; nobody else's are used, and none are in a message."""
+    options, environment, key = CREDENTIALS[how]
+    for name in [name for name in os.environ if name.startswith(("AWS_", "FSSPEC_"))]:
+        monkeypatch.delenv(name)
+    (tmp_path / ".aws").mkdir()
+    (tmp_path / ".aws" / "credentials").write_text(
+        "[default]\naws_access_key_id=file-key\naws_secret_access_key=sesame\n"
+        "[other]\naws_access_key_id=other-key\naws_secret_access_key=sesame\n"
+    )
+    monkeypatch.setenv("HOME", str(tmp_path))
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    seen: list[str | None] = []
+    server.faults.append(lambda request: bool(seen.append(signer(request.path))))
+    remote = Remote("s3://bucket/store", {"endpoint_url": server.url, **options}, 20.0)
+    assert fetched(remote, tmp_path) == DATA
+    assert set(seen) == {key}
+    assert counts.package == 0
+    server.faults.append(on(NAME, status(500)))
+    remote.timeout = 0.1
+    with pytest.raises(StoreError) as raised:
+        fetched(remote, tmp_path)
+    assert not any(word in str(raised.value) for word in ("sesame", "-key", "X-Amz"))
+
+
+def test_a_proxy(server: Server, counts: Counts, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where the environment names a proxy, S3 is left to the package, which asks it; HTTP never did."""
+    monkeypatch.setenv("HTTP_PROXY", server.url)
+    assert fetched(remote_at(server, True), tmp_path) == DATA
+    assert counts.plain == 0
+    assert fetched(remote_at(server, False), tmp_path) == DATA
+    assert counts.plain == 10
+
+
+def test_connections_are_kept_and_closed(server: Server) -> None:
+    """One connection serves request after request, also where the server has closed it meanwhile; none is left."""
+    connections: set[tuple[str, int]] = set()
+    server.faults.append(lambda request: bool(connections.add(request.client_address)))
+    remote = Remote(f"{server.url}/bucket/store", {}, 6.0)
+    before = len(list(Path("/proc/self/fd").iterdir())) if Path("/proc/self/fd").exists() else 0
+    for _ in range(3):
+        assert remote.read(NAME, lambda data: None) == DATA
+    assert len(connections) == 1
+
+    def closes(request: Request) -> bool:
+        request.close_connection = True
+        return False
+
+    server.faults.append(on(NAME, closes, 1))
+    for _ in range(3):
+        assert remote.read(NAME, lambda data: None) == DATA
+    assert len(connections) == 2
+    del remote
+    gc.collect()
+    if before:
+        assert len(list(Path("/proc/self/fd").iterdir())) <= before + 2  # the server's own end may take a moment
+
+
+def test_a_slow_link(server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By the package, a range that times out is asked for again in smaller ones, down to what arrives in time."""
+    sizes: list[int] = []
+    real = Remote._by_package
+
+    def slow(remote: Remote, name: str, start: int, stop: int, seconds: float) -> bytes:
+        sizes.append(stop - start)
+        if stop - start > 2000:
+            raise TimeoutError
+        return real(remote, name, start, stop, seconds)
+
+    monkeypatch.setattr(Remote, "_by_package", slow)
+    monkeypatch.setattr(Wire, "read_range", lambda *args: (_ for _ in ()).throw(HTTPException()))
+    assert fetched(Remote(f"{server.url}/bucket/store", {}, 60.0), tmp_path, threads=1) == DATA
+    assert max(sizes) == 30_000
+    assert all(size > 0 for size in sizes)
+
+
+def test_one_request_until_ranges_are_known(server: Server, tmp_path: Path) -> None:
+    """A server that answers whole files is not asked for several at once, and once for each file from then on."""
+    server.ranges = False
+    remote, together, most = Remote(f"{server.url}/bucket/store", {}, 6.0), [0], [0]
+    real = Remote.read_range
+
+    def counted(self: Remote, *args: Any) -> int | bytes:
+        together[0] += 1
+        most[0] = max(most[0], together[0])
+        try:
+            return real(self, *args)
+        finally:
+            together[0] -= 1
+
+    Remote.read_range = counted  # type: ignore[method-assign]
+    try:
+        assert fetched(remote, tmp_path) == DATA
+        assert most == [1]
+        server.log.clear()
+        assert fetched(remote, tmp_path) == DATA
+        assert len(server.log) == 1
+    finally:
+        Remote.read_range = real  # type: ignore[method-assign]
+
+
+def test_what_is_left_is_the_beginning(server: Server, tmp_path: Path) -> None:
+    """Whatever order the ranges come in, the file has its first bytes and no hole; the next download continues it."""
+    record = FileRecord(name=NAME, bytes=len(DATA), xxh3=xxhash.xxh3_64_hexdigest(DATA))
+    remote, buffers = Remote(f"{server.url}/bucket/store", {}, 6.0), list[bytearray]()
+    with (tmp_path / "part").open("w+b", buffering=0) as file:
+        transfer = Transfer(remote, NAME, record, file.fileno())
+        transfer.fetch(*transfer.take(), buffers)  # from now on, ranges are known
+        taken = [transfer.take() for _ in range(4)]
+        for start, stop in (taken[2], taken[0], taken[3]):
+            transfer.fetch(start, stop, buffers)
+        assert (tmp_path / "part").read_bytes() == DATA[:60_000]
+        server.log.clear()
+        Transfer(remote, NAME, record, file.fileno()).run()
+        assert (tmp_path / "part").read_bytes() == DATA
+        assert len(server.log) == 8
+
+
+def test_a_store_over_http_needs_no_package(server: Server) -> None:
+    """Reading by plain HTTP does not import the package for HTTP, which takes long, unless an option is configured that
+    only the package knows."""
+    code = """
+import sys
+from rawpack.remote.transfer import Remote
+assert Remote(sys.argv[1], {}, 6.0).read(sys.argv[2], lambda data: None)
+print("aiohttp" in sys.modules)
+"""
+    for configured, expected in (({}, "False"), ({"FSSPEC_HTTP_BLOCK_SIZE": "1000"}, "True")):
+        ran = subprocess.run(
+            [sys.executable, "-c", code, f"{server.url}/bucket/store", NAME],
+            capture_output=True, text=True, env=environment() | configured, timeout=60, check=False,
+        )  # fmt: skip
+        assert (ran.stdout, ran.returncode) == (f"{expected}\n", 0), ran.stderr
