@@ -591,8 +591,8 @@ def test_the_launcher_says_the_rank(environ: dict[str, str], expected: tuple[int
 @pytest.mark.parametrize(
     ("environ", "message"),
     [
-        ({"RANK": "3"}, "RANK=3 do not say the rank among all processes; start the processes by torchrun"),
-        ({"SLURM_NTASKS": "4"}, "SLURM_NTASKS=4 do not say"),
+        ({"RANK": "3"}, "RANK=3 does not say the rank among all processes; start the processes by torchrun"),
+        ({"SLURM_NTASKS": "4"}, "SLURM_NTASKS=4 does not say"),
         ({"RANK": "8", "WORLD_SIZE": "8"}, "RANK=8 and WORLD_SIZE=8 are not a rank and a number of processes"),
         ({"RANK": "-1", "WORLD_SIZE": "8"}, "RANK=-1 and WORLD_SIZE=8 are not a rank"),
         ({"RANK": "one", "WORLD_SIZE": "8"}, "RANK=one and WORLD_SIZE=8 are not a rank"),
@@ -603,7 +603,7 @@ def test_the_launcher_says_the_rank(environ: dict[str, str], expected: tuple[int
         (LIGHTNING | {"NODE_RANK": "-1"}, "WORLD_SIZE=4 and LOCAL_RANK=1 do not say"),
         (LIGHTNING | {"LOCAL_RANK": "4"}, "LOCAL_RANK=4 and WORLD_SIZE=4 are not a rank"),
         (LIGHTNING | {"LOCAL_RANK": "x"}, "LOCAL_RANK=x and WORLD_SIZE=4 are not a rank"),
-        ({"LOCAL_RANK": "0"}, "LOCAL_RANK=0 do not say the rank among all processes; .* call batches()"),
+        ({"LOCAL_RANK": "0"}, "LOCAL_RANK=0 does not say the rank among all processes; .* call batches()"),
         ({"LOCAL_RANK": "1", "WORLD_SIZE": "2"}, "WORLD_SIZE=2 and LOCAL_RANK=1 do not say the rank"),
     ],
 )

@@ -93,6 +93,12 @@ def choose(samples: SampleSet, options: Options) -> tuple[Settings, Order, RankS
     crop = first_crop(options.transform, library, chosen, files) if files else (None, ())
     made = [_pipeline(samples, options.transform, chosen, one, files, n) for one in sizes for n in samples.lengths]
     pipelines, movers = zip(*made, strict=True)
+    # Buckets decide more than sizes: which samples are in a batch.
+    if not (any(pipelines) or any(movers) or files or found) and transformed:
+        raise UsageError(
+            f"{'image_size=' if size else 'transform='} has nothing to work on: the batch has no images or masks, only "
+            f"{', '.join(chosen)}; leave it out, or name more with fields="
+        )
     worked = [name for name in chosen if not files or (name not in files and library.fields[name].in_slot)]
     order, ranks = make_order(samples, options, found), ranks_of(options.ranks)
     settings = Settings(
@@ -214,13 +220,7 @@ def _pipeline(
     alike = look_alikes(library, worked)
     pipeline = plan_pipeline(transform or [], library.fields, worked, before, frames, samples.once, classes, alike)
     mover = mover_for(transform, library.fields, chosen, before)
-    works = bool(pipeline.plans or pipeline.batch_steps)
-    if not (works or mover or files) and (size or transform):
-        raise UsageError(
-            f"{'image_size=' if size else 'transform='} has nothing to work on: the batch has no images or masks, only "
-            f"{', '.join(chosen)}; leave it out, or name more with fields="
-        )
-    return pipeline if works else None, mover
+    return pipeline if pipeline.plans or pipeline.batch_steps else None, mover
 
 
 def sides(shape: Sequence[int | None]) -> str:

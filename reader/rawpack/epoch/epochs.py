@@ -162,8 +162,8 @@ class Epochs:
         expected = {"version": STATE_VERSION, **self._identity}
         if not isinstance(state, Mapping):
             raise UsageError(f"a state is what state_dict() returned, not a {type(state).__name__}")
-        if missing := [name for name in expected if name not in state]:
-            raise UsageError(f"this is no state of batches, as state_dict() returns it: it has no {', '.join(missing)}")
+        if not state.keys() & expected.keys():
+            raise UsageError(f"this is no state of batches: it has none of {', '.join(expected)}")
         for name, value in expected.items():
             if state.get(name) != value:
                 raise UsageError(

@@ -149,7 +149,8 @@ def _read(environ: Mapping[str, str]) -> tuple[int, int]:
             raise UsageError(f"the environment's {_listed(given)} are not a rank and a number of processes; {CURE}")
         return rank, world_size
     if seen:
-        raise UsageError(f"the environment's {_listed(seen)} does not say the rank among all processes; {CURE}")
+        verb = "does" if len(seen) == 1 else "do"
+        raise UsageError(f"the environment's {_listed(seen)} {verb} not say the rank among all processes; {CURE}")
     return 0, 1
 
 

@@ -34,6 +34,9 @@ class Executor:
         """Files that are being fetched; None before there is room for one."""
         self.failed: dict[Key, RawpackError] = {}
         """Why files could not be fetched. They are not tried again as long as they are here."""
+        self.stale: set[Key] = set()
+        """Those of `busy` that are wanted anew: what made an attempt fail, such as a full disk, may be over by now, and
+        they are tried once more."""
         self._buffers: list[bytearray] = []
         self._threads, self._full_until = 0, 0.0
 
@@ -56,7 +59,11 @@ class Executor:
         for key, transfer in list(self.busy.items()):
             if transfer and not transfer.users and (transfer.is_over or not self._fetcher.is_wanted(key)):
                 os.close(transfer.file)
-                del self.busy[key]
+                self._forget(key)
+
+    def _forget(self, key: Key) -> None:
+        del self.busy[key]
+        self.stale.discard(key)
 
     def _ranges(self, threads: int) -> Iterator[tuple[RemoteFile, Transfer | None]]:
         """Files to begin, and begun ones that have ranges nobody fetches, the most urgent first. threads: how many
@@ -103,13 +110,13 @@ class Executor:
             except Exception as raised:
                 error = self._explained(item, raised)
             with self._changed:
+                if error is not None and item.key not in self.stale:
+                    self.failed.setdefault(item.key, error)
                 if transfer is None:
-                    del self.busy[item.key]
+                    self._forget(item.key)
                 else:
                     transfer.users -= 1
                     transfer.is_over |= error is not None
-                if error is not None:
-                    self.failed.setdefault(item.key, error)
                 self._changed.notify_all()
 
     def _begin(self, item: RemoteFile) -> Began:

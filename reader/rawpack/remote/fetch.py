@@ -125,12 +125,14 @@ class Fetcher:
     def want(self, ticket: Ticket, now: Iterable[RemoteFile], prefetch: Iterable[RemoteFile] = ()) -> None:
         """Replace the files of a ticket that are needed now, and those to prefetch."""
         with self._entered():
-            old = ticket.now, ticket.prefetch
+            old, busy = (ticket.now, ticket.prefetch), self._executor.busy
+            anew = {key for key in busy if key in self._columns or not self.is_wanted(key)}
             ticket.now, ticket.prefetch = {item.key: item for item in now}, {item.key: item for item in prefetch}
             if ticket not in self._tickets:
                 self._tickets.append(ticket)
-            for key in ticket.now.keys() - old[0].keys():
+            for key in (*self._columns, *(ticket.now.keys() - old[0].keys())):
                 self._executor.failed.pop(key, None)
+            self._executor.stale |= anew & (self._columns.keys() | ticket.now.keys() | ticket.prefetch.keys())
             # A file may have been removed in the meantime, so new ones are checked again.
             for key, item in ticket.prefetch.items():
                 if key not in old[1] and key not in self._leased:
