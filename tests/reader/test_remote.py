@@ -625,6 +625,8 @@ def test_a_disk_that_fills_up(
     packed = {path.name: path.read_bytes() for path in folder.glob("shard-*")}
     found = named_shards(tmp_path)
     assert found.items() <= packed.items()
+    tickets = reader._library.fetcher._tickets  # type: ignore[union-attr]
+    assert not any(ticket.now or ticket.prefetch for ticket in tickets), "who got the error waits for nothing"
     disk.on = False
     assert right(reader.batches(BATCH, workers=0), truth) == list(range(SAMPLES))
 

@@ -140,8 +140,14 @@ class Fetcher:
             new = [item for key, item in ticket.now.items() if key not in self._leased]
             self._leased |= dict.fromkeys(ticket.now, time.monotonic())
             if new:
-                with self.cache.locked():
-                    self._write_lease()
+                try:
+                    with self.cache.locked():
+                        self._write_lease()
+                except BaseException:  # whoever gets it waits for nothing
+                    ticket.now, ticket.prefetch = {}, {}
+                    for item in new:
+                        self._leased.pop(item.key, None)
+                    raise
                 self.cache.touch(item.key for item in new)
                 for item in new:
                     self._look(item)
