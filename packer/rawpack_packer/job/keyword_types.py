@@ -39,7 +39,7 @@ class RecipeKeywords(TypedDict, total=False):
     curate: add fields by which near duplicates, blurred, dark and blank images are found.
     """
 
-    size: int | tuple[int, int] | Literal["keep"] | Mapping[str, Any] | None
+    size: int | tuple[int, int] | Literal["keep"] | Mapping[str, int | tuple[int, int] | str] | None
     crop: tuple[int, int, int, int] | str | None
     fit: Literal["cover", "stretch"] | None
     interpolation: Literal["area", "linear", "cubic", "lanczos", "nearest"] | None

@@ -40,7 +40,7 @@ RECIPE: tuple[Option, ...] = (
         "image of a sample; repeat the option.",
         default="256; keep for arrays and stores", kept="keep", tried=("Size", "256"), by_field=True,
         parse=lambda name, value: parse_sizes(name, as_text(value, "x")), initial="256",
-        annotation='int | tuple[int, int] | Literal["keep"] | Mapping[str, Any]',
+        annotation='int | tuple[int, int] | Literal["keep"] | Mapping[str, int | tuple[int, int] | str]',
         about='a side, which the shorter side is scaled to before the center is cut out; (height, width); or "keep". '
         'Where samples have several images, also a dict by field: {"image": 64, "target": 256}. '
         'None is "keep" for arrays of one size, and for PIL images of one size that are all gray or all in color; else '
