@@ -125,12 +125,15 @@ def check(found: Mapping[str, Any], layout: str, *, one_size: bool = True, sizes
     return number
 
 
-def pack(folder: Path, layout: str, samples: Any = None, *, one_size: bool = True, **options: Any) -> Path:
-    """A store of these samples, of several shards."""
-    store = folder / f"{layout}-{'one' if one_size else 'keep'}"
-    floats = layout != "lmdb"
-    fields = {name: kind for name, kind in FIELDS.items() if floats or name != "heat"}
-    given = Samples(one_size=one_size, floats=floats) if samples is None else samples
+def fields_of(*, floats: bool) -> dict[str, Any]:
+    """What fields are declared as."""
+    return {name: kind for name, kind in FIELDS.items() if floats or name != "heat"}
+
+
+def pack(folder: Path, layout: str, *, one_size: bool = True, floats: bool | None = None, **options: Any) -> Path:
+    """A store of all samples, of several shards."""
+    store, floats = folder / f"{layout}-{'one' if one_size else 'keep'}", layout != "lmdb" if floats is None else floats
+    given, fields = Samples(one_size=one_size, floats=floats), fields_of(floats=floats)
     image = {} if one_size else {"image": ("uint8", (None, None, 3)), "size": "keep"}
     made = rawpack_packer.pack(
         given, store, fields=fields, workers=0, shard_size="1", **image, **LAYOUTS[layout], **options
@@ -157,12 +160,13 @@ def numbers_in(store: Path, layout: str, *, one_size: bool = True) -> list[int]:
 @pytest.fixture(scope="module")
 def stored(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]:
     """`stored("lmdb", one_size=False)`: a store of `Samples`, packed once."""
-    stores: dict[tuple[str, bool], Path] = {}
+    stores: dict[tuple[str, bool, bool], Path] = {}
 
-    def get(layout: str, one_size: bool = True) -> Path:
-        if (layout, one_size) not in stores:
-            stores[layout, one_size] = pack(tmp_path_factory.mktemp("stored"), layout, one_size=one_size)
-        return stores[layout, one_size]
+    def get(layout: str, one_size: bool = True, floats: bool = True) -> Path:
+        kind = layout, one_size, floats and layout != "lmdb"
+        if kind not in stores:
+            stores[kind] = pack(tmp_path_factory.mktemp("stored"), layout, one_size=one_size, floats=kind[2])
+        return stores[kind]
 
     return get
 
@@ -210,3 +214,95 @@ def test_slices_batches_and_files_have_every_image(stored: Callable[..., Path], 
                 for name in fields:
                     np.testing.assert_array_equal(batch[name][k], samples[i][name])
         assert sorted(seen) == list(range(COUNT))
+
+
+def test_files_of_every_image(stored: Callable[..., Path]) -> None:
+    """`decode=False`, for all images or by field, gives what liblmdb has under each image's key."""
+    store = stored("lmdb")
+    reader = Reader(store)
+    with lmdb.open(str(store / "shard-00000.lmdb"), subdir=False, readonly=True, lock=False) as env, env.begin() as txn:
+        values = {key.decode(): bytes(value) for key, value in txn.cursor()}
+    first = next(iter(reader.batches(16, decode=False, workers=0)))
+    for k in range(16):
+        for name in ("image", "inverted", "target", "gray", "depth", "seg"):
+            key = f"{k:012d}" + ("" if name == "image" else f".{name}")
+            assert bytes(first[name][k]) == values[key], name
+    part = next(iter(reader.batches(16, decode={"target": False, "depth": False}, workers=0)))
+    assert bytes(part["target"][3]) == values["000000000003.target"]
+    assert values["000000000003.target"][:2] == b"\xff\xd8"
+    assert values["000000000003.depth"][:4] == b"\x89PNG"
+    np.testing.assert_array_equal(part["image"][3], reader[3]["image"])
+
+
+@pytest.mark.parametrize("layout", ["memmap-planes", "hdf5-planes"])
+def test_planes_of_every_image(stored: Callable[..., Path], layout: str) -> None:
+    """`decode="planes"` gives the planes of each image that has them, by field those of one; other images are as they
+    are."""
+    store = stored(layout)
+    shapes, reader = {"image": 12 * 16 * 3 // 2, "inverted": 12 * 16 * 3 // 2, "target": 48 * 64 * 3 // 2}, Reader(store)
+    batch = next(iter(reader.batches(16, decode="planes", workers=0)))
+    for name, size in shapes.items():
+        assert batch[name].shape == (16, size)
+        if layout == "memmap-planes":
+            file = store / f"shard-00000{'' if name == 'image' else '.' + name}.npy"
+            np.testing.assert_array_equal(batch[name], np.load(file)[:16])
+        else:
+            with h5py.File(store / "shard-00000.h5") as shard:
+                np.testing.assert_array_equal(batch[name], shard[name][:16])
+    assert (batch["gray"].shape, batch["depth"].dtype) == ((16, 12, 16, 1), np.uint16)
+    one = next(iter(reader.batches(16, decode={"target": "planes"}, workers=0)))
+    np.testing.assert_array_equal(one["target"], batch["target"])
+    np.testing.assert_array_equal(one["inverted"][2], reader[2]["inverted"])
+
+
+# ---------------------------------------------------------------------------------------------- what is done to stores
+
+
+@over_sizes
+@pytest.mark.parametrize("layout", ["memmap", "hdf5-gzip", "lmdb", "memmap-planes"])
+def test_append_merge_subset(stored: Callable[..., Path], tmp_path: Path, layout: str, one_size: bool) -> None:
+    """A store that has grown, one that was merged, and a part of it: each has all images of its samples."""
+    store = tmp_path / "store"
+    shutil.copytree(stored(layout, one_size), store)
+    more = Samples(range(100, 103), one_size=one_size, floats=layout != "lmdb")
+    image = {} if one_size else {"image": ("uint8", (None, None, 3))}
+    rawpack_packer.append(more, store, fields=fields_of(floats=layout != "lmdb"), workers=0, **image)
+    numbers = [*range(COUNT), 100, 101, 102]
+    assert numbers_in(store, layout, one_size=one_size) == numbers
+    rawpack_packer.subset(store, tmp_path / "part", rows=[3, 5, COUNT, COUNT + 2], workers=0)
+    assert numbers_in(tmp_path / "part", layout, one_size=one_size) == [3, 5, 100, 102]
+    rawpack_packer.merge([tmp_path / "part", stored(layout, one_size)], tmp_path / "both", prefix="names", workers=0)
+    assert numbers_in(tmp_path / "both", layout, one_size=one_size) == [3, 5, 100, 102, *range(COUNT)]
+    if layout in EXACT:
+        return
+    # Files and planes pass through unchanged.
+    before, after = (sums_of(path) for path in (store, tmp_path / "part"))
+    assert before.keys() == after.keys()
+    for name in before:
+        assert after[name].tolist() == before[name][[3, 5, COUNT, COUNT + 2]].tolist(), name
+
+
+def sums_of(store: Path) -> dict[str, Pixels]:
+    """The checksums of what is stored of each image and mask."""
+    manifest = json.loads((store / "store.json").read_text())
+    names = [name for name, field in manifest["fields"].items() if field["kind"] in ("image", "mask")]
+    folders = [store / one["folder"] for one in manifest["columns"]]
+    return {name: np.concatenate([np.load(folder / f"{name}.xxh3.npy") for folder in folders]) for name in names}
+
+
+@pytest.mark.parametrize("one_size", [True, False], ids=["one size", "keep"])
+@pytest.mark.parametrize(("was", "layout"), [*itertools.permutations(["memmap", "hdf5-gzip", "lmdb", "hdf5-planes"], 2)])
+def test_convert_each_format_to_each(
+    stored: Callable[..., Path], tmp_path: Path, was: str, layout: str, one_size: bool
+) -> None:
+    """Converted to another format, every image is as it was: exactly, but for pictures in JPEG files or planes."""
+    store = stored(was, one_size)
+    if layout == "lmdb" and was != "lmdb":
+        with pytest.raises(UsageError, match="a PNG holds uint8 or uint16 .*not 'heat', which is float32"):
+            rawpack_packer.convert(store, tmp_path / "to", workers=0, **LAYOUTS[layout])
+        store = stored(was, one_size, floats=False)
+    rawpack_packer.convert(store, tmp_path / "to", workers=0, **LAYOUTS[layout])
+    worst = max((one for one in (was, layout) if one in NEAR), key=lambda one: NEAR[one], default=layout)
+    found = [check(one, worst if worst in NEAR else layout, one_size=one_size) for one in by_docs(tmp_path / "to")]
+    assert found == list(range(COUNT))
+    assert verify(tmp_path / "to") == []
