@@ -306,3 +306,177 @@ def test_convert_each_format_to_each(
     found = [check(one, worst if worst in NEAR else layout, one_size=one_size) for one in by_docs(tmp_path / "to")]
     assert found == list(range(COUNT))
     assert verify(tmp_path / "to") == []
+
+
+def test_convert_to_sizes_by_field(stored: Callable[..., Path], tmp_path: Path) -> None:
+    """`--size` by field resizes each image as that one would be alone, values by the nearest pixel; one size for images
+    that differ in theirs is refused for every sample, with what to write."""
+    sizes = {"image": (6, 8), "inverted": (6, 8), "target": (24, 32), "gray": (12, 16), "depth": (6, 8), "heat": "keep"}
+    store, words = stored("memmap"), [f"--size={name}={by_option(size)}" for name, size in sizes.items()]
+    ran = run_here("convert", "-q", "--workers", 0, "--format", "hdf5", *words, store, tmp_path / "to")
+    assert (ran.code, ran.err) == (0, "")
+    # The same command again finds the store finished; with another size, it is refused by name.
+    again = run_here("convert", "--workers", 0, "--format", "hdf5", *words, store, tmp_path / "to")
+    assert (again.code, "Nothing to do" in again.out) == (0, True), again
+    other = run_here("convert", "--workers", 0, "--format", "hdf5", *words[:-1], "--size=heat=4", store, tmp_path / "to")
+    assert (other.code, "--size was" in other.err) == (2, True), other
+    for number, one in enumerate(by_docs(tmp_path / "to")):
+        packed = {"image": first_of(number, (12, 16)), **others_of(first_of(number, (12, 16)))}
+        for name, size in sizes.items():
+            values = packed[name]
+            if size != "keep" and name in ("depth",):
+                values = values[1::2, 1::2]  # the nearest of two centers is the later one
+            elif size != "keep":
+                values = cv2.resize(values, size[::-1], interpolation=cv2.INTER_AREA).reshape(*size, -1)
+            close = 0 if name in ("depth", "heat") else 1
+            assert (one[name].dtype, one[name].shape) == (values.dtype, values.shape)
+            np.testing.assert_allclose(one[name].astype(float), values, atol=close, err_msg=name)
+    with pytest.raises(UsageError, match="names image, target, and the images of a sample are image, inverted, target"):
+        rawpack_packer.convert(store, tmp_path / "two", size={"image": 6, "target": 24}, workers=0)
+    refused = run_here("convert", "--workers", 0, "--size", "6x8", store, tmp_path / "one")
+    assert refused.code in (1, 2)
+    assert "--size image=" in refused.err, refused
+
+
+def by_option(size: Any) -> str:
+    return size if isinstance(size, str) else "x".join(map(str, size))
+
+
+def test_relabel_leaves_images_alone(stored: Callable[..., Path], tmp_path: Path) -> None:
+    """New labels and a new column, and the same images; a further image is no column that can be replaced."""
+    store = tmp_path / "store"
+    shutil.copytree(stored("hdf5"), store)
+    keys = [one["key"] for one in by_docs(store)]
+    (tmp_path / "new.csv").write_text("key,score\n" + "".join(f"{key},{i}.5\n" for i, key in enumerate(keys)))
+    rawpack_packer.relabel(store, tmp_path / "new.csv", fields={"score": "float32"}, stale_copies=True)
+    reader = Reader(store)
+    for i in range(COUNT):
+        assert check(reader[i], "hdf5") == i
+        assert reader[i]["score"] == i + 0.5
+    (tmp_path / "bad.csv").write_text("key,target\n" + "".join(f"{key},1\n" for key in keys))
+    with pytest.raises(UsageError, match="target cannot be replaced: images and masks"):
+        rawpack_packer.relabel(store, tmp_path / "bad.csv")
+
+
+def test_splits_have_every_image(tmp_path: Path) -> None:
+    """A part that is held out, and the rest: each sample is whole in the one that has it."""
+    rawpack_packer.pack_splits(
+        Samples(), tmp_path / "set", fields=FIELDS, holdout={"val": 0.25}, seed=1, workers=0, format="hdf5"
+    )
+    parts = [numbers_in(tmp_path / "set" / name, "hdf5") for name in ("train", "val")]
+    assert sorted(itertools.chain(*parts)) == list(range(COUNT))
+    assert min(map(len, parts)) > 5
+
+
+# ---------------------------------------------------------------------------------------------- exports
+
+
+def array_in(data: bytes, name: str) -> Pixels:
+    """The values of an exported file, by Pillow or numpy."""
+    if name.endswith(".npy"):
+        values = np.load(io.BytesIO(data))
+    else:
+        image = Image.open(io.BytesIO(data))
+        values = np.asarray(image).astype(np.uint16) if image.mode.startswith("I") else np.asarray(image)
+    return values.reshape(*values.shape[:2], -1)
+
+
+SUFFIXES = {"image": "", "inverted": "", "target": "", "gray": "", "depth": ".png", "heat": ".npy", "seg": ".png"}
+"""Of exported files; "" for pictures, which are JPEG files in an LMDB store."""
+
+
+PACKED_AGAIN = FIELDS | {"gray": "image[1]"}
+"""What fields of exported files are declared as: a gray file does not say whether all of them are."""
+
+
+def suffix_of(name: str, layout: str) -> str:
+    return SUFFIXES[name] or (".jpg" if layout == "lmdb" else ".png")
+
+
+@over_sizes
+@pytest.mark.parametrize("layout", ["memmap", "lmdb", "hdf5-planes"])
+def test_exported_files_pack_to_the_same_images(
+    stored: Callable[..., Path], tmp_path: Path, layout: str, one_size: bool
+) -> None:
+    """Files: the first image is named by its key, further ones are in images/FIELD/, masks in masks/FIELD/; the listing
+    packs to the same samples, files of arrays too."""
+    store, out = stored(layout, one_size), tmp_path / "out"
+    done = rawpack_packer.export(store, out, workers=2)
+    names = [name for name in SUFFIXES if layout != "lmdb" or name != "heat"]
+    assert done.files == COUNT * len(names)
+    for i, line in enumerate(json.loads(text) for text in (out / "listing.jsonl").read_text().splitlines()):
+        suffixes = {name: suffix_of(name, layout) for name in names}
+        paths = {name: f"{'masks' if name == 'seg' else 'images'}/{name}/{i:08d}{suffixes[name]}" for name in names[1:]}
+        assert {name: line[name] for name in paths} == paths
+        paths["image"] = line["path"]
+        assert line["path"] == f"{i:08d}{suffixes['image']}"
+        sample = {name: array_in((out / path).read_bytes(), path) for name, path in paths.items()}
+        assert check(sample | {"number": line["number"]}, layout, one_size=one_size) == i
+    words = [f"--field={name}:{PACKED_AGAIN[name]}" for name in names[1:]]
+    ran = run_here(
+        "pack", "-q", "--workers", 0, "--size", "keep", "--key-column", "key", "--format", LAYOUTS[layout]["format"],
+        *(["--quality", "keep"] if layout == "lmdb" else []), *words, "--field", "boxes:xyxy",
+        "--classes", out / "classes.txt", out / "listing.jsonl", tmp_path / "again",
+    )  # fmt: skip
+    assert (ran.code, ran.err) == (0, "")
+    again, before = Reader(tmp_path / "again"), Reader(store)
+    assert {name: (f.kind, f.dtype, f.nearest) for name, f in again.fields.items()} == {
+        name: (f.kind, f.dtype, f.nearest) for name, f in before.fields.items()
+    }
+    for i in range(COUNT):
+        for name in before.fields:
+            np.testing.assert_array_equal(again[i][name], before[i][name], name)
+
+
+@pytest.mark.parametrize("layout", ["memmap", "lmdb"])
+def test_exported_tar_files_pack_to_the_same_images(stored: Callable[..., Path], tmp_path: Path, layout: str) -> None:
+    """WebDataset: KEY.FIELD.jpg, .png or .npy; named as members, they pack to the same samples."""
+    store, out = stored(layout, False), tmp_path / "out"
+    rawpack_packer.export(store, out, to="webdataset", workers=2)
+    names = [name for name in SUFFIXES if layout != "lmdb" or name != "heat"]
+    with tarfile.open(out / "train-000000.tar") as tar:
+        members = {member.name: tar.extractfile(member).read() for member in tar}  # type: ignore[union-attr]
+    for i in range(COUNT):
+        suffixes = {name: ("" if name == "image" else f".{name}") + suffix_of(name, layout) for name in names}
+        sample = {name: array_in(members[f"{i:08d}{suffix}"], suffix) for name, suffix in suffixes.items()}
+        about = json.loads(members[f"{i:08d}.json"])
+        assert check(sample | {"number": about["number"]}, layout, one_size=False) == i
+    words = [f"--field={name}={suffix[1:]}:{PACKED_AGAIN[name]}" for name, suffix in suffixes.items() if name != "image"]
+    ran = run_here(
+        "pack", "-q", "--workers", 0, "--size", "keep", "--format", layout, *words,
+        *(["--quality", "keep"] if layout == "lmdb" else []), "--field", "json.number", "--field", "json.boxes:xyxy",
+        out, tmp_path / "again",
+    )  # fmt: skip
+    assert (ran.code, ran.err) == (0, "")
+    found = [check(one, layout, one_size=False) for one in by_docs(tmp_path / "again")]
+    assert found == list(range(COUNT))
+    assert sums_of(tmp_path / "again").keys() == sums_of(store).keys()
+
+
+@pytest.mark.parametrize("layout", ["memmap", "lmdb"])
+def test_exported_tables_pack_to_the_same_images(stored: Callable[..., Path], tmp_path: Path, layout: str) -> None:
+    """Parquet: a column of files for each image, which Hugging Face datasets shows as images; it packs to the same
+    samples. Arrays that are no PNG are refused by name."""
+    parquet = pytest.importorskip("pyarrow.parquet")
+    with pytest.raises(UsageError, match="field heat is float32"):
+        rawpack_packer.export(stored("memmap"), tmp_path / "no", to="parquet")
+    store, out = stored(layout, False, False), tmp_path / "out"
+    rawpack_packer.export(store, out, to="parquet", workers=2)
+    table = parquet.read_table(out / "train-00000-of-00001.parquet")
+    features = json.loads(table.schema.metadata[b"huggingface"])["info"]["features"]
+    images = [name for name in SUFFIXES if name != "heat"]
+    assert [name for name, feature in features.items() if feature["_type"] == "Image"] == [
+        name for name in table.column_names if name in images
+    ]
+    for i, row in enumerate(table.to_pylist()):
+        sample = {name: array_in(row[name]["bytes"], row[name]["path"]) for name in images}
+        assert check(sample | {"number": row["number"]}, layout, one_size=False) == i
+    words = [f"--field={name}:{PACKED_AGAIN[name]}" for name in images[1:]]
+    ran = run_here(
+        "pack", "-q", "--workers", 0, "--size", "keep", "--format", layout, *words, "--field", "boxes:xyxy",
+        *(["--quality", "keep"] if layout == "lmdb" else []), out, tmp_path / "again",
+    )  # fmt: skip
+    assert (ran.code, ran.err) == (0, "")
+    assert [check(one, layout, one_size=False) for one in by_docs(tmp_path / "again")] == list(range(COUNT))
+    before, after = sums_of(store), sums_of(tmp_path / "again")
+    assert {name: sums.tolist() for name, sums in after.items()} == {name: sums.tolist() for name, sums in before.items()}

@@ -19,7 +19,7 @@ from rawpack.pixels.geometry import cover_size
 from rawpack.pixels.resize import fit, fit_nearest
 from rawpack.transforms.followers import BOXES
 from rawpack.transforms.plan import looks_like
-from rawpack_packer.images import ImageHeader, by_pillow, decode_image, read_header
+from rawpack_packer.images import ImageHeader, by_pillow, decode_image, npy, read_header
 from rawpack_packer.images.header import to_color
 from rawpack_packer.images.jpeg import is_whole
 from rawpack_packer.images.png import decode_values
@@ -105,6 +105,8 @@ def prepare_sample(item: Item, recipe: Recipe, fields: Mapping[str, Field]) -> P
 def _further(item: Item, name: str, size: tuple[int, int], recipe: Recipe, field: Field, notes: list[str]) -> Stored:
     """A mask or a further image as it is stored. size: the (height, width) of the first image before the recipe."""
     value = _value(item, name)
+    if isinstance(value, bytes) and npy.is_npy(value):
+        value = npy.array_of(value)
     if field.kind == "mask":
         return _exact(name, value, recipe, field, size)[0]
     own, found = recipe.of(name, field.shape[2]), list[str]()
@@ -113,7 +115,7 @@ def _further(item: Item, name: str, size: tuple[int, int], recipe: Recipe, field
     else:
         try:
             if own.pixels != recipe.pixels and _has_colors(value):
-                raise DecodeError(BAD_FIELD, "it is in color, and the first one is gray")
+                raise DecodeError(BAD_FIELD, "it is in color, and the field is gray")
             stored, was, _ = _picture(item, name, value, own, field, found)
         except DecodeError as error:
             raise DecodeError(error.reason, f"{name}: {error.detail}") from error

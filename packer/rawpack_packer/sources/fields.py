@@ -252,11 +252,13 @@ def declared_kind(name: str, declared: Declared) -> DeclaredKind:
     match = _WORD.fullmatch(declared.strip()) if isinstance(declared, str) else None
     if not match:
         raise UsageError(
-            f"field {name}: {declared!r} is no dtype; write float32, float32[4], float32[?,5], str, image, mask, "
-            f"array, or of boxes {', '.join(get_args(BoxForm))}; the dtypes are {PLAIN}"
+            f"field {name}: {declared!r} is no dtype; write float32, float32[4], float32[?,5], str, image, image[1], "
+            f"mask, array, or of boxes {', '.join(get_args(BoxForm))}; the dtypes are {PLAIN}"
         )
     lengths = [length.strip() for length in (match[2] or "").split(",") if length.strip()]
     shape = tuple(None if length == "?" else int(length) for length in lengths)
+    if match[1] == "image":  # of files, which do not say whether the gray ones are only some
+        return FieldKind("uint8", (None, None, *shape), image="picture")
     for form in get_args(BoxForm):
         if match[1] == form:
             return FieldKind("float32", (None, *(shape[-1:] or (_BOX_LENGTH,))), boxes=form)
@@ -335,13 +337,18 @@ def _cure(name: str, value: Any) -> str:
 def inferred_pixels(word: PixelWord, name: str, value: Any, image: ImageKind | None) -> FieldKind:
     """An image or mask field by its first value: an image file (of a mask, a PNG), a PIL image, or an array. image:
     what the first images of samples are, if that is known."""
+    header = None
     if isinstance(value, bytes):
-        from rawpack_packer.images import read_header
+        from rawpack_packer.images import npy, read_header
 
         try:
-            header = read_header(value)
+            if npy.is_npy(value):
+                value = npy.array_of(value)
+            else:
+                header = read_header(value)
         except DecodeError as error:
             raise UsageError(f"field {name}: its first {word} cannot be read: {error}") from None
+    if header is not None:
         channels = 3 if header.color == "rgb" else 1
         if word == "image":
             exact = header.format == "png" and header.bits == 16 and header.color == "gray"

@@ -6,17 +6,15 @@ A member is named by its suffix: `txt`, `seg.png`. An entry of a JSON member is 
 
 from __future__ import annotations
 
-import io
 import json
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
 import numpy as np
-from numpy.typing import NDArray
 
 from rawpack.errors import DecodeError, UsageError
+from rawpack_packer.images import npy
 from rawpack_packer.options import opt
 from rawpack_packer.sources.fields import (
     PIXEL_WORDS,
@@ -172,7 +170,7 @@ def value_of(data: bytes, type: str, entry: Sequence[str], kind: FieldKind | Non
         return data
     value: Any
     if type == "npy":
-        value = _array(data)
+        value = npy.array_of(data)
     elif type in _JSON:
         value = _entry(parsed(data), entry)
         if not entry and (isinstance(value, dict) or (kind is not None and kind.dtype == "str")):
@@ -222,26 +220,6 @@ def _text(data: bytes) -> str:
         return data.decode()
     except UnicodeDecodeError as error:
         raise DecodeError("bad_field", f"byte {error.start} of the member is not UTF-8") from None
-
-
-def _array(data: bytes) -> NDArray[Any]:
-    """The array of an .npy file. Its header may lie: nothing is allocated by it."""
-    file = io.BytesIO(data)
-    try:
-        read = {
-            (1, 0): np.lib.format.read_array_header_1_0,
-            (2, 0): np.lib.format.read_array_header_2_0,
-        }[np.lib.format.read_magic(file)]
-        shape, fortran, dtype = read(file)
-        if dtype.hasobject:
-            raise DecodeError("bad_field", "an .npy of Python objects could run code, so it is not read")
-        if math.prod(shape) * dtype.itemsize != len(data) - file.tell():
-            raise ValueError
-        return np.frombuffer(data, dtype, offset=file.tell()).reshape(shape, order="F" if fortran else "C")
-    except DecodeError:
-        raise
-    except Exception:  # numpy evaluates the header: Python's own parser raises what it likes
-        raise DecodeError("bad_field", "the member is no .npy file, or damaged") from None
 
 
 def _shown(value: Any) -> str:
