@@ -11,6 +11,8 @@ import itertools
 import json
 import re
 import shutil
+import subprocess
+import sys
 import tarfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
@@ -26,14 +28,23 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 from PIL import Image
+from folders import files_of, settled
 from readers_by_docs import StoreByDocs
-from reading import WAYS
-from running import run_here
+from reading import SOAK, WAYS
+from running import environment, run_here
+from store_server import serving
 
 import rawpack_packer
-from rawpack import DamagedStoreError, Reader, StoreError, UsageError
+from rawpack import Cache, DamagedStoreError, Reader, StoreError, UsageError
 from rawpack.disk.manifest import seal, unseal
+from rawpack.disk.tables import resolve
+from rawpack.store.store import Store
 from rawpack_packer.api import verify
+from rawpack_packer.job.job import Job
+from rawpack_packer.job.options import RunOptions
+from rawpack_packer.recipe import make_recipe
+from rawpack_packer.recipe.tables import output_format
+from rawpack_packer.sources import open_source
 from rawpack_packer.testing import FormatConformance
 
 Pixels = NDArray[Any]
@@ -105,14 +116,14 @@ class Samples:
         return sample_of(number, self._sizes[number % len(self._sizes)], floats=self._floats)
 
 
-def check(found: Mapping[str, Any], layout: str, *, one_size: bool = True, sizes: Any = None) -> int:
-    """Fail unless a sample is the one that was packed: images, mask, boxes. Returns its number."""
+def check(found: Mapping[str, Any], layout: str, *, one_size: bool = True, without: str = "") -> int:
+    """Fail unless a sample is the one that was packed: all images, or all but one; mask, boxes. Returns its number."""
     number = int(found["number"])
     size = SIZES[0 if one_size else number % len(SIZES)]
     image = first_of(number, size)
     for name, packed in {"image": image, **others_of(image)}.items():
         if name not in found:
-            assert name == "heat"
+            assert name == without or (name == "heat" and layout == "lmdb")
             continue
         read = found[name]
         assert (read.dtype, read.shape) == (packed.dtype, packed.shape), name
@@ -314,7 +325,7 @@ def test_convert_to_sizes_by_field(stored: Callable[..., Path], tmp_path: Path) 
     sizes = {"image": (6, 8), "inverted": (6, 8), "target": (24, 32), "gray": (12, 16), "depth": (6, 8), "heat": "keep"}
     store, words = stored("memmap"), [f"--size={name}={by_option(size)}" for name, size in sizes.items()]
     ran = run_here("convert", "-q", "--workers", 0, "--format", "hdf5", *words, store, tmp_path / "to")
-    assert (ran.code, ran.err) == (0, "")
+    assert (ran.code, ran.err) == (0, ""), ran.err
     # The same command again finds the store finished; with another size, it is refused by name.
     again = run_here("convert", "--workers", 0, "--format", "hdf5", *words, store, tmp_path / "to")
     assert (again.code, "Nothing to do" in again.out) == (0, True), again
@@ -418,7 +429,7 @@ def test_exported_files_pack_to_the_same_images(
         *(["--quality", "keep"] if layout == "lmdb" else []), *words, "--field", "boxes:xyxy",
         "--classes", out / "classes.txt", out / "listing.jsonl", tmp_path / "again",
     )  # fmt: skip
-    assert (ran.code, ran.err) == (0, "")
+    assert (ran.code, ran.err) == (0, ""), ran.err
     again, before = Reader(tmp_path / "again"), Reader(store)
     assert {name: (f.kind, f.dtype, f.nearest) for name, f in again.fields.items()} == {
         name: (f.kind, f.dtype, f.nearest) for name, f in before.fields.items()
@@ -447,7 +458,7 @@ def test_exported_tar_files_pack_to_the_same_images(stored: Callable[..., Path],
         *(["--quality", "keep"] if layout == "lmdb" else []), "--field", "json.number", "--field", "json.boxes:xyxy",
         out, tmp_path / "again",
     )  # fmt: skip
-    assert (ran.code, ran.err) == (0, "")
+    assert (ran.code, ran.err) == (0, ""), ran.err
     found = [check(one, layout, one_size=False) for one in by_docs(tmp_path / "again")]
     assert found == list(range(COUNT))
     assert sums_of(tmp_path / "again").keys() == sums_of(store).keys()
@@ -476,7 +487,293 @@ def test_exported_tables_pack_to_the_same_images(stored: Callable[..., Path], tm
         "pack", "-q", "--workers", 0, "--size", "keep", "--format", layout, *words, "--field", "boxes:xyxy",
         *(["--quality", "keep"] if layout == "lmdb" else []), out, tmp_path / "again",
     )  # fmt: skip
-    assert (ran.code, ran.err) == (0, "")
+    assert (ran.code, ran.err) == (0, ""), ran.err
     assert [check(one, layout, one_size=False) for one in by_docs(tmp_path / "again")] == list(range(COUNT))
     before, after = sums_of(store), sums_of(tmp_path / "again")
     assert {name: sums.tolist() for name, sums in after.items()} == {name: sums.tolist() for name, sums in before.items()}
+
+
+# ---------------------------------------------------------------------------------------------- damage
+
+
+def in_file(store: Path, layout: str, name: str, row: int) -> tuple[Path, int, int]:
+    """The file of the first shard, and where an image begins and ends in it: as the format's own library finds it."""
+    file = store / {"memmap": f"shard-00000.{name}.npy", "hdf5": "shard-00000.h5", "lmdb": "shard-00000.lmdb"}[layout]
+    if layout == "lmdb":
+        with lmdb.open(str(file), subdir=False, readonly=True, lock=False) as env, env.begin() as txn:
+            value = bytes(txn.get(b"%012d.%s" % (row, name.encode())))
+    elif layout == "hdf5":
+        with h5py.File(file) as shard:
+            value = shard[name][row].tobytes()
+    else:
+        value = np.load(file)[row].tobytes()
+    data = file.read_bytes()
+    assert data.count(value) == 1
+    return file, data.find(value), data.find(value) + len(value)
+
+
+@pytest.mark.parametrize("name", ["target", "depth"])
+@pytest.mark.parametrize("layout", ["memmap", "hdf5", "lmdb"])
+def test_damage_in_a_further_image_is_named(
+    stored: Callable[..., Path], tmp_path: Path, layout: str, name: str
+) -> None:
+    """One bit: the full check names the sample and the image, a verifying reader refuses it, and what is made of the
+    store leaves this one sample out, with the reason; all others are whole."""
+    store = tmp_path / "store"
+    shutil.copytree(stored(layout), store)
+    file, start, end = in_file(store, layout, name, 40)
+    data = bytearray(file.read_bytes())
+    data[(start + end) // 2] ^= 1
+    file.write_bytes(data)
+    assert [(one.where, one.what) for one in verify(store)] == [
+        (file.name, "was changed: its checksum does not fit"),
+        ("sample 40 (00000040)", f"{name} was changed: its checksum does not fit"),
+    ]
+    with pytest.raises(DamagedStoreError, match=f"{name} was changed"):
+        Reader(store, verify=True)[40]
+    left = [i for i in range(COUNT) if i != 40]
+    assert [check(Reader(store, verify=True)[i], layout) for i in left] == left
+    fields = ["image", "number"]  # which are sound
+    assert sum(len(batch["number"]) for batch in Reader(store, verify=True).batches(9, fields=fields)) == COUNT
+    rawpack_packer.convert(store, tmp_path / "saved", max_rejects=1, workers=0)
+    assert numbers_in(tmp_path / "saved", layout) == left
+    (reject,) = [json.loads(line) for line in (tmp_path / "saved" / "rejects.jsonl").read_text().splitlines()]
+    assert (reject["key"], reject["reason"], name in reject["detail"]) == ("00000040", "damaged", True), reject
+    done = rawpack_packer.export(store, tmp_path / "out", max_rejects=1, workers=0)
+    assert (done.rejects, done.samples) == ({"damaged": 1}, COUNT - 1)
+
+
+@pytest.mark.parametrize("layout", ["memmap", "hdf5", "lmdb"])
+def test_a_cut_file_of_a_further_image_is_named_at_once(
+    stored: Callable[..., Path], tmp_path: Path, layout: str
+) -> None:
+    """The quick check, and opening, notice a file that is too short, and name it."""
+    store = tmp_path / "store"
+    shutil.copytree(stored(layout), store)
+    assert verify(store, quick=True) == []
+    file, _, _ = in_file(store, layout, "target", 0)
+    file.write_bytes(file.read_bytes()[:-4096])
+    assert {one.where for one in verify(store, quick=True)} == {file.name}
+    with pytest.raises(DamagedStoreError, match=re.escape(file.name)):
+        Reader(store)[0]
+
+
+@pytest.mark.parametrize("layout", ["hdf5", "lmdb"])
+def test_the_formats_library_compares_each_image(stored: Callable[..., Path], tmp_path: Path, layout: str) -> None:
+    """h5py and liblmdb look at each image by its own name, not only at the first."""
+    store, copy = Store(stored(layout)), tmp_path / "copy"
+    shutil.copyfile(in_file(store.path, layout, "target", 0)[0], copy)
+    compare = resolve(output_format(layout).compare)
+    names = [name for name, field in store.fields.items() if field.in_shards]
+    assert [compare(store, 0, name, copy) for name in names] == [None] * len(names)
+    if layout == "hdf5":
+        with h5py.File(copy, "r+") as shard:
+            shard["target"][3, 0, 0, 0] ^= 1
+    else:
+        with lmdb.open(str(copy), subdir=False, lock=False) as env, env.begin(write=True) as txn:
+            txn.put(b"000000000003.target", b"no JPEG")
+    found = {name: compare(store, 0, name, copy) for name in names}
+    assert {name for name, what in found.items() if what} == {"target"}
+    assert "differ at row 3" in found["target"]
+
+
+# ---------------------------------------------------------------------------------------------- a kill
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="needs SIGKILL, fork and /proc")
+@pytest.mark.parametrize("layout", ["memmap", "hdf5", "lmdb"])
+def test_a_killed_run_resumes_to_the_same_bytes(stored: Callable[..., Path], tmp_path: Path, layout: str) -> None:
+    """Killed at some steps, the same job goes on to the bytes of an undisturbed run, with the files of every image."""
+    source, options = stored("memmap", floats=False), {"size": "keep", "shard_size": "1", "format": layout}
+    Job(open_source(source), make_recipe(**options), tmp_path / "undisturbed", RunOptions(0)).run()
+    (tmp_path / "killed").mkdir()
+    every = 1 if SOAK else 17
+    ran = subprocess.run(
+        [sys.executable, str(Path(__file__).parents[1] / "support" / "killed_child.py"),
+         str(source), str(tmp_path / "killed"), json.dumps(options), "3", str(every)],
+        capture_output=True, encoding="utf-8", env=environment(OPENBLAS_NUM_THREADS="1"), check=True,
+    )  # fmt: skip
+    turns = [json.loads(line) for line in ran.stdout.splitlines()]
+    assert len(turns) >= 3
+    for at, what, killed, again, redone in turns:
+        assert (killed, again, redone) == (-9, 0, []), what
+        assert settled(tmp_path / "killed" / f"{at}") == settled(tmp_path / "undisturbed"), what
+
+
+# ---------------------------------------------------------------------------------------------- remote stores
+
+
+@pytest.mark.parametrize("layout", ["memmap", "hdf5", "lmdb"])
+def test_a_store_behind_a_url(stored: Callable[..., Path], tmp_path: Path, layout: str) -> None:
+    """Every image of a store behind HTTP, by workers too; of a memmap store, only the files of the fields that are
+    asked for are fetched."""
+    pytest.importorskip("aiohttp", reason="rawpack[remote] is not installed")
+    store = stored(layout)
+    with serving() as server:
+        server.put_folder("bucket/store", files_of(store))
+        reader = Reader(f"{server.url}/bucket/store", cache=Cache(tmp_path / "cache", timeout=20))
+        if layout == "memmap":
+            batches = reader.batches(16, fields=["target", "number"], workers=0)
+            assert sum(len(batch["number"]) for batch in batches) == COUNT
+            fetched = {Path(path).name for _, path in server.log if "shard-" in path}
+            assert fetched == {f"shard-0000{k}.target.npy" for k in range(2)}
+        assert check(reader[5], layout) == 5
+        seen = []
+        for batch in reader.batches(16, shuffle=True, seed=2, workers=2):
+            seen += [check({name: one[k] for name, one in batch.items()}, layout) for k in range(len(batch["number"]))]
+        assert sorted(seen) == list(range(COUNT))
+        shards = [path for _, path in server.log if "shard-" in path]
+        assert {Path(path).name for path in shards} == {path.name for path in store.glob("shard-*")}
+        assert len(shards) == len(set(shards)), "a file was fetched twice"
+
+
+# ---------------------------------------------------------------------------------------------- several stores, clips
+
+
+def test_stores_of_different_sizes(stored: Callable[..., Path], tmp_path: Path) -> None:
+    """Read as one where all images are alike; mixed where some differ in size; refused by the name of the image that
+    differs. A picture and values of the same dtype are not alike."""
+    one, keep, other = stored("memmap"), stored("memmap", False), stored("hdf5")
+    both = Reader([one, other])
+    assert [check(both[i], "memmap") for i in (0, 5, COUNT, 2 * COUNT - 1)] == [0, 5, 0, COUNT - 1]
+    small = tmp_path / "small"
+    rawpack_packer.convert(
+        one, small, size={name: 4 if name == "target" else "keep" for name in SUFFIXES if name != "seg"}, workers=0
+    )
+    with pytest.raises(UsageError, match=r"'target' is image uint8 \(48, 64, 3\) in the first and .*\(4, 4, 3\)"):
+        Reader([one, small])
+    mixed = Reader.mix([(one, 1), (small, 1)])
+    assert mixed.fields["target"].shape == (None, None, 3)
+    assert mixed.fields["depth"].shape == (12, 16, 1)
+    for i in (3, COUNT + 3):
+        np.testing.assert_array_equal(mixed[i]["depth"], others_of(first_of(3, (12, 16)))["depth"])
+    assert mixed[COUNT + 3]["target"].shape == (4, 4, 3)
+    fields = [name for name in mixed.fields if name not in ("target", "boxes", "key")]
+    for batch in mixed.batches(8, fields=fields, workers=0):
+        assert np.bincount(batch["store"]).tolist() == [4, 4]
+        for k in range(8):
+            check({name: values[k] for name, values in batch.items()}, "memmap", without="target")
+    pairs = Reader.mix([(keep, 1), (one, 1)])
+    assert check(pairs[4], "memmap", one_size=False) == check(pairs[COUNT + 4], "memmap") == 4
+    with pytest.raises(UsageError, match=r"sizes of images or masks differ .*target: 48x64.*, 4x4"):
+        rawpack_packer.merge([one, small], tmp_path / "merged", prefix="names", workers=0)
+
+
+class Frames:
+    """Frames of three videos, each with an image of another size and a depth besides the first."""
+
+    def __init__(self) -> None:
+        self.numbers = [(video, frame) for video in range(3) for frame in range(12 + video)]
+
+    def __len__(self) -> int:
+        return len(self.numbers)
+
+    def __getitem__(self, i: int) -> dict[str, Any]:
+        video, frame = self.numbers[i]
+        sample = sample_of(13 * video + frame, (12, 16), floats=False)
+        return {name: sample[name] for name in ("image", "target", "depth", "seg", "number")} | {
+            "video": video, "frame": frame,
+        }  # fmt: skip
+
+
+@pytest.mark.parametrize("layout", ["memmap", "hdf5-gzip", "lmdb", "memmap-planes"])
+def test_clips_of_every_image(tmp_path: Path, layout: str) -> None:
+    """A clip has all images of its frames, by `reader[i]` and in batches of all workers."""
+    fields = {name: FIELDS[name] for name in ("target", "depth", "seg")}
+    rawpack_packer.pack(Frames(), tmp_path / "s", fields=fields, workers=0, shard_size="1", **LAYOUTS[layout])
+    clips = Reader(tmp_path / "s").clips(frames=4, stride=2)
+    for i in range(len(clips)):
+        assert check_clip(clips[i], layout)
+    for way in WAYS.values():
+        batches = clips.batches(3, shuffle=True, seed=1, **way)
+        seen = [
+            check_clip({name: values[k] for name, values in batch.items()}, layout)
+            for batch in batches for k in range(len(batch["number"]))
+        ]  # fmt: skip
+        assert len({*seen}) == len(clips)
+
+
+def check_clip(clip: Mapping[str, Any], layout: str) -> int:
+    """The number of its first frame + 1; fails unless each frame is whole."""
+    assert (clip["target"].shape, clip["depth"].shape) == ((4, 48, 64, 3), (4, 12, 16, 1))
+    for k in range(4):
+        frame = {name: clip[name][k] for name in ("image", "target", "depth", "seg", "number")}
+        number, image = int(frame["number"]), first_of(int(frame["number"]), (12, 16))
+        for name, values in {"image": image, **others_of(image)}.items():
+            if name in frame:
+                near = 0 if layout in EXACT or name not in PICTURES else NEAR[layout]
+                assert np.abs(frame[name].astype(int) - values).mean() <= near, name
+        assert number == int(clip["number"][0]) + 2 * k
+    return int(clip["number"][0]) + 1
+
+
+# ---------------------------------------------------------------------------------------------- older readers
+
+
+def test_a_reader_refuses_features_that_it_does_not_know(stored: Callable[..., Path], tmp_path: Path) -> None:
+    """By name, before it looks at anything else, and says what to do. Features that do not fit the fields are no valid
+    manifest, and neither is one whose seal does not fit."""
+    store = tmp_path / "store"
+    shutil.copytree(stored("memmap"), store)
+    text, _ = unseal((store / "store.json").read_bytes(), "it")
+
+    def change(**changed: Any) -> None:
+        tree = json.loads(text) | changed
+        left = {name: value for name, value in tree.items() if value is not None}
+        (store / "store.json").write_bytes(seal(json.dumps(left, indent=1).encode()))
+
+    change(features=["several-images", "holograms"], invented=1)
+    cure = "has features that this rawpack does not know: holograms. Update it: pip install --upgrade rawpack"
+    for do in (Reader, verify, partial(rawpack_packer.export, folder=tmp_path / "out"), rawpack_packer.convert):
+        with pytest.raises(StoreError, match=cure):
+            do(store, *[tmp_path / "to"] * (do is rawpack_packer.convert))
+    ran = run_here("inspect", store)
+    assert (ran.code, cure in ran.err) == (1, True), ran
+    for features in (None, []):
+        change(features=features)
+        with pytest.raises(DamagedStoreError, match="its features are"):
+            Reader(store)
+    change(features=["several-images"])
+    assert check(Reader(store)[3], "memmap") == 3
+
+
+def test_a_store_with_one_image_has_no_features(tmp_path: Path) -> None:
+    """Its manifest is as before, so that every reader of version 1 opens it."""
+    rawpack_packer.pack([{"image": first_of(i, (4, 4)), "seg": first_of(i, (4, 4))[..., 0]} for i in range(3)],
+                        tmp_path / "store", fields={"seg": "mask"}, workers=0)  # fmt: skip
+    tree = json.loads((tmp_path / "store" / "store.json").read_text())
+    assert "features" not in tree
+    assert "sizes" not in tree["recipe"]
+    assert all("nearest" not in field for field in tree["fields"].values())
+
+
+# ---------------------------------------------------------------------------------------------- names on the disk
+
+
+def test_where_further_images_are(stored: Callable[..., Path]) -> None:
+    """As docs/format says: a file per image in memmap stores, a data set of HDF5 with its own attributes, keys of LMDB
+    that end with the name."""
+    assert {path.name for path in stored("memmap").glob("shard-00000*")} == {
+        "shard-00000.npy", *(f"shard-00000.{name}.npy" for name in SUFFIXES if name != "image"),
+    }  # fmt: skip
+    assert np.load(stored("memmap") / "shard-00000.heat.npy").shape == (64, 12, 16, 2)
+    with h5py.File(stored("hdf5") / "shard-00000.h5") as shard:
+        about = {name: dict(shard[name].attrs) for name in SUFFIXES}
+    assert about == {
+        name: {"how_to_read": f"{name}[i] is {'mask' if name == 'seg' else 'image'} i: height, width, channels."}
+        | ({"color": ("grey" if name == "gray" else "RGB") + ", uint8, 0 to 255"} if name in PICTURES else {})
+        for name in SUFFIXES
+    }
+    with h5py.File(stored("hdf5", False) / "shard-00000.h5") as shard:
+        start, (h, w, c) = shard["target_start"][5], shard["target_shape"][5]
+        found = shard["target"][start : start + h * w * c].reshape(h, w, c)
+        np.testing.assert_array_equal(found, others_of(first_of(5, SIZES[5 % 3]))["target"])
+        for name in ("target", "depth", "seg"):
+            how = shard[name].attrs["how_to_read"]
+            assert re.search(rf"{name}\[start : start \+ h \* w \* c\]\.reshape\(h, w, c\)", how), how
+            assert f"{name}_start[i]" in how
+    with lmdb.open(str(stored("lmdb") / "shard-00000.lmdb"), subdir=False, readonly=True, lock=False) as env:
+        with env.begin() as txn:
+            names = [key.decode() for key, _ in txn.cursor()]
+    of_a_row = ["", *(f".{name}" for name in sorted(SUFFIXES) if name not in ("image", "heat"))]
+    assert names == [f"{row:012d}{name}" for row in range(64) for name in of_a_row]

@@ -215,10 +215,10 @@ class StoreSource(BaseSource):
         return all(store.fields[IMAGE].planar for store in self.stores)
 
     @property
-    def sizes_differ(self) -> bool:
-        """Whether images or masks of one store have another size than those of another."""
+    def sizes_differ(self) -> list[str]:
+        """The images and masks that have another size in one store than in another."""
         first = self.stores[0].fields
-        return any(field.shape != first[name].shape for store in self.stores for name, field in store.fields.items())
+        return [name for name in first if any(store.fields[name].shape != first[name].shape for store in self.stores)]
 
     def states(self) -> NDArray[np.int64]:
         """Empty: the recipe records the digests of the stores, which cover all of their files."""

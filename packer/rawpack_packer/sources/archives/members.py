@@ -17,11 +17,11 @@ from rawpack.errors import DecodeError, UsageError
 from rawpack_packer.images import npy
 from rawpack_packer.options import opt
 from rawpack_packer.sources.fields import (
-    PIXEL_WORDS,
     Boxes,
     Declared,
     FieldKind,
     Value,
+    are_pixels,
     array_of,
     as_array,
     as_text,
@@ -110,7 +110,8 @@ def _named(text: str, given: str | None, member: str, declared: Declared | None)
         raise UsageError(
             f"{opt.fields(repr(text))}: rawpack does not read .{kind} members: write .json or .npy members"
         )
-    if is_image(suffix) and not (declared in PIXEL_WORDS or (isinstance(declared, FieldKind) and declared.is_pixels)):
+    kind_of = None if declared is None or array_of(declared)[0] else declared_kind(suffix, declared)
+    if is_image(suffix) and not are_pixels(kind_of):
         raise UsageError(
             f"{opt.fields(repr(text))}: a .{kind} is an image: {opt.fields(f'image={suffix}')}; for a further image of "
             f"the sample {suffix}:image, for a mask {suffix}:mask"
