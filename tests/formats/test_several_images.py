@@ -873,10 +873,10 @@ class TestFurtherImages(FormatConformance):
     kinds=st.lists(
         st.tuples(
             st.sampled_from(["uint8", "uint16", "int16", "float32", "bool"]), st.integers(1, 5),
-            st.tuples(st.integers(1, 9), st.integers(1, 9)), st.sampled_from(["image", "mask"]), st.booleans(),
+            st.tuples(st.integers(5, 9), st.integers(5, 9)), st.sampled_from(["image", "mask"]), st.booleans(),
         ), min_size=1, max_size=4,
     ),
-    size=st.tuples(st.integers(1, 9), st.integers(1, 9)),
+    size=st.tuples(st.integers(5, 9), st.integers(5, 9)),
 )  # fmt: skip
 def test_any_images_next_to_each_other(
     tmp_path_factory: pytest.TempPathFactory, layout: str, kinds: list[Any], size: tuple[int, int]
