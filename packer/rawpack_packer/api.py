@@ -341,10 +341,10 @@ def export(
 ) -> Exported:
     """Write the samples of `store` into `folder`; the same call resumes where one was stopped.
 
-    to: "files", an image file for each sample, named by its key, its masks, and a listing of its fields; "webdataset",
-    tar files; "parquet", tables as Hugging Face datasets has them, which need the extra `parquet`. JPEG files are the
-    bytes that are in the store. Pixels of uint8 or uint16 with 1 or 3 channels become PNG, other arrays .npy, which
-    Parquet cannot hold.
+    to: "files", an image file for each sample, named by its key, its further images and masks, and a listing of its
+    fields; "webdataset", tar files; "parquet", tables as Hugging Face datasets has them, which need the extra
+    `parquet`. JPEG files are the bytes that are in the store. Pixels of uint8 or uint16 with 1 or 3 channels become
+    PNG, other arrays .npy, which Parquet cannot hold.
 
     numbered: name files by their row. shard_size: bytes of the images in a tar file or table, about: 10**9 or "1GB".
     split: what these are named after; by default, the split of its set that the store is, else "train". workers:

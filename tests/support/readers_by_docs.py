@@ -232,7 +232,7 @@ class StoreByDocs:
         with h5py.File(file) as shard:
             self._check_hdf5_columns(shard, rows, columns)
             data = shard[name]
-            if field["kind"] == "image" and field["dtype"] == "uint8":
+            if field["kind"] == "image" and field["dtype"] == "uint8" and field["shape"][2] in (1, 3):
                 color = ("grey" if field["shape"][2] == 1 else "RGB") + ", uint8, 0 to 255"
                 if field["encoding"] in PLANES:
                     color = "YCgCo 4:2:0, uint8: ITU-T H.273, full range 0 to 255"

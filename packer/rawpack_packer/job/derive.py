@@ -49,8 +49,8 @@ def merging(
         name = source.sizes_differ[0]
         sizes = ", ".join(f"{shape(store.fields[name].shape)} in {store.path}" for store in source.stores[:5])
         raise UsageError(
-            f"the sizes of images or masks differ ({name}: {sizes}): give the {opt.size} of the merged store, or convert one "
-            "of them with `rawpack convert --size`"
+            f"the sizes of images or masks differ ({name}: {sizes}): give the {opt.size} of the merged store, or "
+            "convert one of them with `rawpack convert --size`"
         )
     videos, recipe = source.united_videos(), recipe_as_before(source, options)
     return source if videos is None else View(source, videos=videos), recipe

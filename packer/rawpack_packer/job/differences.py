@@ -144,8 +144,8 @@ def _recipe(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
 
 
 def _comparable(recipe: Mapping[str, Any]) -> dict[str, Any]:
-    """A recipe as one value compares with another: lists as tuples, sizes by field as one text; of the stores that it is
-    made of, the digests."""
+    """A recipe as one value compares with another: lists as tuples, sizes by field as one text; of the stores that it
+    is made of, the digests."""
     found = {name: tuple(value) if isinstance(value, list) else value for name, value in in_these_words(recipe).items()}
     sizes = found.pop("sizes", None)
     if isinstance(sizes, dict):

@@ -140,14 +140,14 @@ class Making:
         described = {}
         for field in self._spec.layout.fields:
             stored = self._library.fields.get(field.name)
-            kind, channels_last, axes = "number", False, self._spec.layout.shapes[field.name]
+            kind, channels_last, shape = "number", False, self._spec.layout.shapes[field.name]
             if stored is not None:
                 made = None if self.settings.pipeline is None else self.settings.pipeline.results.get(field.name)
                 layout = len(stored.shape) == 3 if made is None else made.layout == "HWC"
                 kind = stored.kind
                 channels_last = layout and stored.in_shards and field.name not in self.settings.planes
             exact = stored is not None and stored.exact
-            described[field.name] = BatchField(kind, field.dtype, channels_last, axes, exact)
+            described[field.name] = BatchField(kind, field.dtype, channels_last, shape, exact)
         for name in self.settings.encoded:
             described[name] = BatchField(self._library.fields[name].kind, None, False)
         if self.settings.crop[0] is not None:
