@@ -106,7 +106,10 @@ def _further(item: Item, name: str, size: tuple[int, int], recipe: Recipe, field
     """A mask or a further image as it is stored. size: the (height, width) of the first image before the recipe."""
     value = _value(item, name)
     if isinstance(value, bytes) and npy.is_npy(value):
-        value = npy.array_of(value)
+        try:
+            value = npy.array_of(value)
+        except DecodeError as error:
+            raise DecodeError(error.reason, f"{name}: {error.detail}") from error
     if field.kind == "mask":
         return _exact(name, value, recipe, field, size)[0]
     own, found = recipe.of(name, field.shape[2]), list[str]()
@@ -115,7 +118,7 @@ def _further(item: Item, name: str, size: tuple[int, int], recipe: Recipe, field
     else:
         try:
             if own.pixels != recipe.pixels and _has_colors(value):
-                raise DecodeError(BAD_FIELD, "it is in color, and the field is gray")
+                raise DecodeError(BAD_FIELD, "it is in color, and the first one is gray")
             stored, was, _ = _picture(item, name, value, own, field, found)
         except DecodeError as error:
             raise DecodeError(error.reason, f"{name}: {error.detail}") from error
