@@ -18,7 +18,7 @@ from rawpack_packer.options.option import (
     parse_bytes,
     parse_crop,
     parse_quality,
-    parse_size,
+    parse_sizes,
 )
 
 _recipe = partial(Option, group="recipe", heading="Image")
@@ -36,11 +36,13 @@ RECIPE: tuple[Option, ...] = (
     _recipe(
         name="size", flags=("-s", "--size"), metavar="N|HxW|keep", meant_by=("resolution", "resize", "dim", "shape"),
         help="256: scale the shorter side to 256 and cut out the center square. 224x160: scale to cover 224 high, 160 "
-        "wide, and cut out the center. keep: store each image at its own size.",
-        default="256; keep for arrays and stores", kept="keep", tried=("Size", "256"),
-        parse=lambda name, value: parse_size(name, as_text(value, "x")), initial="256",
-        annotation='int | tuple[int, int] | Literal["keep"]',
+        "wide, and cut out the center. keep: store each image at its own size. image=64 and target=256: one for each "
+        "image of a sample; repeat the option.",
+        default="256; keep for arrays and stores", kept="keep", tried=("Size", "256"), by_field=True,
+        parse=lambda name, value: parse_sizes(name, as_text(value, "x")), initial="256",
+        annotation='int | tuple[int, int] | Literal["keep"] | Mapping[str, int | tuple[int, int] | str]',
         about='a side, which the shorter side is scaled to before the center is cut out; (height, width); or "keep". '
+        'Where samples have several images, also a dict by field: {"image": 64, "target": 256}. '
         'None is "keep" for arrays of one size, and for PIL images of one size that are all gray or all in color; else '
         "256.",
     ),

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from rawpack.errors import UsageError
 from rawpack_packer.errors import reading
 from rawpack_packer.options import opt
-from rawpack_packer.sources.fields import FieldKind, check_names
+from rawpack_packer.sources.fields import DeclaredKind, FieldKind, are_pixels, check_names
 from rawpack_packer.text import listed, plain
 
 Rows = NDArray[np.int64]
@@ -188,8 +188,8 @@ class ColumnChoice:
     key: str | None = None
     fields: Mapping[str, str] | None = None
     """Name of a field -> its column, besides image, label and key; None for all columns that can be fields."""
-    declared: Mapping[str, FieldKind | None] = field(default_factory=dict)
-    """By the name of the field; None for a mask."""
+    declared: Mapping[str, DeclaredKind] = field(default_factory=dict)
+    """By the name of the field."""
     as_arrays: bool = False
     """Whether image, label and fields were named by `--array`."""
 
@@ -314,8 +314,8 @@ def _image(
     usual = next((by_name[name] for name in habits.images if name in by_name), None)
     if usual is not None:
         return usual
-    masks = [name for name, kind in wanted.declared.items() if kind is None or kind.mask]
-    fitting = [one for one in columns if one.is_image and one.name not in masks]
+    further = [name for name, kind in wanted.declared.items() if are_pixels(kind)]
+    fitting = [one for one in columns if one.is_image and one.name not in further]
     found = [one for one in fitting if one.says_image] or fitting
     named = [one for one in found if one.name.rpartition("/")[2] in _CALLED]
     if len(found) == 1 or len(named) == 1:
