@@ -234,17 +234,17 @@ class ImageFiller:
     def _refuse(self, k: int, n: int, shape: tuple[int, ...]) -> NoReturn:
         """Raise UsageError for frame n, whose size does not fit to what was drawn."""
         known, share, i = self._known(k), self.plan.shares[k], n // self._frames
-        size, other, where = sides(shape, self.plan.specs[k].layout), "", f"of sample {self.rows[n]} "
+        size, other, where = sides(shape, self.plan.specs[k].layout), "", f"of sample {self.rows[n]}"
         if i >= len(known.sizes):
             other = f"{share.beside!r}, of which it should be {share.times} times the size,"
         elif known.name != self.name:
             other = f"{known.name!r} {known.sizes[i][0] * known.times}x{known.sizes[i][1] * known.times}"
         else:
             raise UsageError(
-                f"{self.name!r} {where}is {size[0]}x{size[1]} and another frame of its clip "
+                f"{self.name!r} {where} is {size[0]}x{size[1]} and another frame of its clip "
                 f"{known.sizes[i][0]}x{known.sizes[i][1]} (height x width): pack frames with --size"
             )
-        raise UsageError(misfit(self.plan.steps[k], f"{self.name!r} {where}", size, other))
+        raise UsageError(misfit(share.step, f"{self.name!r} {where}", size, other))
 
     @cached_property
     def _frames(self) -> int:

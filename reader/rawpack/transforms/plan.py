@@ -62,17 +62,17 @@ def plan_pipeline(
                 raise UsageError(f"{step!r}: the batch has no field {name!r}, only {', '.join(chosen)}")
             if fields[name].kind not in (*PIXELS, "number"):
                 raise UsageError(f"{step!r}: {name!r} is {fields[name].kind}, which workers do not transform")
-    masks = [name for name in chosen if fields[name].kind == MASK]
+    main = main_image(fields)
+    together = [name for name in chosen if name == main or (fields[name].kind == MASK and main in chosen)]
     exact = any(fields[name].exact for name in chosen)
 
     def check(name: str, step: Step, spec: Spec, made: Spec) -> None:
         if exact and fields[name].kind == IMAGE and not fields[name].exact:
             _check_masks(step, spec, made)
-        if name == main and masks and step.fields is not None and _moves(step, spec, made):
-            _check_left(step, name, masks)
+        if step.fields is not None and name in together and _moves(step, spec, made):
+            _check_left(step, name, together)
         check_step(step, spec, made, name, alike)
 
-    main = main_image(fields)
     clips = {name: None if name in once else frames for name in chosen}
     made_of = field_plans(singles, fields, chosen, sizes, clips, check)
     whole = {name: plan for name, plan in made_of.items() if name in chosen}
@@ -176,12 +176,13 @@ def _check_masks(step: Step, spec: Spec, made: Spec) -> None:
         )
 
 
-def _check_left(step: Step, image: str, masks: Sequence[str]) -> None:
-    left = [name for name in masks if name not in (named(step) or ())]
+def _check_left(step: Step, moved: str, together: Sequence[str]) -> None:
+    """Raise UsageError where a step is for one of an image and its masks only."""
+    left = [name for name in together if name not in (named(step) or ())]
     if left:
         raise UsageError(
-            f"{step!r} moves the pixels of {image!r}, and would leave its mask {left[0]!r} behind: name that in "
-            "fields= of the step too, or leave it out with fields= of batches()"
+            f"{step!r} moves the pixels of {moved!r}, and would leave {left[0]!r} behind, which belongs to it: name "
+            "that in fields= of the step too, or leave it out with fields= of batches()"
         )
 
 

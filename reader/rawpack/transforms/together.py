@@ -16,6 +16,7 @@ import numpy as np
 from rawpack.disk.manifest import Field, main_image
 from rawpack.errors import UsageError
 from rawpack.store.stores import Stores
+from rawpack.transforms.functions import Lambda
 from rawpack.transforms.images import IMAGE, PIXELS, Share, Size, misfit, sides
 from rawpack.transforms.pipeline import FieldPlan
 from rawpack.transforms.step import Spec, Step, named, needs_size
@@ -104,6 +105,8 @@ class _Draft:
     """Before the first step, and after each."""
     sizes: Sizes | None
     """After the last step; None where they are not known."""
+    sure: bool = True
+    """Whether that is what the steps say of themselves, and no function that may make another size than it says."""
     steps: list[Step] = field(default_factory=list)
     numbers: list[int] = field(default_factory=list)
     shares: list[Share] = field(default_factory=list)
@@ -117,12 +120,13 @@ class _Draft:
         """What a step makes from samples like `spec`."""
         made = step.makes_mask(spec) if self.stored.exact else step.makes(spec)
         # What users' steps pass on says nothing about the values that they make.
-        return made if type(step).__module__.startswith(f"{_PACKAGE}.") else replace(made, within=None)
+        return made if _own(step) else replace(made, within=None)
 
     def add(self, number: int, step: Step, share: Share, made: Spec) -> None:
         """Add a step that makes samples like `made`."""
         if self.stored.kind in PIXELS:
             self.sizes = self._sizes(step, made)
+        self.sure = self.sure and not isinstance(step, Lambda) and _own(step)
         self.specs.append(made)
         self.steps.append(step)
         self.numbers.append(number)
@@ -193,6 +197,8 @@ class _Fitting:
         checked = needs_size(step)
         pixels = {name: one.sizes for name, one in changed.items() if one.stored.kind in PIXELS} if checked else {}
         smallest, times = multiples(step, pixels)
+        # Whether samples must be looked at.
+        checked = checked and not all(changed[name].sure and changed[name].specs[-1].fixed for name in pixels)
         lead = self.main if self.main in pixels else next(iter(pixels), "")
         try:
             base = step if times.get(lead, 1) == 1 else step.scaled(Fraction(1, times[lead]))
@@ -208,7 +214,7 @@ class _Fitting:
             raise UsageError(f"{name!r} is {times[name]} times as large as {smallest!r}: {error}") from None
 
     def _view(self, number: int, views: Views, its: Mapping[str, _Draft]) -> None:
-        inner = {name: _Draft(one.stored, [one.specs[-1]], one.sizes) for name, one in its.items()}
+        inner = {name: _Draft(one.stored, [one.specs[-1]], one.sizes, one.sure) for name, one in its.items()}
         self.fit(views.steps, inner)
         for name, draft in inner.items():
             made = draft.specs[-1]
@@ -218,6 +224,11 @@ class _Fitting:
             same = first is not None and draft.specs[first].shape == draft.specs[0].shape
             share = replace(draft.shares[first], step=step) if same and first is not None else Share(step)
             its[name].add(number, step, share, replace(made, shape=(views.n, *made.shape)))
+
+
+def _own(step: Step) -> bool:
+    """Whether it is a step of this package."""
+    return type(step).__module__.startswith(f"{_PACKAGE}.")
 
 
 def multiples(step: Step, sizes: Mapping[str, Sizes | None]) -> tuple[str, dict[str, int]]:

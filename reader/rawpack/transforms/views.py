@@ -43,7 +43,7 @@ class Views(Step):
 
 def callable_or_step(one: object) -> bool:
     """Whether it may be a step of views."""
-    return isinstance(one, Step) or (callable(one) and not isinstance(one, type | BatchStep | Views))
+    return not isinstance(one, type | BatchStep | Views) and (isinstance(one, Step) or callable(one))
 
 
 class FieldViews(Step):
@@ -51,8 +51,10 @@ class FieldViews(Step):
     own, so that what one field skips shifts nothing of another's."""
 
     def __init__(self, views: Views, plan: FieldPlan, name: str) -> None:
-        self.n, self.steps = views.n, views.steps
-        self._plan, self._name = plan, name
+        self._views, self._plan, self._name = views, plan, name
+
+    def __repr__(self) -> str:
+        return repr(self._views)
 
     def draw(self, random: Random, height: int, width: int) -> int:
         return random.integer(_KEYS)
@@ -60,8 +62,8 @@ class FieldViews(Step):
     def apply(self, image: Array, drawn: int, out: Array | None = None) -> Array:
         plan = self._plan
         if out is None:
-            out = np.empty((self.n, *(n or 0 for n in plan.result.shape)), plan.result.dtype)
-        for view in range(self.n):
+            out = np.empty((self._views.n, *(n or 0 for n in plan.result.shape)), plan.result.dtype)
+        for view in range(self._views.n):
             made, memory = image, out[view]
             for k, step in enumerate(plan.steps):
                 apply = step.apply_mask if plan.field.exact else step.apply
@@ -78,7 +80,13 @@ class FieldViews(Step):
         share = self._plan.shares[k]
         if not draws(share.step):
             return None
-        height, width = sides(image.shape, self._plan.specs[k].layout)
+        given = self._plan.specs[k]
+        if share.checked and share.beside and given.fixed and image.shape != given.shape:
+            raise UsageError(
+                f"{self._name!r} is {image.shape} before {share.step!r}, where {given.shape} was expected: declare the "
+                "result of a function with shape=, so that other images of the sample can move with it"
+            )
+        height, width = sides(image.shape, given.layout)
         random = Random(mix((mix(key) + (view << 32) + self._plan.numbers[k]) & WORD))
         place = share.step.draw(random, height // share.times, width // share.times)
         return place if share.times == 1 else share.step.magnified(place, share.times)
