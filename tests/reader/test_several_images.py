@@ -152,7 +152,7 @@ def test_all_images_masks_and_boxes_of_a_sample_move_alike(
 
 
 @pytest.mark.parametrize("layout", FORMATS)
-@pytest.mark.parametrize(("way", "shuffle"), zip(WAYS, [False, True, "block"], strict=True))
+@pytest.mark.parametrize(("way", "shuffle"), list(zip(WAYS, [False, True, "block"], strict=True)))
 def test_in_every_format_and_order_for_any_workers(
     packed: Callable[..., Path], layout: str, way: str, shuffle: Any
 ) -> None:
