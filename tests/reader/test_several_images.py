@@ -176,6 +176,31 @@ def test_the_image_is_the_same_whatever_is_beside_it(packed: Callable[..., Path]
         np.testing.assert_array_equal(batch["image"], wanted["image"])
 
 
+def test_boxes_of_the_larger_image_move_with_it(tmp_path: Path) -> None:
+    """What is drawn in the pixels of the smaller one moves them too, also where only that one is in the batch."""
+    made = []
+    for i in range(12):
+        one = sample(i, times=2)
+        boxes = one["boxes"] * np.float32([2, 2, 2, 2, 1])
+        made.append({"image": one["big"], "small": one["image"], "boxes": boxes, "label": 0})
+    fields = {"small": "image", "boxes": "xyxy"}
+    rawpack_packer.pack(made, tmp_path / "s", size="keep", fields=fields)  # type: ignore[arg-type]
+    steps = [RandomCrop((50, 60), padding=6), RandomHorizontalFlip()]
+    seen = 0
+    beside = batches(tmp_path / "s", steps, fields=["small", "boxes"])
+    for batch, other in zip(batches(tmp_path / "s", steps, fields=["image", "small", "boxes"]), beside, strict=True):
+        np.testing.assert_array_equal(batch["image"], repeated(batch["small"], 2))
+        np.testing.assert_array_equal(batch["small"], other["small"])
+        for image, boxes, same in zip(batch["image"], batch["boxes"], other["boxes"], strict=True):
+            np.testing.assert_array_equal(boxes, same)
+            for left, top, right, bottom, _ in boxes.astype(int):
+                assert {tuple(place - 1) for place in image[top:bottom, left:right, :2].reshape(-1, 2)} <= {
+                    (20, 20), (30, 11),
+                }  # fmt: skip
+                seen += 1
+    assert seen
+
+
 # ---------------------------------------------------------------------------------------------- resized
 
 
