@@ -34,7 +34,8 @@ def _literal(values: tuple[str, ...]) -> str:
 
 RECIPE: tuple[Option, ...] = (
     _recipe(
-        name="size", flags=("-s", "--size"), metavar="N|HxW|keep", meant_by=("resolution", "resize", "dim", "shape"),
+        name="size", flags=("-s", "--size"), metavar="N|HxW|keep",
+        meant_by=("resolution", "resize", "dim", "shape", "image_size", "img_size", "height", "width"),
         help="256: scale the shorter side to 256 and cut out the center square. 224x160: scale to cover 224 high, 160 "
         "wide, and cut out the center. keep: store each image at its own size. image=64 and target=256: one for each "
         "image of a sample; repeat the option.",
@@ -174,7 +175,10 @@ SOURCE: tuple[Option, ...] = (
         "the summary as `unread`. Otherwise it is a PackError, with nothing written.",
     ),
     _source(
-        name="limit", least=1, meant_by=("num_samples", "max_samples", "max_images", "head", "sample", "max_num"),
+        name="limit", least=1,
+        meant_by=(
+            "n", "num_samples", "max_samples", "max_images", "max_num", "head", "first", "take", "sample", "subset",
+        ),
         help="Pack at most N samples, evenly spaced over SRC, to try something out.", default="all", annotation="int",
         about="at most this many samples, evenly spaced over the source.",
     ),
@@ -218,7 +222,7 @@ SOURCE: tuple[Option, ...] = (
         annotation="str | os.PathLike[str]", about="of a listing, the folder that relative paths start from.",
     ),
     _source(
-        name="classes", is_path=True, metavar="FILE",
+        name="classes", is_path=True, metavar="FILE", meant_by=("class_names", "class_file"),
         help="Class names, one per line, in the order of their numbers, for a listing, YOLO's files, WebDataset, "
         "RecordIO or HDF5.",
         default="for a listing and WebDataset, the sorted names among the labels",
@@ -313,7 +317,8 @@ of datasets in memory."""
 RUN: tuple[Option, ...] = (
     _run(
         name="workers", flags=("-j", "--workers"), least=0,
-        meant_by=("jobs", "num_workers", "n_jobs", "processes", "threads", "num_proc", "cpus"),
+        meant_by=("jobs", "num_workers", "n_jobs", "nproc", "processes", "num_processes", "threads", "num_threads",
+                  "num_proc", "cpus", "parallel"),
         help="Worker processes; 0 packs in this process. With --engine local only.", default="one per CPU",
         annotation="int",
         about="processes, which get a dataset by cloudpickle; 0 packs in this process; None starts one for each CPU.",

@@ -128,7 +128,9 @@ def data_sets(path: Path, names: Sequence[str]) -> list[DataSet]:
             raise UsageError(f"{where}: another HDF5 file follows its end, as if they were joined by cat: split them")
         found = {one.name: one for one in _found(file)}
         for name in names:
-            with suppress(KeyError):
+            if "\0" in name:  # where HDF5 takes the name to end
+                continue
+            with suppress(KeyError, UnicodeEncodeError):
                 try:
                     found[name] = described(file, name, open_data_set(file, name).id)
                 except RefusedError as error:
