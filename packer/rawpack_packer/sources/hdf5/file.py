@@ -103,9 +103,9 @@ class LookAt:
         """All values of a data set of whole numbers or texts. Raises UsageError."""
         return self._call(all_values, one)
 
-    def _call(self, function: Callable[[Path, Any], T], about: Any) -> T:
+    def _call(self, function: Callable[[Path, Any], T], argument: Any) -> T:
         try:
-            return self._child.call(function, self._path, about)
+            return self._child.call(function, self._path, argument)
         except ChildDiedError as died:
             where = plain(str(self._path))
             raise UsageError(
