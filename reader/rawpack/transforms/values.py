@@ -25,9 +25,10 @@ class ConvertImageDtype(Step):
 
     pointwise = vectorized = True
 
-    def __init__(self, dtype: Any = "float32") -> None:
-        """dtype: "float16", "float32" or "float64", or numpy's types."""
+    def __init__(self, dtype: Any = "float32", *, fields: Sequence[str] | None = None) -> None:
+        """dtype: "float16", "float32" or "float64", or numpy's types. fields: the images; None for all but masks."""
         self.dtype = float_dtype(dtype)
+        self.only(fields)
 
     def makes(self, spec: Spec) -> Spec:
         return replace(_real(self, spec), dtype=self.dtype, within=_within(spec))
@@ -37,13 +38,23 @@ class ConvertImageDtype(Step):
 
 
 class Normalize(Step):
-    """(x - mean) / std for each channel. Whole numbers are scaled first, so that the greatest becomes 1."""
+    """(x - mean) / std for each channel. Whole numbers are scaled first, so that the greatest becomes 1. In a batch of
+    several images, for those that are stored as uint8 of three channels, unless `fields` names others."""
 
     pointwise = vectorized = True
 
-    def __init__(self, mean: Sequence[float], std: Sequence[float], dtype: Any = "float32") -> None:
+    def __init__(
+        self,
+        mean: Sequence[float],
+        std: Sequence[float],
+        dtype: Any = "float32",
+        *,
+        fields: Sequence[str] | None = None,
+    ) -> None:
         """mean, std: one for each channel, or one for all. For whole numbers, and what other steps have scaled to 0..1,
-        those of values from 0 to 1: UsageError where such values cannot have them. dtype: of the result."""
+        those of values from 0 to 1: UsageError where such values cannot have them. dtype: of the result. fields:
+        see above."""
+        self.only(fields)
         self.mean, self.std = _channels("mean", mean), _channels("std", std)
         if not all(self.std):
             raise UsageError(f"std={std!r} must not be 0")
@@ -61,6 +72,9 @@ class Normalize(Step):
             ends = (np.array(within)[:, None] - self.mean) / self.std
             within = float(ends.min()), float(ends.max())
         return replace(spec, dtype=self.dtype, within=within)
+
+    def plain(self) -> None:
+        return None
 
     def _check_units(self, least: float, greatest: float) -> None:
         """Raise UsageError where mean and std are not those of values in this range: often, they are of bytes, from 0
@@ -95,7 +109,11 @@ class Normalize(Step):
 class ToCHW(Step):
     """(H, W, C) becomes (C, H, W)."""
 
-    vectorized = True
+    vectorized = any_size = True
+
+    def __init__(self, *, fields: Sequence[str] | None = None) -> None:
+        """fields: the images and masks; None for all."""
+        self.only(fields)
 
     def makes(self, spec: Spec) -> Spec:
         height, width, channels = spec.pixels(self).shape
