@@ -28,11 +28,13 @@ LAYOUTS: dict[str, dict[str, Any]] = {
     "lmdb": {"format": "lmdb", "quality": 95, "subsampling": "4:4:4"},
     "memmap-planes": {"format": "memmap", "color": "ycgco420"},
     "hdf5-planes": {"format": "hdf5", "compression": "gzip", "color": "ycgco420"},
+    "memmap-zstd": {"format": "memmap", "compression": "zstd"},
+    "zstd-planes": {"format": "memmap", "compression": "zstd", "color": "ycgco420"},
 }
-EXACT = ("memmap", "hdf5", "hdf5-gzip")
+EXACT = ("memmap", "hdf5", "hdf5-gzip", "memmap-zstd")
 """Layouts that keep all pixels."""
 PICTURES = ("image", "inverted", "target", "gray")
-NEAR = {"lmdb": 6, "memmap-planes": 4, "hdf5-planes": 4}
+NEAR = {"lmdb": 6, "memmap-planes": 4, "hdf5-planes": 4, "zstd-planes": 4}
 """How far a picture may be from what was packed, on average. Pictures of different samples differ by more than 20."""
 NAMES = ("image", "inverted", "target", "gray", "depth", "heat", "seg")
 """Of images and masks."""
