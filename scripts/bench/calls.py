@@ -71,9 +71,7 @@ def main() -> None:
     asked = parser.parse_args()
     work = asked.work.resolve()
     work.mkdir(parents=True, exist_ok=True)
-    made = work / f"photos-{_MADE}"
-    if not made.is_dir():
-        data.make_photos(made, _MADE)
+    made = data.once(work / f"photos-{_MADE}", lambda folder: data.make_photos(folder, _MADE))
     images = data.photos(work, made, _QUICK_IMAGES if asked.quick else _IMAGES)
     counts = [count(line, Settings(str(work), str(images), (line.side, line.side, 3), BATCH)) for line in lines()]
     print(f"calls: batches of {BATCH}, shuffled, Python {sys.version.split()[0]}")

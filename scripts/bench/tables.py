@@ -48,19 +48,9 @@ class Table:
 
     name: str
     images: Literal[
-        "photos",
-        "fewer photos",
-        "small",
-        "packing",
-        "copies",
-        "few",
-        "tiny",
-        "videos",
-        "videos twice",
-        "small videos",
-        "cameras",
-        "none",
-    ]
+        "photos", "fewer photos", "small", "packing", "copies", "few", "tiny", "videos", "videos twice", "small videos",
+        "cameras", "none",
+    ]  # fmt: skip
     settings: Settings
     entries: tuple[Entry, ...]
     bars: tuple[Bar, ...] = ()
@@ -314,7 +304,6 @@ _KINDS = (
     Entry("hdf5", name="hdf5, processes", changes=_PROCESSES),
     Entry("lmdb", name="lmdb, processes", changes=_PROCESSES),
 )
-GIANT_SAMPLES = 100_000_000
 
 
 def tables(

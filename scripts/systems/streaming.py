@@ -9,7 +9,7 @@ from importlib.machinery import ModuleSpec
 from pathlib import Path
 from typing import Any
 
-from systems.dataloader import stacked
+from systems.dataloader import resumed, stacked
 from systems.images import Source, decoded
 from systems.job import Job
 
@@ -75,7 +75,4 @@ def read(folder: Path, job: Job) -> Callable[[int], Iterable[Any]]:
 
 
 def resume(folder: Path, job: Job, state: Any) -> tuple[Iterator[Any], Callable[[], Any]]:
-    batches = loader(folder, job)
-    if state is not None:
-        batches.load_state_dict(state)
-    return iter(batches), batches.state_dict
+    return resumed(loader(folder, job), state)
