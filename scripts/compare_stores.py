@@ -28,6 +28,7 @@ import cv2
 import numpy as np
 from measuring.counters import total_bytes
 from numpy.typing import NDArray
+from systems.images import fit
 
 from rawpack import Reader
 
@@ -167,14 +168,7 @@ class Files:
         if image is None:
             # Packing has rejected it; here it counts as a black image.
             return np.zeros((*self._size, 3), np.uint8)
-        scale = max(wanted / side for wanted, side in zip(self._size, image.shape, strict=False))
-        height, width = (
-            max(round(side * scale), wanted) for side, wanted in zip(image.shape, self._size, strict=False)
-        )
-        image = cv2.resize(image, (width, height), interpolation=cv2.INTER_AREA)
-        top, left = (height - self._size[0]) // 2, (width - self._size[1]) // 2
-        cut = image[top : top + self._size[0], left : left + self._size[1]]
-        return np.asarray(cv2.cvtColor(cut, cv2.COLOR_BGR2RGB), np.uint8)
+        return np.asarray(cv2.cvtColor(fit(image, *self._size), cv2.COLOR_BGR2RGB), np.uint8)
 
     def batch(self, numbers: list[int]) -> Images:
         """Several of them: (n, height, width, 3)."""

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from bars import Row, Verdict, by_round, shown, spread
 from tables import Entry, Table
 
-_MET = {True: "met", False: "MISSED", None: ""}
+MET = {True: "met", False: "MISSED", None: ""}
 
 
 def summary(table: Table, rows: Sequence[Row]) -> list[Row]:
@@ -33,7 +33,7 @@ def as_text(table: Table, lines: Sequence[Row], verdicts: Sequence[Verdict]) -> 
     text = aligned([tuple(_COLUMNS), *(tuple(cell(line) for cell in _COLUMNS.values()) for line in lines)])
     if verdicts:
         head = ("", "found", "wanted", "")
-        text += ["", *aligned([head, *((v.bar, v.found, v.wanted, _MET[v.passed]) for v in verdicts)])]
+        text += ["", *aligned([head, *((v.bar, v.found, v.wanted, MET[v.passed]) for v in verdicts)])]
     return "\n".join([title, *("  " + line if line else "" for line in text)])
 
 
@@ -77,7 +77,7 @@ def _line(entry: Entry, rates: dict[str, dict[int, float]], rows: Sequence[Row])
 
 
 def _bar(line: Row) -> str:
-    return "" if line["bar"] is None else f"{line['bar']:.2g} {_MET[line['passed']] or 'not measured'}"
+    return "" if line["bar"] is None else f"{line['bar']:.2g} {MET[line['passed']] or 'not measured'}"
 
 
 def _if_known(line: Row, name: str, form: str, times: float = 1.0) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 
 from drawing.figures import KINDS, WAYS, Result, Row, is_own, median, ordered, ratio, spread, values
@@ -39,7 +39,7 @@ def reading(rows: list[Row]) -> Iterator[tuple[str, str]]:
         yield f"Reading, {called}", measured(mine, "bare limit", "{:.3f}", more)
 
 
-def measured(rows: list[Row], limit: str, cpu: str, more: dict[str, Callable[[Row], str]]) -> str:
+def measured(rows: list[Row], limit: str, cpu: str, more: Mapping[str, Callable[[Row], str]]) -> str:
     """Systems and limits, fastest first. cpu: the format of the CPU seconds. more: further columns."""
     head = ("system", "images/s", f"vs. {limit}", "vs. rawpack", "CPU s per 1,000 images", *more)
     cells = [
