@@ -876,7 +876,7 @@ def test_other_arrays_are_not_taken_for_those_of_a_finished_store(kind: str, tmp
     }[kind]
     rawpack_packer.pack(first, tmp_path / "store", workers=0)
     rawpack_packer.pack(first, tmp_path / "store", workers=0)
-    with pytest.raises(UsageError, match="the source differs|another sample 00000000 than now"):
+    with pytest.raises(UsageError, match=r"the source differs|another sample 00000000 than now"):
         rawpack_packer.pack(other, tmp_path / "store", workers=0)
 
 
