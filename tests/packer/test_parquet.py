@@ -237,7 +237,7 @@ def test_the_image_column(tmp_path: Path) -> None:
     assert source.info.fields["mask"].mask
     assert source[1].fields["mask"] == jpeg(1)
     assert source.info.counts["columns_left_out"] == 1
-    assert "--field left:mask" in source.info.problems[0]
+    assert "--field left:image stores it as a further image, left:mask as a mask" in source.info.problems[0]
     sound = write(
         tmp_path / "s.parquet", {"sound": images(1), "img": images(1)}, sound={"_type": "Audio"}, img={"_type": "Image"}
     )

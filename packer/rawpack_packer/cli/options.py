@@ -39,8 +39,10 @@ def declared(one: Option, *python_name: str, help: str = "", default: str | None
     else:
         settings["metavar"] = one.metavar
         settings |= {"type": UserPath()} if one.is_path else {}
-    if one.multiple:
+    if one.multiple or one.by_field:
         settings["multiple"] = True
+    if one.by_field:
+        settings.setdefault("callback", lambda ctx, param, values: ",".join(values) or None)
     default = one.default if default is None else default
     words = (help or one.help) + (f" [default: {default}]" if default else "")
     return option(*one.names, *(python_name or (one.name,)), group=one.heading, help=words, **settings)
@@ -53,7 +55,8 @@ kept_recipe_options = together(*(declared(one, default=one.kept) for one in RECI
 tried_recipe_options = together(
     *(
         declared(
-            one, one.name, help=f"{one.tried[0]} to try; may be repeated.", default=one.tried[1], multiple=True
+            one, one.name, help=f"{one.tried[0]} to try; may be repeated.", default=one.tried[1], multiple=True,
+            **({"callback": None} if one.by_field else {}),
         )
         for one in RECIPE
         if one.tried
@@ -149,10 +152,10 @@ class Output:
         """Print a result, for a program or for a person."""
         self.give(result.as_dict(), lambda: _colored(result))
 
-    def give(self, about: Any, words: Callable[[], str]) -> None:
+    def give(self, result: Any, words: Callable[[], str]) -> None:
         """The same, of a result in two forms."""
         if self.as_json:
-            click.echo(json.dumps(about, indent=1))
+            click.echo(json.dumps(result, indent=1))
         elif not self.quiet:
             click.echo(words())
 

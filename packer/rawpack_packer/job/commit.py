@@ -148,6 +148,7 @@ def commit_store(job: Job, totals: Totals, provenance: dict[str, Any]) -> Manife
         format=job.recipe.format,
         samples=totals.samples + (old.samples if old else 0),
         fields=fields,
+        features=manifests.features_of(fields),
         classes=job.source.info.classes,
         shards=(*(old.shards if old else ()), *totals.shards),
         columns=(*(old.columns if old else ()), *columns),

@@ -18,8 +18,9 @@ from rawpack_packer.sources.fields import Declared
 class RecipeKeywords(TypedDict, total=False):
     """What is done to images, and how they are stored. What is left out, or None, depends on the source.
 
-    size: a side, which the shorter side is scaled to before the center is cut out; (height, width); or "keep". None is
-        "keep" for arrays of one size, and for PIL images of one size that are all gray or all in color; else 256.
+    size: a side, which the shorter side is scaled to before the center is cut out; (height, width); or "keep". Where
+        samples have several images, also a dict by field: {"image": 64, "target": 256}. None is "keep" for arrays of
+        one size, and for PIL images of one size that are all gray or all in color; else 256.
     crop: (x, y, width, height), cut out of the upright image before it is resized.
     fit: "cover" keeps proportions and cuts to the center, "stretch" distorts.
     interpolation: how images are resized.
@@ -31,14 +32,14 @@ class RecipeKeywords(TypedDict, total=False):
         longer: lmdb only.
     subsampling: of chroma: lmdb only.
     jpeg_tables: quantization tables of JPEG files: "jpegli" has less loss at the same size than "standard". lmdb only.
-    compression: "none" or "gzip": hdf5 only, unless an added format has others.
+    compression: "none", "zstd" (memmap only) or "gzip" (hdf5 only), unless an added format has others.
     chunk: images per chunk: hdf5 only.
     shard_size: bytes of raw pixels in a shard, about: 1 << 30 or "1GiB".
     fast: decode large JPEGs at a reduced scale, with slightly other pixels.
     curate: add fields by which near duplicates, blurred, dark and blank images are found.
     """
 
-    size: int | tuple[int, int] | Literal["keep"] | None
+    size: int | tuple[int, int] | Literal["keep"] | Mapping[str, int | tuple[int, int] | str] | None
     crop: tuple[int, int, int, int] | str | None
     fit: Literal["cover", "stretch"] | None
     interpolation: Literal["area", "linear", "cubic", "lanczos", "nearest"] | None

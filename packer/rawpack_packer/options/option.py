@@ -4,7 +4,7 @@ text of the command, or a value in Python, becomes what a recipe holds."""
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
@@ -33,7 +33,7 @@ class Option:
     """Of `--help`."""
     help: str
     """One or two sentences, for the command."""
-    about: str
+    doc: str
     """What the docstring says, for Python; "" where the row before speaks of this one too."""
     annotation: str
     """The type of the keyword, as code; "" for an option that only the command has."""
@@ -51,6 +51,8 @@ class Option:
     is_flag: bool = False
     multiple: bool = False
     """Whether the command takes it several times."""
+    by_field: bool = False
+    """Whether it may have a value for each image field of a sample: NAME=VALUE, which may be repeated."""
     is_path: bool = False
     default: str = ""
     """In words, for a new store or a run."""
@@ -113,7 +115,9 @@ def at_least_1(name: Names, value: Any) -> Any:
 
 
 def as_text(value: Any, separator: str = "") -> str:
-    """An option as the command gets it: "224x160" for (224, 160)."""
+    """An option as the command gets it: "224x160" for (224, 160), "image=64,target=256" for a dict by field."""
+    if isinstance(value, Mapping):
+        return ",".join(f"{name}={as_text(one, separator)}" for name, one in value.items())
     return separator.join(map(str, value)) if isinstance(value, tuple | list) else str(value)
 
 
@@ -132,6 +136,21 @@ def parse_size(name: Names, text: str, *, keep: bool = True) -> tuple[int, int] 
     if any(not 1 <= side <= _MAX_SIDE for side in sides):
         raise UsageError(f"{name(text)}: sides must be between 1 and {_MAX_SIDE} pixels")
     return sides[0] if len(sides) == 1 else (sides[0], sides[1])
+
+
+def parse_sizes(name: Names, text: str) -> Any:
+    """A size, see `parse_size`; or one for each image field, "image=64,target=256", as a dict."""
+    if "=" not in text:
+        return parse_size(name, text)
+    sizes: dict[str, Any] = {}
+    for one in text.split(","):
+        field, _, size = (part.strip() for part in one.partition("="))
+        if field in sizes:
+            raise UsageError(f"{name(text)}: {field!r} has two sizes")
+        sizes[field] = parse_size(name, size)
+    if "image" not in sizes:
+        raise UsageError(f"{name(text)}: give a size to each image of a sample, 'image' too")
+    return sizes
 
 
 def parse_crop(name: Names, text: str) -> tuple[int, int, int, int]:

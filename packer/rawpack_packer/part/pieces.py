@@ -65,7 +65,7 @@ def prepare_item(samples: Samples, i: int, recipe: Recipe, fields: Mapping[str, 
         sample = prepare_sample(item, recipe, fields)
     except DecodeError as error:
         return PreparedItem(samples.key(i), error, size, None)
-    if "passed_through" in sample.notes:
+    if sample.unchanged:
         return PreparedItem(item.key, sample, size, None)
     source = item.image if isinstance(item.image, bytes) else np.ascontiguousarray(item.image).data
     return PreparedItem(item.key, sample, size, xxhash.xxh3_64_intdigest(source))

@@ -35,7 +35,10 @@ class Recipe(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     format: str
     """The name of an `OutputFormat`."""
     size: tuple[int, int] | int | Literal["keep"] = 256
-    """(height, width); a number: the shorter side is scaled to it, then the center is cut out; "keep": as they are."""
+    """(height, width); a number: the shorter side is scaled to it, then the center is cut out; "keep": as they are. Of
+    `image`, its masks, and the images that `sizes` does not name."""
+    sizes: dict[str, tuple[int, int] | int | Literal["keep"]] = {}
+    """The sizes of further images, by field, where they were given by field."""
     crop: tuple[int, int, int, int] | None = None
     """x, y, width, height in the upright image, before resizing."""
     fit: Fit = "cover"
@@ -50,8 +53,8 @@ class Recipe(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     """Of the chroma. lmdb only."""
     jpeg_tables: Literal["jpegli"] | None = None
     """The quantization tables of JPEG files that are encoded; None for those of the standard. lmdb only."""
-    compression: Literal["gzip"] | None = None
-    """hdf5 only."""
+    compression: Literal["gzip", "zstd"] | None = None
+    """gzip: hdf5 only; zstd: memmap only."""
     chunk: int | None = None
     """Images per chunk. hdf5 with images of one size only."""
     shard_size: int = 256 << 20
@@ -83,6 +86,14 @@ class Recipe(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
             return None
         return (self.size, self.size) if isinstance(self.size, int) else self.size
 
+    def of(self, name: str, channels: int | None) -> Recipe:
+        """The recipe of a further image of the sample. channels: those that are stored."""
+        color = "gray" if channels == 1 else self.color
+        if self.sizes or self.curate or color != self.color:
+            size = self.sizes.get(name, self.size)
+            return msgspec.structs.replace(self, size=size, sizes={}, color=color, curate=False)
+        return self
+
     @property
     def encoding(self) -> str:
         """The encoding of images."""
@@ -90,7 +101,7 @@ class Recipe(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
     @property
     def mask_encoding(self) -> str:
-        """The encoding of masks."""
+        """The encoding of masks, and of further images that are no pictures."""
         return output_format(self.format).mask_encoding(self)
 
     @property
@@ -112,7 +123,7 @@ class Recipe(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
     def as_manifest(self) -> dict[str, Any]:
         built: dict[str, Any] = msgspec.to_builtins(self)
-        for name in ("origin", "curate", "jpeg_tables"):
+        for name in ("sizes", "origin", "curate", "jpeg_tables"):
             if not built[name]:
                 del built[name]
         return built
@@ -170,10 +181,23 @@ def parse_options(options: Mapping[str, Any]) -> dict[str, Any]:
             if one.of_some_formats and one.name not in written.options:
                 raise UsageError(f"{Named(one.name)} applies to {_having(one.name)} only")
             given[one.name] = one.parse(Named(one.name), given[one.name])
+    if isinstance(given.get("size"), dict):
+        given["sizes"] = given.pop("size")
+        given["size"] = given["sizes"].pop("image")
     if given.get("compression", "none") != "none":
-        one_of(*written.compressions)(opt.compression, given["compression"])
+        _check_compression(written, given["compression"])
     _check_together(given)
     return given
+
+
+def _check_compression(written: OutputFormat, value: str) -> None:
+    """Raise UsageError where a format does not have this compression."""
+    if value == "zstd" and written.name == "hdf5":
+        raise UsageError(
+            f"{opt.compression('zstd')} stores differences of rows, which other programs that read HDF5 would show as "
+            f"pixels: use {opt.compression('gzip')}, or {opt.format('memmap')}"
+        )
+    one_of(*written.compressions)(opt.compression, value)
 
 
 def _has(written: OutputFormat, one: Option) -> bool:
@@ -189,8 +213,9 @@ def _having(name: str) -> str:
 def _check_together(given: Mapping[str, Any]) -> None:
     """Raise UsageError where options make no sense together. Without a size, the source decides it."""
     size, color, crop = given.get("size"), given.get("color"), given.get("crop")
+    kept = {size, *given.get("sizes", {}).values()} == {"keep"}
     for name, default in (("interpolation", "area"), ("fit", "cover")):
-        if size == "keep" and given.get(name, default) != default:
+        if kept and given.get(name, default) != default:
             raise UsageError(
                 f"{getattr(opt, name)} applies to images that are resized; {opt.size('keep')} leaves them as they are"
             )
@@ -237,14 +262,14 @@ def libraries(recipe: Recipe, *, video: bool = False) -> dict[str, str]:
 
     chosen = jpeg.decoder()
     resizer = f"opencv {cv2.__version__}"
-    if recipe.size != "keep" and recipe.interpolation == "area":
+    if {recipe.size, *recipe.sizes.values()} != {"keep"} and recipe.interpolation == "area":
         resizer += f", rawpack.area {resize.AREA_VERSION}"
     used = {"decoder": f"{chosen.name} {chosen.version}", "resizer": resizer}
     for row in (output_format(recipe.format), encoder_of(recipe.encoding)):
         used |= resolve(row.libraries)() if row.libraries else {}
     if recipe.jpeg_tables:
         used["encoder"] = tables_library()
-    if recipe.compression:
+    if recipe.compression == "gzip":
         import zlib
 
         used["zlib"] = zlib.ZLIB_RUNTIME_VERSION

@@ -53,11 +53,22 @@ def store_fields(recipe: Recipe, source: Source) -> dict[str, Field]:
         if kind.follows is not None and (BOXES not in info.fields or info.fields[BOXES].boxes is None):
             raise UsageError(f"{name!r} follows the field {BOXES!r}, and there is no such field of boxes")
     others = {name: _field(recipe, name, kind) for name, kind in info.fields.items()}
+    _check_sizes(recipe, info)
     _check_left_behind(recipe, info, others)
     if recipe.curate:
         _check_curated(image, others)
         others |= CURATED
     return {IMAGE: image, **others, "key": Field(kind="text", dtype="str")}
+
+
+def _check_sizes(recipe: Recipe, info: SourceInfo) -> None:
+    """Raise UsageError where sizes by field name other fields than the images of a sample."""
+    images = [name for name, kind in info.fields.items() if kind.image]
+    if recipe.sizes and sorted(recipe.sizes) != sorted(images):
+        raise UsageError(
+            f"{opt.size} names {', '.join(['image', *recipe.sizes])}, and the images of a sample are "
+            f"{', '.join([IMAGE, *images])}: give one size for all, or one for each"
+        )
 
 
 def _check_curated(image: Field, others: Mapping[str, Field]) -> None:
@@ -183,12 +194,20 @@ def _field(recipe: Recipe, name: str, kind: FieldKind) -> Field:
     if kind.follows is not None:
         mirror = kind.mirror or msgspec.UNSET
         return Field(kind="ragged", dtype=kind.dtype, shape=kind.shape, follows=kind.follows, mirror=mirror)
-    if not kind.mask:
+    if not kind.is_pixels:
         array = kind.array or msgspec.UNSET
         return Field(kind="ragged" if kind.ragged else "number", dtype=kind.dtype, shape=kind.shape, array=array)
-    shape = _sized(recipe, kind.shape)
-    field = Field(kind="mask", dtype=kind.dtype, shape=shape, encoding=recipe.mask_encoding)
-    return _checked(field, f"{name!r}, which is {kind.dtype} with {shape[2]}")
+    what = f"{name!r}, which is {kind.dtype} {kind.shape}"
+    if kind.mask:
+        shape = _sized(recipe, kind.shape)
+        return _checked(Field(kind="mask", dtype=kind.dtype, shape=shape, encoding=recipe.mask_encoding), what)
+    if kind.image == "picture":
+        own = recipe.of(name, kind.shape[2])
+        return _array(own, ImageKind(kind.dtype, kind.shape, pictures=True, resized=True))
+    shape = _sized(recipe.of(name, None), kind.shape)
+    return _checked(
+        Field(kind="image", dtype=kind.dtype, shape=shape, encoding=recipe.mask_encoding, nearest=True), what
+    )
 
 
 def _sized(recipe: Recipe, shape: tuple[int | None, ...]) -> tuple[int | None, ...]:

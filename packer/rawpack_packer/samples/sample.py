@@ -23,6 +23,7 @@ from rawpack_packer.images import ImageHeader, by_pillow, decode_image, read_hea
 from rawpack_packer.images.header import to_color
 from rawpack_packer.images.jpeg import is_whole
 from rawpack_packer.images.png import decode_values
+from rawpack_packer.options import opt
 from rawpack_packer.recipe import Recipe
 from rawpack_packer.recipe.fields import CURATED, IMAGE, left_behind
 from rawpack_packer.recipe.tables import encoder_of, is_jpeg
@@ -66,11 +67,13 @@ class PreparedSample:
     """One sample as it is stored."""
 
     parts: Mapping[str, Stored]
-    """Image and masks, by the field's name."""
+    """Images and masks, by the field's name."""
     values: Mapping[str, str | NDArray[Any]]
     """The fields in columns, except the key."""
     notes: tuple[str, ...]
     """Keys of `counts.COUNTS` that apply."""
+    unchanged: bool = False
+    """Whether the first image is stored as it was read."""
 
 
 def prepare_sample(item: Item, recipe: Recipe, fields: Mapping[str, Field]) -> PreparedSample:
@@ -79,17 +82,9 @@ def prepare_sample(item: Item, recipe: Recipe, fields: Mapping[str, Field]) -> P
     small = {name: field for name, field in fields.items() if not field.in_shards and name not in ("key", *made)}
     values = {name: as_stored(name, _value(item, name), field) for name, field in small.items() if not field.moves}
     notes: list[str] = []
-    if isinstance(item.image, bytes):
-        image = prepare(item.image, recipe)
-        notes, size = list(image.notes), image.size
-        _check_shape(image.shape, fields[IMAGE])
-        parts = {IMAGE: Stored(image.image, image.shape)}
-        values |= image.measures
-    else:
-        stored, size = _from_array(item.image, recipe, fields[IMAGE], notes, values)
-        if item.planes is not None and fields[IMAGE].planar and recipe.crop is None and stored.shape[:2] == size:
-            stored = Stored(item.planes, stored.shape)
-        parts = {IMAGE: stored}
+    stored, size, measures = _picture(item, IMAGE, item.image, recipe, fields[IMAGE], notes)
+    values |= measures
+    unchanged, parts = "passed_through" in notes, {IMAGE: stored}
     if recipe.crop is not None or (recipe.target is not None and recipe.target != size):
         for name, field in small.items():
             if looks_like(field, size):
@@ -97,14 +92,72 @@ def prepare_sample(item: Item, recipe: Recipe, fields: Mapping[str, Field]) -> P
                     raise DecodeError(BAD_FIELD, left_behind(name, field))
     kept: dict[str, NDArray[np.bool_]] = {}
     for name, field in fields.items():
-        if field.kind == "mask":
-            parts[name] = _mask(name, _value(item, name), size, recipe, field)
+        if field.in_shards and name != IMAGE:
+            parts[name] = _further(item, name, size, recipe, field, notes)
         if field.is_boxes:
             values[name], kept[name] = boxes_by_recipe(name, _value(item, name), size, recipe, field, notes)
     for name, field in small.items():
         if field.moves and not field.is_boxes:
             values[name] = follower_by_recipe(name, _value(item, name), kept[BOXES], size, recipe, field)
-    return PreparedSample(parts, values, tuple(notes))
+    return PreparedSample(parts, values, tuple(notes), unchanged)
+
+
+def _further(item: Item, name: str, size: tuple[int, int], recipe: Recipe, field: Field, notes: list[str]) -> Stored:
+    """A mask or a further image as it is stored. size: the (height, width) of the first image before the recipe."""
+    value = _value(item, name)
+    if field.kind == "mask":
+        return _exact(name, value, recipe, field, size)[0]
+    own, found = recipe.of(name, field.shape[2]), list[str]()
+    if field.exact:
+        stored, was = _exact(name, value, own, field)
+    else:
+        try:
+            if own.pixels != recipe.pixels and _has_colors(value):
+                raise DecodeError(BAD_FIELD, "it is in color, and the first one is gray")
+            stored, was, _ = _picture(item, name, value, own, field, found)
+        except DecodeError as error:
+            raise DecodeError(error.reason, f"{name}: {error.detail}") from error
+    if was != size and (recipe.crop is not None or (own.target is not None and not recipe.sizes)):
+        with speaking_python(False):  # what is rejected is the same, whoever packs
+            raise DecodeError(BAD_FIELD, _unlike(name, was, size, recipe))
+    notes += [note for note in found if note not in notes]  # counts are of samples
+    return stored
+
+
+def _unlike(name: str, was: tuple[int, int], size: tuple[int, int], recipe: Recipe) -> str:
+    """Why images of different sizes are not made one size by one option."""
+    both = f"{name} is {was[0]}x{was[1]} and image {size[0]}x{size[1]} (height x width)"
+    if recipe.crop is not None:
+        return f"{both}, so {opt.crop} would cut different parts out of them: crop them before packing"
+    each = f"image={min(size)}", f"{name}={min(was)}"
+    return (
+        f"{both}; one {opt.size} would make them equal: {opt.size(each[0])} {opt.size(each[1])} gives each its own, "
+        f"and {opt.size('keep')} leaves them as they are"
+    )
+
+
+def _has_colors(value: Value) -> bool:
+    if isinstance(value, bytes):
+        return read_header(value).color != "gray"
+    array = np.asarray(value)
+    return array.ndim == 3 and array.shape[2] != 1
+
+
+def _picture(
+    item: Item, name: str, value: object, recipe: Recipe, field: Field, notes: list[str]
+) -> tuple[Stored, tuple[int, int], Mapping[str, NDArray[Any]]]:
+    """An image as it is stored, its (height, width) before the recipe, and its measures, where the recipe says so."""
+    if isinstance(value, bytes):
+        image = prepare(value, recipe)
+        notes += image.notes
+        _check_shape(image.shape, field)
+        return Stored(image.image, image.shape), image.size, image.measures
+    stored, size, measures = _from_array(np.asarray(value), recipe, field, notes)
+    planes = None if item.planes is None else item.planes.get(name)
+    if planes is not None and field.planar and recipe.crop is None and stored.shape[:2] == size:
+        pack = encoder_of(field.encoding).planes
+        stored = Stored(resolve(pack)(planes, size) if pack else planes, stored.shape)
+    return stored, size, measures
 
 
 def _value(item: Item, name: str) -> Value:
@@ -115,17 +168,16 @@ def _value(item: Item, name: str) -> Value:
 
 
 def _from_array(
-    pixels: NDArray[Any], recipe: Recipe, field: Field, notes: list[str], values: dict[str, Any]
-) -> tuple[Stored, tuple[int, int]]:
-    """An image that is an array as it is stored, and its (height, width) before the recipe. values: gets its
-    measures, where the recipe says so."""
+    pixels: NDArray[Any], recipe: Recipe, field: Field, notes: list[str]
+) -> tuple[Stored, tuple[int, int], Mapping[str, NDArray[Any]]]:
+    """The same for an image that is an array."""
     pixels = _native(pixels)
     if pixels.dtype != field.dtype:
         raise DecodeError(BAD_FIELD, f"the image is {pixels.dtype}; the first one, or the source, has {field.dtype}")
     image = pixels[..., None] if pixels.ndim == 2 and len(field.shape) == 3 else pixels
     if len(field.shape) != 3:
         _check_shape(image.shape, field)
-        return Stored(encoded(image, field.encoding, recipe, notes), image.shape), (0, 0)
+        return Stored(encoded(image, field.encoding, recipe, notes), image.shape), (0, 0), {}
     if image.ndim != 3 or not image.size:
         raise DecodeError(BAD_FIELD, f"the image has shape {pixels.shape}; pixels are (H, W) or (H, W, C)")
     if image.shape[2] != field.shape[2] and image.dtype == np.uint8 and image.shape[2] in (1, 3):
@@ -135,18 +187,20 @@ def _from_array(
     _check_shape(image.shape, field)
     # Writers do not convert: another dtype would be read as wrong values.
     assert image.dtype == field.dtype, image.dtype
-    values |= _measures(image, recipe)
-    return Stored(encoded(image, field.encoding, recipe, notes), image.shape), size
+    measures = _measures(image, recipe)
+    return Stored(encoded(image, field.encoding, recipe, notes), image.shape), size, measures
 
 
-def _mask(name: str, value: object, size: tuple[int, int], recipe: Recipe, field: Field) -> Stored:
-    """A mask as it is stored; its image had `size` before the recipe."""
+def _exact(
+    name: str, value: object, recipe: Recipe, field: Field, size: tuple[int, int] | None = None
+) -> tuple[Stored, tuple[int, int]]:
+    """A mask, or an image whose values are kept, as it is stored, and its (height, width) before the recipe. size: what
+    that must be, because its image had it."""
     if isinstance(value, bytes):
         header = read_header(value)
         if header.format != "png":
-            raise DecodeError(
-                "unsupported", f"{name} is a {header.format} file: a mask is a PNG, whose values are exact"
-            )
+            what = "a mask is a PNG, whose values are exact" if size else f"the first one is {field.dtype}, as in a PNG"
+            raise DecodeError("unsupported", f"{name} is a {header.format} file: {what}")
         if header.width * header.height > recipe.max_pixels:
             raise DecodeError("too_large", f"{name} has {header.width}x{header.height} pixels")
         mask = decode_values(value, header)
@@ -155,14 +209,15 @@ def _mask(name: str, value: object, size: tuple[int, int], recipe: Recipe, field
         mask = mask[..., None] if mask.ndim == 2 else mask
     if mask.dtype != field.dtype or mask.ndim != 3 or mask.shape[2] != field.shape[2]:
         raise DecodeError(BAD_FIELD, f"{name} is {mask.dtype} {mask.shape}; its field is {field.dtype} {field.shape}")
-    if mask.shape[:2] != size:
-        raise DecodeError(BAD_FIELD, f"{name} is {mask.shape[0]}x{mask.shape[1]}, its image {size[0]}x{size[1]}")
+    was = mask.shape[0], mask.shape[1]
+    if size is not None and was != size:
+        raise DecodeError(BAD_FIELD, f"{name} is {was[0]}x{was[1]}, its image {size[0]}x{size[1]}")
     if recipe.crop is not None:
         mask = cropped(mask, recipe.crop)
     if recipe.target is not None:
         mask = fit_nearest(mask, recipe.target, fit=recipe.fit)
     _check_shape(mask.shape, field)
-    return Stored(encoded(mask, field.encoding, recipe, []), mask.shape)
+    return Stored(encoded(mask, field.encoding, recipe, []), mask.shape), was
 
 
 def _native(values: NDArray[Any]) -> NDArray[Any]:

@@ -83,9 +83,9 @@ class Item:
     says what images are, just such an array, or a file of just such pixels."""
     fields: Mapping[str, Value]
     """One value for each of `SourceInfo.fields`."""
-    planes: NDArray[np.uint8] | None = None
-    """(n,): the image as planes of YCgCo 4:2:0 too, if it comes from a store that has it so. A recipe that changes
-    nothing stores them as they are: planes that are made from the pixels again would differ."""
+    planes: Mapping[str, NDArray[np.uint8]] | None = None
+    """Image field -> (n,): the image as planes of YCgCo 4:2:0 too, if it comes from a store that has it so. A recipe
+    that changes nothing stores them as they are: planes that are made from the pixels again would differ."""
     file_bytes: int | None = None
     """Bytes of the source's files that this sample accounts for, if not those of the image: a frame has a share of its
     video."""

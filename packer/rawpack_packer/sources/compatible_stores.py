@@ -44,6 +44,7 @@ def field_kind(name: str, stores: Sequence[Store]) -> FieldKind:
     return FieldKind(
         field.dtype,
         shape,
+        image=None if field.kind != "image" else "values" if field.exact else "picture",
         mask=field.kind == "mask",
         boxes="xyxy" if field.is_boxes else None,
         follows=None if field.follows is msgspec.UNSET else field.follows,
@@ -82,8 +83,9 @@ def _go_together(one: Field | None, other: Field | None) -> bool:
     if one is None or other is None:
         return False
     start = 2 if one.in_shards and len(one.shape) == 3 else 0
-    return (one.kind, one.dtype, one.boxes, one.follows, one.mirror, len(one.shape), one.shape[start:]) == (
-        other.kind, other.dtype, other.boxes, other.follows, other.mirror, len(other.shape), other.shape[start:],
+    return (one.kind, one.dtype, one.exact, one.boxes, one.follows, one.mirror, len(one.shape), one.shape[start:]) == (
+        other.kind, other.dtype, other.exact, other.boxes, other.follows, other.mirror, len(other.shape),
+        other.shape[start:],
     )  # fmt: skip
 
 

@@ -42,7 +42,7 @@ from rawpack_packer.sources.fields import (
     as_text,
     declared_kind,
     inferred_kind,
-    inferred_mask,
+    inferred_pixels,
     with_arrays,
 )
 from rawpack_packer.sources.table.choose import LABEL, Labels, classes_of, number_labels
@@ -100,7 +100,7 @@ class DatasetPart:
             raise DecodeError("source_error", f"{type(error).__name__}: {error}") from error
         if self.text_labels and LABEL in sample:
             sample[LABEL] = _class_number(sample[LABEL], self.classes or ())
-        fields = {name: _as_value(value, self.fields.get(name)) for name, value in sample.items()}
+        fields = {name: _as_value(value, self.fields.get(name), self.images) for name, value in sample.items()}
         unknown = [name for name in fields if name not in self.fields]
         if unknown:
             raise DecodeError("bad_field", f"it has a field {unknown[0]!r}, which the first sample does not have")
@@ -183,7 +183,9 @@ class DatasetSource(BaseSource):
         others = _others(dataset, count, called_as)
         images = images_of(first["image"], said, others, root, colors=colors, sized=sized)
         kind = images.kind
-        kinds = {name: _field_kind(name, value, declared, kind) for name, value in first.items() if name != "image"}
+        kinds = {
+            name: _field_kind(name, value, declared, images, root) for name, value in first.items() if name != "image"
+        }
         of_dataset = _attribute(dataset, "classes", (list, tuple))
         texts, found = LABEL in kinds and kinds[LABEL].dtype == "str" and LABEL not in declared, None
         if texts:
@@ -235,21 +237,26 @@ def _attribute(dataset: Any, name: str, types: Any) -> Any:
 
 def _keys(given: Sequence[str] | None, count: int) -> list[str]:
     keys = [numbered(i) for i in range(count)] if given is None else [str(key) for key in given]
+    if len(keys) != count:
+        raise UsageError(f"keys= has {len(keys)} keys for {count} samples")
+    firsts = dict[str, int]()
     for i, key in enumerate(keys):
         try:
             key.encode()
         except UnicodeEncodeError:
             raise UsageError(f"keys[{i}] is {key!r}, which UTF-8 cannot hold: name the sample otherwise") from None
-    if len(keys) != count or len(set(keys)) != count:
-        raise UsageError(f"keys= has {len(keys)} keys, {len(set(keys))} of them different, for {count} samples")
+        if (first := firsts.setdefault(key, i)) != i:
+            raise UsageError(f"keys[{i}] is {key!r}, as keys[{first}] is: each sample needs a key of its own")
     return keys
 
 
-def _field_kind(name: str, value: Any, declared: Mapping[str, Declared], image: ImageKind | None) -> FieldKind:
+def _field_kind(name: str, value: Any, declared: Mapping[str, Declared], images: DatasetImages, root: str) -> FieldKind:
     array, rest = array_of(declared.get(name))
     said = rest if array else declared.get(name)
     kind = inferred_kind(name, value) if said is None else declared_kind(name, said)
-    found = {name: inferred_mask(name, value, image) if kind is None else kind}
+    if kind == "image":
+        value = images.further(value, f"{root}: {name}")
+    found = {name: inferred_pixels(kind, name, value, images.kind) if isinstance(kind, str) else kind}
     return with_arrays(found, [name] if array else (), "the dataset")[name]
 
 
@@ -299,8 +306,10 @@ def _class_number(label: Any, classes: Sequence[str]) -> int:
         raise DecodeError("bad_field", f"label is {label!r}; it is none of the {len(classes)} classes") from None
 
 
-def _as_value(value: Any, kind: FieldKind | None) -> Value:
+def _as_value(value: Any, kind: FieldKind | None, images: DatasetImages) -> Value:
     """A field's value as the packer takes it. Raises DecodeError."""
+    if kind is not None and kind.image:
+        return images.further(value)
     if isinstance(value, str | bytes):
         return value
     if kind is not None and kind.dtype == "str" and isinstance(value, Mapping | list | tuple):

@@ -229,6 +229,8 @@ class DatasetImages:
     """None for pictures."""
     chw: bool = False
     """Whether the channels of arrays come first. In samples they come last."""
+    said: bool = False
+    """Whether the user said where they are."""
     grey: bool = False
     """Whether PIL images are grey: one with colors is rejected, since it would lose them."""
     size: tuple[int, int] | None = None
@@ -255,6 +257,18 @@ class DatasetImages:
         if self.size is not None and image.ndim in (2, 3) and image.shape[:2] != self.size:
             raise self._stop(image, where)
         return image
+
+    def further(self, value: Any, where: str = "") -> bytes | NDArray[Any]:
+        """A further image of a sample as the packer takes it; its axes are those of the first image. Raises DecodeError
+        for what is no image; UsageError where `where` is given and the axes have to be said."""
+        if is_pillow(value) and value.mode[0] in "IF":  # depths, which are no gray levels
+            return np.array(value)
+        image = as_image(value)
+        if isinstance(image, bytes) or image.ndim != 3 or is_pillow(value):
+            return image
+        if where and not self.said:
+            channels_first(image.shape, None, where, _said)
+        return channels_last(image) if self.chw else image
 
     def _stop(self, image: NDArray[Any], where: str) -> PackError:
         kind = cast(ImageKind, self.kind)
@@ -300,7 +314,7 @@ def images_of(
         grey = kind is not None and kind.shape[2] == 1 and not colors
         return DatasetImages(kind, grey=grey, size=_exact(kind, others, sized))
     if sized or len(kind.shape) not in (2, 3):
-        return DatasetImages(kind, chw)
+        return DatasetImages(kind, chw, declared is not None)
     seen = map(_shape_of, others.images(others.few if others.every is None else others.every))
     arrays = [shape for shape in seen if shape is not None and len(shape) in (2, 3)]
     shapes = [kind.shape, *(turned(shape, chw and len(shape) == 3) for shape in arrays)]
@@ -309,8 +323,8 @@ def images_of(
         kind = ImageKind(kind.dtype, (*kind.shape[:2], 3))
     if len({shape[:2] for shape in shapes}) > 1:
         last = kind.shape[2] if len(kind.shape) == 3 else 1
-        return DatasetImages(ImageKind(kind.dtype, (None, None, last), resized=True), chw)
-    return DatasetImages(kind, chw, size=_exact(kind, others, sized))
+        return DatasetImages(ImageKind(kind.dtype, (None, None, last), resized=True), chw, declared is not None)
+    return DatasetImages(kind, chw, declared is not None, size=_exact(kind, others, sized))
 
 
 def _exact(kind: ImageKind | None, others: Others, sized: bool | None) -> tuple[int, int] | None:
@@ -350,7 +364,7 @@ def _as_declared(declared: tuple[str, tuple[int | None, ...]] | ImageKind, where
     dtype, shape = (declared.dtype, declared.shape) if isinstance(declared, ImageKind) else declared
     lengths = tuple(shape)
     if len(lengths) == 3 and lengths[0] is not None and lengths[1:] == (None, None):
-        return DatasetImages(ImageKind(plain_dtype(dtype), turned(lengths, True)), chw=True)
+        return DatasetImages(ImageKind(plain_dtype(dtype), turned(lengths, True)), chw=True, said=True)
     if not isinstance(declared, ImageKind) and None not in lengths:
         channels_first(cast(tuple[int, ...], lengths), None, where, _said)
     return DatasetImages(ImageKind(plain_dtype(dtype), lengths))

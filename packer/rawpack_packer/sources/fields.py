@@ -1,8 +1,8 @@
 """The fields and images of a source: their names, dtypes and shapes.
 
-A field is inferred from a value, or declared by a word: "float32", "float32[?,5]", "mask", "xyxy". "array" says of a
-field that it is no image, so that it stays as it is where the image moves. What it holds is inferred, or follows:
-"array:float32[4,4]".
+A field is inferred from a value, or declared by a word: "float32", "float32[?,5]", "image", "mask", "xyxy". "array"
+says of a field that it is no image, so that it stays as it is where the image moves. What it holds is inferred, or
+follows: "array:float32[4,4]".
 """
 
 from __future__ import annotations
@@ -68,7 +68,11 @@ class FieldKind:
     shape: tuple[int | None, ...] = ()
     """Of one sample. The first length is None if samples differ in it: (None, 5) for boxes.
 
-    A mask has (H, W, C); H and W are None if samples differ in them."""
+    An image or mask has (H, W, C); H and W are None if samples differ in them."""
+    image: Literal["picture", "values"] | None = None
+    """A further image of the sample, of a size of its own. "picture": gray or RGB, uint8, decoded, resized and stored
+    as the first one is. "values": any other, such as depths: resized by the nearest pixel and stored without loss. A
+    value is the bytes of an image file (of "values": PNG), or an array (H, W) or (H, W, C)."""
     mask: bool = False
     """A second image of the same height and width: cropped and resized like the first, but by the nearest pixel, and
     stored without loss. A value is the bytes of a PNG file, or an array (H, W) or (H, W, C)."""
@@ -85,19 +89,24 @@ class FieldKind:
     the image."""
 
     def __post_init__(self) -> None:
-        if self.array and (self.mask or self.boxes or self.follows or self.dtype == "str"):
-            raise UsageError("an array is numbers that do not move with the image: no text, mask or boxes")
-        if self.mask:
+        if self.array and (self.is_pixels or self.boxes or self.follows or self.dtype == "str"):
+            raise UsageError("an array is numbers that do not move with the image: no text, image, mask or boxes")
+        if self.is_pixels:
+            what = "a mask" if self.mask else "an image"
             channels = self.shape[2] if len(self.shape) == 3 else None
             if channels is None or (self.shape[0] is None) != (self.shape[1] is None) or self.dtype == "str":
-                raise UsageError(f"a mask is (height, width, channels), not {self.dtype} {self.shape}")
+                raise UsageError(f"{what} is (height, width, channels), not {self.dtype} {self.shape}")
+            if self.mask and self.image:
+                raise UsageError("a field is an image or a mask, not both")
+            if self.image == "picture" and (self.dtype != "uint8" or channels not in (1, 3)):
+                raise UsageError(f"a picture is gray or RGB, uint8, not {self.dtype} {self.shape}")
         if self.dtype == "str":
             if self.shape:
                 raise UsageError(f"a text field holds one text per sample, not shape {self.shape}: join the texts")
             return
         if self.dtype not in DTYPES or self.dtype[0] == "c":
             raise UsageError(f'{self.dtype!r} is no dtype of a field: use "str", or {PLAIN}')
-        if self.boxes and (self.mask or self.dtype[0] != "f" or len(self.shape) != 2 or (self.shape[1] or 0) < 4):
+        if self.boxes and (self.is_pixels or self.dtype[0] != "f" or len(self.shape) != 2 or (self.shape[1] or 0) < 4):
             raise UsageError(f"boxes are floats of shape (n, 4) or wider, not {self.dtype} {self.shape}")
         if self.boxes == "yolo" and self.shape[1] != 5:
             raise UsageError(f"yolo boxes are class, x, y, width, height: (n, 5), not {self.shape}")
@@ -112,21 +121,26 @@ class FieldKind:
             raise UsageError(f"shape {self.shape}: lengths must be 1 or more, or None where samples differ")
         if len(self.shape) > _MOST_AXES:
             raise UsageError(f"shape {self.shape}: a field has at most {_MOST_AXES} axes")
-        if None in self.shape[1:] and not self.mask:
+        if None in self.shape[1:] and not self.is_pixels:
             raise UsageError(f"shape {self.shape}: only the first length of a field may differ between samples")
 
     def _can_follow(self) -> bool:
         points = self.dtype[0] == "f"
         if self.follows == "keypoints":
             return points and len(self.shape) == 3 and self.shape[0] is None and self.shape[2] == 3
-        if self.boxes or self.mask or self.shape[:1] != (None,):
+        if self.boxes or self.is_pixels or self.shape[:1] != (None,):
             return False
         return self.follows == "rows" or (points and self.shape == (None, 4))
 
     @property
+    def is_pixels(self) -> bool:
+        """Whether it is an image or a mask."""
+        return self.mask or self.image is not None
+
+    @property
     def ragged(self) -> bool:
         """Whether samples differ in their first length."""
-        return None in self.shape and not self.mask
+        return None in self.shape and not self.is_pixels
 
 
 @dataclass(frozen=True)
@@ -215,15 +229,21 @@ Declared = str | tuple[str, tuple[int | None, ...]] | FieldKind
 Fields = Mapping[str, Declared] | Sequence[str]
 """How a caller declares several: by name, or as the command has them, "NAME:DTYPE"."""
 ARRAY = "array"
+PixelWord = Literal["image", "mask"]
+DeclaredKind = FieldKind | PixelWord
+"""What a declaration says: see `declared_kind`."""
+PIXEL_WORDS: tuple[PixelWord, ...] = get_args(PixelWord)
+"""Declarations of fields of which the first value shows dtype and channels."""
 _BOX_NAMES = ("box", "boxes", "bbox", "bboxes")
 
 
-def declared_kind(name: str, declared: Declared) -> FieldKind | None:
-    """A field as it was declared; None for "mask", which is inferred from the first one. UsageError for nonsense."""
+def declared_kind(name: str, declared: Declared) -> DeclaredKind:
+    """A field as it was declared; of images and masks, which the first one shows, the word. UsageError for nonsense."""
     if isinstance(declared, FieldKind):
         return declared
-    if declared == "mask":
-        return None
+    for word in PIXEL_WORDS:
+        if declared == word:
+            return word
     if array_of(declared)[0]:
         raise UsageError(f"field {name}: {ARRAY!r} is for fields of arrays that are packed with their images")
     if isinstance(declared, tuple):
@@ -232,8 +252,8 @@ def declared_kind(name: str, declared: Declared) -> FieldKind | None:
     match = _WORD.fullmatch(declared.strip()) if isinstance(declared, str) else None
     if not match:
         raise UsageError(
-            f"field {name}: {declared!r} is no dtype; write float32, float32[4], float32[?,5], str, mask, array, or of "
-            f"boxes {', '.join(get_args(BoxForm))}; the dtypes are {PLAIN}"
+            f"field {name}: {declared!r} is no dtype; write float32, float32[4], float32[?,5], str, image, mask, "
+            f"array, or of boxes {', '.join(get_args(BoxForm))}; the dtypes are {PLAIN}"
         )
     lengths = [length.strip() for length in (match[2] or "").split(",") if length.strip()]
     shape = tuple(None if length == "?" else int(length) for length in lengths)
@@ -246,11 +266,16 @@ def declared_kind(name: str, declared: Declared) -> FieldKind | None:
     return FieldKind(plain_dtype(dtype), shape)
 
 
-def declared_fields(fields: Mapping[str, Declared] | Sequence[str]) -> dict[str, FieldKind | None]:
-    """The declared kinds of fields; None for masks, whose kind the first one shows. Raises UsageError."""
+def are_pixels(kind: DeclaredKind | None) -> bool:
+    """Whether a declaration is that of an image or a mask."""
+    return isinstance(kind, str) or (kind is not None and kind.is_pixels)
+
+
+def declared_fields(fields: Mapping[str, Declared] | Sequence[str]) -> dict[str, DeclaredKind]:
+    """The declared kinds of fields, see `declared_kind`. Raises UsageError."""
     if isinstance(fields, Mapping):
         return {name: declared_kind(name, declared) for name, declared in fields.items()}
-    declared: dict[str, FieldKind | None] = {}
+    declared: dict[str, DeclaredKind] = {}
     for text in fields:
         name, colon, word = text.partition(":")
         if not colon or not name:
@@ -273,7 +298,7 @@ def inferred_kind(name: str, value: Any) -> FieldKind:
     """A field by its first value. Raises UsageError where no store can hold that."""
     if isinstance(value, str):
         return FieldKind("str")
-    array = as_array(value)
+    array = None if _is_pillow(value) else as_array(value)
     if array is None or array.dtype.kind == "c" or array.dtype.name not in DTYPES or 0 in array.shape:
         what = type(value).__name__ if array is None else f"{array.dtype} {array.shape}"
         if isinstance(value, int):
@@ -285,11 +310,21 @@ def inferred_kind(name: str, value: Any) -> FieldKind:
     return FieldKind(array.dtype.name, array.shape)
 
 
+def _is_pillow(value: Any) -> bool:
+    from rawpack_packer.images.with_pillow import is_pillow
+
+    return is_pillow(value)
+
+
 def _cure(name: str, value: Any) -> str:
     if isinstance(value, Mapping):
         return f": make fields of its entries, or store it as JSON text by fields={{{name!r}: 'str'}}"
     if isinstance(value, bytes):
-        return f": decode it to text; for a mask that is a PNG file, pass fields={{{name!r}: 'mask'}}"
+        return (
+            f": decode it to text; of an image file, pass fields={{{name!r}: 'image'}}, or 'mask' for labels of pixels"
+        )
+    if _is_pillow(value):
+        return f": pass fields={{{name!r}: 'image'}}, or 'mask' where its pixels are labels"
     if value is None or isinstance(value, int):
         return ": give each sample a value, such as -1 for none, or a text"
     if isinstance(value, list | tuple) and as_array(value) is None:
@@ -297,21 +332,42 @@ def _cure(name: str, value: Any) -> str:
     return f". Declare it, as by fields={{{name!r}: 'float32[?,5]'}}"
 
 
-def inferred_mask(name: str, value: Any, image: ImageKind | None) -> FieldKind:
-    """A mask field by its first value, a PNG file or an array. image: what all images are, if that is known."""
+def inferred_pixels(word: PixelWord, name: str, value: Any, image: ImageKind | None) -> FieldKind:
+    """An image or mask field by its first value: an image file (of a mask, a PNG), a PIL image, or an array. image:
+    what the first images of samples are, if that is known."""
     if isinstance(value, bytes):
         from rawpack_packer.images import read_header
 
         try:
             header = read_header(value)
         except DecodeError as error:
-            raise UsageError(f"field {name}: its first mask cannot be read: {error}") from None
+            raise UsageError(f"field {name}: its first {word} cannot be read: {error}") from None
         channels = 3 if header.color == "rgb" else 1
+        if word == "image":
+            exact = header.format == "png" and header.bits == 16 and header.color == "gray"
+            return FieldKind("uint16", (None, None, 1), image="values") if exact else PICTURES
         return mask_kind("uint16" if header.bits == 16 else "uint8", (0, 0, channels), image)
     array = as_array(value)
     if array is None or array.ndim not in (2, 3):
-        raise UsageError(f"field {name}: a mask is a PNG file or an array (height, width), not {type(value).__name__}")
-    return mask_kind(array.dtype.name, array.shape, image)
+        what = "an image is a file" if word == "image" else "a mask is a PNG file"
+        raise UsageError(f"field {name}: {what} or an array (height, width), not {type(value).__name__}")
+    return pixels_kind(word, array.dtype.name, array.shape, image)
+
+
+PICTURES = FieldKind("uint8", (None, None, 3), image="picture")
+"""Further images that are files: the recipe decides how many channels are stored."""
+
+
+def pixels_kind(word: PixelWord, dtype: str, shape: Sequence[int], image: ImageKind | None) -> FieldKind:
+    """An image or mask field by its first value, an array (height, width) or (height, width, channels). image: see
+    `inferred_pixels`: where first images have one size, so have the others."""
+    if word == "mask":
+        return mask_kind(dtype, shape, image)
+    channels = 1 if len(shape) == 2 else shape[2]
+    sizes = (None, None) if image is None or None in image.shape else (shape[0], shape[1])
+    return FieldKind(
+        dtype, (*sizes, channels), image="picture" if dtype == "uint8" and channels in (1, 3) else "values"
+    )
 
 
 def mask_kind(dtype: str, shape: Sequence[int], image: ImageKind | None) -> FieldKind:
@@ -378,27 +434,27 @@ def with_arrays(kinds: Mapping[str, FieldKind], names: Iterable[str], where: str
 def with_roles(
     kinds: Mapping[str, FieldKind], fields: Fields, image: ImageKind | None, where: str
 ) -> dict[str, FieldKind]:
-    """Fields whose dtype and shape a file of arrays knows: those that are declared as masks, or as no images. image:
-    what all images are, if that is known. Raises UsageError."""
+    """Fields whose dtype and shape a file of arrays knows: those that are declared as images, masks, or no images.
+    image: what the first images are, if that is known. Raises UsageError."""
     found = dict(kinds)
     for name, _, role in (word.partition(":") for word in words_of(fields)):
         if role == ARRAY:
             found = with_arrays(found, [name], where)
             continue
-        if role != "mask":
+        if role not in PIXEL_WORDS:
             raise UsageError(
-                f"{opt.fields(name)}: the arrays of {where} say what they hold; of a field, write {name}:mask where it "
-                f"is a mask of the image, or {name}:{ARRAY} where it is no image"
+                f"{opt.fields(name)}: the arrays of {where} say what they hold; of a field, write {name}:image where "
+                f"it is a further image, {name}:mask where it is a mask of the image, or {name}:{ARRAY} where it is no "
+                "image"
             )
+        said = opt.fields(f"{name}:{role}")
         if name not in kinds:
-            raise UsageError(
-                f"{opt.fields(f'{name}:mask')}: {where} has no such field: it has {', '.join(kinds) or 'none'}"
-            )
+            raise UsageError(f"{said}: {where} has no such field: it has {', '.join(kinds) or 'none'}")
         one = kinds[name]
         lengths = [n for n in one.shape if n is not None]
         if len(lengths) not in (2, 3) or one.ragged or one.dtype == "str":
-            raise UsageError(f"{opt.fields(f'{name}:mask')}: a mask is (height, width), not {one.dtype} {one.shape}")
-        found[name] = mask_kind(one.dtype, lengths, image)
+            raise UsageError(f"{said}: it is (height, width, channels) or (height, width), not {one.dtype} {one.shape}")
+        found[name] = pixels_kind(role, one.dtype, lengths, image)
     return found
 
 

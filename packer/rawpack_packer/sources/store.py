@@ -23,6 +23,7 @@ from rawpack.disk.manifest import NAME
 from rawpack.disk.splits import split_names
 from rawpack.errors import DamagedStoreError, DecodeError, PackError, RawpackError, UsageError
 from rawpack.formats import FieldReader
+from rawpack.formats.field_reader import planes_of
 from rawpack.remote.url import refuse_url
 from rawpack.store.store import Store
 from rawpack_packer.sources.base import (
@@ -98,15 +99,17 @@ class StorePart:
 
     def __getitem__(self, i: int, /) -> Item:
         origin, store, row = self._locate(i)
-        fields = _column_values(origin, store, row)
+        fields, planes = _column_values(origin, store, row), dict[str, NDArray[np.uint8]]()
         for name, field in store.fields.items():
-            if field.kind == "mask":
-                reader, at, _ = _verified(store, name, row)
-                fields[name] = _read(reader, at, name)
-        field = store.fields[IMAGE]
-        reader, at, stored = _verified(store, IMAGE, row)
-        image = stored.tobytes() if field.codec.suffix else _read(reader, at, IMAGE)
-        return Item(origin.prefix + _key(store, row), image, fields, planes=stored if field.planar else None)
+            if not field.in_shards:
+                continue
+            reader, at, stored = _verified(store, name, row)
+            as_file = field.codec.suffix and not field.exact
+            fields[name] = stored.tobytes() if as_file else _read(reader, at, name)
+            if field.planar:
+                planes[name] = planes_of(reader, at)
+        image: Any = fields.pop(IMAGE)
+        return Item(origin.prefix + _key(store, row), image, fields, planes)
 
     def key(self, i: int, /) -> str:
         """The sample's key in its store, after the prefix of that store."""
@@ -205,7 +208,7 @@ class StoreSource(BaseSource):
     @property
     def holds_jpeg(self) -> bool:
         """Whether images of some store are JPEG files."""
-        return any(store.fields[IMAGE].codec.suffix == ".jpg" for store in self.stores)
+        return any(field.codec.suffix == ".jpg" for store in self.stores for field in store.fields.values())
 
     @property
     def holds_planes(self) -> bool:
@@ -301,8 +304,8 @@ def _verified_store(path: Path) -> Store:
     except DamagedStoreError as error:
         raise DamagedStoreError(f"{error}; {_ALL_DAMAGE}") from None
     images = [name for name, field in store.fields.items() if field.kind == "image"]
-    if images != [IMAGE]:
-        raise UsageError(f"{path} has the images {', '.join(images) or 'none'}; only one, named {IMAGE}, can be packed")
+    if IMAGE not in images:
+        raise UsageError(f"{path} has the images {', '.join(images) or 'none'}; the first one must be called {IMAGE}")
     if KEY in store.fields and store.fields[KEY].kind != "text":
         raise UsageError(f"{path}: its field {KEY} is {store.fields[KEY].dtype}, and keys must be text")
     try:

@@ -7,7 +7,7 @@ its size and checksum, except `provenance.*`. Its own checksum is therefore the 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -21,6 +21,9 @@ from rawpack.system.files import read_plain
 
 NAME = "store.json"
 VERSION = 1
+SEVERAL_IMAGES = "several-images"
+FEATURES = (SEVERAL_IMAGES,)
+"""What some stores have and a reader must know of. A reader refuses those that it does not know, by name."""
 HEAD_BYTES = 8192
 """How many first bytes of a shard file are hashed when it is opened. They include the header of every format, so most
 files that were replaced or written to are noticed without reading all of them."""
@@ -66,6 +69,9 @@ class Field(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     points of outlines in their order, with the row of the box and the number of the outline."""
     mirror: tuple[int, ...] | msgspec.UnsetType = msgspec.UNSET
     """For keypoints, which one takes the place of each when the image is mirrored. Unset where that is unknown."""
+    nearest: bool | msgspec.UnsetType = msgspec.UNSET
+    """True for an image whose values must not be averaged, such as a depth map: it is resized by taking the nearest
+    pixel, as a mask is. Else unset."""
     array: bool | msgspec.UnsetType = msgspec.UNSET
     """True for numbers that may have the image's height and width and are no image, as the user said. Else unset."""
 
@@ -83,6 +89,11 @@ class Field(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     def is_array(self) -> bool:
         """Whether the user said that it is no image."""
         return self.array is True
+
+    @property
+    def exact(self) -> bool:
+        """Whether it is pixels whose values must not be averaged: a mask, or an image that says so."""
+        return self.kind == "mask" or self.nearest is True
 
     @property
     def in_shards(self) -> bool:
@@ -184,6 +195,8 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     format: str
     samples: _Count
     fields: Annotated[dict[_FieldName, Field], Meta(min_length=1)]
+    features: tuple[str, ...] | msgspec.UnsetType = msgspec.UNSET
+    """Those of `FEATURES` that the store has, in their order. Unset where there are none."""
     classes: tuple[str, ...] | None
     shards: tuple[Shard, ...]
     columns: tuple[Columns, ...]
@@ -243,12 +256,13 @@ def parse(data: bytes, where: str) -> tuple[Manifest, str]:
     """The manifest in `data`, and its checksum. `where` names the file in errors."""
     text, digest = unseal(data, where)
     try:
-        version = msgspec.json.decode(text, type=_Version).rawpack
-        if version > VERSION:
+        needed = msgspec.json.decode(text, type=_Needed)
+        if needed.rawpack > VERSION:
             raise StoreError(
-                f"{where} has format version {version}; this rawpack reads up to {VERSION}. "
-                "Update it: pip install --upgrade rawpack"
+                f"{where} has format version {needed.rawpack}; this rawpack reads up to {VERSION}. {_UPDATE}"
             )
+        if unknown := [name for name in needed.features if name not in FEATURES]:
+            raise StoreError(f"{where} has features that this rawpack does not know: {', '.join(unknown)}. {_UPDATE}")
         manifest = msgspec.json.decode(text, type=Manifest)
     except (ValueError, RecursionError) as error:  # msgspec's DecodeError and UnicodeDecodeError are ValueErrors
         raise DamagedStoreError(f"{where} is not a valid manifest: {error}") from None
@@ -277,8 +291,20 @@ def load(store: Path) -> tuple[Manifest, str]:
     return parse(data, str(path))
 
 
-class _Version(msgspec.Struct):
+_UPDATE = "Update it: pip install --upgrade rawpack"
+
+
+class _Needed(msgspec.Struct):
+    """What a reader needs to know before it looks at anything else."""
+
     rawpack: int
+    features: tuple[str, ...] = ()
+
+
+def features_of(fields: Mapping[str, Field]) -> tuple[str, ...] | msgspec.UnsetType:
+    """The features of a store with these fields, as its manifest has them."""
+    several = sum(field.kind == "image" for field in fields.values()) > 1
+    return (SEVERAL_IMAGES,) if several else msgspec.UNSET
 
 
 def _check(manifest: Manifest) -> None:
@@ -295,6 +321,8 @@ def _check(manifest: Manifest) -> None:
     label = manifest.fields.get("label")
     if manifest.classes is not None and label and (label.kind, label.dtype, label.shape) != ("number", "int64", ()):
         raise ValueError(f"classes, but labels are {label.kind} {label.dtype} {label.shape}")
+    if manifest.features != features_of(manifest.fields):
+        raise ValueError(f"its features are {manifest.features}, by its fields {features_of(manifest.fields)}")
     images = {name for name, field in manifest.fields.items() if field.in_shards}
     for shard in manifest.shards:
         if set(shard.fields) != images:
@@ -337,6 +365,8 @@ def _check_field(name: str, field: Field) -> None:
         raise ValueError(f"{name} follows boxes as {field.follows}, with dtype {field.dtype} and shape {field.shape}")
     if field.array is not msgspec.UNSET and (not field.array or field.moves or field.kind not in ("number", "ragged")):
         raise ValueError(f"{name} is declared as array {field.array}, and is {field.kind}")
+    if field.nearest is not msgspec.UNSET and not (field.nearest and field.kind == "image"):
+        raise ValueError(f"{name} is declared as nearest {field.nearest}, and is {field.kind}")
     if field.mirror is not msgspec.UNSET and (
         field.follows != "keypoints" or sorted(field.mirror) != list(range(field.shape[1] or 0))
     ):

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from rawpack.errors import DecodeError, UsageError
 from rawpack_packer.options import opt
 from rawpack_packer.sources.fields import (
+    PIXEL_WORDS,
     Boxes,
     Declared,
     FieldKind,
@@ -29,7 +30,7 @@ from rawpack_packer.sources.fields import (
     check_names,
     declared_kind,
     inferred_kind,
-    inferred_mask,
+    inferred_pixels,
     with_arrays,
 )
 from rawpack_packer.sources.folder import EXTENSIONS
@@ -111,10 +112,10 @@ def _named(text: str, given: str | None, member: str, declared: Declared | None)
         raise UsageError(
             f"{opt.fields(repr(text))}: rawpack does not read .{kind} members: write .json or .npy members"
         )
-    if is_image(suffix) and declared != "mask" and not (isinstance(declared, FieldKind) and declared.mask):
+    if is_image(suffix) and not (declared in PIXEL_WORDS or (isinstance(declared, FieldKind) and declared.is_pixels)):
         raise UsageError(
-            f"{opt.fields(repr(text))}: a .{kind} is an image: {opt.fields(f'image={suffix}')}, or for a mask "
-            f"{suffix}:mask"
+            f"{opt.fields(repr(text))}: a .{kind} is an image: {opt.fields(f'image={suffix}')}; for a further image of "
+            f"the sample {suffix}:image, for a mask {suffix}:mask"
         )
     name = given or (entry[-1] if entry else ".".join(words[:-1]).replace(".", "_") or suffix)
     return NamedMember(name, (suffix,), entry, declared)
@@ -144,14 +145,14 @@ def values_of(field: NamedMember, spans: Spans, first: int) -> MemberValues:
     word = rest if array else field.declared
     declared = None if word is None else declared_kind(field.name, word)
     arrays = [field.name] if array else []
-    if declared is not None:
+    if declared is not None and not isinstance(declared, str):
         return MemberValues(
             spans, kind, field.entry, with_arrays({field.name: declared}, arrays, field.name)[field.name]
         )
     try:
         data = member_bytes(spans, first)
-        if is_image(field.suffix):
-            return MemberValues(spans, kind, (), inferred_mask(field.name, data, None))
+        if declared is not None:
+            return MemberValues(spans, kind, (), inferred_pixels(declared, field.name, data, None))
         value = value_of(data, kind, field.entry, None)
     except DecodeError as error:
         raise UsageError(f"{opt.fields(repr(field.name))}: its first value cannot be read: {error.detail}") from None
@@ -167,7 +168,7 @@ def member_bytes(spans: Spans, i: int) -> bytes:
 def value_of(data: bytes, type: str, entry: Sequence[str], kind: FieldKind | None) -> Value:
     """The value of a member. type: see `type_of`. kind: None for the first value, which may be anything. Raises
     DecodeError."""
-    if kind is not None and kind.mask:
+    if kind is not None and kind.is_pixels:
         return data
     value: Any
     if type == "npy":

@@ -121,7 +121,7 @@ class VocSource(BoxSource):
                     raise fault(where, 0, 0, "", "there is no such mask", file=mask)
             parser = PathParser(CellPosition(where, name, 0, cells=False), str(root))
             parser.add(paths, np.arange(1, len(names) + 1))
-            kinds[name], columns[name] = parser.finish()
+            kinds[name], columns[name] = parser.finish("mask")
         info = SourceInfo(
             kind="voc",
             root=where,

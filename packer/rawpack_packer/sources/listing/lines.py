@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 from rawpack.errors import DecodeError, UsageError
 from rawpack_packer.errors import reason_of, stop_if_of_any_file
 from rawpack_packer.options import opt
-from rawpack_packer.sources.fields import FieldKind, inferred_mask
+from rawpack_packer.sources.fields import FieldKind, PixelWord, inferred_pixels
 from rawpack_packer.sources.table.columns import Files, Texts, joined, texts_of
 from rawpack_packer.text import plain
 
@@ -330,7 +330,7 @@ def _lines(file: BinaryIO, where: str) -> Iterator[str]:
 
 
 class PathParser:
-    """Takes the paths of images, or of masks."""
+    """Takes the paths of images, first or further ones, or of masks."""
 
     def __init__(self, place: CellPosition, root: str, within: Sequence[str] = (), trusting: str = "") -> None:
         """root: the folder that relative paths start from. within: folders that paths must not lead out of; links are
@@ -350,11 +350,11 @@ class PathParser:
         """All of them."""
         return Files(self._root, joined(self._paths), np.concatenate(self._states))
 
-    def finish(self) -> tuple[FieldKind, Files]:
-        """Masks, and what they are: as the first one, a PNG file, with the size of the image."""
+    def finish(self, word: PixelWord) -> tuple[FieldKind, Files]:
+        """Masks or further images, and what they are, as the first one."""
         files = self.files()
         try:
-            kind = inferred_mask(self._place.name, files.value(0), None)
+            kind = inferred_pixels(word, self._place.name, files.value(0), None)
         except (DecodeError, UsageError) as error:
             raise self._place.fault(0, f"{files.paths.value(0)}: {error}") from None
         return kind, files

@@ -21,7 +21,9 @@ from rawpack_packer.sources.base import Scanning, SourceInfo, given_options, uns
 from rawpack_packer.sources.fields import (
     RESERVED,
     Declared,
+    DeclaredKind,
     FieldKind,
+    PixelWord,
     box_hint,
     declared_fields,
     split_arrays,
@@ -212,7 +214,7 @@ class KeyedFields:
 def read_keyed(
     path: str | os.PathLike[str],
     key: str | None,
-    declared: Mapping[str, FieldKind | None],
+    declared: Mapping[str, DeclaredKind],
     known: Mapping[str, FieldKind],
 ) -> KeyedFields:
     """Read a CSV, TSV or JSON Lines file without images: one column has the keys of samples that are packed already.
@@ -241,9 +243,9 @@ def read_keyed(
         raise UsageError(f"{where} names no sample: there is no line after the names of the columns")
     wanted = {name: kind for name, kind in {**known, **declared}.items() if name in names}
     for name, kind in wanted.items():
-        if (name in declared and kind is None) or (kind is not None and (kind.mask or kind.boxes or kind.follows)):
+        if isinstance(kind, str) or kind.is_pixels or kind.boxes or kind.follows:
             raise UsageError(
-                f"{opt.fields(name)}: masks, and boxes and what follows them, come with the images: pack again"
+                f"{opt.fields(name)}: images, masks, boxes and what follows them come with their samples: pack again"
             )
     keys = raw[found].keys()
     _check_unique(keys, lines, raw[found].place, "name each sample once")
@@ -308,7 +310,7 @@ def _converted(
     raw: Mapping[str, RawColumn],
     label: str | None,
     fields: Mapping[str, str],
-    declared: Mapping[str, FieldKind | None],
+    declared: Mapping[str, DeclaredKind],
     classes: Sequence[str] | None,
     root: str,
 ) -> tuple[dict[str, FieldKind], dict[str, Column], Labels | None]:
@@ -318,12 +320,13 @@ def _converted(
     name_of = {column: name for name, column in fields.items()} | ({label: LABEL} if label is not None else {})
     for column, name in ((column, name_of[column]) for column in raw if column in name_of):
         one, kind = raw[column], declared.get(name)
-        if name in declared and (kind is None or kind.mask):
-            masks = PathParser(one.place, root)
+        if isinstance(kind, str) or (kind is not None and kind.is_pixels):
+            files = PathParser(one.place, root)
             for row, block in one.numbered():
-                masks.add(block, one.lines[row : row + len(block)])
-            inferred, columns[name] = masks.finish()
-            kinds[name] = kind or inferred
+                files.add(block, one.lines[row : row + len(block)])
+            word: PixelWord = kind if isinstance(kind, str) else "mask" if kind.mask else "image"
+            inferred, columns[name] = files.finish(word)
+            kinds[name] = inferred if isinstance(kind, str) else kind
         elif name == LABEL:
             kinds[name], columns[name], labels = one.labels(kind, classes)
         else:

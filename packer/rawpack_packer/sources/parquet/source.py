@@ -19,12 +19,13 @@ from rawpack.remote.url import is_url
 from rawpack_packer.options import opt
 from rawpack_packer.sources.base import Scanning, SourceInfo, given_options, unseen
 from rawpack_packer.sources.fields import (
+    DeclaredKind,
     FieldKind,
     Fields,
     Value,
     box_hint,
     declared_fields,
-    inferred_mask,
+    inferred_pixels,
     split_arrays,
     with_arrays,
     words_of,
@@ -156,7 +157,7 @@ class ArrowColumn:
     rows: ArrowRows
     name: str
     kind: FieldKind | None
-    """None for a mask."""
+    """None for a mask or a further image."""
 
     def value(self, i: int, /) -> Value:
         batch, at, place = self.rows.batch(i)
@@ -220,7 +221,10 @@ class ParquetSource(TableSource):
             raise UsageError(f"{root} has no rows")
         keys = scan.keys(root)
         rows = scan.arrow_rows()
-        kinds = {name: kind or _mask(name, rows) for name, kind in scan.kinds.items()}
+        kinds = {
+            name: kind or _pixels(wanted.declared[name], name, chosen.fields[name], rows)
+            for name, kind in scan.kinds.items()
+        }
         fields_of = {name: ArrowColumn(rows, column, kinds[name]) for name, column in chosen.fields.items()}
         kinds = with_arrays(kinds, arrays, root)
         hints = [box_hint(name, kind) for name, kind in kinds.items() if name not in wanted.declared]
@@ -246,12 +250,13 @@ class ParquetSource(TableSource):
         super().__init__(info, keys or RowNumbers(range(scan.rows)), images, fields_of, labels=labels)
 
 
-def _mask(name: str, rows: ArrowRows) -> FieldKind:
-    """The kind of a mask, by the first one."""
+def _pixels(word: DeclaredKind, name: str, column: str, rows: ArrowRows) -> FieldKind:
+    """The kind of a field of masks or further images, by the first one."""
+    assert isinstance(word, str)
     try:
-        return inferred_mask(name, ArrowColumn(rows, name, None).value(0), None)
+        return inferred_pixels(word, name, ArrowColumn(rows, column, None).value(0), None)
     except DecodeError as error:
-        raise UsageError(f"field {name}: its first mask cannot be read: {error}") from None
+        raise UsageError(f"field {name}: its first {word} cannot be read: {error}") from None
 
 
 @dataclass(frozen=True)
@@ -272,7 +277,7 @@ class _Scan:
         """Raises UsageError."""
         self.chosen: ChosenColumns | None = None
         self.kinds: dict[str, FieldKind | None] = {}
-        """Of each field; None for a mask."""
+        """Of each field; None for a mask or a further image."""
         self.rows = 0
         self.outside: dict[int, tuple[int, int]] = {}
         self._wanted, self._files = wanted, files

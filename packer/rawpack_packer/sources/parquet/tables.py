@@ -17,7 +17,7 @@ import pyarrow.parquet as pq
 from rawpack.errors import DecodeError, UsageError
 from rawpack_packer.errors import is_no_fault_of_data, stop_if_of_any_file
 from rawpack_packer.options import opt
-from rawpack_packer.sources.fields import Boxes, FieldKind, Value, as_text
+from rawpack_packer.sources.fields import Boxes, DeclaredKind, FieldKind, Value, are_pixels, as_text
 from rawpack_packer.sources.files import fault_of
 from rawpack_packer.sources.parquet import ARROW
 from rawpack_packer.sources.table.choose import ColumnInfo, Habits
@@ -60,7 +60,7 @@ def habits() -> Habits:
 
 
 def column_infos(
-    schema: pa.Schema, features: Features, declared: Mapping[str, FieldKind | None], where: str
+    schema: pa.Schema, features: Features, declared: Mapping[str, DeclaredKind], where: str
 ) -> list[ColumnInfo]:
     """The columns of a table. declared: see `ColumnChoice`. Raises UsageError where names of classes are none."""
     says_images = any(_of(one) == "Image" for one in features.values())
@@ -99,20 +99,23 @@ def _class_names(feature: Any, name: str, where: str) -> tuple[str, ...]:
     return tuple(classes)
 
 
-def _kind(
-    name: str, type_: pa.DataType, feature: Any, declared: Mapping[str, FieldKind | None]
-) -> FieldKind | str | None:
-    """What a field holds: as declared, or by its type; or why it can be none."""
+def _kind(name: str, type_: pa.DataType, feature: Any, declared: Mapping[str, DeclaredKind]) -> FieldKind | str | None:
+    """What a field holds: as declared, None for further images and masks, or by its type; or why it can be none."""
     if name in declared:
         kind = declared[name]
-        if kind is None and not holds_image(type_):
-            return f"it holds {_shown(type_)}; a mask is an image"
-        if kind is not None and kind.dtype == "str" and not _is_binary(type_) and _has_bytes(type_):
+        if are_pixels(kind) and not holds_image(type_):
+            return f"it holds {_shown(type_)}; images and masks are files"
+        if isinstance(kind, str):
+            return None
+        if kind.dtype == "str" and not _is_binary(type_) and _has_bytes(type_):
             return f"it holds {_shown(type_)}, and bytes cannot be stored as text"
         return kind
     shape = feature.get("shape") if isinstance(feature, dict) and str(_of(feature)).startswith("Array") else None
     if holds_image(type_):
-        return f"the images are in another column; {opt.fields(f'{name}:mask')} stores it as a mask"
+        return (
+            f"the images are in another column; {opt.fields(f'{name}:image')} stores it as a further image, "
+            f"{name}:mask as a mask"
+        )
     try:
         if shape is not None:
             return FieldKind(str(feature.get("dtype")), tuple(shape))
@@ -203,14 +206,14 @@ def _shown(type_: pa.DataType) -> str:
 def value_of(column: pa.Array, at: int, kind: FieldKind | None, place: str) -> Value:
     """A value of a column. A missing one is NaN, the empty text, or an array of length 0.
 
-    kind: of its field; None for a mask. Raises DecodeError for a value that none of its field is.
+    kind: of its field; None for a mask or a further image. Raises DecodeError for a value that none of its field is.
     """
     found = python_value(column, at, place)
-    if kind is None or kind.mask:
-        mask = found.get("bytes") if isinstance(found, dict) else found
-        if not mask:
-            raise DecodeError("bad_field", f"{place}: there is no mask")
-        return bytes(mask)
+    if kind is None or kind.is_pixels:
+        file = found.get("bytes") if isinstance(found, dict) else found
+        if not file:
+            raise DecodeError("bad_field", f"{place}: there is no image file")
+        return bytes(file)
     if kind.dtype == "str":
         if isinstance(found, bytes):
             try:

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from rawpack.errors import UsageError
 from rawpack_packer.errors import reading
 from rawpack_packer.options import opt
-from rawpack_packer.sources.fields import FieldKind, check_names
+from rawpack_packer.sources.fields import DeclaredKind, FieldKind, are_pixels, check_names
 from rawpack_packer.text import listed, plain
 
 Rows = NDArray[np.int64]
@@ -76,7 +76,7 @@ def number_labels(
             f"{where}: the label of {row_name(texts[0])} is {values[texts[0]]!r}, and that of {row_name(other)} is "
             f"{values[other]}: labels are either whole numbers or names"
         )
-    names = names or tuple(sorted({str(value) for value in values if isinstance(value, str) and value}))
+    names = names or _encodable(sorted({str(value) for value in values if isinstance(value, str) and value}), where)
     number_of = {name: number for number, name in enumerate(names)}
     strange = next((i for i in texts if values[i] not in number_of), None)
     if strange is not None:
@@ -97,7 +97,7 @@ def classes_of(classes: Classes) -> tuple[str, ...]:
             raise UsageError(f"{where} is not UTF-8 at byte {error.start}") from None
         names = tuple(line.strip() for line in text.rstrip().splitlines())
     else:
-        names, where = tuple(str(name) for name in classes), "classes="
+        names, where = _encodable([str(name) for name in classes], "classes="), "classes="
     known = set[str]()
     for number, name in enumerate(names):
         if not name or name in known:
@@ -107,6 +107,16 @@ def classes_of(classes: Classes) -> tuple[str, ...]:
     if not names:
         raise UsageError(f"{where} has no class: write one name per line")
     return names
+
+
+def _encodable(names: Sequence[str], where: str) -> tuple[str, ...]:
+    """Names of classes that UTF-8 can hold. Raises UsageError."""
+    try:
+        "".join(names).encode()
+    except UnicodeEncodeError:
+        odd = next(name for name in names if name != name.encode(errors="ignore").decode())
+        raise UsageError(f"{where}: the class {odd!r} has half of a surrogate pair, which UTF-8 cannot hold") from None
+    return tuple(names)
 
 
 def named_file(classes: Classes | None) -> str | os.PathLike[str] | None:
@@ -188,8 +198,8 @@ class ColumnChoice:
     key: str | None = None
     fields: Mapping[str, str] | None = None
     """Name of a field -> its column, besides image, label and key; None for all columns that can be fields."""
-    declared: Mapping[str, FieldKind | None] = field(default_factory=dict)
-    """By the name of the field; None for a mask."""
+    declared: Mapping[str, DeclaredKind] = field(default_factory=dict)
+    """By the name of the field."""
     as_arrays: bool = False
     """Whether image, label and fields were named by `--array`."""
 
@@ -314,8 +324,8 @@ def _image(
     usual = next((by_name[name] for name in habits.images if name in by_name), None)
     if usual is not None:
         return usual
-    masks = [name for name, kind in wanted.declared.items() if kind is None or kind.mask]
-    fitting = [one for one in columns if one.is_image and one.name not in masks]
+    further = [name for name, kind in wanted.declared.items() if are_pixels(kind)]
+    fitting = [one for one in columns if one.is_image and one.name not in further]
     found = [one for one in fitting if one.says_image] or fitting
     named = [one for one in found if one.name.rpartition("/")[2] in _CALLED]
     if len(found) == 1 or len(named) == 1:
