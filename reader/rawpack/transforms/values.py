@@ -16,8 +16,12 @@ from rawpack.transforms.step import Array, Spec, Step
 _FLOATS = ("float16", "float32", "float64")
 _MOST_TABLED = 128
 """Channels: with more, OpenCV 5 does no lookup."""
+_TILE_PIXELS = 1 << 17
+"""Looked up at once, so that their planes are still in the processor's cache."""
 _GREATEST = (255, 65535, 2**32 - 1)
 """Of the dtypes of whole numbers that images have."""
+_PAGE, _APART = 4096, 320
+"""Planes that are a multiple of a page apart would push each other out of that cache while they are written."""
 
 
 class ConvertImageDtype(Step):
@@ -160,15 +164,27 @@ class ByTable(Step):
             out = np.empty(shape, self._dtype)
         rows: Array = image.reshape(-1, width, channels)
         if self._planes and channels > 1:
-            planes = out.view(self._carrier).reshape(-1, channels, height * width)
-            for c, (plane, table) in enumerate(zip(cv2.split(rows), self._tables, strict=True)):
-                cv2.LUT(plane.reshape(len(planes), -1), table, dst=planes[:, c])
+            self._into_planes(rows, out.view(self._carrier).reshape(-1, channels, height * width))
             return out
         table = self._table
         if self._one_table:
             rows, table = rows.reshape(len(rows), -1), self._tables[0]
         cv2.LUT(rows, table, dst=out.view(self._carrier).reshape(rows.shape))
         return out
+
+    def _into_planes(self, rows: Array, outs: Array) -> None:
+        """rows: (n * H, W, C), of all images; if there are several, they are small. outs: (n, C, H * W)."""
+        import cv2
+
+        width, channels = rows.shape[1:]
+        tall = len(rows) if len(outs) > 1 else min(len(rows), max(1, _TILE_PIXELS // width))
+        planes: Array = np.empty((channels, -(-tall * width // _PAGE) * _PAGE + _APART), np.uint8)
+        for y in range(0, len(rows), tall):
+            tile = rows[y : y + tall]
+            # Into memory that is used again: new pages would take longer than the lookup.
+            split = cv2.split(tile, [plane[: len(tile) * width].reshape(-1, width) for plane in planes])
+            for c, (plane, table) in enumerate(zip(split, self._tables, strict=True)):
+                cv2.LUT(plane.reshape(len(outs), -1), table, dst=outs[:, c, y * width : (y + tall) * width])
 
     def tail(self) -> Tail | None:
         """As arithmetic; None where the table is no such function, up to its own rounding."""
