@@ -128,10 +128,11 @@ class Shards:
             found[self._members(suffix)[:, 0]] += 1
         if named is None and (found > 1).any():
             i = int(np.argmax(found > 1))
+            first, other = (plain(one) for one in suffixes[:2])
             raise UsageError(
                 f"{where}: sample {plain(self.key(i))} has {found[i]} images. Shards have "
                 f"{listed([f'.{one}' for one in suffixes], 8)}: name the one to pack, such as "
-                f"{opt.fields(f'image={plain(suffixes[0])}')}"
+                f"{opt.fields(f'image={first}')}; {opt.fields(f'{other}:image')} packs another with it"
             )
         if not found.any():
             has = listed([f".{one}" for one in self.suffixes], 8)
