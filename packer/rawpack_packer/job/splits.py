@@ -7,6 +7,7 @@ import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Unpack
 
 import msgspec
@@ -36,6 +37,7 @@ from rawpack_packer.recipe import Recipe, parse_options
 from rawpack_packer.sources import Source, has_split
 from rawpack_packer.sources.base import Scanning, differing_field, shown_field, unseen
 from rawpack_packer.sources.files import missing as no_source
+from rawpack_packer.sources.pairs import in_split
 from rawpack_packer.sources.table.kept import keep_found
 from rawpack_packer.sources.view import View
 from rawpack_packer.text import listed, plain
@@ -170,8 +172,9 @@ def splits_job(
         raise UsageError(f"holdout={holdout!r}: must be a dict, such as {{'val': 0.1}}")
     where = Path(destination)
 
-    def opened(one: Any) -> Source:
-        return opening.open_given(one, source_options, run_options, recipe, where, os.fspath(destination), scan=scan)
+    def opened(one: Any, more: Mapping[str, Any] = MappingProxyType({})) -> Source:
+        about = {**source_options, **more}
+        return opening.open_given(one, about, run_options, recipe, where, os.fspath(destination), scan=scan)
 
     def made(one: Source) -> Recipe:
         return recipe_for(one, recipe)
@@ -201,7 +204,12 @@ def splits_job(
         root = os.fspath(source)
         if source_options.get("kind") is None:
             opening.check_above(root, names, os.fspath(destination))
-        sources = open_divided(root, names, opened)
+        about = source_options.get("images")
+
+        def opened_split(path: str) -> Source:
+            return opened(path, {} if about is None else {"images": in_split(about, Path(path).name)})
+
+        sources = open_divided(root, names, opened_split)
     else:
         whole = opened(source)
         draw = draws.draw(whole, chosen.holdout or {}, chosen.seed or 0)
