@@ -7,7 +7,6 @@ import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any, Unpack
 
 import msgspec
@@ -172,8 +171,10 @@ def splits_job(
         raise UsageError(f"holdout={holdout!r}: must be a dict, such as {{'val': 0.1}}")
     where = Path(destination)
 
-    def opened(one: Any, more: Mapping[str, Any] = MappingProxyType({})) -> Source:
-        about = {**source_options, **more}
+    def opened(one: Any, split: str | None = None) -> Source:
+        about = source_options
+        if split is not None and "images" in about:
+            about = {**about, "images": in_split(about["images"], split)}
         return opening.open_given(one, about, run_options, recipe, where, os.fspath(destination), scan=scan)
 
     def made(one: Source) -> Recipe:
@@ -204,12 +205,7 @@ def splits_job(
         root = os.fspath(source)
         if source_options.get("kind") is None:
             opening.check_above(root, names, os.fspath(destination))
-        about = source_options.get("images")
-
-        def opened_split(path: str) -> Source:
-            return opened(path, {} if about is None else {"images": in_split(about, Path(path).name)})
-
-        sources = open_divided(root, names, opened_split)
+        sources = open_divided(root, names, lambda path: opened(path, Path(path).name))
     else:
         whole = opened(source)
         draw = draws.draw(whole, chosen.holdout or {}, chosen.seed or 0)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from itertools import chain
@@ -100,7 +100,8 @@ class DatasetPart:
             image = self.images.of(value, f"sample {key}")
             if self.text_labels and LABEL in sample:
                 sample[LABEL] = _class_number(sample[LABEL], self.classes or ())
-            fields = {name: _as_value(name, value, self.fields.get(name), self.images) for name, value in sample.items()}
+            kinds = self.fields
+            fields = {name: _as_value(name, one, kinds.get(name), self.images) for name, one in sample.items()}
         except (DecodeError, PackError, MemoryError):
             raise
         except Exception as error:
@@ -188,7 +189,7 @@ class DatasetSource(BaseSource):
         images = images_of(first["image"], said, others, root, colors=colors, sized=sized)
         kind = images.kind
         kinds = {
-            name: _field_kind(name, value, declared, images, root, partial(_others, dataset, count, called_as, name))
+            name: _field_kind(name, value, declared, images, root, _others(dataset, count, called_as, name))
             for name, value in first.items()
             if name != "image"
         }
@@ -203,7 +204,12 @@ class DatasetSource(BaseSource):
             kinds[LABEL] = FieldKind("int64")
         all_keys = _keys(keys, count)
         self.info = SourceInfo(
-            kind="dataset", root=root, fields=kinds, image=kind, classes=named, numbered=keys is None,
+            kind="dataset",
+            root=root,
+            fields=kinds,
+            image=kind,
+            classes=named,
+            numbered=keys is None,
             problems=tuple(hints(kinds, declared, kind)),
         )
         targets = as_array(getattr(dataset, "targets", None))
@@ -263,16 +269,16 @@ def _field_kind(
     declared: Mapping[str, Declared],
     images: DatasetImages,
     root: str,
-    others: Callable[[], Others],
+    others: Others,
 ) -> FieldKind:
-    """value: that of the first sample. others: returns those of the field, to be looked at."""
+    """value: that of the first sample. others: those of the field, to be looked at."""
     array, rest = array_of(declared.get(name))
     said = rest if array else declared.get(name)
     kind = inferred_kind(name, value) if said is None else declared_kind(name, said)
     if kind == "mask":
         kind = inferred_pixels(kind, name, value, images.kind)
     elif kind == "image":
-        kind = _further_kind(name, value, images, root, others())
+        kind = _further_kind(name, value, images, root, others)
     return with_arrays({name: kind}, [name] if array else (), "the dataset")[name]
 
 

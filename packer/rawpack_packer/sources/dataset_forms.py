@@ -17,7 +17,16 @@ from numpy.typing import NDArray
 from rawpack.errors import DecodeError, PackError, UsageError
 from rawpack_packer.errors import reason_of
 from rawpack_packer.images.with_pillow import check_mode, is_grey, is_pillow, pixels_of
-from rawpack_packer.sources.axes import AXES, Axes, channels_first, channels_last, check_samples, doubtful, further_first, turned
+from rawpack_packer.sources.axes import (
+    AXES,
+    Axes,
+    channels_first,
+    channels_last,
+    check_samples,
+    doubtful,
+    further_first,
+    turned,
+)
 from rawpack_packer.sources.base import Item
 from rawpack_packer.sources.fields import ImageKind, as_array, plain_dtype
 from rawpack_packer.text import listed, plain

@@ -403,8 +403,8 @@ def mask_kind(dtype: str, shape: Sequence[int], image: ImageKind | None) -> Fiel
 def hints(kinds: Mapping[str, FieldKind], declared: Iterable[str], image: ImageKind | None = None) -> list[str]:
     """What to tell the user of fields that look like boxes or images but were not declared. image: what the first
     images are, if that is known."""
-    said = {*declared}
-    found = ((_box_hint(name, kind) or _image_hint(name, kind, image)) for name, kind in kinds.items() if name not in said)
+    left = {name: kinds[name] for name in kinds if name not in {*declared}}
+    found = (_box_hint(name, kind) or _image_hint(name, kind, image) for name, kind in left.items())
     return [one for one in found if one]
 
 

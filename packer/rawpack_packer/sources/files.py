@@ -194,7 +194,8 @@ class FolderPart:
         else:
             image = self.members.value(i)
         fields = {name: named_value(name, column, i) for name, column in self.further.items()}
-        return Item(key, image, fields if self.labels is None else {"label": int(self.labels[self.folder_of[i]]), **fields})
+        label = {} if self.labels is None else {"label": int(self.labels[self.folder_of[i]])}
+        return Item(key, image, {**label, **fields})
 
     def key(self, i: int, /) -> str:
         """The file's path below root, parts joined by "/"."""

@@ -24,7 +24,8 @@ from rawpack_packer.sources.beside.annotated import refuse_annotations
 from rawpack_packer.sources.fields import Fields
 from rawpack_packer.sources.files import NOT_SCANNED, FolderPart, missing
 from rawpack_packer.sources.folder_scan import ARCHIVES, FolderScan, Wanted
-from rawpack_packer.sources.pairs import UNPAIRED, Folders, Partners, with_partners
+from rawpack_packer.sources.pairs import UNPAIRED, Folders, with_partners
+from rawpack_packer.sources.table.columns import Files
 from rawpack_packer.sources.video import EXTENSIONS as VIDEO_EXTENSIONS
 from rawpack_packer.text import plain
 
@@ -145,8 +146,8 @@ class FolderSource(BaseSource):
     def states(self) -> NDArray[np.int64]:
         """(n, 2): size in bytes and mtime in ns of each sample's file when it was scanned; then those of further
         images."""
-        further = [one.files.states for one in self._all.further.values() if isinstance(one, Partners)]
-        view = np.concatenate([self._all.states, *further]) if further else self._all.states.view()
+        further = [one.states for one in self._all.further.values() if isinstance(one, Files)]
+        view = np.concatenate([self._all.states, *further])
         view.flags.writeable = False
         return view
 

@@ -114,6 +114,11 @@ class SaidOfArrays:
                 f"{opt.array} and {other} both name arrays: name the image, the label and all fields by one"
             )
 
+    def are_pixels(self, of_file: str) -> bool:
+        """Whether an array is declared as images or masks."""
+        named = {split_axes(self.named.get(name, name))[0].lstrip("/") for name in self.words}
+        return of_file in named or of_file.rpartition("/")[2] in named
+
     @property
     def names_image(self) -> bool:
         """Whether `--array` says which array the image is."""

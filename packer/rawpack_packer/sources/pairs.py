@@ -7,43 +7,24 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
 
-from rawpack.errors import DecodeError, UsageError
+from rawpack.errors import UsageError
 from rawpack_packer.options import opt
 from rawpack_packer.sources.base import SourceInfo, given_options
 from rawpack_packer.sources.fields import PIXEL_WORDS, FieldKind, Fields, check_names, first_pixels, words_of
 from rawpack_packer.sources.files import NOT_SCANNED, FolderPart, bad_name, text_of
 from rawpack_packer.sources.folder_scan import FolderScan
-from rawpack_packer.sources.table.columns import Files, Rows, texts_of
+from rawpack_packer.sources.table.columns import NO_FILE, Files, texts_of
 from rawpack_packer.text import count, plain
 
 Folders = str | os.PathLike[str] | Mapping[str, str | os.PathLike[str]] | Sequence[str]
 """`--images`: the folder of the images, of a listing and the like; or, of a folder, NAME=FOLDER, several of these, or a
 mapping."""
 UNPAIRED = "unpaired"
-_NONE = -3
-"""Stands for the size of a file that is not there."""
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Partners:
-    """The files of one such folder, one for each image: a `Column`."""
-
-    folder: str
-    """For messages, which name no absolute path."""
-    files: Files
-
-    def value(self, i: int, /) -> bytes:
-        if self.files.states[i, 0] == _NONE:
-            raise DecodeError("bad_field", f"there is no image {plain(self.files.paths.value(i))}.* in {self.folder}")
-        return self.files.value(i)
-
-    def pick(self, rows: Rows, /) -> Partners:
-        return Partners(self.folder, self.files.pick(rows))
 
 
 def one_folder(images: Folders) -> str | os.PathLike[str]:
@@ -82,10 +63,10 @@ def with_partners(
                 f"{opt.fields(f'{name}:{word}')}: of a folder of images, {opt.images('NAME=FOLDER')} names folders of "
                 f"further images, and {opt.fields('NAME:mask')} says which of them hold masks"
             )
-    kinds, columns, alone, problems = dict[str, FieldKind](), dict[str, Partners](), 0, list[str]()
+    kinds, columns, alone, problems = dict[str, FieldKind](), dict[str, Files](), 0, list[str]()
     for name, folder in folders.items():
         columns[name], left = _partners(files, folder, scan)
-        there = np.flatnonzero(columns[name].files.states[:, 0] != _NONE).tolist()
+        there = np.flatnonzero(columns[name].states[:, 0] != NO_FILE).tolist()
         reads = (partial(columns[name].value, i) for i in there)
         kinds[name] = first_pixels("mask" if said.get(name) == "mask" else "image", name, reads)
         alone += len(left)
@@ -94,7 +75,7 @@ def with_partners(
     return replace(files, further=columns), replace(
         info,
         fields={**info.fields, **kinds},
-        paths=(*info.paths, *(one.files.root for one in columns.values())),
+        paths=(*info.paths, *(one.root for one in columns.values())),
         options=given_options(images=[f"{name}={folder}" for name, folder in folders.items()], field=words),
         counts={**info.counts, UNPAIRED: alone},
         problems=(*info.problems, *problems),
@@ -120,7 +101,7 @@ def _named(images: Folders) -> dict[str, str]:
     return {name: folder for name, _, folder in pairs}
 
 
-def _partners(files: FolderPart, folder: str, scan: Callable[[str], FolderScan]) -> tuple[Partners, list[str]]:
+def _partners(files: FolderPart, folder: str, scan: Callable[[str], FolderScan]) -> tuple[Files, list[str]]:
     """The partners of files in a folder, and those that belong to none."""
     where, shown = os.path.abspath(os.path.expanduser(folder)), plain(folder)  # noqa: PTH100, PTH111 - may be empty
     if f"{os.path.realpath(where)}/".startswith(f"{os.path.realpath(files.root)}/"):
@@ -147,10 +128,9 @@ def _partners(files: FolderPart, folder: str, scan: Callable[[str], FolderScan])
             one, two = (plain(found.key(k)) for k in (numbers[stem], twice[stem]))
             raise UsageError(f"{opt.images(shown)}: {one} and {two} belong to the same image: take out one of them")
     paths = [text_of(found.path(k) if k >= 0 else stem) for k, stem in zip(at.tolist(), stems, strict=True)]
-    states = np.where(at[:, None] >= 0, found.states[at], _NONE)
+    states = np.where(at[:, None] >= 0, found.states[at], NO_FILE)
     left = sorted({*numbers.values()} - {*at.tolist()})
-    name = plain(os.path.basename(where))  # noqa: PTH119
-    return Partners(name, Files(where, texts_of(paths), states)), [plain(found.key(k)) for k in left]
+    return Files(where, texts_of(paths), states), [plain(found.key(k)) for k in left]
 
 
 def _stem(path: bytes) -> bytes:

@@ -138,7 +138,7 @@ def _choose(found: Mapping[str, DataSet], said: SaidOfArrays, where: str) -> Cho
         ColumnInfo(
             name=name,
             type=f"{one.dtype} {one.shape}",
-            field=_kind(one) if not (one.are_files and said.words.get(one.name.rpartition("/")[2])) else None,
+            field=None if one.are_files and said.are_pixels(one.name) else _kind(one),
             is_image=one.is_image,
             is_label=one.is_label,
             is_whole=one.is_label and one.is_whole,

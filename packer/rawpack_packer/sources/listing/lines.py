@@ -22,7 +22,7 @@ import numpy as np
 import xxhash
 from numpy.typing import NDArray
 
-from rawpack.errors import DecodeError, UsageError
+from rawpack.errors import UsageError
 from rawpack_packer.errors import reason_of, stop_if_of_any_file
 from rawpack_packer.options import opt
 from rawpack_packer.sources.fields import FieldKind, PixelWord, first_pixels

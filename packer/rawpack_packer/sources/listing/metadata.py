@@ -125,7 +125,7 @@ class MetadataSource(ListingSource):
         if path_column is None and _FILE_NAME not in found.columns and len(found.columns) > 1:
             raise UsageError(
                 f"{table} has several columns of files, {', '.join(map(plain, found.columns))}: name that of the "
-                f"images, such as {opt.path_column(plain(found.columns[0]))}; the others become texts, further images by "
+                f"images, such as {opt.path_column(plain(found.columns[0]))}; the others become texts, images by "
                 f"{opt.fields(f'{plain(found.columns[1])}:image')}, or masks by {plain(found.columns[1])}:mask"
             )
         column = path_column or (_FILE_NAME if _FILE_NAME in found.columns else found.columns[0])

@@ -249,15 +249,9 @@ class ParquetSource(TableSource):
             problems=(*chosen.left_out, *hints(kinds, wanted.declared)),
         )
         images = ArrowImages(rows, chosen.image, scan.outside.pop(chosen.image, {}))
-        labels, states = scan.labels_of(root, classes), [one for found in scan.outside.values() for one in found.values()]
-        super().__init__(
-            info,
-            keys or RowNumbers(range(scan.rows)),
-            images,
-            fields_of,
-            np.array(states, np.int64).reshape(-1, 2),
-            labels=labels,
-        )
+        more = [one for found in scan.outside.values() for one in found.values()]
+        states, labels = np.array(more, np.int64).reshape(-1, 2), scan.labels_of(root, classes)
+        super().__init__(info, keys or RowNumbers(range(scan.rows)), images, fields_of, states, labels=labels)
 
 
 @dataclass(frozen=True)

@@ -324,8 +324,8 @@ def _image(
     usual = next((by_name[name] for name in habits.images if name in by_name), None)
     if usual is not None:
         return usual
-    further = [name for name, kind in wanted.declared.items() if are_pixels(kind)]
-    fitting = [one for one in columns if one.is_image and one.name not in further and one.name.rpartition("/")[2] not in further]
+    further = {name for name, kind in wanted.declared.items() if are_pixels(kind)}
+    fitting = [one for one in columns if one.is_image and not further & {one.name, one.name.rpartition("/")[2]}]
     found = [one for one in fitting if one.says_image] or fitting
     named = [one for one in found if one.name.rpartition("/")[2] in _CALLED]
     if len(found) == 1 or len(named) == 1:
