@@ -173,7 +173,7 @@ def splits_job(
 
     def opened(one: Any, split: str | None = None) -> Source:
         about = source_options
-        if split is not None and "images" in about:
+        if split is not None and about.get("images"):
             about = {**about, "images": in_split(about["images"], split)}
         return opening.open_given(one, about, run_options, recipe, where, os.fspath(destination), scan=scan)
 
