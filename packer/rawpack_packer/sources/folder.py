@@ -8,7 +8,6 @@ import os
 import re
 import shlex
 from collections.abc import Collection, Iterable, Sequence
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -24,7 +23,7 @@ from rawpack_packer.sources.beside.annotated import refuse_annotations
 from rawpack_packer.sources.fields import Fields
 from rawpack_packer.sources.files import NOT_SCANNED, FolderPart, missing
 from rawpack_packer.sources.folder_scan import ARCHIVES, FolderScan, Wanted
-from rawpack_packer.sources.pairs import UNPAIRED, Folders, with_partners
+from rawpack_packer.sources.pairs import Folders, with_partners
 from rawpack_packer.sources.table.columns import Files
 from rawpack_packer.sources.video import EXTENSIONS as VIDEO_EXTENSIONS
 from rawpack_packer.text import plain
@@ -88,8 +87,8 @@ class FolderSource(BaseSource):
 
     `info.counts`: hidden (files and folders), videos (`--source video` packs them), other_files (neither),
     special_files (pipes, sockets, devices: never opened), links (to files and folders), loops (links not followed),
-    bad_names (not UTF-8), unlabelled (with label -1), empty_classes, problems, unpaired
-    (files of `images` that belong to no image).
+    bad_names (not UTF-8), unlabelled (with label -1), empty_classes, problems. With
+    `images` also unpaired (their files that belong to no image).
     """
 
     _all: FolderPart
@@ -121,7 +120,6 @@ class FolderSource(BaseSource):
         root = plain(os.fsencode(where))
         scan = scan_folder(where, wanted_images(), progress, skip_unreadable=skip_unreadable)
         self.info = scan.info("folder", root)
-        self.info = replace(self.info, counts={**self.info.counts, UNPAIRED: 0})
         self._all = scan.files()
         if not scan.samples:
             raise NoImageError(root, scan.instead(), scan.counts["videos"], scan.archives(), scan.beside.suffixes)
