@@ -640,4 +640,4 @@ def test_sources_without_the_word_refuse_it_as_any_other(kind: str, word: str, t
         assert said.startswith(f"fields={{'target': '{word.partition(':')[2]}'}}: ")
         assert ":mask" in said
     else:
-        assert "takes no option fields: it belongs to" in said
+        assert "takes no option fields=: it belongs to" in said
