@@ -52,6 +52,16 @@ FACTS = {
     ),
     "yolo": Facts("yes", "by its file", "the text files themselves", "pack-detection-datasets"),
 }  # fmt: skip
+FURTHER = {
+    "arrays": "`--field target:image`, an array of an `.npz`",
+    "folder": "`--images target=clean/`, files of the same names in another folder",
+    "hdf5": "`--field target:image`, a data set of arrays or image files",
+    "listing": "`--field target:image`, a column of paths",
+    "parquet": "`--field right:image`, a column of images",
+    "store": "those that it has",
+    "webdataset": "`--field right.jpg:image`, a member",
+}
+"""What gives samples further images; other kinds have none."""
 _INTRODUCTION = """\
 # Sources
 
@@ -63,6 +73,13 @@ kinds](../../CONTRIBUTING.md#where-things-are). `rawpack doctor` lists the kinds
 
 | kind | what it reads | options | extra |
 |---|---|---|---|
+"""
+_FURTHER = """
+What gives samples [several images](../how-to/pack-fields-and-arrays.md#several-images-in-a-sample). All other kinds
+refuse the words.
+
+| kind | further images |
+|---|---|
 """
 _PROOF = """
 How samples are read. *Kept*: whether `--quality keep` can store the image files byte for byte. *URL*: whether `SRC` may
@@ -81,7 +98,8 @@ def page() -> str:
         f"| {FACTS[name].oracle} |\n"
         for name, kind in sorted(KINDS.items())
     ]
-    return "".join([_INTRODUCTION, *rows, _PROOF, *proof])
+    further = [f"| `{name}` | {words} |\n" for name, words in sorted(FURTHER.items())]
+    return "".join([_INTRODUCTION, *rows, _FURTHER, *further, _PROOF, *proof])
 
 
 def _row(name: str, kind: SourceKind) -> str:

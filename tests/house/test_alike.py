@@ -113,6 +113,33 @@ def test_of_several_columns_that_may_be_images_one_called_image_is(kind: str, tm
         opened(table)
 
 
+@pytest.mark.parametrize("kind", TABLES)
+def test_a_column_declared_as_images_holds_further_images(kind: str, tmp_path: Path) -> None:
+    """By one word: gray or RGB pictures with the values of that column. A column that is not there is named."""
+    images, others = pictures("0.png", "1.png"), [png(7), png(8)]
+    values: Any = {"csv": ["a.png", "b.png"], "jsonl": ["a.png", "b.png"], "parquet": others}.get(
+        kind, list(pixels_of([("", data) for data in others]))
+    )
+    table = TABLES[kind](tmp_path, {"other": values}, images)
+    for name, data in zip(("a.png", "b.png"), others, strict=True):
+        (tmp_path / name).write_bytes(data)
+    source = opened(table, fields={"other": "image"})
+    assert (source.info.fields["other"].image, source.info.fields["other"].shape[2]) == ("picture", 3)
+    found: Any = source[1].fields["other"]
+    pixels = pixels_of([("", found)])[0] if isinstance(found, bytes) else found
+    np.testing.assert_array_equal(pixels, pixels_of([("", others[1])])[0])
+    with pytest.raises(UsageError, match="nothing"):
+        opened(table, fields={"nothing": "image"})
+
+
+@pytest.mark.parametrize("kind", ["tar", "zip", "lmdb", "recordio", "yolo", "video", "store"])
+def test_sources_without_fields_of_the_users_own_refuse_further_images(kind: str, tmp_path: Path) -> None:
+    """In the words by which they refuse all declarations."""
+    source = made(kind, tmp_path, [0, 1], pictures("0.png", "1.png"))
+    with pytest.raises(UsageError, match=r"takes no option --field: it belongs"):
+        open_source(source, {"tar": "archive", "zip": "archive"}.get(kind, kind), fields={"other": "image"})
+
+
 @pytest.mark.parametrize("kind", ["npz", "npy", "idx", "hdf5", "columns", "array"])
 def test_channels_that_may_come_first_are_asked_about(kind: str, tmp_path: Path) -> None:
     """In the same words, before anything is written; nothing else holds images as arrays whose axes are not known."""

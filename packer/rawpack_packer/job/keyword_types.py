@@ -66,13 +66,15 @@ class SourceKeywords(TypedDict, total=False):
         in the summary as `unread`. Otherwise it is a PackError, with nothing written.
     limit: at most this many samples, evenly spaced over the source.
     fields: of a listing, a table or a dataset, what fields are, where their first value does not show it: "float32",
-        "float32[?,5]" for arrays that differ in length, "str"; "mask" for what moves with the image, "array" for what
-        has its height and width and is no image; "xyxy", "xywh" or "yolo" for boxes; or (dtype, shape). Of HDF5 and
-        files of arrays, "mask" and "array". Of WebDataset, the members that become fields: ["txt", "width=json.width"].
+        "float32[?,5]" for arrays that differ in length, "str"; "image" for a further image of the sample, "mask" for
+        labels of its pixels, "array" for what has its height and width and is no image; "xyxy", "xywh" or "yolo" for
+        boxes; or (dtype, shape). Of HDF5 and files of arrays, "image", "mask" and "array". Of WebDataset, the members
+        that become fields: ["txt", "width=json.width"].
     key_pattern: fields in the paths of a folder, an archive, a listing or videos, as "{person}/{label}_{n:d}.jpg".
     path_column: of a listing, the column of paths, or how columns make them, "{id}_{start:06d}.mp4".
     key_column: of a listing, Parquet, HDF5 or `.npz` file, the column of keys.
-    images: of a listing, the folder that relative paths start from.
+    images: of a listing, the folder that relative paths start from. Of a folder, {"target": "clean/"}: folders with a
+        further image for each, a file of the same path but for its extension.
     classes: of a listing, YOLO's files, WebDataset, RecordIO or HDF5, the path of a file of class names; of a dataset,
         names of the labels.
     prefix: of WebDataset, put the name or the number of its shard before each key, as "a-000/".
@@ -103,7 +105,7 @@ class SourceKeywords(TypedDict, total=False):
     key_pattern: str | None
     path_column: str | None
     key_column: str | None
-    images: str | os.PathLike[str] | None
+    images: str | os.PathLike[str] | Mapping[str, str | os.PathLike[str]] | Sequence[str] | None
     classes: Sequence[str] | os.PathLike[str] | None
     prefix: Literal["names", "numbers"] | None
     labels_file: str | os.PathLike[str] | None

@@ -188,13 +188,14 @@ SOURCE: tuple[Option, ...] = (
         "vector:float32[4], name:str, seg:mask; for boxes boxes:xyxy, boxes:xywh or boxes:yolo. Of HDF5 and .npz too: "
         "seg:mask for a mask, pose:array for an array that has the image's height and width and is no image. Of "
         "WebDataset, a member or an entry of its JSON that becomes a field: txt, json.width, caption=txt:str. Of VOC "
-        "and COCO, masks: SegmentationClass:mask; semantic:mask, instances:mask. May be repeated.",
+        "and COCO, masks: SegmentationClass:mask; semantic:mask, instances:mask. target:image is a further image of "
+        "the sample. May be repeated.",
         annotation="Mapping[str, Declared] | Sequence[str]",
         doc="of a listing, a table or a dataset, what fields are, where their first value does not show it: "
-        '"float32", "float32[?,5]" for arrays that differ in length, "str"; "mask" for what moves with the image, '
-        '"array" for what has its height and width and is no image; "xyxy", "xywh" or "yolo" for boxes; or (dtype, '
-        'shape). Of HDF5 and files of arrays, "mask" and "array". Of WebDataset, the members that become fields: '
-        '["txt", "width=json.width"].',
+        '"float32", "float32[?,5]" for arrays that differ in length, "str"; "image" for a further image of the sample, '
+        '"mask" for labels of its pixels, "array" for what has its height and width and is no image; "xyxy", "xywh" '
+        'or "yolo" for boxes; or (dtype, shape). Of HDF5 and files of arrays, "image", "mask" and "array". Of '
+        'WebDataset, the members that become fields: ["txt", "width=json.width"].',
     ),
     _source(
         name="key_pattern", metavar="PATTERN",
@@ -216,10 +217,13 @@ SOURCE: tuple[Option, ...] = (
         default="the paths", annotation="str", doc="of a listing, Parquet, HDF5 or `.npz` file, the column of keys.",
     ),
     _source(
-        name="images", is_path=True, metavar="DIR",
+        name="images", is_path=True, multiple=True, metavar="DIR|NAME=DIR",
         help="Folder that relative paths in a listing or in COCO's JSON start from [default: the file's own]; for "
-        "YOLO's text files, the folder of the images.",
-        annotation="str | os.PathLike[str]", doc="of a listing, the folder that relative paths start from.",
+        "YOLO's text files, the folder of the images. For a folder of images, target=clean/: the file "
+        "clean/a/001.png is the further image target of SRC/a/001.jpg; may be repeated.",
+        annotation="str | os.PathLike[str] | Mapping[str, str | os.PathLike[str]] | Sequence[str]",
+        doc='of a listing, the folder that relative paths start from. Of a folder, {"target": "clean/"}: folders '
+        "with a further image for each, a file of the same path but for its extension.",
     ),
     _source(
         name="classes", is_path=True, metavar="FILE", meant_by=("class_names", "class_file"),

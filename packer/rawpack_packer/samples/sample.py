@@ -4,10 +4,10 @@ encoded; masks; small fields."""
 from __future__ import annotations
 
 import mmap
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from dataclasses import field as dataclass_field
-from typing import Any
+from typing import Any, ParamSpec, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -32,6 +32,8 @@ from rawpack_packer.sources import Item
 from rawpack_packer.sources.fields import Value
 from rawpack_packer.text import speaking_python
 
+P = ParamSpec("P")
+T = TypeVar("T")
 _DECODING_BYTES = 16
 """Per pixel: four 16-bit samples, twice because they are reordered."""
 
@@ -116,12 +118,9 @@ def _further(item: Item, name: str, size: tuple[int, int], recipe: Recipe, field
     if field.exact:
         stored, was = _exact(name, value, own, field)
     else:
-        try:
-            if own.pixels != recipe.pixels and _has_colors(value):
-                raise DecodeError(BAD_FIELD, "it is in color, and the first one is gray")
-            stored, was, _ = _picture(item, name, value, own, field, found)
-        except DecodeError as error:
-            raise DecodeError(error.reason, f"{name}: {error.detail}") from error
+        if own.pixels != recipe.pixels and _named(name, _has_colors, value):
+            raise DecodeError(BAD_FIELD, f"{name}: it is in color, and the first one is gray")
+        stored, was, _ = _named(name, _picture, item, name, value, own, field, found)
     if was != size and (recipe.crop is not None or (own.target is not None and not recipe.sizes)):
         with speaking_python(False):  # what is rejected is the same, whoever packs
             raise DecodeError(BAD_FIELD, _unlike(name, was, size, recipe))
@@ -202,13 +201,13 @@ def _exact(
     """A mask, or an image whose values are kept, as it is stored, and its (height, width) before the recipe. size: what
     that must be, because its image had it."""
     if isinstance(value, bytes):
-        header = read_header(value)
+        header = _named(name, read_header, value)
         if header.format != "png":
             what = "a mask is a PNG, whose values are exact" if size else f"the first one is {field.dtype}, as in a PNG"
             raise DecodeError("unsupported", f"{name} is a {header.format} file: {what}")
         if header.width * header.height > recipe.max_pixels:
             raise DecodeError("too_large", f"{name} has {header.width}x{header.height} pixels")
-        mask = decode_values(value, header)
+        mask = _named(name, decode_values, value, header)
     else:
         mask = _native(np.asarray(value))
         mask = mask[..., None] if mask.ndim == 2 else mask
@@ -223,6 +222,14 @@ def _exact(
         mask = fit_nearest(mask, recipe.target, fit=recipe.fit)
     _check_shape(mask.shape, field)
     return Stored(encoded(mask, field.encoding, recipe, []), mask.shape), was
+
+
+def _named(name: str, call: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
+    """What a call returns. A DecodeError names the field."""
+    try:
+        return call(*args, **kwargs)
+    except DecodeError as error:
+        raise DecodeError(error.reason, f"{name}: {error.detail}") from error
 
 
 def _native(values: NDArray[Any]) -> NDArray[Any]:

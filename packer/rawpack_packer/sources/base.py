@@ -19,6 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rawpack.disk.manifest import Field
+from rawpack.errors import DecodeError
 from rawpack_packer.sources.fields import FieldKind, ImageKind, Value
 
 if TYPE_CHECKING:
@@ -274,6 +275,14 @@ class Column(Protocol):
 
     def pick(self, rows: Rows, /) -> Column:
         """The values of the samples at `rows`, in their order, and nothing else."""
+
+
+def named_value(name: str, column: Column, i: int) -> Value:
+    """The value of sample i of a field, whose name errors have."""
+    try:
+        return column.value(i)
+    except DecodeError as error:
+        raise DecodeError(error.reason, f"{name}: {error.detail}") from None
 
 
 @runtime_checkable

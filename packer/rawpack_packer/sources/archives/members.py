@@ -9,13 +9,16 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, cast
 
 import numpy as np
+from numpy.typing import NDArray
 
 from rawpack.errors import DecodeError, UsageError
 from rawpack_packer.images import npy
 from rawpack_packer.options import opt
+from rawpack_packer.sources.axes import doubtful
 from rawpack_packer.sources.fields import (
     Boxes,
     Declared,
@@ -27,8 +30,8 @@ from rawpack_packer.sources.fields import (
     as_text,
     check_names,
     declared_kind,
+    first_pixels,
     inferred_kind,
-    inferred_pixels,
     with_arrays,
 )
 from rawpack_packer.sources.folder import EXTENSIONS
@@ -148,11 +151,12 @@ def values_of(field: NamedMember, spans: Spans, first: int) -> MemberValues:
         return MemberValues(
             spans, kind, field.entry, with_arrays({field.name: declared}, arrays, field.name)[field.name]
         )
+    if declared is not None:
+        has = np.flatnonzero(spans.states[:, 0] >= 0).tolist()
+        reads = (partial(_pixels, member_bytes(spans, i), kind) for i in has)
+        return MemberValues(spans, kind, (), first_pixels(declared, field.name, reads))
     try:
-        data = member_bytes(spans, first)
-        if declared is not None:
-            return MemberValues(spans, kind, (), inferred_pixels(declared, field.name, data, None))
-        value = value_of(data, kind, field.entry, None)
+        value = value_of(member_bytes(spans, first), kind, field.entry, None)
     except DecodeError as error:
         raise UsageError(f"{opt.fields(repr(field.name))}: its first value cannot be read: {error.detail}") from None
     found = {field.name: inferred_kind(field.name, value)}
@@ -168,7 +172,7 @@ def value_of(data: bytes, type: str, entry: Sequence[str], kind: FieldKind | Non
     """The value of a member. type: see `type_of`. kind: None for the first value, which may be anything. Raises
     DecodeError."""
     if kind is not None and kind.is_pixels:
-        return data
+        return _pixels(data, type)
     value: Any
     if type == "npy":
         value = npy.array_of(data)
@@ -190,6 +194,19 @@ def value_of(data: bytes, type: str, entry: Sequence[str], kind: FieldKind | Non
     if kind.boxes is None:
         return array
     return Boxes(array if array.size else np.zeros((0, kind.shape[1] or 0)), kind.boxes)
+
+
+def _pixels(data: bytes, type: str) -> bytes | NDArray[Any]:
+    """An image or a mask: the bytes of a file, or an array of which nobody can say where its channels are. Raises
+    DecodeError."""
+    if type != "npy":
+        return data
+    array = npy.array_of(data)
+    if doubtful(array.shape):
+        raise DecodeError(
+            "bad_field", f"its shape is {array.shape}, and images have their channels last: np.moveaxis(array, 0, -1)"
+        )
+    return array
 
 
 def parsed(data: bytes) -> Any:

@@ -62,6 +62,11 @@ class DataSet:
     """Whether its first row is bytes that may be an image file."""
 
     @property
+    def are_files(self) -> bool:
+        """Whether its rows are bytes, of which image files may be made."""
+        return len(self.shape) == 1 and (self.holds == OPAQUE or (self.holds == VLEN and self.of in ("uint8", "int8")))
+
+    @property
     def is_whole(self) -> bool:
         """Whether it holds whole numbers of at most 64 bits with a sign."""
         return self.holds == NUMBERS and self.of[:3] in ("int", "uin") and self.of != "uint64"
@@ -102,6 +107,10 @@ class LookAt:
     def values(self, one: DataSet) -> NDArray[np.int64] | list[str]:
         """All values of a data set of whole numbers or texts. Raises UsageError."""
         return self._call(all_values, one)
+
+    def row(self, one: DataSet, i: int) -> bytes:
+        """Row i of a data set of image files. Raises UsageError."""
+        return self._call(row_of, (one, i))
 
     def _call(self, function: Callable[[Path, Any], T], argument: Any) -> T:
         try:
@@ -148,6 +157,12 @@ def all_values(path: Path, one: DataSet) -> NDArray[np.int64] | list[str]:
         if None in texts:
             raise UsageError(f"{plain(str(path))}: {one}: text {texts.index(None)} is not UTF-8")
         return [str(text) for text in texts]
+
+
+def row_of(path: Path, at: tuple[DataSet, int]) -> bytes:
+    """`LookAt.row`, in this process."""
+    with _opened(path) as file:
+        return bytes(np.asarray(open_data_set(file, at[0].name)[at[1]]).tobytes())
 
 
 def open_file(path: str) -> h5py.File:
@@ -320,7 +335,6 @@ def _is_file(file: h5py.File, one: DataSet) -> bool:
     """See `DataSet.is_file`."""
     from rawpack_packer.images import sniff
 
-    is_bytes = one.holds == OPAQUE or (one.holds == VLEN and one.of in ("uint8", "int8"))
-    if not is_bytes or len(one.shape) != 1 or not one.shape[0]:
+    if not one.are_files or not one.shape[0]:
         return False
     return sniff(bytes(np.asarray(open_data_set(file, one.name)[0]).tobytes()[:32])) is not None

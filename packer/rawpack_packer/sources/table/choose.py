@@ -324,16 +324,18 @@ def _image(
     usual = next((by_name[name] for name in habits.images if name in by_name), None)
     if usual is not None:
         return usual
-    further = [name for name, kind in wanted.declared.items() if are_pixels(kind)]
-    fitting = [one for one in columns if one.is_image and one.name not in further]
+    further = {name for name, kind in wanted.declared.items() if are_pixels(kind)}
+    fitting = [one for one in columns if one.is_image and not further & {one.name, one.name.rpartition("/")[2]}]
     found = [one for one in fitting if one.says_image] or fitting
     named = [one for one in found if one.name.rpartition("/")[2] in _CALLED]
     if len(found) == 1 or len(named) == 1:
         return (named or found)[0]
     if found:
+        other = plain(found[1].name.rpartition("/")[2])
         raise UsageError(
             f"{where} has several columns of images, {_listed(map(str, found))}: name one, "
-            f"{(habits.name_image or opt.image_column)(plain(found[0].name))}"
+            f"{(habits.name_image or opt.image_column)(plain(found[0].name))}; "
+            f"{opt.fields(f'{other}:image')} stores another as a further image"
         )
     raise UsageError(f"{where} has no column of images{habits.no_image}: it has {_listed(map(str, columns))}")
 
@@ -359,7 +361,10 @@ def _label(same: Sequence[ColumnInfo], key: str | None, wanted: ColumnChoice, wh
     }
     with_classes = [one.name for one in same if one.classes is not None]
     whole = [one.name for one in same if one.is_whole]
-    label = wanted.label or next((short[name] for name in habits.labels if name in short), None)
+    # An array of images that is called target, say, is no label.
+    named = [name for name in habits.labels if name in short and (name == LABEL or name not in wanted.declared)]
+    usual = (short[name] for name in named if name == LABEL or not by_name[short[name]].is_image)
+    label = wanted.label or next(usual, None)
     if label is None and len(with_classes) == 1:
         # The only column of classes is the label, whatever its name is.
         label = with_classes[0]

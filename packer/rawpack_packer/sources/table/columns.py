@@ -23,8 +23,10 @@ from rawpack_packer.sources.base import numbered
 from rawpack_packer.sources.fields import Boxes, BoxForm
 from rawpack_packer.sources.files import MAX_FILE_BYTES, changed, read_file
 from rawpack_packer.sources.table.named_files import NamedFiles
+from rawpack_packer.text import plain
 
 Rows = NDArray[np.int64]
+NO_FILE = -3
 CLASS = 4
 """The position of the class number in a box that is not yolo's."""
 
@@ -172,10 +174,13 @@ class Files:
     """The folder that relative paths start from."""
     paths: Texts
     states: Rows
-    """(n, 2): size in bytes and mtime in ns."""
+    """(n, 2): size in bytes and mtime in ns; `NO_FILE` in place of a size where there is none, of any extension."""
 
     def value(self, i: int, /) -> bytes:
         size, mtime = self.states[i].tolist()
+        if size == NO_FILE:
+            where = f"{self.paths.value(i)}.* in {os.path.basename(self.root)}"  # noqa: PTH119
+            raise DecodeError("bad_field", f"there is no image {plain(where)}")
         return read_file(self.path(i), self.paths.value(i), (size, mtime))
 
     def path(self, i: int, /) -> str:
