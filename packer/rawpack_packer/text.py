@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from rawpack.disk.manifest import Field
 
 _in_python = ContextVar("_in_python", default=False)
 
@@ -86,6 +89,16 @@ def count(number: int, noun: str, plural: str = "") -> str:
 def shape(lengths: Iterable[int | None]) -> str:
     """ "256x256x3"; "?" where lengths differ."""
     return "x".join("?" if n is None else str(n) for n in lengths)
+
+
+def image_shapes(fields: Mapping[str, Field]) -> str:
+    """The shape of the images of samples, "256x256x3"; of several images, "image 32x32x3, depth 32x32x1 uint16"."""
+    images = {name: field for name, field in fields.items() if field.kind == "image"}
+    if len(images) == 1:
+        return shape(images["image"].shape)
+    return ", ".join(
+        f"{name} {shape(one.shape)}" + (f" {one.dtype}" if one.dtype != "uint8" else "") for name, one in images.items()
+    )
 
 
 def with_noun(what: str, noun: str) -> str:
