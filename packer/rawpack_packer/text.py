@@ -103,7 +103,8 @@ def image_shapes(fields: Mapping[str, Field]) -> str:
 
 def with_noun(what: str, noun: str) -> str:
     """A phrase that speaks of images, for samples that are called something else: "frames/s" for "images/s"."""
-    return re.sub(r"\b(image)(s?)\b", rf"{noun}\2", re.sub(r"\b(Image)(s?)\b", rf"{noun.capitalize()}\2", what))
+    capital = re.sub(r"\b(Image)(s?)\b", rf"{noun.capitalize()}\2", what)
+    return re.sub(r"\b(image)(s?)\b(?!=)", rf"{noun}\2", capital)  # not the field in a size, image=64
 
 
 def listed(texts: Sequence[str], most: int, *, total: int | None = None, separator: str = ", ") -> str:

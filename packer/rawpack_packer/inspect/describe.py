@@ -37,7 +37,7 @@ _SHOWN, _LISTED, _APPENDS = 8, 20, 3
 """Lines of a list in the summary; entries of a list in JSON; appends in the summary."""
 _AS_MANY = 0.95
 """From this share of the raw pixels on, nothing is said of it."""
-_NOT_SHOWN = ("format", "libraries", "origin", "shard_size", "max_pixels")
+_NOT_SHOWN = ("format", "libraries", "origin", "shard_size", "max_pixels", "sizes")
 """Of a recipe: only JSON has them."""
 NO_CLASS = "(no class)"
 
@@ -293,6 +293,9 @@ def _settings(recipe: Any, *first: str) -> str:
     """What a recipe does to images: "size 256, fit cover". first: names that come before all others."""
     if not isinstance(recipe, dict):
         return ""
+    if isinstance(sizes := recipe.get("sizes"), dict):
+        named = {"image": recipe.get("size"), **sizes}
+        recipe = recipe | {"size": " ".join(f"{name}={size}" for name, size in named.items())}
     names = [*first, *(name for name in recipe if name not in _NOT_SHOWN)]
     return text.plain(", ".join(f"{name} {recipe[name]}" for name in names if recipe.get(name) not in (None, False)))
 

@@ -95,18 +95,18 @@ def estimate(
     packed = [trial for trial in trials if trial.stored]
     seconds = sum(trial.seconds for trial in trials) / max(1, len(trials)) * len(source)
     seconds /= max(1, min(workers, machine.cpus()))
-    by_field = {
+    by_field: dict[str, float] = {
         name: sum(trial.stored[name] for trial in packed) / max(1, len(packed))
         for name in (packed[0].stored if packed else ())
     }
-    each = exact or sum(by_field.values())
+    each: float = exact or sum(by_field.values())
     keys = [source.key(i).encode("utf-8", "replace") for i in _spread(len(source), SAMPLES)]
     key_bytes = sum(map(len, keys)) / len(keys)
     rows, written = part_rows(recipe, fields), output_format(recipe.format)
     for name, size in by_field.items() if written.flat_chunk else ():
-        if not fields[name].uniform and not fields[name].deflated:
+        images = min(len(source), rows)
+        if not (fields[name].uniform or fields[name].deflated) and images * size > written.flat_chunk:
             # Each shard has whole chunks.
-            images = min(len(source), rows)
             each += math.ceil(images * size / written.flat_chunk) * written.flat_chunk / images - size
     if written.copies_columns:
         each += _SHARD_COPY_BYTES + key_bytes

@@ -108,9 +108,9 @@ def fast_hint(source: Source, recipe: Recipe) -> str:
         return ""
     share = "a quarter" if scale > _MUCH else "half"
     most = "most first images" if source.info.has_several_images else "most images"
-    size = opt.size(f"image={_size(recipe)}" if recipe.sizes else _size(recipe))
+    to = opt.size(f"image={_size(recipe)}" if recipe.sizes else _size(recipe))
     return (
-        f"{most} are at least {scale} times larger than {size}: {opt.fast} would decode "
+        f"{most} are at least {scale} times larger than {to}: {opt.fast} would decode "
         f"them at 1/{scale}, in about {share} of the time, with slightly different pixels"
     )
 

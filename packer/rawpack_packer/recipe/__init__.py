@@ -158,9 +158,8 @@ def make_recipe(**options: Any) -> Recipe:
             + (f": its JPEG files have 4:2:0 chroma, or what {opt.subsampling} says" if values["subsampling"] else "")
         )
     _check_together({**given, "size": values["size"], "quality": values["quality"]})
-    if isinstance(values["size"], dict):
-        values["sizes"] = {**values["size"]}
-        values["size"] = values["sizes"].pop("image")
+    if isinstance(sizes := values["size"], dict):
+        values |= {"size": sizes["image"], "sizes": {name: size for name, size in sizes.items() if name != "image"}}
     if values["color"] == "gray":  # a gray JPEG has no chroma to subsample
         values["subsampling"] = None
     if "chunk" in written.options and values["size"] != "keep":

@@ -55,7 +55,7 @@ class Candidate:
     @property
     def group(self) -> tuple[object, ...]:
         """Size and color: equal for candidates with the same pixels, except for what is lost of them."""
-        return self.recipe.size, self.recipe.pixels
+        return self.recipe.size, *self.recipe.sizes.items(), self.recipe.pixels
 
     @property
     def raw_recipe(self) -> Recipe:
@@ -142,8 +142,17 @@ def _steps(text: str) -> list[Any]:
     return steps
 
 
+def parse_sides(value: Any) -> tuple[int, int] | dict[str, tuple[int, int]] | None:
+    """What `--image-size` or `image_size=` says: one for all images, or by field. Raises UsageError."""
+    if isinstance(value, str) and "=" in value:
+        value = dict(one.strip().partition("=")[::2] for one in value.split(","))
+    if isinstance(value, Mapping):
+        return {name: parse_side(one) or (0, 0) for name, one in value.items()}
+    return parse_side(value)
+
+
 def parse_side(text: str | int | tuple[int, int] | None) -> tuple[int, int] | None:
-    """(height, width) of `--image-size`, or of `image_size=`. Raises UsageError."""
+    """(height, width) of one of them. Raises UsageError."""
     if not isinstance(text, str):
         return None if text is None else size_of(text)
     if text == "keep":
