@@ -86,7 +86,7 @@ def _combinations(tried: Mapping[str, Sequence[str]]) -> Iterator[Candidate]:
         for values in itertools.product(*(tried[name] for name in names)):
             every = {"format": format, "size": size, "color": color, **dict(zip(names, values, strict=True))}
             given = {name: value for name, value in every.items() if value != _USUAL.get(name)}
-            words = [f"q{value}" if name == "quality" else value for name, value in given.items()]
+            words = [f"q{value}" if name == "quality" else value.replace(",", ", ") for name, value in given.items()]
             options = [(f"--{name.replace('_', '-')}", value) for name, value in given.items()]
             yield Candidate(" ".join(words), make_recipe(**given), tuple(itertools.chain.from_iterable(options)))
 
