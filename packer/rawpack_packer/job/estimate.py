@@ -194,7 +194,7 @@ def _try(part: Samples, recipe: Recipe, fields: Mapping[str, Field]) -> _SampleT
 
 def _stored(data: NDArray[Any], recipe: Recipe) -> int:
     """The bytes that one image or mask takes in its shard."""
-    size = len(zlib.compress(data.data, 4)) if recipe.compression else data.nbytes
+    size = len(zlib.compress(data.data, 4)) if recipe.compression == "gzip" else data.nbytes
     value_bytes = output_format(recipe.format).value_bytes
     taken: int = resolve(value_bytes)(size) if value_bytes else size
     return taken

@@ -32,7 +32,7 @@ class RecipeKeywords(TypedDict, total=False):
         longer: lmdb only.
     subsampling: of chroma: lmdb only.
     jpeg_tables: quantization tables of JPEG files: "jpegli" has less loss at the same size than "standard". lmdb only.
-    compression: "none" or "gzip": hdf5 only, unless an added format has others.
+    compression: "none", "zstd" (memmap only) or "gzip" (hdf5 only), unless an added format has others.
     chunk: images per chunk: hdf5 only.
     shard_size: bytes of raw pixels in a shard, about: 1 << 30 or "1GiB".
     fast: decode large JPEGs at a reduced scale, with slightly other pixels.

@@ -53,8 +53,8 @@ class Recipe(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     """Of the chroma. lmdb only."""
     jpeg_tables: Literal["jpegli"] | None = None
     """The quantization tables of JPEG files that are encoded; None for those of the standard. lmdb only."""
-    compression: Literal["gzip"] | None = None
-    """hdf5 only."""
+    compression: Literal["gzip", "zstd"] | None = None
+    """gzip: hdf5 only; zstd: memmap only."""
     chunk: int | None = None
     """Images per chunk. hdf5 with images of one size only."""
     shard_size: int = 256 << 20
@@ -184,9 +184,19 @@ def parse_options(options: Mapping[str, Any]) -> dict[str, Any]:
                 raise UsageError(f"{Named(one.name)} applies to {_having(one.name)} only")
             given[one.name] = one.parse(Named(one.name), given[one.name])
     if given.get("compression", "none") != "none":
-        one_of(*written.compressions)(opt.compression, given["compression"])
+        _check_compression(written, given["compression"])
     _check_together(given)
     return given
+
+
+def _check_compression(written: OutputFormat, value: str) -> None:
+    """Raise UsageError where a format does not have this compression."""
+    if value == "zstd" and written.name == "hdf5":
+        raise UsageError(
+            f"{opt.compression('zstd')} stores differences of rows, which other programs that read HDF5 would show as "
+            f"pixels: use {opt.compression('gzip')}, or {opt.format('memmap')}"
+        )
+    one_of(*written.compressions)(opt.compression, value)
 
 
 def _has(written: OutputFormat, one: Option) -> bool:
@@ -259,7 +269,7 @@ def libraries(recipe: Recipe, *, video: bool = False) -> dict[str, str]:
         used |= resolve(row.libraries)() if row.libraries else {}
     if recipe.jpeg_tables:
         used["encoder"] = tables_library()
-    if recipe.compression:
+    if recipe.compression == "gzip":
         import zlib
 
         used["zlib"] = zlib.ZLIB_RUNTIME_VERSION

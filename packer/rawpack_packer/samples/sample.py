@@ -155,7 +155,8 @@ def _picture(
     stored, size, measures = _from_array(np.asarray(value), recipe, field, notes)
     planes = None if item.planes is None else item.planes.get(name)
     if planes is not None and field.planar and recipe.crop is None and stored.shape[:2] == size:
-        stored = Stored(planes, stored.shape)
+        pack = encoder_of(field.encoding).planes
+        stored = Stored(resolve(pack)(planes, size) if pack else planes, stored.shape)
     return stored, size, measures
 
 

@@ -23,6 +23,7 @@ from rawpack.disk.manifest import NAME
 from rawpack.disk.splits import split_names
 from rawpack.errors import DamagedStoreError, DecodeError, PackError, RawpackError, UsageError
 from rawpack.formats import FieldReader
+from rawpack.formats.field_reader import planes_of
 from rawpack.remote.url import refuse_url
 from rawpack.store.store import Store
 from rawpack_packer.sources.base import (
@@ -106,7 +107,7 @@ class StorePart:
             as_file = field.codec.suffix and not field.exact
             fields[name] = stored.tobytes() if as_file else _read(reader, at, name)
             if field.planar:
-                planes[name] = stored
+                planes[name] = planes_of(reader, at)
         image: Any = fields.pop(IMAGE)
         return Item(origin.prefix + _key(store, row), image, fields, planes)
 

@@ -84,6 +84,8 @@ def _combinations(tried: Mapping[str, Sequence[str]]) -> Iterator[Candidate]:
             continue
         names = [name for name in _OF_FORMATS if name in written.options]
         for values in itertools.product(*(tried[name] for name in names)):
+            if dict(zip(names, values, strict=True)).get("compression", "none") not in ("none", *written.compressions):
+                continue
             every = {"format": format, "size": size, "color": color, **dict(zip(names, values, strict=True))}
             given = {name: value for name, value in every.items() if value != _USUAL.get(name)}
             words = [f"q{value}" if name == "quality" else value.replace(",", ", ") for name, value in given.items()]
