@@ -118,12 +118,14 @@ def listed(texts: Sequence[str], most: int, *, total: int | None = None, separat
 
 def did_you_mean(name: str, known: Iterable[str], folder: str = "") -> str:
     """ "; did you mean lmdb?", with at most two names, the closest first; "" where none is close. folder: of `known`,
-    for paths."""
+    for paths. The hyphens that options begin with make none of them alike."""
     import difflib
 
-    close = difflib.get_close_matches(name, known, 2)
-    ratios = [difflib.SequenceMatcher(None, one, name).ratio() for one in close]
-    close = [one for one, ratio in zip(close, ratios, strict=True) if ratio > ratios[0] - _AS_CLOSE]
+    words = {one.lstrip("-"): one for one in known}
+    name = name.lstrip("-")
+    found = difflib.get_close_matches(name, words, 2)
+    ratios = [difflib.SequenceMatcher(None, one, name).ratio() for one in found]
+    close = [words[one] for one, ratio in zip(found, ratios, strict=True) if ratio > ratios[0] - _AS_CLOSE]
     return f"; did you mean {' or '.join(plain(str(Path(folder, one))) for one in close)}?" if close else ""
 
 

@@ -152,10 +152,10 @@ class Output:
         """Print a result, for a program or for a person."""
         self.give(result.as_dict(), lambda: _colored(result))
 
-    def give(self, about: Any, words: Callable[[], str]) -> None:
+    def give(self, result: Any, words: Callable[[], str]) -> None:
         """The same, of a result in two forms."""
         if self.as_json:
-            click.echo(json.dumps(about, indent=1))
+            click.echo(json.dumps(result, indent=1))
         elif not self.quiet:
             click.echo(words())
 

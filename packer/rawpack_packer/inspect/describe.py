@@ -50,10 +50,10 @@ class Description(Shown, dict[str, Any]):
         if self["classes"] is not None:
             blocks.append(_class_block(self["classes"], self["noun"]))
         several = len(_large(self["fields"])) > 1
-        for field, about in self["fields"].items():
-            if about["kind"] != "image" or about["sizes"] is None:
+        for field, described in self["fields"].items():
+            if described["kind"] != "image" or described["sizes"] is None:
                 continue
-            sizes = list(about["sizes"].items())
+            sizes = list(described["sizes"].items())
             others = sum(count for _, count in sizes[_SHOWN:])
             shown = sizes[:_SHOWN] + [("other sizes", others)] * bool(others)
             head = f"sizes of {field}, height x width" if several else "sizes, height x width"
@@ -117,39 +117,39 @@ def describe(store: Store) -> Description:
     )
 
 
-def rows_of(about: Mapping[str, Any]) -> list[tuple[str, str]]:
+def rows_of(described: Mapping[str, Any]) -> list[tuple[str, str]]:
     """What `describe` returns, for people: names and values, all that is one line each. Safe to show."""
-    size, noun, appends = about["bytes"], about["noun"], about["appends"]
-    classes = "" if about["classes"] is None else f" in {class_words(about['classes'], noun)}"
-    stored = f"{text.size(size['store'])} in {text.count(about['shards'], 'shard')}"
+    size, noun, appends = described["bytes"], described["noun"], described["appends"]
+    classes = "" if described["classes"] is None else f" in {class_words(described['classes'], noun)}"
+    stored = f"{text.size(size['store'])} in {text.count(described['shards'], 'shard')}"
     rows = [
-        ("samples", text.count(about["samples"], noun) + classes),
-        ("format", f"{about['format']}, version {about['version']}"),
-        ("size", f"{stored}, {text.size(size['per_sample'])} per {noun}{of_raw(about)}"),
+        ("samples", text.count(described["samples"], noun) + classes),
+        ("format", f"{described['format']}, version {described['version']}"),
+        ("size", f"{stored}, {text.size(size['per_sample'])} per {noun}{of_raw(described)}"),
     ]
     if size["source"]:
         files = f"{text.size(size['source'])} of {'video' if noun == 'frame' else 'source'} files"
         ratio = text.times(size["store"] / size["source"]).replace("times", "times that")
         rows.append(("source", f"{files}; the store takes {ratio}"))
-    large = _large(about["fields"])
-    for name, field in about["fields"].items():
+    large = _large(described["fields"])
+    for name, field in described["fields"].items():
         values = (field["dtype"], field["shape"], field["encoding"], field["boxes"])
         size = f", {text.size(field['bytes'])}" if name in large and len(large) > 1 else ""
         rows.append((f"field {name}", " ".join(filter(None, values)) + size))
-    rows.append(("recipe", _settings(about["recipe"])))
-    if about["provenance"]:
-        rows.append(("packed", _run_words(about["provenance"])))
+    rows.append(("recipe", _settings(described["recipe"])))
+    if described["provenance"]:
+        rows.append(("packed", _run_words(described["provenance"])))
     if len(appends) > _APPENDS:
         rows.append(("appended", f"{len(appends):,} times; the last {_APPENDS}:"))
     rows += [(_run_name(append), _run_words(append)) for append in appends[-_APPENDS:]]
-    if about["left_by"] == "append":
+    if described["left_by"] == "append":
         rows.append(("append", "unfinished; run the same `rawpack append` again to resume it"))
-    elif about["left_by"] is not None:
-        left = f"files of a {about['left_by']} that was stopped; the store is complete without them"
+    elif described["left_by"] is not None:
+        left = f"files of a {described['left_by']} that was stopped; the store is complete without them"
         rows.append(("left over", f"{left}, and {again()} removes them"))
-    if not about["rejects"]["count"]:
+    if not described["rejects"]["count"]:
         rows.append(("rejects", "none"))
-    return [*rows, ("digest", about["digest"])]
+    return [*rows, ("digest", described["digest"])]
 
 
 def class_words(classes: Mapping[str, int], noun: str) -> str:
@@ -166,23 +166,23 @@ def is_even(classes: Mapping[str, int]) -> bool:
     return len({count for name, count in classes.items() if name}) <= 1
 
 
-def counts_of(about: Mapping[str, Any]) -> list[tuple[str, str]]:
+def counts_of(described: Mapping[str, Any]) -> list[tuple[str, str]]:
     """What was counted while packing, without zeros: what, and how many."""
-    of_boxes = "label" not in about["fields"]
+    of_boxes = "label" not in described["fields"]
     return [
-        (text.plain(count_of(name, about["noun"], of_boxes=of_boxes)), f"{count:,}")
-        for name, count in about["counts"].items()
+        (text.plain(count_of(name, described["noun"], of_boxes=of_boxes)), f"{count:,}")
+        for name, count in described["counts"].items()
         if count
     ]
 
 
-def of_raw(about: Mapping[str, Any]) -> str:
+def of_raw(described: Mapping[str, Any]) -> str:
     """How much smaller than raw pixels the stored bytes are: ", 12% of raw pixels"; empty if they are about as many."""
-    share = about["bytes"]["of_raw"]
+    share = described["bytes"]["of_raw"]
     if not share or share >= _AS_MANY:
         return ""
     digits = 0 if share >= 0.01 else 1
-    return f", {share:.{digits}%} of " + ("a decoded frame" if about["noun"] == "frame" else "raw pixels")
+    return f", {share:.{digits}%} of " + ("a decoded frame" if described["noun"] == "frame" else "raw pixels")
 
 
 def _large(fields: Mapping[str, Any]) -> list[str]:
@@ -431,8 +431,8 @@ def describe_source(path: str) -> SourceDescription | None:
 def _samples(source: Source) -> dict[str, Any]:
     info = source.info
     image = None if info.image is None else _shown(info.image.dtype, info.image.shape)
-    about: dict[str, Any] = {"scheme": source.scheme} if isinstance(source, LmdbSource) else {}
-    return about | {
+    scheme: dict[str, Any] = {"scheme": source.scheme} if isinstance(source, LmdbSource) else {}
+    return scheme | {
         "samples": len(source),
         "image": image,
         "classes": None if info.classes is None else list(info.classes),

@@ -98,11 +98,11 @@ def names_of(keywords: Any) -> frozenset[str]:
 
 def by_group(options: Mapping[str, Any]) -> tuple[RunOptions, dict[str, Any], dict[str, Any]]:
     """The keywords that are given by group, checked: how to run, what describes the source, and the recipe."""
-    run, about, recipe = (
+    run, source_options, recipe = (
         {name: value for name, value in options.items() if name in names_of(kind) and value is not None}
         for kind in (RunKeywords, SourceKeywords, RecipeKeywords)
     )
-    return parse_run_options(**run), about, recipe
+    return parse_run_options(**run), source_options, recipe
 
 
 _GROUPS = (RecipeKeywords, SourceKeywords, MeasuringKeywords, PlanKeywords, BenchKeywords, RunKeywords)

@@ -114,10 +114,11 @@ class FoundImages:
     """Makes a store without them."""
 
 
-def write_html(path: Path, store: Store, about: Mapping[str, Any], verdict: str | None) -> None:
-    """Write the page. about: what `describe` returns for the store. verdict: of a check, where one was asked for."""
+def write_html(path: Path, store: Store, described: Mapping[str, Any], verdict: str | None) -> None:
+    """Write the page. described: what `describe` returns for the store. verdict: of a check, where one was asked
+    for."""
     reader = Reader(store.path if store.origin is None else store.origin.remote.url)
-    where, classes = about["path"], about["classes"] or {}
+    where, classes = described["path"], described["classes"] or {}
     bars = [] if describe.is_even(classes) else sorted(classes.items(), key=lambda one: -one[1])
     shown = bars if len(bars) <= _BARS else bars[: _BARS // 2] + bars[-_BARS // 2 :]
     write_page(
@@ -125,32 +126,32 @@ def write_html(path: Path, store: Store, about: Mapping[str, Any], verdict: str 
         "store.html.jinja",
         title=(store.path.resolve().name if store.origin is None else where.rstrip("/").rpartition("/")[2]) or where,
         paths=[where],
-        about=about,
+        about=described,
         verdict=verdict,
-        facts=list(_facts(about)),
-        nouns=f"{about['noun']}s",
+        facts=list(_facts(described)),
+        nouns=f"{described['noun']}s",
         images=image_names(reader),
         sheets=list(_sheets(store, reader)),
         found=list(_found(store, reader)),
         classes_left_out=max(0, len(classes) - _CLASSES),
         bars=[(name or describe.NO_CLASS, count, round(100 * count / bars[0][1], 1)) for name, count in shown],
         bars_left_out=len(bars) - len(shown),
-        plots=[(title, both(plot, title, f"plot-{k}")) for k, (title, plot) in enumerate(_plots(store, about))],
+        plots=[(title, both(plot, title, f"plot-{k}")) for k, (title, plot) in enumerate(_plots(store, described))],
         rejects=describe.first_rejects(store, _REJECTS),
-        details=[*describe.rows_of(about), *((what, number) for number, what in describe.counts_of(about))],
+        details=[*describe.rows_of(described), *((what, number) for number, what in describe.counts_of(described))],
     )
 
 
-def _facts(about: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+def _facts(described: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     """The most important facts: (what is large on the page, what is small below it)."""
-    size, noun = about["bytes"], about["noun"]
-    yield f"{about['samples']:,}", noun if about["samples"] == 1 else f"{noun}s"
-    if about["classes"] is not None:
-        number, _, rest = describe.class_words(about["classes"], noun).partition(" ")
+    size, noun = described["bytes"], described["noun"]
+    yield f"{described['samples']:,}", noun if described["samples"] == 1 else f"{noun}s"
+    if described["classes"] is not None:
+        number, _, rest = describe.class_words(described["classes"], noun).partition(" ")
         yield number, rest
-    yield text.size(size["store"]), f"{about['format']}, {text.count(about['shards'], 'shard')}"
-    yield text.size(size["per_sample"]), f"per {noun}{describe.of_raw(about)}"
-    rejects = about["rejects"]["count"]
+    yield text.size(size["store"]), f"{described['format']}, {text.count(described['shards'], 'shard')}"
+    yield text.size(size["per_sample"]), f"per {noun}{describe.of_raw(described)}"
+    rejects = described["rejects"]["count"]
     yield f"{rejects:,}", "reject" if rejects == 1 else "rejects"
 
 
@@ -217,9 +218,9 @@ def _found(store: Store, reader: Reader) -> Iterator[FoundImages]:
         yield FoundImages(extremes.title, extremes.words, [shown], extremes.command)
 
 
-def _plots(store: Store, about: Mapping[str, Any]) -> Iterator[tuple[str, Plot]]:
+def _plots(store: Store, described: Mapping[str, Any]) -> Iterator[tuple[str, Plot]]:
     """Titles and histograms."""
-    nouns, images = f"{about['noun']}s", [name for name, field in store.fields.items() if field.kind == "image"]
+    nouns, images = f"{described['noun']}s", [name for name, field in store.fields.items() if field.kind == "image"]
     for name in images:
         of = name if len(images) > 1 else f"the stored {nouns}"
         if (shapes := _column(store, f"{name}.shape")) is not None:

@@ -128,7 +128,8 @@ class ArraySource(TableSource):
             numbered=keys is None,
         )
         columns: dict[str, Column] = {
-            name: texts_of(one.tolist()) if _is_text(one) else Numbers(_native(one)) for name, one in held.items()
+            name: texts_of(one.tolist(), f"{root}: {plain(name)}") if _is_text(one) else Numbers(_native(one))
+            for name, one in held.items()
         }
         images, all_states = ImageArrays(image, chw), np.array(states, np.int64)
         super().__init__(info, keys or RowNumbers(range(shape[0])), images, columns, all_states, labels=labels)

@@ -237,13 +237,16 @@ def _attribute(dataset: Any, name: str, types: Any) -> Any:
 
 def _keys(given: Sequence[str] | None, count: int) -> list[str]:
     keys = [numbered(i) for i in range(count)] if given is None else [str(key) for key in given]
+    if len(keys) != count:
+        raise UsageError(f"keys= has {len(keys)} keys for {count} samples")
+    firsts = dict[str, int]()
     for i, key in enumerate(keys):
         try:
             key.encode()
         except UnicodeEncodeError:
             raise UsageError(f"keys[{i}] is {key!r}, which UTF-8 cannot hold: name the sample otherwise") from None
-    if len(keys) != count or len(set(keys)) != count:
-        raise UsageError(f"keys= has {len(keys)} keys, {len(set(keys))} of them different, for {count} samples")
+        if (first := firsts.setdefault(key, i)) != i:
+            raise UsageError(f"keys[{i}] is {key!r}, as keys[{first}] is: each sample needs a key of its own")
     return keys
 
 

@@ -149,10 +149,10 @@ def check_unchanged(file: int | str, scanned: tuple[int, int], key: str) -> None
         raise changed(key, "it was written to")
 
 
-def changed(key: str, how: str) -> SourceChangedError:
+def changed(key: str, what: str) -> SourceChangedError:
     """The error for a file that is not what it was when it was found."""
     cure = f"leave the source alone and run {again()} again"
-    return SourceChangedError(f"{plain(key)} changed since packing began: {how}; {cure}")
+    return SourceChangedError(f"{plain(key)} changed since packing began: {what}; {cure}")
 
 
 @dataclass(frozen=True, slots=True, eq=False)

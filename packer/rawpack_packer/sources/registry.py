@@ -364,7 +364,7 @@ def _open(
             belongs = f"it belongs to {' and '.join(homes)} sources" if homes else "it applies to datasets in memory"
             raise UsageError(
                 f"{plain(os.fspath(path))}, opened as a source of kind {kind}, takes no option "
-                f"{name.replace('_', '-')}: {belongs}"
+                f"{getattr(opt, name)}: {belongs}"
             )
     if row is not None:
         options |= {"spool": spool} if spooled else {}

@@ -59,12 +59,12 @@ class PlanRequest:
     """Seconds."""
     seed: int
     tmp: str | None
-    about: Mapping[str, Any]
+    source_options: Mapping[str, Any]
     """The options of the source."""
 
     def command(self, taken: Trial) -> str:
         """The command that packs the source this way, safe to print."""
-        options = [text.plain(word) for word in _words(self.about)]
+        options = [text.plain(word) for word in _words(self.source_options)]
         return taken.candidate.command(text.plain(self.source), options)
 
 
@@ -226,7 +226,7 @@ class Plan:
             "candidates": [one.as_dict() for one in self.trials],
             "left_out": [one.name for one in self.left_out],
             "recommended": None if taken is None else taken.candidate.name,
-            "command": None if taken is None else taken.candidate.command(asked.source, _words(asked.about)),
+            "command": None if taken is None else taken.candidate.command(asked.source, _words(asked.source_options)),
             "why": self.why,
             "lost": [{"name": name, "why": why} for name, why in self.lost()],
         }
@@ -234,17 +234,17 @@ class Plan:
 
 def plan(
     source: str,
-    about: Mapping[str, Any],
+    source_options: Mapping[str, Any],
     keywords: Mapping[str, Any],
     storage_options: Mapping[str, Any] | None,
     say: Say,
 ) -> Plan:
     """Try all candidates on a sample of the source, and recommend one. Removes everything that it writes.
 
-    about: the options of the source. keywords: the others of `rawpack.plan`. Raises UsageError for a request that makes
-    no sense or cannot be measured, PackError where no image of the sample can be packed.
+    source_options: what is said of the source. keywords: the others of `rawpack.plan`. Raises UsageError for a request
+    that makes no sense or cannot be measured, PackError where no image of the sample can be packed.
     """
-    asked = _request(source, about, keywords)
+    asked = _request(source, source_options, keywords)
     load = load_per_cpu()
     memory = asked.memory
     if memory is None:
@@ -258,10 +258,10 @@ def plan(
         tell("looking through the source")
         spool = Spool(folder / "spool", free_bytes(folder) // 2, storage_options)
         spool.progress = Fetching(_Waits(tell))
-        path, times = _few_archives(source, about, spool)
+        path, times = _few_archives(source, source_options, spool)
         opened = open_path(
             path,
-            about,
+            source_options,
             other=("rawpack", "plan", "SRC"),
             spool=spool,
             scan=lambda n: tell("looking through the source"),
@@ -271,7 +271,7 @@ def plan(
             raise UsageError(f"{source} holds arrays, which are stored unchanged; plan compares stores of pictures")
         if any(Path(os.path.realpath(folder)).is_relative_to(os.path.realpath(one)) for one in info.paths):
             raise UsageError(f"{folder.parent} is inside the source {info.root}: name another folder with {opt.tmp}")
-        samples = min(round(len(opened) * times), about.get("limit") or sys.maxsize)
+        samples = min(round(len(opened) * times), source_options.get("limit") or sys.maxsize)
         tried = try_out(
             opened, asked.candidates, asked.setting, Whole(samples, memory), folder,
             budget=asked.budget, seed=asked.seed, say=say,
@@ -299,10 +299,10 @@ class _Waits:
     waits: Callable[[str], None]
 
 
-def _few_archives(source: str, about: Mapping[str, Any], spool: Spool) -> tuple[str, float]:
+def _few_archives(source: str, source_options: Mapping[str, Any], spool: Spool) -> tuple[str, float]:
     """A few of the archives that a pattern names, spread over all, and how many times as many there are."""
     archives, inside = split_path(source)
-    if not is_pattern(archives) or about.get("labels_file") is not None:  # labels are of all images
+    if not is_pattern(archives) or source_options.get("labels_file") is not None:  # labels are of all images
         return source, 1.0
     names = expanded(archives, spool)
     if len(names) <= _ARCHIVES:
@@ -311,7 +311,7 @@ def _few_archives(source: str, about: Mapping[str, Any], spool: Spool) -> tuple[
     return "::".join(few) + (f"/{inside}" if inside else ""), len(names) / len(few)
 
 
-def _request(source: str, about: Mapping[str, Any], keywords: Mapping[str, Any]) -> PlanRequest:
+def _request(source: str, source_options: Mapping[str, Any], keywords: Mapping[str, Any]) -> PlanRequest:
     """What a user asked, checked."""
     given = {name: value for name, value in keywords.items() if value is not None}
     tried = {one.name: [_written(value) for value in listed(given.get(one.name))] for one in RECIPE if one.tried}
@@ -333,7 +333,7 @@ def _request(source: str, about: Mapping[str, Any], keywords: Mapping[str, Any])
         budget=_seconds(str(given.get("budget", "60s"))),
         seed=whole_number("seed", given.get("seed", 0), None),
         tmp=None if tmp is None else os.fspath(tmp),
-        about=about,
+        source_options=source_options,
     )
     for candidate in asked.candidates:
         if candidate.recipe.target is None and asked.setting.image_size is None and not asked.setting.transform:
@@ -373,10 +373,10 @@ def _seconds(written: str) -> float:
     return seconds
 
 
-def _words(about: Mapping[str, Any]) -> list[str]:
+def _words(source_options: Mapping[str, Any]) -> list[str]:
     """The words of a command line that describe the source so."""
     words, flags = list[str](), {one.name: one.flag for one in SOURCE}
-    for name, value in about.items():
+    for name, value in source_options.items():
         if isinstance(value, bool):
             words += [flags[name]] if value else []
             continue

@@ -103,9 +103,9 @@ class LookAt:
         """All values of a data set of whole numbers or texts. Raises UsageError."""
         return self._call(all_values, one)
 
-    def _call(self, function: Callable[[Path, Any], T], about: Any) -> T:
+    def _call(self, function: Callable[[Path, Any], T], argument: Any) -> T:
         try:
-            return self._child.call(function, self._path, about)
+            return self._child.call(function, self._path, argument)
         except ChildDiedError as died:
             where = plain(str(self._path))
             raise UsageError(
@@ -128,7 +128,9 @@ def data_sets(path: Path, names: Sequence[str]) -> list[DataSet]:
             raise UsageError(f"{where}: another HDF5 file follows its end, as if they were joined by cat: split them")
         found = {one.name: one for one in _found(file)}
         for name in names:
-            with suppress(KeyError):
+            if "\0" in name:  # where HDF5 takes the name to end
+                continue
+            with suppress(KeyError, UnicodeEncodeError):
                 try:
                     found[name] = described(file, name, open_data_set(file, name).id)
                 except RefusedError as error:

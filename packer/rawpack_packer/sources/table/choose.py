@@ -76,7 +76,7 @@ def number_labels(
             f"{where}: the label of {row_name(texts[0])} is {values[texts[0]]!r}, and that of {row_name(other)} is "
             f"{values[other]}: labels are either whole numbers or names"
         )
-    names = names or tuple(sorted({str(value) for value in values if isinstance(value, str) and value}))
+    names = names or _encodable(sorted({str(value) for value in values if isinstance(value, str) and value}), where)
     number_of = {name: number for number, name in enumerate(names)}
     strange = next((i for i in texts if values[i] not in number_of), None)
     if strange is not None:
@@ -97,7 +97,7 @@ def classes_of(classes: Classes) -> tuple[str, ...]:
             raise UsageError(f"{where} is not UTF-8 at byte {error.start}") from None
         names = tuple(line.strip() for line in text.rstrip().splitlines())
     else:
-        names, where = tuple(str(name) for name in classes), "classes="
+        names, where = _encodable([str(name) for name in classes], "classes="), "classes="
     known = set[str]()
     for number, name in enumerate(names):
         if not name or name in known:
@@ -107,6 +107,16 @@ def classes_of(classes: Classes) -> tuple[str, ...]:
     if not names:
         raise UsageError(f"{where} has no class: write one name per line")
     return names
+
+
+def _encodable(names: Sequence[str], where: str) -> tuple[str, ...]:
+    """Names of classes that UTF-8 can hold. Raises UsageError."""
+    try:
+        "".join(names).encode()
+    except UnicodeEncodeError:
+        odd = next(name for name in names if name != name.encode(errors="ignore").decode())
+        raise UsageError(f"{where}: the class {odd!r} has half of a surrogate pair, which UTF-8 cannot hold") from None
+    return tuple(names)
 
 
 def named_file(classes: Classes | None) -> str | os.PathLike[str] | None:

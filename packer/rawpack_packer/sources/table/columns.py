@@ -16,7 +16,7 @@ from typing import Any, Literal, Self
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from rawpack.errors import DecodeError
+from rawpack.errors import DecodeError, UsageError
 from rawpack_packer.sources.axes import channels_last
 from rawpack_packer.sources.base import Column as Column
 from rawpack_packer.sources.base import numbered
@@ -208,8 +208,14 @@ def ends_of(lengths: ArrayLike) -> Rows:
     return np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)])
 
 
-def texts_of(values: Sequence[str]) -> Texts:
-    parts = [value.encode() for value in values]
+def texts_of(values: Sequence[str], where: str = "") -> Texts:
+    """where: what holds the values, printable. Raises UsageError for half of a surrogate pair, which UTF-8 has not."""
+    try:
+        parts = [value.encode() for value in values]
+    except UnicodeEncodeError as error:
+        text = error.object
+        what = "half of a surrogate pair cannot be stored as UTF-8"
+        raise UsageError(f"{where}: row {values.index(text)} has {text!r}: {what}") from None
     return Texts(b"".join(parts), ends_of([len(part) for part in parts]))
 
 

@@ -153,7 +153,7 @@ def unique_keys(values: Sequence[str | int], where: str, named: bool) -> Texts |
     Where one is empty or there twice, raises UsageError if the user named the column (`named`), and returns None
     otherwise: samples are numbered.
     """
-    keys = texts_of([str(value) for value in values])
+    keys = texts_of([str(value) for value in values], where)
     if (repeated := repeated_key(keys)) is not None:
         first, row = repeated
         what = f"{plain(keys.value(row))!r}, as row {first} has"
