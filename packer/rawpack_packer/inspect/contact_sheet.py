@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from rawpack import Reader
 from rawpack.errors import PackError, UsageError
+from rawpack.pixels.visible import visible
 from rawpack_packer.inspect.describe import NO_CLASS
 from rawpack_packer.text import plain
 
@@ -69,12 +70,7 @@ def thumbnail(image: NDArray[Any], side: int, *, enlarge: bool = False) -> Pixel
     if image.ndim != 3:
         image = image.reshape(image.shape[0] if image.ndim > 1 else 1, -1, 1)
     image = np.ascontiguousarray(image[..., :3] if image.shape[2] >= 3 else image[..., :1])
-    if image.dtype != np.uint8:
-        values = np.abs(image) if image.dtype.kind == "c" else image.astype(np.float64)
-        finite = values[np.isfinite(values)]
-        low, high = (float(finite.min()), float(finite.max())) if finite.size else (0.0, 0.0)
-        values = np.nan_to_num(values, nan=low, posinf=high, neginf=low)
-        image = ((values - low) * (255 / ((high - low) or 1))).astype(np.uint8)
+    image = visible(image)
     scale = side / max(image.shape[:2])
     if scale < 1 or enlarge:
         size = max(1, round(image.shape[1] * scale)), max(1, round(image.shape[0] * scale))
