@@ -200,11 +200,10 @@ def test_what_is_not_finite_does_not_darken_a_depth_map() -> None:
 
 
 def test_a_notebook_shows_depths_with_infinity(tmp_path: Path) -> None:
-    """The last picture of a sample is a ramp of gray, though one corner is infinitely far."""
+    """A ramp is a ramp of gray, though one corner is infinitely far."""
     depth = np.tile(np.linspace(1, 3, 90, dtype=np.float32), (2, 60, 1))
     depth[:, :6, :6] = np.inf
-    images = {"image": np.zeros((2, 60, 90, 3), np.uint8), "depth": depth}
-    rawpack_packer.pack(images, tmp_path / "s", fields={"depth": "image"}, workers=0)
+    rawpack_packer.pack({"image": depth[..., None]}, tmp_path / "s", workers=0)
     shown = [
         cv2.imdecode(np.frombuffer(base64.b64decode(data), np.uint8), cv2.IMREAD_GRAYSCALE)
         for data in re.findall(r"base64,([^\"]+)", Reader(tmp_path / "s")._repr_html_())
