@@ -12,14 +12,10 @@ import subprocess
 import sys
 import textwrap
 from collections.abc import Iterator
-from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[1]
-sys.path[:0] = [str(ROOT / "reader"), str(ROOT / "packer")]
+from made import ROOT, write
 
-from made import write  # noqa: E402
-
-from rawpack_packer.options import RECIPE, RUN, SOURCE, Option  # noqa: E402
+from rawpack_packer.options import RECIPE, RUN, SOURCE, Option
 
 MODULE = ROOT / "packer" / "rawpack_packer" / "job" / "keyword_types.py"
 _HEAD = '''\

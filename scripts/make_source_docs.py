@@ -8,16 +8,11 @@ With --check nothing is written; the exit code is 1 where the page is not what t
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
 from typing import NamedTuple
 
-ROOT = Path(__file__).resolve().parents[1]
-sys.path[:0] = [str(ROOT / "reader"), str(ROOT / "packer")]
+from made import ROOT, write
 
-from made import write  # noqa: E402
-
-from rawpack_packer.sources import KINDS, SourceKind  # noqa: E402
+from rawpack_packer.sources import KINDS, SourceKind
 
 PAGE = ROOT / "docs" / "reference" / "sources.md"
 

@@ -835,10 +835,10 @@ def test_a_restart_counts_what_it_frees(few: Path, tmp_path: Path) -> None:
 def test_photographs_that_nothing_decodes_are_rejected(
     few: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Without the extra, a HEIC file is reported as a reject, not ignored as something that is no image."""
+    """Without the extra, a HEIC file is a reject that names it, and not ignored as something that is no image."""
     monkeypatch.setitem(sys.modules, "pillow_heif", None)
     (few / "class 0" / "phone.heic").write_bytes(b"\0\0\0\x18ftypheic\0\0\0\0mif1heic" + bytes(100))
     assert here("--max-rejects", "1", few, tmp_path / "store").code == 0
-    assert [(one["key"], one["reason"]) for one in rejects_of(tmp_path / "store")] == [
-        ("class 0/phone.heic", "unsupported")
-    ]
+    (one,) = rejects_of(tmp_path / "store")
+    assert (one["key"], one["reason"]) == ("class 0/phone.heic", "unsupported")
+    assert "pip install 'rawpack[heic]'" in one["detail"]
