@@ -75,7 +75,7 @@ def count_of(name: str, noun: str, *, of_boxes: bool = False) -> str:
     without labels."""
     if name == "empty_classes" and of_boxes:
         return "classes without a box"
-    if name == "identical_files" and noun != "image":
+    if name == "identical_files" and noun == "frame":
         return f"{noun}s with the same pixels as another"
     if name in ("images", "other_files"):
         return COUNTS[name]  # these are no samples

@@ -36,7 +36,8 @@ class RecipeKeywords(TypedDict, total=False):
     chunk: images per chunk: hdf5 only.
     shard_size: bytes of raw pixels in a shard, about: 1 << 30 or "1GiB".
     fast: decode large JPEGs at a reduced scale, with slightly other pixels.
-    curate: add fields by which near duplicates, blurred, dark and blank images are found.
+    curate: add fields by which near duplicates, blurred, dark and blank images are found, of several images by the
+        first.
     """
 
     size: int | tuple[int, int] | Literal["keep"] | Mapping[str, int | tuple[int, int] | str] | None

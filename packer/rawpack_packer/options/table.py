@@ -39,7 +39,8 @@ RECIPE: tuple[Option, ...] = (
         help="256: scale the shorter side to 256 and cut out the center square. 224x160: scale to cover 224 high, 160 "
         "wide, and cut out the center. keep: store each image at its own size. image=64 and target=256: one for each "
         "image of a sample; repeat the option.",
-        default="256; keep for arrays and stores", kept="keep", tried=("Size", "256"), by_field=True,
+        default="256; keep for arrays and stores", kept="keep", by_field=True,
+        tried=("Size (of several images: image=64,target=256)", "256"),
         parse=lambda name, value: parse_sizes(name, as_text(value, "x")), initial="256",
         annotation='int | tuple[int, int] | Literal["keep"] | Mapping[str, int | tuple[int, int] | str]',
         doc='a side, which the shorter side is scaled to before the center is cut out; (height, width); or "keep". '
@@ -143,10 +144,11 @@ RECIPE: tuple[Option, ...] = (
     ),
     _recipe(
         name="curate", is_flag=True, meant_by=("dedupe", "dedup", "phash"),
-        help="Measure each image, so that `rawpack inspect --html` shows near duplicates, and blurred, dark and blank "
-        "images: fields phash, sharpness, brightness, entropy and one_color.", kept=None,
+        help="Measure each image, of several the first, so that `rawpack inspect --html` shows near duplicates, and "
+        "blurred, dark and blank images: fields phash, sharpness, brightness, entropy and one_color.", kept=None,
         initial=False, annotation="bool",
-        doc="add fields by which near duplicates, blurred, dark and blank images are found.",
+        doc="add fields by which near duplicates, blurred, dark and blank images are found, of several images by the "
+        "first.",
     ),
 )  # fmt: skip
 """What is done to an image before it is stored."""

@@ -158,6 +158,8 @@ def make_recipe(**options: Any) -> Recipe:
             + (f": its JPEG files have 4:2:0 chroma, or what {opt.subsampling} says" if values["subsampling"] else "")
         )
     _check_together({**given, "size": values["size"], "quality": values["quality"]})
+    if isinstance(sizes := values["size"], dict):
+        values |= {"size": sizes["image"], "sizes": {name: size for name, size in sizes.items() if name != "image"}}
     if values["color"] == "gray":  # a gray JPEG has no chroma to subsample
         values["subsampling"] = None
     if "chunk" in written.options and values["size"] != "keep":
@@ -181,9 +183,6 @@ def parse_options(options: Mapping[str, Any]) -> dict[str, Any]:
             if one.of_some_formats and one.name not in written.options:
                 raise UsageError(f"{Named(one.name)} applies to {_having(one.name)} only")
             given[one.name] = one.parse(Named(one.name), given[one.name])
-    if isinstance(given.get("size"), dict):
-        given["sizes"] = given.pop("size")
-        given["size"] = given["sizes"].pop("image")
     if given.get("compression", "none") != "none":
         _check_compression(written, given["compression"])
     _check_together(given)
@@ -213,7 +212,8 @@ def _having(name: str) -> str:
 def _check_together(given: Mapping[str, Any]) -> None:
     """Raise UsageError where options make no sense together. Without a size, the source decides it."""
     size, color, crop = given.get("size"), given.get("color"), given.get("crop")
-    kept = {size, *given.get("sizes", {}).values()} == {"keep"}
+    sizes = size if isinstance(size, dict) else {"image": size}
+    size, kept = sizes["image"], set(sizes.values()) == {"keep"}
     for name, default in (("interpolation", "area"), ("fit", "cover")):
         if kept and given.get(name, default) != default:
             raise UsageError(

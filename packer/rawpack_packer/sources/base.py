@@ -72,6 +72,15 @@ class SourceInfo:
     problems: tuple[str, ...] = ()
     """What could not be read, or may be wrong, one printable line each; the last may be "... and n more"."""
 
+    def __post_init__(self) -> None:
+        if self.noun == "image" and self.has_several_images:
+            object.__setattr__(self, "noun", "sample")
+
+    @property
+    def has_several_images(self) -> bool:
+        """Whether samples have further images."""
+        return any(kind.image for kind in self.fields.values())
+
 
 @dataclass(frozen=True, eq=False)
 class Item:

@@ -20,14 +20,14 @@ from rawpack_packer import text
 from rawpack_packer.destination.folder import free_bytes
 from rawpack_packer.job.opening import open_path
 from rawpack_packer.options import RECIPE, SOURCE, opt
-from rawpack_packer.options.option import parse_bytes
+from rawpack_packer.options.option import as_text, parse_bytes
 from rawpack_packer.progress import Fetching
 from rawpack_packer.sources import Source
 from rawpack_packer.sources.archives.source import split_path
 from rawpack_packer.sources.table.named_files import expanded, is_pattern
 from rawpack_packer.sources.table.remote_files import Spool
 from rawpack_packer.tune import measure as words
-from rawpack_packer.tune.candidates import Candidate, candidates, listed, parse_side, parse_steps
+from rawpack_packer.tune.candidates import Candidate, candidates, listed, parse_sides, parse_steps
 from rawpack_packer.tune.loss import Strip
 from rawpack_packer.tune.measure import Setting
 from rawpack_packer.tune.recommend import Goals, Recommendation, recommend
@@ -169,7 +169,9 @@ class Plan:
                 f"memory; {opt.tmp} names a folder on another disk."
             )
         if any(one.loss for one in self.trials):
-            lines.append("PSNR, SSIM: what JPEG or chroma loses; higher is better.")
+            images = ["image", *(name for name, kind in self.source.info.fields.items() if kind.image == "picture")]
+            of = f" of {', '.join(images)}" if self.source.info.has_several_images else ""
+            lines.append(f"PSNR, SSIM: what JPEG or chroma loses{of}; higher is better.")
         if self.memory is not None and not all(one.fits for one in self.trials):
             large = ", ".join(one.candidate.name for one in self.trials if not one.fits)
             lines.append(f"memory: {text.size(self.memory)} for files; too little for {large}: judged from the disk.")
@@ -313,6 +315,7 @@ def _request(source: str, source_options: Mapping[str, Any], keywords: Mapping[s
     """What a user asked, checked."""
     given = {name: value for name, value in keywords.items() if value is not None}
     tried = {one.name: [_written(value) for value in listed(given.get(one.name))] for one in RECIPE if one.tried}
+    tried["size"] = _by_field(tried["size"])
     target, disk, memory, tmp = (given.get(name) for name in ("target", "disk", "memory", "tmp"))
     if target is not None and not (isinstance(target, int | float) and target is not True and 0 < target < math.inf):
         raise UsageError(f"target={target!r} must be a number above 0")
@@ -322,7 +325,7 @@ def _request(source: str, source_options: Mapping[str, Any], keywords: Mapping[s
         Setting(
             whole_number("batch", given.get("batch", 256), 1),
             whole_number("workers", given.get("workers", machine.cpus()), 1),
-            parse_side(given.get("image_size")),
+            parse_sides(given.get("image_size")),
             parse_steps(listed(given.get("transform"))),
         ),
         Goals(target, None if disk is None else parse_bytes(opt.disk, str(disk))),
@@ -342,7 +345,23 @@ def _request(source: str, source_options: Mapping[str, Any], keywords: Mapping[s
 
 def _written(value: Any) -> str:
     """A value as the command takes it: (224, 160) is "224x160"."""
-    return "x".join(map(str, value)) if isinstance(value, tuple) else str(value)
+    return as_text(value, "x")
+
+
+def _by_field(sizes: Sequence[str]) -> list[str]:
+    """Sizes to try. Those by field that follow one another are one, "image=64,target=256", until a field repeats."""
+    joined = list[str]()
+    for one in sizes:
+        field, by_field, _ = one.partition("=")
+        if by_field and joined and "=" in joined[-1] and field not in _fields_of(joined[-1]):
+            joined[-1] += f",{one}"
+        else:
+            joined.append(one)
+    return joined
+
+
+def _fields_of(sizes: str) -> list[str]:
+    return [one.partition("=")[0] for one in sizes.split(",")]
 
 
 def _seconds(written: str) -> float:

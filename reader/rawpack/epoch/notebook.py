@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rawpack.clips.sample_set import SampleSet
+from rawpack.pixels.visible import visible
 from rawpack.store.stores import Stores
 
 _SAMPLES = 4
@@ -82,10 +83,7 @@ def _thumbnail(library: Stores, name: str, row: int, title: str) -> str:
     shrink = min(1.0, _SIDE / max(image.shape[:2]))
     size = [max(1, round(length * shrink)) for length in image.shape[1::-1]]
     # Channels beyond the third cannot be shown, and neither can two.
-    image = image[..., : 3 if image.shape[2] >= 3 else 1]
-    if image.dtype != np.uint8:
-        image = np.nan_to_num(image.astype(np.float64))
-        image = ((image - image.min()) * (255 / (np.ptp(image) or 1))).astype(np.uint8)
+    image = visible(image[..., : 3 if image.shape[2] >= 3 else 1])
     small = cv2.resize(np.ascontiguousarray(image[..., ::-1]), size, interpolation=cv2.INTER_AREA)
     data = base64.b64encode(cv2.imencode(".jpg", small)[1].tobytes()).decode()
     return f'<img src="data:image/jpeg;base64,{data}" alt="{_text(title)}">'
