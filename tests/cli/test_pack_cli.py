@@ -221,7 +221,10 @@ def test_quality_and_subsampling_reach_the_jpeg_files(few: Path, tmp_path: Path)
         (["--format", "lmdb", "--quality", "best"], "--quality 'best'"),
         (["--format", "lmdb", "--subsampling", "410"], "--subsampling '410'"),
         (["--quality", "90"], "--quality applies to --format lmdb only"),
-        (["--compression", "gzip"], "--compression applies to --format hdf5 only"),
+        (
+            ["--compression", "gzip"],
+            "--compression gzip applies to --format hdf5 only; --format memmap has --compression zstd",
+        ),
         (["--format", "lmdb", "--chunk", "4"], "--chunk applies to --format hdf5 only"),
         (["--format", "hdf5", "--size", "keep", "--chunk", "4"], "--chunk"),
         (["--size", "keep", "--fit", "stretch"], "--fit"),

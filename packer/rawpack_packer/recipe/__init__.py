@@ -196,6 +196,12 @@ def _check_compression(written: OutputFormat, value: str) -> None:
             f"{opt.compression('zstd')} stores differences of rows, which other programs that read HDF5 would show as "
             f"pixels: use {opt.compression('gzip')}, or {opt.format('memmap')}"
         )
+    others = [row.name for row in OUTPUT_FORMATS.values() if "compression" in row.options and value in row.compressions]
+    if others and value not in written.compressions:
+        raise UsageError(
+            f"{opt.compression(value)} applies to {' and '.join(map(opt.format, others))} only; "
+            f"{opt.format(written.name)} has {opt.compression(' and '.join(written.compressions))}"
+        )
     one_of(*written.compressions)(opt.compression, value)
 
 
