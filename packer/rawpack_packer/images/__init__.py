@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import os
 import struct
 import sys
@@ -12,6 +11,7 @@ import cv2
 import numpy as np
 
 from rawpack.errors import DecodeError
+from rawpack.system.memory import keep_freed_memory
 from rawpack_packer.images import jpeg, png
 from rawpack_packer.images.header import (
     KNOWN_ONLY,
@@ -36,8 +36,6 @@ __all__ = [
 ]
 
 _OWN = {"jpeg": jpeg.read_header, "png": png.read_header}
-_TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3
-"""Parameters of `mallopt`."""
 
 
 def by_pillow(header: ImageHeader) -> bool:
@@ -114,17 +112,8 @@ def init_decoder_process() -> None:
     """
     # There is one worker per core already.
     cv2.setNumThreads(1)
-    _keep_memory()
+    keep_freed_memory()
     sys.stderr = os.fdopen(os.dup(2), "w", buffering=1, errors="backslashreplace")
     nothing = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nothing, 2)
     os.close(nothing)
-
-
-def _keep_memory() -> None:
-    """Have glibc keep freed memory for the next samples. Otherwise, it gives it back to the system after each of them,
-    which clears every page before it is used again."""
-    mallopt = getattr(ctypes.CDLL(None), "mallopt", None) if sys.platform == "linux" else None
-    if mallopt is not None:
-        mallopt(_MMAP_THRESHOLD, 32 << 20)
-        mallopt(_TRIM_THRESHOLD, 256 << 20)

@@ -15,6 +15,7 @@ from rawpack.clips.sample_set import SampleSet
 from rawpack.disk.manifest import Field, dump
 from rawpack.epoch.stats import Stats
 from rawpack.store.stores import CLIP, INDEX
+from rawpack.system.memory import free_large_block
 from rawpack.workers.besides import BOXES, EncodedFields, RaggedFields
 from rawpack.workers.fill import BatchFiller, WorkSpec, most_slices
 from rawpack.workers.slots import SlotField, SlotLayout, SlotPool
@@ -127,6 +128,8 @@ class Making:
         """New workers, and slots for them. held: batches that the caller is expected to hold at a time."""
         settings = self.settings
         shared = settings.workers > 0 and settings.backend == "process"
+        if not shared and not self.filler.only_copies:
+            free_large_block()
         slot_pool = SlotPool(self._spec.layout, self.in_flight + 1 + held, settings.max_held, shared=shared)
         if not settings.workers:
             return WorkerSet(None, slot_pool, deque())

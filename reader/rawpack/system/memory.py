@@ -22,6 +22,7 @@ _READ, _WRITE = 1, 2
 _SHARED, _PRIVATE, _FIXED = 0x01, 0x02, 0x10
 _ANONYMOUS, _NORESERVE = 0x20, 0x4000
 _FAILED = ctypes.c_void_p(-1).value
+_TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3  # malloc.h
 _HUGE_FROM = 4 << 20
 """Bytes: two of the usual large pages. For less memory, rounding up could waste more than it holds."""
 
@@ -120,6 +121,24 @@ def _map(place: int | None, size: int, protection: int, flags: int, descriptor: 
         number = ctypes.get_errno()
         raise OSError(number, os.strerror(number))
     return int(address)
+
+
+def keep_freed_memory() -> None:
+    """In a process of our own: have glibc's allocator keep freed memory for the next samples. Otherwise it gives large
+    arrays back to the system each time, and fresh pages cost as much as the work."""
+    with contextlib.suppress(OSError, AttributeError):
+        mallopt = ctypes.CDLL(None).mallopt
+        mallopt(_MMAP_THRESHOLD, 32 << 20)
+        mallopt(_TRIM_THRESHOLD, 256 << 20)
+
+
+@cache
+def free_large_block() -> None:
+    """In the caller's process: much the same for arrays of up to 16 MiB. Once a program has freed a block of that size,
+    glibc takes smaller ones from its heap; many programs do so anyway."""
+    import numpy as np
+
+    np.empty(16 << 20, np.uint8)
 
 
 @cache

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import os
 import sys
 from collections.abc import Callable
@@ -16,11 +15,9 @@ from rawpack.store.shard_files import InMemory, Memory
 from rawpack.store.store import Store
 from rawpack.store.stores import Stores
 from rawpack.system.channel import Channel, Heartbeat
-from rawpack.system.memory import map_descriptor
+from rawpack.system.memory import keep_freed_memory, map_descriptor
 from rawpack.workers.fill import BatchFiller, Task, Views, WorkSpec, serve
 from rawpack.workers.slots import SlotLayout
-
-_TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3  # malloc.h
 
 
 def main(channel: Channel, heartbeat: Heartbeat, spec: WorkSpec, descriptors: list[int]) -> None:
@@ -36,7 +33,8 @@ def main(channel: Channel, heartbeat: Heartbeat, spec: WorkSpec, descriptors: li
         import cv2
 
         cv2.setNumThreads(1)
-        _keep_freed_memory()
+    if not filler.only_copies:
+        keep_freed_memory()
     serve(channel, filler, SlotMap(spec.layout).views_of, heartbeat)
 
 
@@ -58,15 +56,6 @@ def _load(references: tuple[str, ...], opencv: bool, transforms: bool) -> None:
         import cv2  # noqa: F401
     if transforms:
         import rawpack.transforms  # noqa: F401
-
-
-def _keep_freed_memory() -> None:
-    """Have glibc's allocator keep freed memory. It would return the large arrays between two steps to the system each
-    time, and fresh pages cost as much as the work."""
-    with contextlib.suppress(OSError, AttributeError):
-        mallopt = ctypes.CDLL(None).mallopt
-        mallopt(_MMAP_THRESHOLD, 16 << 20)
-        mallopt(_TRIM_THRESHOLD, 64 << 20)
 
 
 class SlotMap:
