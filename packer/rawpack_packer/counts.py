@@ -52,7 +52,7 @@ COUNTS = {
     "loops": "links back to a folder they are in, not followed",
     "header_records": "records of labels without an image, left out",
     "not_listed": "images that the folder's table does not list, left out",
-    "unpaired": "files of --images that belong to no image, left out",
+    "unpaired": "partner files that belong to no image, left out",
     "no_file": "lines of the folder's table without an image, left out",
     "unnamed_members": "members that --field does not name, left out",
     "no_image": "samples without an image, left out",

@@ -141,7 +141,10 @@ def test_convert_to_sizes_by_field(stored: Stored, tmp_path: Path) -> None:
             close = 0 if name in ("depth", "heat") else 1
             assert (one[name].dtype, one[name].shape) == (values.dtype, values.shape)
             np.testing.assert_allclose(one[name].astype(float), values, atol=close, err_msg=name)
-    with pytest.raises(UsageError, match="names image, target, and the images of a sample are image, inverted, target"):
+    with pytest.raises(
+        UsageError, match="sizes for image, target, and the images of a sample are image, "
+        "inverted, target"
+    ):
         rawpack_packer.convert(store, tmp_path / "two", size={"image": 6, "target": 24}, workers=0)
     refused = run_here("convert", "--workers", 0, "--size", "6x8", store, tmp_path / "one")
     assert refused.code in (1, 2)
@@ -395,3 +398,33 @@ def test_a_killed_run_resumes_to_the_same_bytes(stored: Stored, tmp_path: Path, 
     for at, what, killed, again, redone in turns:
         assert (killed, again, redone) == (-9, 0, []), what
         assert settled(tmp_path / "killed" / f"{at}") == settled(tmp_path / "undisturbed"), what
+
+
+@pytest.mark.parametrize(("large", "k"), [("target", 2), ("target", 4), ("image", 4)])
+def test_sizes_by_field_cut_the_same_part_out_of_all_images(tmp_path: Path, large: str, k: int) -> None:
+    """Where one image is a whole number of times as large as another one, before and after packing, the larger one
+    shows just what the smaller one does: each pixel of that is k by k of its own. Masks and boxes go with `image`."""
+    samples, sizes = [], [(32, 33), (33, 32), (32, 35), (45, 32), (32, 60)]
+    for height, width in sizes:
+        small = np.zeros((height, width, 3), np.uint8)
+        small[..., 1], small[..., 2] = np.arange(height)[:, None], np.arange(width)
+        whole = small.repeat(k, 0).repeat(k, 1)
+        first, other = (small, whole) if large == "target" else (whole, small)
+        samples.append(
+            {"image": first, "target": other, "depth": other[..., :1].astype(np.uint16) + other[..., 2:], "mask": first}
+        )
+        samples[-1]["boxes"] = np.array([[0, 0, first.shape[1], first.shape[0], 1]], np.float32)
+    size = {"image": 32, "target": 32 * k, "depth": 32 * k} if large == "target" else {"image": 32 * k, "target": 32}
+    size = size if large == "target" else {**size, "depth": 32}
+    fields = {"target": "image", "depth": "image", "mask": "mask", "boxes": "xyxy"}
+    rawpack_packer.pack(samples, tmp_path / "s", workers=0, size=size, fields=fields, classes=None)
+    reader = Reader(tmp_path / "s")
+    for i, given in enumerate(samples):
+        sample = reader[i]
+        few, many = (sample["image"], sample["target"]) if large == "target" else (sample["target"], sample["image"])
+        np.testing.assert_array_equal(many, few.repeat(k, 0).repeat(k, 1))
+        np.testing.assert_array_equal(sample["mask"], sample["image"])
+        np.testing.assert_array_equal(sample["depth"][..., 0], sample["target"][..., 2].astype(np.uint16))
+        side = sample["image"].shape[0]
+        assert sample["boxes"].tolist() == [[0, 0, side, side, 1]]
+        assert few.shape == (32, 32, 3), given["image"].shape

@@ -34,7 +34,7 @@ from rawpack_packer.job.parts import Parts
 from rawpack_packer.job.summary import DryRun, Summary
 from rawpack_packer.options import opt
 from rawpack_packer.recipe import Recipe
-from rawpack_packer.recipe.fields import made_here, part_rows, store_fields
+from rawpack_packer.recipe.fields import check_first, made_here, part_rows, store_fields
 from rawpack_packer.sources import Source
 from rawpack_packer.sources.base import unread_of
 from rawpack_packer.sources.table.kept import keep_found
@@ -87,6 +87,7 @@ class Job:
             destinations.check_apart(self.destination, path)
         self.recipe = made_here(recipe, source)
         self.fields = store_fields(self.recipe, source)
+        check_first(self.recipe, source)
         self.counts = dict(source.info.counts)
         self.before = Before()
 

@@ -230,7 +230,8 @@ class Summary(Shown):
         rows += [("time", _time(self)), ("stored in", f"{path}: {amount}")]
         options = ", shuffle=True" if self.shuffle else ""
         images = [one for one in manifest.fields.values() if one.kind == "image"]
-        options += "" if all(one.uniform for one in images) else ", image_size=224"
+        if differing := {name: 224 for name, one in manifest.fields.items() if one.kind == "image" and not one.uniform}:
+            options += f", image_size={224 if len(images) == 1 else differing}"
         if any(field.kind in ("text", "ragged") for name, field in manifest.fields.items() if name != "key"):
             # Batches have these only where they are named.
             options += f", fields={[name for name in manifest.fields if name != 'key']}"

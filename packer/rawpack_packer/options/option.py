@@ -144,7 +144,9 @@ def parse_sizes(name: Names, text: str) -> Any:
         return parse_size(name, text)
     sizes: dict[str, Any] = {}
     for one in text.split(","):
-        field, _, size = (part.strip() for part in one.partition("="))
+        field, equals, size = (part.strip() for part in one.partition("="))
+        if not equals:
+            raise UsageError(f"{name(text)}: give one size for all images of a sample, or NAME=SIZE for each, not both")
         if field in sizes:
             raise UsageError(f"{name(text)}: {field!r} has two sizes")
         sizes[field] = parse_size(name, size)

@@ -159,7 +159,9 @@ def make_recipe(**options: Any) -> Recipe:
         )
     _check_together({**given, "size": values["size"], "quality": values["quality"]})
     if isinstance(sizes := values["size"], dict):
-        values |= {"size": sizes["image"], "sizes": {name: size for name, size in sizes.items() if name != "image"}}
+        others = {name: size for name, size in sizes.items() if name != "image"}
+        # With no other, it says all the same that there is none, which a source with several images refuses.
+        values |= {"size": sizes["image"], "sizes": others or sizes}
     if values["color"] == "gray":  # a gray JPEG has no chroma to subsample
         values["subsampling"] = None
     if "chunk" in written.options and values["size"] != "keep":

@@ -10,16 +10,19 @@ import numpy as np
 
 from rawpack.disk.manifest import Field
 from rawpack.disk.tables import codec_of
-from rawpack.errors import UsageError
+from rawpack.errors import DecodeError, UsageError
 from rawpack.transforms.followers import BOXES
 from rawpack.transforms.plan import looks_like
 from rawpack_packer.options import opt
+from rawpack_packer.options.option import as_text
 from rawpack_packer.recipe import Recipe, libraries
 from rawpack_packer.recipe.tables import encoder_of
 from rawpack_packer.sources import FieldKind, ImageKind, Source, SourceInfo
 from rawpack_packer.sources.fields import check_names
+from rawpack_packer.text import either
 
 IMAGE = "image"
+Size = tuple[int, int]
 CURATED = {
     "phash": Field(kind="number", dtype="uint64"),
     "sharpness": Field(kind="number", dtype="int32"),
@@ -64,11 +67,69 @@ def store_fields(recipe: Recipe, source: Source) -> dict[str, Field]:
 def _check_sizes(recipe: Recipe, info: SourceInfo) -> None:
     """Raise UsageError where sizes by field name other fields than the images of a sample."""
     images = [name for name, kind in info.fields.items() if kind.image]
-    if recipe.sizes and sorted(recipe.sizes) != sorted(images):
+    if recipe.sizes and {IMAGE, *recipe.sizes} != {IMAGE, *images}:
         raise UsageError(
-            f"{opt.size} names {', '.join(['image', *recipe.sizes])}, and the images of a sample are "
-            f"{', '.join([IMAGE, *images])}: give one size for all, or one for each"
+            f"there are sizes for {', '.join(dict.fromkeys([IMAGE, *recipe.sizes]))}, and the images of a sample are "
+            f"{', '.join([IMAGE, *images])}: give one {opt.size} for all, or one for each; further images come with "
+            f"{opt.fields('NAME:image')}, or of a folder {opt.images('NAME=FOLDER')}"
         )
+
+
+def check_first(recipe: Recipe, source: Source) -> None:
+    """Raise UsageError where one size is for all images of a sample, and those of the first sample differ in size: all
+    samples would be rejected. What cannot be read is not looked at."""
+    names = [name for name, kind in source.info.fields.items() if kind.image]
+    if not names or recipe.sizes or (recipe.crop is None and recipe.target is None):
+        return
+    try:
+        item = source[0]
+        size = size_of(item.image)
+        for name in names:
+            was = size_of(item.fields[name])
+            if was != size:
+                raise UsageError(unlike(name, was, size, recipe))
+    except (DecodeError, KeyError):
+        return
+
+
+def size_of(value: object) -> tuple[int, int]:
+    """(height, width) of an image file or an array. Raises DecodeError."""
+    from rawpack_packer.images import npy, read_header
+
+    if isinstance(value, bytes) and not npy.is_npy(value):
+        return read_header(value).upright_size
+    array = npy.array_of(value) if isinstance(value, bytes) else np.asarray(value)
+    if array.ndim < 2:
+        raise DecodeError("bad_field", "no image")
+    return array.shape[0], array.shape[1]
+
+
+def times_of(recipe: Recipe, sizes: Mapping[str, Size]) -> dict[str, int]:
+    """Which images of a sample are a whole number of times as large as its smallest one, before and after the recipe,
+    and how many: what is cut out of them is that many times what is cut out of the smallest, see `covering`. sizes:
+    (height, width) of each image."""
+    targets = {name: recipe.target if name == IMAGE else recipe.of(name, None).target for name in sizes}
+    smallest = min(sizes, key=lambda name: sizes[name])
+    size, target, found = sizes[smallest], targets[smallest], dict[str, int]()
+    for name, own in sizes.items():
+        times = own[0] // size[0]
+        if target is not None and own == _scaled(size, times) and targets[name] == _scaled(target, times):
+            found[name] = times
+    return found
+
+
+def _scaled(size: Size, times: int) -> Size:
+    return size[0] * times, size[1] * times
+
+
+def unlike(name: str, was: tuple[int, int], size: tuple[int, int], recipe: Recipe) -> str:
+    """Why images of different sizes, (height, width), are not made one size by one option."""
+    both = f"{name} is {was[0]}x{was[1]} and image {size[0]}x{size[1]} (height x width)"
+    if recipe.crop is not None:
+        return f"{both}, so {opt.crop} would cut different parts out of them: crop them before packing"
+    sizes = {one: n[0] if n[0] == n[1] else n for one, n in ((IMAGE, size), (name, was))}
+    each = either(" ".join(f"--size {one}={as_text(n, 'x')}" for one, n in sizes.items()), f"size={sizes}")
+    return f"{both}; one {opt.size} would make them equal: {each} gives each its own, and {opt.size('keep')} keeps them"
 
 
 def _check_curated(image: Field, others: Mapping[str, Field]) -> None:

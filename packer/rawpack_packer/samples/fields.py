@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from rawpack.disk.manifest import Field
 from rawpack.errors import DecodeError
-from rawpack.pixels.geometry import cover_size, crop_box
+from rawpack.pixels.geometry import covering
 from rawpack.transforms.followers import LEAST, cut, follow, misfit, moved
 from rawpack.transforms.step import Move
 from rawpack_packer.recipe import Recipe
@@ -78,12 +78,13 @@ def _shown(shape: tuple[int | None, ...]) -> str:
 
 
 def boxes_by_recipe(
-    name: str, value: object, size: tuple[int, int], recipe: Recipe, field: Field, notes: list[str]
+    name: str, value: object, size: tuple[int, int], recipe: Recipe, field: Field, notes: list[str], times: int = 1
 ) -> tuple[NDArray[np.floating], NDArray[np.bool_]]:
     """The boxes that are stored for a sample: (n, k), with the field's dtype; and which of the given ones they are.
 
     value: `Boxes`, or an array of rows left, top, right, bottom, ... size: (height, width) of the upright image before
-    the recipe. notes: gets a "boxes_cut" or "boxes_outside" for each such box. Raises DecodeError for an invalid row.
+    the recipe. times: see `recipe.fields.times_of`, of that image. notes: gets a "boxes_cut" or "boxes_outside" for
+    each such box. Raises DecodeError for an invalid row.
     """
     given = value if isinstance(value, Boxes) else Boxes(np.asarray(value), "xyxy")
     if given.size not in (None, size):
@@ -96,7 +97,7 @@ def boxes_by_recipe(
     rows = rows[None] if rows.ndim == 1 and rows.size else rows
     whole = as_stored(name, rows, Field(kind="ragged", dtype="float64", shape=field.shape))
     boxes = _corners(name, np.asarray(whole), given.form, size)
-    move, after = _move(recipe, size)
+    move, after = _move(recipe, size, times)
     corners = moved(boxes[:, :4], move)
     inside, kept = cut(corners, (0.0, 0.0, float(after[1]), float(after[0])))
     beyond = kept & (np.abs(inside - corners) > LEAST).any(axis=1)
@@ -106,7 +107,13 @@ def boxes_by_recipe(
 
 
 def follower_by_recipe(
-    name: str, value: object, kept: NDArray[np.bool_], size: tuple[int, int], recipe: Recipe, field: Field
+    name: str,
+    value: object,
+    kept: NDArray[np.bool_],
+    size: tuple[int, int],
+    recipe: Recipe,
+    field: Field,
+    times: int = 1,
 ) -> NDArray[Any]:
     """What follows boxes, as it is stored for a sample. value: `Fractions`, or an array in pixels. kept: which boxes
     are stored. Raises DecodeError for what does not fit the boxes, or is not finite."""
@@ -121,7 +128,7 @@ def follower_by_recipe(
         raise DecodeError(BAD_FIELD, f"{name}: {problem}")
     if isinstance(value, Fractions):
         given[..., :2] *= size[1], size[0]
-    move, after = _move(recipe, size)
+    move, after = _move(recipe, size, times)
     moved = follow(name, given, field, kept, move, (0.0, 0.0, float(after[1]), float(after[0])))
     return np.asarray(as_stored(name, moved, field))
 
@@ -154,7 +161,7 @@ def _check(name: str, rows: NDArray[np.float64], sides: NDArray[np.float64], wha
         raise DecodeError(BAD_FIELD, f"{name} has the box ({shown}): {what} is negative, or a number is not finite")
 
 
-def _move(recipe: Recipe, size: tuple[int, int]) -> tuple[Move, tuple[int, int]]:
+def _move(recipe: Recipe, size: tuple[int, int], times: int) -> tuple[Move, tuple[int, int]]:
     """How the recipe moves points of an image with this size, and the size of the result."""
     x = y = 0
     if recipe.crop is not None:
@@ -162,7 +169,8 @@ def _move(recipe: Recipe, size: tuple[int, int]) -> tuple[Move, tuple[int, int]]
         size = height, width
     if recipe.target is None:
         return Move(1.0, -y, 1.0, -x), size
-    scaled = cover_size(size, recipe.target) if recipe.fit == "cover" else recipe.target
-    top, left, _, _ = crop_box(scaled, recipe.target)
+    scaled, (top, left, _, _) = recipe.target, (0, 0, *recipe.target)
+    if recipe.fit == "cover":
+        scaled, (top, left, _, _) = covering(size, recipe.target, times)
     scale_y, scale_x = scaled[0] / size[0], scaled[1] / size[1]
     return Move(scale_y, -y * scale_y - top, scale_x, -x * scale_x - left), recipe.target

@@ -19,13 +19,12 @@ from rawpack.pixels.geometry import cover_size
 from rawpack.pixels.resize import fit, fit_nearest
 from rawpack.transforms.followers import BOXES
 from rawpack.transforms.plan import looks_like
-from rawpack_packer.images import ImageHeader, by_pillow, decode_image, npy, read_header
+from rawpack_packer.images import ImageHeader, by_pillow, decode_image, read_header
 from rawpack_packer.images.header import to_color
 from rawpack_packer.images.jpeg import is_whole
 from rawpack_packer.images.png import decode_values
-from rawpack_packer.options import opt
 from rawpack_packer.recipe import Recipe
-from rawpack_packer.recipe.fields import CURATED, IMAGE, left_behind
+from rawpack_packer.recipe.fields import CURATED, IMAGE, left_behind, size_of, times_of, unlike
 from rawpack_packer.recipe.tables import encoder_of, is_jpeg
 from rawpack_packer.samples.fields import BAD_FIELD, as_stored, boxes_by_recipe, follower_by_recipe
 from rawpack_packer.sources import Item
@@ -84,7 +83,14 @@ def prepare_sample(item: Item, recipe: Recipe, fields: Mapping[str, Field]) -> P
     small = {name: field for name, field in fields.items() if not field.in_shards and name not in ("key", *made)}
     values = {name: as_stored(name, _value(item, name), field) for name, field in small.items() if not field.moves}
     notes: list[str] = []
-    stored, size, measures = _picture(item, IMAGE, item.image, recipe, fields[IMAGE], notes)
+    times = dict[str, int]()
+    if recipe.sizes and recipe.fit == "cover":
+        further = [name for name, field in fields.items() if field.kind == "image" and name != IMAGE]
+        times = times_of(
+            recipe, {IMAGE: size_of(item.image), **{name: size_of(_value(item, name)) for name in further}}
+        )
+    k = times.get(IMAGE, 1)
+    stored, size, measures = _picture(item, IMAGE, item.image, recipe, fields[IMAGE], notes, k)
     values |= measures
     unchanged, parts = "passed_through" in notes, {IMAGE: stored}
     if recipe.crop is not None or (recipe.target is not None and recipe.target != size):
@@ -95,17 +101,29 @@ def prepare_sample(item: Item, recipe: Recipe, fields: Mapping[str, Field]) -> P
     kept: dict[str, NDArray[np.bool_]] = {}
     for name, field in fields.items():
         if field.in_shards and name != IMAGE:
-            parts[name] = _further(item, name, size, recipe, field, notes)
+            parts[name] = _further(item, name, size, recipe, field, notes, times.get(name, 1), k)
         if field.is_boxes:
-            values[name], kept[name] = boxes_by_recipe(name, _value(item, name), size, recipe, field, notes)
+            values[name], kept[name] = boxes_by_recipe(name, _value(item, name), size, recipe, field, notes, k)
     for name, field in small.items():
         if field.moves and not field.is_boxes:
-            values[name] = follower_by_recipe(name, _value(item, name), kept[BOXES], size, recipe, field)
+            values[name] = follower_by_recipe(name, _value(item, name), kept[BOXES], size, recipe, field, k)
     return PreparedSample(parts, values, tuple(notes), unchanged)
 
 
-def _further(item: Item, name: str, size: tuple[int, int], recipe: Recipe, field: Field, notes: list[str]) -> Stored:
-    """A mask or a further image as it is stored. size: the (height, width) of the first image before the recipe."""
+def _further(
+    item: Item,
+    name: str,
+    size: tuple[int, int],
+    recipe: Recipe,
+    field: Field,
+    notes: list[str],
+    times: int,
+    of_image: int,
+) -> Stored:
+    """A mask or a further image as it is stored. size: the (height, width) of the first image before the recipe. times,
+    of_image: see `times_of`, of this image and of the first."""
+    from rawpack_packer.images import npy  # most stores have one image
+
     value = _value(item, name)
     if isinstance(value, bytes) and npy.is_npy(value):
         try:
@@ -113,31 +131,19 @@ def _further(item: Item, name: str, size: tuple[int, int], recipe: Recipe, field
         except DecodeError as error:
             raise DecodeError(error.reason, f"{name}: {error.detail}") from error
     if field.kind == "mask":
-        return _exact(name, value, recipe, field, size)[0]
+        return _exact(name, value, recipe, field, size, of_image)[0]
     own, found = recipe.of(name, field.shape[2]), list[str]()
     if field.exact:
-        stored, was = _exact(name, value, own, field)
+        stored, was = _exact(name, value, own, field, times=times)
     else:
         if own.pixels != recipe.pixels and _named(name, _has_colors, value):
             raise DecodeError(BAD_FIELD, f"{name}: it is in color, and the first one is gray")
-        stored, was, _ = _named(name, _picture, item, name, value, own, field, found)
+        stored, was, _ = _named(name, _picture, item, name, value, own, field, found, times)
     if was != size and (recipe.crop is not None or (own.target is not None and not recipe.sizes)):
         with speaking_python(False):  # what is rejected is the same, whoever packs
-            raise DecodeError(BAD_FIELD, _unlike(name, was, size, recipe))
+            raise DecodeError(BAD_FIELD, unlike(name, was, size, recipe))
     notes += [note for note in found if note not in notes]  # counts are of samples
     return stored
-
-
-def _unlike(name: str, was: tuple[int, int], size: tuple[int, int], recipe: Recipe) -> str:
-    """Why images of different sizes are not made one size by one option."""
-    both = f"{name} is {was[0]}x{was[1]} and image {size[0]}x{size[1]} (height x width)"
-    if recipe.crop is not None:
-        return f"{both}, so {opt.crop} would cut different parts out of them: crop them before packing"
-    each = f"image={min(size)}", f"{name}={min(was)}"
-    return (
-        f"{both}; one {opt.size} would make them equal: {opt.size(each[0])} {opt.size(each[1])} gives each its own, "
-        f"and {opt.size('keep')} leaves them as they are"
-    )
 
 
 def _has_colors(value: Value) -> bool:
@@ -148,15 +154,15 @@ def _has_colors(value: Value) -> bool:
 
 
 def _picture(
-    item: Item, name: str, value: object, recipe: Recipe, field: Field, notes: list[str]
+    item: Item, name: str, value: object, recipe: Recipe, field: Field, notes: list[str], times: int
 ) -> tuple[Stored, tuple[int, int], Mapping[str, NDArray[Any]]]:
     """An image as it is stored, its (height, width) before the recipe, and its measures, where the recipe says so."""
     if isinstance(value, bytes):
-        image = prepare(value, recipe)
+        image = prepare(value, recipe, times)
         notes += image.notes
         _check_shape(image.shape, field)
         return Stored(image.image, image.shape), image.size, image.measures
-    stored, size, measures = _from_array(np.asarray(value), recipe, field, notes)
+    stored, size, measures = _from_array(np.asarray(value), recipe, field, notes, times)
     planes = None if item.planes is None else item.planes.get(name)
     if planes is not None and field.planar and recipe.crop is None and stored.shape[:2] == size:
         pack = encoder_of(field.encoding).planes
@@ -172,7 +178,7 @@ def _value(item: Item, name: str) -> Value:
 
 
 def _from_array(
-    pixels: NDArray[Any], recipe: Recipe, field: Field, notes: list[str]
+    pixels: NDArray[Any], recipe: Recipe, field: Field, notes: list[str], times: int
 ) -> tuple[Stored, tuple[int, int], Mapping[str, NDArray[Any]]]:
     """The same for an image that is an array."""
     pixels = _native(pixels)
@@ -187,7 +193,7 @@ def _from_array(
     if image.shape[2] != field.shape[2] and image.dtype == np.uint8 and image.shape[2] in (1, 3):
         image = to_color(image, recipe.pixels)
     size = image.shape[0], image.shape[1]
-    image = by_recipe(image, recipe, notes)
+    image = by_recipe(image, recipe, notes, times=times)
     _check_shape(image.shape, field)
     # Writers do not convert: another dtype would be read as wrong values.
     assert image.dtype == field.dtype, image.dtype
@@ -196,7 +202,7 @@ def _from_array(
 
 
 def _exact(
-    name: str, value: object, recipe: Recipe, field: Field, size: tuple[int, int] | None = None
+    name: str, value: object, recipe: Recipe, field: Field, size: tuple[int, int] | None = None, times: int = 1
 ) -> tuple[Stored, tuple[int, int]]:
     """A mask, or an image whose values are kept, as it is stored, and its (height, width) before the recipe. size: what
     that must be, because its image had it."""
@@ -219,7 +225,7 @@ def _exact(
     if recipe.crop is not None:
         mask = cropped(mask, recipe.crop)
     if recipe.target is not None:
-        mask = fit_nearest(mask, recipe.target, fit=recipe.fit)
+        mask = fit_nearest(mask, recipe.target, fit=recipe.fit, times=times)
     _check_shape(mask.shape, field)
     return Stored(encoded(mask, field.encoding, recipe, []), mask.shape), was
 
@@ -244,8 +250,8 @@ def _check_shape(shape: tuple[int, ...], field: Field) -> None:
         )
 
 
-def prepare(data: bytes | NDArray[Any], recipe: Recipe) -> PreparedImage:
-    """An image file as `recipe` stores it. Raises DecodeError if it is to be rejected."""
+def prepare(data: bytes | NDArray[Any], recipe: Recipe, times: int = 1) -> PreparedImage:
+    """An image file as `recipe` stores it. times: see `times_of`. Raises DecodeError if it is to be rejected."""
     if not isinstance(data, bytes):
         raise DecodeError("unsupported", "only encoded image files can be packed")
     header = read_header(data)
@@ -275,7 +281,7 @@ def prepare(data: bytes | NDArray[Any], recipe: Recipe) -> PreparedImage:
         notes.append("decoder_warnings")
     if scale > 1:
         image = _without_padding(image, header, scale)
-    image = by_recipe(image, recipe, notes, header.upright_size if scale > 1 else None)
+    image = by_recipe(image, recipe, notes, header.upright_size if scale > 1 else None, times)
     height, width, channels = image.shape
     measures = _measures(image, recipe)
     stored = encoded(image, recipe.encoding, recipe, notes)
@@ -283,13 +289,15 @@ def prepare(data: bytes | NDArray[Any], recipe: Recipe) -> PreparedImage:
 
 
 def by_recipe(
-    image: NDArray[Any], recipe: Recipe, notes: list[str], full: tuple[int, int] | None = None
+    image: NDArray[Any], recipe: Recipe, notes: list[str], full: tuple[int, int] | None = None, times: int = 1
 ) -> NDArray[Any]:
     """An upright image (H, W, C), cropped and resized. full: its (height, width) if it was decoded reduced."""
     if recipe.crop is not None:
         image = cropped(image, recipe.crop)
     if recipe.target is not None:
-        image, enlarged = fit(image, recipe.target, fit=recipe.fit, interpolation=recipe.interpolation, full=full)
+        image, enlarged = fit(
+            image, recipe.target, fit=recipe.fit, interpolation=recipe.interpolation, full=full, times=times
+        )
         if enlarged:
             notes.append("enlarged")
     return image

@@ -269,7 +269,10 @@ def declared_kind(name: str, declared: Declared) -> DeclaredKind:
             return FieldKind("float32", (None, *(shape[-1:] or (_BOX_LENGTH,))), boxes=form)
     dtype = {"int": "int64", "float": "float64", "text": "str"}.get(match[1], match[1])
     if plain_dtype(dtype) not in DTYPES and dtype != "str":
-        raise UsageError(f'field {name}: {match[1]!r} is no dtype of a field: use "str", or {PLAIN}')
+        raise UsageError(
+            f'field {name}: {match[1]!r} is no dtype of a field: use "image", "mask", "str", a form of boxes '
+            f"({', '.join(get_args(BoxForm))}), or {PLAIN}"
+        )
     return FieldKind(plain_dtype(dtype), shape)
 
 

@@ -84,7 +84,7 @@ def fit(
     scaled = cover_size(full or stored, size) if fit == "cover" else size
     box = crop_box(scaled, size)
     if times > 1:
-        scaled, box = covering(stored, size, times)
+        scaled, box = covering(full or stored, size, times)
     enlarged = scaled[0] > stored[0] or scaled[1] > stored[1]
     if enlarged and scaled[0] * scaled[1] > max(_MAX_COVER_PIXELS, 2 * size[0] * size[1]):
         return _enlarge_part(image, scaled, box, interpolation), True
