@@ -296,7 +296,7 @@ def test_an_exception_in_a_child(template: Template, forked: bool) -> None:
         child.channel.receive()
     with pytest.raises(ZeroDivisionError, match="division by zero"):
         raise raised.value.error
-    assert ", in main\n" in str(raised.value.error.__cause__)  # its line too, where cloudpickle keeps the name of the file
+    assert ", in main\n" in str(raised.value.error.__cause__)  # newer versions of cloudpickle keep no lines
     assert child.kill(grace=10)
     assert child.status() == 1
     assert gone(child.process.pid)
