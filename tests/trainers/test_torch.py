@@ -189,7 +189,7 @@ def test_a_killed_run_ends_with_the_same_weights(stores: Stores, killed: Callabl
 # ---------------------------------------------------------------------------------------------- torchdata
 
 
-@pytest.mark.parametrize("kind", ["stateful-0", "stateful-2", "nodes", "prefetcher", "mapper"])
+@pytest.mark.parametrize("kind", ["stateful-0", "stateful-2", "stateful-2-set", "nodes", "prefetcher", "mapper"])
 def test_a_killed_run_resumes_through_torchdata(stores: Stores, tmp_path: Path, kind: str) -> None:
     """The state of a StatefulDataLoader, or of nodes that prefetch, resumes with exactly the samples that were not
     trained on: stopped in epoch 1 one batch before its end, where one of two workers is done already."""

@@ -32,6 +32,11 @@ if TYPE_CHECKING:
     from rawpack.ahead.prefetch import Prefetch
 
 STATE_VERSION = 1
+_TAKEN_BY_WORKERS = (
+    "the workers of a DataLoader took the batches, and do not say how many of them your loop got: pass that number, "
+    "counted from where the loop began, as state_dict(after=n); or take the state of torchdata's StatefulDataLoader; "
+    "or DataLoader(batches, batch_size=None, num_workers=0): batches have workers of their own"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +88,7 @@ class Epochs:
         self._samples.look_at_files(now=True)
         self.check_open()
         with self._taking:
+            self._bookmark.catch_up()
             start = self.next_start()
             if not start.position:
                 # Again: ranks may be known by now, and samplers may have epochs of different lengths.
@@ -129,7 +135,16 @@ class Epochs:
 
     def state_dict(self, after: Mapping[str, Any] | int | None = None) -> dict[str, Any]:
         """See `Batches.state_dict`."""
-        return self.state_at(*self.place(after))
+        took = None if dataloader.worker_here() else self._bookmark.in_loop
+        if took is None or not (after is None or is_count(after)):
+            return self.state_at(*self.place(after))
+        epoch, position = took
+        if after is None or position < 0:
+            raise UsageError(_TAKEN_BY_WORKERS)
+        # Where they began, this process knows: in the epoch that it chose itself, or at the start of a later one.
+        consumed = self._bookmark.consumed if epoch == self._bookmark.epoch else ()
+        start = self._start(epoch, position, consumed)
+        return self.state_at(*self.counted_from((start, position), after))
 
     def place(self, after: Mapping[str, Any] | int | None = None) -> Place:
         """Where the iterator of a batch began, and the position after it: for `state_at`. after: as of
@@ -137,6 +152,8 @@ class Epochs:
         counted = is_count(after)
         reached = self._bookmark.reached(None if counted else after)
         if reached is None:
+            if dataloader.worker_here():
+                self._bookmark.catch_up()
             start = self.next_start()
             reached = start, start.position
         return self.counted_from(reached, after if counted else None)
