@@ -157,5 +157,25 @@ def loop_here() -> Loop | None:
     return Loop(seed & (1 << 63) - 1, number[-1] - int(info.id), int(info.num_workers))
 
 
+_SHARDERS = {"accelerate.data_loader": ("DataLoaderDispatcher", "IterableDatasetShard")}
+"""Module -> its classes that divide what a dataset gives between processes. Around a DataLoader that each process has,
+their frames are there in its workers too, which are forked from within them."""
+
+
+def sharded_by() -> str | None:
+    """The class of a trainer that is reading here, to divide the batches between its processes; None where none is."""
+    if not any(name in sys.modules for name in _SHARDERS):
+        return None
+    frame: Any = sys._getframe(1)
+    while frame is not None:
+        names = _SHARDERS.get(frame.f_globals.get("__name__", ""), ())
+        if names and frame.f_code.co_name == "__iter__":
+            kind = type(frame.f_locals.get("self")).__name__
+            if kind in names:
+                return f"Accelerate's {kind}"
+        frame = frame.f_back
+    return None
+
+
 def _module() -> Any:
     return sys.modules.get("torch.utils.data")

@@ -33,9 +33,10 @@ def torch_batches(
     *,
     form: Form | None = None,
     runtime: TorchRuntime | None = None,
+    kind: type[TorchBatches] | None = None,
 ) -> TorchBatches:
     """What `Batches.torch` returns, with its arguments. form: of a batch, instead of `as_tuple`. runtime: how batches
-    are copied instead of by torch's CUDA, for tests."""
+    are copied instead of by torch's CUDA, for tests. kind: what to make, a class that derives from TorchBatches."""
     torch = imported("torch", "batches.torch() needs PyTorch: pip install torch, or see pytorch.org")
     one_of("channels", channels, "first", "last")
     depth, target = whole_number("depth", depth, 1), _device(torch, device)
@@ -78,7 +79,7 @@ def torch_batches(
         copies = CudaCopies(runtime, convert, register=not limited)
     else:
         copies, depth = _PlainCopies(torch, target, convert), 0
-    return TorchBatches(batches, copies, depth, tupled or form, f"{target}, channels {channels}{shown}")
+    return (kind or TorchBatches)(batches, copies, depth, tupled or form, f"{target}, channels {channels}{shown}")
 
 
 def tensordict_batches(batches: Feed, device: Any, channels: str, dtype: Any, depth: int) -> TorchBatches:
