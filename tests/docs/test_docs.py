@@ -356,10 +356,19 @@ def test_sizes_are_those_of_the_code(page: str, words: str, size: int) -> None:
 
 
 @pytest.mark.parametrize(
-    "script", ["make_cli_docs.py", "make_tree_docs.py", "make_picture.py", "make_source_docs.py", "make_keywords.py"]
+    "script",
+    [
+        "make_cli_docs.py",
+        "make_tree_docs.py",
+        "make_picture.py",
+        "make_source_docs.py",
+        "make_keywords.py",
+        "make_ways.py",
+    ],
 )
 def test_made_pages_are_fresh(script: str) -> None:
-    """The page of the command is what `--help` says of each option; tree and picture are those of the code."""
+    """The page of the command is what `--help` says of each option; tree and picture are those of the code; the ways
+    to train are what their tests are marked with."""
     done = subprocess.run(
         [sys.executable, str(ROOT / "scripts" / script), "--check"], capture_output=True, text=True, check=False
     )

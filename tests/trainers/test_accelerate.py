@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from accelerate_page import ON_CPU, TRAIN, VAL, new_run, pack_sets, train, trained_in
 from trained import numbered_store, numbers_of, run_script, steps_in
+from ways import way
 
 from rawpack import Reader, UsageError
 
@@ -71,6 +72,11 @@ def test_gather_for_metrics_counts_each_sample_once(whole: Path) -> None:
     assert "bound" in printed.splitlines()[-1]
 
 
+@way(
+    "Accelerate",
+    "`batches.accelerate(accelerator)`, two processes, accumulation",
+    "to the sample, and to the same weights",
+)
 def test_a_killed_run_resumes_to_the_same_model(whole: Path, killed: Path, new: Callable[[str], Path]) -> None:
     """After a kill, two new processes train on what the checkpoint had not seen, and end with the same weights."""
     folder = resumed(new, killed, 2)
@@ -81,6 +87,11 @@ def test_a_killed_run_resumes_to_the_same_model(whole: Path, killed: Path, new: 
     assert all(np.array_equal(weights[name], expected[name]) for name in expected)
 
 
+@way(
+    "Accelerate",
+    "the same, resumed by one process",
+    "to the sample",
+)
 def test_one_process_continues_what_two_began(killed: Path, new: Callable[[str], Path]) -> None:
     """Resumed by a single process, the epoch continues with the samples that two had not trained on."""
     folder = resumed(new, killed, 1)
@@ -157,6 +168,11 @@ def test_batches_of_other_ranks_are_refused(claims: list[dict[str, Any]]) -> Non
         assert all(f'process {rank} of 2: pass ranks="auto" to batches()' in line for line in one["refused"])
 
 
+@way(
+    "Accelerate",
+    "batches with ranks in a `DataLoader` that is prepared",
+    "an error at the first batch",
+)
 @pytest.mark.parametrize("workers", [0, 2])
 @pytest.mark.parametrize("kind", ["dispatched", "sharded"])
 def test_batches_with_ranks_are_not_divided_again(tmp_path: Path, kind: str, workers: int) -> None:

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from reading import WAYS, rows_of
 from running import environment
+from ways import way
 
 from rawpack import Reader, UsageError
 
@@ -69,6 +70,11 @@ print(json.dumps(orders))
 """
 
 
+@way(
+    "PyTorch",
+    "a `DataLoader` around new batches in each epoch",
+    "the same epoch again, with a warning",
+)
 @pytest.mark.parametrize(
     ("how", "epochs", "warnings"),
     [
@@ -110,6 +116,16 @@ def loop(batches: Any, kind: Any = None, **options: Any) -> Any:
     return (kind or data.DataLoader)(batches, batch_size=None, num_workers=2, multiprocessing_context="fork", **options)
 
 
+@way(
+    "PyTorch",
+    "a `DataLoader` with workers, and `batches.state_dict()`",
+    "an error when the state is taken",
+)
+@way(
+    "PyTorch",
+    "a `DataLoader` with workers, and `batches.state_dict(after=n)`",
+    "to the sample",
+)
 @pytest.mark.parametrize("persistent", [False, True], ids=["new workers", "workers that stay"])
 @pytest.mark.parametrize("taken", [0, 1, 3, 6])
 def test_states_where_workers_took_the_batches(few: Reader, persistent: bool, taken: int) -> None:
@@ -171,3 +187,23 @@ def test_a_stateful_loader_resumes_in_a_later_epoch(few: Reader) -> None:
     resumed = loop(few.batches(BATCH, shuffle=True, workers=0), kind)
     resumed.load_state_dict(loader.state_dict())
     assert [rows_of(resumed) for _ in range(2)] == [epochs[1][BATCH:], epochs[2]]
+
+
+@way("PyTorch", "a `DataLoader` without workers, and `batches.state_dict()`", "to the sample")
+def test_states_of_a_dataloader_without_workers(few: Reader) -> None:
+    """Each batch counts when the loop gets it: the rest of the epoch, and the next, are what was not trained on."""
+    alone = few.batches(BATCH, shuffle=True, workers=0)
+    epochs = [rows_of(alone) for _ in range(3)]
+    for taken in (1, 5, 6):
+        batches = few.batches(BATCH, shuffle=True, workers=2)
+        loader = data.DataLoader(batches, batch_size=None)
+        assert rows_of(loader) == epochs[0]
+        iterator = iter(loader)
+        trained = rows_of(next(iterator) for _ in range(taken))
+        resumed = few.batches(BATCH, shuffle=True, workers=0)
+        resumed.load_state_dict(json.loads(json.dumps(batches.state_dict())))
+        rest = rows_of(data.DataLoader(resumed, batch_size=None))
+        if taken == 6:
+            assert (trained, rest) == (epochs[1], epochs[2])
+        else:
+            assert trained + rest == epochs[1]

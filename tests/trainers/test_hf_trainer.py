@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from accelerate_page import ON_CPU, TRAIN, VAL, new_run, pack_sets, train, trained_in
 from trained import numbered_store, numbers_of, run_script, steps_in
+from ways import way
 
 pytest.importorskip("transformers")
 load_file = pytest.importorskip("safetensors.numpy").load_file
@@ -70,6 +71,11 @@ def test_evaluation_counts_each_sample_once(whole: Path) -> None:
     assert (whole / "printed").read_text().count(f"'eval_of': {VAL},") == EPOCHS
 
 
+@way(
+    "Hugging Face Trainer",
+    "`StoreTrainerMixin`, two processes, accumulation",
+    "to the sample, and to the same weights",
+)
 def test_a_resumed_run_ends_with_the_same_model(whole: Path, new: Callable[[str], Path]) -> None:
     """New processes train on what the checkpoint had not seen, read nothing else, and end with the same weights."""
     folder = resumed(new, whole, 2)
@@ -80,6 +86,11 @@ def test_a_resumed_run_ends_with_the_same_model(whole: Path, new: Callable[[str]
     assert "6 steps, 2 epochs" in (folder / "printed").read_text()
 
 
+@way(
+    "Hugging Face Trainer",
+    "the same, resumed by one process with batches twice as large",
+    "to the sample",
+)
 def test_one_process_continues_what_two_began(whole: Path, new: Callable[[str], Path]) -> None:
     """Resumed by a single process with batches twice as large, each step has the samples that it has in two."""
     folder = resumed(new, whole, 1)

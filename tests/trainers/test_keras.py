@@ -21,6 +21,7 @@ import pytest
 from pictures import picture
 from running import pack
 from trained import numbered_store, run_script
+from ways import way
 
 from rawpack import Buckets, Reader, UsageError
 
@@ -170,6 +171,11 @@ def test_a_run_that_stops_early_resumes(store: Path, tmp_path: Path, whole: list
     assert same(weights_of(model), whole)
 
 
+@way(
+    "Keras",
+    "`data.checkpoint(folder)`",
+    "to the sample, and to the same weights",
+)
 def test_a_killed_run_resumes(store: Path, tmp_path: Path) -> None:
     """Two processes with workers, of which the first ends on the spot in the middle of epoch 1, train as one does; what
     the kill left half written is not read."""
@@ -201,6 +207,11 @@ def backed_up(folder: Path, save_freq: Any) -> Any:
     return keras.callbacks.BackupAndRestore(str(folder), save_freq=save_freq, delete_checkpoint=False)
 
 
+@way(
+    "Keras",
+    "`BackupAndRestore`, as it is by default",
+    "the epoch again, in its own order",
+)
 def test_backup_and_restore_after_each_epoch(
     store: Path, tmp_path: Path, whole: list[Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -219,6 +230,11 @@ def test_backup_and_restore_after_each_epoch(
     assert same(weights_of(model), weights_of(undisturbed))
 
 
+@way(
+    "Keras",
+    "`BackupAndRestore(save_freq=5)`",
+    "a warning at the start, and an error instead of the epoch again",
+)
 def test_backup_and_restore_within_an_epoch(store: Path, tmp_path: Path) -> None:
     """With save_freq=5, BackupAndRestore would train on the first samples of the epoch again: a run says so when it
     begins, and one that was restored ends before its first step, with the line to write."""
@@ -237,6 +253,11 @@ def test_backup_and_restore_within_an_epoch(store: Path, tmp_path: Path) -> None
     model.fit(data, epochs=2, callbacks=[backed_up(tmp_path, 5)], verbose=0)
 
 
+@way(
+    "Keras",
+    "weights loaded by hand, batches that were not told where to begin",
+    "a warning",
+)
 def test_an_optimizer_that_has_made_steps_meets_fresh_batches(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Weights that were loaded by hand may mean a run that resumes: one warning says how, and how to say that it is
     another training. Nothing is said of the same batches in another `fit`, of evaluations, and where a place was

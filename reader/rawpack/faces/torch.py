@@ -13,7 +13,8 @@ from rawpack.epoch.feed import Feed
 from rawpack.errors import UsageError
 from rawpack.faces.cuda import CudaCopies, Tensors, TorchRuntime
 from rawpack.faces.face import Form, imported, tuples
-from rawpack.faces.placed import Copies, PlacedBatches
+from rawpack.faces.lightning import load_what_was_not_loaded
+from rawpack.faces.placed import Copies, PlacedBatches, PlacedIterator
 from rawpack.order.keys import whole_number
 from rawpack.store.stores import INDEX
 from rawpack.transforms.plan import cut_tails
@@ -160,6 +161,11 @@ class TorchBatches(PlacedBatches):
     def sampler(self) -> EpochSetter:
         """For trainers that call `loader.sampler.set_epoch(n)`."""
         return EpochSetter(self, self._feed.settings.batch_size)
+
+    def begun(self, iterator: PlacedIterator) -> None:
+        """Called by an iterator at its first `next()`."""
+        load_what_was_not_loaded(self)
+        super().begun(iterator)
 
     # Lightning expects that what has one of them has the other.
     batch_sampler = sampler

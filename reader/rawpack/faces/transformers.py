@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from functools import wraps
 from typing import Any, ClassVar
 
-from rawpack.batches import Batches
+from rawpack.epoch.feed import Feed
 from rawpack.errors import UsageError
 from rawpack.faces.accelerate import AcceleratedBatches, state_keeping_batches
 from rawpack.faces.face import check_fields, imported
@@ -34,7 +34,7 @@ class StoreTrainerMixin:
 
     def get_train_dataloader(self) -> Any:
         """As Trainer's."""
-        if not isinstance(self.train_dataset, Batches):
+        if _feed_of(self.train_dataset) is None:
             return super().get_train_dataloader()  # type: ignore[misc]
         return self._loader(self.train_dataset, "per_device_train_batch_size", self.args.train_batch_size)
 
@@ -43,24 +43,25 @@ class StoreTrainerMixin:
         chosen = self.eval_dataset if eval_dataset is None else eval_dataset
         if isinstance(chosen, str):
             chosen = self.eval_dataset[chosen]
-        if not isinstance(chosen, Batches):
+        if _feed_of(chosen) is None:
             return super().get_eval_dataloader(eval_dataset)  # type: ignore[misc]
         return self._evaluated(chosen)
 
     def get_test_dataloader(self, test_dataset: Any) -> Any:
         """As Trainer's."""
-        if not isinstance(test_dataset, Batches):
+        if _feed_of(test_dataset) is None:
             return super().get_test_dataloader(test_dataset)  # type: ignore[misc]
         return self._evaluated(test_dataset)
 
-    def _evaluated(self, batches: Batches) -> AcceleratedBatches:
+    def _evaluated(self, batches: Any) -> AcceleratedBatches:
         loader = self._loader(batches, "per_device_eval_batch_size", self.args.eval_batch_size)
         loader.set_epoch(0)
         return loader
 
-    def _loader(self, batches: Batches, parameter: str, size: int) -> AcceleratedBatches:
+    def _loader(self, batches: Any, parameter: str, size: int) -> AcceleratedBatches:
         """The batches as Trainer wants them. Raises UsageError where they do not fit its arguments."""
-        feed, columns = batches._feed, dict(self.columns)
+        feed, columns = _feed_of(batches), dict(self.columns)
+        assert feed is not None
         _let_trainer_skip()
         check_fields(feed, "columns", columns.values())
         if (own := feed.next_start().split.batch_size) != size:
@@ -75,6 +76,12 @@ class StoreTrainerMixin:
             "Trainer",
             named=lambda batch: {name: batch[field] for name, field in columns.items()},
         )
+
+
+def _feed_of(dataset: Any) -> Feed | None:
+    """What is behind `Batches`; None for other datasets."""
+    feed = getattr(dataset, "_feed", None)
+    return feed if isinstance(feed, Feed) else None
 
 
 def _let_trainer_skip() -> None:
