@@ -30,6 +30,7 @@ import rawpack
 import rawpack.transforms
 from rawpack import errors
 from rawpack.epoch import making
+from rawpack.faces.accelerate import AcceleratedBatches
 from rawpack.faces.data_iter import DataIter
 from rawpack.faces.face import Face
 from rawpack.faces.keras import KerasBatches
@@ -299,7 +300,7 @@ def test_every_public_name_is_documented() -> None:
     for name in rawpack.__all__:
         assert name in page, name
     kinds = (rawpack.Reader, rawpack.Batches, Face, PlacedBatches, TorchBatches, DataIter, BatchQueue)
-    for kind in (*kinds, KerasBatches, KerasCheckpoint):
+    for kind in (*kinds, KerasBatches, KerasCheckpoint, AcceleratedBatches):
         for name in vars(kind):
             if not name.startswith("_") and name not in FOR_ITERATORS:
                 assert f".{name}" in page, f"{kind.__name__}.{name}"

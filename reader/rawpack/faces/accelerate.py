@@ -38,7 +38,7 @@ def state_keeping_batches(
         hook("accelerate", state.GradientState, name, "dataloader")
     kind = type(AcceleratedBatches.__name__, (AcceleratedBatches, module.DataLoaderStateMixin), {})
     made: AcceleratedBatches = torch_batches(feed, device, **options, kind=kind)  # type: ignore[assignment]
-    made.follow(state.GradientState(), ranks, trainer, named)
+    made._follow(state.GradientState(), ranks, trainer, named)
     return made
 
 
@@ -68,7 +68,7 @@ class AcceleratedBatches(TorchBatches):
     remainder: int
     gradient_state: Any
 
-    def follow(self, gradient_state: Any, ranks: tuple[int, int], trainer: str, named: Form | None) -> None:
+    def _follow(self, gradient_state: Any, ranks: tuple[int, int], trainer: str, named: Form | None) -> None:
         """Called once, when it is made."""
         self.gradient_state, self._ranks, self._trainer, self._named = gradient_state, ranks, trainer, named
         self.dataset, self._drop_last = EpochSamples(self._feed), self._feed.next_start().split.drop_last
