@@ -26,7 +26,9 @@ from typing import Any
 
 import cv2
 import numpy as np
+from measuring.counters import total_bytes
 from numpy.typing import NDArray
+from systems.images import fit
 
 from rawpack import Reader
 
@@ -70,7 +72,7 @@ def compare(asked: argparse.Namespace) -> None:
         first_s, rate = in_a_process_of_its_own(way, folder, asked)
         base = base or rate
         speed = "1 time" if rate == base else f"{rate / base:.{0 if rate > 9.5 * base else 1}f} times"
-        show((name, f"{size_of(folder) / 1e6:,.1f} MB", f"{rate:,.0f}", f"{first_s:.2f} s", speed), widths)
+        show((name, f"{total_bytes(folder) / 1e6:,.1f} MB", f"{rate:,.0f}", f"{first_s:.2f} s", speed), widths)
     print(
         f"\n  Read by {workers()} workers in shuffled batches of {BATCH}, all files in memory. The first row decodes\n"
         "  and resizes the image files with OpenCV in plain worker processes; speed is in multiples of that."
@@ -166,14 +168,7 @@ class Files:
         if image is None:
             # Packing has rejected it; here it counts as a black image.
             return np.zeros((*self._size, 3), np.uint8)
-        scale = max(wanted / side for wanted, side in zip(self._size, image.shape, strict=False))
-        height, width = (
-            max(round(side * scale), wanted) for side, wanted in zip(image.shape, self._size, strict=False)
-        )
-        image = cv2.resize(image, (width, height), interpolation=cv2.INTER_AREA)
-        top, left = (height - self._size[0]) // 2, (width - self._size[1]) // 2
-        cut = image[top : top + self._size[0], left : left + self._size[1]]
-        return np.asarray(cv2.cvtColor(cut, cv2.COLOR_BGR2RGB), np.uint8)
+        return np.asarray(cv2.cvtColor(fit(image, *self._size), cv2.COLOR_BGR2RGB), np.uint8)
 
     def batch(self, numbers: list[int]) -> Images:
         """Several of them: (n, height, width, 3)."""
@@ -187,10 +182,6 @@ _WAYS: dict[str, Open] = {"pool": Pool, "torch": Torch, "store": Store}
 def workers() -> int:
     """How many CPUs this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
-def size_of(folder: Path) -> int:
-    return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""What the scripts `make_*.py` share: a file that is made, and may be checked instead."""
+"""What the scripts `make_*.py` share: this checkout's packages, and a file that is made, and may be checked instead."""
 
 from __future__ import annotations
 
@@ -6,6 +6,9 @@ import argparse
 import sys
 from collections.abc import Callable
 from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+sys.path[:0] = [str(ROOT / "reader"), str(ROOT / "packer")]
 
 
 def write(file: Path, make: Callable[[], str], about: str | None) -> None:

@@ -8,17 +8,12 @@ With --check nothing is written; the exit code is 1 where the page is not what t
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator
-from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[1]
-sys.path[:0] = [str(ROOT / "reader"), str(ROOT / "packer")]
+import click
+from made import ROOT, write
 
-import click  # noqa: E402
-from made import write  # noqa: E402
-
-from rawpack_packer.cli import cli  # noqa: E402
+from rawpack_packer.cli import cli
 
 PAGE = ROOT / "docs" / "reference" / "cli.md"
 WIDTH = 100

@@ -12,14 +12,10 @@ import subprocess
 import sys
 import textwrap
 from collections.abc import Iterator
-from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[1]
-sys.path[:0] = [str(ROOT / "reader"), str(ROOT / "packer")]
+from made import ROOT, write
 
-from made import write  # noqa: E402
-
-from rawpack_packer.options import RECIPE, RUN, SOURCE, Option  # noqa: E402
+from rawpack_packer.options import RECIPE, RUN, SOURCE, Option
 
 MODULE = ROOT / "packer" / "rawpack_packer" / "job" / "keyword_types.py"
 _HEAD = '''\
@@ -51,14 +47,14 @@ _GROUPS = {
 _WIDTH = 120
 
 
-def _lines(name: str, about: str, rows: tuple[Option, ...]) -> Iterator[str]:
+def _lines(name: str, title: str, rows: tuple[Option, ...]) -> Iterator[str]:
     in_python = [one for one in rows if one.annotation]
     yield f"class {name}(TypedDict, total=False):"
-    yield f'    """{about}'
+    yield f'    """{title}'
     yield ""
     for one in in_python:
         yield from textwrap.wrap(
-            f"{one.name}: {one.about}", _WIDTH, initial_indent=" " * 4, subsequent_indent=" " * 8,
+            f"{one.name}: {one.doc}", _WIDTH, initial_indent=" " * 4, subsequent_indent=" " * 8,
             break_on_hyphens=False, break_long_words=False,
         )  # fmt: skip
     yield '    """'
@@ -68,7 +64,7 @@ def _lines(name: str, about: str, rows: tuple[Option, ...]) -> Iterator[str]:
 
 def module() -> str:
     """The whole module."""
-    classes = ["\n".join(_lines(name, about, rows)) for name, (about, rows) in _GROUPS.items()]
+    classes = ["\n".join(_lines(name, title, rows)) for name, (title, rows) in _GROUPS.items()]
     text = "\n\n\n".join([_HEAD.rstrip(), *classes]) + "\n"
     command = [sys.executable, "-m", "ruff", "format", "--quiet", "--stdin-filename", str(MODULE), "-"]
     return subprocess.run(command, input=text, capture_output=True, encoding="utf-8", check=True).stdout

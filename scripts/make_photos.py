@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""Make a folder of photo-like JPEG files: one sub-folder a class, about 500x400 pixels each, the same for a seed.
+"""Make a folder of photo-like JPEG files: ten classes, a sub-folder each, about 500x400 pixels, always the same.
 
-    python make_photos.py FOLDER [--images 400] [--classes 10] [--seed 0]
+    python make_photos.py FOLDER [--images 400]
 
 A file costs as many bytes and as much decoding as a photograph's: smooth light, shapes with edges, fine texture.
 Needs numpy and OpenCV.
@@ -27,30 +27,28 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="Make a folder of photo-like JPEG files.")
     parser.add_argument("folder", type=Path)
     parser.add_argument("--images", type=int, default=400, help="how many in all [400]")
-    parser.add_argument("--classes", type=int, default=len(CLASSES), help=f"sub-folders, 1 to {len(CLASSES)} [10]")
-    parser.add_argument("--seed", type=int, default=0)
     asked = parser.parse_args()
-    if asked.images < 1 or not 1 <= asked.classes <= len(CLASSES):
-        parser.error(f"--images from 1 on, --classes from 1 to {len(CLASSES)}")
+    if asked.images < 1:
+        parser.error("--images from 1 on")
     if asked.folder.exists():
         parser.error(f"{asked.folder} exists already; name a new folder")
     # Under another name until all are there: what carries the name is whole.
     partial = asked.folder.with_name(asked.folder.name + ".partial")
-    make = functools.partial(write, partial, asked.classes, asked.seed)
+    make = functools.partial(write, partial)
     with multiprocessing.Pool() as pool:
         for path in pool.imap_unordered(make, range(asked.images), chunksize=8):
             if path:
                 sys.exit(f"{path} cannot be written")
     partial.rename(asked.folder)
-    print(f"{asked.images} images in {asked.classes} classes made in {asked.folder}")
+    print(f"{asked.images} images in {len(CLASSES)} classes made in {asked.folder}")
 
 
-def write(folder: Path, classes: int, seed: int, number: int) -> str:
+def write(folder: Path, number: int) -> str:
     """Write image `number`; the path of a file that could not be written, else ""."""
-    folder = folder / CLASSES[number % classes]
+    folder = folder / CLASSES[number % len(CLASSES)]
     folder.mkdir(parents=True, exist_ok=True)
-    path = str(folder / f"{folder.name}-{number // classes:04d}.jpg")
-    image = photo(np.random.default_rng([seed, number]), number % classes)
+    path = str(folder / f"{folder.name}-{number // len(CLASSES):04d}.jpg")
+    image = photo(np.random.default_rng([0, number]), number % len(CLASSES))
     return "" if cv2.imwrite(path, image, [cv2.IMWRITE_JPEG_QUALITY, _QUALITY]) else path
 
 

@@ -8,16 +8,11 @@ With --check nothing is written; the exit code is 1 where the page is not what t
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
 from typing import NamedTuple
 
-ROOT = Path(__file__).resolve().parents[1]
-sys.path[:0] = [str(ROOT / "reader"), str(ROOT / "packer")]
+from made import ROOT, write
 
-from made import write  # noqa: E402
-
-from rawpack_packer.sources import KINDS, SourceKind  # noqa: E402
+from rawpack_packer.sources import KINDS, SourceKind
 
 PAGE = ROOT / "docs" / "reference" / "sources.md"
 
@@ -57,6 +52,16 @@ FACTS = {
     ),
     "yolo": Facts("yes", "by its file", "the text files themselves", "pack-detection-datasets"),
 }  # fmt: skip
+FURTHER = {
+    "arrays": "`--field target:image`, an array of an `.npz`",
+    "folder": "`--images target=clean/`, files of the same names in another folder",
+    "hdf5": "`--field target:image`, a data set of arrays or image files",
+    "listing": "`--field target:image`, a column of paths",
+    "parquet": "`--field right:image`, a column of images",
+    "store": "those that it has",
+    "webdataset": "`--field right.jpg:image`, a member",
+}
+"""What gives samples further images; other kinds have none."""
 _INTRODUCTION = """\
 # Sources
 
@@ -68,6 +73,13 @@ kinds](../../CONTRIBUTING.md#where-things-are). `rawpack doctor` lists the kinds
 
 | kind | what it reads | options | extra |
 |---|---|---|---|
+"""
+_FURTHER = """
+What gives samples [several images](../how-to/pack-fields-and-arrays.md#several-images-in-a-sample). All other kinds
+refuse the words.
+
+| kind | further images |
+|---|---|
 """
 _PROOF = """
 How samples are read. *Kept*: whether `--quality keep` can store the image files byte for byte. *URL*: whether `SRC` may
@@ -86,7 +98,8 @@ def page() -> str:
         f"| {FACTS[name].oracle} |\n"
         for name, kind in sorted(KINDS.items())
     ]
-    return "".join([_INTRODUCTION, *rows, _PROOF, *proof])
+    further = [f"| `{name}` | {words} |\n" for name, words in sorted(FURTHER.items())]
+    return "".join([_INTRODUCTION, *rows, _FURTHER, *further, _PROOF, *proof])
 
 
 def _row(name: str, kind: SourceKind) -> str:

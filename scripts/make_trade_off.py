@@ -26,6 +26,7 @@ from drawing import plots
 from drawing.pages import replace
 from drawing.results import markdown
 from matplotlib.ticker import FuncFormatter
+from measuring.counters import total_bytes
 
 ROOT = Path(__file__).resolve().parents[1]
 README, PICTURE = ROOT / "README.md", ROOT / "docs" / "frontier.svg"
@@ -49,7 +50,7 @@ def main() -> None:
     files = read_files(asked.photos, asked.torch)
     command = [sys.executable, "-m", "rawpack", "plan", "--json", *options, str(asked.photos)]
     plan = json.loads(subprocess.run(command, check=True, stdout=subprocess.PIPE).stdout)
-    file_bytes = compare_stores.size_of(asked.photos)
+    file_bytes = total_bytes(asked.photos)
     replace(README, "gain", gain(plan, files, file_bytes))
     replace(
         README, "trade-off", table(plan, files, file_bytes, asked.name or f"{plan['samples']:,} photographs", options)

@@ -79,7 +79,7 @@ def pack_job(
 ) -> Job:
     """The job of `pack`, checked and not begun: its `estimate` says what it needs, and `run` does it. scan: called with
     the number of entries of the source that were looked at."""
-    run_options, about, recipe = by_group(options)
+    run_options, source_options, recipe = by_group(options)
     recipe = parse_options(recipe)
     url = destination if isinstance(destination, str) and is_url(destination) else None
     if url is not None and run_options.elsewhere:
@@ -98,7 +98,7 @@ def pack_job(
         place = upload.store_of(url, tmp)
     run_options = run_options.connected()
     opened = opening.open_given(
-        source, about, run_options, recipe, place, "DST" if url is not None else os.fspath(destination),
+        source, source_options, run_options, recipe, place, "DST" if url is not None else os.fspath(destination),
         storage_options=storage_options, scan=scan,
     )  # fmt: skip
     made = recipe_for(opened, recipe)
@@ -119,7 +119,7 @@ def append_job(
     """The job of `append`, checked and not begun. See `pack_job`."""
     from rawpack_packer.job.append import Append, open_store
 
-    run_options, about, recipe = by_group(options)
+    run_options, source_options, recipe = by_group(options)
     if recipe:
         raise UsageError(f"{next(iter(recipe))}=: the store says how samples are packed; leave it out")
     where = os.fspath(destination)
@@ -127,7 +127,7 @@ def append_job(
         raise UsageError(f"{shown(where)} is a URL: append to a store in a folder, then copy it there, store.json last")
     store = open_store(Path(where), opening.paths_of(source))
     run_options, other = run_options.connected(), ("rawpack", "append", "SRC", where)
-    opened = opening.open_given(source, about, run_options, None, Path(where), "NEW", other=other, scan=scan)
+    opened = opening.open_given(source, source_options, run_options, None, Path(where), "NEW", other=other, scan=scan)
     return Append(opened, store, run_options, skip_existing=skip_existing, other_libraries=other_libraries)
 
 
@@ -341,10 +341,10 @@ def export(
 ) -> Exported:
     """Write the samples of `store` into `folder`; the same call resumes where one was stopped.
 
-    to: "files", an image file for each sample, named by its key, its masks, and a listing of its fields; "webdataset",
-    tar files; "parquet", tables as Hugging Face datasets has them, which need the extra `parquet`. JPEG files are the
-    bytes that are in the store. Pixels of uint8 or uint16 with 1 or 3 channels become PNG, other arrays .npy, which
-    Parquet cannot hold.
+    to: "files", an image file for each sample, named by its key, its further images and masks, and a listing of its
+    fields; "webdataset", tar files; "parquet", tables as Hugging Face datasets has them, which need the extra
+    `parquet`. JPEG files are the bytes that are in the store. Pixels of uint8 or uint16 with 1 or 3 channels become
+    PNG, other arrays .npy, which Parquet cannot hold.
 
     numbered: name files by their row. shard_size: bytes of the images in a tar file or table, about: 10**9 or "1GB".
     split: what these are named after; by default, the split of its set that the store is, else "train". workers:
@@ -513,9 +513,9 @@ def run_plan(
 
     if not isinstance(source, str | os.PathLike):
         raise UsageError(f"source={reprlib.repr(source)} must be a path: plan compares stores of pictures in files")
-    about = {name: value for name, value in options.items() if name in names_of(SourceKeywords)}
-    others = {name: value for name, value in options.items() if name not in about}
-    return planned(os.fspath(source), about, others, storage_options, say or (lambda step, left: None))
+    source_options = {name: value for name, value in options.items() if name in names_of(SourceKeywords)}
+    others = {name: value for name, value in options.items() if name not in source_options}
+    return planned(os.fspath(source), source_options, others, storage_options, say or (lambda step, left: None))
 
 
 def check_report(option: str) -> None:
@@ -534,9 +534,9 @@ def write_report(done: Bench | Plan, *, page: Path | None, plots: Path | None) -
     pages.write(page, plots, done)
 
 
-def write_store_page(page: Path, store: Named, about: Mapping[str, Any], verdict: str | None) -> None:
+def write_store_page(page: Path, store: Named, described: Mapping[str, Any], verdict: str | None) -> None:
     """Write what `describe` says of a store as an HTML page. verdict: of a check, where one was asked for."""
     from rawpack_packer.inspect.describe import open_store
     from rawpack_packer.report import pages
 
-    pages.write_html(page, open_store(os.fspath(store)), about, verdict)
+    pages.write_html(page, open_store(os.fspath(store)), described, verdict)

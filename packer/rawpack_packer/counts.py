@@ -52,6 +52,7 @@ COUNTS = {
     "loops": "links back to a folder they are in, not followed",
     "header_records": "records of labels without an image, left out",
     "not_listed": "images that the folder's table does not list, left out",
+    "unpaired": "files of --images that belong to no image, left out",
     "no_file": "lines of the folder's table without an image, left out",
     "unnamed_members": "members that --field does not name, left out",
     "no_image": "samples without an image, left out",
@@ -74,7 +75,7 @@ def count_of(name: str, noun: str, *, of_boxes: bool = False) -> str:
     without labels."""
     if name == "empty_classes" and of_boxes:
         return "classes without a box"
-    if name == "identical_files" and noun != "image":
+    if name == "identical_files" and noun == "frame":
         return f"{noun}s with the same pixels as another"
     if name in ("images", "other_files"):
         return COUNTS[name]  # these are no samples

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from rawpack.disk.manifest import Field
 
 _in_python = ContextVar("_in_python", default=False)
 
@@ -88,9 +91,20 @@ def shape(lengths: Iterable[int | None]) -> str:
     return "x".join("?" if n is None else str(n) for n in lengths)
 
 
+def image_shapes(fields: Mapping[str, Field]) -> str:
+    """The shape of the images of samples, "256x256x3"; of several images, "image 32x32x3, depth 32x32x1 uint16"."""
+    images = {name: field for name, field in fields.items() if field.kind == "image"}
+    if len(images) == 1:
+        return shape(images["image"].shape)
+    return ", ".join(
+        f"{name} {shape(one.shape)}" + (f" {one.dtype}" if one.dtype != "uint8" else "") for name, one in images.items()
+    )
+
+
 def with_noun(what: str, noun: str) -> str:
     """A phrase that speaks of images, for samples that are called something else: "frames/s" for "images/s"."""
-    return re.sub(r"\b(image)(s?)\b", rf"{noun}\2", re.sub(r"\b(Image)(s?)\b", rf"{noun.capitalize()}\2", what))
+    capital = re.sub(r"\b(Image)(s?)\b", rf"{noun.capitalize()}\2", what)
+    return re.sub(r"\b(image)(s?)\b(?!=)", rf"{noun}\2", capital)  # not the field in a size, image=64
 
 
 def listed(texts: Sequence[str], most: int, *, total: int | None = None, separator: str = ", ") -> str:
@@ -104,12 +118,14 @@ def listed(texts: Sequence[str], most: int, *, total: int | None = None, separat
 
 def did_you_mean(name: str, known: Iterable[str], folder: str = "") -> str:
     """ "; did you mean lmdb?", with at most two names, the closest first; "" where none is close. folder: of `known`,
-    for paths."""
+    for paths. The hyphens that options begin with make none of them alike."""
     import difflib
 
-    close = difflib.get_close_matches(name, known, 2)
-    ratios = [difflib.SequenceMatcher(None, one, name).ratio() for one in close]
-    close = [one for one, ratio in zip(close, ratios, strict=True) if ratio > ratios[0] - _AS_CLOSE]
+    words = {one.lstrip("-"): one for one in known}
+    name = name.lstrip("-")
+    found = difflib.get_close_matches(name, words, 2)
+    ratios = [difflib.SequenceMatcher(None, one, name).ratio() for one in found]
+    close = [words[one] for one, ratio in zip(found, ratios, strict=True) if ratio > ratios[0] - _AS_CLOSE]
     return f"; did you mean {' or '.join(plain(str(Path(folder, one))) for one in close)}?" if close else ""
 
 

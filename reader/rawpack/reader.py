@@ -312,8 +312,9 @@ class Reader:
             list of str. `index`, the sample's row in this reader, is always included. "valid" names what no store has:
             bool (batch,), False for samples that are repeated to fill up the last batch of a rank.
         image_size: a side, or (height, width): resize to cover and center-crop each image, in the workers; masks by the
-            nearest pixel; boxes move with it. `Buckets(...)` are several sizes, of which each batch has one. Also a
-            dict by field.
+            nearest pixel; boxes move with it. `Buckets(...)` are several sizes, of which each batch has one. Where a
+            sample has several images, that is the size of `image`, to which others keep their ratio. Also a dict by
+            field: images that it does not name stay as they are.
         transform: a list of steps of `rawpack.transforms` and functions, applied in the workers after `image_size`.
             Its random numbers depend only on seed, epoch and sample; on the position, if an order repeats samples.
         decode: True gives RGB, or gray. False gives images and masks as the files of the store, for decoders on a GPU:

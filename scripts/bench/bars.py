@@ -50,8 +50,8 @@ class Faster:
 
     def judge(self, rows: Sequence[Row]) -> Verdict | None:
         """None where one of the lines was not measured."""
-        own = _by_round(rows, self.label, "images_per_s")
-        others = [_by_round(rows, name, "images_per_s") for name in self.than]
+        own = by_round(rows, self.label, "images_per_s")
+        others = [by_round(rows, name, "images_per_s") for name in self.than]
         ratios = [rate / max(other[k] for other in others) for k, rate in own.items() if all(k in o for o in others)]
         if not ratios:
             return None
@@ -79,11 +79,11 @@ class AtMost:
 
     def judge(self, rows: Sequence[Row]) -> Verdict | None:
         """None where it was not measured."""
-        own, other = _by_round(rows, self.label, self.quantity), self.beyond or self.share_of
+        own, other = by_round(rows, self.label, self.quantity), self.beyond or self.share_of
         called, one = _SHOWN[self.quantity]
         what, values = f"{self.label}: {called}", list(own.values())
         if other is not None:
-            base = _by_round(rows, other, self.quantity)
+            base = by_round(rows, other, self.quantity)
             pairs = [(value, base[k]) for k, value in own.items() if k in base]
             what = f"{what}, {'more than' if self.beyond else 'as a share of'} {other}"
             values = [value - of if self.beyond else value / of for value, of in pairs]
@@ -108,5 +108,5 @@ def shown(value: Spread, one: Callable[[float], str]) -> str:
     return median if least == most else f"{median} ({least}..{most})"
 
 
-def _by_round(rows: Sequence[Row], label: str, quantity: str) -> dict[int, float]:
+def by_round(rows: Sequence[Row], label: str, quantity: str) -> dict[int, float]:
     return {row["round"]: row[quantity] for row in rows if row["label"] == label and row[quantity] is not None}

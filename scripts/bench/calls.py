@@ -16,7 +16,7 @@ import argparse
 import json
 import sys
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 from typing import Any, Literal
@@ -53,16 +53,6 @@ class Line:
     workers: int = 0
 
 
-@dataclass(frozen=True)
-class Count:
-    """What came of a line."""
-
-    label: str
-    per: str
-    calls: float
-    bar: float | None
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--work", type=Path, default=_WORK, help="folder for what is made, used again [build/bench]")
@@ -71,15 +61,13 @@ def main() -> None:
     asked = parser.parse_args()
     work = asked.work.resolve()
     work.mkdir(parents=True, exist_ok=True)
-    made = work / f"photos-{_MADE}"
-    if not made.is_dir():
-        data.make_photos(made, _MADE)
+    made = data.once(work / f"photos-{_MADE}", lambda folder: data.make_photos(folder, _MADE))
     images = data.photos(work, made, _QUICK_IMAGES if asked.quick else _IMAGES)
     counts = [count(line, Settings(str(work), str(images), (line.side, line.side, 3), BATCH)) for line in lines()]
     print(f"calls: batches of {BATCH}, shuffled, Python {sys.version.split()[0]}")
     print("\n".join("  " + line for line in report.aligned([("", "calls", "", "bar", ""), *map(cells, counts)])))
     if asked.json:
-        asked.json.write_text(json.dumps([asdict(one) for one in counts], indent=1))
+        asked.json.write_text(json.dumps(counts, indent=1))
 
 
 def lines() -> list[Line]:
@@ -105,8 +93,8 @@ def lines() -> list[Line]:
     ]  # fmt: skip
 
 
-def count(line: Line, settings: Settings) -> Count:
-    """Count the calls of a line."""
+def count(line: Line, settings: Settings) -> dict[str, Any]:
+    """Count the calls of a line: what --json writes."""
     from rawpack import Reader
 
     data.make_store(settings, line.form)
@@ -117,7 +105,8 @@ def count(line: Line, settings: Settings) -> Count:
             for _ in batches:
                 pass
         calls = min(counted(batches) for _ in range(_COUNTED))
-        return Count(line.label, line.per, calls / (BATCH if line.per == "sample" else 1), line.bar)
+    each = BATCH if line.per == "sample" else 1
+    return {"label": line.label, "per": line.per, "calls": calls / each, "bar": line.bar}
 
 
 def counted(batches: Any) -> float:
@@ -142,9 +131,9 @@ def counted(batches: Any) -> float:
     return calls / middle
 
 
-def cells(one: Count) -> tuple[str, ...]:
-    met = "" if one.bar is None else "met" if one.calls <= one.bar else "MISSED"
-    return one.label, f"{one.calls:.1f}", f"a {one.per}", "" if one.bar is None else f"at most {one.bar:g}", met
+def cells(one: dict[str, Any]) -> tuple[str, ...]:
+    bar = ("", "") if one["bar"] is None else (f"at most {one['bar']:g}", report.MET[one["calls"] <= one["bar"]])
+    return one["label"], f"{one['calls']:.1f}", f"a {one['per']}", *bar
 
 
 if __name__ == "__main__":

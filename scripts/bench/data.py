@@ -10,7 +10,7 @@ import sys
 import tarfile
 import zipfile
 import zlib
-from contextlib import suppress
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -32,37 +32,38 @@ _PACKED_AS = {
 """Stores that are packed with more options than a format -> these."""
 
 
+def once(path: Path, make: Callable[[Path], object]) -> Path:
+    """Have a file or folder made, unless it is there: under another name until it is whole."""
+    if not path.exists():
+        partial = path.with_name(path.name + ".partial")
+        shutil.rmtree(partial, ignore_errors=True)
+        make(partial)
+        partial.rename(path)
+    return path
+
+
 def photos(work: Path, data: Path | None, images: int) -> Path:
     """A folder of `images` JPEG files: links to those below `data`, or to made ones, each as often as it takes."""
     made = data is None
     if data is None:
-        data = work / "photos"
-        if not data.is_dir():
-            make_photos(data, min(images, _MADE_PHOTOS))
+        data = once(work / "photos", lambda folder: make_photos(folder, min(images, _MADE_PHOTOS)))
     files = sorted(path for path in data.resolve().rglob("*") if path.suffix.lower() in (".jpg", ".jpeg"))
     files = [path for path in files if _is_plain(path)]
     if not files:
         raise SystemExit(f"{data} holds no JPEG files")
-    folder = work / f"images-{'made' if made else _tag(data)}-{images}"
-    if not folder.is_dir():
-        partial = folder.with_name(folder.name + ".partial")
+
+    def link(folder: Path) -> None:
         for number, path in zip(range(images), itertools.cycle(files), strict=False):
-            link = partial / path.parent.name / f"{number:06d}.jpg"
-            link.parent.mkdir(parents=True, exist_ok=True)
-            with suppress(FileExistsError):
-                link.symlink_to(path)
-        partial.rename(folder)
-    return folder
+            one = folder / path.parent.name / f"{number:06d}.jpg"
+            one.parent.mkdir(parents=True, exist_ok=True)
+            one.symlink_to(path)
+
+    return once(work / f"images-{'made' if made else _tag(data)}-{images}", link)
 
 
 def copies(work: Path, folder: Path) -> Path:
     """The same files as in `folder`, none of them a link: each lies on the disk by itself."""
-    whole = work / f"copied-{folder.name}"
-    if not whole.is_dir():
-        partial = whole.with_name(whole.name + ".partial")
-        shutil.copytree(folder, partial)
-        partial.rename(whole)
-    return whole
+    return once(work / f"copied-{folder.name}", lambda partial: shutil.copytree(folder, partial))
 
 
 def image_files(folder: str | Path) -> list[Path]:
@@ -81,17 +82,17 @@ def packed_path(settings: Settings, kind: str) -> Path:
 
 def make_packed(settings: Settings, kind: str) -> None:
     """Write that archive, unless it is there. Nothing in it is compressed."""
-    path = packed_path(settings, kind)
-    if not path.exists():
-        partial = path.with_suffix(".partial")
+
+    def archive(path: Path) -> None:
         if kind == "tar":
-            with tarfile.open(partial, "w") as tar:
+            with tarfile.open(path, "w") as tar:
                 tar.add(settings.images, arcname="")
         else:
-            with zipfile.ZipFile(partial, "w") as archive:
+            with zipfile.ZipFile(path, "w") as zipped:
                 for file in image_files(settings.images):
-                    archive.write(file, file.relative_to(settings.images))
-        partial.rename(path)
+                    zipped.write(file, file.relative_to(settings.images))
+
+    once(packed_path(settings, kind), archive)
 
 
 def packed_files(settings: Settings, kind: str) -> list[Path]:
@@ -103,34 +104,30 @@ def small_images(work: Path, images: int, side: int = 28) -> Path:
     """A folder of small gray PNG files in ten classes."""
     import cv2
 
-    folder = work / f"small-{images}"
-    if not folder.is_dir():
-        partial = folder.with_name(folder.name + ".partial")
+    def draw(folder: Path) -> None:
         random = np.random.default_rng(0)
         for number in range(images):
-            path = partial / str(number % 10) / f"{number:06d}.png"
+            path = folder / str(number % 10) / f"{number:06d}.png"
             path.parent.mkdir(parents=True, exist_ok=True)
             cv2.imwrite(str(path), random.integers(0, 255, (side, side), np.uint8))
-        partial.rename(folder)
-    return folder
+
+    return once(work / f"small-{images}", draw)
 
 
 def tiny_images(work: Path, images: int) -> Path:
     """A folder of JPEG files of a few hundred bytes, each a file of its own, in up to a thousand classes."""
     import cv2
 
-    folder = work / f"tiny-{images}"
-    if not folder.is_dir():
-        partial = folder.with_name(folder.name + ".partial")
+    def draw(folder: Path) -> None:
         random, classes = np.random.default_rng(0), min(1000, images // 20)
         contents = [cv2.imencode(".jpg", random.integers(0, 255, (8, 8), np.uint8))[1].tobytes() for _ in range(500)]
         for number in range(classes):
-            (partial / f"class{number:04d}").mkdir(parents=True, exist_ok=True)
+            (folder / f"class{number:04d}").mkdir(parents=True, exist_ok=True)
         for number in range(images):
-            path = partial / f"class{number % classes:04d}" / f"img_{number:08d}.jpg"
+            path = folder / f"class{number % classes:04d}" / f"img_{number:08d}.jpg"
             path.write_bytes(contents[number % len(contents)])
-        partial.rename(folder)
-    return folder
+
+    return once(work / f"tiny-{images}", draw)
 
 
 def make_photos(folder: Path, images: int) -> None:
@@ -164,18 +161,17 @@ def array_path(settings: Settings) -> Path:
 
 def make_array(settings: Settings) -> None:
     """Write that file, unless it is there."""
-    path = array_path(settings)
-    if path.exists():
-        return
-    make_store(settings, "memmap")
-    parts = shards(settings)
-    partial = path.with_suffix(".partial")
-    shape = (sum(map(len, parts)), *settings.shape)
-    with partial.open("wb") as file:
-        np.lib.format.write_array_header_1_0(file, {"descr": "|u1", "fortran_order": False, "shape": shape})
-        for part in parts:
-            file.write(part.data)
-    partial.rename(path)
+
+    def write(path: Path) -> None:
+        make_store(settings, "memmap")
+        parts = shards(settings)
+        shape = (sum(map(len, parts)), *settings.shape)
+        with path.open("wb") as file:
+            np.lib.format.write_array_header_1_0(file, {"descr": "|u1", "fortran_order": False, "shape": shape})
+            for part in parts:
+                file.write(part.data)
+
+    once(array_path(settings), write)
 
 
 def zeros_path(settings: Settings, form: str) -> Path:
@@ -189,9 +185,10 @@ def make_zeros(settings: Settings, form: str) -> None:
     Raw shards are sparse, those of lmdb one file with many names, so that a hundred million samples take little disk.
     Every checksum fits. Keys are empty.
     """
-    path, partial = zeros_path(settings, form), zeros_path(settings, form).with_suffix(".partial")
-    if path.is_dir():
-        return
+    once(zeros_path(settings, form), lambda partial: _write_zeros(settings, form, partial))
+
+
+def _write_zeros(settings: Settings, form: str, partial: Path) -> None:
     import msgspec
 
     from rawpack.disk import manifest as manifests
@@ -202,7 +199,6 @@ def make_zeros(settings: Settings, form: str) -> None:
     (shard,) = manifest.shards
     (packed,) = shard.files
     copies = -(-settings.samples // shard.rows)
-    shutil.rmtree(partial, ignore_errors=True)
     partial.mkdir()
     shards, pieces = [], [] if form == "lmdb" else _pieces(base / packed.name)
     for number in range(copies):
@@ -234,7 +230,6 @@ def make_zeros(settings: Settings, form: str) -> None:
         columns=(msgspec.structs.replace(columns, rows=rows, files=tuple(records)),),
     )
     (partial / manifests.NAME).write_bytes(manifests.dump(whole))
-    partial.rename(path)
 
 
 def _pack_black(settings: Settings, form: str) -> Path:
@@ -242,16 +237,14 @@ def _pack_black(settings: Settings, form: str) -> Path:
     import cv2
 
     rows = min(65_536, settings.samples)
-    folder = settings.folder / f"black-{rows}"
-    if not folder.is_dir():
-        partial = folder.with_name(folder.name + ".partial")
-        (partial / "0").mkdir(parents=True, exist_ok=True)
-        cv2.imwrite(str(partial / "0" / f"{0:06d}.png"), np.zeros(settings.shape, np.uint8))
+
+    def draw(folder: Path) -> None:
+        (folder / "0").mkdir(parents=True)
+        cv2.imwrite(str(folder / "0" / f"{0:06d}.png"), np.zeros(settings.shape, np.uint8))
         for number in range(1, rows):
-            with suppress(FileExistsError):
-                (partial / "0" / f"{number:06d}.png").symlink_to(f"{0:06d}.png")
-        partial.rename(folder)
-    at_base = replace(settings, images=str(folder))
+            (folder / "0" / f"{number:06d}.png").symlink_to(f"{0:06d}.png")
+
+    at_base = replace(settings, images=str(once(settings.folder / f"black-{rows}", draw)))
     make_store(at_base, form)
     return store_path(at_base, form)
 

@@ -3,31 +3,17 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
-from bars import Row, Verdict, shown, spread
+from bars import Row, Verdict, by_round, shown, spread
 from tables import Entry, Table
 
-_MET = {True: "met", False: "MISSED", None: ""}
-_HEAD = (
-    "",
-    "images/s",
-    "CPU s/1,000",
-    "CPU s/GB",
-    "ratio",
-    "to",
-    "bar",
-    "first batch",
-    "next epoch",
-    "a worker",
-    "slots",
-    "on disk",
-)
+MET = {True: "met", False: "MISSED", None: ""}
 
 
 def summary(table: Table, rows: Sequence[Row]) -> list[Row]:
     """One row for each line of the table that was measured: (median, least, most) of what its rounds gave."""
-    rates = {entry.label: _by_round(rows, entry.label) for entry in table.entries}
+    rates = {entry.label: by_round(rows, entry.label, "images_per_s") for entry in table.entries}
     return [_line(entry, rates, rows) for entry in table.entries if rates[entry.label]]
 
 
@@ -44,10 +30,10 @@ def as_text(table: Table, lines: Sequence[Row], verdicts: Sequence[Verdict]) -> 
         title += f", batch {settings.batch}, {table.title}"
     if settings.workers is not None:
         title += f", {settings.workers} worker{'s' * (settings.workers != 1)}"
-    text = aligned([_HEAD, *(_cells(line) for line in lines)])
+    text = aligned([tuple(_COLUMNS), *(tuple(cell(line) for cell in _COLUMNS.values()) for line in lines)])
     if verdicts:
         head = ("", "found", "wanted", "")
-        text += ["", *aligned([head, *((v.bar, v.found, v.wanted, _MET[v.passed]) for v in verdicts)])]
+        text += ["", *aligned([head, *((v.bar, v.found, v.wanted, MET[v.passed]) for v in verdicts)])]
     return "\n".join([title, *("  " + line if line else "" for line in text)])
 
 
@@ -90,30 +76,30 @@ def _line(entry: Entry, rates: dict[str, dict[int, float]], rows: Sequence[Row])
     }
 
 
-def _cells(line: Row) -> tuple[str, ...]:
-    bar = ""
-    if line["bar"] is not None:
-        verdict = _MET[line["passed"]] or "not measured"
-        bar = f"{line['bar']:.2g} {verdict}"
-    return (
-        line["label"],
-        shown(line["images_per_s"], lambda rate: f"{rate:,.0f}"),
-        f"{line['cpu_s_per_1000']:.2g}",
-        "" if line["cpu_s_per_gb"] is None else f"{line['cpu_s_per_gb']:.2f}",
-        shown(line["ratio"], lambda ratio: f"{ratio:.2f}") if line["ratio"] else "",
-        line["against"] or "",
-        bar,
-        "" if line["first_batch_s"] is None else f"{line['first_batch_s']:.2f} s",
-        "" if line["next_epoch_s"] is None else f"{line['next_epoch_s'] * 1000:.1f} ms",
-        _megabytes(line["worker_bytes"]),
-        _megabytes(line["shared_bytes"]),
-        _megabytes(line["disk_bytes"]),
-    )
+def _bar(line: Row) -> str:
+    return "" if line["bar"] is None else f"{line['bar']:.2g} {MET[line['passed']] or 'not measured'}"
 
 
-def _megabytes(size: float | None) -> str:
-    return "" if not size else f"{size / 1e6:.0f} MB"
+def _if_known(line: Row, name: str, form: str, times: float = 1.0) -> str:
+    return "" if line[name] is None else form.format(line[name] * times)
 
 
-def _by_round(rows: Sequence[Row], label: str) -> dict[int, float]:
-    return {row["round"]: row["images_per_s"] for row in rows if row["label"] == label}
+def _megabytes(line: Row, name: str) -> str:
+    return f"{line[name] / 1e6:.0f} MB" if line[name] else ""
+
+
+_COLUMNS: dict[str, Callable[[Row], str]] = {
+    "": lambda line: str(line["label"]),
+    "images/s": lambda line: shown(line["images_per_s"], "{:,.0f}".format),
+    "CPU s/1,000": lambda line: f"{line['cpu_s_per_1000']:.2g}",
+    "CPU s/GB": lambda line: _if_known(line, "cpu_s_per_gb", "{:.2f}"),
+    "ratio": lambda line: shown(line["ratio"], "{:.2f}".format) if line["ratio"] else "",
+    "to": lambda line: line["against"] or "",
+    "bar": _bar,
+    "first batch": lambda line: _if_known(line, "first_batch_s", "{:.2f} s"),
+    "next epoch": lambda line: _if_known(line, "next_epoch_s", "{:.1f} ms", 1000),
+    "a worker": lambda line: _megabytes(line, "worker_bytes"),
+    "slots": lambda line: _megabytes(line, "shared_bytes"),
+    "on disk": lambda line: _megabytes(line, "disk_bytes"),
+}
+"""Head of a column -> its cell in a line."""

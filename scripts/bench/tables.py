@@ -48,19 +48,9 @@ class Table:
 
     name: str
     images: Literal[
-        "photos",
-        "fewer photos",
-        "small",
-        "packing",
-        "copies",
-        "few",
-        "tiny",
-        "videos",
-        "videos twice",
-        "small videos",
-        "cameras",
-        "none",
-    ]
+        "photos", "fewer photos", "small", "packing", "copies", "few", "tiny", "videos", "videos twice", "small videos",
+        "cameras", "none",
+    ]  # fmt: skip
     settings: Settings
     entries: tuple[Entry, ...]
     bars: tuple[Bar, ...] = ()
@@ -314,7 +304,7 @@ _KINDS = (
     Entry("hdf5", name="hdf5, processes", changes=_PROCESSES),
     Entry("lmdb", name="lmdb, processes", changes=_PROCESSES),
 )
-GIANT_SAMPLES = 100_000_000
+STEADY_BARS: tuple[Bar, ...] = tuple(AtMost(entry.label, "growth_bytes", _STEADY_BYTES) for entry in _KINDS)
 
 
 def tables(
@@ -345,7 +335,7 @@ def tables(
         _memory(photos),
         Table("start", "fewer photos", replace(photos, shape=_side(photos, 128), **once), START, START_BARS, "warm"),
         Table("start-packing", "few", replace(photos, **once), PACKING_START, PACKING_START_BARS, "warm"),
-        Table("epochs", "few", few, _KINDS, _steady(), f"{few.epochs} epochs, shuffled"),
+        Table("epochs", "few", few, _KINDS, STEADY_BARS, f"{few.epochs} epochs, shuffled"),
         _giant(giant),
         Table("packing-1", "packing", replace(packing, workers=1), PACKING),
         Table("packing-2", "packing", replace(packing, workers=2), PACKING),
@@ -409,10 +399,6 @@ def _remote_links(packing: Settings, photos: Settings) -> list[Table]:
             entries, bars = _remote_entries(store, link), _remote_bars(store, link)
             tables.append(Table(name, "packing" if raw else "photos", settings, entries, bars, title))
     return tables
-
-
-def _steady() -> tuple[Bar, ...]:
-    return tuple(AtMost(entry.label, "growth_bytes", _STEADY_BYTES) for entry in _KINDS)
 
 
 def _giant(giant: Settings) -> Table:

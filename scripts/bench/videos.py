@@ -37,15 +37,14 @@ def videos(work: Path, given: Path | None, made: Made) -> Path:
         return given.resolve()
     if importlib.util.find_spec("av") is None:
         raise SystemExit("videos are made by PyAV, which is not installed: pip install av, or name some by --videos")
-    folder = work / f"videos-{made.number}-{made.seconds:g}-{made.size[0]}x{made.size[1]}-{made.key_every}"
-    if not folder.is_dir():
-        photos = sorted(data.photos(work, None, made.number).rglob("*.jpg"))
-        partial = folder.with_name(folder.name + ".partial")
-        partial.mkdir(exist_ok=True)
-        for number, photo in enumerate(photos):
-            _make_video(partial / f"{number:03d}.mp4", photo, made, number)
-        partial.rename(folder)
-    return folder
+
+    def draw(folder: Path) -> None:
+        folder.mkdir()
+        for number, photo in enumerate(data.image_files(data.photos(work, None, made.number))):
+            _make_video(folder / f"{number:03d}.mp4", photo, made, number)
+
+    name = f"videos-{made.number}-{made.seconds:g}-{made.size[0]}x{made.size[1]}-{made.key_every}"
+    return data.once(work / name, draw)
 
 
 def linked(work: Path, folder: Path, times: int) -> Path:
@@ -98,44 +97,9 @@ def make_store(settings: Settings, form: str) -> None:
         import rawpack_packer
 
         print(f"packing {path.name}", file=sys.stderr)
-        rawpack_packer.pack(DecodedFrames(settings), path, format=form, workers=0)
+        rawpack_packer.pack(settings.images, path, kind="video", format=form, size=settings.shape[:2])
         if short := clips_of(settings, form).left_out:
             print(f"{short} of the videos are too short for a clip", file=sys.stderr)
-
-
-class DecodedFrames:
-    """All frames of the videos, one after another, as a dataset: decoded once, in their order."""
-
-    def __init__(self, settings: Settings) -> None:
-        self._files, self._size = files_of(settings), settings.shape[:2]
-        counts = [_count(path) for path in self._files]
-        self._places = [(video, frame) for video, count in enumerate(counts) for frame in range(count)]
-        self._next, self._frames = (-1, 0), iter(())
-
-    def __len__(self) -> int:
-        return len(self._places)
-
-    def __getitem__(self, i: int) -> dict[str, Any]:
-        video, frame = self._places[i]
-        if (video, frame) != self._next:
-            self._frames = decoded(self._files[video])
-            for _ in range(frame):
-                next(self._frames)
-        found: Any = next(self._frames)
-        self._next = (video, frame + 1)
-        return {"image": fitted(found, self._size), "video": video, "frame": frame, "pts_seconds": float(found.time)}
-
-
-def decoded(path: Path) -> Iterator[Any]:
-    """The frames of a file's best stream, by PyAV."""
-    import av
-
-    with av.open(str(path)) as container:
-        yield from container.decode(container.streams.best("video"))
-
-
-def _count(path: Path) -> int:
-    return sum(1 for _ in decoded(path))
 
 
 def fitted(frame: Any, size: tuple[int, int]) -> Pixels:
@@ -187,8 +151,3 @@ def random_clips(settings: Settings) -> Iterator[Clip]:
         for batch in batches:
             for video, frames, seconds in zip(batch["video"], batch["frame"], batch["pts_seconds"], strict=True):
                 yield Clip(files[video], frames.tolist(), seconds.tolist())
-
-
-def disk_bytes(folder: Path) -> int:
-    """Bytes of all files below a folder."""
-    return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())

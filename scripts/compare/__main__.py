@@ -33,7 +33,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -42,28 +42,13 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))
 
 import behavior
 import environments
-from call import SIDES, Call
+from call import SIDES, Call, System
 from drawing import results
 from drawing.figures import Row
+from measuring.counters import total_bytes
 from measuring.processes import CallFailedError, output
 
 BENCH = environments.ROOT / "scripts" / "bench"
-
-
-@dataclass(frozen=True)
-class System:
-    """One way of storing and reading."""
-
-    name: str
-    module: str
-    """Its adapter in `systems`."""
-    environment: str
-    kinds: tuple[str, ...]
-    variant: str = ""
-    store: str = ""
-    """The system whose store it reads, or "" if it packs its own."""
-
-
 BOTH = ("raw", "jpeg")
 REFERENCE = "rawpack"
 SYSTEMS = (
@@ -221,10 +206,7 @@ class Run:
                 continue
             pythons[name] = python
             held = environments.installed(python)
-            self.environments[name] = {
-                "distributions": held,
-                "bytes": environments.size(python),
-            }
+            self.environments[name] = {"distributions": held, "bytes": environments.size(python)}
             print(f"{name}: {len(held)} distributions, {self.environments[name]['bytes'] / 1e6:,.0f} MB", flush=True)
         if REFERENCE not in pythons:
             sys.exit("rawpack's own environment could not be installed: there is nothing to compare with")
@@ -243,7 +225,7 @@ class Run:
                 row = self.job(call, system, kind, "pack", folder, round=number, folder=str(store / "data"))
                 if "error" not in row:
                     (store / "done").write_text(str(row["wall_s"]))
-                    row["disk_bytes"] = behavior.apparent_bytes(store / "data")
+                    row["disk_bytes"] = total_bytes(store / "data")
                 if again:
                     yield row
 

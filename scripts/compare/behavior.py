@@ -7,12 +7,12 @@ import shutil
 import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from call import Call
+from measuring.counters import statuses
 from measuring.processes import CallFailedError, end, start
 from systems.images import image_files
 from systems.job import Job
@@ -89,16 +89,4 @@ def killed_packer(call: Call, environment: str, job: Job, took: float) -> dict[s
 
 def disk_bytes(folder: Path) -> int:
     """Bytes that a folder takes on disk: less than the sizes of its files while these are still sparse."""
-    return 512 * sum(status.st_blocks for status in _statuses(folder))
-
-
-def apparent_bytes(folder: Path) -> int:
-    """Sum of the sizes of all files in a folder."""
-    return sum(status.st_size for status in _statuses(folder))
-
-
-def _statuses(folder: Path) -> Iterator[os.stat_result]:
-    for path in folder.rglob("*"):
-        with suppress(OSError):
-            if path.is_file():
-                yield path.stat()
+    return 512 * sum(status.st_blocks for status in statuses(folder))

@@ -5,8 +5,9 @@ from __future__ import annotations
 import argparse
 import json
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from measuring.processes import LIMIT_S, output
 from systems.job import JPEG_SIDE, SIDE, Job
@@ -15,13 +16,18 @@ _HARNESS = Path(__file__).resolve().parent / "harness.py"
 SIDES = {"raw": SIDE, "jpeg": JPEG_SIDE}
 
 
-class Described(Protocol):
-    """What a job needs to know about a system."""
+@dataclass(frozen=True)
+class System:
+    """One way of storing and reading."""
 
-    @property
-    def module(self) -> str: ...
-    @property
-    def variant(self) -> str: ...
+    name: str
+    module: str
+    """Its adapter in `systems`."""
+    environment: str
+    kinds: tuple[str, ...]
+    variant: str = ""
+    store: str = ""
+    """The system whose store it reads, or "" if it packs its own."""
 
 
 class Call:
@@ -30,7 +36,7 @@ class Call:
     def __init__(self, work: Path, pythons: dict[str, Path], asked: argparse.Namespace) -> None:
         self.work, self.pythons, self.asked = work, pythons, asked
 
-    def job(self, system: Described, kind: str, action: str, images: Path, store: Path) -> Job:
+    def job(self, system: System, kind: str, action: str, images: Path, store: Path) -> Job:
         side = SIDES[kind]
         return Job(
             action, system.module, kind, str(store), str(images), system.variant, (side, side, 3),

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 
 from drawing.figures import KINDS, WAYS, Result, Row, is_own, median, ordered, ratio, spread, values
 from drawing.verdicts import checked, kept, killed_packer, killed_worker, plain, resumed, said
@@ -24,41 +25,32 @@ def tables(result: Result, name: str) -> list[tuple[str, str]]:
 def packing(rows: list[Row]) -> Iterator[tuple[str, str]]:
     for kind, called in KINDS.items():
         mine = [row for row in rows if row["kind"] == kind]
-        cells = [
-            (
-                system_name(row),
-                spread(mine, row, "images_per_s"),
-                ratio(mine, row, limit=True),
-                ratio(mine, row, limit=False),
-                median(mine, row, "cpu_s_per_1000", "{:.2f}"),
-                per_thousand(mine, row),
-            )
-            for row in ordered(mine)
-        ]
-        head = ("system", "images/s", "vs. bare loop", "vs. rawpack", "CPU s per 1,000 images", "MB per 1,000 images")
-        yield f"Packing, {called}", markdown(head, cells) + failures(mine)
+        more = {"MB per 1,000 images": partial(per_thousand, mine)}
+        yield f"Packing, {called}", measured(mine, "bare loop", "{:.2f}", more)
 
 
 def reading(rows: list[Row]) -> Iterator[tuple[str, str]]:
     for (kind, crop), called in WAYS.items():
         mine = [row for row in rows if (row["kind"], row["crop"]) == (kind, crop)]
-        cells = [
-            (
-                system_name(row),
-                spread(mine, row, "images_per_s"),
-                ratio(mine, row, limit=True),
-                ratio(mine, row, limit=False),
-                median(mine, row, "cpu_s_per_1000", "{:.3f}"),
-                median(mine, row, "first_batch_s", "{:.2f}"),
-                median(mine, row, "memory_bytes", "{:,.0f}", 1e-6),
-            )
-            for row in ordered(mine)
-        ]
-        head = (
-            "system", "images/s", "vs. bare limit", "vs. rawpack", "CPU s per 1,000 images", "first batch, s",
-            "memory, MB",
-        )  # fmt: skip
-        yield f"Reading, {called}", markdown(head, cells) + failures(mine)
+        more = {
+            "first batch, s": partial(median, mine, quantity="first_batch_s", shape="{:.2f}"),
+            "memory, MB": partial(median, mine, quantity="memory_bytes", shape="{:,.0f}", times=1e-6),
+        }
+        yield f"Reading, {called}", measured(mine, "bare limit", "{:.3f}", more)
+
+
+def measured(rows: list[Row], limit: str, cpu: str, more: Mapping[str, Callable[[Row], str]]) -> str:
+    """Systems and limits, fastest first. cpu: the format of the CPU seconds. more: further columns."""
+    head = ("system", "images/s", f"vs. {limit}", "vs. rawpack", "CPU s per 1,000 images", *more)
+    cells = [
+        (
+            system_name(row), spread(rows, row, "images_per_s"), ratio(rows, row, limit=True),
+            ratio(rows, row, limit=False), median(rows, row, "cpu_s_per_1000", cpu),
+            *(cell(row) for cell in more.values()),
+        )
+        for row in ordered(rows)
+    ]  # fmt: skip
+    return markdown(head, cells) + failures(rows)
 
 
 def pacing(rows: list[Row]) -> Iterator[tuple[str, str]]:

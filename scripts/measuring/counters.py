@@ -1,4 +1,5 @@
-"""What a process and its descendants have taken, as the kernel counts it; needs nothing that must be installed."""
+"""What a process and its descendants have taken, as the kernel counts it, and what a folder takes; needs nothing that
+must be installed."""
 
 from __future__ import annotations
 
@@ -60,6 +61,19 @@ def memory(before: int | None = 0) -> dict[str, Any]:
         "shared_bytes": shared,
         "beside_bytes": sum(one["Pss_Anon"] for one in (own, *others)) + shared - (before or 0),
     }
+
+
+def total_bytes(folder: Path) -> int:
+    """Sum of the sizes of all files below a folder."""
+    return sum(status.st_size for status in statuses(folder))
+
+
+def statuses(folder: Path) -> Iterator[os.stat_result]:
+    """Of all files below a folder, others may be writing to it meanwhile."""
+    for path in folder.rglob("*"):
+        with suppress(OSError):
+            if path.is_file():
+                yield path.stat()
 
 
 def _private(pid: str) -> int:

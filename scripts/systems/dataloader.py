@@ -5,7 +5,7 @@ Variant "whole batches": a data set with `__getitems__`, which copies the rows o
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -77,6 +77,13 @@ def loader(dataset: Any, job: Job, **options: Any) -> Callable[[int], Iterable[A
     options = {"shuffle": True, "persistent_workers": job.workers > 0} | options
     batches = DataLoader(dataset, job.batch, num_workers=job.workers, **options)
     return lambda number: batches
+
+
+def resumed(batches: Any, state: Any) -> tuple[Iterator[Any], Callable[[], Any]]:
+    """What `resume` of an adapter returns, for a loader with a `state_dict`."""
+    if state is not None:
+        batches.load_state_dict(state)
+    return iter(batches), batches.state_dict
 
 
 def read(folder: Path, job: Job) -> Callable[[int], Iterable[Any]]:

@@ -62,7 +62,7 @@ def image_files(folder: str | Path) -> list[str]:
 
 
 def fitted(file: str, shape: tuple[int, int, int]) -> Pixels:
-    """The file's image, scaled to cover `shape` and cropped at the center as torchvision does it: RGB or gray."""
+    """The file's image of that shape, see `fit`: RGB or gray."""
     import cv2
 
     single_threaded()
@@ -73,12 +73,19 @@ def fitted(file: str, shape: tuple[int, int, int]) -> Pixels:
         import simplejpeg
 
         image = simplejpeg.decode_jpeg(Path(file).read_bytes(), "RGB")
+    return fit(image, height, width).reshape(shape)
+
+
+def fit(image: Any, height: int, width: int) -> Pixels:
+    """An image scaled to cover that size and cropped at the center as torchvision does it."""
+    import cv2
+
     scale = max(height / image.shape[0], width / image.shape[1])
     scaled = max(width, int(image.shape[1] * scale + 1e-6)), max(height, int(image.shape[0] * scale + 1e-6))
     if scaled != (image.shape[1], image.shape[0]):
         image = cv2.resize(image, scaled, interpolation=cv2.INTER_AREA if scale < 1 else cv2.INTER_LINEAR)
     top, left = round((image.shape[0] - height) / 2), round((image.shape[1] - width) / 2)
-    return np.ascontiguousarray(image[top : top + height, left : left + width].reshape(shape))
+    return np.ascontiguousarray(image[top : top + height, left : left + width])
 
 
 def encoded(image: Pixels, *, restarts: bool = False) -> Pixels:

@@ -39,6 +39,12 @@ class Job:
     """Images/s that the paced consumer asks for."""
     keep: int = 16
     """How many batches are kept."""
+    shard_bytes: int = 1 << 26
+    """Of a shard, at most, where the system has such a limit."""
+    url: str = ""
+    """Where the store is served; "" if it is read from its folder."""
+    cache: str = ""
+    """The folder for what is fetched, for systems that keep it."""
     take: int = 0
     """How many batches are read before the state is saved."""
     state: str = ""

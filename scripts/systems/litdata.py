@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from systems.dataloader import stacked
+from systems.dataloader import resumed, stacked
 from systems.images import Source, decoded
 from systems.job import Job
 
@@ -70,7 +70,4 @@ def read(folder: Path, job: Job) -> Callable[[int], Iterable[Any]]:
 
 
 def resume(folder: Path, job: Job, state: Any) -> tuple[Iterator[Any], Callable[[], Any]]:
-    batches = loader(folder, job)
-    if state is not None:
-        batches.load_state_dict(state)
-    return iter(batches), batches.state_dict
+    return resumed(loader(folder, job), state)

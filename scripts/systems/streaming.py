@@ -9,7 +9,7 @@ from importlib.machinery import ModuleSpec
 from pathlib import Path
 from typing import Any
 
-from systems.dataloader import stacked
+from systems.dataloader import resumed, stacked
 from systems.images import Source, decoded
 from systems.job import Job
 
@@ -39,7 +39,9 @@ def pack(source: Source, folder: Path, job: Job) -> None:
         "image": f"ndarray:uint8:{','.join(map(str, job.shape))}" if job.kind == "raw" else "bytes",
         "index": "int",
     }
-    with streaming.MDSWriter(out=str(folder), columns=columns, size_limit=1 << 26, progress_bar=False) as writer:
+    with streaming.MDSWriter(
+        out=str(folder), columns=columns, size_limit=job.shard_bytes, progress_bar=False
+    ) as writer:
         for i, sample in source.samples():
             writer.write({"image": sample, "index": i})
 
@@ -48,7 +50,8 @@ class Images(streaming.StreamingDataset):  # type: ignore[misc]
     """Samples as pairs."""
 
     def __init__(self, folder: Path, job: Job) -> None:
-        super().__init__(local=str(folder), shuffle=True, shuffle_seed=1, batch_size=job.batch)
+        place = {"remote": job.url, "local": job.cache} if job.url else {"local": str(folder)}
+        super().__init__(**place, shuffle=True, shuffle_seed=1, batch_size=job.batch)
         self.job = job
 
     def __getitem__(self, index: Any) -> Any:
@@ -75,7 +78,4 @@ def read(folder: Path, job: Job) -> Callable[[int], Iterable[Any]]:
 
 
 def resume(folder: Path, job: Job, state: Any) -> tuple[Iterator[Any], Callable[[], Any]]:
-    batches = loader(folder, job)
-    if state is not None:
-        batches.load_state_dict(state)
-    return iter(batches), batches.state_dict
+    return resumed(loader(folder, job), state)

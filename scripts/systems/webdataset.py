@@ -18,7 +18,7 @@ _SHARD, _BUFFER = 256, 1000
 
 
 def pack(source: Source, folder: Path, job: Job) -> None:
-    with webdataset.ShardWriter(f"{folder}/%05d.tar", maxcount=_SHARD, verbose=0) as writer:
+    with webdataset.ShardWriter(f"{folder}/%05d.tar", maxcount=_SHARD, maxsize=job.shard_bytes, verbose=0) as writer:
         for i, sample in source.samples():
             data = {"bin": sample.tobytes()} if job.kind == "raw" else {"jpg": sample}
             writer.write({"__key__": f"{i:07}", "cls": str(i).encode(), **data})
@@ -39,7 +39,7 @@ class Decode:
 
 
 def read(folder: Path, job: Job) -> Callable[[int], Iterable[Any]]:
-    shards = sorted(map(str, folder.glob("*.tar")))
+    shards = [f"{job.url or folder}/{path.name}" for path in sorted(folder.glob("*.tar"))]
     samples = webdataset.WebDataset(
         shards, shardshuffle=len(shards), nodesplitter=webdataset.split_by_node, seed=1, empty_check=False
     )

@@ -221,7 +221,10 @@ def test_quality_and_subsampling_reach_the_jpeg_files(few: Path, tmp_path: Path)
         (["--format", "lmdb", "--quality", "best"], "--quality 'best'"),
         (["--format", "lmdb", "--subsampling", "410"], "--subsampling '410'"),
         (["--quality", "90"], "--quality applies to --format lmdb only"),
-        (["--compression", "gzip"], "--compression applies to --format hdf5 only"),
+        (
+            ["--compression", "gzip"],
+            "--compression gzip applies to --format hdf5 only; --format memmap has --compression zstd",
+        ),
         (["--format", "lmdb", "--chunk", "4"], "--chunk applies to --format hdf5 only"),
         (["--format", "hdf5", "--size", "keep", "--chunk", "4"], "--chunk"),
         (["--size", "keep", "--fit", "stretch"], "--fit"),
@@ -835,10 +838,10 @@ def test_a_restart_counts_what_it_frees(few: Path, tmp_path: Path) -> None:
 def test_photographs_that_nothing_decodes_are_rejected(
     few: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Without the extra, a HEIC file is reported as a reject, not ignored as something that is no image."""
+    """Without the extra, a HEIC file is a reject that names it, and not ignored as something that is no image."""
     monkeypatch.setitem(sys.modules, "pillow_heif", None)
     (few / "class 0" / "phone.heic").write_bytes(b"\0\0\0\x18ftypheic\0\0\0\0mif1heic" + bytes(100))
     assert here("--max-rejects", "1", few, tmp_path / "store").code == 0
-    assert [(one["key"], one["reason"]) for one in rejects_of(tmp_path / "store")] == [
-        ("class 0/phone.heic", "unsupported")
-    ]
+    (one,) = rejects_of(tmp_path / "store")
+    assert (one["key"], one["reason"]) == ("class 0/phone.heic", "unsupported")
+    assert "pip install 'rawpack[heic]'" in one["detail"]

@@ -252,22 +252,34 @@ STOPS: dict[str, tuple[Files, str, str, tuple[str, ...]]] = {
 
 
 @pytest.mark.parametrize(
-    ("masks", "stops"),
+    ("others", "stops"),
     [
-        (("masks/0.png", "masks/1.png"), True),
-        (("annotations/0_mask.png", "annotations/1_mask.png"), True),
-        (("masks/carnival.png", "masks/theatre.png"), False),
-        (("mugs/0.png", "mugs/1.png"), False),
+        (("images/0.jpg", "images/1.jpg", "masks/0.png", "masks/1.png"), "mask"),
+        (("rgb/0.jpg", "rgb/1.jpg", "depth/0.png", "depth/1.png"), "depth"),
+        (("noisy/a/0.jpg", "noisy/b/1.jpg", "clean/a/0.png", "clean/b/1.png"), "clean"),
+        (("left/0.jpg", "left/1.jpg", "right/0.png", "right/1.png"), "right"),
+        (
+            ("images/0.jpg", "images/1.jpg", "annotations/0_mask.png", "annotations/1_mask.png"),
+            "--field mask:mask LIST.csv",
+        ),
+        (("images/0.jpg", "images/1.jpg", "masks/carnival.png", "masks/theatre.png"), ""),
+        (("images/0.jpg", "images/1.jpg", "mugs/0.png", "mugs/1.png"), ""),
+        (("left/0.jpg", "left/1.jpg", "right/0.png", "right/2.png"), ""),
+        (("left/0.jpg", "right/0.jpg", "straight/0.jpg"), ""),
     ],
 )
-def test_a_folder_of_masks_is_no_class(masks: tuple[str, ...], stops: bool, tmp_path: Path) -> None:
-    """A folder of masks next to the one of their images stops, and says how they are packed; classes whose files have
-    the same names, or a class that happens to be called so, do not."""
-    write(tmp_path / "data", images("images/0.jpg", "images/1.jpg", *masks))
+def test_a_folder_of_masks_or_partners_is_no_class(others: tuple[str, ...], stops: str, tmp_path: Path) -> None:
+    """A folder of masks, depths or partners next to the one of their images stops, and the command in the error packs
+    them; classes whose files have the same names, or a class that happens to be called so, do not."""
+    pngs = {name: encoded(RED, "PNG") for name in others if name.endswith(".png")}
+    write(tmp_path / "data", images(*others) | pngs)
     ran = run_here("pack", *SMALL, tmp_path / "data", tmp_path / "store")
-    assert ran.code == (2 if stops else 0)
-    assert ("--field mask:mask LIST.csv" in ran.err) == stops
-    assert (tmp_path / "store").exists() != stops
+    assert ran.code == (2 if stops else 0), ran.err
+    assert stops in ran.err
+    if stops and stops[0] != "-":
+        assert stops in packed_as_told(ran.err)
+        shutil.rmtree(tmp_path / "store")
+    assert (tmp_path / "store").exists() != bool(stops)
     assert run_here("pack", *SMALL, "--source", "folder", tmp_path / "data", tmp_path / "classes").code == 0
 
 

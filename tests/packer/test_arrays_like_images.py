@@ -332,8 +332,11 @@ def test_files_of_arrays_may_have_masks(kind: str, tmp_path: Path) -> None:
     ("fields", "words"),
     [
         ({"nothing": "array"}, "no such field: it has label, other"),
-        ({"label": "mask"}, r"a mask is \(height, width\), not int64"),
-        ({"other": "float64"}, "write other:mask where it is a mask of the image, or other:array"),
+        ({"label": "mask"}, r"it is \(height, width, channels\) or \(height, width\), not int64"),
+        (
+            {"other": "float64"},
+            "write other:image where it is a further image, other:mask where it is a mask of the image, or",
+        ),
     ],
 )
 def test_words_that_do_not_fit_a_file_of_arrays_are_refused(fields: Any, words: str, tmp_path: Path) -> None:
@@ -345,7 +348,7 @@ def test_words_that_do_not_fit_a_file_of_arrays_are_refused(fields: Any, words: 
 
 def test_a_text_is_no_array(tmp_path: Path) -> None:
     """Nor is a column of a listing that is not there; and values that are replaced later cannot say it."""
-    with pytest.raises(UsageError, match="no text, mask or boxes"):
+    with pytest.raises(UsageError, match="no text, image, mask or boxes"):
         packed(tmp_path / "s", [{"image": picture(9, 9, 1), "word": "a"}], fields={"word": "array"})
     with pytest.raises(UsageError, match="no such field"):
         rawpack_packer.pack(write_listing(tmp_path), tmp_path / "s", fields={"nothing": "array"}, workers=0)

@@ -185,3 +185,37 @@ def test_texts_of_two_axes_in_npz(tmp_path: Path) -> None:
     assert "words" not in packed(source, tmp_path)[0]
     with pytest.raises((UsageError, PackError), match="texts are one for each sample"):
         packed(source, tmp_path, array="image=image,words=words")
+
+
+@pytest.mark.parametrize("role", ["label", "key", "words"])
+def test_half_of_a_surrogate_pair_in_npz(tmp_path: Path, role: str) -> None:
+    """UTF-8 cannot hold it: refused before anything is written, with the file and the text."""
+    source = npz(tmp_path, **{role: np.array(["a", "b\ud800", "c", "d", "e", "f"])})
+    with pytest.raises(UsageError, match=r"set\.npz.*'b\\ud800'.*half of a surrogate pair") as refused:
+        packed(source, tmp_path)
+    str(refused.value).encode()
+    assert not (tmp_path / "store").exists()
+
+
+def test_half_of_a_surrogate_pair_as_a_class(tmp_path: Path) -> None:
+    """Whether a sample has it as its label, or the caller names it."""
+    pixels = list(PIXELS)
+    for given in ({"label": ["a\udfff"] * N}, {"label": [0] * N}):
+        classes = None if given["label"][0] else ["a\udfff"]
+        with pytest.raises(UsageError, match=r"the class 'a\\udfff' has half of a surrogate pair"):
+            packed({"image": pixels, **given}, tmp_path, classes=classes)
+    assert not (tmp_path / "store").exists()
+
+
+@pytest.mark.parametrize("name", ["\0", "label\0", "\ud800"])
+@pytest.mark.parametrize("option", ["label_column", "key_column", "image_column"])
+def test_columns_whose_names_no_file_can_have(tmp_path: Path, option: str, name: str) -> None:
+    """They are missing, as any other name is that a table has not: no library's words, and no other column."""
+    label = np.arange(N)
+    for source in (
+        npz(tmp_path, label=label),
+        hdf5(tmp_path, label=label),
+        parquet(tmp_path / "t.parquet", label=label),
+    ):
+        with pytest.raises(UsageError, match="has no such column: it has image, label"):
+            packed(source, tmp_path, **{option: name})

@@ -6,7 +6,6 @@ planes, as Python 2 wrote them; and the binary version, a label or two before ea
 
 from __future__ import annotations
 
-import os
 import pickle
 import tarfile
 from collections.abc import Sequence
@@ -15,6 +14,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from archived import MakesAFolder
 from pictures import picture
 from running import pack, run_here
 
@@ -166,19 +166,9 @@ def test_the_command_packs_both_splits(tmp_path: Path) -> None:
     assert run_here("pack", path.parent / "cifar-10-batches-py", tmp_path / "one").err.count("--splits train,test") == 1
 
 
-class Evil:
-    """Its pickle makes a folder."""
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-
-    def __reduce__(self) -> Any:
-        return os.mkdir, (str(self.path),)
-
-
 def test_a_pickle_that_would_run_code_is_refused_by_name(tmp_path: Path) -> None:
     folder = ten_python(tmp_path)
-    (folder / "data_batch_3").write_bytes(pickle.dumps({"data": Evil(tmp_path / "ran"), "labels": [1]}))
+    (folder / "data_batch_3").write_bytes(pickle.dumps({"data": MakesAFolder(tmp_path / "ran"), "labels": [1]}))
     with pytest.raises(UsageError, match=r"data_batch_3 is not read as a pickle: it would import '(posix|os)\.mkdir'"):
         open_source(folder / "train")
     assert not (tmp_path / "ran").exists()

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from folders import changed
 from numpy.testing import assert_allclose
 from numpy.typing import NDArray
 from pictures import picture, save
@@ -121,14 +122,6 @@ def coco(tmp_path: Path) -> Path:
             {"id": 3, "name": "person", "keypoints": ["left_eye", "right_eye", "nose"]},
         ],
     }))  # fmt: skip
-    return path
-
-
-def changed(path: Path, change: Any) -> Path:
-    """The JSON of a file with something changed in it."""
-    tree = json.loads(path.read_text())
-    change(tree)
-    path.write_text(json.dumps(tree))
     return path
 
 

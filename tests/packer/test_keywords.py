@@ -67,7 +67,7 @@ def test_what_types_say_is_what_is_taken() -> None:
     """Types list every entry of a recipe that a user decides, all options of sources, and exactly the values that are
     accepted."""
     entries = {field.name: field for field in msgspec.structs.fields(Recipe)}
-    assert names_of(RecipeKeywords) == set(entries) - {"libraries", "origin"}
+    assert names_of(RecipeKeywords) == set(entries) - {"libraries", "origin", "sizes"}
     options = {option for kind in KINDS.values() for option in kind.options}
     assert names_of(SourceKeywords) == {"kind", "fields", "image", "classes", "keys", "names", "limit", *options}
     assert set(NAMED) == set(KINDS)

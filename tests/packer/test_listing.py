@@ -213,7 +213,10 @@ def test_the_kind_is_found_or_said(small: Callable[..., Path], tmp_path: Path) -
     assert open_source(listing, "listing").info.kind == "listing"
     ran = run_here("pack", "--workers", 0, "--field", "a:int64", listing.parent, tmp_path / "s")
     assert ran.code == 2
-    assert "listing" in ran.err
+    assert listing.name in ran.err
+    ran = run_here("pack", "--workers", 0, "--source", "folder", "--field", "a:int64", listing.parent, tmp_path / "s")
+    assert ran.code == 2
+    assert "--field a:int64: of a folder of images, --images NAME=FOLDER names folders" in ran.err
     ran = run_here("pack", "--workers", 0, "--source", "listing", listing.parent / "0.jpg", tmp_path / "s")
     assert ran.code == 2
     assert ".csv" in ran.err

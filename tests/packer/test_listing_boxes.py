@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from folders import changed
 from pictures import picture, save
 from running import pack, run_here
 
@@ -62,14 +63,6 @@ def coco(tmp_path: Path) -> Path:
     }  # fmt: skip
     path = tmp_path / "annotations/instances_tiny.json"
     path.parent.mkdir()
-    path.write_text(json.dumps(tree))
-    return path
-
-
-def changed(path: Path, change: Any) -> Path:
-    """The JSON of a file with something changed in it."""
-    tree = json.loads(path.read_text())
-    change(tree)
     path.write_text(json.dumps(tree))
     return path
 

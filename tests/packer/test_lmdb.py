@@ -16,6 +16,7 @@ from typing import Any
 import lmdb
 import numpy as np
 import pytest
+from archived import MakesAFolder
 from pictures import picture, save
 from running import pack, run_here
 from test_source_conformance import write_again
@@ -230,20 +231,10 @@ def test_pickles_of_folder2lmdb_are_read(tmp_path: Path) -> None:
     assert [(source[i].image, source[i].fields["label"]) for i in range(5)] == [(image, i) for i in range(5)]
 
 
-class Evil:
-    """Its pickle makes a folder."""
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-
-    def __reduce__(self) -> Any:
-        return os.mkdir, (str(self.path),)
-
-
 def test_pickles_that_would_run_code_are_refused_by_name(tmp_path: Path) -> None:
     """As the first sample, nothing is packed; later, the sample is rejected. Nothing runs."""
     image = jpeg(tmp_path, 1)
-    evil = Evil(tmp_path / "ran")
+    evil = MakesAFolder(tmp_path / "ran")
     with pytest.raises(UsageError, match=r"would import '(posix|os)\.mkdir'"):
         open_source(write(tmp_path / "one", folder2lmdb([(image, evil)])))
     source = open_source(write(tmp_path / "two", folder2lmdb([(image, 1), (image, evil), (picture(4, 4, 0), 1)])))

@@ -262,12 +262,20 @@ def test_splits_subsets_and_appends_keep_the_fields(tmp_path: Path) -> None:
     assert (reader[4]["key"], reader[4]["label"], reader[4]["n"]) == ("awe_1.jpg", 2, 1)
 
 
+def test_another_pattern_is_another_source(tmp_path: Path) -> None:
+    """Even with the same fields, what was packed by another pattern is not complete."""
+    save(tmp_path / "in" / "1_2.jpg", picture(8, 8, 1))
+    pack(tmp_path / "in", tmp_path / "s", "--size", 8, "--key-pattern", "{a:d}_{b:d}.jpg")
+    ran = run_here("pack", "--size", 8, "--key-pattern", "{b:d}_{a:d}.jpg", tmp_path / "in", tmp_path / "s")
+    assert (ran.code, "differ: --key-pattern was {a:d}_{b:d}.jpg" in ran.err) == (2, True), ran
+
+
 def test_a_kind_without_paths_takes_no_pattern(tmp_path: Path) -> None:
     """The error says which kinds do."""
     pack(faces(tmp_path / "in"), tmp_path / "s", "--size", 8)
     ran = run_here("pack", "--key-pattern", PATTERN, tmp_path / "s", tmp_path / "t")
     assert ran.code == 2
     assert (
-        "takes no option key-pattern: it belongs to folder and webdataset and video and listing and archive sources"
+        "takes no option --key-pattern: it belongs to folder and webdataset and video and listing and archive sources"
         in ran.err
     )

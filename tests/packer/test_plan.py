@@ -537,20 +537,8 @@ def test_predictions_hold_for_full_packs(
     source = request.getfixturevalue("photos") if kind == "photos" else mixed(tmp_path / "set")
     monkeypatch.setattr(trial, "_MOST", 256)
     (tmp_path / "tmp").mkdir()
-    ran = run_here(
-        "plan",
-        "--quiet",
-        "--json",
-        "--budget",
-        "90s",
-        "--size",
-        "224",
-        "--workers",
-        1,
-        "--tmp",
-        tmp_path / "tmp",
-        source,
-    )
+    options = ("--quiet", "--json", "--budget", "90s", "--size", "224", "--workers", 1, "--tmp", tmp_path / "tmp")
+    ran = run_here("plan", *options, source)
     assert ran.code == 0, ran.err
     told = json.loads(ran.out)
     assert told["sampled"] == 256 < told["samples"]

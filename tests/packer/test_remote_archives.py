@@ -9,6 +9,7 @@ import shutil
 import signal
 import threading
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -230,3 +231,20 @@ def test_a_server_that_does_not_answer(
     assert re.search(rf"rawpack: still waiting for {re.escape(url)}\?\.\.\. after \d+ s; gives up after 2 s", ran.err)
     assert "photos.tar?... cannot be read" in ran.err
     assert "secret" not in ran.err
+
+
+def test_at_a_terminal_bytes_have_a_bar(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    """Before the first byte, too; it is gone at the end, and lines stay that say what is waited for, and why."""
+    for name in ("_WAITING_S", "_STILL_WAITING_S", "_BAR_AFTER_S"):
+        monkeypatch.setattr(progress, name, 0.0)
+    monkeypatch.setattr("sys.stderr.isatty", lambda: True, raising=False)
+    monkeypatch.setattr(progress, "bar", partial(progress.bar, delay=0, mininterval=0))
+    shown = progress.Fetching(progress.Bar())
+    for done in (0, 3_000_000, 3_000_000):
+        shown.show(done, 4_000_000, "http://x/a.tar", 120, "503: busy")
+    shown.end()
+    err = capsys.readouterr().err
+    assert re.search(r"fetching:   0%\|.*\| 0\.00/4\.00M ", err), err
+    assert re.search(r"fetching:  75%\|.*\| 3\.00M/4\.00M \[.*B/s\]", err), err
+    assert "rawpack: still waiting for http://x/a.tar after 0 s (503: busy); gives up after 120 s\n" in err
+    assert err.endswith("\r")

@@ -10,9 +10,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import h5py
 import numpy as np
 import pytest
-from pictures import picture, save
+from pictures import encoded, picture, save
 from videos import encode, looked_through_here  # noqa: F401
 
 import rawpack_packer
@@ -74,6 +75,53 @@ class TestListing(SourceConformance):
 
     def change(self, folder: Path) -> bool:
         write_again(folder / "source" / "0.png")
+        return True
+
+
+class TestPairs(SourceConformance):
+    """A folder, and one of further images, which lacks a file."""
+
+    def open(self, folder: Path) -> Source:
+        root, new = once(folder)
+        if new:
+            for i in range(6):
+                save(root / "ab"[i % 2] / f"{i}.jpg", picture(20, 30, i))
+                save(folder / "clean" / "ab"[i % 2] / f"{i}.png", picture(20, 30, i + 9))
+            (folder / "clean" / "a" / "2.png").unlink()
+        return open_source(root, images={"clean": folder / "clean"})
+
+    def change(self, folder: Path) -> bool:
+        write_again(folder / "clean" / "a" / "0.png")
+        return True
+
+
+class TestListedPairs(TestListing):
+    def open(self, folder: Path) -> Source:
+        super().open(folder)
+        return open_source(folder / "source" / "set.csv", fields={"mask": "image"})
+
+    def change(self, folder: Path) -> bool:
+        write_again(folder / "source" / "mask 0.png")
+        return True
+
+
+class TestPairsInHdf5(SourceConformance):
+    """Arrays whose channels come first, and image files."""
+
+    def open(self, folder: Path) -> Source:
+        path, new = once(folder, "pairs.h5")
+        if new:
+            with h5py.File(path, "w") as file:
+                file["left"] = np.stack([np.moveaxis(picture(20, 30, i), -1, 0) for i in range(5)])
+                file["right"] = np.stack([np.moveaxis(picture(20, 30, i + 9), -1, 0) for i in range(5)])
+                depth = file.create_dataset("depth", (5,), h5py.vlen_dtype(np.uint8))
+                for i in range(5):
+                    depth[i] = np.frombuffer(encoded(picture(20, 30, i)[..., 0]), np.uint8)
+        fields = {"right": "image", "depth": "image"}
+        return open_source(path, array="image=left:chw,right=right,depth=depth", fields=fields)
+
+    def change(self, folder: Path) -> bool:
+        write_again(folder / "pairs.h5")
         return True
 
 

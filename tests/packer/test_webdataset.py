@@ -8,7 +8,6 @@ from __future__ import annotations
 import gzip
 import io
 import json
-import os
 import pickle
 import re
 import tarfile
@@ -19,6 +18,7 @@ from typing import Any
 import numpy as np
 import pytest
 import webdataset
+from archived import MakesAFolder
 from folders import rejects_of
 from pictures import encoded, picture
 from PIL import Image
@@ -246,23 +246,13 @@ def test_shards_without_images_are_refused(members: Members, message: str, tmp_p
         opened(shard(tmp_path / "a.tar", members))
 
 
-class Trap:
-    """A pickle of it makes a folder when it is read."""
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-
-    def __reduce__(self) -> Any:
-        return os.mkdir, (str(self.path),)
-
-
 def test_pickles_are_never_read(tmp_path: Path) -> None:
     """They are refused by name if they are asked for, and otherwise counted; so are arrays of Python objects."""
     trap = tmp_path / "trapped"
     objects = io.BytesIO()
-    np.save(objects, np.array([Trap(trap)], object), allow_pickle=True)
+    np.save(objects, np.array([MakesAFolder(trap)], object), allow_pickle=True)
     members = [("a.jpg", JPEG), ("a.npy", objects.getvalue())]
-    members += [(f"a.{kind}", pickle.dumps(Trap(trap))) for kind in ("pyd", "pkl", "pickle", "pth")]
+    members += [(f"a.{kind}", pickle.dumps(MakesAFolder(trap))) for kind in ("pyd", "pkl", "pickle", "pth")]
     path = shard(tmp_path / "a.tar", members)
     source = opened(path)
     assert source.info.counts["pickles"] == 4

@@ -64,6 +64,18 @@ def test_splits_of_a_data_yaml_or_its_folder(given: str, coco8: Path) -> None:
     assert len(open_source(source, "yolo")) == 3
 
 
+@pytest.mark.parametrize("changed", ["val.txt", "labels/val/b.txt"])
+def test_another_list_or_other_boxes_are_another_source(changed: str, coco8: Path) -> None:
+    """A store of what the list named, or of the boxes that the text files had, is not complete once these change."""
+    (coco8 / "val.txt").write_text("images/val/b.jpg\n")
+    file, store = yaml(coco8, "train: val.txt\nnames: [x, y]\n"), coco8.parent / "s"
+    pack(file, store, "--size", 16)
+    assert "complete already" in run_here("pack", "--size", 16, file, store).out
+    (coco8 / changed).write_text((coco8 / changed).read_text() + "\n")
+    ran = run_here("pack", "--size", 16, file, store)
+    assert (ran.code, "the source differs" in ran.err) == (2, True), ran
+
+
 def test_a_list_does_not_lead_out_of_its_set(coco8: Path, tmp_path: Path) -> None:
     """A list of somebody else cannot take images from elsewhere into the store; `path` in data.yaml says where they
     are, if they are."""

@@ -229,10 +229,8 @@ def test_the_rest_is_the_rest(
     """Resumed with as many ranks, a run goes through exactly the batches that it would have gone through."""
     n, count, batch_size, seed = case
     of = np.random.default_rng(seed).integers(0, count, n).astype(np.uint8)
-    order, options = (
-        Bucketed(Shuffled(n, seed), of, count, batch_size, seed),
-        {"last": uneven, "drop_last": drop_last},
-    )
+    order = Bucketed(Shuffled(n, seed), of, count, batch_size, seed)
+    options: dict[str, Any] = {"last": uneven, "drop_last": drop_last}
     runs = [Run(order, batch_size, **options) for _ in range(2)]
     runs[0].go(world_size, 1000)
     runs[1].go(world_size, stop)
@@ -355,23 +353,14 @@ def test_batches_have_one_size_each(packed: Packed, layout: str, way: str) -> No
 def test_one_bucket_is_image_size(reader: Reader) -> None:
     """Buckets of one size give the very batches of `image_size`."""
     options: dict[str, Any] = {"shuffle": True, "seed": 4, "workers": 0}
-    one, same = (
-        reader.batches(8, image_size=Buckets([(40, 56)]), **options),
-        reader.batches(8, image_size=(40, 56), **options),
-    )
+    one, same = (reader.batches(8, image_size=size, **options) for size in (Buckets([(40, 56)]), (40, 56)))
     assert {batch["image"].tobytes() for batch in one} == {batch["image"].tobytes() for batch in same}
 
 
 def test_resumed_at_every_position_with_other_ranks(few: Reader) -> None:
     """A run that is killed after any step of any number of ranks, and resumes with any other number, reads each sample
     of the epoch exactly once; all ranks of a step have batches of one size; the epoch after it begins at its start."""
-    options: dict[str, Any] = {
-        "shuffle": True,
-        "seed": 6,
-        "image_size": Buckets(BUCKETS),
-        "workers": 0,
-        "fields": ["image"],
-    }
+    options: dict[str, Any] = {"shuffle": True, "seed": 6, "workers": 0, "fields": ["image"]}
     options["image_size"] = Buckets(BUCKETS)
     order = sorted(few[i]["index"] for i in range(len(few)))
 

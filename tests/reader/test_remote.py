@@ -772,6 +772,20 @@ def test_a_cache_that_cannot_be_written(
     assert len(right(reader.batches(BATCH, workers=0), truth)) == SAMPLES
 
 
+def test_a_file_system_that_refuses_locks(opened: Opened, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is said, and nothing is removed to make room: nobody knows what others need."""
+    assert len(rows_of(opened().batches(BATCH, workers=0))) == SAMPLES
+    cached = sorted((tmp_path / "cache").rglob("*.npy"))
+
+    def refuses(descriptor: int, operation: int) -> None:
+        raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
+
+    monkeypatch.setattr(fcntl, "flock", refuses)
+    with pytest.raises(StoreError, match=rf"the cache {tmp_path}/cache cannot be written: No locks available"):
+        opened(3)
+    assert sorted((tmp_path / "cache").rglob("*.npy")) == cached
+
+
 def no_fetching() -> None:
     """Wait until no thread fetches anything."""
     wait_until(

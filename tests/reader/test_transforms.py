@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import tracemalloc
 from collections import Counter
 from typing import Any
 
@@ -431,6 +432,26 @@ def test_pointwise_steps_join_into_one_table() -> None:
     np.testing.assert_allclose(
         by_tables(steps, specs)[0].apply(image, None), expected.transpose(2, 0, 1), rtol=1e-6, atol=1e-6
     )
+
+
+def test_planes_are_looked_up_in_little_memory() -> None:
+    """A large image is looked up in parts: no more memory is taken than fits into a processor's cache."""
+    image = np.random.default_rng(0).integers(0, 256, (1300, 1700, 3)).astype(np.uint8)
+    steps: list[Step] = [Normalize(MEAN, STD), ToCHW()]
+    specs = [Spec(image.shape, "uint8", "HWC"), Spec(image.shape, "float32", "HWC")]
+    specs.append(steps[1].makes(specs[1]))
+    (table,) = by_tables(steps, specs)
+    out = np.empty((3, 1300, 1700), np.float32)
+    table.apply(image[:9], None)
+    tracemalloc.start()
+    try:
+        table.apply(image, None, out)
+        most = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert most < 1 << 20
+    expected = ((image / 255 - np.array(MEAN)) / np.array(STD)).astype(np.float32)
+    np.testing.assert_array_equal(out, expected.transpose(2, 0, 1))
 
 
 def test_normalize_after_tochw_takes_the_first_axis() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import base64
 import gc
+import json
 import os
 import random
 import subprocess
@@ -16,7 +17,7 @@ from dataclasses import dataclass
 from http.client import HTTPException
 from pathlib import Path
 from typing import Any
-from urllib.parse import parse_qs, urlsplit
+from urllib.parse import parse_qs, unquote, urlsplit
 
 import pytest
 
@@ -238,7 +239,27 @@ CREDENTIALS = {
     "profile": ({"profile": "other"}, {}, "other-key"),
     "profile in the environment": ({}, {"AWS_PROFILE": "other"}, "other-key"),
     "anonymous": ({"anon": True}, {}, None),
+    "role of a profile": ({"profile": "worker"}, {"AWS_ENDPOINT_URL_STS": "{url}/sts"}, "role-key"),
+    "role of the machine": (
+        {},
+        {"AWS_SHARED_CREDENTIALS_FILE": "/nowhere", "AWS_CONTAINER_CREDENTIALS_FULL_URI": "{url}/role"},
+        "role-key",
+    ),
 }
+ROLE = {"AccessKeyId": "role-key", "SecretAccessKey": "sesame-role", "Expiration": "2100-01-01T00:00:00Z"}
+
+
+def gives_roles(request: Request) -> bool:
+    """The keys of a role: for a profile from AWS's service of tokens, for a machine as a container gets them."""
+    if request.name == "role":
+        request.reply(200, json.dumps({**ROLE, "Token": "sesame-token"}).encode(), Content_Type="application/json")
+    elif request.name.rstrip("/") == "sts":
+        keys = "".join(f"<{name}>{value}</{name}>" for name, value in {**ROLE, "SessionToken": "sesame-token"}.items())
+        found = f"<AssumeRoleResult><Credentials>{keys}</Credentials></AssumeRoleResult>"
+        request.reply(200, f"<AssumeRoleResponse>{found}</AssumeRoleResponse>".encode(), Content_Type="text/xml")
+    else:
+        return False
+    return True
 
 
 @pytest.mark.parametrize("how", CREDENTIALS)
@@ -252,11 +273,14 @@ def test_credentials(server: Server, counts: Counts, tmp_path: Path, monkeypatch
         "[default]\naws_access_key_id=file-key\naws_secret_access_key=sesame\n"
         "[other]\naws_access_key_id=other-key\naws_secret_access_key=sesame\n"
     )
+    (tmp_path / ".aws" / "config").write_text(
+        "[profile worker]\nrole_arn=arn:aws:iam::123456789012:role/worker\nsource_profile=other\nregion=us-east-1\n"
+    )
     monkeypatch.setenv("HOME", str(tmp_path))
     for name, value in environment.items():
-        monkeypatch.setenv(name, value)
+        monkeypatch.setenv(name, value.format(url=server.url))
     seen: list[str | None] = []
-    server.faults.append(lambda request: bool(seen.append(signer(request.path))))
+    server.faults += [gives_roles, lambda request: bool(seen.append(signer(request.path)))]
     remote = Remote("s3://bucket/store", {"endpoint_url": server.url, **options}, 20.0)
     assert fetched(remote, tmp_path) == DATA
     assert set(seen) == {key}
@@ -266,6 +290,39 @@ def test_credentials(server: Server, counts: Counts, tmp_path: Path, monkeypatch
     with pytest.raises(StoreError) as raised:
         fetched(remote, tmp_path)
     assert not any(word in str(raised.value) for word in ("sesame", "-key", "X-Amz"))
+
+
+def test_a_wrong_region(server: Server, counts: Counts, tmp_path: Path) -> None:
+    """A bucket of another region than the configured one is read by the package, which goes where the server says."""
+
+    def is_elsewhere(request: Request) -> bool:
+        signed = request.headers.get("Authorization", "") + unquote(request.path)
+        if "/eu-west-1/s3/" in signed:
+            return False
+        body = b"<Error><Code>AuthorizationHeaderMalformed</Code><Region>eu-west-1</Region></Error>"
+        request.reply(400, body, Content_Type="application/xml", x_amz_bucket_region="eu-west-1")
+        return True
+
+    server.faults.append(is_elsewhere)
+    remote = remote_at(server, True, client_kwargs={"region_name": "us-east-1"})
+    for _ in range(2):
+        assert fetched(remote, tmp_path, threads=1) == DATA
+    assert counts.package > 0
+    assert counts.plain <= 3
+
+
+def test_a_wrong_key(server: Server, counts: Counts, tmp_path: Path) -> None:
+    """The error is that of the package, at once, and has no secret."""
+
+    def knows_others(request: Request) -> bool:
+        request.reply(403, b"<Error><Code>InvalidAccessKeyId</Code><AWSAccessKeyId>me</AWSAccessKeyId></Error>")
+        return True
+
+    server.faults.append(knows_others)
+    with pytest.raises(StoreError, match=r"may not be read.*check that credentials are set, correct") as raised:
+        fetched(remote_at(server, True), tmp_path, threads=1)
+    assert (counts.plain, counts.package) == (1, 1)
+    assert not any(word in str(raised.value) for word in ("sesame", "X-Amz", "Credential="))
 
 
 def test_a_proxy(server: Server, counts: Counts, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,11 +1,14 @@
-"""Archives in memory, by Python's own modules."""
+"""Archives in memory, by Python's own modules, and a pickle for them that must not be read."""
 
 from __future__ import annotations
 
 import io
+import os
 import tarfile
 import zipfile
 from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
 
 
 def tar(members: Mapping[str, bytes | str]) -> bytes:
@@ -27,3 +30,13 @@ def zipped(members: Mapping[str, bytes], method: int = zipfile.ZIP_STORED) -> by
         for name, data in members.items():
             archive.writestr(name, data)
     return file.getvalue()
+
+
+class MakesAFolder:
+    """Its pickle makes a folder when it is read."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def __reduce__(self) -> Any:
+        return os.mkdir, (str(self.path),)

@@ -120,10 +120,22 @@ def end(process: subprocess.Popen[bytes]) -> None:
 
 
 def end_family(process: psutil.Process) -> None:
-    family = []
+    """Kill a process with all that it has started. Python's trackers of resources end by themselves after that, once
+    they have removed the semaphores of those that were killed."""
+    family, trackers = list[psutil.Process](), list[psutil.Process]()
     with suppress(psutil.Error):
-        family = [process, *process.children(recursive=True)]
+        for one in [process, *process.children(recursive=True)]:
+            (trackers if _is_tracker(one) else family).append(one)
     for one in family:
         with suppress(psutil.Error):
             one.kill()
     psutil.wait_procs(family, timeout=60)
+    for one in psutil.wait_procs(trackers, timeout=20)[1]:
+        with suppress(psutil.Error):
+            one.kill()
+
+
+def _is_tracker(process: psutil.Process) -> bool:
+    with suppress(psutil.Error):
+        return any("multiprocessing.resource_tracker" in word for word in process.cmdline())
+    return False

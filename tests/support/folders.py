@@ -62,3 +62,11 @@ def lmdb_values(store: Path) -> list[bytes]:
         with lmdb.open(str(shard), subdir=False, readonly=True, lock=False) as env, env.begin() as transaction:
             values += [bytes(value) for key, value in transaction.cursor() if key.isdigit()]
     return values
+
+
+def changed(path: Path, change: Any) -> Path:
+    """The JSON of a file with something changed in it."""
+    tree = json.loads(path.read_text())
+    change(tree)
+    path.write_text(json.dumps(tree))
+    return path

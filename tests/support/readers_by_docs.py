@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import cv2
 import h5py
 import lmdb
 import numpy as np
@@ -232,7 +233,7 @@ class StoreByDocs:
         with h5py.File(file) as shard:
             self._check_hdf5_columns(shard, rows, columns)
             data = shard[name]
-            if field["kind"] == "image" and field["dtype"] == "uint8":
+            if field["kind"] == "image" and field["dtype"] == "uint8" and field["shape"][2] in (1, 3):
                 color = ("grey" if field["shape"][2] == 1 else "RGB") + ", uint8, 0 to 255"
                 if field["encoding"] in PLANES:
                     color = "YCgCo 4:2:0, uint8: ITU-T H.273, full range 0 to 255"
@@ -332,7 +333,9 @@ def read_npy(path: Path, align: int) -> NDArray[Any]:
 
 
 def decode(data: bytes, channels: int, encoding: str = "jpeg") -> NDArray[Any]:
-    """The pixels (H, W, C) of a JPEG or PNG file, by Pillow."""
+    """The pixels (H, W, C) of a JPEG or PNG file: by Pillow; of RGB with 16 bits, which that reads as 8, by OpenCV."""
+    if encoding == "png" and data[24:26] == b"\x10\x02":
+        return np.asarray(cv2.imdecode(np.frombuffer(data, np.uint8), cv2.IMREAD_UNCHANGED))[..., ::-1]
     with Image.open(io.BytesIO(data)) as image:
         assert image.format == encoding.upper()
         if image.mode.startswith("I"):

@@ -123,6 +123,13 @@ _INSTEAD = {"version": "`rawpack --version` shows the version", "help": "`rawpac
 _FROM = ("input", "src", "in", "i", "data", "input_dir", "root")
 _TO = ("output", "dst", "out", "o", "output_dir", "dest")
 """What other tools call the paths."""
+_MEANT_BY = {
+    "--holdout": ("val_split", "validation_split", "val_size", "test_split", "test_size", "val_ratio", "split_ratio"),
+    "--splits": ("split", "split_names"),
+    "--seed": ("random_state", "random_seed"),
+    "--quiet": ("silent", "no_progress"),
+}
+"""What other tools call the options of single commands; for those of the table, see `Option.meant_by`."""
 _SHOWN = 3
 _PATH = re.compile(r"\w+ '(.*)' is (not readable|a file)\.", re.DOTALL)
 _WRONG = re.compile(r"(.*) is not (?:a valid|one of|in the range) ", re.DOTALL)
@@ -160,7 +167,8 @@ def _meant(name: str, ctx: click.Context, known: Collection[str]) -> str:
     paths = [one.human_readable_name for one in ctx.command.params if isinstance(one, click.Argument)]
     if paths and word in (*_FROM, *_TO):
         return f": paths stand without one, as in `rawpack {ctx.info_name} {' '.join(paths)}`"
-    meant = [one.flag for one in OPTIONS.values() if word in one.meant_by and one.flag in known]
+    names = {one.flag: one.meant_by for one in OPTIONS.values()} | _MEANT_BY
+    meant = [flag for flag, others in names.items() if word in others and flag in known]
     return f"; did you mean {' or '.join(meant)}?" if meant else ""
 
 

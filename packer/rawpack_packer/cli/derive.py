@@ -261,10 +261,11 @@ def export(
     sample is checked against its checksum. The same command resumes where an earlier run was stopped.
 
     \b
-    files        Masks are in masks/. listing.jsonl has all fields; `rawpack
-                 pack --key-column key listing.jsonl DST` packs it again.
+    files        Further images are in images/FIELD/, masks in masks/FIELD/.
+                 listing.jsonl has all fields; `rawpack pack --key-column key
+                 --field FIELD:image listing.jsonl DST` packs it again.
     webdataset   KEY.jpg, KEY.cls with the label, KEY.json with all other
-                 fields, KEY.FIELD.png for masks.
+                 fields, KEY.FIELD.jpg and .png for further images and masks.
     parquet      Columns image, key, and one for each field, with the names of
                  the classes.
 

@@ -60,7 +60,10 @@ def inspect(dst: str, full: bool, quick: bool, grid: Path | None, html: Path | N
     found = [_look(path, full=full, quick=quick) for path in stores.values()]
     numbered = class_problems(folders)
     if as_json:
-        whole: dict[str, Any] = {"path": dst, "splits": dict(zip(stores, (about for about, _ in found), strict=True))}
+        whole: dict[str, Any] = {
+            "path": dst,
+            "splits": dict(zip(stores, (described for described, _ in found), strict=True)),
+        }
         if full or quick:
             whole["problems"] = [{"where": where, "what": what} for where, what in numbered]
         click.echo(json.dumps(found[0][0] if "" in stores else whole, indent=1))
@@ -70,7 +73,7 @@ def inspect(dst: str, full: bool, quick: bool, grid: Path | None, html: Path | N
             click.echo(f"\n{text.plain(where)}: {what}")
     if html is not None:
         _write_page(html, stores[""], *found[0])
-    if any(about.get("problems") for about, _ in found) or (numbered and (full or quick)):
+    if any(described.get("problems") for described, _ in found) or (numbered and (full or quick)):
         sys.exit(1)
 
 
@@ -78,29 +81,29 @@ def _look(path: Path | str, *, full: bool, quick: bool) -> tuple[dict[str, Any],
     """The description of one store, in a folder or behind a URL, and what a check came to: as a dict, and in words."""
     quick = quick and not full
     problems = check(path, quick=quick) if isinstance(path, Path) and (full or quick) else None
-    about: dict[str, Any] = {"path": shown(str(path))}
+    described: dict[str, Any] = {"path": shown(str(path))}
     words = []
     try:
-        about = api.describe(path)
-        words.append(str(about))
+        described = api.describe(path)
+        words.append(str(described))
     except RawpackError:
         # What keeps it from being opened is among the problems, where they were looked for.
         if not problems:
             raise
     if problems is not None:
-        about |= problems.as_dict()
+        described |= problems.as_dict()
         words.append(str(problems))
-    return about, words
+    return described, words
 
 
-def _write_page(page: Path, path: Path | str, about: dict[str, Any], words: list[str]) -> None:
+def _write_page(page: Path, path: Path | str, described: dict[str, Any], words: list[str]) -> None:
     """Write what `_look` found as a page, unless a problem that it found keeps the store from being read."""
     try:
-        if "digest" in about:
-            api.write_store_page(page, path, about, words[-1] if "problems" in about else None)
+        if "digest" in described:
+            api.write_store_page(page, path, described, words[-1] if "problems" in described else None)
             note_written(page)
     except RawpackError:
-        if not about.get("problems"):
+        if not described.get("problems"):
             raise
 
 
@@ -154,5 +157,5 @@ def doctor(as_json: bool) -> None:
     Example:
       rawpack doctor
     """
-    about = api.doctor()
-    Output(as_json=as_json).give(about, lambda: str(about))
+    described = api.doctor()
+    Output(as_json=as_json).give(described, lambda: str(described))

@@ -36,7 +36,8 @@ _measuring = partial(option, group="Measuring")
 _report_options = together(html_option, png_option)
 _reading_options = together(
     _measuring("--image-size", metavar="N|HxW",
-               help="Resize in the workers while reading, such as 224; needed where images differ in size."),
+               help="Resize in the workers while reading, such as 224, or image=64,target=256; needed where images "
+               "differ in size."),
     _measuring("--transform", multiple=True, metavar="STEP",
                help="A step of rawpack.transforms that the workers do, such as 'RandomResizedCrop(224)'. May be "
                "repeated."),

@@ -6,7 +6,7 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -42,10 +42,16 @@ def declared(one: Option, *python_name: str, help: str = "", default: str | None
     if one.multiple or one.by_field:
         settings["multiple"] = True
     if one.by_field:
-        settings.setdefault("callback", lambda ctx, param, values: ",".join(values) or None)
+        settings.setdefault("callback", _of_fields)
     default = one.default if default is None else default
     words = (help or one.help) + (f" [default: {default}]" if default else "")
     return option(*one.names, *(python_name or (one.name,)), group=one.heading, help=words, **settings)
+
+
+def _of_fields(ctx: click.Context, param: click.Parameter, values: Sequence[str]) -> str | None:
+    """One text of values by field; of values for all, the last one."""
+    by_field = any("=" in value for value in values)
+    return (",".join(values) if by_field else values[-1]) if values else None
 
 
 recipe_options = together(*map(declared, RECIPE))
@@ -152,10 +158,10 @@ class Output:
         """Print a result, for a program or for a person."""
         self.give(result.as_dict(), lambda: _colored(result))
 
-    def give(self, about: Any, words: Callable[[], str]) -> None:
+    def give(self, result: Any, words: Callable[[], str]) -> None:
         """The same, of a result in two forms."""
         if self.as_json:
-            click.echo(json.dumps(about, indent=1))
+            click.echo(json.dumps(result, indent=1))
         elif not self.quiet:
             click.echo(words())
 

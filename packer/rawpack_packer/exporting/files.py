@@ -45,7 +45,8 @@ class FileTarget(Target):
 
     def __init__(self, source: StoreSource, folder: Path, options: ExportOptions) -> None:
         super().__init__(source, folder, options)
-        self._names, self._made = Names(self.suffixes, options.numbered), {folder}
+        masks = {name for name, field in source.stores[0].fields.items() if field.kind == "mask"}
+        self._names, self._made = Names(self.suffixes, options.numbered, masks), {folder}
 
     def check(self) -> None:
         check_names(self._names, self._source.all_keys, self._folder)

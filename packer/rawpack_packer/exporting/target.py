@@ -13,7 +13,7 @@ import unicodedata
 from abc import ABC, abstractmethod
 from array import array
 from collections import deque
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Generator, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -43,7 +43,7 @@ from rawpack_packer.sources.fields import Boxes
 from rawpack_packer.sources.folder import EXTENSIONS
 from rawpack_packer.text import count, listed, plain
 
-LISTING, NOTE, CLASSES, MASKS = "listing.jsonl", "export.json", "classes.txt", "masks"
+LISTING, NOTE, CLASSES = "listing.jsonl", "export.json", "classes.txt"
 _SPLIT = "train"
 _AHEAD = 4
 """Blocks per worker that are submitted at a time."""
@@ -101,7 +101,7 @@ class Target(ABC):
         store = source.stores[0]
         self._source, self._folder, self._options = source, folder, options
         self.suffixes = {name: suffix_of(field) for name, field in store.fields.items() if field.in_shards}
-        """Image and each mask -> extension of its files."""
+        """Each image and mask -> extension of its files."""
         self.identity: dict[str, Any] = {"store": store.digest, "numbered": options.numbered}
         """What must be the same for a run to resume another; a part of `note`."""
 
@@ -145,8 +145,8 @@ def suffix_of(field: Field) -> str:
 
 
 def contents(item: Item, suffixes: Mapping[str, str]) -> Iterator[tuple[str, bytes]]:
-    """Image and masks of a sample, by name, each as the bytes of a file with its suffix: JPEG files as they are stored,
-    pixels as PNG, other arrays as .npy."""
+    """Images and masks of a sample, by name, each as the bytes of a file with its suffix: JPEG files as they are
+    stored, pixels as PNG, other arrays as .npy."""
     for name, suffix in suffixes.items():
         value = item.image if name == IMAGE else item.fields[name]
         yield name, value if isinstance(value, bytes) else _file(np.asarray(value), suffix)
@@ -227,16 +227,20 @@ class Names:
     """How the files of samples are named."""
 
     suffixes: Mapping[str, str]
-    """Of the image and each mask."""
+    """Of the image, each further image and each mask."""
     by_number: bool
     """By row instead of by key."""
+    masks: Container[str] = ()
+    """Which of them are masks."""
 
     def paths(self, row: int, key: str) -> dict[str, str]:
-        """Image and masks of a sample -> path below the folder, parts joined by "/"."""
+        """Images and masks of a sample -> path below the folder, parts joined by "/"."""
         stem, end = split_key(numbered(row) if self.by_number else key)
         stem = file_name(stem)
         return {
-            name: stem + extension_for(end, suffix) if name == IMAGE else f"{MASKS}/{name}/{stem}{suffix}"
+            name: stem + extension_for(end, suffix)
+            if name == IMAGE
+            else f"{'masks' if name in self.masks else 'images'}/{name}/{stem}{suffix}"
             for name, suffix in self.suffixes.items()
         }
 

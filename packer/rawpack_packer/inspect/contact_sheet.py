@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,12 +13,14 @@ from numpy.typing import NDArray
 
 from rawpack import Reader
 from rawpack.errors import PackError, UsageError
+from rawpack.pixels.visible import visible
 from rawpack_packer.inspect.describe import NO_CLASS
 from rawpack_packer.text import plain
 
 Pixels = NDArray[np.uint8]
-_CELL, _TEXT, _GAP = 160, 34, 8
-"""Pixels: the side of an image, the height of the text below it, the space between cells."""
+_CELL, _TEXT, _GAP, _HEAD, _BETWEEN = 160, 34, 8, 20, 2
+"""Pixels: the side of an image, the height of the text below it, the space between cells; the height of the line that
+names several images, and the space between those of one sample."""
 _BACKGROUND = 245
 
 
@@ -26,21 +29,27 @@ def draw_contact_sheet(
 ) -> int:
     """Write up to rows x columns random samples of a store into one PNG file. Returns how many.
 
-    Images keep their proportions; their class and the end of their key are below them.
+    Images keep their proportions; their class and the end of their key are below them. Samples with several images have
+    them side by side, and there are the fewer of them; a line above names their fields.
     """
     if path.suffix.lower() != ".png":
         raise UsageError(f"{path}: a contact sheet is a PNG file; give a name that ends in .png")
     reader = Reader(store)
+    names = image_names(reader)
+    columns, across = max(1, columns // len(names)), len(names) * (_CELL + _BETWEEN) - _BETWEEN
+    top = _HEAD if len(names) > 1 else 0
     count = min(rows * columns, len(reader))
     rows = -(-count // columns)
     columns = min(columns, count)
     chosen = np.sort(np.random.default_rng(seed).choice(len(reader), count, replace=False))
-    height, width = rows * (_CELL + _TEXT + _GAP) + _GAP, columns * (_CELL + _GAP) + _GAP
+    height, width = rows * (_CELL + _TEXT + _GAP) + _GAP + top, columns * (across + _GAP) + _GAP
     sheet = np.full((height, width, 3), _BACKGROUND, np.uint8)
+    if top:
+        _write(sheet[:, _GAP:-_GAP], f"Each sample: {', '.join(names)}", _HEAD - 4, (20, 20, 20))
     for k, row in enumerate(chosen.tolist()):
-        top = _GAP + k // columns * (_CELL + _TEXT + _GAP)
-        left = _GAP + k % columns * (_CELL + _GAP)
-        _draw(sheet[top : top + _CELL + _TEXT, left : left + _CELL], reader, row)
+        y = top + _GAP + k // columns * (_CELL + _TEXT + _GAP)
+        x = _GAP + k % columns * (across + _GAP)
+        _draw(sheet[y : y + _CELL + _TEXT, x : x + across], reader, row, names)
     done, encoded = cv2.imencode(".png", cv2.cvtColor(sheet, cv2.COLOR_RGB2BGR))
     if not done:
         raise PackError(f"{path}: OpenCV cannot write the contact sheet")
@@ -48,18 +57,20 @@ def draw_contact_sheet(
     return count
 
 
+def image_names(reader: Reader) -> list[str]:
+    """The image fields of a store, the first one first."""
+    return [name for name, field in reader.fields.items() if field.kind == "image"]
+
+
 def thumbnail(image: NDArray[Any], side: int, *, enlarge: bool = False) -> Pixels:
     """An array of any shape and dtype as a picture (height, width, 1 or 3) of at most `side` pixels each way.
 
-    uint8 values stay as they are; others are scaled between their least and greatest value.
+    uint8 values stay as they are; others are scaled between their least and greatest finite value.
     """
     if image.ndim != 3:
         image = image.reshape(image.shape[0] if image.ndim > 1 else 1, -1, 1)
     image = np.ascontiguousarray(image[..., :3] if image.shape[2] >= 3 else image[..., :1])
-    if image.dtype != np.uint8:
-        values = np.nan_to_num(np.abs(image) if image.dtype.kind == "c" else image.astype(np.float64))
-        low, high = float(values.min()), float(values.max())
-        image = ((values - low) * (255 / ((high - low) or 1))).astype(np.uint8)
+    image = visible(image)
     scale = side / max(image.shape[:2])
     if scale < 1 or enlarge:
         size = max(1, round(image.shape[1] * scale)), max(1, round(image.shape[0] * scale))
@@ -73,13 +84,14 @@ def class_name(classes: tuple[str, ...], label: int) -> str:
     return classes[label] if 0 <= label < len(classes) else NO_CLASS
 
 
-def _draw(cell: Pixels, reader: Reader, row: int) -> None:
-    """Draw one sample into its cell (_CELL + _TEXT, _CELL, 3)."""
+def _draw(cell: Pixels, reader: Reader, row: int, names: Sequence[str]) -> None:
+    """Draw one sample into its cell (_CELL + _TEXT, width, 3). names: its images, from left to right."""
     sample = reader[row]
-    image = thumbnail(sample["image"], _CELL, enlarge=True)
-    height, width = image.shape[:2]
-    top, left = (_CELL - height) // 2, (_CELL - width) // 2
-    cell[top : top + height, left : left + width] = image
+    for k, name in enumerate(names):
+        image = thumbnail(sample[name], _CELL, enlarge=True)
+        height, width = image.shape[:2]
+        top, left = (_CELL - height) // 2, k * (_CELL + _BETWEEN) + (_CELL - width) // 2
+        cell[top : top + height, left : left + width] = image
     if reader.classes is not None and "label" in sample:
         _write(cell, plain(class_name(reader.classes, int(sample["label"]))), _CELL + 13, (20, 20, 20))
     _write(cell, plain(str(sample.get("key", row)).rpartition("/")[2]), _CELL + 28, (110, 110, 110))
@@ -95,7 +107,7 @@ def _write(cell: Pixels, text: str, baseline: int, color: tuple[int, int, int]) 
         return int(cv2.getTextSize((10_000, 100), line, (0, 0), face, 11)[2])
 
     line = text
-    while width(line) > _CELL and text:
+    while width(line) > cell.shape[1] and text:
         text = text[:-1]
         line = text + "..."
     canvas = np.ascontiguousarray(cell)

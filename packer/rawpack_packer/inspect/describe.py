@@ -30,14 +30,14 @@ from rawpack_packer.sources import KINDS, FieldKind, Source, open_source
 from rawpack_packer.sources.folder import holds_image
 from rawpack_packer.sources.hdf5.file import DataSet, LookAt
 from rawpack_packer.sources.lmdb.source import LmdbSource
-from rawpack_packer.sources.video import are_frames
+from rawpack_packer.sources.video import noun_of
 from rawpack_packer.text import Block, Shown, again, plain
 
 _SHOWN, _LISTED, _APPENDS = 8, 20, 3
 """Lines of a list in the summary; entries of a list in JSON; appends in the summary."""
 _AS_MANY = 0.95
 """From this share of the raw pixels on, nothing is said of it."""
-_NOT_SHOWN = ("format", "libraries", "origin", "shard_size", "max_pixels")
+_NOT_SHOWN = ("format", "libraries", "origin", "shard_size", "max_pixels", "sizes")
 """Of a recipe: only JSON has them."""
 NO_CLASS = "(no class)"
 
@@ -49,11 +49,15 @@ class Description(Shown, dict[str, Any]):
         blocks = [Block(text.plain(self["path"]), rows_of(self))]
         if self["classes"] is not None:
             blocks.append(_class_block(self["classes"], self["noun"]))
-        if self["sizes"] is not None:
-            sizes = list(self["sizes"].items())
+        several = len(_large(self["fields"])) > 1
+        for field, described in self["fields"].items():
+            if described["kind"] != "image" or described["sizes"] is None:
+                continue
+            sizes = list(described["sizes"].items())
             others = sum(count for _, count in sizes[_SHOWN:])
             shown = sizes[:_SHOWN] + [("other sizes", others)] * bool(others)
-            blocks.append(Block("sizes, height x width", [(name, f"{count:,}") for name, count in shown]))
+            head = f"sizes of {field}, height x width" if several else "sizes, height x width"
+            blocks.append(Block(head, [(name, f"{count:,}") for name, count in shown]))
         if self["recipe"].get("origin"):
             blocks.append(_origin_block(self["recipe"]["origin"]))
         if counted := counts_of(self):
@@ -80,10 +84,10 @@ def describe(store: Store) -> Description:
             "version": manifest.rawpack,
             "digest": store.digest,
             "samples": manifest.samples,
-            "noun": "frame" if are_frames(manifest.fields) else "image",
-            "fields": {name: _field(field) for name, field in manifest.fields.items()},
+            "noun": noun_of(manifest.fields),
+            "fields": {name: _field(store, name, field) for name, field in manifest.fields.items()},
             "classes": _classes(store),
-            "sizes": _sizes(store),
+            "sizes": _sizes(store, "image"),
             "shards": len(manifest.shards),
             "bytes": {
                 "shards": stored,
@@ -113,37 +117,39 @@ def describe(store: Store) -> Description:
     )
 
 
-def rows_of(about: Mapping[str, Any]) -> list[tuple[str, str]]:
+def rows_of(described: Mapping[str, Any]) -> list[tuple[str, str]]:
     """What `describe` returns, for people: names and values, all that is one line each. Safe to show."""
-    size, noun, appends = about["bytes"], about["noun"], about["appends"]
-    classes = "" if about["classes"] is None else f" in {class_words(about['classes'], noun)}"
-    stored = f"{text.size(size['store'])} in {text.count(about['shards'], 'shard')}"
+    size, noun, appends = described["bytes"], described["noun"], described["appends"]
+    classes = "" if described["classes"] is None else f" in {class_words(described['classes'], noun)}"
+    stored = f"{text.size(size['store'])} in {text.count(described['shards'], 'shard')}"
     rows = [
-        ("samples", text.count(about["samples"], noun) + classes),
-        ("format", f"{about['format']}, version {about['version']}"),
-        ("size", f"{stored}, {text.size(size['per_sample'])} per {noun}{of_raw(about)}"),
+        ("samples", text.count(described["samples"], noun) + classes),
+        ("format", f"{described['format']}, version {described['version']}"),
+        ("size", f"{stored}, {text.size(size['per_sample'])} per {noun}{of_raw(described)}"),
     ]
     if size["source"]:
         files = f"{text.size(size['source'])} of {'video' if noun == 'frame' else 'source'} files"
         ratio = text.times(size["store"] / size["source"]).replace("times", "times that")
         rows.append(("source", f"{files}; the store takes {ratio}"))
-    for name, field in about["fields"].items():
+    large = _large(described["fields"])
+    for name, field in described["fields"].items():
         values = (field["dtype"], field["shape"], field["encoding"], field["boxes"])
-        rows.append((f"field {name}", " ".join(filter(None, values))))
-    rows.append(("recipe", _settings(about["recipe"])))
-    if about["provenance"]:
-        rows.append(("packed", _run_words(about["provenance"])))
+        size = f", {text.size(field['bytes'])}" if name in large and len(large) > 1 else ""
+        rows.append((f"field {name}", " ".join(filter(None, values)) + size))
+    rows.append(("recipe", _settings(described["recipe"])))
+    if described["provenance"]:
+        rows.append(("packed", _run_words(described["provenance"])))
     if len(appends) > _APPENDS:
         rows.append(("appended", f"{len(appends):,} times; the last {_APPENDS}:"))
     rows += [(_run_name(append), _run_words(append)) for append in appends[-_APPENDS:]]
-    if about["left_by"] == "append":
+    if described["left_by"] == "append":
         rows.append(("append", "unfinished; run the same `rawpack append` again to resume it"))
-    elif about["left_by"] is not None:
-        left = f"files of a {about['left_by']} that was stopped; the store is complete without them"
+    elif described["left_by"] is not None:
+        left = f"files of a {described['left_by']} that was stopped; the store is complete without them"
         rows.append(("left over", f"{left}, and {again()} removes them"))
-    if not about["rejects"]["count"]:
+    if not described["rejects"]["count"]:
         rows.append(("rejects", "none"))
-    return [*rows, ("digest", about["digest"])]
+    return [*rows, ("digest", described["digest"])]
 
 
 def class_words(classes: Mapping[str, int], noun: str) -> str:
@@ -160,33 +166,50 @@ def is_even(classes: Mapping[str, int]) -> bool:
     return len({count for name, count in classes.items() if name}) <= 1
 
 
-def counts_of(about: Mapping[str, Any]) -> list[tuple[str, str]]:
+def counts_of(described: Mapping[str, Any]) -> list[tuple[str, str]]:
     """What was counted while packing, without zeros: what, and how many."""
-    of_boxes = "label" not in about["fields"]
+    of_boxes = "label" not in described["fields"]
     return [
-        (text.plain(count_of(name, about["noun"], of_boxes=of_boxes)), f"{count:,}")
-        for name, count in about["counts"].items()
+        (text.plain(count_of(name, described["noun"], of_boxes=of_boxes)), f"{count:,}")
+        for name, count in described["counts"].items()
         if count
     ]
 
 
-def of_raw(about: Mapping[str, Any]) -> str:
+def of_raw(described: Mapping[str, Any]) -> str:
     """How much smaller than raw pixels the stored bytes are: ", 12% of raw pixels"; empty if they are about as many."""
-    share = about["bytes"]["of_raw"]
+    share = described["bytes"]["of_raw"]
     if not share or share >= _AS_MANY:
         return ""
     digits = 0 if share >= 0.01 else 1
-    return f", {share:.{digits}%} of " + ("a decoded frame" if about["noun"] == "frame" else "raw pixels")
+    return f", {share:.{digits}%} of " + ("a decoded frame" if described["noun"] == "frame" else "raw pixels")
 
 
-def _field(field: Field) -> dict[str, str]:
+def _large(fields: Mapping[str, Any]) -> list[str]:
+    """Of the described fields, the images and masks."""
+    return [name for name, field in fields.items() if field["bytes"] is not None]
+
+
+def _field(store: Store, name: str, field: Field) -> dict[str, Any]:
     return {
         "kind": field.kind,
         "dtype": field.dtype,
         "shape": text.shape(field.shape),
         "encoding": field.encoding if field.in_shards else "",
         "boxes": str(field.boxes if field.is_boxes else field.follows) if field.moves else "",
+        "bytes": _stored_bytes(store, name, field) if field.in_shards else None,
+        "sizes": _sizes(store, name) if field.in_shards else None,
     }
+
+
+def _stored_bytes(store: Store, name: str, field: Field) -> int:
+    """Bytes of one image or mask field in all shards."""
+    arrays = [folder.arrays for folder in store.columns.folders]
+    if field.deflated:
+        return sum(int(one[f"{name}.chunk"][:, 1].sum()) for one in arrays)
+    if "bytes" in field.codec.index or not field.uniform:
+        return sum(int(one[f"{name}.bytes"].sum()) for one in arrays)
+    return len(store) * math.prod(field.stored_shape) * np.dtype(field.dtype).itemsize
 
 
 def _classes(store: Store) -> dict[str, int] | None:
@@ -198,13 +221,13 @@ def _classes(store: Store) -> dict[str, int] | None:
     return named | ({"": counts[-1]} if counts[-1] else {})
 
 
-def _sizes(store: Store) -> dict[str, int] | None:
-    """How many images there are of each size, the most frequent first; None if all have the same."""
-    if store.fields["image"].uniform:
+def _sizes(store: Store, name: str) -> dict[str, int] | None:
+    """How many images of a field there are of each size, the most frequent first; None if all have the same."""
+    if store.fields[name].uniform:
         return None
     counts: Counter[str] = Counter()
     for folder in store.columns.folders:
-        shapes, found = np.unique(folder.arrays["image.shape"][:, :2], axis=0, return_counts=True)
+        shapes, found = np.unique(folder.arrays[f"{name}.shape"][:, :2], axis=0, return_counts=True)
         counts.update({f"{h}x{w}": n for (h, w), n in zip(shapes.tolist(), found.tolist(), strict=True)})
     most = dict(counts.most_common(_LISTED))
     rest = counts.total() - sum(most.values())
@@ -270,6 +293,9 @@ def _settings(recipe: Any, *first: str) -> str:
     """What a recipe does to images: "size 256, fit cover". first: names that come before all others."""
     if not isinstance(recipe, dict):
         return ""
+    if isinstance(sizes := recipe.get("sizes"), dict):
+        named = {"image": recipe.get("size"), **sizes}
+        recipe = recipe | {"size": " ".join(f"{name}={size}" for name, size in named.items())}
     names = [*first, *(name for name in recipe if name not in _NOT_SHOWN)]
     return text.plain(", ".join(f"{name} {recipe[name]}" for name in names if recipe.get(name) not in (None, False)))
 
@@ -405,8 +431,8 @@ def describe_source(path: str) -> SourceDescription | None:
 def _samples(source: Source) -> dict[str, Any]:
     info = source.info
     image = None if info.image is None else _shown(info.image.dtype, info.image.shape)
-    about: dict[str, Any] = {"scheme": source.scheme} if isinstance(source, LmdbSource) else {}
-    return about | {
+    scheme: dict[str, Any] = {"scheme": source.scheme} if isinstance(source, LmdbSource) else {}
+    return scheme | {
         "samples": len(source),
         "image": image,
         "classes": None if info.classes is None else list(info.classes),

@@ -72,12 +72,12 @@ def _extra(name: str, found: Mapping[str, str | None]) -> str:
     return f"not installed: pip install 'rawpack[{name}]'"
 
 
-def _source(about: dict[str, Any]) -> str:
+def _source(kind: dict[str, Any]) -> str:
     """What a kind of source reads, and what it lacks."""
-    if about["extra_installed"]:
-        return str(about["reads"])
-    only = f"for {about['extra_for']}: " if about["extra_for"] else ""
-    return f"{about['reads']} ({only}pip install 'rawpack[{about['extra']}]')"
+    if kind["extra_installed"]:
+        return str(kind["reads"])
+    only = f"for {kind['extra_for']}: " if kind["extra_for"] else ""
+    return f"{kind['reads']} ({only}pip install 'rawpack[{kind['extra']}]')"
 
 
 def _shown(name: str, value: Any) -> str:

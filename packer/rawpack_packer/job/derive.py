@@ -46,10 +46,11 @@ def merging(
                 f"{opt.format} of the merged store, or convert one of them with `rawpack convert --format`"
             )
     if source.sizes_differ and options.get("size") is None:
-        sizes = ", ".join(f"{shape(store.fields['image'].shape)} in {store.path}" for store in source.stores[:5])
+        name = source.sizes_differ[0]
+        sizes = ", ".join(f"{shape(store.fields[name].shape)} in {store.path}" for store in source.stores[:5])
         raise UsageError(
-            f"the sizes of images or masks differ ({sizes}): give the {opt.size} of the merged store, or convert one "
-            "of them with `rawpack convert --size`"
+            f"the sizes of images or masks differ ({name}: {sizes}): give the {opt.size} of the merged store, or "
+            "convert one of them with `rawpack convert --size`"
         )
     videos, recipe = source.united_videos(), recipe_as_before(source, options)
     return source if videos is None else View(source, videos=videos), recipe

@@ -21,6 +21,7 @@ from rawpack_packer import text
 from rawpack_packer.destination import folder as destinations
 from rawpack_packer.destination.journal import AppendNote, JobNote, finished_job
 from rawpack_packer.options import RECIPE, Named, opt
+from rawpack_packer.options.option import as_text
 from rawpack_packer.provenance import packing_runs
 from rawpack_packer.recipe import in_these_words
 from rawpack_packer.sources import Source
@@ -143,8 +144,12 @@ def _recipe(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
 
 
 def _comparable(recipe: Mapping[str, Any]) -> dict[str, Any]:
-    """A recipe as one value compares with another: lists as tuples; of the stores that it is made of, the digests."""
+    """A recipe as one value compares with another: lists as tuples, sizes by field as one text; of the stores that it
+    is made of, the digests."""
     found = {name: tuple(value) if isinstance(value, list) else value for name, value in in_these_words(recipe).items()}
+    sizes = found.pop("sizes", None)
+    if isinstance(sizes, dict):
+        found["size"] = as_text({"image": found.get("size"), **sizes}, "x")
     if "origin" in found:
         found["origin"] = tuple(one.get("digest") if isinstance(one, dict) else one for one in found["origin"])
     return found

@@ -12,10 +12,11 @@ import os
 import time
 import zlib
 from collections.abc import Generator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 from numpy.typing import NDArray
 
 from rawpack.disk.manifest import Field
@@ -27,7 +28,7 @@ from rawpack_packer.images import init_decoder_process
 from rawpack_packer.isolated import ChildDiedError, IsolatedCalls
 from rawpack_packer.options import opt
 from rawpack_packer.recipe import Recipe
-from rawpack_packer.recipe.fields import IMAGE, exact_bytes, part_rows
+from rawpack_packer.recipe.fields import exact_bytes, part_rows
 from rawpack_packer.recipe.tables import output_format
 from rawpack_packer.samples.sample import prepare_sample
 from rawpack_packer.sources import Samples, Source, SourceChangedError
@@ -70,8 +71,8 @@ class _SampleTrial:
     """The result of trying one sample."""
 
     seconds: float
-    stored: int = 0
-    """Bytes in the shard; 0 if it was rejected."""
+    stored: Mapping[str, int] = field(default_factory=dict)
+    """Bytes in the shard, by field; empty if it was rejected."""
     raw: int = 0
     """Bytes before compression by HDF5."""
 
@@ -94,14 +95,19 @@ def estimate(
     packed = [trial for trial in trials if trial.stored]
     seconds = sum(trial.seconds for trial in trials) / max(1, len(trials)) * len(source)
     seconds /= max(1, min(workers, machine.cpus()))
-    each = exact or sum(trial.stored for trial in packed) / max(1, len(packed))
+    by_field: dict[str, float] = {
+        name: sum(trial.stored[name] for trial in packed) / max(1, len(packed))
+        for name in (packed[0].stored if packed else ())
+    }
+    each: float = exact or sum(by_field.values())
     keys = [source.key(i).encode("utf-8", "replace") for i in _spread(len(source), SAMPLES)]
     key_bytes = sum(map(len, keys)) / len(keys)
     rows, written = part_rows(recipe, fields), output_format(recipe.format)
-    if written.flat_chunk and not fields[IMAGE].uniform and not fields[IMAGE].deflated:
-        # Each shard has whole chunks.
+    for name, size in by_field.items() if written.flat_chunk else ():
         images = min(len(source), rows)
-        each = math.ceil(images * each / written.flat_chunk) * written.flat_chunk / images
+        if not (fields[name].uniform or fields[name].deflated) and images * size > written.flat_chunk:
+            # Each shard has whole chunks.
+            each += math.ceil(images * size / written.flat_chunk) * written.flat_chunk / images - size
     if written.copies_columns:
         each += _SHARD_COPY_BYTES + key_bytes
     store = len(source) * (each + _INDEX_BYTES + key_bytes) if each else 0
@@ -137,8 +143,10 @@ def most_bytes(source: Source, recipe: Recipe, fields: Mapping[str, Field]) -> i
     """More than the store and its temporary files can take; 0 if it depends on what is in the images."""
     raw = exact_bytes(fields, encoded=True)
     # Even noise at quality 100 makes a JPEG of less than twice its pixels.
-    most = len(source) * (2 * raw + 3 * _PAGE * sum(field.in_shards for field in fields.values()))
-    if not raw and recipe.passes_through and _are_jpeg(source):
+    most = len(source) * (2 * raw + 3 * _PAGE * sum(one.in_shards for one in fields.values()))
+    # What the files of further images and of masks have is not known before they are read.
+    alone = sum(one.in_shards for one in fields.values()) == 1
+    if not raw and alone and recipe.passes_through and _are_jpeg(source):
         files = source.states()[: len(source), 0]
         if len(files) == len(source) and (files >= 0).all():
             raw = int(files.sum())
@@ -176,17 +184,17 @@ def _try_apart(calls: IsolatedCalls, part: Samples, recipe: Recipe, fields: Mapp
 
 def _try(part: Samples, recipe: Recipe, fields: Mapping[str, Field]) -> _SampleTrial:
     """Prepare the one sample of a part."""
-    began, size, raw = time.perf_counter(), 0, 0
+    began, size, raw = time.perf_counter(), dict[str, int](), 0
     with contextlib.suppress(DecodeError):
-        made = prepare_sample(part[0], recipe, fields).parts.values()
-        raw = sum(math.prod(stored.shape) * stored.data.itemsize for stored in made)
-        size = sum(_stored(stored.data, recipe) for stored in made)
+        made = prepare_sample(part[0], recipe, fields).parts
+        raw = sum(math.prod(one.shape) * np.dtype(fields[name].dtype).itemsize for name, one in made.items())
+        size = {name: _stored(one.data, recipe) for name, one in made.items()}
     return _SampleTrial(time.perf_counter() - began, size, raw)
 
 
 def _stored(data: NDArray[Any], recipe: Recipe) -> int:
     """The bytes that one image or mask takes in its shard."""
-    size = len(zlib.compress(data.data, 4)) if recipe.compression else data.nbytes
+    size = len(zlib.compress(data.data, 4)) if recipe.compression == "gzip" else data.nbytes
     value_bytes = output_format(recipe.format).value_bytes
     taken: int = resolve(value_bytes)(size) if value_bytes else size
     return taken

@@ -169,7 +169,7 @@ class Job:
         self.finished()
         guess = estimate(self.source, self.recipe, self.fields, self.run_options.processes)
         free = destinations.free_bytes(self.destination)
-        return DryRun(guess, len(self.source), self.fields["image"].shape, free)
+        return DryRun(guess, len(self.source), text.image_shapes(self.fields), free)
 
     def run(self) -> Summary:
         """Pack the store, or resume that. Raises as `do`."""

@@ -32,11 +32,12 @@ class RecipeKeywords(TypedDict, total=False):
         longer: lmdb only.
     subsampling: of chroma: lmdb only.
     jpeg_tables: quantization tables of JPEG files: "jpegli" has less loss at the same size than "standard". lmdb only.
-    compression: "none" or "gzip": hdf5 only, unless an added format has others.
+    compression: "none", "zstd" (memmap only) or "gzip" (hdf5 only), unless an added format has others.
     chunk: images per chunk: hdf5 only.
     shard_size: bytes of raw pixels in a shard, about: 1 << 30 or "1GiB".
     fast: decode large JPEGs at a reduced scale, with slightly other pixels.
-    curate: add fields by which near duplicates, blurred, dark and blank images are found.
+    curate: add fields by which near duplicates, blurred, dark and blank images are found, of several images by the
+        first.
     """
 
     size: int | tuple[int, int] | Literal["keep"] | Mapping[str, int | tuple[int, int] | str] | None
@@ -66,13 +67,15 @@ class SourceKeywords(TypedDict, total=False):
         in the summary as `unread`. Otherwise it is a PackError, with nothing written.
     limit: at most this many samples, evenly spaced over the source.
     fields: of a listing, a table or a dataset, what fields are, where their first value does not show it: "float32",
-        "float32[?,5]" for arrays that differ in length, "str"; "mask" for what moves with the image, "array" for what
-        has its height and width and is no image; "xyxy", "xywh" or "yolo" for boxes; or (dtype, shape). Of HDF5 and
-        files of arrays, "mask" and "array". Of WebDataset, the members that become fields: ["txt", "width=json.width"].
+        "float32[?,5]" for arrays that differ in length, "str"; "image" for a further image of the sample, "mask" for
+        labels of its pixels, "array" for what has its height and width and is no image; "xyxy", "xywh" or "yolo" for
+        boxes; or (dtype, shape). Of HDF5 and files of arrays, "image", "mask" and "array". Of WebDataset, the members
+        that become fields: ["txt", "width=json.width"].
     key_pattern: fields in the paths of a folder, an archive, a listing or videos, as "{person}/{label}_{n:d}.jpg".
     path_column: of a listing, the column of paths, or how columns make them, "{id}_{start:06d}.mp4".
     key_column: of a listing, Parquet, HDF5 or `.npz` file, the column of keys.
-    images: of a listing, the folder that relative paths start from.
+    images: of a listing, the folder that relative paths start from. Of a folder, {"target": "clean/"}: folders with a
+        further image for each, a file of the same path but for its extension.
     classes: of a listing, YOLO's files, WebDataset, RecordIO or HDF5, the path of a file of class names; of a dataset,
         names of the labels.
     prefix: of WebDataset, put the name or the number of its shard before each key, as "a-000/".
@@ -103,7 +106,7 @@ class SourceKeywords(TypedDict, total=False):
     key_pattern: str | None
     path_column: str | None
     key_column: str | None
-    images: str | os.PathLike[str] | None
+    images: str | os.PathLike[str] | Mapping[str, str | os.PathLike[str]] | Sequence[str] | None
     classes: Sequence[str] | os.PathLike[str] | None
     prefix: Literal["names", "numbers"] | None
     labels_file: str | os.PathLike[str] | None

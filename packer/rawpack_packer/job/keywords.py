@@ -34,11 +34,12 @@ class DeriveKeywords(RecipeKeywords, RunKeywords, total=False):
 class MeasuringKeywords(TypedDict, total=False):
     """How reading is measured.
 
-    image_size: a side or (height, width), to which workers resize; needed where images differ in size.
+    image_size: a side or (height, width), to which workers resize; needed where images differ in size. Where samples
+        have several images, also a dict by field: {"image": 64, "target": 256}.
     transform: steps of `rawpack.transforms` that the workers do, also as text: ["RandomResizedCrop(224)"].
     """
 
-    image_size: int | tuple[int, int] | None
+    image_size: int | tuple[int, int] | Mapping[str, int | tuple[int, int]] | None
     transform: Sequence[Any] | str | None
 
 
@@ -48,7 +49,8 @@ class PlanKeywords(SourceKeywords, MeasuringKeywords, total=False):
     target: images per second that training consumes. disk: how much disk space the store may take, as "500GB".
     memory: how much memory files may take where the training runs. Default: most of what is free here.
     format, size, quality, jpeg_tables, color, compression: as of `pack`, one value or a list of those to try. Default:
-        all formats, size 256, quality [75, 90, 95], "standard", "rgb", "none".
+        all formats, size 256, quality [75, 90, 95], "standard", "rgb", "none". What JPEG loses is the mean over all
+        pictures of a sample.
     batch: samples in a batch. Default: 256. workers: how many to read with. Default: as many as CPUs.
     budget: about how long planning may take: 60, "45s", "5min". Default: "60s".
     seed: of the sample. tmp: the folder for trial stores, on the disk to be measured.
@@ -58,7 +60,7 @@ class PlanKeywords(SourceKeywords, MeasuringKeywords, total=False):
     disk: int | str | None
     memory: int | str | None
     format: str | list[str] | None
-    size: int | tuple[int, int] | Literal["keep"] | list[Any] | None
+    size: int | tuple[int, int] | Literal["keep"] | Mapping[str, Any] | list[Any] | None
     quality: int | Literal["keep"] | list[Any] | None
     jpeg_tables: Literal["standard", "jpegli"] | list[str] | None
     color: Literal["rgb", "gray", "ycgco420"] | list[str] | None
@@ -96,11 +98,11 @@ def names_of(keywords: Any) -> frozenset[str]:
 
 def by_group(options: Mapping[str, Any]) -> tuple[RunOptions, dict[str, Any], dict[str, Any]]:
     """The keywords that are given by group, checked: how to run, what describes the source, and the recipe."""
-    run, about, recipe = (
+    run, source_options, recipe = (
         {name: value for name, value in options.items() if name in names_of(kind) and value is not None}
         for kind in (RunKeywords, SourceKeywords, RecipeKeywords)
     )
-    return parse_run_options(**run), about, recipe
+    return parse_run_options(**run), source_options, recipe
 
 
 _GROUPS = (RecipeKeywords, SourceKeywords, MeasuringKeywords, PlanKeywords, BenchKeywords, RunKeywords)

@@ -36,6 +36,7 @@ from rawpack_packer.recipe import Recipe, parse_options
 from rawpack_packer.sources import Source, has_split
 from rawpack_packer.sources.base import Scanning, differing_field, shown_field, unseen
 from rawpack_packer.sources.files import missing as no_source
+from rawpack_packer.sources.pairs import in_split
 from rawpack_packer.sources.table.kept import keep_found
 from rawpack_packer.sources.view import View
 from rawpack_packer.text import listed, plain
@@ -170,8 +171,11 @@ def splits_job(
         raise UsageError(f"holdout={holdout!r}: must be a dict, such as {{'val': 0.1}}")
     where = Path(destination)
 
-    def opened(one: Any) -> Source:
-        return opening.open_given(one, source_options, run_options, recipe, where, os.fspath(destination), scan=scan)
+    def opened(one: Any, split: str | None = None) -> Source:
+        about = source_options
+        if split is not None and about.get("images"):
+            about = {**about, "images": in_split(about["images"], split)}
+        return opening.open_given(one, about, run_options, recipe, where, os.fspath(destination), scan=scan)
 
     def made(one: Source) -> Recipe:
         return recipe_for(one, recipe)
@@ -201,7 +205,7 @@ def splits_job(
         root = os.fspath(source)
         if source_options.get("kind") is None:
             opening.check_above(root, names, os.fspath(destination))
-        sources = open_divided(root, names, opened)
+        sources = open_divided(root, names, lambda path: opened(path, Path(path).name))
     else:
         whole = opened(source)
         draw = draws.draw(whole, chosen.holdout or {}, chosen.seed or 0)

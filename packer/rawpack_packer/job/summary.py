@@ -85,7 +85,7 @@ def fast_hint(source: Source, recipe: Recipe) -> str:
     from rawpack_packer.images import read_header
     from rawpack_packer.samples.sample import reduction
 
-    if recipe.fast or recipe.target is None or recipe.crop is not None or source.info.noun != "image":
+    if recipe.fast or recipe.target is None or recipe.crop is not None or source.info.noun == "frame":
         return ""
     scales = list[int]()
     for k in range(min(_LOOKED, len(source))):
@@ -107,8 +107,10 @@ def fast_hint(source: Source, recipe: Recipe) -> str:
     if scale < _MUCH:
         return ""
     share = "a quarter" if scale > _MUCH else "half"
+    most = "most first images" if source.info.has_several_images else "most images"
+    to = opt.size(f"image={_size(recipe)}" if recipe.sizes else _size(recipe))
     return (
-        f"most images are at least {scale} times larger than {opt.size(_size(recipe))}: {opt.fast} would decode "
+        f"{most} are at least {scale} times larger than {to}: {opt.fast} would decode "
         f"them at 1/{scale}, in about {share} of the time, with slightly different pixels"
     )
 
@@ -124,8 +126,8 @@ class DryRun(Shown):
 
     estimate: Estimate
     samples: int
-    shape: tuple[int | None, ...]
-    """Of the images."""
+    images: str
+    """Their shapes."""
     free_bytes: int
     """At the destination."""
 
@@ -138,7 +140,7 @@ class DryRun(Shown):
         store = "unknown: no sample could be packed"
         if guess.store_bytes:
             store = f"about {text.size(guess.store_bytes)}, {text.size(guess.store_bytes / samples)} a sample"
-        rows = [("samples", f"{samples:,}, {text.shape(self.shape)}"), ("store", store)]
+        rows = [("samples", f"{samples:,}, {self.images}"), ("store", store)]
         if guess.spare_bytes:
             rows.append(("meanwhile", f"{text.size(guess.spare_bytes)} more while packing"))
         rows.append(("free", text.size(self.free_bytes) + (" - too little" if need > self.free_bytes else "")))
@@ -209,7 +211,7 @@ class Summary(Shown):
         amount = f"{text.count(manifest.samples, 'sample')}, {size}"
         if self.already:
             return Block(f"{path} is complete already: {amount}. Nothing to do.")
-        shape = text.shape(manifest.fields["image"].shape)
+        shape = text.image_shapes(manifest.fields)
         rows = [("samples", f"{manifest.samples:,} of {self.seen:,} seen, {shape} ({manifest.format})")]
         rows += _class_rows(self)
         if self.info.empty_classes:
@@ -227,7 +229,8 @@ class Summary(Shown):
             rows.append(("bytes", f"{text.size(self.bytes_in)} of {files} in, {size} out: {ratio}"))
         rows += [("time", _time(self)), ("stored in", f"{path}: {amount}")]
         options = ", shuffle=True" if self.shuffle else ""
-        options += "" if manifest.fields["image"].uniform else ", image_size=224"
+        images = [one for one in manifest.fields.values() if one.kind == "image"]
+        options += "" if all(one.uniform for one in images) else ", image_size=224"
         if any(field.kind in ("text", "ragged") for name, field in manifest.fields.items() if name != "key"):
             # Batches have these only where they are named.
             options += f", fields={[name for name in manifest.fields if name != 'key']}"

@@ -33,7 +33,7 @@ class Option:
     """Of `--help`."""
     help: str
     """One or two sentences, for the command."""
-    about: str
+    doc: str
     """What the docstring says, for Python; "" where the row before speaks of this one too."""
     annotation: str
     """The type of the keyword, as code; "" for an option that only the command has."""

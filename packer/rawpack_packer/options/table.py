@@ -34,14 +34,16 @@ def _literal(values: tuple[str, ...]) -> str:
 
 RECIPE: tuple[Option, ...] = (
     _recipe(
-        name="size", flags=("-s", "--size"), metavar="N|HxW|keep", meant_by=("resolution", "resize", "dim", "shape"),
+        name="size", flags=("-s", "--size"), metavar="N|HxW|keep",
+        meant_by=("resolution", "resize", "dim", "shape", "image_size", "img_size", "height", "width"),
         help="256: scale the shorter side to 256 and cut out the center square. 224x160: scale to cover 224 high, 160 "
         "wide, and cut out the center. keep: store each image at its own size. image=64 and target=256: one for each "
         "image of a sample; repeat the option.",
-        default="256; keep for arrays and stores", kept="keep", tried=("Size", "256"), by_field=True,
+        default="256; keep for arrays and stores", kept="keep", by_field=True,
+        tried=("Size (of several images: image=64,target=256)", "256"),
         parse=lambda name, value: parse_sizes(name, as_text(value, "x")), initial="256",
         annotation='int | tuple[int, int] | Literal["keep"] | Mapping[str, int | tuple[int, int] | str]',
-        about='a side, which the shorter side is scaled to before the center is cut out; (height, width); or "keep". '
+        doc='a side, which the shorter side is scaled to before the center is cut out; (height, width); or "keep". '
         'Where samples have several images, also a dict by field: {"image": 64, "target": 256}. '
         'None is "keep" for arrays of one size, and for PIL images of one size that are all gray or all in color; else '
         "256.",
@@ -52,18 +54,18 @@ RECIPE: tuple[Option, ...] = (
         "186,0,114,30. Note the order: --size is height by width, --crop is not.",
         default="the whole image", kept="the whole image",
         parse=lambda name, value: parse_crop(name, as_text(value, ",")), annotation="tuple[int, int, int, int] | str",
-        about="(x, y, width, height), cut out of the upright image before it is resized.",
+        doc="(x, y, width, height), cut out of the upright image before it is resized.",
     ),
     _recipe(
         name="fit", choices=FITS, help="cover: keep proportions and cut out the center. stretch: distort to the size.",
         default="cover", kept="cover", parse=one_of(*FITS), initial="cover", annotation=_literal(FITS),
-        about='"cover" keeps proportions and cuts to the center, "stretch" distorts.',
+        doc='"cover" keeps proportions and cuts to the center, "stretch" distorts.',
     ),
     _recipe(
         name="interpolation", choices=INTERPOLATIONS, meant_by=("resample", "filter"),
         help="How images are resized. area shrinks without aliasing, and enlarges bilinearly.",
         default="area", kept="area", parse=one_of(*INTERPOLATIONS), initial="area", annotation=_literal(INTERPOLATIONS),
-        about="how images are resized.",
+        doc="how images are resized.",
     ),
     _recipe(
         name="color", choices=COLORS, meant_by=("mode", "grayscale", "channels"),
@@ -71,12 +73,12 @@ RECIPE: tuple[Option, ...] = (
         "read as rgb (memmap and hdf5).",
         default="rgb; gray for gray arrays; as in the store for stores", tried=("Color", "rgb"),
         parse=one_of(*COLORS), initial="rgb", annotation=_literal(COLORS),
-        about='"ycgco420" stores RGB as planes of YCgCo: memmap and hdf5 only.',
+        doc='"ycgco420" stores RGB as planes of YCgCo: memmap and hdf5 only.',
     ),
     _recipe(
         name="max_pixels", least=1, help="Reject images whose header declares more pixels than this.",
         default="178000000", kept=None, parse=at_least_1, initial=178_000_000, stored=int, annotation="int",
-        about="images with more are rejected.",
+        doc="images with more are rejected.",
     ),
     _of_format(
         name="format", flags=("-f", "--format"), choices=("memmap", "hdf5", "lmdb"),
@@ -84,7 +86,7 @@ RECIPE: tuple[Option, ...] = (
         help="memmap: raw pixels in .npy files, the fastest to read. hdf5: raw pixels in HDF5. lmdb: JPEG in LMDB, the "
         "smallest.",
         default="memmap", tried=("Format", "all"), annotation="str",
-        about='"memmap" (the default of `pack`), "hdf5", "lmdb", or one that an installed package adds.',
+        doc='"memmap" (the default of `pack`), "hdf5", "lmdb", or one that an installed package adds.',
     ),
     _of_format(
         name="quality", metavar="1-100|keep", meant_by=("jpeg_quality", "encode_quality"),
@@ -92,7 +94,7 @@ RECIPE: tuple[Option, ...] = (
         default="90; keep for the JPEG files of a store", kept="keep where possible, else as in the store, else 90",
         tried=("JPEG quality of lmdb", "75, 90, 95"), of_some_formats=True, follows=True, stored=int,
         parse=lambda name, value: parse_quality(name, as_text(value)), initial="90", annotation='int | Literal["keep"]',
-        about='of JPEG, 1 to 100; "keep", with size="keep", stores JPEG files unchanged: lmdb only.',
+        doc='of JPEG, 1 to 100; "keep", with size="keep", stores JPEG files unchanged: lmdb only.',
     ),
     _of_format(
         name="check", choices=CHECKS,
@@ -100,14 +102,14 @@ RECIPE: tuple[Option, ...] = (
         "them, but hardly any damage inside the compressed data. decode: also finds what a decoder notices, which is "
         "not all.",
         default="structure", kept=None, follows=True, parse=one_of(*CHECKS), annotation=_literal(CHECKS),
-        about='of unchanged JPEG files, "structure", which finds truncated ones, or "decode", which finds more but '
+        doc='of unchanged JPEG files, "structure", which finds truncated ones, or "decode", which finds more but '
         "takes longer: lmdb only.",
     ),
     _of_format(
         name="subsampling", metavar="420|422|440|444", help="Chroma subsampling in lmdb stores.",
         default="420", of_some_formats=True, follows=True, stored=str, annotation=_literal(SUBSAMPLINGS),
         parse=lambda name, value: one_of(*SUBSAMPLINGS)(name, value.replace(":", "")), initial=SUBSAMPLINGS[0],
-        about="of chroma: lmdb only.",
+        doc="of chroma: lmdb only.",
     ),
     _of_format(
         name="jpeg_tables", choices=JPEG_TABLES,
@@ -115,35 +117,38 @@ RECIPE: tuple[Option, ...] = (
         "packing is a little slower.",
         default="standard", tried=("Quantization tables of lmdb", "standard"), of_some_formats=True,
         stored=str, parse=one_of(*JPEG_TABLES), annotation=_literal(JPEG_TABLES),
-        about='quantization tables of JPEG files: "jpegli" has less loss at the same size than "standard". lmdb only.',
+        doc='quantization tables of JPEG files: "jpegli" has less loss at the same size than "standard". lmdb only.',
     ),
     _of_format(
-        name="compression", choices=("none", "gzip"), meant_by=("gzip", "compress"), help="Compression in hdf5 stores.",
-        default="none", tried=("Compression of hdf5", "none"), of_some_formats=True, stored=str,
+        name="compression", choices=("none", "gzip", "zstd"), meant_by=("gzip", "compress", "zstd"),
+        help="Lossless compression: zstd in memmap stores, about half the bytes of pictures and a tenth of those of "
+        "masks; gzip in hdf5 stores.",
+        default="none", tried=("Compression of memmap and hdf5", "none"), of_some_formats=True, stored=str,
         annotation="str",
-        about='"none" or "gzip": hdf5 only, unless an added format has others.',
+        doc='"none", "zstd" (memmap only) or "gzip" (hdf5 only), unless an added format has others.',
     ),
     _of_format(
         name="chunk", least=1, help="Images per chunk in hdf5 stores.", default="1", of_some_formats=True, follows=True,
-        stored=int, parse=at_least_1, annotation="int", about="images per chunk: hdf5 only.",
+        stored=int, parse=at_least_1, annotation="int", doc="images per chunk: hdf5 only.",
     ),
     _of_format(
         name="shard_size", metavar="BYTES", meant_by=("size_limit", "max_shard_size", "chunk_bytes", "maxsize"),
         help="About how many bytes of raw pixels a shard holds, such as 1GB; it has at least 64 samples.",
         default="256MiB", stored=int, parse=lambda name, value: parse_bytes(name, as_text(value)), initial="256MiB",
-        annotation="int | str", about='bytes of raw pixels in a shard, about: 1 << 30 or "1GiB".',
+        annotation="int | str", doc='bytes of raw pixels in a shard, about: 1 << 30 or "1GiB".',
     ),
     _recipe(
         name="fast", is_flag=True,
         help="Decode large JPEGs at a reduced scale: faster, with slightly different pixels.", kept=None,
-        initial=False, annotation="bool", about="decode large JPEGs at a reduced scale, with slightly other pixels.",
+        initial=False, annotation="bool", doc="decode large JPEGs at a reduced scale, with slightly other pixels.",
     ),
     _recipe(
         name="curate", is_flag=True, meant_by=("dedupe", "dedup", "phash"),
-        help="Measure each image, so that `rawpack inspect --html` shows near duplicates, and blurred, dark and blank "
-        "images: fields phash, sharpness, brightness, entropy and one_color.", kept=None,
+        help="Measure each image, of several the first, so that `rawpack inspect --html` shows near duplicates, and "
+        "blurred, dark and blank images: fields phash, sharpness, brightness, entropy and one_color.", kept=None,
         initial=False, annotation="bool",
-        about="add fields by which near duplicates, blurred, dark and blank images are found.",
+        doc="add fields by which near duplicates, blurred, dark and blank images are found, of several images by the "
+        "first.",
     ),
 )  # fmt: skip
 """What is done to an image before it is stored."""
@@ -160,7 +165,7 @@ SOURCE: tuple[Option, ...] = (
         help=f"What SRC is: {', '.join(KINDS)}, or a kind from a plugin. With folder, train/ and val/ count as "
         "classes, and tables and other annotations next to the images are left out.",
         default="detected from SRC", annotation="str",
-        about='of a path: "folder", "listing", "video", ..., or one that an installed package adds; None detects it. '
+        doc='of a path: "folder", "listing", "video", ..., or one that an installed package adds; None detects it. '
         '"folder" takes `train` and `val` as classes, and leaves out tables and other annotations.',
     ),
     _source(
@@ -168,13 +173,16 @@ SOURCE: tuple[Option, ...] = (
         help="Leave out folders and files below SRC that cannot be read. They are listed as rejects, and the exit code "
         "is 1.",
         default="stop before anything is written", annotation="bool",
-        about='pack what can be read of a folder or an archive. The rest is rejected as "not_scanned", and counted in '
+        doc='pack what can be read of a folder or an archive. The rest is rejected as "not_scanned", and counted in '
         "the summary as `unread`. Otherwise it is a PackError, with nothing written.",
     ),
     _source(
-        name="limit", least=1, meant_by=("num_samples", "max_samples", "max_images", "head", "sample", "max_num"),
+        name="limit", least=1,
+        meant_by=(
+            "n", "num_samples", "max_samples", "max_images", "max_num", "head", "first", "take", "sample", "subset",
+        ),
         help="Pack at most N samples, evenly spaced over SRC, to try something out.", default="all", annotation="int",
-        about="at most this many samples, evenly spaced over the source.",
+        doc="at most this many samples, evenly spaced over the source.",
     ),
     _source(
         name="fields", flags=("--field",), multiple=True, metavar="NAME[:DTYPE]", meant_by=("dtype", "features"),
@@ -182,13 +190,14 @@ SOURCE: tuple[Option, ...] = (
         "vector:float32[4], name:str, seg:mask; for boxes boxes:xyxy, boxes:xywh or boxes:yolo. Of HDF5 and .npz too: "
         "seg:mask for a mask, pose:array for an array that has the image's height and width and is no image. Of "
         "WebDataset, a member or an entry of its JSON that becomes a field: txt, json.width, caption=txt:str. Of VOC "
-        "and COCO, masks: SegmentationClass:mask; semantic:mask, instances:mask. May be repeated.",
+        "and COCO, masks: SegmentationClass:mask; semantic:mask, instances:mask. target:image is a further image of "
+        "the sample. May be repeated.",
         annotation="Mapping[str, Declared] | Sequence[str]",
-        about="of a listing, a table or a dataset, what fields are, where their first value does not show it: "
-        '"float32", "float32[?,5]" for arrays that differ in length, "str"; "mask" for what moves with the image, '
-        '"array" for what has its height and width and is no image; "xyxy", "xywh" or "yolo" for boxes; or (dtype, '
-        'shape). Of HDF5 and files of arrays, "mask" and "array". Of WebDataset, the members that become fields: '
-        '["txt", "width=json.width"].',
+        doc="of a listing, a table or a dataset, what fields are, where their first value does not show it: "
+        '"float32", "float32[?,5]" for arrays that differ in length, "str"; "image" for a further image of the sample, '
+        '"mask" for labels of its pixels, "array" for what has its height and width and is no image; "xyxy", "xywh" '
+        'or "yolo" for boxes; or (dtype, shape). Of HDF5 and files of arrays, "image", "mask" and "array". Of '
+        'WebDataset, the members that become fields: ["txt", "width=json.width"].',
     ),
     _source(
         name="key_pattern", metavar="PATTERN",
@@ -196,32 +205,35 @@ SOURCE: tuple[Option, ...] = (
         "{person}/{label}_{n:d}.jpg. {name} is a text, {name:d} a whole number, {name:f} a float, {} not "
         "stored; texts of label are classes.",
         annotation="str",
-        about='fields in the paths of a folder, an archive, a listing or videos, as "{person}/{label}_{n:d}.jpg".',
+        doc='fields in the paths of a folder, an archive, a listing or videos, as "{person}/{label}_{n:d}.jpg".',
     ),
     _source(
         name="path_column", flags=("--path",), metavar="COLUMN",
         help="The column of paths of a listing, or how columns make them: {id}_{start:06d}.mp4.",
         default="path, file_name, filename, filepath or file", annotation="str",
-        about='of a listing, the column of paths, or how columns make them, "{id}_{start:06d}.mp4".',
+        doc='of a listing, the column of paths, or how columns make them, "{id}_{start:06d}.mp4".',
     ),
     _source(
         name="key_column", metavar="COLUMN",
         help="The column that names samples, of a listing, Parquet, HDF5 or .npz file.",
-        default="the paths", annotation="str", about="of a listing, Parquet, HDF5 or `.npz` file, the column of keys.",
+        default="the paths", annotation="str", doc="of a listing, Parquet, HDF5 or `.npz` file, the column of keys.",
     ),
     _source(
-        name="images", is_path=True, metavar="DIR",
+        name="images", is_path=True, multiple=True, metavar="DIR|NAME=DIR",
         help="Folder that relative paths in a listing or in COCO's JSON start from [default: the file's own]; for "
-        "YOLO's text files, the folder of the images.",
-        annotation="str | os.PathLike[str]", about="of a listing, the folder that relative paths start from.",
+        "YOLO's text files, the folder of the images. For a folder of images, target=clean/: the file "
+        "clean/a/001.png is the further image target of SRC/a/001.jpg; may be repeated.",
+        annotation="str | os.PathLike[str] | Mapping[str, str | os.PathLike[str]] | Sequence[str]",
+        doc='of a listing, the folder that relative paths start from. Of a folder, {"target": "clean/"}: folders '
+        "with a further image for each, a file of the same path but for its extension.",
     ),
     _source(
-        name="classes", is_path=True, metavar="FILE",
+        name="classes", is_path=True, metavar="FILE", meant_by=("class_names", "class_file"),
         help="Class names, one per line, in the order of their numbers, for a listing, YOLO's files, WebDataset, "
         "RecordIO or HDF5.",
         default="for a listing and WebDataset, the sorted names among the labels",
         annotation="Sequence[str] | os.PathLike[str]",
-        about="of a listing, YOLO's files, WebDataset, RecordIO or HDF5, the path of a file of class names; of a "
+        doc="of a listing, YOLO's files, WebDataset, RecordIO or HDF5, the path of a file of class names; of a "
         "dataset, names of the labels.",
     ),
     _source(
@@ -229,19 +241,19 @@ SOURCE: tuple[Option, ...] = (
         help="Put the name of its WebDataset shard, or the shard's number from 0, and / in front of each key, for "
         "shards that share keys.",
         default="no prefix", annotation='Literal["names", "numbers"]',
-        about='of WebDataset, put the name or the number of its shard before each key, as "a-000/".',
+        doc='of WebDataset, put the name or the number of its shard before each key, as "a-000/".',
     ),
     _source(
         name="labels_file", is_path=True, metavar="FILE",
         help="Classes of the images of an archive without class folders: ImageNet's development kit, Kaggle's "
         "LOC_val_solution.csv, or a text file with a class per line, in the order of the images' names.",
         annotation="str | os.PathLike[str]",
-        about="of an archive without class folders, the path of ImageNet's development kit, Kaggle's table or a list.",
+        doc="of an archive without class folders, the path of ImageNet's development kit, Kaggle's table or a list.",
     ),
     _source(
         name="labels_dir", is_path=True, metavar="DIR",
         help="The folder of YOLO's text files, with the same subfolders as that of the images.",
-        annotation="str | os.PathLike[str]", about="of images, the folder of YOLO's text files.",
+        annotation="str | os.PathLike[str]", doc="of images, the folder of YOLO's text files.",
     ),
     _source(
         name="array", multiple=True, metavar="NAME=ARRAY,...",
@@ -249,59 +261,59 @@ SOURCE: tuple[Option, ...] = (
         "the images' name (image=train/x:chw), or alone, also for .npy, says that channels come first, and moves them "
         "to the end; :hwc keeps the axes as they are.",
         default="all arrays, where the names or shapes tell", annotation="str | Sequence[str] | Mapping[str, str]",
-        about='of HDF5 and `.npz` files, which arrays are packed: {"image": "train/x", "label": "train/y"}. Of these '
+        doc='of HDF5 and `.npz` files, which arrays are packed: {"image": "train/x", "label": "train/y"}. Of these '
         'and `.npy`, ":chw" after the images\' name, or alone, says that their channels come first, and moves them to '
         'the end; ":hwc" keeps the axes as they are.',
     ),
     _source(
         name="image_column", metavar="COLUMN",
         help="The column of images of a Parquet, HDF5 or .npz file that has several.",
-        annotation="str", about="of Parquet, HDF5 and `.npz` files, the column of images.",
+        annotation="str", doc="of Parquet, HDF5 and `.npz` files, the column of images.",
     ),
     _source(
         name="label_column", metavar="COLUMN",
         help="The column of labels, stored as label, of a listing, Parquet, HDF5 or .npz file.",
         default="label, or the only one with classes", annotation="str",
-        about="of a listing, Parquet, HDF5 or `.npz` file, the column of labels.",
+        doc="of a listing, Parquet, HDF5 or `.npz` file, the column of labels.",
     ),
     _source(
         name="columns", metavar="NAME,...",
         help="The columns of a Parquet file that become fields, besides image and label.", default="all that can",
-        annotation="str | Sequence[str]", about="of Parquet files, those that become fields.",
+        annotation="str | Sequence[str]", doc="of Parquet files, those that become fields.",
     ),
     _video(
         name="fps", metavar="N", help="Frames per second to take, such as 2 or 29.97.", default="all",
-        annotation="float | str", about="of videos, frames per second to take.",
+        annotation="float | str", doc="of videos, frames per second to take.",
     ),
     _video(
         name="frame_step", least=1, help="Take every Nth frame.", default="1", annotation="int",
-        about="of videos, every Nth frame is taken.",
+        doc="of videos, every Nth frame is taken.",
     ),
     _video(
         name="start", metavar="TIME", help="Take frames from this time on: 90, 1.5 or 0:01:30.",
-        annotation="float | str", about="of videos, the time of the first frame, in seconds or as 0:01:30.",
+        annotation="float | str", doc="of videos, the time of the first frame, in seconds or as 0:01:30.",
     ),
     _video(
         name="end", metavar="TIME", help="Take frames before this time.", annotation="float | str",
-        about="of videos, the time before which frames are taken.",
+        doc="of videos, the time before which frames are taken.",
     ),
     _video(
         name="max_frames", least=1, help="Take at most N frames of each video.", annotation="int",
-        about="of each video, at most this many frames.",
+        doc="of each video, at most this many frames.",
     ),
     Option(
         name="image", group="source", heading="", help="",
         annotation='Literal["chw", "hwc"] | tuple[str, tuple[int | None, ...]]',
-        about='of a dataset whose images are arrays, "chw" where their channels come first, which moves them to the '
+        doc='of a dataset whose images are arrays, "chw" where their channels come first, which moves them to the '
         'end, or "hwc" to keep the axes; or dtype and shape, with None where sizes differ: ("uint8", (None, None, 3)).',
     ),
     Option(
         name="keys", group="source", heading="", help="", annotation="Sequence[str]",
-        about="of a dataset, a key for each sample, instead of its number.",
+        doc="of a dataset, a key for each sample, instead of its number.",
     ),
     Option(
         name="names", group="source", heading="", help="", annotation="Sequence[str] | Mapping[str, str | int]",
-        about="of a dataset, what the values of samples that are tuples are called; two are (image, label). Or a dict, "
+        doc="of a dataset, what the values of samples that are tuples are called; two are (image, label). Or a dict, "
         'name -> what samples or columns call it, or its position in a tuple: {"image": "img", "label": "fine_label"}.',
     ),
 )  # fmt: skip
@@ -311,47 +323,48 @@ of datasets in memory."""
 RUN: tuple[Option, ...] = (
     _run(
         name="workers", flags=("-j", "--workers"), least=0,
-        meant_by=("jobs", "num_workers", "n_jobs", "processes", "threads", "num_proc", "cpus"),
+        meant_by=("jobs", "num_workers", "n_jobs", "nproc", "processes", "num_processes", "threads", "num_threads",
+                  "num_proc", "cpus", "parallel"),
         help="Worker processes; 0 packs in this process. With --engine local only.", default="one per CPU",
         annotation="int",
-        about="processes, which get a dataset by cloudpickle; 0 packs in this process; None starts one for each CPU.",
+        doc="processes, which get a dataset by cloudpickle; 0 packs in this process; None starts one for each CPU.",
     ),
     _run(
         name="engine", choices=("local", "dask", "ray"),
         help="Where to pack: on this machine or on a cluster, whose workers must see SRC and DST at the same paths.",
         default="local", annotation="Engine | Executor",
-        about='what packs instead of local workers: `rawpack_packer.engines.DaskEngine("tcp://...")`, '
+        doc='what packs instead of local workers: `rawpack_packer.engines.DaskEngine("tcp://...")`, '
         '`RayEngine("auto")`, or any `concurrent.futures.Executor`, which stays yours to shut down.',
     ),
     _run(
         name="address", metavar="ADDRESS",
         help="Address of the cluster: tcp://host:8786 of a Dask scheduler; auto, host:6379 or ray://host:10001 for "
-        "Ray.", annotation="", about="",
+        "Ray.", annotation="", doc="",
     ),
     _run(
         name="engine_timeout", most_seconds=10_000_000, metavar="SECONDS",
         help="How long to wait for the cluster to answer, and then for a worker to take a part.",
-        default="20", annotation="", about="",
+        default="20", annotation="", doc="",
     ),
     _run(
         name="max_rejects", metavar="SHARE|N", meant_by=("max_errors", "tolerance"),
         help="How many samples may be rejected because they cannot be read: a share such as 1% or 0.01, or a number.",
         default="1%", annotation="float | str",
-        about='the largest share of samples that may be rejected, or from 1 on their number; also "1%". Default: 0.01.',
+        doc='the largest share of samples that may be rejected, or from 1 on their number; also "1%". Default: 0.01.',
     ),
     _run(
         name="strict", is_flag=True, meant_by=("fail_fast",),
         help="Stop at the first sample that cannot be packed.", annotation="bool",
-        about="stop at the first sample that cannot be packed.",
+        doc="stop at the first sample that cannot be packed.",
     ),
     _run(
         name="restart", is_flag=True, meant_by=("overwrite", "force"),
         help="Delete what an earlier run left in DST, and start over.", annotation="bool",
-        about="delete what an earlier run left, and begin again. Of an append that did not finish, the store stays.",
+        doc="delete what an earlier run left, and begin again. Of an append that did not finish, the store stays.",
     ),
     Option(
         name="progress", group="run", heading="", help="", annotation="Progress | bool",
-        about="True shows a bar, or lines where nobody watches; None or False shows nothing. Or an object that is "
+        doc="True shows a bar, or lines where nobody watches; None or False shows nothing. Or an object that is "
         "called as the job advances, see `rawpack_packer.job.Progress`.",
     ),
 )  # fmt: skip

@@ -24,7 +24,7 @@ from rawpack.disk.manifest import Field
 from rawpack.errors import DecodeError
 from rawpack_packer.destination.files import WORK
 from rawpack_packer.recipe import Recipe
-from rawpack_packer.recipe.fields import exact_bytes
+from rawpack_packer.recipe.fields import IMAGE, exact_bytes
 from rawpack_packer.samples.sample import PreparedSample, prepare_sample
 from rawpack_packer.sources import Samples
 from rawpack_packer.sources.base import image_file_of
@@ -48,9 +48,9 @@ class PreparedItem:
     key: str
     sample: PreparedSample | DecodeError
     bytes_in: int
-    """Size of the image as it was read; 0 if it could not be read."""
+    """Size of its images and masks as they were read; 0 if it could not be read."""
     source: int | None
-    """xxh3_64 of these bytes; None if they are stored unchanged, or the sample is rejected."""
+    """xxh3_64 of the first image's bytes; None if they are stored unchanged, or the sample is rejected."""
 
 
 def prepare_item(samples: Samples, i: int, recipe: Recipe, fields: Mapping[str, Field]) -> PreparedItem:
@@ -61,7 +61,9 @@ def prepare_item(samples: Samples, i: int, recipe: Recipe, fields: Mapping[str, 
         if item.file_bytes is not None:
             size = item.file_bytes
         else:
-            size = len(item.image) if isinstance(item.image, bytes) else item.image.nbytes
+            others = [item.fields.get(name) for name, field in fields.items() if field.in_shards and name != IMAGE]
+            read = item.image, *others
+            size = sum(len(one) if isinstance(one, bytes) else getattr(one, "nbytes", 0) for one in read)
         sample = prepare_sample(item, recipe, fields)
     except DecodeError as error:
         return PreparedItem(samples.key(i), error, size, None)

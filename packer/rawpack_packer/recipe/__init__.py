@@ -53,8 +53,8 @@ class Recipe(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     """Of the chroma. lmdb only."""
     jpeg_tables: Literal["jpegli"] | None = None
     """The quantization tables of JPEG files that are encoded; None for those of the standard. lmdb only."""
-    compression: Literal["gzip"] | None = None
-    """hdf5 only."""
+    compression: Literal["gzip", "zstd"] | None = None
+    """gzip: hdf5 only; zstd: memmap only."""
     chunk: int | None = None
     """Images per chunk. hdf5 with images of one size only."""
     shard_size: int = 256 << 20
@@ -158,6 +158,8 @@ def make_recipe(**options: Any) -> Recipe:
             + (f": its JPEG files have 4:2:0 chroma, or what {opt.subsampling} says" if values["subsampling"] else "")
         )
     _check_together({**given, "size": values["size"], "quality": values["quality"]})
+    if isinstance(sizes := values["size"], dict):
+        values |= {"size": sizes["image"], "sizes": {name: size for name, size in sizes.items() if name != "image"}}
     if values["color"] == "gray":  # a gray JPEG has no chroma to subsample
         values["subsampling"] = None
     if "chunk" in written.options and values["size"] != "keep":
@@ -181,13 +183,26 @@ def parse_options(options: Mapping[str, Any]) -> dict[str, Any]:
             if one.of_some_formats and one.name not in written.options:
                 raise UsageError(f"{Named(one.name)} applies to {_having(one.name)} only")
             given[one.name] = one.parse(Named(one.name), given[one.name])
-    if isinstance(given.get("size"), dict):
-        given["sizes"] = given.pop("size")
-        given["size"] = given["sizes"].pop("image")
     if given.get("compression", "none") != "none":
-        one_of(*written.compressions)(opt.compression, given["compression"])
+        _check_compression(written, given["compression"])
     _check_together(given)
     return given
+
+
+def _check_compression(written: OutputFormat, value: str) -> None:
+    """Raise UsageError where a format does not have this compression."""
+    if value == "zstd" and written.name == "hdf5":
+        raise UsageError(
+            f"{opt.compression('zstd')} stores differences of rows, which other programs that read HDF5 would show as "
+            f"pixels: use {opt.compression('gzip')}, or {opt.format('memmap')}"
+        )
+    others = [row.name for row in OUTPUT_FORMATS.values() if "compression" in row.options and value in row.compressions]
+    if others and value not in written.compressions:
+        raise UsageError(
+            f"{opt.compression(value)} applies to {' and '.join(map(opt.format, others))} only; "
+            f"{opt.format(written.name)} has {opt.compression(' and '.join(written.compressions))}"
+        )
+    one_of(*written.compressions)(opt.compression, value)
 
 
 def _has(written: OutputFormat, one: Option) -> bool:
@@ -203,7 +218,8 @@ def _having(name: str) -> str:
 def _check_together(given: Mapping[str, Any]) -> None:
     """Raise UsageError where options make no sense together. Without a size, the source decides it."""
     size, color, crop = given.get("size"), given.get("color"), given.get("crop")
-    kept = {size, *given.get("sizes", {}).values()} == {"keep"}
+    sizes = size if isinstance(size, dict) else {"image": size}
+    size, kept = sizes["image"], set(sizes.values()) == {"keep"}
     for name, default in (("interpolation", "area"), ("fit", "cover")):
         if kept and given.get(name, default) != default:
             raise UsageError(
@@ -259,7 +275,7 @@ def libraries(recipe: Recipe, *, video: bool = False) -> dict[str, str]:
         used |= resolve(row.libraries)() if row.libraries else {}
     if recipe.jpeg_tables:
         used["encoder"] = tables_library()
-    if recipe.compression:
+    if recipe.compression == "gzip":
         import zlib
 
         used["zlib"] = zlib.ZLIB_RUNTIME_VERSION

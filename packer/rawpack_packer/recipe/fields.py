@@ -153,8 +153,8 @@ def left_behind(name: str, field: Field) -> str:
     """Why a field that looks like its image cannot be stored where the recipe crops or resizes that."""
     return (
         f"{name!r}, {field.dtype} {field.shape}, has the height and width of its image, and {opt.size} and {opt.crop} "
-        f"change the image alone: {opt.fields(f'{name}:mask')} changes it too, as a mask; "
-        f"{opt.fields(f'{name}:array')} says that it is no image"
+        f"change the image alone: {opt.fields(f'{name}:image')} changes it too, as a further image, and "
+        f"{opt.fields(f'{name}:mask')} as a mask; {opt.fields(f'{name}:array')} says that it is no image"
     )
 
 

@@ -39,6 +39,9 @@ class Encoder:
     empty where that is the image itself."""
     libraries: str = ""
     """"module:function": the libraries that decide the bytes, name -> version."""
+    planes: str = ""
+    """"module:function", for planes of YCgCo: takes planes (n,) and the image's (height, width), returns the array that
+    the writer gets; empty where that is the planes themselves."""
     refusal: str = "{what} cannot be stored so: use {formats}"
     """The error where `Codec.holds` is false; `{what}` stands for the field, `{formats}` for those that hold it."""
 
@@ -90,7 +93,7 @@ ENCODERS: dict[str, Encoder] = {
         Encoder("deflate", f"{_ENCODE}:as_is"),  # chunks of many samples are compressed by the format's writer
         Encoder(
             "jpeg", f"{_ENCODE}:to_jpeg", f"{_ENCODE}:from_jpeg", f"{_ENCODE}:jpeg_libraries",
-            "a JPEG holds uint8 pixels of 1 or 3 channels, not {what}: use {formats}",
+            refusal="a JPEG holds uint8 pixels of 1 or 3 channels, not {what}: use {formats}",
         ),
         Encoder(
             "png", f"{_ENCODE}:to_png",
@@ -100,15 +103,28 @@ ENCODERS: dict[str, Encoder] = {
         *(
             Encoder(
                 name, f"{_ENCODE}:to_planes", f"{_ENCODE}:from_planes", f"{_ENCODE}:planes_libraries",
-                "ycgco420 is for RGB, uint8 (height, width, 3), not for {what}",
+                refusal="ycgco420 is for RGB, uint8 (height, width, 3), not for {what}",
             )
             for name in ("ycgco420", "ycgco420_deflate")
+        ),
+        Encoder("zstd", f"{_ENCODE}:to_zstd", libraries=f"{_ENCODE}:zstd_libraries",
+                refusal="zstd is for whole numbers and floats, not for {what}"),
+        Encoder(
+            "ycgco420_zstd", f"{_ENCODE}:to_zstd_planes", f"{_ENCODE}:from_zstd_planes",
+            f"{_ENCODE}:zstd_planes_libraries", f"{_ENCODE}:packed_planes",
+            "ycgco420 is for RGB, uint8 (height, width, 3), not for {what}",
         ),
     )
 }  # fmt: skip
 """The encoders that come with rawpack."""
 
 _WRITERS = "rawpack_packer.writers"
+
+
+def _memmap_image(recipe: Recipe) -> str:
+    if recipe.color == "ycgco420":
+        return "ycgco420_zstd" if recipe.compression else "ycgco420"
+    return "zstd" if recipe.compression else "raw"
 
 
 def _hdf5_image(recipe: Recipe) -> str:
@@ -123,8 +139,11 @@ OUTPUT_FORMATS: dict[str, OutputFormat] = {
         OutputFormat(
             "memmap",
             f"{_WRITERS}.memmap:MemmapWriter",
-            image_encoding=lambda recipe: "ycgco420" if recipe.color == "ycgco420" else "raw",
+            image_encoding=_memmap_image,
+            mask_encoding=lambda recipe: "zstd" if recipe.compression else "raw",
+            options=frozenset({"compression"}),
             colors=("rgb", "gray", "ycgco420"),
+            compressions=("zstd",),
             file_per_field=True,
             shard_bytes=4400,
         ),

@@ -25,7 +25,7 @@ from rawpack.store.store import Store
 from rawpack.system import machine
 from rawpack_packer import text
 from rawpack_packer.inspect import describe
-from rawpack_packer.inspect.contact_sheet import class_name, thumbnail
+from rawpack_packer.inspect.contact_sheet import class_name, image_names, thumbnail
 from rawpack_packer.inspect.curation import NEAR, curation_of
 from rawpack_packer.report.figures import Plot, Row, comparison, histogram, svg, write_png
 from rawpack_packer.tune import bench, plan
@@ -89,14 +89,17 @@ _CLASSES, _EACH, _WITHOUT = 24, 8, 48
 _BARS, _REJECTS, _BINS, _GROUPS = 40, 24, 40, 24
 
 
+Shown = tuple[list[tuple[str, str]], str]
+"""The images of a sample, as names of fields and data URIs, and its key."""
+
+
 @dataclass(frozen=True)
 class Sheet:
     """Samples of one class."""
 
     name: str
     count: int
-    samples: Sequence[tuple[str, str]]
-    """Data URI and key."""
+    samples: Sequence[Shown]
 
 
 @dataclass(frozen=True)
@@ -105,16 +108,17 @@ class FoundImages:
 
     title: str
     words: str
-    rows: Sequence[Sequence[tuple[str, str, str]]]
-    """Of pictures next to each other: data URI, key, and what is said of each."""
+    rows: Sequence[Sequence[tuple[Shown, str]]]
+    """Of samples next to each other: what is shown, and what is said of each."""
     command: str
     """Makes a store without them."""
 
 
-def write_html(path: Path, store: Store, about: Mapping[str, Any], verdict: str | None) -> None:
-    """Write the page. about: what `describe` returns for the store. verdict: of a check, where one was asked for."""
+def write_html(path: Path, store: Store, described: Mapping[str, Any], verdict: str | None) -> None:
+    """Write the page. described: what `describe` returns for the store. verdict: of a check, where one was asked
+    for."""
     reader = Reader(store.path if store.origin is None else store.origin.remote.url)
-    where, classes = about["path"], about["classes"] or {}
+    where, classes = described["path"], described["classes"] or {}
     bars = [] if describe.is_even(classes) else sorted(classes.items(), key=lambda one: -one[1])
     shown = bars if len(bars) <= _BARS else bars[: _BARS // 2] + bars[-_BARS // 2 :]
     write_page(
@@ -122,39 +126,40 @@ def write_html(path: Path, store: Store, about: Mapping[str, Any], verdict: str 
         "store.html.jinja",
         title=(store.path.resolve().name if store.origin is None else where.rstrip("/").rpartition("/")[2]) or where,
         paths=[where],
-        about=about,
+        about=described,
         verdict=verdict,
-        facts=list(_facts(about)),
-        nouns=f"{about['noun']}s",
+        facts=list(_facts(described)),
+        nouns=f"{described['noun']}s",
+        images=image_names(reader),
         sheets=list(_sheets(store, reader)),
         found=list(_found(store, reader)),
         classes_left_out=max(0, len(classes) - _CLASSES),
         bars=[(name or describe.NO_CLASS, count, round(100 * count / bars[0][1], 1)) for name, count in shown],
         bars_left_out=len(bars) - len(shown),
-        plots=[(title, both(plot, title, f"plot-{k}")) for k, (title, plot) in enumerate(_plots(store, about))],
+        plots=[(title, both(plot, title, f"plot-{k}")) for k, (title, plot) in enumerate(_plots(store, described))],
         rejects=describe.first_rejects(store, _REJECTS),
-        details=[*describe.rows_of(about), *((what, number) for number, what in describe.counts_of(about))],
+        details=[*describe.rows_of(described), *((what, number) for number, what in describe.counts_of(described))],
     )
 
 
-def _facts(about: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+def _facts(described: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     """The most important facts: (what is large on the page, what is small below it)."""
-    size, noun = about["bytes"], about["noun"]
-    yield f"{about['samples']:,}", noun if about["samples"] == 1 else f"{noun}s"
-    if about["classes"] is not None:
-        number, _, rest = describe.class_words(about["classes"], noun).partition(" ")
+    size, noun = described["bytes"], described["noun"]
+    yield f"{described['samples']:,}", noun if described["samples"] == 1 else f"{noun}s"
+    if described["classes"] is not None:
+        number, _, rest = describe.class_words(described["classes"], noun).partition(" ")
         yield number, rest
-    yield text.size(size["store"]), f"{about['format']}, {text.count(about['shards'], 'shard')}"
-    yield text.size(size["per_sample"]), f"per {noun}{describe.of_raw(about)}"
-    rejects = about["rejects"]["count"]
+    yield text.size(size["store"]), f"{described['format']}, {text.count(described['shards'], 'shard')}"
+    yield text.size(size["per_sample"]), f"per {noun}{describe.of_raw(described)}"
+    rejects = described["rejects"]["count"]
     yield f"{rejects:,}", "reject" if rejects == 1 else "rejects"
 
 
 def _sheets(store: Store, reader: Reader) -> Iterator[Sheet]:
     """Random samples class by class; where there are many classes, the largest and the smallest."""
-    random = np.random.default_rng(0)
+    random, images = np.random.default_rng(0), len(image_names(reader))
     if store.manifest.classes is None or "label" not in store.fields:
-        rows = np.sort(random.choice(len(store), min(_WITHOUT, len(store)), replace=False))
+        rows = np.sort(random.choice(len(store), min(max(1, _WITHOUT // images), len(store)), replace=False))
         yield Sheet("", len(store), [_sample(reader, row) for row in rows.tolist()])
         return
     labels = np.empty(len(store), np.int64)
@@ -166,14 +171,16 @@ def _sheets(store: Store, reader: Reader) -> Iterator[Sheet]:
     for k in order.tolist():
         label = int(found[k])
         rows = np.flatnonzero(labels == label)
-        chosen = np.sort(random.choice(rows, min(_EACH, len(rows)), replace=False))
+        chosen = np.sort(random.choice(rows, min(max(1, _EACH // images), len(rows)), replace=False))
         name = class_name(store.manifest.classes, label)
         yield Sheet(name, len(rows), [_sample(reader, row) for row in chosen.tolist()])
 
 
-def _sample(reader: Reader, row: int) -> tuple[str, str]:
-    sample = reader[row]
-    return picture(thumbnail(sample["image"], _SIDE), lossless=False), str(sample.get("key", row))
+def _sample(reader: Reader, row: int) -> Shown:
+    sample, names = reader[row], image_names(reader)
+    small = {name: thumbnail(sample[name], _SIDE, enlarge=len(names) > 1) for name in names}
+    pictures = [(name, picture(image, lossless=False)) for name, image in small.items()]
+    return pictures, str(sample.get("key", row))
 
 
 def _found(store: Store, reader: Reader) -> Iterator[FoundImages]:
@@ -187,13 +194,13 @@ def _found(store: Store, reader: Reader) -> Iterator[FoundImages]:
             "Near duplicates",
             f"{text.count(count, 'image')} in {text.count(len(found.groups), 'group')}, whose perceptual hashes differ "
             f"in at most {NEAR} of 64 bits. The command keeps the first of each group.",
-            [[(*_sample(reader, row), "") for row in group[:_EACH]] for group in found.groups[:_GROUPS]],
+            [[(_sample(reader, row), "") for row in group[:_EACH]] for group in found.groups[:_GROUPS]],
             found.without_duplicates,
         )
     if found.leaks:
         others = {leak.split: Reader(store.path.parent / leak.split) for leak in found.leaks}
         pairs = [
-            [(*_sample(reader, leak.row), ""), (*_sample(others[leak.split], leak.other), leak.split)]
+            [(_sample(reader, leak.row), ""), (_sample(others[leak.split], leak.other), leak.split)]
             for leak in found.leaks[:_GROUPS]
         ]
         named = ", ".join(dict.fromkeys(leak.split for leak in found.leaks))
@@ -206,20 +213,22 @@ def _found(store: Store, reader: Reader) -> Iterator[FoundImages]:
         )
     for extremes in found.extremes:
         shown = [
-            (*_sample(reader, row), f"{value:,}") for row, value in zip(extremes.rows, extremes.values, strict=True)
+            (_sample(reader, row), f"{value:,}") for row, value in zip(extremes.rows, extremes.values, strict=True)
         ]
         yield FoundImages(extremes.title, extremes.words, [shown], extremes.command)
 
 
-def _plots(store: Store, about: Mapping[str, Any]) -> Iterator[tuple[str, Plot]]:
+def _plots(store: Store, described: Mapping[str, Any]) -> Iterator[tuple[str, Plot]]:
     """Titles and histograms."""
-    nouns = f"{about['noun']}s"
-    if (shapes := _column(store, "image.shape")) is not None:
-        sides = shapes[:, :2].max(axis=1)
-        yield from _binned(f"Longer side of the stored {nouns}", sides, "pixels", lambda side: f"{side:,.0f}", nouns)
-    sizes = _column(store, "image.bytes")
-    if sizes is not None and "bytes" in store.fields["image"].codec.index:
-        yield from _binned(f"Bytes of the stored {nouns}", sizes, "bytes in the store", text.size, nouns)
+    nouns, images = f"{described['noun']}s", [name for name, field in store.fields.items() if field.kind == "image"]
+    for name in images:
+        of = name if len(images) > 1 else f"the stored {nouns}"
+        if (shapes := _column(store, f"{name}.shape")) is not None:
+            sides = shapes[:, :2].max(axis=1)
+            yield from _binned(f"Longer side of {of}", sides, "pixels", lambda side: f"{side:,.0f}", nouns)
+        sizes = _column(store, f"{name}.bytes")
+        if sizes is not None and "bytes" in store.fields[name].codec.index:
+            yield from _binned(f"Bytes of {of}", sizes, "bytes in the store", text.size, nouns)
     files = describe.source_bytes(store)
     if files is not None:
         yield from _binned("Bytes of the source's files", files[files >= 0], "bytes of a file", text.size, "files")

@@ -13,7 +13,9 @@ from numpy.typing import NDArray
 
 from rawpack import jpeg
 from rawpack.errors import DecodeError
-from rawpack.pixels import png
+from rawpack.formats.codecs import zstd
+from rawpack.pixels import bands, png
+from rawpack.pixels.geometry import planar_bytes
 from rawpack.pixels.yuv420 import to_rgb
 from rawpack_packer.images.jpeg import jpegli_tables
 from rawpack_packer.recipe import KEPT_QUALITY, Recipe
@@ -106,6 +108,41 @@ def to_planes(image: NDArray[np.uint8], recipe: Recipe) -> NDArray[np.uint8]:
 def from_planes(stored: NDArray[np.uint8], shape: tuple[int, ...], recipe: Recipe) -> NDArray[np.uint8]:
     """The pixels (H, W, 3) of planes (n,)."""
     return to_rgb(stored, (shape[0], shape[1]))
+
+
+def to_zstd(image: NDArray[Any], recipe: Recipe) -> NDArray[np.uint8]:
+    """An image or mask as one frame (n,) of zstd."""
+    return zstd.compress(bands.differences(image))
+
+
+def to_zstd_planes(image: NDArray[np.uint8], recipe: Recipe) -> NDArray[np.uint8]:
+    """An image (H, W, 3) as planes of YCgCo 4:2:0 in one frame (n,) of zstd."""
+    return packed_planes(rgb_to_planes(image), (image.shape[0], image.shape[1]))
+
+
+def packed_planes(planes: NDArray[np.uint8], size: tuple[int, int]) -> NDArray[np.uint8]:
+    """Planes (n,) of an image of this size in one frame of zstd."""
+    shapes = zstd.planes_of(size)
+    ends = np.cumsum([rows * values for rows, values in shapes])[:-1]
+    parts = zip(np.split(planes, ends), shapes, strict=True)
+    return zstd.compress(bands.differences_of([part.reshape(shape) for part, shape in parts]))
+
+
+def from_zstd_planes(stored: NDArray[np.uint8], shape: tuple[int, ...], recipe: Recipe) -> NDArray[np.uint8]:
+    """The pixels (H, W, 3) of such a frame."""
+    size = shape[0], shape[1]
+    raw = zstd.decompress(stored, planar_bytes(size), 0)
+    return to_rgb(zstd.undone_planes(raw, size), size)
+
+
+def zstd_libraries() -> dict[str, str]:
+    """The version of zstd, which decides the bytes of its frames."""
+    return {"zstd": zstd.library().zstd_version}
+
+
+def zstd_planes_libraries() -> dict[str, str]:
+    """The same, and the version of the conversion to planes."""
+    return planes_libraries() | zstd_libraries()
 
 
 def planes_libraries() -> dict[str, str]:

@@ -4,10 +4,10 @@ encoded; masks; small fields."""
 from __future__ import annotations
 
 import mmap
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from dataclasses import field as dataclass_field
-from typing import Any
+from typing import Any, ParamSpec, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,7 +19,7 @@ from rawpack.pixels.geometry import cover_size
 from rawpack.pixels.resize import fit, fit_nearest
 from rawpack.transforms.followers import BOXES
 from rawpack.transforms.plan import looks_like
-from rawpack_packer.images import ImageHeader, by_pillow, decode_image, read_header
+from rawpack_packer.images import ImageHeader, by_pillow, decode_image, npy, read_header
 from rawpack_packer.images.header import to_color
 from rawpack_packer.images.jpeg import is_whole
 from rawpack_packer.images.png import decode_values
@@ -32,6 +32,8 @@ from rawpack_packer.sources import Item
 from rawpack_packer.sources.fields import Value
 from rawpack_packer.text import speaking_python
 
+P = ParamSpec("P")
+T = TypeVar("T")
 _DECODING_BYTES = 16
 """Per pixel: four 16-bit samples, twice because they are reordered."""
 
@@ -105,18 +107,20 @@ def prepare_sample(item: Item, recipe: Recipe, fields: Mapping[str, Field]) -> P
 def _further(item: Item, name: str, size: tuple[int, int], recipe: Recipe, field: Field, notes: list[str]) -> Stored:
     """A mask or a further image as it is stored. size: the (height, width) of the first image before the recipe."""
     value = _value(item, name)
+    if isinstance(value, bytes) and npy.is_npy(value):
+        try:
+            value = npy.array_of(value)
+        except DecodeError as error:
+            raise DecodeError(error.reason, f"{name}: {error.detail}") from error
     if field.kind == "mask":
         return _exact(name, value, recipe, field, size)[0]
     own, found = recipe.of(name, field.shape[2]), list[str]()
     if field.exact:
         stored, was = _exact(name, value, own, field)
     else:
-        try:
-            if own.pixels != recipe.pixels and _has_colors(value):
-                raise DecodeError(BAD_FIELD, "it is in color, and the first one is gray")
-            stored, was, _ = _picture(item, name, value, own, field, found)
-        except DecodeError as error:
-            raise DecodeError(error.reason, f"{name}: {error.detail}") from error
+        if own.pixels != recipe.pixels and _named(name, _has_colors, value):
+            raise DecodeError(BAD_FIELD, f"{name}: it is in color, and the first one is gray")
+        stored, was, _ = _named(name, _picture, item, name, value, own, field, found)
     if was != size and (recipe.crop is not None or (own.target is not None and not recipe.sizes)):
         with speaking_python(False):  # what is rejected is the same, whoever packs
             raise DecodeError(BAD_FIELD, _unlike(name, was, size, recipe))
@@ -155,7 +159,8 @@ def _picture(
     stored, size, measures = _from_array(np.asarray(value), recipe, field, notes)
     planes = None if item.planes is None else item.planes.get(name)
     if planes is not None and field.planar and recipe.crop is None and stored.shape[:2] == size:
-        stored = Stored(planes, stored.shape)
+        pack = encoder_of(field.encoding).planes
+        stored = Stored(resolve(pack)(planes, size) if pack else planes, stored.shape)
     return stored, size, measures
 
 
@@ -196,13 +201,13 @@ def _exact(
     """A mask, or an image whose values are kept, as it is stored, and its (height, width) before the recipe. size: what
     that must be, because its image had it."""
     if isinstance(value, bytes):
-        header = read_header(value)
+        header = _named(name, read_header, value)
         if header.format != "png":
             what = "a mask is a PNG, whose values are exact" if size else f"the first one is {field.dtype}, as in a PNG"
             raise DecodeError("unsupported", f"{name} is a {header.format} file: {what}")
         if header.width * header.height > recipe.max_pixels:
             raise DecodeError("too_large", f"{name} has {header.width}x{header.height} pixels")
-        mask = decode_values(value, header)
+        mask = _named(name, decode_values, value, header)
     else:
         mask = _native(np.asarray(value))
         mask = mask[..., None] if mask.ndim == 2 else mask
@@ -217,6 +222,14 @@ def _exact(
         mask = fit_nearest(mask, recipe.target, fit=recipe.fit)
     _check_shape(mask.shape, field)
     return Stored(encoded(mask, field.encoding, recipe, []), mask.shape), was
+
+
+def _named(name: str, call: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
+    """What a call returns. A DecodeError names the field."""
+    try:
+        return call(*args, **kwargs)
+    except DecodeError as error:
+        raise DecodeError(error.reason, f"{name}: {error.detail}") from error
 
 
 def _native(values: NDArray[Any]) -> NDArray[Any]:

@@ -8,6 +8,7 @@ import zipfile
 import zlib
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, BinaryIO, Literal
 
@@ -117,10 +118,12 @@ class ArraySource(TableSource):
         counts = NO_COUNTS if labels is not None and labels.names is not None else {}
         if chosen.left_out:
             counts = {**counts, "columns_left_out": len(chosen.left_out)}
+        kinds = {name: FieldKind("str") if _is_text(one) else inferred_kind(name, one[0]) for name, one in held.items()}
+        first = {name: said.further_chw(name, kind.shape, arrays, f"{root}: {name}") for name, kind in kinds.items()}
         info = said.info(
             "arrays",
             str(file),
-            {name: FieldKind("str") if _is_text(one) else inferred_kind(name, one[0]) for name, one in held.items()},
+            {name: replace(kind, shape=turned(kind.shape, first[name])) for name, kind in kinds.items()},
             ImageKind(dtype.name, turned(shape[1:], chw)),
             counts,
             chosen.left_out,
@@ -128,8 +131,10 @@ class ArraySource(TableSource):
             numbered=keys is None,
         )
         columns: dict[str, Column] = {
-            name: texts_of(one.tolist()) if _is_text(one) else Numbers(_native(one)) for name, one in held.items()
+            name: texts_of(one.tolist(), f"{root}: {plain(name)}") if _is_text(one) else Numbers(_native(one))
+            for name, one in held.items()
         }
+        columns |= {name: ImageArrays(Numbers(held[name]), chw) for name, chw in first.items() if chw}
         images, all_states = ImageArrays(image, chw), np.array(states, np.int64)
         super().__init__(info, keys or RowNumbers(range(shape[0])), images, columns, all_states, labels=labels)
         self._videos = held.get("video")

@@ -37,6 +37,19 @@ def channels_first(shape: tuple[int, ...], axes: Axes | None, where: str, said_b
     )
 
 
+def further_first(shape: tuple[int, ...], axes: Axes | None, where: str, cure: str) -> bool:
+    """Whether further images of samples, of this shape, are (channels, height, width). axes: what the user said of the
+    first images, which applies to these too. cure: what to do where they differ. Raises UsageError where they do, or
+    where nobody said it of a shape that does not show it."""
+    if len(shape) != 3 or axes == "hwc":
+        return False
+    if axes == "chw" and shape[0] > _MOST_CHANNELS >= shape[2]:
+        raise UsageError(f"{where}: images of shape {shape} seem to have their channels last: {cure}")
+    if axes is None and doubtful(shape):
+        raise UsageError(f"{where}: images of shape {shape} seem to have their channels first: {cure}")
+    return axes == "chw"
+
+
 def check_samples(shape: tuple[int, ...], axes: Axes | None, where: str, said_by: Callable[[Axes], str]) -> None:
     """Raise UsageError where an array, whose first axis counts samples, seems to be one image (height, width, 3 or 4):
     it would become as many gray images as it has rows.

@@ -19,6 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rawpack.disk.manifest import Field
+from rawpack.errors import DecodeError
 from rawpack_packer.sources.fields import FieldKind, ImageKind, Value
 
 if TYPE_CHECKING:
@@ -70,6 +71,15 @@ class SourceInfo:
     """Suffixes of what was left out because it is no image, such as ".json" -> 24; "" of files without one."""
     problems: tuple[str, ...] = ()
     """What could not be read, or may be wrong, one printable line each; the last may be "... and n more"."""
+
+    def __post_init__(self) -> None:
+        if self.noun == "image" and self.has_several_images:
+            object.__setattr__(self, "noun", "sample")
+
+    @property
+    def has_several_images(self) -> bool:
+        """Whether samples have further images."""
+        return any(kind.image for kind in self.fields.values())
 
 
 @dataclass(frozen=True, eq=False)
@@ -274,6 +284,14 @@ class Column(Protocol):
 
     def pick(self, rows: Rows, /) -> Column:
         """The values of the samples at `rows`, in their order, and nothing else."""
+
+
+def named_value(name: str, column: Column, i: int) -> Value:
+    """The value of sample i of a field, whose name errors have."""
+    try:
+        return column.value(i)
+    except DecodeError as error:
+        raise DecodeError(error.reason, f"{name}: {error.detail}") from None
 
 
 @runtime_checkable

@@ -69,7 +69,8 @@ def check_fields(stores: Sequence[Store]) -> None:
             if was is None or now is None:
                 has, lacks = (first, other) if now is None else (other, first)
                 raise UsageError(f"{has.path} has a field {name!r}, and {lacks.path} has none; {cure}")
-            cure = "`rawpack convert --color` gives all the same channels" if name == IMAGE else cure
+            if was.kind == "image" and not was.exact:
+                cure = "`rawpack convert --color` gives all the same channels"
             raise UsageError(
                 f"{name!r} is {shown_field(was)} in {first.path}, and {shown_field(now)} in {other.path}; {cure}"
             )

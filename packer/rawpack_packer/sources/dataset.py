@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
+from itertools import chain
 from typing import Any, Protocol
 
 import numpy as np
@@ -30,6 +31,7 @@ from rawpack_packer.sources.dataset_forms import (
     images_of,
     length_of,
     renamed,
+    size_of,
 )
 from rawpack_packer.sources.fields import (
     Boxes,
@@ -41,6 +43,8 @@ from rawpack_packer.sources.fields import (
     as_array,
     as_text,
     declared_kind,
+    first_pixels,
+    hints,
     inferred_kind,
     inferred_pixels,
     with_arrays,
@@ -94,13 +98,14 @@ class DatasetPart:
             value = sample.pop("image")
             # In here, since Pillow decodes an image only when its pixels are asked for.
             image = self.images.of(value, f"sample {key}")
+            if self.text_labels and LABEL in sample:
+                sample[LABEL] = _class_number(sample[LABEL], self.classes or ())
+            kinds = self.fields
+            fields = {name: _as_value(name, one, kinds.get(name), self.images) for name, one in sample.items()}
         except (DecodeError, PackError, MemoryError):
             raise
         except Exception as error:
             raise DecodeError("source_error", f"{type(error).__name__}: {error}") from error
-        if self.text_labels and LABEL in sample:
-            sample[LABEL] = _class_number(sample[LABEL], self.classes or ())
-        fields = {name: _as_value(value, self.fields.get(name), self.images) for name, value in sample.items()}
         unknown = [name for name in fields if name not in self.fields]
         if unknown:
             raise DecodeError("bad_field", f"it has a field {unknown[0]!r}, which the first sample does not have")
@@ -184,7 +189,9 @@ class DatasetSource(BaseSource):
         images = images_of(first["image"], said, others, root, colors=colors, sized=sized)
         kind = images.kind
         kinds = {
-            name: _field_kind(name, value, declared, images, root) for name, value in first.items() if name != "image"
+            name: _field_kind(name, value, declared, images, root, _others(dataset, count, called_as, name))
+            for name, value in first.items()
+            if name != "image"
         }
         of_dataset = _attribute(dataset, "classes", (list, tuple))
         texts, found = LABEL in kinds and kinds[LABEL].dtype == "str" and LABEL not in declared, None
@@ -197,7 +204,13 @@ class DatasetSource(BaseSource):
             kinds[LABEL] = FieldKind("int64")
         all_keys = _keys(keys, count)
         self.info = SourceInfo(
-            kind="dataset", root=root, fields=kinds, image=kind, classes=named, numbered=keys is None
+            kind="dataset",
+            root=root,
+            fields=kinds,
+            image=kind,
+            classes=named,
+            numbered=keys is None,
+            problems=tuple(hints(kinds, declared, kind)),
         )
         targets = as_array(getattr(dataset, "targets", None))
         known = targets is not None and targets.shape == (count,) and targets.dtype.kind in "iu"
@@ -237,24 +250,47 @@ def _attribute(dataset: Any, name: str, types: Any) -> Any:
 
 def _keys(given: Sequence[str] | None, count: int) -> list[str]:
     keys = [numbered(i) for i in range(count)] if given is None else [str(key) for key in given]
+    if len(keys) != count:
+        raise UsageError(f"keys= has {len(keys)} keys for {count} samples")
+    firsts = dict[str, int]()
     for i, key in enumerate(keys):
         try:
             key.encode()
         except UnicodeEncodeError:
             raise UsageError(f"keys[{i}] is {key!r}, which UTF-8 cannot hold: name the sample otherwise") from None
-    if len(keys) != count or len(set(keys)) != count:
-        raise UsageError(f"keys= has {len(keys)} keys, {len(set(keys))} of them different, for {count} samples")
+        if (first := firsts.setdefault(key, i)) != i:
+            raise UsageError(f"keys[{i}] is {key!r}, as keys[{first}] is: each sample needs a key of its own")
     return keys
 
 
-def _field_kind(name: str, value: Any, declared: Mapping[str, Declared], images: DatasetImages, root: str) -> FieldKind:
+def _field_kind(
+    name: str,
+    value: Any,
+    declared: Mapping[str, Declared],
+    images: DatasetImages,
+    root: str,
+    others: Others,
+) -> FieldKind:
+    """value: that of the first sample. others: those of the field, to be looked at."""
     array, rest = array_of(declared.get(name))
     said = rest if array else declared.get(name)
     kind = inferred_kind(name, value) if said is None else declared_kind(name, said)
-    if kind == "image":
-        value = images.further(value, f"{root}: {name}")
-    found = {name: inferred_pixels(kind, name, value, images.kind) if isinstance(kind, str) else kind}
-    return with_arrays(found, [name] if array else (), "the dataset")[name]
+    if kind == "mask":
+        kind = inferred_pixels(kind, name, value, images.kind)
+    elif kind == "image":
+        kind = _further_kind(name, value, images, root, others)
+    return with_arrays({name: kind}, [name] if array else (), "the dataset")[name]
+
+
+def _further_kind(name: str, value: Any, images: DatasetImages, root: str, others: Others) -> FieldKind:
+    """What further images are: as the first one, of one size unless some that are looked at differ."""
+    values = chain([value], others.images(others.few))
+    kind = first_pixels("image", name, (partial(images.further, one, f"{root}: {name}") for one in values), images.kind)
+    if None in kind.shape:
+        return kind
+    seen = others.images(others.few if others.every is None else others.every)
+    sizes = {size_of(one, images.chw) for one in chain([value], seen)} - {None}
+    return kind if len(sizes) < 2 else replace(kind, shape=(None, None, kind.shape[2]))
 
 
 def _classes(
@@ -303,10 +339,13 @@ def _class_number(label: Any, classes: Sequence[str]) -> int:
         raise DecodeError("bad_field", f"label is {label!r}; it is none of the {len(classes)} classes") from None
 
 
-def _as_value(value: Any, kind: FieldKind | None, images: DatasetImages) -> Value:
+def _as_value(name: str, value: Any, kind: FieldKind | None, images: DatasetImages) -> Value:
     """A field's value as the packer takes it. Raises DecodeError."""
     if kind is not None and kind.image:
-        return images.further(value)
+        try:
+            return images.further(value)
+        except DecodeError as error:
+            raise DecodeError(error.reason, f"{name}: {error.detail}") from None
     if isinstance(value, str | bytes):
         return value
     if kind is not None and kind.dtype == "str" and isinstance(value, Mapping | list | tuple):
@@ -321,19 +360,19 @@ def _as_value(value: Any, kind: FieldKind | None, images: DatasetImages) -> Valu
     return array if kind is None or kind.boxes is None else Boxes(array, kind.boxes)
 
 
-def _others(dataset: Any, count: int, names: Names | None) -> Others:
-    """The images of a dataset, to be looked at."""
+def _others(dataset: Any, count: int, names: Names | None, name: str = "image") -> Others:
+    """The images of a dataset, or those of a further field, to be looked at."""
     every: Sequence[int] | None = None
     if isinstance(dataset, list | tuple | np.ndarray | ColumnDataset):
-        rows = dataset.column("image") if isinstance(dataset, ColumnDataset) else dataset
+        rows = dataset.column(name) if isinstance(dataset, ColumnDataset) else dataset
         alike = getattr(getattr(rows, "dtype", None), "kind", "O") != "O"
         every = range(0 if alike else count)
     some = np.unique(np.linspace(0, count - 1, _TRIED, dtype=np.int64)).tolist()
     few = range(1, min(count, _TRIED)) if isinstance(dataset, InOrder) else some
-    return Others(lambda rows: _images(dataset, rows, names), some, few, every)
+    return Others(lambda rows: _images(dataset, rows, names, name), some, few, every)
 
 
-def _images(dataset: Any, rows: Iterable[int], names: Names | None) -> Iterator[Any]:
+def _images(dataset: Any, rows: Iterable[int], names: Names | None, name: str) -> Iterator[Any]:
     """The images of samples, without those that cannot be read."""
     for i in rows:
         try:
@@ -342,8 +381,8 @@ def _images(dataset: Any, rows: Iterable[int], names: Names | None) -> Iterator[
             raise
         except Exception:
             continue
-        if "image" in sample:
-            yield sample["image"]
+        if name in sample:
+            yield sample[name]
 
 
 def _first(dataset: Any, count: int, names: Names | None, root: str) -> dict[str, Any]:

@@ -17,7 +17,16 @@ from numpy.typing import NDArray
 from rawpack.errors import DecodeError, PackError, UsageError
 from rawpack_packer.errors import reason_of
 from rawpack_packer.images.with_pillow import check_mode, is_grey, is_pillow, pixels_of
-from rawpack_packer.sources.axes import AXES, Axes, channels_first, channels_last, check_samples, doubtful, turned
+from rawpack_packer.sources.axes import (
+    AXES,
+    Axes,
+    channels_first,
+    channels_last,
+    check_samples,
+    doubtful,
+    further_first,
+    turned,
+)
 from rawpack_packer.sources.base import Item
 from rawpack_packer.sources.fields import ImageKind, as_array, plain_dtype
 from rawpack_packer.text import listed, plain
@@ -260,14 +269,16 @@ class DatasetImages:
 
     def further(self, value: Any, where: str = "") -> bytes | NDArray[Any]:
         """A further image of a sample as the packer takes it; its axes are those of the first image. Raises DecodeError
-        for what is no image; UsageError where `where` is given and the axes have to be said."""
+        for what is no image; UsageError where `where` is given and the axes are not those of the first."""
         if is_pillow(value) and value.mode[0] in "IF":  # depths, which are no gray levels
             return np.array(value)
         image = as_image(value)
         if isinstance(image, bytes) or image.ndim != 3 or is_pillow(value):
             return image
-        if where and not self.said:
-            channels_first(image.shape, None, where, _said)
+        if where:
+            said: Axes | None = "chw" if self.chw else "hwc" if self.said else None
+            cure = "all images of a sample need theirs in one place: move them, as by np.moveaxis(image, 0, -1)"
+            further_first(image.shape, said, where, cure)
         return channels_last(image) if self.chw else image
 
     def _stop(self, image: NDArray[Any], where: str) -> PackError:
@@ -332,6 +343,14 @@ def _exact(kind: ImageKind | None, others: Others, sized: bool | None) -> tuple[
     if kind is None or sized is not False or others.every is not None:
         return None
     return cast(tuple[int, int], kind.shape[:2])
+
+
+def size_of(value: Any, chw: bool) -> tuple[int, ...] | None:
+    """The (height, width) of an image, as far as it is known without decoding it. chw: whether channels come first."""
+    if is_pillow(value):
+        return value.height, value.width
+    shape = _shape_of(value)
+    return None if shape is None else turned(shape, chw and len(shape) == 3)[:2]  # type: ignore[return-value]
 
 
 def _shape_of(value: Any) -> tuple[int, ...] | None:
@@ -419,7 +438,7 @@ def as_image(value: Any) -> bytes | NDArray[Any]:
         try:
             return Path(value).read_bytes()
         except OSError as error:
-            raise DecodeError("unreadable", reason_of(error)) from None
+            raise DecodeError("unreadable", f"{plain(Path(value).name)}: {reason_of(error)}") from None
     if is_pillow(value):
         return pixels_of(value)
     array = as_array(value)

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from decimal import Decimal
+from itertools import islice
 from typing import Any, Literal, get_args
 
 import numpy as np
@@ -235,6 +236,10 @@ DeclaredKind = FieldKind | PixelWord
 PIXEL_WORDS: tuple[PixelWord, ...] = get_args(PixelWord)
 """Declarations of fields of which the first value shows dtype and channels."""
 _BOX_NAMES = ("box", "boxes", "bbox", "bboxes")
+_TRIED = 16
+"""Samples of which one shows what images or masks of a field are."""
+_LEAST_SIDE = 16
+"""Of an array that looks like a picture."""
 
 
 def declared_kind(name: str, declared: Declared) -> DeclaredKind:
@@ -252,11 +257,13 @@ def declared_kind(name: str, declared: Declared) -> DeclaredKind:
     match = _WORD.fullmatch(declared.strip()) if isinstance(declared, str) else None
     if not match:
         raise UsageError(
-            f"field {name}: {declared!r} is no dtype; write float32, float32[4], float32[?,5], str, image, mask, "
-            f"array, or of boxes {', '.join(get_args(BoxForm))}; the dtypes are {PLAIN}"
+            f"field {name}: {declared!r} is no dtype; write float32, float32[4], float32[?,5], str, image, image[1], "
+            f"mask, array, or of boxes {', '.join(get_args(BoxForm))}; the dtypes are {PLAIN}"
         )
     lengths = [length.strip() for length in (match[2] or "").split(",") if length.strip()]
     shape = tuple(None if length == "?" else int(length) for length in lengths)
+    if match[1] == "image":  # of files, which do not say whether the gray ones are only some
+        return FieldKind("uint8", (None, None, *shape), image="picture")
     for form in get_args(BoxForm):
         if match[1] == form:
             return FieldKind("float32", (None, *(shape[-1:] or (_BOX_LENGTH,))), boxes=form)
@@ -335,13 +342,18 @@ def _cure(name: str, value: Any) -> str:
 def inferred_pixels(word: PixelWord, name: str, value: Any, image: ImageKind | None) -> FieldKind:
     """An image or mask field by its first value: an image file (of a mask, a PNG), a PIL image, or an array. image:
     what the first images of samples are, if that is known."""
+    header = None
     if isinstance(value, bytes):
-        from rawpack_packer.images import read_header
+        from rawpack_packer.images import npy, read_header
 
         try:
-            header = read_header(value)
+            if npy.is_npy(value):
+                value = npy.array_of(value)
+            else:
+                header = read_header(value)
         except DecodeError as error:
             raise UsageError(f"field {name}: its first {word} cannot be read: {error}") from None
+    if header is not None:
         channels = 3 if header.color == "rgb" else 1
         if word == "image":
             exact = header.format == "png" and header.bits == 16 and header.color == "gray"
@@ -352,6 +364,22 @@ def inferred_pixels(word: PixelWord, name: str, value: Any, image: ImageKind | N
         what = "an image is a file" if word == "image" else "a mask is a PNG file"
         raise UsageError(f"field {name}: {what} or an array (height, width), not {type(value).__name__}")
     return pixels_kind(word, array.dtype.name, array.shape, image)
+
+
+def first_pixels(
+    word: PixelWord, name: str, reads: Iterable[Callable[[], Any]], image: ImageKind | None = None
+) -> FieldKind:
+    """An image or mask field by the first of a few values that can be read: see `inferred_pixels`. reads: return the
+    values of samples. Raises UsageError with what is wrong with the first one where none can be read."""
+    first: UsageError | None = None
+    for read in islice(reads, _TRIED):
+        try:
+            return inferred_pixels(word, name, read(), image)
+        except DecodeError as error:
+            first = first or UsageError(f"field {name}: its first {word} cannot be read: {error}")
+        except UsageError as error:
+            first = first or error
+    raise first or UsageError(f"field {name}: there is no sample")
 
 
 PICTURES = FieldKind("uint8", (None, None, 3), image="picture")
@@ -379,7 +407,32 @@ def mask_kind(dtype: str, shape: Sequence[int], image: ImageKind | None) -> Fiel
     return FieldKind(dtype, (*sizes, 1 if len(shape) == 2 else shape[2]), mask=True)
 
 
-def box_hint(name: str, kind: FieldKind) -> str | None:
+def hints(kinds: Mapping[str, FieldKind], declared: Iterable[str], image: ImageKind | None = None) -> list[str]:
+    """What to tell the user of fields that look like boxes or images but were not declared. image: what the first
+    images are, if that is known."""
+    left = {name: kinds[name] for name in kinds if name not in {*declared}}
+    found = (_box_hint(name, kind) or _image_hint(name, kind, image) for name, kind in left.items())
+    return [one for one in found if one]
+
+
+def _image_hint(name: str, kind: FieldKind, image: ImageKind | None) -> str | None:
+    """See `hints`: it has the height and width of the first images, or is uint8 with 1, 3 or 4 channels, last or first,
+    and sides as of a picture."""
+    shape, size = kind.shape, image.shape[:2] if image is not None else ()
+    if kind.array or kind.ragged or kind.is_pixels or kind.dtype == "str" or len(shape) not in (2, 3):
+        return None
+    sides = [n for n in shape if n is not None and n >= _LEAST_SIDE]
+    picture = kind.dtype == "uint8" and len(shape) == 3 and len(sides) == 2 and {1, 3, 4} & {shape[0], shape[2]}
+    if not picture and (None in size or len(size) != 2 or shape[:2] != size):
+        return None
+    return (
+        f"{name!r}, {kind.dtype} {shape}, looks like images and is stored as plain numbers, which do not move when "
+        f"images are cropped and resized. Declare what it is: {opt.fields(f'{name}:image')}, {name}:mask, or "
+        f"{name}:{ARRAY} if it is no image"
+    )
+
+
+def _box_hint(name: str, kind: FieldKind) -> str | None:
     """What to tell the user of a field that looks like boxes but was not declared."""
     rows_of_box = len(kind.shape) == 2 and kind.ragged and kind.shape[1] in (4, 5)
     if kind.array or (not rows_of_box and (name.lower() not in _BOX_NAMES or kind.dtype == "str")):
@@ -451,6 +504,8 @@ def with_roles(
         if name not in kinds:
             raise UsageError(f"{said}: {where} has no such field: it has {', '.join(kinds) or 'none'}")
         one = kinds[name]
+        if one.is_pixels:  # by its first value
+            continue
         lengths = [n for n in one.shape if n is not None]
         if len(lengths) not in (2, 3) or one.ragged or one.dtype == "str":
             raise UsageError(f"{said}: it is (height, width, channels) or (height, width), not {one.dtype} {one.shape}")

@@ -6,9 +6,9 @@ from __future__ import annotations
 import errno
 import os
 import stat
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from rawpack.errors import DecodeError, PackError, UsageError
 from rawpack_packer.errors import is_no_fault_of_data, reason_of, stop_if_of_any_file
 from rawpack_packer.options import opt
-from rawpack_packer.sources.base import Images, Item, check_part, check_sample
+from rawpack_packer.sources.base import Column, Images, Item, check_part, check_sample, named_value
 from rawpack_packer.text import again, near_path, plain
 
 MAX_FILE_BYTES = 2**31 - 1
@@ -149,10 +149,10 @@ def check_unchanged(file: int | str, scanned: tuple[int, int], key: str) -> None
         raise changed(key, "it was written to")
 
 
-def changed(key: str, how: str) -> SourceChangedError:
+def changed(key: str, what: str) -> SourceChangedError:
     """The error for a file that is not what it was when it was found."""
     cure = f"leave the source alone and run {again()} again"
-    return SourceChangedError(f"{plain(key)} changed since packing began: {how}; {cure}")
+    return SourceChangedError(f"{plain(key)} changed since packing began: {what}; {cure}")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -175,6 +175,8 @@ class FolderPart:
     """(n, 2): size in bytes and mtime in ns, or `NOT_SCANNED` and the number of an error."""
     members: Images | None = None
     """Where the files are if the folder is one of an archive; None if they are on disk."""
+    further: Mapping[str, Column] = field(default_factory=dict)
+    """Images and masks that belong to the files, by field."""
 
     def __len__(self) -> int:
         return len(self.folder_of)
@@ -191,7 +193,9 @@ class FolderPart:
             raise unread
         else:
             image = self.members.value(i)
-        return Item(key, image, {} if self.labels is None else {"label": int(self.labels[self.folder_of[i]])})
+        fields = {name: named_value(name, column, i) for name, column in self.further.items()}
+        label = {} if self.labels is None else {"label": int(self.labels[self.folder_of[i]])}
+        return Item(key, image, {**label, **fields})
 
     def key(self, i: int, /) -> str:
         """The file's path below root, parts joined by "/"."""
@@ -222,6 +226,7 @@ class FolderPart:
             ends=np.cumsum([0, *map(len, names)], dtype=np.int64),
             states=self.states[rows],
             members=None if self.members is None else self.members.pick(rows),
+            further={name: column.pick(rows) for name, column in self.further.items()},
         )
 
     def file(self, i: int) -> str:

@@ -8,6 +8,7 @@ import os
 import re
 import shlex
 from collections.abc import Collection, Iterable, Sequence
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -19,8 +20,11 @@ from rawpack_packer.errors import reason_of
 from rawpack_packer.options import opt
 from rawpack_packer.sources.base import BaseSource, Scanning, unseen
 from rawpack_packer.sources.beside.annotated import refuse_annotations
+from rawpack_packer.sources.fields import Fields
 from rawpack_packer.sources.files import NOT_SCANNED, FolderPart, missing
 from rawpack_packer.sources.folder_scan import ARCHIVES, FolderScan, Wanted
+from rawpack_packer.sources.pairs import Folders, with_partners
+from rawpack_packer.sources.table.columns import Files
 from rawpack_packer.sources.video import EXTENSIONS as VIDEO_EXTENSIONS
 from rawpack_packer.text import plain
 
@@ -83,7 +87,8 @@ class FolderSource(BaseSource):
 
     `info.counts`: hidden (files and folders), videos (`--source video` packs them), other_files (neither),
     special_files (pipes, sockets, devices: never opened), links (to files and folders), loops (links not followed),
-    bad_names (not UTF-8), unlabelled (with label -1), empty_classes, problems.
+    bad_names (not UTF-8), unlabelled (with label -1), empty_classes, problems. With
+    `images` also unpaired (their files that belong to no image).
     """
 
     _all: FolderPart
@@ -93,12 +98,15 @@ class FolderSource(BaseSource):
         path: str | os.PathLike[str],
         /,
         *,
+        images: Folders = (),
+        fields: Fields = (),
         skip_unreadable: bool = False,
         progress: Scanning = unseen,
         detected: bool = False,
     ) -> None:
         """Scan `path`. Only files without an image's extension are opened, for their first bytes.
 
+        images, fields: folders of further images, see `pairs`, and which of them hold masks.
         skip_unreadable: leave out folders and files that cannot be looked into. progress: called with the number of
         entries looked at so far, every 1,000 and at the end. detected: whether the path shows that it is a folder of
         images, and nobody says so: then it may hold no annotations.
@@ -117,6 +125,9 @@ class FolderSource(BaseSource):
             raise NoImageError(root, scan.instead(), scan.counts["videos"], scan.archives(), scan.beside.suffixes)
         if detected:
             refuse_annotations(path, scan.beside, self._all, self.info, scan.head)
+        if images or fields:
+            scanned = partial(scan_folder, wanted=wanted_images(), progress=progress, skip_unreadable=skip_unreadable)
+            self._all, self.info = with_partners(self._all, self.info, images, fields, scanned)
 
     def labels(self) -> NDArray[np.int64] | None:
         """See `HasLabels`."""
@@ -131,8 +142,10 @@ class FolderSource(BaseSource):
         return np.flatnonzero(self._all.states[:, 0] == NOT_SCANNED)
 
     def states(self) -> NDArray[np.int64]:
-        """(n, 2): size in bytes and mtime in ns of each sample's file when it was scanned."""
-        view = self._all.states.view()
+        """(n, 2): size in bytes and mtime in ns of each sample's file when it was scanned; then those of further
+        images."""
+        further = [one.states for one in self._all.further.values() if isinstance(one, Files)]
+        view = np.concatenate([self._all.states, *further])
         view.flags.writeable = False
         return view
 

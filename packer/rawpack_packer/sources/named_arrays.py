@@ -13,9 +13,18 @@ from numpy.typing import NDArray
 
 from rawpack.errors import UsageError
 from rawpack_packer.options import opt
-from rawpack_packer.sources.axes import AXES, Axes, channels_first, check_samples
+from rawpack_packer.sources.axes import AXES, Axes, channels_first, check_samples, further_first
 from rawpack_packer.sources.base import SourceInfo, given_options
-from rawpack_packer.sources.fields import FieldKind, Fields, ImageKind, with_roles, words_of
+from rawpack_packer.sources.fields import (
+    PIXEL_WORDS,
+    FieldKind,
+    Fields,
+    ImageKind,
+    PixelWord,
+    hints,
+    with_roles,
+    words_of,
+)
 from rawpack_packer.sources.table.choose import (
     IMAGE,
     LABEL,
@@ -96,11 +105,19 @@ class SaidOfArrays:
         names one too."""
         self.named, self.fields, self.classes = named_arrays(array), fields, classes
         self.columns = ColumnChoice(image_column, label_column, key_column)
+        words = dict(word.partition(":")[::2] for word in words_of(fields))
+        self.words: dict[str, PixelWord] = {name: word for name in words for word in PIXEL_WORDS if words[name] == word}
+        """Fields that are declared as images or masks -> the word."""
         if self.names_image and (image_column or label_column):
             other = opt.image_column if image_column else opt.label_column
             raise UsageError(
                 f"{opt.array} and {other} both name arrays: name the image, the label and all fields by one"
             )
+
+    def are_pixels(self, of_file: str) -> bool:
+        """Whether an array is declared as images or masks."""
+        named = {split_axes(self.named.get(name, name))[0].lstrip("/") for name in self.words}
+        return of_file in named or of_file.rpartition("/")[2] in named
 
     @property
     def names_image(self) -> bool:
@@ -110,7 +127,7 @@ class SaidOfArrays:
     def names(self, root: str = "") -> list[str]:
         """The names of arrays that the user gave, and that of the image without its axes too. root: what they may begin
         with in vain."""
-        every = [*self.named.values(), split_axes(self.named.get(IMAGE, ""))[0]]
+        every = [*self.named.values(), *(split_axes(of_file)[0] for of_file in self.named.values())]
         every += [one for one in (self.columns.image, self.columns.label, self.columns.key) if one]
         return [one.lstrip(root) for one in every if one.lstrip(root)]
 
@@ -120,15 +137,17 @@ class SaidOfArrays:
         image, label, key = (
             one and one.lstrip(root) for one in (self.columns.image, self.columns.label, self.columns.key)
         )
-        wanted = ColumnChoice(image, label, key)
-        if of_image := split_axes(named.get(IMAGE, ""), {one.name for one in columns})[0]:
-            others = {name: of_file for name, of_file in named.items() if name not in (IMAGE, LABEL)}
+        known = {one.name for one in columns}
+        last = {one.rpartition("/")[2] for one in known}
+        wanted = ColumnChoice(image, label, key, declared={k: word for k, word in self.words.items() if k in last})
+        if of_image := split_axes(named.get(IMAGE, ""), known)[0]:
+            others = {name: split_axes(one, known)[0] for name, one in named.items() if name not in (IMAGE, LABEL)}
             wanted = ColumnChoice(of_image, named.get(LABEL), key, others, as_arrays=True)
         return choose(columns, wanted, where, habits)
 
-    def axes(self, known: Container[str]) -> Axes | None:
-        """The axes of the images, if the user says them. known: see `split_axes`."""
-        return split_axes(self.named.get(IMAGE, ""), known)[1]
+    def axes(self, known: Container[str], name: str = IMAGE) -> Axes | None:
+        """The axes of the images, or of a field, if the user says them. known: see `split_axes`."""
+        return split_axes(self.named.get(name, ""), known)[1]
 
     def chw(self, shape: tuple[int, ...], name: str, axes: Axes | None, where: str, *, alone: bool) -> bool:
         """Whether the channels come first in an array of images. where: the file, or the array in it. alone: whether
@@ -141,6 +160,22 @@ class SaidOfArrays:
         if alone:
             check_samples(shape, axes, where, said_by)
         return channels_first(shape[1:], axes, where, said_by)
+
+    def further_chw(self, name: str, shape: tuple[int | None, ...], known: Container[str], where: str) -> bool:
+        """Whether the channels come first in a further image of this shape: as it is said of it, or of the images.
+        where: its array. Raises UsageError where the user has to say it, or says it of what is no image."""
+        of_file, axes = split_axes(self.named.get(name, name), known)
+        if self.words.get(name) != "image":
+            if axes is not None:
+                said = opt.array(f"{name}={of_file}:{axes}")
+                raise UsageError(f"{said} is for images: {opt.fields(f'{name}:image')} says that it is one")
+            return False
+        lengths = tuple(n for n in shape if n is not None)
+        if axes is not None:
+            return channels_first(lengths, axes, where, lambda axes: opt.array(f"{name}={of_file}:{axes}"))
+        said = opt.array(f"image=NAME,{name}={of_file}:chw")
+        cure = f"{said} moves them to the end, {name}={of_file}:hwc keeps the axes; so name all that is packed"
+        return further_first(lengths, self.axes(known), where, cure)
 
     def labels(self, values: Sequence[str] | NDArray[Any] | None, where: str) -> Labels | None:
         """The labels in an array of whole numbers or texts. Raises UsageError."""
@@ -168,11 +203,12 @@ class SaidOfArrays:
     ) -> SourceInfo:
         """What is known of the file."""
         root, label = plain(os.fsencode(path)), {LABEL: LABEL_KIND} if labelled else {}
+        kinds = with_roles({**label, **fields}, self.fields, image, root)
         return SourceInfo(
             kind=kind,
             root=root,
             paths=(path,),
-            fields=with_roles({**label, **fields}, self.fields, image, root),
+            fields=kinds,
             image=image,
             numbered=numbered,
             counts=counts,
@@ -184,7 +220,7 @@ class SaidOfArrays:
                 label_column=self.columns.label,
                 key_column=self.columns.key,
             ),
-            problems=left_out,
+            problems=(*left_out, *hints(kinds, self.words, image)),
         )
 
     def _shown(self) -> str | None:

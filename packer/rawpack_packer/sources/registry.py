@@ -33,6 +33,7 @@ from rawpack_packer.sources.folder import (
     refuse_unknown,
     splits_in,
 )
+from rawpack_packer.sources.pairs import one_folder
 from rawpack_packer.text import plain
 
 if TYPE_CHECKING:
@@ -157,7 +158,7 @@ KINDS: dict[str, SourceKind] = {
     ),
     "folder": SourceKind(
         "a folder of images, with a subfolder for each class", "folder:FolderSource",
-        ("skip_unreadable", "key_pattern"), with_subfolders=True, stops_at_annotations=True,
+        ("images", "fields", "skip_unreadable", "key_pattern"), with_subfolders=True, stops_at_annotations=True,
     ),
     "hdf5": SourceKind(
         "data sets of an HDF5 file: .h5, .hdf5", "hdf5.source:Hdf5Source",
@@ -364,8 +365,10 @@ def _open(
             belongs = f"it belongs to {' and '.join(homes)} sources" if homes else "it applies to datasets in memory"
             raise UsageError(
                 f"{plain(os.fspath(path))}, opened as a source of kind {kind}, takes no option "
-                f"{name.replace('_', '-')}: {belongs}"
+                f"{getattr(opt, name)}: {belongs}"
             )
+    if "images" in options and kind != "folder":
+        options["images"] = one_folder(options["images"])
     if row is not None:
         options |= {"spool": spool} if spooled else {}
         options |= {"detected": True} if detected and row.stops_at_annotations else {}

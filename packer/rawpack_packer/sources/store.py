@@ -23,6 +23,7 @@ from rawpack.disk.manifest import NAME
 from rawpack.disk.splits import split_names
 from rawpack.errors import DamagedStoreError, DecodeError, PackError, RawpackError, UsageError
 from rawpack.formats import FieldReader
+from rawpack.formats.field_reader import planes_of
 from rawpack.remote.url import refuse_url
 from rawpack.store.store import Store
 from rawpack_packer.sources.base import (
@@ -106,7 +107,7 @@ class StorePart:
             as_file = field.codec.suffix and not field.exact
             fields[name] = stored.tobytes() if as_file else _read(reader, at, name)
             if field.planar:
-                planes[name] = stored
+                planes[name] = planes_of(reader, at)
         image: Any = fields.pop(IMAGE)
         return Item(origin.prefix + _key(store, row), image, fields, planes)
 
@@ -215,10 +216,10 @@ class StoreSource(BaseSource):
         return all(store.fields[IMAGE].planar for store in self.stores)
 
     @property
-    def sizes_differ(self) -> bool:
-        """Whether images or masks of one store have another size than those of another."""
+    def sizes_differ(self) -> list[str]:
+        """The images and masks that have another size in one store than in another."""
         first = self.stores[0].fields
-        return any(field.shape != first[name].shape for store in self.stores for name, field in store.fields.items())
+        return [name for name in first if any(store.fields[name].shape != first[name].shape for store in self.stores)]
 
     def states(self) -> NDArray[np.int64]:
         """Empty: the recipe records the digests of the stores, which cover all of their files."""

@@ -289,7 +289,7 @@ def _check_item(item: Item, info: SourceInfo) -> None:
             assert value.form == kind.boxes, f"{where}: {name} has boxes {value.form}, info says {kind.boxes}"
         elif isinstance(value, Fractions):
             assert kind.follows in ("keypoints", "polygons"), f"{where}: {name} has fractions, info says {kind}"
-        elif not kind.mask:
+        elif not kind.is_pixels:
             assert _fits(np.shape(value), kind.shape), f"{where}: {name} is {np.shape(value)}, info says {kind.shape}"
     if info.classes is not None and "label" in item.fields:
         label = int(np.asarray(item.fields["label"]))

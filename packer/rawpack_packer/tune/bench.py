@@ -16,7 +16,7 @@ from rawpack.system.user import seconds
 from rawpack_packer import text
 from rawpack_packer.options import opt
 from rawpack_packer.tune import measure as words
-from rawpack_packer.tune.candidates import listed, parse_side, parse_steps
+from rawpack_packer.tune.candidates import listed, parse_sides, parse_steps
 from rawpack_packer.tune.measure import COLD_ROUNDS, ROUNDS, Reading, Setting, StoreMeter, read_in_turn, worker_counts
 from rawpack_packer.tune.system import BUSY, load_per_cpu
 
@@ -92,7 +92,8 @@ class Bench:
                     "path": str(meter.path),
                     "format": meter.manifest.format,
                     "samples": len(meter),
-                    "image": list(meter.field.shape),
+                    "image": list(meter.images["image"].shape),
+                    "images": {name: list(field.shape) for name, field in meter.images.items()},
                     "bytes": meter.store_bytes,
                 }
                 for meter in self.meters
@@ -103,8 +104,8 @@ class Bench:
 
 def about(meter: StoreMeter) -> str:
     """A store in a few words."""
-    shape = "x".join("?" if n is None else str(n) for n in meter.field.shape)
-    return f"{meter.manifest.format}, {text.count(len(meter), meter.noun)} of {shape}, {text.size(meter.store_bytes)}"
+    shapes = text.image_shapes(meter.images)
+    return f"{meter.manifest.format}, {text.count(len(meter), meter.noun)} of {shapes}, {text.size(meter.store_bytes)}"
 
 
 def bench(
@@ -124,11 +125,12 @@ def bench(
     slices = seconds("seconds", given.get("seconds", 0.5))
     batches = [whole_number("batch", one, 1) for one in listed(given.get("batch"))] or [256]
     counts = [whole_number("workers", one, 0) for one in listed(given.get("workers"))] or worker_counts(machine.cpus())
-    size, transform = parse_side(given.get("image_size")), parse_steps(listed(given.get("transform")))
+    size, transform = parse_sides(given.get("image_size")), parse_steps(listed(given.get("transform")))
     load = load_per_cpu()
     meters = [StoreMeter(store, given.get("where")) for store in stores]
     for meter in meters:
-        if not meter.field.uniform and size is None and not transform:
+        sized = meter.images if isinstance(size, tuple) else size or {}
+        if not transform and any(not field.uniform and name not in sized for name, field in meter.images.items()):
             raise UsageError(f"the images in {meter.path} have different sizes: give {opt.image_size}, such as 224")
     readings = [
         Reading(meter, Setting(batch, count, size, transform))

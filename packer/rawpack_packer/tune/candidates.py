@@ -55,7 +55,7 @@ class Candidate:
     @property
     def group(self) -> tuple[object, ...]:
         """Size and color: equal for candidates with the same pixels, except for what is lost of them."""
-        return self.recipe.size, self.recipe.pixels
+        return self.recipe.size, *self.recipe.sizes.items(), self.recipe.pixels
 
     @property
     def raw_recipe(self) -> Recipe:
@@ -84,9 +84,11 @@ def _combinations(tried: Mapping[str, Sequence[str]]) -> Iterator[Candidate]:
             continue
         names = [name for name in _OF_FORMATS if name in written.options]
         for values in itertools.product(*(tried[name] for name in names)):
+            if dict(zip(names, values, strict=True)).get("compression", "none") not in ("none", *written.compressions):
+                continue
             every = {"format": format, "size": size, "color": color, **dict(zip(names, values, strict=True))}
             given = {name: value for name, value in every.items() if value != _USUAL.get(name)}
-            words = [f"q{value}" if name == "quality" else value for name, value in given.items()]
+            words = [f"q{value}" if name == "quality" else value.replace(",", ", ") for name, value in given.items()]
             options = [(f"--{name.replace('_', '-')}", value) for name, value in given.items()]
             yield Candidate(" ".join(words), make_recipe(**given), tuple(itertools.chain.from_iterable(options)))
 
@@ -142,8 +144,17 @@ def _steps(text: str) -> list[Any]:
     return steps
 
 
+def parse_sides(value: Any) -> tuple[int, int] | dict[str, tuple[int, int]] | None:
+    """What `--image-size` or `image_size=` says: one for all images, or by field. Raises UsageError."""
+    if isinstance(value, str) and "=" in value:
+        value = dict(one.strip().partition("=")[::2] for one in value.split(","))
+    if isinstance(value, Mapping):
+        return {name: parse_side(one) or (0, 0) for name, one in value.items()}
+    return parse_side(value)
+
+
 def parse_side(text: str | int | tuple[int, int] | None) -> tuple[int, int] | None:
-    """(height, width) of `--image-size`, or of `image_size=`. Raises UsageError."""
+    """(height, width) of one of them. Raises UsageError."""
     if not isinstance(text, str):
         return None if text is None else size_of(text)
     if text == "keep":

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 import statistics
 import time
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import cv2
 import numpy as np
@@ -15,6 +17,7 @@ from numpy.typing import NDArray
 from rawpack.disk.tables import resolve
 from rawpack.errors import DecodeError
 from rawpack_packer.recipe import Recipe
+from rawpack_packer.recipe.fields import IMAGE
 from rawpack_packer.recipe.tables import encoder_of
 from rawpack_packer.samples.sample import encoded, prepare
 from rawpack_packer.sources.view import View
@@ -60,8 +63,8 @@ class Strip:
 def compare(
     sample: View, candidates: Sequence[Candidate], seconds: float, bad: Collection[int] = ()
 ) -> tuple[dict[str, Loss], list[Strip]]:
-    """What candidates lose: means over some images of the sample, without those that lose nothing; and crops of the
-    images that lose most, least, and in between, each where the lowest quality loses most.
+    """What candidates lose: means over some images of the sample, further ones too, without those that lose nothing;
+    and crops of the images that lose most, least, and in between, each where the lowest quality loses most.
 
     The crops are of the candidates of the first size and color that lose anything. seconds: after this time no further
     image is compared, but always three. bad: samples that are left out, because they could not be packed.
@@ -75,30 +78,38 @@ def compare(
     losses: dict[str, list[Loss]] = {one.name: [] for one in lossy}
     strips, began = list[tuple[float, Strip]](), time.monotonic()
     numbers = np.linspace(0, len(sample) - 1, min(_COMPARED, len(sample))).astype(int)
-    for i in np.random.default_rng(0).permutation(numbers).tolist():
+    shuffled = np.random.default_rng(0).permutation(numbers).tolist()
+    for key, name, channels, data in _pictures(sample, (i for i in shuffled if i not in bad)):
         if len(strips) >= _SHOWN and time.monotonic() - began > seconds:
             break
         try:
-            if i in bad:
-                continue
-            data = sample[i].image
-            pixels = {group: prepare(data, recipe).image for group, recipe in groups.items()}
+            pixels = {group: prepare(data, recipe.of(name, channels)).image for group, recipe in groups.items()}
         except DecodeError:
             continue
-        read = {one.name: as_read(pixels[one.group], one.recipe) for one in lossy}
+        read = {one.name: as_read(pixels[one.group], one.recipe.of(name, channels)) for one in lossy}
         found = {one.name: _loss(pixels[one.group], read[one.name][0]) for one in lossy}
-        for name, loss in found.items():
+        for candidate, loss in found.items():
             if math.isfinite(loss.psnr_db):  # a gray picture has no color to lose
-                losses[name].append(loss)
+                losses[candidate].append(loss)
         raw = pixels[lowest.group]
         part = _worst_part(raw, read[lowest.name][0])
         crops = [Crop(one.name, read[one.name][0][part].copy(), read[one.name][1], found[one.name]) for one in shown]
-        strips.append(
-            (found[lowest.name].ssim, Strip(sample.key(i), (Crop("raw", raw[part].copy(), raw.nbytes), *crops)))
-        )
+        strips.append((found[lowest.name].ssim, Strip(key, (Crop("raw", raw[part].copy(), raw.nbytes), *crops))))
     strips.sort(key=lambda one: one[0])
     places = np.linspace(0, len(strips) - 1, min(_SHOWN, len(strips))).astype(int).tolist()
     return {name: _mean(values) for name, values in losses.items() if values}, [strips[k][1] for k in places]
+
+
+def _pictures(sample: View, rows: Iterable[int]) -> Iterator[tuple[str, str, int | None, Any]]:
+    """The pictures of these samples, of several of a sample each: what it is called, its field, how many channels of it
+    are stored, None for those of the recipe, and its file."""
+    further = {name: kind.shape[2] for name, kind in sample.info.fields.items() if kind.image == "picture"}
+    for i in rows:
+        with contextlib.suppress(DecodeError):
+            item = sample[i]
+            yield sample.key(i) + (f": {IMAGE}" if further else ""), IMAGE, None, item.image
+            for name, channels in further.items():
+                yield f"{sample.key(i)}: {name}", name, channels, item.fields[name]
 
 
 def as_read(image: Pixels, recipe: Recipe) -> tuple[Pixels, int]:

@@ -29,7 +29,7 @@ from rawpack.store.store import Store
 from rawpack_packer import text
 from rawpack_packer.inspect.warm import files_of
 from rawpack_packer.options import opt
-from rawpack_packer.sources.video import are_frames
+from rawpack_packer.sources.video import noun_of
 from rawpack_packer.text import either
 from rawpack_packer.tune.system import cpu_seconds, drop
 
@@ -98,7 +98,7 @@ class Setting:
 
     batch: int
     workers: int
-    image_size: tuple[int, int] | None = None
+    image_size: tuple[int, int] | dict[str, tuple[int, int]] | None = None
     transform: tuple[Any, ...] = ()
     """Steps of `rawpack.transforms`."""
 
@@ -124,8 +124,8 @@ class StoreMeter:
         where the condition does not fit it or no sample."""
         self.path, self._where = path, where
         store = Store(path)
-        self.manifest, self.field = store.manifest, store.fields["image"]
-        self.noun = "frame" if are_frames(store.fields) else "image"
+        self.manifest, self.noun = store.manifest, noun_of(store.fields)
+        self.images = {name: field for name, field in store.fields.items() if field.kind == "image"}
         self.files, sizes = zip(*files_of(store), strict=True)
         self.store_bytes = sum(sizes)
         self._reader: Reader | None = None

@@ -20,14 +20,14 @@ from rawpack_packer import text
 from rawpack_packer.destination.folder import free_bytes
 from rawpack_packer.job.opening import open_path
 from rawpack_packer.options import RECIPE, SOURCE, opt
-from rawpack_packer.options.option import parse_bytes
+from rawpack_packer.options.option import as_text, parse_bytes
 from rawpack_packer.progress import Fetching
 from rawpack_packer.sources import Source
 from rawpack_packer.sources.archives.source import split_path
 from rawpack_packer.sources.table.named_files import expanded, is_pattern
 from rawpack_packer.sources.table.remote_files import Spool
 from rawpack_packer.tune import measure as words
-from rawpack_packer.tune.candidates import Candidate, candidates, listed, parse_side, parse_steps
+from rawpack_packer.tune.candidates import Candidate, candidates, listed, parse_sides, parse_steps
 from rawpack_packer.tune.loss import Strip
 from rawpack_packer.tune.measure import Setting
 from rawpack_packer.tune.recommend import Goals, Recommendation, recommend
@@ -59,12 +59,12 @@ class PlanRequest:
     """Seconds."""
     seed: int
     tmp: str | None
-    about: Mapping[str, Any]
+    source_options: Mapping[str, Any]
     """The options of the source."""
 
     def command(self, taken: Trial) -> str:
         """The command that packs the source this way, safe to print."""
-        options = [text.plain(word) for word in _words(self.about)]
+        options = [text.plain(word) for word in _words(self.source_options)]
         return taken.candidate.command(text.plain(self.source), options)
 
 
@@ -169,7 +169,9 @@ class Plan:
                 f"memory; {opt.tmp} names a folder on another disk."
             )
         if any(one.loss for one in self.trials):
-            lines.append("PSNR, SSIM: what JPEG or chroma loses; higher is better.")
+            images = ["image", *(name for name, kind in self.source.info.fields.items() if kind.image == "picture")]
+            of = f" of {', '.join(images)}" if self.source.info.has_several_images else ""
+            lines.append(f"PSNR, SSIM: what JPEG or chroma loses{of}; higher is better.")
         if self.memory is not None and not all(one.fits for one in self.trials):
             large = ", ".join(one.candidate.name for one in self.trials if not one.fits)
             lines.append(f"memory: {text.size(self.memory)} for files; too little for {large}: judged from the disk.")
@@ -224,7 +226,7 @@ class Plan:
             "candidates": [one.as_dict() for one in self.trials],
             "left_out": [one.name for one in self.left_out],
             "recommended": None if taken is None else taken.candidate.name,
-            "command": None if taken is None else taken.candidate.command(asked.source, _words(asked.about)),
+            "command": None if taken is None else taken.candidate.command(asked.source, _words(asked.source_options)),
             "why": self.why,
             "lost": [{"name": name, "why": why} for name, why in self.lost()],
         }
@@ -232,17 +234,17 @@ class Plan:
 
 def plan(
     source: str,
-    about: Mapping[str, Any],
+    source_options: Mapping[str, Any],
     keywords: Mapping[str, Any],
     storage_options: Mapping[str, Any] | None,
     say: Say,
 ) -> Plan:
     """Try all candidates on a sample of the source, and recommend one. Removes everything that it writes.
 
-    about: the options of the source. keywords: the others of `rawpack.plan`. Raises UsageError for a request that makes
-    no sense or cannot be measured, PackError where no image of the sample can be packed.
+    source_options: what is said of the source. keywords: the others of `rawpack.plan`. Raises UsageError for a request
+    that makes no sense or cannot be measured, PackError where no image of the sample can be packed.
     """
-    asked = _request(source, about, keywords)
+    asked = _request(source, source_options, keywords)
     load = load_per_cpu()
     memory = asked.memory
     if memory is None:
@@ -256,10 +258,10 @@ def plan(
         tell("looking through the source")
         spool = Spool(folder / "spool", free_bytes(folder) // 2, storage_options)
         spool.progress = Fetching(_Waits(tell))
-        path, times = _few_archives(source, about, spool)
+        path, times = _few_archives(source, source_options, spool)
         opened = open_path(
             path,
-            about,
+            source_options,
             other=("rawpack", "plan", "SRC"),
             spool=spool,
             scan=lambda n: tell("looking through the source"),
@@ -269,7 +271,7 @@ def plan(
             raise UsageError(f"{source} holds arrays, which are stored unchanged; plan compares stores of pictures")
         if any(Path(os.path.realpath(folder)).is_relative_to(os.path.realpath(one)) for one in info.paths):
             raise UsageError(f"{folder.parent} is inside the source {info.root}: name another folder with {opt.tmp}")
-        samples = min(round(len(opened) * times), about.get("limit") or sys.maxsize)
+        samples = min(round(len(opened) * times), source_options.get("limit") or sys.maxsize)
         tried = try_out(
             opened, asked.candidates, asked.setting, Whole(samples, memory), folder,
             budget=asked.budget, seed=asked.seed, say=say,
@@ -297,10 +299,10 @@ class _Waits:
     waits: Callable[[str], None]
 
 
-def _few_archives(source: str, about: Mapping[str, Any], spool: Spool) -> tuple[str, float]:
+def _few_archives(source: str, source_options: Mapping[str, Any], spool: Spool) -> tuple[str, float]:
     """A few of the archives that a pattern names, spread over all, and how many times as many there are."""
     archives, inside = split_path(source)
-    if not is_pattern(archives) or about.get("labels_file") is not None:  # labels are of all images
+    if not is_pattern(archives) or source_options.get("labels_file") is not None:  # labels are of all images
         return source, 1.0
     names = expanded(archives, spool)
     if len(names) <= _ARCHIVES:
@@ -309,10 +311,11 @@ def _few_archives(source: str, about: Mapping[str, Any], spool: Spool) -> tuple[
     return "::".join(few) + (f"/{inside}" if inside else ""), len(names) / len(few)
 
 
-def _request(source: str, about: Mapping[str, Any], keywords: Mapping[str, Any]) -> PlanRequest:
+def _request(source: str, source_options: Mapping[str, Any], keywords: Mapping[str, Any]) -> PlanRequest:
     """What a user asked, checked."""
     given = {name: value for name, value in keywords.items() if value is not None}
     tried = {one.name: [_written(value) for value in listed(given.get(one.name))] for one in RECIPE if one.tried}
+    tried["size"] = _by_field(tried["size"])
     target, disk, memory, tmp = (given.get(name) for name in ("target", "disk", "memory", "tmp"))
     if target is not None and not (isinstance(target, int | float) and target is not True and 0 < target < math.inf):
         raise UsageError(f"target={target!r} must be a number above 0")
@@ -322,7 +325,7 @@ def _request(source: str, about: Mapping[str, Any], keywords: Mapping[str, Any])
         Setting(
             whole_number("batch", given.get("batch", 256), 1),
             whole_number("workers", given.get("workers", machine.cpus()), 1),
-            parse_side(given.get("image_size")),
+            parse_sides(given.get("image_size")),
             parse_steps(listed(given.get("transform"))),
         ),
         Goals(target, None if disk is None else parse_bytes(opt.disk, str(disk))),
@@ -330,7 +333,7 @@ def _request(source: str, about: Mapping[str, Any], keywords: Mapping[str, Any])
         budget=_seconds(str(given.get("budget", "60s"))),
         seed=whole_number("seed", given.get("seed", 0), None),
         tmp=None if tmp is None else os.fspath(tmp),
-        about=about,
+        source_options=source_options,
     )
     for candidate in asked.candidates:
         if candidate.recipe.target is None and asked.setting.image_size is None and not asked.setting.transform:
@@ -342,7 +345,23 @@ def _request(source: str, about: Mapping[str, Any], keywords: Mapping[str, Any])
 
 def _written(value: Any) -> str:
     """A value as the command takes it: (224, 160) is "224x160"."""
-    return "x".join(map(str, value)) if isinstance(value, tuple) else str(value)
+    return as_text(value, "x")
+
+
+def _by_field(sizes: Sequence[str]) -> list[str]:
+    """Sizes to try. Those by field that follow one another are one, "image=64,target=256", until a field repeats."""
+    joined = list[str]()
+    for one in sizes:
+        field, by_field, _ = one.partition("=")
+        if by_field and joined and "=" in joined[-1] and field not in _fields_of(joined[-1]):
+            joined[-1] += f",{one}"
+        else:
+            joined.append(one)
+    return joined
+
+
+def _fields_of(sizes: str) -> list[str]:
+    return [one.partition("=")[0] for one in sizes.split(",")]
 
 
 def _seconds(written: str) -> float:
@@ -354,10 +373,10 @@ def _seconds(written: str) -> float:
     return seconds
 
 
-def _words(about: Mapping[str, Any]) -> list[str]:
+def _words(source_options: Mapping[str, Any]) -> list[str]:
     """The words of a command line that describe the source so."""
     words, flags = list[str](), {one.name: one.flag for one in SOURCE}
-    for name, value in about.items():
+    for name, value in source_options.items():
         if isinstance(value, bool):
             words += [flags[name]] if value else []
             continue

@@ -23,7 +23,7 @@ from rawpack_packer.job.estimate import estimate
 from rawpack_packer.job.job import Job
 from rawpack_packer.job.options import NoProgress, RunOptions
 from rawpack_packer.options import opt
-from rawpack_packer.recipe.fields import IMAGE, part_rows, picture_field, store_fields
+from rawpack_packer.recipe.fields import exact_bytes, part_rows, store_fields
 from rawpack_packer.recipe.tables import output_format
 from rawpack_packer.sources import Source
 from rawpack_packer.sources.base import unread_of
@@ -229,7 +229,7 @@ def sample_size(source: Source, candidates: Sequence[Candidate], folder: Path, b
 def _pack(sample: View, candidate: Candidate, setting: Setting, whole: Whole, folder: Path, pace: _Pace) -> Trial:
     """Pack the sample into a candidate, and predict the whole set."""
     recipe, cpus, seen = candidate.recipe, machine.cpus(), len(sample)
-    raw = math.prod(recipe.target or (1,)) * recipe.channels
+    raw = exact_bytes(store_fields(recipe, sample), encoded=True) or 1
     small = msgspec.structs.replace(recipe, shard_size=max(_PART_BYTES, seen * raw // (_PIECES * cpus)))
     path = folder / candidate.name.replace(" ", "-")
     # sample_size has made sure of the space, and a broken image is a result, not an error.
@@ -239,7 +239,7 @@ def _pack(sample: View, candidate: Candidate, setting: Setting, whole: Whole, fo
     beside = sum(file.stat().st_size for file in path.rglob("*") if file.is_file()) - meter.store_bytes
     # What a shard holds besides its images counts for each shard, and some files for the whole store.
     fixed = output_format(recipe.format).shard_bytes
-    all_shards = math.ceil(whole.samples / part_rows(recipe, {IMAGE: picture_field(recipe)}))
+    all_shards = math.ceil(whole.samples / part_rows(recipe, meter.manifest.fields))
     store_bytes = (meter.store_bytes - fixed * shards) / seen * whole.samples + fixed * all_shards + beside
     return Trial(
         candidate,

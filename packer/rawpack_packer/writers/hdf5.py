@@ -242,7 +242,7 @@ class _ImageDataset:
             return
         if not field.uniform:
             data.attrs["how_to_read"] = _FORMULA.format(what=what.capitalize() + "s", name=name)
-        elif is_picture or what == "mask":
+        elif is_picture or field.exact:
             data.attrs["how_to_read"] = f"{name}[i] is {what} i: height, width, channels."
         else:
             data.attrs["how_to_read"] = f"{name}[i] is array i."

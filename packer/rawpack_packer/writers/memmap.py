@@ -43,10 +43,12 @@ class MemmapWriter:
 
 
 class _ArrayFile:
-    """The file of one field. Images of one shape are rows of its array; others are concatenated in a flat array."""
+    """The file of one field. Images of one shape are rows of its array; others, and those that are
+    compressed, are concatenated in a flat array."""
 
     def __init__(self, path: Path, field: Field) -> None:
         self._path, self._field, self._ends = path, field, [0]
+        self._in_rows = field.uniform and field.codec.in_place
         self._file = path.open("wb", buffering=BUFFER_BYTES)
         self._file.seek(HEADER_BYTES)
 
@@ -58,14 +60,14 @@ class _ArrayFile:
             files.begin_sync(self._path)
 
     def finish(self, number: int) -> Finished:
-        size, uniform = self._ends[-1], self._field.uniform
-        values = size // np.dtype(self._field.dtype).itemsize
-        shape = (len(self._ends) - 1, *self._field.stored_shape) if uniform else (values,)
+        size, dtype = self._ends[-1], self._field.dtype if self._field.codec.in_place else "uint8"
+        values = size // np.dtype(dtype).itemsize
+        shape = (len(self._ends) - 1, *self._field.stored_shape) if self._in_rows else (values,)
         self._file.seek(0)
-        self._file.write(npy.header(self._field.dtype, shape, align=HEADER_BYTES))
+        self._file.write(npy.header(dtype, shape, align=HEADER_BYTES))
         self._file.close()
         index = {}
-        if not uniform:
+        if not self._in_rows:
             ends = np.array(self._ends, np.int64)
             index = {"offset": ends[:-1] + HEADER_BYTES, "bytes": np.diff(ends)}
         return Finished(Placement(file=number, offset=HEADER_BYTES, bytes=size), index)

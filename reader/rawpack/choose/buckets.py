@@ -1,9 +1,10 @@
-"""What `image_size=` asks of a store: one size, or buckets, of which each image has the best."""
+"""What `image_size=` asks of a store: one size, or buckets, of which each image has the best; for all images of a
+sample, or by field."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,6 +14,7 @@ from numpy.typing import NDArray
 
 from rawpack.choose.options import Buckets, Options, by_field, size_of
 from rawpack.clips.sample_set import SampleSet
+from rawpack.disk.manifest import Field
 from rawpack.errors import UsageError
 from rawpack.pixels.aspects import Size, Sizes, best_sizes, choose_sizes
 
@@ -82,25 +84,52 @@ class FoundBuckets(Sequence[Bucket]):
         return f"{' '.join(_shown(size) for size in self.sizes)} {xxhash.xxh3_64_hexdigest(self.of.data)}"
 
 
-def size_or_buckets(samples: SampleSet, options: Options) -> tuple[Size | None, FoundBuckets | None]:
-    """What `image_size=` asks: one size, or buckets."""
-    if options.image_size is None:
-        return None, None
-    fields = samples.library.fields
+@dataclass(frozen=True)
+class Asked:
+    """What `image_size=` asks."""
+
+    size: Size | None = None
+    """Of the main image, and by it of the images that are not in `others`; None where there is none, or are buckets."""
+    buckets: FoundBuckets | None = None
+    """Of the main image."""
+    others: Mapping[str, Size] | None = None
+    """The sizes of other images, where sizes are by field: then those without one stay as they are."""
+
+    @property
+    def sizes(self) -> list[Size | None]:
+        """That of the main image, in each kind of batches."""
+        return [self.size] if self.buckets is None else [*self.buckets.sizes]
+
+    def resized(self, size: Size | None, main: str, fields: Mapping[str, Field]) -> dict[tuple[str, ...] | None, Size]:
+        """Which images and masks come in which size; None: all. size: of `sizes`. main: the main image."""
+        if self.others is None:
+            return {} if size is None else {None: size}
+        # Masks follow their image.
+        its = tuple(name for name, field in fields.items() if name == main or field.kind == "mask")
+        return {**({} if size is None else {its: size}), **{(name,): one for name, one in self.others.items()}}
+
+
+def asked_sizes(samples: SampleSet, options: Options, main: str) -> Asked:
+    """What `image_size=` asks. main: the field that buckets go by."""
+    asked, fields = options.image_size, samples.library.fields
     images = [name for name, field in fields.items() if field.kind == "image"]
-    if not images and isinstance(options.image_size, dict):
-        raise UsageError("image_size= is by field, and the store has no images")
-    # Masks and boxes follow their image.
-    asked = by_field("image_size", options.image_size, images, None).get(images[0]) if images else options.image_size
     if asked is None:
-        return None, None
+        return Asked()
+    if not images and isinstance(asked, Mapping | Buckets):
+        what = "Buckets are for images" if isinstance(asked, Buckets) else "image_size= is by field"
+        raise UsageError(f"{what}, and the store has none: leave out image_size=")
+    others: Mapping[str, Size] | None = None
+    if isinstance(asked, Mapping):
+        named = {name: one for name, one in by_field("image_size", asked, images, None).items() if one is not None}
+        asked = named.pop(main, None)
+        if wrong := [name for name, one in named.items() if isinstance(one, Buckets)]:
+            raise UsageError(f"image_size= has Buckets for {wrong[0]!r}: they are for {main!r}, pass a size for others")
+        others = {name: size_of(one) for name, one in named.items()} if len(images) > 1 else None
     if not isinstance(asked, Buckets):
-        return size_of(asked), None
-    if not images:
-        raise UsageError("Buckets are for images, and the store has none: leave out image_size=")
+        return Asked(None if asked is None else size_of(asked), None, others)
     if len(samples.lengths) > 1:
         raise UsageError("Buckets are for clips of one length: leave them out, or call clips() with one number")
-    return None, _find_buckets(samples, images[0], asked)
+    return Asked(None, _find_buckets(samples, main, asked), others)
 
 
 def _find_buckets(samples: SampleSet, name: str, asked: Buckets) -> FoundBuckets:

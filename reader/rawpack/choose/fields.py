@@ -22,12 +22,12 @@ if TYPE_CHECKING:
 def choose_fields(
     library: Stores,
     fields: Sequence[str] | None,
-    size: tuple[int, int] | None,
+    sized: Sequence[str],
     transformed: bool,
     encoded: Sequence[str],
 ) -> tuple[str, ...]:
-    """The fields of a batch: by default numbers, images and masks. size: as `image_size=` says. transformed: by
-    `transform=` or `image_size=`. encoded: those that come as files."""
+    """The fields of a batch: by default numbers, images and masks. sized: those that `image_size=` resizes.
+    transformed: by `transform=` or `image_size=`. encoded: those that come as files."""
     if fields is None:
         fields = [name for name, field in library.fields.items() if field.in_slot]
         for name, problem in library.problems.items():
@@ -40,12 +40,13 @@ def choose_fields(
             why = library.problems.get(name, f"there is no field {name!r}")
             raise UsageError(f"{why}; the store has {', '.join(library.fields)}")
         field = library.fields[name]
-        if field.kind == "image" and size is not None and (field.dtype not in RESIZABLE or len(field.shape) != 3):
+        resizable = len(field.shape) == 3 and (field.dtype in RESIZABLE or field.exact)
+        if field.kind == "image" and name in sized and not resizable:
             raise UsageError(
                 f"image_size= resizes (height, width, channels) of {', '.join(RESIZABLE)}; {name!r} is {field.dtype} "
                 f"{field.shape}: leave it out with fields="
             )
-        if field.in_shards and not (field.uniform or size or transformed or name in encoded):
+        if field.in_shards and not (field.uniform or transformed or name in encoded):
             raise UsageError(
                 f"the samples of {name!r} have different sizes, so they cannot form a batch: pass image_size=224 "
                 "(resize and center-crop in the workers) or image_size=(height, width), or a transform= that makes one "
@@ -125,8 +126,9 @@ def first_crop(
     Raises UsageError for steps that need the pixels of files.
     """
     from rawpack.transforms.crops import RandomCrop
-    from rawpack.transforms.plan import as_steps, concerns
+    from rawpack.transforms.plan import as_steps
     from rawpack.transforms.step import BatchStep, CropStep
+    from rawpack.transforms.together import concerns
 
     found: tuple[CropStep | None, tuple[str, ...]] = None, ()
     begun = False

@@ -5,16 +5,17 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from rawpack.choose.buckets import FoundBuckets, size_or_buckets
+from rawpack.choose.buckets import FoundBuckets, asked_sizes
 from rawpack.choose.fields import check_ragged, choose_fields, choose_form, first_crop
 from rawpack.choose.options import Backend, Options, Workers
 from rawpack.clips.sample_set import SampleSet
+from rawpack.disk.manifest import main_image
 from rawpack.errors import UsageError
 from rawpack.order.base import Order
 from rawpack.order.buckets import Bucketed
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
     from rawpack.transforms.boxes import BoxMover
     from rawpack.transforms.pipeline import Pipeline
     from rawpack.transforms.plan import Transform
-    from rawpack.transforms.step import CropStep
+    from rawpack.transforms.step import CropStep, Step
 
 _MANY_WORKERS, _MANY_A_CPU = 16, 4
 """More than both is worth a warning. Where workers wait for a disk, a few more than there are CPUs make sense."""
@@ -79,25 +80,28 @@ def choose(samples: SampleSet, options: Options) -> tuple[Settings, Order, RankS
     library = samples.library
     if not len(samples):
         raise UsageError("there are no samples to read: the store or the selection is empty")
-    size, found = size_or_buckets(samples, options)
-    sizes = [size] if found is None else found.sizes
-    transformed = bool(options.transform) or sizes[0] is not None
+    main = main_image(library.fields)
+    asked = asked_sizes(samples, options, main)
+    found, resized = asked.buckets, asked.resized(asked.sizes[0], main, library.fields)
+    transformed = bool(options.transform) or bool(resized)
     planes, files = choose_form(library, options, transformed)
-    if files and (sizes[0] is not None or samples.clips is not None):
+    if files and (resized or samples.clips is not None):
         raise UsageError(
             "decode=False gives files, which cannot be resized, nor be frames of clips: leave out image_size= and "
             "clips(); transform= may begin with a crop"
         )
-    chosen = choose_fields(library, options.fields, sizes[0], transformed, files)
+    sized = [name for names in resized for name in (library.fields if names is None else names)]
+    chosen = choose_fields(library, options.fields, sized, transformed, files)
     check_ragged(library, chosen, options.ragged)
     crop = first_crop(options.transform, library, chosen, files) if files else (None, ())
-    made = [_pipeline(samples, options.transform, chosen, one, files, n) for one in sizes for n in samples.lengths]
+    befores = [_fits(asked.resized(size, main, library.fields)) for size in asked.sizes]
+    made = [_pipeline(samples, options.transform, chosen, one, files, n) for one in befores for n in samples.lengths]
     pipelines, movers = zip(*made, strict=True)
     # Buckets decide more than sizes: which samples are in a batch.
     if not (any(pipelines) or any(movers) or files or found) and transformed:
         raise UsageError(
-            f"{'image_size=' if size else 'transform='} has nothing to work on: the batch has no images or masks, only "
-            f"{', '.join(chosen)}; leave it out, or name more with fields="
+            f"{'image_size=' if resized else 'transform='} has nothing to work on: the batch has no images or masks, "
+            f"only {', '.join(chosen)}; leave it out, or name more with fields="
         )
     worked = [name for name in chosen if not files or (name not in files and library.fields[name].in_slot)]
     order, ranks = make_order(samples, options, found), ranks_of(options.ranks)
@@ -203,24 +207,36 @@ def _pipeline(
     samples: SampleSet,
     transform: Transform | None,
     chosen: Sequence[str],
-    size: tuple[int, int] | None,
+    before: Sequence[Step],
     files: Sequence[str],
     frames: int | None,
 ) -> tuple[Pipeline | None, BoxMover | None]:
-    """files: the chosen fields that workers leave alone."""
-    if transform is None and size is None:
+    """before: steps that come first. files: the chosen fields that workers leave alone."""
+    if transform is None and not before:
         return None, None
     from rawpack.transforms.boxes import mover_for
     from rawpack.transforms.plan import look_alikes, plan_pipeline
-    from rawpack.transforms.resizing import Fit
+    from rawpack.transforms.together import stored_sizes
 
-    library, before = samples.library, [] if size is None else [Fit(size)]
+    library = samples.library
     classes = len(library.classes) if library.classes else None
     worked = [name for name in chosen if name not in files]
     alike = look_alikes(library, worked)
-    pipeline = plan_pipeline(transform or [], library.fields, worked, before, frames, samples.once, classes, alike)
-    mover = mover_for(transform, library.fields, chosen, before)
+    sizes = stored_sizes(library, chosen)
+    pipeline = plan_pipeline(
+        transform or [], library.fields, worked, before, frames, samples.once, classes, alike, sizes
+    )
+    mover = mover_for(transform, library.fields, chosen, before, sizes)
     return pipeline if pipeline.plans or pipeline.batch_steps else None, mover
+
+
+def _fits(resized: Mapping[tuple[str, ...] | None, tuple[int, int]]) -> list[Step]:
+    """What `image_size=` does, see `Asked.resized`."""
+    if not resized:
+        return []
+    from rawpack.transforms.resizing import Fit
+
+    return [Fit(size, fields=names) for names, size in resized.items()]
 
 
 def sides(shape: Sequence[int | None]) -> str:

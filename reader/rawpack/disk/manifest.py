@@ -307,6 +307,12 @@ def features_of(fields: Mapping[str, Field]) -> tuple[str, ...] | msgspec.UnsetT
     return (SEVERAL_IMAGES,) if several else msgspec.UNSET
 
 
+def main_image(fields: Mapping[str, Field]) -> str:
+    """The field that masks and boxes belong to: `image`, or else the first one of images; empty where there is none."""
+    images = [name for name, field in fields.items() if field.kind == "image"]
+    return "image" if "image" in images else next(iter(images), "")
+
+
 def _check(manifest: Manifest) -> None:
     """Raise ValueError where the manifest contradicts itself. Files are checked when they are opened."""
     encodings = format_of(manifest.format).codecs

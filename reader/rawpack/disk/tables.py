@@ -38,6 +38,10 @@ def _image(field: Field, dtypes: Sequence[str] = ("uint8",), channels: Sequence[
     return field.dtype in dtypes and len(field.shape) == 3 and field.shape[2] in channels
 
 
+def _plain(field: Field) -> bool:
+    return not field.dtype.startswith("complex")
+
+
 def _deep_image(field: Field) -> bool:
     return _image(field, ("uint8", "uint16"))
 
@@ -101,6 +105,8 @@ class Format:
 _OPEN = "rawpack.formats.codecs"
 _DEFLATE = 1032
 """The most that deflate reaches."""
+_ZSTD = 1 << 15
+"""The most that zstd reaches: a block of 128 KiB takes 4 bytes."""
 
 CODECS: dict[str, Codec] = {
     row.name: row
@@ -123,6 +129,11 @@ CODECS: dict[str, Codec] = {
             "ycgco420_deflate", f"{_OPEN}.yuv420:open_rows", index=("chunk",), planar=True, lossy=True,
             max_inflation=_DEFLATE, holds=_color_image, stored_shape=_flat_planes,
         ),
+        Codec("zstd", f"{_OPEN}.zstd:open_rows", index=("offset", "bytes"), max_inflation=_ZSTD, holds=_plain),
+        Codec(
+            "ycgco420_zstd", f"{_OPEN}.zstd:open_rows", index=("offset", "bytes"), planar=True, lossy=True,
+            max_inflation=_ZSTD, holds=_color_image, stored_shape=_flat_planes,
+        ),
     )
 }  # fmt: skip
 """The built-in codecs."""
@@ -132,7 +143,7 @@ _RAW = frozenset({"raw", "ycgco420"})
 FORMATS: dict[str, Format] = {
     row.name: row
     for row in (
-        Format("memmap", ".npy", _RAW, "rawpack.formats.memmap:open_field"),
+        Format("memmap", ".npy", _RAW | {"zstd", "ycgco420_zstd"}, "rawpack.formats.memmap:open_field"),
         Format(
             "hdf5", ".h5", _RAW | {"deflate", "ycgco420_deflate"}, "rawpack.formats.hdf5:open_field",
             "rawpack.formats.hdf5:used_bytes",

@@ -67,6 +67,8 @@ class BatchField:
     axes: tuple[int | None, ...] | None = None
     """Of one sample, with None for an axis that differs from batch to batch; for texts, those between samples and
     texts. None where it is a list of arrays."""
+    exact: bool = False
+    """Whether it is a mask, or images whose values must not be rounded, such as depths."""
 
     @property
     def shape(self) -> tuple[int, ...] | None:
@@ -140,13 +142,14 @@ class Making:
         described = {}
         for field in self._spec.layout.fields:
             stored = self._library.fields.get(field.name)
-            kind, channels_last = "number", False
+            kind, channels_last, shape = "number", False, self._spec.layout.shapes[field.name]
             if stored is not None:
                 made = None if self.settings.pipeline is None else self.settings.pipeline.results.get(field.name)
                 layout = len(stored.shape) == 3 if made is None else made.layout == "HWC"
                 kind = stored.kind
                 channels_last = layout and stored.in_shards and field.name not in self.settings.planes
-            described[field.name] = BatchField(kind, field.dtype, channels_last, self._spec.layout.shapes[field.name])
+            exact = stored is not None and stored.exact
+            described[field.name] = BatchField(kind, field.dtype, channels_last, shape, exact)
         for name in self.settings.encoded:
             described[name] = BatchField(self._library.fields[name].kind, None, False)
         if self.settings.crop[0] is not None:

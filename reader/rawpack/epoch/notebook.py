@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rawpack.clips.sample_set import SampleSet
+from rawpack.pixels.visible import visible
 from rawpack.store.stores import Stores
 
 _SAMPLES = 4
@@ -46,7 +47,8 @@ def html_of(title: str, table: Sequence[tuple[str, str, str]], samples: SampleSe
 
 
 def _figures(samples: SampleSet) -> Iterator[str]:
-    """Thumbnails of samples that are evenly spread over the reader, of a clip its first frame."""
+    """Thumbnails of samples that are evenly spread over the reader, of a clip its first frame. Images of one sample are
+    side by side."""
     library, rows = samples.library, samples.rows
     images = [name for name, field in library.fields.items() if field.kind == "image" and len(field.shape) == 3]
     if not images or not len(samples):
@@ -55,36 +57,36 @@ def _figures(samples: SampleSet) -> Iterator[str]:
     samples.look_at_files(now=True)
     until = time.monotonic() + _MOST_S
     for row in spread if rows is None else rows[spread]:
-        files = library.remote_items(np.array([row]), images[:1])
+        files = library.remote_items(np.array([row]), images)
         here = library.fetcher is None or all(library.fetcher.cache.has(file.key, file.record) for file in files)
         if here and time.monotonic() < until:
             try:
-                yield _figure(library, images[0], row)
+                yield _figure(library, images, row)
             except Exception as error:
                 yield _note(error, f"sample {row}: ")
 
 
-def _figure(library: Stores, name: str, row: int) -> str:
+def _figure(library: Stores, names: Sequence[str], row: int) -> str:
+    caption, field = str(row), library.fields.get("label")
+    if library.classes and field is not None and (field.kind, field.dtype, field.shape) == ("number", "int64", ()):
+        label = int(library.values("label", np.array([row]))[0])
+        caption += f": {library.classes[label]}" if 0 <= label < len(library.classes) else ""
+    titles = [f"sample {row}", *(f"{name} of sample {row}" for name in names[1:])]
+    images = "".join(_thumbnail(library, name, row, title) for name, title in zip(names, titles, strict=True))
+    return f'<figure style="display:inline-block;margin:4px">{images}<figcaption>{_text(caption)}</figcaption></figure>'
+
+
+def _thumbnail(library: Stores, name: str, row: int, title: str) -> str:
     import cv2
 
     image: NDArray[Any] = library.values(name, np.array([row]))[0]
     shrink = min(1.0, _SIDE / max(image.shape[:2]))
     size = [max(1, round(length * shrink)) for length in image.shape[1::-1]]
     # Channels beyond the third cannot be shown, and neither can two.
-    image = image[..., : 3 if image.shape[2] >= 3 else 1]
-    if image.dtype != np.uint8:
-        image = np.nan_to_num(image.astype(np.float64))
-        image = ((image - image.min()) * (255 / (np.ptp(image) or 1))).astype(np.uint8)
+    image = visible(image[..., : 3 if image.shape[2] >= 3 else 1])
     small = cv2.resize(np.ascontiguousarray(image[..., ::-1]), size, interpolation=cv2.INTER_AREA)
     data = base64.b64encode(cv2.imencode(".jpg", small)[1].tobytes()).decode()
-    caption, field = str(row), library.fields.get("label")
-    if library.classes and field is not None and (field.kind, field.dtype, field.shape) == ("number", "int64", ()):
-        label = int(library.values("label", np.array([row]))[0])
-        caption += f": {library.classes[label]}" if 0 <= label < len(library.classes) else ""
-    return (
-        f'<figure style="display:inline-block;margin:4px"><img src="data:image/jpeg;base64,{data}" alt="sample {row}">'
-        f"<figcaption>{_text(caption)}</figcaption></figure>"
-    )
+    return f'<img src="data:image/jpeg;base64,{data}" alt="{_text(title)}">'
 
 
 def _note(error: Exception, what: str = "") -> str:

@@ -164,7 +164,7 @@ class DataIter(Face, Iterator[DataBatch]):
             assert field.shape is not None
             placed = self._placed({name: np.zeros((self.batch_size, *field.shape), field.dtype)}, name)
             shape = tuple(int(n) for n in placed.shape)
-            layout = "NTCHW" if len(shape) == 5 else "NCHW"[: len(shape)]
+            layout = {5: "NTCHW", 6: ""}.get(len(shape), "NCHW"[: len(shape)])
             provided.append(kind(shown, shape, np.dtype(placed.dtype).type, layout))
         return provided
 

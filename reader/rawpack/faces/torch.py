@@ -67,7 +67,8 @@ def torch_batches(
             ) from error
         tail = tails.get(name)
         first = field.channels_last and (channels == "first" or (tail is not None and tail.planes))
-        converters[name] = _Converter(torch, tail, first, image_dtype if field.kind == "image" else None)
+        own_dtype = image_dtype if field.kind == "image" and not field.exact else None
+        converters[name] = _Converter(torch, tail, first, own_dtype)
 
     def convert(tensors: Tensors) -> Tensors:
         return {name: converters[name](tensor) for name, tensor in tensors.items()}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -80,6 +80,12 @@ def open_rows(part: ShardField) -> FieldReader:
     """The reader of a field by its codec. For formats, once they have checked the file's header."""
     reader: FieldReader = resolve(part.field.codec.open)(part)
     return reader
+
+
+def planes_of(reader: FieldReader, row: int) -> NDArray[np.uint8]:
+    """The planes of an image that is stored so, decompressed. By default, the stored bytes are that."""
+    planes: Callable[[int], NDArray[np.uint8]] = getattr(reader, "planes", reader.stored)
+    return planes(row)
 
 
 def check_rows(rows: Rows, count: int) -> None:

@@ -73,13 +73,17 @@ class Gather:
     def read_into(self, rows: Rows, out: Array) -> None:
         """Fill out[i], in C order, with the sample at rows[i], counted through all shards. Raises IndexError."""
         check_rows(rows, self._count)
-        shards = self._ends.searchsorted(rows, "right")
-        if False in self._mapped[shards]:
-            for shard in np.unique(shards[~self._mapped[shards]]).tolist():
-                self._map(shard)
-        self._rows.take(
-            rows + self._shifts[shards], axis=0, out=out.reshape(len(rows), self._rows.shape[1]), mode="clip"
-        )
+        if len(self._shards) == 1:
+            if not self._mapped[0]:
+                self._map(0)
+            places = rows + self._shifts[0]
+        else:
+            shards = self._ends.searchsorted(rows, "right")
+            if False in self._mapped[shards]:
+                for shard in np.unique(shards[~self._mapped[shards]]).tolist():
+                    self._map(shard)
+            places = rows + self._shifts[shards]
+        self._rows.take(places, axis=0, out=out.reshape(len(rows), self._rows.shape[1]), mode="clip")
 
     def _map(self, number: int) -> None:
         """Map a shard. Two threads may both do so: the second mapping replaces the first one with the same bytes."""

@@ -30,6 +30,17 @@ def crop_box(size: tuple[int, int], target: tuple[int, int]) -> tuple[int, int, 
     return top, left, target_height, target_width
 
 
+def covering(
+    size: tuple[int, int], target: tuple[int, int], times: int
+) -> tuple[tuple[int, int], tuple[int, int, int, int]]:
+    """`cover_size`, and the `crop_box` of it, for an image that is `times` as large as another one: that many times
+    what they are of this one, so that both show the same."""
+    small = target[0] // times, target[1] // times
+    height, width = cover_size((size[0] // times, size[1] // times), small)
+    top, left, _, _ = crop_box((height, width), small)
+    return (height * times, width * times), (top * times, left * times, *target)
+
+
 def chroma_size(size: tuple[int, int]) -> tuple[int, int]:
     """The size of a chroma plane of 4:2:0: one value for each two by two pixels, also at odd edges."""
     return -(-size[0] // 2), -(-size[1] // 2)

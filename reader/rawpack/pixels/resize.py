@@ -20,7 +20,7 @@ import cv2
 import numpy as np
 from numpy.typing import NDArray
 
-from rawpack.pixels.geometry import cover_size, crop_box
+from rawpack.pixels.geometry import cover_size, covering, crop_box
 
 Fit = Literal["cover", "stretch"]
 Interpolation = Literal["area", "linear", "bilinear", "cubic", "bicubic", "lanczos", "nearest"]
@@ -63,6 +63,7 @@ def fit(
     fit: Fit = "cover",
     interpolation: Interpolation = "area",
     full: tuple[int, int] | None = None,
+    times: int = 1,
 ) -> tuple[Pixels, bool]:
     """Resize (H, W, C) to size (height, width). Returns the image and whether it was enlarged on either axis.
 
@@ -75,13 +76,16 @@ def fit(
     (1 x 10,000 to 256 x 256), only the part that is kept is enlarged.
 
     full: the full (height, width), where `image` was decoded at reduced size. Its proportions are the exact ones.
+    times: see `covering`.
     """
     stored = image.shape[0], image.shape[1]
     if stored == size:
         return image, False
     scaled = cover_size(full or stored, size) if fit == "cover" else size
-    enlarged = scaled[0] > stored[0] or scaled[1] > stored[1]
     box = crop_box(scaled, size)
+    if times > 1:
+        scaled, box = covering(stored, size, times)
+    enlarged = scaled[0] > stored[0] or scaled[1] > stored[1]
     if enlarged and scaled[0] * scaled[1] > max(_MAX_COVER_PIXELS, 2 * size[0] * size[1]):
         return _enlarge_part(image, scaled, box, interpolation), True
     if interpolation == "area" and image.dtype == np.uint8 and not enlarged:
@@ -114,7 +118,7 @@ def to_size(
     return _resize(image, size, code, out)
 
 
-def fit_nearest(image: NDArray[Any], size: tuple[int, int], *, fit: Fit = "cover") -> NDArray[Any]:
+def fit_nearest(image: NDArray[Any], size: tuple[int, int], *, fit: Fit = "cover", times: int = 1) -> NDArray[Any]:
     """As `fit`, for a mask (H, W, ...) of any dtype: each pixel is the source pixel nearest to its center.
 
     Never mixes values, and never creates an enlarged image. Returns a new array.
@@ -122,6 +126,8 @@ def fit_nearest(image: NDArray[Any], size: tuple[int, int], *, fit: Fit = "cover
     stored = image.shape[0], image.shape[1]
     scaled = cover_size(stored, size) if fit == "cover" else size
     top, left, height, width = crop_box(scaled, size)
+    if times > 1:
+        scaled, (top, left, _, _) = covering(stored, size, times)
     # The center of pixel i of the result is at (i + 1/2) * stored / scaled of the source, here in whole numbers.
     rows = (2 * np.arange(top, top + height) + 1) * stored[0] // (2 * scaled[0])
     columns = (2 * np.arange(left, left + width) + 1) * stored[1] // (2 * scaled[1])

@@ -83,7 +83,8 @@ def _joined(field: Field, other: Field) -> Field | None:
 
 
 def _kind(field: Field) -> tuple[object, ...]:
-    return "boxes" if field.is_boxes else field.kind, field.dtype, field.follows, field.mirror
+    kind = "boxes" if field.is_boxes else "nearest image" if field.nearest is True else field.kind
+    return kind, field.dtype, field.follows, field.mirror
 
 
 def _shown(field: Field) -> str:

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from rawpack.disk.columns import ColumnTable, by_part
 from rawpack.disk.manifest import Field
 from rawpack.errors import DamagedStoreError, UsageError
-from rawpack.formats.field_reader import Array, FieldReader
+from rawpack.formats.field_reader import Array, FieldReader, planes_of
 from rawpack.formats.gather import Gather
 from rawpack.store.common import STORE, check_alike, common_fields
 from rawpack.store.shard_files import InMemory, Memory
@@ -175,7 +175,7 @@ class Stores:
             gather.read_into(rows, out)
             return
         for i, (reader, row) in enumerate(self.located(name, rows)):
-            out[i] = reader.stored(row)
+            out[i] = planes_of(reader, row)
 
     def _gather(self, name: str, planes: bool = False) -> Gather | None:
         """What reads an image field, or its planes, as they are stored, from all shards in one call; None where the

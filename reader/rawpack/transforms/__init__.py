@@ -18,6 +18,7 @@ from rawpack.transforms.randomness import Random
 from rawpack.transforms.resizing import Fit, Resize
 from rawpack.transforms.step import BatchStep, CropStep, Move, Spec, Step
 from rawpack.transforms.values import ConvertImageDtype, Normalize, ToCHW
+from rawpack.transforms.views import Views
 
 __all__ = [
     "BatchLambda",
@@ -44,4 +45,5 @@ __all__ = [
     "Spec",
     "Step",
     "ToCHW",
+    "Views",
 ]

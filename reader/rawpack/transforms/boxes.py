@@ -14,15 +14,16 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from rawpack.disk.manifest import Field
+from rawpack.disk.manifest import Field, main_image
 from rawpack.errors import DamagedStoreError, UsageError
 from rawpack.store.stores import Stores
 from rawpack.transforms.followers import BOXES, Window, cut, follow, misfit, moved
-from rawpack.transforms.images import MASK, PIXELS, shapes_of, sides
+from rawpack.transforms.images import PIXELS, shapes_of, sides
 from rawpack.transforms.pipeline import FieldPlan
-from rawpack.transforms.plan import Transform, as_steps, field_plan
+from rawpack.transforms.plan import Transform, as_steps
 from rawpack.transforms.randomness import Random, Seeds, randoms_of
 from rawpack.transforms.step import Array, Move, Spec, Step
+from rawpack.transforms.together import Sizes, field_plans
 
 
 @dataclass(frozen=True)
@@ -47,11 +48,11 @@ class BoxMover:
         samples = rows if clips is None else clips
         frames = len(rows) // max(1, len(samples))
         drawn: list[dict[int, Any]] = [{} for _ in samples]
-        for name, plan in self.plans.items():
+        for k, (name, plan) in enumerate(self.plans.items()):
             shapes = iter(shapes_of(library, name, rows))
             ways = [
                 _way(plan, random, known, shape)
-                for random, known in zip(randoms_of(seeds, samples), drawn, strict=True)
+                for random, known in zip(randoms_of(seeds, samples, name if k else ""), drawn, strict=True)
                 for shape in islice(shapes, frames)
             ]
         made: dict[str, list[Array]] = {name: [] for name in values}
@@ -72,21 +73,30 @@ class BoxMover:
 
 
 def mover_for(
-    transform: Transform | None, fields: Mapping[str, Field], chosen: Sequence[str], before: Sequence[Step] = ()
+    transform: Transform | None,
+    fields: Mapping[str, Field],
+    chosen: Sequence[str],
+    before: Sequence[Step] = (),
+    sizes: Mapping[str, Sizes] = {},
 ) -> BoxMover | None:
     """What moves the chosen boxes of a store, and what follows them; None if none were chosen. before: steps that come
-    first.
+    first. sizes: see `stored_sizes`.
 
     Raises UsageError if a step changes the size of images and does not say where their points go.
     """
     if not any(fields[name].moves for name in chosen):
         return None
-    image = next(name for name, field in fields.items() if field.kind == "image")
+    image = main_image(fields)
     singles = [step for step in (*before, *as_steps(transform or [])) if isinstance(step, Step)]
+
+    def check(name: str, step: Step, spec: Spec, made: Spec) -> None:
+        if name == image:
+            _check_still(step, spec, made)
+
     # The order of `Pipeline.fill`. If the batch does not have the image, boxes move as if it had.
-    pixels = [name for name in (*chosen, image) if fields[name].kind in PIXELS]
-    plans = {name: field_plan(singles, name, fields[name]) for name in pixels[: pixels.index(image)]}
-    plans[image] = field_plan(singles, image, fields[image], check=_check_still)
+    made = field_plans(singles, fields, chosen, sizes, check=check)
+    pixels = [name for name in made if fields[name].kind in PIXELS]
+    plans = {name: made[name] for name in pixels[: pixels.index(image) + 1]}
     return BoxMover(plans) if plans[image].steps else None
 
 
@@ -105,15 +115,16 @@ def _way(plan: FieldPlan, random: Random, known: dict[int, Any], shape: tuple[in
     known: step number -> what was drawn; used and added to.
     """
     whole, window = Move(), (0.0, 0.0, float(shape[1]), float(shape[0]))
-    for number, step, spec, made in zip(plan.numbers, plan.steps, plan.specs, plan.specs[1:], strict=False):
+    steps = zip(plan.numbers, plan.steps, plan.shares, plan.specs, plan.specs[1:], strict=False)
+    for number, step, share, spec, made in steps:
         height, width = sides(shape, spec.layout)
         if number not in known:
-            known[number] = step.draw(random, height, width)
-        makes = step.makes_mask if plan.field.kind == MASK else step.makes
+            known[number] = share.step.draw(random, height // share.times, width // share.times)
+        makes = step.makes_mask if plan.field.exact else step.makes
         exact = made if made.fixed else makes(replace(spec, shape=shape))
         after = tuple(n or 0 for n in exact.shape)
         if spec.layout == "HWC":
-            move = step.move(known[number], height, width)
+            move = step.move(share.step.magnified(known[number], share.times), height, width)
             if made.layout == "HWC" and (move != Move() or after != shape):
                 whole = Move(
                     whole.scale_y * move.scale_y, whole.shift_y * move.scale_y + move.shift_y,

@@ -17,7 +17,10 @@ LEVELS = np.arange(256, dtype=np.float64)
 
 
 class ColorJitter(Step):
-    """Change brightness, contrast, saturation and hue by random factors, in random order. For uint8 images."""
+    """Change brightness, contrast, saturation and hue by random factors, in random order. For uint8 images; in a batch
+    of several images, for those of three channels, unless `fields` names others."""
+
+    any_size = True
 
     def __init__(
         self,
@@ -25,9 +28,12 @@ class ColorJitter(Step):
         contrast: float | Sequence[float] = 0,
         saturation: float | Sequence[float] = 0,
         hue: float | Sequence[float] = 0,
+        *,
+        fields: Sequence[str] | None = None,
     ) -> None:
         """brightness, contrast, saturation: x for a factor from max(0, 1 - x) to 1 + x, or (least, greatest).
-        hue: x for a shift by -x to x of the full circle, x up to 0.5, or (least, greatest)."""
+        hue: x for a shift by -x to x of the full circle, x up to 0.5, or (least, greatest). fields: see above."""
+        self.only(fields)
         self.brightness = _factors("brightness", brightness)
         self.contrast = _factors("contrast", contrast)
         self.saturation = _factors("saturation", saturation)
@@ -35,6 +41,9 @@ class ColorJitter(Step):
 
     def makes(self, spec: Spec) -> Spec:
         return uint8_pixels(self, spec)
+
+    def plain(self) -> None:
+        return None
 
     def draw(self, random: Random, height: int, width: int) -> list[tuple[int, float]]:
         """What is done to one image, in this order: the position in `_ADJUST`, and the factor."""

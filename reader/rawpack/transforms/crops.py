@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from copy import copy
+from fractions import Fraction
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 
@@ -13,7 +15,7 @@ from rawpack.pixels.geometry import crop_box
 from rawpack.transforms.arguments import Interpolation, check_values, interpolation_of, range_of, size_of
 from rawpack.transforms.randomness import Random, Randoms
 from rawpack.transforms.resizing import resizable
-from rawpack.transforms.step import Array, Box, CropStep, Drawn, Move, Spec
+from rawpack.transforms.step import Array, Box, CropStep, Drawn, Move, Spec, scaled_pixels
 
 _ATTEMPTS = 10
 
@@ -30,8 +32,9 @@ class CropBox(NamedTuple):
 class _FixedCrop(CropStep):
     """A crop of a fixed size; what is outside the image is `fill`."""
 
-    def __init__(self, size: int | Sequence[int], fill: float = 0) -> None:
+    def __init__(self, size: int | Sequence[int], fill: float = 0, fields: Sequence[str] | None = None) -> None:
         self.size, self.fill = size_of(size), fill
+        self.only(fields)
 
     def makes(self, spec: Spec) -> Spec:
         check_values(self, "fill", self.fill, spec.pixels(self).dtype)
@@ -39,6 +42,17 @@ class _FixedCrop(CropStep):
 
     def makes_mask(self, spec: Spec) -> Spec:
         return spec.pixels(self).sized(*self.size)
+
+    def scaled(self, factor: Fraction) -> Self:
+        made = copy(self)
+        made.size = size_of(scaled_pixels(self, "size", self.size, factor))
+        return made
+
+    def magnified(self, drawn: CropBox, times: int) -> CropBox:
+        y, x, height, width = drawn.box
+        # A pixel that is put beyond the end stays one pixel.
+        box = drawn.box if drawn.at == self.size else (y * times, x * times, height * times, width * times)
+        return CropBox(box, (drawn.at[0] * times, drawn.at[1] * times))
 
     def box(self, drawn: CropBox) -> Box:
         return drawn.box
@@ -74,9 +88,9 @@ class _FixedCrop(CropStep):
 class CenterCrop(_FixedCrop):
     """The center of the image. A smaller image is padded with 0, as torchvision does."""
 
-    def __init__(self, size: int | Sequence[int]) -> None:
-        """size: a side, or (height, width)."""
-        super().__init__(size)
+    def __init__(self, size: int | Sequence[int], *, fields: Sequence[str] | None = None) -> None:
+        """size: a side, or (height, width). fields: the images and masks; None for all."""
+        super().__init__(size, fields=fields)
 
     def draw(self, random: Random, height: int, width: int) -> CropBox:
         if height >= self.size[0] and width >= self.size[1]:
@@ -100,11 +114,14 @@ class RandomCrop(_FixedCrop):
         padding: int | Sequence[int] | None = None,
         pad_if_needed: bool = False,
         fill: float = 0,
+        *,
+        fields: Sequence[str] | None = None,
     ) -> None:
         """size: a side, or (height, width). padding: how many pixels of `fill` to put around the image first: one
         number for all sides, (left and right, top and bottom), or (left, top, right, bottom). pad_if_needed: pad an
-        image that is smaller than the crop on both sides by what is missing; otherwise it is an error."""
-        super().__init__(size, fill)
+        image that is smaller than the crop on both sides by what is missing; otherwise it is an error. fields: the
+        images and masks; None for all."""
+        super().__init__(size, fill, fields)
         pad = (padding,) if isinstance(padding, int) else tuple(padding or (0,))
         if len(pad) not in (1, 2, 4) or not all(isinstance(n, int) and n >= 0 for n in pad):
             raise UsageError(f"padding={padding!r} must be pixels, (left and right, top and bottom), or all four sides")
@@ -116,6 +133,11 @@ class RandomCrop(_FixedCrop):
         if height is not None and width is not None:
             self._places(height, width)
         return super().makes_mask(spec)
+
+    def scaled(self, factor: Fraction) -> Self:
+        made = super().scaled(factor)
+        made.padding = scaled_pixels(self, "padding", self.padding, factor)
+        return made
 
     def draw(self, random: Random, height: int, width: int) -> CropBox:
         top, left, rows, columns = self._places(height, width)
@@ -153,12 +175,16 @@ class RandomResizedCrop(CropStep):
         interpolation: Interpolation | Any = "bilinear",
         antialias: bool = True,
         scaled_decode: float | None = None,
+        *,
+        fields: Sequence[str] | None = None,
     ) -> None:
         """size: a side, or (height, width). scale: least and greatest share of the image's area. ratio: least and
         greatest width / height. interpolation, antialias: see `Resize`.
 
         scaled_decode: allow decoding a JPEG at 1/2, 1/4 or 1/8 if the crop is then still `scaled_decode` times as
         large as the result. That is faster and gives slightly different pixels. None: never.
+
+        fields: the images and masks; None for all.
         """
         self.size = size_of(size)
         self.scale, self.ratio = range_of("scale", scale), range_of("ratio", ratio)
@@ -167,12 +193,22 @@ class RandomResizedCrop(CropStep):
             raise UsageError(f"scaled_decode={scaled_decode!r} must be a ratio above 0, such as 1.0, or None")
         self.scaled_decode = scaled_decode
         self._log_ratio = math.log(self.ratio[0]), math.log(self.ratio[1])
+        self.only(fields)
 
     def makes(self, spec: Spec) -> Spec:
         return self.makes_mask(resizable(self, spec))
 
     def makes_mask(self, spec: Spec) -> Spec:
         return spec.pixels(self).sized(*self.size)
+
+    def scaled(self, factor: Fraction) -> Self:
+        made = copy(self)
+        made.size = size_of(scaled_pixels(self, "size", self.size, factor))
+        return made
+
+    def magnified(self, drawn: Box, times: int) -> Box:
+        y, x, height, width = drawn
+        return y * times, x * times, height * times, width * times
 
     def draw(self, random: Random, height: int, width: int) -> Box:
         uniform, area = random.uniform, height * width

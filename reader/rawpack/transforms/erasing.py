@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from copy import copy
+from fractions import Fraction
 from typing import Literal
 
 import numpy as np
@@ -22,7 +23,8 @@ Erased = tuple[Box, int]
 
 
 class RandomErasing(Step):
-    """Overwrite a random box with a value or with noise, with probability `p`. Masks and boxes stay as they are."""
+    """Overwrite a random box with a value or with noise, with probability `p`. Masks and boxes stay as they are, and so
+    do images of other kinds than uint8 of three channels beside such, unless `fields` names them."""
 
     def __init__(
         self,
@@ -30,10 +32,13 @@ class RandomErasing(Step):
         scale: Sequence[float] = (0.02, 0.33),
         ratio: Sequence[float] = (0.3, 3.3),
         value: float | Sequence[float] | Literal["random"] = 0,
+        *,
+        fields: Sequence[str] | None = None,
     ) -> None:
         """scale: least and greatest share of the image's area. ratio: least and greatest height / width. value: one for
         all channels, one for each, or "random" for normally distributed noise. All are in the units of the image at
-        this place in the list: bytes before Normalize, normalized floats after it."""
+        this place in the list: bytes before Normalize, normalized floats after it. fields: see above."""
+        self.only(fields)
         self.p, self.ratio = probability("p", p), range_of("ratio", ratio)
         self.scale = range_of("scale", scale)
         if self.scale[1] > 1:
@@ -57,6 +62,18 @@ class RandomErasing(Step):
         fitted = copy(self)
         fitted._planes = spec.layout == "CHW"
         return fitted
+
+    def plain(self) -> None:
+        return None
+
+    def scaled(self, factor: Fraction) -> RandomErasing:
+        return self  # boxes are shares of the image
+
+    def magnified(self, drawn: Erased | None, times: int) -> Erased | None:
+        if drawn is None:
+            return None
+        (y, x, height, width), key = drawn
+        return (y * times, x * times, height * times, width * times), key
 
     def draw(self, random: Random, height: int, width: int) -> Erased | None:
         if random.random() >= self.p:

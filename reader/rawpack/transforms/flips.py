@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from rawpack.transforms.arguments import probability
@@ -10,13 +12,14 @@ from rawpack.transforms.step import Array, Drawn, Move, Spec, Step
 
 
 class _RandomFlip(Step):
-    vectorized = True
+    vectorized = any_size = True
     _axis: int
     """1 swaps left and right, 0 top and bottom."""
 
-    def __init__(self, p: float = 0.5) -> None:
-        """p: the probability of a flip."""
+    def __init__(self, p: float = 0.5, *, fields: Sequence[str] | None = None) -> None:
+        """p: the probability of a flip. fields: the images and masks; None for all."""
         self.p = probability("p", p)
+        self.only(fields)
 
     def makes(self, spec: Spec) -> Spec:
         return spec.pixels(self)

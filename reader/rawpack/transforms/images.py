@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import repeat
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,20 +16,48 @@ from rawpack.errors import UsageError
 from rawpack.store.stores import Stores
 from rawpack.system.times import Times
 from rawpack.transforms.randomness import Random, Randoms
-from rawpack.transforms.step import Array, CropStep, Drawn, Step
+from rawpack.transforms.step import Array, Drawn, Step
 
 if TYPE_CHECKING:
     from rawpack.transforms.pipeline import FieldPlan
 
-MASK = "mask"
-PIXELS = ("image", MASK)
+IMAGE, MASK = "image", "mask"
+PIXELS = (IMAGE, MASK)
 """The kinds of fields that a step without `field` is applied to, with the same random numbers."""
 _SIDE = 4096
 """Of an image that is only imagined: no crop is larger."""
+Size = tuple[int, int]
 Check = Callable[[str, int], None]
 _Made = tuple[slice, Array, Array]
 """Which samples; what has been made of them, (n, *shape); and the memory for the result, which may hold that
 already."""
+
+
+@dataclass(frozen=True)
+class Share:
+    """How a step is drawn for a field whose sample has other images."""
+
+    step: Step
+    """What draws, in the pixels of the smallest of them."""
+    times: int = 1
+    """How many times as large this one is."""
+    beside: str = ""
+    """The field of the smallest."""
+    checked: bool = False
+    """Whether the sizes must fit together."""
+
+
+@dataclass
+class Known:
+    """What a step drew for samples, in their order: once for all of their images and frames."""
+
+    name: str
+    """Of the field that it was drawn for."""
+    times: int
+    """As of its `Share`."""
+    drawn: list[Any] = field(default_factory=list)
+    sizes: list[Size] = field(default_factory=list)
+    """Of the smallest image of each."""
 
 
 @dataclass(frozen=True)
@@ -45,26 +73,23 @@ class ImageFiller:
     outs: Array
     randoms: Randoms
     check: Check | None
-    known: list[dict[int, Any]] | None = None
-    """Where samples have several images, for each of them: step number -> what was drawn; used and added to."""
-    sizes: list[tuple[int, ...]] | None = None
-    """The size of each sample, that of its first field and frame."""
+    known: dict[int, Known] | None = None
+    """Where samples have several images: step number -> what was drawn; used and added to."""
     _spent: Times = field(default_factory=Times)
 
     def fill(self, times: Times) -> None:
         """Make them all, and add to `times` what that took."""
         plan, spent, codec = self.plan, self._spent, self.plan.field.codec
-        steps = list(zip(plan.numbers, plan.steps, plan.drawing, plan.fits, plan.specs[:-1], strict=True))[plan.alone :]
+        steps = list(zip(plan.steps, plan.drawing, plan.fits, plan.specs[:-1], strict=True))[plan.alone :]
         for part, images, out in self._made():
-            began, randoms = time.perf_counter(), self.randoms[part] if self.known is None else self.randoms
-            for number, step, draw_many, fits, given in steps:
+            began, randoms = time.perf_counter(), self.randoms[part] if self._frames == 1 else self.randoms
+            for k, (step, draw_many, fits, given) in enumerate(steps, plan.alone):
                 if draw_many is None:
                     places: Drawn = [None] * len(images)
                 elif self.known is None:
                     places = draw_many(randoms, *sides(images.shape[1:], given.layout))
                 else:
-                    shape = images.shape[1:]
-                    places = [self._drawn(n, number, step, shape, given.layout) for n in range(part.start, part.stop)]
+                    places = self._shared(k, part, images.shape[1:], randoms)
                 images = step.apply_many(images, places, out if fits else None)
             if images is not out:
                 one = len(out) == 1
@@ -80,8 +105,7 @@ class ImageFiller:
         if many <= 1:
             return self._one_by_one()
         memory: Array = np.empty((many, *(n or 0 for n in given.shape)), given.dtype)
-        as_stored = self.plan.alone == 0 and self.plan.field.uniform
-        if as_stored and self.check is None and self.known is None:
+        if self.plan.alone == 0 and self.plan.field.uniform and self.check is None:
             return self._read_many(memory)
         return self._collected(memory)
 
@@ -116,18 +140,19 @@ class ImageFiller:
     def _one_by_one(self) -> Iterator[_Made]:
         """Each sample after the steps that take one at a time."""
         clock, plan, spent, crop, rows = time.perf_counter, self.plan, self._spent, self.plan.crop, self.rows
-        mask, layouts = plan.field.kind == MASK, [given.layout for given in plan.specs]
-        applied = [step.apply_mask if mask else step.apply for step in plan.steps]
-        later = list(zip(plan.numbers, plan.steps, plan.drawing, applied, plan.fits, layouts[:-1], strict=True))
+        exact = plan.field.exact
+        applied = [step.apply_mask if exact else step.apply for step in plan.steps]
+        # Where samples have several images, the sizes of these are looked at also where nothing is drawn.
+        drawing = [
+            draw_many is not None or (self.known is not None and share.checked)
+            for draw_many, share in zip(plan.drawing, plan.shares, strict=True)
+        ]
+        later = list(zip(range(len(plan.steps)), drawing, applied, plan.fits, strict=True))
         later = later[0 if crop is None else 1 : plan.alone]
-        shapes = shapes_of(self.library, self.name, rows) if crop is not None or self.sizes is not None else []
-        if self.sizes is not None:
-            for n, shape in enumerate(shapes):
-                same_size(self.sizes, n // self._frames, shape, self.name)
         places: Iterable[Any] = repeat(None, len(rows))
         if crop is not None:
-            places, box, scale, last = self._crops(crop, shapes), None, 1, self
-            finish, scales = crop.finish_mask if mask else crop.finish, plan.field.codec.scales and not mask
+            places, box, scale, last = self._crops(drawing[0]), None, 1, self
+            finish, scales = crop.finish_mask if exact else crop.finish, plan.field.codec.scales and not exact
         samples = zip(self.library.located(self.name, rows), places, rows.tolist(), strict=True)
         for n, ((reader, row), place, sample) in enumerate(samples):
             began, outs = clock(), self.outs[n : n + 1]
@@ -143,29 +168,83 @@ class ImageFiller:
             else:
                 image = reader.read(row)
                 read = clock()
-            for number, step, draw_many, apply, fits, layout in later:
-                drawn = None if draw_many is None else self._drawn(n, number, step, image.shape, layout)
+            for k, draws, apply, fits in later:
+                drawn = self._drawn(n, k, image.shape) if draws else None
                 image = apply(image, drawn, out if fits else None)
             spent.reading += read - began
             spent.transforming += clock() - read
             yield slice(n, n + 1), outs if image is out else np.asarray(image)[None], outs
 
-    def _crops(self, crop: CropStep, shapes: Sequence[tuple[int, ...]]) -> Drawn:
+    def _crops(self, draws: bool) -> Drawn:
         """What the crop that comes first draws for each frame."""
-        number, draw_many = self.plan.numbers[0], self.plan.drawing[0]
-        if draw_many is None:
-            return [None] * len(shapes)
-        if self.known is None and self.plan.field.uniform:
-            return draw_many(self.randoms, *shapes[0][:2])
-        return [self._drawn(n, number, crop, shape, "HWC") for n, shape in enumerate(shapes)]
+        if not draws or not len(self.rows):
+            return [None] * len(self.rows)
+        shapes, draw_many = shapes_of(self.library, self.name, self.rows), self.plan.drawing[0]
+        if self.plan.field.uniform and self._frames == 1 and draw_many is not None:
+            if self.known is None:
+                return draw_many(self.randoms, *shapes[0][:2])
+            return self._shared(0, slice(0, len(shapes)), shapes[0], self.randoms)
+        return [self._drawn(n, 0, shape) for n, shape in enumerate(shapes)]
 
-    def _drawn(self, n: int, number: int, step: Step, shape: tuple[int, ...], layout: str) -> Any:
-        """What a step draws for frame n, an array of that shape."""
-        i = n // self._frames
-        known = {} if self.known is None else self.known[i]
-        if number not in known:
-            known[number] = step.draw(self.randoms.each[i], *sides(shape, layout))
-        return known[number]
+    def _drawn(self, n: int, k: int, shape: tuple[int, ...]) -> Any:
+        """What step k draws for frame n, an array of that shape; or drew for another image or frame of the sample."""
+        share, layout = self.plan.shares[k], self.plan.specs[k].layout
+        if self.known is None:
+            return share.step.draw(self.randoms.each[n], *sides(shape, layout))
+        i, known, size = n // self._frames, self._known(k), self._size(k, n, shape)
+        if i == len(known.drawn):
+            known.drawn.append(share.step.draw(self.randoms.each[i], *size))
+            known.sizes.append(size)
+        elif share.checked and known.sizes[i] != size:
+            self._refuse(k, n, shape)
+        return known.drawn[i] if share.times == 1 else share.step.magnified(known.drawn[i], share.times)
+
+    def _shared(self, k: int, part: slice, shape: tuple[int, ...], randoms: Randoms) -> Drawn:
+        """The same for several frames of one shape. randoms: those of their samples, where these are no clips."""
+        if self._frames > 1:
+            return [self._drawn(n, k, shape) for n in range(part.start, part.stop)]
+        share, known, draw_many = self.plan.shares[k], self._known(k), self.plan.drawing[k]
+        size = self._size(k, part.start, shape)
+        sizes = [size] * (part.stop - part.start)
+        if part.start == len(known.drawn) and draw_many is not None:
+            known.drawn.extend(draw_many(randoms, *size))
+            known.sizes += sizes
+        elif share.checked and known.sizes[part] != sizes:
+            self._refuse(k, next(n for n in range(part.start, part.stop) if known.sizes[n] != size), shape)
+        drawn = known.drawn[part]
+        return drawn if share.times == 1 else [share.step.magnified(one, share.times) for one in drawn]
+
+    def _known(self, k: int) -> Known:
+        """What step k drew for other images and frames of the samples."""
+        assert self.known is not None
+        number = self.plan.numbers[k]
+        if number not in self.known:
+            self.known[number] = Known(self.name, self.plan.shares[k].times)
+        return self.known[number]
+
+    def _size(self, k: int, n: int, shape: tuple[int, ...]) -> Size:
+        """Of the smallest image of the sample of frame n, which has this shape before step k."""
+        times, (height, width) = self.plan.shares[k].times, sides(shape, self.plan.specs[k].layout)
+        if times == 1:
+            return height, width
+        if height % times or width % times:
+            self._refuse(k, n, shape)
+        return height // times, width // times
+
+    def _refuse(self, k: int, n: int, shape: tuple[int, ...]) -> NoReturn:
+        """Raise UsageError for frame n, whose size does not fit to what was drawn."""
+        known, share, i = self._known(k), self.plan.shares[k], n // self._frames
+        size, other, where = sides(shape, self.plan.specs[k].layout), "", f"of sample {self.rows[n]}"
+        if i >= len(known.sizes):
+            other = f"{share.beside!r}, of which it should be {share.times} times the size,"
+        elif known.name != self.name:
+            other = f"{known.name!r} {known.sizes[i][0] * known.times}x{known.sizes[i][1] * known.times}"
+        else:
+            raise UsageError(
+                f"{self.name!r} {where} is {size[0]}x{size[1]} and another frame of its clip "
+                f"{known.sizes[i][0]}x{known.sizes[i][1]} (height x width): pack frames with --size"
+            )
+        raise UsageError(misfit(share.step, f"{self.name!r} {where}", size, other))
 
     @cached_property
     def _frames(self) -> int:
@@ -197,6 +276,17 @@ def shapes_of(library: Stores, name: str, rows: NDArray[np.int64]) -> list[tuple
     return [reader.shape(row) for reader, row in library.located(name, rows)]
 
 
+def misfit(step: Step, name: str, size: Size, other: str) -> str:
+    """What to say where images that a step moves together are of sizes that do not fit. name, size: of one; other: the
+    other, with its size."""
+    return (
+        f"{name} is {size[0]}x{size[1]} and {other} (height x width): {step!r} is drawn once for all images of a "
+        "sample, so they must have one size, or be a whole number of times as large as the smallest: name those that "
+        "it is for with fields= of the step, resize them with image_size= by field, or leave one out with fields= of "
+        "batches()"
+    )
+
+
 def same_size(sizes: list[tuple[int, ...]], i: int, shape: tuple[int, ...], name: str) -> None:
     """Note the size of sample i. Raises UsageError if its other images have another one."""
     if len(sizes) <= i:
@@ -204,7 +294,7 @@ def same_size(sizes: list[tuple[int, ...]], i: int, shape: tuple[int, ...], name
     elif sizes[i] != shape[:2]:
         raise UsageError(
             f"{name!r} is {shape[0]}x{shape[1]} and another image of the sample {sizes[i][0]}x{sizes[i][1]} (height x "
-            "width): all images of a sample must have one size; leave one out with fields=, or pack frames with --size"
+            "width): images that are cropped before they are decoded must have one size; leave one out with fields="
         )
 
 

@@ -16,7 +16,7 @@ from rawpack.disk.manifest import Field
 from rawpack.errors import UsageError
 from rawpack.store.stores import Stores
 from rawpack.system.times import Times
-from rawpack.transforms.images import MASK, PIXELS, Check, ImageFiller, draws_at_random, put
+from rawpack.transforms.images import PIXELS, Check, ImageFiller, Known, Share, draws_at_random, put
 from rawpack.transforms.randomness import Randoms, Seeds, batch_random, randoms_of
 from rawpack.transforms.step import Array, BatchStep, CropStep, Drawn, Spec, Step, agrees, draws
 
@@ -37,6 +37,8 @@ class FieldPlan:
     field: Field
     frames: int | None = None
     """The length of clips; None if samples are single images, and for fields of which a clip has one value."""
+    shares: tuple[Share, ...] = ()
+    """How each step is drawn where the sample has other images."""
 
     @property
     def result(self) -> Spec:
@@ -53,10 +55,10 @@ class FieldPlan:
         """What draws for several samples, for each step: its `draw_many`, but not where a derived class overrides only
         `draw`; None where it draws nothing."""
         return tuple(
-            (step.draw_many if agrees(step, "draw_many", "draw") else partial(Step.draw_many, step))
-            if draws(step)
+            (share.step.draw_many if agrees(share.step, "draw_many", "draw") else partial(Step.draw_many, share.step))
+            if draws(share.step)
             else None
-            for step in self.steps
+            for share in self.shares
         )
 
     @cached_property
@@ -69,7 +71,7 @@ class FieldPlan:
     def alone(self) -> int:
         """How many steps are applied to one sample at a time. Those after them take several (`Step.apply_many`)."""
         k, least = len(self.steps), 0 if self.crop is None else 1
-        while k > least and self.field.kind != MASK and _takes_many(self.steps[k - 1]):
+        while k > least and not self.field.exact and _takes_many(self.steps[k - 1]):
             k -= 1
         return k
 
@@ -101,7 +103,7 @@ class Pipeline:
 
     @cached_property
     def pixels(self) -> tuple[str, ...]:
-        """Those of images and masks."""
+        """Those of images and masks, in the order in which they are drawn for."""
         return tuple(name for name, plan in self.plans.items() if plan.field.kind in PIXELS)
 
     @property
@@ -140,12 +142,10 @@ class Pipeline:
             if name not in self.pixels:
                 its = each if plan.frames or clips is None else rows[:, 0]
                 _fill_numbers(library, name, plan, its, outs[name], randoms_of(seeds, samples), times)
-        alone = len(self.pixels) == 1 and clips is None
-        known: list[dict[int, Any]] | None = None if alone else [{} for _ in rows]
-        sizes: list[tuple[int, ...]] | None = None if alone else []
+        known: dict[int, Known] | None = None if len(self.pixels) == 1 and clips is None else {}
         for name in self.pixels:
-            plan, randoms = self.plans[name], randoms_of(seeds, samples)
-            ImageFiller(library, name, plan, each, outs[name], randoms, check, known, sizes).fill(times)
+            plan, randoms = self.plans[name], randoms_of(seeds, samples, "" if name == self.pixels[0] else name)
+            ImageFiller(library, name, plan, each, outs[name], randoms, check, known).fill(times)
 
     def finish(self, batch: dict[str, Array], outs: dict[str, Array], seeds: Seeds, times: Times) -> None:
         """Apply the batch steps. batch: the samples; outs: the slot's arrays, for the result."""

@@ -12,28 +12,22 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from itertools import accumulate
 from typing import Any, NoReturn
 
-import numpy as np
-
-from rawpack.disk.manifest import Field
+from rawpack.disk.manifest import Field, main_image
 from rawpack.errors import UsageError
 from rawpack.store.stores import Stores
 from rawpack.transforms.crops import CenterCrop
 from rawpack.transforms.functions import Lambda
-from rawpack.transforms.images import MASK, PIXELS
-from rawpack.transforms.pipeline import FieldPlan, Pipeline
+from rawpack.transforms.images import IMAGE, MASK, PIXELS, Size
+from rawpack.transforms.pipeline import Pipeline
 from rawpack.transforms.resizing import Fit, Resize
-from rawpack.transforms.step import Array, BatchStep, Spec, Step
-from rawpack.transforms.values import ByTable, Tail, by_tables, tail_of
+from rawpack.transforms.step import Array, BatchStep, Spec, Step, named
+from rawpack.transforms.together import LOOKED_AT, Sizes, field_plans, flat, sizes_at
+from rawpack.transforms.values import Tail, tail_of
 
-Size = tuple[int, int]
-_LOOKED_AT = 16
-"""Samples whose images are looked at, where images differ in size."""
 _AS_THEY_ARE = (CenterCrop, Fit, Resize)
 """Steps that leave images as they are if they have the size that is asked for."""
-_PACKAGE = __name__.partition(".")[0]
 Transform = Sequence[Step | BatchStep | Callable[[Array], Any]]
 
 
@@ -46,12 +40,13 @@ def plan_pipeline(
     once: Sequence[str] = (),
     classes: int | None = None,
     alike: Mapping[str, Field] = {},
+    sizes: Mapping[str, Sizes] = {},
 ) -> Pipeline:
     """Fit a transform to the chosen fields of a store.
 
     before: steps that come first. frames: the length of clips; None if samples are single images. Steps work on frames,
     batch steps on whole clips. once: fields of which a clip has one value. classes: how many the store names. alike:
-    the chosen fields that look like images, see `look_alikes`.
+    the chosen fields that look like images, see `look_alikes`. sizes: see `stored_sizes`.
 
     Raises UsageError if steps and fields do not fit, or if samples of different shapes would come out.
     """
@@ -61,22 +56,26 @@ def plan_pipeline(
     if steps[: len(singles)] != singles:
         raise UsageError(f"{batch_steps[0]!r} works on whole batches: put it after all steps that work on samples")
     _check_refused(steps, fields, chosen)
-    for step in singles:
-        if step.field is not None and step.field not in chosen:
-            raise UsageError(f"{step!r}: the batch has no field {step.field!r}, only {', '.join(chosen)}")
-        if step.field is not None and fields[step.field].kind not in (*PIXELS, "number"):
-            raise UsageError(f"{step!r}: {step.field!r} is {fields[step.field].kind}, which workers do not transform")
-    masks = any(fields[name].kind == MASK for name in chosen)
+    for step in flat(singles[len(before) :]):
+        for name in named(step) or ():
+            if name not in chosen:
+                raise UsageError(f"{step!r}: the batch has no field {name!r}, only {', '.join(chosen)}")
+            if fields[name].kind not in (*PIXELS, "number"):
+                raise UsageError(f"{step!r}: {name!r} is {fields[name].kind}, which workers do not transform")
+    main = main_image(fields)
+    together = [name for name in chosen if name == main or (fields[name].kind == MASK and main in chosen)]
+    exact = any(fields[name].exact for name in chosen)
 
-    def planned(name: str) -> FieldPlan:
-        def check(step: Step, spec: Spec, made: Spec) -> None:
-            if masks and fields[name].kind == "image":
-                _check_masks(step, spec, made)
-            check_step(step, spec, made, name, alike)
+    def check(name: str, step: Step, spec: Spec, made: Spec) -> None:
+        if exact and fields[name].kind == IMAGE and not fields[name].exact:
+            _check_masks(step, spec, made)
+        if step.fields is not None and name in together and _moves(step, spec, made):
+            _check_left(step, name, together)
+        check_step(step, spec, made, name, alike)
 
-        return field_plan(singles, name, fields[name], None if name in once else frames, check)
-
-    whole = {name: planned(name) for name in chosen}
+    clips = {name: None if name in once else frames for name in chosen}
+    made_of = field_plans(singles, fields, chosen, sizes, clips, check)
+    whole = {name: plan for name, plan in made_of.items() if name in chosen}
     plans = {name: plan for name, plan in whole.items() if plan.steps}
     results = {name: plan.sample_result for name, plan in plans.items()}
     specs = {name: plan.sample_result for name, plan in whole.items() if fields[name].in_slot}
@@ -119,17 +118,17 @@ def cut_tails(pipeline: Pipeline) -> tuple[Pipeline | None, dict[str, Tail]]:
         tail = tail_of(plan.steps[-1], plan.result) if plan.field.kind == "image" and plan.steps else None
         if tail is None or pipeline.batch_steps:
             continue
-        plans[name] = cut = replace(plan, steps=plan.steps[:-1], numbers=plan.numbers[:-1], specs=plan.specs[:-1])
+        plans[name] = cut = replace(
+            plan,
+            steps=plan.steps[:-1],
+            numbers=plan.numbers[:-1],
+            specs=plan.specs[:-1],
+            shares=plan.shares[:-1],
+        )
         if not cut.steps:
             del plans[name]
         tails[name], results[name] = tail, cut.sample_result
     return (replace(pipeline, plans=plans, results=results) if plans or pipeline.batch_steps else None), tails
-
-
-def spec_of(stored: Field) -> Spec:
-    """A field as the store holds it."""
-    layout = "HWC" if stored.kind in PIXELS and len(stored.shape) == 3 else ""
-    return Spec(stored.shape, stored.dtype, layout)  # type: ignore[arg-type]
 
 
 def as_steps(transform: Transform) -> list[Step | BatchStep]:
@@ -152,39 +151,9 @@ def as_steps(transform: Transform) -> list[Step | BatchStep]:
     return steps
 
 
-def concerns(step: Step, name: str, stored: Field) -> bool:
-    """Whether a step is applied to a field."""
-    return step.field == name or (step.field is None and stored.kind in PIXELS and len(stored.shape) == 3)
-
-
-def field_plan(
-    singles: Sequence[Step],
-    name: str,
-    stored: Field,
-    frames: int | None = None,
-    check: Callable[[Step, Spec, Spec], None] = lambda *_: None,
-) -> FieldPlan:
-    """check: gets each step that is applied to the field, and the samples before and after it."""
-    numbers, specs, steps, mask = list[int](), [spec_of(stored)], list[Step](), stored.kind == MASK
-    for number, step in enumerate(singles):
-        if not concerns(step, name, stored):
-            continue
-        made = step.makes_mask(specs[-1]) if mask else step.makes(specs[-1])
-        if not type(step).__module__.startswith(f"{_PACKAGE}."):
-            # What users' steps pass on says nothing about the values that they make.
-            made = replace(made, within=None)
-        check(step, specs[-1], made)
-        numbers.append(number)
-        steps.append(step.fitted(specs[-1]))
-        specs.append(made)
-    tabled = steps if mask else by_tables(steps, specs)
-    at = [0, *accumulate(len(step.steps) if isinstance(step, ByTable) else 1 for step in tabled)]
-    return FieldPlan(tuple(tabled), tuple(numbers[k] for k in at[:-1]), tuple(specs[k] for k in at), stored, frames)
-
-
 def _check_refused(steps: Sequence[Step | BatchStep], fields: Mapping[str, Field], chosen: Sequence[str]) -> None:
     for name in chosen:
-        what = "masks" if fields[name].kind == MASK else "boxes" if fields[name].moves else ""
+        what = "masks" if fields[name].exact else "boxes" if fields[name].moves else ""
         for step in steps:
             if what in step.refuses:
                 raise UsageError(
@@ -195,10 +164,25 @@ def _check_refused(steps: Sequence[Step | BatchStep], fields: Mapping[str, Field
 
 def _check_masks(step: Step, spec: Spec, made: Spec) -> None:
     resized = "HWC" in (spec.layout, made.layout) and made.layout != "CHW" and len(made.shape) == 3
-    if resized and made.shape[:2] != spec.shape[:2] and step.field is None and type(step).apply_mask is Step.apply_mask:
+    if (
+        resized
+        and made.shape[:2] != spec.shape[:2]
+        and named(step) is None
+        and type(step).apply_mask is Step.apply_mask
+    ):
         raise UsageError(
             f"{step!r} changes the size of images, {spec.shape} to {made.shape}, and leaves masks as they are: write "
             "it as a Step with a method apply_mask(), name its field with field=, or leave masks out with fields="
+        )
+
+
+def _check_left(step: Step, moved: str, together: Sequence[str]) -> None:
+    """Raise UsageError where a step is for one of an image and its masks only."""
+    left = [name for name in together if name not in (named(step) or ())]
+    if left:
+        raise UsageError(
+            f"{step!r} moves the pixels of {moved!r}, and would leave {left[0]!r} behind, which belongs to it: name "
+            "that in fields= of the step too, or leave it out with fields= of batches()"
         )
 
 
@@ -237,14 +221,7 @@ def look_alikes(library: Stores, chosen: Sequence[str]) -> dict[str, Field]:
 def _one_size(library: Stores, name: str) -> set[Size]:
     """The (height, width) of an image or mask; where a manifest says that they differ, that of some samples, if they
     agree; else none."""
-    found = set[Size]()
-    count = 1 if library.fields[name].uniform else _LOOKED_AT
-    for row in np.linspace(0, len(library) - 1, count, dtype=np.int64).tolist():
-        store, at = library.locate(row)
-        shape = store.fields[name].shape
-        if not store.fields[name].uniform:
-            shape = store.columns.piece(f"{name}.shape", at, 1)[0].tolist()
-        found.add((int(shape[0] or 0), int(shape[1] or 0)))
+    found = set(sizes_at(library, name, 1 if library.fields[name].uniform else LOOKED_AT))
     return found if len(found) == 1 else set()
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from copy import copy
+from fractions import Fraction
 from functools import lru_cache
 from typing import Any
 
@@ -14,6 +16,7 @@ from rawpack.order.keys import whole_number
 from rawpack.transforms.arguments import check_values, interpolation_of
 from rawpack.transforms.color import LEVELS, brightness, by_level, contrast, saturation, uint8_pixels
 from rawpack.transforms.randomness import Random
+from rawpack.transforms.resizing import resizable
 from rawpack.transforms.step import Array, Spec, Step
 
 Operation = tuple[str, float]
@@ -27,7 +30,8 @@ _INTERPOLATIONS = ("nearest", "bilinear", "bicubic")
 class RandAugment(Step):
     """Apply `num_ops` random operations, each of the same strength: the fourteen of torchvision. For uint8 images.
 
-    Masks go along with the geometric operations: by the nearest pixel, and 0 where nothing was. Boxes cannot.
+    Masks go along with the geometric operations: by the nearest pixel, and 0 where nothing was. So do images of other
+    kinds than uint8 of three channels beside such, by the interpolation. Boxes cannot.
     """
 
     refuses = ("boxes",)
@@ -39,22 +43,40 @@ class RandAugment(Step):
         num_magnitude_bins: int = 31,
         interpolation: Any = "nearest",
         fill: float | Sequence[float] | None = None,
+        *,
+        fields: Sequence[str] | None = None,
     ) -> None:
         """num_ops: operations for each image; the same one may come twice. magnitude: the strength, from 0 to
         num_magnitude_bins - 1. interpolation: "nearest", "bilinear" or "bicubic", of the geometric operations. fill:
-        what these leave empty, one value or one for each channel; None is 0."""
+        what these leave empty, one value or one for each channel; None is 0. fields: the images and masks; None for
+        all."""
         self.num_ops = whole_number("num_ops", num_ops, 0)
         self.num_magnitude_bins = whole_number("num_magnitude_bins", num_magnitude_bins, 2)
         self.magnitude = whole_number("magnitude", magnitude, 0, self.num_magnitude_bins - 1)
         self.interpolation = interpolation_of(interpolation, _INTERPOLATIONS)
         self.fill = 0 if fill is None else fill
+        self._plain = False
+        self.only(fields)
 
     def makes(self, spec: Spec) -> Spec:
+        if self._plain:
+            return resizable(self, spec)
         check_values(self, "fill", self.fill, uint8_pixels(self, spec).dtype, spec.shape[2])
         return spec
 
     def makes_mask(self, spec: Spec) -> Spec:
         return spec.pixels(self)
+
+    def plain(self) -> RandAugment:
+        plain = copy(self)
+        plain._plain, plain.fill = True, 0
+        return plain
+
+    def scaled(self, factor: Fraction) -> RandAugment:
+        return self  # magnitudes are shares of the image
+
+    def magnified(self, drawn: Sequence[Operation], times: int) -> list[Operation]:
+        return [(name, size * times if name in _SHIFTS else size) for name, size in drawn]
 
     def draw(self, random: Random, height: int, width: int) -> list[Operation]:
         magnitudes = _magnitudes(self.magnitude / (self.num_magnitude_bins - 1), height, width)
@@ -72,7 +94,7 @@ class RandAugment(Step):
         for name, magnitude in drawn:
             if name in _GEOMETRIC:
                 image = _warp(image, _matrix(name, magnitude, image), code, fill)
-            elif name in _OF_PIXELS:
+            elif name in _OF_PIXELS and not self._plain:
                 image = _OF_PIXELS[name](image, magnitude)
         return image
 
@@ -203,5 +225,7 @@ _OF_PIXELS: dict[str, Callable[[Array, float], Array]] = {
     "Equalize": lambda image, _: _equalize(image),
 }
 
+_SHIFTS = ("TranslateX", "TranslateY")
+"""Operations whose magnitude is in pixels."""
 _SIGNED = (*_GEOMETRIC, "Brightness", "Color", "Contrast", "Sharpness")
 OPERATIONS = ("Identity", *_GEOMETRIC, *_OF_PIXELS)

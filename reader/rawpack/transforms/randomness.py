@@ -88,12 +88,14 @@ class Randoms:
         return iter(self.each)
 
 
-def randoms_of(seeds: Seeds, samples: NDArray[np.int64]) -> Randoms:
-    """The random numbers of each sample, (n,), by its number or its position."""
+def randoms_of(seeds: Seeds, samples: NDArray[np.int64], field: str = "") -> Randoms:
+    """The random numbers of each sample, (n,), by its number or its position. field: for what is drawn for this field
+    alone, in samples of several images."""
     seed, epoch, first = seeds
     # The numbers that stand for positions are negative, so that they are never those of samples.
     rows = samples if first < 0 else ~np.arange(first, first + len(samples))
-    return Randoms(mix_all(rows.astype(np.uint64) * np.uint64(GAMMA) + np.uint64(derive_key("transform", seed, epoch))))
+    key = derive_key(f"transform {field}" if field else "transform", seed, epoch)
+    return Randoms(mix_all(rows.astype(np.uint64) * np.uint64(GAMMA) + np.uint64(key)))
 
 
 def batch_random(seed: int, epoch: int, rows: NDArray[np.int64]) -> Random:

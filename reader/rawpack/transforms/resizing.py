@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from copy import copy
+from fractions import Fraction
+from typing import Any, Self
 
 from rawpack.errors import UsageError
-from rawpack.pixels.geometry import RESIZABLE, cover_size, crop_box
+from rawpack.pixels.geometry import RESIZABLE, covering
 from rawpack.transforms.arguments import Interpolation, interpolation_of, size_of
 from rawpack.transforms.randomness import Random
-from rawpack.transforms.step import Array, Move, Spec, Step
+from rawpack.transforms.step import Array, Move, Spec, Step, scaled_pixels
 
 
 def resizable(step: object, spec: Spec) -> Spec:
@@ -19,7 +21,26 @@ def resizable(step: object, spec: Spec) -> Spec:
     return spec
 
 
-class Resize(Step):
+class _Resizing(Step):
+    """What Resize and Fit share: for images that are several times as large as others of their sample, the size is that
+    of the small ones, computed in whole pixels, times that number."""
+
+    _times = 1
+
+    def __init__(self, fields: Sequence[str] | None) -> None:
+        self.only(fields)
+
+    def makes(self, spec: Spec) -> Spec:
+        return self.makes_mask(resizable(self, spec))
+
+    def scaled(self, factor: Fraction) -> Self:
+        made = copy(self)
+        # By a whole number: the small image, and what is done to it, stay what they are.
+        made._times = factor.numerator if factor.denominator == 1 else 1
+        return made
+
+
+class Resize(_Resizing):
     """Resize to (height, width), or the shorter side to a given length."""
 
     def __init__(
@@ -28,21 +49,34 @@ class Resize(Step):
         interpolation: Interpolation | Any = "bilinear",
         max_size: int | None = None,
         antialias: bool = True,
+        *,
+        fields: Sequence[str] | None = None,
     ) -> None:
         """size: (height, width), or the length of the shorter side; the longer one then keeps the aspect ratio.
         max_size: with one length, the most that the longer side may become; the shorter one then becomes less.
 
         interpolation: for enlarging. antialias: average pixels along axes that shrink, whatever the interpolation (but
         not for "nearest"); False interpolates there too, which is faster and causes aliasing. "area" is OpenCV's
-        INTER_AREA, which averages only where both axes shrink.
+        INTER_AREA, which averages only where both axes shrink. fields: the images and masks; None for all.
         """
+        super().__init__(fields)
         self.size: int | tuple[int, int] = size_of(size)[0] if isinstance(size, int) else size_of(size)
         if max_size is not None and (not isinstance(self.size, int) or max_size <= self.size):
             raise UsageError(f"max_size={max_size!r} must be more than size=, which must be one side")
         self.interpolation, self.antialias, self.max_size = interpolation_of(interpolation), antialias, max_size
 
-    def makes(self, spec: Spec) -> Spec:
-        return self.makes_mask(resizable(self, spec))
+    def scaled(self, factor: Fraction) -> Self:
+        made = super().scaled(factor)
+        if isinstance(self.size, int):
+            (made.size,) = scaled_pixels(self, "size", (self.size,), factor)
+        else:
+            made.size = size_of(scaled_pixels(self, "size", self.size, factor))
+        if self.max_size is not None:
+            (made.max_size,) = scaled_pixels(self, "max_size", (self.max_size,), factor)
+        return made
+
+    def magnified(self, drawn: tuple[int, int], times: int) -> tuple[int, int]:
+        return drawn[0] * times, drawn[1] * times
 
     def makes_mask(self, spec: Spec) -> Spec:
         height, width = spec.pixels(self).shape[:2]
@@ -69,40 +103,44 @@ class Resize(Step):
     def _size(self, height: int, width: int) -> tuple[int, int]:
         if not isinstance(self.size, int):
             return self.size
-        short, long = min(height, width), max(height, width)
-        new_short, new_long = self.size, max(1, int(self.size * long / short))
-        if self.max_size is not None and new_long > self.max_size:
-            new_short, new_long = max(1, int(self.max_size * new_short / new_long)), self.max_size
-        return (new_short, new_long) if height <= width else (new_long, new_short)
+        times, short, long = self._times, min(height, width), max(height, width)
+        size, most = self.size // times, None if self.max_size is None else self.max_size // times
+        new_short, new_long = size, max(1, int(size * long / short))
+        if most is not None and new_long > most:
+            new_short, new_long = max(1, int(most * new_short / new_long)), most
+        made = (new_short, new_long) if height <= width else (new_long, new_short)
+        return made if times == 1 else self.magnified(made, times)
 
 
-class Fit(Step):
+class Fit(_Resizing):
     """Resize to cover (height, width) and crop the center: what `image_size=` does.
 
     For a square, the same as `Resize(side)` and `CenterCrop(side)`.
     """
 
-    def __init__(self, size: int | Sequence[int]) -> None:
-        """size: a side, or (height, width)."""
+    def __init__(self, size: int | Sequence[int], *, fields: Sequence[str] | None = None) -> None:
+        """size: a side, or (height, width). fields: the images and masks; None for all."""
+        super().__init__(fields)
         self.size = size_of(size)
-
-    def makes(self, spec: Spec) -> Spec:
-        return self.makes_mask(resizable(self, spec))
 
     def makes_mask(self, spec: Spec) -> Spec:
         return spec.pixels(self).sized(*self.size)
 
+    def scaled(self, factor: Fraction) -> Self:
+        made = super().scaled(factor)
+        made.size = size_of(scaled_pixels(self, "size", self.size, factor))
+        return made
+
     def apply(self, image: Array, drawn: Any, out: Array | None = None) -> Array:
         from rawpack.pixels.resize import fit
 
-        return fit(image, self.size)[0]
+        return fit(image, self.size, times=self._times)[0]
 
     def apply_mask(self, mask: Array, drawn: Any, out: Array | None = None) -> Array:
         from rawpack.pixels.resize import fit_nearest
 
-        return fit_nearest(mask, self.size)
+        return fit_nearest(mask, self.size, times=self._times)
 
     def move(self, drawn: Any, height: int, width: int) -> Move:
-        scaled = cover_size((height, width), self.size)
-        top, left, _, _ = crop_box(scaled, self.size)
+        scaled, (top, left, _, _) = covering((height, width), self.size, self._times)
         return Move(scaled[0] / height, -top, scaled[1] / width, -left)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from fractions import Fraction
 from typing import Any, Literal
 
 from numpy.typing import NDArray
@@ -76,6 +77,11 @@ class Step:
 
     field: str | None = None
     """The one field that it is applied to; None for all images and masks."""
+    fields: tuple[str, ...] | None = None
+    """The fields that it is applied to, where these are several."""
+    any_size: bool = False
+    """Whether what it draws and does is right for an image of any size, as a flip is: then images of a sample whose
+    sizes do not fit together may go through it. Steps that neither draw nor move anything need not say it."""
     pointwise: bool = False
     """Whether each value of the result depends only on one value and its channel, and not on what is drawn: then the
     step may be computed in advance for all 256 values of a byte."""
@@ -84,6 +90,16 @@ class Step:
     sample at a time is made again."""
     refuses: tuple[str, ...] = ()
     """What a batch must not contain because the step cannot keep it in line with the images: "masks", "boxes"."""
+
+    def only(self, fields: Sequence[str] | None) -> None:
+        """Use it for these fields only; None: for all images and masks. Raises UsageError for what is no list of
+        names."""
+        if fields is None:
+            return
+        if isinstance(fields, str) or not (found := tuple(fields)) or not all(isinstance(name, str) for name in found):
+            example = f", such as [{fields!r}]" if isinstance(fields, str) else ""
+            raise UsageError(f"fields={fields!r} must be a list of names{example}")
+        self.fields = found
 
     def makes(self, spec: Spec) -> Spec:
         """What it makes from samples like `spec`. Raises UsageError if it cannot work on them. Called once for
@@ -95,7 +111,7 @@ class Step:
         once. For a step that leaves masks as they are, `spec` itself, whether or not `makes` would accept it.
         """
         stays = type(self).apply_mask is Step.apply_mask
-        if stays and self.field is None:
+        if stays and named(self) is None:
             return spec
         made = self.makes(spec)
         return made if stays else replace(made if len(made.shape) == 3 else spec, dtype=spec.dtype)
@@ -104,9 +120,31 @@ class Step:
         """The step to use on samples like `spec`: itself, or a copy made for them. Called once."""
         return self
 
+    def plain(self) -> Step | None:
+        """What is done instead to images that are not of colors (uint8, three channels), where a batch has images of
+        both kinds and nobody named any: by default the same; None for nothing."""
+        return self
+
+    def scaled(self, factor: Fraction) -> Step:
+        """The step that does the same to images `factor` times as large: sizes in pixels times `factor`.
+
+        Raises UsageError where that is no whole number of pixels, and for steps of users that do not say it.
+        """
+        if needs_size(self):
+            raise UsageError(
+                f"{self!r} does not say what it does to images of other sizes: give it the methods scaled() and "
+                "magnified(), or any_size = True if sizes do not matter to it"
+            )
+        return self
+
+    def magnified(self, drawn: Any, times: int) -> Any:
+        """What was drawn for an image, for one that is `times` as large: places and sizes in pixels times `times`."""
+        return drawn
+
     def draw(self, random: Random, height: int, width: int) -> Any:
         """Draw what is random for one sample, an image of that size. The other methods get the result, for a clip with
-        each of its frames."""
+        each of its frames. Where images of a sample differ in size, that of the smallest is drawn for: see
+        `magnified`."""
         return None
 
     def draw_many(self, random: Randoms, height: int, width: int) -> Drawn:
@@ -132,9 +170,9 @@ class Step:
     def apply_mask(self, mask: Array, drawn: Any, out: Array | None = None) -> Array:
         """As `apply`, for a mask (H, W, C) that belongs to the image: it holds labels, so no new values may appear.
 
-        By default masks stay as they are. If `field` names the mask, it goes to `apply`.
+        By default masks stay as they are. If `field` or `fields` names the mask, it goes to `apply`.
         """
-        return mask if self.field is None else self.apply(mask, drawn, out)
+        return mask if named(self) is None else self.apply(mask, drawn, out)
 
     def move(self, drawn: Any, height: int, width: int) -> Move:
         """Where it moves the points of an image of that size, and boxes with them."""
@@ -148,6 +186,29 @@ class Step:
 def draws(step: Step) -> bool:
     """Whether a step draws anything."""
     return getattr(step.draw, "__func__", None) is not Step.draw
+
+
+def named(step: Step) -> tuple[str, ...] | None:
+    """The fields that a step names; None if it is for all images and masks."""
+    return step.fields if step.field is None else (step.field,)
+
+
+def needs_size(step: Step) -> bool:
+    """Whether images of a sample may go through a step only if their sizes fit together."""
+    return not step.any_size and (moves(step) or draws(step))
+
+
+def moves(step: Step) -> bool:
+    """Whether a step says that it moves pixels: it takes masks or boxes along."""
+    return type(step).apply_mask is not Step.apply_mask or type(step).move is not Step.move
+
+
+def scaled_pixels(step: object, name: str, pixels: Sequence[int], factor: Fraction) -> tuple[int, ...]:
+    """Sizes in pixels times `factor`. Raises UsageError where one is no whole number."""
+    made = [one * factor for one in pixels]
+    if any(one.denominator != 1 for one in made):
+        raise UsageError(f"{step!r}: {name}= times {factor} is no whole number of pixels")
+    return tuple(one.numerator for one in made)
 
 
 def agrees(step: Step, many: str, one: str) -> bool:

@@ -16,8 +16,12 @@ from rawpack.transforms.step import Array, Spec, Step
 _FLOATS = ("float16", "float32", "float64")
 _MOST_TABLED = 128
 """Channels: with more, OpenCV 5 does no lookup."""
+_TILE_PIXELS = 1 << 17
+"""Looked up at once, so that their planes are still in the processor's cache."""
 _GREATEST = (255, 65535, 2**32 - 1)
 """Of the dtypes of whole numbers that images have."""
+_PAGE, _APART = 4096, 320
+"""Planes that are a multiple of a page apart would push each other out of that cache while they are written."""
 
 
 class ConvertImageDtype(Step):
@@ -25,9 +29,10 @@ class ConvertImageDtype(Step):
 
     pointwise = vectorized = True
 
-    def __init__(self, dtype: Any = "float32") -> None:
-        """dtype: "float16", "float32" or "float64", or numpy's types."""
+    def __init__(self, dtype: Any = "float32", *, fields: Sequence[str] | None = None) -> None:
+        """dtype: "float16", "float32" or "float64", or numpy's types. fields: the images; None for all but masks."""
         self.dtype = float_dtype(dtype)
+        self.only(fields)
 
     def makes(self, spec: Spec) -> Spec:
         return replace(_real(self, spec), dtype=self.dtype, within=_within(spec))
@@ -37,13 +42,23 @@ class ConvertImageDtype(Step):
 
 
 class Normalize(Step):
-    """(x - mean) / std for each channel. Whole numbers are scaled first, so that the greatest becomes 1."""
+    """(x - mean) / std for each channel. Whole numbers are scaled first, so that the greatest becomes 1. In a batch of
+    several images, for those that are stored as uint8 of three channels, unless `fields` names others."""
 
     pointwise = vectorized = True
 
-    def __init__(self, mean: Sequence[float], std: Sequence[float], dtype: Any = "float32") -> None:
+    def __init__(
+        self,
+        mean: Sequence[float],
+        std: Sequence[float],
+        dtype: Any = "float32",
+        *,
+        fields: Sequence[str] | None = None,
+    ) -> None:
         """mean, std: one for each channel, or one for all. For whole numbers, and what other steps have scaled to 0..1,
-        those of values from 0 to 1: UsageError where such values cannot have them. dtype: of the result."""
+        those of values from 0 to 1: UsageError where such values cannot have them. dtype: of the result. fields:
+        see above."""
+        self.only(fields)
         self.mean, self.std = _channels("mean", mean), _channels("std", std)
         if not all(self.std):
             raise UsageError(f"std={std!r} must not be 0")
@@ -61,6 +76,9 @@ class Normalize(Step):
             ends = (np.array(within)[:, None] - self.mean) / self.std
             within = float(ends.min()), float(ends.max())
         return replace(spec, dtype=self.dtype, within=within)
+
+    def plain(self) -> None:
+        return None
 
     def _check_units(self, least: float, greatest: float) -> None:
         """Raise UsageError where mean and std are not those of values in this range: often, they are of bytes, from 0
@@ -95,7 +113,11 @@ class Normalize(Step):
 class ToCHW(Step):
     """(H, W, C) becomes (C, H, W)."""
 
-    vectorized = True
+    vectorized = any_size = True
+
+    def __init__(self, *, fields: Sequence[str] | None = None) -> None:
+        """fields: the images and masks; None for all."""
+        self.only(fields)
 
     def makes(self, spec: Spec) -> Spec:
         height, width, channels = spec.pixels(self).shape
@@ -142,15 +164,27 @@ class ByTable(Step):
             out = np.empty(shape, self._dtype)
         rows: Array = image.reshape(-1, width, channels)
         if self._planes and channels > 1:
-            planes = out.view(self._carrier).reshape(-1, channels, height * width)
-            for c, (plane, table) in enumerate(zip(cv2.split(rows), self._tables, strict=True)):
-                cv2.LUT(plane.reshape(len(planes), -1), table, dst=planes[:, c])
+            self._into_planes(rows, out.view(self._carrier).reshape(-1, channels, height * width))
             return out
         table = self._table
         if self._one_table:
             rows, table = rows.reshape(len(rows), -1), self._tables[0]
         cv2.LUT(rows, table, dst=out.view(self._carrier).reshape(rows.shape))
         return out
+
+    def _into_planes(self, rows: Array, outs: Array) -> None:
+        """rows: (n * H, W, C), of all images; if there are several, they are small. outs: (n, C, H * W)."""
+        import cv2
+
+        width, channels = rows.shape[1:]
+        tall = len(rows) if len(outs) > 1 else min(len(rows), max(1, _TILE_PIXELS // width))
+        planes: Array = np.empty((channels, -(-tall * width // _PAGE) * _PAGE + _APART), np.uint8)
+        for y in range(0, len(rows), tall):
+            tile = rows[y : y + tall]
+            # Into memory that is used again: new pages would take longer than the lookup.
+            split = cv2.split(tile, [plane[: len(tile) * width].reshape(-1, width) for plane in planes])
+            for c, (plane, table) in enumerate(zip(split, self._tables, strict=True)):
+                cv2.LUT(plane.reshape(len(outs), -1), table, dst=outs[:, c, y * width : (y + tall) * width])
 
     def tail(self) -> Tail | None:
         """As arithmetic; None where the table is no such function, up to its own rounding."""

@@ -11,6 +11,7 @@ import numpy as np
 
 import videos
 from contract import Epoch, Pixels, Settings, Subject, consume
+from measuring.counters import total_bytes
 from rawpack import Workers
 from subjects.team import WorkerSet
 
@@ -34,7 +35,7 @@ class Clips(Subject):
         self._batches = videos.clips_of(settings, self._form).batches(
             settings.batch, shuffle=True, seed=videos.SEED, workers=Workers(settings.workers, backend=settings.backend)
         )
-        self._bytes = videos.disk_bytes(videos.store_path(settings, self._form))
+        self._bytes = total_bytes(videos.store_path(settings, self._form))
 
     def epoch(self, n: int) -> Epoch:
         self._batches.set_epoch(n)

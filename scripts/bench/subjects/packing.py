@@ -17,10 +17,9 @@ from pathlib import Path
 from typing import Any
 
 import data
-import videos
 from contract import Epoch, Settings, Subject
 from data import drop, make_packed, packed_files, packed_path
-from systems.images import encoded, fitted, image_files, single_threaded
+from systems.images import encoded, fit, fitted, image_files, single_threaded
 
 _TRANSACTION = 64 << 20
 _AFTER_NAME = 30
@@ -136,7 +135,6 @@ def frames(files: list[str], output: str, size: tuple[int, int], jpeg: bool) -> 
     Frames go nowhere: writing and syncing them is left out, as are the checks that a file has not changed and that no
     frame is damaged."""
     import av
-    import cv2
 
     single_threaded()
     count = 0
@@ -145,9 +143,7 @@ def frames(files: list[str], output: str, size: tuple[int, int], jpeg: bool) -> 
             stream: Any = container.streams.best("video")
             stream.codec_context.thread_count = 1
             for frame in container.decode(stream):
-                image = frame.to_ndarray(format="rgb24")
-                covering = videos.covering(image.shape[1], image.shape[0], size)
-                made: Any = videos.centre(cv2.resize(image, covering, interpolation=cv2.INTER_AREA), size)
+                made = fit(frame.to_ndarray(format="rgb24"), *size)
                 count += len(encoded(made, restarts=True) if jpeg else made) > 0
     return count
 

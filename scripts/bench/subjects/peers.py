@@ -10,7 +10,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
 
+import data
 from contract import Epoch, Pixels, Settings, Subject, consume
+from measuring.counters import total_bytes
 from subjects.stores import side_of
 from systems.images import Source
 from systems.job import Job
@@ -36,11 +38,7 @@ class Peer(Subject):
 
     def prepare(self, settings: Settings) -> None:
         job = self._job(settings, "pack")
-        folder = Path(job.folder)
-        if not folder.exists():
-            partial = folder.with_name(folder.name + ".partial")
-            self._pack(replace(job, folder=str(partial)))
-            partial.rename(folder)
+        data.once(Path(job.folder), lambda folder: self._pack(replace(job, folder=str(folder))))
 
     def open(self, settings: Settings) -> None:
         self.settings, job = settings, self._job(settings, "read")
@@ -88,7 +86,7 @@ class PeerPack(Peer):
         began = time.perf_counter()
         images = self._pack(job)
         took = time.perf_counter() - began
-        written = sum(path.stat().st_size for path in Path(job.folder).rglob("*") if path.is_file())
+        written = total_bytes(Path(job.folder))
         shutil.rmtree(job.folder)
         if written < images * 1000:
             raise RuntimeError(f"{self._system} wrote only {written} bytes")

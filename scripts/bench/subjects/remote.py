@@ -23,15 +23,16 @@ from typing import Any, Literal
 
 import numpy as np
 
-import data
 from contract import Epoch, Settings, consume
 from loopback import BUCKET
 from rawpack import Blocks
+from systems.images import Source
+from systems.job import Job
 
 BYTES_PER_S = 100e6
 _SHARD_BYTES = 8 << 20
 _BUFFER = 1000
-"""Samples that webdataset shuffles together: its documentation's choice."""
+"""Samples that are shuffled together by blocks: as many as by webdataset, whose documentation has this number."""
 _CONNECTIONS = 32
 """With 8, a latency of 100 ms and files of less than 1 MB would leave the link idle."""
 _LOOPBACK = Path(__file__).resolve().parent.parent / "loopback.py"
@@ -294,58 +295,21 @@ class RemoteStore(Served):
             yield np.stack([file[:4] for file in batch["image"]])[:, None, None] if self._encoded else batch["image"]
 
 
-class RemoteWebdataset(Served):
-    """Tar files, shuffled, then a shuffle buffer; by a torch DataLoader, as its documentation has it."""
+class RemotePeer(Served):
+    """Another system, which shuffles as by default: webdataset by HTTP, streaming by S3."""
 
-    needs: tuple[str, ...] = ("torch", "webdataset")
-    imports = needs
+    def __init__(self, system: str, needs: tuple[str, ...], scheme: Literal["http", "s3"] = "http") -> None:
+        super().__init__()
+        self._system, self._scheme, self.needs = system, scheme, ("torch", *needs)
+        self.imports = (f"systems.{system}",)
 
     def folder(self, settings: Settings) -> Path:
-        return data.array_path(settings).with_suffix(".remote-wds")
+        return settings.folder / f"{Path(settings.images).name}-{settings.size}.remote-{self._system}"
 
     def pack(self, settings: Settings, folder: Path) -> None:
-        import webdataset
-
-        data.make_array(settings)
+        job = self._job(settings, "pack")
         folder.mkdir()
-        with webdataset.ShardWriter(f"{folder}/%05d.tar", maxsize=_SHARD_BYTES, verbose=0) as writer:
-            for i, image in enumerate(np.load(data.array_path(settings), mmap_mode="r")):
-                writer.write({"__key__": f"{i:08d}", "bin": image.tobytes()})
-
-    def batches(self, cache: Path, n: int) -> Iterator[Any]:
-        import webdataset
-
-        shape = self.settings.shape
-        names = sorted(path.name for path in self.folder(self.settings).iterdir())
-        urls = [f"{self.url}/{name}" for name in names]
-        images = (
-            webdataset.WebDataset(urls, shardshuffle=len(urls), seed=n, empty_check=False)
-            .shuffle(_BUFFER)
-            .map(lambda sample: np.frombuffer(sample["bin"], np.uint8).reshape(shape))
-            .batched(self.settings.batch, collation_fn=np.stack, partial=True)
-        )
-        yield from webdataset.WebLoader(
-            images, batch_size=None, num_workers=self.settings.workers or 0, collate_fn=np.asarray
-        )
-
-
-class RemoteStreaming(Served):
-    """MDS shards by S3, shuffled as by default; by a torch DataLoader."""
-
-    needs: tuple[str, ...] = ("torch", "streaming", "boto3")
-    imports = needs
-
-    def folder(self, settings: Settings) -> Path:
-        return data.array_path(settings).with_suffix(".remote-mds")
-
-    def pack(self, settings: Settings, folder: Path) -> None:
-        from streaming import MDSWriter
-
-        data.make_array(settings)
-        columns = {"image": f"ndarray:uint8:{','.join(map(str, settings.shape))}"}
-        with MDSWriter(out=str(folder), columns=columns, size_limit=_SHARD_BYTES, progress_bar=False) as writer:
-            for image in np.load(data.array_path(settings), mmap_mode="r"):
-                writer.write({"image": image})
+        importlib.import_module(f"systems.{self._system}").pack(Source(job), folder, job)
 
     def open(self, settings: Settings) -> None:
         super().open(settings)
@@ -356,15 +320,13 @@ class RemoteStreaming(Served):
         }
 
     def batches(self, cache: Path, n: int) -> Iterator[Any]:
-        import streaming
-        from torch.utils.data import DataLoader
+        url = f"s3://{self.name}" if self._scheme == "s3" else self.url
+        job = replace(self._job(self.settings, "read"), url=url, cache=str(cache))
+        for images, _ in importlib.import_module(f"systems.{self._system}").read(Path(job.folder), job)(n):
+            yield images.numpy()
 
-        images = streaming.StreamingDataset(
-            remote=f"s3://{self.name}", local=str(cache), shuffle=True, shuffle_seed=n, batch_size=self.settings.batch
-        )
-        yield from DataLoader(
-            images,
-            batch_size=self.settings.batch,
-            num_workers=self.settings.workers or 0,
-            collate_fn=lambda samples: np.stack([sample["image"] for sample in samples]),
-        )
+    def _job(self, settings: Settings, action: str) -> Job:
+        return Job(
+            action, self._system, "raw", str(self.folder(settings)), settings.images, shape=settings.shape,
+            side=settings.shape[0], batch=settings.batch, workers=settings.workers or 0, shard_bytes=_SHARD_BYTES,
+        )  # fmt: skip

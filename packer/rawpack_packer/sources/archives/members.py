@@ -6,31 +6,32 @@ A member is named by its suffix: `txt`, `seg.png`. An entry of a JSON member is 
 
 from __future__ import annotations
 
-import io
 import json
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
 from rawpack.errors import DecodeError, UsageError
+from rawpack_packer.images import npy
 from rawpack_packer.options import opt
+from rawpack_packer.sources.axes import doubtful
 from rawpack_packer.sources.fields import (
-    PIXEL_WORDS,
     Boxes,
     Declared,
     FieldKind,
     Value,
+    are_pixels,
     array_of,
     as_array,
     as_text,
     check_names,
     declared_kind,
+    first_pixels,
     inferred_kind,
-    inferred_pixels,
     with_arrays,
 )
 from rawpack_packer.sources.folder import EXTENSIONS
@@ -112,7 +113,8 @@ def _named(text: str, given: str | None, member: str, declared: Declared | None)
         raise UsageError(
             f"{opt.fields(repr(text))}: rawpack does not read .{kind} members: write .json or .npy members"
         )
-    if is_image(suffix) and not (declared in PIXEL_WORDS or (isinstance(declared, FieldKind) and declared.is_pixels)):
+    kind_of = None if declared is None or array_of(declared)[0] else declared_kind(suffix, declared)
+    if is_image(suffix) and not are_pixels(kind_of):
         raise UsageError(
             f"{opt.fields(repr(text))}: a .{kind} is an image: {opt.fields(f'image={suffix}')}; for a further image of "
             f"the sample {suffix}:image, for a mask {suffix}:mask"
@@ -149,11 +151,12 @@ def values_of(field: NamedMember, spans: Spans, first: int) -> MemberValues:
         return MemberValues(
             spans, kind, field.entry, with_arrays({field.name: declared}, arrays, field.name)[field.name]
         )
+    if declared is not None:
+        has = np.flatnonzero(spans.states[:, 0] >= 0).tolist()
+        reads = (partial(_pixels, member_bytes(spans, i), kind) for i in has)
+        return MemberValues(spans, kind, (), first_pixels(declared, field.name, reads))
     try:
-        data = member_bytes(spans, first)
-        if declared is not None:
-            return MemberValues(spans, kind, (), inferred_pixels(declared, field.name, data, None))
-        value = value_of(data, kind, field.entry, None)
+        value = value_of(member_bytes(spans, first), kind, field.entry, None)
     except DecodeError as error:
         raise UsageError(f"{opt.fields(repr(field.name))}: its first value cannot be read: {error.detail}") from None
     found = {field.name: inferred_kind(field.name, value)}
@@ -169,10 +172,10 @@ def value_of(data: bytes, type: str, entry: Sequence[str], kind: FieldKind | Non
     """The value of a member. type: see `type_of`. kind: None for the first value, which may be anything. Raises
     DecodeError."""
     if kind is not None and kind.is_pixels:
-        return data
+        return _pixels(data, type)
     value: Any
     if type == "npy":
-        value = _array(data)
+        value = npy.array_of(data)
     elif type in _JSON:
         value = _entry(parsed(data), entry)
         if not entry and (isinstance(value, dict) or (kind is not None and kind.dtype == "str")):
@@ -191,6 +194,19 @@ def value_of(data: bytes, type: str, entry: Sequence[str], kind: FieldKind | Non
     if kind.boxes is None:
         return array
     return Boxes(array if array.size else np.zeros((0, kind.shape[1] or 0)), kind.boxes)
+
+
+def _pixels(data: bytes, type: str) -> bytes | NDArray[Any]:
+    """An image or a mask: the bytes of a file, or an array of which nobody can say where its channels are. Raises
+    DecodeError."""
+    if type != "npy":
+        return data
+    array = npy.array_of(data)
+    if doubtful(array.shape):
+        raise DecodeError(
+            "bad_field", f"its shape is {array.shape}, and images have their channels last: np.moveaxis(array, 0, -1)"
+        )
+    return array
 
 
 def parsed(data: bytes) -> Any:
@@ -222,26 +238,6 @@ def _text(data: bytes) -> str:
         return data.decode()
     except UnicodeDecodeError as error:
         raise DecodeError("bad_field", f"byte {error.start} of the member is not UTF-8") from None
-
-
-def _array(data: bytes) -> NDArray[Any]:
-    """The array of an .npy file. Its header may lie: nothing is allocated by it."""
-    file = io.BytesIO(data)
-    try:
-        read = {
-            (1, 0): np.lib.format.read_array_header_1_0,
-            (2, 0): np.lib.format.read_array_header_2_0,
-        }[np.lib.format.read_magic(file)]
-        shape, fortran, dtype = read(file)
-        if dtype.hasobject:
-            raise DecodeError("bad_field", "an .npy of Python objects could run code, so it is not read")
-        if math.prod(shape) * dtype.itemsize != len(data) - file.tell():
-            raise ValueError
-        return np.frombuffer(data, dtype, offset=file.tell()).reshape(shape, order="F" if fortran else "C")
-    except DecodeError:
-        raise
-    except Exception:  # numpy evaluates the header: Python's own parser raises what it likes
-        raise DecodeError("bad_field", "the member is no .npy file, or damaged") from None
 
 
 def _shown(value: Any) -> str:

@@ -27,6 +27,8 @@ _META = re.compile(rb"__[^/]*__(?:$|/)")
 """Names that webdataset skips."""
 _LONGEST = 4096
 """Bytes of a name."""
+_VIEW = re.compile(r"[a-z_]+\.[a-z]+")
+"""The suffix of one of several images of a sample: not that of a date, a.2024.01.jpg."""
 _TRIED = 64
 """Members that show whether an archive is a WebDataset shard."""
 _SIDES = frozenset({"cls", "json", "txt", "npy"})
@@ -128,10 +130,12 @@ class Shards:
             found[self._members(suffix)[:, 0]] += 1
         if named is None and (found > 1).any():
             i = int(np.argmax(found > 1))
+            first, other = (plain(one) for one in suffixes[:2])
             raise UsageError(
                 f"{where}: sample {plain(self.key(i))} has {found[i]} images. Shards have "
                 f"{listed([f'.{one}' for one in suffixes], 8)}: name the one to pack, such as "
-                f"{opt.fields(f'image={plain(suffixes[0])}')}"
+                f"{opt.fields(f'image={first}')}; {opt.fields(f'{other}:image')} packs another with it, and "
+                f"{opt.kind('archive')} packs each as a sample"
             )
         if not found.any():
             has = listed([f".{one}" for one in self.suffixes], 8)
@@ -207,18 +211,19 @@ def is_shard(members: Iterable[Member]) -> bool:
     """Whether the first members of an archive are those of a WebDataset shard.
 
     That is so where an image stands next to a `.cls` of the same key; or, outside of folders, which may be classes,
-    next to another member that is no image.
+    next to another member that is no image, or an image with another word after the key: `1.left.jpg`, `1.right.jpg`.
     """
-    key, types = None, set[str]()
+    key, types, views = None, set[str](), 0
     for member in islice(members, _TRIED):
         found = key_of(member.name) if member.kind == "file" and member.packed is None else None
         if found is None:
             continue
         if found[0] != key:
-            key, types = found[0], set()
+            key, types, views = found[0], set(), 0
+        views += bool(_VIEW.fullmatch(found[1])) and is_image(found[1])
         types.add("image" if is_image(found[1]) else type_of(found[1]))
         flat = b"/" not in key.removeprefix(b"./")
-        if "image" in types and ("cls" in types or (flat and types & _SIDES)):
+        if "image" in types and ("cls" in types or (flat and (types & _SIDES or views > 1))):
             return True
     return False
 

@@ -135,7 +135,7 @@ def begin(path: str | os.PathLike[str], fields: Fields, spool: Spool | None) -> 
         return "archive", None
     label = _named(fields)[1]
     look = Pass(_files(path, spool), label.suffix if label else "")
-    return "webdataset" if look.shows(is_shard) else "archive", look
+    return "webdataset" if fields or look.shows(is_shard) else "archive", look
 
 
 def holds_shards(path: Path) -> bool:

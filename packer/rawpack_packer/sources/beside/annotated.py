@@ -73,6 +73,9 @@ _MASKS = re.compile(
     re.IGNORECASE,
 )
 """Names of folders of images that belong to other images, alone or after the name of what they belong to."""
+_FIRST = re.compile(r"before|blur(red|ry)?|degraded|haz[ey]|inputs?|left|low|lq|lr|nois[ey]|noisy|rainy?|source", re.I)
+_SECOND = re.compile(r"after|clean|clear|high|hq|hr|outputs?|right|sharp|targets?", re.I)
+"""Names of two folders whose images belong together, where these are named alike."""
 _OF_MASK = re.compile(rb"[_-](mask|label|gt|seg|depth|l)s?$", re.IGNORECASE)
 """Ends of the names of such images, without the extension."""
 
@@ -110,6 +113,7 @@ def refuse_annotations(
         or _apart(seen)
         or _singles(seen)
         or _masks(seen, {name: _first_files(part, name) for name in classes if _MASKS.fullmatch(name)}, _tops(filled))
+        or _look_alikes(seen, part)
         or _container_as_class(seen, packed or shown_path)
     )
     if found:
@@ -376,11 +380,46 @@ def _masks(seen: Seen, folders: Mapping[str, Sequence[bytes]], tops: Collection[
                 f"{seen.first}write a listing, or one for each split, a .csv with the columns path and mask, and "
                 f"{command('--field', 'mask:mask', 'LIST.csv')} packs images with their masks"
             )
+            if not seen.in_archive and all(_same_below(*pair) for pair in pairs):
+                depth = "depth" in name.lower()
+                told = _pair_command(seen, pairs[0][1], name, *(() if depth else ("--field", "mask:mask")))
+                cure = f"{told} packs images with their {'depths' if depth else 'masks'}"
             what = f"{pairs[0][0]} for the image {pairs[0][1]}"
             if not seen.filled:
                 return seen.told(what, cure, "the splits are packed without it")
             return seen.told(what, cure, f"{plain(name)} would be a class", "packs all folders as classes")
     return ""
+
+
+def _look_alikes(seen: Seen, part: FolderPart) -> str:
+    """The error for two folders, such as noisy and clean, whose images have the same names; "" where there are none."""
+    tops = sorted(_tops(seen.filled))
+    for first, second in (tops, tops[::-1]) if len(tops) == 2 and not seen.in_archive else ():
+        if _FIRST.fullmatch(first) and _SECOND.fullmatch(second):
+            files = [text_of(one) for one in _first_files(part, second)]
+            found = [(one, image) for one in files for image in seen.images.paths(_stem(one), True) if image != one]
+            pairs = [pair for pair in found if pair[1].startswith(f"{first}/") and _same_below(*pair)]
+            if len(pairs) == len(files) > 0:
+                cure = f"{_pair_command(seen, pairs[0][1], second)} packs images with their partners"
+                what = f"{plain(pairs[0][0])} for the image {plain(pairs[0][1])}"
+                return seen.told(what, cure, f"{plain(second)} would be a class", "packs all folders as classes")
+    return ""
+
+
+def _stem(path: str) -> str:
+    return path.rpartition("/")[2].rpartition(".")[0]
+
+
+def _same_below(one: str, other: str) -> bool:
+    """Whether two paths are the same below their first folders, but for their extensions."""
+    below = [path.partition("/")[2].rpartition(".")[0] for path in (one, other)]
+    return bool(below[0]) and below[0] == below[1]
+
+
+def _pair_command(seen: Seen, image: str, folder: str, *options: str) -> str:
+    """The command that packs the folder of an image with the files of another folder. options: besides `--images`."""
+    name = "mask" if options else re.sub(r"\W", "_", folder.lower())
+    return command("--images", f"{name}={seen.below(folder)}", *options, seen.below(image.partition("/")[0]))
 
 
 def _may_have(masks_of: str | None, top: str, tops: Collection[str]) -> bool:

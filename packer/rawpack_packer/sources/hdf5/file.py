@@ -62,6 +62,11 @@ class DataSet:
     """Whether its first row is bytes that may be an image file."""
 
     @property
+    def are_files(self) -> bool:
+        """Whether its rows are bytes, of which image files may be made."""
+        return len(self.shape) == 1 and (self.holds == OPAQUE or (self.holds == VLEN and self.of in ("uint8", "int8")))
+
+    @property
     def is_whole(self) -> bool:
         """Whether it holds whole numbers of at most 64 bits with a sign."""
         return self.holds == NUMBERS and self.of[:3] in ("int", "uin") and self.of != "uint64"
@@ -103,9 +108,13 @@ class LookAt:
         """All values of a data set of whole numbers or texts. Raises UsageError."""
         return self._call(all_values, one)
 
-    def _call(self, function: Callable[[Path, Any], T], about: Any) -> T:
+    def row(self, one: DataSet, i: int) -> bytes:
+        """Row i of a data set of image files. Raises UsageError."""
+        return self._call(row_of, (one, i))
+
+    def _call(self, function: Callable[[Path, Any], T], argument: Any) -> T:
         try:
-            return self._child.call(function, self._path, about)
+            return self._child.call(function, self._path, argument)
         except ChildDiedError as died:
             where = plain(str(self._path))
             raise UsageError(
@@ -128,7 +137,9 @@ def data_sets(path: Path, names: Sequence[str]) -> list[DataSet]:
             raise UsageError(f"{where}: another HDF5 file follows its end, as if they were joined by cat: split them")
         found = {one.name: one for one in _found(file)}
         for name in names:
-            with suppress(KeyError):
+            if "\0" in name:  # where HDF5 takes the name to end
+                continue
+            with suppress(KeyError, UnicodeEncodeError):
                 try:
                     found[name] = described(file, name, open_data_set(file, name).id)
                 except RefusedError as error:
@@ -146,6 +157,12 @@ def all_values(path: Path, one: DataSet) -> NDArray[np.int64] | list[str]:
         if None in texts:
             raise UsageError(f"{plain(str(path))}: {one}: text {texts.index(None)} is not UTF-8")
         return [str(text) for text in texts]
+
+
+def row_of(path: Path, at: tuple[DataSet, int]) -> bytes:
+    """`LookAt.row`, in this process."""
+    with _opened(path) as file:
+        return bytes(np.asarray(open_data_set(file, at[0].name)[at[1]]).tobytes())
 
 
 def open_file(path: str) -> h5py.File:
@@ -318,7 +335,6 @@ def _is_file(file: h5py.File, one: DataSet) -> bool:
     """See `DataSet.is_file`."""
     from rawpack_packer.images import sniff
 
-    is_bytes = one.holds == OPAQUE or (one.holds == VLEN and one.of in ("uint8", "int8"))
-    if not is_bytes or len(one.shape) != 1 or not one.shape[0]:
+    if not one.are_files or not one.shape[0]:
         return False
     return sniff(bytes(np.asarray(open_data_set(file, one.name)[0]).tobytes()[:32])) is not None

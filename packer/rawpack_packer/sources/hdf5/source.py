@@ -6,6 +6,7 @@ import os
 import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +17,8 @@ from rawpack.errors import DecodeError, UsageError
 from rawpack_packer.errors import is_no_fault_of_data, stop_if_of_any_file
 from rawpack_packer.options import opt
 from rawpack_packer.sources.axes import Axes, channels_last, turned
-from rawpack_packer.sources.base import Scanning, unseen
-from rawpack_packer.sources.fields import FieldKind, Fields, ImageKind, Value
+from rawpack_packer.sources.base import Column, Scanning, unseen
+from rawpack_packer.sources.fields import FieldKind, Fields, ImageKind, Value, first_pixels
 from rawpack_packer.sources.files import MAX_FILE_BYTES, changed, check_path, fault_of
 from rawpack_packer.sources.hdf5.file import (
     NUMBERS,
@@ -86,16 +87,25 @@ class Hdf5Source(TableSource):
         with LookAt(Path(file)) as look:
             found = {one.name: one for one in look.data_sets(said.names("/"))}
             chosen = _choose(found, said, root)
+            image, alone = found[chosen.image], not chosen.fields and chosen.label is None
+            chw = _check_images(image, said, said.axes(found), root, alone=alone)
+            kinds, turned_too = dict[str, FieldKind](), dict[str, bool]()
+            for name, of_file in chosen.fields.items():
+                one, word = found[of_file], said.words.get(name)
+                if word is not None and one.are_files:
+                    reads = (partial(look.row, one, i) for i in range(one.shape[0]))
+                    kinds[name], turned_too[name] = first_pixels(word, name, reads), False
+                elif isinstance(kind := _kind(one), FieldKind):
+                    first = said.further_chw(name, kind.shape, found, f"{root}: {one}")
+                    kinds[name] = replace(kind, shape=turned(kind.shape, first))
+                    turned_too |= {name: first} if word is not None else {}
             label, key = (None if name is None else look.values(found[name]) for name in (chosen.label, chosen.key))
         of.check()
-        image = found[chosen.image]
-        chw = _check_images(image, said, said.axes(found), root, alone=not chosen.fields and label is None)
         labels, keys = said.labels(label, root), said.keys(None if key is None else [*map(str, key)], root)
-        kinds = {name: _kind(found[of_file]) for name, of_file in chosen.fields.items()}
         info = said.info(
             "hdf5",
             file,
-            {name: kind for name, kind in kinds.items() if isinstance(kind, FieldKind)},
+            kinds,
             ImageKind(image.of, turned(image.shape[1:], chw)) if image.holds == NUMBERS else None,
             {**NO_COUNTS, "columns_left_out": len(chosen.left_out)},
             chosen.left_out,
@@ -104,7 +114,9 @@ class Hdf5Source(TableSource):
         )
         rows, kept = range(image.shape[0]), KeptOpen()
         images = Hdf5Images(Hdf5Column(of, image, rows, kept), chw)
-        columns = {name: Hdf5Column(of, found[of_file], rows, kept) for name, of_file in chosen.fields.items()}
+        plain_columns = {name: Hdf5Column(of, found[of_file], rows, kept) for name, of_file in chosen.fields.items()}
+        pixels = {name: Hdf5Images(plain_columns[name], first) for name, first in turned_too.items()}
+        columns: dict[str, Column] = {**plain_columns, **pixels}
         super().__init__(info, keys or RowNumbers(rows), images, columns, files.states, labels=labels)
         progress(len(rows))
 
@@ -126,7 +138,7 @@ def _choose(found: Mapping[str, DataSet], said: SaidOfArrays, where: str) -> Cho
         ColumnInfo(
             name=name,
             type=f"{one.dtype} {one.shape}",
-            field=_kind(one),
+            field=None if one.are_files and said.are_pixels(one.name) else _kind(one),
             is_image=one.is_image,
             is_label=one.is_label,
             is_whole=one.is_label and one.is_whole,
@@ -201,7 +213,7 @@ class Hdf5Column:
 
 @dataclass(frozen=True, eq=False)
 class Hdf5Images:
-    """The column of images: arrays, or image files."""
+    """A column of images or masks: arrays, or image files."""
 
     column: Hdf5Column
     chw: bool

@@ -22,10 +22,10 @@ import numpy as np
 import xxhash
 from numpy.typing import NDArray
 
-from rawpack.errors import DecodeError, UsageError
+from rawpack.errors import UsageError
 from rawpack_packer.errors import reason_of, stop_if_of_any_file
 from rawpack_packer.options import opt
-from rawpack_packer.sources.fields import FieldKind, PixelWord, inferred_pixels
+from rawpack_packer.sources.fields import FieldKind, PixelWord, first_pixels
 from rawpack_packer.sources.table.columns import Files, Texts, joined, texts_of
 from rawpack_packer.text import plain
 
@@ -354,8 +354,8 @@ class PathParser:
         """Masks or further images, and what they are, as the first one."""
         files = self.files()
         try:
-            kind = inferred_pixels(word, self._place.name, files.value(0), None)
-        except (DecodeError, UsageError) as error:
+            kind = first_pixels(word, self._place.name, (partial(files.value, i) for i in range(len(files.paths))))
+        except UsageError as error:
             raise self._place.fault(0, f"{files.paths.value(0)}: {error}") from None
         return kind, files
 

@@ -8,7 +8,7 @@ below the folder.
 from __future__ import annotations
 
 import os
-from collections.abc import Container, Iterator, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -22,6 +22,7 @@ from rawpack_packer.errors import need
 from rawpack_packer.options import opt
 from rawpack_packer.sources.base import NO_FILE, NOT_LISTED, Scanning, unseen
 from rawpack_packer.sources.beside import only_container
+from rawpack_packer.sources.fields import DeclaredKind, are_pixels
 from rawpack_packer.sources.folder import check_folder, splits_in, wanted_images
 from rawpack_packer.sources.folder_scan import FolderScan
 from rawpack_packer.sources.listing.lines import ListingRows
@@ -124,8 +125,8 @@ class MetadataSource(ListingSource):
         if path_column is None and _FILE_NAME not in found.columns and len(found.columns) > 1:
             raise UsageError(
                 f"{table} has several columns of files, {', '.join(map(plain, found.columns))}: name that of the "
-                f"images, such as {opt.path_column(plain(found.columns[0]))}; the others become texts, or masks by "
-                f"{opt.fields} {plain(found.columns[1])}:mask"
+                f"images, such as {opt.path_column(plain(found.columns[0]))}; the others become texts, images by "
+                f"{opt.fields(f'{plain(found.columns[1])}:image')}, or masks by {plain(found.columns[1])}:mask"
             )
         column = path_column or (_FILE_NAME if _FILE_NAME in found.columns else found.columns[0])
         root = os.fspath(Path(path).absolute())
@@ -195,15 +196,17 @@ class _ListedFiles:
         """The first line without a file, and what it names."""
         self._lines_without = self._listed = 0
 
-    def rows(self, file: BinaryIO, where: str, root: str, declared: Container[str]) -> ListingRows:
+    def rows(self, file: BinaryIO, where: str, root: str, declared: Mapping[str, DeclaredKind]) -> ListingRows:
         """The rows of the table that have a file."""
         rows = _rows(self._found.file, file, where, root, declared)
-        return replace(rows, rows=self._with_files(rows))
+        others = {*self._found.columns, *(name for name, kind in declared.items() if are_pixels(kind))}
+        return replace(rows, rows=self._with_files(rows, others))
 
-    def _with_files(self, rows: ListingRows) -> Iterator[tuple[int, Sequence[Any]]]:
+    def _with_files(self, rows: ListingRows, others: Container[str]) -> Iterator[tuple[int, Sequence[Any]]]:
+        """others: columns that name files besides that of the images."""
         below, names = self._found.below, list(rows.names)
         at = names.index(self._column) if self._column in names else None
-        files = [k for k, name in enumerate(names) if k == at or name in self._found.columns]
+        files = [k for k, name in enumerate(names) if k == at or name in others]
         for line, row in rows.rows:
             path = row[at] if at is not None else self._made_path(names, row)
             if not isinstance(path, str) or not path or "\0" in path:

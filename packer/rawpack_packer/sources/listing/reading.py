@@ -24,8 +24,8 @@ from rawpack_packer.sources.fields import (
     DeclaredKind,
     FieldKind,
     PixelWord,
-    box_hint,
     declared_fields,
+    hints,
     split_arrays,
     with_arrays,
     words_of,
@@ -72,7 +72,7 @@ PATH_NAMES = ("path", "file_name", "filename", "filepath", "file")
 """Names of the column of paths; the first that occurs."""
 TIMES = ("start", "end")
 """Columns of times, where the paths are those of videos."""
-RowReader = Callable[[BinaryIO, str, str, Container[str]], ListingRows]
+RowReader = Callable[[BinaryIO, str, str, Mapping[str, DeclaredKind]], ListingRows]
 """Reads the rows of an open file: `rows_of` without its suffix."""
 Times = list[tuple[Fraction | None, Fraction | None]]
 
@@ -171,7 +171,6 @@ class ListingSource(TableSource):
             empty = _empty_classes_of_boxes(columns, raw, names, where)
             counts[EMPTY] = len(empty)
         kinds = with_arrays(kinds, arrays, where)
-        hints = [box_hint(name, kind) for name, kind in kinds.items() if name not in declared]
         info = SourceInfo(
             kind="listing",
             root=where,
@@ -181,7 +180,7 @@ class ListingSource(TableSource):
             empty_classes=empty,
             options=options,
             counts=counts,
-            problems=tuple(filter(None, hints)),
+            problems=tuple(hints(kinds, declared)),
         )
         super().__init__(info, keys, self.images, columns, state, labels=labels)
         self.columns, self.lines = self._all.columns, lines

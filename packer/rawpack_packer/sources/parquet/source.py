@@ -6,6 +6,7 @@ import os
 from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -17,15 +18,15 @@ from numpy.typing import NDArray
 from rawpack.errors import DecodeError, UsageError
 from rawpack.remote.url import is_url
 from rawpack_packer.options import opt
-from rawpack_packer.sources.base import Scanning, SourceInfo, given_options, unseen
+from rawpack_packer.sources.base import Column, Scanning, SourceInfo, given_options, unseen
 from rawpack_packer.sources.fields import (
-    DeclaredKind,
     FieldKind,
     Fields,
     Value,
-    box_hint,
+    are_pixels,
     declared_fields,
-    inferred_pixels,
+    first_pixels,
+    hints,
     split_arrays,
     with_arrays,
     words_of,
@@ -101,7 +102,7 @@ class ArrowRows:
 
 @dataclass(frozen=True, eq=False)
 class ArrowImages:
-    """The column of images: bytes, or structs of bytes and path."""
+    """A column of images or masks: bytes, or structs of bytes and path."""
 
     rows: ArrowRows
     name: str
@@ -152,12 +153,11 @@ class ArrowImages:
 
 @dataclass(frozen=True, eq=False)
 class ArrowColumn:
-    """A column that becomes a field."""
+    """A column that becomes a field, other than image files."""
 
     rows: ArrowRows
     name: str
-    kind: FieldKind | None
-    """None for a mask or a further image."""
+    kind: FieldKind
 
     def value(self, i: int, /) -> Value:
         batch, at, place = self.rows.batch(i)
@@ -221,13 +221,16 @@ class ParquetSource(TableSource):
             raise UsageError(f"{root} has no rows")
         keys = scan.keys(root)
         rows = scan.arrow_rows()
-        kinds = {
-            name: kind or _pixels(wanted.declared[name], name, chosen.fields[name], rows)
-            for name, kind in scan.kinds.items()
-        }
-        fields_of = {name: ArrowColumn(rows, column, kinds[name]) for name, column in chosen.fields.items()}
+        kinds, fields_of = dict[str, FieldKind](), dict[str, Column]()
+        for name, column in chosen.fields.items():
+            kind, word = scan.kinds[name], wanted.declared.get(name)
+            if kind is not None and not kind.is_pixels:
+                kinds[name], fields_of[name] = kind, ArrowColumn(rows, column, kind)
+                continue
+            fields_of[name] = files = ArrowImages(rows, column, scan.outside.get(column, {}))
+            reads = (partial(files.value, i) for i in range(scan.rows))
+            kinds[name] = kind or first_pixels("image" if word == "image" else "mask", name, reads)
         kinds = with_arrays(kinds, arrays, root)
-        hints = [box_hint(name, kind) for name, kind in kinds.items() if name not in wanted.declared]
         info = SourceInfo(
             kind="parquet",
             root=root,
@@ -243,20 +246,12 @@ class ParquetSource(TableSource):
                 columns=None if names is None else ",".join(names),
             ),
             counts={**NO_COUNTS, "columns_left_out": len(chosen.left_out)},
-            problems=(*chosen.left_out, *filter(None, hints)),
+            problems=(*chosen.left_out, *hints(kinds, wanted.declared)),
         )
-        images = ArrowImages(rows, chosen.image, scan.outside)
-        labels = scan.labels_of(root, classes)
-        super().__init__(info, keys or RowNumbers(range(scan.rows)), images, fields_of, labels=labels)
-
-
-def _pixels(word: DeclaredKind, name: str, column: str, rows: ArrowRows) -> FieldKind:
-    """The kind of a field of masks or further images, by the first one."""
-    assert isinstance(word, str)
-    try:
-        return inferred_pixels(word, name, ArrowColumn(rows, column, None).value(0), None)
-    except DecodeError as error:
-        raise UsageError(f"field {name}: its first {word} cannot be read: {error}") from None
+        images = ArrowImages(rows, chosen.image, scan.outside.pop(chosen.image, {}))
+        more = [one for found in scan.outside.values() for one in found.values()]
+        states, labels = np.array(more, np.int64).reshape(-1, 2), scan.labels_of(root, classes)
+        super().__init__(info, keys or RowNumbers(range(scan.rows)), images, fields_of, states, labels=labels)
 
 
 @dataclass(frozen=True)
@@ -266,6 +261,8 @@ class _FoundColumns:
     chosen: ChosenColumns
     kinds: Mapping[str, FieldKind | None]
     image_has: tuple[str, ...]
+    further: tuple[str, ...]
+    """The columns of further images and masks that have paths."""
     classes: tuple[str, ...] | None
     whole_labels: bool
 
@@ -279,7 +276,8 @@ class _Scan:
         self.kinds: dict[str, FieldKind | None] = {}
         """Of each field; None for a mask or a further image."""
         self.rows = 0
-        self.outside: dict[int, tuple[int, int]] = {}
+        self.outside: dict[str, dict[int, tuple[int, int]]] = {}
+        """Column of images -> see `ArrowImages.outside`."""
         self._wanted, self._files = wanted, files
         self._starts: dict[int, int] = {}
         """The first row of each file that has any."""
@@ -330,6 +328,11 @@ class _Scan:
             replace(chosen, left_out=()),
             {name: kind for name, kind in kinds.items() if not isinstance(kind, str)},
             image_entries(schema, chosen.image),
+            tuple(
+                column
+                for name, column in chosen.fields.items()
+                if are_pixels(self._wanted.declared.get(name)) and "path" in image_entries(schema, column)
+            ),
             None if label is None else label.classes,
             label is not None and label.is_whole,
         )
@@ -377,8 +380,10 @@ class _Scan:
         has_path = "path" in found.image_has
         if has_path:
             leaves.append((chosen.image, "path"))
-        beside = {os.fsencode(name) for name in os.listdir(path.parent)} if has_path else set()  # noqa: PTH208
-        row, files = 0, dict[int, tuple[int, int]]()
+        leaves += [(column, "path") for column in found.further]
+        files: dict[str, dict[int, tuple[int, int]]] = {one: {} for one in (*[chosen.image] * has_path, *found.further)}
+        beside = {os.fsencode(name) for name in os.listdir(path.parent)} if files else set()  # noqa: PTH208
+        row = 0
         for batch in table.scan(leaves) if leaves else ():
             for name in whole:
                 if batch.column(name).null_count:
@@ -392,24 +397,25 @@ class _Scan:
                 self._labels.append(_flat(batch.column(chosen.label)).cast(kind))
             if chosen.key is not None:
                 self._keys.append(_bytes(_flat(batch.column(chosen.key))))
-            if has_path:
-                paths = _bytes(_flat(pc.struct_field(batch.column(chosen.image), "path")))
-                if chosen.key is None:
+            for column, there in files.items():
+                paths = _bytes(_flat(pc.struct_field(batch.column(column), "path")))
+                if chosen.key is None and column == chosen.image:
                     self._keys.append(paths)
                 for i, one in enumerate(paths.to_pylist(), row):
                     if one and os.path.normpath(one).split(b"/")[0] in beside:
-                        files[i] = _state_beside(path, one)
+                        there[i] = _state_beside(path, one)
             row += batch.num_rows
         ends = table.ends[-1] if len(table.ends) else 0
         if leaves and row != ends:
             raise pa.ArrowInvalid(f"it has {row} rows, and its metadata says {ends}")
-        row = 0
-        for block in range(len(table.ends)) if files else ():  # it is rare that images have paths of files here
-            for batch in table.read([(chosen.image, "bytes")], block):
-                missing = pc.is_null(pc.struct_field(batch.column(chosen.image), "bytes"))
-                beside_it = (i for i, one in enumerate(missing.to_pylist(), row) if one and i in files)
-                self.outside |= {self.rows + i: files[i] for i in beside_it}
-                row += batch.num_rows
+        for column, there in files.items():
+            row = 0
+            for block in range(len(table.ends)) if there else ():  # it is rare that images have paths of files here
+                for batch in table.read([(column, "bytes")], block):
+                    missing = pc.is_null(pc.struct_field(batch.column(column), "bytes"))
+                    beside_it = (i for i, one in enumerate(missing.to_pylist(), row) if one and i in there)
+                    self.outside.setdefault(column, {}).update((self.rows + i, there[i]) for i in beside_it)
+                    row += batch.num_rows
 
 
 def _state_beside(table: Path, path: bytes) -> tuple[int, int]:

@@ -203,17 +203,12 @@ def _shown(type_: pa.DataType) -> str:
     return text if len(text) <= 60 else f"{text[:60]}..."
 
 
-def value_of(column: pa.Array, at: int, kind: FieldKind | None, place: str) -> Value:
+def value_of(column: pa.Array, at: int, kind: FieldKind, place: str) -> Value:
     """A value of a column. A missing one is NaN, the empty text, or an array of length 0.
 
-    kind: of its field; None for a mask or a further image. Raises DecodeError for a value that none of its field is.
+    kind: of its field. Raises DecodeError for a value that none of its field is.
     """
     found = python_value(column, at, place)
-    if kind is None or kind.is_pixels:
-        file = found.get("bytes") if isinstance(found, dict) else found
-        if not file:
-            raise DecodeError("bad_field", f"{place}: there is no image file")
-        return bytes(file)
     if kind.dtype == "str":
         if isinstance(found, bytes):
             try:

@@ -76,7 +76,7 @@ def number_labels(
             f"{where}: the label of {row_name(texts[0])} is {values[texts[0]]!r}, and that of {row_name(other)} is "
             f"{values[other]}: labels are either whole numbers or names"
         )
-    names = names or tuple(sorted({str(value) for value in values if isinstance(value, str) and value}))
+    names = names or _encodable(sorted({str(value) for value in values if isinstance(value, str) and value}), where)
     number_of = {name: number for number, name in enumerate(names)}
     strange = next((i for i in texts if values[i] not in number_of), None)
     if strange is not None:
@@ -97,7 +97,7 @@ def classes_of(classes: Classes) -> tuple[str, ...]:
             raise UsageError(f"{where} is not UTF-8 at byte {error.start}") from None
         names = tuple(line.strip() for line in text.rstrip().splitlines())
     else:
-        names, where = tuple(str(name) for name in classes), "classes="
+        names, where = _encodable([str(name) for name in classes], "classes="), "classes="
     known = set[str]()
     for number, name in enumerate(names):
         if not name or name in known:
@@ -107,6 +107,16 @@ def classes_of(classes: Classes) -> tuple[str, ...]:
     if not names:
         raise UsageError(f"{where} has no class: write one name per line")
     return names
+
+
+def _encodable(names: Sequence[str], where: str) -> tuple[str, ...]:
+    """Names of classes that UTF-8 can hold. Raises UsageError."""
+    try:
+        "".join(names).encode()
+    except UnicodeEncodeError:
+        odd = next(name for name in names if name != name.encode(errors="ignore").decode())
+        raise UsageError(f"{where}: the class {odd!r} has half of a surrogate pair, which UTF-8 cannot hold") from None
+    return tuple(names)
 
 
 def named_file(classes: Classes | None) -> str | os.PathLike[str] | None:
@@ -314,16 +324,18 @@ def _image(
     usual = next((by_name[name] for name in habits.images if name in by_name), None)
     if usual is not None:
         return usual
-    further = [name for name, kind in wanted.declared.items() if are_pixels(kind)]
-    fitting = [one for one in columns if one.is_image and one.name not in further]
+    further = {name for name, kind in wanted.declared.items() if are_pixels(kind)}
+    fitting = [one for one in columns if one.is_image and not further & {one.name, one.name.rpartition("/")[2]}]
     found = [one for one in fitting if one.says_image] or fitting
     named = [one for one in found if one.name.rpartition("/")[2] in _CALLED]
     if len(found) == 1 or len(named) == 1:
         return (named or found)[0]
     if found:
+        other = plain(found[1].name.rpartition("/")[2])
         raise UsageError(
             f"{where} has several columns of images, {_listed(map(str, found))}: name one, "
-            f"{(habits.name_image or opt.image_column)(plain(found[0].name))}"
+            f"{(habits.name_image or opt.image_column)(plain(found[0].name))}; "
+            f"{opt.fields(f'{other}:image')} stores another as a further image"
         )
     raise UsageError(f"{where} has no column of images{habits.no_image}: it has {_listed(map(str, columns))}")
 
@@ -349,7 +361,10 @@ def _label(same: Sequence[ColumnInfo], key: str | None, wanted: ColumnChoice, wh
     }
     with_classes = [one.name for one in same if one.classes is not None]
     whole = [one.name for one in same if one.is_whole]
-    label = wanted.label or next((short[name] for name in habits.labels if name in short), None)
+    # An array of images that is called target, say, is no label.
+    named = [name for name in habits.labels if name in short and (name == LABEL or name not in wanted.declared)]
+    usual = (short[name] for name in named if name == LABEL or not by_name[short[name]].is_image)
+    label = wanted.label or next(usual, None)
     if label is None and len(with_classes) == 1:
         # The only column of classes is the label, whatever its name is.
         label = with_classes[0]

@@ -16,15 +16,17 @@ from typing import Any, Literal, Self
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from rawpack.errors import DecodeError
+from rawpack.errors import DecodeError, UsageError
 from rawpack_packer.sources.axes import channels_last
 from rawpack_packer.sources.base import Column as Column
 from rawpack_packer.sources.base import numbered
 from rawpack_packer.sources.fields import Boxes, BoxForm
 from rawpack_packer.sources.files import MAX_FILE_BYTES, changed, read_file
 from rawpack_packer.sources.table.named_files import NamedFiles
+from rawpack_packer.text import plain
 
 Rows = NDArray[np.int64]
+NO_FILE = -3
 CLASS = 4
 """The position of the class number in a box that is not yolo's."""
 
@@ -172,10 +174,13 @@ class Files:
     """The folder that relative paths start from."""
     paths: Texts
     states: Rows
-    """(n, 2): size in bytes and mtime in ns."""
+    """(n, 2): size in bytes and mtime in ns; `NO_FILE` in place of a size where there is none, of any extension."""
 
     def value(self, i: int, /) -> bytes:
         size, mtime = self.states[i].tolist()
+        if size == NO_FILE:
+            where = f"{self.paths.value(i)}.* in {os.path.basename(self.root)}"  # noqa: PTH119
+            raise DecodeError("bad_field", f"there is no image {plain(where)}")
         return read_file(self.path(i), self.paths.value(i), (size, mtime))
 
     def path(self, i: int, /) -> str:
@@ -208,8 +213,14 @@ def ends_of(lengths: ArrayLike) -> Rows:
     return np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)])
 
 
-def texts_of(values: Sequence[str]) -> Texts:
-    parts = [value.encode() for value in values]
+def texts_of(values: Sequence[str], where: str = "") -> Texts:
+    """where: what holds the values, printable. Raises UsageError for half of a surrogate pair, which UTF-8 has not."""
+    try:
+        parts = [value.encode() for value in values]
+    except UnicodeEncodeError as error:
+        text = error.object
+        what = "half of a surrogate pair cannot be stored as UTF-8"
+        raise UsageError(f"{where}: row {values.index(text)} has {text!r}: {what}") from None
     return Texts(b"".join(parts), ends_of([len(part) for part in parts]))
 
 

@@ -10,7 +10,7 @@ import numpy as np
 import xxhash
 from numpy.typing import NDArray
 
-from rawpack.errors import DecodeError, UsageError
+from rawpack.errors import UsageError
 from rawpack_packer.options import opt
 from rawpack_packer.sources.base import (
     BaseSource,
@@ -21,6 +21,7 @@ from rawpack_packer.sources.base import (
     check_part,
     check_sample,
     image_file_of,
+    named_value,
 )
 from rawpack_packer.sources.fields import Value
 from rawpack_packer.sources.table.choose import LABEL, LABEL_KIND, Labels
@@ -66,7 +67,7 @@ class TablePart:
 
     def __getitem__(self, i: int, /) -> Item:
         key, image = self.key(i), self.images.value(i)
-        fields = {name: _value(name, column, i) for name, column in self.columns.items()}
+        fields = {name: named_value(name, column, i) for name, column in self.columns.items()}
         if isinstance(image, ImageAndFields):
             return Item(key, image.image, {**fields, **image.fields}, file_bytes=image.file_bytes)
         return Item(key, image, fields)
@@ -153,7 +154,7 @@ def unique_keys(values: Sequence[str | int], where: str, named: bool) -> Texts |
     Where one is empty or there twice, raises UsageError if the user named the column (`named`), and returns None
     otherwise: samples are numbered.
     """
-    keys = texts_of([str(value) for value in values])
+    keys = texts_of([str(value) for value in values], where)
     if (repeated := repeated_key(keys)) is not None:
         first, row = repeated
         what = f"{plain(keys.value(row))!r}, as row {first} has"
@@ -185,10 +186,3 @@ def with_labels(info: SourceInfo, labels: Labels) -> SourceInfo:
     fields = {**dict.fromkeys(first, LABEL_KIND), **info.fields, LABEL: LABEL_KIND}  # a dict keeps the place of a name
     counts = {name: labels.counts.get(name, number) for name, number in info.counts.items()}
     return replace(info, fields=fields, classes=labels.names, empty_classes=labels.empty, counts=counts)
-
-
-def _value(name: str, column: Column, i: int) -> Value:
-    try:
-        return column.value(i)
-    except DecodeError as error:
-        raise DecodeError(error.reason, f"{name}: {error.detail}") from None

@@ -236,6 +236,12 @@ def are_frames(fields: Mapping[str, Field | FieldKind]) -> bool:
     )
 
 
+def noun_of(fields: Mapping[str, Field]) -> str:
+    """What a sample of a store with these fields is called, in the singular."""
+    several = sum(field.kind == "image" for field in fields.values()) > 1
+    return "frame" if are_frames(fields) else "sample" if several else "image"
+
+
 def videos_in(store: Store, prefix: str = "") -> Videos:
     """The videos of a store whose samples `are_frames`. prefix: what is put before keys."""
     rows = np.arange(len(store))

@@ -309,7 +309,12 @@ def open_listing(
             raise UsageError(f"{option} applies to videos, and {where} lists images; {opt.kind('video')} if not")
         return listing
     need("av", "video", where)
-    for name in listing.info.fields:
+    for name, kind_of in listing.info.fields.items():
+        if kind_of.image:
+            raise UsageError(
+                f"{opt.fields(f'{name}:image')}: {where} lists videos, and all frames of a video would have the same "
+                "image: leave it out, or list the frames as image files"
+            )
         if name in DTYPES:
             raise UsageError(
                 f"{where}: every frame has a field {name!r} already: rename the column {name!r}, or add "

@@ -46,13 +46,18 @@ class PlanarRows:
         return cut(self._converted(row, box), None, scale)
 
     def _converted(self, row: int, box: Box | None = None, out: Array | None = None) -> Array:
-        stored, shape = self._planes.stored(row), self.shape(row)
+        shape = self.shape(row)
         size = shape[0], shape[1]
+        stored = self.planes(row)
         if len(stored) != planar_bytes(size) or min(size) < 1:
             raise DamagedStoreError(f"row {row} of the shard has {len(stored)} bytes; its shape {shape} does not fit")
         if box is not None:
             check_box(box, size)
         return yuv420.to_rgb(stored, size, box, out)
+
+    def planes(self, row: int, /) -> NDArray[np.uint8]:
+        """The planes of a sample, one after another."""
+        return self._planes.stored(row)
 
     def readahead(self, rows: Rows, /) -> None:
         self._planes.readahead(rows)

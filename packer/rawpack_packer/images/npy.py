@@ -1,0 +1,39 @@
+"""Arrays in files of numpy's own, `.npy`, for values that no image file holds."""
+
+from __future__ import annotations
+
+import io
+import math
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rawpack.errors import DecodeError
+
+_MAGIC = b"\x93NUMPY"
+
+
+def is_npy(data: bytes) -> bool:
+    """Whether it is such a file, by its first bytes."""
+    return data.startswith(_MAGIC)
+
+
+def array_of(data: bytes) -> NDArray[Any]:
+    """The array of an .npy file. Its header may lie: nothing is allocated by it. Raises DecodeError."""
+    file = io.BytesIO(data)
+    try:
+        read = {
+            (1, 0): np.lib.format.read_array_header_1_0,
+            (2, 0): np.lib.format.read_array_header_2_0,
+        }[np.lib.format.read_magic(file)]
+        shape, fortran, dtype = read(file)
+        if dtype.hasobject:
+            raise DecodeError("bad_field", "an .npy of Python objects could run code, so it is not read")
+        if math.prod(shape) * dtype.itemsize != len(data) - file.tell():
+            raise ValueError
+        return np.frombuffer(data, dtype, offset=file.tell()).reshape(shape, order="F" if fortran else "C")
+    except DecodeError:
+        raise
+    except Exception:  # numpy evaluates the header: Python's own parser raises what it likes
+        raise DecodeError("bad_field", "it is no .npy file, or damaged") from None

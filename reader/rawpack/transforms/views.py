@@ -1,0 +1,92 @@
+"""Several views of each image, made with independent random numbers: for contrastive learning."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from rawpack.errors import UsageError
+from rawpack.order.keys import WORD, mix, whole_number
+from rawpack.transforms.functions import Lambda
+from rawpack.transforms.images import put, sides
+from rawpack.transforms.pipeline import FieldPlan
+from rawpack.transforms.randomness import Random
+from rawpack.transforms.step import Array, BatchStep, Step, draws
+
+_KEYS = 1 << 53
+
+
+class Views(Step):
+    """Each image `n` times, by the same steps with independent random numbers: (n, H, W, C) for each sample.
+
+    The image is read and decoded once. View k of all images and masks of a sample has the same random numbers. It comes
+    after all other steps on images; those of a batch, such as MixUp, may follow. Boxes are refused.
+    """
+
+    refuses = ("boxes",)
+
+    def __init__(
+        self, n: int, steps: Sequence[Step | Callable[[Array], Any]], *, fields: Sequence[str] | None = None
+    ) -> None:
+        """n: how many. steps: what is done to each, steps and functions as in a transform. fields: the images and
+        masks; None for all."""
+        self.n = whole_number("n", n, 1)
+        if isinstance(steps, Step | str) or callable(steps) or not all(map(callable_or_step, steps)):
+            raise UsageError(
+                f"Views({n}, {steps!r}) needs a list of steps on samples, such as [RandomResizedCrop(224)]"
+            )
+        self.steps = [one if isinstance(one, Step) else Lambda(one) for one in steps]
+        self.only(fields)
+
+
+def callable_or_step(one: object) -> bool:
+    """Whether it may be a step of views."""
+    return not isinstance(one, type | BatchStep | Views) and (isinstance(one, Step) or callable(one))
+
+
+class FieldViews(Step):
+    """`Views`, fitted to one field: what is drawn is a key, of which each step of each view has random numbers of its
+    own, so that what one field skips shifts nothing of another's."""
+
+    def __init__(self, views: Views, plan: FieldPlan, name: str) -> None:
+        self._views, self._plan, self._name = views, plan, name
+
+    def __repr__(self) -> str:
+        return repr(self._views)
+
+    def draw(self, random: Random, height: int, width: int) -> int:
+        return random.integer(_KEYS)
+
+    def apply(self, image: Array, drawn: int, out: Array | None = None) -> Array:
+        plan = self._plan
+        if out is None:
+            out = np.empty((self._views.n, *(n or 0 for n in plan.result.shape)), plan.result.dtype)
+        for view in range(self._views.n):
+            made, memory = image, out[view]
+            for k, step in enumerate(plan.steps):
+                apply = step.apply_mask if plan.field.exact else step.apply
+                made = np.asarray(apply(made, self._drawn(drawn, view, k, made), memory if plan.fits[k] else None))
+            if made is not memory:
+                put(made, memory, plan, self._name)
+        return out
+
+    def apply_mask(self, mask: Array, drawn: int, out: Array | None = None) -> Array:
+        return self.apply(mask, drawn, out)
+
+    def _drawn(self, key: int, view: int, k: int, image: Array) -> Any:
+        """What step k draws for a view, where it gets this image."""
+        share = self._plan.shares[k]
+        if not draws(share.step):
+            return None
+        given = self._plan.specs[k]
+        if share.checked and share.beside and given.fixed and image.shape != given.shape:
+            raise UsageError(
+                f"{self._name!r} is {image.shape} before {share.step!r}, where {given.shape} was expected: declare the "
+                "result of a function with shape=, so that other images of the sample can move with it"
+            )
+        height, width = sides(image.shape, given.layout)
+        random = Random(mix((mix(key) + (view << 32) + self._plan.numbers[k]) & WORD))
+        place = share.step.draw(random, height // share.times, width // share.times)
+        return place if share.times == 1 else share.step.magnified(place, share.times)

@@ -1,0 +1,295 @@
+"""Samples with several images in every format: stored, read, and found by other tools.
+
+What is right is said by numpy, Pillow and the libraries of the formats: see `readers_by_docs`.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Iterable, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import h5py
+import lmdb
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import strategies as st
+from reading import SOAK, WAYS
+from running import run_here
+from several import (
+    COUNT,
+    FIELDS,
+    LAYOUTS,
+    NAMES,
+    PICTURES,
+    SIZES,
+    Pixels,
+    Stored,
+    by_docs,
+    check,
+    first_of,
+    numbers_in,
+    others_of,
+    stores_in,
+)
+
+import rawpack_packer
+from rawpack import DamagedStoreError, Reader, StoreError, UsageError
+from rawpack.disk.manifest import seal, unseal
+from rawpack_packer.api import verify
+from rawpack_packer.testing import FormatConformance
+
+PHASES = (Phase.explicit, Phase.reuse, Phase.generate)
+"""No shrinking: jobs are small as they are, and each attempt packs stores."""
+
+
+@pytest.fixture(scope="module")
+def stored(tmp_path_factory: pytest.TempPathFactory) -> Stored:
+    return stores_in(tmp_path_factory.mktemp)
+
+
+over_layouts = pytest.mark.parametrize("layout", [name for name in LAYOUTS if "zstd" not in name])
+over_sizes = pytest.mark.parametrize("one_size", [True, False], ids=["one size", "keep"])
+
+# ---------------------------------------------------------------------------------------------- reading
+
+
+@over_sizes
+@over_layouts
+def test_every_image_is_stored_and_read(stored: Stored, layout: str, one_size: bool) -> None:
+    """Each image of a sample has its own size, channels and dtype in every format, next to masks and boxes; other tools
+    read the same."""
+    store = stored(layout, one_size)
+    assert numbers_in(store, layout, one_size=one_size) == list(range(COUNT))
+    fields = Reader(store).fields
+    kinds = {name: field.kind for name, field in fields.items() if field.in_shards}
+    assert kinds == {name: "mask" if name == "seg" else "image" for name in kinds}
+    assert {name for name, field in fields.items() if field.nearest is True} == {"depth", "heat"} & {*kinds}
+    assert json.loads((store / "store.json").read_text())["features"] == ["several-images"]
+
+
+@over_sizes
+@over_layouts
+def test_slices_batches_and_files_have_every_image(stored: Stored, layout: str, one_size: bool) -> None:
+    """`reader[2:5]`, batches of all workers, the files of an LMDB store and the planes of those that have them: each
+    field as `reader[i]` has it."""
+    reader = Reader(stored(layout, one_size))
+    samples = [reader[i] for i in range(COUNT)]
+    part = reader[5:60:7]
+    for k, i in enumerate(range(5, 60, 7)):
+        assert check({name: values[k] for name, values in part.items()}, layout, one_size=one_size) == i
+    fields = [name for name, field in reader.fields.items() if field.in_slot]
+    if not one_size:
+        return
+    for way in WAYS.values():
+        seen = []
+        for batch in reader.batches(16, shuffle=True, seed=1, fields=[*fields, "boxes"], **way):
+            assert {*fields} <= {*batch}
+            for k, i in enumerate(batch["index"].tolist()):
+                seen.append(check({name: values[k] for name, values in batch.items() if name != "boxes"}, layout))
+                for name in fields:
+                    np.testing.assert_array_equal(batch[name][k], samples[i][name])
+        assert sorted(seen) == list(range(COUNT))
+
+
+def test_files_of_every_image(stored: Stored) -> None:
+    """`decode=False`, for all images or by field, gives what liblmdb has under each image's key."""
+    store = stored("lmdb")
+    reader = Reader(store)
+    with lmdb.open(str(store / "shard-00000.lmdb"), subdir=False, readonly=True, lock=False) as env, env.begin() as txn:
+        values = {key.decode(): bytes(value) for key, value in txn.cursor()}
+    first = next(iter(reader.batches(16, decode=False, workers=0)))
+    for k in range(16):
+        for name in ("image", "inverted", "target", "gray", "depth", "seg"):
+            key = f"{k:012d}" + ("" if name == "image" else f".{name}")
+            assert bytes(first[name][k]) == values[key], name
+    part = next(iter(reader.batches(16, decode={"target": False, "depth": False}, workers=0)))
+    assert bytes(part["target"][3]) == values["000000000003.target"]
+    assert values["000000000003.target"][:2] == b"\xff\xd8"
+    assert values["000000000003.depth"][:4] == b"\x89PNG"
+    np.testing.assert_array_equal(part["image"][3], reader[3]["image"])
+
+
+@pytest.mark.parametrize("layout", ["memmap-planes", "hdf5-planes"])
+def test_planes_of_every_image(stored: Stored, layout: str) -> None:
+    """`decode="planes"` gives the planes of each image that has them, by field those of one; other images are as they
+    are."""
+    store = stored(layout)
+    reader, shapes = (
+        Reader(store),
+        {"image": 12 * 16 * 3 // 2, "inverted": 12 * 16 * 3 // 2, "target": 48 * 64 * 3 // 2},
+    )
+    batch = next(iter(reader.batches(16, decode="planes", workers=0)))
+    for name, size in shapes.items():
+        assert batch[name].shape == (16, size)
+        if layout == "memmap-planes":
+            file = store / f"shard-00000{'' if name == 'image' else '.' + name}.npy"
+            np.testing.assert_array_equal(batch[name], np.load(file)[:16])
+        else:
+            with h5py.File(store / "shard-00000.h5") as shard:
+                np.testing.assert_array_equal(batch[name], shard[name][:16])
+    assert (batch["gray"].shape, batch["depth"].dtype) == ((16, 12, 16, 1), np.uint16)
+    one = next(iter(reader.batches(16, decode={"target": "planes"}, workers=0)))
+    np.testing.assert_array_equal(one["target"], batch["target"])
+    np.testing.assert_array_equal(one["inverted"][2], reader[2]["inverted"])
+
+
+@over_sizes
+@pytest.mark.parametrize("layout", ["memmap-zstd", "zstd-planes"])
+def test_compressed_by_zstd(stored: Stored, tmp_path: Path, layout: str, one_size: bool) -> None:
+    """Each image has frames of its own, in a file of its own; converted to HDF5, other tools read the same."""
+    pytest.importorskip("backports.zstd")
+    store = stored(layout, one_size)
+    reader = Reader(store, verify=True)
+    assert {field.codec.suffix or field.encoding for field in reader.fields.values() if field.in_shards} <= {
+        "zstd", "ycgco420_zstd",
+    }  # fmt: skip
+    assert [check(reader[i], layout, one_size=one_size) for i in range(COUNT)] == list(range(COUNT))
+    assert verify(store) == []
+    rawpack_packer.convert(store, tmp_path / "to", format="hdf5", workers=0)
+    assert numbers_in(tmp_path / "to", layout, one_size=one_size) == list(range(COUNT))
+
+
+# ---------------------------------------------------------------------------------------------- older readers
+
+
+def test_a_reader_refuses_features_that_it_does_not_know(stored: Stored, tmp_path: Path) -> None:
+    """By name, before it looks at anything else, and says what to do. Features that do not fit the fields are no valid
+    manifest, and neither is one whose seal does not fit."""
+    store = tmp_path / "store"
+    shutil.copytree(stored("memmap"), store)
+    text, _ = unseal((store / "store.json").read_bytes(), "it")
+
+    def change(**changed: Any) -> None:
+        tree = json.loads(text) | changed
+        left = {name: value for name, value in tree.items() if value is not None}
+        (store / "store.json").write_bytes(seal(json.dumps(left, indent=1).encode()))
+
+    change(features=["several-images", "holograms"], invented=1)
+    cure = "has features that this rawpack does not know: holograms. Update it: pip install --upgrade rawpack"
+    for do in (Reader, verify, partial(rawpack_packer.export, folder=tmp_path / "out"), rawpack_packer.convert):
+        with pytest.raises(StoreError, match=cure):
+            do(store, *[tmp_path / "to"] * (do is rawpack_packer.convert))
+    ran = run_here("inspect", store)
+    assert (ran.code, cure in ran.err) == (1, True), ran
+    for features in (None, []):
+        change(features=features)
+        with pytest.raises(DamagedStoreError, match="its features are"):
+            Reader(store)
+    change(features=["several-images"])
+    assert check(Reader(store)[3], "memmap") == 3
+
+
+def test_a_store_with_one_image_has_no_features(tmp_path: Path) -> None:
+    """Its manifest is as before, so that every reader of version 1 opens it."""
+    rawpack_packer.pack([{"image": first_of(i, (4, 4)), "seg": first_of(i, (4, 4))[..., 0]} for i in range(3)],
+                        tmp_path / "store", fields={"seg": "mask"}, workers=0)  # fmt: skip
+    tree = json.loads((tmp_path / "store" / "store.json").read_text())
+    assert "features" not in tree
+    assert "sizes" not in tree["recipe"]
+    assert all("nearest" not in field for field in tree["fields"].values())
+
+
+# ---------------------------------------------------------------------------------------------- names on the disk
+
+
+def test_where_further_images_are(stored: Stored) -> None:
+    """As docs/format says: a file per image in memmap stores, a data set of HDF5 with its own attributes, keys of LMDB
+    that end with the name."""
+    assert {path.name for path in stored("memmap").glob("shard-00000*")} == {
+        "shard-00000.npy", *(f"shard-00000.{name}.npy" for name in NAMES if name != "image"),
+    }  # fmt: skip
+    assert np.load(stored("memmap") / "shard-00000.heat.npy").shape == (64, 12, 16, 2)
+    with h5py.File(stored("hdf5") / "shard-00000.h5") as shard:
+        about = {name: dict(shard[name].attrs) for name in NAMES}
+    assert about == {
+        name: {"how_to_read": f"{name}[i] is {'mask' if name == 'seg' else 'image'} i: height, width, channels."}
+        | ({"color": ("grey" if name == "gray" else "RGB") + ", uint8, 0 to 255"} if name in PICTURES else {})
+        for name in NAMES
+    }
+    with h5py.File(stored("hdf5", False) / "shard-00000.h5") as shard:
+        start, (h, w, c) = shard["target_start"][5], shard["target_shape"][5]
+        found = shard["target"][start : start + h * w * c].reshape(h, w, c)
+        np.testing.assert_array_equal(found, others_of(first_of(5, SIZES[5 % 3]))["target"])
+        for name in ("target", "depth", "seg"):
+            how = shard[name].attrs["how_to_read"]
+            assert f"{name}[{name}_start[i] : {name}_start[i] + h * w * c].reshape(h, w, c)" in how
+    shard = str(stored("lmdb") / "shard-00000.lmdb")
+    with lmdb.open(shard, subdir=False, readonly=True, lock=False) as env, env.begin() as txn:
+        names = [key.decode() for key, _ in txn.cursor()]
+    of_a_row = ["", *(f".{name}" for name in sorted(NAMES) if name not in ("image", "heat"))]
+    assert names == [f"{row:012d}{name}" for row in range(64) for name in of_a_row]
+
+
+# ---------------------------------------------------------------------------------------------- the contract of formats
+
+
+class TestFurtherImages(FormatConformance):
+    """Formats keep their contract where samples have further images."""
+
+    def pack(self, images: Sequence[Pixels], folder: Path) -> Path:
+        samples = [{"image": image, **others_of(image)} for image in images]
+        rawpack_packer.pack(
+            samples, folder / "store", fields={name: FIELDS[name] for name in NAMES if name != "image"},
+            image=("uint8", images[0].shape if len({one.shape for one in images}) == 1 else (None, None, 3)),
+            format="hdf5", workers=0, shard_size="1",
+        )  # fmt: skip
+        return folder / "store"
+
+    def read_back(self, store: Path) -> Iterable[Pixels]:
+        for sample in by_docs(store):
+            for name, values in others_of(sample["image"]).items():
+                np.testing.assert_array_equal(sample[name], values)
+            yield sample["image"]
+
+
+@settings(max_examples=60 if SOAK else 6, phases=PHASES, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    layout=st.sampled_from(["memmap", "hdf5", "hdf5-gzip", "lmdb"]),
+    kinds=st.lists(
+        st.tuples(
+            st.sampled_from(["uint8", "uint16", "int16", "float32", "bool"]), st.integers(1, 4),
+            st.tuples(st.integers(5, 9), st.integers(5, 9)), st.sampled_from(["image", "mask"]), st.booleans(),
+        ), min_size=1, max_size=4,
+    ),
+    size=st.tuples(st.integers(5, 9), st.integers(5, 9)),
+)  # fmt: skip
+def test_any_images_next_to_each_other(
+    tmp_path_factory: pytest.TempPathFactory, layout: str, kinds: list[Any], size: tuple[int, int]
+) -> None:
+    """Any dtypes, channels and sizes, alike in all samples or not: what is packed is read, and survives a conversion to
+    another format; only LMDB refuses what a PNG cannot hold."""
+    folder = tmp_path_factory.mktemp("any")
+    random = np.random.default_rng(len(kinds) * 100 + size[0] * 10 + size[1])
+
+    def made(dtype: str, channels: int, sides: tuple[int, int], word: str, varies: bool, i: int) -> Pixels:
+        sides = size if word == "mask" else (sides[0] + i % 3 * varies, sides[1])
+        return (random.random((*sides, channels)) * 250).astype(dtype)
+
+    samples = [
+        {"image": (random.random((*size, 3)) * 250).astype(np.uint8), "number": i}
+        | {f"f{k}": made(*kind, i) for k, kind in enumerate(kinds)}
+        for i in range(4)
+    ]
+    fields = {f"f{k}": kind[3] for k, kind in enumerate(kinds)}
+    if layout == "lmdb" and any(kind[0] not in ("uint8", "uint16") or kind[1] not in (1, 3) for kind in kinds):
+        with pytest.raises(UsageError, match="a PNG holds uint8 or uint16 of 1 or 3 channels"):
+            rawpack_packer.pack(samples, folder / "s", fields=fields, workers=0, format="lmdb", image="hwc")
+        return
+    image = {"image": ("uint8", (None, None, 3)) if any(kind[4] for kind in kinds) else "hwc"}
+    rawpack_packer.pack(samples, folder / "s", fields=fields, workers=0, **image, **LAYOUTS[layout])
+    rawpack_packer.convert(folder / "s", folder / "t", format="hdf5" if layout == "memmap" else "memmap", workers=0)
+    lossy = {"image", *(f"f{k}" for k, kind in enumerate(kinds) if (kind[0], kind[3]) == ("uint8", "image"))}
+    for store in (folder / "s", folder / "t"):
+        assert verify(store) == []
+        for read in (by_docs(store), (Reader(store)[i] for i in range(4))):
+            for sample, found in zip(samples, read, strict=True):
+                for name, values in sample.items():
+                    assert found[name].dtype == np.asarray(values).dtype
+                    assert found[name].shape == np.shape(values)
+                    if layout != "lmdb" or name not in lossy:
+                        np.testing.assert_array_equal(found[name], values)

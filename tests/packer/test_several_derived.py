@@ -1,0 +1,397 @@
+"""What is done to finished stores keeps all images of their samples: appends, conversions, exports, damage, kills.
+
+What is right is said by numpy, Pillow and the libraries of the formats: see `readers_by_docs`.
+"""
+
+from __future__ import annotations
+
+import io
+import itertools
+import json
+import re
+import shutil
+import subprocess
+import sys
+import tarfile
+from pathlib import Path
+from typing import Any
+
+import cv2
+import h5py
+import lmdb
+import numpy as np
+import pytest
+from folders import settled
+from PIL import Image
+from reading import SOAK
+from running import environment, run_here
+from several import (
+    COUNT,
+    EXACT,
+    FIELDS,
+    LAYOUTS,
+    NEAR,
+    Pixels,
+    Samples,
+    Stored,
+    by_docs,
+    check,
+    fields_of,
+    first_of,
+    numbers_in,
+    others_of,
+    stores_in,
+)
+
+import rawpack_packer
+from rawpack import DamagedStoreError, Reader, UsageError
+from rawpack.disk.tables import resolve
+from rawpack.store.store import Store
+from rawpack_packer.api import verify
+from rawpack_packer.job.job import Job
+from rawpack_packer.job.options import RunOptions
+from rawpack_packer.recipe import make_recipe
+from rawpack_packer.recipe.tables import output_format
+from rawpack_packer.sources import open_source
+
+
+@pytest.fixture(scope="module")
+def stored(tmp_path_factory: pytest.TempPathFactory) -> Stored:
+    return stores_in(tmp_path_factory.mktemp)
+
+
+# ---------------------------------------------------------------------------------------------- what is done to stores
+
+
+@pytest.mark.parametrize(
+    ("layout", "one_size"), [("memmap", False), ("hdf5-gzip", True), ("lmdb", False), ("memmap-planes", True)]
+)
+def test_append_merge_subset(stored: Stored, tmp_path: Path, layout: str, one_size: bool) -> None:
+    """A store that has grown, one that was merged, and a part of it: each has all images of its samples."""
+    store = tmp_path / "store"
+    shutil.copytree(stored(layout, one_size), store)
+    more = Samples(range(100, 103), one_size=one_size, floats=layout != "lmdb")
+    image = {} if one_size else {"image": ("uint8", (None, None, 3))}
+    rawpack_packer.append(more, store, fields=fields_of(floats=layout != "lmdb"), workers=0, **image)
+    numbers = [*range(COUNT), 100, 101, 102]
+    assert numbers_in(store, layout, one_size=one_size) == numbers
+    rawpack_packer.subset(store, tmp_path / "part", rows=[3, 5, COUNT, COUNT + 2], workers=0)
+    assert numbers_in(tmp_path / "part", layout, one_size=one_size) == [3, 5, 100, 102]
+    rawpack_packer.merge([tmp_path / "part", stored(layout, one_size)], tmp_path / "both", prefix="names", workers=0)
+    assert numbers_in(tmp_path / "both", layout, one_size=one_size) == [3, 5, 100, 102, *range(COUNT)]
+    if layout in EXACT:
+        return
+    # Files and planes pass through unchanged.
+    before, after = (sums_of(path) for path in (store, tmp_path / "part"))
+    assert before.keys() == after.keys()
+    for name in before:
+        assert after[name].tolist() == before[name][[3, 5, COUNT, COUNT + 2]].tolist(), name
+
+
+def sums_of(store: Path) -> dict[str, Pixels]:
+    """The checksums of what is stored of each image and mask."""
+    manifest = json.loads((store / "store.json").read_text())
+    names = [name for name, field in manifest["fields"].items() if field["kind"] in ("image", "mask")]
+    folders = [store / one["folder"] for one in manifest["columns"]]
+    return {name: np.concatenate([np.load(folder / f"{name}.xxh3.npy") for folder in folders]) for name in names}
+
+
+CONVERTED = [*itertools.permutations(["memmap", "hdf5-gzip", "lmdb", "hdf5-planes"], 2)]
+
+
+@pytest.mark.parametrize(
+    ("was", "layout", "one_size"),
+    [(*pair, True) for pair in CONVERTED] + [(*pair, False) for pair in CONVERTED[2::4]],
+)
+def test_convert_each_format_to_each(stored: Stored, tmp_path: Path, was: str, layout: str, one_size: bool) -> None:
+    """Converted to another format, every image is as it was: exactly, but for pictures in JPEG files or planes."""
+    store = stored(was, one_size)
+    if layout == "lmdb" and was != "lmdb":
+        with pytest.raises(UsageError, match=r"a PNG holds uint8 or uint16 .*not 'heat', which is float32"):
+            rawpack_packer.convert(store, tmp_path / "to", workers=0, **LAYOUTS[layout])
+        store = stored(was, one_size, floats=False)
+    rawpack_packer.convert(store, tmp_path / "to", workers=0, **LAYOUTS[layout])
+    worst = max((one for one in (was, layout) if one in NEAR), key=lambda one: NEAR[one], default=layout)
+    found = [check(one, worst if worst in NEAR else layout, one_size=one_size) for one in by_docs(tmp_path / "to")]
+    assert found == list(range(COUNT))
+    assert verify(tmp_path / "to") == []
+
+
+def test_convert_to_sizes_by_field(stored: Stored, tmp_path: Path) -> None:
+    """`--size` by field resizes each image as that one would be alone, values by the nearest pixel; one size for images
+    that differ in theirs is refused for every sample, with what to write."""
+    sizes = {"image": (6, 8), "inverted": (6, 8), "target": (24, 32), "gray": (12, 16), "depth": (6, 8), "heat": "keep"}
+    store, words = stored("memmap"), [f"--size={name}={by_option(size)}" for name, size in sizes.items()]
+    ran = run_here("convert", "-q", "--workers", 0, "--format", "hdf5", *words, store, tmp_path / "to")
+    assert (ran.code, ran.err) == (0, ""), ran.err
+    # The same command again finds the store finished; with another size, it is refused by name.
+    again = run_here("convert", "--workers", 0, "--format", "hdf5", *words, store, tmp_path / "to")
+    assert (again.code, "Nothing to do" in again.out) == (0, True), again
+    words[-1] = "--size=heat=4"
+    other = run_here("convert", "--workers", 0, "--format", "hdf5", *words, store, tmp_path / "to")
+    assert (other.code, "--size was" in other.err) == (2, True), other
+    for number, one in enumerate(by_docs(tmp_path / "to")):
+        packed = {"image": first_of(number, (12, 16)), **others_of(first_of(number, (12, 16)))}
+        for name, size in sizes.items():
+            values = packed[name]
+            if size != "keep" and name in ("depth",):
+                values = values[1::2, 1::2]  # the nearest of two centers is the later one
+            elif size != "keep":
+                values = cv2.resize(values, size[::-1], interpolation=cv2.INTER_AREA).reshape(*size, -1)
+            close = 0 if name in ("depth", "heat") else 1
+            assert (one[name].dtype, one[name].shape) == (values.dtype, values.shape)
+            np.testing.assert_allclose(one[name].astype(float), values, atol=close, err_msg=name)
+    with pytest.raises(UsageError, match="names image, target, and the images of a sample are image, inverted, target"):
+        rawpack_packer.convert(store, tmp_path / "two", size={"image": 6, "target": 24}, workers=0)
+    refused = run_here("convert", "--workers", 0, "--size", "6x8", store, tmp_path / "one")
+    assert refused.code in (1, 2)
+    assert "--size image=" in refused.err, refused
+
+
+def by_option(size: Any) -> str:
+    return size if isinstance(size, str) else "x".join(map(str, size))
+
+
+def test_relabel_leaves_images_alone(stored: Stored, tmp_path: Path) -> None:
+    """New labels and a new column, and the same images; a further image is no column that can be replaced."""
+    store = tmp_path / "store"
+    shutil.copytree(stored("hdf5"), store)
+    keys = [one["key"] for one in by_docs(store)]
+    (tmp_path / "new.csv").write_text("key,score\n" + "".join(f"{key},{i}.5\n" for i, key in enumerate(keys)))
+    rawpack_packer.relabel(store, tmp_path / "new.csv", fields={"score": "float32"}, stale_copies=True)
+    reader = Reader(store)
+    for i in range(COUNT):
+        assert check(reader[i], "hdf5") == i
+        assert reader[i]["score"] == i + 0.5
+    (tmp_path / "bad.csv").write_text("key,target\n" + "".join(f"{key},1\n" for key in keys))
+    with pytest.raises(UsageError, match="target cannot be replaced: images and masks"):
+        rawpack_packer.relabel(store, tmp_path / "bad.csv")
+
+
+def test_splits_have_every_image(tmp_path: Path) -> None:
+    """A part that is held out, and the rest: each sample is whole in the one that has it."""
+    rawpack_packer.pack_splits(
+        Samples(), tmp_path / "set", fields=FIELDS, holdout={"val": 0.25}, seed=1, workers=0, format="hdf5"
+    )
+    parts = [numbers_in(tmp_path / "set" / name, "hdf5") for name in ("train", "val")]
+    assert sorted(itertools.chain(*parts)) == list(range(COUNT))
+    assert min(map(len, parts)) > 5
+
+
+# ---------------------------------------------------------------------------------------------- exports
+
+
+def array_in(data: bytes, name: str) -> Pixels:
+    """The values of an exported file, by Pillow or numpy."""
+    if name.endswith(".npy"):
+        values = np.load(io.BytesIO(data))
+    else:
+        image = Image.open(io.BytesIO(data))
+        values = np.asarray(image).astype(np.uint16) if image.mode.startswith("I") else np.asarray(image)
+    return values.reshape(*values.shape[:2], -1)
+
+
+SUFFIXES = {"image": "", "inverted": "", "target": "", "gray": "", "depth": ".png", "heat": ".npy", "seg": ".png"}
+"""Of exported files; "" for pictures, which are JPEG files in an LMDB store."""
+
+
+PACKED_AGAIN = FIELDS | {"gray": "image[1]"}
+"""What fields of exported files are declared as: a gray file does not say whether all of them are."""
+
+
+def suffix_of(name: str, layout: str) -> str:
+    return SUFFIXES[name] or (".jpg" if layout == "lmdb" else ".png")
+
+
+@pytest.mark.parametrize(
+    ("layout", "one_size"), [("memmap", True), ("memmap", False), ("lmdb", False), ("hdf5-planes", True)]
+)
+def test_exported_files_pack_to_the_same_images(stored: Stored, tmp_path: Path, layout: str, one_size: bool) -> None:
+    """Files: the first image is named by its key, further ones are in images/FIELD/, masks in masks/FIELD/; the listing
+    packs to the same samples, files of arrays too."""
+    store, out = stored(layout, one_size), tmp_path / "out"
+    done = rawpack_packer.export(store, out, workers=2)
+    names = [name for name in SUFFIXES if layout != "lmdb" or name != "heat"]
+    assert done.files == COUNT * len(names)
+    for i, line in enumerate(json.loads(text) for text in (out / "listing.jsonl").read_text().splitlines()):
+        suffixes = {name: suffix_of(name, layout) for name in names}
+        paths = {name: f"{'masks' if name == 'seg' else 'images'}/{name}/{i:08d}{suffixes[name]}" for name in names[1:]}
+        assert {name: line[name] for name in paths} == paths
+        paths["image"] = line["path"]
+        assert line["path"] == f"{i:08d}{suffixes['image']}"
+        sample = {name: array_in((out / path).read_bytes(), path) for name, path in paths.items()}
+        assert check(sample | {"number": line["number"]}, layout, one_size=one_size) == i
+    words = [f"--field={name}:{PACKED_AGAIN[name]}" for name in names[1:]]
+    ran = run_here(
+        "pack", "-q", "--workers", 0, "--size", "keep", "--key-column", "key", "--format", LAYOUTS[layout]["format"],
+        *(["--quality", "keep"] if layout == "lmdb" else []), *words, "--field", "boxes:xyxy",
+        "--classes", out / "classes.txt", out / "listing.jsonl", tmp_path / "again",
+    )  # fmt: skip
+    assert (ran.code, ran.err) == (0, ""), ran.err
+    again, before = Reader(tmp_path / "again"), Reader(store)
+    assert {name: (f.kind, f.dtype, f.nearest) for name, f in again.fields.items()} == {
+        name: (f.kind, f.dtype, f.nearest) for name, f in before.fields.items()
+    }
+    for i in range(COUNT):
+        for name in before.fields:
+            np.testing.assert_array_equal(again[i][name], before[i][name], name)
+
+
+@pytest.mark.parametrize("layout", ["memmap", "lmdb"])
+def test_exported_tar_files_pack_to_the_same_images(stored: Stored, tmp_path: Path, layout: str) -> None:
+    """WebDataset: KEY.FIELD.jpg, .png or .npy; named as members, they pack to the same samples."""
+    store, out = stored(layout, False), tmp_path / "out"
+    rawpack_packer.export(store, out, to="webdataset", workers=2)
+    names = [name for name in SUFFIXES if layout != "lmdb" or name != "heat"]
+    with tarfile.open(out / "train-000000.tar") as tar:
+        members = {member.name: tar.extractfile(member).read() for member in tar}  # type: ignore[union-attr]
+    for i in range(COUNT):
+        suffixes = {name: ("" if name == "image" else f".{name}") + suffix_of(name, layout) for name in names}
+        sample = {name: array_in(members[f"{i:08d}{suffix}"], suffix) for name, suffix in suffixes.items()}
+        about = json.loads(members[f"{i:08d}.json"])
+        assert check(sample | {"number": about["number"]}, layout, one_size=False) == i
+    words = [f"--field={name}={suffixes[name][1:]}:{PACKED_AGAIN[name]}" for name in names[1:]]
+    ran = run_here(
+        "pack", "-q", "--workers", 0, "--size", "keep", "--format", layout, *words,
+        *(["--quality", "keep"] if layout == "lmdb" else []), "--field", "json.number", "--field", "json.boxes:xyxy",
+        out, tmp_path / "again",
+    )  # fmt: skip
+    assert (ran.code, ran.err) == (0, ""), ran.err
+    found = [check(one, layout, one_size=False) for one in by_docs(tmp_path / "again")]
+    assert found == list(range(COUNT))
+    assert sums_of(tmp_path / "again").keys() == sums_of(store).keys()
+
+
+@pytest.mark.parametrize("layout", ["memmap", "lmdb"])
+def test_exported_tables_pack_to_the_same_images(stored: Stored, tmp_path: Path, layout: str) -> None:
+    """Parquet: a column of files for each image, which Hugging Face datasets shows as images; it packs to the same
+    samples. Arrays that are no PNG are refused by name."""
+    parquet = pytest.importorskip("pyarrow.parquet")
+    with pytest.raises(UsageError, match="field heat is float32"):
+        rawpack_packer.export(stored("memmap"), tmp_path / "no", to="parquet")
+    store, out = stored(layout, False, False), tmp_path / "out"
+    rawpack_packer.export(store, out, to="parquet", workers=2)
+    table = parquet.read_table(out / "train-00000-of-00001.parquet")
+    features = json.loads(table.schema.metadata[b"huggingface"])["info"]["features"]
+    images = [name for name in SUFFIXES if name != "heat"]
+    assert [name for name, feature in features.items() if feature["_type"] == "Image"] == [
+        name for name in table.column_names if name in images
+    ]
+    for i, row in enumerate(table.to_pylist()):
+        sample = {name: array_in(row[name]["bytes"], row[name]["path"]) for name in images}
+        assert check(sample | {"number": row["number"]}, layout, one_size=False, without="heat") == i
+    words = [f"--field={name}:{PACKED_AGAIN[name]}" for name in images[1:]]
+    ran = run_here(
+        "pack", "-q", "--workers", 0, "--size", "keep", "--format", layout, *words, "--field", "boxes:xyxy",
+        *(["--quality", "keep"] if layout == "lmdb" else []), out, tmp_path / "again",
+    )  # fmt: skip
+    assert (ran.code, ran.err) == (0, ""), ran.err
+    found = [check(one, layout, one_size=False, without="heat") for one in by_docs(tmp_path / "again")]
+    assert found == list(range(COUNT))
+    before, after = sums_of(store), sums_of(tmp_path / "again")
+    assert before.keys() == after.keys()
+    assert all(np.array_equal(before[name], after[name]) for name in before)
+
+
+# ---------------------------------------------------------------------------------------------- damage
+
+
+def in_file(store: Path, layout: str, name: str, row: int) -> tuple[Path, int, int]:
+    """The file of the first shard, and where an image begins and ends in it: as the format's own library finds it."""
+    file = store / {"memmap": f"shard-00000.{name}.npy", "hdf5": "shard-00000.h5", "lmdb": "shard-00000.lmdb"}[layout]
+    if layout == "lmdb":
+        with lmdb.open(str(file), subdir=False, readonly=True, lock=False) as env, env.begin() as txn:
+            value = bytes(txn.get(b"%012d.%s" % (row, name.encode())))
+    elif layout == "hdf5":
+        with h5py.File(file) as shard:
+            value = shard[name][row].tobytes()
+    else:
+        value = np.load(file)[row].tobytes()
+    data = file.read_bytes()
+    assert data.count(value) == 1
+    return file, data.find(value), data.find(value) + len(value)
+
+
+@pytest.mark.parametrize(
+    ("layout", "name"), [("memmap", "target"), ("hdf5", "depth"), ("lmdb", "target"), ("lmdb", "depth")]
+)
+def test_damage_in_a_further_image_is_named(stored: Stored, tmp_path: Path, layout: str, name: str) -> None:
+    """One bit: the full check names the sample and the image, a verifying reader refuses it, and what is made of the
+    store leaves this one sample out, with the reason; all others are whole."""
+    store = tmp_path / "store"
+    shutil.copytree(stored(layout), store)
+    file, start, end = in_file(store, layout, name, 40)
+    data = bytearray(file.read_bytes())
+    data[(start + end) // 2] ^= 1
+    file.write_bytes(data)
+    assert [(one.where, one.what) for one in verify(store)] == [
+        (file.name, "was changed: its checksum does not fit"),
+        ("sample 40 (00000040)", f"{name} was changed: its checksum does not fit"),
+    ]
+    with pytest.raises(DamagedStoreError, match=f"{name} was changed"):
+        Reader(store, verify=True)[40]
+    left = [i for i in range(COUNT) if i != 40]
+    assert [check(Reader(store, verify=True)[i], layout) for i in left] == left
+    fields = ["image", "number"]  # which are sound
+    assert sum(len(batch["number"]) for batch in Reader(store, verify=True).batches(9, fields=fields)) == COUNT
+    rawpack_packer.convert(store, tmp_path / "saved", max_rejects=1, workers=0)
+    assert numbers_in(tmp_path / "saved", layout) == left
+    (reject,) = [json.loads(line) for line in (tmp_path / "saved" / "rejects.jsonl").read_text().splitlines()]
+    assert (reject["key"], reject["reason"], name in reject["detail"]) == ("00000040", "damaged", True), reject
+    done = rawpack_packer.export(store, tmp_path / "out", max_rejects=1, workers=0)
+    assert (done.rejects, done.samples) == ({"damaged": 1}, COUNT - 1)
+
+
+@pytest.mark.parametrize("layout", ["memmap", "hdf5", "lmdb"])
+def test_a_cut_file_of_a_further_image_is_named_at_once(stored: Stored, tmp_path: Path, layout: str) -> None:
+    """The quick check, and opening, notice a file that is too short, and name it."""
+    store = tmp_path / "store"
+    shutil.copytree(stored(layout), store)
+    assert verify(store, quick=True) == []
+    file, _, _ = in_file(store, layout, "target", 0)
+    file.write_bytes(file.read_bytes()[:-4096])
+    assert {one.where for one in verify(store, quick=True)} == {file.name}
+    with pytest.raises(DamagedStoreError, match=re.escape(file.name)):
+        Reader(store)[0]
+
+
+@pytest.mark.parametrize("layout", ["hdf5", "lmdb"])
+def test_the_formats_library_compares_each_image(stored: Stored, tmp_path: Path, layout: str) -> None:
+    """h5py and liblmdb look at each image by its own name, not only at the first."""
+    store, copy = Store(stored(layout)), tmp_path / "copy"
+    shutil.copyfile(in_file(store.path, layout, "target", 0)[0], copy)
+    compare = resolve(output_format(layout).compare)
+    names = [name for name, field in store.fields.items() if field.in_shards]
+    assert [compare(store, 0, name, copy) for name in names] == [None] * len(names)
+    if layout == "hdf5":
+        with h5py.File(copy, "r+") as shard:
+            shard["target"][3, 0, 0, 0] ^= 1
+    else:
+        with lmdb.open(str(copy), subdir=False, lock=False) as env, env.begin(write=True) as txn:
+            txn.put(b"000000000003.target", b"no JPEG")
+    found = {name: compare(store, 0, name, copy) for name in names}
+    assert {name for name, what in found.items() if what} == {"target"}
+    assert "differ at row 3" in found["target"]
+
+
+# ---------------------------------------------------------------------------------------------- a kill
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="needs SIGKILL, fork and /proc")
+@pytest.mark.parametrize("layout", ["memmap", "hdf5", "lmdb"])
+def test_a_killed_run_resumes_to_the_same_bytes(stored: Stored, tmp_path: Path, layout: str) -> None:
+    """Killed at some steps, the same job goes on to the bytes of an undisturbed run, with the files of every image."""
+    source, options = stored("memmap", floats=False), {"size": "keep", "shard_size": "1", "format": layout}
+    Job(open_source(source), make_recipe(**options), tmp_path / "undisturbed", RunOptions(0)).run()
+    (tmp_path / "killed").mkdir()
+    every = 1 if SOAK else 29
+    ran = subprocess.run(
+        [sys.executable, str(Path(__file__).parents[1] / "support" / "killed_child.py"),
+         str(source), str(tmp_path / "killed"), json.dumps(options), "3", str(every)],
+        capture_output=True, encoding="utf-8", env=environment(OPENBLAS_NUM_THREADS="1"), check=True,
+    )  # fmt: skip
+    turns = [json.loads(line) for line in ran.stdout.splitlines()]
+    assert len(turns) >= 3
+    for at, what, killed, again, redone in turns:
+        assert (killed, again, redone) == (-9, 0, []), what
+        assert settled(tmp_path / "killed" / f"{at}") == settled(tmp_path / "undisturbed"), what

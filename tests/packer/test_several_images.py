@@ -1,0 +1,643 @@
+"""Several images in a sample, from every kind of source: they are those that were written, and what is missing,
+undeclared or ambiguous is said.
+
+`target` is twice as large as `image`, and `depth` has 16 bits.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import h5py
+import numpy as np
+import pytest
+from archived import tar
+from numpy.typing import NDArray
+from pictures import encoded, picture
+from PIL import Image
+from running import run_here
+
+import rawpack_packer
+from rawpack import PackError, Reader, UsageError
+from rawpack_packer.sources import open_source
+
+COUNT = 4
+IMAGES = np.stack([picture(24, 32, i) for i in range(COUNT)])
+TARGETS = 255 - IMAGES.repeat(2, 1).repeat(2, 2)
+DEPTHS = np.random.default_rng(0).integers(0, 1 << 16, (COUNT, 24, 32)).astype(np.uint16)
+ALL = {"image": IMAGES, "target": TARGETS, "depth": DEPTHS}
+FILES = {name: [encoded(one) for one in values] for name, values in ALL.items()}
+WORDS = {"target": "image", "depth": "image"}
+Given = tuple[Any, dict[str, Any]]
+"""A source, and the options that it is packed with."""
+
+
+def written(folder: Path, names: Sequence[str] = tuple(ALL)) -> Path:
+    """A folder of the files, `target1.png` and so on."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for name in names:
+        for i, data in enumerate(FILES[name]):
+            (folder / f"{name}{i}.png").write_bytes(data)
+    return folder
+
+
+def rows(below: str = "") -> list[dict[str, str]]:
+    """A row of paths for each sample."""
+    return [{name: f"{below}{name}{i}.png" for name in ALL} for i in range(COUNT)]
+
+
+def listing(path: Path, column: str = "path", below: str = "") -> Path:
+    """A table of these rows."""
+    found = [{column: row["image"], "target": row["target"], "depth": row["depth"]} for row in rows(below)]
+    with path.open("w", newline="") as file:
+        if path.suffix == ".jsonl":
+            file.writelines(json.dumps(row) + "\n" for row in found)
+        else:
+            table = csv.DictWriter(file, list(found[0]))
+            table.writeheader()
+            table.writerows(found)
+    return path
+
+
+def from_csv(folder: Path) -> Given:
+    return listing(written(folder / "x") / "set.csv"), {"fields": ["target:image", "depth:image"]}
+
+
+def from_jsonl(folder: Path) -> Given:
+    return listing(written(folder / "x") / "set.jsonl"), {"fields": WORDS}
+
+
+def from_csv_elsewhere(folder: Path) -> Given:
+    return listing(folder / "set.csv"), {"fields": WORDS, "images": written(folder / "x")}
+
+
+def from_metadata(folder: Path) -> Given:
+    listing(written(folder / "x") / "metadata.csv", "file_name")
+    return folder / "x", {"fields": WORDS, "strict": True}
+
+
+def from_metadata_above_a_split(folder: Path) -> Given:
+    written(folder / "x" / "train")
+    listing(folder / "x" / "metadata.csv", "file_name", "train/")
+    return folder / "x" / "train", {"fields": WORDS, "strict": True}
+
+
+def columns(values: dict[str, Any]) -> Callable[[Path], Given]:
+    return lambda folder: (values, {"fields": WORDS})
+
+
+def samples(one: Callable[[NDArray[Any]], Any], **options: Any) -> Callable[[Path], Given]:
+    """A list of dicts. one: what an image is in it."""
+    found = [{name: one(values[i]) for name, values in ALL.items()} for i in range(COUNT)]
+    return lambda folder: (found, {"fields": WORDS, **options})
+
+
+def from_paths(folder: Path) -> Given:
+    where = written(folder / "x")
+    return [{name: str(where / path) for name, path in row.items()} for row in rows()], {"fields": WORDS}
+
+
+def channels_first(values: NDArray[Any]) -> NDArray[Any]:
+    return np.ascontiguousarray(np.moveaxis(values, -1, 1)) if values.ndim == 4 else values
+
+
+def from_npz(arrays: dict[str, Any], **options: Any) -> Callable[[Path], Given]:
+    def made(folder: Path) -> Given:
+        np.savez(folder / "set.npz", **arrays)
+        return folder / "set.npz", {"fields": WORDS, **options}
+
+    return made
+
+
+def from_hdf5(arrays: dict[str, Any], **options: Any) -> Callable[[Path], Given]:
+    """Arrays; lists of bytes as uint8 of variable length."""
+
+    def made(folder: Path) -> Given:
+        with h5py.File(folder / "set.h5", "w") as file:
+            for name, values in arrays.items():
+                if isinstance(values, list):
+                    made = file.create_dataset(name, (len(values),), h5py.vlen_dtype(np.uint8))
+                    for i, data in enumerate(values):
+                        made[i] = np.frombuffer(data, np.uint8)
+                else:
+                    file[name] = values
+        return folder / "set.h5", {"fields": WORDS, **options}
+
+    return made
+
+
+def opaque(files: Sequence[bytes]) -> NDArray[Any]:
+    """Bytes as HDF5 holds them opaque: with zeros at the end."""
+    longest = max(map(len, files))
+    return np.array([data.ljust(longest, b"\0") for data in files], f"V{longest}")
+
+
+def table_of(kind: str) -> Callable[[Path], Given]:
+    """Parquet, or an Arrow file as of `save_to_disk`."""
+
+    def made(folder: Path) -> Given:
+        pa = pytest.importorskip("pyarrow")
+        struct = pa.struct([("bytes", pa.binary()), ("path", pa.string())])
+        where = folder / "x"
+        where.mkdir()
+        if kind == "paths":  # of files next to the table
+            written(where)
+        held = {
+            name: pa.array(files)
+            if kind == "bytes"
+            else pa.array(
+                [
+                    {"bytes": None if kind == "paths" else data, "path": f"{name}{i}.png"}
+                    for i, data in enumerate(files)
+                ],
+                struct,
+            )
+            for name, files in FILES.items()
+        }
+        table = pa.table(held)
+        if kind in ("hugging face", "arrow"):
+            features = {name: {"_type": "Image"} for name in ALL}
+            table = table.replace_schema_metadata(
+                {b"huggingface": json.dumps({"info": {"features": features}}).encode()}
+            )
+        if kind == "arrow":
+            with pa.OSFile(str(where / "data.arrow"), "wb") as sink, pa.ipc.new_stream(sink, table.schema) as stream:
+                stream.write_table(table)
+            (where / "state.json").write_text(json.dumps({"_data_files": [{"filename": "data.arrow"}]}))
+            (where / "dataset_info.json").write_text(
+                json.dumps({"features": {name: {"_type": "Image"} for name in ALL}})
+            )
+            return where, {"fields": WORDS}
+        from pyarrow import parquet
+
+        parquet.write_table(table, where / "set.parquet")
+        return where / "set.parquet", {"fields": WORDS}
+
+    return made
+
+
+def npy(values: NDArray[Any]) -> bytes:
+    file = io.BytesIO()
+    np.save(file, values)
+    return file.getvalue()
+
+
+def from_webdataset(names: dict[str, str], fields: Sequence[str]) -> Callable[[Path], Given]:
+    """names: suffix of a member -> what it is."""
+
+    def made(folder: Path) -> Given:
+        members = {
+            f"{i}.{suffix}": npy(ALL[name][i]) if suffix.endswith("npy") else FILES[name][i]
+            for i in range(COUNT)
+            for suffix, name in names.items()
+        }
+        (folder / "set.tar").write_bytes(tar(members))
+        return folder / "set.tar", {"fields": fields}
+
+    return made
+
+
+def from_pairs(below: Sequence[str] = ("",), **options: Any) -> Callable[[Path], Given]:
+    """Folders of files that are named alike. below: the folder of each sample, by turns."""
+
+    def made(folder: Path) -> Given:
+        for name, files in FILES.items():
+            for i, data in enumerate(files):
+                path = folder / name / below[i * len(below) // COUNT] / f"{i}.{'jpg' if name == 'image' else 'png'}"
+                path.parent.mkdir(parents=True, exist_ok=True)
+                path.write_bytes(data)
+        images = {name: folder / name for name in WORDS}
+        return folder / "image", {"images": images, **options}
+
+    return made
+
+
+FIRST = {name: channels_first(values) for name, values in ALL.items()}
+SOURCES: dict[str, Callable[[Path], Given]] = {
+    "csv": from_csv,
+    "jsonl": from_jsonl,
+    "csv elsewhere": from_csv_elsewhere,
+    "metadata.csv": from_metadata,
+    "metadata.csv above": from_metadata_above_a_split,
+    "dict of arrays": columns(dict(ALL)),
+    "dict of lists": columns({"image": list(IMAGES), "target": FILES["target"], "depth": list(DEPTHS)}),
+    "dict channels first": lambda folder: (dict(FIRST), {"fields": WORDS, "image": "chw"}),
+    "list of arrays": samples(np.array),
+    "list channels first": samples(lambda one: np.moveaxis(one, -1, 0) if one.ndim == 3 else one, image="chw"),
+    "list of PIL": samples(Image.fromarray),
+    "list of bytes": samples(encoded),
+    "list of paths": from_paths,
+    "npz": from_npz(dict(ALL)),
+    "npz channels first": from_npz(FIRST, array=":chw"),
+    "npz named": from_npz(
+        {"x": FIRST["image"], "y": FIRST["target"], "z": DEPTHS}, array="image=x:chw,target=y,depth=z"
+    ),
+    "hdf5": from_hdf5(dict(ALL)),
+    "hdf5 channels first": from_hdf5(FIRST, array={"image": "image:chw", "target": "target", "depth": "depth"}),
+    "hdf5 named apart": from_hdf5(
+        {"a/x": IMAGES, "a/y": FIRST["target"], "b/z": DEPTHS}, array="image=a/x,target=a/y:chw,depth=b/z"
+    ),
+    "hdf5 files": from_hdf5(dict(FILES)),
+    "hdf5 opaque": from_hdf5({name: opaque(files) for name, files in FILES.items()}),
+    "hdf5 arrays and files": from_hdf5({**ALL, "target": FILES["target"]}),
+    "parquet bytes": table_of("bytes"),
+    "parquet structs": table_of("structs"),
+    "parquet paths": table_of("paths"),
+    "hugging face": table_of("hugging face"),
+    "save_to_disk": table_of("arrow"),
+    "webdataset": from_webdataset(
+        {"left.png": "image", "right.png": "target", "depth.png": "depth"},
+        ["image=left.png", "target=right.png:image", "depth.png:image"],
+    ),
+    "webdataset arrays": from_webdataset(
+        {"png": "image", "target.npy": "target", "d.npy": "depth"}, ["target.npy:image", "depth=d.npy:image"]
+    ),
+    "pairs": from_pairs(),
+    "pairs in classes": from_pairs(["cat", "dog/old"]),
+}
+
+
+def packed(folder: Path, given: Given, name: str = "store", **options: Any) -> Reader:
+    source, said = given
+    rawpack_packer.pack(source, folder / name, workers=0, **{"size": "keep", **said, **options})
+    return Reader(folder / name)
+
+
+def refused(folder: Path, given: Given, **options: Any) -> str:
+    """What an error says; nothing is written."""
+    with pytest.raises(UsageError) as found:
+        packed(folder, given, "refused", **options)
+    assert not (folder / "refused").exists()
+    return str(found.value)
+
+
+@pytest.mark.parametrize("kind", SOURCES)
+def test_every_source_gives_further_images(kind: str, tmp_path: Path) -> None:
+    """All images of all samples are those that were written, each with the size, channels and dtype of its own."""
+    reader = packed(tmp_path, SOURCES[kind](tmp_path))
+    assert len(reader) == COUNT
+    assert {name for name, field in reader.fields.items() if field.kind == "image"} == set(ALL)
+    assert reader.fields["target"].dtype == "uint8"
+    assert reader.fields["depth"].exact
+    assert reader.fields["depth"].dtype == "uint16"
+    for i in range(COUNT):
+        sample = reader[i]
+        for name, values in ALL.items():
+            np.testing.assert_array_equal(sample[name].reshape(values[i].shape), values[i], f"{name} of sample {i}")
+
+
+@pytest.mark.parametrize(
+    "kind", ["csv", "dict of arrays", "hdf5 files", "parquet paths", "webdataset", "pairs in classes"]
+)
+def test_parts_of_a_source_have_their_own_images(kind: str, tmp_path: Path) -> None:
+    """Workers, which get parts of the source, make the store that one process makes; so do two runs."""
+    given = SOURCES[kind](tmp_path)
+    one = packed(tmp_path, given)
+    source, said = given
+    rawpack_packer.pack(source, tmp_path / "two", workers=2, shard_size="1KiB", **{"size": "keep", **said})
+    two = Reader(tmp_path / "two")
+    for i in range(COUNT):
+        for name in ALL:
+            np.testing.assert_array_equal(one[i][name], two[i][name])
+
+
+def test_floats_are_kept(tmp_path: Path) -> None:
+    """float32 of any channels is stored as it is; LMDB refuses it with the reason."""
+    flow = np.random.default_rng(1).random((COUNT, 24, 32, 2), np.float32)
+    for k, given in enumerate(
+        one({"image": IMAGES, "flow": flow}, fields={"flow": "image"})(tmp_path) for one in (from_npz, from_hdf5)
+    ):
+        reader = packed(tmp_path, given, f"store{k}")
+        np.testing.assert_array_equal(np.stack([reader[i]["flow"] for i in range(COUNT)]), flow)
+        assert "'flow', which is float32" in refused(tmp_path, given, format="lmdb")
+
+
+# ------------------------------------------------------------------------------------------------ what is missing
+
+
+def rejects(folder: Path) -> dict[str, str]:
+    lines = (folder / "store" / "rejects.jsonl").read_text().splitlines()
+    return {found["key"]: f"{found['reason']}: {found['detail']}" for found in map(json.loads, lines)}
+
+
+def without(kind: str, folder: Path, i: int) -> Given:
+    """A source whose sample i has no target."""
+    if kind == "pairs":
+        given = from_pairs()(folder)
+        (folder / "target" / f"{i}.png").unlink()
+    elif kind == "list of paths":
+        given = from_paths(folder)
+        (folder / "x" / f"target{i}.png").unlink()
+    elif kind == "webdataset":
+        given = SOURCES[kind](folder)
+        members = {f"{k}.{end}": FILES[name][k] for k in range(COUNT) for end, name in
+                   (("left.png", "image"), ("right.png", "target"), ("depth.png", "depth"))}  # fmt: skip
+        del members[f"{i}.right.png"]
+        (folder / "set.tar").write_bytes(tar(members))
+    elif kind == "parquet":
+        pa = pytest.importorskip("pyarrow")
+        from pyarrow import parquet
+
+        held = {name: [None if (name, k) == ("target", i) else data for k, data in enumerate(files)]
+                for name, files in FILES.items()}  # fmt: skip
+        parquet.write_table(pa.table(held), folder / "set.parquet")
+        given = folder / "set.parquet", {"fields": WORDS}
+    else:
+        files = [b"" if k == i else data for k, data in enumerate(FILES["target"])]
+        given = from_hdf5({**FILES, "target": files})(folder)
+    return given
+
+
+@pytest.mark.parametrize("missing", [0, 2])
+@pytest.mark.parametrize(
+    ("kind", "said"),
+    [
+        ("pairs", "bad_field: target: there is no image {i}.* in target"),
+        ("list of paths", "unreadable: target: target{i}.png: [Errno 2] No such file or directory"),
+        ("webdataset", "bad_field: target: the sample has no member .right.png"),
+        ("parquet", "empty: target: set.parquet, row {i}: there is no image"),
+        ("hdf5", "empty: target: set.h5, row {i}: there is no image"),
+    ],
+)
+def test_a_sample_without_its_partner_is_rejected(kind: str, said: str, missing: int, tmp_path: Path) -> None:
+    """The reject names the field and the file, also of the first sample; all others are packed."""
+    reader = packed(tmp_path, without(kind, tmp_path, missing), max_rejects=1)
+    assert [*rejects(tmp_path).values()] == [said.format(i=missing)]
+    kept = [i for i in range(COUNT) if i != missing]
+    for i, k in enumerate(kept):
+        np.testing.assert_array_equal(reader[i]["target"], TARGETS[k])
+
+
+def test_a_listing_names_the_line_of_a_missing_file(tmp_path: Path) -> None:
+    """As for the images themselves, nothing is packed from a listing that is wrong."""
+    given = from_csv(tmp_path)
+    (tmp_path / "x" / "target2.png").unlink()
+    assert "set.csv: line 4, column 2 (target): there is no file target2.png below" in refused(tmp_path, given)
+
+
+def test_a_damaged_further_image_rejects_its_sample(tmp_path: Path) -> None:
+    """The first one, too: another sample shows what the images are."""
+    given = from_csv(tmp_path)
+    (tmp_path / "x" / "target0.png").write_bytes(FILES["target"][0][:300])
+    (tmp_path / "x" / "depth1.png").write_bytes(b"no image")
+    assert len(packed(tmp_path, given, max_rejects=2)) == COUNT - 2
+    found = rejects(tmp_path)
+    assert found["image0.png"].startswith(("truncated: target: ", "corrupt: target: "))
+    assert found["image1.png"].startswith("not_an_image: depth: ")
+
+
+def test_gray_first_and_colors_later(tmp_path: Path) -> None:
+    """A field whose first image is gray holds gray ones: one in color is rejected with words."""
+    given = [
+        {"image": IMAGES[i], "target": Image.fromarray(TARGETS[i] if i == 2 else TARGETS[i][..., 0])}
+        for i in range(COUNT)
+    ]
+    reader = packed(tmp_path, (given, {"fields": {"target": "image"}}), max_rejects=1)
+    assert reader.fields["target"].shape[2] == 1
+    np.testing.assert_array_equal(reader[1]["target"][..., 0], TARGETS[1][..., 0])
+    assert rejects(tmp_path) == {"00000002": "bad_field: target: it is in color, and the first one is gray"}
+
+
+def test_gray_files_become_rgb_as_the_first_images_do(tmp_path: Path) -> None:
+    """Of files, the recipe decides the colors of all images: gray ones among others are no reject."""
+    given = from_csv(tmp_path)
+    (tmp_path / "x" / "target0.png").write_bytes(encoded(TARGETS[0][..., 0]))
+    reader = packed(tmp_path, given)
+    np.testing.assert_array_equal(reader[0]["target"], TARGETS[0][..., :1].repeat(3, 2))
+    np.testing.assert_array_equal(reader[1]["target"], TARGETS[1])
+    gray = packed(tmp_path, given, "gray", color="gray")
+    assert gray.fields["target"].shape[2] == gray.fields["image"].shape[2] == 1
+    np.testing.assert_array_equal(gray[0]["target"][..., 0], TARGETS[0][..., 0])
+
+
+def test_16_bits_stay_as_they_were_in_the_first_image(tmp_path: Path) -> None:
+    """A 16-bit gray PNG as `image` is a picture of 8 bits; as a further image it keeps its values."""
+    (tmp_path / "set.csv").write_text("path,depth\n" + "".join(f"depth{i}.png,depth{i}.png\n" for i in range(COUNT)))
+    written(tmp_path, ["depth"])
+    (tmp_path / "keys").write_text("")
+    reader = packed(tmp_path, (tmp_path / "set.csv", {"fields": ["depth:image"]}))
+    assert (reader.fields["image"].dtype, reader.fields["image"].shape[2]) == ("uint8", 3)
+    np.testing.assert_array_equal(reader[1]["depth"][..., 0], DEPTHS[1])
+
+
+# ------------------------------------------------------------------------------------------------- what is ambiguous
+
+
+def test_further_images_of_several_sizes(tmp_path: Path) -> None:
+    """Arrays and PIL images in memory may differ in size from sample to sample, as files may."""
+    sizes = [(20, 24), (16, 40), (20, 24), (30, 18)]
+    targets = [picture(*size, i) for i, size in enumerate(sizes)]
+    for k, made in enumerate((targets, [Image.fromarray(one) for one in targets])):
+        found = [{"image": IMAGES[i], "target": made[i]} for i in range(COUNT)]
+        reader = packed(tmp_path, (found, {"fields": {"target": "image"}}), f"store{k}")
+        assert reader.fields["target"].shape == (None, None, 3)
+        for i in range(COUNT):
+            np.testing.assert_array_equal(reader[i]["target"], targets[i])
+
+
+@pytest.mark.parametrize(
+    ("made", "said"),
+    [
+        (lambda folder: ({"image": IMAGES, "target": FIRST["target"]}, {"fields": {"target": "image"}}), "np.moveaxis"),
+        (from_npz({"image": IMAGES, "target": FIRST["target"]}, fields={"target": "image"}), "target=target:chw"),
+        (from_hdf5({"image": IMAGES, "target": FIRST["target"]}, fields={"target": "image"}), "target=target:chw"),
+        (
+            from_hdf5(
+                {"x": FIRST["image"], "target": TARGETS}, array="image=x:chw,target=target", fields={"target": "image"}
+            ),
+            "seem to have their channels last",
+        ),
+        (
+            lambda folder: (
+                {"image": FIRST["image"], "target": TARGETS},
+                {"fields": {"target": "image"}, "image": "chw"},
+            ),
+            "seem to have their channels last",
+        ),
+        (from_hdf5({"image": FIRST["image"], "target": FIRST["target"]}, fields={"target": "image"}), "array=':chw'"),
+        (
+            from_hdf5({"x": IMAGES, "depth": DEPTHS}, array="image=x,depth=depth:chw", fields={}),
+            "fields={'depth': 'image'} says that it is one",
+        ),
+    ],
+)
+def test_axes_are_asked_about(made: Callable[[Path], Given], said: str, tmp_path: Path) -> None:
+    """Where the channels of one image are first and those of the other last, the error says what to write."""
+    assert said in refused(tmp_path, made(tmp_path))
+
+
+def test_members_of_channels_first_are_refused(tmp_path: Path) -> None:
+    """Nobody can say where the channels of an .npy member are: the error names the shape."""
+    (tmp_path / "set.tar").write_bytes(
+        tar(
+            {
+                f"{i}.{end}": data
+                for i in range(2)
+                for end, data in (("png", FILES["image"][i]), ("t.npy", npy(FIRST["target"][i])))
+            }
+        )
+    )
+    said = refused(tmp_path, (tmp_path / "set.tar", {"fields": ["t.npy:image"]}))
+    assert "(3, 48, 64), and images have their channels last" in said
+
+
+def test_two_images_and_nothing_said(tmp_path: Path) -> None:
+    """None of the two is taken in silence: the error says how both are packed, and that works."""
+    path, _ = from_webdataset({"left.png": "image", "right.png": "target"}, [])(tmp_path)
+    said = refused(tmp_path, (path, {}))
+    assert "fields=['image=left.png']" in said
+    assert "fields={'right.png': 'image'} packs another with it" in said
+    assert len(packed(tmp_path, (path, {"kind": "archive"}), "apart")) == 2 * COUNT
+    given = path, {"fields": ["image=left.png", "right.png:image"]}
+    np.testing.assert_array_equal(packed(tmp_path, given)[3]["right"], TARGETS[3])
+    arrays = from_hdf5({"x": IMAGES, "y": TARGETS}, fields=())(tmp_path)
+    said = refused(tmp_path, arrays)
+    assert "several columns of images" in said
+    assert "fields={'y': 'image'} stores another as a further image" in said
+
+
+@pytest.mark.parametrize("kind", ["dict", "npz", "hdf5"])
+def test_arrays_that_look_like_images_are_told(kind: str, tmp_path: Path) -> None:
+    """An array that nobody declared is stored as plain numbers, with a line that says what it may be; declared as one
+    of these, it is no longer told."""
+    arrays = {"image": IMAGES, "label": np.arange(COUNT), "camera": TARGETS, "depth": DEPTHS}
+    named = {"array": {name: name for name in arrays}}
+    made = {"dict": lambda folder: (arrays, {}), "npz": from_npz(arrays, **named), "hdf5": from_hdf5(arrays, **named)}
+    source, options = made[kind](tmp_path)
+    options["fields"] = {}
+    summary = rawpack_packer.pack(source, tmp_path / "store", workers=0, **options)
+    told = [line for line in summary.info.problems if "looks like images" in line]
+    assert [line.split(",")[0] for line in told] == ["'camera'", "'depth'"]
+    assert "fields={'camera': 'image'}, camera:mask, or camera:array" in told[0]
+    assert Reader(tmp_path / "store").fields["camera"].kind == "number"
+    options["fields"] = {"camera": "image", "depth": "array"}
+    assert rawpack_packer.pack(source, tmp_path / "said", workers=0, **options).info.problems == ()
+
+
+@pytest.mark.parametrize(
+    ("value", "said"),
+    [
+        (Image.fromarray(TARGETS[0]), "fields={'target': 'image'}, or 'mask' where its pixels are labels"),
+        (FILES["target"][0], "of an image file, pass fields={'target': 'image'}"),
+    ],
+)
+def test_what_nobody_declared(value: Any, said: str, tmp_path: Path) -> None:
+    """A PIL image, or the bytes of a file, next to the image is no field until somebody says what it is."""
+    assert said in refused(tmp_path, ([{"image": IMAGES[0], "target": value}], {}))
+
+
+def test_other_columns_of_images_are_left_out_with_the_word(tmp_path: Path) -> None:
+    """A column of images of a Parquet file is left out with the words that would store it."""
+    path, _ = table_of("bytes")(tmp_path)
+    source = open_source(path)
+    assert [*source.info.fields] == []
+    assert any("--field target:image stores it as a further image, target:mask" in one for one in source.info.problems)
+
+
+# ----------------------------------------------------------------------------------------------------- folders of pairs
+
+
+def test_pairs_by_the_command(tmp_path: Path) -> None:
+    """The command takes the option several times; masks are named by `--field`; files without an image are counted."""
+    given = from_pairs(["cat", "dog"])(tmp_path)
+    (tmp_path / "target" / "dog" / "9.png").write_bytes(FILES["target"][0])
+    store = tmp_path / "store"
+    images = [word for name in WORDS for word in ("--images", f"{name}={tmp_path / name}/")]
+    ran = run_here("pack", "-j", 0, "--size", "keep", *images, "--field", "depth:mask", given[0], store)
+    assert ran.code == 0, ran.err
+    assert "dog/9.png" in ran.out + ran.err
+    reader = Reader(store)
+    assert {name: field.kind for name, field in reader.fields.items() if field.in_shards} == {
+        "image": "image", "target": "image", "depth": "mask",
+    }  # fmt: skip
+    assert reader.classes == ("cat", "dog")
+    for i in range(COUNT):
+        np.testing.assert_array_equal(reader[i]["depth"][..., 0], DEPTHS[i])
+    assert open_source(given[0], **given[1]).info.counts["unpaired"] == 1
+
+
+def test_pairs_of_splits(tmp_path: Path) -> None:
+    """`--splits` takes the partners from the folders of the same names."""
+    from_pairs(["train/a", "val/a"])(tmp_path)
+    images = [word for name in WORDS for word in ("--images", f"{name}={tmp_path / name}")]
+    ran = run_here(
+        "pack", "-q", "-j", 0, "--size", "keep", "--splits", "train,val", *images, tmp_path / "image", tmp_path / "sets"
+    )
+    assert ran.code == 0, ran.err
+    np.testing.assert_array_equal(Reader(tmp_path / "sets" / "val")[1]["target"], TARGETS[3])
+
+
+def test_a_changed_partner_stops(tmp_path: Path) -> None:
+    """A partner that is another one than when packing began stops it, as an image would; a resumed run notices it."""
+    source, said = from_pairs()(tmp_path)
+    opened = open_source(source, **said)
+    before = opened.states()
+    assert len(before) == 3 * COUNT
+    (tmp_path / "target" / "1.png").write_bytes(FILES["target"][0])
+    with pytest.raises(PackError, match=r"target1?.*1\.png changed|1\.png changed"):
+        opened[1]
+    assert not np.array_equal(open_source(source, **said).states(), before)
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"images": "target"}, "write NAME=FOLDER for a folder of further images, such as target=clean"),
+        ({"images": ["a=target", "a=depth"]}, "a is given twice"),
+        ({"images": {"image": "target"}}, "every sample has a field 'image' already"),
+        ({"images": {"target": "nowhere"}}, "there is no file or folder"),
+        ({"images": {"target": "image/b"}}, "of which all images are samples"),
+        ({"images": {"target": "target"}, "fields": ["other:mask"]}, "says which of them hold masks"),
+        ({"images": {"target": "target"}, "fields": ["target:float32"]}, "says which of them hold masks"),
+        ({"fields": ["target:image"]}, "names folders of further images"),
+        ({"images": {"target": "other"}}, "the first image is 0.jpg, and other holds x/0.png. Both need the same path"),
+        ({"images": {"target": "double"}}, "0.jpeg and 0.png belong to the same image: take out one of them"),
+        ({"images": {"target": "empty"}}, "and empty holds no image"),
+    ],
+)
+def test_wrong_pairs_are_refused(
+    options: dict[str, Any], said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each error has the option, the folder, and what to write instead."""
+    monkeypatch.chdir(tmp_path)
+    source, _ = from_pairs()(tmp_path)
+    for path in ("image/b/7.png", "other/x/0.png", "double/0.png", "double/0.jpeg"):
+        (tmp_path / path).parent.mkdir(exist_ok=True, parents=True)
+        (tmp_path / path).write_bytes(FILES["image"][0])
+    (tmp_path / "empty").mkdir()
+    assert said in refused(tmp_path, (source, options))
+
+
+# ------------------------------------------------------------------------------------------------- where it is no word
+
+
+def test_listed_videos_have_no_further_images(tmp_path: Path) -> None:
+    """All frames of a video would have the same image: that is said before any video is opened."""
+    pytest.importorskip("av")
+    written(tmp_path, ["target"])
+    (tmp_path / "a.mp4").write_bytes(b"\0\0\0\x18ftypmp42")
+    (tmp_path / "set.csv").write_text("path,target\na.mp4,target0.png\n")
+    said = refused(tmp_path, (tmp_path / "set.csv", {"fields": ["target:image"]}))
+    assert "lists videos, and all frames of a video would have the same image" in said
+
+
+@pytest.mark.parametrize("word", ["target:image", "target:float32"])
+@pytest.mark.parametrize("kind", ["cifar", "lmdb", "recordio", "video", "yolo", "coco", "voc"])
+def test_sources_without_the_word_refuse_it_as_any_other(kind: str, word: str, tmp_path: Path) -> None:
+    """The sentence is the one that other words get."""
+    from make_source_docs import FURTHER
+    from test_sources_page import example
+
+    assert kind not in FURTHER
+    (tmp_path / "set").mkdir()
+    said = refused(tmp_path, (example(kind, tmp_path / "set"), {"fields": [word], "kind": kind}))
+    if kind in ("coco", "voc"):
+        assert said.startswith(f"fields={{'target': '{word.partition(':')[2]}'}}: ")
+        assert ":mask" in said
+    else:
+        assert "takes no option fields=: it belongs to" in said

@@ -1,0 +1,299 @@
+"""What is shown, estimated and measured of samples with several images: each of them, by its name."""
+
+from __future__ import annotations
+
+import base64
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import cv2
+import h5py
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+from running import FORMATS, pack, run_here
+
+import rawpack_packer
+from rawpack import Reader
+from rawpack_packer.inspect.contact_sheet import thumbnail
+from rawpack_packer.recipe import make_recipe, parse_options
+from rawpack_packer.sources import open_source
+from rawpack_packer.sources.view import View
+from rawpack_packer.tune.bench import about
+from rawpack_packer.tune.candidates import candidates, parse_sides
+from rawpack_packer.tune.loss import compare
+from rawpack_packer.tune.measure import StoreMeter
+
+COUNT = 6
+RED, GREEN = (255, 0, 0), (0, 255, 0)
+FIELDS = ("--field", "target:image", "--field", "depth:image")
+SIZES = ("--size", "image=24", "--size", "target=96", "--size", "depth=96")
+ONE_SIZE = {"image": (24, 24, 3), "target": (96, 96, 3), "depth": (96, 96, 1)}
+
+
+def of_color(height: int, width: int, color: tuple[int, int, int]) -> NDArray[np.uint8]:
+    return np.broadcast_to(np.array(color, np.uint8), (height, width, 3)).copy()
+
+
+@pytest.fixture(scope="module")
+def triples(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A listing of red images, green targets four times as large, and ramps of 16-bit depths; sizes differ."""
+    root, random = tmp_path_factory.mktemp("triples"), np.random.default_rng(0)
+    lines = ["path,target,depth"]
+    for i in range(COUNT):
+        side = 24 + 2 * i
+        noise = random.integers(0, 256, (4 * side, 4 * side, 3), np.uint8)
+        target = noise if i % 2 else of_color(4 * side, 4 * side, GREEN)
+        cv2.imwrite(str(root / f"a{i}.png"), of_color(side, side, RED)[..., ::-1])
+        cv2.imwrite(str(root / f"b{i}.jpg"), target[..., ::-1], [cv2.IMWRITE_JPEG_QUALITY, 95])
+        ramp = np.linspace(0, 60000, 4 * side).astype(np.uint16)
+        cv2.imwrite(str(root / f"c{i}.png"), np.tile(ramp, (4 * side, 1)))
+        lines.append(f"a{i}.png,b{i}.jpg,c{i}.png")
+    (root / "list.csv").write_text("\n".join(lines) + "\n")
+    return root / "list.csv"
+
+
+def json_of(*args: object) -> dict[str, Any]:
+    ran = run_here(*args)
+    assert ran.code == 0, ran.err
+    found: dict[str, Any] = json.loads(ran.out)
+    return found
+
+
+def test_the_summary_names_each_image_and_counts_all_files(triples: Path, tmp_path: Path) -> None:
+    """The shapes are by field, and the bytes read are those of all files."""
+    ran = run_here("pack", "--workers", "0", *SIZES, *FIELDS, triples, tmp_path / "s")
+    assert ran.code == 0, ran.err
+    assert "6 of 6 seen, image 24x24x3, target 96x96x3, depth 96x96x1 uint16 (memmap)" in ran.out
+    assert "samples/s" in ran.out
+    assert "6 samples in " in ran.err
+    again = json_of("pack", "--workers", "0", "--json", "--size", "keep", *FIELDS, triples, tmp_path / "k")
+    assert again["bytes_in"] == sum(file.stat().st_size for file in triples.parent.glob("*.[jp][pn]g"))
+
+
+def test_images_of_many_sizes_are_named_where_one_is(triples: Path, tmp_path: Path) -> None:
+    """A further image that differs in size makes batches need a size."""
+    options = ("--size", "image=24", "--size", "target=keep", "--size", "depth=96")
+    ran = run_here("pack", "--workers", "0", *options, *FIELDS, triples, tmp_path / "s")
+    assert "image 24x24x3, target ?x?x3, depth 96x96x1 uint16" in ran.out
+    assert "image_size=224" in ran.out
+
+
+@pytest.mark.parametrize("layout", FORMATS)
+@pytest.mark.parametrize("sizes", [SIZES, ("--size", "keep")], ids=["one size", "keep"])
+def test_an_estimate_is_of_all_images(triples: Path, tmp_path: Path, layout: str, sizes: tuple[str, ...]) -> None:
+    """The bytes that a dry run announces are about those of the store."""
+    if layout == "hdf5-chunk4" and sizes != SIZES:
+        pytest.skip("chunks count images of one size")
+    options = (*FORMATS[layout], *sizes, *FIELDS, triples)
+    guess = json_of("pack", "--workers", "0", "--dry-run", "--json", *options, tmp_path / "s")
+    path = pack(triples, tmp_path / "s", *options[:-1])
+    shards = sum(file.stat().st_size for file in path.glob("shard-*"))
+    # Headers of files are not in an estimate.
+    assert 0.8 * (shards - 40_000) < guess["store_bytes"] < 1.25 * shards + 4000
+    words = run_here("pack", "--dry-run", *options, tmp_path / "t").out
+    assert re.search(r"samples +6, image \S+x3, target \S+x3, depth \S+x1 uint16\n", words)
+
+
+@pytest.mark.parametrize("layout", FORMATS)
+def test_inspect_has_bytes_and_sizes_by_field(triples: Path, tmp_path: Path, layout: str) -> None:
+    """The bytes of each field are those that other libraries find in the shards."""
+    path = pack(triples, tmp_path / "s", *FORMATS[layout], *SIZES, *FIELDS)
+    found = json_of("inspect", "--json", path)["fields"]
+    assert {name for name, field in found.items() if field["bytes"] is not None} == set(ONE_SIZE)
+    assert all(found[name]["sizes"] is None for name in found)
+    for name, shape in ONE_SIZE.items():
+        if layout == "lmdb":
+            batch = next(iter(Reader(path).batches(COUNT, decode=False, fields=[name], workers=0)))
+            expected = sum(map(len, batch[name]))
+        elif layout == "memmap":
+            expected = COUNT * int(np.prod(shape)) * (2 if name == "depth" else 1)
+        else:
+            expected = 0
+            for file in path.glob("*.h5"):
+                with h5py.File(file) as shard:
+                    expected += shard[name].id.get_storage_size()
+        if layout == "hdf5-chunk4":  # a last chunk of two images is filled up
+            assert found[name]["bytes"] < expected
+        else:
+            assert found[name]["bytes"] == expected, name
+    words = run_here("inspect", path).out
+    assert "size image=24 target=96 depth=96" in words
+    assert re.search(r"field depth +uint16 96x96x1 \w+, [\d.]+ k?B\n", words)
+    assert "per sample" in words
+
+
+def test_inspect_has_the_sizes_of_each_image(triples: Path, tmp_path: Path) -> None:
+    """Where sizes differ, those of each field are listed, as the files have them."""
+    path = pack(triples, tmp_path / "s", "--size", "keep", *FIELDS)
+    found = json_of("inspect", "--json", path)
+    for name, letter in (("image", "a"), ("target", "b"), ("depth", "c")):
+        sides = [cv2.imread(str(file), -1).shape[0] for file in triples.parent.glob(f"{letter}?.*")]
+        assert found["fields"][name]["sizes"] == {f"{side}x{side}": 1 for side in sides}
+    assert found["sizes"] == found["fields"]["image"]["sizes"]
+    words = run_here("inspect", path).out
+    assert [f"sizes of {name}, height x width" in words for name in ONE_SIZE] == [True] * 3
+    alone = run_here("inspect", pack(triples, tmp_path / "one", "--size", "keep")).out
+    assert "sizes, height x width" in alone
+    assert "raw, " not in alone
+
+
+def test_sizes_by_field_reach_every_job(triples: Path, tmp_path: Path) -> None:
+    """Options that were parsed are parsed again without a change: splits and the command do so."""
+    given = {"size": "image=24,target=96,depth=keep", "format": "lmdb"}
+    assert make_recipe(**parse_options(parse_options(given))) == make_recipe(**given)
+    ran = run_here("pack", "--workers", "0", "--holdout", "val=2", *SIZES, *FIELDS, triples, tmp_path / "s")
+    assert ran.code == 0, ran.err
+    for name, count in (("train", COUNT - 2), ("val", 2)):
+        reader = Reader(tmp_path / "s" / name)
+        assert (len(reader), reader.fields["target"].shape) == (count, (96, 96, 3))
+
+
+# ---------------------------------------------------------------------------------------------- drawn
+
+
+def cells(sheet: NDArray[Any], color: tuple[int, int, int]) -> list[tuple[int, int, int, int]]:
+    """Left, top, width, height of each area of a color."""
+    mask = (np.abs(sheet.astype(int) - color) < 8).all(axis=2).astype(np.uint8)
+    return sorted(tuple(one[:4].tolist()) for one in cv2.connectedComponentsWithStats(mask)[2][1:] if one[4] > 1000)
+
+
+def test_a_contact_sheet_has_all_images_side_by_side(tmp_path: Path) -> None:
+    """Red, green and gray cells in this order, a line of names above; fewer samples, of as many images."""
+    depth = np.tile(np.linspace(1, 3, 40, dtype=np.float32), (30, 40, 1))
+    depth[:, 0, :5], depth[:, 0, 5:9] = np.inf, np.nan
+    images = {
+        "image": np.broadcast_to(np.array(RED, np.uint8), (30, 40, 40, 3)),
+        "other": np.broadcast_to(np.array(GREEN, np.uint8), (30, 20, 20, 3)),
+        "depth": depth,
+    }
+    rawpack_packer.pack(images, tmp_path / "s", fields={"other": "image", "depth": "image"}, workers=0)
+    assert run_here("inspect", "--grid", tmp_path / "s.png", tmp_path / "s").code == 0
+    sheet = cv2.imread(str(tmp_path / "s.png"))[..., ::-1]
+    red, green = cells(sheet, RED), cells(sheet, GREEN)
+    assert len(red) == len(green) == 6 * (8 // 3)
+    for (x, y, width, height), (other_x, other_y, *other) in zip(red, green, strict=True):
+        assert (width, height, *other) == (160, 160, 160, 160)  # both enlarged
+        assert (other_y, 160 < other_x - x < 170) == (y, True)
+        gray = sheet[y + 40 : y + 150, other_x + 162 : other_x + 320].astype(int)
+        assert (np.ptp(gray, axis=2) == 0).all()
+        middle = gray[:, :, 0].mean(axis=0)
+        assert middle[0] < 12
+        assert middle[-1] > 243
+        assert (np.diff(middle) > -1).all()
+    assert (sheet[: red[0][1]] < 100).any(), "no names above"
+    rawpack_packer.pack(images["image"], tmp_path / "one", workers=0)
+    assert run_here("inspect", "--grid", tmp_path / "one.png", tmp_path / "one").code == 0
+    alone = cv2.imread(str(tmp_path / "one.png"))[..., ::-1]
+    assert len(cells(alone, RED)) == 30
+    assert not (alone[: cells(alone, RED)[0][1]] < 100).any()
+
+
+def test_what_is_not_finite_does_not_darken_a_depth_map() -> None:
+    """The range is that of finite values: infinity is as bright as the farthest, what is no number as dark as the
+    nearest; nothing finite at all is black."""
+    values = np.array([[[2.0], [3.0], [4.0], [np.inf], [np.nan], [-np.inf]]], np.float32)
+    assert thumbnail(values, 6)[0, :, 0].tolist() == [0, 127, 255, 255, 0, 0]
+    assert thumbnail(np.full((2, 2, 1), np.nan, np.float32), 2).max() == 0
+
+
+def test_a_notebook_shows_depths_with_infinity(tmp_path: Path) -> None:
+    """A ramp is a ramp of gray, though one corner is infinitely far."""
+    depth = np.tile(np.linspace(1, 3, 90, dtype=np.float32), (2, 60, 1))
+    depth[:, :6, :6] = np.inf
+    rawpack_packer.pack({"image": depth[..., None]}, tmp_path / "s", workers=0)
+    shown = [
+        cv2.imdecode(np.frombuffer(base64.b64decode(data), np.uint8), cv2.IMREAD_GRAYSCALE)
+        for data in re.findall(r"base64,([^\"]+)", Reader(tmp_path / "s")._repr_html_())
+    ]
+    assert shown[-1][30].astype(float) == pytest.approx(np.linspace(0, 255, 90), abs=12)
+
+
+def test_the_page_has_all_images_of_a_sample(triples: Path, tmp_path: Path) -> None:
+    """Each sample is one block of three pictures: red, its target, and a gray ramp; names once, plots for each."""
+    pytest.importorskip("matplotlib")
+    path = pack(triples, tmp_path / "s", "--size", "keep", "--format", "lmdb", "--curate", *FIELDS)
+    assert run_here("inspect", "--html", tmp_path / "s.html", path).code == 0
+    page = (tmp_path / "s.html").read_text("utf-8")
+    assert page.count("Each sample: image, target, depth.") == 1
+    random = page[page.index("Random samples") : page.index("Longer side")]
+    blocks = re.findall(r'<div class="several">(.*?)</div>', random)
+    assert len(blocks) == COUNT
+    for block in blocks:
+        shown = []
+        for one in block.split("<img")[1:]:
+            ((name, key),) = re.findall(r'alt="(\w+) of (\S+)"', one)
+            (data,) = re.findall(r"base64,([^\"]+)", one)
+            assert key.startswith("a")
+            shown.append((name, cv2.imdecode(np.frombuffer(base64.b64decode(data), np.uint8), cv2.IMREAD_COLOR)))
+        assert [name for name, _ in shown] == ["image", "target", "depth"]
+        pictures = dict(shown)
+        assert pictures["image"].reshape(-1, 3).mean(axis=0).argmax() == 2  # BGR
+        assert np.ptp(pictures["depth"].astype(int), axis=2).max() <= 2
+        assert pictures["depth"][:, -1].mean() > 240 > 15 > pictures["depth"][:, 0].mean()
+    for title in ("Longer side of image", "Longer side of target", "Bytes of depth"):
+        assert title in page
+    assert "Measured on image." in page
+
+
+# ---------------------------------------------------------------------------------------------- measured
+
+
+def test_the_loss_is_that_of_every_picture(triples: Path, tmp_path: Path) -> None:
+    """PSNR is the mean over both pictures of all samples, as two stores differ: one of pixels, one of JPEG."""
+    (low,) = candidates(format=["lmdb"], size=["image=24,target=96,depth=96"], quality=["30"])
+    source = open_source(str(triples), fields=["target:image", "depth:image"])
+    losses, strips = compare(View(source, np.arange(COUNT)), [low], 1e9)
+    assert {strip.key.partition(": ")[2] for strip in strips} == {"image", "target"}
+    assert strips[0].key.endswith("target")  # noise loses most
+    raw = Reader(pack(triples, tmp_path / "raw", *SIZES, *FIELDS))
+    jpeg = Reader(pack(triples, tmp_path / "jpeg", "--format", "lmdb", "--quality", "30", *SIZES, *FIELDS))
+    pairs = [(raw[i][name].astype(float), jpeg[i][name]) for i in range(COUNT) for name in ("image", "target")]
+    errors = [float(np.mean((one - other) ** 2)) for one, other in pairs]
+    expected = np.mean([10 * np.log10(255**2 / error) for error in errors if error])
+    assert losses[low.name].psnr_db == pytest.approx(expected, rel=1e-6)
+
+
+def test_plan_tries_sizes_by_field(triples: Path, tmp_path: Path) -> None:
+    """Sizes by field that follow one another are one candidate; its command packs it."""
+    options = ("--quiet", "--budget", "1s", "--workers", "1", "--batch", "4", "--format", "memmap", "--tmp", tmp_path)
+    sizes = ("--size", "image=24", "--size", "target=96", "--size", "image=12,target=48")
+    found = json_of("plan", "--json", *options, *sizes, "--field", "target:image", triples)
+    assert [one["options"][-1] for one in found["candidates"]] == ["image=24,target=96", "image=12,target=48"]
+    large, small = (one["store_bytes"] for one in found["candidates"])
+    assert large == pytest.approx(COUNT * (24 * 24 + 96 * 96) * 3, rel=0.2)
+    assert small < large / 2
+    words = run_here("plan", *options, *sizes[:4], "--field", "target:image", triples).out
+    assert "6 samples; read in" in words
+    assert "samples/s" in words
+    assert "memmap image=24, target=96" in words
+
+
+def test_bench_names_each_image(triples: Path, tmp_path: Path) -> None:
+    """Its line, its JSON, and the error for a further image of many sizes; sizes are by field."""
+    path = pack(triples, tmp_path / "s", *SIZES, *FIELDS)
+    meter = StoreMeter(path)
+    assert about(meter).startswith("memmap, 6 samples of image 24x24x3, target 96x96x3, depth 96x96x1 uint16, ")
+    quick = ("--seconds", "0.01", "--rounds", "1", "--no-cold", "--workers", "0", "--batch", "3")
+    found = json_of("bench", "--json", *quick, path)["stores"][0]
+    assert found["images"] == {name: list(shape) for name, shape in ONE_SIZE.items()}
+    assert found["image"] == [24, 24, 3]
+    some = ("--size", "image=24", "--size", "target=keep", "--size", "depth=96")
+    ran = run_here("bench", *quick, pack(triples, tmp_path / "k", *some, *FIELDS))
+    assert ran.code == 2
+    assert "have different sizes: give --image-size" in ran.err
+    assert parse_sides("image=24,target=96x48") == {"image": (24, 24), "target": (96, 48)}
+    assert parse_sides({"image": 24}) == {"image": (24, 24)}
+    assert parse_sides("24") == (24, 24)
+
+
+def test_fast_is_recommended_for_the_first_image(tmp_path: Path) -> None:
+    """The hint says of which image it speaks."""
+    for name in ("a", "b"):
+        cv2.imwrite(str(tmp_path / f"{name}.jpg"), np.zeros((400, 400, 3), np.uint8))
+    (tmp_path / "list.csv").write_text("path,target\na.jpg,b.jpg\n")
+    sizes = ("--size", "image=40", "--size", "target=80")
+    ran = run_here("pack", "--workers", "0", *sizes, "--field", "target:image", tmp_path / "list.csv", tmp_path / "s")
+    assert "most first images are at least 8 times larger than --size image=40" in ran.err

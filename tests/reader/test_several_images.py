@@ -1,0 +1,642 @@
+"""Several images in a sample move together: every pixel of one says where it is from, and so must those of the others.
+
+The pixels of an image hold their own place, (y, x) in whole numbers. `big` repeats each of them twice or four times,
+`depth`, `gray` and `mask` hold the same place in one number. Whatever a step does, they must agree in the end.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import cv2
+import msgspec
+import numpy as np
+import pytest
+from clip_frames import Frames
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+from reading import WAYS
+from running import FORMATS
+
+import rawpack_packer
+from rawpack import Buckets, Reader, UsageError, WorkerError
+from rawpack.disk.manifest import Field
+from rawpack.system.times import Times
+from rawpack.transforms import (
+    CenterCrop,
+    ColorJitter,
+    ConvertImageDtype,
+    CropStep,
+    CutMix,
+    Fit,
+    MixUp,
+    Move,
+    Normalize,
+    RandAugment,
+    Random,
+    RandomCrop,
+    RandomErasing,
+    RandomHorizontalFlip,
+    RandomResizedCrop,
+    RandomVerticalFlip,
+    Resize,
+    Spec,
+    Step,
+    ToCHW,
+    Views,
+)
+from rawpack.transforms.plan import plan_pipeline
+
+Arrays = dict[str, NDArray[Any]]
+COUNT, SIZE, TIMES = 24, (48, 56), 4
+KINDS = {"big": "image", "depth": "image", "gray": "image", "mask": "mask", "boxes": "xyxy"}
+SOAK = bool(os.environ.get("RAWPACK_SOAK"))
+
+
+def repeated(image: NDArray[Any], times: int) -> NDArray[Any]:
+    """Each pixel of images (..., H, W, C) as a block of pixels."""
+    return image.repeat(times, -3).repeat(times, -2)
+
+
+def sample(i: int, size: tuple[int, int] = SIZE, times: int = TIMES) -> Arrays:
+    """A sample whose pixels hold their places."""
+    y, x = np.indices(size)
+    image = np.stack([y, x, np.full(size, 100 + i)], axis=2).astype(np.uint8) + np.uint8(1)
+    place = y % 12 * 16 + x % 16 + 1
+    return {
+        "image": image,
+        "big": repeated(image, times),
+        "depth": (y * 256 + x + 1).astype(np.uint16)[..., None],
+        "gray": place.astype(np.uint8)[..., None],
+        "mask": place.astype(np.uint8)[..., None],
+        "boxes": np.array([[x, y, x + 1, y + 1, 0] for y, x in [(20, 20), (30, 11)]], np.float32),
+        "label": np.int64(i % 3),
+    }
+
+
+def agree(batch: Arrays, times: int = TIMES) -> None:
+    """Raise AssertionError unless all images of a batch, as far as it has them, show the same places."""
+    image = batch["image"]
+    if "big" in batch:
+        np.testing.assert_array_equal(batch["big"], repeated(image, times))
+    y, x = image[..., :1].astype(int) - 1, image[..., 1:2].astype(int) - 1
+    there, place = y >= 0, y % 12 * 16 + x % 16 + 1
+    wanted = {"depth": y * 256 + x + 1, "gray": place, "mask": place}
+    for name in wanted.keys() & batch.keys():
+        np.testing.assert_array_equal(batch[name], np.where(there, wanted[name], 0))
+    for frame, boxes in zip(image, batch.get("boxes", ()), strict=False):
+        for left, top, right, bottom, _ in np.asarray(boxes).astype(int):
+            assert (right - left, bottom - top) == (1, 1)
+            assert tuple(frame[top, left, :2] - 1) in {(20, 20), (30, 11)}
+
+
+@pytest.fixture(scope="module")
+def packed(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]:
+    """Packs the samples, of one size or of many."""
+    folder = tmp_path_factory.mktemp("several")
+
+    def pack(layout: str = "memmap", *, keep: bool = False) -> Path:
+        path = folder / f"{layout}-{keep}"
+        if not path.exists():
+            sizes = [(40 + i % 7, 44 + i % 5) if keep else SIZE for i in range(COUNT)]
+            samples = [sample(i, size) for i, size in enumerate(sizes)]
+            words = FORMATS[layout]
+            options = {
+                name[2:]: int(value) if value.isdigit() else value
+                for name, value in zip(words[::2], words[1::2], strict=True)
+            }
+            rawpack_packer.pack(samples, path, size="keep", fields=dict(KINDS), **options)  # type: ignore[arg-type]
+        return path
+
+    return pack
+
+
+def batches(store: Path, transform: list[Any] | None = None, **options: Any) -> list[Arrays]:
+    given = {"batch_size": 10, "shuffle": True, "seed": 4, "workers": 0} | options
+    made = Reader(store).batches(transform=transform, **given)
+    made.set_epoch(0)  # without a warning, where a test reads it again
+    return list(made)
+
+
+PLACED: dict[str, list[Any]] = {
+    "center": [CenterCrop(31)],
+    "center, padded": [CenterCrop((70, 33))],
+    "random": [RandomCrop(23)],
+    "padded": [RandomCrop((40, 50), padding=(7, 3)), RandomHorizontalFlip()],
+    "far outside": [RandomCrop(8, padding=12)],
+    "if needed": [RandomCrop(64, pad_if_needed=True), RandomVerticalFlip(0.3)],
+    "flips": [RandomVerticalFlip(), RandomHorizontalFlip(), CenterCrop(20), RandomCrop(11)],
+}
+"""Steps that leave pixels what they are."""
+ALIGNED = ["image", "big", "depth", "gray", "mask", "boxes", "label"]
+
+
+@pytest.mark.parametrize("keep", [False, True], ids=["one size", "many sizes"])
+@pytest.mark.parametrize("steps", PLACED.values(), ids=PLACED)
+def test_all_images_masks_and_boxes_of_a_sample_move_alike(
+    packed: Callable[..., Path], steps: list[Any], keep: bool
+) -> None:
+    """Crops, padding and flips: also of an image that is four times as large, and of samples that differ in size."""
+    steps = [*steps, CenterCrop(20)] if keep else steps
+    seen = 0
+    for batch in batches(packed(keep=keep), steps, fields=ALIGNED):
+        agree(batch)
+        seen += sum(map(len, batch["boxes"]))
+    assert seen
+
+
+@pytest.mark.parametrize("layout", FORMATS)
+@pytest.mark.parametrize(("way", "shuffle"), list(zip(WAYS, [False, True, "block"], strict=True)))
+def test_in_every_format_and_order_for_any_workers(
+    packed: Callable[..., Path], layout: str, way: str, shuffle: Any
+) -> None:
+    """A store of JPEG, whose pixels are not exact, agrees in what it stores exactly."""
+    steps = [RandomCrop(21, padding=2), RandomHorizontalFlip()]
+    expected = batches(packed("memmap"), steps, shuffle=shuffle, fields=ALIGNED)
+    exact = ("mask", "depth") if layout == "lmdb" else ("image", "big", "gray", "depth", "mask")
+    found = batches(packed(layout), steps, shuffle=shuffle, fields=ALIGNED, **WAYS[way])
+    for batch, wanted in zip(found, expected, strict=True):
+        agree(wanted)
+        for name in exact:
+            np.testing.assert_array_equal(batch[name], wanted[name])
+
+
+@pytest.mark.parametrize("beside", [["image"], ["depth", "image"], ["mask", "gray", "image"]], ids=str)
+def test_the_image_is_the_same_whatever_is_beside_it(packed: Callable[..., Path], beside: list[str]) -> None:
+    """Fields of the same size, in any order: the image gets the very pixels that it gets alone."""
+    steps = [RandomResizedCrop(20), ColorJitter(0.3), RandomHorizontalFlip(), RandomErasing(0.7)]
+    alone = batches(packed(), steps, fields=["image", "label"])
+    for batch, wanted in zip(batches(packed(), steps, fields=beside), alone, strict=True):
+        np.testing.assert_array_equal(batch["image"], wanted["image"])
+
+
+def test_boxes_of_the_larger_image_move_with_it(tmp_path: Path) -> None:
+    """What is drawn in the pixels of the smaller one moves them too, also where only that one is in the batch."""
+    made = []
+    for i in range(12):
+        one = sample(i, times=2)
+        boxes = one["boxes"] * np.float32([2, 2, 2, 2, 1])
+        made.append({"image": one["big"], "small": one["image"], "boxes": boxes, "label": 0})
+    fields = {"small": "image", "boxes": "xyxy"}
+    rawpack_packer.pack(made, tmp_path / "s", size="keep", fields=fields)  # type: ignore[arg-type]
+    steps = [RandomCrop((50, 60), padding=6), RandomHorizontalFlip()]
+    seen = 0
+    beside = batches(tmp_path / "s", steps, fields=["small", "boxes"])
+    for batch, other in zip(batches(tmp_path / "s", steps, fields=["image", "small", "boxes"]), beside, strict=True):
+        np.testing.assert_array_equal(batch["image"], repeated(batch["small"], 2))
+        np.testing.assert_array_equal(batch["small"], other["small"])
+        for image, boxes, same in zip(batch["image"], batch["boxes"], other["boxes"], strict=True):
+            np.testing.assert_array_equal(boxes, same)
+            for left, top, right, bottom, _ in boxes.astype(int):
+                assert {tuple(place - 1) for place in image[top:bottom, left:right, :2].reshape(-1, 2)} <= {
+                    (20, 20), (30, 11),
+                }  # fmt: skip
+                seen += 1
+    assert seen
+
+
+# ---------------------------------------------------------------------------------------------- resized
+
+
+class Spied(RandomResizedCrop):
+    """Notes what it draws."""
+
+    drawn: list[Any] = []  # noqa: RUF012
+
+    def draw(self, random: Random, height: int, width: int) -> Any:
+        drawn = super().draw(random, height, width)
+        if height <= SIZE[0]:  # not one that is only tried
+            self.drawn.append(drawn)
+        return drawn
+
+
+@pytest.mark.parametrize("keep", [False, True], ids=["one size", "many sizes"])
+def test_a_resized_crop_is_of_the_same_box_in_each(packed: Callable[..., Path], keep: bool) -> None:
+    """It is drawn once, in the pixels of the smallest image: others are cut out there, and resized as OpenCV does."""
+    Spied.drawn.clear()
+    fields = ["big", "depth", "image", "label"]
+    (batch,) = batches(packed(keep=keep), [Spied((18, 15), antialias=False)], batch_size=COUNT, fields=fields)
+    assert len(Spied.drawn) == COUNT
+    stored = Reader(packed(keep=keep))
+    for k, (row, (y, x, h, w)) in enumerate(zip(batch["index"], Spied.drawn, strict=True)):
+        one = stored[int(row)]
+        for name, times in (("image", 1), ("big", TIMES)):
+            part = one[name][y * times : (y + h) * times, x * times : (x + w) * times]
+            resized = cv2.resize(part, (15 * times, 18 * times), interpolation=cv2.INTER_LINEAR)
+            np.testing.assert_array_equal(batch[name][k], resized)
+        rows = [int(y + (i + 0.5) * h / 18) for i in range(18)]
+        columns = [int(x + (i + 0.5) * w / 15) for i in range(15)]
+        np.testing.assert_array_equal(batch["depth"][k], one["depth"][np.ix_(rows, columns)])
+
+
+def test_a_size_is_that_of_the_field_image() -> None:
+    """A pair of 1:4 leaves 96 as 96 and 384, and one of 4:1 as 96 and 24."""
+    steps = [RandomResizedCrop(96), RandomCrop(48, padding=4), Resize(24), Fit((12, 20)), RandomHorizontalFlip()]
+    for image, target, wanted in ((128, 512, (48, 80)), (512, 128, (3, 5))):
+        fields = {
+            name: Field(kind="image", dtype="uint8", shape=(side, side, 3))
+            for name, side in (("image", image), ("target", target))
+        }
+        results = plan_pipeline(steps, fields, ["target", "image"]).results
+        assert {name: spec.shape[:2] for name, spec in results.items()} == {"image": (12, 20), "target": wanted}
+
+
+@pytest.mark.parametrize("keep", [False, True], ids=["one size", "many sizes"])
+@pytest.mark.parametrize(
+    "steps", [[Resize(23), CenterCrop(19)], [Fit((20, 17))], [Resize(25, max_size=29), CenterCrop(9)]]
+)
+def test_what_is_resized_and_cut_shows_the_same(packed: Callable[..., Path], steps: list[Any], keep: bool) -> None:
+    """Also where the small image's size is rounded: the large one shows its repeated pixels, up to rounding, and not
+    those beside them."""
+    for batch in batches(packed(keep=keep), steps, fields=["image", "big"]):
+        small = cv2.resize(batch["big"][0], batch["image"].shape[2:0:-1], interpolation=cv2.INTER_AREA)
+        assert np.abs(small.astype(int) - batch["image"][0]).max() <= 1
+
+
+@pytest.mark.parametrize("keep", [False, True], ids=["one size", "many sizes"])
+def test_image_size_is_for_all_images_or_by_field(packed: Callable[..., Path], keep: bool) -> None:
+    """One size is that of `image`, and the others keep their ratio to it; a dict resizes what it names, and masks with
+    `image`; buckets go by `image`."""
+    store, fields = packed(keep=keep), ["image", "big", "mask"]
+    assert sizes(batches(store, image_size=24, fields=fields)) == {"image": (24, 24), "mask": (24, 24), "big": (96, 96)}
+    both = {"image": (20, 24), "big": 32}
+    found = batches(store, image_size=both, fields=fields)
+    assert sizes(found) == {"image": (20, 24), "mask": (20, 24), "big": (32, 32)}
+    alone = batches(store, image_size=(20, 24), fields=["image", "mask"])
+    for batch, wanted in zip(found, alone, strict=True):
+        np.testing.assert_array_equal(batch["image"], wanted["image"])
+        np.testing.assert_array_equal(batch["mask"], wanted["mask"])
+    if keep:
+        buckets = Buckets([(20, 22), (22, 20)])
+        for batch in batches(store, image_size=buckets, fields=["image", "big"]):
+            assert batch["big"].shape[1:3] == tuple(TIMES * side for side in batch["image"].shape[1:3])
+        by_field = batches(store, image_size={"image": buckets, "big": 16}, fields=["image", "big"])
+        assert {batch["big"].shape[1:3] for batch in by_field} == {(16, 16)}
+        with pytest.raises(UsageError, match="come out of the transform in different sizes"):
+            batches(store, image_size={"image": 20}, fields=["image", "big"])
+    else:
+        unchanged = sizes(batches(store, image_size={"big": 20}, fields=fields))
+        assert unchanged == {"image": SIZE, "mask": SIZE, "big": (20, 20)}
+    with pytest.raises(UsageError, match="Buckets for 'big': they are for 'image'"):
+        batches(store, image_size={"big": Buckets([20])})
+
+
+def sizes(found: list[Arrays]) -> dict[str, tuple[int, ...]]:
+    return {name: one.shape[1:3] for name, one in found[0].items() if one.ndim == 4}
+
+
+# ---------------------------------------------------------------------------------------------- colors
+
+
+def test_colors_are_changed_of_color_images_alone(packed: Callable[..., Path]) -> None:
+    """Brightness, Normalize and erasing leave depths, gray images and masks as they are, unless named; all color images
+    get the same."""
+    stored = Reader(packed())
+    steps = [ColorJitter(0.9), RandomErasing(1.0, value=(7, 8, 9)), Normalize((0.5,) * 3, (0.5,) * 3)]
+    for batch in batches(packed(), steps, fields=ALIGNED[:-2]):
+        np.testing.assert_array_equal(batch["big"], repeated(batch["image"], TIMES))
+        assert batch["big"].dtype == np.float32
+        erased = np.isclose(batch["image"], np.array([7, 8, 9]) / 127.5 - 1).all(axis=3).mean((1, 2))
+        assert (erased > 0.01).all()
+        for k, row in enumerate(batch["index"]):
+            for name in ("depth", "gray", "mask"):
+                np.testing.assert_array_equal(batch[name][k], stored[int(row)][name])
+    for batch in batches(packed(), [Normalize(0.5, 0.5, fields=["gray"])], fields=ALIGNED):  # type: ignore[arg-type]
+        assert {name: batch[name].dtype.name for name in ("image", "gray", "depth")} == {
+            "image": "uint8", "gray": "float32", "depth": "uint16",
+        }  # fmt: skip
+    gray = batches(packed(), [ConvertImageDtype(), ToCHW()], fields=["gray", "image", "mask"])[0]
+    assert {name: (gray[name].dtype.name, gray[name].shape[1]) for name in ("gray", "image", "mask")} == {
+        "gray": ("float32", 1), "image": ("float32", 3), "mask": ("uint8", 1),
+    }  # fmt: skip
+    with pytest.raises(UsageError, match=r"ColorJitter.*needs uint8 images of 1 or 3 channels"):
+        batches(packed(), [ColorJitter(0.5, fields=["depth"])], fields=["image", "depth"])
+
+
+def test_randaugment_moves_what_it_does_not_color(packed: Callable[..., Path]) -> None:
+    """A gray image beside one of colors goes along as its mask does, and translations are by the same share of a larger
+    one."""
+    moved = 0
+    for batch in batches(packed(), [RandAugment(3, 20)], fields=["image", "gray", "mask"]):
+        np.testing.assert_array_equal(batch["gray"], batch["mask"])
+        moved += int((batch["gray"] == 0).any(axis=(1, 2, 3)).sum())
+    assert 0 < moved < COUNT
+    step = RandAugment()
+    drawn = [("TranslateX", 5.0), ("TranslateY", -3.0)]
+    image = sample(0)["image"]
+    large = step.apply(repeated(image, TIMES), step.magnified(drawn, TIMES))
+    np.testing.assert_array_equal(large, repeated(step.apply(image, drawn), TIMES))
+
+
+# ---------------------------------------------------------------------------------------------- which fields
+
+
+def test_fields_of_a_step_are_those_that_it_is_for(packed: Callable[..., Path]) -> None:
+    """The size of what is named alone is that of the step; another step may then bring all to one size."""
+    steps = [Resize((12, 14), "nearest", fields=["big"]), CenterCrop((12, 14), fields=["image"])]
+    found = batches(packed(), [*steps, RandomCrop(10)], fields=["image", "big"])
+    assert sizes(found) == {"image": (10, 10), "big": (10, 10)}
+    only = batches(packed(), [RandomCrop(20, fields=["depth"])], fields=["image", "depth"])
+    assert sizes(only) == {"image": SIZE, "depth": (20, 20)}
+    apart = batches(
+        packed(), [RandomCrop(20, fields=["depth"]), RandomCrop(20, fields=["gray"])], fields=["depth", "gray"]
+    )
+    y, x = apart[0]["depth"] // 256, apart[0]["depth"] % 256 - 1
+    assert not np.array_equal(apart[0]["gray"], y % 12 * 16 + x % 16 + 1)
+
+
+class OwnCrop(CropStep):
+    """A step as a user writes it, who has never heard of images of several sizes."""
+
+    def makes(self, spec: Spec) -> Spec:
+        return spec.sized(8, 8)
+
+    def draw(self, random: Random, height: int, width: int) -> tuple[int, int]:
+        return random.integer(height - 7), random.integer(width - 7)
+
+    def box(self, drawn: Any) -> Any:
+        return (*drawn, 8, 8)
+
+
+@pytest.mark.parametrize(
+    ("steps", "fields", "message"),
+    [
+        ([RandomCrop(18, fields=["target"])], ["image"], "the batch has no field 'target', only image"),
+        ([RandomCrop(18, fields=["image"])], ["image", "mask"], "would leave 'mask' behind"),
+        ([RandomCrop(18, fields=["mask"])], ["image", "mask"], "would leave 'image' behind"),
+        ([CenterCrop(20, fields=["image"]), RandomCrop(18)], ["image", "depth"],
+         r"'depth' is 48x56 and 'image' 20x20 .*fields= of the step.*image_size= by field.*fields= of batches"),
+        ([OwnCrop()], ["image", "big"], "'big' is 4 times as large as 'image': .*scaled.*magnified"),
+        ([Views(2, [RandomCrop(3)]), RandomHorizontalFlip()], ["image"], "comes after Views.*end of the steps"),
+        ([Views(2, [RandomCrop(3)])], ["image", "boxes"], "cannot change boxes"),
+        ([MixUp(num_classes=3)], ["image", "depth", "label"], "cannot change masks .*'depth'"),
+    ],
+)  # fmt: skip
+def test_what_does_not_fit_is_refused(
+    packed: Callable[..., Path], steps: list[Any], fields: list[str], message: str
+) -> None:
+    """At once, with the cure."""
+    with pytest.raises(UsageError, match=r"fields='image' must be a list of names, such as \['image'\]"):
+        RandomCrop(18, fields="image")
+    with pytest.raises(UsageError, match=message):
+        batches(packed(), steps, fields=fields)
+
+
+def test_sizes_that_are_no_whole_pixels_are_refused() -> None:
+    """Where `image` is the larger one, its size must be divisible; flips do not care."""
+    fields = {
+        "image": Field(kind="image", dtype="uint8", shape=(64, 64, 3)),
+        "small": Field(kind="image", dtype="uint8", shape=(16, 16, 3)),
+        "odd": Field(kind="image", dtype="uint8", shape=(24, 16, 3)),
+    }
+    for step in (CenterCrop(18), Resize(18), Fit(18), RandomResizedCrop(18), RandomCrop(16, padding=3)):
+        with pytest.raises(UsageError, match=r"4 times as large as 'small': .*no whole number of pixels"):
+            plan_pipeline([step], fields, ["image", "small"])
+    with pytest.raises(UsageError, match="'odd' is 24x16 and 'small' 16x16"):
+        plan_pipeline([RandomCrop(16)], fields, ["image", "small", "odd"])
+    plan_pipeline([RandomHorizontalFlip(), ToCHW(), Normalize(0.5, 0.5)], fields, list(fields))  # type: ignore[arg-type]
+
+
+def test_a_sample_whose_images_do_not_fit_is_named(tmp_path: Path) -> None:
+    """Where images of a store differ in size, each sample is looked at."""
+    made = [sample(i, (40 + i % 3, 44), 2) for i in range(40)]
+    made[1]["big"] = made[1]["big"][:60]
+    rawpack_packer.pack(made, tmp_path / "s", size="keep", fields=KINDS)  # type: ignore[arg-type]
+    for options in ({"transform": [RandomCrop(20)]}, {"image_size": 20}, {"transform": [Fit(20), RandomCrop(11)]}):
+        with pytest.raises(WorkerError, match=r"'big' of sample 1 is 60x88 and 'image' 41x44"):
+            list(Reader(tmp_path / "s").batches(40, workers=0, fields=["image", "big"], **options))  # type: ignore[arg-type]
+
+
+def test_a_function_that_changes_one_image_alone_is_noticed(packed: Callable[..., Path]) -> None:
+    """It makes another size of images than it says, and the mask keeps its own."""
+    for steps in ([lambda one: one[:30], RandomCrop(20)], [Views(2, [lambda one: one[:30], RandomCrop(20)])]):
+        with pytest.raises(WorkerError, match=r"48x56 and 'image' 30x56|declare the result of a function"):
+            batches(packed(), steps, fields=["image", "mask"])
+
+
+# ---------------------------------------------------------------------------------------------- views
+
+
+@pytest.mark.parametrize("keep", [False, True], ids=["one size", "many sizes"])
+def test_views_are_independent_and_each_agrees(packed: Callable[..., Path], keep: bool) -> None:
+    """Each view of a sample is another one, and the same of all its images and masks; whoever makes them."""
+    views = [Views(3, [RandomCrop(22, padding=2), RandomHorizontalFlip()])]
+    fields = ALIGNED[:-2]
+    expected = batches(packed(keep=keep), views, fields=fields)
+    for batch in expected:
+        assert batch["image"].shape[1:] == (3, 22, 22, 3)
+        assert batch["big"].shape[1:] == (3, 88, 88, 3)
+        agree(batch)
+        assert not any(np.array_equal(one[a], one[b]) for one in batch["image"] for a, b in ((0, 1), (1, 2), (0, 2)))
+    for way in ({"batch_size": 7, "shuffle": False}, *WAYS.values()):
+        rows = {row: k for batch in expected for row, k in zip(batch["index"], batch["image"], strict=True)}
+        for batch in batches(packed(keep=keep), views, fields=["mask", "image"], **way):
+            for row, image in zip(batch["index"], batch["image"], strict=True):
+                np.testing.assert_array_equal(image, rows[row])
+
+
+def test_views_are_made_as_a_transform_makes_images(packed: Callable[..., Path]) -> None:
+    """Steps that draw nothing give the same as outside; layouts and dtypes too. What one field skips shifts nothing."""
+    plain = [CenterCrop(20), lambda one: 255 - one, Normalize((0.5,) * 3, (0.2,) * 3), ToCHW()]
+    for batch, wanted in zip(batches(packed(), [Views(2, plain)]), batches(packed(), plain), strict=True):
+        for name in ("image", "big", "depth", "mask"):
+            np.testing.assert_array_equal(batch[name], np.stack([wanted[name]] * 2, axis=1))
+    crops = [RandomErasing(fields=["image"]), RandomCrop(20)]
+    (batch, *_) = batches(packed(), [Views(2, crops)], fields=["depth", "mask", "image"])
+    place = batch["depth"].astype(int) - 1
+    np.testing.assert_array_equal(batch["mask"], place // 256 % 12 * 16 + place % 256 % 16 + 1)
+    for bad in ([], "crop", RandomCrop(3), [MixUp()], [Views(2, [])], [RandomCrop]):
+        if bad:
+            with pytest.raises(UsageError, match="needs a list of steps on samples"):
+                Views(2, bad)  # type: ignore[arg-type]
+
+
+def test_views_are_mixed_view_by_view(packed: Callable[..., Path]) -> None:
+    """CutMix cuts one box out of all views of all images of a sample."""
+    for batch in batches(
+        packed(), [Views(2, [RandomCrop(20)]), CutMix(num_classes=3)], fields=["image", "depth", "label"]
+    ):
+        y, x = batch["image"][..., :1].astype(int) - 1, batch["image"][..., 1:2].astype(int) - 1
+        np.testing.assert_array_equal(batch["depth"], y * 256 + x + 1)
+
+
+# ---------------------------------------------------------------------------------------------- clips, files, pictures
+
+
+class Pairs(Frames):
+    """Frames of video, each with a negative."""
+
+    def __getitem__(self, i: int) -> dict[str, Any]:
+        one = super().__getitem__(i)
+        return {**one, "negative": 255 - np.asarray(one["image"])}
+
+
+def test_frames_of_clips_move_alike(tmp_path: Path) -> None:
+    """All frames of all images of a clip get the same crop; views of clips have an axis behind that of the frames."""
+    fields = {"negative": "image", "boxes": "float32[?,4]"}
+    rawpack_packer.pack(Pairs([range(8), range(9)]), tmp_path / "s", size="keep", fields=fields)  # type: ignore[arg-type]
+    clips = Reader(tmp_path / "s").clips(4)
+    steps = [RandomCrop(8), RandomHorizontalFlip()]
+    for transform, axes in ((steps, (4,)), ([Views(2, steps)], (4, 2))):
+        for batch in clips.batches(3, fields=["image", "negative"], transform=transform, workers=0):
+            assert batch["image"].shape[1:] == (*axes, 8, 8, 3)
+            np.testing.assert_array_equal(batch["negative"], 255 - batch["image"])
+
+
+def test_some_images_come_as_files(packed: Callable[..., Path]) -> None:
+    """The box of a crop is that of the files, and of what is decoded besides."""
+    found = batches(packed("lmdb"), [RandomCrop(20)], fields=["gray", "depth"], decode={"gray": False}, shuffle=False)
+    start = 0
+    for batch in found:
+        for file, (y, x, h, w), depth in zip(batch["gray"], batch["boxes"], batch["depth"], strict=True):
+            whole = sample(start)["depth"]
+            np.testing.assert_array_equal(depth, whole[y : y + h, x : x + w])
+            assert cv2.imdecode(file, cv2.IMREAD_GRAYSCALE).shape == SIZE
+            start += 1
+
+
+def test_notebooks_show_all_images_of_a_sample(packed: Callable[..., Path]) -> None:
+    """Side by side, with their names."""
+    html = Reader(packed())._repr_html_()
+    assert html.count("<figure") == 4
+    assert html.count("<img") == 4 * 4
+    assert html.count('alt="big of sample 0"') == 1
+
+
+# ---------------------------------------------------------------------------------------------- effort
+
+
+def test_two_images_take_no_more_calls_than_two_stores(tmp_path: Path) -> None:
+    """What is drawn for one is used for the other: fewer Python functions are called than for two samples of one."""
+    rng = np.random.default_rng(0)
+    images = [rng.integers(0, 256, (32, 32, 3)).astype(np.uint8) for _ in range(64)]
+    for layout in ("memmap", "lmdb"):
+        one, two = tmp_path / f"{layout}1", tmp_path / f"{layout}2"
+        rawpack_packer.pack([{"image": image} for image in images], one, format=layout, size="keep")
+        pairs = [{"image": image, "target": image} for image in images]
+        rawpack_packer.pack(pairs, two, format=layout, size="keep", fields={"target": "image"})
+        for options in (
+            {},
+            {"image_size": 20},
+            {"transform": [RandomResizedCrop(16), RandomHorizontalFlip(), Normalize((0.5,) * 3, (0.5,) * 3)]},
+            {"transform": [RandomCrop(16), ColorJitter(0.3), RandomErasing()]},
+            {"transform": [RandomHorizontalFlip(), ToCHW()]},
+        ):
+            assert calls(two, options) <= 2 * calls(one, options)
+
+
+def calls(store: Path, options: dict[str, Any]) -> int:
+    """The calls of Python functions in a second epoch."""
+    count, made = 0, Reader(store).batches(32, workers=0, **options)
+
+    def profile(frame: Any, event: str, arg: Any) -> None:
+        nonlocal count
+        count += event == "call"
+
+    list(made)
+    sys.setprofile(profile)
+    try:
+        list(made)
+    finally:
+        sys.setprofile(None)
+    return count
+
+
+# ---------------------------------------------------------------------------------------------- any transform
+
+
+class Held:
+    """What a pipeline asks of a library, over samples in memory."""
+
+    def __init__(self, samples: list[Arrays]) -> None:
+        kinds = {"image": "image", "big": "image", "depth": "image", "mask": "mask"}
+        self.samples = samples
+        self.fields = {
+            name: Field(
+                kind=kind,  # type: ignore[arg-type]
+                dtype=samples[0][name].dtype.name,
+                shape=samples[0][name].shape,
+                nearest=True if name == "depth" else msgspec.UNSET,
+            )
+            for name, kind in kinds.items()
+        }
+
+    def located(self, name: str, rows: NDArray[np.int64]) -> Any:
+        return [(HeldReader(self.samples, name), row) for row in rows.tolist()]
+
+    def read_into(self, name: str, rows: NDArray[np.int64], out: NDArray[Any]) -> None:
+        for k, row in enumerate(rows.tolist()):
+            out[k] = self.samples[row][name]
+
+
+class HeldReader:
+    """One field of them."""
+
+    def __init__(self, samples: list[Arrays], name: str) -> None:
+        self._samples, self._name = samples, name
+
+    def read(self, row: int, box: Any = None, scale: int = 1) -> NDArray[Any]:
+        y, x, h, w = box or (0, 0, *self._samples[row][self._name].shape[:2])
+        return self._samples[row][self._name][y : y + h, x : x + w]
+
+
+@st.composite
+def transforms(draw: st.DrawFn) -> list[Any]:
+    """Steps that leave pixels what they are, each fit for what the ones before it make."""
+    steps, (height, width) = list[Any](), SIZE
+    for _ in range(draw(st.integers(1, 4))):
+        kind = draw(st.sampled_from(["center", "random", "padded", "flip", "upside", "erase", "own"]))
+        if kind in ("flip", "upside"):
+            steps.append((RandomHorizontalFlip if kind == "flip" else RandomVerticalFlip)(draw(st.floats(0, 1))))
+        elif kind == "erase":
+            steps.append(RandomErasing(1.0, value=0, fields=["image", "big", "depth", "mask"]))
+        elif kind == "own":
+            steps.append(Mirrored())
+        else:
+            size = draw(st.integers(1, 60)), draw(st.integers(1, 60))
+            if kind == "center":
+                steps.append(CenterCrop(size))
+            elif kind == "padded":
+                steps.append(RandomCrop(size, padding=draw(st.integers(0, 9)), pad_if_needed=True))
+            else:
+                size = min(size[0], height), min(size[1], width)
+                steps.append(RandomCrop(size))
+            height, width = size
+    return steps
+
+
+class Mirrored(Step):
+    """A user's step that says that sizes do not matter to it."""
+
+    any_size = True
+
+    def apply(self, image: NDArray[Any], drawn: Any, out: Any = None) -> NDArray[Any]:
+        return image[:, ::-1]
+
+    def apply_mask(self, mask: NDArray[Any], drawn: Any, out: Any = None) -> NDArray[Any]:
+        return mask[:, ::-1]
+
+    def move(self, drawn: Any, height: int, width: int) -> Move:
+        return Move(scale_x=-1.0, shift_x=float(width))
+
+
+@settings(deadline=None, max_examples=2000 if SOAK else 25)
+@given(transforms(), st.integers(1, 5), st.integers(0, 2**32), st.sampled_from([None, 2]))
+def test_any_transform_keeps_them_together(steps: list[Any], times: int, seed: int, views: int | None) -> None:
+    """Whatever is put after each other, for any ratio of sizes, also as views."""
+    samples = [sample(i, SIZE, times) for i in range(3)]
+    held = Held(samples)
+    pipeline = plan_pipeline(steps if views is None else [Views(views, steps)], held.fields, list(held.fields))
+    outs = {
+        name: np.empty((3, *(n or 0 for n in plan.result.shape)), plan.result.dtype)
+        for name, plan in pipeline.plans.items()
+    }
+    pipeline.fill(held, np.arange(3), outs, (seed, 0, -1), Times(), None)  # type: ignore[arg-type]
+    assert math.prod(outs["image"].shape) > 0
+    agree(outs, times)
