@@ -19,6 +19,7 @@ from rawpack.system.user import suggests
 
 if TYPE_CHECKING:
     from rawpack.choose.buckets import FoundBuckets
+    from rawpack.faces.accelerate import AcceleratedBatches
     from rawpack.faces.data_iter import DataIter, Names
     from rawpack.faces.face import Chosen
     from rawpack.faces.jax import JaxBatches
@@ -147,6 +148,26 @@ class Batches(Iterable[Batch]):
         from rawpack.faces.torch import tensordict_batches
 
         return tensordict_batches(self._feed, device, channels, dtype, depth)
+
+    def accelerate(
+        self,
+        accelerator: Any,
+        channels: Literal["first", "last"] = "first",
+        dtype: Any = None,
+        depth: int = 2,
+        as_tuple: Sequence[str] | None = None,
+    ) -> AcceleratedBatches:
+        """As `torch`, on the device of an `Accelerator`, for its `accumulate`, `gather_for_metrics`, and
+        `register_for_checkpointing`: the batches also say which one is the last of an epoch.
+
+        `prepare` leaves them alone: they are shared between the processes by `ranks="auto"` of `Reader.batches`. Raises
+        MissingExtraError without Accelerate, or with one that lacks what this builds on, and UsageError for batches
+        that are not those of the accelerator's process.
+        """
+        from rawpack.faces.accelerate import accelerated_batches
+
+        options = {"channels": channels, "dtype": dtype, "depth": depth, "as_tuple": as_tuple}
+        return accelerated_batches(self._feed, accelerator, **options)
 
     def jax(self, sharding: Any = None, depth: int = 2, as_tuple: Sequence[str] | None = None) -> JaxBatches:
         """The same batches as arrays of JAX: an object to loop over in a training script, with a position of its own.

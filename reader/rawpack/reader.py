@@ -24,7 +24,7 @@ from rawpack.order.mixed import MixLength
 from rawpack.remote.url import shown
 from rawpack.store.opening import Cache, Opening, StorePath, cache_of, opening_of, pairs_of, paths_of, selection_of
 from rawpack.store.selection import positions_at, positions_of
-from rawpack.store.stores import INDEX, Stores
+from rawpack.store.stores import INDEX, VALID, Stores
 from rawpack.store.where import Where
 from rawpack.system.user import suggests
 
@@ -309,7 +309,8 @@ class Reader:
         seed: a whole number of 64 bits.
         drop_last: leave out the last batch of an epoch if it is not full. An error where no batch is left.
         fields: names; None means all numbers, images and masks. Texts and ragged fields must be named; texts come as a
-            list of str. `index`, the sample's row in this reader, is always included.
+            list of str. `index`, the sample's row in this reader, is always included. "valid" names what no store has:
+            bool (batch,), False for samples that are repeated to fill up the last batch of a rank.
         image_size: a side, or (height, width): resize to cover and center-crop each image, in the workers; masks by the
             nearest pixel; boxes move with it. `Buckets(...)` are several sizes, of which each batch has one. Where a
             sample has several images, that is the size of `image`, to which others keep their ratio. Also a dict by
@@ -335,11 +336,12 @@ class Reader:
         Raises UsageError here, not in a worker, for arguments that make no sense.
         """
         self._samples.check_open()
+        fields, valid = _without_valid(fields, self.fields)
         options = Options(
             batch_size, shuffle, sampler, seed, drop_last, fields, image_size, transform, decode, workers, ranks,
             ragged,
         )  # fmt: skip
-        feed = Feed(self._samples, *choose(self._samples, options))
+        feed = Feed(self._samples, *choose(self._samples, options), valid=valid)
         warn_of_workers(options, feed.settings)
         return Batches(feed)
 
@@ -349,3 +351,11 @@ class Reader:
         other = copy(self)
         other._samples = replace(self._samples, **changed, scope=Scope(self._samples.scope))
         return other
+
+
+def _without_valid(fields: Sequence[str] | None, stored: Mapping[str, Any]) -> tuple[Sequence[str] | None, bool]:
+    """The fields of a batch besides `valid`, and whether that was named. A store's own field of that name comes as any
+    other."""
+    if VALID in stored or not isinstance(fields, list | tuple) or VALID not in fields:
+        return fields, False
+    return [name for name in fields if name != VALID], True

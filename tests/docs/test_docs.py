@@ -30,6 +30,7 @@ import rawpack
 import rawpack.transforms
 from rawpack import errors
 from rawpack.epoch import making
+from rawpack.faces.accelerate import AcceleratedBatches
 from rawpack.faces.data_iter import DataIter
 from rawpack.faces.face import Face
 from rawpack.faces.keras import KerasBatches
@@ -299,7 +300,7 @@ def test_every_public_name_is_documented() -> None:
     for name in rawpack.__all__:
         assert name in page, name
     kinds = (rawpack.Reader, rawpack.Batches, Face, PlacedBatches, TorchBatches, DataIter, BatchQueue)
-    for kind in (*kinds, KerasBatches, KerasCheckpoint):
+    for kind in (*kinds, KerasBatches, KerasCheckpoint, AcceleratedBatches):
         for name in vars(kind):
             if not name.startswith("_") and name not in FOR_ITERATORS:
                 assert f".{name}" in page, f"{kind.__name__}.{name}"
@@ -356,10 +357,19 @@ def test_sizes_are_those_of_the_code(page: str, words: str, size: int) -> None:
 
 
 @pytest.mark.parametrize(
-    "script", ["make_cli_docs.py", "make_tree_docs.py", "make_picture.py", "make_source_docs.py", "make_keywords.py"]
+    "script",
+    [
+        "make_cli_docs.py",
+        "make_tree_docs.py",
+        "make_picture.py",
+        "make_source_docs.py",
+        "make_keywords.py",
+        "make_ways.py",
+    ],
 )
 def test_made_pages_are_fresh(script: str) -> None:
-    """The page of the command is what `--help` says of each option; tree and picture are those of the code."""
+    """The page of the command is what `--help` says of each option; tree and picture are those of the code; the ways
+    to train are what their tests are marked with."""
     done = subprocess.run(
         [sys.executable, str(ROOT / "scripts" / script), "--check"], capture_output=True, text=True, check=False
     )

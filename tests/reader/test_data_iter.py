@@ -17,6 +17,7 @@ from clip_frames import Frames, pack_frames
 from pictures import picture
 from reading import WAYS
 from trained import numbered_store
+from ways import way
 
 import rawpack_packer
 from rawpack import Reader, UsageError
@@ -202,6 +203,11 @@ def test_clips(tmp_path: Path) -> None:
     np.testing.assert_array_equal(given.next().data[0], np.moveaxis(expected, -1, -3))
 
 
+@way(
+    "MXNet",
+    "`data.state_dict()`",
+    "to the sample",
+)
 def test_states(store: Path) -> None:
     """Of the batch that was trained on, although the loop has taken the next one; epochs follow each other."""
     orders = epochs_of(store, 2)

@@ -15,8 +15,9 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -90,7 +91,7 @@ def run_script(
     timeout: float = 240,
     code: int = 0,
     cwd: Path | None = None,
-    preloaded: bool = False,
+    preloaded: bool | Sequence[str] = False,
     **extra: str,
 ) -> list[str]:
     """Run a training script, as a launcher would with one process a rank, and return what each printed.
@@ -98,7 +99,7 @@ def run_script(
     With ranks > 1, it sets the variables that torchrun sets. Fails with all output unless every process exits with
     `code` within `timeout` seconds; where one fails, the others are ended.
 
-    preloaded: the processes are forked from one that has imported torch already.
+    preloaded: the processes are forked from one that has imported torch already, and these modules.
     extra: further variables of the environment.
     """
     with socket.socket() as probe:
@@ -106,7 +107,10 @@ def run_script(
         port = probe.getsockname()[1]
     with tempfile.TemporaryDirectory() as folder:
         outputs = [Path(folder, f"rank-{rank}") for rank in range(ranks)]
-        words, start = [str(script), *map(str, arguments)], _fork if preloaded else _start
+        words = [str(script), *map(str, arguments)]
+        start: Callable[..., Any] = _start
+        if preloaded is not False:
+            start = partial(_fork, () if preloaded is True else tuple(preloaded))
         processes = [
             start(words, _launched(rank, ranks, port) | extra, cwd, output) for rank, output in enumerate(outputs)
         ]
@@ -150,9 +154,9 @@ def _start(words: list[str], env: dict[str, str], cwd: Path | None, output: Path
         return subprocess.Popen([sys.executable, *words], stdout=file, stderr=subprocess.STDOUT, env=env, cwd=cwd)
 
 
-def _fork(words: list[str], env: dict[str, str], cwd: Path | None, output: Path) -> Any:
+def _fork(preloaded: Sequence[str], words: list[str], env: dict[str, str], cwd: Path | None, output: Path) -> Any:
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(_PRELOADED)
+    context.set_forkserver_preload([*_PRELOADED, *preloaded])
     process = context.Process(target=_run_forked, args=(words, env, cwd, output))
     process.start()
     return process

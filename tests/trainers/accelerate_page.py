@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import re
 from contextlib import chdir
 from pathlib import Path
@@ -24,13 +23,6 @@ def script_of_page(package: str) -> str:
     """The whole script that needs `package`."""
     (code,) = re.findall(rf"^```python needs={package}\n(.*?)^```$", PAGE.read_text("utf-8"), re.MULTILINE | re.DOTALL)
     return code
-
-
-def classes_of_page(package: str) -> str:
-    """The imports and classes of that script."""
-    tree = ast.parse(script_of_page(package))
-    kept = [node for node in tree.body if isinstance(node, ast.Import | ast.ImportFrom | ast.ClassDef)]
-    return ast.unparse(ast.Module(kept, []))
 
 
 def pack_sets(folder: Path) -> Path:

@@ -10,10 +10,14 @@ from typing import Any
 
 import numpy as np
 import pytest
-from accelerate_page import ON_CPU, TRAIN, VAL, classes_of_page, new_run, pack_sets, train, trained_in
+from accelerate_page import ON_CPU, TRAIN, VAL, new_run, pack_sets, train, trained_in
 from trained import numbered_store, numbers_of, run_script, steps_in
+from ways import way
+
+from rawpack import Reader, UsageError
 
 pytest.importorskip("accelerate")
+pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore:This DataLoader will create:UserWarning")
 load_file = pytest.importorskip("safetensors.numpy").load_file
 
 EPOCHS, STEPS = 3, 5
@@ -68,6 +72,11 @@ def test_gather_for_metrics_counts_each_sample_once(whole: Path) -> None:
     assert "bound" in printed.splitlines()[-1]
 
 
+@way(
+    "Accelerate",
+    "`batches.accelerate(accelerator)`, two processes, accumulation",
+    "to the sample, and to the same weights",
+)
 def test_a_killed_run_resumes_to_the_same_model(whole: Path, killed: Path, new: Callable[[str], Path]) -> None:
     """After a kill, two new processes train on what the checkpoint had not seen, and end with the same weights."""
     folder = resumed(new, killed, 2)
@@ -78,6 +87,11 @@ def test_a_killed_run_resumes_to_the_same_model(whole: Path, killed: Path, new: 
     assert all(np.array_equal(weights[name], expected[name]) for name in expected)
 
 
+@way(
+    "Accelerate",
+    "the same, resumed by one process",
+    "to the sample",
+)
 def test_one_process_continues_what_two_began(killed: Path, new: Callable[[str], Path]) -> None:
     """Resumed by a single process, the epoch continues with the samples that two had not trained on."""
     folder = resumed(new, killed, 1)
@@ -97,7 +111,6 @@ def claims(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
     folder = tmp_path_factory.mktemp("claims")
     numbered_store(folder / "store", SAMPLES)
     numbered_store(folder / "odd", 13)
-    (folder / "store_loader.py").write_text(classes_of_page("accelerate"))
     run_script(Path(__file__).parent / "scripts" / "claims.py", folder, ranks=2, **ON_CPU)
     return [json.loads((folder / f"found-{rank}.json").read_text()) for rank in range(2)]
 
@@ -121,18 +134,18 @@ def grouped(found: list[dict[str, Any]], kind: str, sizes: list[int]) -> list[li
 
 
 def test_prepare_leaves_the_loader_alone(claims: list[dict[str, Any]]) -> None:
-    """What is passed to `prepare` comes back: the class of the page, and batches of tensors."""
+    """What is passed to `prepare` comes back: batches for Accelerate, and batches of tensors."""
     assert all(one["untouched"] for one in claims)
 
 
 def test_the_last_group_of_an_epoch_makes_a_step(claims: list[dict[str, Any]]) -> None:
-    """With the page's class, five batches are three steps, and the weight is that of a computation by hand."""
+    """With `.accelerate()`, five batches are three steps, and the weight is that of a computation by hand."""
     expected = weight_after(grouped(claims, "marked", [2, 2, 1] * EPOCHS), 2)
     assert [one["marked_steps"] for one in claims] == [3 * EPOCHS] * 2
     assert [one["marked_weight"] for one in claims] == pytest.approx([expected] * 2, rel=1e-9)
 
 
-def test_without_the_class_the_last_gradients_are_late_or_lost(claims: list[dict[str, Any]]) -> None:
+def test_with_tensors_alone_the_last_gradients_are_late_or_lost(claims: list[dict[str, Any]]) -> None:
     """Batches of tensors alone: groups reach into the next epoch, and the gradients of the very last batch are lost."""
     expected = weight_after(grouped(claims, "plain", [2] * 7), 2)
     assert [one["plain_steps"] for one in claims] == [7] * 2
@@ -145,7 +158,45 @@ def test_uneven_keep_counts_each_sample_once(claims: list[dict[str, Any]]) -> No
     assert sorted(claims[0]["kept_numbers"] + claims[1]["kept_numbers"]) == list(range(13))
 
 
-def test_a_dataloader_that_is_prepared_loses_samples(claims: list[dict[str, Any]]) -> None:
-    """The trap of the page: of batches in a prepared DataLoader, the processes share those of the first one."""
-    share = [number for batch in claims[0]["marked_batches"][:STEPS] for number in batch]
-    assert sorted(claims[0]["dispatched"] + claims[1]["dispatched"]) == sorted(share)
+def test_batches_of_other_ranks_are_refused(claims: list[dict[str, Any]]) -> None:
+    """Batches without ranks, with all samples, or of the other rank, in a process that Accelerate counts as one of two:
+    each is an error with the line to write."""
+    for rank, one in enumerate(claims):
+        assert [line.split(", but ")[0].split("rank ")[1] for line in one["refused"]] == [
+            "0 of 1", "0 of 1", f"{1 - rank} of 2",
+        ]  # fmt: skip
+        assert all(f'process {rank} of 2: pass ranks="auto" to batches()' in line for line in one["refused"])
+
+
+@way(
+    "Accelerate",
+    "batches with ranks in a `DataLoader` that is prepared",
+    "an error at the first batch",
+)
+@pytest.mark.parametrize("workers", [0, 2])
+@pytest.mark.parametrize("kind", ["dispatched", "sharded"])
+def test_batches_with_ranks_are_not_divided_again(tmp_path: Path, kind: str, workers: int) -> None:
+    """What Accelerate makes of a DataLoader that is prepared, with and without `dispatch_batches`, divides what it is
+    given between the processes. Of batches that have ranks it raises, in its workers too; others it reads, all."""
+    import torch
+    from accelerate import PartialState
+    from accelerate.data_loader import DataLoaderDispatcher, IterableDatasetShard
+
+    PartialState(cpu=True)
+    reader = Reader(numbered_store(tmp_path / "store", 16))
+
+    def loader(**options: Any) -> Any:
+        batches = reader.batches(4, fields=["number"], workers=0, **options)
+        settings: dict[str, Any] = {"batch_size": None, "num_workers": workers, "multiprocessing_context": None}
+        settings |= {"multiprocessing_context": "fork"} if workers else {}
+        if kind == "dispatched":
+            return DataLoaderDispatcher(batches, **settings)
+        shard = IterableDatasetShard(batches, batch_size=1, num_processes=2, process_index=1)
+        return torch.utils.data.DataLoader(shard, **settings)
+
+    with pytest.raises(UsageError, match=r"one rank's.*\.accelerate\(accelerator\)"):
+        list(loader(ranks=(0, 2)))
+    read = [number for batch in loader() for number in batch["number"].tolist()]
+    assert set(read) <= set(range(16))
+    if kind == "dispatched":
+        assert sorted(read) == list(range(16))

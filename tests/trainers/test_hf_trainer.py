@@ -10,8 +10,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from accelerate_page import ON_CPU, TRAIN, VAL, classes_of_page, new_run, pack_sets, train, trained_in
+from accelerate_page import ON_CPU, TRAIN, VAL, new_run, pack_sets, train, trained_in
 from trained import numbered_store, numbers_of, run_script, steps_in
+from ways import way
 
 pytest.importorskip("transformers")
 load_file = pytest.importorskip("safetensors.numpy").load_file
@@ -70,6 +71,11 @@ def test_evaluation_counts_each_sample_once(whole: Path) -> None:
     assert (whole / "printed").read_text().count(f"'eval_of': {VAL},") == EPOCHS
 
 
+@way(
+    "Hugging Face Trainer",
+    "`StoreTrainerMixin`, two processes, accumulation",
+    "to the sample, and to the same weights",
+)
 def test_a_resumed_run_ends_with_the_same_model(whole: Path, new: Callable[[str], Path]) -> None:
     """New processes train on what the checkpoint had not seen, read nothing else, and end with the same weights."""
     folder = resumed(new, whole, 2)
@@ -80,6 +86,11 @@ def test_a_resumed_run_ends_with_the_same_model(whole: Path, new: Callable[[str]
     assert "6 steps, 2 epochs" in (folder / "printed").read_text()
 
 
+@way(
+    "Hugging Face Trainer",
+    "the same, resumed by one process with batches twice as large",
+    "to the sample",
+)
 def test_one_process_continues_what_two_began(whole: Path, new: Callable[[str], Path]) -> None:
     """Resumed by a single process with batches twice as large, each step has the samples that it has in two."""
     folder = resumed(new, whole, 1)
@@ -88,11 +99,10 @@ def test_one_process_continues_what_two_began(whole: Path, new: Callable[[str], 
     assert "6 steps, 2 epochs" in (folder / "printed").read_text()
 
 
-def test_evaluation_with_and_without_the_class_of_the_page(tmp_path: Path) -> None:
-    """With the class, 13 samples are 13 in one process and in two, and `eval_loss` is exact in one. With batches of
+def test_evaluation_with_and_without_the_mixin(tmp_path: Path) -> None:
+    """With the mixin, 13 samples are 13 in one process and in two, and `eval_loss` is exact in one. With batches of
     tensors alone, the sample that is repeated counts twice, and the last batch counts as a full one."""
     numbered_store(tmp_path / "odd", 13)
-    (tmp_path / "store_trainer.py").write_text(classes_of_page("transformers"))
     for ranks in (1, 2):
         run_script(Path(__file__).parent / "scripts" / "claims_hf.py", tmp_path, ranks=ranks, **ON_CPU)
     labels = np.arange(13) % 4
@@ -100,6 +110,10 @@ def test_evaluation_with_and_without_the_class_of_the_page(tmp_path: Path) -> No
     assert first == second
     assert one["StoreTrainer"] == {"of": 13, "loss": pytest.approx(labels.mean())}
     assert first["StoreTrainer"]["of"] == 13
+    for found in (one, first):
+        assert found["predicted"] == sorted(labels.tolist())
+        assert found["by name"] == [13, 13]
+        assert "3 samples, and TrainingArguments say 4: pass per_device_eval_batch_size=" in found["other size"]
     assert one["PlainTrainer"] == {"of": 13, "loss": pytest.approx(np.mean([1.5, 1.5, 1.5, labels[12]]))}
     assert first["PlainTrainer"]["of"] == 14
     assert one["names"] == {"ConvNextForImageClassification": "same", "ViTForImageClassification": "different"}

@@ -19,6 +19,7 @@ import pytest
 from pictures import picture
 from reading import WAYS
 from trained import numbered_store, numbers_of, run_script, steps_in
+from ways import way
 
 import rawpack_packer
 from rawpack import MissingExtraError, Reader, UsageError, Workers
@@ -255,6 +256,11 @@ def run(store: Path) -> Callable[..., list[str]]:
     return run
 
 
+@way(
+    "JAX",
+    "a loop over `batches.jax()`",
+    "to the sample",
+)
 @pytest.mark.parametrize(("before", "after"), [(1, 1), (2, 2), (2, 1)])
 def test_a_killed_run_resumes(
     store: Path, tmp_path: Path, run: Callable[..., list[str]], before: int, after: int

@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import warnings
 from collections.abc import Callable
 from importlib.util import find_spec
 from pathlib import Path
@@ -20,6 +21,7 @@ import pytest
 from pictures import picture
 from running import pack
 from trained import numbered_store, run_script
+from ways import way
 
 from rawpack import Buckets, Reader, UsageError
 
@@ -169,21 +171,111 @@ def test_a_run_that_stops_early_resumes(store: Path, tmp_path: Path, whole: list
     assert same(weights_of(model), whole)
 
 
+@way(
+    "Keras",
+    "`data.checkpoint(folder)`",
+    "to the sample, and to the same weights",
+)
 def test_a_killed_run_resumes(store: Path, tmp_path: Path) -> None:
     """Two processes with workers, of which the first ends on the spot in the middle of epoch 1, train as one does; what
     the kill left half written is not read."""
-    run_script(SCRIPT, store, tmp_path, 2, STEPS + 5, code=7, KERAS_BACKEND=BACKEND)
+    run_script(SCRIPT, store, tmp_path, 2, "checkpoint", STEPS + 5, code=7, KERAS_BACKEND=BACKEND)
     [unused] = {"a.weights.h5", "b.weights.h5"} - {
         json.loads((tmp_path / "checkpoint/checkpoint.json").read_text())["weights"]
     }
     (tmp_path / "checkpoint" / unused).write_bytes(b"half")
-    printed = run_script(SCRIPT, store, tmp_path, 2, KERAS_BACKEND=BACKEND)[0]
+    printed = run_script(SCRIPT, store, tmp_path, 2, "checkpoint", KERAS_BACKEND=BACKEND)[0]
     assert printed.splitlines()[-1].startswith("1 ")
     model = make_model()
     model.fit(make_data(store), epochs=2, verbose=0)
     with np.load(tmp_path / "weights.npz") as saved:
         assert same(list(saved.values()), weights_of(model))
     assert counts(model) == [2] * SAMPLES
+
+
+# ---------------------------------------------------------------------------------------------- BackupAndRestore
+
+
+class StopsDroppingOut(keras.layers.Layer):
+    """In place of dropout, whose seeds BackupAndRestore does not save."""
+
+    def call(self, inputs: Any) -> Any:
+        return inputs
+
+
+def backed_up(folder: Path, save_freq: Any) -> Any:
+    return keras.callbacks.BackupAndRestore(str(folder), save_freq=save_freq, delete_checkpoint=False)
+
+
+@way(
+    "Keras",
+    "`BackupAndRestore`, as it is by default",
+    "the epoch again, in its own order",
+)
+def test_backup_and_restore_after_each_epoch(
+    store: Path, tmp_path: Path, whole: list[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With Keras's own BackupAndRestore as it is by default, a run that was stopped in epoch 1 begins epoch 1 again, in
+    its own order: to the weights of one that was not, dropout aside."""
+    monkeypatch.setattr(keras.layers, "Dropout", lambda *_, **__: StopsDroppingOut())
+    undisturbed = make_model()
+    undisturbed.fit(make_data(store), epochs=3, verbose=0)
+    model, data = make_model(), make_data(store)
+    with pytest.raises(StoppedError):
+        model.fit(data, epochs=3, callbacks=[backed_up(tmp_path, "epoch"), stop_after(STEPS + 5)], verbose=0)
+    model, data = make_model(), make_data(store)
+    history = model.fit(data, epochs=3, callbacks=[backed_up(tmp_path, "epoch")], verbose=0)
+    assert history.epoch == [1, 2]
+    assert counts(model) == [3] * SAMPLES
+    assert same(weights_of(model), weights_of(undisturbed))
+
+
+@way(
+    "Keras",
+    "`BackupAndRestore(save_freq=5)`",
+    "a warning at the start, and an error instead of the epoch again",
+)
+def test_backup_and_restore_within_an_epoch(store: Path, tmp_path: Path) -> None:
+    """With save_freq=5, BackupAndRestore would train on the first samples of the epoch again: a run says so when it
+    begins, and one that was restored ends before its first step, with the line to write."""
+    model, data = make_model(), make_data(store)
+    with (
+        pytest.warns(UserWarning, match=r"does not save the position.*checkpoint\(folder\)"),
+        pytest.raises(StoppedError),
+    ):
+        model.fit(data, epochs=3, callbacks=[backed_up(tmp_path, 5), stop_after(STEPS + 9)], verbose=0)
+    trained = sum(counts(model))
+    model, data = make_model(), make_data(store)
+    with pytest.raises(UsageError, match=r"saved in epoch 1, but not the position.*batches\.checkpoint\(folder\)"):
+        model.fit(data, epochs=3, callbacks=[backed_up(tmp_path, 5)], verbose=0)
+    assert 0 < sum(counts(model)) < trained
+    data.set_epoch(1)  # the user means it
+    model.fit(data, epochs=2, callbacks=[backed_up(tmp_path, 5)], verbose=0)
+
+
+@way(
+    "Keras",
+    "weights loaded by hand, batches that were not told where to begin",
+    "a warning",
+)
+def test_an_optimizer_that_has_made_steps_meets_fresh_batches(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Weights that were loaded by hand may mean a run that resumes: one warning says how, and how to say that it is
+    another training. Nothing is said of the same batches in another `fit`, of evaluations, and where a place was
+    named."""
+    monkeypatch.setattr("rawpack.faces.keras_resume._told", set())
+    model, data = make_model(), make_data(store)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always", UserWarning)
+        model.fit(data, epochs=1, validation_data=make_data(store, shuffle=False), verbose=0)
+        model.fit(data, epochs=1, validation_data=make_data(store, shuffle=False), verbose=0)
+        model.evaluate(make_data(store, shuffle=False), verbose=0)
+        named = make_data(store)
+        named.set_epoch(0)
+        model.fit(named, epochs=1, verbose=0)
+    assert [str(one.message) for one in caught if "optimizer of this model" in str(one.message)] == []
+    with pytest.warns(UserWarning, match=rf"has made {3 * STEPS} steps, and these batches begin with epoch 0") as told:
+        model.fit(make_data(store), epochs=1, verbose=0)
+    assert sum("optimizer of this model" in str(one.message) for one in told) == 1
 
 
 @pytest.mark.parametrize(

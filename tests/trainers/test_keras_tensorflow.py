@@ -19,6 +19,7 @@ from reading import WAYS
 from trainers import test_keras
 from trainers.test_keras import *  # noqa: F403
 from trainers.test_keras import BATCH, SAMPLES, counts, make_model
+from ways import way
 
 import rawpack_packer
 from rawpack import Reader, UsageError
@@ -97,6 +98,11 @@ def test_the_signature_is_made_of_the_fields(mixed: Reader) -> None:
         mixed.batches(4).tf_data(y="label")
 
 
+@way(
+    "tf.data",
+    "`batches.state_dict(after=n)`",
+    "to the sample",
+)
 def test_tf_data_resumes(store: Path) -> None:
     """Exactly, by counting steps, although TensorFlow has taken more batches."""
     reader = Reader(store)

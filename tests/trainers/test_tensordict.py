@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 from pictures import picture
+from ways import way
 
 import rawpack_packer
 from rawpack import MissingExtraError, Reader, UsageError, Workers
@@ -81,6 +82,7 @@ def test_what_is_done_with_them(reader: Reader) -> None:
     assert any(start <= batch["image"].data_ptr() < start + size for start, size in begins)
 
 
+@way("tensordict", "`loader.state_dict()`", "to the sample")
 def test_states(reader: Reader) -> None:
     """Those of the face for torch: a run that stops anywhere resumes with the next sample."""
     whole = [batch["index"].tolist() for batch in reader.batches(4, shuffle=True, workers=0)]

@@ -18,6 +18,7 @@ import numpy as np
 import pytest
 from pictures import save
 from running import pack, run_here
+from ways import way
 
 from rawpack import Reader
 from rawpack.transforms import MixUp, Normalize, RandomHorizontalFlip, RandomResizedCrop, ToCHW
@@ -89,6 +90,7 @@ def test_the_scripts_of_the_page(
     text = PAGE.read_text("utf-8")
     blocks = re.findall(r"^```python needs=timm\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
     assert len(blocks) == 2
+    assert not any("class " in block for block in blocks)
     namespace: dict[str, Any] = {"__name__": "__page__"}
     for block in blocks:
         exec(compile(block, str(PAGE), "exec"), namespace)
@@ -135,6 +137,35 @@ def test_prefetch_loader(place: Path) -> None:
         assert -2.2 < images.min() <= images.max() < -1.75
     with pytest.raises(AttributeError, match="collate_fn"):
         _ = fetched.mixup_enabled
+
+
+@way(
+    "timm",
+    "`create_loader` of `rawpack.faces.timm`",
+    "to the sample",
+)
+def test_a_loop_that_was_killed_resumes(place: Path) -> None:
+    """The state of what `create_loader` returns counts the batches that the loop got, not the one that timm prepares:
+    the rest of the epoch and the next are what was not trained on. `mixup_enabled` may be read and set."""
+    from rawpack.faces.timm import PrefetchedBatches, create_loader
+
+    def made() -> PrefetchedBatches:
+        return create_loader(Reader(place / "sets" / "train"), 48, 8, True, device="cpu", workers=0)
+
+    undisturbed = made()
+    epochs = [[numbers_in(*pair) for pair in undisturbed] for _ in range(3)]
+    assert [len(set(chain.from_iterable(epoch))) for epoch in epochs] == [TRAINED] * 3
+    for taken in (1, 2, 3):
+        loader = made()
+        assert [numbers_in(*pair) for pair in loader] == epochs[0]
+        iterator = iter(loader)
+        got = [numbers_in(*next(iterator)) for _ in range(taken)]
+        resumed = made()
+        resumed.load_state_dict(loader.state_dict())
+        assert resumed.state_dict() == loader.state_dict()
+        rest = [numbers_in(*pair) for pair in resumed]
+        assert (got, rest) == (epochs[1], epochs[2]) if taken == 3 else got + rest == epochs[1]
+    loader.mixup_enabled = loader.mixup_enabled
 
 
 def test_mixing_in_the_workers(place: Path) -> None:

@@ -19,6 +19,7 @@ import numpy as np
 import pytest
 from pictures import save
 from trained import KILLED, numbered_store, numbers_of, run_script, steps_in
+from ways import way
 
 import rawpack_packer
 from rawpack import Reader, UsageError
@@ -151,6 +152,11 @@ def killed(stores: Stores, tmp_path_factory: pytest.TempPathFactory) -> Callable
     return get
 
 
+@way(
+    "PyTorch",
+    "a loop over `batches.torch()`",
+    "to the sample, also with another number of ranks",
+)
 @pytest.mark.parametrize(("before", "after"), [(2, 2), (2, 1), (2, 3), (1, 2)])
 def test_a_killed_run_resumes(
     stores: Stores, killed: Callable[[int], Path], tmp_path: Path, before: int, after: int
@@ -189,7 +195,12 @@ def test_a_killed_run_ends_with_the_same_weights(stores: Stores, killed: Callabl
 # ---------------------------------------------------------------------------------------------- torchdata
 
 
-@pytest.mark.parametrize("kind", ["stateful-0", "stateful-2", "nodes", "prefetcher", "mapper"])
+@way(
+    "torchdata",
+    "`StatefulDataLoader` with 0 or 2 workers; nodes that prefetch",
+    "to the sample, with or without `set_epoch`",
+)
+@pytest.mark.parametrize("kind", ["stateful-0", "stateful-2", "stateful-2-set", "nodes", "prefetcher", "mapper"])
 def test_a_killed_run_resumes_through_torchdata(stores: Stores, tmp_path: Path, kind: str) -> None:
     """The state of a StatefulDataLoader, or of nodes that prefetch, resumes with exactly the samples that were not
     trained on: stopped in epoch 1 one batch before its end, where one of two workers is done already."""
@@ -225,6 +236,11 @@ def test_states_of_a_stateful_dataloader(stores: Stores, workers: int, persisten
         assert [batch["number"].tolist() for batch in loader] == epochs[1]
 
 
+@way(
+    "torchdata",
+    "a state of `StatefulDataLoader` with other workers, batch size or ranks",
+    "an error",
+)
 def test_a_state_of_other_workers_is_refused(stores: Stores) -> None:
     """A state that a StatefulDataLoader took with two workers does not fit batches of another size, nor other ranks:
     each worker has its own position. It says so, instead of losing samples."""

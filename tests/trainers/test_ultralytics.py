@@ -25,6 +25,8 @@ from PIL import Image
 from running import pack, run_here
 from trained import run_script
 
+from rawpack import Reader, UsageError
+
 pytestmark = [
     pytest.mark.soak,
     pytest.mark.skipif(find_spec("ultralytics") is None, reason="needs ultralytics"),
@@ -116,11 +118,13 @@ def both(page: ModuleType, place: Path, split: str, **options: Any) -> tuple[Any
     from ultralytics.cfg import get_cfg
     from ultralytics.data import YOLODataset
 
+    from rawpack.faces.ultralytics import images_of_store
+
     options = {"imgsz": 160, "hyp": get_cfg(), "augment": False, "batch_size": 4} | options
     options |= {"data": {"path": place / "set", "names": {0: "red", 1: "blue"}, "nc": 2}, "task": "detect"}
     images = str(place / "set" / "images" / split)
-    return YOLODataset(images, cache=options.pop("cache", False), **options), page.StoreDataset(
-        "store/", images, **options
+    return YOLODataset(images, cache=options.pop("cache", False), **options), images_of_store()(
+        Reader("store/"), images, **options
     )
 
 
@@ -149,9 +153,9 @@ def test_samples_are_those_of_the_files(page: ModuleType, place: Path, options: 
     assert len(ours) == len(theirs) == TRAIN
     for i in range(TRAIN):
         assert_same(ours[i], theirs[i], tolerance(theirs.im_files[i]))
-        for rect_mode in (True, False):
-            image, before, after = ours.load_image(i, rect_mode)
-            expected, *shapes = theirs.load_image(i, rect_mode)
+        for mode in ((True,), (False,), (True, True)):
+            image, before, after = ours.load_image(i, *mode)
+            expected, *shapes = theirs.load_image(i, *mode)
             assert [before, after] == shapes
             difference = np.abs(image.astype(int) - expected.astype(int))
             assert difference.max() <= tolerance(theirs.im_files[i])
@@ -191,7 +195,7 @@ def test_an_image_that_is_not_in_the_store(page: ModuleType, place: Path, tmp_pa
     for folder in ("images", "labels"):
         shutil.copytree(place / "set" / folder / "val", tmp_path / "set" / folder / "val")
     shutil.copy(tmp_path / "set" / "images" / "val" / "013.png", tmp_path / "set" / "images" / "val" / "new.png")
-    with pytest.raises(KeyError, match=r"images/val/new\.png"):
+    with pytest.raises(UsageError, match=r"images/val/new\.png"):
         both(page, tmp_path, "val")
 
 
@@ -201,7 +205,9 @@ def test_the_script_of_the_page(place: Path, offline: dict[str, str], tmp_path: 
     run = shutil.copytree(place, tmp_path / "run")
     (run / "set" / "data.yaml").write_text((place / "set" / "data.yaml").read_text().replace(str(place), str(run)))
     for image in (run / "set" / "images").rglob("*.*"):
-        Image.new("RGB", Image.open(image).size).save(image, exif=Image.open(image).getexif())
+        with Image.open(image) as opened:
+            size, exif = opened.size, opened.getexif()
+        Image.new("RGB", size).save(image, exif=exif)
     with chdir(run):
         [printed] = run_script(WITH_TORCHVISION, "train_yolo.py", "batches.jsonl", timeout=280, **offline)
     batches = [json.loads(line) for line in (run / "batches.jsonl").read_text().splitlines()]
@@ -219,17 +225,18 @@ def test_the_script_of_the_page(place: Path, offline: dict[str, str], tmp_path: 
 
 def test_the_trainer_survives_its_pickle(place: Path, offline: dict[str, str], tmp_path: Path) -> None:
     """Ultralytics pickles the class of the trainer for the process of each GPU. One such process trains on the CPU,
-    with the class of the script, which is not in any module there."""
-    classes, _ = (place / "train_yolo.py").read_text().split('if __name__ == "__main__":\n')
+    with a class that is not in any module there."""
     (tmp_path / "store").symlink_to(place / "store")
     script = tmp_path / "launch.py"
     script.write_text(
-        f"""{classes}
+        f"""
+from rawpack import Reader
+from rawpack.faces.ultralytics import store_trainer
 from ultralytics.utils.dist import generate_ddp_file
 
 options = dict(model="yolo11n.yaml", data={str(place / "set" / "data.yaml")!r}, imgsz=64, batch=4, epochs=1)
 options |= dict(device="cpu", plots=False, val=False)
-print(generate_ddp_file(StoreTrainer(overrides=options)))
+print(generate_ddp_file(store_trainer(Reader("store/"))(overrides=options)))
 """
     )
     with chdir(tmp_path):

@@ -29,6 +29,14 @@ class EpochStep:
     first: int = -1
     """Where samples may repeat in an epoch: the position of the first one in the epoch."""
 
+    repeated: int = 0
+    """How many samples, the last ones, are repetitions that fill up this rank's batch."""
+
+    @property
+    def valid(self) -> NDArray[np.bool_]:
+        """Whether each sample is no such repetition, bool (n,)."""
+        return np.arange(len(self.rows)) < len(self.rows) - self.repeated
+
     def write(self, views: dict[str, NDArray[Any]], start: int = 0) -> None:
         """Write into a slot's arrays, from `start` on, which samples they are to hold."""
         stop = start + len(self.rows)

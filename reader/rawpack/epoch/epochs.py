@@ -32,6 +32,15 @@ if TYPE_CHECKING:
     from rawpack.ahead.prefetch import Prefetch
 
 STATE_VERSION = 1
+_TAKEN_BY_WORKERS = (
+    "the workers of a DataLoader took the batches, and do not say how many of them your loop got: pass that number, "
+    "counted from where the loop began, as state_dict(after=n); or take the state of torchdata's StatefulDataLoader; "
+    "or DataLoader(batches, batch_size=None, num_workers=0): batches have workers of their own"
+)
+_SHARDED_AGAIN = (
+    "these batches are one rank's, and {sharder} would divide them between the processes again, so that most samples "
+    'are never read: leave out the DataLoader, and use batches(..., ranks="auto").accelerate(accelerator)'
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,11 +63,13 @@ class EpochPass:
 class Epochs:
     """The epochs of one reader's batches, one after another, and the workers that are kept between them."""
 
-    def __init__(self, samples: SampleSet, settings: Settings, order: Order, split: RankSplit) -> None:
-        """split: for the ranks that `settings.ranks` are now."""
+    def __init__(
+        self, samples: SampleSet, settings: Settings, order: Order, split: RankSplit, *, valid: bool = False
+    ) -> None:
+        """split: for the ranks that `settings.ranks` are now. valid: whether batches have the field `valid`."""
         self._samples, self._library = samples, samples.library
         self._order, self._split, self.seed = order, split, settings.seed
-        self.making = Making(samples, settings)
+        self.making = Making(samples, settings, valid=valid)
         self.settings = self.making.settings
         self.held = 1
         """Batches that the caller is expected to hold at a time: slots are reused for these."""
@@ -74,6 +85,11 @@ class Epochs:
         """Epoch `epoch` comes next: from its start, or from the position that was loaded for this epoch."""
         self._bookmark.set_epoch(whole_number("epoch", epoch, 0))
 
+    @property
+    def choices(self) -> int:
+        """How often the user has said where the next iterator begins."""
+        return self._bookmark.choices
+
     def stay(self) -> None:
         """The position that the latest iterator has reached does not count. The next epoch does."""
         self._bookmark.stay()
@@ -83,7 +99,10 @@ class Epochs:
         self._samples.look_at_files(now=True)
         self.check_open()
         with self._taking:
+            self._bookmark.catch_up()
             start = self.next_start()
+            if start.split.world_size > 1 and (sharder := dataloader.sharded_by()) is not None:
+                raise UsageError(_SHARDED_AGAIN.format(sharder=sharder))
             if not start.position:
                 # Again: ranks may be known by now, and samplers may have epochs of different lengths.
                 start.split.check_not_empty()
@@ -129,7 +148,16 @@ class Epochs:
 
     def state_dict(self, after: Mapping[str, Any] | int | None = None) -> dict[str, Any]:
         """See `Batches.state_dict`."""
-        return self.state_at(*self.place(after))
+        took = None if dataloader.worker_here() else self._bookmark.in_loop
+        if took is None or not (after is None or is_count(after)):
+            return self.state_at(*self.place(after))
+        epoch, position = took
+        if after is None or position < 0:
+            raise UsageError(_TAKEN_BY_WORKERS)
+        # Where they began, this process knows: in the epoch that it chose itself, or at the start of a later one.
+        consumed = self._bookmark.consumed if epoch == self._bookmark.epoch else ()
+        start = self._start(epoch, position, consumed)
+        return self.state_at(*self.counted_from((start, position), after))
 
     def place(self, after: Mapping[str, Any] | int | None = None) -> Place:
         """Where the iterator of a batch began, and the position after it: for `state_at`. after: as of
@@ -137,6 +165,8 @@ class Epochs:
         counted = is_count(after)
         reached = self._bookmark.reached(None if counted else after)
         if reached is None:
+            if dataloader.worker_here():
+                self._bookmark.catch_up()
             start = self.next_start()
             reached = start, start.position
         return self.counted_from(reached, after if counted else None)
@@ -224,10 +254,10 @@ class Epochs:
             # Positions are counted from 0 in each bucket, and random numbers must differ between buckets.
             first = span.start + (span.bucket << 48) if order.repeats else -1
             if clips is None:
-                yield EpochStep(samples, after, None, span.bucket, first)
+                yield EpochStep(samples, after, None, span.bucket, first, span.repeated)
             else:
                 rows = clips.rows(samples, self.seed, epoch, first)
-                yield EpochStep(rows, after, samples, span.bucket, first)
+                yield EpochStep(rows, after, samples, span.bucket, first, span.repeated)
 
     def _prefetch(self, steps: Iterator[EpochStep], start: EpochStart) -> Prefetch:
         """The same steps, each when its shards are in the cache. Those of the first are being fetched then."""

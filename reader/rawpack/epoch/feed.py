@@ -63,7 +63,7 @@ class Feed(Epochs, Iterable[Batch]):
         """The same batches from the same position, with other settings. together: they share the
         position from then on: an iterator of either takes the next epoch of both."""
         settings = replace(self.settings, **changed)
-        other = Feed(self._samples, settings, self._order, self._split)
+        other = Feed(self._samples, settings, self._order, self._split, valid=self.making.valid)
         if together:
             other._bookmark, other._repeats, other._taking = self._bookmark, self._repeats, self._taking
         else:

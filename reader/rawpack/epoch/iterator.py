@@ -15,7 +15,7 @@ from rawpack.ahead.steps import EpochStart, EpochStep
 from rawpack.epoch.epochs import EpochPass, Epochs
 from rawpack.epoch.making import Begun, WorkerSet
 from rawpack.errors import RawpackError, UsageError
-from rawpack.store.stores import INDEX
+from rawpack.store.stores import INDEX, VALID
 from rawpack.workers.fill import blame, major_faults, most_slices
 
 if TYPE_CHECKING:
@@ -91,6 +91,8 @@ class BatchIterator(Iterator[Batch]):
                     seeds, faults = (self._seed, self.start.epoch, step.first), major_faults()
                     batch.update(self._making.besides_slots(step.rows, seeds, step.clips, step.bucket))
                     self._readahead.own_reads.note(faults)
+                if self._making.valid:
+                    batch[VALID] = step.valid
                 self._count(step, began)
                 taken.handed_over(batch, step.position)
                 if self.counts_itself and taken.read_one is not None:

@@ -14,7 +14,7 @@ from rawpack.choose.settings import Settings, check_travels, sides, tiny
 from rawpack.clips.sample_set import SampleSet
 from rawpack.disk.manifest import Field, dump
 from rawpack.epoch.stats import Stats
-from rawpack.store.stores import CLIP, INDEX
+from rawpack.store.stores import CLIP, INDEX, VALID
 from rawpack.system.memory import free_large_block
 from rawpack.workers.besides import BOXES, EncodedFields, RaggedFields
 from rawpack.workers.fill import BatchFiller, WorkSpec, most_slices
@@ -81,7 +81,9 @@ class BatchField:
 class Making:
     """What makes the batches of one `Feed`, in whichever process."""
 
-    def __init__(self, samples: SampleSet, settings: Settings) -> None:
+    def __init__(self, samples: SampleSet, settings: Settings, *, valid: bool = False) -> None:
+        """valid: whether batches have the field `valid`."""
+        self.valid = valid
         self._samples, self._library = samples, samples.library
         self.settings, library = settings, samples.library
         shown = [name for name in settings.fields if library.fields[name].in_slot and name not in settings.encoded]
@@ -165,6 +167,8 @@ class Making:
             padded = (None if isinstance(length, str) else length, *(n or 0 for n in stored.shape[1:]))
             described[name] = BatchField(stored.kind, stored.dtype, False, (*axes, *padded))
             described[f"{name}.length"] = BatchField("number", "int64", False, axes)
+        if self.valid:
+            described[VALID] = BatchField("number", "bool", False, ())
         return described
 
     def table(self) -> list[tuple[str, str, str]]:
@@ -172,6 +176,7 @@ class Making:
         fields: dict[str, SlotField | Field] = {name: self._library.fields[name] for name in self.settings.fields}
         fields |= {name: Field(kind="image", dtype="uint8", shape=(None,)) for name in self.settings.encoded}
         fields |= {field.name: field for field in self._spec.layout.fields}
+        fields |= {VALID: SlotField(VALID, "bool", ())} if self.valid else {}
         shapes = {name: one.shape for name, one in fields.items()} | self._spec.layout.shapes
         return [(name, one.dtype, sides((self.settings.batch_size, *shapes[name]))) for name, one in fields.items()]
 

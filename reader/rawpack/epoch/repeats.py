@@ -89,6 +89,10 @@ class RepeatWatch:
         made_here = os.getpid() == self._process
         if _warned or self._further or (made_here and choices) or not (random := self._random()):
             return None
+        if start.epoch and not made_here and not choices:
+            # It goes on where the loop before ended, which was no repetition then.
+            _read_by_workers[self._digest_of(start, [os.getppid(), identity(), [0, 0, choices]])] = 0
+            return None
         # With the process that has started the worker, and what was said there before that.
         said = [start.epoch, start.position, choices and [self._number, choices]]
         digest = self._digest_in_worker = self._digest_of(start, [os.getppid(), identity(), said])
@@ -174,11 +178,11 @@ def _counted(mark: Callable[[], None], some: int, batches: int) -> Callable[[], 
 
 
 _MESSAGE_OF_WORKERS = (
-    "each loop over a DataLoader starts new workers, and these begin at the epoch that `batches` is at. Set it before "
-    "each loop:\n"
+    "each loop over a DataLoader starts new workers, and what is made by batches() for it begins at epoch 0. Make them "
+    "once, before the loop over epochs:\n"
+    "    loader = DataLoader(reader.batches(...), batch_size=None, num_workers=2)     # once, before the loop\n"
     "    for epoch in range(90):\n"
-    "        batches.set_epoch(epoch)\n"
     "        for batch in loader: ...\n"
-    "Or pass persistent_workers=True to the DataLoader. A dataset of your own that calls batches() in its __iter__ "
-    "must call set_epoch on the result."
+    "Each loop over it is then the next epoch. A dataset of your own that calls batches() in its __iter__ must call "
+    "set_epoch on the result."
 )

@@ -19,6 +19,7 @@ from rawpack.errors import MissingExtraError, UsageError
 from rawpack.faces.face import Chosen, Face, Form, imported, inputs_and_labels
 from rawpack.faces.jax import NarrowedFields
 from rawpack.faces.keras_checkpoint import KerasCheckpoint, keras_checkpoint
+from rawpack.faces.keras_resume import begin_as_fit_does
 
 _HELD = 3
 """Keras sends two batches to a device in advance under JAX, and trains on one."""
@@ -118,6 +119,15 @@ class KerasBatches(Face):
         arrays = {name: np.array(batch[name]) if self._copied else batch[name] for name in self._fields}
         self._handed.note(arrays.values(), (self.start, self.start.reached(number + 1)))
         return self._form(arrays)  # type: ignore[no-any-return]
+
+    def on_epoch_begin(self) -> None:
+        """Called by Keras. UsageError where a callback of Keras has restored a model within an epoch."""
+        begin_as_fit_does(self)
+
+    @property
+    def untouched(self) -> bool:
+        """Whether nobody has said where to begin, and no epoch has ended."""
+        return not self._feed.choices and not self.start.position and not self.resumes
 
     def on_epoch_end(self) -> None:
         """Called by Keras, also before it begins and after it has looked at the first batches: if all batches of the

@@ -13,7 +13,8 @@ from rawpack.epoch.feed import Feed
 from rawpack.errors import UsageError
 from rawpack.faces.cuda import CudaCopies, Tensors, TorchRuntime
 from rawpack.faces.face import Form, imported, tuples
-from rawpack.faces.placed import Copies, PlacedBatches
+from rawpack.faces.lightning import load_what_was_not_loaded
+from rawpack.faces.placed import Copies, PlacedBatches, PlacedIterator
 from rawpack.order.keys import whole_number
 from rawpack.store.stores import INDEX
 from rawpack.transforms.plan import cut_tails
@@ -33,9 +34,10 @@ def torch_batches(
     *,
     form: Form | None = None,
     runtime: TorchRuntime | None = None,
+    kind: type[TorchBatches] | None = None,
 ) -> TorchBatches:
     """What `Batches.torch` returns, with its arguments. form: of a batch, instead of `as_tuple`. runtime: how batches
-    are copied instead of by torch's CUDA, for tests."""
+    are copied instead of by torch's CUDA, for tests. kind: what to make, a class that derives from TorchBatches."""
     torch = imported("torch", "batches.torch() needs PyTorch: pip install torch, or see pytorch.org")
     one_of("channels", channels, "first", "last")
     depth, target = whole_number("depth", depth, 1), _device(torch, device)
@@ -79,7 +81,7 @@ def torch_batches(
         copies = CudaCopies(runtime, convert, register=not limited)
     else:
         copies, depth = _PlainCopies(torch, target, convert), 0
-    return TorchBatches(batches, copies, depth, tupled or form, f"{target}, channels {channels}{shown}")
+    return (kind or TorchBatches)(batches, copies, depth, tupled or form, f"{target}, channels {channels}{shown}")
 
 
 def tensordict_batches(batches: Feed, device: Any, channels: str, dtype: Any, depth: int) -> TorchBatches:
@@ -160,6 +162,11 @@ class TorchBatches(PlacedBatches):
     def sampler(self) -> EpochSetter:
         """For trainers that call `loader.sampler.set_epoch(n)`."""
         return EpochSetter(self, self._feed.settings.batch_size)
+
+    def begun(self, iterator: PlacedIterator) -> None:
+        """Called by an iterator at its first `next()`."""
+        load_what_was_not_loaded(self)
+        super().begun(iterator)
 
     # Lightning expects that what has one of them has the other.
     batch_sampler = sampler

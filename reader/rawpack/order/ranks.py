@@ -33,6 +33,11 @@ class Span:
     def __len__(self) -> int:
         return self.stop - self.start
 
+    @property
+    def repeated(self) -> int:
+        """How many positions, the last ones, are beyond the end of the epoch, to fill up a rank's batch."""
+        return min(len(self), max(0, self.stop - self.length))
+
     def pieces(self) -> list[tuple[int, int]]:
         """The span as one or more (start, stop) within the epoch; more than one where it wraps around."""
         pieces, at = [], self.start

@@ -31,6 +31,9 @@ INDEX = "index"
 CLIP = "clip"
 """The name of what every clip has besides the fields of its frames: its number."""
 
+VALID = "valid"
+"""The name of what says of each sample of a batch whether it is no repetition that fills up a rank's last batch."""
+
 _BLOCK = 1 << 20
 """Values that are read in one call."""
 _LOOKS = 4

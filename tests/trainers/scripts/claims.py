@@ -2,17 +2,15 @@
 
 import json
 import sys
+import warnings
 from pathlib import Path
 
 import torch
 from accelerate import Accelerator
 
-from rawpack import Reader
+from rawpack import Ranks, Reader, UsageError
 
 folder = Path(sys.argv[1])
-sys.path.insert(0, str(folder))
-from store_loader import StoreLoader  # noqa: E402
-
 accelerator = Accelerator(gradient_accumulation_steps=2)
 ranks = {"ranks": (accelerator.process_index, accelerator.num_processes)}
 reader, found = Reader(folder / "store"), {}
@@ -38,21 +36,27 @@ def train(kind, loader):
     found.update({f"{kind}_batches": batches, f"{kind}_steps": steps, f"{kind}_weight": weight})
 
 
-marked, plain = StoreLoader(accelerator, reader, 4, **options), reader.batches(4, **ranks, **options).torch()
+marked = reader.batches(4, **ranks, **options).accelerate(accelerator)
+plain = reader.batches(4, **ranks, **options).torch()
 found["untouched"] = accelerator.prepare(marked, plain) == (marked, plain)
 train("marked", marked)
 train("plain", plain)
 
+kept = Reader(folder / "odd").batches(4, fields=["number"], workers=0, ranks=Ranks("auto", last="keep"))
 counts, found["kept_numbers"] = torch.zeros(2, dtype=torch.long), []
-for batch in StoreLoader(accelerator, Reader(folder / "odd"), 4, last="keep", fields=["number"], workers=0):
+for batch in kept.accelerate(accelerator):
     found["kept_numbers"] += batch["number"].tolist()
     counts += torch.stack([batch["number"].sum(), torch.tensor(len(batch["number"]))])
 found["kept"] = accelerator.reduce(counts, "sum").tolist()
 
-again = torch.utils.data.DataLoader(reader.batches(4, **ranks, **options), batch_size=None)
-found["dispatched"] = []
-for batch in accelerator.prepare(again):
-    found["dispatched"] += batch["number"].tolist()
+found["refused"] = []
+for given in (None, (0, 1), (1 - accelerator.process_index, 2)):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        try:
+            reader.batches(4, ranks=given, **options).accelerate(accelerator)
+        except UsageError as error:
+            found["refused"].append(str(error))
 
 (folder / f"found-{accelerator.process_index}.json").write_text(json.dumps(found))
 accelerator.end_training()

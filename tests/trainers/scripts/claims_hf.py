@@ -10,16 +10,16 @@ from safetensors.torch import load_file
 from transformers import (
     ConvNextConfig,
     ConvNextForImageClassification,
+    Trainer,
     TrainingArguments,
     ViTConfig,
     ViTForImageClassification,
 )
 
-from rawpack import Reader
+from rawpack import Reader, UsageError
+from rawpack.faces.transformers import StoreTrainerMixin
 
 folder = Path(sys.argv[1])
-sys.path.insert(0, str(folder))
-import store_trainer  # noqa: E402
 
 
 class Model(torch.nn.Module):
@@ -33,20 +33,32 @@ class Model(torch.nn.Module):
         return {"loss": labels.float().mean() + 0 * self.weight.sum(), "logits": labels[:, None].float()}
 
 
-class PlainTrainer(store_trainer.StoreTrainer):
+class StoreTrainer(StoreTrainerMixin, Trainer):
+    """As on the page."""
+
+
+class PlainTrainer(Trainer):
     def get_eval_dataloader(self, eval_dataset=None):
         names = {"ranks": (self.args.process_index, self.args.world_size), "workers": 0}
-        batches = self.eval_dataset.batches(self.args.eval_batch_size, **names).torch(as_tuple=("image", "label"))
+        batches = reader.batches(self.args.eval_batch_size, **names).torch(as_tuple=("image", "label"))
         return ({"pixel_values": image.float(), "labels": label} for image, label in batches)
 
 
-store_trainer.transform = []
+reader = Reader(folder / "odd")
 arguments = TrainingArguments(str(folder / "out"), per_device_eval_batch_size=4, report_to="none", disable_tqdm=True)
-found = {}
-for kind in (store_trainer.StoreTrainer, PlainTrainer):
-    options = {"eval_dataset": Reader(folder / "odd"), "compute_metrics": lambda seen: {"of": len(seen.label_ids)}}
-    metrics = kind(Model(), arguments, **options).evaluate()
+evaluated, found = reader.batches(4, ranks="auto", workers=0), {}
+for kind in (StoreTrainer, PlainTrainer):
+    options = {"eval_dataset": evaluated, "compute_metrics": lambda seen: {"of": len(seen.label_ids)}}
+    trainer = kind(Model(), arguments, **options)
+    metrics = trainer.evaluate()
     found[kind.__name__] = {"of": metrics["eval_of"], "loss": metrics["eval_loss"]}
+    if kind is StoreTrainer:
+        found["predicted"] = sorted(trainer.predict(evaluated).label_ids.tolist())
+        found["by name"] = [trainer.evaluate({"a": evaluated})["eval_a_of"], trainer.evaluate(evaluated)["eval_of"]]
+        try:
+            trainer.evaluate(reader.batches(3, ranks="auto", workers=0))
+        except UsageError as error:
+            found["other size"] = str(error)
 
 if arguments.world_size == 1:
     # Which models' checkpoints have the names of the weights in memory, as a Trainer that resumes needs it.

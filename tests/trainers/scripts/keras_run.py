@@ -1,7 +1,8 @@
 """Trains with Keras, saves a checkpoint after every third batch, and writes down what it trained on.
 
-STORE FOLDER EPOCHS [STEPS]: after STEPS more steps, it ends without warning. The layer `Seen` counts, among the model's
-own weights, how often each sample was trained on.
+STORE FOLDER EPOCHS CALLBACK [STEPS]: after STEPS more steps, it ends without warning. CALLBACK is "checkpoint", or
+"epoch" or "5" for Keras's own BackupAndRestore, which saves after each epoch or so many batches. The layer `Seen`
+counts, among the model's own weights, how often each sample was trained on.
 """
 
 import os
@@ -71,11 +72,16 @@ class Ends(keras.callbacks.Callback):
 
 
 if __name__ == "__main__":
-    store, folder, epochs, *steps = sys.argv[1:]
+    store, folder, epochs, kind, *steps = sys.argv[1:]
     data, model = make_data(store, workers=2), make_model()
-    checkpoint = data.checkpoint(Path(folder) / "checkpoint", every=3)
-    callbacks = [checkpoint, *(Ends(int(count)) for count in steps)]
-    first = checkpoint.initial_epoch
+    place = Path(folder) / "checkpoint"
+    if kind == "checkpoint":
+        callback = data.checkpoint(place, every=3)
+    else:
+        save_freq = kind if kind == "epoch" else int(kind)
+        callback = keras.callbacks.BackupAndRestore(str(place), save_freq=save_freq, delete_checkpoint=False)
+    first = callback.initial_epoch if kind == "checkpoint" else 0
+    callbacks = [callback, *(Ends(int(count)) for count in steps)]
     history = model.fit(data, epochs=int(epochs), initial_epoch=first, callbacks=callbacks, verbose=2)
     np.savez(Path(folder) / "weights.npz", *weights_of(model))
-    print(first, *history.history["loss"])
+    print(history.epoch[0], *history.history["loss"])

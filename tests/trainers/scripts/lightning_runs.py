@@ -136,7 +136,7 @@ class OwnLoaders(Model):
 
 
 class Data(lightning.LightningDataModule):
-    """Makes the loaders, and keeps the position itself: docs/how-to/train-with-lightning.md has the same."""
+    """Makes the loaders: docs/how-to/train-with-lightning.md has the same."""
 
     def __init__(self, run: Run) -> None:
         super().__init__()
@@ -150,12 +150,6 @@ class Data(lightning.LightningDataModule):
 
     def val_dataloader(self) -> Any:
         return self.val_loader
-
-    def state_dict(self) -> dict[str, Any]:
-        return dict(self.train_loader.state_dict())
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        self.train_loader.load_state_dict(state)
 
 
 if __name__ == "__main__":

@@ -31,7 +31,10 @@ batches = Reader(store).batches(4, shuffle=True, workers=0, fields=["image", "la
 tensors = batches.torch()
 loaders = {
     "stateful-0": lambda: StatefulDataLoader(batches, batch_size=None, num_workers=0),
-    "stateful-2": lambda: StatefulDataLoader(batches, batch_size=None, num_workers=2, multiprocessing_context="fork"),
+    **dict.fromkeys(
+        ("stateful-2", "stateful-2-set"),
+        lambda: StatefulDataLoader(batches, batch_size=None, num_workers=2, multiprocessing_context="fork"),
+    ),
     "nodes": lambda: Loader(IterableWrapper(tensors)),
     "prefetcher": lambda: Loader(Prefetcher(IterableWrapper(tensors), prefetch_factor=3)),
     "mapper": lambda: Loader(ParallelMapper(IterableWrapper(tensors), weighted, num_workers=2, snapshot_frequency=3)),
@@ -50,8 +53,8 @@ if checkpoint.exists():
     loader.load_state_dict(saved["loader"])
 
 for epoch in range(first, int(epochs)):
-    if kind == "stateful-2":
-        batches.set_epoch(epoch)  # each loop has new workers, which begin where `batches` is
+    if kind == "stateful-2-set":
+        batches.set_epoch(epoch)
     losses = []
     for batch in loader:
         loss = cross_entropy(model(batch["image"]), batch["label"])

@@ -1,0 +1,121 @@
+"""Batches for Accelerate: tensors that also say which batch is the last one of an epoch."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, NoReturn
+
+from rawpack.epoch.feed import Feed
+from rawpack.errors import UsageError
+from rawpack.faces.face import Form, imported
+from rawpack.faces.torch import TorchBatches, torch_batches
+from rawpack.faces.versions import hook, warn_if_untested
+
+
+def accelerated_batches(feed: Feed, accelerator: Any, **options: Any) -> AcceleratedBatches:
+    """What `Batches.accelerate` returns. options: of `Batches.torch`."""
+    for name in ("process_index", "num_processes", "device"):
+        if not hasattr(accelerator, name):
+            raise UsageError(f"accelerator={accelerator!r} must be an Accelerator of accelerate: it has no {name}")
+    ranks = int(accelerator.process_index), int(accelerator.num_processes)
+    return state_keeping_batches(feed, accelerator.device, ranks, "Accelerate", **options)
+
+
+def state_keeping_batches(
+    feed: Feed, device: Any, ranks: tuple[int, int], trainer: str, *, named: Form | None = None, **options: Any
+) -> AcceleratedBatches:
+    """Tensors for a trainer that is built on Accelerate.
+
+    ranks: the process and the number of processes, as the trainer counts them. Raises UsageError where those of the
+    batches are others. named: makes what the trainer gets of a batch.
+    """
+    module = imported("accelerate.data_loader", "this needs Accelerate and PyTorch: pip install accelerate")
+    state = imported("accelerate.state", "this needs Accelerate and PyTorch: pip install accelerate")
+    warn_if_untested("accelerate")
+    for name in ("begin", "end"):
+        hook("accelerate", module.DataLoaderStateMixin, name)
+    for name in ("_add_dataloader", "_remove_dataloader"):
+        hook("accelerate", state.GradientState, name, "dataloader")
+    kind = type(AcceleratedBatches.__name__, (AcceleratedBatches, module.DataLoaderStateMixin), {})
+    made: AcceleratedBatches = torch_batches(feed, device, **options, kind=kind)  # type: ignore[assignment]
+    made._follow(state.GradientState(), ranks, trainer, named)
+    return made
+
+
+class EpochSamples:
+    """What trainers look for as `loader.dataset`: it has a length only."""
+
+    def __init__(self, feed: Feed) -> None:
+        self._feed = feed
+
+    def __len__(self) -> int:
+        """The samples of an epoch, over all ranks."""
+        return self._feed.next_start().split.length
+
+    def __getitem__(self, index: object) -> NoReturn:
+        # Not an IndexError, which would end an iteration.
+        raise UsageError("batches come from the loader, not from its dataset: do not put them into a DataLoader")
+
+
+class AcceleratedBatches(TorchBatches):
+    """Batches as tensors, which tell Accelerate which one is the last of an epoch, and how many of its samples are no
+    repetitions: for `accumulate`, `gather_for_metrics`, and `register_for_checkpointing`.
+
+    What `Batches.accelerate` returns derives from this class and Accelerate's `DataLoaderStateMixin`.
+    """
+
+    end_of_dataloader: bool
+    remainder: int
+    gradient_state: Any
+
+    def _follow(self, gradient_state: Any, ranks: tuple[int, int], trainer: str, named: Form | None) -> None:
+        """Called once, when it is made."""
+        self.gradient_state, self._ranks, self._trainer, self._named = gradient_state, ranks, trainer, named
+        self.dataset, self._drop_last = EpochSamples(self._feed), self._feed.next_start().split.drop_last
+        self._skipped = 0
+        self._check_ranks()
+
+    @property
+    def total_batch_size(self) -> int:
+        """Samples in a step of all ranks."""
+        split = self._feed.next_start().split
+        return split.batch_size * split.world_size
+
+    def __iter__(self) -> Iterator[Any]:  # type: ignore[override] # a generator, which ends what it has begun
+        self._check_ranks()
+        source = super().__iter__()
+        self.begin()  # type: ignore[attr-defined] # of DataLoaderStateMixin
+        try:
+            for batch in source:
+                start, position = self._reached()
+                if not self._drop_last:
+                    # Accelerate counts from the beginning of an epoch, also where it was resumed with other ranks.
+                    self.remainder = (start.split.length - start.position) % self.total_batch_size
+                self.end_of_dataloader = not start.split.count(position)
+                yield batch if self._named is None else self._named(batch)
+        finally:
+            self.end()  # type: ignore[attr-defined] # of DataLoaderStateMixin
+
+    def skip(self, batches: int) -> None:
+        """The epoch that is set next begins after so many of its batches."""
+        self._skipped = batches
+
+    def set_epoch(self, epoch: int) -> None:
+        super().set_epoch(epoch)
+        if self._skipped:
+            self.load_state_dict(self.state_dict(after=self._skipped))
+            self._skipped = 0
+
+    def _check_ranks(self) -> None:
+        split = self._feed.next_start().split
+        if (split.rank, split.world_size) == self._ranks:
+            return
+        rank, processes = self._ranks
+        if processes == 1:
+            cure = f"{self._trainer} was not started for several processes (on CPUs: ACCELERATE_USE_CPU=true)"
+        else:
+            cure = 'pass ranks="auto" to batches()'
+        raise UsageError(
+            f"these batches are those of rank {split.rank} of {split.world_size}, but for {self._trainer} this is "
+            f"process {rank} of {processes}: {cure}, or else samples are read twice or never"
+        )

@@ -1,0 +1,97 @@
+"""The field `valid`: in an evaluation by several ranks each sample counts once, though all have equal batches."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from reading import WAYS
+from running import Packed
+
+import rawpack_packer
+from rawpack import Buckets, Ranks, Reader, UsageError
+
+WORLDS = (1, 2, 3, 4, 5)
+
+
+@pytest.fixture(scope="module")
+def frames(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A store of 13 videos, of 3 frames each."""
+    where, rows = tmp_path_factory.mktemp("frames") / "store", np.arange(39)
+    columns = {"image": np.zeros((39, 8, 8, 3), np.uint8), "video": rows // 3, "frame": rows % 3}
+    rawpack_packer.pack(columns, where, workers=0)
+    return where
+
+
+def ranks_of(reader: Reader, size: int, world: int, **options: Any) -> list[list[dict[str, Any]]]:
+    """The batches of an epoch, of each rank."""
+    options = {"workers": 0, "fields": ["label", "valid"]} | options
+    return [list(reader.batches(size, ranks=(rank, world), **options)) for rank in range(world)]
+
+
+def counted(ranks: list[list[dict[str, Any]]], name: str = "index") -> list[int]:
+    """What counts, of all ranks."""
+    return sorted(int(one) for batches in ranks for batch in batches for one in batch[name][batch["valid"]])
+
+
+@pytest.mark.parametrize("world", WORLDS)
+@pytest.mark.parametrize("size", [1, 4, 50])
+@pytest.mark.parametrize("shuffle", [False, True, "block"])
+def test_each_sample_counts_once(reader: Reader, world: int, size: int, shuffle: Any) -> None:
+    """Of all ranks together, and whatever is left for the last step, the samples that are valid are each sample once.
+    The nth batch of all ranks has the same size."""
+    for samples in (1, 3, 23, 24):
+        few = reader.select(range(samples))
+        ranks = ranks_of(few, size, world, shuffle=shuffle)
+        assert counted(ranks) == list(range(samples))
+        shapes = [[len(batch["index"]) for batch in batches] for batches in ranks]
+        assert shapes == [shapes[0]] * world
+        for batch in (batch for batches in ranks for batch in batches):
+            assert (batch["valid"].dtype, batch["valid"].shape) == (np.bool_, batch["index"].shape)
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_with_workers(reader: Reader, way: str) -> None:
+    """The same with any workers; a batch of a resumed epoch says what it said before."""
+    few = reader.select(range(23))
+    for rank in range(3):
+        options: dict[str, Any] = {"shuffle": True, "ranks": (rank, 3), "fields": ["image", "valid"], **WAYS[way]}
+        batches = few.batches(4, **options)
+        whole = [(batch["index"].tolist(), batch["valid"].tolist()) for batch in batches]
+        assert "valid: bool 4" in repr(batches)
+        resumed = few.batches(4, **options)
+        next(iter(batches))
+        state = batches.state_dict()
+        resumed.load_state_dict(state | {"epoch": 0})
+        assert [(batch["index"].tolist(), batch["valid"].tolist()) for batch in resumed] == whole[1:]
+
+
+@pytest.mark.parametrize("world", WORLDS)
+def test_buckets_pad_each_size(packed: Packed, world: int) -> None:
+    """With batches of several sizes, where each size is filled up by itself, each sample counts once too."""
+    reader = Reader(packed("memmap", "--size", "keep"))
+    ranks = ranks_of(reader, 3, world, fields=["image", "valid"], image_size=Buckets("auto"), shuffle=True)
+    assert counted(ranks) == list(range(len(reader)))
+    assert len({len(batches) for batches in ranks}) == 1
+
+
+@pytest.mark.parametrize("world", WORLDS)
+def test_clips_and_mixes(reader: Reader, frames: Path, world: int) -> None:
+    """A clip counts once, as does each sample that a mix draws."""
+    clips = Reader(frames).clips(3)
+    assert counted(ranks_of(clips, 4, world, fields=["valid"]), "clip") == list(range(len(clips)))
+    mix = Reader.mix([(reader.select(range(12)), 0.5), (reader.select(range(12, 23)), 0.5)])
+    (alone,) = ranks_of(mix, 4, 1)
+    assert counted(ranks_of(mix, 4, world)) == sorted(row for batch in alone for row in batch["index"].tolist())
+
+
+def test_it_comes_by_name_only(reader: Reader) -> None:
+    """Batches have no such field unless it is named; a name that no store has is still refused."""
+    assert "valid" not in next(iter(reader.batches(4, workers=0)))
+    assert set(next(iter(reader.batches(4, workers=0, fields=["valid"])))) == {"valid", "index"}
+    with pytest.raises(UsageError, match="there is no field 'valide'"):
+        reader.batches(4, fields=["valide"])
+    kept = reader.select(range(5)).batches(4, workers=0, ranks=Ranks(1, 2, last="keep"), fields=["valid"])
+    assert [batch["valid"].tolist() for batch in kept] == [[True, True]]
