@@ -281,9 +281,9 @@ def misfit(step: Step, name: str, size: Size, other: str) -> str:
     other, with its size."""
     return (
         f"{name} is {size[0]}x{size[1]} and {other} (height x width): {step!r} is drawn once for all images of a "
-        "sample, so they must have one size, or be a whole number of times as large as the smallest: name those that "
-        "it is for with fields= of the step, resize them with image_size= by field, or leave one out with fields= of "
-        "batches()"
+        "sample, so they must have one size, or be a whole number of times as large as the smallest, the same in all "
+        "samples: name those that it is for with fields= of the step, resize them with image_size= by field, or leave "
+        "one out with fields= of batches()"
     )
 
 
