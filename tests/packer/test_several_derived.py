@@ -142,8 +142,7 @@ def test_convert_to_sizes_by_field(stored: Stored, tmp_path: Path) -> None:
             assert (one[name].dtype, one[name].shape) == (values.dtype, values.shape)
             np.testing.assert_allclose(one[name].astype(float), values, atol=close, err_msg=name)
     with pytest.raises(
-        UsageError, match="sizes for image, target, and the images of a sample are image, "
-        "inverted, target"
+        UsageError, match="sizes for image, target, and the images of a sample are image, inverted, target"
     ):
         rawpack_packer.convert(store, tmp_path / "two", size={"image": 6, "target": 24}, workers=0)
     refused = run_here("convert", "--workers", 0, "--size", "6x8", store, tmp_path / "one")
