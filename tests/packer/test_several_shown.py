@@ -78,7 +78,7 @@ def test_images_of_many_sizes_are_named_where_one_is(triples: Path, tmp_path: Pa
     options = ("--size", "image=24", "--size", "target=keep", "--size", "depth=96")
     ran = run_here("pack", "--workers", "0", *options, *FIELDS, triples, tmp_path / "s")
     assert "image 24x24x3, target ?x?x3, depth 96x96x1 uint16" in ran.out
-    assert "image_size=224" in ran.out
+    assert "image_size={'target': 224}" in ran.out
 
 
 @pytest.mark.parametrize("layout", FORMATS)

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from running import run_here
 
+pytest.importorskip("torch", reason="torch is not installed")
 PAGE = Path(__file__).parents[2] / "docs/how-to/pack-several-images.md"
 
 
