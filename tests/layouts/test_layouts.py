@@ -1,0 +1,86 @@
+"""Each line of the page "I have ..." packs by its command, and has the keys, labels and fields that other code finds."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from pathlib import Path
+from typing import Any
+
+import made_labels
+import numpy as np
+import pytest
+from layout import Layout
+from running import run_here
+
+import rawpack
+
+_PAGE = Path(__file__).resolve().parents[2] / "docs/how-to/i-have.md"
+_LAYOUTS: tuple[Layout, ...] = (*made_labels.LAYOUTS,)
+
+
+def _lines() -> dict[str, str]:
+    """What one has -> the command or line of Python that packs it, from the tables of the page."""
+    found: dict[str, str] = {}
+    for line in _PAGE.read_text(encoding="utf-8").splitlines():
+        cells = [cell.strip() for cell in re.split(r"(?<!\\)\|", line.strip("| "))]
+        if line.startswith("|") and len(cells) > 1 and (command := re.fullmatch(r"`(.+)`", cells[1])):
+            assert cells[0] not in found, f"{cells[0]} stands twice on the page"
+            found[cells[0]] = command[1].replace("\\|", "|")
+    return found
+
+
+def test_every_line_of_the_page_is_tried() -> None:
+    assert sorted(_lines()) == sorted(layout.have for layout in _LAYOUTS)
+
+
+@pytest.mark.parametrize("layout", _LAYOUTS, ids=lambda layout: re.sub(r"\W+", "-", layout.have))
+def test_packs_by_one_command(layout: Layout, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in layout.needs:
+        pytest.importorskip(module)
+    monkeypatch.chdir(tmp_path)
+    names = layout.make(tmp_path)
+    line = _lines()[layout.have]
+    if line.startswith("rawpack.pack("):
+        exec(line, {"rawpack": rawpack, **(names or {})})
+    else:
+        program, *words = shlex.split(line)
+        assert program == "rawpack"
+        ran = run_here(*words)
+        assert ran.code == 0, ran.err
+    _same(tmp_path / "store", layout.samples(tmp_path), layout.tolerance)
+
+
+def _same(store: Path, samples: Any, tolerance: float) -> None:
+    """A store, or each split of `split/key` keys."""
+    found: dict[str, dict[str, Any]] = {}
+    parts = [store] if (store / "store.json").exists() else sorted(path for path in store.iterdir() if path.is_dir())
+    for part in parts:
+        reader = rawpack.Reader(part)
+        for n in range(len(reader)):
+            sample = _named(reader, reader[n])
+            key = sample.pop("key")
+            found[key if part == store else f"{part.name}/{key}"] = sample
+    assert sorted(found) == sorted(samples)
+    for key, wanted in samples.items():
+        assert sorted(found[key]) == sorted(wanted), key
+        for name, value in wanted.items():
+            got = found[key][name]
+            if name == "image":
+                assert np.shape(got) == np.shape(value), (key, name)
+                np.testing.assert_allclose(np.int64(got), np.int64(value), rtol=0, atol=tolerance, err_msg=key)
+            elif isinstance(value, np.ndarray | float):
+                np.testing.assert_allclose(got, value, rtol=1e-6, err_msg=f"{key} {name}")
+            else:
+                assert got == value, (key, name)
+
+
+def _named(reader: rawpack.Reader, sample: dict[str, Any]) -> dict[str, Any]:
+    """A sample, with labels by the names of their classes."""
+    found = {name: value for name, value in sample.items() if name != "index"}
+    if classes := reader.classes:
+        if "label" in found:
+            found["label"] = classes[found["label"]] if found["label"] >= 0 else None
+        if "labels" in found:
+            found["labels"] = [classes[n] for n in found["labels"]]
+    return found
