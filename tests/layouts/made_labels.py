@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import csv
 from pathlib import Path
 
 import numpy as np
 from layout import Layout, Samples
-from PIL import Image
 from pictures import picture
+from PIL import Image
 
 
 def _named_folders(root: Path) -> None:

@@ -1,4 +1,4 @@
-"""Each line of the page "I have ..." packs by its command, and has the keys, labels and fields that other code finds."""
+"""Each line of "I have ..." packs by its command, and has the keys, labels and fields that other code finds."""
 
 from __future__ import annotations
 
