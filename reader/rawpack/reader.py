@@ -219,6 +219,19 @@ class Reader:
         """
         return self._samples.column(name)
 
+    def shapes(self, name: str) -> NDArray[np.int32]:
+        """The shape of image or mask `name` of each sample, int32 (n, 3): height, width, channels; of a mask (n, 2). No
+        image is read. Of clips, that of their first frame. Raises UsageError for other fields."""
+        field = self._library.fields.get(name)
+        if field is None or not field.in_shards:
+            raise UsageError(f"{name!r} is no image or mask of this store")
+        self._samples.look_at_files()
+        if field.uniform:
+            return np.tile(np.array(field.shape, np.int32), (len(self), 1))
+        found = np.concatenate([store.shapes(name) for store in self._library.stores])
+        rows = self._samples.rows
+        return found if rows is None else found[rows]
+
     @property
     def rejects(self) -> list[dict[str, Any]]:
         """The samples that could not be packed, of the whole store: dicts with `key`, `reason` and `detail`. Their list

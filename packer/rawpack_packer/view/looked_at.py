@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import secrets
 from collections import OrderedDict
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -48,18 +49,21 @@ class LookedAt:
     """Of the split; of a store, that of its folder."""
     path: str
     reader: Reader
+    said: str
+    """The reader in Python."""
     _orders: OrderedDict[Question, Rows] = field(default_factory=OrderedDict)
 
     @classmethod
     def open(cls, name: str, path: str | os.PathLike[str], **options: Any) -> LookedAt:
         """The store in a folder or behind a URL. options: of `Reader`."""
-        return cls(name, shown(str(path)) if is_url(path) else os.fspath(path), Reader(path, **options))
+        where = shown(str(path)) if is_url(path) else os.fspath(path)
+        return cls(name, where, Reader(path, **options), f"rawpack.Reader({where!r})")
 
     @cached_property
-    def digest(self) -> str:
-        """Of the store: what is shown of it may be kept for ever under a name that has this."""
+    def version(self) -> str:
+        """What is shown of these samples may be kept for ever under an address that has this."""
         digest: str = self._store.digest
-        return digest
+        return digest if len(self.reader) == len(self._store) else f"{digest}-{secrets.token_hex(4)}"
 
     @cached_property
     def _store(self) -> Any:
@@ -89,10 +93,12 @@ class LookedAt:
             "samples": len(reader),
             "format": manifest.format,
             "bytes": manifest.store_bytes,
-            "digest": self.digest,
+            "digest": self._store.digest,
+            "version": self.version,
             "fields": {plain(name): _in_words(one) for name, one in fields.items()},
             "images": self.images,
             "masks": self._of_kind("mask"),
+            "boxes": [name for name, one in fields.items() if one.is_boxes],
             "numbers": numbers,
             "classes": self._classes(),
             "keys": "key" in fields,
@@ -139,9 +145,17 @@ class LookedAt:
         keys = some.column("key") if "key" in fields else [""] * len(rows)
         labels = some.column("label").tolist() if self.reader.classes and "label" in fields else [None] * len(rows)
         names = self.reader.classes or ()
+        boxes = {name: some.column(name) for name, one in fields.items() if one.is_boxes}
+        sizes = some.shapes(self.images[0])[:, :2].tolist() if boxes and self.images else [[]] * len(rows)
         return [
-            {"row": row, "key": plain(key), "label": None if label is None else plain(class_name(names, label))}
-            for row, key, label in zip(rows.tolist(), keys, labels, strict=True)
+            {
+                "row": row,
+                "key": plain(key),
+                "label": None if label is None else plain(class_name(names, label)),
+                "layers": list(self.layers({name: found[k] for name, found in boxes.items()})),
+                "shape": sizes[k],
+            }
+            for k, (row, key, label) in enumerate(zip(rows.tolist(), keys, labels, strict=True))
         ]
 
     def sample(self, row: int) -> dict[str, Any]:
@@ -159,7 +173,7 @@ class LookedAt:
                 name: {"file": plain(place.file.name), "offset": place.offset, "bytes": place.bytes}
                 for name, place in self.reader.where_is(row).items()
             },
-            "line": f"rawpack.Reader({self.path!r})[{row}]",
+            "line": f"{self.said}[{row}]",
         }
         if "video" in fields and np.ndim(sample["video"]) == 0:
             frames = self.reader.find(f"video == {int(sample['video'])}")
@@ -191,7 +205,7 @@ class LookedAt:
         batch = next(iter(some.batches(max(1, len(some)), fields=["video"], workers=0)), None) if len(some) else None
         rows = [] if batch is None else batch["index"].tolist()
         words = f"clips({frames}, stride={stride}" + (f", per_video={per_video})" if per_video else ")")
-        line = f"rawpack.Reader({self.path!r}).{words}"
+        line = f"{self.said}.{words}"
         return {"count": len(clips), "clips": rows, "left_out": clips.left_out, "line": line}
 
     def rejects(self) -> list[dict[str, str]]:

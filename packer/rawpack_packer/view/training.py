@@ -43,7 +43,7 @@ class Loop:
         if self.epoch < 0 or self.number < 0 or abs(self.seed) >= 1 << 63:
             raise UsageError("seed, epoch and batch are whole numbers, the last two not negative")
 
-    def lines(self, path: str, fields: list[str] | None, state: dict[str, Any]) -> str:
+    def lines(self, reader: str, fields: list[str] | None, state: dict[str, Any]) -> str:
         """What gives the same arrays in Python."""
         words = [str(self.batch)] + ["shuffle=True"] * self.shuffle + [f"seed={self.seed}"] * bool(self.seed)
         if self.size:
@@ -60,7 +60,7 @@ class Loop:
                 "import rawpack",
                 *imported,
                 "",
-                f"batches = rawpack.Reader({path!r}).batches({', '.join(words)})",
+                f"batches = {reader}.batches({', '.join(words)})",
                 f"batches.load_state_dict({state!r})",
                 "batch = next(iter(batches))",
             ]
@@ -77,7 +77,7 @@ class Training:
     def batch(self, store: LookedAt, loop: Loop) -> tuple[dict[str, Any], dict[str, Any]]:
         """The batch, and what is said of it. Raises UsageError where the epoch has no such batch."""
         with self._lock:  # one at a time: each may need much memory
-            name = (store.digest, loop)
+            name = (store.version, loop)
             if name not in self._kept:
                 self._kept[name] = _read(store, loop)
                 while len(self._kept) > _KEPT:
@@ -128,6 +128,6 @@ def _read(store: LookedAt, loop: Loop) -> tuple[dict[str, Any], dict[str, Any]]:
             name: f"{values.dtype} {values.shape}" if isinstance(values, np.ndarray) else f"{len(values)} arrays"
             for name, values in batch.items()
         },
-        "lines": loop.lines(store.path, names if ragged else None, state),
+        "lines": loop.lines(store.said, names if ragged else None, state),
     }
     return batch, said

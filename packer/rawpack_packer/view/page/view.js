@@ -57,7 +57,7 @@ async function copy(text) {
 const count = (n, noun) => `${n.toLocaleString("en")} ${noun}${n === 1 ? "" : "s"}`;
 const at = () => stores[Number(state.store || 0)] || stores[0];
 const number = (name, otherwise) => Number(state[name] ?? otherwise);
-const imageOf = (row, words = {}) => `/image?${query({store: state.store || 0, row, v: at().digest, ...words})}`;
+const imageOf = (row, words = {}) => `/image?${query({store: state.store || 0, row, v: at().version, ...words})}`;
 
 /** Change what is looked at: only what is named. `replace` leaves no entry in the history. */
 function go(changes, replace = false) {
@@ -156,7 +156,11 @@ function tile(one, open, words = {}) {
   button.classList.toggle("marked", at().keys && marks.has(one.key));
   const side = Math.min(1024, Math.ceil(number("side", 160) * devicePixelRatio));
   const source = words.source || imageOf(one.row, {side});
-  button.append(make("span", {className: "picture"}, images.length ? picture(source, alt) : "no image"));
+  const shape = one.shape || [];
+  const [height, width] = shape.length === 3 && ![1, 2, 3, 4].includes(shape[2]) ? shape.slice(1) : shape;
+  const stack = make("span", {className: "stack"}, images.length ? picture(source, alt) : "no image");
+  if (width && (one.layers || []).length && state.boxes !== "0") stack.append(drawing(one.layers, width, height));
+  button.append(make("span", {className: "picture"}, stack));
   if (one.label !== null && one.label !== undefined) button.append(make("span", {className: "label"}, one.label));
   button.append(make("span", {className: "name"}, one.key || `${one.row}`));
   button.addEventListener("click", () => open(one.row));
@@ -188,6 +192,7 @@ async function showGrid(main) {
     choice("sort", "Sort", orders, state.sort || ""),
     field("descending", "descending", "checkbox", "1", {checked: state.descending === "1"}),
     state.sort === "random" ? field("seed", "Seed", "number", state.seed || 0, {min: 0}) : null,
+    about.boxes.length ? field("boxes", "boxes", "checkbox", "1", {checked: state.boxes !== "0"}) : null,
     field("side", "Size", "range", number("side", 160), {min: 64, max: 512, step: 16}),
   );
   const grid = make("div", {className: "grid"});
@@ -229,7 +234,7 @@ const SVG = "http://www.w3.org/2000/svg";
 function drawing(layers, width, height) {
   const svg = document.createElementNS(SVG, "svg");
   svg.setAttribute("viewBox", `0 0 ${width} ${height}`);
-  svg.setAttribute("preserveAspectRatio", "none");
+  svg.setAttribute("preserveAspectRatio", "xMidYMid meet");
   const add = (kind, attributes, parent) => {
     const element = document.createElementNS(SVG, kind);
     for (const [name, value] of Object.entries(attributes)) element.setAttribute(name, value);
@@ -319,7 +324,7 @@ async function showSample(main) {
   const pictures = make("div", {className: "pictures"});
   sample.images.forEach((image, k) => {
     const masks = k ? [] : sample.masks.map((name) => ({
-      name, source: `/mask?${query({store: state.store || 0, row, field: name, v: at().digest})}`,
+      name, source: `/mask?${query({store: state.store || 0, row, field: name, v: at().version})}`,
     }));
     pictures.append(make("figure", {},
       stage(imageOf(row, {field: image.name}), `${image.name} of ${sample.key || row}`, image.width, image.height,
@@ -453,20 +458,8 @@ async function showTraining(main) {
     if (mine !== shown) return;
     const grid = make("div", {className: "grid", id: "batch"});
     batch.samples.forEach((one, k) => {
-      const source = (name) => `/batch-image?${query({...words, k, field: name, v: at().digest})}`;
+      const source = (name) => `/batch-image?${query({...words, k, field: name, v: at().version})}`;
       const made = tile(one, openSample, {source: source(at().images[0])});
-      const [height, width] = one.shape.length === 3 && ![1, 2, 3, 4].includes(one.shape[2])
-        ? one.shape.slice(1) : one.shape;
-      if (one.layers.length && width) {
-        const image = made.querySelector(".picture img");
-        const stack = make("span", {className: "stack"});
-        stack.style.position = "relative";
-        image.replaceWith(stack);
-        const svg = drawing(one.layers, width, height);
-        svg.style.position = "absolute";
-        svg.style.inset = "0";
-        stack.append(image, svg);
-      }
       for (const name of at().images.slice(1)) {
         made.querySelector(".picture").append(picture(source(name), `${name} of ${one.key || one.row}`));
       }
@@ -563,11 +556,11 @@ async function showCompare(main) {
       : `PSNR ${pair.psnr.toFixed(2)} dB`;
     const pictures = make("div", {className: "pictures"},
       shownAt(imageOf(row, {field: size.name}), `${at().name}, ${count(pair.bytes[0], "byte")}`),
-      shownAt(`/image?${query({store: other, row: pair.row, v: there.digest})}`,
+      shownAt(`/image?${query({store: other, row: pair.row, v: there.version})}`,
         `${there.name}, ${count(pair.bytes[1], "byte")}`));
     if (pair.alike) {
       pictures.append(shownAt(`/difference?${query({
-        store: state.store || 0, other, row, there: pair.row, gain, v: at().digest + there.digest,
+        store: state.store || 0, other, row, there: pair.row, gain, v: at().version + there.version,
       })}`, `difference times ${gain}`));
     }
     place.replaceChildren(make("p", {id: "total"}, `${sample.key}: ${quality}`), pictures);
