@@ -119,7 +119,8 @@ class RawColumn:
                 blocks.append(TextLists.of(lists).texts)
             except UnicodeEncodeError as error:
                 odd = next(i for i, value in enumerate(lists, row) if error.object in value)
-                raise self.fault(odd, "half of a surrogate pair cannot be stored as UTF-8") from None
+                what = f"half of a surrogate pair cannot be stored as UTF-8; {self.place.keep_texts}"
+                raise self.fault(odd, what) from None
             row += len(block)
         return TextLists(joined(blocks))
 

@@ -156,8 +156,8 @@ def read_json_list(file: BinaryIO, where: str) -> ListingRows:
         for text in map(bytes, texts):
             start = data.index(text, at)
             line += data.count(b"\n", at, start)
-            at = start
             yield line, text.decode()
+            line, at = line + text.count(b"\n"), start + len(text)
 
     return _by_name(_objects(numbered(), where), where)
 

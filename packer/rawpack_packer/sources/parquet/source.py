@@ -248,7 +248,7 @@ class ParquetSource(TableSource):
                 label_column=label_column,
                 columns=None if names is None else ",".join(names),
             ),
-            counts={**NO_COUNTS, "columns_left_out": len(chosen.left_out), NO_FILE: scan.rows - scan.count},
+            counts={**NO_COUNTS, "columns_left_out": len(chosen.left_out), **scan.no_file},
             problems=(*chosen.left_out, *hints(kinds, wanted.declared)),
         )
         images = ArrowImages(rows, chosen.image, scan.outside.pop(chosen.image, {}))
@@ -366,6 +366,11 @@ class _Scan:
     def count(self) -> int:
         """How many rows have images."""
         return self.rows if self._kept is None else sum(map(len, self._kept))
+
+    @property
+    def no_file(self) -> dict[str, int]:
+        """The count of rows without an image, where a column says that there are such."""
+        return {} if self._kept is None else {NO_FILE: self.rows - self.count}
 
     def labels_of(self, root: str, classes: Classes | None) -> Labels | None:
         """The label of each sample. Raises UsageError."""
