@@ -153,7 +153,7 @@ KINDS: dict[str, SourceKind] = {
         divides="cifar:splits_of",
     ),
     "coco": SourceKind(
-        "COCO's JSON of images, boxes, polygons, keypoints and masks", "detection.coco:CocoSource",
+        "COCO's JSON of images, boxes, polygons, keypoints and masks, or of captions", "detection.coco:CocoSource",
         ("images", "fields"), Look(r"\.json$", decides="detection.coco:is_coco"),
     ),
     "folder": SourceKind(
