@@ -180,7 +180,7 @@ def _coco(seen: Seen) -> str:
     have = "boxes" if with_boxes else "captions"
     cure = f"{seen.first}{' or '.join(commands[:MOST_COMMANDS])} packs images with their {have}"
     if not commands:
-        cure = "rawpack reads no panoptic masks of COCO"
+        cure = "rawpack reads COCO's boxes and captions, and no panoptic masks"
     files_of = "COCO's JSON" if len(found) == 1 else "COCO's JSON files"
     return seen.told(f"{files_of} {listed([text_of(one) for one in found], MOST_SHOWN)}", cure)
 

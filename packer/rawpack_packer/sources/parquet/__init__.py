@@ -69,7 +69,7 @@ class _Info(msgspec.Struct):
 def has_tables(folder: Path) -> bool:
     """Whether a folder holds such files as samples; or a path names a split of such a folder."""
     try:
-        return not tables_of_files(folder) and bool(_splits(folder))
+        return bool(_splits(folder)) and not tables_of_files(folder)
     except UsageError:  # whoever opens it reports this
         return True
 
