@@ -7,16 +7,16 @@ out. The files `.txt` and `.json` next to the images say the same as the tables,
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 from rawpack.errors import UsageError
 from rawpack_packer.errors import need
 from rawpack_packer.options import opt
 from rawpack_packer.sources.base import NO_FILE, NOT_LISTED, Scanning, unseen
-from rawpack_packer.sources.fields import DeclaredKind
 from rawpack_packer.sources.folder import EXTENSIONS
 from rawpack_packer.sources.listing.lines import ListingRows
 from rawpack_packer.sources.listing.reading import PATH_NAMES, ListingFile, ListingSource
@@ -41,58 +41,47 @@ class Img2datasetSource(ListingSource):
         path: str | os.PathLike[str],
         /,
         *,
-        key_column: str | None = None,
+        key_column: str = KEY,
         images: str | os.PathLike[str] | None = None,
         progress: Scanning = unseen,
         **options: Any,
     ) -> None:
         """path: the folder. options: as of `ListingSource`. Raises as that does; MissingExtraError without pyarrow."""
-        where = plain(os.fsencode(Path(path).absolute()))
+        root, tables = Path(path).absolute(), tables_of_files(Path(path).absolute())
+        where, counts = plain(os.fsencode(root)), Counter[str]()
         if images is not None:
             raise UsageError(f"{where}: {opt.images} applies to a listing that is given itself: leave it out")
-        files = _Files(Path(path).absolute(), where)
-        super().__init__(path, key_column=key_column or KEY, progress=progress, found=files.listing(), **options)
-        counts = {NOT_LISTED: files.images - len(self), NO_FILE: files.without}
+        parquet = need("pyarrow.parquet", "parquet", where)
+        names = [name for name in parquet.read_schema(tables[0]).names if name not in _ALIKE]
+        if KEY not in names:
+            raise UsageError(
+                f"{plain(os.fsencode(tables[0]))} has no column {KEY!r}, by which img2dataset names its files: "
+                f"{opt.kind('folder')} packs the images alone"
+            )
+        files = next(name for name in (*PATH_NAMES, "") if name not in names)
+
+        def rows(*_: Any) -> ListingRows:
+            return ListingRows(False, [files, *names], enumerate(_rows(parquet, tables, names, counts), 1))
+
+        listing = ListingFile(tables[0], os.fspath(root), files, rows, tuple(tables[1:]))
+        super().__init__(path, key_column=key_column, progress=progress, found=listing, **options)
+        counts[NOT_LISTED] -= len(self)
         self.info = replace(
-            self.info,
-            root=where,
-            paths=(str(Path(path).absolute()), *map(str, files.tables)),
-            counts={**self.info.counts, **counts},
+            self.info, root=where, paths=(str(root), *map(str, tables)), counts={**self.info.counts, **counts}
         )
 
 
-class _Files:
-    """The tables of a folder, and the images of their rows."""
-
-    def __init__(self, folder: Path, where: str) -> None:
-        """Raises UsageError where the tables have no keys."""
-        self.tables, self.images, self.without = tables_of_files(folder), 0, 0
-        self._folder, self._parquet = folder, need("pyarrow.parquet", "parquet", where)
-        names = self._parquet.read_schema(self.tables[0]).names
-        if KEY not in names:
-            raise UsageError(
-                f"{plain(os.fsencode(self.tables[0]))} has no column {KEY!r}, by which img2dataset names its files: "
-                f"{opt.kind('folder')} packs the images alone"
-            )
-        self._path = next(name for name in (*PATH_NAMES, "") if name not in names)
-        self._columns = [name for name in names if name not in _ALIKE]
-
-    def listing(self) -> ListingFile:
-        """All of it, as one listing."""
-        return ListingFile(self.tables[0], os.fspath(self._folder), self._path, self._listed, tuple(self.tables[1:]))
-
-    def _listed(self, file: BinaryIO, where: str, root: str, declared: Mapping[str, DeclaredKind]) -> ListingRows:
-        return ListingRows(False, [self._path, *self._columns], enumerate(self._rows(), 1))
-
-    def _rows(self) -> Iterator[Sequence[Any]]:
-        for table in self.tables:
-            files = sorted(os.listdir(table.with_suffix("")))  # noqa: PTH208
-            found = {os.path.splitext(name)[0]: name for name in files if name.lower().endswith(_ENDS)}  # noqa: PTH122
-            self.images += len(found)
-            for batch in self._parquet.ParquetFile(table).iter_batches(_BLOCK):
-                columns = batch.to_pydict()
-                for row in zip(*(columns[name] for name in self._columns), strict=True):
-                    image = found.get(str(row[self._columns.index(KEY)]))
-                    self.without += image is None
-                    if image is not None:
-                        yield f"{table.stem}/{image}", *row
+def _rows(parquet: Any, tables: Sequence[Path], names: Sequence[str], counts: Counter[str]) -> Iterator[Sequence[Any]]:
+    """The path and the values of each row that has an image. counts: gets the rows without one, and the images."""
+    counts[NO_FILE] = counts[NOT_LISTED] = 0
+    for table in tables:
+        files = sorted(os.listdir(table.with_suffix("")))  # noqa: PTH208
+        found = {os.path.splitext(name)[0]: name for name in files if name.lower().endswith(_ENDS)}  # noqa: PTH122
+        counts[NOT_LISTED] += len(found)
+        for batch in parquet.ParquetFile(table).iter_batches(_BLOCK, columns=list(names)):
+            columns = batch.to_pydict()
+            for row in zip(*(columns[name] for name in names), strict=True):
+                image = found.get(str(row[names.index(KEY)]))
+                counts[NO_FILE] += image is None
+                if image is not None:
+                    yield f"{table.stem}/{image}", *row
