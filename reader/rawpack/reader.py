@@ -376,8 +376,9 @@ class Reader:
         seed: a whole number of 64 bits.
         drop_last: leave out the last batch of an epoch if it is not full. An error where no batch is left.
         fields: names; None means all numbers, images and masks. Texts and ragged fields must be named; texts come as a
-            list of str, lists of texts as a list of lists. `index`, the sample's row in this reader, is always included. "valid" names what no store has:
-            bool (batch,), False for samples that are repeated to fill up the last batch of a rank.
+            list of str, lists of texts as a list of lists. `index`, the sample's row in this reader, is always
+            included. "valid" names what no store has: bool (batch,), False for samples that are repeated to fill up the
+            last batch of a rank.
         image_size: a side, or (height, width): resize to cover and center-crop each image, in the workers; masks by the
             nearest pixel; boxes move with it. `Buckets(...)` are several sizes, of which each batch has one. Where a
             sample has several images, that is the size of `image`, to which others keep their ratio. Also a dict by
