@@ -645,7 +645,8 @@ function showAround() {
   }));
   $("warning").hidden = !about.remote;
   $("warning").textContent = about.remote
-    ? "This store is behind a URL: each shard that is looked at is fetched into the cache." : "";
+    ? "This store is behind a URL: each shard that you look at is fetched into the cache, in random order soon most of "
+      + `its ${(about.bytes / 1e9).toLocaleString("en", {maximumSignificantDigits: 2})} GB.` : "";
   const classes = about.classes.filter(([, n]) => n !== null);
   const side = $("side");
   side.hidden = !classes.length || !["grid", "sample"].includes(state.screen || "grid");
