@@ -16,9 +16,9 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from rawpack_packer.options import opt
 from rawpack_packer.sources.beside import HEAD, MOST_COMMANDS, Found, Seen, command, folder_of
 from rawpack_packer.sources.files import text_of
+from rawpack_packer.sources.listing.lines import delimiter_of
 from rawpack_packer.text import listed, plain
 
 _MOST_ROWS = 100
@@ -88,23 +88,30 @@ def _cure(seen: Seen, tables: Sequence[bytes]) -> str:
         if names is not None:
             options, note = _with_classes(seen, one, names)
             commands.append(command(*options, seen.below(one.path)))
-            notes.append(note)
+            notes.append(note + _labels_note(seen, one))
     if commands:
         note = _LOST if _LOST in notes else notes[0] if len(set(notes)) == 1 else ""
-        if seen.takes_labels:
-            note += f", or {opt.labels_file('FILE')} gives each image its class, by lines of NAME CLASS"
         several = ", each the images that it lists" if len(commands) > 1 else " of the images that it lists"
         return f"{' or '.join(commands[:MOST_COMMANDS])} packs its columns as fields{several}{note}"
     if cure := next(filter(None, (plain_list_cure(seen, one.path) for one in read)), ""):
         return cure
     if seen.in_archive and not any(one.columns for one in read):
         # Such as a table above the folder that is packed.
-        return f"{command(seen.unpacked)} shows whether it names the images"
+        labels = command("--labels-file", text_of(tables[0]), seen.path)
+        return f"{command(seen.unpacked)} shows whether it names the images, or {labels} its classes alone"
     none = "no column of these tables" if len(tables) > 1 else "none of its columns"
     return (
         "if it describes the images, give it a column path and pack the table; "
         f"{none} names images that are there, as far as seen"
     )
+
+
+def _labels_note(seen: Seen, table: _TableBeside) -> str:
+    """How the column of classes alone is packed, where the table has one, or one besides its names of images."""
+    if "label" not in table.columns and len(table.columns) != 2:
+        return ""
+    file = text_of(table.path) if seen.in_archive else seen.below(table.path)
+    return f", or {command('--labels-file', file, seen.path)} its classes alone"
 
 
 def _is_metadata(seen: Seen, table: bytes) -> bool:
@@ -243,10 +250,10 @@ def _of_json(lines: Iterable[str]) -> tuple[list[str], list[list[str]]]:
     return columns, rows
 
 
-def _of_cells(lines: Iterable[str], delimiter: str) -> tuple[list[str], list[list[str]]]:
+def _of_cells(lines: Sequence[str], delimiter: str) -> tuple[list[str], list[list[str]]]:
     rows = list[list[str]]()
     with suppress(csv.Error):
-        for row in csv.reader(lines, delimiter=delimiter):
+        for row in csv.reader(lines, delimiter=delimiter_of(lines[0] if lines else "", delimiter)):
             if row:
                 rows.append(row)
             if len(rows) > _MOST_ROWS + 1:
