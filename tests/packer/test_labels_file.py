@@ -88,8 +88,7 @@ def test_images_are_named_in_many_ways(name: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("kind", PACKED)
 def test_folders_and_archives_take_the_same_labels(kind: str, tmp_path: Path) -> None:
-    """A folder, a tar and a zip of it get the same labels, which survive parts and the store; a changed file of labels is a
-    changed source."""
+    """A folder, a tar and a zip of it get the same labels, also in parts and stores; a change of labels is seen."""
     packed = PACKED[kind](folder(tmp_path / "data"))
     (tmp_path / "labels.csv").write_text(FILES["by stem.csv"])
     reader = Reader(pack(packed, tmp_path / "store", *SMALL, "--labels-file", tmp_path / "labels.csv"))

@@ -6,6 +6,7 @@ The oracle is what was written, and Pillow for pixels.
 from __future__ import annotations
 
 import csv
+import io
 import json
 import os
 import pickle
@@ -265,6 +266,23 @@ def test_a_part_is_no_larger_than_its_rows(place: Path) -> None:
 
 
 # ---------------------------------------------------------------------------------------------- what is wrong
+
+
+@pytest.mark.parametrize("ending", [".csv", ".tsv"])
+@pytest.mark.parametrize("delimiter", [",", ";", "\t"])
+@pytest.mark.parametrize("mark", ["", "\ufeff"])
+def test_tables_as_excel_writes_them(ending: str, delimiter: str, mark: str, small: Callable[..., Path]) -> None:
+    """With a byte order mark, semicolons or tabs, CR LF, and cells in quotes that hold what is between values."""
+    text = io.StringIO()
+    rows = [["path", "label", "note", "n"], ["0.jpg", "pug", f'a{delimiter} "b"\nc', 1], ["1.jpg", "cat", "é", 2]]
+    csv.writer(text, delimiter=delimiter).writerows(rows)
+    listing = small(mark + text.getvalue(), f"table{ending}")
+    source = open_source(listing)
+    assert source.info.classes == ("cat", "pug")
+    found = [source.part(i, i + 1)[0].fields for i in range(2)]
+    assert [(int(one["label"]), one["note"], int(one["n"])) for one in found] == [  # type: ignore[call-overload]
+        (1, rows[1][2], 1), (0, "é", 2),
+    ]  # fmt: skip
 
 
 @pytest.mark.parametrize(

@@ -137,7 +137,8 @@ class FolderSource(BaseSource):
         if images or fields:
             scanned = partial(scan_folder, wanted=wanted_images(), progress=progress, skip_unreadable=skip_unreadable)
             self._all, self.info = with_partners(self._all, self.info, images, fields, scanned)
-        self._take_labels(labels_file, label_column, partial(_inside, where))
+        inside = Path(where, labels_file or "")
+        self._take_labels(labels_file, label_column, lambda _: inside.read_bytes() if inside.is_file() else None)
 
     def _take_labels(
         self, file: str | os.PathLike[str] | None, column: str | None, inside: Callable[[str], bytes | None]
@@ -155,11 +156,9 @@ class FolderSource(BaseSource):
                 f"{info.root} has {count(filled, 'class folder')}: {opt.labels_file} applies to images without them, "
                 "unless it names the images"
             )
-        labels, unread = given.labels, self.unread()
-        crc = zlib.crc32(labels.numbers.tobytes())
-        self._more = np.concatenate([self._more, [[len(self), crc]]])
+        labels, read = given.labels, np.delete(np.arange(len(self)), self.unread())
+        self._more = np.concatenate([self._more, [[len(self), zlib.crc32(labels.numbers.tobytes())]]])
         self._all = replace(self._all, labels=None, further={LABEL: Numbers(labels.numbers), **self._all.further})
-        read = np.delete(np.arange(len(self)), unread)
         known = with_labels(info, Labels(labels.numbers[read], labels.names))
         none, shown, problems = read[labels.numbers[read] < 0], plain(name), list[str]()
         if len(none):
@@ -196,11 +195,6 @@ class FolderSource(BaseSource):
         view = np.concatenate([self._all.states, *further, self._more])
         view.flags.writeable = False
         return view
-
-
-def _inside(root: str, file: str) -> bytes | None:
-    path = Path(root, file)
-    return path.read_bytes() if path.is_file() else None
 
 
 def check_folder(path: str, shown: str) -> None:

@@ -54,11 +54,7 @@ class GivenLabels:
 
 
 def read_labels(
-    path: str | os.PathLike[str],
-    keys: Sequence[str],
-    top: str = "",
-    column: str | None = None,
-    data: bytes | None = None,
+    path: str | os.PathLike[str], keys: Sequence[str], top: str, column: str | None = None, data: bytes | None = None
 ) -> GivenLabels:
     """The labels of images with these keys, which are in order. top: the folder that is packed. column: of a table, the
     one of the classes. data: what is in the file, if it is in an archive. Raises UsageError where they do not fit."""
@@ -90,23 +86,24 @@ def _by_table(
             rows = replace(rows, names=[f"{n}" for n in range(1, len(rows.names) + 1)], rows=chain(of_first, rows.rows))
         _, raw = read_columns(rows, shown)
     found, images, names = np.full(len(keys), -1), "", list[str]()
-    for name, held in raw.items():
-        values = [] if name == column else [str(value) for block in held for value in block]
+    for name in raw:
+        if name == column or (found >= 0).all():
+            continue
+        values = [str(value) for block in raw[name] for value in block]
         rows_of = _rows_of(keys, values, top)
         if not images or (rows_of >= 0).sum() > (found >= 0).sum():
             found, images, names = rows_of, name, values
     others = [name for name in raw if name != images]
-    label = column or next((one for one in (LABEL, _KAGGLE) if one in others), others[0] if len(others) == 1 else None)
+    alone = len(others) == 1 or not (found >= 0).any()  # where no image is named, that is said below
+    label = column or next((one for one in (LABEL, _KAGGLE) if one in others), others[0] if alone else None)
     if label not in others:
         raise UsageError(
             f"{shown} has the columns {listed(others, _SHOWN)} besides {plain(images)}, which names images: name that "
             f"of the classes, {opt.label_column(plain(others[0]))}"
         )
+    labels = raw[label].labels(None, None)[2]
     if label == _KAGGLE:
-        first_words = [str(value).split()[:1] for block in raw[label] for value in block]
-        labels: Labels | None = number_labels(["".join(words) for words in first_words], where=shown)
-    else:
-        labels = raw[label].labels(None, None)[2]
+        labels = number_labels([str(one).partition(" ")[0] for block in raw[label] for one in block], where=shown)
     if labels is None:
         raise UsageError(f"{shown}: column {plain(label)} holds no classes, but other values: pack it as a listing")
     return _by_name(names, _counted(labels), found, keys, shown)

@@ -281,7 +281,8 @@ def _found(
         from rawpack_packer.sources.archives.webdataset import begin
 
         may_be = kind
-        kind, begun = begin(path, given.get("fields", ()), spool, labels="labels_file" in given)
+        kind, begun = begin(path, given.get("fields", ()), spool)
+        kind = "archive" if "labels_file" in given else kind
         if kind != may_be == "webdataset":  # a folder of archives that are no shards
             kind, begun = _kind_of(path, added, given, spool, but=may_be), None
     if given and kind == "folder" and not _is_there(path, KINDS[kind]) and "\0" not in where:

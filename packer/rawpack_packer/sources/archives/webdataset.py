@@ -128,17 +128,14 @@ class WebDatasetSource(TableSource):
         super().__init__(info, keys, shards.spans(files, suffixes, rows), columns, state, labels=labels)
 
 
-def begin(
-    path: str | os.PathLike[str], fields: Fields, spool: Spool | None, *, labels: bool
-) -> tuple[str, Pass | None]:
+def begin(path: str | os.PathLike[str], fields: Fields, spool: Spool | None) -> tuple[str, Pass | None]:
     """The kind of archives that the user did not name, or of a folder of such; and the pass that has shown it by their
-    first members, for whoever opens them. fields: as the user gave them. labels: whether a file has the labels, as for
-    archives of folders. Raises UsageError."""
+    first members, for whoever opens them. fields: as the user gave them. Raises UsageError."""
     if split_path(os.fspath(path))[1]:
         return "archive", None
     label = _named(fields)[1]
     look = Pass(_files(path, spool), label.suffix if label else "")
-    return "webdataset" if fields or (not labels and look.shows(is_shard)) else "archive", look
+    return "webdataset" if fields or look.shows(is_shard) else "archive", look
 
 
 def holds_shards(path: Path) -> bool:

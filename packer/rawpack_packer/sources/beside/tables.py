@@ -88,9 +88,12 @@ def _cure(seen: Seen, tables: Sequence[bytes]) -> str:
         if names is not None:
             options, note = _with_classes(seen, one, names)
             commands.append(command(*options, seen.below(one.path)))
-            notes.append(note + _labels_note(seen, one))
+            notes.append(note)
     if commands:
         note = _LOST if _LOST in notes else notes[0] if len(set(notes)) == 1 else ""
+        if len(some) == 1:
+            file = text_of(some[0]) if seen.in_archive else seen.below(some[0])
+            note += f", or {command('--labels-file', file, seen.path)} its classes alone"
         several = ", each the images that it lists" if len(commands) > 1 else " of the images that it lists"
         return f"{' or '.join(commands[:MOST_COMMANDS])} packs its columns as fields{several}{note}"
     if cure := next(filter(None, (plain_list_cure(seen, one.path) for one in read)), ""):
@@ -104,14 +107,6 @@ def _cure(seen: Seen, tables: Sequence[bytes]) -> str:
         "if it describes the images, give it a column path and pack the table; "
         f"{none} names images that are there, as far as seen"
     )
-
-
-def _labels_note(seen: Seen, table: _TableBeside) -> str:
-    """How the column of classes alone is packed, where the table has one, or one besides its names of images."""
-    if "label" not in table.columns and len(table.columns) != 2:
-        return ""
-    file = text_of(table.path) if seen.in_archive else seen.below(table.path)
-    return f", or {command('--labels-file', file, seen.path)} its classes alone"
 
 
 def _is_metadata(seen: Seen, table: bytes) -> bool:

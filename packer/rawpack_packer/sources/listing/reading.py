@@ -180,9 +180,7 @@ class ListingSource(TableSource):
                 labels = _labels_of_folders(self.images.paths, names, place, lines)
                 kinds = {LABEL: LABEL_KIND, **kinds}
         elif labels is None and names is not None:
-            raise UsageError(
-                f"{opt.classes} names whole numbers or names; the labels of {where} are {kinds[LABEL].dtype}"
-            )
+            raise UsageError(f"{opt.classes}: the labels of {where} are {kinds[LABEL].dtype}, and no classes")
         kinds = with_arrays(kinds, arrays, where)
         info = SourceInfo(
             kind="listing",
@@ -367,17 +365,16 @@ def _parts(keys: Texts, times: Times, raw: Mapping[str, RawColumn], by_path: boo
 def _labels_of_folders(paths: Texts, classes: Sequence[str], place: CellPosition, lines: Lines) -> Labels:
     """The labels of paths, each by a folder in it that is called as a class: as UCF101's testlist01.txt has them.
     Raises BadListingError for a path without one."""
-    names, found = {*classes, *numbered_classes(classes)[0]}, list[str]()
-    for row, line in enumerate(lines.tolist()):
-        folders = paths.value(row).split("/")[-2::-1]
-        label = next((one for one in folders if one in names), None)
-        if label is None:
-            raise place.fault(
-                line,
-                f"{paths.value(row)} is in no folder that is one of the classes of {opt.classes}. They are those of a "
-                f"column 'label', of boxes that have classes ({opt.fields('boxes:xyxy')}), or of folders",
-            )
-        found.append(label)
+    names = {*classes, *numbered_classes(classes)[0]}
+    folders = (paths.value(row).split("/")[-2::-1] for row in range(len(paths)))
+    found = [next((one for one in some if one in names), "") for some in folders]
+    if "" in found:
+        what = (
+            f"is in no folder with the name of a class. {opt.classes} names the classes of a column 'label', of boxes"
+        )
+        row = found.index("")
+        what += f" that have classes ({opt.fields('boxes:xyxy')}), or of folders"
+        raise place.fault(int(lines[row]), f"{paths.value(row)} {what}")
     return number_labels(found, classes, where=place.where)
 
 

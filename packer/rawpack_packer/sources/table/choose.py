@@ -79,10 +79,7 @@ def number_labels(
         )
     found = sorted({str(value) for value in values if isinstance(value, str) and value})
     if names is None:
-        spelled = dict[str, str]()
-        for name in found:
-            spelled.setdefault(composed(name), name)
-        names = _encodable([*spelled.values()], where)
+        names = _encodable(sorted({composed(name): name for name in reversed(found)}.values()), where)
     elif classes is not None and set(found) <= set(lines := classes_of(classes)):
         names = lines
     of_spelling = {composed(name): number for number, name in enumerate(names)}
@@ -164,14 +161,13 @@ def _checked(
     wrong: list[int] = []
     if numbers.dtype in (object, np.uint64):
         wrong = [i for i, number in enumerate(numbers.tolist()) if not -(1 << 63) <= number < 1 << 63]
-    whole = numbers if wrong else numbers.astype(np.int64)
+    some = numbers != -1
     if not wrong and names is not None:
-        counted = np.where(whole == -1, -1, whole - first)
-        wrong = np.flatnonzero(no_classes(counted, len(names)) | ((counted == -1) & (whole != -1))).tolist()
-        whole = counted
+        numbers = numbers.astype(np.int64) - first * some
+        wrong = np.flatnonzero(no_classes(numbers, len(names)) | (some & (numbers < 0))).tolist()
     if wrong:
-        raise _none_of(str(numbers[wrong[0]]), names, where, row_name(wrong[0]), first)
-    return Labels(whole, None if names is None else tuple(names))
+        raise _none_of(str(numbers[wrong[0]] + first), names, where, row_name(wrong[0]), first)
+    return Labels(numbers.astype(np.int64), None if names is None else tuple(names))
 
 
 def _none_of(value: str, names: Sequence[str] | None, where: str, row: str, first: int = 0) -> UsageError:
