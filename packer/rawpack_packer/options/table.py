@@ -246,7 +246,7 @@ SOURCE: tuple[Option, ...] = (
     _source(
         name="labels_file", is_path=True, metavar="FILE",
         help="Classes of the images of a folder or archive: a table with a column of the images' names and one of "
-        "classes, such as Kaggle's, which may be in the archive; ImageNet's development kit; or a text file with a class "
+        "classes, such as Kaggle's, also one in the archive; ImageNet's development kit; or a text file with a class "
         "per line, in the order of the images' names.",
         annotation="str | os.PathLike[str]",
         doc="of a folder or an archive, the path of a table of names and classes, such as Kaggle's, of ImageNet's "
