@@ -56,8 +56,7 @@ def plain(text: str | bytes, *, lines: bool = False) -> str:
 
 
 def composed(text: str) -> str:
-    """One spelling of a name: Unicode has two for letters such as é, which look the same, and macOS writes the other
-    one (NFD)."""
+    """One of the spellings that Unicode has for letters such as é: macOS may write another one (NFD)."""
     return text if text.isascii() else unicodedata.normalize("NFC", text)
 
 

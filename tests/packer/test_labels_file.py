@@ -172,6 +172,14 @@ def test_files_that_do_not_fit_are_refused(text: str, column: str | None, messag
         open_source(root, labels_file=tmp_path / "labels.csv", label_column=column)
 
 
+def test_a_file_in_an_archive_that_is_not_read_is_refused(tmp_path: Path) -> None:
+    """A table that is compressed in a way that is not read is named, and unpacked by the user."""
+    with zipfile.ZipFile(zipped(folder(tmp_path / "data")), "a", zipfile.ZIP_LZMA) as archive:
+        archive.writestr("labels.csv", FILES["by stem.csv"])
+    with pytest.raises(UsageError, match=r"labels\.csv, in the archive, cannot be read: .*method 14"):
+        open_source(tmp_path / "data.zip", labels_file="labels.csv")
+
+
 def test_a_column_needs_its_file(tmp_path: Path) -> None:
     """`--label-column` of a folder names a column of `--labels-file`; a file that is nowhere is named."""
     root = folder(tmp_path / "data")

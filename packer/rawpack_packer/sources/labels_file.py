@@ -13,10 +13,11 @@ from __future__ import annotations
 import io
 import os
 import tarfile
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path, PurePosixPath
+from typing import BinaryIO
 
 import numpy as np
 
@@ -24,7 +25,7 @@ from rawpack.errors import UsageError
 from rawpack_packer.errors import reason_of
 from rawpack_packer.options import opt
 from rawpack_packer.sources.listing.columns import read_columns
-from rawpack_packer.sources.listing.lines import READERS, long_cells
+from rawpack_packer.sources.listing.lines import READERS, ListingRows, long_cells
 from rawpack_packer.sources.table.choose import LABEL, Labels, number_labels
 from rawpack_packer.sources.table.columns import Rows
 from rawpack_packer.text import composed, count, listed, plain
@@ -38,7 +39,6 @@ _MOST_BYTES = 1 << 28
 _MOST_CLASSES = 1_000_000
 _KAGGLE = "PredictionString"
 """The column of LOC_val_solution.csv whose first word is the class; boxes come after it."""
-_SHOWN = 8
 
 
 @dataclass(frozen=True, eq=False)
@@ -63,7 +63,8 @@ def read_labels(
         if data is None and (where.is_dir() or where.name == _TRUTH or where.name.lower().endswith(_TARS)):
             return _in_order(_by_kit(_truth(where), shown), keys, shown)
         data = _checked(where.read_bytes() if data is None else data)
-        table = _by_table(where.suffix.lower(), data, keys, top, column, shown)
+        reader = READERS.get(where.suffix.lower())
+        table = None if reader is None else _by_table(reader, data, keys, top, column, shown)
         return table or _by_text(data.decode("utf-8-sig"), keys, top, shown)
     except (tarfile.TarError, EOFError, UnicodeDecodeError) as error:
         raise UsageError(f"{shown} cannot be read as labels: {error}") from None
@@ -72,13 +73,16 @@ def read_labels(
 
 
 def _by_table(
-    suffix: str, data: bytes, keys: Sequence[str], top: str, column: str | None, shown: str
+    reader: Callable[[BinaryIO, str], ListingRows],
+    data: bytes,
+    keys: Sequence[str],
+    top: str,
+    column: str | None,
+    shown: str,
 ) -> GivenLabels | None:
-    """The labels in a table; None for a file that is none. Raises UsageError."""
-    if suffix not in READERS:
-        return None
+    """The labels in a table; None for a file with a single column. Raises UsageError."""
     with long_cells():
-        rows = READERS[suffix](io.BytesIO(data), shown)
+        rows = reader(io.BytesIO(data), shown)
         if len(rows.names) < 2:
             return None
         if (_rows_of(keys, rows.names, top) >= 0).any():  # it has no line of names
@@ -98,7 +102,7 @@ def _by_table(
     label = column or next((one for one in (LABEL, _KAGGLE) if one in others), others[0] if alone else None)
     if label not in others:
         raise UsageError(
-            f"{shown} has the columns {listed(others, _SHOWN)} besides {plain(images)}, which names images: name that "
+            f"{shown} has the columns {listed(others, 8)} besides {plain(images)}, which names images: name that "
             f"of the classes, {opt.label_column(plain(others[0]))}"
         )
     labels = raw[label].labels(None, None)[2]
@@ -125,7 +129,7 @@ def _by_name(names: Sequence[str], labels: Labels, found: Rows, keys: Sequence[s
     if not (found >= 0).any():
         raise UsageError(
             f"{shown} has no label for {plain(keys[0])}, and for no other image: it names images as "
-            f"{plain(names[0]) if names else 'nothing'}; give the labels of these images"
+            f"{plain(names[0]) if names else 'nothing'}; give their labels, or pack the folder of these alone"
         )
     rows, images = np.unique(found, return_counts=True)
     for row in rows[(rows >= 0) & (images > 1)][:1]:
@@ -149,8 +153,7 @@ def _in_order(values: Sequence[str], keys: Sequence[str], shown: str) -> GivenLa
     if labels.names is None and labels.numbers.min() > 0:
         raise UsageError(
             f"the labels in {shown} begin at {labels.numbers.min()}, and classes are counted from 0. ILSVRC ids are no "
-            f"labels: give ImageNet's development kit, ILSVRC2012_devkit_t12.tar.gz, its folder, or {_TRUTH} by that "
-            "name"
+            f"labels: give ImageNet's development kit, ILSVRC2012_devkit_t12.tar.gz, its folder, or its {_TRUTH}"
         )
     return GivenLabels(labels, in_order=True)
 

@@ -309,7 +309,10 @@ def _inside(tree: Tree, folder: bytes, spans: Spans, file: str) -> bytes | None:
     for path in (name, folder + b"/" + name):
         with suppress(OSError):
             if isinstance(number := tree.resolve(tree.root, path), int):
-                return spans.value(number)
+                try:
+                    return spans.value(number)
+                except DecodeError as error:
+                    raise UsageError(f"{plain(file)}, in the archive, cannot be read: {error.detail}") from None
     return None
 
 

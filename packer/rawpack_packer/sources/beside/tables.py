@@ -6,19 +6,20 @@ one folder. A table of counts or of the names of classes has none, and no comman
 
 from __future__ import annotations
 
-import csv
-import json
+import io
 import os
 import re
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 
+from rawpack.errors import UsageError
 from rawpack_packer.sources.beside import HEAD, MOST_COMMANDS, Found, Seen, command, folder_of
 from rawpack_packer.sources.files import text_of
-from rawpack_packer.sources.listing.lines import delimiter_of
+from rawpack_packer.sources.listing.lines import READERS
 from rawpack_packer.text import listed, plain
 
 _MOST_ROWS = 100
@@ -220,41 +221,14 @@ def _relative(seen: Seen, value: str) -> str:
 
 
 def _read(table: bytes, head: bytes) -> _TableBeside:
-    """The beginning of a table; without columns where it cannot be read."""
-    lines = head.decode("utf-8-sig", "replace").splitlines(keepends=True)
-    whole = len(head) < HEAD
-    if not whole:
-        lines = lines[:-1]
-    if table.lower().endswith((b".jsonl", b".ndjson")):
-        columns, rows = _of_json(lines[: _MOST_ROWS + 1])
-    else:
-        columns, rows = _of_cells(lines, "\t" if table.lower().endswith(b".tsv") else ",")
+    """The beginning of a table, up to its first fault; without columns where it cannot be read."""
+    whole, columns, rows = len(head) < HEAD, list[str](), list[list[str]]()
+    with suppress(UsageError):
+        suffix = os.path.splitext(text_of(table))[1].lower()  # noqa: PTH122
+        found = READERS[suffix](io.BytesIO(head if whole else head[: head.rfind(b"\n") + 1]), "")
+        columns = list(found.names)
+        rows.extend([str(value) for value in row] for _, row in islice(found.rows, _MOST_ROWS + 1))
     return _TableBeside(table, columns, rows[:_MOST_ROWS], whole and len(rows) <= _MOST_ROWS)
-
-
-def _of_json(lines: Iterable[str]) -> tuple[list[str], list[list[str]]]:
-    columns, rows = list[str](), list[list[str]]()
-    for line in lines:
-        try:
-            row = json.loads(line)
-        except (ValueError, RecursionError):
-            continue
-        if isinstance(row, dict):
-            columns = columns or list(row)
-            rows.append([str(row.get(name, "")) for name in columns])
-    return columns, rows
-
-
-def _of_cells(lines: Sequence[str], delimiter: str) -> tuple[list[str], list[list[str]]]:
-    rows = list[list[str]]()
-    with suppress(csv.Error):
-        for row in csv.reader(lines, delimiter=delimiter_of(lines[0] if lines else "", delimiter)):
-            if row:
-                rows.append(row)
-            if len(rows) > _MOST_ROWS + 1:
-                break
-    columns = rows[0] if rows else []
-    return columns, [row for row in rows[1:] if len(row) == len(columns)]
 
 
 def plain_list_cure(seen: Seen, file: bytes) -> str:

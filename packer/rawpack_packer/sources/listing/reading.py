@@ -369,12 +369,11 @@ def _labels_of_folders(paths: Texts, classes: Sequence[str], place: CellPosition
     folders = (paths.value(row).split("/")[-2::-1] for row in range(len(paths)))
     found = [next((one for one in some if one in names), "") for some in folders]
     if "" in found:
-        what = (
-            f"is in no folder with the name of a class. {opt.classes} names the classes of a column 'label', of boxes"
+        row, what = (
+            found.index(""),
+            f"{opt.classes} names those of a column 'label', boxes that have classes, or folders",
         )
-        row = found.index("")
-        what += f" that have classes ({opt.fields('boxes:xyxy')}), or of folders"
-        raise place.fault(int(lines[row]), f"{paths.value(row)} {what}")
+        raise place.fault(int(lines[row]), f"{paths.value(row)} is in no folder with the name of a class: {what}")
     return number_labels(found, classes, where=place.where)
 
 
