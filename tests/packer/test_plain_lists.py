@@ -129,6 +129,8 @@ def test_a_template_completes_names(listed: Callable[..., Path], tmp_path: Path)
     assert [(one["key"], sorted(one)) for one in found] == [
         (key, ["image", "index", "key"]) for key in ("2.jpg", "0.jpg")
     ]
+    ran = run_here("pack", listed("2\n0\n"), tmp_path / "n")
+    assert (ran.code, "--path '{}.jpg' adds an extension to names" in ran.err) == (2, True)
     reader = Reader(pack(listed("2 dog\n0 cat\n"), tmp_path / "t", "--size", 8, "--path", "{}.jpg"))
     assert [(one["key"], (reader.classes or ())[one["label"]]) for one in reader] == [
         ("2.jpg", "dog"),

@@ -17,6 +17,7 @@ from itertools import islice
 from pathlib import Path
 
 from rawpack.errors import UsageError
+from rawpack_packer.options import opt
 from rawpack_packer.sources.beside import HEAD, MOST_COMMANDS, Found, Seen, command, folder_of
 from rawpack_packer.sources.files import text_of
 from rawpack_packer.sources.listing.lines import READERS
@@ -105,7 +106,7 @@ def _cure(seen: Seen, tables: Sequence[bytes]) -> str:
         return f"{command(seen.unpacked)} shows whether it names the images, or {labels} its classes alone"
     none = "no column of these tables" if len(tables) > 1 else "none of its columns"
     return (
-        "if it describes the images, give it a column path and pack the table; "
+        f"if it describes the images, give it a column path and pack the table, or the images with {opt.labels_file}; "
         f"{none} names images that are there, as far as seen"
     )
 

@@ -384,7 +384,9 @@ class PathParser:
             found = os.stat(path if path[0] == "/" else self._below + path)  # noqa: PTH116 - for each of a million
         except FileNotFoundError:
             where = "" if path[0] == "/" else f" below {plain(self._root)}"
-            hint = f" ({opt.images} names another folder)" if where else ""
+            named = os.path.splitext(path)[1]  # noqa: PTH122
+            bare = "" if named else f"; {opt.path_column(repr('{}.jpg'))} adds an extension to names"
+            hint = f" ({opt.images} names another folder{bare})" if where else ""
             raise self._place.fault(line, f"there is no file {path}{where}{hint}") from None
         except OSError as error:
             stop_if_of_any_file(error, path)
