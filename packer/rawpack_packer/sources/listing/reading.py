@@ -74,6 +74,8 @@ from rawpack_packer.text import listed, plain
 
 PATH_NAMES = ("path", "file_name", "filename", "filepath", "file")
 """Names of the column of paths; the first that occurs."""
+_LONGEST = 1 << 16
+"""Bytes of a first line that are looked at."""
 TIMES = ("start", "end")
 """Columns of times, where the paths are those of videos."""
 RowReader = Callable[[BinaryIO, str, str, Mapping[str, DeclaredKind]], ListingRows]
@@ -91,6 +93,8 @@ class ListingFile:
     path_column: str
     """Unless the user names another one."""
     rows: RowReader
+    others: tuple[Path, ...] = ()
+    """Further files that it consists of."""
 
 
 class ListingSource(TableSource):
@@ -144,7 +148,9 @@ class ListingSource(TableSource):
             where, path_column = plain(os.fsencode(file)), path_column or found.path_column
         given = sorted(declared.items(), key=lambda item: item[0]), names
         with reading(where), file.open("rb") as opened, long_cells():
-            state = state_of(file, repr((*given, *([path_column] if path_column else []))))
+            said = repr((*given, *([path_column] if path_column else [])))
+            others = () if found is None else found.others
+            state = np.concatenate([state_of(one, said) for one in (file, *others)])
             rows = rows_by(opened, where, root, declared)
             wanted = ColumnChoice(path_column, label_column, key_column, declared=declared)
             template, chosen = _chosen(rows.names, wanted, where)
@@ -392,7 +398,7 @@ def _empty_classes_of_boxes(
 
 def rows_of(suffix: str, file: BinaryIO, where: str, root: str, declared: Container[str]) -> ListingRows:
     """The rows of a listing whose name ends in `suffix`."""
-    line = file.readline().decode("utf-8-sig", "replace")
+    line = file.readline(_LONGEST).decode("utf-8-sig", "replace")
     file.seek(0)
     # Which some tools call .csv.
     if suffix == PLAIN_SUFFIX or (USUAL.get(suffix, ",") not in line and begins_with_file(line, root)):
