@@ -53,7 +53,7 @@ COUNTS = {
     "header_records": "records of labels without an image, left out",
     "not_listed": "images that the folder's table does not list, left out",
     "unpaired": "partner files that belong to no image, left out",
-    "no_file": "lines of the folder's table without an image, left out",
+    "no_file": "lines of the table without an image, left out",
     "unnamed_members": "members that --field does not name, left out",
     "no_image": "samples without an image, left out",
     "other_keys": "keys of an LMDB that are part of no sample, skipped",

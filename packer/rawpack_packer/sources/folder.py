@@ -7,7 +7,9 @@ import math
 import os
 import re
 import shlex
-from collections.abc import Collection, Iterable, Sequence
+import zlib
+from collections.abc import Callable, Collection, Iterable, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -18,15 +20,18 @@ from rawpack.errors import UsageError
 from rawpack.remote.url import is_url, shown
 from rawpack_packer.errors import reason_of
 from rawpack_packer.options import opt
-from rawpack_packer.sources.base import BaseSource, Scanning, unseen
+from rawpack_packer.sources.base import NO_FILE, BaseSource, Scanning, given_options, unseen
 from rawpack_packer.sources.beside.annotated import refuse_annotations
 from rawpack_packer.sources.fields import Fields
 from rawpack_packer.sources.files import NOT_SCANNED, FolderPart, missing
 from rawpack_packer.sources.folder_scan import ARCHIVES, FolderScan, Wanted
+from rawpack_packer.sources.labels_file import read_labels
 from rawpack_packer.sources.pairs import Folders, with_partners
-from rawpack_packer.sources.table.columns import Files
+from rawpack_packer.sources.table.choose import LABEL, Labels
+from rawpack_packer.sources.table.columns import Files, Numbers
+from rawpack_packer.sources.table.source import NO_STATES, with_labels
 from rawpack_packer.sources.video import EXTENSIONS as VIDEO_EXTENSIONS
-from rawpack_packer.text import plain
+from rawpack_packer.text import count, plain
 
 EXTENSIONS = frozenset(
     {".jpg", ".jpeg", ".jpe", ".jfif", ".png", ".webp", ".bmp", ".dib", ".tif", ".tiff", ".gif", ".tga"}
@@ -92,6 +97,7 @@ class FolderSource(BaseSource):
     """
 
     _all: FolderPart
+    _more: NDArray[np.int64] = NO_STATES
 
     def __init__(
         self,
@@ -100,16 +106,19 @@ class FolderSource(BaseSource):
         *,
         images: Folders = (),
         fields: Fields = (),
+        labels_file: str | os.PathLike[str] | None = None,
+        label_column: str | None = None,
         skip_unreadable: bool = False,
         progress: Scanning = unseen,
         detected: bool = False,
     ) -> None:
         """Scan `path`. Only files without an image's extension are opened, for their first bytes.
 
-        images, fields: folders of further images, see `pairs`, and which of them hold masks.
+        images, fields: folders of further images, see `pairs`, and which of them hold masks. labels_file, label_column:
+        labels in place of those of the folders, see `labels_file`, and which column of a table has them.
         skip_unreadable: leave out folders and files that cannot be looked into. progress: called with the number of
         entries looked at so far, every 1,000 and at the end. detected: whether the path shows that it is a folder of
-        images, and nobody says so: then it may hold no annotations.
+        images, and nobody says so: then it may hold no annotations, unless there are labels.
         Raises UsageError where `path` is no folder or holds no image, AnnotatedError where it holds annotations,
         UnreadableError where some of it cannot be looked into, PackError where its disk fails or it changes during the
         scan.
@@ -123,15 +132,52 @@ class FolderSource(BaseSource):
         self._all = scan.files()
         if not scan.samples:
             raise NoImageError(root, scan.instead(), scan.counts["videos"], scan.archives(), scan.beside.suffixes)
-        if detected:
+        if detected and labels_file is None:
             refuse_annotations(path, scan.beside, self._all, self.info, scan.head)
         if images or fields:
             scanned = partial(scan_folder, wanted=wanted_images(), progress=progress, skip_unreadable=skip_unreadable)
             self._all, self.info = with_partners(self._all, self.info, images, fields, scanned)
+        inside = Path(where, labels_file or "")
+        self._take_labels(labels_file, label_column, lambda _: inside.read_bytes() if inside.is_file() else None)
+
+    def _take_labels(
+        self, file: str | os.PathLike[str] | None, column: str | None, inside: Callable[[str], bytes | None]
+    ) -> None:
+        """Take the labels of a file. inside: what is in a file of the source; None where it has no such file."""
+        if file is None:
+            if column is not None:
+                raise UsageError(f"{opt.label_column(plain(column))} names a column of {opt.labels_file}: give both")
+            return
+        info, name = self.info, os.fspath(file)
+        data = None if os.path.exists(name) else inside(name)  # noqa: PTH110 - it may be too long
+        given = read_labels(file, [self.key(i) for i in range(len(self))], info.root.rpartition("/")[2], column, data)
+        if given.in_order and (filled := len(info.classes or ()) - len(info.empty_classes)):
+            raise UsageError(
+                f"{info.root} has {count(filled, 'class folder')}: {opt.labels_file} applies to images without them, "
+                "unless it names the images"
+            )
+        labels, read = given.labels, np.delete(np.arange(len(self)), self.unread())
+        self._more = np.concatenate([self._more, [[len(self), zlib.crc32(labels.numbers.tobytes())]]])
+        self._all = replace(self._all, labels=None, further={LABEL: Numbers(labels.numbers), **self._all.further})
+        known = with_labels(info, Labels(labels.numbers[read], labels.names))
+        none, shown, problems = read[labels.numbers[read] < 0], plain(name), list[str]()
+        if len(none):
+            problems.append(f"{count(len(none), 'image')} without a label in {shown}: {plain(self.key(int(none[0])))}")
+        if given.others:
+            what = count(len(given.others), "label")
+            problems.append(f"{what} in {shown} of no image that is there, left out: {plain(given.others[0])}")
+        self.info = replace(
+            known,
+            flat=False,
+            options={**info.options, **given_options(labels_file=name, label_column=column)},
+            counts={**known.counts, NO_FILE: len(given.others)},
+            problems=(*info.problems, *problems),
+        )
 
     def labels(self) -> NDArray[np.int64] | None:
         """See `HasLabels`."""
-        return self._all.file_labels()
+        given = self._all.further.get(LABEL)
+        return given.values if isinstance(given, Numbers) else self._all.file_labels()
 
     def pick(self, rows: NDArray[np.int64], /) -> FolderPart:
         """See `CanPick`."""
@@ -142,10 +188,11 @@ class FolderSource(BaseSource):
         return np.flatnonzero(self._all.states[:, 0] == NOT_SCANNED)
 
     def states(self) -> NDArray[np.int64]:
-        """(n, 2): size in bytes and mtime in ns of each sample's file when it was scanned; then those of further
-        images."""
+        """(n, 2): size in bytes and mtime in ns of each sample's file when it was scanned, or its size and its time or
+        checksum in an archive; then those of further images, or size and mtime of each archive; then, where labels
+        were given, their number and their checksum."""
         further = [one.states for one in self._all.further.values() if isinstance(one, Files)]
-        view = np.concatenate([self._all.states, *further])
+        view = np.concatenate([self._all.states, *further, self._more])
         view.flags.writeable = False
         return view
 

@@ -158,7 +158,8 @@ KINDS: dict[str, SourceKind] = {
     ),
     "folder": SourceKind(
         "a folder of images, with a subfolder for each class", "folder:FolderSource",
-        ("images", "fields", "skip_unreadable", "key_pattern"), with_subfolders=True, stops_at_annotations=True,
+        ("images", "fields", "labels_file", "label_column", "skip_unreadable", "key_pattern"), with_subfolders=True,
+        stops_at_annotations=True,
     ),
     "hdf5": SourceKind(
         "data sets of an HDF5 file: .h5, .hdf5", "hdf5.source:Hdf5Source",
@@ -221,7 +222,7 @@ KINDS: dict[str, SourceKind] = {
     ),
     "archive": SourceKind(
         "an archive of a folder of images: .tar, .zip, .tar.gz, .tar.bz2; ImageNet's own",
-        "archives.source:ArchiveSource", ("labels_file", "skip_unreadable", "key_pattern"),
+        "archives.source:ArchiveSource", ("labels_file", "label_column", "skip_unreadable", "key_pattern"),
         Look(decides="archives.source:is_archive"), Look(absent=True, decides="archives.source:names_archives"),
         stops_at_annotations=True, remote=True, extra="archives", extra_for="compressed tar",
     ),
@@ -282,13 +283,14 @@ def _found(
 
         may_be = kind
         kind, begun = begin(path, given.get("fields", ()), spool)
+        kind = "archive" if "labels_file" in given else kind
         if kind != may_be == "webdataset":  # a folder of archives that are no shards
             kind, begun = _kind_of(path, added, given, spool, but=may_be), None
     if given and kind == "folder" and not _is_there(path, KINDS[kind]) and "\0" not in where:
         raise missing(where)  # rather than that a folder takes none of these options
     if kind in KINDS and KINDS[kind].with_subfolders and where and (names := splits_in(Path(path))):
         images = kind != "folder" or holds_image(Path(path))
-        if kind == "folder" and images:
+        if kind == "folder" and images and "labels_file" not in given:
             refuse_above(path, names)
         raise DividedError(where, names, kind if images else "video")
     if kind in KINDS and (names := KINDS[kind].splits(Path(path))):

@@ -104,8 +104,8 @@ def refuse_annotations(
     numbers, counts = np.unique(part.folder_of, return_counts=True)
     filled = {part.folders[k]: n for k, n in zip(numbers.tolist(), counts.tolist(), strict=True)}
     empty, classes = set(info.empty_classes), info.classes or ()
-    takes_labels, labeled = info.kind == "archive" and not classes, len(classes) - len(empty) > 1
-    seen = Seen(shown_path, beside, info.kind, ImageNames(part, head), takes_labels, filled, labeled)
+    labeled = len(classes) - len(empty) > 1
+    seen = Seen(shown_path, beside, info.kind, ImageNames(part, head), filled, labeled)
     tables = [one for one in beside.tables if _is_relevant(folder_of(one), filled, empty)]
     found = (
         _coco(seen)

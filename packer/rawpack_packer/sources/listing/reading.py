@@ -35,6 +35,7 @@ from rawpack_packer.sources.listing.lines import (
     PLAIN_SUFFIX,
     READERS,
     SUFFIXES,
+    USUAL,
     CellPosition,
     Lines,
     ListingRows,
@@ -50,6 +51,7 @@ from rawpack_packer.sources.path_fields import PathTemplate, path_template
 from rawpack_packer.sources.table.choose import (
     EMPTY,
     LABEL,
+    LABEL_KIND,
     NO_COUNTS,
     ChosenColumns,
     Classes,
@@ -62,6 +64,8 @@ from rawpack_packer.sources.table.choose import (
     empty_classes,
     named_file,
     no_classes,
+    number_labels,
+    numbered_classes,
 )
 from rawpack_packer.sources.table.columns import Column, RaggedColumn, Texts, texts_of
 from rawpack_packer.sources.table.source import TableSource, repeated_key
@@ -70,6 +74,8 @@ from rawpack_packer.text import listed, plain
 
 PATH_NAMES = ("path", "file_name", "filename", "filepath", "file")
 """Names of the column of paths; the first that occurs."""
+_LONGEST = 1 << 16
+"""Bytes of a first line that are looked at."""
 TIMES = ("start", "end")
 """Columns of times, where the paths are those of videos."""
 RowReader = Callable[[BinaryIO, str, str, Mapping[str, DeclaredKind]], ListingRows]
@@ -171,9 +177,16 @@ class ListingSource(TableSource):
         fields_of = {name: column for name, column in chosen.fields.items() if name not in timed}
         kinds, columns, labels = _converted(raw, chosen.label, fields_of, declared, names, root)
         counts, empty = dict(NO_COUNTS), tuple[str, ...]()
-        if labels is None and names is not None:
-            empty = _empty_classes_of_boxes(columns, raw, names, where)
-            counts[EMPTY] = len(empty)
+        if LABEL not in columns and names is not None:
+            boxes = {name: one for name, one in columns.items() if isinstance(one, RaggedColumn) and one.have_classes}
+            if boxes:
+                empty = _empty_classes_of_boxes(boxes, raw, names)
+                counts[EMPTY] = len(empty)
+            else:
+                labels = _labels_of_folders(self.images.paths, names, place, lines)
+                kinds = {LABEL: LABEL_KIND, **kinds}
+        elif labels is None and names is not None:
+            raise UsageError(f"{opt.classes}: the labels of {where} are {kinds[LABEL].dtype}, and no classes")
         kinds = with_arrays(kinds, arrays, where)
         info = SourceInfo(
             kind="listing",
@@ -267,15 +280,15 @@ def _check_unique(keys: Texts, lines: Lines, place: CellPosition, cure: str) -> 
 def _chosen(names: Sequence[str], wanted: ColumnChoice, where: str) -> tuple[PathTemplate | None, ChosenColumns]:
     """How paths are made of columns, if they are, and the columns of a listing: that of paths is its image."""
     path = wanted.image
-    template = path_template(path) if path is not None and "{" in path and path not in names else None
+    template = path_template(path, names) if path is not None and "{" in path and path not in names else None
     for name in [path] if template is None else template.columns:
         if name is not None and name not in names:
             raise UsageError(f"{opt.path_column(plain(name))}: {where} has no such column: it has {_listed(names)}")
     path = path or next((name for name in PATH_NAMES if name in names), None)
     if path is None:
         raise UsageError(_no_path(where, names))
-    # Such as {image}.jpg: no field can have this name, and the path has its value.
-    taken = RESERVED.keys() & set(template.columns) if template else ()
+    # Such as {image}.jpg: no field can have this name, and the path has its value. {} is not stored, as in a pattern.
+    taken = {*(RESERVED.keys() & {*template.columns}), *(names[:1] if "{}" in str(path) else ())} if template else ()
     fields = [name for name in names if name != wanted.label and name not in taken]
     return template, _choose([*names, path] if template else names, fields, replace(wanted, image=path), where)
 
@@ -355,17 +368,26 @@ def _parts(keys: Texts, times: Times, raw: Mapping[str, RawColumn], by_path: boo
     return texts_of(names)
 
 
-def _empty_classes_of_boxes(
-    columns: Mapping[str, Column], raw: Mapping[str, RawColumn], names: Sequence[str], where: str
-) -> tuple[str, ...]:
-    """The classes without a box, where boxes have classes and there are no labels. Raises BadListingError for a box
-    with a number that is no class."""
-    boxes = {name: one for name, one in columns.items() if isinstance(one, RaggedColumn) and one.have_classes}
-    if not boxes or LABEL in columns:
-        raise UsageError(
-            f"{opt.classes} names the classes of a column 'label' of names or whole numbers, or else of boxes that "
-            f"have classes ({opt.fields('boxes:xyxy')}); {where} has neither"
+def _labels_of_folders(paths: Texts, classes: Sequence[str], place: CellPosition, lines: Lines) -> Labels:
+    """The labels of paths, each by a folder in it that is called as a class: as UCF101's testlist01.txt has them.
+    Raises BadListingError for a path without one."""
+    names = {*classes, *numbered_classes(classes)[0]}
+    folders = (paths.value(row).split("/")[-2::-1] for row in range(len(paths)))
+    found = [next((one for one in some if one in names), "") for some in folders]
+    if "" in found:
+        row, what = (
+            found.index(""),
+            f"{opt.classes} names those of a column 'label', boxes that have classes, or folders",
         )
+        raise place.fault(int(lines[row]), f"{paths.value(row)} is in no folder with the name of a class: {what}")
+    return number_labels(found, classes, where=place.where)
+
+
+def _empty_classes_of_boxes(
+    boxes: Mapping[str, RaggedColumn], raw: Mapping[str, RawColumn], names: Sequence[str]
+) -> tuple[str, ...]:
+    """The classes without a box, where there are no labels. Raises BadListingError for a box with a number that is no
+    class."""
     for name, column in boxes.items():
         numbers = column.classes()
         for i in np.flatnonzero(no_classes(numbers, len(names)))[:1]:
@@ -376,12 +398,12 @@ def _empty_classes_of_boxes(
 
 def rows_of(suffix: str, file: BinaryIO, where: str, root: str, declared: Container[str]) -> ListingRows:
     """The rows of a listing whose name ends in `suffix`."""
-    if suffix == PLAIN_SUFFIX:
+    line = file.readline(_LONGEST).decode("utf-8-sig", "replace")
+    file.seek(0)
+    # Which some tools call .csv.
+    if suffix == PLAIN_SUFFIX or (USUAL.get(suffix, ",") not in line and begins_with_file(line, root)):
         return read_plain(file, where, root, declared)
-    rows = READERS[suffix](file, where)
-    if len(rows.names) == 1 and begins_with_file(rows.names[0], root):
-        return read_plain(file, where, root, declared)  # which some tools call .csv
-    return rows
+    return READERS[suffix](file, where)
 
 
 def _no_path(where: str, names: Sequence[str]) -> str:
@@ -391,8 +413,6 @@ def _no_path(where: str, names: Sequence[str]) -> str:
     cure += opt.path_column("COLUMN")
     if (image := next((name for name in names if name in ("image", "img", "images")), None)) is not None:
         cure = f"if {image!r} has the paths, add {opt.path_column(image)}"
-    elif len(names) == 1 and (";" in names[0] or "\t" in names[0]):
-        cure = "a .csv has commas between values, not semicolons or tabs (with tabs, name it .tsv)"
     wanted = f"{', '.join(PATH_NAMES[:-1])} or {PATH_NAMES[-1]}"
     return f"{where}, line 1: no column is named {wanted}, only {_listed(names)}: {cure}"
 
