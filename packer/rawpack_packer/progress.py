@@ -181,6 +181,32 @@ class Fetching:
         self._bar, self._done = None, -1
 
 
+class Taking:
+    """Shows how many samples of a stream were read, of which nobody knows the total, as what follows the job shows
+    it."""
+
+    def __init__(self, follower: SaysWhy) -> None:
+        self._say = follower.waits
+        self._bar: tqdm[Any] | None = None
+        if isinstance(follower, Bar):
+            self._bar = bar("reading the stream", unit="samples", bar_format=None, disable=False)
+        self._began = time.monotonic()
+        self._next = self._began + _LINE_EVERY_S
+
+    def show(self, done: int) -> None:
+        """done: samples that were read."""
+        if self._bar is not None:
+            self._bar.update(done - self._bar.n)
+        elif (now := time.monotonic()) >= self._next:
+            self._next = now + _LINE_EVERY_S
+            self._say(f"read {text.count(done, 'sample')} of the stream, {text.rate(done / (now - self._began))}/s")
+
+    def end(self) -> None:
+        """All are read, or it failed."""
+        if self._bar is not None:
+            self._bar.close()
+
+
 def watched() -> Bar | Lines:
     """What follows a job: a bar at a terminal and in a notebook, lines elsewhere."""
     return Bar() if _at_terminal() or _in_notebook() else Lines()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import shutil
@@ -124,6 +125,14 @@ def has_only_spool(destination: Path) -> bool:
     return _names_of_work(destination) == {SPOOL}
 
 
+def remove_spool(folder: Path) -> None:
+    """Remove what a source has in the spool of a destination."""
+    shutil.rmtree(folder)
+    with contextlib.suppress(OSError):  # not empty
+        folder.parent.rmdir()
+        folder.parent.parent.rmdir()
+
+
 def _names_of_work(destination: Path) -> set[str] | None:
     """What is in the work folder; None where there is none, or a link."""
     work = destination / WORK
@@ -131,8 +140,9 @@ def _names_of_work(destination: Path) -> set[str] | None:
 
 
 def own_bytes(destination: Path) -> int:
-    """Bytes of a store in `destination`, complete or not, which removing it frees."""
-    return sum(path.stat().st_size for path in destination.rglob("*") if path.is_file()) if destination.is_dir() else 0
+    """Bytes of a store in `destination`, complete or not, which removing it frees: without the spool of its source."""
+    found = (path for path in destination.rglob("*") if SPOOL not in path.relative_to(destination).parts)
+    return sum(path.stat().st_size for path in found if path.is_file()) if destination.is_dir() else 0
 
 
 def clear(destination: Path) -> None:

@@ -15,7 +15,7 @@ import numpy as np
 import xxhash
 from numpy.typing import NDArray
 
-from rawpack.disk.manifest import Field, Manifest
+from rawpack.disk.manifest import NAME, Field, Manifest
 from rawpack.errors import RawpackError, StoreError, UsageError
 from rawpack.store.store import Store
 from rawpack.system.files import open_plain
@@ -106,6 +106,15 @@ def finished_job(path: Path, manifest: Manifest) -> JobNote:
         raise UsageError(
             f"{path} is a complete store, but what it was packed from is unknown ({error}): name another destination"
         ) from None
+
+
+def states_of_finished(path: Path) -> NDArray[np.int64] | None:
+    """The states of what the store at `path` was packed from, without what was appended since; None where there is no
+    finished store, and where they are not known."""
+    with contextlib.suppress(OSError, RawpackError):
+        states = read_provenance(path)[1]
+        return states if len(states) and (path / NAME).exists() else None
+    return None
 
 
 def entries(store: Store) -> Iterator[tuple[str, tuple[int, int], bool]]:

@@ -89,6 +89,20 @@ def shared(destination: Path) -> Iterator[None]:
         os.close(descriptor)
 
 
+@contextmanager
+def alone(path: Path, doing: str) -> Iterator[None]:
+    """Keep other runs on this machine from doing something in this block. path: of the file that is locked. doing: what
+    they would do, for the UsageError."""
+    try:
+        descriptor = lock_file(path, wait_s=0)
+    except BlockingIOError:
+        raise UsageError(f"another run is {doing} right now") from None
+    try:
+        yield
+    finally:
+        os.close(descriptor)
+
+
 def lock_file(path: Path, wait_s: float) -> int:
     """The descriptor of the file at `path`, locked. Raises BlockingIOError where another process still holds it after
     `wait_s`."""

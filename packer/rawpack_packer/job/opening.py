@@ -4,7 +4,9 @@ options and the source."""
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeGuard
 
@@ -12,11 +14,13 @@ import cloudpickle
 import msgspec
 import numpy as np
 
-from rawpack.errors import UsageError
+from rawpack.errors import PackError, UsageError
 from rawpack.order.keys import whole_number
 from rawpack.remote.url import is_url
 from rawpack_packer.destination import folder as destinations
+from rawpack_packer.destination import journal
 from rawpack_packer.destination.files import SPOOL, WORK
+from rawpack_packer.destination.lock import alone
 from rawpack_packer.job.options import RunOptions
 from rawpack_packer.options import opt
 from rawpack_packer.recipe import DEFAULT_FORMAT, Recipe, make_recipe
@@ -32,6 +36,7 @@ from rawpack_packer.sources import (
 )
 from rawpack_packer.sources.base import Scanning, unseen
 from rawpack_packer.sources.view import View
+from rawpack_packer.text import again, plain, size
 
 if TYPE_CHECKING:
     from rawpack_packer.sources import DatasetSource, StoreSource
@@ -60,11 +65,13 @@ def open_given(
     *,
     other: Sequence[str] = (),
     storage_options: Mapping[str, Any] | None = None,
+    split: str = "",
     scan: Scanning = unseen,
 ) -> Source:
-    """The source that a user gave, ready for workers. recipe: what the user said; None where a store says it all.
-    place: the folder that is packed into. destination, other: of the command that an error names, see `DividedError`.
-    storage_options: for a source behind URLs."""
+    """The source that a user gave, ready for workers: of a stream, all samples are taken first, see `sources.stream`.
+    recipe: what the user said; None where a store says it all. place: the folder that is packed into. destination,
+    other: of the command that an error names, see `DividedError`. storage_options: for a source behind URLs. split:
+    which one of several in `place` the source is."""
     if isinstance(source, str | os.PathLike):
         spool = _spool(place, run_options, storage_options)
         opened = open_path(source, source_options, destination=destination, other=other, spool=spool, scan=scan)
@@ -90,13 +97,13 @@ def open_given(
     colors = recipe is None or recipe.get("color") is not None
     sized = None if recipe is None else recipe.get("size") not in (None, "keep") or recipe.get("crop") is not None
     from rawpack_packer.sources import DatasetSource
+    from rawpack_packer.sources.stream import is_stream
 
-    dataset = DatasetSource(source, **given, colors=colors, sized=sized)
-    if dataset.in_order and (run_options.workers != 0 or run_options.engine is not None):
-        raise UsageError(
-            f"{dataset.info.root} can only be iterated, which one process does: pass workers=0; with source[i], all "
-            "cores would pack"
-        )
+    of_dataset = partial(DatasetSource, colors=colors, sized=sized)
+    if is_stream(source, here=run_options.workers == 0 and run_options.engine is None):
+        given = {**given, "limit": limit}
+        return _taken(source, given, run_options, place, of_dataset, split=split, adds=recipe is None)
+    dataset = of_dataset(source, **given)
     if run_options.workers != 0:
         _check_travels(dataset)
     return _limited(dataset, limit)
@@ -158,6 +165,53 @@ def _spool(place: Path, run_options: RunOptions, options: Mapping[str, Any] | No
     spool = Spool(folder, free // 2, options)
     spool.progress = Fetching(run_options.progress)
     return spool
+
+
+def _taken(
+    stream: Any,
+    given: dict[str, Any],
+    run_options: RunOptions,
+    place: Path,
+    opened: Callable[..., DatasetSource],
+    *,
+    split: str,
+    adds: bool,
+) -> Source:
+    """The samples of a stream, taken into the work folder of a destination. opened: gives the source of a dataset.
+    adds: whether the destination is a store that is appended to."""
+    from rawpack_packer.progress import Taking
+    from rawpack_packer.sources.stream import How, begin, said_by, take
+
+    called, folder = plain(type(stream).__name__), place / WORK / SPOOL / f"stream{split and '-'}{split}"
+    limit, keys, given = given.pop("limit", None), given.pop("keys", None), {**given, **said_by(stream, given)}
+    names, number = given.pop("names", None), None if limit is None else whole_number("limit", limit, 1)
+    packed = None if adds or run_options.restart else journal.states_of_finished(place / split)
+    classes = getattr(stream, "classes", None)
+    how = How(
+        called, names, number, packed, run_options.restart, classes if isinstance(classes, list | tuple) else None
+    )
+    samples = begin(stream, how, lambda first: opened([first], **given, names=names, root=f"<{called}>"))
+    taking = Taking(run_options.progress)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with alone(folder / "lock", f"reading a stream into {place}"):
+            dataset = take(samples, folder, how, taking.show)
+    except OSError as error:
+        raise PackError(
+            f"packing into {place} stopped: {error.strerror or error}; all samples of the {called} are kept in "
+            f"{folder} until the store is finished, {size(destinations.own_bytes(folder))} so far; once that is fixed, "
+            f"{again()} with a new one resumes"
+        ) from error
+    except UsageError:
+        if packed is not None:
+            destinations.remove_spool(folder)
+        raise
+    finally:
+        taking.end()
+    source = opened(dataset, **given, keys=keys, root=f"<{called} of {len(dataset)} samples>")
+    if number is not None:
+        source.info = replace(source.info, options={**source.info.options, "--limit": str(number)})
+    return source
 
 
 def _check_travels(source: DatasetSource) -> None:

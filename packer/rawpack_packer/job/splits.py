@@ -171,11 +171,13 @@ def splits_job(
         raise UsageError(f"holdout={holdout!r}: must be a dict, such as {{'val': 0.1}}")
     where = Path(destination)
 
-    def opened(one: Any, split: str | None = None) -> Source:
+    def opened(one: Any, split: str | None = None, named: str = "") -> Source:
         about = source_options
         if split is not None and about.get("images"):
             about = {**about, "images": in_split(about["images"], split)}
-        return opening.open_given(one, about, run_options, recipe, where, os.fspath(destination), scan=scan)
+        return opening.open_given(
+            one, about, run_options, recipe, where, os.fspath(destination), split=named, scan=scan
+        )  # fmt: skip
 
     def made(one: Source) -> Recipe:
         return recipe_for(one, recipe)
@@ -200,7 +202,7 @@ def splits_job(
     check(where, opening.paths_of(source), chosen, restart=run_options.restart)
     run_options, drawn = run_options.connected(), None
     if divided is not None:
-        sources = one_numbering({name: opened(one) for name, one in divided.items()})
+        sources = one_numbering({name: opened(one, named=name) for name, one in divided.items()})
     elif names is not None:
         root = os.fspath(source)
         if source_options.get("kind") is None and source_options.get("labels_file") is None:

@@ -28,7 +28,7 @@ from rawpack.remote.url import filesystem, join, shown
 from rawpack_packer.destination import files
 from rawpack_packer.destination import folder as destinations
 from rawpack_packer.destination.files import WORK
-from rawpack_packer.destination.lock import lock_file
+from rawpack_packer.destination.lock import alone
 from rawpack_packer.job.job import Job
 from rawpack_packer.job.options import Progress, RunOptions
 from rawpack_packer.job.summary import Summary
@@ -118,14 +118,8 @@ class _Scratch:
     def locked(self) -> Iterator[None]:
         """Keep other runs on this machine from packing to the URL within this block."""
         self.folder.mkdir(parents=True, exist_ok=True)
-        try:
-            descriptor = lock_file(self.folder / "lock", wait_s=0)
-        except BlockingIOError:
-            raise UsageError(f"another run on this machine is packing to {shown(self._url)} right now") from None
-        try:
+        with alone(self.folder / "lock", f"packing to {shown(self._url)} on this machine"):
             yield
-        finally:
-            os.close(descriptor)
 
     def sent(self) -> set[str]:
         """Names of the shard files that were uploaded, and are empty of data here."""

@@ -50,6 +50,7 @@ from rawpack_packer.sources.fields import (
     inferred_pixels,
     with_arrays,
 )
+from rawpack_packer.sources.stream import Spooled
 from rawpack_packer.sources.table.choose import LABEL, Labels, classes_of, number_labels
 from rawpack_packer.text import plain
 
@@ -145,10 +146,12 @@ class DatasetSource(BaseSource):
         names: Sequence[str] | Mapping[str, str | int] | None = None,
         colors: bool = False,
         sized: bool | None = None,
+        root: str = "",
     ) -> None:
         """dataset: a `Dataset`, or what can be iterated; otherwise see `rawpack_packer.pack`. colors: whether the
         recipe says what colors images get, so that grey PIL images and others may be mixed. sized: whether it makes all
-        images one size; None where that is unknown. Raises UsageError for what is no dataset."""
+        images one size; None where that is unknown. root: its name in messages. Raises UsageError for what is no
+        dataset."""
         called = type(dataset).__name__
         called_as: Names | None = names if names is None or isinstance(names, Mapping) else tuple(names)
         if isinstance(dataset, Mapping):
@@ -157,7 +160,7 @@ class DatasetSource(BaseSource):
             dataset = as_columns(dataset)
         check_not_columns(dataset)
         count = length_of(dataset)
-        root = f"<{called} of {count} samples>"
+        root = root or f"<{called} of {count} samples>"
         self.in_order = not hasattr(dataset, "__getitem__")
         """Whether samples can only be iterated, which one process must do."""
         if self.in_order:
@@ -230,8 +233,8 @@ class DatasetSource(BaseSource):
         return self.key(i) if self._groups is None else str(self._groups[i])
 
     def states(self) -> NDArray[np.int64]:
-        """Of arrays in memory, their bytes and a checksum of some of their rows. Empty for other datasets, which do not
-        say what they read: see `probes`."""
+        """Of arrays in memory, their bytes and a checksum of some of their rows; of a stream, those of each sample.
+        Empty for other datasets, which do not say what they read: see `probes`."""
         return self._states
 
     def probes(self, rows: NDArray[np.int64], /) -> NDArray[np.int64]:
@@ -410,14 +413,16 @@ def _first(dataset: Any, count: int, names: Names | None, root: str) -> dict[str
 
 
 def _states_of(dataset: Any) -> NDArray[np.int64]:
-    """(m, 2): of each array in memory, its bytes and a checksum of some of its rows."""
+    """(m, 2): see `DatasetSource.states`."""
+    if isinstance(dataset, Spooled):
+        return dataset.states()
     return np.array([_state_of(array) for array in _columns(dataset) if _is_plain(array)], np.int64).reshape(-1, 2)
 
 
 def _to_probe(dataset: Any, rows: NDArray[np.int64], *, in_order: bool) -> NDArray[np.int64]:
     """A few of these samples, from all over the dataset; none where `_states_of` tells of all of it. in_order: whether
     samples can only be iterated, so that the first are the cheapest."""
-    if all(map(_is_plain, _columns(dataset))):
+    if isinstance(dataset, Spooled) or all(map(_is_plain, _columns(dataset))):
         return rows[:0]
     if in_order:
         return rows[:_PROBED]
