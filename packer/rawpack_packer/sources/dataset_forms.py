@@ -190,7 +190,7 @@ def as_dict(sample: Any, names: Names | None) -> dict[str, Any]:
         except UsageError as error:
             raise DecodeError("bad_field", str(error)) from None
     if isinstance(sample, Mapping):
-        return {str(name): value for name, value in sample.items()}
+        return {str(name): _file_of(value) for name, value in sample.items()}
     if isinstance(sample, np.void) and sample.dtype.names is not None:
         return {name: sample[name] for name in sample.dtype.names}
     if dataclasses.is_dataclass(sample) and not isinstance(sample, type):
@@ -203,6 +203,12 @@ def as_dict(sample: Any, names: Names | None) -> dict[str, Any]:
             raise DecodeError("bad_field", f"{len(sample)} values; name them: names=('image', 'label', ...)")
         return dict(zip(called, sample, strict=True))
     return {"image": sample}
+
+
+def _file_of(value: Any) -> Any:
+    """A file as `datasets` has one that it does not decode, by its bytes or its path; another value as it is."""
+    is_file = isinstance(value, Mapping) and value.keys() == {"bytes", "path"}
+    return value if not is_file else value["path"] if value["bytes"] is None else value["bytes"]
 
 
 def check_not_item(sample: Any, dataset: Any) -> None:

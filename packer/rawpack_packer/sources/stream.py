@@ -149,6 +149,12 @@ def said_by(stream: Any, given: Mapping[str, Any]) -> dict[str, Any]:
     return {**said, **given, "fields": fields}
 
 
+def classes_by(stream: Any) -> Sequence[str] | None:
+    """The names of classes that a stream itself has; None where it has none."""
+    classes = getattr(stream, "classes", None)
+    return classes if isinstance(classes, list | tuple) else None
+
+
 def begin(stream: Iterable[Any], how: How, check: Callable[[Any], object]) -> Iterator[Any]:
     """The samples of a stream. check: raises UsageError where the first one cannot be packed. Raises UsageError too
     where there is none."""

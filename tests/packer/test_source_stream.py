@@ -1,0 +1,374 @@
+"""Streams, such as generators, as sources: what they give is in the store, whatever happens on the way."""
+
+from __future__ import annotations
+
+import io
+import itertools
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from pictures import picture
+from PIL import Image
+
+import rawpack_packer
+from rawpack import PackError, Reader, UsageError
+
+_HERE = Path(__file__).resolve().parents[1] / "support"
+
+
+def samples(count: int = 40) -> Iterator[dict[str, Any]]:
+    for i in range(count):
+        yield {
+            "image": picture(14, 11, i),
+            "label": ("cat", "dog", "eel")[i % 3],
+            "score": np.float32(i / 7),
+            "caption": f"größer {i}",
+            "box": [[0.0, 1.0, 2.0, float(i)]] * (i % 3),
+            "mask": np.full((14, 11), i, np.uint8),
+            "pose": np.arange(6.0).reshape(2, 3) + i,
+        }
+
+
+_FIELDS = {"mask": "mask", "box": "float32[?,4]"}
+
+
+def same_as_generated(store: Path, count: int) -> None:
+    reader = Reader(store)
+    assert len(reader) == count
+    for i, wanted in enumerate(samples(count)):
+        got = reader[i]
+        assert got["key"] == f"{i:08d}"
+        np.testing.assert_array_equal(got["image"], wanted["image"])
+        np.testing.assert_array_equal(got["mask"][..., 0], wanted["mask"])
+        np.testing.assert_array_equal(got["pose"], wanted["pose"])
+        np.testing.assert_array_equal(got["box"], np.reshape(wanted["box"], (-1, 4)))
+        assert (reader.classes[got["label"]], got["caption"]) == (wanted["label"], wanted["caption"])
+        assert got["score"] == wanted["score"]
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_a_generator(workers: int, tmp_path: Path) -> None:
+    """All fields are as it gave them, classes are the names of the labels, and nothing is left beside the store."""
+    done = rawpack_packer.pack(samples(), tmp_path / "s", fields=_FIELDS, workers=workers)
+    assert (done.manifest.samples, done.manifest.classes) == (40, ("cat", "dog", "eel"))
+    same_as_generated(tmp_path / "s", 40)
+    assert not (tmp_path / "s/.rawpack").exists()
+
+
+class Iterable:
+    """What can be iterated again, without a length; it says what its samples are."""
+
+    classes = ("even", "odd")
+    image = "chw"
+
+    def __iter__(self) -> Iterator[Any]:
+        return ((picture(4, 9, i).transpose(2, 0, 1), i % 2) for i in range(20))
+
+
+class Counted(Iterable):
+    def __len__(self) -> int:
+        return 20
+
+
+@pytest.mark.parametrize("kind", [Iterable, Counted])
+def test_an_iterable(kind: Any, tmp_path: Path) -> None:
+    """With a length, several processes pack it too; its attributes say what they say of a dataset."""
+    rawpack_packer.pack(kind(), tmp_path / "s", workers=2)
+    reader = Reader(tmp_path / "s")
+    assert reader.classes == ("even", "odd")
+    assert reader.column("label").tolist() == [i % 2 for i in range(20)]
+    np.testing.assert_array_equal(reader[13]["image"], picture(4, 9, 13))
+
+
+def test_an_iterable_dataset_of_torch(tmp_path: Path) -> None:
+    data = pytest.importorskip("torch.utils.data")
+    torch = pytest.importorskip("torch")
+
+    class Numbers(data.IterableDataset):  # type: ignore[misc, name-defined]
+        def __iter__(self) -> Iterator[Any]:
+            return ((torch.full((3, 5, 5), i / 8), torch.tensor(i)) for i in range(8))
+
+        def __len__(self) -> int:
+            return 8
+
+    rawpack_packer.pack(Numbers(), tmp_path / "s", image="chw", workers=0)
+    reader = Reader(tmp_path / "s")
+    assert reader.column("label").tolist() == list(range(8))
+    assert (np.asarray(reader[5]["image"]) == np.float32(5 / 8)).all()
+
+
+def _png(image: Image.Image) -> bytes:
+    file = io.BytesIO()
+    image.save(file, "PNG")
+    return file.getvalue()
+
+
+def _turned(n: int) -> Image.Image:
+    file, exif = io.BytesIO(), Image.Exif()
+    exif[0x0112] = 6
+    Image.fromarray(picture(16, 24, n)).save(file, "PNG", exif=exif)
+    return Image.open(file)
+
+
+def _palette(n: int) -> Image.Image:
+    image = Image.fromarray(picture(16, 24, n)).quantize(9)
+    image.info["transparency"] = 2
+    return image
+
+
+@pytest.mark.parametrize(
+    "made",
+    [
+        lambda n: Image.fromarray(picture(16, 24, n)),
+        lambda n: Image.fromarray(picture(16, 24, n)).convert("RGBA"),
+        lambda n: Image.fromarray(picture(16, 24, n)[..., 0]),
+        lambda n: Image.fromarray(picture(16, 24, n)[..., 0] > 90),
+        lambda n: Image.fromarray(picture(16, 24, n)).convert("CMYK"),
+        lambda n: Image.fromarray(np.uint16(picture(16, 24, n)[..., 0]) * 200),
+        lambda n: Image.fromarray(picture(16 + n, 24, n)),
+        lambda n: _png(Image.fromarray(picture(16, 24, n))),
+        lambda n: np.float32(picture(16, 24, n)),
+        _turned,
+        _palette,
+    ],
+)
+def test_images_of_each_kind_are_packed_as_those_of_a_list(made: Any, tmp_path: Path) -> None:
+    """Modes, palettes, transparency and EXIF of PIL images; bytes of files; arrays."""
+    rawpack_packer.pack([made(n) for n in range(7)], tmp_path / "list", workers=0)
+    rawpack_packer.pack((made(n) for n in range(7)), tmp_path / "stream", workers=0)
+    wanted, got = Reader(tmp_path / "list"), Reader(tmp_path / "stream")
+    assert got.fields == wanted.fields
+    for n in range(7):
+        np.testing.assert_array_equal(got[n]["image"], wanted[n]["image"])
+
+
+def test_masks_of_pil_keep_their_indices(tmp_path: Path) -> None:
+    indices = [np.uint8(picture(9, 7, n)[..., 0] // 40) for n in range(5)]
+
+    def masked() -> Iterator[Any]:
+        for n, one in enumerate(indices):
+            mask = Image.fromarray(one).convert("P")
+            mask.putdata(one.reshape(-1).tolist())
+            yield {"image": picture(9, 7, n), "mask": mask}
+
+    rawpack_packer.pack(masked(), tmp_path / "s", fields={"mask": "mask"}, workers=0)
+    reader = Reader(tmp_path / "s")
+    for n, one in enumerate(indices):
+        np.testing.assert_array_equal(reader[n]["mask"][..., 0], one)
+
+
+def test_paths_may_be_gone_when_they_are_packed(tmp_path: Path) -> None:
+    """A stream that writes each image to the same file; what cannot be read is rejected."""
+
+    def written() -> Iterator[Any]:
+        path = tmp_path / "now.png"
+        for n in range(6):
+            Image.fromarray(picture(12, 12, n)).save(path)
+            yield {"image": path if n % 2 else str(path), "n": n}
+            path.unlink()
+        yield {"image": tmp_path / "none.png", "n": 6}
+
+    done = rawpack_packer.pack(written(), tmp_path / "s", size="keep", workers=0, max_rejects=1)
+    assert done.manifest.rejects.reasons == {"unreadable": 1}
+    reader = Reader(tmp_path / "s")
+    for n in range(6):
+        np.testing.assert_array_equal(reader[n]["image"], picture(12, 12, n))
+
+
+def test_samples_that_cannot_be_packed_are_rejected(tmp_path: Path) -> None:
+    """As those of a dataset: a value that is none, a tuple of another length."""
+    given: list[Any] = [(picture(4, 4, n), n) for n in range(6)]
+    given[2], given[4] = (picture(4, 4, 2), object()), (picture(4, 4, 4), 4, 4)
+    for name, source in (("list", given), ("stream", iter(given))):
+        done = rawpack_packer.pack(source, tmp_path / name, workers=0, max_rejects=2)
+        assert done.manifest.rejects.reasons == {"bad_field": 2}
+        assert Reader(tmp_path / name).column("label").tolist() == [0, 1, 3, 5]
+
+
+def test_names_and_keys(tmp_path: Path) -> None:
+    given = ((n, picture(4, 4, n), n / 2) for n in range(5))
+    names, keys = ("label", "image", "half"), [f"k{n}" for n in range(5)]
+    rawpack_packer.pack(given, tmp_path / "s", names=names, keys=keys, workers=0)
+    reader = Reader(tmp_path / "s")
+    assert [reader[n]["key"] for n in range(5)] == keys
+    assert reader.column("half").tolist() == [0, 0.5, 1, 1.5, 2]
+
+
+def test_a_limit_reads_no_more(tmp_path: Path) -> None:
+    """Of a stream without an end, the first samples."""
+    counted = itertools.count()
+    rawpack_packer.pack(({"image": picture(4, 4, n), "n": n} for n in counted), tmp_path / "s", limit=9, workers=0)
+    assert Reader(tmp_path / "s").column("n").tolist() == list(range(9))
+    assert next(counted) == 9
+
+
+def test_splits(tmp_path: Path) -> None:
+    """A stream for each split, with one numbering of classes; and splits drawn from one."""
+    parts = {"train": samples(12), "val": ({**one, "label": "fox"} for one in samples(4))}
+    rawpack_packer.pack_splits(parts, tmp_path / "s", fields=_FIELDS, workers=0)
+    train, val = Reader(tmp_path / "s/train"), Reader(tmp_path / "s/val")
+    assert train.classes == val.classes == ("cat", "dog", "eel", "fox")
+    assert (len(train), val.column("label").tolist()) == (12, [3] * 4)
+    assert sorted(path.name for path in (tmp_path / "s").iterdir()) == ["splits.json", "train", "val"]
+    rawpack_packer.pack_splits(samples(20), tmp_path / "drawn", holdout={"val": 0.25}, fields=_FIELDS, workers=0)
+    assert [len(Reader(tmp_path / "drawn" / name)) for name in ("train", "val")] == [15, 5]
+
+
+def test_append(tmp_path: Path) -> None:
+    rawpack_packer.pack(samples(10), tmp_path / "s", fields=_FIELDS, workers=0)
+    rawpack_packer.append(itertools.islice(samples(25), 10, None), tmp_path / "s", fields=_FIELDS, workers=0)
+    same_as_generated(tmp_path / "s", 25)
+    assert not (tmp_path / "s/.rawpack").exists()
+
+
+# ---------------------------------------------------------------------------------------------- what stops
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        (iter(()), "gives no samples"),
+        (iter([{"label": 1}]), "no 'image'"),
+        (iter([(1, 2, 3)]), "name them: names="),
+        (iter([3]), "the image is a single number"),
+    ],
+)
+def test_what_is_no_stream_of_samples_is_refused(given: Any, words: str, tmp_path: Path) -> None:
+    """By the first sample, and nothing is written."""
+    with pytest.raises(UsageError, match=words):
+        rawpack_packer.pack(given, tmp_path / "s", workers=0)
+    assert not (tmp_path / "s").exists()
+
+
+def test_a_generator_that_was_read_is_refused(tmp_path: Path) -> None:
+    read = samples(3)
+    list(read)
+    with pytest.raises(UsageError, match="was read to its end before: pass one that begins anew"):
+        rawpack_packer.pack(read, tmp_path / "s", workers=0)
+
+
+def _failing(stop: int) -> Iterator[Any]:
+    yield from itertools.islice(samples(), stop)
+    raise OSError("the line is dead")
+
+
+def test_a_stream_that_raises_goes_on_with_a_new_one(tmp_path: Path) -> None:
+    """What it gave stays; a new one is compared, and only the rest is taken."""
+    with pytest.raises(PackError, match=r"stopped at sample 17: OSError: the line is dead; once that is fixed"):
+        rawpack_packer.pack(_failing(17), tmp_path / "s", fields=_FIELDS, workers=0)
+    taken = next((tmp_path / "s/.rawpack/spool").iterdir()) / "samples"
+    size = taken.stat().st_size
+    with pytest.raises(PackError, match="stopped at sample 25"):
+        rawpack_packer.pack(_failing(25), tmp_path / "s", fields=_FIELDS, workers=0)
+    assert size < taken.stat().st_size < 2 * size
+    rawpack_packer.pack(samples(), tmp_path / "s", fields=_FIELDS, workers=0)
+    same_as_generated(tmp_path / "s", 40)
+
+
+def _other(at: int, count: int = 40) -> Iterator[Any]:
+    for i, one in enumerate(samples(count)):
+        yield {**one, "caption": "other"} if i == at else one
+
+
+def test_another_stream_is_refused_in_words(tmp_path: Path) -> None:
+    """Where one was begun or packed: the first sample that differs, and what to do; restart begins again."""
+    for _ in range(2):
+        with pytest.raises(PackError, match="stopped at sample 17"):
+            rawpack_packer.pack(_failing(17), tmp_path / "s", fields=_FIELDS, workers=0)
+        with pytest.raises(UsageError, match=r"an earlier run began: sample 12, counted from 0, is another .*restart"):
+            rawpack_packer.pack(_other(12), tmp_path / "s", fields=_FIELDS, workers=0)
+    with pytest.raises(UsageError, match="it ended after 5 samples"):
+        rawpack_packer.pack(samples(5), tmp_path / "s", fields=_FIELDS, workers=0)
+    rawpack_packer.pack(_other(12), tmp_path / "s", fields=_FIELDS, workers=0, restart=True)
+    assert Reader(tmp_path / "s")[12]["caption"] == "other"
+    assert rawpack_packer.pack(_other(12), tmp_path / "s", fields=_FIELDS, workers=0).already
+    for other, words in ((samples(), "sample 12"), (_other(12, 30), "ended after 30"), (_other(12, 41), "after 40")):
+        with pytest.raises(UsageError, match=f"a finished store was packed from: .*{words}"):
+            rawpack_packer.pack(other, tmp_path / "s", fields=_FIELDS, workers=0)
+        assert not (tmp_path / "s/.rawpack").exists()
+
+
+def test_a_damaged_spool_is_not_packed(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="keys= has 2 keys"):
+        rawpack_packer.pack(samples(), tmp_path / "s", fields=_FIELDS, workers=0, keys=["a", "b"])
+    taken = next((tmp_path / "s/.rawpack/spool").iterdir()) / "samples"
+    data = bytearray(taken.read_bytes())
+    data[len(data) // 2] ^= 1
+    taken.write_bytes(data)
+    with pytest.raises((PackError, UsageError), match="was changed"):
+        rawpack_packer.pack(samples(), tmp_path / "s", fields=_FIELDS, workers=0)
+    rawpack_packer.pack(samples(), tmp_path / "s", fields=_FIELDS, workers=0, restart=True)
+    same_as_generated(tmp_path / "s", 40)
+
+
+def test_a_full_disk_names_the_bytes_of_the_stream(tmp_path: Path) -> None:
+    """In a process whose files may have 64 kB."""
+    code = (
+        "import resource, signal, sys; sys.path[:0] = sys.argv[2:]\n"
+        "signal.signal(signal.SIGXFSZ, signal.SIG_IGN); resource.setrlimit(resource.RLIMIT_FSIZE, (65536, 65536))\n"
+        "import rawpack_packer; from pictures import picture\n"
+        "rawpack_packer.pack((picture(64, 64, n) for n in range(30)), sys.argv[1], workers=0)\n"
+    )
+    run = subprocess.run(
+        [sys.executable, "-c", code, str(tmp_path / "s"), str(_HERE)], capture_output=True, text=True, check=False
+    )
+    assert "stopped: File too large; all samples of the generator are kept in" in run.stderr
+    assert "65.6 kB so far" in run.stderr
+
+
+# ---------------------------------------------------------------------------------------------- progress and memory
+
+
+class Told:
+    """Follows a job, and keeps its words."""
+
+    def __init__(self) -> None:
+        self.words: list[str] = []
+
+    def begin(self, samples: int, done: int, noun: str = "image") -> None: ...
+    def advance(self, samples: int, bytes_in: int, rejects: int) -> None: ...
+    def commit(self) -> None: ...
+    def end(self) -> None: ...
+
+    def waits(self, why: str) -> None:
+        self.words.append(why)
+
+
+def test_progress_without_a_total(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("rawpack_packer.progress._LINE_EVERY_S", 0.0)
+    told = Told()
+    rawpack_packer.pack(samples(9), tmp_path / "s", fields=_FIELDS, workers=0, progress=told)
+    assert told.words[0].startswith("read 1 sample of the stream, ")
+    assert told.words[8].startswith("read 9 samples of the stream, ")
+
+
+def test_memory_does_not_grow_with_the_stream(tmp_path: Path) -> None:
+    """150 MB of samples, in a process that has at most 60 MB more than before."""
+    code = (
+        "import resource, sys; import numpy as np; import rawpack_packer\n"
+        "rawpack_packer.pack((np.full((9, 9, 3), n, np.uint8) for n in range(9)), sys.argv[1] + '0', workers=0)\n"
+        "before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss\n"
+        "images = (np.full((512, 512, 3), n, np.uint8) for n in range(200))\n"
+        "rawpack_packer.pack(images, sys.argv[1], workers=0, shard_size=8 << 20)\n"
+        "print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)\n"
+    )
+    run = subprocess.run([sys.executable, "-c", code, str(tmp_path / "s")], capture_output=True, text=True, check=True)
+    assert int(run.stdout) < 60_000
+
+
+def test_files_as_datasets_has_them_undecoded(tmp_path: Path) -> None:
+    """Dicts of bytes and path, of a set that is streamed or has a length."""
+    files = [_png(Image.fromarray(picture(8, 8, n))) for n in range(4)]
+    (tmp_path / "3.png").write_bytes(files[3])
+    given = [{"image": {"bytes": one, "path": f"{n}.png"}, "label": n} for n, one in enumerate(files[:3])]
+    given.append({"image": {"bytes": None, "path": str(tmp_path / "3.png")}, "label": 3})
+    for name, source in (("list", given), ("stream", iter(given))):
+        rawpack_packer.pack(source, tmp_path / name, size="keep", workers=0)
+        reader = Reader(tmp_path / name)
+        for n in range(4):
+            np.testing.assert_array_equal(reader[n]["image"], picture(8, 8, n))

@@ -1,0 +1,67 @@
+"""A run that packs a stream and is killed, while it takes samples and while it packs them, and the same call with a new
+stream that goes on."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from folders import settled
+from running import environment
+from stream_child import COUNT, run, samples
+
+import rawpack_packer
+from rawpack import Reader, UsageError
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="needs SIGKILL, fork and /proc")
+
+SOAK = bool(os.environ.get("RAWPACK_SOAK"))
+_CHILD = Path(__file__).parents[1] / "support" / "stream_child.py"
+
+
+def as_generated(store: Path) -> None:
+    reader = Reader(store)
+    assert (len(reader), reader.classes) == (COUNT, ("cat", "dog"))
+    for i, wanted in enumerate(samples()):
+        np.testing.assert_array_equal(reader[i]["image"], wanted["image"])
+        assert (reader[i]["n"], reader.classes[reader[i]["label"]]) == (i, wanted["label"])
+
+
+def test_a_run_killed_at_any_step_goes_on_to_the_very_same_bytes(tmp_path: Path) -> None:
+    """Before every file that is opened, renamed, removed or synced; without --soak, before some. What had not been
+    synced may be torn. Once all samples were taken, a run that goes on reads only the first ones of the stream."""
+    rawpack_packer.pack(samples(), tmp_path / "undisturbed", workers=0, shard_size=1)
+    as_generated(tmp_path / "undisturbed")
+    (tmp_path / "killed").mkdir()
+    ran = subprocess.run(
+        [sys.executable, str(_CHILD), str(tmp_path / "killed"), "0", "1" if SOAK else "11"],
+        capture_output=True, encoding="utf-8", env=environment(OPENBLAS_NUM_THREADS="1"), check=True,
+    )  # fmt: skip
+    turns = [json.loads(line) for line in ran.stdout.splitlines()]
+    assert len(turns) >= (60 if SOAK else 6)
+    for at, what, killed, again, read in turns:
+        assert (killed, again) == (-9, 0), what
+        assert settled(tmp_path / "killed" / f"{at}") == settled(tmp_path / "undisturbed"), what
+        assert read in (16, COUNT), what
+    assert {read for *_, read in turns} == {16, COUNT}
+
+
+@pytest.mark.parametrize("at", [1, 40])
+def test_killed_by_its_own_stream(at: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What was synced before the kill is compared with a new stream: another one is refused, the same goes on."""
+    monkeypatch.setattr("rawpack_packer.sources.stream._SYNC_BYTES", 80_000)
+    assert run(tmp_path / "s", None, die_at=at) == -9
+    index = next((tmp_path / "s/.rawpack/spool").iterdir()) / "index"
+    taken = index.stat().st_size // 16
+    assert at - 8 <= taken <= at
+    if taken:
+        other = ({**one, "n": one["n"] + (one["n"] == taken - 1)} for one in samples())
+        with pytest.raises(UsageError, match=f"an earlier run began: sample {taken - 1}, counted from 0, is another"):
+            rawpack_packer.pack(other, tmp_path / "s", workers=0, shard_size=1)
+    assert run(tmp_path / "s", None) == 0
+    as_generated(tmp_path / "s")

@@ -1,0 +1,61 @@
+"""Packs a stream and kills itself: a process of its own that forks one run per step at which a run can be killed.
+
+    python stream_child.py FOLDER FIRST EVERY
+
+As `killed_child.py`, with a generator of `COUNT` samples that is made again for each run. While samples are taken, each
+few of them are synced, so that kills fall between them. Prints one JSON line for each run.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from killed_child import Killer, forked
+from pictures import picture
+
+import rawpack_packer
+from rawpack_packer.sources import stream
+
+COUNT = 90
+
+
+def samples(read: Path | None = None, die_at: int = -1) -> Iterator[Any]:
+    """read: a file that gets a byte for each sample. die_at: the sample at which the process is killed."""
+    for i in range(COUNT):
+        if i == die_at:
+            os.kill(os.getpid(), signal.SIGKILL)
+        if read is not None:
+            with read.open("ab") as file:
+                file.write(b".")
+        yield {"image": picture(60, 60, i), "label": ("cat", "dog")[i % 2], "n": i}
+
+
+def run(store: Path, killer: Killer | None, die_at: int = -1) -> int:
+    """Pack in a fork: see `forked`."""
+    read = store.with_name(f"{store.name}.read")
+    read.unlink(missing_ok=True)
+    return forked(lambda: rawpack_packer.pack(samples(read, die_at), store, workers=0, shard_size=1), killer)
+
+
+def main() -> None:
+    folder, first, every = Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3])
+    stream._SYNC_BYTES = 80_000
+    words = folder / "last words"
+    for turn, at in enumerate(range(first, 10_000, every)):
+        store = folder / f"{at}"
+        status = run(store, Killer(store, at, torn=bool(turn % 2), words=words))
+        if status == 0:
+            return
+        again = run(store, None)
+        read = store.with_name(f"{at}.read").stat().st_size
+        print(json.dumps([at, words.read_text(), status, again, read]), flush=True)
+
+
+if __name__ == "__main__":
+    main()
