@@ -179,17 +179,17 @@ def pack(
 
     source: a path, as the command takes it; or any map-style dataset, that is, `len(source)` and `source[i]`: a torch
         Dataset, a list, an array; or a dict of columns, {"image": images, "label": labels}; or a generator, or what can
-        only be iterated, whose samples are first kept beside the store. A sample is a dict with an `image` and any
-        fields, a tuple (image, label), or an image alone. An image is an array or tensor, the bytes or
+        only be iterated, whose samples are kept beside the store until that is finished. A sample is a dict with an
+        `image` and any fields, a tuple (image, label), or an image alone. An image is an array or tensor, the bytes or
         the path of an image file, or a PIL image, which is packed as its file would be; of these, EXIF turns those that
         are as `PIL.Image.open` gave them.
     tmp, storage_options: for a destination that is a URL: the folder on this machine for what is not uploaded yet,
         and options for fsspec.
     The other keywords are described below.
 
-    A sample for which the dataset raises is rejected. A dataset must give the same sample for an index each time, and a
-    generator that is made again the same samples: a run that resumes does not repeat what was done before. Raises UsageError with nothing written, PackError where it
-    started and failed.
+    A sample for which the dataset raises is rejected. A dataset must give the same sample for an index each time, and
+    a generator the same samples: a run that resumes does not repeat what was done before. Raises UsageError with
+    nothing written, PackError where it started and failed. Of a generator, what was read before stays.
     """
     return pack_job(source, destination, tmp=tmp, storage_options=storage_options, **options).run()
 
