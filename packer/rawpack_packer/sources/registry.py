@@ -45,6 +45,8 @@ _LOOKED_AT = 10_000
 _NAMED = re.compile(r"\.(tar|zip|tgz|tbz2?|tar\.gz|tar\.bz2|rec|parquet|arrow)([?#].*)?$", re.IGNORECASE | re.DOTALL)
 """Ends of URLs that say what they are."""
 GROUP = "rawpack.sources"
+_TABLE = ("fields", "key_column", "classes", "image_column", "label_column", "columns")
+_INDEXES = tuple(f"{split}index.json" for split in ("", "train/", "val/", "valid/", "validation/", "test/"))
 _VIDEO = ("fps", "frame_step", "start", "end", "max_frames")
 
 
@@ -152,6 +154,17 @@ KINDS: dict[str, SourceKind] = {
         ),
         divides="cifar:splits_of",
     ),
+    **{
+        kind: SourceKind(
+            reads, f"chunks:open_{kind}", _TABLE, Look(r"(^|/)index\.json$", decides=f"chunks:is_{kind}"),
+            Look(contains=_INDEXES, decides=f"chunks:is_{kind}"), divides="chunks:splits_of", remote=True,
+            extra="parquet", extra_for="compressed shards",
+        )
+        for kind, reads in (
+            ("mds", "MDS of MosaicML Streaming: a folder of shards with an index.json"),
+            ("litdata", "chunks of litdata: a folder with an index.json"),
+        )
+    },
     "coco": SourceKind(
         "COCO's JSON of images, boxes, polygons, keypoints and masks", "detection.coco:CocoSource",
         ("images", "fields"), Look(r"\.json$"),
@@ -173,7 +186,7 @@ KINDS: dict[str, SourceKind] = {
     ),
     "parquet": SourceKind(
         "Parquet files with images, as on the Hugging Face Hub; folders of save_to_disk",
-        "parquet:open_parquet", ("fields", "key_column", "classes", "image_column", "label_column", "columns"),
+        "parquet:open_parquet", _TABLE,
         Look(r"\.(parquet|arrow)$"), Look(decides="parquet:has_tables"),
         divides="parquet:splits_of", remote=True, extra="parquet",
     ),

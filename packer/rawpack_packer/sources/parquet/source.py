@@ -31,7 +31,7 @@ from rawpack_packer.sources.fields import (
     with_arrays,
     words_of,
 )
-from rawpack_packer.sources.files import MAX_FILE_BYTES, UNKNOWN, check_path, parsing, read_file
+from rawpack_packer.sources.files import MAX_FILE_BYTES, UNKNOWN, check_path, is_below, parsing, read_file
 from rawpack_packer.sources.parquet import features_beside, files_of
 from rawpack_packer.sources.parquet.tables import (
     Features,
@@ -165,12 +165,6 @@ class ArrowColumn:
 
     def pick(self, rows: Rows, /) -> ArrowColumn:
         return replace(self, rows=self.rows.pick(rows))
-
-
-def is_below(path: str) -> bool:
-    """Whether an untrusted path stays in its folder."""
-    parts = path.replace("\\", "/").split("/")
-    return bool(parts[0]) and "\0" not in path and ".." not in parts and ":" not in parts[0]
 
 
 class ParquetSource(TableSource):

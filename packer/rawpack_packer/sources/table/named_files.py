@@ -175,12 +175,13 @@ def is_pattern(path: str) -> bool:
 def named_files(path: str | os.PathLike[str], spool: Spool | None = None) -> NamedFiles:
     """The archive files that a user named. spool: for those behind URLs. Raises UsageError where one is missing, no
     file, or named twice."""
-    names = _named_once(path, spool)
-    return _remote_files(names, spool) if is_url(names[0]) else files_at(names, spool)
+    return files_at(_named_once(path, spool), spool)
 
 
 def files_at(names: Sequence[str], spool: Spool | None = None) -> NamedFiles:
-    """The files at these paths. Raises as `named_files` does."""
+    """The files at these paths, or URLs. Raises as `named_files` does."""
+    if names and is_url(names[0]):
+        return _remote_files(names, spool)
     paths = [os.path.abspath(name) for name in names]  # noqa: PTH100 - keeps what pathlib would not
     states = np.array([_state(name) for name in paths], np.int64).reshape(-1, 2)
     return NamedFiles(tuple(paths), states, kept_in=None if spool is None else spool.folder)
