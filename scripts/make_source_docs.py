@@ -41,7 +41,13 @@ FACTS = {
     "folder": Facts("yes", "by its file", "the files; labels as torchvision's ImageFolder", "choose-a-format-and-size"),
     "hdf5": Facts("if data sets hold image files", "by its row", "h5py", "pack-hdf5-lmdb-cifar"),
     "listing": Facts("yes", "by its file", "the `csv` and `json` modules", "pack-a-listing"),
+    "litdata": Facts(
+        "yes", "at its offset; a compressed chunk is decompressed whole", "litdata", "pack-mds-and-litdata"
+    ),
     "lmdb": Facts("yes", "at its offset", "lmdb", "pack-hdf5-lmdb-cifar"),
+    "mds": Facts(
+        "yes", "at its offset; a compressed shard is decompressed whole", "mosaicml-streaming", "pack-mds-and-litdata"
+    ),
     "parquet": Facts("yes", "by its row group", "Hugging Face datasets", "pack-hugging-face"),
     "recordio": Facts("yes", "at its offset", "mxnet 1.9.1", "pack-recordio"),
     "store": Facts("if the store has JPEG files", "at its offset", "numpy, h5py and lmdb", "work-with-stores"),
@@ -57,6 +63,8 @@ FURTHER = {
     "folder": "`--images target=clean/`, files of the same names in another folder",
     "hdf5": "`--field target:image`, a data set of arrays or image files",
     "listing": "`--field target:image`, a column of paths",
+    "litdata": "`--field right:image`, a column of image files, PIL images or arrays",
+    "mds": "`--field right:image`, a column of image files, PIL images or arrays",
     "parquet": "`--field right:image`, a column of images",
     "store": "those that it has",
     "webdataset": "`--field right.jpg:image`, a member",

@@ -344,8 +344,7 @@ def _has_image(folder: Path) -> bool:
         return False
 
 
-_KINDS = ("hdf5", "lmdb", "cifar")
-_NAMES = {"hdf5": "HDF5", "lmdb": "LMDB", "cifar": "CIFAR"}
+_NAMES = {"hdf5": "HDF5", "lmdb": "LMDB", "cifar": "CIFAR", "mds": "MDS", "litdata": "litdata"}
 _MOST_DATA_SETS = 40
 _SUGGESTED = 4
 
@@ -354,7 +353,7 @@ def _kind_of(path: Path) -> str | None:
     """The kind of source that a path is described as; None for a store and for anything else."""
     if path.is_dir() and KINDS["store"].accepts_folder(path):
         return None
-    for name in _KINDS if path.exists() else ():
+    for name in _NAMES if path.exists() else ():
         if (KINDS[name].accepts_folder if path.is_dir() else KINDS[name].accepts_file)(path):
             return name
     return None

@@ -413,7 +413,7 @@ def _kind_of(
         if accepts is not None and accepts(path):
             return name
     if is_url(path) and spool is not None:
-        return _kind_of_url(os.fspath(path))
+        return _kind_of_url(os.fspath(path), spool)
     refuse_url(path)
     where = Path(path)
     if "labels_dir" in given and os.path.isdir(where):  # noqa: PTH112
@@ -430,12 +430,15 @@ def _kind_of(
     return "video" if asked and where.is_dir() and not holds_image(where) else "folder"
 
 
-def _kind_of_url(url: str) -> str:
-    """The kind of what is behind a URL, by its name."""
+def _kind_of_url(url: str, spool: Spool) -> str:
+    """The kind of what is behind a URL, by its name, or by what an index says."""
     from rawpack_packer.sources.archives.source import split_path
+    from rawpack_packer.sources.chunks import INDEX, kind_of_index, read_index
     from rawpack_packer.sources.table.named_files import source_name
 
     ends = _NAMED.search(split_path(url)[0])
+    if url.partition("?")[0].endswith(f"/{INDEX}") and (kind := kind_of_index(read_index(url, spool))):
+        return kind
     if ends is None:
         remote = sorted(name for name, kind in KINDS.items() if kind.remote)
         raise UsageError(

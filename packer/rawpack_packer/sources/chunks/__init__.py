@@ -68,7 +68,7 @@ def splits_of(path: Path) -> list[str]:
     return sorted(found, key=split_order)
 
 
-def index_bytes(path: str | os.PathLike[str], spool: Spool | None) -> bytes:
+def read_index(path: str | os.PathLike[str], spool: Spool | None) -> bytes:
     """The index at a path or URL. Raises UsageError, and OSError."""
     files = named_files(path, spool)
     with files.opened(0) as fd, os.fdopen(os.dup(fd), "rb") as file:

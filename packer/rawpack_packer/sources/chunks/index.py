@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypeVar
 
@@ -59,8 +59,7 @@ class Shard:
     most: int
     """Bytes that it has at most when it is decompressed."""
     codec: str = ""
-    """What it is compressed by; "" for nothing. litdata's zstd may be of each sample, "zstd/sample", or of some at once,
-    "zstd/batch"."""
+    """What it is compressed by; "" for nothing. "zstd/sample": each sample by itself; "zstd/batch": some at once."""
     hashes: Mapping[str, str] = field(default_factory=dict)
     """Algorithm -> hexadecimal digest of the file."""
 
@@ -74,9 +73,10 @@ class Index:
     """Of each value of a sample, in bytes; None where the sample says it."""
     shards: tuple[tuple[Shard, ...], ...]
     """Each as one or more files, one of which is needed: the compressed one, and a copy that was decompressed."""
-    advice: Callable[[Coded, str, str], UsageError]
-    """Why a column is not read, and what to do about it. The column, the folder of the index, and how the columns are
-    named that can be read."""
+    library: str
+    """What else reads it: a package that has a `StreamingDataset`."""
+    opens: str
+    """How that is called, with "{}" for the folder of the index."""
 
 
 def decoded(data: bytes, kind: type[T], where: str, writer: str) -> T:
@@ -87,12 +87,24 @@ def decoded(data: bytes, kind: type[T], where: str, writer: str) -> T:
         raise UsageError(f"{where} is not what {writer} writes: {error}") from None
 
 
-def unread(column: Coded, rest: str, code: Sequence[str]) -> UsageError:
-    """What to do about a column that rawpack does not read: a line, and lines of Python."""
-    lines = "".join(f"\n    {line}" if line else "\n" for line in code)
+def unread(column: Coded, index: Index, folder: str, names: Mapping[str, str]) -> UsageError:
+    """Why a column is not read, and what to do about it: a line, and lines of Python. folder: of the index. names: what
+    columns are the image and the label."""
+    rest = ",".join(plain(one.name) for one in index.columns if one.encoding.holds != "unread")
+    said = {"names": {role: name for role, name in names.items() if role != name}}
+    said["fields"] = {column.name: "str"} if column.name not in names.values() else {}
+    more = "".join(f"{keyword}={value}, " for keyword, value in said.items() if value)
+    lines = [
+        "import rawpack",
+        f"from {index.library} import StreamingDataset",
+        "",
+        f"data = StreamingDataset({index.opens.format(repr(folder))})  # only if you trust it",
+        f"rawpack.pack(data, 'store/', {more}workers=0)",
+    ]
     return UsageError(
-        f"column {plain(column.name)!r} is {plain(column.type)!r}, {column.encoding.why}. {opt.columns(plain(rest))} "
-        f"packs the other columns; these lines of Python pack all of it:\n{lines}"
+        f"{plain(folder)}: column {plain(column.name)!r} is {plain(column.type)!r}, {column.encoding.why}. "
+        f"{opt.columns(rest)} packs the other columns; these lines of Python pack all of it:\n\n"
+        + "\n".join(f"    {line}".rstrip() for line in lines)
     )
 
 

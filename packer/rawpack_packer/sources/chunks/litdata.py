@@ -11,7 +11,7 @@ import msgspec
 from rawpack.errors import UsageError
 from rawpack_packer.options import opt
 from rawpack_packer.sources.chunks import encodings as coded
-from rawpack_packer.sources.chunks.index import PICKLED, Coded, Encoding, Index, Shard, decoded, unread
+from rawpack_packer.sources.chunks.index import PICKLED, Coded, Encoding, Index, Shard, decoded
 from rawpack_packer.text import plain
 
 _NUMPY = dict(
@@ -99,7 +99,8 @@ def read_index(data: bytes, where: str) -> Index:
         tuple(Coded(names[i], one, _encoding(one), i) for i, one in enumerate(formats)),
         (None,) * len(formats),
         tuple((_file(chunk, codec),) for chunk in index.chunks),
-        _advice,
+        "litdata",
+        "{}, shuffle=False",
     )
 
 
@@ -109,8 +110,8 @@ def _file(chunk: _Chunk, codec: str) -> Shard:
 
 
 def _names(spec: Any, prefix: str) -> list[str]:
-    """The names of the leaves of a sample: keys of dicts, joined by "/"; positions in lists and tuples. A sample that is
-    a tuple of two is an image and its label, and one that is no dict and no tuple is the image."""
+    """The names of the leaves of a sample: keys of dicts, joined by "/"; positions in lists and tuples. A tuple of two
+    is an image and its label, and a sample that is no dict and no tuple is the image."""
     if spec["type"] is None:
         return [prefix or "image"]
     children, keys = spec["children_spec"], json.loads(spec["context"] or "null")
@@ -128,17 +129,3 @@ def _encoding(name: str) -> Encoding:
     if kind in _FLAT and rest.isdecimal() and int(rest) in _FLAT[kind]:
         return coded.array(partial(coded.known_head, dtype=_FLAT[kind][int(rest)]))
     return _ENCODINGS.get(kind, Encoding("unread", why="a serializer of litdata that rawpack does not read"))
-
-
-def _advice(column: Coded, folder: str, rest: str) -> UsageError:
-    return unread(
-        column,
-        rest,
-        [
-            "import rawpack",
-            "from litdata import StreamingDataset",
-            "",
-            f"data = StreamingDataset({folder!r}, shuffle=False)  # only if you trust it",
-            "rawpack.pack(data, 'store/', workers=0)",
-        ],
-    )

@@ -9,7 +9,7 @@ import numpy as np
 
 from rawpack.errors import UsageError
 from rawpack_packer.sources.chunks import encodings as coded
-from rawpack_packer.sources.chunks.index import PICKLED, Coded, Encoding, Index, Shard, decoded, unread
+from rawpack_packer.sources.chunks.index import PICKLED, Coded, Encoding, Index, Shard, decoded
 from rawpack_packer.text import plain
 
 _NUMBERS = [f"{kind}{bits}" for kind in ("uint", "int") for bits in (8, 16, 32, 64)] + ["float16", "float32", "float64"]
@@ -86,7 +86,8 @@ def read_index(data: bytes, where: str) -> Index:
         tuple(Coded(names[i], one, _encoding(one), i) for i, one in enumerate(encodings)),
         tuple(size or None for size in sizes),
         tuple(map(_files, shards)),
-        _advice,
+        "streaming",
+        "local={}, batch_size=1, allow_unsafe_types=True",
     )
 
 
@@ -126,17 +127,3 @@ def _head(data: bytes, dtype: str, shape: tuple[int, ...] | None) -> tuple[str, 
             raise ValueError(f"it ends before the lengths of its {axes} axes")
         shape, at = tuple(lengths.tolist()), at + 1 + axes * width
     return dtype, shape, at
-
-
-def _advice(column: Coded, folder: str, rest: str) -> UsageError:
-    return unread(
-        column,
-        rest,
-        [
-            "import rawpack",
-            "from streaming import StreamingDataset",
-            "",
-            f"data = StreamingDataset(local={folder!r}, batch_size=1, allow_unsafe_types=True)  # only if you trust it",
-            "rawpack.pack(data, 'store/', workers=0)",
-        ],
-    )

@@ -19,9 +19,9 @@ from rawpack_packer.errors import is_no_fault_of_data, reading
 from rawpack_packer.options import opt
 from rawpack_packer.sources.axes import channels_first, turned
 from rawpack_packer.sources.base import Column, Scanning, SourceInfo, given_options, unseen
-from rawpack_packer.sources.chunks import INDEX, index_bytes, litdata, mds
+from rawpack_packer.sources.chunks import INDEX, litdata, mds, read_index, splits_of
 from rawpack_packer.sources.chunks import encodings as coded
-from rawpack_packer.sources.chunks.index import Coded, Index, Shard
+from rawpack_packer.sources.chunks.index import Coded, Index, Shard, unread
 from rawpack_packer.sources.chunks.shards import (
     Found,
     ShardSpans,
@@ -149,17 +149,16 @@ class ShardSource(TableSource):
         that would be packed is a pickle.
         """
         root = source_name(path)
-        where = _index_at(os.fspath(path))
-        with reading(source_name(where)):
-            index = _READ[kind](index_bytes(where, spool), source_name(where))
-        files, shards = _files(index, where, spool)
+        indexes = _indexes_at(os.fspath(path))
+        index = _read(indexes, kind, spool)
+        files, shards = _files(index, indexes[0], spool)
         scan = _Scan(files, shards, index, progress)
         image_name, axes = (None, None) if image_column is None else split_axes(image_column, scan.columns)
         typed, arrays = split_arrays(fields)
         names = named_columns(columns)
         wanted = ColumnChoice(image_name, label_column, key_column, names, declared_fields(typed))
         infos = [_info(one, wanted.declared, scan.shape(one)) for one in scan.columns.values()]
-        scan.refuse_unread(wanted, str(Path(where).parent) if not is_url(where) else root)
+        scan.refuse_unread(wanted, indexes[0].rpartition("/")[0])
         chosen = choose(infos, wanted, root, _HABITS)
         kinds = {one.name: one.field for one in infos}
         scan.look(chosen)
@@ -184,7 +183,7 @@ class ShardSource(TableSource):
         info = SourceInfo(
             kind=kind,
             root=root,
-            paths=() if is_url(where) else (str(Path(where).absolute().parent), *files.on_disk),
+            paths=() if files.remotes else (*(str(Path(one).parent) for one in indexes), *files.on_disk),
             fields=found,
             image=image_kind,
             numbered=keys is None,
@@ -204,12 +203,35 @@ class ShardSource(TableSource):
         super().__init__(info, keys or RowNumbers(range(scan.rows)), image, fields_of, states, labels=labels)
 
 
-def _index_at(path: str) -> str:
-    """The path or URL of the index, where its folder may have been named."""
-    head, mark, query = path.partition("?") if is_url(path) else (path, "", "")
-    if head.endswith(INDEX) or (not is_url(path) and not os.path.isdir(path)):  # noqa: PTH112
-        return path
-    return f"{head.rstrip('/')}/{INDEX}{mark}{query}" if is_url(path) else str(Path(path).absolute() / INDEX)
+def _indexes_at(path: str) -> list[str]:
+    """The path or URL of the index, where its folder may have been named; those of all splits of a folder."""
+    head, mark, query = path.partition("?") if is_url(path) else (os.path.abspath(path), "", "")  # noqa: PTH100
+    if is_url(path):
+        return [path if head.endswith(INDEX) else f"{head.rstrip('/')}/{INDEX}{mark}{query}"]
+    if not os.path.isdir(head):  # noqa: PTH112
+        return [head]
+    return [f"{head}/{split}/{INDEX}" for split in splits_of(Path(head))] or [f"{head}/{INDEX}"]
+
+
+def _read(indexes: Sequence[str], kind: str, spool: Spool | None) -> Index:
+    """Several indexes as one, whose shards are named from the folder of the first one. Raises UsageError."""
+    found = list[Index]()
+    for where in indexes:
+        shown = source_name(where)
+        with reading(shown):
+            found.append(_READ[kind](read_index(where, spool), shown))
+        if (found[-1].columns, found[-1].sizes) != (found[0].columns, found[0].sizes):
+            raise UsageError(f"{shown} has other columns than {source_name(indexes[0])}: pack them separately")
+        outside = next((one.name for choice in found[-1].shards for one in choice if not is_below(one.name)), None)
+        if outside is not None:
+            raise UsageError(f"{shown} names a file outside its folder, {plain(outside)!r}: take it out")
+    splits = ["", *(f"../{Path(where).parent.name}/" for where in indexes[1:])]
+    shards = [
+        tuple(replace(one, name=split + one.name) for one in choice)
+        for split, index in zip(splits, found, strict=True)
+        for choice in index.shards
+    ]
+    return replace(found[0], shards=tuple(shards))
 
 
 def _files(index: Index, where: str, spool: Spool | None) -> tuple[NamedFiles, tuple[Shard, ...]]:
@@ -218,8 +240,6 @@ def _files(index: Index, where: str, spool: Spool | None) -> tuple[NamedFiles, t
     head, mark, query = where.partition("?") if is_url(where) else (os.path.abspath(where), "", "")  # noqa: PTH100
     folder = head.rpartition("/")[0]
     for choice in index.shards:
-        if any(not is_below(one.name) for one in choice):
-            raise UsageError(f"{shown} names a file outside its folder, {plain(choice[0].name)!r}: take it out")
         there = (one for one in choice if is_url(where) or os.path.isfile(f"{folder}/{one.name}"))  # noqa: PTH113
         one = next(there, None)
         if one is None:
@@ -332,8 +352,13 @@ class _Scan:
         named = {wanted.image, wanted.label, wanted.key, *(wanted.fields or {}).values(), *wanted.declared}
         for one in self.columns.values():
             if one.encoding.holds == "unread" and (wanted.fields is None or one.name in named):
-                rest = ",".join(name for name, column in self.columns.items() if column.encoding.holds != "unread")
-                raise self._index.advice(one, folder, rest)
+                files = [name for name, other in self.columns.items() if other.encoding.holds in ("file", "picture")]
+                labels = [name for name in _HABITS.labels if name in self.columns]
+                names = {
+                    "image": wanted.image or next(iter(files), None),
+                    "label": wanted.label or next(iter(labels), None),
+                }
+                raise unread(one, self._index, folder, {role: name for role, name in names.items() if name})
 
     def look(self, chosen: ChosenColumns) -> None:
         """Find all values of the columns that are packed. Raises UsageError."""
