@@ -242,7 +242,6 @@ def test_an_index_that_lies(name: str, tmp_path: Path) -> None:
     file = max(path.name for path in root.iterdir() if path.name != "index.json")
     for old, new, said in (
         (file, f"../{file}", "outside its folder"),
-        (file, f"/{file}", "outside its folder"),
         (r'"(samples|chunk_size)": \d+(?=[^}]*"(?:filename|version)")', r'"\1": 7', "samples, and its index says 7"),
         (r"^\{", "[", "is no source|no image|cannot be read|not what"),
     ):
@@ -250,8 +249,9 @@ def test_an_index_that_lies(name: str, tmp_path: Path) -> None:
         assert re.search(said, refused(root, kind=name.partition("/")[0])), (old, new)
 
 
+@pytest.mark.parametrize("rounds", [30, pytest.param(3000, marks=[pytest.mark.soak, pytest.mark.timeout(3600)])])
 @pytest.mark.parametrize("name", [*SETS, *PACKED, "mds/cifar", "litdata/chw"])
-def test_damage_never_ends_in_anything_but_our_errors(name: str, tmp_path: Path) -> None:
+def test_damage_never_ends_in_anything_but_our_errors(name: str, rounds: int, tmp_path: Path) -> None:
     """Bytes of shards and indexes are changed at random: what can still be opened is read, or rejected."""
     root, rng = Path(shutil.copytree(FIXTURES / name, tmp_path / "set")), random.Random(name)
     index = json.loads((root / "index.json").read_text())
@@ -261,7 +261,7 @@ def test_damage_never_ends_in_anything_but_our_errors(name: str, tmp_path: Path)
     (root / "index.json").write_text(json.dumps(index))
     files = {path: path.read_bytes() for path in sorted(root.iterdir())}
     options = {"image_column": {**OF_IMAGES, "litdata/chw": "image:chw"}.get(name)}
-    for _ in range(40):
+    for _ in range(rounds):
         path = rng.choice([*files])
         data = bytearray(files[path])
         for _ in range(rng.choice([1, 1, 8])):
@@ -289,7 +289,7 @@ def write_mds(
     (root / "a.mds").write_bytes(data)
     shard = {
         "column_names": [*columns], "column_encodings": [*columns.values()], "column_sizes": [None] * len(columns),
-        "format": "mds", "version": 2, "samples": len(rows), "compression": None, "hashes": [], "size_limit": None, "zip_data": None,
+        "format": "mds", "version": 2, "samples": len(rows), "compression": None, "hashes": [], "zip_data": None,
         "raw_data": {"basename": "a.mds", "bytes": len(data), "hashes": {}},
     }  # fmt: skip
     (root / "index.json").write_text(json.dumps({"version": 2, "shards": [shard]}))

@@ -92,7 +92,8 @@ def unread(column: Coded, index: Index, folder: str, names: Mapping[str, str]) -
     columns are the image and the label."""
     rest = ",".join(plain(one.name) for one in index.columns if one.encoding.holds != "unread")
     said = {"names": {role: name for role, name in names.items() if role != name}}
-    said["fields"] = {column.name: "str"} if column.name not in names.values() else {}
+    # Most pickles of MDS are dicts and lists, which become JSON; most of litdata are numbers of numpy.
+    said["fields"] = {column.name: "str"} if column.type == "pkl" and column.name not in names.values() else {}
     more = "".join(f"{keyword}={value}, " for keyword, value in said.items() if value)
     lines = [
         "import rawpack",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -98,15 +99,19 @@ def read_index(data: bytes, where: str) -> Index:
     return Index(
         tuple(Coded(names[i], one, _encoding(one), i) for i, one in enumerate(formats)),
         (None,) * len(formats),
-        tuple((_file(chunk, codec),) for chunk in index.chunks),
+        tuple(_files(chunk, codec, f".{config.compression}.bin") for chunk in index.chunks),
         "litdata",
         "{}, shuffle=False",
     )
 
 
-def _file(chunk: _Chunk, codec: str) -> Shard:
+def _files(chunk: _Chunk, codec: str, ending: str) -> tuple[Shard, ...]:
+    """ending: of a chunk that is compressed as a whole, which litdata may replace by a decompressed one."""
     most = 1 << 32 if "/" in codec else chunk.chunk_bytes + 4 * chunk.chunk_size + _ENDS
-    return Shard(chunk.filename, chunk.chunk_size, None, most, codec)
+    one = Shard(chunk.filename, chunk.chunk_size, None, most, codec)
+    if not chunk.filename.endswith(ending):
+        return (one,)
+    return one, replace(one, name=f"{chunk.filename.removesuffix(ending)}.bin", codec="")
 
 
 def _names(spec: Any, prefix: str) -> list[str]:

@@ -222,7 +222,10 @@ def _read(indexes: Sequence[str], kind: str, spool: Spool | None) -> Index:
             found.append(_READ[kind](read_index(where, spool), shown))
         if (found[-1].columns, found[-1].sizes) != (found[0].columns, found[0].sizes):
             raise UsageError(f"{shown} has other columns than {source_name(indexes[0])}: pack them separately")
-        outside = next((one.name for choice in found[-1].shards for one in choice if not is_below(one.name)), None)
+        # Names of litdata's chunks may have a colon, which is_below takes for that of a drive.
+        outside = next(
+            (one.name for choice in found[-1].shards for one in choice if not is_below(f"./{one.name}")), None
+        )
         if outside is not None:
             raise UsageError(f"{shown} names a file outside its folder, {plain(outside)!r}: take it out")
     splits = ["", *(f"../{Path(where).parent.name}/" for where in indexes[1:])]
