@@ -51,14 +51,18 @@ _LOOKED_AT = 100
 _NAMES = (
     ("train", "training", "trn", "trainval"),
     ("val", "valid", "validation", "dev", "devel", "development", "eval", "evaluation", "minival"),
-    ("test", "testing", "tst", "testdev", "test-dev", "holdout", "hold-out", "hold_out"),
+    ("test", "testing", "tst", "testdev", "test-dev", "holdout", "hold-out", "hold_out", "t10k"),
 )
 """Names of splits, in the order in which a command lists them."""
 _RANKS = {name: rank for rank, names in enumerate(_NAMES) for name in names}
+SPLITS = frozenset(_RANKS)
+"""Names of splits, in lower case."""
 _END = re.compile(r"[ _-]?(set|split|data|images|imgs|\d{4})$")
 """What may follow a name: `train2017`, `test_images`."""
 _AS_CLASSES = {"archive", "folder", "video"}
 """Kinds of sources that take folders as classes; others take all of them as one set."""
+_ONE_BY_ONE = {"arrays", "hdf5"}
+"""Kinds that take one split at a time."""
 
 
 class NoImageError(UsageError):
@@ -252,11 +256,16 @@ class DividedError(UsageError):
         folders = not is_url(source) and all((Path(source) / name).exists() for name in names)
         if kind in ("parquet", "cifar", "voc") or not folders:
             what = f"{plain(source)} is divided into the splits {', '.join(map(plain, names))}"
+        whole = f"{opt.kind(kind)} {'takes them as classes' if kind in _AS_CLASSES else 'packs them as one set'}"
+        if kind in _ONE_BY_ONE:
+            alone = shlex.join(["rawpack", "pack", os.path.join(source, names[0]), destination])  # noqa: PTH118
+            whole = f"`{plain(alone)}` packs one of them"
         super().__init__(
             f"{what}: `{plain(pack)}` packs each into a store of its own; "
             + (f"`{plain(shlex.join(one))}` takes one of them; " if one else "")
-            + f"{opt.kind(kind)} {'takes them as classes' if kind in _AS_CLASSES else 'packs them as one set'} (in "
-            f"Python: pack_splits(..., splits={list(names)}) or kind={kind!r})"
+            + f"{whole} (in Python: pack_splits(..., splits={list(names)})"
+            + ("" if kind in _ONE_BY_ONE else f" or kind={kind!r}")
+            + ")"
         )
 
     def asked(self, destination: str, other: Sequence[str] = ()) -> DividedError:
@@ -267,6 +276,11 @@ class DividedError(UsageError):
 def is_split(name: str) -> bool:
     """Whether a folder of this name is a split and hardly ever a class."""
     return _rank(name) is not None
+
+
+def same_split(one: str, other: str) -> bool:
+    """Whether two names are those of the same split, such as `val` and `valid`."""
+    return one.lower() == other.lower() or (_rank(one) is not None and _rank(one) == _rank(other))
 
 
 def split_order(name: str) -> tuple[int, str]:

@@ -139,9 +139,12 @@ def loaded(name: str) -> Any:
 
 KINDS: dict[str, SourceKind] = {
     "arrays": SourceKind(
-        "arrays: .npy, .npz, IDX (MNIST)", "arrays:ArraySource",
+        "arrays: .npy, .npz, IDX (MNIST); a folder of them, as torchvision's", "arrays:ArraySource",
         ("array", "fields", "classes", "image_column", "label_column", "key_column"),
         Look(decides="arrays:is_arrays"),
+        Look(
+            contains=("raw",), holds=r"\.np[yz]$|idx\d-ubyte", absent=True, decides="array_files:holds_arrays",
+        ),
     ),
     "cifar": SourceKind(
         "CIFAR-10 and CIFAR-100, their Python or binary version", "cifar:CifarSource",
@@ -161,9 +164,10 @@ KINDS: dict[str, SourceKind] = {
         ("images", "fields", "skip_unreadable", "key_pattern"), with_subfolders=True, stops_at_annotations=True,
     ),
     "hdf5": SourceKind(
-        "data sets of an HDF5 file: .h5, .hdf5", "hdf5.source:Hdf5Source",
+        "data sets of an HDF5 file: .h5, .hdf5; a folder of such files", "hdf5.source:Hdf5Source",
         ("array", "fields", "classes", "image_column", "label_column", "key_column"),
         Look(r"\.(h5|hdf5|hdf|he5)$"),
+        Look(holds=r"\.(h5|hdf5|hdf|he5)$", absent=True, decides="array_files:holds_hdf5"),
     ),
     "webdataset": SourceKind(
         "WebDataset shards: .tar, .tar.gz", "archives.webdataset:WebDatasetSource",
@@ -324,7 +328,7 @@ def has_split(root: str, name: str) -> bool:
     # What an archive or a data.yaml lacks is reported when it is opened.
     is_file = os.path.isfile(root)  # noqa: PTH113
     known = KINDS["archive"].accepts_file(Path(root)) or (is_file and KINDS["yolo"].accepts_file(Path(root)))
-    kinds = ("parquet", "cifar", "yolo", "voc")
+    kinds = ("parquet", "cifar", "yolo", "voc", "arrays", "hdf5")
     return os.path.lexists(inner) or known or any(KINDS[kind].accepts_folder(inner) for kind in kinds)
 
 

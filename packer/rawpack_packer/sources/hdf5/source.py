@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -16,10 +17,12 @@ from numpy.typing import NDArray
 from rawpack.errors import DecodeError, UsageError
 from rawpack_packer.errors import is_no_fault_of_data, stop_if_of_any_file
 from rawpack_packer.options import opt
+from rawpack_packer.sources.array_files import HDF5, arrays_of, file_at, labels_beside, splits_among
 from rawpack_packer.sources.axes import Axes, channels_last, turned
 from rawpack_packer.sources.base import Column, Scanning, unseen
 from rawpack_packer.sources.fields import FieldKind, Fields, ImageKind, Value, first_pixels
 from rawpack_packer.sources.files import MAX_FILE_BYTES, changed, check_path, fault_of
+from rawpack_packer.sources.folder import DividedError
 from rawpack_packer.sources.hdf5.file import (
     NUMBERS,
     OPAQUE,
@@ -31,11 +34,11 @@ from rawpack_packer.sources.hdf5.file import (
     open_data_set,
     open_file,
     row_bytes,
-    texts_of,
+    texts_in,
 )
 from rawpack_packer.sources.named_arrays import Arrays, SaidOfArrays
-from rawpack_packer.sources.table.choose import NO_COUNTS, ChosenColumns, Classes, ColumnInfo, Habits
-from rawpack_packer.sources.table.columns import RowNumbers, rows_at
+from rawpack_packer.sources.table.choose import LABEL, NO_COUNTS, ChosenColumns, Classes, ColumnInfo, Habits
+from rawpack_packer.sources.table.columns import RowNumbers, Texts, rows_at, texts_of
 from rawpack_packer.sources.table.named_files import named_files
 from rawpack_packer.sources.table.source import TableSource
 from rawpack_packer.text import plain
@@ -54,7 +57,8 @@ class Hdf5Source(TableSource):
     Images are arrays, stored as they are, or image files as uint8 of variable length or opaque bytes. The only data set
     that can be images is them; `label` is the one of that name, or the only one of whole numbers; the others of as many
     rows are fields. Labels that are texts are the names of classes. Texts in a data set `key` are keys; without one,
-    samples are numbered.
+    samples are numbered. Labels may be in a file of their own, whose name says so: `train_y.h5` beside `train_x.h5`.
+    In groups of data sets that are an image each, first-level groups are the classes, and paths are the keys.
 
     `info.counts`: unlabelled, empty_classes, columns_left_out.
     """
@@ -72,20 +76,34 @@ class Hdf5Source(TableSource):
         key_column: str | None = None,
         progress: Scanning = unseen,
     ) -> None:
-        """array: what the image, the label and the fields are, as image=train/x,label=train/y; what is named is packed,
-        and nothing else. `:chw` after the name of images, or alone, moves their channels to the end; `:hwc` keeps the
-        axes as they are. image_column, label_column, key_column: the data sets of these, beside which the others stay
-        fields. fields: which of them are masks, and which are no images: {"seg": "mask", "depth": "array"}. classes:
-        names of labels that are numbers. progress: called with the number of samples.
+        """path: a file; a folder of one; either may end in a split. array: what the image, the label and the fields
+        are, as image=train/x,label=train/y; what is named is packed, and nothing else. `:chw` after the name of images, or
+        alone, moves their channels to the end; `:hwc` keeps the axes as they are. image_column, label_column,
+        key_column: the data sets of these, beside which the others stay fields. fields: which of them are masks, and
+        which are no images: {"seg": "mask", "depth": "array"}. classes: names of labels that are numbers. progress:
+        called with the number of samples.
 
-        Raises UsageError where the file is damaged or hostile, or where something has to be named.
+        Raises UsageError where the file is damaged or hostile, or where something has to be named; DividedError where
+        there are several splits.
         """
-        files = named_files(Path(path).absolute())
+        at = file_at(Path(path), HDF5, "hdf5")
+        files = named_files(at.path.absolute())
         said, file = SaidOfArrays(array, fields, classes, image_column, label_column, key_column), files.paths[0]
         of = Hdf5File(file, files.state(0))
-        root = plain(os.fsencode(file))
+        root = plain(os.fsencode(Path(path).absolute()))
+        states = [*files.states.tolist(), *at.states]
         with LookAt(Path(file)) as look:
-            found = {one.name: one for one in look.data_sets(said.names("/"))}
+            every = {one.name: one for one in look.data_sets(said.names("/"))}
+            named = at.split or said.names_image or said.columns.image is not None
+            images = [name for name, one in every.items() if one.is_image and not said.are_pixels(name)]
+            if not named and (splits := splits_among(images)):
+                raise DividedError(os.fspath(at.path), splits, "hdf5")
+            found = {name: every[of_file] for name, of_file in arrays_of(every, at.split, root).items()}
+            if not said.names() and _are_images(found):
+                of.check()
+                self._of_single_images(found, of, said, root, states)
+                progress(len(found))
+                return
             chosen = _choose(found, said, root)
             image, alone = found[chosen.image], not chosen.fields and chosen.label is None
             chw = _check_images(image, said, said.axes(found), root, alone=alone)
@@ -100,25 +118,79 @@ class Hdf5Source(TableSource):
                     kinds[name] = replace(kind, shape=turned(kind.shape, first))
                     turned_too |= {name: first} if word is not None else {}
             label, key = (None if name is None else look.values(found[name]) for name in (chosen.label, chosen.key))
+        beside = None
+        if label is None and LABEL not in kinds and not said.names_image:
+            beside, label, problems = _labels_in(Path(file), image.shape[0])
+            states += [beside.state] if beside is not None else []
+        else:
+            problems = []
         of.check()
         labels, keys = said.labels(label, root), said.keys(None if key is None else [*map(str, key)], root)
+        left_out = (*chosen.left_out, *problems, *at.left_beside(None if beside is None else Path(beside.path), HDF5))
         info = said.info(
             "hdf5",
             file,
             kinds,
             ImageKind(image.of, turned(image.shape[1:], chw)) if image.holds == NUMBERS else None,
             {**NO_COUNTS, "columns_left_out": len(chosen.left_out)},
-            chosen.left_out,
+            left_out,
             labelled=labels is not None,
             numbered=keys is None,
+            root=root,
         )
         rows, kept = range(image.shape[0]), KeptOpen()
-        images = Hdf5Images(Hdf5Column(of, image, rows, kept), chw)
+        pictures = Hdf5Images(Hdf5Column(of, image, rows, kept), chw)
         plain_columns = {name: Hdf5Column(of, found[of_file], rows, kept) for name, of_file in chosen.fields.items()}
         pixels = {name: Hdf5Images(plain_columns[name], first) for name, first in turned_too.items()}
         columns: dict[str, Column] = {**plain_columns, **pixels}
-        super().__init__(info, keys or RowNumbers(rows), images, columns, files.states, labels=labels)
+        super().__init__(info, keys or RowNumbers(rows), pictures, columns, np.array(states, np.int64), labels=labels)
         progress(len(rows))
+
+    def _of_single_images(
+        self, found: Mapping[str, DataSet], of: Hdf5File, said: SaidOfArrays, root: str, states: list[Any]
+    ) -> None:
+        """A data set is an image, and the first-level groups are the classes."""
+        sets = [one for _, one in sorted(found.items())]
+        shapes = {one.shape for one in sets}
+        image = None
+        if all(one.holds == NUMBERS and not one.is_file for one in sets):
+            (dtype, *others), channels = sorted({one.of for one in sets}), {(*one.shape, 1)[2] for one in sets}
+            kept = shapes.pop() if len(shapes) == 1 else (None, None, max(channels))
+            image = ImageKind(dtype, kept, resized=None in kept) if not others and channels < {1, 3, 4} else None
+        labels = said.labels([name.partition("/")[0] for name in sorted(found)], root)
+        counts = {**NO_COUNTS, "columns_left_out": 0}
+        info = said.info("hdf5", of.path, {}, image, counts, (), labelled=True, numbered=False, root=root)
+        names = texts_of([one.name for one in sets])
+        super().__init__(
+            info,
+            texts_of(sorted(found)),
+            Hdf5Singles(of, names, KeptOpen()),
+            {},
+            np.array(states, np.int64),
+            labels=labels,
+        )
+
+
+def _are_images(found: Mapping[str, DataSet]) -> bool:
+    """Whether each data set is an image, in groups of which one holds several."""
+    groups = [name.rpartition("/")[0] for name in found]
+    return all(groups) and len({*groups}) < len(groups) and all(one.is_one_image for one in found.values())
+
+
+def _labels_in(file: Path, count: int) -> tuple[Hdf5File | None, NDArray[np.int64] | list[str] | None, list[str]]:
+    """The file of labels beside a file of images, and its labels; or why they are not packed. Raises UsageError where
+    it cannot be read."""
+    beside = labels_beside(file)
+    if beside is None:
+        return None, None, []
+    found = Hdf5File(str(beside), named_files(beside).state(0))
+    with LookAt(beside) as look:
+        sets = look.data_sets()
+        fitting = [one for one in sets if one.is_label and one.shape[:1] == (count,)]
+        if len(fitting) == 1:
+            return found, look.values(fitting[0]), []
+    shown = ", ".join(map(str, sets)) or "nothing"
+    return None, None, [f"{found.name}, beside it, has no label for each of the {count:,} images: it holds {shown}"]
 
 
 def _choose(found: Mapping[str, DataSet], said: SaidOfArrays, where: str) -> ChosenColumns:
@@ -238,6 +310,22 @@ class Hdf5Images:
         return replace(self, column=self.column.pick(rows))
 
 
+@dataclass(frozen=True, eq=False)
+class Hdf5Singles:
+    """Images of which each is a data set of its own: pixels, or a file."""
+
+    file: Hdf5File
+    names: Texts
+    kept: KeptOpen
+
+    def value(self, i: int, /) -> bytes | NDArray[Any]:
+        self.file.check()
+        return self.kept.rows(self.file).whole(self.names.value(i))
+
+    def pick(self, rows: Rows, /) -> Hdf5Singles:
+        return replace(self, names=self.names.pick(rows))
+
+
 class _Rows:
     """Reads rows of one file, and keeps the last block of each data set, so that rows in order are read once."""
 
@@ -253,17 +341,21 @@ class _Rows:
         """The value of a row, which the caller may keep. Raises DecodeError where it cannot be read."""
         value = self._row(data_set, row)
         if data_set.holds == TEXT:
-            (text,) = texts_of([value])
+            (text,) = texts_in([value])
             if text is None:
                 raise DecodeError("bad_field", f"{self.of.name}, {plain(data_set.name)}, row {row} is not UTF-8")
             return text
-        if isinstance(value, np.void):
-            return value.tobytes()
-        array = np.array(value)
-        return array if array.dtype.isnative else array.astype(array.dtype.newbyteorder("="))
+        return _bytes_or_array(value, self._data_sets[data_set.name][0].dtype.itemsize)
+
+    def whole(self, name: str) -> bytes | NDArray[Any]:
+        """All of a data set that is one image. Raises DecodeError where it cannot be read."""
+        with self._faults(f"{self.of.name}, {plain(name)}"):
+            opened = open_data_set(self._file(), name)
+            value = _bytes_or_array(opened[()], opened.dtype.itemsize)
+        return value.tobytes() if isinstance(value, np.ndarray) and value.ndim < 2 else value
 
     def _row(self, data_set: DataSet, row: int) -> Any:
-        try:
+        with self._faults(f"{self.of.name}, {plain(data_set.name)}, row {row}"):
             if data_set.name not in self._data_sets:
                 self._data_sets[data_set.name] = self._opened(data_set)
             opened, count = self._data_sets[data_set.name]
@@ -277,6 +369,12 @@ class _Rows:
                     return opened[row]
                 self._blocks[data_set.name] = start, values
             return values[row - start]
+
+    @contextmanager
+    def _faults(self, what: str) -> Iterator[None]:
+        """Raise DecodeError, which names what is read, where the block cannot read it."""
+        try:
+            yield
         except DecodeError:
             raise
         except Exception as error:  # h5py raises many types for broken files
@@ -284,13 +382,15 @@ class _Rows:
                 raise
             if isinstance(error, OSError):
                 stop_if_of_any_file(error, self.of.name)
-            what = f"{self.of.name}, {plain(data_set.name)}, row {row}"
             raise DecodeError("corrupt", f"{what} cannot be read: {fault_of(error, self.of.path)}") from None
 
-    def _opened(self, data_set: DataSet) -> tuple[Any, int]:
+    def _file(self) -> Any:
         if self._open is None:
             self._open = open_file(self.of.path)
-        opened = open_data_set(self._open, data_set.name)
+        return self._open
+
+    def _opened(self, data_set: DataSet) -> tuple[Any, int]:
+        opened = open_data_set(self._file(), data_set.name)
         if opened.shape != data_set.shape:
             raise changed(self.of.name, f"{plain(data_set.name)} has another shape")
         if data_set.holds not in (NUMBERS, TEXT):
@@ -298,6 +398,17 @@ class _Rows:
         count = min(max(_BLOCK_BYTES // max(row_bytes(opened), 1), 1), _BLOCK_ROWS)
         chunk = chunk_rows(opened)
         return opened, count // chunk * chunk or count
+
+
+def _bytes_or_array(value: Any, size: int) -> bytes | NDArray[Any]:
+    """A value as bytes, or as an array in this machine's byte order. size: of a text's place in the file, which is
+    filled with zeros: h5py drops them, and files other than JPEG and PNG may end in some of their own."""
+    if isinstance(value, bytes):
+        return bytes(value) if value.startswith((b"\xff\xd8", b"\x89PNG")) else value.ljust(size, b"\0")
+    if isinstance(value, np.void):
+        return value.tobytes()
+    array = np.array(value)
+    return array if array.dtype.isnative else array.astype(array.dtype.newbyteorder("="))
 
 
 class KeptOpen:
