@@ -7,7 +7,7 @@ import math
 import os
 import re
 import shlex
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 
@@ -33,21 +33,6 @@ EXTENSIONS = frozenset(
     | {".avif", ".heic", ".heif", ".jp2", ".j2k", ".ppm", ".pgm", ".pbm", ".pnm"}
 )
 """Files with these are samples without being opened. Those that are not images are rejected when they are packed."""
-_INSTEAD: dict[str, Collection[str]] = {
-    "archives of this kind are not read: unpack it first, then give its folder; tar and zip are":
-        (".7z", ".rar", ".cab", ".iso", ".cpio", ".lz", ".lzma"),
-    "a pickle can run code when it is read, so rawpack does not read it: load it in Python if you trust it, and pass "
-    "the samples to rawpack_packer.pack":
-        (".pkl", ".pickle", ".pt", ".pth", ".joblib"),
-    "files of this kind are not read: read it in Python, and pass the samples to rawpack_packer.pack":
-        (".tfrecord", ".tfrecords", ".beton", ".mds", ".mat"),
-    "an .idx lists what another file holds: give the .rec or .tar next to it":
-        (".idx",),
-}  # fmt: skip
-"""What to do with files that are not read -> their suffixes."""
-_COMPRESSED = (".gz", ".bz2", ".xz", ".zst")
-_LOOKED_AT = 100
-"""Files of a folder without images that show what is in it."""
 _NAMES = (
     ("train", "training", "trn", "trainval"),
     ("val", "valid", "validation", "dev", "devel", "development", "eval", "evaluation", "minival"),
@@ -68,14 +53,15 @@ _ONE_BY_ONE = {"arrays", "hdf5"}
 class NoImageError(UsageError):
     """A folder holds no image. It may hold `videos`."""
 
-    def __init__(self, root: str, what: str, videos: int, archives: str, suffixes: Iterable[str] = ()) -> None:
-        """archives: the extension of archives that it holds, "" without any. suffixes: those of its other files."""
-        instead = next((words for words, ends in _INSTEAD.items() if {*ends} & {*suffixes}), "")
-        cure = instead or "give the folder that holds the images"
-        if archives:
-            cure = f"`rawpack pack {shlex.quote(root + '/*' + archives)} store/` packs archives as they are"
-        super().__init__(f"no image in {root}: {what}; {cure}")
-        self.videos = videos
+    def __init__(self, root: str, scan: FolderScan) -> None:
+        self.what, self.videos = scan.instead(), scan.counts["videos"]
+        self.suffixes, self.has_folders = scan.beside.suffixes, bool(scan.classes)
+        """Of its other files, suffix -> how many; and whether there are folders in it."""
+        cure = "give the folder that holds the images"
+        self.archives = scan.archives()
+        if self.archives:
+            cure = f"`rawpack pack {shlex.quote(root + '/*' + self.archives)} store/` packs archives as they are"
+        super().__init__(f"no image in {root}: {self.what}; {cure}")
 
 
 class FolderSource(BaseSource):
@@ -126,7 +112,7 @@ class FolderSource(BaseSource):
         self.info = scan.info("folder", root)
         self._all = scan.files()
         if not scan.samples:
-            raise NoImageError(root, scan.instead(), scan.counts["videos"], scan.archives(), scan.beside.suffixes)
+            raise NoImageError(root, scan)
         if detected:
             refuse_annotations(path, scan.beside, self._all, self.info, scan.head)
         if images or fields:
@@ -200,43 +186,6 @@ def wanted_images() -> Wanted:
     from rawpack_packer.images import sniff
 
     return Wanted(EXTENSIONS, sniff, 32, VIDEO_EXTENSIONS, "videos")
-
-
-def refuse_unknown(file: Path, kinds: Collection[str]) -> None:
-    """Raise UsageError for a file of no known kind. kinds: those that can be named."""
-    from rawpack_packer.sources.listing.lines import SUFFIXES
-
-    where, suffix = plain(os.fspath(file)), file.suffix.lower()
-    if suffix in _COMPRESSED:
-        raise UsageError(
-            f"{where}: if it is a compressed tar archive, add {opt.kind('archive')}; decompress it otherwise"
-        )
-    for instead, suffixes in _INSTEAD.items():
-        if suffix in suffixes:
-            raise UsageError(f"{where}: {instead}")
-    raise UsageError(
-        f"{where} is no source by its name or its contents. A source is a folder of images or videos; a video; a "
-        f"listing ({', '.join(sorted(SUFFIXES))}); COCO's .json; Ultralytics' .yaml; arrays (.npy, .npz, IDX, .h5); an "
-        "LMDB; an archive (.tar, .zip, .tar.gz, .tar.bz2); Parquet; a .rec; or a store. If it is one, name its kind: "
-        f"{opt.kind('|'.join(kinds))}"
-    )
-
-
-def refuse_arrays(folder: Path) -> None:
-    """Raise UsageError where a folder without images holds arrays, which are packed by naming a file."""
-    from rawpack_packer.sources.arrays import is_arrays
-
-    try:
-        files = [file for file in sorted(folder.iterdir())[:_LOOKED_AT] if file.is_file() and is_arrays(file)]
-    except OSError:
-        return
-    # Of images rather than of labels, by their names.
-    first = next((file for file in files if "image" in file.name or "idx3" in file.name), next(iter(files), None))
-    if first is not None:
-        where = plain(os.fspath(folder))
-        raise UsageError(
-            f"no image in {where}: it holds arrays; give one of its files, such as {plain(os.fspath(first))}"
-        )
 
 
 class DividedError(UsageError):

@@ -29,8 +29,6 @@ from rawpack_packer.sources.folder import (
     DividedError,
     NoImageError,
     holds_image,
-    refuse_arrays,
-    refuse_unknown,
     splits_in,
 )
 from rawpack_packer.sources.pairs import one_folder
@@ -303,7 +301,10 @@ def _found(
     except NoImageError as error:
         if error.videos:
             return opened("video")
-        refuse_arrays(Path(path))
+        if not error.archives:
+            from rawpack_packer.sources.advice import refuse_folder
+
+            refuse_folder(Path(path), error)
         raise
     if kind == "archive" and (names := source.splits()):  # type: ignore[attr-defined] # it is an ArchiveSource
         raise DividedError(where, names, kind)
@@ -415,7 +416,9 @@ def _kind_of(
         if name != but and (kind.accepts_file if is_file else kind.accepts_folder)(where):
             return name
     if is_file and where.suffix.lower() not in IMAGE_EXTENSIONS:
-        refuse_unknown(where, sorted({*KINDS, *added}))
+        from rawpack_packer.sources.advice import refuse_file
+
+        refuse_file(where, sorted({*KINDS, *added}))
     # Without options, the scan for images shows whether there are any: see `open_source`.
     asked = any(OPTIONS[name].heading == "Video" for name in given)
     return "video" if asked and where.is_dir() and not holds_image(where) else "folder"

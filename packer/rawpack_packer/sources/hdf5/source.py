@@ -77,8 +77,8 @@ class Hdf5Source(TableSource):
         progress: Scanning = unseen,
     ) -> None:
         """path: a file; a folder of one; either may end in a split. array: what the image, the label and the fields
-        are, as image=train/x,label=train/y; what is named is packed, and nothing else. `:chw` after the name of images, or
-        alone, moves their channels to the end; `:hwc` keeps the axes as they are. image_column, label_column,
+        are, as image=train/x,label=train/y; what is named is packed, and nothing else. `:chw` after the name of images,
+        or alone, moves their channels to the end; `:hwc` keeps the axes as they are. image_column, label_column,
         key_column: the data sets of these, beside which the others stay fields. fields: which of them are masks, and
         which are no images: {"seg": "mask", "depth": "array"}. classes: names of labels that are numbers. progress:
         called with the number of samples.
@@ -104,7 +104,14 @@ class Hdf5Source(TableSource):
                 self._of_single_images(found, of, said, root, states)
                 progress(len(found))
                 return
-            chosen = _choose(found, said, root)
+            try:
+                chosen = _choose(found, said, root)
+            except UsageError:
+                from rawpack_packer.sources.advice import of_groups
+
+                if not said.names() and (advised := of_groups(file, found.values())) is not None:
+                    raise advised from None
+                raise
             image, alone = found[chosen.image], not chosen.fields and chosen.label is None
             chw = _check_images(image, said, said.axes(found), root, alone=alone)
             kinds, turned_too = dict[str, FieldKind](), dict[str, bool]()
