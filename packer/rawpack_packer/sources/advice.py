@@ -99,8 +99,11 @@ def refuse_folder(folder: Path, error: NoImageError) -> None:
 
     suffixes, classes = error.suffixes, error.has_folders
     where = plain(os.fspath(folder))
+    streamed = None
     with suppress(OSError, ValueError, LookupError, TypeError, AttributeError):
-        _refuse_index(folder)
+        streamed = _of_index(folder)
+    if streamed is not None:
+        raise streamed
     entries = list[Path]()
     with suppress(OSError):
         entries = sorted(folder.iterdir())[:_LOOKED_AT]
@@ -130,8 +133,8 @@ def refuse_folder(folder: Path, error: NoImageError) -> None:
     )
 
 
-def _refuse_index(folder: Path) -> None:
-    """Raise AdvisedError for the folders of MosaicML Streaming and of litdata, by their index."""
+def _of_index(folder: Path) -> AdvisedError:
+    """Of a folder of MosaicML Streaming or of litdata, by its index."""
     with (folder / "index.json").open("rb") as file:
         index = json.loads(file.read(_LIMIT))
     if "shards" in index:
@@ -144,7 +147,7 @@ def _refuse_index(folder: Path) -> None:
     images = [name for name, kind in columns.items() if re.match("jpeg|png|pil|tiff|ndarray|numpy|tensor", kind)]
     labels = [name for name, kind in columns.items() if re.match("u?int", kind)]
     shown = ", ".join(f"{name} ({kind})" for name, kind in columns.items())
-    raise advised(
+    return advised(
         f"{plain(os.fspath(folder))} was written by {package}: {plain(shown)}",
         f"import rawpack\nfrom {package} import StreamingDataset\n\n"
         f"data = StreamingDataset({how.format(os.fspath(folder))}, shuffle=False)\n"
@@ -202,7 +205,11 @@ def _of_pickle(file: Path) -> AdvisedError:
     with suppress(BadPickleError):
         value = read_pickle(file.read_bytes()) if file.stat().st_size <= _LIMIT else None
     library = {".pt": "torch", ".pth": "torch", ".joblib": "joblib"}.get(file.suffix.lower(), "pickle")
-    load = {"torch": "{!r}, weights_only=True)", "joblib": "{!r})", "pickle": "open({!r}, 'rb'))"}[library]
+    load = {
+        "torch": "torch.load({!r}, weights_only=True)",
+        "joblib": f"joblib.load({{!r}}){_TRUST}",
+        "pickle": f"pickle.loads(pathlib.Path({{!r}}).read_bytes()){_TRUST}",
+    }[library]
     columns = value if isinstance(value, dict) else dict(enumerate(value)) if isinstance(value, tuple) else {}
     images = [name for name, one in columns.items() if np.ndim(one) > 1]
     labels = [name for name, one in columns.items() if np.ndim(one) == 1 and np.asarray(one).dtype.kind in "iu"]
@@ -214,7 +221,7 @@ def _of_pickle(file: Path) -> AdvisedError:
     holds = "" if value is None else f", and holds a {type(value).__name__}"
     return advised(
         f"{plain(where)} is a pickle, which can run code when it is read{holds}",
-        f"import {library}, rawpack\n\ndata = {library}.load({load.format(where)}{_TRUST * (library != 'torch')}\n"
+        f"import {'pathlib, ' * (library == 'pickle')}{library}, rawpack\n\ndata = {load.format(where)}\n"
         f"rawpack.pack({data}, 'store/'{names})",
     )
 

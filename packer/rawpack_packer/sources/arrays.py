@@ -177,7 +177,7 @@ def _read(
             arrays, left_out = _read_npz(at, said, root)
             return arrays, None, states + at.states, left_out + at.left_beside(None, ARRAYS)
         if at.split:
-            arrays_of((), at.split, root)
+            raise UsageError(f"{root}: there are no splits in {plain(os.fsencode(file))}, which is one array")
         if said.names_image:
             raise UsageError(
                 f"{opt.array} names the arrays of an .npz or HDF5 file, and {root} is neither: leave the name out; "
@@ -267,7 +267,7 @@ def _read_npz(at: ArrayFile, said: SaidOfArrays, root: str) -> tuple[dict[str, N
         images = [name for name in members if split_of(name)[1].rpartition("/")[2] in IMAGE_NAMES]
         if not named and (splits := splits_among(images)):
             raise DividedError(os.fspath(at.path), splits, "arrays")
-        wanted = arrays_of(members, at.split, root)
+        wanted = arrays_of(members, at.split, plain(os.fsencode(path)))
         apart = [name for name in members if at.split and not split_of(name)[0] and name not in wanted.values()]
         with zipfile.ZipFile(opened) as file:
             arrays = {name: _read_member(file, members[of_file], path) for name, of_file in wanted.items()}

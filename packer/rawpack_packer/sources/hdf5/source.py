@@ -98,7 +98,7 @@ class Hdf5Source(TableSource):
             images = [name for name, one in every.items() if one.is_image and not said.are_pixels(name)]
             if not named and (splits := splits_among(images)):
                 raise DividedError(os.fspath(at.path), splits, "hdf5")
-            found = {name: every[of_file] for name, of_file in arrays_of(every, at.split, root).items()}
+            found = {name: every[of_file] for name, of_file in arrays_of(every, at.split, plain(file)).items()}
             if not said.names() and _are_images(found):
                 of.check()
                 self._of_single_images(found, of, said, root, states)
