@@ -380,7 +380,8 @@ def of_groups(path: str, data_sets: Collection[DataSet]) -> AdvisedError | None:
     if len(groups) < 2 or "" in groups or len(above) > 1 or len(names) > 1:
         return None
     first, parent = next(iter(groups.values())), above.pop()
-    images = [name for name, one in first.items() if one.is_one_image or len(one.shape) > 1]
+    every = {name: [one[name] for one in groups.values()] for name in first}
+    images = [name for name, sets in every.items() if all(one.is_one_image or len(one.shape) > 1 for one in sets)]
     labels = _likely([name for name, one in first.items() if not one.shape and one.is_whole])
     fields = [f"'image': data[keys[i]][{name!r}][()]" for name in images[:1]]
     fields += [f"'label': int(data[keys[i]][{name!r}][()])" for name in labels]

@@ -117,7 +117,8 @@ def file_at(path: Path, named: re.Pattern[str], kind: str) -> ArrayFile:
         return ArrayFile(folder, split)
     files = files_in(folder, named)
     if "" in files:
-        return ArrayFile(files[""], split, in_folder=True)
+        own = split_of(files[""].name)[0]
+        return ArrayFile(files[""], "" if own and same_split(own, split) else split, in_folder=True)
     if files and not split:
         raise DividedError(os.fspath(path), [*files], kind)
     known = of_split(files, split)

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from rawpack.errors import DecodeError, UsageError
 from rawpack_packer.errors import is_no_fault_of_data, stop_if_of_any_file
 from rawpack_packer.options import opt
-from rawpack_packer.sources.array_files import HDF5, arrays_of, file_at, labels_beside, splits_among
+from rawpack_packer.sources.array_files import HDF5, ArrayFile, arrays_of, file_at, labels_beside, splits_among
 from rawpack_packer.sources.axes import Axes, channels_last, turned
 from rawpack_packer.sources.base import Column, Scanning, unseen
 from rawpack_packer.sources.fields import FieldKind, Fields, ImageKind, Value, first_pixels
@@ -89,54 +89,42 @@ class Hdf5Source(TableSource):
         at = file_at(Path(path), HDF5, "hdf5")
         files = named_files(at.path.absolute())
         said, file = SaidOfArrays(array, fields, classes, image_column, label_column, key_column), files.paths[0]
-        of = Hdf5File(file, files.state(0))
-        root = plain(os.fsencode(Path(path).absolute()))
-        states = [*files.states.tolist(), *at.states]
+        of, root = Hdf5File(file, files.state(0)), plain(os.fsencode(Path(path).absolute()))
         with LookAt(Path(file)) as look:
-            every = {one.name: one for one in look.data_sets(said.names("/"))}
-            named = at.split or said.names_image or said.columns.image is not None
-            images = [name for name, one in every.items() if one.is_image and not said.are_pixels(name)]
-            if not named and (splits := splits_among(images)):
-                raise DividedError(os.fspath(at.path), splits, "hdf5")
-            found = {name: every[of_file] for name, of_file in arrays_of(every, at.split, plain(file)).items()}
+            found = _found(look, at, said, plain(file))
             if not said.names() and _are_images(found):
-                of.check()
-                self._of_single_images(found, of, said, root, states)
-                progress(len(found))
-                return
-            try:
-                chosen = _choose(found, said, root)
-            except UsageError:
-                from rawpack_packer.sources.advice import of_groups
-
-                if not said.names() and (advised := of_groups(file, found.values())) is not None:
-                    raise advised from None
-                raise
-            image, alone = found[chosen.image], not chosen.fields and chosen.label is None
-            chw = _check_images(image, said, said.axes(found), root, alone=alone)
-            kinds, turned_too = dict[str, FieldKind](), dict[str, bool]()
-            for name, of_file in chosen.fields.items():
-                one, word = found[of_file], said.words.get(name)
-                if word is not None and one.are_files:
-                    reads = (partial(look.row, one, i) for i in range(one.shape[0]))
-                    kinds[name], turned_too[name] = first_pixels(word, name, reads), False
-                elif isinstance(kind := _kind(one), FieldKind):
-                    first = said.further_chw(name, kind.shape, found, f"{root}: {one}")
-                    kinds[name] = replace(kind, shape=turned(kind.shape, first))
-                    turned_too |= {name: first} if word is not None else {}
-            label, key = (None if name is None else look.values(found[name]) for name in (chosen.label, chosen.key))
-        beside = None
-        if label is None and LABEL not in kinds and not said.names_image:
-            beside, label, problems = _labels_in(Path(file), image.shape[0])
-            states += [beside.state] if beside is not None else []
-        else:
-            problems = []
+                self._of_single_images(found, of, said, root, at)
+            else:
+                self._of_rows(look, found, of, said, root, at)
         of.check()
+        progress(len(self))
+
+    def _of_rows(
+        self, look: LookAt, found: Mapping[str, DataSet], of: Hdf5File, said: SaidOfArrays, root: str, at: ArrayFile
+    ) -> None:
+        """A row of data sets is a sample."""
+        chosen = _choose(found, said, root, of.path)
+        image, alone = found[chosen.image], not chosen.fields and chosen.label is None
+        chw = _check_images(image, said, said.axes(found), root, alone=alone)
+        kinds, turned_too = dict[str, FieldKind](), dict[str, bool]()
+        for name, of_file in chosen.fields.items():
+            one, word = found[of_file], said.words.get(name)
+            if word is not None and one.are_files:
+                reads = (partial(look.row, one, i) for i in range(one.shape[0]))
+                kinds[name], turned_too[name] = first_pixels(word, name, reads), False
+            elif isinstance(kind := _kind(one), FieldKind):
+                first = said.further_chw(name, kind.shape, found, f"{root}: {one}")
+                kinds[name] = replace(kind, shape=turned(kind.shape, first))
+                turned_too |= {name: first} if word is not None else {}
+        label, key = (None if name is None else look.values(found[name]) for name in (chosen.label, chosen.key))
+        beside, problems = None, list[str]()
+        if label is None and LABEL not in kinds and not said.names_image:
+            beside, label, problems = _labels_in(Path(of.path), image.shape[0])
         labels, keys = said.labels(label, root), said.keys(None if key is None else [*map(str, key)], root)
-        left_out = (*chosen.left_out, *problems, *at.left_beside(None if beside is None else Path(beside.path), HDF5))
+        left_out = (*chosen.left_out, *problems, *at.left_beside(labels_beside(Path(of.path)), HDF5))
         info = said.info(
             "hdf5",
-            file,
+            of.path,
             kinds,
             ImageKind(image.of, turned(image.shape[1:], chw)) if image.holds == NUMBERS else None,
             {**NO_COUNTS, "columns_left_out": len(chosen.left_out)},
@@ -146,20 +134,19 @@ class Hdf5Source(TableSource):
             root=root,
         )
         rows, kept = range(image.shape[0]), KeptOpen()
-        pictures = Hdf5Images(Hdf5Column(of, image, rows, kept), chw)
+        images = Hdf5Images(Hdf5Column(of, image, rows, kept), chw)
         plain_columns = {name: Hdf5Column(of, found[of_file], rows, kept) for name, of_file in chosen.fields.items()}
         pixels = {name: Hdf5Images(plain_columns[name], first) for name, first in turned_too.items()}
         columns: dict[str, Column] = {**plain_columns, **pixels}
-        super().__init__(info, keys or RowNumbers(rows), pictures, columns, np.array(states, np.int64), labels=labels)
-        progress(len(rows))
+        states = np.array([of.state, *([beside.state] if beside else []), *at.states], np.int64)
+        super().__init__(info, keys or RowNumbers(rows), images, columns, states, labels=labels)
 
     def _of_single_images(
-        self, found: Mapping[str, DataSet], of: Hdf5File, said: SaidOfArrays, root: str, states: list[Any]
+        self, found: Mapping[str, DataSet], of: Hdf5File, said: SaidOfArrays, root: str, at: ArrayFile
     ) -> None:
         """A data set is an image, and the first-level groups are the classes."""
         sets = [one for _, one in sorted(found.items())]
-        shapes = {one.shape for one in sets}
-        image = None
+        shapes, image = {one.shape for one in sets}, None
         if all(one.holds == NUMBERS and not one.is_file for one in sets):
             (dtype, *others), channels = sorted({one.of for one in sets}), {(*one.shape, 1)[2] for one in sets}
             kept = shapes.pop() if len(shapes) == 1 else (None, None, max(channels))
@@ -167,15 +154,20 @@ class Hdf5Source(TableSource):
         labels = said.labels([name.partition("/")[0] for name in sorted(found)], root)
         counts = {**NO_COUNTS, "columns_left_out": 0}
         info = said.info("hdf5", of.path, {}, image, counts, (), labelled=True, numbered=False, root=root)
-        names = texts_of([one.name for one in sets])
-        super().__init__(
-            info,
-            texts_of(sorted(found)),
-            Hdf5Singles(of, names, KeptOpen()),
-            {},
-            np.array(states, np.int64),
-            labels=labels,
-        )
+        images = Hdf5Singles(of, texts_of([one.name for one in sets]), KeptOpen())
+        states = np.array([of.state, *at.states], np.int64)
+        super().__init__(info, texts_of(sorted(found)), images, {}, states, labels=labels)
+
+
+def _found(look: LookAt, at: ArrayFile, said: SaidOfArrays, where: str) -> dict[str, DataSet]:
+    """The data sets of a file, or of a split of it, by their names. Raises DividedError where there are several splits,
+    and nobody says which data sets are packed."""
+    every = {one.name: one for one in look.data_sets(said.names("/"))}
+    images = [name for name, one in every.items() if one.is_image and not said.are_pixels(name)]
+    named = at.split or said.names_image or said.columns.image is not None
+    if not named and (splits := splits_among(images)):
+        raise DividedError(os.fspath(at.path), splits, "hdf5")
+    return {name: every[of_file] for name, of_file in arrays_of(every, at.split, where).items()}
 
 
 def _are_images(found: Mapping[str, DataSet]) -> bool:
@@ -200,7 +192,7 @@ def _labels_in(file: Path, count: int) -> tuple[Hdf5File | None, NDArray[np.int6
     return None, None, [f"{found.name}, beside it, has no label for each of the {count:,} images: it holds {shown}"]
 
 
-def _choose(found: Mapping[str, DataSet], said: SaidOfArrays, where: str) -> ChosenColumns:
+def _choose(found: Mapping[str, DataSet], said: SaidOfArrays, where: str, path: str) -> ChosenColumns:
     """Which data set is what. Raises UsageError where the user has to name something."""
     if said.columns.image is None and any(name.startswith("data/demo_") for name in found):
         raise UsageError(f"{where} is a file of robomimic, by its data/demo_0: rawpack does not read these yet")
@@ -226,7 +218,14 @@ def _choose(found: Mapping[str, DataSet], said: SaidOfArrays, where: str) -> Cho
         )
         for name, one in found.items()
     ]
-    return said.choose(columns, where, habits, root="/")
+    try:
+        return said.choose(columns, where, habits, root="/")
+    except UsageError:
+        from rawpack_packer.sources.advice import of_groups
+
+        if not said.names() and (advised := of_groups(path, found.values())) is not None:
+            raise advised from None
+        raise
 
 
 def _check_images(image: DataSet, said: SaidOfArrays, axes: Axes | None, where: str, *, alone: bool) -> bool:

@@ -27,7 +27,7 @@ from rawpack_packer.sources.table.choose import LABEL, LABEL_KIND, NO_COUNTS, La
 from rawpack_packer.sources.table.columns import Column, Fault, Spans, Texts, read_range, texts_of
 from rawpack_packer.sources.table.named_files import NamedFiles, named_files
 from rawpack_packer.sources.table.source import ImageAndFields, TableSource
-from rawpack_packer.text import plain
+from rawpack_packer.text import count, plain
 
 _DATA = "data.mdb"
 _COUNT, _IMAGE_OF, _LABEL = b"num-samples", b"image-", b"label-"
@@ -236,10 +236,11 @@ class _LmdbEntries:
         texts, labels, problems = dict[str, Texts](), None, list[str]()
         for end, sides in ends.items():
             name, values = _SIDES[end], [sides.get(stem, b"") for stem in stems]
-            known = {stem for stem in stems if stem in sides}
-            self.used -= len(sides) - len(known)
-            if len(known) < len(stems):
-                problems.append(f"{len(stems) - len(known):,} images have no key of their name with .{end.decode()}")
+            lacking = [stem for stem in stems if stem not in sides]
+            self.used -= len(sides) - len({*stems} - {*lacking})
+            if lacking:
+                what = count(len(lacking), "image has", "images have")
+                problems.append(f"{what} no key of the same name with .{end.decode()}")
             there = [value for value in values if value != b""]
             whole = bool(there) and all(value is not None and _NUMBER_TEXT.fullmatch(value) for value in there)
             try:
