@@ -74,9 +74,14 @@ def write_pickle(path: Path, image: np.ndarray[Any, Any]) -> None:
     path.write_bytes(pickle.dumps(image))
 
 
+def write_hdf5(path: Path, image: np.ndarray[Any, Any]) -> None:
+    with h5py.File(path, "w") as file:
+        file["depth"], file["intrinsics"] = image, np.arange(4.0)
+
+
 @pytest.mark.parametrize(
     ("suffix", "write"),
-    [(".npy", write_npy), (".npz", write_npz), (".pkl", write_pickle)],
+    [(".npy", write_npy), (".npz", write_npz), (".pkl", write_pickle), (".h5", write_hdf5)],
     ids=lambda one: str(one)[:4],
 )
 @pytest.mark.parametrize("classes", [True, False], ids=["classes", "flat"])

@@ -13,7 +13,6 @@ import zlib
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import suppress
 from importlib import import_module
-from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -33,6 +32,8 @@ _INSTEAD = {
         (".7z", ".rar", ".cab", ".iso", ".cpio", ".lz", ".lzma"),
     "an .idx lists what another file holds: give the .rec or .tar next to it":
         (".idx",),
+    "read it in Python, and pass the samples to rawpack.pack":
+        (".mds", ".tfrecord", ".beton", ".mat", ".bin"),
     "if it is a compressed tar archive, add {archive}; decompress it otherwise":
         (".gz", ".bz2", ".xz", ".zst"),
 }  # fmt: skip
@@ -44,6 +45,7 @@ _LOADERS = {
     ".pkl": ("pickle", "pickle.loads(paths[i].read_bytes())"),
     ".pickle": ("pickle", "pickle.loads(paths[i].read_bytes())"),
     ".pt": ("torch", "torch.load(paths[i], weights_only=True)"),
+    ".h5": ("h5py", "h5py.File(paths[i])[{name!r}][()]"),
     ".dcm": ("pydicom", "pydicom.dcmread(paths[i]).pixel_array"),
     ".nii": ("nibabel, numpy as np", "np.asarray(nibabel.load(paths[i]).dataobj)"),
     ".exr": ("cv2", "cv2.imread(str(paths[i]), cv2.IMREAD_UNCHANGED)"),
@@ -99,14 +101,12 @@ def refuse_folder(folder: Path, error: NoImageError) -> None:
 
     suffixes, classes = error.suffixes, error.has_folders
     where = plain(os.fspath(folder))
-    streamed = None
-    with suppress(OSError, ValueError, LookupError, TypeError, AttributeError):
-        streamed = _of_index(folder)
-    if streamed is not None:
-        raise streamed
     entries = list[Path]()
     with suppress(OSError):
         entries = sorted(folder.iterdir())[:_LOOKED_AT]
+    for one in (folder, *entries):
+        if (streamed := _of_index(one)) is not None:
+            raise streamed
     for one in entries:
         if files_in(one, ARRAYS) or files_in(one, HDF5):
             raise UsageError(f"no image in {where}: it holds a folder of arrays; give that: {plain(os.fspath(one))}")
@@ -114,14 +114,12 @@ def refuse_folder(folder: Path, error: NoImageError) -> None:
     if classes or suffixes.get(each, 0) < 2:
         for one in entries:
             _refuse_container(one, several=True)
-    for instead, ends in [*_INSTEAD.items()][:2]:
-        if {*ends} & {*suffixes}:
-            raise UsageError(f"no image in {where}: {error.what}; {instead}")
     if not each:
+        for instead, ends in [*_INSTEAD.items()][:-1]:
+            if {*ends} & {*suffixes}:
+                raise UsageError(f"no image in {where}: {error.what}; {instead}")
         return
-    (modules, load), name = _LOADERS[each], "arr_0"
-    with suppress(OSError, ValueError, StopIteration):
-        name = np.load(next(folder.rglob("*.npz"))).files[0]
+    (modules, load), name = _LOADERS[each], _first_array(folder, each)
     label, named = (", 'label': paths[i].parent.name", "\nnames = sorted({path.parent.name for path in paths})")
     raise _class(
         f"no image in {where}: it holds {suffixes[each]:,} files with {each}",
@@ -133,19 +131,36 @@ def refuse_folder(folder: Path, error: NoImageError) -> None:
     )
 
 
-def _of_index(folder: Path) -> AdvisedError:
-    """Of a folder of MosaicML Streaming or of litdata, by its index."""
-    with (folder / "index.json").open("rb") as file:
-        index = json.loads(file.read(_LIMIT))
-    if "shards" in index:
-        first, package, how = index["shards"][0], "streaming", "local={!r}, batch_size=1"
-        columns = dict(zip(first["column_names"], first["column_encodings"], strict=True))
-    else:
-        kinds, package, how = index["config"]["data_format"], "litdata", "{!r}"
-        context = json.loads(index["config"]["data_spec"])[1]["context"]
-        columns = dict(zip(json.loads(context or "null") or range(len(kinds)), kinds, strict=True))
-    images = [name for name, kind in columns.items() if re.match("jpeg|png|pil|tiff|ndarray|numpy|tensor", kind)]
-    labels = [name for name, kind in columns.items() if re.match("u?int", kind)]
+def _first_array(folder: Path, suffix: str) -> str:
+    """The name of the array that may be the image, in the first of such files; "" where arrays have no names."""
+    first = next(folder.rglob(f"*{suffix}"), folder)
+    with suppress(OSError, ValueError, LookupError, StopIteration):
+        if suffix == ".npz":
+            return str(np.load(first).files[0])
+        if suffix == ".h5":
+            from rawpack_packer.sources.hdf5.file import LookAt
+
+            with LookAt(first.absolute()) as look:
+                return next(one.name for one in look.data_sets() if len(one.shape) > 1)
+    return ""
+
+
+def _of_index(folder: Path) -> AdvisedError | None:
+    """Of a folder of MosaicML Streaming or of litdata, by its index; None for any other."""
+    try:
+        with (folder / "index.json").open("rb") as file:
+            index = json.loads(file.read(_LIMIT))
+        if "shards" in index:
+            first, package, how = index["shards"][0], "streaming", "local={!r}, batch_size=1"
+            columns = dict(zip(first["column_names"], first["column_encodings"], strict=True))
+        else:
+            kinds, package, how = index["config"]["data_format"], "litdata", "{!r}"
+            context = json.loads(index["config"]["data_spec"])[1]["context"]
+            columns = dict(zip(json.loads(context or "null") or range(len(kinds)), kinds, strict=True))
+        images = [name for name, kind in columns.items() if re.match("jpeg|png|pil|tiff|ndarray|numpy|tensor", kind)]
+        labels = [name for name, kind in columns.items() if re.match("u?int", kind)]
+    except (OSError, ValueError, LookupError, TypeError, AttributeError):
+        return None
     shown = ", ".join(f"{name} ({kind})" for name, kind in columns.items())
     return advised(
         f"{plain(os.fspath(folder))} was written by {package}: {plain(shown)}",
@@ -310,13 +325,7 @@ def _of_mat(file: Path) -> AdvisedError:
     axes = len(shapes.get(image, (0,) * 4))
     count = shapes[image][0 if is_hdf5 else -1] if shapes else 0
     labels = _likely([name for name, shape in shapes.items() if name != image and math.prod(shape) == count])
-    order = (
-        (0, *range(axes - 1, 0, -1))
-        if is_hdf5 and axes == 3
-        else (0, 3, 2, 1)
-        if is_hdf5
-        else (axes - 1, *range(axes - 1))
-    )
+    order = (0, *range(axes - 1, 0, -1)) if is_hdf5 else (axes - 1, *range(axes - 1))
     label = f", 'label': data[{(labels or ['y'])[0]!r}]{whole}.ravel().astype(int)" if labels or not shapes else ""
     return advised(
         f"{plain(where)} is MATLAB's" + "".join(f", {plain(name)} {shape}" for name, shape in [*shapes.items()][:8]),
@@ -332,7 +341,7 @@ def of_lmdb(path: str, seen: str, item: str, names: str = "", but: bytes = b"") 
     left_out = f" and not key.endswith({but!r})" if but else ""
     return _class(
         seen,
-        "lmdb, pickle, numpy as np" if "np." in item else "lmdb, pickle",
+        "lmdb, numpy as np" if "np." in item else "lmdb, pickle",
         f"read = lmdb.open({path!r}, readonly=True, lock=False, subdir={os.path.isdir(path)}).begin()\n"  # noqa: PTH112
         f"keys = [key for key in read.cursor().iternext(values=False) if not key.startswith(b'__'){left_out}]",
         "len(keys)",
@@ -356,9 +365,7 @@ def of_bytes(path: str, seen: str, value: bytes) -> AdvisedError:
 def of_numbers(path: str, end: str, values: Collection[bytes | None]) -> AdvisedError:
     """For an LMDB of image files with numbers beside them. end: of the keys of numbers. values: of these keys."""
     sizes = [len(value or b"") for value in values]
-    dtype = next(
-        name for name, size in (("float64", 8), ("float32", 4), ("uint8", 1)) if not any(n % size for n in sizes)
-    )
+    dtype = {8: "float64", 4: "float32"}.get(math.gcd(8, *sizes), "uint8")
     beside = f"read.get(keys[i].rpartition(b'.')[0] + b'.{end}')"
     return of_lmdb(
         path,
@@ -372,10 +379,10 @@ def of_numbers(path: str, end: str, values: Collection[bytes | None]) -> Advised
 
 def of_groups(path: str, data_sets: Collection[DataSet]) -> AdvisedError | None:
     """For an HDF5 file with a group for each sample; None for any other."""
-    ordered = sorted((one.name.rpartition("/"), one) for one in data_sets)
-    groups = {
-        group: {parts[2]: one for parts, one in members} for group, members in groupby(ordered, lambda one: one[0][0])
-    }
+    groups = dict[str, dict[str, DataSet]]()
+    for one in data_sets:
+        group, _, name = one.name.rpartition("/")
+        groups.setdefault(group, {})[name] = one
     above, names = {group.rpartition("/")[0] for group in groups}, {tuple(one) for one in groups.values()}
     if len(groups) < 2 or "" in groups or len(above) > 1 or len(names) > 1:
         return None
@@ -385,15 +392,13 @@ def of_groups(path: str, data_sets: Collection[DataSet]) -> AdvisedError | None:
     labels = _likely([name for name, one in first.items() if not one.shape and one.is_whole])
     fields = [f"'image': data[keys[i]][{name!r}][()]" for name in images[:1]]
     fields += [f"'label': int(data[keys[i]][{name!r}][()])" for name in labels]
-    return (
-        None
-        if not images
-        else _class(
-            f"{plain(path)} has a group for each of {len(groups):,} samples, with {listed([*first], 8)}",
-            "h5py",
-            f"data = h5py.File({path!r}){f'[{parent!r}]' if parent else ''}\nkeys = sorted(data)",
-            "len(keys)",
-            f"{{{', '.join(fields)}}}",
-            ", keys=keys, workers=0",
-        )
+    if not images:
+        return None
+    return _class(
+        f"{plain(path)} has a group for each of {len(groups):,} samples, with {listed([*first], 8)}",
+        "h5py",
+        f"data = h5py.File({path!r}){f'[{parent!r}]' if parent else ''}\nkeys = sorted(data)",
+        "len(keys)",
+        f"{{{', '.join(fields)}}}",
+        ", keys=keys, workers=0",
     )
