@@ -136,7 +136,8 @@ def _first_array(folder: Path, suffix: str) -> str:
     first = next(folder.rglob(f"*{suffix}"), folder)
     with suppress(OSError, ValueError, LookupError, StopIteration):
         if suffix == ".npz":
-            return str(np.load(first).files[0])
+            with np.load(first) as arrays:
+                return str(arrays.files[0])
         if suffix == ".h5":
             from rawpack_packer.sources.hdf5.file import LookAt
 
@@ -379,7 +380,7 @@ def of_numbers(path: str, end: str, values: Collection[bytes | None]) -> Advised
 
 def of_groups(path: str, data_sets: Collection[DataSet]) -> AdvisedError | None:
     """For an HDF5 file with a group for each sample; None for any other."""
-    groups = dict[str, dict[str, DataSet]]()
+    groups: dict[str, dict[str, DataSet]] = {}
     for one in data_sets:
         group, _, name = one.name.rpartition("/")
         groups.setdefault(group, {})[name] = one
