@@ -6,6 +6,7 @@ import io
 import os
 import pickle
 import struct
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ import pytest
 from pictures import picture
 from PIL import Image
 from running import pack, run_here
+from test_source_conformance import write_again
 
 import rawpack
 from rawpack import Reader
@@ -23,6 +25,7 @@ from rawpack.errors import UsageError
 from rawpack_packer.sources import ImageKind, Source, open_source
 from rawpack_packer.sources.array_files import labels_beside, of_split, split_of, splits_among
 from rawpack_packer.sources.hdf5 import file as hdf5_file
+from rawpack_packer.testing import SourceConformance
 
 
 @pytest.fixture
@@ -40,6 +43,60 @@ def images(count: int, seed: int = 0) -> np.ndarray[Any, Any]:
 
 def labels_of(source: Source) -> list[int]:
     return [int(source[i].fields["label"]) for i in range(len(source))]  # type: ignore[arg-type, call-overload]
+
+
+# ------------------------------------------------------------------------------------------ as sources
+
+
+@here
+class TestDataSetForEachImage(SourceConformance):
+    """Groups as classes, one data set of which is no image that can be read."""
+
+    def open(self, folder: Path) -> Source:
+        path = folder / "set.h5"
+        if not path.exists():
+            with h5py.File(path, "w") as file:
+                for n in range(6):
+                    file[f"{'ab'[n % 2]}/{n}"] = np.frombuffer(encoded(n, "JPEG"), np.uint8)
+                file["b/broken"] = np.frombuffer(encoded(7, "PNG")[:40], np.uint8)
+        return open_source(path)
+
+    def expected(self, folder: Path) -> Sequence[tuple[str, Any]]:
+        with h5py.File(folder / "set.h5") as file:
+            return [
+                (f"{group}/{name}", file[group][name][()].tobytes()) for group in "ab" for name in sorted(file[group])
+            ]
+
+    def change(self, folder: Path) -> bool:
+        write_again(folder / "set.h5")
+        return True
+
+
+class TestSplitOfNpz(SourceConformance):
+    """One split of a file that has two."""
+
+    def open(self, folder: Path) -> Source:
+        if not (folder / "set.npz").exists():
+            arrays = {"x_train": images(5), "y_train": np.arange(5), "x_test": images(3, 5), "y_test": np.arange(3)}
+            np.savez(folder / "set.npz", **arrays)
+        return open_source(folder / "set.npz" / "test")
+
+    def expected(self, folder: Path) -> Sequence[tuple[str, Any]]:
+        return [(f"{i:08d}", image) for i, image in enumerate(images(3, 5))]
+
+
+class TestKeysBesideImages(SourceConformance):
+    """An LMDB with a text and a label for each image."""
+
+    def open(self, folder: Path) -> Source:
+        if not (folder / "set").exists():
+            files = {f"{n}.jpg": encoded(n, "JPEG") for n in range(5)} | {"9.jpg": b"no image"}
+            texts = {f"{n}.txt": f"text {n}".encode() for n in range(5)}
+            write(folder / "set", files | texts | {f"{n}.cls": b"%d" % n for n in range(5)})
+        return open_source(folder / "set")
+
+    def expected(self, folder: Path) -> Sequence[tuple[str, Any]]:
+        return [(f"{n}.jpg", encoded(n, "JPEG")) for n in range(5)] + [("9.jpg", b"no image")]
 
 
 # ------------------------------------------------------------------------------------------ names
