@@ -245,9 +245,10 @@ def test_a_folder_says_what_it_leaves_out(tmp_path: Path) -> None:
     np.save(tmp_path / "images.npy", images(4))
     np.save(tmp_path / "labels.npy", np.array(["b", "a", "b", "c"]))
     np.save(tmp_path / "boxes.npy", np.zeros((4, 4)))
+    (tmp_path / "names.csv").write_text("name\n")
     source = open_source(tmp_path)
     assert (source.info.classes, labels_of(source)) == (("a", "b", "c"), [1, 0, 1, 2])
-    assert source.info.problems == ("not packed: boxes.npy, beside images.npy",)
+    assert source.info.problems == ("not packed: boxes.npy, names.csv, beside images.npy",)
     with pytest.raises(UsageError, match="there are no splits in"):
         open_source(tmp_path / "train")
     np.save(tmp_path / "labels.npy", np.zeros(3))
@@ -262,9 +263,12 @@ def test_folders_of_images_are_none_of_arrays(tmp_path: Path) -> None:
         open_source(tmp_path / "b.npy")
     with pytest.raises(UsageError, match="there is no file or folder"):
         open_source(tmp_path / "other")
-    Image.fromarray(picture(8, 8, 0)).save(tmp_path / "1.png")
-    assert open_source(tmp_path, "folder").info.kind == "folder"
-    assert [open_source(tmp_path, "folder").key(0)] == ["1.png"]
+    for name in ("1.png", "raw/a.npy", "cat/1.png"):
+        (tmp_path / "photos" / name).parent.mkdir(parents=True, exist_ok=True)
+    np.save(tmp_path / "photos/raw/a.npy", images(3))
+    Image.fromarray(picture(8, 8, 0)).save(tmp_path / "photos/cat/1.png")
+    source = open_source(tmp_path / "photos", "folder")
+    assert (source.key(0), open_source(tmp_path / "photos").info.kind) == ("cat/1.png", "folder")
 
 
 @here

@@ -26,6 +26,8 @@ _LABELS = ("labels", "label", "targets", "target", "y", "Y")
 _BETWEEN = "/_.-"
 _FORM = rf"(?:^|[{_BETWEEN}])({{}})(?:[_-]?set)?(?=[{_BETWEEN}]|$)"
 _SPLIT = re.compile(_FORM.format("|".join(sorted(map(re.escape, SPLITS), key=len, reverse=True))), re.IGNORECASE)
+_TABLES = re.compile(r"\.(csv|tsv|jsonl?|ndjson|parquet|xml|pkl)$", re.IGNORECASE)
+"""Other files that may belong to images."""
 _CALLED = {"t10k": "test"}
 """Names of splits that users call otherwise."""
 _SHOWN = 12
@@ -47,13 +49,13 @@ class ArrayFile:
         return [(0, xxhash.xxh3_64_intdigest(self.split.encode()) - (1 << 63))] if self.split else []
 
     def left_beside(self, labels: Path | None, named: re.Pattern[str]) -> list[str]:
-        """A line that names the other files of arrays in the folder that was given, if there are any of this split."""
+        """A line that names what else is in the folder that was given, and may belong to these images."""
         used, split = {self.path.name, labels.name if labels else ""}, split_of(self.path.name)[0]
-        names = sorted(one.name for one in self.path.parent.iterdir()) if self.in_folder else []
         left = [
             name
-            for name in names
-            if named.search(name) and not used & {name, name.removesuffix(".gz")} and split_of(name)[0] == split
+            for name in sorted(one.name for one in self.path.parent.iterdir() if self.in_folder)
+            if (named.search(name) or _TABLES.search(name)) and split_of(name)[0] == split
+            if not used & {name, name.removesuffix(".gz")}
         ]
         return [f"not packed: {listed(left, _SHOWN)}, beside {plain(self.path.name)}"] if left else []
 
@@ -127,28 +129,23 @@ def file_at(path: Path, named: re.Pattern[str], kind: str) -> ArrayFile:
 
 def files_in(folder: Path, named: re.Pattern[str]) -> dict[str, Path]:
     """Split -> the file with its images, in a folder that holds files of arrays, and neither folders nor image files;
-    "" -> the only one. Empty for any other folder. torchvision's are in a folder `raw`."""
-    folder = folder / "raw" if os.path.isdir(folder / "raw") else folder  # noqa: PTH112
-    names = list[str]()
+    "" -> the only one. Empty for any other folder. torchvision's are in a folder `raw`, alone or beside `processed`."""
     try:
         with os.scandir(folder) as entries:
-            for entry in islice(entries, _LOOKED_AT):
-                if entry.is_dir() or Path(entry.name).suffix.lower() in EXTENSIONS:
-                    return {}
-                if named.search(entry.name) and not entry.name.startswith("."):
-                    names.append(entry.name)
+            every = {one.name: one.is_dir() for one in islice(entries, _LOOKED_AT) if not one.name.startswith(".")}
     except (OSError, ValueError):
         return {}
-    whole = [name for name in sorted(names) if name.removesuffix(".gz") == name or name[:-3] not in names]
-    images = [name for name in whole if labels_beside(folder / name)] or whole
+    apart = {name for name, is_folder in every.items() if is_folder or Path(name).suffix.lower() in EXTENSIONS}
+    if apart:
+        return files_in(folder / "raw", named) if "raw" in apart <= {"raw", "processed"} else {}
+    whole = [name for name in sorted(every) if name.removesuffix(".gz") == name or name[:-3] not in every]
+    names = [name for name in whole if named.search(name)]
+    images = [name for name in names if labels_beside(folder / name)] or names
     if len(images) == 1:
         return {"": folder / images[0]}
     splits = {split: [*of_split(images, split).values()] for split in splits_among(images)}
-    return (
-        {split: folder / files[0] for split, files in splits.items()}
-        if all(len(f) == 1 for f in splits.values())
-        else {}
-    )
+    one_each = all(len(files) == 1 for files in splits.values())
+    return {split: folder / files[0] for split, files in splits.items()} if one_each else {}
 
 
 def holds_arrays(path: Path) -> bool:
