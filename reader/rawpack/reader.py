@@ -241,6 +241,16 @@ class Reader:
         self._samples.look_at_files()
         return list(rejects_of(self._library))
 
+    def view(self, host: str = "127.0.0.1", port: int = 0) -> Any:
+        """Serve a page of these samples on this machine, as `rawpack view` does, while the program goes on.
+
+        In a notebook, the result shows the first samples and a link to the page. `url` is what to open, with the token
+        that the page needs; `close()` ends it. Raises UsageError for a mix, for several stores and for clips.
+        """
+        import rawpack
+
+        return rawpack.view(self, host=host, port=port)
+
     def where_is(self, index: SupportsIndex) -> dict[str, Place]:
         """Where the bytes of one sample are: image or mask -> the file of the shard, the offset in it, and how many
         bytes; in a compressed HDF5 file, those of the chunk that holds the sample. Of a clip, its first frame."""

@@ -54,6 +54,10 @@ async function copy(text) {
   say(`copied: ${text.length > 60 ? `${text.slice(0, 60)}…` : text}`);
 }
 
+/** Text of a store as it is shown: what controls a terminal, or turns the direction of text, is written out. */
+const plain = (text) => String(text).replace(/[\u0000-\u001f\u007f-\u009f\u200e\u200f\u2028-\u202e\u2066-\u2069]/g,
+  (sign) => `\\u${sign.charCodeAt(0).toString(16).padStart(4, "0")}`);
+
 const count = (n, noun) => `${n.toLocaleString("en")} ${noun}${n === 1 ? "" : "s"}`;
 const at = () => stores[Number(state.store || 0)] || stores[0];
 const number = (name, otherwise) => Number(state[name] ?? otherwise);
@@ -149,8 +153,8 @@ const quoted = (text) => (/[",\r\n]/.test(text) ? `"${text.replaceAll('"', '""')
 
 function tile(one, open, words = {}) {
   const images = at().images;
-  const alt = one.label ? `${one.label}, ${one.key || one.row}` : one.key || `sample ${one.row}`;
-  const button = make("button", {type: "button", className: "tile", title: `${one.key}\nrow ${one.row}`});
+  const alt = one.label ? `${one.label}, ${plain(one.key || one.row)}` : plain(one.key || `sample ${one.row}`);
+  const button = make("button", {type: "button", className: "tile", title: `${plain(one.key)}\nrow ${one.row}`});
   button.dataset.key = one.key;
   button.dataset.row = one.row;
   button.classList.toggle("marked", at().keys && marks.has(one.key));
@@ -162,7 +166,7 @@ function tile(one, open, words = {}) {
   if (width && (one.layers || []).length && state.boxes !== "0") stack.append(drawing(one.layers, width, height));
   button.append(make("span", {className: "picture"}, stack));
   if (one.label !== null && one.label !== undefined) button.append(make("span", {className: "label"}, one.label));
-  button.append(make("span", {className: "name"}, one.key || `${one.row}`));
+  button.append(make("span", {className: "name"}, plain(one.key || one.row)));
   button.addEventListener("click", () => open(one.row));
   return button;
 }
@@ -327,7 +331,7 @@ async function showSample(main) {
       name, source: `/mask?${query({store: state.store || 0, row, field: name, v: at().version})}`,
     }));
     pictures.append(make("figure", {},
-      stage(imageOf(row, {field: image.name}), `${image.name} of ${sample.key || row}`, image.width, image.height,
+      stage(imageOf(row, {field: image.name}), `${image.name} of ${plain(sample.key || row)}`, image.width, image.height,
         k ? [] : sample.layers, masks, zoom, off),
       make("figcaption", {}, `${image.name}, ${image.width} x ${image.height}`)));
   });
@@ -461,7 +465,8 @@ async function showTraining(main) {
       const source = (name) => `/batch-image?${query({...words, k, field: name, v: at().version})}`;
       const made = tile(one, openSample, {source: source(at().images[0])});
       for (const name of at().images.slice(1)) {
-        made.querySelector(".picture").append(picture(source(name), `${name} of ${one.key || one.row}`));
+        made.querySelector(".picture").append(make("span", {className: "stack"},
+          picture(source(name), `${name} of ${plain(one.key || one.row)}`)));
       }
       grid.append(made);
     });
@@ -545,7 +550,7 @@ async function showCompare(main) {
     const pair = await ask("/api/pair", {store: state.store || 0, other, row});
     if (mine !== shown) return;
     if (pair.row === null) {
-      place.replaceChildren(make("p", {}, `${stores[Number(other)].name} has no sample with the key ${sample.key}`));
+      place.replaceChildren(make("p", {}, `${stores[Number(other)].name} has no sample with the key ${plain(sample.key)}`));
       return;
     }
     const there = stores[Number(other)];
@@ -563,7 +568,7 @@ async function showCompare(main) {
         store: state.store || 0, other, row, there: pair.row, gain, v: at().version + there.version,
       })}`, `difference times ${gain}`));
     }
-    place.replaceChildren(make("p", {id: "total"}, `${sample.key}: ${quality}`), pictures);
+    place.replaceChildren(make("p", {id: "total"}, `${plain(sample.key)}: ${quality}`), pictures);
   } catch (error) {
     if (mine === shown) place.replaceChildren(failed(error));
   }
@@ -625,7 +630,7 @@ function showAround() {
     return button;
   })));
   const there = {
-    clips: about.video, compare: stores.length > 1 && about.keys, rejects: about.rejects > 0, found: about.curated,
+    clips: about.video, compare: stores.length > 1 && about.keys, rejects: about.rejects > 0, found: about.measured,
   };
   const screens = Object.keys(SCREENS).filter((name) => there[name] !== false);
   $("screens").replaceChildren(...screens.map((name) => {
