@@ -6,7 +6,7 @@ import io
 import os
 import pickle
 import struct
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -165,7 +165,7 @@ def test_splits_of_an_npz(tmp_path: Path) -> None:
     ran = run_here("pack", path, tmp_path / "store")
     assert ran.code == 2
     assert f"`rawpack pack --splits train,test {path} {tmp_path / 'store'}`" in ran.err
-    assert f"`rawpack pack {path}/train {tmp_path / 'store'}` packs one of them" in ran.err
+    assert f"`rawpack pack {path}/train {tmp_path / 'store'}` takes one of them" in ran.err
     test = Reader(pack(path / "test", tmp_path / "store"))
     assert test.column("label").tolist() == [4, 5, 6, 7]
     np.testing.assert_array_equal(test[3]["image"], images(4, 9)[3])
@@ -329,6 +329,20 @@ def test_a_data_set_for_each_image(tmp_path: Path, form: str) -> None:
         else:
             np.testing.assert_array_equal(item.image, wanted[item.key])
     assert len(Reader(pack(tmp_path / "set.h5", tmp_path / "store"))) == 6
+
+
+@here
+@pytest.mark.parametrize("form", [np.asarray, read_only])
+def test_splits_of_a_data_set_for_each_image(tmp_path: Path, form: Callable[[Any], Any]) -> None:
+    """Groups that are splits are no classes; those in them are."""
+    with h5py.File(tmp_path / "set.h5", "w") as file:
+        for n in range(8):
+            image = picture(8, 8, n) if form is np.asarray else encoded(n, "PNG")
+            file[f"{('train', 'val')[n % 2]}/{('cat', 'dog')[n // 4]}/{n}"] = form(image)
+    with pytest.raises(UsageError, match="is divided into the splits train, val"):
+        open_source(tmp_path / "set.h5")
+    val = open_source(tmp_path / "set.h5" / "val")
+    assert ([val.key(i) for i in range(4)], val.info.classes) == (["cat/1", "cat/3", "dog/5", "dog/7"], ("cat", "dog"))
 
 
 @here

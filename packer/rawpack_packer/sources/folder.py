@@ -200,22 +200,19 @@ class DividedError(UsageError):
         self._told = source, tuple(names), kind
         source = shown(source)
         pack = shlex.join(["rawpack", "pack", "--splits", ",".join(names), source, destination])
+        alone = kind in _ONE_BY_ONE
+        other = other or (["rawpack", "pack", "SRC", destination] if alone else [])
         one = [os.path.join(source, names[0]) if word == "SRC" else word for word in other]  # noqa: PTH118 - as written
         what = f"the folders in {plain(source)} are splits by their names, not classes"
         folders = not is_url(source) and all((Path(source) / name).exists() for name in names)
         if kind in ("parquet", "cifar", "voc") or not folders:
             what = f"{plain(source)} is divided into the splits {', '.join(map(plain, names))}"
-        whole = f"{opt.kind(kind)} {'takes them as classes' if kind in _AS_CLASSES else 'packs them as one set'}"
-        if kind in _ONE_BY_ONE:
-            alone = shlex.join(["rawpack", "pack", os.path.join(source, names[0]), destination])  # noqa: PTH118
-            whole = f"`{plain(alone)}` packs one of them"
-        super().__init__(
-            f"{what}: `{plain(pack)}` packs each into a store of its own; "
-            + (f"`{plain(shlex.join(one))}` takes one of them; " if one else "")
-            + f"{whole} (in Python: pack_splits(..., splits={list(names)})"
-            + ("" if kind in _ONE_BY_ONE else f" or kind={kind!r}")
-            + ")"
-        )
+        cures = [f"`{plain(pack)}` packs each into a store of its own"]
+        cures += [f"`{plain(shlex.join(one))}` takes one of them"] if one else []
+        whole = "takes them as classes" if kind in _AS_CLASSES else "packs them as one set"
+        cures += [] if alone else [f"{opt.kind(kind)} {whole}"]
+        in_python = f"pack_splits(..., splits={list(names)})" + ("" if alone else f" or kind={kind!r}")
+        super().__init__(f"{what}: {'; '.join(cures)} (in Python: {in_python})")
 
     def asked(self, destination: str, other: Sequence[str] = ()) -> DividedError:
         """The same error, where more is known of what the user asked for."""

@@ -150,10 +150,11 @@ class Hdf5Source(TableSource):
         if all(one.holds == NUMBERS and not one.is_file for one in sets):
             (dtype, *others), channels = sorted({one.of for one in sets}), {(*one.shape, 1)[2] for one in sets}
             kept = shapes.pop() if len(shapes) == 1 else (None, None, max(channels))
-            image = ImageKind(dtype, kept, resized=None in kept) if not others and channels < {1, 3, 4} else None
+            alike = not others and (len(channels) == 1 or channels == {1, 3})
+            image = ImageKind(dtype, kept, resized=None in kept) if alike else None
         labels = said.labels([name.partition("/")[0] for name in sorted(found)], root)
-        counts = {**NO_COUNTS, "columns_left_out": 0}
-        info = said.info("hdf5", of.path, {}, image, counts, (), labelled=True, numbered=False, root=root)
+        counts, left_out = {**NO_COUNTS, "columns_left_out": 0}, tuple(at.left_beside(None, HDF5))
+        info = said.info("hdf5", of.path, {}, image, counts, left_out, labelled=True, numbered=False, root=root)
         images = Hdf5Singles(of, texts_of([one.name for one in sets]), KeptOpen())
         states = np.array([of.state, *at.states], np.int64)
         super().__init__(info, texts_of(sorted(found)), images, {}, states, labels=labels)
@@ -163,9 +164,9 @@ def _found(look: LookAt, at: ArrayFile, said: SaidOfArrays, where: str) -> dict[
     """The data sets of a file, or of a split of it, by their names. Raises DividedError where there are several splits,
     and nobody says which data sets are packed."""
     every = {one.name: one for one in look.data_sets(said.names("/"))}
-    images = [name for name, one in every.items() if one.is_image and not said.are_pixels(name)]
+    rows = [name for name, one in every.items() if one.is_image and not said.are_pixels(name)]
     named = at.split or said.names_image or said.columns.image is not None
-    if not named and (splits := splits_among(images)):
+    if not named and (splits := splits_among(rows or [name for name, one in every.items() if one.is_one_image])):
         raise DividedError(os.fspath(at.path), splits, "hdf5")
     return {name: every[of_file] for name, of_file in arrays_of(every, at.split, where).items()}
 
