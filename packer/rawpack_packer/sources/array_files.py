@@ -34,7 +34,7 @@ _SHOWN = 12
 
 
 @dataclass(frozen=True)
-class ArrayFile:
+class ArraysAt:
     """A file of arrays that a path stands for."""
 
     path: Path
@@ -106,7 +106,7 @@ def labels_beside(file: Path) -> Path | None:
     return None
 
 
-def file_at(path: Path, named: re.Pattern[str], kind: str) -> ArrayFile:
+def file_at(path: Path, named: re.Pattern[str], kind: str) -> ArraysAt:
     """The file at a path of this kind of source. named: what files of it are called.
 
     Raises DividedError for a folder that holds several splits.
@@ -114,17 +114,17 @@ def file_at(path: Path, named: re.Pattern[str], kind: str) -> ArrayFile:
     is_folder = os.path.isdir(path)  # noqa: PTH112 - False for a name that is too long
     folder, split = (path, "") if is_folder else (path.parent, path.name)
     if not is_folder and os.path.lexists(path):
-        return ArrayFile(path)
+        return ArraysAt(path)
     if os.path.isfile(folder):  # noqa: PTH113
-        return ArrayFile(folder, split)
+        return ArraysAt(folder, split)
     files = files_in(folder, named)
     if "" in files:
         own = split_of(files[""].name)[0]
-        return ArrayFile(files[""], "" if own and same_split(own, split) else split, in_folder=True)
+        return ArraysAt(files[""], "" if own and same_split(own, split) else split, in_folder=True)
     if files and not split:
         raise DividedError(os.fspath(path), [*files], kind)
     known = of_split(files, split)
-    return ArrayFile(files[next(iter(known.values()))], in_folder=True) if known else ArrayFile(path)
+    return ArraysAt(files[next(iter(known.values()))], in_folder=True) if known else ArraysAt(path)
 
 
 def files_in(folder: Path, named: re.Pattern[str]) -> dict[str, Path]:

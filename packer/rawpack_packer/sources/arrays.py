@@ -22,7 +22,7 @@ from rawpack_packer.options import opt
 from rawpack_packer.sources.archives.zip import directory
 from rawpack_packer.sources.array_files import (
     ARRAYS,
-    ArrayFile,
+    ArraysAt,
     arrays_of,
     file_at,
     labels_beside,
@@ -166,7 +166,7 @@ class ArraySource(TableSource):
 
 
 def _read(
-    at: ArrayFile, said: SaidOfArrays, root: str
+    at: ArraysAt, said: SaidOfArrays, root: str
 ) -> tuple[dict[str, NDArray[Any]], Mapped | Numbers | None, list[tuple[int, int]], list[str]]:
     """The arrays of an `.npz`, or the labels beside a file of images; the images, if they are the file; the state of
     each file; a line for each array and file that is left out. Raises UsageError."""
@@ -251,7 +251,7 @@ def _parsing(path: Path) -> Iterator[None]:
         raise UsageError(f"{plain(os.fsencode(path))} is not an intact file of arrays: {error}") from None
 
 
-def _read_npz(at: ArrayFile, said: SaidOfArrays, root: str) -> tuple[dict[str, NDArray[Any]], list[str]]:
+def _read_npz(at: ArraysAt, said: SaidOfArrays, root: str) -> tuple[dict[str, NDArray[Any]], list[str]]:
     """The arrays of an `.npz`, or of a split of it, by their names; and a line for each that is part of no split.
 
     Raises DividedError where there are several splits, and nobody says which arrays are packed."""

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from rawpack.errors import DecodeError, UsageError
 from rawpack_packer.errors import is_no_fault_of_data, stop_if_of_any_file
 from rawpack_packer.options import opt
-from rawpack_packer.sources.array_files import HDF5, ArrayFile, arrays_of, file_at, labels_beside, splits_among
+from rawpack_packer.sources.array_files import HDF5, ArraysAt, arrays_of, file_at, labels_beside, splits_among
 from rawpack_packer.sources.axes import Axes, channels_last, turned
 from rawpack_packer.sources.base import Column, Scanning, unseen
 from rawpack_packer.sources.fields import FieldKind, Fields, ImageKind, Value, first_pixels
@@ -100,7 +100,7 @@ class Hdf5Source(TableSource):
         progress(len(self))
 
     def _of_rows(
-        self, look: LookAt, found: Mapping[str, DataSet], of: Hdf5File, said: SaidOfArrays, root: str, at: ArrayFile
+        self, look: LookAt, found: Mapping[str, DataSet], of: Hdf5File, said: SaidOfArrays, root: str, at: ArraysAt
     ) -> None:
         """A row of data sets is a sample."""
         chosen = _choose(found, said, root, of.path)
@@ -142,7 +142,7 @@ class Hdf5Source(TableSource):
         super().__init__(info, keys or RowNumbers(rows), images, columns, states, labels=labels)
 
     def _of_single_images(
-        self, found: Mapping[str, DataSet], of: Hdf5File, said: SaidOfArrays, root: str, at: ArrayFile
+        self, found: Mapping[str, DataSet], of: Hdf5File, said: SaidOfArrays, root: str, at: ArraysAt
     ) -> None:
         """A data set is an image, and the first-level groups are the classes."""
         sets = [one for _, one in sorted(found.items())]
@@ -160,7 +160,7 @@ class Hdf5Source(TableSource):
         super().__init__(info, texts_of(sorted(found)), images, {}, states, labels=labels)
 
 
-def _found(look: LookAt, at: ArrayFile, said: SaidOfArrays, where: str) -> dict[str, DataSet]:
+def _found(look: LookAt, at: ArraysAt, said: SaidOfArrays, where: str) -> dict[str, DataSet]:
     """The data sets of a file, or of a split of it, by their names. Raises DividedError where there are several splits,
     and nobody says which data sets are packed."""
     every = {one.name: one for one in look.data_sets(said.names("/"))}
