@@ -8,6 +8,7 @@ Needs playwright, and Chromium on the PATH. The photos are those of scripts/make
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import shutil
 import subprocess
@@ -41,20 +42,20 @@ def make_store(folder: Path) -> Path:
             boxes = [[20 + k % 40, 30, 120 + k % 60, 150, k % 2], [130, 90 + k % 30, 220, 200, 1]]
             rows.writerow([path.relative_to(folder), path.parent.name, boxes])
     rawpack.pack(str(folder / "photos.csv"), str(folder / "store"), fields={"boxes": "xyxy"})
-    return folder / "store"
+    return Path("store")  # as the page shows it
 
 
 def main() -> None:
     chromium = shutil.which("chromium") or shutil.which("google-chrome")
-    with tempfile.TemporaryDirectory() as temporary, sync_playwright() as started:
-        page = rawpack.view(make_store(Path(temporary)))
+    with tempfile.TemporaryDirectory() as temporary, contextlib.chdir(temporary), sync_playwright() as started:
+        page = rawpack.view(make_store(Path.cwd()))
         browser = started.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
         tab = browser.new_page(viewport=_SIZE)
         tab.goto(page.url)
         for name, state in _SCREENS.items():
             tab.evaluate("state => { location.hash = state }", state)
-            tab.wait_for_selector(".tile img")
-            tab.wait_for_load_state("networkidle")
+            tab.wait_for_selector("#batch .tile img" if name == "training" else ".tile img")
+            tab.wait_for_function("() => [...document.images].slice(0, 24).every(image => image.complete)")
             tab.screenshot(path=PAGES / f"view-{name}.jpg", type="jpeg", quality=72)
         browser.close()
         page.close()

@@ -18,9 +18,11 @@ from urllib.parse import parse_qs, urlencode, urlsplit
 
 import numpy as np
 import pytest
+from folders import files_of
 from pictures import picture, save
 from PIL import Image
 from running import Packed, command, environment, pack, run_here
+from store_server import serving
 
 import rawpack
 from rawpack import PackError, Reader, UsageError
@@ -411,6 +413,42 @@ def test_splits_are_tabs(images: Path, tmp_path: Path) -> None:
         (name, len(Reader(tmp_path / "sets", split=name))) for name in ("train", "val")
     ]
     page.close()
+
+
+def test_a_store_behind_a_url(packed: Packed, tmp_path: Path) -> None:
+    """It comes shard by shard through the cache; the page says so."""
+    store = packed("memmap", "--size", 48)
+    with serving() as server:
+        server.put_folder("store", files_of(store))
+        page = rawpack.view(f"{server.url}/store", cache=tmp_path / "cache")
+        client = Client(page.url)
+        (about,) = client.json("/api/stores")
+        assert (about["remote"], about["path"]) == (True, f"{server.url}/store")
+        assert not any("shard" in path for _, path in server.log)
+        np.testing.assert_array_equal(client.picture("/image", row=70), Reader(store)[70]["image"])
+        assert any("shard" in path for _, path in server.log)
+        assert client.json("/api/found") == {"groups": [], "leaks": [], "extremes": []}
+        page.close()
+
+
+def test_polygons_and_keypoints(tmp_path: Path) -> None:
+    save(tmp_path / "images" / "0.png", picture(40, 60, 0))
+    outline, points = [5.0, 5.0, 30.0, 5.0, 30.0, 20.0], [10, 10, 2, 0, 0, 0]
+    one = {"id": 1, "image_id": 1, "category_id": 7, "bbox": [5, 5, 25, 15], "iscrowd": 0, "area": 100}
+    coco = {
+        "images": [{"id": 1, "file_name": "0.png", "height": 40, "width": 60}],
+        "categories": [{"id": 7, "name": "cat", "keypoints": ["nose", "tail"]}],
+        "annotations": [one | {"segmentation": [outline], "keypoints": points, "num_keypoints": 1}],
+    }
+    (tmp_path / "instances.json").write_text(json.dumps(coco))
+    options = ("--images", tmp_path / "images")
+    store = pack(tmp_path / "instances.json", tmp_path / "store", "--size", "keep", *options)
+    page = rawpack.view(store)
+    layers = {one["name"]: one for one in Client(page.url).json("/api/sample", row=0)["layers"]}
+    page.close()
+    assert layers["boxes"]["labels"] == ["cat"]
+    assert layers["polygons"]["items"] == [[[5, 5], [30, 5], [30, 20]]]
+    assert layers["keypoints"]["items"] == [[[10, 10, 2], [0, 0, 0]]]
 
 
 def test_a_notebook_shows_samples_and_a_link(packed: Packed) -> None:

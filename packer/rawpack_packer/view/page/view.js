@@ -444,7 +444,7 @@ async function showTraining(main) {
   });
   const controls = form(
     (found) => change({...loop, ...found}, true),
-    make("label", {className: "wide"}, "transform", steps),
+    make("label", {className: "wide line"}, "transform", steps),
     field("size", "image size", "text", loop.size, {placeholder: "224 or 224x160", size: 9}),
     field("batch", "batch size", "number", loop.batch, {min: 1, max: 4096}),
     field("shuffle", "shuffle", "checkbox", "1", {checked: loop.shuffle === "1"}),
@@ -645,7 +645,8 @@ function showAround() {
   }));
   $("warning").hidden = !about.remote;
   $("warning").textContent = about.remote
-    ? "This store is behind a URL: each shard that is looked at is fetched into the cache." : "";
+    ? "This store is behind a URL: each shard that you look at is fetched into the cache, in random order soon most of "
+      + `its ${(about.bytes / 1e9).toLocaleString("en", {maximumSignificantDigits: 2})} GB.` : "";
   const classes = about.classes.filter(([, n]) => n !== null);
   const side = $("side");
   side.hidden = !classes.length || !["grid", "sample"].includes(state.screen || "grid");
