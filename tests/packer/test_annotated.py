@@ -457,11 +457,12 @@ def test_memory_does_not_grow_with_the_files_beside() -> None:
 
 
 def test_folders_of_other_loaders_say_what_to_do(tmp_path: Path) -> None:
-    """A folder without images whose files are known says so: MDS shards are read in Python, arrays by their file."""
+    """A folder without images whose files are known says so: MDS shards are read in Python, arrays where they are."""
     write(tmp_path / "mds", {"index.json": "{}", "shard.00000.mds": "x"})
     with pytest.raises(UsageError, match=r"read it in Python, and pass the samples"):
         open_source(tmp_path / "mds")
     idx = b"\0\0\x08\x03" + b"\0\0\0\2" + b"\0\0\0\4" * 2 + bytes(32)
-    write(tmp_path / "raw", {"train-images-idx3-ubyte": idx, "train-labels-idx1-ubyte": b"\0\0\x08\1\0\0\0\2\0\1"})
-    with pytest.raises(UsageError, match=r"give one of its files, such as \S+/train-images-idx3-ubyte"):
-        open_source(tmp_path / "raw")
+    write(tmp_path / "data/set", {"train-images-idx3-ubyte": idx, "train-labels-idx1-ubyte": b"\0\0\x08\1\0\0\0\2\0\1"})
+    with pytest.raises(UsageError, match=r"it holds a folder of arrays; give that: \S+/data/set"):
+        open_source(tmp_path / "data")
+    assert [open_source(tmp_path / "data/set")[i].fields for i in range(2)] == [{"label": 0}, {"label": 1}]

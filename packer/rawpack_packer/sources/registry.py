@@ -29,8 +29,6 @@ from rawpack_packer.sources.folder import (
     DividedError,
     NoImageError,
     holds_image,
-    refuse_arrays,
-    refuse_unknown,
     splits_in,
 )
 from rawpack_packer.sources.pairs import one_folder
@@ -139,9 +137,12 @@ def loaded(name: str) -> Any:
 
 KINDS: dict[str, SourceKind] = {
     "arrays": SourceKind(
-        "arrays: .npy, .npz, IDX (MNIST)", "arrays:ArraySource",
+        "arrays: .npy, .npz, IDX (MNIST); a folder of them, as torchvision's", "arrays:ArraySource",
         ("array", "fields", "classes", "image_column", "label_column", "key_column"),
         Look(decides="arrays:is_arrays"),
+        Look(
+            contains=("raw",), holds=r"\.np[yz]$|idx\d-ubyte", absent=True, decides="array_files:holds_arrays",
+        ),
     ),
     "cifar": SourceKind(
         "CIFAR-10 and CIFAR-100, their Python or binary version", "cifar:CifarSource",
@@ -162,9 +163,10 @@ KINDS: dict[str, SourceKind] = {
         stops_at_annotations=True,
     ),
     "hdf5": SourceKind(
-        "data sets of an HDF5 file: .h5, .hdf5", "hdf5.source:Hdf5Source",
+        "data sets of an HDF5 file: .h5, .hdf5; a folder of such files", "hdf5.source:Hdf5Source",
         ("array", "fields", "classes", "image_column", "label_column", "key_column"),
         Look(r"\.(h5|hdf5|hdf|he5)$"),
+        Look(holds=r"\.(h5|hdf5|hdf|he5)$", absent=True, decides="array_files:holds_hdf5"),
     ),
     "webdataset": SourceKind(
         "WebDataset shards: .tar, .tar.gz", "archives.webdataset:WebDatasetSource",
@@ -302,7 +304,10 @@ def _found(
     except NoImageError as error:
         if error.videos:
             return opened("video")
-        refuse_arrays(Path(path))
+        if not error.archives:
+            from rawpack_packer.sources.advice import refuse_folder
+
+            refuse_folder(Path(path), error)
         raise
     if kind == "archive" and (names := source.splits()):  # type: ignore[attr-defined] # it is an ArchiveSource
         raise DividedError(where, names, kind)
@@ -327,7 +332,7 @@ def has_split(root: str, name: str) -> bool:
     # What an archive or a data.yaml lacks is reported when it is opened.
     is_file = os.path.isfile(root)  # noqa: PTH113
     known = KINDS["archive"].accepts_file(Path(root)) or (is_file and KINDS["yolo"].accepts_file(Path(root)))
-    kinds = ("parquet", "cifar", "yolo", "voc")
+    kinds = ("parquet", "cifar", "yolo", "voc", "arrays", "hdf5")
     return os.path.lexists(inner) or known or any(KINDS[kind].accepts_folder(inner) for kind in kinds)
 
 
@@ -414,7 +419,9 @@ def _kind_of(
         if name != but and (kind.accepts_file if is_file else kind.accepts_folder)(where):
             return name
     if is_file and where.suffix.lower() not in IMAGE_EXTENSIONS:
-        refuse_unknown(where, sorted({*KINDS, *added}))
+        from rawpack_packer.sources.advice import refuse_file
+
+        refuse_file(where, sorted({*KINDS, *added}))
     # Without options, the scan for images shows whether there are any: see `open_source`.
     asked = any(OPTIONS[name].heading == "Video" for name in given)
     return "video" if asked and where.is_dir() and not holds_image(where) else "folder"
