@@ -46,6 +46,7 @@ from rawpack_packer.sources.listing.lines import (
     read_plain,
     state_of,
 )
+from rawpack_packer.sources.listing.objects import box_columns, by_image, image_path, object_lists
 from rawpack_packer.sources.path_fields import PathTemplate, path_template
 from rawpack_packer.sources.table.choose import (
     EMPTY,
@@ -143,10 +144,19 @@ class ListingSource(TableSource):
             state = state_of(file, repr((*given, *([path_column] if path_column else []))))
             rows = rows_by(opened, where, root, declared)
             wanted = ColumnChoice(path_column, label_column, key_column, declared=declared)
-            template, chosen = _chosen(rows.names, wanted, where)
+            path_of = path_column or _path(rows.names)
+            of_boxes = None if key_column else box_columns(rows.names, path_of, label_column, declared)
+            choice = None if of_boxes else _chosen(rows.names, wanted, where)
             lines, raw = read_columns(rows, where)
         if not len(lines):
             raise UsageError(f"{where} lists no image: there is no line after the names of the columns")
+        objects, left_out = None, list[str]()
+        if of_boxes and (of_images := by_image(lines, raw, of_boxes, declared, classes)):
+            lines, raw, objects, left_out = of_images.lines, of_images.raw, of_images.objects, of_images.left_out
+            state = np.concatenate([state, *(state_of(one, "") for one in of_images.files)])
+            left = {name: kind for name, kind in declared.items() if name in raw or name not in rows.names}
+            wanted = ColumnChoice(path_column or image_path(of_boxes, raw, root), declared=left)
+        template, chosen = choice or _chosen([*raw], wanted, where)
         place = CellPosition(where, str(opt.path_column), 0, rows.cells) if template else raw[chosen.image].place
         paths = PathParser(place, root)
         for row, block in _made_paths(template, raw) if template else raw[chosen.image].numbered():
@@ -165,11 +175,21 @@ class ListingSource(TableSource):
         cure = f"take them from another column, {opt.key_column('COLUMN')}"
         _check_unique(keys, lines, place if key is None else key.place, cure)
         fields_of = {name: column for name, column in chosen.fields.items() if name not in timed}
+        for name in () if rows.cells else [*fields_of]:
+            of_column = classes if chosen.label is None else None
+            if objects is None and (lists := object_lists(name, raw[name], declared.get(name), of_column, fields_of)):
+                (objects, left_out), _ = lists, fields_of.pop(name)
         kinds, columns, labels = _converted(raw, chosen.label, fields_of, declared, names, root)
         counts, empty = dict(NO_COUNTS), tuple[str, ...]()
-        if labels is None and names is not None:
+        problems = (*hints(kinds, declared), *left_out)
+        if objects is not None:
+            of_objects, values = objects.fields()
+            kinds, columns = {**kinds, **of_objects}, {**columns, **values}
+        if labels is None and objects is not None and objects.labels is not None:
+            names, empty = objects.labels.names, objects.labels.empty
+        elif labels is None and names is not None:
             empty = _empty_classes_of_boxes(columns, raw, names, where)
-            counts[EMPTY] = len(empty)
+        counts[EMPTY] = len(empty)
         kinds = with_arrays(kinds, arrays, where)
         info = SourceInfo(
             kind="listing",
@@ -180,7 +200,7 @@ class ListingSource(TableSource):
             empty_classes=empty,
             options=options,
             counts=counts,
-            problems=tuple(hints(kinds, declared)),
+            problems=problems,
         )
         super().__init__(info, keys, self.images, columns, state, labels=labels)
         self.columns, self.lines = self._all.columns, lines
@@ -267,13 +287,18 @@ def _chosen(names: Sequence[str], wanted: ColumnChoice, where: str) -> tuple[Pat
     for name in [path] if template is None else template.columns:
         if name is not None and name not in names:
             raise UsageError(f"{opt.path_column(plain(name))}: {where} has no such column: it has {_listed(names)}")
-    path = path or next((name for name in PATH_NAMES if name in names), None)
+    path = path or _path(names)
     if path is None:
         raise UsageError(_no_path(where, names))
     # Such as {image}.jpg: no field can have this name, and the path has its value.
     taken = RESERVED.keys() & set(template.columns) if template else ()
     fields = [name for name in names if name != wanted.label and name not in taken]
     return template, _choose([*names, path] if template else names, fields, replace(wanted, image=path), where)
+
+
+def _path(names: Sequence[str]) -> str | None:
+    """The column of paths, by its name."""
+    return next((name for name in PATH_NAMES if name in names), None)
 
 
 def _choose(names: Sequence[str], fields: Sequence[str], wanted: ColumnChoice, where: str) -> ChosenColumns:
