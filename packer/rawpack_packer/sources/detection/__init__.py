@@ -4,6 +4,9 @@
 |---|---|
 | `coco.py` | COCO's JSON of images, boxes, polygons, keypoints and categories; its polygons and run lengths as masks |
 | `voc.py` | Pascal VOC's folders and XML files |
+| `drawn.py` | shapes as annotation tools write them: their boxes, outlines and keypoints |
+| `labelme.py` | labelme's JSON file for each image |
+| `cvat.py` | CVAT's XML file of images |
 | `yolo.py` | images with a text file each, of boxes, polygons or keypoints |
 | `ultralytics.py` | the data.yaml that says where they are |
 """
@@ -15,6 +18,7 @@ from array import array
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from xml.etree import ElementTree
 
 import numpy as np
 
@@ -74,6 +78,31 @@ def read_annotation(root: Path, name: str, where: str) -> tuple[bytes | None, tu
         return None, UNKNOWN
     except OSError as error:
         raise fault(where, 0, 0, "", f"cannot be read: {reason_of(error)}", file=name) from None
+
+
+class _WithoutDoctype(ElementTree.TreeBuilder):
+    """Annotations may come from anywhere: nothing in one is expanded or fetched."""
+
+    def doctype(self, *_: object) -> None:
+        raise ValueError("has a DOCTYPE, which annotations do not need: take it out")
+
+
+def xml_of(data: bytes, name: str, where: str) -> ElementTree.Element:
+    """An XML file of annotations. name: of the file. where: the source, printable. Raises BadListingError."""
+    try:
+        return ElementTree.fromstring(data, ElementTree.XMLParser(target=_WithoutDoctype()))
+    except ElementTree.ParseError as error:
+        raise fault(where, 0, 0, "", f"is not XML: {error}", file=name) from None
+    except (ValueError, LookupError) as error:  # of an encoding that there is not, too
+        raise fault(where, 0, 0, "", str(error), file=name) from None
+
+
+def without_files(info: SourceInfo, suffix: str, number: int) -> SourceInfo:
+    """What a scan of images found, where some of the files that are no images were read."""
+    counts = {name: info.counts[name] for name in FOLDER_COUNTS}
+    counts["other_files"] = max(0, counts["other_files"] - number)
+    skipped = {**info.skipped, suffix: max(0, info.skipped.get(suffix, 0) - number)}
+    return replace(info, counts=counts, skipped={one: many for one, many in skipped.items() if many})
 
 
 def lines_of(file: Path) -> list[tuple[int, str]]:

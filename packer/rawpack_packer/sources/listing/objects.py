@@ -57,6 +57,8 @@ class BoxColumns:
     form: BoxForm | None
     """None where the user has to say it."""
     label: str | None
+    sure: bool = True
+    """Whether each row is a box: not where boxes are lists next to a column of paths, and each image has one row."""
 
 
 def box_columns(
@@ -80,7 +82,7 @@ def box_columns(
     kind = None if name is None else declared.get(name)
     if name is None or isinstance(kind, str) or (kind is not None and not kind.boxes):
         return None
-    return BoxColumns(tuple(images), (name,), kind.boxes if kind else None, label)
+    return BoxColumns(tuple(images), (name,), kind.boxes if kind else None, label, sure=path is None)
 
 
 @dataclass(frozen=True)
@@ -104,15 +106,15 @@ def by_image(
     declared: Mapping[str, DeclaredKind],
     classes: Classes | None,
 ) -> ByImage | None:
-    """The images in the order of their first rows; None where they are videos, or where boxes are lists, and
-    each image has one row, of which they may be a field as any other. Raises BadListingError."""
+    """The images in the order of their first rows; None where they are videos, or may have one row each. Raises
+    BadListingError."""
     numbers, image_of, firsts = dict[tuple[str, ...], int](), np.empty(len(lines), np.int64), list[int]()
     for row, names in enumerate(zip(*(chain.from_iterable(raw[one]) for one in found.images), strict=True)):
         image_of[row] = number = numbers.setdefault(names, len(numbers))
         if number == len(firsts):
             firsts.append(row)
     is_video = os.path.splitext(str(next(iter(numbers))[0]))[1].lower() in VIDEO_EXTENSIONS  # noqa: PTH122
-    if is_video or (len(found.sides) == 1 and len(firsts) == len(lines)):
+    if is_video or (not found.sure and len(firsts) == len(lines)):
         return None
     boxes = _boxes(raw, found.sides)
     missing = np.isnan(boxes)

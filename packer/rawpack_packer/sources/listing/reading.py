@@ -65,6 +65,7 @@ from rawpack_packer.sources.table.choose import (
     no_classes,
 )
 from rawpack_packer.sources.table.columns import Column, RaggedColumn, Texts, texts_of
+from rawpack_packer.sources.table.objects import two_classes
 from rawpack_packer.sources.table.source import TableSource, repeated_key
 from rawpack_packer.sources.video import EXTENSIONS as VIDEO_EXTENSIONS
 from rawpack_packer.text import listed, plain
@@ -181,8 +182,9 @@ class ListingSource(TableSource):
                 (objects, left_out), _ = lists, fields_of.pop(name)
         kinds, columns, labels = _converted(raw, chosen.label, fields_of, declared, names, root)
         counts, empty = dict(NO_COUNTS), tuple[str, ...]()
-        problems = (*hints(kinds, declared), *left_out)
+        problems = [*hints(kinds, declared), *left_out]
         if objects is not None:
+            problems += two_classes(labels, objects.labels)
             of_objects, values = objects.fields()
             kinds, columns = {**kinds, **of_objects}, {**columns, **values}
         if labels is None and objects is not None and objects.labels is not None:
@@ -200,7 +202,7 @@ class ListingSource(TableSource):
             empty_classes=empty,
             options=options,
             counts=counts,
-            problems=problems,
+            problems=tuple(problems),
         )
         super().__init__(info, keys, self.images, columns, state, labels=labels)
         self.columns, self.lines = self._all.columns, lines

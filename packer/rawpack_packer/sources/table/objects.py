@@ -121,7 +121,10 @@ class ObjectLists:
         try:
             boxes = np.array(self._lists.pop(of_boxes or "", []), np.float64).reshape(-1, 4)
         except (TypeError, ValueError):
-            raise UsageError(f"{self._where}: {self._name}: {of_boxes} are not four numbers for each object") from None
+            raise UsageError(
+                f"{self._where}: {plain(self._name)}: {of_boxes} is not four numbers for each object: "
+                f"{opt.fields(f'{plain(self._name)}:str')} keeps all as text"
+            ) from None
         ends, labels, others, taken = ends_of(self._lengths), None, dict[str, NDArray[Any]](), {*taken, BOXES}
         if (name := named_in(self._lists, CLASS_NAMES)) is not None:
             labels = number_labels(
@@ -139,7 +142,9 @@ class ObjectLists:
         return Objects(boxes, chosen, ends, labels, others), of_objects(left_out)
 
     def _fault(self, what: str) -> UsageError:
-        return UsageError(f"{self._where}: {self._name} of {self._row_name(len(self._lengths))}: {what}")
+        name = plain(self._name)
+        keep = f"{opt.fields(f'{name}:str')} keeps all as text"
+        return UsageError(f"{self._where}: {name} of {self._row_name(len(self._lengths))}: {what}: {keep}")
 
 
 def named_in(names: Iterable[str], wanted: Sequence[str]) -> str | None:
@@ -155,6 +160,14 @@ def as_numbers(values: Sequence[Any]) -> NDArray[Any] | None:
     except ValueError:
         return None
     return array if array.ndim == 1 and array.dtype.kind in "biuf" else None
+
+
+def two_classes(of_images: Labels | None, of_boxes: Labels | None) -> list[str]:
+    """A line where images have classes of their own, so that a store cannot name those of boxes."""
+    if of_images is None or of_boxes is None or of_boxes.names in (None, of_images.names):
+        return []
+    return [f"boxes have the numbers of classes whose names are not kept, as images have others: "
+            f"{listed(of_boxes.names or (), 8)}"]  # fmt: skip
 
 
 def of_objects(names: Sequence[str]) -> list[str]:
