@@ -104,7 +104,10 @@ def _of_yolo(folder: Path) -> Samples:
             label, x, y, width, height = map(float, line.split())
             left, top = (x - width / 2) * WIDTH, (y - height / 2) * HEIGHT
             rows.append([left, top, left + width * WIDTH, top + height * HEIGHT, label])
-        samples[f"{path.parent.name}/{path.name}"] = {"image": _pixels(path), "boxes": _boxes(rows)}
+        samples[f"{path.parent.name}/images/{path.parent.name}/{path.name}"] = {
+            "image": _pixels(path),
+            "boxes": _boxes(rows),
+        }
     return samples
 
 

@@ -295,7 +295,7 @@ def test_the_box_around_a_mask_of_cvat(photos: Path) -> None:
     ("shapes", "error"),
     [
         ('<box label="cup" xtl="1" ytl="b" xbr="3" ybr="4"/>', "image '0.png', shape 1 (box): ytl 'b' is not a number"),
-        ('<polygon label="cup" points="1,2;3"/>', "points '1,2;3' are not x,y;x,y;..."),
+        ('<polygon label="cup" points="1,2;3"/>', "shape 1 (polygon): 3 coordinates, not x, y of each point"),
         (
             '<box label="hat" xtl="1" ytl="2" xbr="3" ybr="4"/>',
             "a shape of 0.png is 'hat'; it is none of the 2 classes",
@@ -322,5 +322,5 @@ def test_files_of_cvat_that_are_refused(photos: Path) -> None:
         open_source(photos)
     save(photos.parent / "secret.png", picture(HEIGHT, WIDTH, 0))
     annotate(photos, "", name="../secret.png")
-    with pytest.raises(UsageError, match=r"image 1: ../secret.png leads out of"):
+    with pytest.raises(UsageError, match=r"image 0: ../secret.png leads out of"):
         open_source(photos)

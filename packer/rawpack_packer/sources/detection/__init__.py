@@ -14,10 +14,12 @@
 from __future__ import annotations
 
 import os
+import shlex
 from array import array
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import TypeVar
 from xml.etree import ElementTree
 
 import numpy as np
@@ -29,12 +31,14 @@ from rawpack_packer.sources.base import Scanning, SourceInfo
 from rawpack_packer.sources.fields import FieldKind, Fractions
 from rawpack_packer.sources.files import NOT_SCANNED, UNKNOWN, opened
 from rawpack_packer.sources.folder import FolderSource
-from rawpack_packer.sources.listing.lines import fault
+from rawpack_packer.sources.listing.lines import BadListingError, CellPosition, PathParser, fault
 from rawpack_packer.sources.table.choose import empty_classes
 from rawpack_packer.sources.table.columns import Column, Files, RaggedColumn, Rows, ends_of
 from rawpack_packer.sources.table.source import TableSource
 from rawpack_packer.text import plain
 
+_ROWS = 1 << 14
+T = TypeVar("T")
 FOLDER_COUNTS = ("hidden", "other_files", "special_files", "links", "loops", "problems")
 """The counts of `FolderSource` that say something of images with boxes."""
 
@@ -103,6 +107,40 @@ def without_files(info: SourceInfo, suffix: str, number: int) -> SourceInfo:
     counts["other_files"] = max(0, counts["other_files"] - number)
     skipped = {**info.skipped, suffix: max(0, info.skipped.get(suffix, 0) - number)}
     return replace(info, counts=counts, skipped={one: many for one, many in skipped.items() if many})
+
+
+def numbered(values: Iterable[T], what: str, where: str) -> dict[T, int]:
+    """The position of each value. what: where value {} is in the JSON. where: the file.
+
+    Raises BadListingError for a value that is there twice."""
+    positions: dict[T, int] = {}
+    for number, value in enumerate(values):
+        if (before := positions.setdefault(value, number)) != number:
+            raise fault(where, 0, 0, "", f"{what.format(number)}: {value!r} belongs to {what.format(before)} too")
+    return positions
+
+
+@dataclass(frozen=True)
+class _Listed(CellPosition):
+    """The position of an image's name, which is not a line. name: as `what` of `listed_files`."""
+
+    def fault(self, line: int, what: str) -> BadListingError:
+        return fault(self.where, 0, 0, "", f"{self.name.format(line)}: {what}")
+
+
+def listed_files(
+    names: Sequence[str], what: str, root: str, within: Sequence[str], where: str, progress: Scanning
+) -> Files:
+    """The images that a file of annotations lists. what: where the name of image {} is in it. root, within: see
+    `PathParser`. where: the file, printable. Raises BadListingError."""
+    numbered(names, what, where)
+    trusting = f"name the folder that its paths start from: {opt.images(shlex.quote(plain(root)))}"
+    parser = PathParser(_Listed(where, what, 0, cells=False), root, within, trusting)
+    for start in range(0, len(names), _ROWS):
+        some = names[start : start + _ROWS]
+        parser.add(some, np.arange(start, start + len(some)))
+        progress(start + len(some))
+    return parser.files()
 
 
 def lines_of(file: Path) -> list[tuple[int, str]]:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import cmath
 import math
 import os
-import shlex
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -14,25 +14,17 @@ import numpy as np
 
 from rawpack.errors import UsageError
 from rawpack_packer.errors import reading
-from rawpack_packer.options import opt
 from rawpack_packer.sources.base import Scanning, SourceInfo, given_options, unseen
-from rawpack_packer.sources.detection import BoxSource, xml_of
+from rawpack_packer.sources.detection import BoxSource, listed_files, xml_of
 from rawpack_packer.sources.detection.coco import mirror_of
 from rawpack_packer.sources.detection.drawn import Drawn
-from rawpack_packer.sources.listing.lines import (
-    BadListingError,
-    CellPosition,
-    PathParser,
-    fault,
-    folder_of,
-    shown,
-    state_of,
-)
+from rawpack_packer.sources.listing.lines import fault, folder_of, shown, state_of
 from rawpack_packer.sources.table.choose import Classes, named_file
 from rawpack_packer.text import plain
 
 _FILE = "annotations.xml"
 _HEAD = 1 << 12
+_MOST_PIXELS = 1 << 28
 
 
 def is_cvat(path: Path) -> bool:
@@ -92,11 +84,8 @@ class CvatSource(BoxSource):
             drawn.end(*(int(side) if (side := image.get(name, "")).isdecimal() else 0 for name in ("height", "width")))
         beside = [file.parent / "images", file.parent]
         place, names = _placed(found, beside if images is None else [Path(images).absolute()])
-        folder = folder_of(images, place if place.is_dir() else file.parent)
-        trusting = f"name the folder that its paths start from: {opt.images(shlex.quote(plain(folder)))}"
-        parser = PathParser(_Name(where, "", 0, cells=False), folder, () if images else (str(file.parent),), trusting)
-        parser.add(names, np.arange(len(found)))
-        progress(len(found))
+        folder, within = folder_of(images, place if place.is_dir() else file.parent), () if images else (file.parent,)
+        files = listed_files(names, "image {}", folder, [*map(str, within)], where, progress)
         kinds, columns, labels = drawn.fields(classes or task.classes or None, lambda i: names[i], task.mirror)
         info = SourceInfo(
             kind="cvat",
@@ -107,12 +96,7 @@ class CvatSource(BoxSource):
             options=given_options(images=images, classes=named_file(classes)),
             problems=tuple(drawn.problems()),
         )
-        super().__init__(info, parser.files(), columns, state)
-
-
-class _Name(CellPosition):
-    def fault(self, line: int, what: str) -> BadListingError:
-        return fault(self.where, 0, 0, "", f"image {line + 1}: {what}")
+        super().__init__(info, files, columns, state)
 
 
 def _placed(images: list[Element], folders: Sequence[Path]) -> tuple[Path, list[str]]:
@@ -186,47 +170,36 @@ class _Task:
 
 def _numbers(shape: Element, *names: str) -> list[float]:
     """Attributes of a shape. Raises ValueError."""
-    found = [(name, shape.get(name, "")) for name in names]
-    try:
-        return [float(text) for _, text in found]
-    except ValueError:
-        name, text = next((name, text) for name, text in found if not _is_number(text))
-        raise ValueError(f"{name} {shown(text)} is not a number") from None
+    return [_number(name, shape.get(name, "")) for name in names]
 
 
-def _is_number(text: str) -> bool:
+def _number(name: str, text: str) -> float:
     with suppress(ValueError):
-        return math.isfinite(float(text))
-    return False
+        if math.isfinite(number := float(text)):
+            return number
+    raise ValueError(f"{name} {shown(text)} is not a number")
 
 
 def _points(shape: Element) -> list[float]:
     """x,y;x,y;... Raises ValueError."""
-    pairs = [pair.split(",") for pair in shape.get("points", "").split(";")]
-    if not all(len(pair) == 2 and all(map(_is_number, pair)) for pair in pairs):
-        raise ValueError(f"points {shown(shape.get('points', ''))} are not x,y;x,y;...")
-    return [float(number) for pair in pairs for number in pair]
+    return [_number("points", number) for pair in shape.get("points", "").split(";") for number in pair.split(",")]
+
+
+def _angle(shape: Element) -> float:
+    return math.radians(_number("rotation", shape.get("rotation", "0")))
 
 
 def _around_mask(shape: Element) -> list[float]:
     """The box around a mask: its run lengths go through width x height pixels, row by row, and begin with those of
     none. Raises ValueError."""
     left, top, width, height = map(int, _numbers(shape, "left", "top", "width", "height"))
-    runs = np.array([int(run) for run in shape.get("rle", "").split(",")], np.int64)
-    if width <= 0 or runs.min() < 0 or runs.sum() != width * height:
+    runs = [int(_number("rle", run)) for run in shape.get("rle", "").split(",")]
+    if min(runs) < 0 or not 0 < sum(runs) == width * height <= _MOST_PIXELS:
         raise ValueError(f"its run lengths are not those of {height}x{width} pixels")
-    ends = np.cumsum(runs)
-    firsts, lasts = (ends - runs)[1::2], ends[1::2] - 1
-    firsts, lasts = firsts[lasts >= firsts], lasts[lasts >= firsts]
-    if not len(firsts):
+    y, x = np.repeat(np.arange(len(runs)) % 2, runs).reshape(height, width).nonzero()
+    if not len(x):
         raise ValueError("its mask is empty")
-    rows, over = (int(firsts[0]) // width, int(lasts[-1]) // width), (firsts // width != lasts // width).any()
-    x = (0, width - 1) if over else (int((firsts % width).min()), int((lasts % width).max()))
-    return [left + x[0], top + rows[0], left + x[1] + 1, top + rows[1] + 1]
-
-
-def _angle(shape: Element) -> float:
-    return math.radians(_numbers(shape, "rotation")[0]) if "rotation" in shape.attrib else 0
+    return [float(side) for side in (left + x.min(), top + y.min(), left + x.max() + 1, top + y.max() + 1)]
 
 
 def _turned(shape: Element, left: float, top: float, right: float, bottom: float) -> list[float]:
@@ -234,7 +207,10 @@ def _turned(shape: Element, left: float, top: float, right: float, bottom: float
     angle = _angle(shape)
     if not angle:
         return [left, top, right, bottom]
-    x, y = (left + right) / 2, (top + bottom) / 2
-    corners = [(left - x, top - y), (right - x, top - y), (right - x, bottom - y), (left - x, bottom - y)]
-    cos, sin = math.cos(angle), math.sin(angle)
-    return [value for a, b in corners for value in (x + a * cos - b * sin, y + a * sin + b * cos)]
+    center, turn = complex(left + right, top + bottom) / 2, cmath.rect(1, angle)
+    corners = (complex(*one) for one in ((left, top), (right, top), (right, bottom), (left, bottom)))
+    return [side for one in corners for side in _sides(center + (one - center) * turn)]
+
+
+def _sides(point: complex) -> tuple[float, float]:
+    return point.real, point.imag
