@@ -9,6 +9,7 @@ from __future__ import annotations
 import itertools
 import json
 import re
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -230,6 +231,17 @@ def test_faults_in_files_of_labelme(shapes: object, error: str, photos: Path) ->
         open_source(photos)
 
 
+def test_splits_of_labelme_have_the_same_classes(photos: Path) -> None:
+    """Each split is packed with its files, and a label is the same class in all of them."""
+    for split, name in (("train", "dog"), ("val", "cat")):
+        label(photos, shape("rectangle", [1, 1], [20, 20], label=name))
+        shutil.copytree(photos, photos.parent / "sets" / split)
+    pack(photos.parent / "sets", photos.parent / "packed", "--size", "keep", "--splits", "train,val")
+    train, val = (Reader(photos.parent / "packed" / split) for split in ("train", "val"))
+    assert train.classes == val.classes == ("cat", "dog")
+    assert (train[0]["boxes"][0, 4], val[0]["boxes"][0, 4]) == (1, 0)
+
+
 # ---------------------------------------------------------------------------------------------- CVAT
 
 LABELS = (
@@ -315,7 +327,7 @@ def test_files_of_cvat_that_are_refused(photos: Path) -> None:
     file = annotate(photos, "")
     text = file.read_text()
     file.write_text(re.sub("<image.*</image>", '<track id="0" label="cup"/>', text))
-    with pytest.raises(UsageError, match=r"export it again, as 'CVAT for images 1\.1'"):
+    with pytest.raises(UsageError, match=r"export them again, as 'CVAT for images 1\.1'"):
         open_source(photos)
     file.write_text(text.replace("<annotations>", "<!DOCTYPE a><annotations>"))
     with pytest.raises(UsageError, match="has a DOCTYPE"):

@@ -154,7 +154,7 @@ class PaintedColumn:
         return PaintedColumn(self.segmentations.pick(numbers), self.paints.pick(rows), self.sizes[rows], self.dtype)
 
 
-class Objects:
+class CocoObjects:
     """The annotations of all images, image after image: those of things, and those of crowds."""
 
     def __init__(self, coco: Coco, class_of: dict[int, int], where: str) -> None:
@@ -350,7 +350,7 @@ class CocoSource(BoxSource):
             lambda what: what in ("semantic", "instances"),
             "for COCO, write semantic:mask (classes) or instances:mask (objects), or NAME=semantic:mask",
         )
-        objects = Objects(coco, class_of, where)
+        objects = CocoObjects(coco, class_of, where)
         columns, kinds = objects.columns()
         check_names([*kinds, "object", *masks])
         for name, painted in masks.items():

@@ -23,7 +23,7 @@ from rawpack_packer.sources.table.choose import Classes, named_file
 from rawpack_packer.text import plain
 
 _FILE = "annotations.xml"
-_HEAD = 1 << 12
+_HEAD = 1 << 18
 _MOST_PIXELS = 1 << 28
 
 
@@ -31,7 +31,8 @@ def is_cvat(path: Path) -> bool:
     """Whether a file is CVAT's XML, or a folder has one at its top."""
     try:
         with (path / _FILE if path.is_dir() else path).open("rb") as file:
-            return b"<annotations" in file.read(_HEAD)
+            head = file.read(_HEAD)
+            return b"<annotations" in head and (b"<image " in head or b"<track " in head)
     except OSError:
         return False
 
@@ -69,10 +70,9 @@ class CvatSource(BoxSource):
         root = xml_of(data, file.name, plain(os.fsencode(file.parent)))
         found = root.findall("image")
         if not found:
-            tracks = root.find("track") is not None
-            cure = "it has tracks of a video: export it again, as 'CVAT for images 1.1'" if tracks else "it has none"
-            raise UsageError(f"{where} is no list of images as CVAT writes it: {cure}")
-        task = _Task(root)
+            tracks = "tracks of a video: export them again" if root.find("track") is not None else "no image: export it"
+            raise UsageError(f"{where} has {tracks}, as 'CVAT for images 1.1'")
+        task = _TaskLabels(root)
         drawn = Drawn(where)
         for image in found:
             for number, shape in enumerate(image, 1):
@@ -107,7 +107,7 @@ def _placed(images: list[Element], folders: Sequence[Path]) -> tuple[Path, list[
     return next((place for place in places if (place[0] / place[1][0]).is_file()), places[-2])
 
 
-class _Task:
+class _TaskLabels:
     """What the file says of its labels, and how its shapes are read by that."""
 
     def __init__(self, root: Element) -> None:

@@ -71,8 +71,8 @@ def box_columns(
         images = [one for one in (path or named_in(names, _IDS),) if one is not None]
     else:
         images = path_template(path).columns
-    if not images or not {*images} <= {*names}:
-        return None
+    if not images or not {*images, *([label] if label else [])} <= {*names}:
+        return None  # whoever chooses columns says so
     label = label or named_in([name for name in names if name not in images], CLASS_NAMES)
     for sides, form in _SIDES.items():
         found = tuple(lower[side] for side in sides if side in lower)
@@ -105,58 +105,65 @@ def by_image(
     found: BoxColumns,
     declared: Mapping[str, DeclaredKind],
     classes: Classes | None,
+    beside: Path,
 ) -> ByImage | None:
-    """The images in the order of their first rows; None where they are videos, or may have one row each. Raises
-    BadListingError."""
-    numbers, image_of, firsts = dict[tuple[str, ...], int](), np.empty(len(lines), np.int64), list[int]()
-    for row, names in enumerate(zip(*(chain.from_iterable(raw[one]) for one in found.images), strict=True)):
-        image_of[row] = number = numbers.setdefault(names, len(numbers))
-        if number == len(firsts):
-            firsts.append(row)
-    is_video = os.path.splitext(str(next(iter(numbers))[0]))[1].lower() in VIDEO_EXTENSIONS  # noqa: PTH122
+    """The images in the order of their first rows; None where they are videos, or may have one row each. beside: the
+    folder of the listing. Raises BadListingError."""
+    image_of, firsts = _images_of([raw[name] for name in found.images], len(lines))
+    is_video = os.path.splitext(str(raw[found.images[0]].first()))[1].lower() in VIDEO_EXTENSIONS  # noqa: PTH122
     if is_video or (not found.sure and len(firsts) == len(lines)):
         return None
-    boxes = _boxes(raw, found.sides)
-    missing = np.isnan(boxes)
-    for row in np.flatnonzero(missing.any(axis=1) & ~missing.all(axis=1))[:1]:
-        side = found.sides[int(missing[row].argmax())]
-        raise raw[side].fault(int(row), "is empty, and the other sides of the box are not")
-    there = np.flatnonzero(~missing.all(axis=1))  # a row without a box is an image without boxes
-    order = np.argsort(image_of[there], kind="stable")
-    boxes, form = boxes[there][order], found.form
-    where = raw[found.sides[0]].place.where
-    form = form_of(boxes, form, found.sides[0], where)
-    if form == "xyxy" and len(boxes) and boxes.min() >= 0 and boxes.max() <= 1:
-        boxes, form = halves(boxes), "yolo"
+    boxes, form, there = _boxes(raw, found)
+    image_of_box = image_of[there]
+    order = np.argsort(image_of_box, kind="stable")
+    ends = ends_of(np.bincount(image_of_box, minlength=len(firsts)))
+    kept, others, left_out = {name: raw[name].pick(firsts) for name in found.images}, {}, list[str]()
     labels, files = None, list[Path]()
-    if found.label is not None:
-        labels, files = _labels(raw[found.label].pick(there), classes)
-    if labels is not None:
-        labels = replace(labels, numbers=labels.numbers[order])
-    kept, others, left_out = {name: raw[name].pick(np.array(firsts)) for name in found.images}, {}, list[str]()
     for name, column in raw.items():
-        if name in (*found.images, *found.sides, found.label):
-            continue
         kind = declared.get(name)
-        of_image = name.lower() in _OF_IMAGE or not isinstance(column.first(), int | float)
-        if isinstance(kind, str) or (kind is not None and (kind.is_pixels or kind.dtype == "str")):
-            kept[name] = column.pick(np.array(firsts))
-        elif kind is not None or not of_image:
+        if name in (*found.images, *found.sides):
+            continue
+        if name == found.label:
+            labels, files = _labels(column.pick(there), classes, beside)
+            left_out += [name] if labels is None else []
+        elif isinstance(kind, str) or (kind is not None and (kind.is_pixels or kind.dtype == "str")):
+            kept[name] = column.pick(firsts)
+        elif kind is not None or (isinstance(column.first(), int | float) and name.lower() not in _OF_IMAGE):
             others[name] = _numbers(column.pick(there), kind)[order]
         elif _are_alike(column, image_of, firsts):
-            kept[name] = column.pick(np.array(firsts))
+            kept[name] = column.pick(firsts)
         else:
             left_out.append(name)
-    ends = ends_of(np.bincount(image_of[there], minlength=len(firsts)))
-    objects = Objects(boxes, form, ends, labels, others)
+    labels = labels and replace(labels, numbers=labels.numbers[order])
+    objects = Objects(boxes[order], form, ends, labels, others)
     return ByImage(lines[firsts], kept, objects, of_objects(left_out), files)
 
 
-def _boxes(raw: Mapping[str, RawColumn], sides: Sequence[str]) -> NDArray[np.float64]:
-    """(m, 4): the boxes of all rows, NaN where there is none."""
-    number = FieldKind("float64", (4,) if len(sides) == 1 else ())
-    columns = [_numbers(raw[side], number) for side in sides]
-    return columns[0] if len(sides) == 1 else np.stack(columns, axis=1)
+def _images_of(names: Sequence[RawColumn], rows: int) -> tuple[Lines, Lines]:
+    """(n,): the number of each row's image; (m,): the first row of each image. names: columns that name them."""
+    numbers, image_of, firsts = dict[tuple[Any, ...], int](), np.empty(rows, np.int64), list[int]()
+    for row, one in enumerate(zip(*map(chain.from_iterable, names), strict=True)):
+        image_of[row] = number = numbers.setdefault(one, len(numbers))
+        if number == len(firsts):
+            firsts.append(row)
+    return image_of, np.array(firsts)
+
+
+def _boxes(raw: Mapping[str, RawColumn], found: BoxColumns) -> tuple[NDArray[np.float64], BoxForm, Lines]:
+    """(m, 4): the boxes of all rows that have one, their form, and (m,): these rows. Raises BadListingError."""
+    number = FieldKind("float64", (4,) if len(found.sides) == 1 else ())
+    columns = [_numbers(raw[side], number) for side in found.sides]
+    boxes = columns[0] if len(columns) == 1 else np.stack(columns, axis=1)
+    missing = np.isnan(boxes)
+    for row in np.flatnonzero(missing.any(axis=1) & ~missing.all(axis=1))[:1]:
+        side = found.sides[int(missing[row].argmax()) % len(found.sides)]
+        raise raw[side].fault(int(row), "is empty, and the other sides of the box are not")
+    there = np.flatnonzero(~missing.all(axis=1))  # a row without a box is an image without boxes
+    boxes = boxes[there]
+    form = form_of(boxes, found.form, found.sides[0], raw[found.sides[0]].place.where)
+    if form == "xyxy" and len(boxes) and boxes.min() >= 0 and boxes.max() <= 1:
+        return halves(boxes), "yolo", there
+    return boxes, form, there
 
 
 def _numbers(column: RawColumn, kind: FieldKind | None) -> NDArray[Any]:
@@ -165,10 +172,10 @@ def _numbers(column: RawColumn, kind: FieldKind | None) -> NDArray[Any]:
     return values.values
 
 
-def _labels(column: RawColumn, classes: Classes | None) -> tuple[Labels | None, list[Path]]:
+def _labels(column: RawColumn, classes: Classes | None, beside: Path) -> tuple[Labels | None, list[Path]]:
     """The classes of boxes; those of Open Images by the names in the file next to it, which is named, too."""
     first = column.first()
-    for file in () if classes is not None else _described_by(Path(column.place.where).parent):
+    for file in () if classes is not None else sorted(beside.glob("*class-descriptions*.csv")):
         with reading(plain(os.fspath(file))), file.open(newline="", encoding="utf-8") as rows:
             of_id = {row[0]: row[1] for row in csv.reader(rows) if len(row) == 2}
         found = column.labels(None, [*of_id])[2] if first in of_id else None
@@ -179,14 +186,10 @@ def _labels(column: RawColumn, classes: Classes | None) -> tuple[Labels | None, 
     return column.labels(None, classes)[2], []
 
 
-def _described_by(folder: Path) -> list[Path]:
-    return sorted(folder.glob("*class-descriptions*.csv"))
-
-
-def _are_alike(column: RawColumn, image_of: Lines, firsts: Sequence[int]) -> bool:
+def _are_alike(column: RawColumn, image_of: Lines, firsts: Lines) -> bool:
     """Whether all rows of each image have the same value."""
     values = [*chain.from_iterable(column)]
-    return all(values[firsts[number]] == value for number, value in zip(image_of.tolist(), values, strict=True))
+    return all(values[first] == value for first, value in zip(firsts[image_of].tolist(), values, strict=True))
 
 
 def image_path(found: BoxColumns, raw: Mapping[str, RawColumn], root: str) -> str:

@@ -152,7 +152,7 @@ class ListingSource(TableSource):
         if not len(lines):
             raise UsageError(f"{where} lists no image: there is no line after the names of the columns")
         objects, left_out = None, list[str]()
-        if of_boxes and (of_images := by_image(lines, raw, of_boxes, declared, classes)):
+        if of_boxes and (of_images := by_image(lines, raw, of_boxes, declared, classes, file.parent)):
             lines, raw, objects, left_out = of_images.lines, of_images.raw, of_images.objects, of_images.left_out
             state = np.concatenate([state, *(state_of(one, "") for one in of_images.files)])
             left = {name: kind for name, kind in declared.items() if name in raw or name not in rows.names}
