@@ -59,7 +59,7 @@ if TYPE_CHECKING:
     from rawpack_packer.tune.bench import Bench
     from rawpack_packer.tune.plan import Plan
     from rawpack_packer.tune.trial import Say
-    from rawpack_packer.view.background import Page
+    from rawpack_packer.view.background import ServedPage
     from rawpack_packer.view.server import Viewer
 
 __all__ = ["one_store", "store_folders"]
@@ -566,12 +566,12 @@ def viewer(stores: Sequence[Named | Reader], *, host: str = "127.0.0.1", port: i
     return Viewer(looked, host, port)
 
 
-def view(*stores: Named | Reader, host: str = "127.0.0.1", port: int = 0, **options: Any) -> Page:
+def view(*stores: Named | Reader, host: str = "127.0.0.1", port: int = 0, **options: Any) -> ServedPage:
     """Serve the page of `rawpack view` in the background: see `Reader.view`. In a notebook, the result shows the first
     samples and a link; `url` is what to open, `close()` ends it. The arguments are those of `viewer`."""
-    from rawpack_packer.view.background import Page
+    from rawpack_packer.view.background import ServedPage
 
     if not stores:
         raise UsageError("view() needs a store to look at")
     server = viewer(stores, host=host, port=port, **options)
-    return Page(server, server.stores[0])
+    return ServedPage(server, server.stores[0])

@@ -441,7 +441,7 @@ def _samples(source: Source) -> dict[str, Any]:
 
 
 def _kind(kind: FieldKind) -> str:
-    return "text" if kind.dtype == "str" else _shown(kind.dtype, kind.shape)
+    return "texts" if kind.is_texts else "text" if kind.dtype == "str" else _shown(kind.dtype, kind.shape)
 
 
 def _shown(dtype: str, shape: Sequence[int | None]) -> str:

@@ -17,7 +17,7 @@ from rawpack_packer.view.server import Viewer
 _TILES, _SIDE = 24, 112
 
 
-class Page:
+class ServedPage:
     """A page that is served until `close()`, or until nothing refers to this anymore."""
 
     def __init__(self, server: Viewer, store: LookedAt) -> None:
@@ -32,7 +32,7 @@ class Page:
         self._end()
 
     def __repr__(self) -> str:
-        return f"Page({self.url})"
+        return f"ServedPage({self.url})"
 
     def _repr_html_(self) -> str:
         """For notebooks: the first samples, and a link to the page."""

@@ -250,6 +250,8 @@ class LookedAt:
         """A value, written out; a class by its name too."""
         if isinstance(value, str):
             return plain(value)
+        if isinstance(value, list):  # of texts
+            return "\n".join(map(plain, value))
         array = np.asarray(value)
         if name == "label" and self.reader.classes and array.ndim == 0:
             return f"{int(array)} ({plain(class_name(self.reader.classes, int(array)))})"

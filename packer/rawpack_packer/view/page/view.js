@@ -63,9 +63,11 @@ const at = () => stores[Number(state.store || 0)] || stores[0];
 const number = (name, otherwise) => Number(state[name] ?? otherwise);
 const imageOf = (row, words = {}) => `/image?${query({store: state.store || 0, row, v: at().version, ...words})}`;
 
+const stateOf = (hash) => Object.fromEntries(new URLSearchParams(hash.slice(1)));
+
 /** Change what is looked at: only what is named. `replace` leaves no entry in the history. */
 function go(changes, replace = false) {
-  const next = {...state, ...changes};
+  const next = {...stateOf(location.hash), ...changes};
   for (const name of Object.keys(next)) if (next[name] === "" || next[name] === undefined) delete next[name];
   const hash = `#${new URLSearchParams(next)}`;
   if (hash === location.hash) show();
@@ -412,7 +414,8 @@ const player = {
     player.timer = setInterval(() => {
       const range = $("frame");
       const image = document.querySelector("main .stage img");
-      if (!range || (image && !image.complete)) { if (!range) player.stop(); return; }
+      if (!range) { player.stop(); return; }
+      if (image && !image.complete) return;
       if (Number(range.value) >= Number(range.max)) { player.stop(); return; }
       range.value = Number(range.value) + 1;
       range.dispatchEvent(new Event("input"));
@@ -422,7 +425,7 @@ const player = {
     clearInterval(player.timer);
     player.timer = 0;
     if ($("play")) $("play").textContent = "Play";
-    if ($("frame")) go({row: $("frame").value}, true);
+    if ($("frame") && stateOf(location.hash).screen === "sample") go({row: $("frame").value}, true);
   },
 };
 
@@ -662,7 +665,7 @@ function showAround() {
 }
 
 async function show() {
-  state = Object.fromEntries(new URLSearchParams(location.hash.slice(1)));
+  state = stateOf(location.hash);
   shown += 1;
   const mine = shown;
   showAround();
