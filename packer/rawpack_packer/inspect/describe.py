@@ -149,7 +149,7 @@ def rows_of(described: Mapping[str, Any]) -> list[tuple[str, str]]:
         rows.append(("left over", f"{left}, and {again()} removes them"))
     if not described["rejects"]["count"]:
         rows.append(("rejects", "none"))
-    return [*rows, ("digest", described["digest"])]
+    return [*rows, ("digest", described["digest"]), ("look", f"rawpack view {text.plain(described['path'])}")]
 
 
 def class_words(classes: Mapping[str, int], noun: str) -> str:

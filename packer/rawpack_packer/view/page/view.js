@@ -444,7 +444,7 @@ async function showTraining(main) {
   });
   const controls = form(
     (found) => change({...loop, ...found}, true),
-    make("label", {className: "wide"}, "transform", steps),
+    make("label", {className: "wide line"}, "transform", steps),
     field("size", "image size", "text", loop.size, {placeholder: "224 or 224x160", size: 9}),
     field("batch", "batch size", "number", loop.batch, {min: 1, max: 4096}),
     field("shuffle", "shuffle", "checkbox", "1", {checked: loop.shuffle === "1"}),
