@@ -22,7 +22,7 @@ from rawpack.errors import UsageError
 from rawpack.remote.url import is_url, refuse_url
 from rawpack_packer.options import OPTIONS, opt
 from rawpack_packer.sources.base import Scanning, Source, unseen
-from rawpack_packer.sources.beside.annotated import refuse_above, refuse_tables
+from rawpack_packer.sources.beside.annotated import OtherKindError, refuse_above, refuse_tables
 from rawpack_packer.sources.files import missing
 from rawpack_packer.sources.folder import EXTENSIONS as IMAGE_EXTENSIONS
 from rawpack_packer.sources.folder import (
@@ -157,6 +157,11 @@ KINDS: dict[str, SourceKind] = {
         "COCO's JSON of images, boxes, polygons, keypoints and masks, or of captions", "detection.coco:CocoSource",
         ("images", "fields"), Look(r"\.json$", decides="detection.coco:is_coco"),
     ),
+    "cvat": SourceKind(
+        "CVAT's annotations.xml of images: boxes, polygons, points, skeletons", "detection.cvat:CvatSource",
+        ("images", "classes"), Look(r"\.xml$", decides="detection.cvat:is_cvat"),
+        Look(contains=("annotations.xml",), decides="detection.cvat:is_cvat"),
+    ),
     "folder": SourceKind(
         "a folder of images, with a subfolder for each class", "folder:FolderSource",
         ("images", "fields", "labels_file", "label_column", "skip_unreadable", "key_pattern"), with_subfolders=True,
@@ -185,6 +190,10 @@ KINDS: dict[str, SourceKind] = {
         Look(r"\.rec$"), Look(r"\.rec$", holds=r"\.rec$", decides="archives.recordio:is_recordio"), remote=True,
     ),
     "store": SourceKind("a rawpack store", "store:StoreSource", accepts_folder=Look(contains=("store.json",))),
+    "labelme": SourceKind(
+        "images with labelme's JSON files next to them", "detection.labelme:LabelmeSource",
+        ("classes", "skip_unreadable"),
+    ),
     "lmdb": SourceKind(
         "LMDBs of image files: as of STR, LSUN, BasicSR, folder2lmdb and Caffe", "lmdb.source:LmdbSource",
         accepts_file=Look(r"\.(lmdb|mdb)$"), accepts_folder=Look(contains=("data.mdb",)),
@@ -309,6 +318,8 @@ def _found(
 
             refuse_folder(Path(path), error)
         raise
+    except OtherKindError as error:
+        return opened(error.kind)
     if kind == "archive" and (names := source.splits()):  # type: ignore[attr-defined] # it is an ArchiveSource
         raise DividedError(where, names, kind)
     return source
