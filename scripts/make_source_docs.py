@@ -38,8 +38,10 @@ FACTS = {
     "arrays": Facts("no", "at its offset; `.npz` is loaded", "numpy", "pack-fields-and-arrays"),
     "cifar": Facts("no", "from its batch, which is loaded", "the pickles and bytes themselves", "pack-hdf5-lmdb-cifar"),
     "coco": Facts("yes", "by its file", "the JSON itself; masks: pycocotools", "pack-detection-datasets"),
+    "cvat": Facts("yes", "by its file", "datumaro", "pack-detection-datasets"),
     "folder": Facts("yes", "by its file", "the files; labels as torchvision's ImageFolder", "choose-a-format-and-size"),
     "hdf5": Facts("if data sets hold image files", "by its row", "h5py", "pack-hdf5-lmdb-cifar"),
+    "labelme": Facts("yes", "by its file", "labelme", "pack-detection-datasets"),
     "listing": Facts("yes", "by its file", "the `csv` and `json` modules", "pack-a-listing"),
     "litdata": Facts(
         "yes", "at its offset; a compressed chunk is decompressed whole", "litdata", "pack-mds-and-litdata"
