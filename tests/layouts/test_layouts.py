@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import made_arrays
+import made_chunks
 import made_labels
 import made_objects
 import made_texts
@@ -21,6 +22,7 @@ import rawpack
 _PAGE = Path(__file__).resolve().parents[2] / "docs/how-to/i-have.md"
 _LAYOUTS: tuple[Layout, ...] = (
     *made_arrays.LAYOUTS,
+    *made_chunks.LAYOUTS,
     *made_labels.LAYOUTS,
     *made_objects.LAYOUTS,
     *made_texts.LAYOUTS,

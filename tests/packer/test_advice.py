@@ -225,49 +225,6 @@ def test_matlab_before(monkeypatch: pytest.MonkeyPatch) -> None:
 # ------------------------------------------------------------------------------------------ other loaders
 
 
-class Streamed:
-    """A stand-in for a data set of MosaicML Streaming or of litdata, which is not installed here."""
-
-    def __init__(self, input_dir: str = "", *, local: str = "", shuffle: bool = True, batch_size: int = 0) -> None:
-        folder = Path(local or input_dir)
-        assert not shuffle
-        self.rows = pickle.loads((folder / "shard.00000.mds").read_bytes())
-
-    def __len__(self) -> int:
-        return len(self.rows)
-
-    def __getitem__(self, i: int) -> Any:
-        return self.rows[i]
-
-
-MDS = {
-    "version": 2,
-    "shards": [{"column_names": ["cls", "picture"], "column_encodings": ["int", "jpeg"], "format": "mds"}],
-}
-LITDATA = {
-    "chunks": [],
-    "config": {
-        "data_format": ["jpeg", "int"],
-        "data_spec": json.dumps([1, {"type": "builtins.dict", "context": json.dumps(["picture", "cls"])}]),
-    },
-}
-
-
-@pytest.mark.parametrize(("package", "index"), [("streaming", MDS), ("litdata", LITDATA)], ids=["mds", "litdata"])
-def test_folders_of_streaming_libraries(package: str, index: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Their index says what samples have."""
-    Path("set").mkdir()
-    rows = [{"picture": picture(24, 32, n), "cls": n % 3} for n in range(COUNT)]
-    Path("set/shard.00000.mds").write_bytes(pickle.dumps(rows))
-    Path("set/index.json").write_text(json.dumps(index))
-    stand_in = ModuleType(package)
-    stand_in.StreamingDataset = Streamed  # type: ignore[attr-defined]
-    monkeypatch.setitem(sys.modules, package, stand_in)
-    reader = typed(Path("set"))
-    np.testing.assert_array_equal(reader[4]["image"], rows[4]["picture"])
-    assert [reader[n]["label"] for n in range(COUNT)] == [n % 3 for n in range(COUNT)]
-
-
 def field(number: int, value: bytes) -> bytes:
     """A field of a protocol buffer."""
     size, head = len(value), bytes([number << 3 | 2])

@@ -4,7 +4,6 @@ what was seen, pack it."""
 from __future__ import annotations
 
 import gzip
-import json
 import math
 import os
 import re
@@ -32,8 +31,10 @@ _INSTEAD = {
         (".7z", ".rar", ".cab", ".iso", ".cpio", ".lz", ".lzma"),
     "an .idx lists what another file holds: give the .rec or .tar next to it":
         (".idx",),
+    "an index.json lists it: give the folder that has both":
+        (".mds",),
     "read it in Python, and pass the samples to rawpack.pack":
-        (".mds", ".tfrecord", ".beton", ".mat", ".bin"),
+        (".tfrecord", ".beton", ".mat", ".bin"),
     "if it is a compressed tar archive, add {archive}; decompress it otherwise":
         (".gz", ".bz2", ".xz", ".zst"),
 }  # fmt: skip
@@ -104,9 +105,6 @@ def refuse_folder(folder: Path, error: NoImageError) -> None:
     entries = list[Path]()
     with suppress(OSError):
         entries = sorted(folder.iterdir())[:_LOOKED_AT]
-    for one in (folder, *entries):
-        if (streamed := _of_index(one)) is not None:
-            raise streamed
     for one in entries:
         if files_in(one, ARRAYS) or files_in(one, HDF5):
             raise UsageError(f"no image in {where}: it holds a folder of arrays; give that: {plain(os.fspath(one))}")
@@ -146,28 +144,16 @@ def _first_array(folder: Path, suffix: str) -> str:
     return ""
 
 
-def _of_index(folder: Path) -> AdvisedError | None:
-    """Of a folder of MosaicML Streaming or of litdata, by its index; None for any other."""
-    try:
-        with (folder / "index.json").open("rb") as file:
-            index = json.loads(file.read(_LIMIT))
-        if "shards" in index:
-            first, package, how = index["shards"][0], "streaming", "local={!r}, batch_size=1"
-            columns = dict(zip(first["column_names"], first["column_encodings"], strict=True))
-        else:
-            kinds, package, how = index["config"]["data_format"], "litdata", "{!r}"
-            context = json.loads(index["config"]["data_spec"])[1]["context"]
-            columns = dict(zip(json.loads(context or "null") or range(len(kinds)), kinds, strict=True))
-        images = [name for name, kind in columns.items() if re.match("jpeg|png|pil|tiff|ndarray|numpy|tensor", kind)]
-        labels = [name for name, kind in columns.items() if re.match("u?int", kind)]
-    except (OSError, ValueError, LookupError, TypeError, AttributeError):
-        return None
-    shown = ", ".join(f"{name} ({kind})" for name, kind in columns.items())
+def streamed(
+    seen: str, package: str, how: str, images: Sequence[Any], labels: Sequence[Any], more: str
+) -> AdvisedError:
+    """Of a data set of MosaicML Streaming or of litdata, whose index says which columns these are. seen: why rawpack
+    does not read it. how: it is opened. more: keywords of `pack`."""
     return advised(
-        f"{plain(os.fspath(folder))} was written by {package}: {plain(shown)}",
+        seen,
         f"import rawpack\nfrom {package} import StreamingDataset\n\n"
-        f"data = StreamingDataset({how.format(os.fspath(folder))}, shuffle=False)\n"
-        f"rawpack.pack(data, 'store/'{_names(images, labels)}, workers=0)",
+        f"data = StreamingDataset({how}){_TRUST}\n"
+        f"rawpack.pack(data, 'store/'{_names(images, labels)}{more}, workers=0)",
     )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypeVar
 
@@ -10,6 +10,7 @@ import msgspec
 
 from rawpack.errors import UsageError
 from rawpack_packer.options import opt
+from rawpack_packer.sources.advice import streamed
 from rawpack_packer.text import plain
 
 T = TypeVar("T")
@@ -87,26 +88,14 @@ def decoded(data: bytes, kind: type[T], where: str, writer: str) -> T:
         raise UsageError(f"{where} is not what {writer} writes: {error}") from None
 
 
-def unread(column: Coded, index: Index, folder: str, names: Mapping[str, str]) -> UsageError:
-    """Why a column is not read, and what to do about it: a line, and lines of Python. folder: of the index. names: what
-    columns are the image and the label."""
+def unread(column: Coded, index: Index, folder: str, images: Sequence[str], labels: Sequence[str]) -> UsageError:
+    """Why a column is not read, and what to do about it. folder: of the index. images, labels: the columns of these."""
     rest = ",".join(plain(one.name) for one in index.columns if one.encoding.holds != "unread")
-    said = {"names": {role: name for role, name in names.items() if role != name}}
+    said = f"column {plain(column.name)!r} is {plain(column.type)!r}, {column.encoding.why}"
     # Most pickles of MDS are dicts and lists, which become JSON; most of litdata are numbers of numpy.
-    said["fields"] = {column.name: "str"} if column.type == "pkl" and column.name not in names.values() else {}
-    more = "".join(f"{keyword}={value}, " for keyword, value in said.items() if value)
-    lines = [
-        "import rawpack",
-        f"from {index.library} import StreamingDataset",
-        "",
-        f"data = StreamingDataset({index.opens.format(repr(folder))})  # only if you trust it",
-        f"rawpack.pack(data, 'store/', {more}workers=0)",
-    ]
-    return UsageError(
-        f"{plain(folder)}: column {plain(column.name)!r} is {plain(column.type)!r}, {column.encoding.why}. "
-        f"{opt.columns(rest)} packs the other columns; these lines of Python pack all of it:\n\n"
-        + "\n".join(f"    {line}".rstrip() for line in lines)
-    )
+    more = f", fields={{{column.name!r}: 'str'}}" if column.type == "pkl" and column.name not in labels else ""
+    seen = f"{plain(folder)}: {said}. {opt.columns(rest)} packs the other columns"
+    return streamed(seen, index.library, index.opens.format(repr(folder)), images, labels, more)
 
 
 PICKLED = "a pickle, which can run code when it is read, so rawpack does not read it"

@@ -357,11 +357,8 @@ class _Scan:
             if one.encoding.holds == "unread" and (wanted.fields is None or one.name in named):
                 files = [name for name, other in self.columns.items() if other.encoding.holds in ("file", "picture")]
                 labels = [name for name in _HABITS.labels if name in self.columns]
-                names = {
-                    "image": wanted.image or next(iter(files), None),
-                    "label": wanted.label or next(iter(labels), None),
-                }
-                raise unread(one, self._index, folder, {role: name for role, name in names.items() if name})
+                label = [wanted.label] if wanted.label else labels[:1]
+                raise unread(one, self._index, folder, [wanted.image] if wanted.image else files, label)
 
     def look(self, chosen: ChosenColumns) -> None:
         """Find all values of the columns that are packed. Raises UsageError."""
