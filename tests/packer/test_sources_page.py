@@ -75,6 +75,10 @@ def example(kind: str, folder: Path) -> Path:
         return photos / "l.csv"
     if kind == "parquet":
         return FIXTURES / "huggingface" / "checkout" / "data" / "train-00000-of-00002.parquet"
+    if kind == "mds":
+        return FIXTURES / "mds" / "splits" / "train"
+    if kind == "litdata":
+        return FIXTURES / "litdata" / "pairs"
     if kind == "recordio":
         return FIXTURES / "recordio" / "plain.rec"
     if kind == "store":
@@ -125,6 +129,8 @@ def test_what_needs_an_extra(kind: str, tmp_path: Path) -> None:
             assert len(open_source(path)) > 0
         if row.extra == "archives":
             path = tar_of(tmp_path / "c.tar.gz", {"0.jpg": b"x", "0.cls": b"1"})
+        elif kind in ("mds", "litdata"):
+            path = FIXTURES / kind / "packed" / {"mds": "zstd", "litdata": "batch"}[kind]
         else:
             (path / "data.yaml").write_text("names: [cat]\n")
     with (
