@@ -49,7 +49,7 @@ class Coded:
 
 
 @dataclass(frozen=True)
-class Shard:
+class ShardFile:
     """A file of samples."""
 
     name: str
@@ -66,13 +66,13 @@ class Shard:
 
 
 @dataclass(frozen=True)
-class Index:
+class ShardIndex:
     """All of an index."""
 
     columns: tuple[Coded, ...]
     sizes: tuple[int | None, ...]
     """Of each value of a sample, in bytes; None where the sample says it."""
-    shards: tuple[tuple[Shard, ...], ...]
+    shards: tuple[tuple[ShardFile, ...], ...]
     """Each as one or more files, one of which is needed: the compressed one, and a copy that was decompressed."""
     library: str
     """What else reads it: a package that has a `StreamingDataset`."""
@@ -88,7 +88,7 @@ def decoded(data: bytes, kind: type[T], where: str, writer: str) -> T:
         raise UsageError(f"{where} is not what {writer} writes: {error}") from None
 
 
-def unread(column: Coded, index: Index, folder: str, images: Sequence[str], labels: Sequence[str]) -> UsageError:
+def unread(column: Coded, index: ShardIndex, folder: str, images: Sequence[str], labels: Sequence[str]) -> UsageError:
     """Why a column is not read, and what to do about it. folder: of the index. images, labels: the columns of these."""
     rest = ",".join(plain(one.name) for one in index.columns if one.encoding.holds != "unread")
     said = f"column {plain(column.name)!r} is {plain(column.type)!r}, {column.encoding.why}"

@@ -12,7 +12,7 @@ import msgspec
 from rawpack.errors import UsageError
 from rawpack_packer.options import opt
 from rawpack_packer.sources.chunks import encodings as coded
-from rawpack_packer.sources.chunks.index import PICKLED, Coded, Encoding, Index, Shard, decoded
+from rawpack_packer.sources.chunks.index import PICKLED, Coded, Encoding, ShardFile, ShardIndex, decoded
 from rawpack_packer.text import plain
 
 _NUMPY = dict(
@@ -69,14 +69,14 @@ class _Config(msgspec.Struct):
     item_loader: str = "PyTreeLoader"
 
 
-class _Index(msgspec.Struct):
+class _LitdataIndex(msgspec.Struct):
     chunks: list[_Chunk]
     config: _Config
 
 
-def read_index(data: bytes, where: str) -> Index:
+def read_index(data: bytes, where: str) -> ShardIndex:
     """where: the index, printable. Raises UsageError."""
-    index = decoded(data, _Index, where, "litdata")
+    index = decoded(data, _LitdataIndex, where, "litdata")
     config = index.config
     if config.encryption is not None:
         raise UsageError(f"{where}: the chunks are encrypted: write them again without encryption, by litdata itself")
@@ -96,7 +96,7 @@ def read_index(data: bytes, where: str) -> Index:
     codec, level = (config.compression or "").partition(":")[0], config.compression_level
     if codec and level not in (None, "chunk"):
         codec = f"{codec}/{level}"
-    return Index(
+    return ShardIndex(
         tuple(Coded(names[i], one, _encoding(one), i) for i, one in enumerate(formats)),
         (None,) * len(formats),
         tuple(_files(chunk, codec, f".{config.compression}.bin") for chunk in index.chunks),
@@ -105,10 +105,10 @@ def read_index(data: bytes, where: str) -> Index:
     )
 
 
-def _files(chunk: _Chunk, codec: str, ending: str) -> tuple[Shard, ...]:
+def _files(chunk: _Chunk, codec: str, ending: str) -> tuple[ShardFile, ...]:
     """ending: of a chunk that is compressed as a whole, which litdata may replace by a decompressed one."""
     most = 1 << 32 if "/" in codec else chunk.chunk_bytes + 4 * chunk.chunk_size + _ENDS
-    one = Shard(chunk.filename, chunk.chunk_size, None, most, codec)
+    one = ShardFile(chunk.filename, chunk.chunk_size, None, most, codec)
     if not chunk.filename.endswith(ending):
         return (one,)
     return one, replace(one, name=f"{chunk.filename.removesuffix(ending)}.bin", codec="")

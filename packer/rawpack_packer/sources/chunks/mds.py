@@ -9,7 +9,7 @@ import numpy as np
 
 from rawpack.errors import UsageError
 from rawpack_packer.sources.chunks import encodings as coded
-from rawpack_packer.sources.chunks.index import PICKLED, Coded, Encoding, Index, Shard, decoded
+from rawpack_packer.sources.chunks.index import PICKLED, Coded, Encoding, ShardFile, ShardIndex, decoded
 from rawpack_packer.text import plain
 
 _NUMBERS = [f"{kind}{bits}" for kind in ("uint", "int") for bits in (8, 16, 32, 64)] + ["float16", "float32", "float64"]
@@ -44,7 +44,7 @@ class _File(msgspec.Struct):
     hashes: dict[str, str] = msgspec.field(default_factory=dict)
 
 
-class _Shard(msgspec.Struct):
+class _MdsShard(msgspec.Struct):
     samples: int
     raw_data: _File
     format: str = ""
@@ -56,13 +56,13 @@ class _Shard(msgspec.Struct):
     zip_data: _File | None = None
 
 
-class _Index(msgspec.Struct):
-    shards: list[_Shard]
+class _MdsIndex(msgspec.Struct):
+    shards: list[_MdsShard]
 
 
-def read_index(data: bytes, where: str) -> Index:
+def read_index(data: bytes, where: str) -> ShardIndex:
     """where: the index, printable. Raises UsageError."""
-    shards = decoded(data, _Index, where, "MosaicML Streaming").shards
+    shards = decoded(data, _MdsIndex, where, "MosaicML Streaming").shards
     if not shards:
         raise UsageError(f"{where} lists no shard: the dataset is empty")
     first = shards[0]
@@ -82,7 +82,7 @@ def read_index(data: bytes, where: str) -> Index:
         raise UsageError(
             f"{where}: the columns have {len(names)} names, {len(encodings)} encodings, {len(sizes)} sizes"
         )
-    return Index(
+    return ShardIndex(
         tuple(Coded(names[i], one, _encoding(one), i) for i, one in enumerate(encodings)),
         tuple(size or None for size in sizes),
         tuple(map(_files, shards)),
@@ -91,13 +91,13 @@ def read_index(data: bytes, where: str) -> Index:
     )
 
 
-def _files(one: _Shard) -> tuple[Shard, ...]:
+def _files(one: _MdsShard) -> tuple[ShardFile, ...]:
     raw, packed = one.raw_data, one.zip_data
-    plain_file = Shard(raw.basename, one.samples, raw.bytes, raw.bytes, hashes=raw.hashes)
+    plain_file = ShardFile(raw.basename, one.samples, raw.bytes, raw.bytes, hashes=raw.hashes)
     if packed is None:
         return (plain_file,)
     codec = str(one.compression).partition(":")[0]
-    return Shard(packed.basename, one.samples, packed.bytes, raw.bytes, codec, packed.hashes), plain_file
+    return ShardFile(packed.basename, one.samples, packed.bytes, raw.bytes, codec, packed.hashes), plain_file
 
 
 def _encoding(name: str) -> Encoding:

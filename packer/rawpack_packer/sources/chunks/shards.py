@@ -16,7 +16,7 @@ import xxhash
 
 from rawpack.errors import DecodeError, UsageError
 from rawpack_packer.errors import need
-from rawpack_packer.sources.chunks.index import Coded, Head, Index, Shard
+from rawpack_packer.sources.chunks.index import Coded, Head, ShardFile, ShardIndex
 from rawpack_packer.sources.files import MAX_FILE_BYTES
 from rawpack_packer.sources.table.columns import Rows, Spans, read_range
 from rawpack_packer.sources.table.named_files import NamedFiles
@@ -67,7 +67,7 @@ class Wanted(NamedTuple):
 class ShardSpans(Spans):
     """Values of one column: see `Spans`. In a compressed shard, `offset` is that in the decompressed one."""
 
-    shards: tuple[Shard, ...] = field(default=(), kw_only=True)
+    shards: tuple[ShardFile, ...] = field(default=(), kw_only=True)
     """Of each of `archives`."""
 
     def _reader(self, i: int, most: int | None = None) -> partial[bytes]:
@@ -89,7 +89,7 @@ class ShardSpans(Spans):
         return replace(super().pick(rows), shards=tuple(self.shards[k] for k in used))
 
 
-def read_of(fd: int, files: NamedFiles, k: int, shard: Shard) -> Read:
+def read_of(fd: int, files: NamedFiles, k: int, shard: ShardFile) -> Read:
     """What reads an open shard, which is decompressed if need be."""
     if not shard.codec:
         return partial(read_range, fd)
@@ -103,7 +103,7 @@ def read_of(fd: int, files: NamedFiles, k: int, shard: Shard) -> Read:
     return read
 
 
-def decompressed(fd: int, files: NamedFiles, k: int, shard: Shard) -> bytes:
+def decompressed(fd: int, files: NamedFiles, k: int, shard: ShardFile) -> bytes:
     """All bytes of a compressed shard, open as `fd`; this thread keeps those of the last one. Raises DecodeError,
     MissingExtraError, and UsageError for an unknown compression."""
     known = files.paths[k], files.state(k)
@@ -116,7 +116,7 @@ def decompressed(fd: int, files: NamedFiles, k: int, shard: Shard) -> bytes:
     return data
 
 
-def _decompressed(data: bytes, shard: Shard, where: str) -> bytes:
+def _decompressed(data: bytes, shard: ShardFile, where: str) -> bytes:
     """A compressed shard as it would be without compression."""
     codec, _, by = shard.codec.partition("/")
     if codec not in _CODECS:
@@ -170,7 +170,7 @@ def _joined(lengths: Rows, items: list[bytes]) -> bytes:
     return len(lengths).to_bytes(4, "little") + starts.astype("<u4").tobytes() + b"".join(items)
 
 
-def check_file(fd: int, size: int, shard: Shard, where: str) -> None:
+def check_file(fd: int, size: int, shard: ShardFile, where: str) -> None:
     """Raise UsageError where a file is not the one that the index lists, by its size and its hashes."""
     if shard.bytes is not None and shard.bytes != size:
         raise UsageError(f"{where} has {size:,} bytes, and its index says {shard.bytes:,}; {_COPY}")
@@ -190,7 +190,7 @@ def check_file(fd: int, size: int, shard: Shard, where: str) -> None:
             raise UsageError(f"{where} is damaged: its {plain(algorithm)} is not that of its index; {_COPY}")
 
 
-def find(read: Read, size: int | None, index: Index, shard: Shard, wanted: Wanted, where: str) -> Found:
+def find(read: Read, size: int | None, index: ShardIndex, shard: ShardFile, wanted: Wanted, where: str) -> Found:
     """The samples of a shard. size: its bytes, if it is not compressed. Raises UsageError where it is damaged or not
     what the index says, and DecodeError where it ends early."""
     starts = _starts(read, size, shard, where)
@@ -216,7 +216,7 @@ def find(read: Read, size: int | None, index: Index, shard: Shard, wanted: Wante
     )
 
 
-def _starts(read: Read, size: int | None, shard: Shard, where: str) -> Rows:
+def _starts(read: Read, size: int | None, shard: ShardFile, where: str) -> Rows:
     """(samples + 1,): where each sample begins, and the last one ends."""
     count = int.from_bytes(read(0, 4), "little")
     if count != shard.samples:

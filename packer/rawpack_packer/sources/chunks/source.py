@@ -21,7 +21,7 @@ from rawpack_packer.sources.axes import channels_first, turned
 from rawpack_packer.sources.base import Column, Scanning, SourceInfo, given_options, unseen
 from rawpack_packer.sources.chunks import INDEX, litdata, mds, read_index, splits_of
 from rawpack_packer.sources.chunks import encodings as coded
-from rawpack_packer.sources.chunks.index import Coded, Index, Shard, unread
+from rawpack_packer.sources.chunks.index import Coded, ShardFile, ShardIndex, unread
 from rawpack_packer.sources.chunks.shards import (
     Found,
     ShardSpans,
@@ -152,7 +152,7 @@ class ShardSource(TableSource):
         indexes = _indexes_at(os.fspath(path))
         index = _read(indexes, kind, spool)
         files, shards = _files(index, indexes[0], spool)
-        scan = _Scan(files, shards, index, progress)
+        scan = _ShardScan(files, shards, index, progress)
         image_name, axes = (None, None) if image_column is None else split_axes(image_column, scan.columns)
         typed, arrays = split_arrays(fields)
         names = named_columns(columns)
@@ -213,9 +213,9 @@ def _indexes_at(path: str) -> list[str]:
     return [f"{head}/{split}/{INDEX}" for split in splits_of(Path(head))] or [f"{head}/{INDEX}"]
 
 
-def _read(indexes: Sequence[str], kind: str, spool: Spool | None) -> Index:
+def _read(indexes: Sequence[str], kind: str, spool: Spool | None) -> ShardIndex:
     """Several indexes as one, whose shards are named from the folder of the first one. Raises UsageError."""
-    found = list[Index]()
+    found = list[ShardIndex]()
     for where in indexes:
         shown = source_name(where)
         with reading(shown):
@@ -237,9 +237,9 @@ def _read(indexes: Sequence[str], kind: str, spool: Spool | None) -> Index:
     return replace(found[0], shards=tuple(shards))
 
 
-def _files(index: Index, where: str, spool: Spool | None) -> tuple[NamedFiles, tuple[Shard, ...]]:
+def _files(index: ShardIndex, where: str, spool: Spool | None) -> tuple[NamedFiles, tuple[ShardFile, ...]]:
     """The files of the shards, next to the index at `where`. Raises UsageError."""
-    shown, found, paths = source_name(where), list[Shard](), list[str]()
+    shown, found, paths = source_name(where), list[ShardFile](), list[str]()
     head, mark, query = where.partition("?") if is_url(where) else (os.path.abspath(where), "", "")  # noqa: PTH100
     folder = head.rpartition("/")[0]
     for choice in index.shards:
@@ -297,10 +297,10 @@ def _kind(
     return FieldKind("str") if holds in ("text", "json") else f"it holds {plain(column.type)}"
 
 
-class _Scan:
+class _ShardScan:
     """The shards one after another."""
 
-    def __init__(self, files: NamedFiles, shards: tuple[Shard, ...], index: Index, progress: Scanning) -> None:
+    def __init__(self, files: NamedFiles, shards: tuple[ShardFile, ...], index: ShardIndex, progress: Scanning) -> None:
         """Raises UsageError."""
         self._files, self._shards, self._index, self._progress = files, shards, index, progress
         self._wanted = Wanted((), (), {})
@@ -375,7 +375,7 @@ class _Scan:
                 seen += shard.samples
                 self._progress(seen)
 
-    def _find(self, k: int, shard: Shard) -> Found:
+    def _find(self, k: int, shard: ShardFile) -> Found:
         """The samples of shard k, or what an earlier run found."""
         wanted, files = self._wanted, self._files
         what = f"samples {wanted.columns} {wanted.values} {[*wanted.heads]} {self._index.sizes} {shard}"
