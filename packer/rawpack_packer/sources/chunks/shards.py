@@ -53,7 +53,7 @@ class Found(NamedTuple):
     """What is before the values of the first array, of each column of arrays."""
 
 
-class Wanted(NamedTuple):
+class SoughtColumns(NamedTuple):
     """What is looked for in shards; columns by their positions."""
 
     columns: tuple[int, ...]
@@ -190,7 +190,7 @@ def check_file(fd: int, size: int, shard: ShardFile, where: str) -> None:
             raise UsageError(f"{where} is damaged: its {plain(algorithm)} is not that of its index; {_COPY}")
 
 
-def find(read: Read, size: int | None, index: ShardIndex, shard: ShardFile, wanted: Wanted, where: str) -> Found:
+def find(read: Read, size: int | None, index: ShardIndex, shard: ShardFile, wanted: SoughtColumns, where: str) -> Found:
     """The samples of a shard. size: its bytes, if it is not compressed. Raises UsageError where it is damaged or not
     what the index says, and DecodeError where it ends early."""
     starts = _starts(read, size, shard, where)

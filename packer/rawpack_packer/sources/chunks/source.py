@@ -25,7 +25,7 @@ from rawpack_packer.sources.chunks.index import Coded, ShardFile, ShardIndex, un
 from rawpack_packer.sources.chunks.shards import (
     Found,
     ShardSpans,
-    Wanted,
+    SoughtColumns,
     arrays_alike,
     check_file,
     columns_read,
@@ -57,11 +57,10 @@ from rawpack_packer.sources.table.choose import (
     ColumnChoice,
     ColumnInfo,
     Habits,
-    Labels,
     choose,
+    labels_of_column,
     named_columns,
     named_file,
-    number_labels,
 )
 from rawpack_packer.sources.table.columns import ImageArrays, Numbers, RowNumbers, Rows
 from rawpack_packer.sources.table.named_files import NamedFiles, files_at, source_name
@@ -157,7 +156,7 @@ class ShardSource(TableSource):
         typed, arrays = split_arrays(fields)
         names = named_columns(columns)
         wanted = ColumnChoice(image_name, label_column, key_column, names, declared_fields(typed))
-        infos = [_info(one, wanted.declared, scan.shape(one)) for one in scan.columns.values()]
+        infos = [_info(one, wanted.declared, scan.shapes.get(one.name)) for one in scan.columns.values()]
         scan.refuse_unread(wanted, indexes[0].rpartition("/")[0])
         chosen = choose(infos, wanted, root, _HABITS)
         kinds = {one.name: one.field for one in infos}
@@ -199,7 +198,8 @@ class ShardSource(TableSource):
             problems=(*chosen.left_out, *hints(found, wanted.declared, image_kind)),
         )
         states = NO_STATES if isinstance(image, ShardSpans) else files.states
-        labels = scan.labels(chosen, classes, root)
+        values = None if chosen.label is None else scan.values(scan.columns[chosen.label])
+        labels = labels_of_column(values, classes, root)
         super().__init__(info, keys or RowNumbers(range(scan.rows)), image, fields_of, states, labels=labels)
 
 
@@ -303,24 +303,21 @@ class _ShardScan:
     def __init__(self, files: NamedFiles, shards: tuple[ShardFile, ...], index: ShardIndex, progress: Scanning) -> None:
         """Raises UsageError."""
         self._files, self._shards, self._index, self._progress = files, shards, index, progress
-        self._wanted = Wanted((), (), {})
+        self._wanted = SoughtColumns((), (), {})
         self._found = list[Found]()
-        self._shapes = dict[str, tuple[str, tuple[int, ...]]]()
+        self.shapes = dict[str, tuple[str, tuple[int, ...]]]()
+        """Dtype and shape of the first array of each column of arrays."""
         self.rows = sum(one.samples for one in shards)
         if not self.rows:
             raise UsageError(f"the shards of {files.name(0)} have no samples")
         self.columns = self._columns()
-
-    def shape(self, column: Coded) -> tuple[str, tuple[int, ...]] | None:
-        """Dtype and shape of the first array of a column."""
-        return self._shapes.get(column.name)
 
     def _columns(self) -> dict[str, Coded]:
         """The columns by name: of several images, one for each that the first sample has."""
         found = dict[str, Coded]()
         unclear = [one for one in self._index.columns if one.encoding.holds in ("files", "pictures", "array")]
         first = next(k for k, one in enumerate(self._shards) if one.samples)
-        wanted = Wanted(columns_read(unclear), (), {})
+        wanted = SoughtColumns(columns_read(unclear), (), {})
         values = self._first_values(first, wanted) if unclear else {}
         for one in self._index.columns:
             several, data = one.encoding, values.get(one.at, b"")
@@ -331,7 +328,7 @@ class _ShardScan:
                         found[name] = replace(one, name=name, encoding=coded.one_of(several, n))
                     continue
                 if several.head is not None:
-                    self._shapes[one.name] = several.head(data)[:2]
+                    self.shapes[one.name] = several.head(data)[:2]
             except (ValueError, LookupError, ArithmeticError, struct.error) as error:
                 raise UsageError(f"{self._files.name(first)}: {plain(one.name)} of sample 0: {error}") from None
             if one.name in found:
@@ -339,16 +336,13 @@ class _ShardScan:
             found[one.name] = one
         return found
 
-    def _first_values(self, k: int, wanted: Wanted) -> dict[int, bytes]:
+    def _first_values(self, k: int, wanted: SoughtColumns) -> dict[int, bytes]:
         shard = self._shards[k]
-        with self._reading(k), self._files.opened(k) as fd:
+        with reading(self._files.name(k)), self._files.opened(k) as fd:
             read = read_of(fd, self._files, k, shard)
             found = find(read, None, self._index, shard, wanted, self._files.name(k))
             offsets, sizes = (_table(part, len(wanted.columns))[:, 0].tolist() for part in found[:2])
             return {at: read(offsets[n], sizes[n]) for n, at in enumerate(wanted.columns)}
-
-    def _reading(self, k: int) -> Any:
-        return reading(self._files.name(k))
 
     def refuse_unread(self, wanted: ColumnChoice, folder: str) -> None:
         """Raise UsageError for a column that is not read, unless the user left it out."""
@@ -366,11 +360,11 @@ class _ShardScan:
         columns = [self.columns[name] for name in names if name is not None]
         numbers = [one for one in columns if one.encoding.holds == "number" or one.name in (chosen.label, chosen.key)]
         heads = {one.at: one.encoding.head for one in columns if one.encoding.head is not None}
-        self._wanted = Wanted(columns_read(columns), columns_read(numbers), heads)
+        self._wanted = SoughtColumns(columns_read(columns), columns_read(numbers), heads)
         seen = 0
         with self._files.looked_through():
             for k, shard in enumerate(self._shards):
-                with self._reading(k):
+                with reading(self._files.name(k)):
                     self._found.append(self._find(k, shard))
                 seen += shard.samples
                 self._progress(seen)
@@ -386,7 +380,8 @@ class _ShardScan:
             check_file(fd, size, shard, files.name(k))
             read = read_of(fd, files, k, shard)
             found = find(read, None if shard.codec else size, self._index, shard, wanted, files.name(k))
-        return next(files.keeping(k, what, iter([found])))
+        (kept,) = files.keeping(k, what, iter([found]))
+        return kept
 
     def spans(self, column: Coded) -> ShardSpans:
         """Where the values of a column are."""
@@ -418,7 +413,7 @@ class _ShardScan:
             spans = self.spans(column)
             exact = column.encoding.holds == "picture" or column.encoding.read is not bytes
             return (Values(spans, column.encoding.read) if exact else spans), None
-        dtype, shape = self._shapes[column.name]
+        dtype, shape = self.shapes[column.name]
         alike, chw = arrays_alike(self._found, column.at), first(shape)
         images = ImageArrays(Values(self.spans(column), column.encoding.read), chw)
         shape = tuple(n or 0 for n in turned(shape, chw))
@@ -448,16 +443,6 @@ class _ShardScan:
                 raise UsageError(f"{plain(column.name)} has a number beyond 64 bits: leave it out") from None
         read = coded.text if column.encoding.holds == "bytes" else column.encoding.read
         return Values(self.spans(column), read, kind)
-
-    def labels(self, chosen: ChosenColumns, classes: Classes | None, root: str) -> Labels | None:
-        """The label of each sample. Raises UsageError."""
-        if chosen.label is None:
-            if classes is not None:
-                raise UsageError(
-                    f"{opt.classes} names labels, and {root} has no column of labels: name it by {opt.label_column}"
-                )
-            return None
-        return number_labels(self.values(self.columns[chosen.label]), classes, where=root)
 
 
 def _table(data: bytes, columns: int) -> NDArray[np.int64]:

@@ -90,6 +90,20 @@ def number_labels(
     return Labels(np.array([number_of.get(value, -1) for value in values], np.int64), names)
 
 
+def labels_of_column(
+    values: Sequence[str | int | None] | NDArray[Any] | None,
+    classes: Classes | None,
+    where: str,
+    known: Sequence[str] | None = None,
+) -> Labels | None:
+    """See `number_labels`. values: None where there is no column of labels, so that `classes` have nothing to name."""
+    if values is not None:
+        return number_labels(values, classes, where=where, known=known)
+    if classes is None:
+        return None
+    raise UsageError(f"{opt.classes} names labels, and {where} has no column of labels: name it by {opt.label_column}")
+
+
 def classes_of(classes: Classes) -> tuple[str, ...]:
     """The names of classes in the order of their numbers. Raises UsageError."""
     if isinstance(classes, str | os.PathLike):
