@@ -58,6 +58,7 @@ if TYPE_CHECKING:
     from rawpack_packer.tune.bench import Bench
     from rawpack_packer.tune.plan import Plan
     from rawpack_packer.tune.trial import Say
+    from rawpack_packer.view.server import Viewer
 
 __all__ = ["one_store", "store_folders"]
 
@@ -540,3 +541,21 @@ def write_store_page(page: Path, store: Named, described: Mapping[str, Any], ver
     from rawpack_packer.report import pages
 
     pages.write_html(page, open_store(os.fspath(store)), described, verdict)
+
+
+def viewer(stores: Sequence[Named], *, host: str = "127.0.0.1", port: int = 0, **options: Any) -> Viewer:
+    """A server of the page of `rawpack view`, which `serve_forever` serves: stores in folders or behind URLs, and each
+    split of splits. options: of `Reader`. Raises StoreError where there is no store, PackError where the port is taken.
+    """
+    from rawpack_packer.view.looked_at import LookedAt
+    from rawpack_packer.view.server import Viewer
+
+    looked: list[LookedAt] = []
+    for given in stores:
+        path = os.fspath(given)
+        folders: Mapping[str, Path | str] = {"": path} if is_url(path) else store_folders(path)
+        name = path.rstrip("/").rpartition("/")[2]
+        for split, folder in folders.items():
+            shown_as = split if split and len(stores) == 1 else f"{name}/{split}".rstrip("/")
+            looked.append(LookedAt.open(shown_as, folder, **options))
+    return Viewer(looked, host, port)

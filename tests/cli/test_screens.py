@@ -218,6 +218,13 @@ def test_only_training_reads_in_random_order(photos: Path, tmp_path: Path) -> No
     assert 'drawn/val").batches(256)' in ran.out
 
 
+def test_a_draw_speaks_of_classes_only_where_there_are_some(photos: Path, tmp_path: Path) -> None:
+    flat = next(path for path in sorted(photos.iterdir()) if path.is_dir())
+    ran = run_here("pack", "-s", 16, "-j", 0, "--holdout", "val=1", flat, tmp_path / "flat")
+    assert "for val\n" in ran.err
+    assert "classes are known" not in ran.err
+
+
 def test_color_is_for_terminals(photos: Path, tmp_path: Path) -> None:
     """Errors are red and the next step is on a line of its own at a terminal; NO_COLOR and pipes get plain text."""
     code, shown = at_a_terminal("pack", photos, "--size", 0, tmp_path / "store")

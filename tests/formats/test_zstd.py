@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 import json
 import math
+import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -21,7 +22,7 @@ from PIL import Image
 from running import run_here
 
 import rawpack_packer
-from rawpack import DamagedStoreError, Reader, UsageError
+from rawpack import DamagedStoreError, MissingExtraError, Reader, UsageError
 from rawpack.formats.codecs.zstd import compress, decompress
 from rawpack.pixels import bands
 from rawpack.transforms import RandomCrop, RandomResizedCrop
@@ -222,3 +223,15 @@ def test_frames_that_lie_are_refused() -> None:
         with pytest.raises(DamagedStoreError):
             decompress(frame, len(data), 0)
     assert decompress(compress(np.frombuffer(data, np.uint8)), len(data), 0).tobytes() == data
+
+
+def test_without_the_package_packing_and_opening_say_so_at_once(
+    images: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert run_here("pack", "--quiet", "--compression", "zstd", "--size", 48, images, tmp_path / "packed").code == 0
+    monkeypatch.setitem(sys.modules, "backports", None)
+    with pytest.raises(MissingExtraError, match=r"packed, field 'image': zstd needs .*pip install 'rawpack\[zstd\]'"):
+        Reader(tmp_path / "packed")
+    ran = run_here("pack", "--compression", "zstd", "--size", 48, images, tmp_path / "other")
+    assert (ran.code, (tmp_path / "other").exists()) == (1, False)
+    assert "rawpack[zstd]" in ran.err

@@ -79,7 +79,7 @@ def draw_lines(jobs: Splits) -> list[str]:
         lines.append(
             f"{text.plain(name)} gets fewer than requested, since one of each class stays in {TRAIN}{of_these}"
         )
-    if not drawn.by_class:
+    if not drawn.by_class and "label" in source.info.fields:
         lines.append("drawn from all samples together: their classes are known only once they are read")
     return lines
 

@@ -81,6 +81,8 @@ class Codec:
     memory is allocated."""
     holds: Callable[[Field], bool] = _any
     """Whether it can store the samples of a field."""
+    needs: str = ""
+    """"module:function" that raises MissingExtraError where a package is missing without which nothing can be read."""
     stored_shape: Callable[[Shape], Shape] = _same
     """Shape of a sample -> shape of its values as they are stored, before any compression."""
 
@@ -129,10 +131,11 @@ CODECS: dict[str, Codec] = {
             "ycgco420_deflate", f"{_OPEN}.yuv420:open_rows", index=("chunk",), planar=True, lossy=True,
             max_inflation=_DEFLATE, holds=_color_image, stored_shape=_flat_planes,
         ),
-        Codec("zstd", f"{_OPEN}.zstd:open_rows", index=("offset", "bytes"), max_inflation=_ZSTD, holds=_plain),
+        Codec("zstd", f"{_OPEN}.zstd:open_rows", index=("offset", "bytes"), max_inflation=_ZSTD, holds=_plain,
+              needs=f"{_OPEN}.zstd:library"),
         Codec(
             "ycgco420_zstd", f"{_OPEN}.zstd:open_rows", index=("offset", "bytes"), planar=True, lossy=True,
-            max_inflation=_ZSTD, holds=_color_image, stored_shape=_flat_planes,
+            max_inflation=_ZSTD, holds=_color_image, stored_shape=_flat_planes, needs=f"{_OPEN}.zstd:library",
         ),
     )
 }  # fmt: skip

@@ -16,7 +16,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rawpack.disk import manifest, splits
-from rawpack.errors import StoreError, UsageError
+from rawpack.disk.tables import resolve
+from rawpack.errors import MissingExtraError, StoreError, UsageError
 from rawpack.order.base import Order
 from rawpack.order.keys import derive_key
 from rawpack.order.mixed import Mixed, MixLength, length_of, shares_of
@@ -130,6 +131,8 @@ class Opening:
             else:
                 origin = next(origins)
                 stores.append(Store(Fetched(origin, random_access=True), origin.manifest_bytes))
+        for store in stores:
+            _check_packages(store)
         library = Stores(stores, None if self.mix is None else self.mix.groups)
         if self.verify:
             library.columns.check_contents()
@@ -222,6 +225,16 @@ def _open_folder(path: Path) -> Store:
         if type(error) is StoreError and not _may_exist(path / manifest.NAME):
             raise StoreError(f"{error}. {_cure(path)}") from None
         raise
+
+
+def _check_packages(store: Store) -> None:
+    """Raise MissingExtraError where a package is missing without which a field cannot be read."""
+    for name, field in store.manifest.fields.items():
+        if field.in_shards and field.codec.needs:
+            try:
+                resolve(field.codec.needs)()
+            except MissingExtraError as error:
+                raise MissingExtraError(f"{store.where}, field {name!r}: {error}") from None
 
 
 def _cure(path: Path) -> str:

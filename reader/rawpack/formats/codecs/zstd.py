@@ -30,7 +30,7 @@ def library() -> ModuleType:
         else:
             from backports import zstd
     except ImportError:
-        raise MissingExtraError("compressed by zstd, which needs a package: pip install 'rawpack[zstd]'") from None
+        raise MissingExtraError("zstd needs the package backports.zstd: pip install 'rawpack[zstd]'") from None
     found: ModuleType = zstd
     return found
 
