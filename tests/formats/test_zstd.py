@@ -5,9 +5,9 @@ The oracle undoes differences number by number, by the page of the format.
 
 from __future__ import annotations
 
-import re
 import json
 import math
+import re
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path

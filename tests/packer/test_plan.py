@@ -286,7 +286,7 @@ def test_the_trade_names_the_neighbors() -> None:
     """The next smaller and the next faster store, and what they cost; none that another beats, and none at the end."""
     assert trades(ALL, FINE) == [
         "Next smaller: coarse takes 10 GB instead of 20 GB and reads 1.1 times as fast.",
-        "Next faster: raw takes 100 GB instead of 20 GB and reads 20 times as fast.",
+        "Next faster: same takes 100 GB instead of 20 GB and reads 20.3 times as fast.",  # it beats raw
     ]
     lossy = replace(COARSE, loss=Loss(36.04, 0.98))
     assert trades([RAW, FINE, lossy, COLD], RAW) == [
