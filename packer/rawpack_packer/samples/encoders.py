@@ -87,7 +87,10 @@ def with_tables(image: NDArray[np.uint8], tables: Sequence[list[int]], sampling:
     # Never lowered again: another thread may be about to encode. Of what is not used, no memory is taken.
     most = _HEADERS + _MOST_BYTES * channels * -(-height // 16) * -(-width // 16) * 256
     ImageFile.MAXBLOCK = max(ImageFile.MAXBLOCK, most)
-    Image.fromarray(image[..., 0] if gray else image).save(
+    # Pillow copies RGB, pixel by pixel, but takes these as they are.
+    pixels = np.ascontiguousarray(image) if gray else cv2.cvtColor(image, cv2.COLOR_RGB2RGBA)
+    mode = "L" if gray else "RGBX"
+    Image.frombuffer(mode, (width, height), pixels, "raw", mode, 0, 1).save(
         file, "JPEG", qtables=tables[:1] if gray else tables, restart_marker_rows=1, optimize=True, **options
     )
     return np.frombuffer(file.getvalue(), np.uint8)
