@@ -183,7 +183,7 @@ class Reader:
         return 0 if self._samples.clips is None else self._samples.clips.left_out
 
     def __getitem__(self, index: SupportsIndex | slice | Sequence[SupportsIndex] | NDArray[Any]) -> dict[str, Any]:
-        """One sample: its fields as new arrays, texts as str, and `index`.
+        """One sample: its fields as new arrays, texts as str, lists of texts as list, and `index`.
 
         A slice, a list or an array of indices gives these samples together, as a batch does: one array for each field,
         and lists of texts and of what differs in length or size.
@@ -212,7 +212,7 @@ class Reader:
 
     def column(self, name: str) -> Any:
         """One field of all samples, in the order of this reader; no image is read. Numbers are an array (n, ...), texts
-        a list of str, ragged fields a list of arrays.
+        a list of str, lists of texts a list of lists, ragged fields a list of arrays.
 
         Clips have one value of `video`, and of `label` where each video has one; of other fields, one for each frame.
         Raises UsageError for images and masks, and for what depends on the frames of random clips.
@@ -240,6 +240,16 @@ class Reader:
 
         self._samples.look_at_files()
         return list(rejects_of(self._library))
+
+    def view(self, host: str = "127.0.0.1", port: int = 0) -> Any:
+        """Serve a page of these samples on this machine, as `rawpack view` does, while the program goes on.
+
+        In a notebook, the result shows the first samples and a link to the page. `url` is what to open, with the token
+        that the page needs; `close()` ends it. Raises UsageError for a mix, for several stores and for clips.
+        """
+        import rawpack
+
+        return rawpack.view(self, host=host, port=port)
 
     def where_is(self, index: SupportsIndex) -> dict[str, Place]:
         """Where the bytes of one sample are: image or mask -> the file of the shard, the offset in it, and how many
@@ -366,8 +376,9 @@ class Reader:
         seed: a whole number of 64 bits.
         drop_last: leave out the last batch of an epoch if it is not full. An error where no batch is left.
         fields: names; None means all numbers, images and masks. Texts and ragged fields must be named; texts come as a
-            list of str. `index`, the sample's row in this reader, is always included. "valid" names what no store has:
-            bool (batch,), False for samples that are repeated to fill up the last batch of a rank.
+            list of str, lists of texts as a list of lists. `index`, the sample's row in this reader, is always
+            included. "valid" names what no store has: bool (batch,), False for samples that are repeated to fill up the
+            last batch of a rank.
         image_size: a side, or (height, width): resize to cover and center-crop each image, in the workers; masks by the
             nearest pixel; boxes move with it. `Buckets(...)` are several sizes, of which each batch has one. Where a
             sample has several images, that is the size of `image`, to which others keep their ratio. Also a dict by

@@ -66,14 +66,14 @@ def at_a_terminal(*args: object, **extra: str) -> tuple[int, str]:
 
 
 def test_the_first_screen_begins_with_what_one_needs_first() -> None:
-    """`rawpack` and `rawpack --help`: four commands with an example each, then the others, then completion."""
+    """`rawpack` and `rawpack --help`: five commands with an example each, then the others, then completion."""
     bare, asked = run_here(), run_here("--help")
     assert (bare.code, asked.code) == (2, 0)
     for shown in (bare.err, asked.out):
         first, _, others = shown.partition("More commands:")
-        for name in ("plan", "pack", "inspect", "bench"):
+        for name in ("plan", "pack", "inspect", "view", "bench"):
             assert re.search(rf"^  {name} +\S.*\.\n +rawpack {name} \S+", first, re.MULTILINE), first
-        for name in set(cli.commands) - {"plan", "pack", "inspect", "bench"}:
+        for name in set(cli.commands) - {"plan", "pack", "inspect", "view", "bench"}:
             assert re.search(rf"^  {name} ", others, re.MULTILINE), others
         assert "_RAWPACK_COMPLETE=bash_source" in others
 

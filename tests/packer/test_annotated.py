@@ -126,6 +126,11 @@ PACKS: dict[str, tuple[Files, str, str, int, tuple[str, ...] | None]] = {
         | {f"0000{k}.parquet": parquet({"url": ["u"], "caption": ["a cat"], "key": [f"{k}0"]}) for k in range(2)},
         "", "webdataset", 2, None,
     ),
+    "img2dataset's files": (
+        images("00000/0.jpg") | {"00000/0.txt": "a cat", "00000/0.json": "{}", "00000_stats.json": "{}"}
+        | {"00000.parquet": parquet({"url": ["u"], "caption": ["a cat"], "key": ["0"]})},
+        "", "listing", 1, None,
+    ),
     "tables of images next to shards": (
         {"0.tar": tarred({"0.jpg": JPEG, "0.cls": "1"})} | {"x.parquet": parquet({"image": [JPEG] * 3})}, "", "parquet",
         3, None,
@@ -188,6 +193,15 @@ STOPS: dict[str, tuple[Files, str, str, tuple[str, ...]]] = {
         | {"annotations/captions_val2017.json": coco("1.jpg")},
         "", "COCO's JSON files", ("boxes",),
     ),
+    "COCO's captions": (
+        images("val2017/0.jpg")
+        | {
+            "annotations/captions_val2017.json": json.dumps(
+                {"images": [{"id": 1, "file_name": "0.jpg"}], "annotations": [{"image_id": 1, "caption": "a"}]}
+            )
+        },
+        "", "COCO's JSON annotations/captions_val2017.json", ("captions",),
+    ),
     "COCO elsewhere": (
         images("pictures/0.jpg") | {"meta/all.json": coco("0.jpg")}, "", "COCO's JSON meta/all.json", ("boxes",),
     ),
@@ -224,11 +238,6 @@ STOPS: dict[str, tuple[Files, str, str, tuple[str, ...]]] = {
     "Tiny ImageNet val": (
         images("images/val_0.JPEG") | {"val_annotations.txt": "val_0.JPEG\tn01\n"}, "", "val_annotations.txt",
         ("label",),
-    ),
-    "img2dataset's files": (
-        images("00000/0.jpg") | {"00000/0.txt": "a cat", "00000/0.json": "{}", "00000_stats.json": "{}"}
-        | {"00000.parquet": parquet({"url": ["u"], "caption": ["a cat"], "key": ["0"]})},
-        "", "as img2dataset writes files", ("caption",),
     ),
     "pickles in a tar": (
         {"x.tar": tarred({"0.jpg": JPEG, "0.pyd": b"x", "1.jpg": JPEG, "1.pyd": b"x"})}, "x.tar", "0.pyd for the image",

@@ -329,7 +329,10 @@ def test_bad_json_lines_are_refused_with_line_and_column(
     ("values", "fault"),
     [
         ([[{"from": "human", "value": 'h\u00e9 "x"\n'}, {"from": "gpt", "value": None}], []], "is a list of objects"),
-        ([["a", "b"], ["\ud800"], []], "is a list of texts"),
+        ([["a", "b"], ["\ud800"], []], "half of a surrogate pair"),
+        ([[], ["a", "b"], ["a", 1]], "is not a list of texts"),
+        ([["a"], "b", ["c"]], "is not a list of texts"),
+        ([[["a"]], [["b"]], []], "is a list of texts"),
         ([{"a": {"b": [1, 2.5, True]}}, {}, {"c": 1}], "is an object"),
         (["a text", [1, "2"], {"a": 0.1}], "is not text: quote it, or"),
         ([1, 123456789012345678901234567890, [1]], "is not a number"),

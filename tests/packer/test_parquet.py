@@ -280,12 +280,12 @@ def test_which_column_is_the_label(tmp_path: Path) -> None:
     assert (source.info.classes, source.info.fields["label"]) == (None, FieldKind("float64"))
 
 
-def test_structs_and_lists_of_texts_are_kept_as_json(tmp_path: Path) -> None:
-    """A column of objects as `datasets` writes it, and lists of texts: the summary says what keeps them, and that does,
+def test_structs_and_lists_of_lists_are_kept_as_json(tmp_path: Path) -> None:
+    """A column of objects as `datasets` writes it, and lists of lists: the summary says what keeps them, and that does,
     so that json.loads makes the same again; bytes are taken as UTF-8, or refused within structs."""
     objects = [{"bbox": [[1.0, 2.5]], "category": ["\u00e9"]}, None, {"bbox": [], "category": []}]
     columns = {
-        "image": images(3), "objects": objects, "tags": [["a", "b"], [], None], "note": [b"x", b"\xc3\xa9", None],
+        "image": images(3), "objects": objects, "tags": [[["a", "b"]], [], None], "note": [b"x", b"\xc3\xa9", None],
         "raw": [{"b": b"x"}] * 3, "day": pa.array([1, None, 2], pa.date32()),
     }  # fmt: skip
     file = write(tmp_path / "a.parquet", columns)

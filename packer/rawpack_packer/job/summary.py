@@ -266,8 +266,7 @@ class Summary(Shown):
         # Made once, before the loop over epochs: each new one begins at epoch 0.
         rows.append(("read it", f'batches = rawpack.Reader("{path}").batches(256{options})'))
         rows.append(("each epoch", "for batch in batches: ..."))
-        if manifest.recipe.get("curate"):
-            rows.append(("look", f"rawpack inspect --html report.html {path}"))
+        rows.append(("look", f"rawpack view {path}"))
         return Block("Packed.", rows)
 
 

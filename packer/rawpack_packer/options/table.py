@@ -196,10 +196,11 @@ SOURCE: tuple[Option, ...] = (
         "the sample. May be repeated.",
         annotation="Mapping[str, Declared] | Sequence[str]",
         doc="of a listing, a table or a dataset, what fields are, where their first value does not show it: "
-        '"float32", "float32[?,5]" for arrays that differ in length, "str"; "image" for a further image of the sample, '
-        '"mask" for labels of its pixels, "array" for what has its height and width and is no image; "xyxy", "xywh" '
-        'or "yolo" for boxes; or (dtype, shape). Of HDF5 and files of arrays, "image", "mask" and "array". Of '
-        'WebDataset, the members that become fields: ["txt", "width=json.width"].',
+        '"float32", "float32[?,5]" for arrays that differ in length, "str", "str[?]" for lists of texts; '
+        '"image" for a further image of the sample, "mask" for labels of its pixels, "array" for what has its height '
+        'and width and is no image; "xyxy", "xywh" or "yolo" for boxes; or (dtype, shape). Of HDF5 and files of '
+        'arrays, "image", "mask" and "array". Of WebDataset, the members that become fields: ["txt", '
+        '"width=json.width"].',
     ),
     _source(
         name="key_pattern", metavar="PATTERN",

@@ -153,8 +153,8 @@ KINDS: dict[str, SourceKind] = {
         divides="cifar:splits_of",
     ),
     "coco": SourceKind(
-        "COCO's JSON of images, boxes, polygons, keypoints and masks", "detection.coco:CocoSource",
-        ("images", "fields"), Look(r"\.json$"),
+        "COCO's JSON of images, boxes, polygons, keypoints and masks, or of captions", "detection.coco:CocoSource",
+        ("images", "fields"), Look(r"\.json$", decides="detection.coco:is_coco"),
     ),
     "folder": SourceKind(
         "a folder of images, with a subfolder for each class", "folder:FolderSource",
@@ -208,13 +208,14 @@ KINDS: dict[str, SourceKind] = {
         extra_for="names of classes in data.yaml",
     ),
     "listing": SourceKind(
-        "a table of paths and fields: .csv, .tsv, .jsonl; a plain .txt list; a folder with a metadata.csv",
+        "a table of paths and fields: .csv, .tsv, .jsonl, a list in .json; a plain .txt list; a folder with a "
+        "metadata.csv; img2dataset's folders of files",
         "video.source:open_listing",
         ("fields", "path_column", "label_column", "key_column", "images", "classes", "key_pattern", *_VIDEO),
-        Look(r"\.(csv|tsv|jsonl|ndjson|txt)$"),
+        Look(r"\.(csv|tsv|jsonl|ndjson|json|txt)$"),
         Look(
             contains=tuple(f"{up}metadata.{end}" for up in ("", "../") for end in ("csv", "jsonl", "parquet")),
-            decides="listing.metadata:has_metadata",
+            holds=r"^[0-9]+\.parquet$", decides="listing.metadata:lists_images",
         ),
         divides="listing.metadata:splits_of",
     ),

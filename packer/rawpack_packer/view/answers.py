@@ -5,22 +5,21 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 
 from rawpack.errors import RawpackError, UsageError
 from rawpack_packer.view import drawn
 from rawpack_packer.view.looked_at import LookedAt, Question
-from rawpack_packer.view.training import Loop, Training
+from rawpack_packer.view.training import Training, TrainingLoop
 
-T = TypeVar("T", int, float)
 _MOST_TILES, _MOST_SIDE, _MOST_CLIPS = 500, 1024, 60
 _MOST_PIXELS = 1 << 27
 """Of an image that is shown: 128 million."""
 
 
-class Asked:
+class Query:
     """The words of a question. All getters raise UsageError for what does not fit."""
 
     def __init__(self, words: Mapping[str, str]) -> None:
@@ -60,7 +59,7 @@ class Answers:
 
     def __init__(self, stores: Sequence[LookedAt]) -> None:
         self._stores, self._training = list(stores), Training()
-        self._of: dict[str, Callable[[Asked], Answer]] = {
+        self._of: dict[str, Callable[[Query], Answer]] = {
             "/api/stores": lambda asked: _json([store.about() for store in self._stores]),
             "/api/rows": self._rows,
             "/api/sample": lambda asked: _json(self._store(asked).sample(self._row(asked))),
@@ -78,18 +77,18 @@ class Answers:
     def answer(self, path: str, words: Mapping[str, str]) -> Answer | None:
         """None where there is no such question. Raises RawpackError for what cannot be answered."""
         found = self._of.get(path)
-        return None if found is None else found(Asked(words))
+        return None if found is None else found(Query(words))
 
-    def _store(self, asked: Asked, name: str = "store") -> LookedAt:
+    def _store(self, asked: Query, name: str = "store") -> LookedAt:
         return self._stores[asked.whole(name, 0, most=len(self._stores) - 1)]
 
-    def _row(self, asked: Asked, name: str = "row", store: LookedAt | None = None) -> int:
+    def _row(self, asked: Query, name: str = "row", store: LookedAt | None = None) -> int:
         samples = len((store or self._store(asked)).reader)
         if not samples:
             raise UsageError("the store has no samples")
         return asked.whole(name, most=samples - 1)
 
-    def _rows(self, asked: Asked) -> Answer:
+    def _rows(self, asked: Query) -> Answer:
         store = self._store(asked)
         question = Question(
             asked.text("where"), asked.text("key"), asked.text("sort"), asked.flag("descending"), asked.whole("seed", 0)
@@ -98,7 +97,7 @@ class Answers:
         some = rows[start : start + asked.whole("count", 100, most=_MOST_TILES)]
         return _json({"count": len(rows), "tiles": store.tiles(some) if len(some) else []})
 
-    def _clips(self, asked: Asked) -> Answer:
+    def _clips(self, asked: Query) -> Answer:
         per_video = asked.whole("per_video", 0, most=1000) or None
         return _json(
             self._store(asked).clips(
@@ -107,7 +106,7 @@ class Answers:
             )
         )  # fmt: skip
 
-    def _pair(self, asked: Asked) -> Answer:
+    def _pair(self, asked: Query) -> Answer:
         """The sample with the same key in another store, and how far its first image is from this one's."""
         one, other, row = self._store(asked), self._store(asked, "other"), self._row(asked)
         there = one.same(other, row)
@@ -121,22 +120,22 @@ class Answers:
                       for store, at in ((one, row), (other, there))],
         })  # fmt: skip
 
-    def _image(self, asked: Asked) -> Answer:
+    def _image(self, asked: Query) -> Answer:
         store, row = self._store(asked), self._row(asked)
         image = _pixels(store, row, asked.text("field") or store.images[0])
         side = asked.whole("side", 0, most=_MOST_SIDE)
         return Answer(*(drawn.thumbnail(image, side) if side else drawn.png(image)), lasts=True)
 
-    def _mask(self, asked: Asked) -> Answer:
+    def _mask(self, asked: Query) -> Answer:
         store, row = self._store(asked), self._row(asked)
         return Answer(*drawn.mask_layer(_pixels(store, row, asked.text("field"), "mask")), lasts=True)
 
-    def _batch_image(self, asked: Asked) -> Answer:
+    def _batch_image(self, asked: Query) -> Answer:
         store, k = self._store(asked), asked.whole("k", most=1 << 16)
         image = self._training.image(store, _loop(asked), asked.text("field") or store.images[0], k)
         return Answer(*drawn.png(image), lasts=True)
 
-    def _difference(self, asked: Asked) -> Answer:
+    def _difference(self, asked: Query) -> Answer:
         one, other = self._store(asked), self._store(asked, "other")
         rows = self._row(asked), self._row(asked, "there", other)
         here, there = (_pixels(store, row, store.images[0]) for store, row in zip((one, other), rows, strict=True))
@@ -155,8 +154,8 @@ def _pixels(store: LookedAt, row: int, name: str, kind: str = "image") -> Any:
     return store.reader[row][name]
 
 
-def _loop(asked: Asked) -> Loop:
-    return Loop(
+def _loop(asked: Query) -> TrainingLoop:
+    return TrainingLoop(
         asked.text("steps"), asked.text("size"), asked.whole("batch", 32, 1, 4096), asked.flag("shuffle"),
         asked.whole("seed", 0), asked.whole("epoch", 0), asked.whole("number", 0), asked.whole("rank", 0),
         asked.whole("world", 1, 1),

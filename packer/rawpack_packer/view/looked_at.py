@@ -59,6 +59,15 @@ class LookedAt:
         where = shown(str(path)) if is_url(path) else os.fspath(path)
         return cls(name, where, Reader(path, **options), f"rawpack.Reader({where!r})")
 
+    @classmethod
+    def of(cls, reader: Reader) -> LookedAt:
+        """The samples of a reader of one store, all or some of them. Raises UsageError for other readers."""
+        if not isinstance(reader, Reader) or len(reader._library.stores) > 1 or reader._samples.clips is not None:
+            raise UsageError(f"view() shows a store, or a reader of one store's samples, not {reader!r:.200}")
+        origin = reader._library.stores[0].origin
+        path = str(reader._library.stores[0].path) if origin is None else shown(origin.remote.url)
+        return cls(path.rstrip("/").rpartition("/")[2] or path, path, reader, "reader")
+
     @cached_property
     def version(self) -> str:
         """What is shown of these samples may be kept for ever under an address that has this."""
@@ -71,7 +80,7 @@ class LookedAt:
 
     @cached_property
     def curation(self) -> Curation | None:
-        """What `--curate` found; None where the store was packed without, or is behind a URL."""
+        """Duplicates and extremes; None where the store was packed without measures, or is behind a URL."""
         return None if is_url(str(self.path)) else curation_of(open_store(self.path))
 
     @property
@@ -104,7 +113,7 @@ class LookedAt:
             "keys": "key" in fields,
             "video": "video" in fields,
             "remote": self._store.origin is not None,
-            "curated": {"phash", "sharpness"} <= {*fields},
+            "measured": {"phash", "sharpness"} <= {*fields},
             "rejects": manifest.rejects.count,
         }
 
@@ -150,7 +159,7 @@ class LookedAt:
         return [
             {
                 "row": row,
-                "key": plain(key),
+                "key": key,
                 "label": None if label is None else plain(class_name(names, label)),
                 "layers": list(self.layers({name: found[k] for name, found in boxes.items()})),
                 "shape": sizes[k],
@@ -164,7 +173,7 @@ class LookedAt:
         pixels = {name: sample[name].shape for name in (*self.images, *self._of_kind("mask"))}
         found: dict[str, Any] = {
             "row": row,
-            "key": plain(sample.get("key", "")),
+            "key": sample.get("key", ""),
             "images": [{"name": name, "height": pixels[name][0], "width": pixels[name][1]} for name in self.images],
             "masks": self._of_kind("mask"),
             "values": {name: self._in_words(name, sample[name]) for name in fields if name not in pixels},
@@ -241,6 +250,8 @@ class LookedAt:
         """A value, written out; a class by its name too."""
         if isinstance(value, str):
             return plain(value)
+        if isinstance(value, list):  # of texts
+            return "\n".join(map(plain, value))
         array = np.asarray(value)
         if name == "label" and self.reader.classes and array.ndim == 0:
             return f"{int(array)} ({plain(class_name(self.reader.classes, int(array)))})"

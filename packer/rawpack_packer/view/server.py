@@ -56,7 +56,8 @@ class Viewer(ThreadingHTTPServer):
 
     def __init__(self, stores: Sequence[LookedAt], host: str = "127.0.0.1", port: int = 0) -> None:
         """host, port: where to listen; port 0 takes a free one. Raises PackError where that cannot be."""
-        self.answers, self.token, self.host = Answers(stores), secrets.token_urlsafe(24), host
+        self.stores, self.answers = list(stores), Answers(stores)
+        self.token, self.host = secrets.token_urlsafe(24), host
         self.turns = threading.BoundedSemaphore(_AT_ONCE)
         self.address_family = socket.AF_INET6 if ":" in host else socket.AF_INET
         try:

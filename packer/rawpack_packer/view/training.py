@@ -21,7 +21,7 @@ _MOST_BYTES = 1 << 30
 
 
 @dataclass(frozen=True)
-class Loop:
+class TrainingLoop:
     """What a training loop reads, and where in it one is."""
 
     steps: str = ""
@@ -71,10 +71,10 @@ class Training:
     """Batches of stores, the last few of which are kept."""
 
     def __init__(self) -> None:
-        self._kept: OrderedDict[tuple[str, Loop], tuple[dict[str, Any], dict[str, Any]]] = OrderedDict()
+        self._kept: OrderedDict[tuple[str, TrainingLoop], tuple[dict[str, Any], dict[str, Any]]] = OrderedDict()
         self._lock = Lock()
 
-    def batch(self, store: LookedAt, loop: Loop) -> tuple[dict[str, Any], dict[str, Any]]:
+    def batch(self, store: LookedAt, loop: TrainingLoop) -> tuple[dict[str, Any], dict[str, Any]]:
         """The batch, and what is said of it. Raises UsageError where the epoch has no such batch."""
         with self._lock:  # one at a time: each may need much memory
             name = (store.version, loop)
@@ -85,7 +85,7 @@ class Training:
             self._kept.move_to_end(name)
             return self._kept[name]
 
-    def image(self, store: LookedAt, loop: Loop, field: str, k: int) -> NDArray[Any]:
+    def image(self, store: LookedAt, loop: TrainingLoop, field: str, k: int) -> NDArray[Any]:
         """Sample k of the batch. Raises UsageError where there is none, or no such field."""
         batch, _ = self.batch(store, loop)
         images = batch.get(field)
@@ -94,7 +94,7 @@ class Training:
         return np.asarray(images[k])
 
 
-def _read(store: LookedAt, loop: Loop) -> tuple[dict[str, Any], dict[str, Any]]:
+def _read(store: LookedAt, loop: TrainingLoop) -> tuple[dict[str, Any], dict[str, Any]]:
     loop.check()
     reader = store.reader
     names = [name for name, one in reader.fields.items() if one.kind != "text"]

@@ -55,7 +55,8 @@ from rawpack_packer.text import count, listed, plain
 _MOST_TRIED = 200
 _MOST_LISTS = 16
 """Files with names of images, of which none need be here: each look goes through all names."""
-_NO_BOXES = ("captions_", "panoptic_", "image_info_")
+_CAPTIONS = "captions_"
+_NO_BOXES = (_CAPTIONS, "panoptic_", "image_info_")
 """How the names of those of COCO's JSON files begin that have no boxes."""
 _FILE_NAME = re.compile(rb'"file_name"\s*:\s*"([^"\\]{1,400})"')
 _NAMED = re.compile(rb"""[^\s"'<>,;/\\]{1,250}\.(?:jpe?g|png|webp|bmp|tiff?|gif)\b""", re.IGNORECASE)
@@ -161,15 +162,6 @@ def refuse_tables(path: str | os.PathLike[str]) -> None:
     if not tables or holds_images(folder) is not False:
         return
     seen = Seen(os.fspath(path), Beside(), "folder", ImagesOnDisk(os.fspath(path), ()))
-    of_folder = next((one for one in tables if (folder / one.stem).is_dir()), None)
-    if of_folder is not None:
-        tar = f'for d in {shlex.quote(seen.path)}/*/; do tar --sort=name -cf "${{d%/}}.tar" -C "$d" .; done'
-        pack = command("--source", "webdataset", "--field", "caption=txt:str", seen.below("*.tar"))
-        what = (
-            f"{plain(of_folder.name)} and the folder {plain(of_folder.stem)}, as img2dataset writes files with their "
-        )
-        cure = f"`{plain(tar)}` makes WebDataset shards of them, and {pack} packs images with captions"
-        raise AnnotatedError(seen.told(what + "captions", cure, "a folder is packed without these"))
     if holds_image(folder):
         raise AnnotatedError(tables_beside(seen, [os.fsencode(one.name) for one in tables]))
 
@@ -180,15 +172,15 @@ def _coco(seen: Seen) -> str:
     found = [one for one in files if any(key.search(heads[one]) and word in heads[one] for key, word in _COCO)]
     if not found:
         return ""
-    with_boxes = [one for one in found if not text_of(one).rpartition("/")[2].startswith(_NO_BOXES)]
-    commands = [told for one in with_boxes if (told := _coco_command(seen, one, heads[one]))]
-    commands = commands or [command(seen.below(one)) for one in with_boxes]
-    cure = f"{seen.first}{' or '.join(commands[:MOST_COMMANDS])} packs images with their boxes"
+    names = {one: text_of(one).rpartition("/")[2] for one in found}
+    with_boxes = [one for one in found if not names[one].startswith(_NO_BOXES)]
+    read = with_boxes or [one for one in found if names[one].startswith(_CAPTIONS)]
+    commands = [told for one in read if (told := _coco_command(seen, one, heads[one]))]
+    commands = commands or [command(seen.below(one)) for one in read]
+    have = "boxes" if with_boxes else "captions"
+    cure = f"{seen.first}{' or '.join(commands[:MOST_COMMANDS])} packs images with their {have}"
     if not commands:
-        cure = (
-            "rawpack reads no captions or panoptic masks of COCO; write captions into a listing, a .csv with the "
-            "columns path and caption"
-        )
+        cure = "rawpack reads COCO's boxes and captions, and no panoptic masks"
     files_of = "COCO's JSON" if len(found) == 1 else "COCO's JSON files"
     return seen.told(f"{files_of} {listed([text_of(one) for one in found], MOST_SHOWN)}", cure)
 

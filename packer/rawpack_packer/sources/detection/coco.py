@@ -1,11 +1,13 @@
-"""COCO's JSON files: images, categories, and annotations with boxes, polygons, keypoints and masks, as columns."""
+"""COCO's JSON files as columns: images, categories, and annotations with boxes, polygons, keypoints and masks, or with
+captions."""
 
 from __future__ import annotations
 
 import os
 import shlex
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -19,9 +21,10 @@ from rawpack_packer.errors import reading
 from rawpack_packer.options import opt
 from rawpack_packer.sources.base import Scanning, SourceInfo, given_options, unseen
 from rawpack_packer.sources.detection import MOST_KEYPOINTS, POLYGONS, BoxSource, PolygonRows, keypoints_kind, masks_of
-from rawpack_packer.sources.fields import FieldKind, Fields, check_names, words_of
+from rawpack_packer.sources.fields import TEXTS, FieldKind, Fields, check_names, words_of
 from rawpack_packer.sources.listing.lines import BadListingError, CellPosition, PathParser, fault, folder_of, state_of
-from rawpack_packer.sources.table.columns import Column, Files, Numbers, RaggedColumn, Rows, Texts, ends_of
+from rawpack_packer.sources.table.columns import Column, Files, Numbers, RaggedColumn, Rows, TextLists, Texts, ends_of
+from rawpack_packer.sources.table.source import TableSource
 from rawpack_packer.text import plain
 
 _IGNORED = {"uint8": 255, "uint16": 65535}
@@ -61,6 +64,27 @@ class Coco(msgspec.Struct):
     images: list[Image]
     annotations: list[Annotation]
     categories: list[Category]
+
+
+class Caption(msgspec.Struct, gc=False):
+    image_id: int
+    caption: str
+
+
+class Captioned(msgspec.Struct):
+    """A file of captions."""
+
+    images: list[Image]
+    annotations: list[Caption]
+
+
+def is_coco(file: Path) -> bool:
+    """Whether a file of JSON may be one of COCO: it is no list."""
+    try:
+        with file.open("rb") as opened:
+            return not opened.read(1 << 12).lstrip(b"\xef\xbb\xbf \t\r\n").startswith(b"[")
+    except OSError:
+        return True  # whoever opens it reports this
 
 
 def numbered(values: Iterable[T], what: str, where: str) -> dict[T, int]:
@@ -316,7 +340,8 @@ class _FileName(CellPosition):
 
 
 class CocoSource(BoxSource):
-    """A COCO file as a `Source`: the images in its order, each with its boxes.
+    """A COCO file as a `Source`: the images in its order, each with its boxes; or of a file of captions, with
+    `captions`, a list of texts, and `image_id`.
 
     Fields: `boxes`, `crowds` (the boxes of crowds, as opposed to single things), `image_id`; for each box its
     `annotation_id` and `area`, if all have them, and `polygons` and `keypoints`, if there are any; and masks that were
@@ -345,15 +370,9 @@ class CocoSource(BoxSource):
         where = plain(os.fsencode(file))
         with reading(where):
             state, data = state_of(file, repr(fields) if fields else ""), file.read_bytes()
-        try:
-            coco = msgspec.json.decode(data, type=Coco)
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-            raise UsageError(
-                f"{where} is not COCO's JSON, with images, annotations with boxes, and categories: {error}"
-            ) from None
+        coco = _parsed(data, where)
         if not coco.images:
             raise UsageError(f"{where} lists no image")
-        classes, class_of = _classes(coco.categories, where)
         root = folder_of(images, folder_of_images(file, coco.images[0].file_name))
         within = () if images is not None else (_dataset(file, root),)
         files = _files(coco.images, root, within, where, progress)
@@ -363,6 +382,16 @@ class CocoSource(BoxSource):
             lambda what: what in ("semantic", "instances"),
             "for COCO, write semantic:mask (classes) or instances:mask (objects), or NAME=semantic:mask",
         )
+        info = SourceInfo(
+            kind="coco", root=where, paths=(str(file),), options=given_options(images=images, field=words)
+        )
+        if isinstance(coco, Captioned):
+            if masks:
+                raise UsageError(f"{where} has captions, and no objects for masks: leave out {opt.fields(words[0])}")
+            columns, kinds = _captions(coco, where)
+            TableSource.__init__(self, replace(info, fields=kinds), files.paths, files, columns, state)
+            return
+        classes, class_of = _classes(coco.categories, where)
         objects = Objects(coco, class_of, where)
         columns, kinds = objects.columns()
         check_names([*kinds, "object", *masks])
@@ -370,16 +399,33 @@ class CocoSource(BoxSource):
             kinds[name], columns[name] = objects.masks(painted, len(classes))
             if painted == "instances":
                 kinds["object"], columns["object"] = objects.numbers()
-        info = SourceInfo(
-            kind="coco",
-            root=where,
-            paths=(str(file),),
-            fields=kinds,
-            classes=classes,
-            options=given_options(images=images, field=words),
-            counts={"segmentations": 0 if masks else objects.runs},
-        )
-        super().__init__(info, files, columns, state)
+        counts = {"segmentations": 0 if masks else objects.runs}
+        super().__init__(replace(info, fields=kinds, classes=classes, counts=counts), files, columns, state)
+
+
+def _parsed(data: bytes, where: str) -> Coco | Captioned:
+    """Raises UsageError for what is neither."""
+    try:
+        return msgspec.json.decode(data, type=Coco)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        with suppress(msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+            return msgspec.json.decode(data, type=Captioned)
+        raise UsageError(
+            f"{where} is not COCO's JSON, with images, annotations with boxes, and categories, or with captions: "
+            f"{error}"
+        ) from None
+
+
+def _captions(coco: Captioned, where: str) -> tuple[dict[str, Column], dict[str, FieldKind]]:
+    """The captions of each image, in the order of the file. Raises BadListingError."""
+    ids = numbered([image.id for image in coco.images], "$.images[{}].id", where)
+    captions: list[list[str]] = [[] for _ in ids]
+    for number, one in enumerate(coco.annotations):
+        if (row := ids.get(one.image_id)) is None:
+            raise fault(where, 0, 0, "", f"$.annotations[{number}].image_id: there is no image {one.image_id}")
+        captions[row].append(one.caption)
+    columns: dict[str, Column] = {"captions": TextLists.of(captions), "image_id": Numbers(np.array([*ids], np.int64))}
+    return columns, {"captions": TEXTS, "image_id": FieldKind("int64")}
 
 
 def folder_of_images(file: Path, first: str) -> Path:

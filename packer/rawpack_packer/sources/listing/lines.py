@@ -1,5 +1,5 @@
-"""Reads the rows and cells of a listing file: CSV, TSV, JSON Lines, and plain lists of paths; and names the fault in
-one: the first that is found, with its line and column."""
+"""Reads the rows and cells of a listing file: CSV, TSV, JSON Lines, a JSON list, and plain lists of paths; and names
+the fault in one: the first that is found, with its line and column."""
 
 from __future__ import annotations
 
@@ -138,9 +138,32 @@ def _cells(file: BinaryIO, where: str, delimiter: str) -> Iterator[tuple[int, li
         raise fault(where, line, 1, "", f"{error}: {what}") from None
 
 
-def read_json(file: BinaryIO, where: str) -> ListingRows:
-    """One JSON object per line. The first one says which names there are."""
-    objects = _objects(file, where)
+def read_json_lines(file: BinaryIO, where: str) -> ListingRows:
+    """One JSON object per line."""
+    return _by_name(_objects(enumerate(_lines(file, where), 1), where), where)
+
+
+def read_json_list(file: BinaryIO, where: str) -> ListingRows:
+    """A list of JSON objects, which is all of the file."""
+    data = b"".join(line.encode() for line in _lines(file, where))
+    try:
+        texts = msgspec.json.decode(data, type=list[msgspec.Raw])
+    except (msgspec.DecodeError, RecursionError) as error:
+        raise fault(where, 0, 0, "", f"is not a list of JSON objects, [{{...}}, {{...}}]: {error}") from None
+
+    def numbered() -> Iterator[tuple[int, str]]:
+        at, line = 0, 1
+        for text in map(bytes, texts):
+            start = data.index(text, at)
+            line += data.count(b"\n", at, start)
+            yield line, text.decode()
+            line, at = line + text.count(b"\n"), start + len(text)
+
+    return _by_name(_objects(numbered(), where), where)
+
+
+def _by_name(objects: Iterator[tuple[int, dict[str, Any]]], where: str) -> ListingRows:
+    """Rows of objects. The first one says which names there are."""
     first = list(islice(objects, 1))
     names = list(first[0][1]) if first else []
 
@@ -158,9 +181,9 @@ def read_json(file: BinaryIO, where: str) -> ListingRows:
     return ListingRows(False, names, checked())
 
 
-def _objects(file: BinaryIO, where: str) -> Iterator[tuple[int, dict[str, Any]]]:
+def _objects(texts: Iterable[tuple[int, str]], where: str) -> Iterator[tuple[int, dict[str, Any]]]:
     decode = msgspec.json.Decoder(dict[str, Any]).decode
-    for number, line in enumerate(_lines(file, where), 1):
+    for number, line in texts:
         if not line.strip():
             continue
         try:
@@ -239,8 +262,9 @@ def _divided(line: str, root: str) -> tuple[str, str]:
 READERS: dict[str, Callable[[BinaryIO, str], ListingRows]] = {
     ".csv": partial(read_cells, delimiter=","),
     ".tsv": partial(read_cells, delimiter="\t"),
-    ".jsonl": read_json,
-    ".ndjson": read_json,
+    ".jsonl": read_json_lines,
+    ".ndjson": read_json_lines,
+    ".json": read_json_list,
 }
 """Suffix of a listing file with named columns -> what reads its rows."""
 PLAIN_SUFFIX = ".txt"

@@ -27,6 +27,7 @@ from rawpack_packer.sources.folder import check_folder, splits_in, wanted_images
 from rawpack_packer.sources.folder_scan import FolderScan
 from rawpack_packer.sources.listing.lines import ListingRows
 from rawpack_packer.sources.listing.reading import ListingFile, ListingSource, rows_of
+from rawpack_packer.sources.parquet import tables_of_files
 from rawpack_packer.sources.path_fields import path_template
 from rawpack_packer.sources.table.choose import LABEL, Labels
 from rawpack_packer.sources.table.columns import Numbers
@@ -79,6 +80,11 @@ def has_metadata(folder: Path) -> bool:
         return metadata_of(folder) is not None
     except UsageError:  # whoever opens it reports this
         return True
+
+
+def lists_images(folder: Path) -> bool:
+    """Whether a folder has a table, or several, that list its images."""
+    return bool(tables_of_files(folder)) or has_metadata(folder)
 
 
 def splits_of(folder: Path) -> list[str]:

@@ -87,6 +87,8 @@ class ListingFile:
     path_column: str
     """Unless the user names another one."""
     rows: RowReader
+    others: tuple[Path, ...] = ()
+    """Further files that it consists of."""
 
 
 class ListingSource(TableSource):
@@ -140,7 +142,9 @@ class ListingSource(TableSource):
             where, path_column = plain(os.fsencode(file)), path_column or found.path_column
         given = sorted(declared.items(), key=lambda item: item[0]), names
         with reading(where), file.open("rb") as opened, long_cells():
-            state = state_of(file, repr((*given, *([path_column] if path_column else []))))
+            said = repr((*given, *([path_column] if path_column else [])))
+            others = () if found is None else found.others
+            state = np.concatenate([state_of(one, said) for one in (file, *others)])
             rows = rows_by(opened, where, root, declared)
             wanted = ColumnChoice(path_column, label_column, key_column, declared=declared)
             template, chosen = _chosen(rows.names, wanted, where)

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from rawpack.errors import DecodeError, UsageError
 from rawpack.remote.url import is_url
 from rawpack_packer.options import opt
-from rawpack_packer.sources.base import Column, Scanning, SourceInfo, given_options, unseen
+from rawpack_packer.sources.base import NO_FILE, Column, Scanning, SourceInfo, given_options, unseen
 from rawpack_packer.sources.fields import (
     FieldKind,
     Fields,
@@ -49,6 +49,7 @@ from rawpack_packer.sources.parquet.tables import (
     value_of,
 )
 from rawpack_packer.sources.table.choose import (
+    KEY,
     NO_COUNTS,
     ChosenColumns,
     Classes,
@@ -68,6 +69,8 @@ if TYPE_CHECKING:
     from rawpack_packer.sources.table.remote_files import Spool
 
 Rows = NDArray[np.int64]
+_OF_DOWNLOADS = ("status", "error_message")
+"""Columns by which img2dataset says whether a row has an image."""
 
 
 @dataclass(frozen=True)
@@ -179,12 +182,12 @@ class ParquetSource(TableSource):
     An image is binary, or a struct of bytes and path; a path without bytes is a file in the folder of the table. The
     columns of labels, keys and numbers that may be missing are read when the source is opened, all others with their
     images. The classes are those of `ClassLabel`, or the sorted names where labels are texts. A label that is missing
-    is -1.
+    is -1. Rows of failed downloads, as img2dataset writes them, are left out.
 
     Keys are those of a column `key` of texts, or the paths of the images, where each sample has another one; else
     samples are numbered.
 
-    `info.counts`: unlabelled, empty_classes, columns_left_out.
+    `info.counts`: unlabelled, empty_classes, columns_left_out, no_file (rows).
     """
 
     def __init__(
@@ -217,8 +220,8 @@ class ParquetSource(TableSource):
         paths = [] if far else [str(file) for file in files_of(Path(path).absolute())]
         scan = _Scan(wanted, named_files(path, spool) if far else files_at(paths), progress)
         chosen = scan.chosen
-        if chosen is None or not scan.rows:
-            raise UsageError(f"{root} has no rows")
+        if chosen is None or not scan.count:
+            raise UsageError(f"{root} has no rows{' with an image' if scan.rows else ''}")
         keys = scan.keys(root)
         rows = scan.arrow_rows()
         kinds, fields_of = dict[str, FieldKind](), dict[str, Column]()
@@ -228,7 +231,7 @@ class ParquetSource(TableSource):
                 kinds[name], fields_of[name] = kind, ArrowColumn(rows, column, kind)
                 continue
             fields_of[name] = files = ArrowImages(rows, column, scan.outside.get(column, {}))
-            reads = (partial(files.value, i) for i in range(scan.rows))
+            reads = (partial(files.value, i) for i in range(scan.count))
             kinds[name] = kind or first_pixels("image" if word == "image" else "mask", name, reads)
         kinds = with_arrays(kinds, arrays, root)
         info = SourceInfo(
@@ -245,13 +248,13 @@ class ParquetSource(TableSource):
                 label_column=label_column,
                 columns=None if names is None else ",".join(names),
             ),
-            counts={**NO_COUNTS, "columns_left_out": len(chosen.left_out)},
+            counts={**NO_COUNTS, "columns_left_out": len(chosen.left_out), **scan.no_file},
             problems=(*chosen.left_out, *hints(kinds, wanted.declared)),
         )
         images = ArrowImages(rows, chosen.image, scan.outside.pop(chosen.image, {}))
         more = [one for found in scan.outside.values() for one in found.values()]
         states, labels = np.array(more, np.int64).reshape(-1, 2), scan.labels_of(root, classes)
-        super().__init__(info, keys or RowNumbers(range(scan.rows)), images, fields_of, states, labels=labels)
+        super().__init__(info, keys or RowNumbers(range(scan.count)), images, fields_of, states, labels=labels)
 
 
 @dataclass(frozen=True)
@@ -285,6 +288,8 @@ class _Scan:
         self._labels: list[pa.Array] = []
         self._found: _FoundColumns | None = None
         """Of the first file."""
+        self._kept: list[Rows] | None = None
+        """The rows that have images, where a column says so; None for all."""
         with files.looked_through():
             for k in range(len(files)):
                 path, where = files.paths[k], files.name(k)
@@ -349,12 +354,23 @@ class _Scan:
         return found
 
     def arrow_rows(self) -> ArrowRows:
-        """All rows."""
+        """All rows that have images."""
         assert self._found is not None
+        rows = range(self.rows) if self._kept is None else np.concatenate(self._kept)
         found = self._found
         images: tuple[Leaf, ...] = tuple((found.chosen.image, child) for child in found.image_has or (None,))
         leaves = (*images, *((column, None) for column in found.chosen.fields.values()))
-        return ArrowRows(self._files.pick([*self._starts]), tuple(self._starts.values()), range(self.rows), leaves)
+        return ArrowRows(self._files.pick([*self._starts]), tuple(self._starts.values()), rows, leaves)
+
+    @property
+    def count(self) -> int:
+        """How many rows have images."""
+        return self.rows if self._kept is None else sum(map(len, self._kept))
+
+    @property
+    def no_file(self) -> dict[str, int]:
+        """The count of rows without an image, where a column says that there are such."""
+        return {} if self._kept is None else {NO_FILE: self.rows - self.count}
 
     def labels_of(self, root: str, classes: Classes | None) -> Labels | None:
         """The label of each sample. Raises UsageError."""
@@ -383,8 +399,16 @@ class _Scan:
         leaves += [(column, "path") for column in found.further]
         files: dict[str, dict[int, tuple[int, int]]] = {one: {} for one in (*[chosen.image] * has_path, *found.further)}
         beside = {os.fsencode(name) for name in os.listdir(path.parent)} if files else set()  # noqa: PTH208
+        if not self.rows and not files and {*_OF_DOWNLOADS, KEY} <= {*table.schema.names}:
+            self._kept = []
+        leaves += [] if self._kept is None else [(_OF_DOWNLOADS[0], None)]
         row = 0
-        for batch in table.scan(leaves) if leaves else ():
+        for all_rows in table.scan(leaves) if leaves else ():
+            batch = all_rows
+            if self._kept is not None:
+                done = pc.equal(batch.column(_OF_DOWNLOADS[0]), "success")
+                self._kept.append(self.rows + row + np.flatnonzero(done))
+                batch = batch.filter(done)
             for name in whole:
                 if batch.column(name).null_count:
                     first = row + batch.column(name).is_null().index(True).as_py()
@@ -404,7 +428,7 @@ class _Scan:
                 for i, one in enumerate(paths.to_pylist(), row):
                     if one and os.path.normpath(one).split(b"/")[0] in beside:
                         there[i] = _state_beside(path, one)
-            row += batch.num_rows
+            row += all_rows.num_rows
         ends = table.ends[-1] if len(table.ends) else 0
         if leaves and row != ends:
             raise pa.ArrowInvalid(f"it has {row} rows, and its metadata says {ends}")

@@ -17,7 +17,16 @@ import pyarrow.parquet as pq
 from rawpack.errors import DecodeError, UsageError
 from rawpack_packer.errors import is_no_fault_of_data, stop_if_of_any_file
 from rawpack_packer.options import opt
-from rawpack_packer.sources.fields import Boxes, DeclaredKind, FieldKind, Value, are_pixels, as_text
+from rawpack_packer.sources.fields import (
+    TEXTS,
+    Boxes,
+    DeclaredKind,
+    FieldKind,
+    Value,
+    are_pixels,
+    are_texts,
+    as_text,
+)
 from rawpack_packer.sources.files import fault_of
 from rawpack_packer.sources.parquet import ARROW
 from rawpack_packer.sources.table.choose import ColumnInfo, Habits
@@ -133,8 +142,10 @@ def _kind_of(type_: pa.DataType) -> FieldKind | None:
     fixed = pa.types.is_fixed_size_list(type_)
     if fixed or pa.types.is_list(type_) or pa.types.is_large_list(type_):
         inner = _kind_of(type_.value_type)
-        if inner is None or inner.dtype == "str" or inner.ragged:
+        if inner is None or inner.ragged:
             return None
+        if inner.dtype == "str":
+            return TEXTS
         return FieldKind(inner.dtype, (type_.list_size if fixed else None, *inner.shape))
     return None
 
@@ -152,7 +163,7 @@ def _hint(name: str, type_: pa.DataType) -> str:
     nested = 0
     while pa.types.is_list(type_) or pa.types.is_large_list(type_):
         type_, nested = type_.value_type, nested + 1
-    if pa.types.is_struct(type_) or pa.types.is_map(type_) or (nested and is_text(type_)):
+    if pa.types.is_struct(type_) or pa.types.is_map(type_) or (nested > 1 and is_text(type_)):
         return "" if _has_bytes(type_) else f"; {opt.fields(f'{name}:str')} stores it as JSON text"
     if nested < 2 or _kind_of(type_) is None:
         return ""
@@ -204,11 +215,15 @@ def _shown(type_: pa.DataType) -> str:
 
 
 def value_of(column: pa.Array, at: int, kind: FieldKind, place: str) -> Value:
-    """A value of a column. A missing one is NaN, the empty text, or an array of length 0.
+    """A value of a column. A missing one is NaN, the empty text, or an array or a list of length 0.
 
     kind: of its field. Raises DecodeError for a value that none of its field is.
     """
     found = python_value(column, at, place)
+    if kind.is_texts:
+        if found is not None and not are_texts(found):
+            raise DecodeError("bad_field", f"{place}: it is not a list of texts")
+        return found or []
     if kind.dtype == "str":
         if isinstance(found, bytes):
             try:

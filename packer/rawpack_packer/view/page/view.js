@@ -54,14 +54,20 @@ async function copy(text) {
   say(`copied: ${text.length > 60 ? `${text.slice(0, 60)}…` : text}`);
 }
 
+/** Text of a store as it is shown: what controls a terminal, or turns the direction of text, is written out. */
+const plain = (text) => String(text).replace(/[\u0000-\u001f\u007f-\u009f\u200e\u200f\u2028-\u202e\u2066-\u2069]/g,
+  (sign) => `\\u${sign.charCodeAt(0).toString(16).padStart(4, "0")}`);
+
 const count = (n, noun) => `${n.toLocaleString("en")} ${noun}${n === 1 ? "" : "s"}`;
 const at = () => stores[Number(state.store || 0)] || stores[0];
 const number = (name, otherwise) => Number(state[name] ?? otherwise);
 const imageOf = (row, words = {}) => `/image?${query({store: state.store || 0, row, v: at().version, ...words})}`;
 
+const stateOf = (hash) => Object.fromEntries(new URLSearchParams(hash.slice(1)));
+
 /** Change what is looked at: only what is named. `replace` leaves no entry in the history. */
 function go(changes, replace = false) {
-  const next = {...state, ...changes};
+  const next = {...stateOf(location.hash), ...changes};
   for (const name of Object.keys(next)) if (next[name] === "" || next[name] === undefined) delete next[name];
   const hash = `#${new URLSearchParams(next)}`;
   if (hash === location.hash) show();
@@ -149,8 +155,8 @@ const quoted = (text) => (/[",\r\n]/.test(text) ? `"${text.replaceAll('"', '""')
 
 function tile(one, open, words = {}) {
   const images = at().images;
-  const alt = one.label ? `${one.label}, ${one.key || one.row}` : one.key || `sample ${one.row}`;
-  const button = make("button", {type: "button", className: "tile", title: `${one.key}\nrow ${one.row}`});
+  const alt = one.label ? `${one.label}, ${plain(one.key || one.row)}` : plain(one.key || `sample ${one.row}`);
+  const button = make("button", {type: "button", className: "tile", title: `${plain(one.key)}\nrow ${one.row}`});
   button.dataset.key = one.key;
   button.dataset.row = one.row;
   button.classList.toggle("marked", at().keys && marks.has(one.key));
@@ -162,7 +168,7 @@ function tile(one, open, words = {}) {
   if (width && (one.layers || []).length && state.boxes !== "0") stack.append(drawing(one.layers, width, height));
   button.append(make("span", {className: "picture"}, stack));
   if (one.label !== null && one.label !== undefined) button.append(make("span", {className: "label"}, one.label));
-  button.append(make("span", {className: "name"}, one.key || `${one.row}`));
+  button.append(make("span", {className: "name"}, plain(one.key || one.row)));
   button.addEventListener("click", () => open(one.row));
   return button;
 }
@@ -327,7 +333,7 @@ async function showSample(main) {
       name, source: `/mask?${query({store: state.store || 0, row, field: name, v: at().version})}`,
     }));
     pictures.append(make("figure", {},
-      stage(imageOf(row, {field: image.name}), `${image.name} of ${sample.key || row}`, image.width, image.height,
+      stage(imageOf(row, {field: image.name}), `${image.name} of ${plain(sample.key || row)}`, image.width, image.height,
         k ? [] : sample.layers, masks, zoom, off),
       make("figcaption", {}, `${image.name}, ${image.width} x ${image.height}`)));
   });
@@ -408,7 +414,8 @@ const player = {
     player.timer = setInterval(() => {
       const range = $("frame");
       const image = document.querySelector("main .stage img");
-      if (!range || (image && !image.complete)) { if (!range) player.stop(); return; }
+      if (!range) { player.stop(); return; }
+      if (image && !image.complete) return;
       if (Number(range.value) >= Number(range.max)) { player.stop(); return; }
       range.value = Number(range.value) + 1;
       range.dispatchEvent(new Event("input"));
@@ -418,7 +425,7 @@ const player = {
     clearInterval(player.timer);
     player.timer = 0;
     if ($("play")) $("play").textContent = "Play";
-    if ($("frame")) go({row: $("frame").value}, true);
+    if ($("frame") && stateOf(location.hash).screen === "sample") go({row: $("frame").value}, true);
   },
 };
 
@@ -437,7 +444,7 @@ async function showTraining(main) {
   });
   const controls = form(
     (found) => change({...loop, ...found}, true),
-    make("label", {className: "wide"}, "transform", steps),
+    make("label", {className: "wide line"}, "transform", steps),
     field("size", "image size", "text", loop.size, {placeholder: "224 or 224x160", size: 9}),
     field("batch", "batch size", "number", loop.batch, {min: 1, max: 4096}),
     field("shuffle", "shuffle", "checkbox", "1", {checked: loop.shuffle === "1"}),
@@ -461,7 +468,8 @@ async function showTraining(main) {
       const source = (name) => `/batch-image?${query({...words, k, field: name, v: at().version})}`;
       const made = tile(one, openSample, {source: source(at().images[0])});
       for (const name of at().images.slice(1)) {
-        made.querySelector(".picture").append(picture(source(name), `${name} of ${one.key || one.row}`));
+        made.querySelector(".picture").append(make("span", {className: "stack"},
+          picture(source(name), `${name} of ${plain(one.key || one.row)}`)));
       }
       grid.append(made);
     });
@@ -545,7 +553,7 @@ async function showCompare(main) {
     const pair = await ask("/api/pair", {store: state.store || 0, other, row});
     if (mine !== shown) return;
     if (pair.row === null) {
-      place.replaceChildren(make("p", {}, `${stores[Number(other)].name} has no sample with the key ${sample.key}`));
+      place.replaceChildren(make("p", {}, `${stores[Number(other)].name} has no sample with the key ${plain(sample.key)}`));
       return;
     }
     const there = stores[Number(other)];
@@ -563,7 +571,7 @@ async function showCompare(main) {
         store: state.store || 0, other, row, there: pair.row, gain, v: at().version + there.version,
       })}`, `difference times ${gain}`));
     }
-    place.replaceChildren(make("p", {id: "total"}, `${sample.key}: ${quality}`), pictures);
+    place.replaceChildren(make("p", {id: "total"}, `${plain(sample.key)}: ${quality}`), pictures);
   } catch (error) {
     if (mine === shown) place.replaceChildren(failed(error));
   }
@@ -625,7 +633,7 @@ function showAround() {
     return button;
   })));
   const there = {
-    clips: about.video, compare: stores.length > 1 && about.keys, rejects: about.rejects > 0, found: about.curated,
+    clips: about.video, compare: stores.length > 1 && about.keys, rejects: about.rejects > 0, found: about.measured,
   };
   const screens = Object.keys(SCREENS).filter((name) => there[name] !== false);
   $("screens").replaceChildren(...screens.map((name) => {
@@ -637,7 +645,8 @@ function showAround() {
   }));
   $("warning").hidden = !about.remote;
   $("warning").textContent = about.remote
-    ? "This store is behind a URL: each shard that is looked at is fetched into the cache." : "";
+    ? "This store is behind a URL: each shard that you look at is fetched into the cache, in random order soon most of "
+      + `its ${(about.bytes / 1e9).toLocaleString("en", {maximumSignificantDigits: 2})} GB.` : "";
   const classes = about.classes.filter(([, n]) => n !== null);
   const side = $("side");
   side.hidden = !classes.length || !["grid", "sample"].includes(state.screen || "grid");
@@ -657,7 +666,7 @@ function showAround() {
 }
 
 async function show() {
-  state = Object.fromEntries(new URLSearchParams(location.hash.slice(1)));
+  state = stateOf(location.hash);
   shown += 1;
   const mine = shown;
   showAround();
