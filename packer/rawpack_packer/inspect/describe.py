@@ -401,7 +401,7 @@ class SourceDescription(Shown, dict[str, Any]):
         if self["pack"]:
             blocks.append(Block("to pack it", [(text.plain(line), "") for line in self["pack"]]))
         else:
-            blocks.append(Block(text.plain(self["problem"])))
+            blocks.append(Block(text.plain(self["problem"], lines=True)))
         return blocks
 
 

@@ -8,6 +8,7 @@ from collections import OrderedDict
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
+from threading import Lock
 from typing import Any
 
 import numpy as np
@@ -52,6 +53,7 @@ class LookedAt:
     said: str
     """The reader in Python."""
     _orders: OrderedDict[Question, Rows] = field(default_factory=OrderedDict)
+    _lock: Lock = field(default_factory=Lock)
 
     @classmethod
     def open(cls, name: str, path: str | os.PathLike[str], **options: Any) -> LookedAt:
@@ -130,11 +132,14 @@ class LookedAt:
     def rows(self, asked: Question) -> Rows:
         """The numbers of the samples that a question means, in its order. Raises UsageError for a condition that does
         not fit the store."""
-        if asked not in self._orders:
-            self._orders[asked] = self._found(asked)
-            while len(self._orders) > _KEPT:
+        if (known := self._orders.get(asked)) is not None:
+            return known
+        found = self._found(asked)
+        with self._lock:
+            self._orders[asked] = found
+            if len(self._orders) > _KEPT:
                 self._orders.popitem(last=False)
-        return self._orders[asked]
+        return found
 
     def _found(self, asked: Question) -> Rows:
         rows = self.reader.find(asked.where.strip() or None, key=asked.key or None)
