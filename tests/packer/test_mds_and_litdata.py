@@ -236,6 +236,19 @@ def test_shards_that_are_cut_or_gone(name: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["mds/cifar", "litdata/pairs"])
+def test_lengths_that_lie(name: str, tmp_path: Path) -> None:
+    """A value that is shorter than its sample says would shift all that follow."""
+    root = Path(shutil.copytree(FIXTURES / name, tmp_path / "set"))
+    shard = min(path for path in root.iterdir() if path.name != "index.json")
+    data = bytearray(shard.read_bytes())
+    (start,) = struct.unpack_from("<I", data, 8)  # of sample 1
+    (length,) = struct.unpack_from("<I", data, start)
+    struct.pack_into("<I", data, start, length - 1)
+    shard.write_bytes(data)
+    assert "is damaged: sample 1 has" in refused(root, kind=name.partition("/")[0])
+
+
+@pytest.mark.parametrize("name", ["mds/cifar", "litdata/pairs"])
 def test_an_index_that_lies(name: str, tmp_path: Path) -> None:
     root = Path(shutil.copytree(FIXTURES / name, tmp_path / "set"))
     text = (root / "index.json").read_text()
@@ -311,6 +324,14 @@ def test_a_bad_sample_is_rejected_and_the_others_are_packed(tmp_path: Path) -> N
     ran = run_here("pack", "--size", 16, "--max-rejects", 2, root, tmp_path / "store")
     assert ran.code == 0
     assert len(rawpack.Reader(tmp_path / "store")) == 2
+
+
+def test_an_index_that_changed_is_noticed(tmp_path: Path) -> None:
+    """A run that resumes compares the states of all files."""
+    root = Path(shutil.copytree(MDS / "splits" / "train", tmp_path / "set"))
+    before = open_source(root).states()
+    os.utime(root / "index.json", ns=(10**18, 10**18))
+    assert not np.array_equal(open_source(root).states(), before)
 
 
 def test_an_image_that_claims_more_than_it_has(tmp_path: Path) -> None:

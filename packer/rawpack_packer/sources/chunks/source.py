@@ -64,7 +64,7 @@ from rawpack_packer.sources.table.choose import (
 )
 from rawpack_packer.sources.table.columns import ImageArrays, Numbers, RowNumbers, Rows
 from rawpack_packer.sources.table.named_files import NamedFiles, files_at, source_name
-from rawpack_packer.sources.table.source import NO_STATES, ImageColumn, TableSource, unique_keys
+from rawpack_packer.sources.table.source import ImageColumn, TableSource, unique_keys
 from rawpack_packer.text import plain
 
 if TYPE_CHECKING:
@@ -197,7 +197,9 @@ class ShardSource(TableSource):
             counts={**NO_COUNTS, "columns_left_out": len(chosen.left_out)},
             problems=(*chosen.left_out, *hints(found, wanted.declared, image_kind)),
         )
-        states = NO_STATES if isinstance(image, ShardSpans) else files.states
+        states = np.concatenate(
+            [files.states[: 0 if isinstance(image, ShardSpans) else None], files_at(indexes, spool).states]
+        )
         values = None if chosen.label is None else scan.values(scan.columns[chosen.label])
         labels = labels_of_column(values, classes, root)
         super().__init__(info, keys or RowNumbers(range(scan.rows)), image, fields_of, states, labels=labels)
