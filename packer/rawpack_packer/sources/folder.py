@@ -40,7 +40,7 @@ _INSTEAD: dict[str, Collection[str]] = {
     "the samples to rawpack_packer.pack":
         (".pkl", ".pickle", ".pt", ".pth", ".joblib"),
     "files of this kind are not read: read it in Python, and pass the samples to rawpack_packer.pack":
-        (".tfrecord", ".tfrecords", ".beton", ".mds", ".mat"),
+        (".beton", ".mds", ".mat"),
     "an .idx lists what another file holds: give the .rec or .tar next to it":
         (".idx",),
 }  # fmt: skip
@@ -213,8 +213,8 @@ def refuse_unknown(file: Path, kinds: Collection[str]) -> None:
     raise UsageError(
         f"{where} is no source by its name or its contents. A source is a folder of images or videos; a video; a "
         f"listing ({', '.join(sorted(SUFFIXES))}); COCO's .json; Ultralytics' .yaml; arrays (.npy, .npz, IDX, .h5); an "
-        "LMDB; an archive (.tar, .zip, .tar.gz, .tar.bz2); Parquet; a .rec; or a store. If it is one, name its kind: "
-        f"{opt.kind('|'.join(kinds))}"
+        "LMDB; an archive (.tar, .zip, .tar.gz, .tar.bz2); Parquet; a .rec; TFRecord; or a store. If it is one, name "
+        f"its kind: {opt.kind('|'.join(kinds))}"
     )
 
 
