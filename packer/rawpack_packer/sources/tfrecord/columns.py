@@ -17,10 +17,12 @@ from rawpack_packer.options import opt
 from rawpack_packer.sources.archives.opened import CompressedSpans
 from rawpack_packer.sources.fields import FieldKind, as_text
 from rawpack_packer.sources.table.columns import Column, Numbers, RaggedColumn, Rows, Texts, ends_of, texts_of
-from rawpack_packer.sources.tfrecord.example import BYTES, FLOATS, IMAGE, INTS, FoundFeature, checked, values_of
+from rawpack_packer.sources.tfrecord.example import BYTES, FLOATS, IMAGE, INTS, FoundFeature, data_of, values_of
 from rawpack_packer.text import plain
 
 _DTYPES: dict[int, np.dtype[Any]] = {FLOATS: np.dtype(np.float32), INTS: np.dtype(np.int64)}
+_REPEATED = 64
+"""Bytes of values that several records may have."""
 _WORDS = {BYTES: "bytes", FLOATS: "float32", INTS: "int64"}
 
 
@@ -39,20 +41,22 @@ class FeatureValues:
 
     def add(self, row: int, found: FoundFeature) -> None:
         """Add the values of a record. Raises BadExampleError; UsageError where they are of another kind."""
-        self.pad(row)
+        if len(self._counts) < row:
+            self.pad(row)
         kind = BYTES if found.kind == IMAGE else found.kind
         self.kind = self.kind or kind
         if kind and kind != self.kind:
             raise self._wrong(row, f"holds {_WORDS[kind]}, and in the records before {_WORDS[self.kind]}")
-        values = values_of(found.kind, found.values)
-        if isinstance(values, list):
-            self._lengths.extend(map(len, values))
-            self._data += b"".join(values)
-        else:
-            self._data += values.tobytes()
-        self.is_image = self.is_image or found.kind == IMAGE
-        self._is_long = self._is_long or (not len(values) and found.stop > found.start and found.kind == BYTES)
-        self._counts.append(max(len(values), int(found.stop > found.start)))
+        data, lengths, count = (values_of if len(found.values) < _REPEATED else values_of.__wrapped__)(
+            kind, found.values
+        )
+        self._data += data
+        self._lengths.extend(lengths)
+        if kind == BYTES:
+            self.is_image = self.is_image or found.kind == IMAGE
+            self._is_long = self._is_long or (not count and found.stop > found.start and found.kind == BYTES)
+            count = max(count, int(found.stop > found.start))
+        self._counts.append(count)
         self._spans.extend((found.start, found.stop))
 
     def _wrong(self, row: int, what: str) -> UsageError:
@@ -76,7 +80,7 @@ class FeatureValues:
 
     @property
     def spans(self) -> Rows:
-        """(n, 2): where the image of each record begins and ends in it."""
+        """(n, 2): where the image of each record begins and ends in its data."""
         return np.array(self._spans, np.int64).reshape(-1, 2)
 
     @cached_property
@@ -177,14 +181,14 @@ class ExampleImages(CompressedSpans):
     """Image files in records: `offset` and `states` are those of the whole records, of which checksums are checked."""
 
     inside: Rows = field(default_factory=lambda: np.empty((0, 2), np.int64))
-    """(n, 2): where each image begins and ends in its record."""
+    """(n, 2): where each image begins and ends in the data of its record."""
 
     def value(self, i: int, /) -> bytes:
         record = super().value(i)
         start, stop = self.inside[i].tolist()
         if start == stop:
             raise DecodeError("empty", "there is no image")
-        return checked(record, f"the record at byte {int(self.offset[i]):,}")[start:stop]
+        return data_of(record, f"the record at byte {int(self.offset[i]):,}")[start:stop]
 
     def pick(self, rows: Rows, /) -> Self:
         return replace(super().pick(rows), inside=self.inside[rows])

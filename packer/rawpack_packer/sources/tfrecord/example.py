@@ -12,8 +12,8 @@ import struct
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import partial
-from typing import Any, NamedTuple
+from functools import lru_cache, partial
+from typing import NamedTuple
 
 import google_crc32c
 import numpy as np
@@ -33,6 +33,8 @@ _LIST = re.compile(rb"\x12" + _LENGTH + rb"([\n\x12\x1a])" + _LENGTH)
 _NO_LIST = b"\x12\0"
 _TAGS = {FLOATS: b"\x0d", INTS: b"\x08"}
 """What is before each number where they are not packed."""
+_LONG, _SNIFFED = 0x80, 32
+"""Bytes of an entry whose length needs more than one byte; and those that show whether something is an image."""
 _AHEAD, _LEAST = 4096, 1024
 """Bytes that are read at once of a long record; and those that have the beginning of a feature."""
 _MOST_TEXT = 1 << 20
@@ -46,13 +48,16 @@ class BadExampleError(ValueError):
         super().__init__(what)
 
 
-class ExampleFeature(NamedTuple):
-    """Where a feature is in a record's data."""
+class FoundFeature(NamedTuple):
+    """A feature of a record."""
 
     kind: int
-    """0 where it has no values, not even empty ones."""
+    """`IMAGE` where the only value begins as an image file; 0 without values, not even empty ones."""
     start: int
     stop: int
+    """Of bytes, where the first value is; 0 without one."""
+    values: bytes
+    """The list, except that of an image."""
 
 
 @dataclass
@@ -79,7 +84,7 @@ class ExampleData:
         some, at = self.at(start, stop - start)
         return some[at : at + stop - start]
 
-    def features(self) -> Iterator[tuple[str, ExampleFeature]]:
+    def features(self) -> Iterator[tuple[str, FoundFeature]]:
         """The features by their names. Raises BadExampleError."""
         data, at = self.at(0, _LEAST)
         found = _ITEM.match(data)
@@ -91,31 +96,64 @@ class ExampleData:
         at = found.end()
         while at < self.size:
             data, i = self.at(at, _LEAST)
-            name = _NAME.match(data, i)
-            if name is None:
-                raise BadExampleError
-            end, stop = at - i + name.end(1) + _varint(name[1]), name.end() + _varint(name[2])
-            value = _LIST.match(data, stop)
-            feature = ExampleFeature(0, end, end)
-            if value is not None and value.end(1) + _varint(value[1]) + at - i == end:
-                start = value.end() + at - i
-                feature = ExampleFeature(value[2][0], start, start + _varint(value[3]))
-            if feature.stop != end or end > self.size or (not feature.kind and data[stop : stop + 2] != _NO_LIST):
-                raise BadExampleError
-            yield data[name.end() : stop].decode("utf-8", "backslashreplace"), feature
-            at = end
+            size = 2 + data[i + 1] if i + 1 < len(data) and data[i + 1] < _LONG else 0
+            if size:
+                name, one = _short_entry(data[i : i + size])
+            else:
+                size, name, one = self._long_entry(at)
+            yield name, FoundFeature(one.kind, one.start + at, one.stop + at, one.values) if one.stop else one
+            at += size
+        if at > self.size:
+            raise BadExampleError
+
+    def _long_entry(self, at: int) -> tuple[int, str, FoundFeature]:
+        """The entry of the map at a position: its size, and what it holds, with positions in it."""
+        item = _ITEM.match(head := self.part(at, min(at + _LEAST, self.size)))
+        size = 0 if item is None else item.end() + _varint(item[1])
+        name, kind, start = _entry(head, size)
+        if kind == BYTES:
+            is_image, first, last = _first_value(head, start, size)
+            if is_image or size > _MOST_TEXT:
+                return size, name, FoundFeature(IMAGE if is_image else BYTES, first, last, b"")
+            return size, name, FoundFeature(BYTES, first, last, self.part(at + start, at + size))
+        return size, name, FoundFeature(kind, 0, 0, self.part(at + start, at + size))
 
 
-class FoundFeature(NamedTuple):
-    """A feature of a record."""
+def _entry(head: bytes, size: int) -> tuple[str, int, int]:
+    """What an entry of the map holds: a name, the kind of its feature, and where the list begins. head: how it begins.
+    Raises BadExampleError."""
+    name = _NAME.match(head)
+    if name is None:
+        raise BadExampleError
+    stop = name.end() + _varint(name[2])
+    text = head[name.end() : stop].decode("utf-8", "backslashreplace")
+    value = _LIST.match(head, stop)
+    if value is not None and value.end(1) + _varint(value[1]) == size == value.end() + _varint(value[3]):
+        return text, value[2][0], value.end()
+    if head[stop:] != _NO_LIST:
+        raise BadExampleError
+    return text, 0, size
 
-    kind: int
-    """`IMAGE` where the only value begins as an image file."""
-    start: int
-    stop: int
-    """Of bytes, where the first value is in the record; 0 without one."""
-    values: bytes
-    """The list, except that of an image."""
+
+@lru_cache(1 << 12)
+def _short_entry(entry: bytes) -> tuple[str, FoundFeature]:
+    """An entry of the map, with positions in it: many records have the same. Raises BadExampleError."""
+    name, kind, start = _entry(entry, len(entry))
+    if kind != BYTES or start == len(entry):
+        return name, FoundFeature(kind, 0, 0, entry[start:])
+    is_image, first, last = _first_value(entry, start, len(entry))
+    return name, FoundFeature(IMAGE if is_image else BYTES, first, last, b"" if is_image else entry[start:])
+
+
+def _first_value(head: bytes, start: int, stop: int) -> tuple[bool, int, int]:
+    """Whether a list of bytes is one image file; and where its first value begins and ends."""
+    from rawpack_packer.images import sniff
+
+    item = _ITEM.match(head, start)
+    if item is None:
+        raise BadExampleError
+    last = item.end() + _varint(item[1])
+    return last == stop and sniff(head[item.end() : item.end() + _SNIFFED]) is not None, item.end(), last
 
 
 class FoundExample(NamedTuple):
@@ -140,41 +178,28 @@ class ExamplePass(Pass):
         where = self._files.name(k)
         for offset, size, data in _records(archive, where):
             try:
-                yield FoundExample(offset, size, {name: _found(data, one) for name, one in data.features()}, "")
+                yield FoundExample(offset, size, dict(data.features()), "")
             except BadExampleError as error:
                 with suppress(DecodeError):
-                    checked(archive.read(offset, size), "")
+                    data_of(archive.read(offset, size), "")
                     raise UsageError(f"{where}: the record at byte {offset:,} holds {error}") from None
                 yield FoundExample(offset, size, {}, f"the record at byte {offset:,} is damaged")
 
 
-def _found(data: ExampleData, one: ExampleFeature) -> FoundFeature:
-    from rawpack_packer.images import sniff
-
-    if one.kind != BYTES or one.start == one.stop:
-        return FoundFeature(one.kind, 0, 0, data.part(one.start, one.stop))
-    head = data.part(one.start, min(one.stop, one.start + _LEAST))
-    item = _ITEM.match(head)
-    if item is None:
-        raise BadExampleError
-    start, size = one.start + item.end(), _varint(item[1])
-    is_image = start + size == one.stop and sniff(head[item.end() :]) is not None
-    values = b"" if is_image or one.stop - one.start > _MOST_TEXT else data.part(one.start, one.stop)
-    return FoundFeature(IMAGE if is_image else BYTES, start + _HEAD.size, start + size + _HEAD.size, values)
-
-
-def values_of(kind: int, data: bytes) -> list[bytes] | NDArray[Any]:
-    """The values of a list: bytes, or float32 or int64. Raises BadExampleError."""
+@lru_cache(1 << 12)
+def values_of(kind: int, data: bytes) -> tuple[bytes, tuple[int, ...], int]:
+    """The values of a list, one after another, in this machine's byte order; of bytes the length of each; and how many
+    there are. Raises BadExampleError."""
     if kind not in _TAGS:
-        return _items(data)
+        items = _items(data)
+        return b"".join(items), tuple(map(len, items)), len(items)
     item = _ITEM.match(data)
     is_packed = item is not None and item.end() + _varint(item[1]) == len(data)
     packed = data[item.end() :] if item is not None and is_packed else _unpacked(data, kind)
-    if kind == INTS:
-        return _varints(packed)
-    if len(packed) % 4:
+    if kind == FLOATS and len(packed) % 4:
         raise BadExampleError
-    return np.frombuffer(packed, "<f4").astype(np.float32)
+    values = _varints(packed) if kind == INTS else np.frombuffer(packed, "<f4").astype(np.float32)
+    return values.tobytes(), (), len(values)
 
 
 def _records(archive: OpenArchive, where: str) -> Iterator[tuple[int, int, ExampleData]]:
@@ -202,11 +227,12 @@ def _read_after(archive: OpenArchive, start: int, at: int, size: int) -> bytes:
     return archive.read(start + at, size)
 
 
-def checked(record: bytes, where: str) -> bytes:
-    """A whole record. where: the record, printable. Raises DecodeError where its checksum does not fit."""
-    if _SUM.unpack(record[-_SUM.size :])[0] != masked_crc(record[_HEAD.size : -_SUM.size]):
+def data_of(record: bytes, where: str) -> bytes:
+    """The data of a whole record. where: the record, printable. Raises DecodeError where its checksum does not fit."""
+    data = record[_HEAD.size : -_SUM.size]
+    if _SUM.unpack(record[-_SUM.size :])[0] != masked_crc(data):
         raise DecodeError("corrupt", f"{where} does not match its checksum")
-    return record
+    return data
 
 
 def masked_crc(data: bytes) -> int:

@@ -234,7 +234,9 @@ class _Records:
                     if one.fault:
                         self._faults[row] = "corrupt", one.fault
                     for name, feature in one.features.items():
-                        found.setdefault(name, FeatureValues(name, where)).add(row, feature)
+                        if name not in found:
+                            found[name] = FeatureValues(name, where)
+                        found[name].add(row, feature)
                     if row % PROGRESS_EVERY == 0:
                         progress(row)
             said = None if info is None else records_in(Path(files.paths[k]), info)
