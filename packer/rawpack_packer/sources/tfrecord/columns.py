@@ -21,8 +21,6 @@ from rawpack_packer.sources.tfrecord.example import BYTES, FLOATS, IMAGE, INTS, 
 from rawpack_packer.text import plain
 
 _DTYPES: dict[int, np.dtype[Any]] = {FLOATS: np.dtype(np.float32), INTS: np.dtype(np.int64)}
-_REPEATED = 64
-"""Bytes of values that several records may have."""
 _WORDS = {BYTES: "bytes", FLOATS: "float32", INTS: "int64"}
 
 
@@ -47,9 +45,7 @@ class FeatureValues:
         self.kind = self.kind or kind
         if kind and kind != self.kind:
             raise self._wrong(row, f"holds {_WORDS[kind]}, and in the records before {_WORDS[self.kind]}")
-        data, lengths, count = (values_of if len(found.values) < _REPEATED else values_of.__wrapped__)(
-            kind, found.values
-        )
+        data, lengths, count = values_of(kind, found.values)
         self._data += data
         self._lengths.extend(lengths)
         if kind == BYTES:

@@ -10,7 +10,6 @@ from __future__ import annotations
 import re
 import struct
 from collections.abc import Callable, Iterator
-from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache, partial
 from typing import NamedTuple
@@ -37,6 +36,7 @@ _LONG, _SNIFFED = 0x80, 32
 """Bytes of an entry whose length needs more than one byte; and those that show whether something is an image."""
 _AHEAD, _LEAST = 4096, 1024
 """Bytes that are read at once of a long record; and those that have the beginning of a feature."""
+_MANY = 1 << 10
 _MOST_TEXT = 1 << 20
 _COPY = "copy the file again, or make it again"
 
@@ -168,28 +168,55 @@ class FoundExample(NamedTuple):
 
 
 class ExamplePass(Pass):
-    """One pass through TFRecord files: iterating it gives the number of each, and its records."""
+    """One pass through TFRecord files: iterating it gives the number of each, and its records.
+
+    Only what is around the images is read, and their checksums are left to the workers. But a record is read as a whole
+    if anything in it is new, such as the name of a class: otherwise a damaged one could change what all of them are.
+    """
 
     def __init__(self, files: NamedFiles) -> None:
         super().__init__(files)
         self._what, self._kind = "examples", FoundExample
+        self._seen = dict[str, set[tuple[int, bytes]]]()
+        """Values of each feature, until there are many."""
 
     def _members(self, archive: OpenArchive, k: int) -> Iterator[FoundExample]:
         where = self._files.name(k)
         for offset, size, data in _records(archive, where):
+            found, bad = dict[str, FoundFeature](), None
             try:
-                yield FoundExample(offset, size, dict(data.features()), "")
+                found = dict(data.features())
+                is_new = [name for name, one in found.items() if self._is_new(name, one)]
             except BadExampleError as error:
-                with suppress(DecodeError):
-                    data_of(archive.read(offset, size), "")
-                    raise UsageError(f"{where}: the record at byte {offset:,} holds {error}") from None
-                yield FoundExample(offset, size, {}, f"the record at byte {offset:,} is damaged")
+                bad, is_new = error, [""]
+            if is_new:
+                try:
+                    data_of(archive.read(offset, size), f"the record at byte {offset:,}")
+                except DecodeError as error:
+                    yield FoundExample(offset, size, {}, error.detail)
+                    continue
+            if bad is not None:
+                raise UsageError(f"{where}: the record at byte {offset:,} holds {bad}")
+            yield FoundExample(offset, size, found, "")
+
+    def _is_new(self, name: str, one: FoundFeature) -> bool:
+        """Whether a feature has a value that the records before do not have, unless they have many. Raises
+        BadExampleError."""
+        values_of(one.kind, one.values)
+        seen, value = self._seen.setdefault(name, set()), (one.kind, one.values)
+        if len(seen) < _MANY and value not in seen:
+            seen.add(value)
+            return True
+        return one.kind == BYTES and not one.values.isascii() and not _is_text(one.values)
 
 
-@lru_cache(1 << 12)
 def values_of(kind: int, data: bytes) -> tuple[bytes, tuple[int, ...], int]:
     """The values of a list, one after another, in this machine's byte order; of bytes the length of each; and how many
     there are. Raises BadExampleError."""
+    return (_short_values if len(data) < _LONG else _values)(kind, data)
+
+
+def _values(kind: int, data: bytes) -> tuple[bytes, tuple[int, ...], int]:
     if kind not in _TAGS:
         items = _items(data)
         return b"".join(items), tuple(map(len, items)), len(items)
@@ -200,6 +227,9 @@ def values_of(kind: int, data: bytes) -> tuple[bytes, tuple[int, ...], int]:
         raise BadExampleError
     values = _varints(packed) if kind == INTS else np.frombuffer(packed, "<f4").astype(np.float32)
     return values.tobytes(), (), len(values)
+
+
+_short_values = lru_cache(1 << 12)(_values)
 
 
 def _records(archive: OpenArchive, where: str) -> Iterator[tuple[int, int, ExampleData]]:
@@ -275,6 +305,14 @@ def _items(data: bytes) -> list[bytes]:
             raise BadExampleError
         found.append(data[item.end() : at])
     return found
+
+
+def _is_text(values: bytes) -> bool:
+    """Whether all of a list of bytes is UTF-8. Raises BadExampleError."""
+    try:
+        return all(one.decode() is not None for one in _items(values))
+    except UnicodeDecodeError:
+        return False
 
 
 def _truncated(where: str, at: int) -> UsageError:

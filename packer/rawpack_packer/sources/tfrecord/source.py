@@ -136,6 +136,7 @@ class TfrecordSource(TableSource):
             assert isinstance(kind, FieldKind)
             fields_of[name] = kind
         fields_of = with_arrays(fields_of, arrays, where)
+        keys = None if chosen.key is None else records.keys(chosen.key, named=key_column is not None)
         info = SourceInfo(
             kind="tfrecord",
             root=where,
@@ -143,7 +144,7 @@ class TfrecordSource(TableSource):
             fields=fields_of,
             classes=of_boxes.names if of_boxes and not labels else None,
             empty_classes=of_boxes.empty if of_boxes and not labels else (),
-            numbered=chosen.key is None,
+            numbered=keys is None,
             options=given_options(
                 field=words_of(fields),
                 key_column=key_column,
@@ -161,7 +162,6 @@ class TfrecordSource(TableSource):
         )
         self.features = {name: one.words(records.sound) for name, one in found.items()}
         """What records hold, in words: name of a feature -> int64, text, image."""
-        keys = None if chosen.key is None else records.keys(chosen.key, named=True)
         super().__init__(
             info, keys or RowNumbers(range(len(records))), records.images(chosen.image), columns_of, labels=labels
         )
