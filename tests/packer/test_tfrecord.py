@@ -167,7 +167,7 @@ def test_a_user_names_features_by_all_or_the_end_of_their_names() -> None:
     assert classes == ("a", "b", "c", "d")
     with pytest.raises(UsageError, match=r"the label of record \d is 3; there are 3 classes"):
         open_source(where, classes=["a", "b", "c"])
-    with pytest.raises(UsageError, match=r"image_column='x': .*has no such column: it has "):
+    with pytest.raises(UsageError, match=r"--image-column x: .*has no such column: it has "):
         open_source(where, image_column="x")
     assert open_source(FIXTURES / "detection", classes=["a", "b", "c"]).info.classes == ("a", "b", "c")
     with pytest.raises(UsageError, match=r"is 2; there are 2 classes"):
@@ -180,13 +180,13 @@ def test_boxes_and_shapes_may_be_declared(tmp_path: Path) -> None:
     source = opened(tmp_path, data, fields=["b:xyxy[4]", "m:uint8[2,2]"])
     assert column(source, "b") == [[], [[0, 1, 4, 5]], [[0, 1, 4, 5]] * 2]
     assert column(source, "m") == [[[1, 2], [3, 4]]] * 3
-    for word, message in (
+    for word, said in (
         ("b:xyxy", "record 1: b has 4 numbers, which is not"),
         ("m:uint8[3]", "record 0: m has 4 numbers"),
         ("b:image", "images and masks are files"),
-        ("m:bool[4]", "m has numbers that bool cannot hold"),
+        ("m:bool[4]", "m and others have numbers that bool cannot hold"),
     ):
-        with pytest.raises(UsageError, match=message):
+        with pytest.raises(UsageError, match=said):
             opened(tmp_path, data, fields=[word])
 
 
@@ -202,9 +202,9 @@ def test_several_images_have_to_be_told_apart(tmp_path: Path) -> None:
     [
         ([{"raw": b"\xff" * 99, "height": 3}], r"has no column of images.*it has height \(int64\), raw \(bytes\)"),
         ([{"image": PNG, "label": [1, 2]}] * 2, None),
-        ([{"image": PNG, "label": 1}, {"image": PNG, "label": 1.5}], "record 1: label holds float32, and in the records"),
+        ([{"image": PNG, "label": 1}, {"image": PNG, "label": 1.5}], "record 1: label holds float32, and in the"),
         ([{"image": PNG, "image/object/bbox/xmin": [0.5], "image/object/bbox/xmax": [0.5, 1.0],
-           "image/object/bbox/ymin": [0.5], "image/object/bbox/ymax": [0.5]}], "record 0: there are 1 boxes and 2 values"),
+           "image/object/bbox/ymin": [0.5], "image/object/bbox/ymax": [0.5]}], "record 0: there are 1 boxes and 2"),
     ],
 )  # fmt: skip
 def test_what_does_not_fit(examples: list[dict[str, Any]], message: str | None, tmp_path: Path) -> None:
@@ -220,8 +220,8 @@ def test_whole_numbers_that_are_missing_are_left_out(tmp_path: Path) -> None:
     """Unless the user says what stands for them; labels are -1."""
     data = tfrecord([{"image": PNG, "n": 5, "label": 1}, {"image": PNG}])
     source = opened(tmp_path, data)
-    assert source.info.problems == ("column 'n' is left out: some records have none: declare fields={'n': 'float64'} "
-                                    "(NaN) or n:int64[?]",)  # fmt: skip
+    said = "column 'n' is left out: some records have none: declare --field n:float64 (NaN) or n:int64[?]"
+    assert source.info.problems == (said,)
     assert column(source, "label") == [1, -1]
     assert column(opened(tmp_path, data, fields=["n:int64[?]"]), "n") == [[5], []]
     assert np.array_equal(column(opened(tmp_path, data, fields=["n:float64"]), "n"), [5, np.nan], equal_nan=True)
@@ -230,9 +230,10 @@ def test_whole_numbers_that_are_missing_are_left_out(tmp_path: Path) -> None:
 def test_numbers_may_be_unpacked(tmp_path: Path) -> None:
     """As old writers have them."""
     ones = [{"image": PNG, "label": 3 + 200 * i, "v": [0.5, -1.0], "big": [1 << 40, -1, 7]} for i in range(2)]
-    packed, loose = (
-        opened(tmp_path, b"".join(record(example(one, packed)) for one in ones)) for packed in (True, False)
-    )
+    for name in ("packed", "loose"):
+        (tmp_path / name).mkdir()
+    packed = opened(tmp_path / "packed", tfrecord(ones))
+    loose = opened(tmp_path / "loose", b"".join(record(example(one, packed=False)) for one in ones))
     assert column(loose, "label") == column(packed, "label") == [3, 203]
     assert column(loose, "v") == column(packed, "v") == [[0.5, -1]] * 2
     assert column(loose, "big") == column(packed, "big") == [[1 << 40, -1, 7]] * 2
@@ -326,7 +327,9 @@ def test_what_is_no_intact_file_is_refused(data: bytes, message: str, tmp_path: 
 
 
 def test_a_sequence_example_is_refused_by_name() -> None:
-    with pytest.raises(UsageError, match="holds a tf.train.SequenceExample: make a tf.train.Example of each image"):
+    with pytest.raises(
+        UsageError, match=r"holds a tf\.train\.SequenceExample: make a tf\.train\.Example of each image"
+    ):
         open_source(FIXTURES / "sequence.tfrecord")
 
 
@@ -411,7 +414,7 @@ def test_mutated_examples_are_refused_or_read(tmp_path: Path) -> None:
     """Examples whose checksums are right, and whose bytes say anything."""
     dice, outcomes = np.random.default_rng(4), set[str]()
     data = example({"image": PNG, "label": 1, "v": [0.5, 2.0], "ids": [300, -5], "words": ["a", "b"], "key": "k"})
-    for _ in range(300):
+    for _ in range(120):
         changed = bytearray(data)
         for at in dice.integers(0, len(data), dice.integers(1, 4)):
             changed[at] = dice.choice([0, 0xFF, 0x0A, 0x12, 0x80, int(dice.integers(256))])

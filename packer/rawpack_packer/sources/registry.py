@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 _LOOKED_AT = 10_000
 """Entries of a folder that are looked at: one whose first entries are others is not of a kind that has such files."""
 _NAMED = re.compile(
-    r"\.(tar|zip|tgz|tbz2?|tar\.gz|tar\.bz2|rec|parquet|arrow|tfrecords?|tfrec)(\.gz|-\d+-of-\d+)*([?#].*)?$",
+    r"\.(tar|zip|tgz|tbz2?|tar\.gz|tar\.bz2|rec|parquet|arrow|tfrecords?|tfrec)(\.gz|-[\d{}.*]+-of-\d+)*([?#].*)?$",
     re.IGNORECASE | re.DOTALL,
 )
 """Ends of URLs that say what they are."""

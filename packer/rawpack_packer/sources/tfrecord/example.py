@@ -182,7 +182,7 @@ class ExamplePass(Pass):
 
     def _members(self, archive: OpenArchive, k: int) -> Iterator[FoundExample]:
         where = self._files.name(k)
-        for offset, size, data in _records(archive, where):
+        for offset, size, data in records(archive, where):
             found, bad = dict[str, FoundFeature](), None
             try:
                 found = dict(data.features())
@@ -232,7 +232,7 @@ def _values(kind: int, data: bytes) -> tuple[bytes, tuple[int, ...], int]:
 _short_values = lru_cache(1 << 12)(_values)
 
 
-def _records(archive: OpenArchive, where: str) -> Iterator[tuple[int, int, ExampleData]]:
+def records(archive: OpenArchive, where: str) -> Iterator[tuple[int, int, ExampleData]]:
     """Offset and size of each record of an open file, and its data. where: the file, printable. Raises UsageError for
     what is no TFRecord file, damaged or truncated; DecodeError for damaged compression."""
     at = 0
