@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import made_labels
+import made_tfrecord
 import numpy as np
 import pytest
 from layout import Layout
@@ -16,7 +17,7 @@ from running import run_here
 import rawpack
 
 _PAGE = Path(__file__).resolve().parents[2] / "docs/how-to/i-have.md"
-_LAYOUTS: tuple[Layout, ...] = (*made_labels.LAYOUTS,)
+_LAYOUTS: tuple[Layout, ...] = (*made_labels.LAYOUTS, *made_tfrecord.LAYOUTS)
 
 
 def _lines() -> dict[str, str]:
