@@ -22,7 +22,7 @@ ROOMS = {
         "errors",
     ),
     "rawpack_packer": (
-        "testing", "cli", "api", "report", "tune", "inspect", "exporting", "job", "engines", "part", "writers",
+        "testing", "cli", "api", "view", "report", "tune", "inspect", "exporting", "job", "engines", "part", "writers",
         "samples", "destination", "recipe", "sources", "images", "options", "counts", "provenance", "isolated",
         "progress", "errors", "text", "lazy",
     ),

@@ -44,6 +44,7 @@ from rawpack_packer.sources.base import Scanning, unseen
 from rawpack_packer.text import either, speaking_python
 
 if TYPE_CHECKING:
+    from rawpack.reader import Reader
     from rawpack.store.opening import Cache
     from rawpack_packer.exporting import Export, Exported
     from rawpack_packer.inspect.describe import Description, SourceDescription
@@ -58,6 +59,8 @@ if TYPE_CHECKING:
     from rawpack_packer.tune.bench import Bench
     from rawpack_packer.tune.plan import Plan
     from rawpack_packer.tune.trial import Say
+    from rawpack_packer.view.background import ServedPage
+    from rawpack_packer.view.server import Viewer
 
 __all__ = ["one_store", "store_folders"]
 
@@ -540,3 +543,35 @@ def write_store_page(page: Path, store: Named, described: Mapping[str, Any], ver
     from rawpack_packer.report import pages
 
     pages.write_html(page, open_store(os.fspath(store)), described, verdict)
+
+
+def viewer(stores: Sequence[Named | Reader], *, host: str = "127.0.0.1", port: int = 0, **options: Any) -> Viewer:
+    """A server of the page of `rawpack view`, which `serve_forever` serves: stores in folders or behind URLs, each
+    split of splits, and readers. options: of `Reader`. Raises StoreError where there is no store, PackError where the
+    port is taken."""
+    from rawpack_packer.view.looked_at import LookedAt
+    from rawpack_packer.view.server import Viewer
+
+    looked: list[LookedAt] = []
+    for given in stores:
+        if not isinstance(given, str | os.PathLike):
+            looked.append(LookedAt.of(given))
+            continue
+        path = os.fspath(given)
+        folders: Mapping[str, Path | str] = {"": path} if is_url(path) else store_folders(path)
+        name = path.rstrip("/").rpartition("/")[2]
+        for split, folder in folders.items():
+            shown_as = split if split and len(stores) == 1 else f"{name}/{split}".rstrip("/")
+            looked.append(LookedAt.open(shown_as, folder, **options))
+    return Viewer(looked, host, port)
+
+
+def view(*stores: Named | Reader, host: str = "127.0.0.1", port: int = 0, **options: Any) -> ServedPage:
+    """Serve the page of `rawpack view` in the background: see `Reader.view`. In a notebook, the result shows the first
+    samples and a link; `url` is what to open, `close()` ends it. The arguments are those of `viewer`."""
+    from rawpack_packer.view.background import ServedPage
+
+    if not stores:
+        raise UsageError("view() needs a store to look at")
+    server = viewer(stores, host=host, port=port, **options)
+    return ServedPage(server, server.stores[0])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+import unicodedata
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -52,6 +53,11 @@ def plain(text: str | bytes, *, lines: bool = False) -> str:
     if text.isprintable():
         return text
     return "".join(c if c.isprintable() or (lines and c == "\n") else _escaped(c) for c in text)
+
+
+def composed(text: str) -> str:
+    """One of the spellings that Unicode has for letters such as é: macOS may write another one (NFD)."""
+    return text if text.isascii() else unicodedata.normalize("NFC", text)
 
 
 def size(count: float) -> str:

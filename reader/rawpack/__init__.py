@@ -47,6 +47,7 @@ if TYPE_CHECKING:
         relabel,
         subset,
         verify,
+        view,
         warm,
     )
 
@@ -82,6 +83,7 @@ __all__ = [
     "relabel",
     "subset",
     "verify",
+    "view",
     "warm",
 ]
 

@@ -31,6 +31,7 @@ from rawpack.system.user import suggests
 if TYPE_CHECKING:
     from rawpack.choose.options import SizeOption
     from rawpack.clips.table import Short
+    from rawpack.store.looking import Place
     from rawpack.transforms.plan import Transform
 
 
@@ -182,7 +183,7 @@ class Reader:
         return 0 if self._samples.clips is None else self._samples.clips.left_out
 
     def __getitem__(self, index: SupportsIndex | slice | Sequence[SupportsIndex] | NDArray[Any]) -> dict[str, Any]:
-        """One sample: its fields as new arrays, texts as str, and `index`.
+        """One sample: its fields as new arrays, texts as str, lists of texts as list, and `index`.
 
         A slice, a list or an array of indices gives these samples together, as a batch does: one array for each field,
         and lists of texts and of what differs in length or size.
@@ -211,12 +212,71 @@ class Reader:
 
     def column(self, name: str) -> Any:
         """One field of all samples, in the order of this reader; no image is read. Numbers are an array (n, ...), texts
-        a list of str, ragged fields a list of arrays.
+        a list of str, lists of texts a list of lists, ragged fields a list of arrays.
 
         Clips have one value of `video`, and of `label` where each video has one; of other fields, one for each frame.
         Raises UsageError for images and masks, and for what depends on the frames of random clips.
         """
         return self._samples.column(name)
+
+    def shapes(self, name: str) -> NDArray[np.int32]:
+        """The shape of image or mask `name` of each sample, int32 (n, 3): height, width, channels; of a mask (n, 2). No
+        image is read. Of clips, that of their first frame. Raises UsageError for other fields."""
+        field = self._library.fields.get(name)
+        if field is None or not field.in_shards:
+            raise UsageError(f"{name!r} is no image or mask of this store")
+        self._samples.look_at_files()
+        if field.uniform:
+            return np.tile(np.array(field.shape, np.int32), (len(self), 1))
+        found = np.concatenate([store.shapes(name) for store in self._library.stores])
+        rows = self._samples.rows
+        return found if rows is None else found[rows]
+
+    @property
+    def rejects(self) -> list[dict[str, Any]]:
+        """The samples that could not be packed, of the whole store: dicts with `key`, `reason` and `detail`. Their list
+        is read anew each time."""
+        from rawpack.store.looking import rejects_of
+
+        self._samples.look_at_files()
+        return list(rejects_of(self._library))
+
+    def view(self, host: str = "127.0.0.1", port: int = 0) -> Any:
+        """Serve a page of these samples on this machine, as `rawpack view` does, while the program goes on.
+
+        In a notebook, the result shows the first samples and a link to the page. `url` is what to open, with the token
+        that the page needs; `close()` ends it. Raises UsageError for a mix, for several stores and for clips.
+        """
+        import rawpack
+
+        return rawpack.view(self, host=host, port=port)
+
+    def where_is(self, index: SupportsIndex) -> dict[str, Place]:
+        """Where the bytes of one sample are: image or mask -> the file of the shard, the offset in it, and how many
+        bytes; in a compressed HDF5 file, those of the chunk that holds the sample. Of a clip, its first frame."""
+        from rawpack.store.looking import places_of
+
+        self._samples.look_at_files()
+        (position,) = positions_at([operator.index(index)], len(self), outside=IndexError)
+        rows = self._samples.rows
+        return places_of(self._library, int(position if rows is None else rows[position]))
+
+    @suggests()
+    def find(self, where: str | None = None, *, key: str | None = None) -> NDArray[np.int64]:
+        """The numbers in this reader, int64 (n,), ascending, of the samples that meet a condition and have a text in
+        their key; no image is read.
+
+        where: as of `select`. key: a part of the key, whatever the case of ASCII letters. Of clips, the fields of their
+        first frame.
+        """
+        from rawpack.store.looking import rows_with_key
+
+        found = np.arange(len(self)) if where is None else self._positions_where(where)
+        if key is None:
+            return found
+        self._samples.look_at_files()
+        rows = self._samples.rows
+        return found[np.isin(found if rows is None else rows[found], rows_with_key(self._library, key))]
 
     @suggests()
     def select(
@@ -244,6 +304,13 @@ class Reader:
             samples.clips.check_known(classes, condition, where)
         positions = positions_of(self._library, samples.rows, indices, mask, classes, condition)
         return self._with(selection=samples.numbers(positions))
+
+    def _positions_where(self, where: str) -> NDArray[np.int64]:
+        """The numbers of the samples for which a condition holds."""
+        samples, condition = self._samples, Where(where, self._library.fields, self._library.classes)
+        if samples.clips is not None:
+            samples.clips.check_known(None, condition, where)
+        return positions_of(self._library, samples.rows, None, None, None, condition)
 
     @suggests()
     def clips(
@@ -309,8 +376,9 @@ class Reader:
         seed: a whole number of 64 bits.
         drop_last: leave out the last batch of an epoch if it is not full. An error where no batch is left.
         fields: names; None means all numbers, images and masks. Texts and ragged fields must be named; texts come as a
-            list of str. `index`, the sample's row in this reader, is always included. "valid" names what no store has:
-            bool (batch,), False for samples that are repeated to fill up the last batch of a rank.
+            list of str, lists of texts as a list of lists. `index`, the sample's row in this reader, is always
+            included. "valid" names what no store has: bool (batch,), False for samples that are repeated to fill up the
+            last batch of a rank.
         image_size: a side, or (height, width): resize to cover and center-crop each image, in the workers; masks by the
             nearest pixel; boxes move with it. `Buckets(...)` are several sizes, of which each batch has one. Where a
             sample has several images, that is the size of `image`, to which others keep their ratio. Also a dict by

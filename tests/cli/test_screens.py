@@ -66,14 +66,14 @@ def at_a_terminal(*args: object, **extra: str) -> tuple[int, str]:
 
 
 def test_the_first_screen_begins_with_what_one_needs_first() -> None:
-    """`rawpack` and `rawpack --help`: four commands with an example each, then the others, then completion."""
+    """`rawpack` and `rawpack --help`: five commands with an example each, then the others, then completion."""
     bare, asked = run_here(), run_here("--help")
     assert (bare.code, asked.code) == (2, 0)
     for shown in (bare.err, asked.out):
         first, _, others = shown.partition("More commands:")
-        for name in ("plan", "pack", "inspect", "bench"):
+        for name in ("plan", "pack", "inspect", "view", "bench"):
             assert re.search(rf"^  {name} +\S.*\.\n +rawpack {name} \S+", first, re.MULTILINE), first
-        for name in set(cli.commands) - {"plan", "pack", "inspect", "bench"}:
+        for name in set(cli.commands) - {"plan", "pack", "inspect", "view", "bench"}:
             assert re.search(rf"^  {name} ", others, re.MULTILINE), others
         assert "_RAWPACK_COMPLETE=bash_source" in others
 
@@ -216,6 +216,13 @@ def test_only_training_reads_in_random_order(photos: Path, tmp_path: Path) -> No
     assert "rawpack: drew 4 samples for train, 2 for val\n" in ran.err
     assert 'drawn/train").batches(256, shuffle=True)' in ran.out
     assert 'drawn/val").batches(256)' in ran.out
+
+
+def test_a_draw_speaks_of_classes_only_where_there_are_some(photos: Path, tmp_path: Path) -> None:
+    flat = next(path for path in sorted(photos.iterdir()) if path.is_dir())
+    ran = run_here("pack", "-s", 16, "-j", 0, "--holdout", "val=1", flat, tmp_path / "flat")
+    assert "for val\n" in ran.err
+    assert "classes are known" not in ran.err
 
 
 def test_color_is_for_terminals(photos: Path, tmp_path: Path) -> None:

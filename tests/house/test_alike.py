@@ -21,7 +21,7 @@ from rawpack_packer.sources import KINDS, DatasetSource, Source, open_source
 FILES = [name for name in TABLES if name != "columns"]
 """The tables that are files."""
 CLASS_FOLDERS = ["folder", "tar", "zip", "video", "store"]
-BOXED = ["coco", "voc", "yolo"]
+BOXED = ["coco", "voc", "yolo", "labelme", "cvat"]
 """Kinds whose classes are those of boxes."""
 SHOWN_AS = {
     "archive": {"tar", "zip"}, "arrays": {"npz"}, "listing": {"csv", "jsonl"},
@@ -41,7 +41,7 @@ def test_every_kind_is_asked() -> None:
 
 
 # ---------------------------------------------------------------------------------------------- labels
-@pytest.mark.parametrize("kind", [*TABLES, "webdataset", *CLASS_FOLDERS, "coco"])
+@pytest.mark.parametrize("kind", [*TABLES, "webdataset", *CLASS_FOLDERS, "coco", "labelme", "cvat"])
 def test_labels_that_are_texts_are_names_of_classes(kind: str, tmp_path: Path) -> None:
     """Sorted, and numbered in that order."""
     source = opened(made(kind, tmp_path, ["dog", "cat", "dog"], pictures("0.png", "1.png", "2.png")))
@@ -51,7 +51,7 @@ def test_labels_that_are_texts_are_names_of_classes(kind: str, tmp_path: Path) -
         assert found == ([0, 0, 1, 1, 1, 1] if kind == "video" else [0, 1, 1] if kind in CLASS_FOLDERS else [1, 0, 1])
 
 
-@pytest.mark.parametrize("kind", [*TABLES, "webdataset", "voc"])
+@pytest.mark.parametrize("kind", [*TABLES, "webdataset", "voc", "cvat"])
 def test_texts_must_be_among_the_classes(kind: str, tmp_path: Path) -> None:
     """Where the user names all classes, a label that is none of them is refused, and named."""
     source = made(kind, tmp_path, ["dog", "cat", "eel"], pictures("0.png", "1.png", "2.png"))
@@ -91,6 +91,8 @@ def test_a_column_that_is_missing_is_named(kind: str, option: str, tmp_path: Pat
     words = (
         rf"{flag} nothing: .* has no such column: it has .*label" if takes else rf"takes no option {flag}: it belongs"
     )
+    if option == "label_column" and kind in ("folder", "tar", "zip"):
+        words = "--label-column nothing names a column of --labels-file"
     with pytest.raises(UsageError, match=words):
         opened(source, **{option: "nothing"})
 

@@ -140,6 +140,7 @@ def test_the_public_names_are_these() -> None:
         "relabel",
         "subset",
         "verify",
+        "view",
         "warm",
     ]
     assert all(hasattr(rawpack, name) for name in rawpack.__all__)

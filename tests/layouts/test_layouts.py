@@ -7,7 +7,10 @@ import shlex
 from pathlib import Path
 from typing import Any
 
+import made_arrays
 import made_labels
+import made_objects
+import made_texts
 import made_tfrecord
 import numpy as np
 import pytest
@@ -17,7 +20,13 @@ from running import run_here
 import rawpack
 
 _PAGE = Path(__file__).resolve().parents[2] / "docs/how-to/i-have.md"
-_LAYOUTS: tuple[Layout, ...] = (*made_labels.LAYOUTS, *made_tfrecord.LAYOUTS)
+_LAYOUTS: tuple[Layout, ...] = (
+    *made_arrays.LAYOUTS,
+    *made_labels.LAYOUTS,
+    *made_objects.LAYOUTS,
+    *made_texts.LAYOUTS,
+    *made_tfrecord.LAYOUTS,
+)
 
 
 def _lines() -> dict[str, str]:

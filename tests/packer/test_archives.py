@@ -526,7 +526,7 @@ def make_imagenet(folder: Path) -> None:
 def test_ilsvrc_ids_are_those_of_the_development_kit() -> None:
     """1,000 of them in the order of `ILSVRC2012_ID` in the kit's meta.mat, which the first ten validation images prove:
     the kit has their ids, and others published their WordNet ids."""
-    data = (Path(archives.__file__).parent / "ilsvrc2012.txt").read_bytes()
+    data = (Path(archives.__file__).parents[1] / "ilsvrc2012.txt").read_bytes()
     ids = data.decode().split()
     assert len(set(ids)) == len(ids) == 1000
     of_images = [490, 361, 171, 822, 297, 482, 13, 704, 599, 164]
@@ -563,7 +563,7 @@ def test_imagenet_validation_set(tmp_path: Path, form: str) -> None:
         "named": "\n".join(f"{name}.JPEG {number}" for name, number in zip(names, numbers, strict=True)),
     }
     kits = {"kit": tmp_path / "ILSVRC2012_devkit_t12.tar.gz", "folder": kit}
-    path = kits.get(form, tmp_path / "labels.txt")
+    path = kits.get(form, tmp_path / ("LOC_val_solution.csv" if form == "kaggle" else "labels.txt"))
     if form in texts:
         path.write_text(texts[form])
     source = open_source(tmp_path / "ILSVRC2012_img_val.tar", labels_file=path)
@@ -577,7 +577,7 @@ def test_imagenet_validation_set(tmp_path: Path, form: str) -> None:
 @pytest.mark.parametrize(
     ("archive", "labels", "message"),
     [
-        ("train", "ILSVRC2012_devkit_t12.tar.gz", "has 3 class folders: --labels-file applies to archives without"),
+        ("train", "six.txt", "has 3 class folders: --labels-file applies to images without"),
         ("val", "ILSVRC2012_img_train.tar", "is not ImageNet's development kit: it has no ILSVRC"),
         ("val", "short.txt", "has 2 labels for 5 images"),
         ("val", "ids.txt", "begin at 1, and classes are counted from 0.*ILSVRC2012_devkit_t12"),
@@ -590,6 +590,7 @@ def test_labels_that_do_not_fit(tmp_path: Path, archive: str, labels: str, messa
     """Swapped or wrong files are refused with what is wrong and what to give."""
     make_imagenet(tmp_path)
     (tmp_path / "short.txt").write_text("a\nb\n")
+    (tmp_path / "six.txt").write_text("a\n" * 6)
     (tmp_path / "ids.txt").write_text("1\n2\n3\n1\n2\n")
     (tmp_path / "other.csv").write_text("ImageId,PredictionString\nILSVRC2012_val_1,n01440764 1 2 3 4\n")
     for name, data in (("bad kit", b"1001\n" * 5), ("worse kit", b"\xff" * 5)):

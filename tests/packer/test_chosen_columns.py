@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import struct
 from pathlib import Path
 from typing import Any
@@ -9,12 +10,14 @@ from typing import Any
 import h5py
 import numpy as np
 import pyarrow as pa
+import pyarrow.csv
 import pyarrow.parquet as pq
 import pytest
 from pictures import encoded
 
 import rawpack_packer
 from rawpack import PackError, Reader, UsageError
+from rawpack_packer.sources import open_source
 
 N = 6
 PIXELS = np.arange(N, dtype=np.uint8)[:, None, None, None].repeat(8, 1).repeat(9, 2).repeat(3, 3)
@@ -87,6 +90,44 @@ def test_a_label_column_that_holds_something_else(made: Any, tmp_path: Path) -> 
     with pytest.raises(UsageError, match="label_column='image'"):
         packed(source, tmp_path, label_column="image")
     assert packed(source, tmp_path, label_column="key").classes == tuple("abcdef")
+
+
+def _listing(tmp_path: Path, ending: str) -> Path:
+    rows = [{"file_name": f"{i}.png", "breed": str(text), "n": i} for i, text in enumerate(TEXTS)]
+    for i in range(N):
+        (tmp_path / f"{i}.png").write_bytes(png(i))
+    table = pa.Table.from_pylist(rows)
+    if ending == "parquet":
+        pq.write_table(table, tmp_path / "metadata.parquet")
+    elif ending == "csv":
+        pa.csv.write_csv(table, tmp_path / "metadata.csv")
+    else:
+        (tmp_path / f"list.{ending}").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return tmp_path / f"list.{ending}" if ending == "jsonl" else tmp_path
+
+
+@pytest.mark.parametrize("kind", ["npz", "hdf5", "texts of bytes", "parquet", "dictionary", "csv", "jsonl", "metadata"])
+def test_a_column_of_texts_is_the_label_whatever_its_name(kind: str, tmp_path: Path) -> None:
+    """`--label-column breed` works alike for every kind of table: its texts are the classes, sorted, an empty one is
+    none, and the column is no field besides."""
+    made: dict[str, Any] = {
+        "npz": lambda: npz(tmp_path, breed=TEXTS, n=np.arange(N)),
+        "hdf5": lambda: hdf5(tmp_path, breed=TEXTS.tolist(), n=np.arange(N)),
+        "texts of bytes": lambda: hdf5(tmp_path, breed=TEXTS.astype("S"), n=np.arange(N)),
+        "parquet": lambda: parquet(tmp_path / "t.parquet", breed=TEXTS.tolist(), n=range(N)),
+        "dictionary": lambda: parquet(
+            tmp_path / "t.parquet", breed=pa.array(TEXTS.tolist()).dictionary_encode(), n=range(N)
+        ),
+        "csv": lambda: _listing(tmp_path, "csv") / "metadata.csv",
+        "jsonl": lambda: _listing(tmp_path, "jsonl"),
+        "metadata": lambda: _listing(tmp_path, "parquet"),
+    }
+    source = open_source(made[kind](), label_column="breed")
+    assert source.info.classes == ("a", "b", "c")
+    fields = [source.part(i, i + 1)[0].fields for i in range(N)]
+    assert [int(one["label"]) for one in fields] == [1, 0, 2, 0, -1, 1]  # type: ignore[call-overload]
+    assert [int(one["n"]) for one in fields] == list(range(N))  # type: ignore[call-overload]
+    assert {*source.info.fields} == {"label", "n"}
 
 
 def test_labels_as_bytes_in_npz_are_texts(tmp_path: Path) -> None:

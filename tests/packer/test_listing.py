@@ -6,6 +6,7 @@ The oracle is what was written, and Pillow for pixels.
 from __future__ import annotations
 
 import csv
+import io
 import json
 import os
 import pickle
@@ -267,6 +268,23 @@ def test_a_part_is_no_larger_than_its_rows(place: Path) -> None:
 # ---------------------------------------------------------------------------------------------- what is wrong
 
 
+@pytest.mark.parametrize("ending", [".csv", ".tsv"])
+@pytest.mark.parametrize("delimiter", [",", ";", "\t"])
+@pytest.mark.parametrize("mark", ["", "\ufeff"])
+def test_tables_as_excel_writes_them(ending: str, delimiter: str, mark: str, small: Callable[..., Path]) -> None:
+    """With a byte order mark, semicolons or tabs, CR LF, and cells in quotes that hold what is between values."""
+    text = io.StringIO()
+    rows = [["path", "label", "note", "n"], ["0.jpg", "pug", f'a{delimiter} "b"\nc', 1], ["1.jpg", "cat", "é", 2]]
+    csv.writer(text, delimiter=delimiter).writerows(rows)
+    listing = small(mark + text.getvalue(), f"table{ending}")
+    source = open_source(listing)
+    assert source.info.classes == ("cat", "pug")
+    found = [source.part(i, i + 1)[0].fields for i in range(2)]
+    assert [(int(one["label"]), one["note"], int(one["n"])) for one in found] == [  # type: ignore[call-overload]
+        (1, rows[1][2], 1), (0, "é", 2),
+    ]  # fmt: skip
+
+
 @pytest.mark.parametrize(
     ("text", "words"),
     [
@@ -274,7 +292,6 @@ def test_a_part_is_no_larger_than_its_rows(place: Path) -> None:
         ("path,n\n0.jpg,1\n1.jpg,x\n", ["line 3, column 2 (n): 'x' is not a number", "--field n:str"]),
         ("path,n\n0.jpg,1\n0.jpg,2\n", ["line 3, column 1 (path): '0.jpg' is on line 2 already", "--key-column"]),
         ("path,n\n0.jpg,1\n2.jpg,1,2\n", ["line 3, column 3: 3 values"]),
-        (b"\xef\xbb\xbfpath\n0.jpg\n", ["line 1, column 1: ", "byte order mark (EF BB BF)", "without one"]),
         ("path\n0.jpg\n".encode("utf-16"), ["line 1, column 1", "iconv -f UTF-16"]),
         (b"path,name\n0.jpg,caf\xe9\n", ["line 2, column 10: byte E9 is not UTF-8", "iconv -f latin1"]),
         ("path,n\n0.jpg,1\n1.jpg,\n", ["line 3, column 2 (n): is empty", "float64"]),
@@ -288,7 +305,6 @@ def test_a_part_is_no_larger_than_its_rows(place: Path) -> None:
         ("path,n,n\n0.jpg,1,2\n", ["has two columns 'n'"]),
         ("image,label\n0.jpg,1\n", ["line 1", "no column is named path", "--path image"]),
         ("0.jpg,1\n1.jpg,2\n", ["no column is named path", "0.jpg, 1", "is the line of names missing?"]),
-        ("path;label\n0.jpg;1\n", ["semicolons"]),
         ("", ["is empty"]),
     ],
 )  # fmt: skip
@@ -329,7 +345,10 @@ def test_bad_json_lines_are_refused_with_line_and_column(
     ("values", "fault"),
     [
         ([[{"from": "human", "value": 'h\u00e9 "x"\n'}, {"from": "gpt", "value": None}], []], "is a list of objects"),
-        ([["a", "b"], ["\ud800"], []], "is a list of texts"),
+        ([["a", "b"], ["\ud800"], []], "half of a surrogate pair"),
+        ([[], ["a", "b"], ["a", 1]], "is not a list of texts"),
+        ([["a"], "b", ["c"]], "is not a list of texts"),
+        ([[["a"]], [["b"]], []], "is a list of texts"),
         ([{"a": {"b": [1, 2.5, True]}}, {}, {"c": 1}], "is an object"),
         (["a text", [1, "2"], {"a": 0.1}], "is not text: quote it, or"),
         ([1, 123456789012345678901234567890, [1]], "is not a number"),

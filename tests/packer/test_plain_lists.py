@@ -80,6 +80,66 @@ def test_numbers_are_labels(listed: Callable[..., Path], tmp_path: Path) -> None
     assert reader.classes == ("a", "b", "c")
 
 
+@pytest.mark.parametrize("mark", [b"", b"\xef\xbb\xbf"])
+@pytest.mark.parametrize("first", [0, 1])
+def test_class_files_may_have_the_numbers(first: int, mark: bytes, listed: Callable[..., Path], tmp_path: Path) -> None:
+    """UCF101's classInd.txt: "1 ApplyEyeMakeup". Labels count from its first number, and are stored from 0; a number
+    that none of its lines has is an error."""
+    listing = listed("".join(f"{name} {i + first}\n" for i, name in zip((2, 0, 1), NAMES, strict=False)))
+    (tmp_path / "classes").write_bytes(mark + "".join(f"{i + first} a {i}\r\n" for i in range(3)).encode())
+    reader = Reader(pack(listing, tmp_path / "s", "--size", 8, "--classes", tmp_path / "classes"))
+    assert reader.classes == ("a 0", "a 1", "a 2")
+    assert [int(reader[i]["label"]) for i in range(3)] == [2, 0, 1]
+    for strange in (first - 1 if first else 9, first + 3):
+        listing = listed(f"0.jpg {first}\n1.jpg {strange}\n")
+        ran = run_here("pack", "--classes", tmp_path / "classes", listing, tmp_path / "t")
+        assert (ran.code, f"line 2 is {strange}; there are 3 classes, counted from {first}" in ran.err) == (2, True)
+
+
+def test_other_numbers_in_class_files_are_names(listed: Callable[..., Path], tmp_path: Path) -> None:
+    """Numbers that do not count from 0 or 1 line by line, and those that labels have too, are part of the names."""
+    listing = listed("0.jpg 1\n1.jpg 0\n")
+    for text in ("2 cats\n1 dog\n", "1 cat\ndog\n", "101\n102\n"):
+        (tmp_path / "classes").write_text(text)
+        source = open_source(listing, classes=tmp_path / "classes")
+        assert source.info.classes == tuple(text.splitlines())
+        assert source.part(0, 1)[0].fields["label"] == 1
+    (tmp_path / "classes").write_text("1 cat\n2 dog\n")
+    source = open_source(listed("0.jpg\t2 dog\n1.jpg\t1 cat\n"), classes=tmp_path / "classes")
+    assert (source.info.classes, source.part(0, 1)[0].fields["label"]) == (("1 cat", "2 dog"), 1)
+
+
+def test_folders_are_classes_where_a_file_names_them(listed: Callable[..., Path], tmp_path: Path) -> None:
+    """UCF101's testlist01.txt has no labels: with `--classes`, each path has a folder that is one; a path without one
+    is named, and without `--classes` there are no labels."""
+    (tmp_path / "classes").write_text("1 other\n2 sub\n")
+    source = open_source(listed("sub/3.jpg\n"), classes=tmp_path / "classes")
+    assert (source.info.classes, source.info.empty_classes) == (("other", "sub"), ("other",))
+    assert source.part(0, 1)[0].fields["label"] == 1
+    assert "label" not in open_source(listed("sub/3.jpg\n")).info.fields
+    ran = run_here("pack", "--classes", tmp_path / "classes", listed("sub/3.jpg\n0.jpg\n"), tmp_path / "t")
+    assert ran.code == 2
+    assert "line 2, column 1 (path): 0.jpg is in no folder with the name of a class" in ran.err
+
+
+def test_a_template_completes_names(listed: Callable[..., Path], tmp_path: Path) -> None:
+    """A list of stems, perhaps with labels, is completed by `--path '{}.jpg'`, and the keys are the paths; `{}` is the
+    first column of a table too, and no field."""
+    found = samples(pack(listed("2\n0\n"), tmp_path / "s", "--size", 8, "--path", "{}.jpg"))
+    assert [(one["key"], sorted(one)) for one in found] == [
+        (key, ["image", "index", "key"]) for key in ("2.jpg", "0.jpg")
+    ]
+    ran = run_here("pack", listed("2\n0\n"), tmp_path / "n")
+    assert (ran.code, "--path '{}.jpg' adds an extension to names" in ran.err) == (2, True)
+    reader = Reader(pack(listed("2 dog\n0 cat\n"), tmp_path / "t", "--size", 8, "--path", "{}.jpg"))
+    assert [(one["key"], (reader.classes or ())[one["label"]]) for one in reader] == [
+        ("2.jpg", "dog"),
+        ("0.jpg", "cat"),
+    ]
+    source = open_source(listed("id,n\n3,7\n", "list.csv"), path_column="sub/{}.jpg")
+    assert (source.key(0), sorted(source.info.fields)) == ("sub/3.jpg", ["n"])
+
+
 def test_a_list_may_be_called_csv(listed: Callable[..., Path], tmp_path: Path) -> None:
     """SlowFast's train.csv has no commas and no line of names."""
     found = samples(pack(listed("a photo.jpg 4\n1.jpg 5\n", "train.csv"), tmp_path / "s", "--size", 8))

@@ -68,6 +68,8 @@ def example(kind: str, folder: Path) -> Path:
         return photos / "c.json"
     if kind == "folder":
         return photos
+    if kind in ("cvat", "labelme"):
+        return FIXTURES / kind / {"cvat": "export", "labelme": "photos"}[kind]
     if kind == "listing":
         (photos / "l.csv").write_text("path,score\n" + "".join(f"{name},1\n" for name in files))
         return photos / "l.csv"

@@ -214,6 +214,33 @@ def yolo(path: Path, labels: Sequence[Any], files: Files) -> Path:
     return path / "set"
 
 
+def labelme(path: Path, labels: Sequence[Any], files: Files) -> Path:
+    """A box of each image's class."""
+    (path / "set").mkdir()
+    written(path / "set", files)
+    for label, (name, _) in zip(labels, files, strict=True):
+        shape = {"label": str(label), "shape_type": "rectangle", "points": [[0, 0], [4, 4]], "group_id": None}
+        about = {"imagePath": name, "imageHeight": SIDE, "imageWidth": SIDE, "shapes": [shape]}
+        (path / "set" / f"{name.partition('.')[0]}.json").write_text(json.dumps(about))
+    return path / "set"
+
+
+def cvat(path: Path, labels: Sequence[Any], files: Files) -> Path:
+    """A box of each image's class; the labels of the task are sorted."""
+    (path / "set" / "images").mkdir(parents=True)
+    written(path / "set" / "images", files)
+    task = "".join(f"<label><name>{label}</name></label>" for label in sorted({*map(str, labels)}))
+    images = "".join(
+        f'<image name="{name}" width="{SIDE}" height="{SIDE}"><box label="{label}" xtl="0" ytl="0" xbr="4" ybr="4"/>'
+        "</image>"
+        for label, (name, _) in zip(labels, files, strict=True)
+    )
+    (path / "set" / "annotations.xml").write_text(
+        f"<annotations><meta><task><labels>{task}</labels></task></meta>{images}</annotations>"
+    )
+    return path / "set"
+
+
 def videos(path: Path, labels: Sequence[Any], files: Files) -> Path:
     """A video in a folder of its class, of two frames; what is no image is no video either."""
     for label, (name, data) in zip(labels, files, strict=True):
@@ -241,6 +268,8 @@ OTHERS: dict[str, Callable[[Path, Sequence[Any], Files], Path]] = {
     "coco": coco,
     "voc": voc,
     "yolo": yolo,
+    "labelme": labelme,
+    "cvat": cvat,
     "video": videos,
     "store": store,
 }

@@ -146,7 +146,8 @@ class StoreByDocs:
         """The values of a field that lies in columns."""
         field = self.fields[name]
         if field["kind"] == "text":
-            yield from self.texts(name)
+            assert field["shape"] in ([], [None])
+            yield from map(json.loads, self.texts(name)) if field["shape"] else self.texts(name)
         elif field["kind"] == "ragged":
             data, offsets = self.columns[name], self.columns[f"{name}.offset"]
             assert (offsets[0], offsets[-1]) == (0, len(data))
@@ -270,7 +271,8 @@ class StoreByDocs:
             wanted = [column[row] for row in rows.tolist()]
             kind = self.fields[name]["kind"]
             if kind == "text":
-                assert shard[name].asstr()[:].tolist() == wanted
+                found = shard[name].asstr()[:].tolist()
+                assert ([json.loads(one) for one in found] if self.fields[name]["shape"] else found) == wanted
             elif kind == "number":
                 np.testing.assert_array_equal(shard[name], wanted)
                 assert shard[name].dtype == np.dtype(self.fields[name]["dtype"])

@@ -24,6 +24,7 @@ _COMMANDS = {
     "plan": ("measure", "Try stores on a sample, and recommend one."),
     "pack": ("pack", "Pack a folder of images into a store."),
     "inspect": ("inspect", "Show what is in a store, and check it."),
+    "view": ("view", "Look at the samples of stores in a browser."),
     "bench": ("measure", "Measure how fast stores are read here."),
     "append": ("pack", "Add more samples to a store."),
     "convert": ("derive", "Make another store from a store."),
@@ -35,7 +36,7 @@ _COMMANDS = {
     "doctor": ("inspect", "Show this machine's CPUs, memory, JPEG decoders and packages."),
 }
 """Name of a command -> its module in this folder, and what it does."""
-_FIRST = {"plan": "photos/", "pack": "photos/ store/", "inspect": "store/", "bench": "store/"}
+_FIRST = {"plan": "photos/", "pack": "photos/ store/", "inspect": "store/", "view": "store/", "bench": "store/"}
 """The commands that a new user needs, each with the arguments of an example."""
 _EPILOG = """\
 `rawpack COMMAND --help` shows the options of a command. Exit codes: 0 done; 1 failed; 2 usage error, nothing written;
@@ -140,10 +141,10 @@ def main() -> None:
         _fail(f"{where}{error.strerror or error}{resumes}", 1)
     except Exception as error:
         from rawpack.errors import RawpackError, UsageError
-        from rawpack_packer.sources import BadListingError
+        from rawpack_packer.sources import AdvisedError, BadListingError
 
         if isinstance(error, UsageError):
-            _fail_usage(str(error), lines=isinstance(error, BadListingError))
+            _fail_usage(str(error), lines=isinstance(error, AdvisedError | BadListingError))
         if isinstance(error, RawpackError):
             _fail(str(error), 1, lines=True)
         raise

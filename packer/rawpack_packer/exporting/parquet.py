@@ -126,9 +126,7 @@ def _arrow_type(field: Field) -> pa.DataType:
 
     if field.in_shards:
         return pa.struct([("bytes", pa.binary()), ("path", pa.string())])
-    if field.kind == "text":
-        return pa.string()
-    made = pa.from_numpy_dtype(np.dtype(field.dtype))
+    made = pa.string() if field.kind == "text" else pa.from_numpy_dtype(np.dtype(field.dtype))
     for length in reversed(field.shape):
         made = pa.list_(made, -1 if length is None else length)
     return made

@@ -166,7 +166,9 @@ def _file(image: NDArray[np.generic], suffix: str) -> bytes:
 
 def plain_value(value: Any) -> Any:
     """A field of a sample as JSON has it."""
-    return value if isinstance(value, str) else np.asarray(value.rows if isinstance(value, Boxes) else value).tolist()
+    if isinstance(value, str | list):
+        return value
+    return np.asarray(value.rows if isinstance(value, Boxes) else value).tolist()
 
 
 def in_order(

@@ -149,7 +149,7 @@ def rows_of(described: Mapping[str, Any]) -> list[tuple[str, str]]:
         rows.append(("left over", f"{left}, and {again()} removes them"))
     if not described["rejects"]["count"]:
         rows.append(("rejects", "none"))
-    return [*rows, ("digest", described["digest"])]
+    return [*rows, ("digest", described["digest"]), ("look", f"rawpack view {text.plain(described['path'])}")]
 
 
 def class_words(classes: Mapping[str, int], noun: str) -> str:
@@ -402,7 +402,7 @@ class SourceDescription(Shown, dict[str, Any]):
         if self["pack"]:
             blocks.append(Block("to pack it", [(text.plain(line), "") for line in self["pack"]]))
         else:
-            blocks.append(Block(text.plain(self["problem"])))
+            blocks.append(Block(text.plain(self["problem"], lines=True)))
         return blocks
 
 
@@ -444,7 +444,7 @@ def _samples(source: Source) -> dict[str, Any]:
 
 
 def _kind(kind: FieldKind) -> str:
-    return "text" if kind.dtype == "str" else _shown(kind.dtype, kind.shape)
+    return "texts" if kind.is_texts else "text" if kind.dtype == "str" else _shown(kind.dtype, kind.shape)
 
 
 def _shown(dtype: str, shape: Sequence[int | None]) -> str:

@@ -67,10 +67,10 @@ class SourceKeywords(TypedDict, total=False):
         in the summary as `unread`. Otherwise it is a PackError, with nothing written.
     limit: at most this many samples, evenly spaced over the source.
     fields: of a listing, a table or a dataset, what fields are, where their first value does not show it: "float32",
-        "float32[?,5]" for arrays that differ in length, "str"; "image" for a further image of the sample, "mask" for
-        labels of its pixels, "array" for what has its height and width and is no image; "xyxy", "xywh" or "yolo" for
-        boxes; or (dtype, shape). Of HDF5 and files of arrays, "image", "mask" and "array". Of WebDataset, the members
-        that become fields: ["txt", "width=json.width"].
+        "float32[?,5]" for arrays that differ in length, "str", "str[?]" for lists of texts; "image" for a further image
+        of the sample, "mask" for labels of its pixels, "array" for what has its height and width and is no image;
+        "xyxy", "xywh" or "yolo" for boxes; or (dtype, shape). Of HDF5 and files of arrays, "image", "mask" and "array".
+        Of WebDataset, the members that become fields: ["txt", "width=json.width"].
     key_pattern: fields in the paths of a folder, an archive, a listing or videos, as "{person}/{label}_{n:d}.jpg".
     path_column: of a listing, the column of paths, or how columns make them, "{id}_{start:06d}.mp4".
     key_column: of a listing, Parquet, HDF5 or `.npz` file, the column of keys.
@@ -79,13 +79,14 @@ class SourceKeywords(TypedDict, total=False):
     classes: of a listing, YOLO's files, WebDataset, RecordIO or HDF5, the path of a file of class names; of a dataset,
         names of the labels.
     prefix: of WebDataset, put the name or the number of its shard before each key, as "a-000/".
-    labels_file: of an archive without class folders, the path of ImageNet's development kit, Kaggle's table or a list.
+    labels_file: of a folder or an archive, the path of a table of names and classes, such as Kaggle's, of ImageNet's
+        development kit, or of a list.
     labels_dir: of images, the folder of YOLO's text files.
     array: of HDF5 and `.npz` files, which arrays are packed: {"image": "train/x", "label": "train/y"}. Of these and
         `.npy`, ":chw" after the images' name, or alone, says that their channels come first, and moves them to the end;
         ":hwc" keeps the axes as they are.
     image_column: of Parquet, HDF5 and `.npz` files, the column of images.
-    label_column: of a listing, Parquet, HDF5 or `.npz` file, the column of labels.
+    label_column: of a listing, Parquet, HDF5 or `.npz` file, or of `labels_file`, the column of labels.
     columns: of Parquet files, those that become fields.
     fps: of videos, frames per second to take.
     frame_step: of videos, every Nth frame is taken.

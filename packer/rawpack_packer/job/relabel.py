@@ -33,7 +33,7 @@ from rawpack_packer.options import opt
 from rawpack_packer.provenance import COLUMNS, PROVENANCE, REJECTS, STATES, of_run, packing_runs
 from rawpack_packer.sources.fields import FieldKind, check_names, declared_fields
 from rawpack_packer.sources.listing.reading import KeyedFields, read_keyed
-from rawpack_packer.sources.table.columns import Column, Numbers, RaggedColumn, Texts
+from rawpack_packer.sources.table.columns import Column, Numbers, RaggedColumn, TextLists, Texts
 from rawpack_packer.text import Block, Shown, count, listed, plain
 
 _BLOCK = 1 << 16
@@ -213,7 +213,7 @@ class _Change:
         return Numbers(values)
 
     def _key(self, row: int) -> str:
-        return self._store.columns.text("key", np.array([row]))[0]
+        return str(self._store.columns.text("key", np.array([row]))[0])
 
 
 def _commit(path: Path, store: Store, change: _Change, where: str) -> None:
@@ -238,6 +238,7 @@ def _commit(path: Path, store: Store, change: _Change, where: str) -> None:
     new = msgspec.structs.replace(
         manifest,
         fields=change.fields,
+        features=manifests.features_of(change.fields),
         classes=change.classes,
         columns=(columns,),
         rejects=msgspec.structs.replace(manifest.rejects, file=rejects),
@@ -283,9 +284,10 @@ def _replaced(store: Store, lines: Numbering, name: str, field: Field, column: C
             store.columns.take(name, every, values)
         values[new] = column.values[lines[new]]
         return {name: [values]}
-    if isinstance(column, Texts):
-        old = store.columns.text(name, every) if len(new) < len(lines) else [""] * len(lines)
-        texts = [old[i].encode() if line < 0 else column.raw(line) for i, line in enumerate(lines.tolist())]
+    if isinstance(column, Texts | TextLists):
+        old = store.columns.ragged(name, every) if len(new) < len(lines) else []
+        given = column.texts if isinstance(column, TextLists) else column
+        texts = [old[i].tobytes() if line < 0 else given.raw(line) for i, line in enumerate(lines.tolist())]
         return {name: [np.frombuffer(b"".join(texts), np.uint8)], f"{name}.offset": [_offsets(texts)]}
     assert isinstance(column, RaggedColumn)
     kept = store.columns.ragged(name, every) if len(new) < len(lines) else []

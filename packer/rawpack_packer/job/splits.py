@@ -203,7 +203,7 @@ def splits_job(
         sources = one_numbering({name: opened(one) for name, one in divided.items()})
     elif names is not None:
         root = os.fspath(source)
-        if source_options.get("kind") is None:
+        if source_options.get("kind") is None and source_options.get("labels_file") is None:
             opening.check_above(root, names, os.fspath(destination))
         sources = open_divided(root, names, lambda path: opened(path, Path(path).name))
     else:

@@ -74,7 +74,7 @@ def draw_lines(jobs: Splits) -> list[str]:
         lines.append(
             f"{text.plain(name)} gets fewer than requested, since one of each class stays in {TRAIN}{of_these}"
         )
-    if not drawn.by_class:
+    if not drawn.by_class and "label" in source.info.fields:
         lines.append("drawn from all samples together: their classes are known only once they are read")
     return lines
 
@@ -238,8 +238,7 @@ class Summary(Shown):
         # Made once, before the loop over epochs: each new one begins at epoch 0.
         rows.append(("read it", f'batches = rawpack.Reader("{path}").batches(256{options})'))
         rows.append(("each epoch", "for batch in batches: ..."))
-        if manifest.recipe.get("curate"):
-            rows.append(("look", f"rawpack inspect --html report.html {path}"))
+        rows.append(("look", f"rawpack view {path}"))
         return Block("Packed.", rows)
 
 

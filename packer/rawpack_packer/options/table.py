@@ -194,10 +194,11 @@ SOURCE: tuple[Option, ...] = (
         "the sample. May be repeated.",
         annotation="Mapping[str, Declared] | Sequence[str]",
         doc="of a listing, a table or a dataset, what fields are, where their first value does not show it: "
-        '"float32", "float32[?,5]" for arrays that differ in length, "str"; "image" for a further image of the sample, '
-        '"mask" for labels of its pixels, "array" for what has its height and width and is no image; "xyxy", "xywh" '
-        'or "yolo" for boxes; or (dtype, shape). Of HDF5 and files of arrays, "image", "mask" and "array". Of '
-        'WebDataset, the members that become fields: ["txt", "width=json.width"].',
+        '"float32", "float32[?,5]" for arrays that differ in length, "str", "str[?]" for lists of texts; '
+        '"image" for a further image of the sample, "mask" for labels of its pixels, "array" for what has its height '
+        'and width and is no image; "xyxy", "xywh" or "yolo" for boxes; or (dtype, shape). Of HDF5 and files of '
+        'arrays, "image", "mask" and "array". Of WebDataset, the members that become fields: ["txt", '
+        '"width=json.width"].',
     ),
     _source(
         name="key_pattern", metavar="PATTERN",
@@ -209,7 +210,7 @@ SOURCE: tuple[Option, ...] = (
     ),
     _source(
         name="path_column", flags=("--path",), metavar="COLUMN",
-        help="The column of paths of a listing, or how columns make them: {id}_{start:06d}.mp4.",
+        help="The column of paths of a listing, or how columns make them: {id}_{start:06d}.mp4; {}.jpg by the first.",
         default="path, file_name, filename, filepath or file", annotation="str",
         doc='of a listing, the column of paths, or how columns make them, "{id}_{start:06d}.mp4".',
     ),
@@ -230,7 +231,7 @@ SOURCE: tuple[Option, ...] = (
     _source(
         name="classes", is_path=True, metavar="FILE", meant_by=("class_names", "class_file"),
         help="Class names, one per line, in the order of their numbers, for a listing, YOLO's files, WebDataset, "
-        "RecordIO or HDF5.",
+        "RecordIO or HDF5. For labels, lines may begin with numbers from 0 or 1, as UCF101's do.",
         default="for a listing and WebDataset, the sorted names among the labels",
         annotation="Sequence[str] | os.PathLike[str]",
         doc="of a listing, YOLO's files, WebDataset, RecordIO or HDF5, the path of a file of class names; of a "
@@ -245,10 +246,12 @@ SOURCE: tuple[Option, ...] = (
     ),
     _source(
         name="labels_file", is_path=True, metavar="FILE",
-        help="Classes of the images of an archive without class folders: ImageNet's development kit, Kaggle's "
-        "LOC_val_solution.csv, or a text file with a class per line, in the order of the images' names.",
+        help="Classes of the images of a folder or archive: a table with a column of the images' names and one of "
+        "classes, such as Kaggle's, also one in the archive; ImageNet's development kit; or a text file with a class "
+        "per line, in the order of the images' names.",
         annotation="str | os.PathLike[str]",
-        doc="of an archive without class folders, the path of ImageNet's development kit, Kaggle's table or a list.",
+        doc="of a folder or an archive, the path of a table of names and classes, such as Kaggle's, of ImageNet's "
+        "development kit, or of a list.",
     ),
     _source(
         name="labels_dir", is_path=True, metavar="DIR",
@@ -272,9 +275,10 @@ SOURCE: tuple[Option, ...] = (
     ),
     _source(
         name="label_column", metavar="COLUMN",
-        help="The column of labels, stored as label, of a listing, Parquet, HDF5 or .npz file.",
+        help="The column of labels, stored as label, of a listing, Parquet, HDF5 or .npz file, or of --labels-file. "
+        "Texts in it are classes.",
         default="label, or the only one with classes", annotation="str",
-        doc="of a listing, Parquet, HDF5 or `.npz` file, the column of labels.",
+        doc="of a listing, Parquet, HDF5 or `.npz` file, or of `labels_file`, the column of labels.",
     ),
     _source(
         name="columns", metavar="NAME,...",

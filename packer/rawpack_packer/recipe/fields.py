@@ -249,7 +249,7 @@ def _is_channels_first(recipe: Recipe, shape: tuple[int | None, ...]) -> bool:
 
 def _field(recipe: Recipe, name: str, kind: FieldKind) -> Field:
     if kind.dtype == "str":
-        return Field(kind="text", dtype="str")
+        return Field(kind="text", dtype="str", shape=kind.shape)
     if kind.boxes is not None:
         return Field(kind="ragged", dtype=kind.dtype, shape=kind.shape, boxes="xyxy")
     if kind.follows is not None:

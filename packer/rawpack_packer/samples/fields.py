@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -14,7 +15,7 @@ from rawpack.pixels.geometry import covering
 from rawpack.transforms.followers import LEAST, cut, follow, misfit, moved
 from rawpack.transforms.step import Move
 from rawpack_packer.recipe import Recipe
-from rawpack_packer.sources.fields import Boxes, BoxForm, Fractions
+from rawpack_packer.sources.fields import Boxes, BoxForm, Fractions, are_texts
 
 BAD_FIELD = "bad_field"
 _SHARE_SLACK = 0.01
@@ -27,6 +28,8 @@ def as_stored(name: str, value: object, field: Field) -> str | NDArray[Any]:
     Integers may become floats, and floats shorter floats; otherwise neither kinds nor values of numbers change. Raises
     DecodeError for a value that does not fit.
     """
+    if field.is_texts:
+        return _texts(name, value)
     if field.kind == "text":
         return _text(name, value)
     try:
@@ -59,6 +62,13 @@ def _text(name: str, value: object) -> str:
     except UnicodeEncodeError:
         raise DecodeError(BAD_FIELD, f"{name} is not valid Unicode text") from None
     return str(value)
+
+
+def _texts(name: str, value: object) -> str:
+    """A list of texts as JSON."""
+    if not are_texts(value):
+        raise DecodeError(BAD_FIELD, f"{name} is a {type(value).__name__}; its field is lists of texts")
+    return msgspec.json.encode([_text(name, one) for one in value]).decode()  # type: ignore[attr-defined]
 
 
 def _equal(stored: NDArray[Any], given: NDArray[Any]) -> NDArray[np.bool_]:

@@ -39,6 +39,7 @@ from rawpack_packer.sources.fields import (
     FieldKind,
     ImageKind,
     Value,
+    are_texts,
     array_of,
     as_array,
     as_text,
@@ -348,7 +349,9 @@ def _as_value(name: str, value: Any, kind: FieldKind | None, images: DatasetImag
             raise DecodeError(error.reason, f"{name}: {error.detail}") from None
     if isinstance(value, str | bytes):
         return value
-    if kind is not None and kind.dtype == "str" and isinstance(value, Mapping | list | tuple):
+    if kind is not None and kind.is_texts and are_texts(value):
+        return list(value)
+    if kind is not None and kind == FieldKind("str") and isinstance(value, Mapping | list | tuple):
         try:
             return as_text(dict(value) if isinstance(value, Mapping) else value)
         except (TypeError, ValueError, RecursionError) as error:

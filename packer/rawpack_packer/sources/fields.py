@@ -51,7 +51,7 @@ class Fractions:
     rows: NDArray[Any]
 
 
-Value = int | float | str | bytes | NDArray[Any] | Boxes | Fractions
+Value = int | float | str | list[str] | bytes | NDArray[Any] | Boxes | Fractions
 """What a field of one sample can be, apart from its image."""
 
 PLAIN = "bool, int8 to int64, uint8 to uint64, float16 to float64"
@@ -67,7 +67,8 @@ class FieldKind:
     dtype: str
     """numpy's name of a bool, integer or float type, such as "float32"; "str" for text."""
     shape: tuple[int | None, ...] = ()
-    """Of one sample. The first length is None if samples differ in it: (None, 5) for boxes.
+    """Of one sample. The first length is None if samples differ in it: (None, 5) for boxes, (None,) for a list of
+    texts.
 
     An image or mask has (H, W, C); H and W are None if samples differ in them."""
     image: Literal["picture", "values"] | None = None
@@ -102,8 +103,8 @@ class FieldKind:
             if self.image == "picture" and (self.dtype != "uint8" or channels not in (1, 3)):
                 raise UsageError(f"a picture is gray or RGB, uint8, not {self.dtype} {self.shape}")
         if self.dtype == "str":
-            if self.shape:
-                raise UsageError(f"a text field holds one text per sample, not shape {self.shape}: join the texts")
+            if self.shape not in ((), (None,)):
+                raise UsageError(f"a sample has one text, str, or a list of texts, str[?], not shape {self.shape}")
             return
         if self.dtype not in DTYPES or self.dtype[0] == "c":
             raise UsageError(f'{self.dtype!r} is no dtype of a field: use "str", or {PLAIN}')
@@ -132,6 +133,11 @@ class FieldKind:
         if self.boxes or self.is_pixels or self.shape[:1] != (None,):
             return False
         return self.follows == "rows" or (points and self.shape == (None, 4))
+
+    @property
+    def is_texts(self) -> bool:
+        """Whether each sample has a list of texts, of any number."""
+        return self.dtype == "str" and bool(self.shape)
 
     @property
     def is_pixels(self) -> bool:
@@ -189,6 +195,15 @@ def _for_json(value: Any) -> Any:
 
 
 _HALVES = re.compile("[\ud800-\udfff]")
+
+TEXTS = FieldKind("str", (None,))
+"""Lists of texts."""
+
+
+def are_texts(value: Any) -> bool:
+    """Whether a value is a list of texts, which may be empty."""
+    return isinstance(value, list | tuple) and all(isinstance(one, str) for one in value)
+
 
 RESERVED = {"index": "row", "image": "picture", "key": "name"}
 """Fields that every sample has already -> a name that a source's field could have instead."""
@@ -257,8 +272,8 @@ def declared_kind(name: str, declared: Declared) -> DeclaredKind:
     match = _WORD.fullmatch(declared.strip()) if isinstance(declared, str) else None
     if not match:
         raise UsageError(
-            f"field {name}: {declared!r} is no dtype; write float32, float32[4], float32[?,5], str, image, image[1], "
-            f"mask, array, or of boxes {', '.join(get_args(BoxForm))}; the dtypes are {PLAIN}"
+            f"field {name}: {declared!r} is no dtype; write float32, float32[4], float32[?,5], str, str[?], image, "
+            f"image[1], mask, array, or of boxes {', '.join(get_args(BoxForm))}; the dtypes are {PLAIN}"
         )
     lengths = [length.strip() for length in (match[2] or "").split(",") if length.strip()]
     shape = tuple(None if length == "?" else int(length) for length in lengths)
@@ -308,6 +323,8 @@ def inferred_kind(name: str, value: Any) -> FieldKind:
     """A field by its first value. Raises UsageError where no store can hold that."""
     if isinstance(value, str):
         return FieldKind("str")
+    if are_texts(value) and value:
+        return TEXTS
     array = None if _is_pillow(value) else as_array(value)
     if array is None or array.dtype.kind == "c" or array.dtype.name not in DTYPES or 0 in array.shape:
         what = type(value).__name__ if array is None else f"{array.dtype} {array.shape}"
@@ -339,7 +356,8 @@ def _cure(name: str, value: Any) -> str:
         return ": give each sample a value, such as -1 for none, or a text"
     if isinstance(value, list | tuple) and as_array(value) is None:
         return f". Store it as JSON text by fields={{{name!r}: 'str'}}"
-    return f". Declare it, as by fields={{{name!r}: 'float32[?,5]'}}"
+    texts = " or 'str[?]'" if isinstance(value, list) and not value else ""
+    return f". Declare it, as by fields={{{name!r}: 'float32[?,5]'}}{texts}"
 
 
 def inferred_pixels(word: PixelWord, name: str, value: Any, image: ImageKind | None) -> FieldKind:

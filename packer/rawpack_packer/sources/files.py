@@ -176,7 +176,7 @@ class FolderPart:
     members: Images | None = None
     """Where the files are if the folder is one of an archive; None if they are on disk."""
     further: Mapping[str, Column] = field(default_factory=dict)
-    """Images and masks that belong to the files, by field."""
+    """What else belongs to the files, by field: images and masks; and labels that a file of their own gives them."""
 
     def __len__(self) -> int:
         return len(self.folder_of)

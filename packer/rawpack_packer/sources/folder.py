@@ -7,7 +7,9 @@ import math
 import os
 import re
 import shlex
-from collections.abc import Collection, Iterable, Sequence
+import zlib
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -18,60 +20,53 @@ from rawpack.errors import UsageError
 from rawpack.remote.url import is_url, shown
 from rawpack_packer.errors import reason_of
 from rawpack_packer.options import opt
-from rawpack_packer.sources.base import BaseSource, Scanning, unseen
+from rawpack_packer.sources.base import NO_FILE, BaseSource, Scanning, given_options, unseen
 from rawpack_packer.sources.beside.annotated import refuse_annotations
 from rawpack_packer.sources.fields import Fields
 from rawpack_packer.sources.files import NOT_SCANNED, FolderPart, missing
 from rawpack_packer.sources.folder_scan import ARCHIVES, FolderScan, Wanted
+from rawpack_packer.sources.labels_file import read_labels
 from rawpack_packer.sources.pairs import Folders, with_partners
-from rawpack_packer.sources.table.columns import Files
+from rawpack_packer.sources.table.choose import LABEL, Labels
+from rawpack_packer.sources.table.columns import Files, Numbers
+from rawpack_packer.sources.table.source import NO_STATES, with_labels
 from rawpack_packer.sources.video import EXTENSIONS as VIDEO_EXTENSIONS
-from rawpack_packer.text import plain
+from rawpack_packer.text import count, plain
 
 EXTENSIONS = frozenset(
     {".jpg", ".jpeg", ".jpe", ".jfif", ".png", ".webp", ".bmp", ".dib", ".tif", ".tiff", ".gif", ".tga"}
     | {".avif", ".heic", ".heif", ".jp2", ".j2k", ".ppm", ".pgm", ".pbm", ".pnm"}
 )
 """Files with these are samples without being opened. Those that are not images are rejected when they are packed."""
-_INSTEAD: dict[str, Collection[str]] = {
-    "archives of this kind are not read: unpack it first, then give its folder; tar and zip are":
-        (".7z", ".rar", ".cab", ".iso", ".cpio", ".lz", ".lzma"),
-    "a pickle can run code when it is read, so rawpack does not read it: load it in Python if you trust it, and pass "
-    "the samples to rawpack_packer.pack":
-        (".pkl", ".pickle", ".pt", ".pth", ".joblib"),
-    "files of this kind are not read: read it in Python, and pass the samples to rawpack_packer.pack":
-        (".beton", ".mds", ".mat"),
-    "an .idx lists what another file holds: give the .rec or .tar next to it":
-        (".idx",),
-}  # fmt: skip
-"""What to do with files that are not read -> their suffixes."""
-_COMPRESSED = (".gz", ".bz2", ".xz", ".zst")
-_LOOKED_AT = 100
-"""Files of a folder without images that show what is in it."""
 _NAMES = (
     ("train", "training", "trn", "trainval"),
     ("val", "valid", "validation", "dev", "devel", "development", "eval", "evaluation", "minival"),
-    ("test", "testing", "tst", "testdev", "test-dev", "holdout", "hold-out", "hold_out"),
+    ("test", "testing", "tst", "testdev", "test-dev", "holdout", "hold-out", "hold_out", "t10k"),
 )
 """Names of splits, in the order in which a command lists them."""
 _RANKS = {name: rank for rank, names in enumerate(_NAMES) for name in names}
+SPLITS = frozenset(_RANKS)
+"""Names of splits, in lower case."""
 _END = re.compile(r"[ _-]?(set|split|data|images|imgs|\d{4})$")
 """What may follow a name: `train2017`, `test_images`."""
 _AS_CLASSES = {"archive", "folder", "video"}
 """Kinds of sources that take folders as classes; others take all of them as one set."""
+_ONE_BY_ONE = {"arrays", "hdf5"}
+"""Kinds that take one split at a time."""
 
 
 class NoImageError(UsageError):
     """A folder holds no image. It may hold `videos`."""
 
-    def __init__(self, root: str, what: str, videos: int, archives: str, suffixes: Iterable[str] = ()) -> None:
-        """archives: the extension of archives that it holds, "" without any. suffixes: those of its other files."""
-        instead = next((words for words, ends in _INSTEAD.items() if {*ends} & {*suffixes}), "")
-        cure = instead or "give the folder that holds the images"
-        if archives:
-            cure = f"`rawpack pack {shlex.quote(root + '/*' + archives)} store/` packs archives as they are"
-        super().__init__(f"no image in {root}: {what}; {cure}")
-        self.videos = videos
+    def __init__(self, root: str, scan: FolderScan) -> None:
+        self.what, self.videos = scan.instead(), scan.counts["videos"]
+        self.suffixes, self.has_folders = scan.beside.suffixes, bool(scan.classes)
+        """Of its other files, suffix -> how many; and whether there are folders in it."""
+        cure = "give the folder that holds the images"
+        self.archives = scan.archives()
+        if self.archives:
+            cure = f"`rawpack pack {shlex.quote(root + '/*' + self.archives)} store/` packs archives as they are"
+        super().__init__(f"no image in {root}: {self.what}; {cure}")
 
 
 class FolderSource(BaseSource):
@@ -92,6 +87,7 @@ class FolderSource(BaseSource):
     """
 
     _all: FolderPart
+    _more: NDArray[np.int64] = NO_STATES
 
     def __init__(
         self,
@@ -100,16 +96,19 @@ class FolderSource(BaseSource):
         *,
         images: Folders = (),
         fields: Fields = (),
+        labels_file: str | os.PathLike[str] | None = None,
+        label_column: str | None = None,
         skip_unreadable: bool = False,
         progress: Scanning = unseen,
         detected: bool = False,
     ) -> None:
         """Scan `path`. Only files without an image's extension are opened, for their first bytes.
 
-        images, fields: folders of further images, see `pairs`, and which of them hold masks.
+        images, fields: folders of further images, see `pairs`, and which of them hold masks. labels_file, label_column:
+        labels in place of those of the folders, see `labels_file`, and which column of a table has them.
         skip_unreadable: leave out folders and files that cannot be looked into. progress: called with the number of
         entries looked at so far, every 1,000 and at the end. detected: whether the path shows that it is a folder of
-        images, and nobody says so: then it may hold no annotations.
+        images, and nobody says so: then it may hold no annotations, unless there are labels.
         Raises UsageError where `path` is no folder or holds no image, AnnotatedError where it holds annotations,
         UnreadableError where some of it cannot be looked into, PackError where its disk fails or it changes during the
         scan.
@@ -122,16 +121,53 @@ class FolderSource(BaseSource):
         self.info = scan.info("folder", root)
         self._all = scan.files()
         if not scan.samples:
-            raise NoImageError(root, scan.instead(), scan.counts["videos"], scan.archives(), scan.beside.suffixes)
-        if detected:
+            raise NoImageError(root, scan)
+        if detected and labels_file is None:
             refuse_annotations(path, scan.beside, self._all, self.info, scan.head)
         if images or fields:
             scanned = partial(scan_folder, wanted=wanted_images(), progress=progress, skip_unreadable=skip_unreadable)
             self._all, self.info = with_partners(self._all, self.info, images, fields, scanned)
+        inside = Path(where, labels_file or "")
+        self._take_labels(labels_file, label_column, lambda _: inside.read_bytes() if inside.is_file() else None)
+
+    def _take_labels(
+        self, file: str | os.PathLike[str] | None, column: str | None, inside: Callable[[str], bytes | None]
+    ) -> None:
+        """Take the labels of a file. inside: what is in a file of the source; None where it has no such file."""
+        if file is None:
+            if column is not None:
+                raise UsageError(f"{opt.label_column(plain(column))} names a column of {opt.labels_file}: give both")
+            return
+        info, name = self.info, os.fspath(file)
+        data = None if os.path.exists(name) else inside(name)  # noqa: PTH110 - it may be too long
+        given = read_labels(file, [self.key(i) for i in range(len(self))], info.root.rpartition("/")[2], column, data)
+        if given.in_order and (filled := len(info.classes or ()) - len(info.empty_classes)):
+            raise UsageError(
+                f"{info.root} has {count(filled, 'class folder')}: {opt.labels_file} applies to images without them, "
+                "unless it names the images"
+            )
+        labels, read = given.labels, np.delete(np.arange(len(self)), self.unread())
+        self._more = np.concatenate([self._more, [[len(self), zlib.crc32(labels.numbers.tobytes())]]])
+        self._all = replace(self._all, labels=None, further={LABEL: Numbers(labels.numbers), **self._all.further})
+        known = with_labels(info, Labels(labels.numbers[read], labels.names))
+        none, shown, problems = read[labels.numbers[read] < 0], plain(name), list[str]()
+        if len(none):
+            problems.append(f"{count(len(none), 'image')} without a label in {shown}: {plain(self.key(int(none[0])))}")
+        if given.others:
+            what = count(len(given.others), "label")
+            problems.append(f"{what} in {shown} of no image that is there, left out: {plain(given.others[0])}")
+        self.info = replace(
+            known,
+            flat=False,
+            options={**info.options, **given_options(labels_file=name, label_column=column)},
+            counts={**known.counts, NO_FILE: len(given.others)},
+            problems=(*info.problems, *problems),
+        )
 
     def labels(self) -> NDArray[np.int64] | None:
         """See `HasLabels`."""
-        return self._all.file_labels()
+        given = self._all.further.get(LABEL)
+        return given.values if isinstance(given, Numbers) else self._all.file_labels()
 
     def pick(self, rows: NDArray[np.int64], /) -> FolderPart:
         """See `CanPick`."""
@@ -142,10 +178,11 @@ class FolderSource(BaseSource):
         return np.flatnonzero(self._all.states[:, 0] == NOT_SCANNED)
 
     def states(self) -> NDArray[np.int64]:
-        """(n, 2): size in bytes and mtime in ns of each sample's file when it was scanned; then those of further
-        images."""
+        """(n, 2): size in bytes and mtime in ns of each sample's file when it was scanned, or its size and its time or
+        checksum in an archive; then those of further images, or size and mtime of each archive; then, where labels
+        were given, their number and their checksum."""
         further = [one.states for one in self._all.further.values() if isinstance(one, Files)]
-        view = np.concatenate([self._all.states, *further])
+        view = np.concatenate([self._all.states, *further, self._more])
         view.flags.writeable = False
         return view
 
@@ -198,43 +235,6 @@ def wanted_images() -> Wanted:
     return Wanted(EXTENSIONS, sniff, 32, VIDEO_EXTENSIONS, "videos")
 
 
-def refuse_unknown(file: Path, kinds: Collection[str]) -> None:
-    """Raise UsageError for a file of no known kind. kinds: those that can be named."""
-    from rawpack_packer.sources.listing.lines import SUFFIXES
-
-    where, suffix = plain(os.fspath(file)), file.suffix.lower()
-    if suffix in _COMPRESSED:
-        raise UsageError(
-            f"{where}: if it is a compressed tar archive, add {opt.kind('archive')}; decompress it otherwise"
-        )
-    for instead, suffixes in _INSTEAD.items():
-        if suffix in suffixes:
-            raise UsageError(f"{where}: {instead}")
-    raise UsageError(
-        f"{where} is no source by its name or its contents. A source is a folder of images or videos; a video; a "
-        f"listing ({', '.join(sorted(SUFFIXES))}); COCO's .json; Ultralytics' .yaml; arrays (.npy, .npz, IDX, .h5); an "
-        "LMDB; an archive (.tar, .zip, .tar.gz, .tar.bz2); Parquet; a .rec; TFRecord; or a store. If it is one, name "
-        f"its kind: {opt.kind('|'.join(kinds))}"
-    )
-
-
-def refuse_arrays(folder: Path) -> None:
-    """Raise UsageError where a folder without images holds arrays, which are packed by naming a file."""
-    from rawpack_packer.sources.arrays import is_arrays
-
-    try:
-        files = [file for file in sorted(folder.iterdir())[:_LOOKED_AT] if file.is_file() and is_arrays(file)]
-    except OSError:
-        return
-    # Of images rather than of labels, by their names.
-    first = next((file for file in files if "image" in file.name or "idx3" in file.name), next(iter(files), None))
-    if first is not None:
-        where = plain(os.fspath(folder))
-        raise UsageError(
-            f"no image in {where}: it holds arrays; give one of its files, such as {plain(os.fspath(first))}"
-        )
-
-
 class DividedError(UsageError):
     """A folder, or an archive of one, is divided into splits, and its kind was not given."""
 
@@ -247,17 +247,19 @@ class DividedError(UsageError):
         self._told = source, tuple(names), kind
         source = shown(source)
         pack = shlex.join(["rawpack", "pack", "--splits", ",".join(names), source, destination])
+        alone = kind in _ONE_BY_ONE
+        other = other or (["rawpack", "pack", "SRC", destination] if alone else [])
         one = [os.path.join(source, names[0]) if word == "SRC" else word for word in other]  # noqa: PTH118 - as written
         what = f"the folders in {plain(source)} are splits by their names, not classes"
         folders = not is_url(source) and all((Path(source) / name).exists() for name in names)
         if kind in ("parquet", "cifar", "voc") or not folders:
             what = f"{plain(source)} is divided into the splits {', '.join(map(plain, names))}"
-        super().__init__(
-            f"{what}: `{plain(pack)}` packs each into a store of its own; "
-            + (f"`{plain(shlex.join(one))}` takes one of them; " if one else "")
-            + f"{opt.kind(kind)} {'takes them as classes' if kind in _AS_CLASSES else 'packs them as one set'} (in "
-            f"Python: pack_splits(..., splits={list(names)}) or kind={kind!r})"
-        )
+        cures = [f"`{plain(pack)}` packs each into a store of its own"]
+        cures += [f"`{plain(shlex.join(one))}` takes one of them"] if one else []
+        whole = "takes them as classes" if kind in _AS_CLASSES else "packs them as one set"
+        cures += [] if alone else [f"{opt.kind(kind)} {whole}"]
+        in_python = f"pack_splits(..., splits={list(names)})" + ("" if alone else f" or kind={kind!r}")
+        super().__init__(f"{what}: {'; '.join(cures)} (in Python: {in_python})")
 
     def asked(self, destination: str, other: Sequence[str] = ()) -> DividedError:
         """The same error, where more is known of what the user asked for."""
@@ -267,6 +269,11 @@ class DividedError(UsageError):
 def is_split(name: str) -> bool:
     """Whether a folder of this name is a split and hardly ever a class."""
     return _rank(name) is not None
+
+
+def same_split(one: str, other: str) -> bool:
+    """Whether two names are those of the same split, such as `val` and `valid`."""
+    return one.lower() == other.lower() or (_rank(one) is not None and _rank(one) == _rank(other))
 
 
 def split_order(name: str) -> tuple[int, str]:

@@ -39,7 +39,7 @@ from rawpack_packer.sources.files import (
     text_of,
 )
 from rawpack_packer.sources.table.choose import empty_classes
-from rawpack_packer.text import again, count, plain
+from rawpack_packer.text import again, composed, count, plain
 
 MAX_PROBLEMS = 100
 PROGRESS_EVERY = 1000
@@ -121,6 +121,11 @@ class FolderScan:
         """Those of several files each."""
         self._ends = array("q", [0])
         self._states = array("q")
+        self._label = -1
+        """Of the folder that the scan is inside of."""
+        self._spelled: dict[str, tuple[str, int]] = {}
+        """One spelling of each class -> its own, and its label."""
+        self._respelled: list[str] = []
         self._open: list[tuple[int, Identity, Iterator[_Entry]]] = []
         """Folders that the scan is inside of: number, identity, and the entries that are left."""
         self._inside = self._above()
@@ -173,7 +178,7 @@ class FolderScan:
             empty_classes=empty,
             flat=not self.classes,
             counts={**self.counts, "unlabelled": unlabelled, "empty_classes": len(empty)},
-            problems=self._shown_problems(),
+            problems=(*self._shown_problems(), *self._respelled[:MAX_PROBLEMS]),
             skipped=dict(self.beside.suffixes),
         )
 
@@ -225,7 +230,7 @@ class FolderScan:
         if len(self._open) == 1:
             self._add_class(folder[:-1])
         self._folders.append(folder)
-        self._labels.append(len(self.classes) - 1)  # the root comes before any class: -1
+        self._labels.append(self._label)  # the root comes before any class: -1
         if identity is None:
             self._add(len(self._folders) - 1, [(b"", *failed)])
             return
@@ -236,7 +241,11 @@ class FolderScan:
         name = text_of(folder)
         while name in self.classes:  # two names can look alike once their odd bytes are written out
             name += "'"
-        self.classes[name] = None
+        spelled, self._label = self._spelled.setdefault(composed(name), (name, len(self.classes)))
+        if spelled == name:
+            self.classes[name] = None
+        else:
+            self._respelled.append(f"the name {plain(name)} is there in two spellings of Unicode: both are one class")
 
     def _list(self, folder: bytes) -> list[_Entry]:
         """The samples and folders in a folder, sorted."""

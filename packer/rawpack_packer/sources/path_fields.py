@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 import string
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -178,18 +178,20 @@ class PathTemplate:
         return "".join(made)
 
 
-def path_template(text: str) -> PathTemplate:
-    """A template as a user wrote it. Raises UsageError."""
+def path_template(text: str, names: Sequence[str]) -> PathTemplate:
+    """A template as a user wrote it. names: of the columns; `{}` stands for the first. Raises UsageError."""
     try:
         pieces = [(one, name, spec or "", kind) for one, name, spec, kind in string.Formatter().parse(text)]
     except ValueError as error:
         raise UsageError(f"{opt.path_column(repr(text))}: {error}; {{{{ and }}}} stand for braces") from None
-    named = [(name, spec, kind) for _, name, spec, kind in pieces if name is not None]
-    if not named or any(kind or (spec and not _WHOLE.fullmatch(spec)) or not name for name, spec, kind in named):
+    named = [(spec, kind) for _, name, spec, kind in pieces if name is not None]
+    if not named or any(kind or (spec and not _WHOLE.fullmatch(spec)) for spec, kind in named):
         raise UsageError(
-            f"{opt.path_column(repr(text))}: a column is written {{name}}, or {{name:06d}} for a number with six digits"
+            f"{opt.path_column(repr(text))}: a column is written {{name}}, {{name:06d}} for a number with six digits, "
+            "or {} for the first"
         )
-    return PathTemplate(tuple((one, name or "", spec) for one, name, spec, _ in pieces))
+    first = names[0] if names else ""
+    return PathTemplate(tuple((one, "" if name is None else name or first, spec) for one, name, spec, _ in pieces))
 
 
 @dataclass(frozen=True, eq=False)

@@ -22,15 +22,13 @@ from rawpack.errors import UsageError
 from rawpack.remote.url import is_url, refuse_url
 from rawpack_packer.options import OPTIONS, opt
 from rawpack_packer.sources.base import Scanning, Source, unseen
-from rawpack_packer.sources.beside.annotated import refuse_above, refuse_tables
+from rawpack_packer.sources.beside.annotated import OtherKindError, refuse_above, refuse_tables
 from rawpack_packer.sources.files import missing
 from rawpack_packer.sources.folder import EXTENSIONS as IMAGE_EXTENSIONS
 from rawpack_packer.sources.folder import (
     DividedError,
     NoImageError,
     holds_image,
-    refuse_arrays,
-    refuse_unknown,
     splits_in,
 )
 from rawpack_packer.sources.pairs import one_folder
@@ -142,9 +140,12 @@ def loaded(name: str) -> Any:
 
 KINDS: dict[str, SourceKind] = {
     "arrays": SourceKind(
-        "arrays: .npy, .npz, IDX (MNIST)", "arrays:ArraySource",
+        "arrays: .npy, .npz, IDX (MNIST); a folder of them, as torchvision's", "arrays:ArraySource",
         ("array", "fields", "classes", "image_column", "label_column", "key_column"),
         Look(decides="arrays:is_arrays"),
+        Look(
+            contains=("raw",), holds=r"\.np[yz]$|idx\d-ubyte", absent=True, decides="array_files:holds_arrays",
+        ),
     ),
     "cifar": SourceKind(
         "CIFAR-10 and CIFAR-100, their Python or binary version", "cifar:CifarSource",
@@ -156,17 +157,24 @@ KINDS: dict[str, SourceKind] = {
         divides="cifar:splits_of",
     ),
     "coco": SourceKind(
-        "COCO's JSON of images, boxes, polygons, keypoints and masks", "detection.coco:CocoSource",
-        ("images", "fields"), Look(r"\.json$"),
+        "COCO's JSON of images, boxes, polygons, keypoints and masks, or of captions", "detection.coco:CocoSource",
+        ("images", "fields"), Look(r"\.json$", decides="detection.coco:is_coco"),
+    ),
+    "cvat": SourceKind(
+        "CVAT's annotations.xml of images: boxes, polygons, points, skeletons", "detection.cvat:CvatSource",
+        ("images", "classes"), Look(r"\.xml$", decides="detection.cvat:is_cvat"),
+        Look(contains=("annotations.xml",), decides="detection.cvat:is_cvat"),
     ),
     "folder": SourceKind(
         "a folder of images, with a subfolder for each class", "folder:FolderSource",
-        ("images", "fields", "skip_unreadable", "key_pattern"), with_subfolders=True, stops_at_annotations=True,
+        ("images", "fields", "labels_file", "label_column", "skip_unreadable", "key_pattern"), with_subfolders=True,
+        stops_at_annotations=True,
     ),
     "hdf5": SourceKind(
-        "data sets of an HDF5 file: .h5, .hdf5", "hdf5.source:Hdf5Source",
+        "data sets of an HDF5 file: .h5, .hdf5; a folder of such files", "hdf5.source:Hdf5Source",
         ("array", "fields", "classes", "image_column", "label_column", "key_column"),
         Look(r"\.(h5|hdf5|hdf|he5)$"),
+        Look(holds=r"\.(h5|hdf5|hdf|he5)$", absent=True, decides="array_files:holds_hdf5"),
     ),
     "webdataset": SourceKind(
         "WebDataset shards: .tar, .tar.gz", "archives.webdataset:WebDatasetSource",
@@ -191,6 +199,10 @@ KINDS: dict[str, SourceKind] = {
         divides="tfrecord:splits_of", remote=True, extra="tfrecord",
     ),
     "store": SourceKind("a rawpack store", "store:StoreSource", accepts_folder=Look(contains=("store.json",))),
+    "labelme": SourceKind(
+        "images with labelme's JSON files next to them", "detection.labelme:LabelmeSource",
+        ("classes", "skip_unreadable"),
+    ),
     "lmdb": SourceKind(
         "LMDBs of image files: as of STR, LSUN, BasicSR, folder2lmdb and Caffe", "lmdb.source:LmdbSource",
         accepts_file=Look(r"\.(lmdb|mdb)$"), accepts_folder=Look(contains=("data.mdb",)),
@@ -217,19 +229,20 @@ KINDS: dict[str, SourceKind] = {
         extra_for="names of classes in data.yaml",
     ),
     "listing": SourceKind(
-        "a table of paths and fields: .csv, .tsv, .jsonl; a plain .txt list; a folder with a metadata.csv",
+        "a table of paths and fields: .csv, .tsv, .jsonl, a list in .json; a plain .txt list; a folder with a "
+        "metadata.csv; img2dataset's folders of files",
         "video.source:open_listing",
         ("fields", "path_column", "label_column", "key_column", "images", "classes", "key_pattern", *_VIDEO),
-        Look(r"\.(csv|tsv|jsonl|ndjson|txt)$"),
+        Look(r"\.(csv|tsv|jsonl|ndjson|json|txt)$"),
         Look(
             contains=tuple(f"{up}metadata.{end}" for up in ("", "../") for end in ("csv", "jsonl", "parquet")),
-            decides="listing.metadata:has_metadata",
+            holds=r"^[0-9]+\.parquet$", decides="listing.metadata:lists_images",
         ),
         divides="listing.metadata:splits_of",
     ),
     "archive": SourceKind(
         "an archive of a folder of images: .tar, .zip, .tar.gz, .tar.bz2; ImageNet's own",
-        "archives.source:ArchiveSource", ("labels_file", "skip_unreadable", "key_pattern"),
+        "archives.source:ArchiveSource", ("labels_file", "label_column", "skip_unreadable", "key_pattern"),
         Look(decides="archives.source:is_archive"), Look(absent=True, decides="archives.source:names_archives"),
         stops_at_annotations=True, remote=True, extra="archives", extra_for="compressed tar",
     ),
@@ -290,13 +303,14 @@ def _found(
 
         may_be = kind
         kind, begun = begin(path, given.get("fields", ()), spool)
+        kind = "archive" if "labels_file" in given else kind
         if kind != may_be == "webdataset":  # a folder of archives that are no shards
             kind, begun = _kind_of(path, added, given, spool, but=may_be), None
     if given and kind == "folder" and not _is_there(path, KINDS[kind]) and "\0" not in where:
         raise missing(where)  # rather than that a folder takes none of these options
     if kind in KINDS and KINDS[kind].with_subfolders and where and (names := splits_in(Path(path))):
         images = kind != "folder" or holds_image(Path(path))
-        if kind == "folder" and images:
+        if kind == "folder" and images and "labels_file" not in given:
             refuse_above(path, names)
         raise DividedError(where, names, kind if images else "video")
     if kind in KINDS and (names := KINDS[kind].splits(Path(path))):
@@ -308,8 +322,13 @@ def _found(
     except NoImageError as error:
         if error.videos:
             return opened("video")
-        refuse_arrays(Path(path))
+        if not error.archives:
+            from rawpack_packer.sources.advice import refuse_folder
+
+            refuse_folder(Path(path), error)
         raise
+    except OtherKindError as error:
+        return opened(error.kind)
     if kind == "archive" and (names := source.splits()):  # type: ignore[attr-defined] # it is an ArchiveSource
         raise DividedError(where, names, kind)
     return source
@@ -333,7 +352,7 @@ def has_split(root: str, name: str) -> bool:
     # What an archive or a data.yaml lacks is reported when it is opened.
     is_file = os.path.isfile(root)  # noqa: PTH113
     known = KINDS["archive"].accepts_file(Path(root)) or (is_file and KINDS["yolo"].accepts_file(Path(root)))
-    kinds = ("parquet", "tfrecord", "cifar", "yolo", "voc")
+    kinds = ("parquet", "tfrecord", "cifar", "yolo", "voc", "arrays", "hdf5")
     return os.path.lexists(inner) or known or any(KINDS[kind].accepts_folder(inner) for kind in kinds)
 
 
@@ -420,7 +439,9 @@ def _kind_of(
         if name != but and (kind.accepts_file if is_file else kind.accepts_folder)(where):
             return name
     if is_file and where.suffix.lower() not in IMAGE_EXTENSIONS:
-        refuse_unknown(where, sorted({*KINDS, *added}))
+        from rawpack_packer.sources.advice import refuse_file
+
+        refuse_file(where, sorted({*KINDS, *added}))
     # Without options, the scan for images shows whether there are any: see `open_source`.
     asked = any(OPTIONS[name].heading == "Video" for name in given)
     return "video" if asked and where.is_dir() and not holds_image(where) else "folder"

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 import numpy as np
@@ -353,7 +353,7 @@ def _value(origin: Origin, store: Store, name: str, row: int) -> Value:
     rows = np.array([row], np.int64)
     try:
         if field.kind == "text":
-            return store.columns.text(name, rows)[0]
+            return cast(Value, store.columns.text(name, rows)[0])
         if field.kind == "ragged":
             values = np.array(store.columns.ragged(name, rows)[0])
             if not field.is_boxes:

@@ -27,7 +27,7 @@ from rawpack_packer.sources.base import (
     unread_of,
     videos_of,
 )
-from rawpack_packer.sources.fields import Boxes, Fractions, check_names
+from rawpack_packer.sources.fields import Boxes, Fractions, are_texts, check_names
 from rawpack_packer.testing.engines import check_files, settled_files
 
 Read = Item | DecodeError
@@ -283,7 +283,9 @@ def _check_item(item: Item, info: SourceInfo) -> None:
         assert _fits(item.image.shape, info.image.shape), f"{where}: {item.image.shape}, info says {info.image.shape}"
     for name, kind in info.fields.items():
         value = item.fields[name]
-        if kind.dtype == "str":
+        if kind.is_texts:
+            assert are_texts(value), f"{where}: {name} is a {type(value).__name__}, info says a list of texts"
+        elif kind.dtype == "str":
             assert isinstance(value, str), f"{where}: {name} is a {type(value).__name__}, info says str"
         elif isinstance(value, Boxes):
             assert value.form == kind.boxes, f"{where}: {name} has boxes {value.form}, info says {kind.boxes}"

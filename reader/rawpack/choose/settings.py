@@ -6,7 +6,7 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from rawpack.transforms.pipeline import Pipeline
     from rawpack.transforms.plan import Transform
     from rawpack.transforms.step import CropStep, Step
+    from rawpack.transforms.texts import OneText
 
 _MANY_WORKERS, _MANY_A_CPU = 16, 4
 """More than both is worth a warning. Where workers wait for a disk, a few more than there are CPUs make sense."""
@@ -68,6 +69,8 @@ class Settings:
     seed: int
     ragged: Ragged
     ranks: Ranks | None
+    texts: Mapping[str, OneText]
+    """What chooses one of the texts of a sample, by field."""
 
     @property
     def pipeline(self) -> Pipeline | None:
@@ -80,6 +83,7 @@ def choose(samples: SampleSet, options: Options) -> tuple[Settings, Order, RankS
     library = samples.library
     if not len(samples):
         raise UsageError("there are no samples to read: the store or the selection is empty")
+    texts, options = _without_texts(options)
     main = main_image(library.fields)
     asked = asked_sizes(samples, options, main)
     found, resized = asked.buckets, asked.resized(asked.sizes[0], main, library.fields)
@@ -93,6 +97,8 @@ def choose(samples: SampleSet, options: Options) -> tuple[Settings, Order, RankS
     sized = [name for names in resized for name in (library.fields if names is None else names)]
     chosen = choose_fields(library, options.fields, sized, transformed, files)
     check_ragged(library, chosen, options.ragged)
+    for step in texts.values():
+        step.check(library.fields, chosen)
     crop = first_crop(options.transform, library, chosen, files) if files else (None, ())
     befores = [_fits(asked.resized(size, main, library.fields)) for size in asked.sizes]
     made = [_pipeline(samples, options.transform, chosen, one, files, n) for one in befores for n in samples.lengths]
@@ -118,6 +124,7 @@ def choose(samples: SampleSet, options: Options) -> tuple[Settings, Order, RankS
         seed=options.seed,
         ragged=options.ragged,
         ranks=ranks,
+        texts=texts,
         **choose_workers(samples, worked, planes, options, pipelines[0] is not None),
     )
     last = "pad" if ranks is None or ranks.last is None else ranks.last
@@ -126,6 +133,19 @@ def choose(samples: SampleSet, options: Options) -> tuple[Settings, Order, RankS
     if split.drop_last and order.foreseeable:
         order.split(split, 0).check_not_empty()
     return settings, order, split
+
+
+def _without_texts(options: Options) -> tuple[Mapping[str, OneText], Options]:
+    """The steps that choose texts, which no worker does, by their fields; and the options without them."""
+    if not options.transform:
+        return {}, options
+    from rawpack.transforms.plan import as_steps
+    from rawpack.transforms.texts import OneText
+
+    steps = as_steps(options.transform)
+    texts = {step.field: step for step in steps if isinstance(step, OneText)}
+    rest = [step for step in steps if not isinstance(step, OneText)]
+    return texts, replace(options, transform=rest or None) if texts else options
 
 
 def make_order(samples: SampleSet, options: Options, found: FoundBuckets | None) -> Order:

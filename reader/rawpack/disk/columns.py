@@ -19,6 +19,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -30,6 +31,7 @@ from rawpack.errors import DamagedStoreError
 T = TypeVar("T")
 Array = NDArray[Any]
 Rows = Sequence[int] | NDArray[np.int64]
+_decode_texts = msgspec.json.Decoder(list[str]).decode
 
 
 def files_of(name: str, field: Field, rows: int, chunks: int) -> dict[str, tuple[str, tuple[int, ...]]]:
@@ -108,17 +110,19 @@ class ColumnFolder:
             )
         self.folder, self.rows, self.files = folder, columns.rows, columns.files
         self.arrays: dict[str, Array] = {}
+        self._lists = {name for name, field in manifest.fields.items() if field.is_texts}
         for name, field in manifest.fields.items():
             self.arrays |= open_field(folder, columns, name, field, chunks.get(name, 0), mapped)
 
-    def text(self, name: str, rows: Rows) -> list[str]:
-        """The texts of field `name` at `rows` of this folder."""
+    def text(self, name: str, rows: Rows) -> list[Any]:
+        """The texts of field `name` at `rows` of this folder: a str each, or a list of str."""
+        decode, what = (_decode_texts, "a list of texts") if name in self._lists else (bytes.decode, "UTF-8")
         texts = []
         for row, data in zip(rows, self.ragged(name, rows), strict=True):
             try:
-                texts.append(data.tobytes().decode())
-            except UnicodeDecodeError:
-                raise DamagedStoreError(f"{self.folder}: {name} of row {row} is not UTF-8") from None
+                texts.append(decode(data.tobytes()))
+            except (UnicodeDecodeError, msgspec.DecodeError):
+                raise DamagedStoreError(f"{self.folder}: {name} of row {row} is not {what}") from None
         return texts
 
     def ragged(self, name: str, rows: Rows) -> list[Array]:
@@ -173,15 +177,15 @@ class ColumnTable:
                 out[at] = column[local]
 
     def value(self, name: str, row: int, kind: str) -> Any:
-        """Field `name`, of this kind, of one sample: a number, a new array, or a str."""
+        """Field `name`, of this kind, of one sample: a number, a new array, a str, or a list of str."""
         folder, at = self.located(row)
         if kind == "text":
             return folder.text(name, [at])[0]
         value = folder.arrays[name][at] if kind == "number" else folder.ragged(name, [at])[0]
         return np.array(value) if value.ndim else value
 
-    def text(self, name: str, rows: NDArray[np.int64]) -> list[str]:
-        """The text field `name` of samples `rows`."""
+    def text(self, name: str, rows: NDArray[np.int64]) -> list[Any]:
+        """The text field `name` of samples `rows`: a str each, or a list of str."""
         return self._each(ColumnFolder.text, name, rows)
 
     def ragged(self, name: str, rows: NDArray[np.int64]) -> list[Array]:

@@ -21,8 +21,8 @@ from rawpack.system.files import read_plain
 
 NAME = "store.json"
 VERSION = 1
-SEVERAL_IMAGES = "several-images"
-FEATURES = (SEVERAL_IMAGES,)
+SEVERAL_IMAGES, SEVERAL_TEXTS = "several-images", "several-texts"
+FEATURES = (SEVERAL_IMAGES, SEVERAL_TEXTS)
 """What some stores have and a reader must know of. A reader refuses those that it does not know, by name."""
 HEAD_BYTES = 8192
 """How many first bytes of a shard file are hashed when it is opened. They include the header of every format, so most
@@ -55,7 +55,8 @@ class Field(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     dtype: str
     """numpy's name: "uint8", "int64", ...; "str" for text."""
     shape: Annotated[tuple[_Length | None, ...], Meta(max_length=16)] = ()
-    """Of one sample. None where samples differ: (None, None, 3) for RGB images of different sizes, (None, 5) for boxes.
+    """Of one sample. None where samples differ: (None, None, 3) for RGB images of different sizes, (None, 5) for boxes,
+    (None,) for a list of texts.
     """
     encoding: str = "raw"
     """How a shard holds the sample's bytes: the name of a `Codec`. A reader always returns `dtype` and `shape`."""
@@ -104,6 +105,11 @@ class Field(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     def in_slot(self) -> bool:
         """Whether its values are placed in a batch's slot: only where all samples have the same length."""
         return self.kind not in ("text", "ragged")
+
+    @property
+    def is_texts(self) -> bool:
+        """Whether a sample has a list of texts, of any number, which a column holds as JSON."""
+        return self.kind == "text" and bool(self.shape)
 
     @property
     def codec(self) -> Codec:
@@ -303,8 +309,11 @@ class _Needed(msgspec.Struct):
 
 def features_of(fields: Mapping[str, Field]) -> tuple[str, ...] | msgspec.UnsetType:
     """The features of a store with these fields, as its manifest has them."""
-    several = sum(field.kind == "image" for field in fields.values()) > 1
-    return (SEVERAL_IMAGES,) if several else msgspec.UNSET
+    has = {
+        SEVERAL_IMAGES: sum(field.kind == "image" for field in fields.values()) > 1,
+        SEVERAL_TEXTS: any(field.is_texts for field in fields.values()),
+    }
+    return tuple(name for name in FEATURES if has[name]) or msgspec.UNSET
 
 
 def main_image(fields: Mapping[str, Field]) -> str:
@@ -352,7 +361,7 @@ def _check(manifest: Manifest) -> None:
 
 def _check_field(name: str, field: Field) -> None:
     if field.kind == "text":
-        if field.dtype != "str" or field.shape:
+        if field.dtype != "str" or field.shape not in ((), (None,)):
             raise ValueError(f"text field {name} with dtype {field.dtype} and shape {field.shape}")
         return
     if field.dtype not in DTYPES:

@@ -67,7 +67,7 @@ class BatchField:
     """Whether it is images (n, H, W, C), or clips of them."""
     axes: tuple[int | None, ...] | None = None
     """Of one sample, with None for an axis that differs from batch to batch; for texts, those between samples and
-    texts. None where it is a list of arrays."""
+    texts. None where it is a list of arrays, or of lists of texts."""
     exact: bool = False
     """Whether it is a mask, or images whose values must not be rounded, such as depths."""
 
@@ -88,7 +88,7 @@ class Making:
         self.settings, library = settings, samples.library
         shown = [name for name in settings.fields if library.fields[name].in_slot and name not in settings.encoded]
         ragged_fields = [name for name in settings.fields if not library.fields[name].in_slot]
-        self._ragged_fields = RaggedFields(library, ragged_fields, settings.ragged, settings.movers)
+        self._ragged_fields = RaggedFields(library, ragged_fields, settings.ragged, settings.movers, settings.texts)
         clip = [] if samples.clips is None else [SlotField(CLIP, "int64", ())]
         slot_fields, *others = (
             [*(self._slot_field(name, k) for name in shown), SlotField(INDEX, "int64", self._axes(INDEX, k)), *clip]
@@ -162,7 +162,8 @@ class Making:
             axes = described[INDEX].axes if self._samples.clips is not None else ()
             assert axes is not None
             if stored.kind == "text" or length == "list":
-                described[name] = BatchField(stored.kind, None, False, axes if stored.kind == "text" else None)
+                one_text = stored.kind == "text" and (not stored.is_texts or name in self.settings.texts)
+                described[name] = BatchField(stored.kind, None, False, axes if one_text else None)
                 continue
             padded = (None if isinstance(length, str) else length, *(n or 0 for n in stored.shape[1:]))
             described[name] = BatchField(stored.kind, stored.dtype, False, (*axes, *padded))
@@ -175,6 +176,7 @@ class Making:
         """Name, dtype and shape of each field of a batch."""
         fields: dict[str, SlotField | Field] = {name: self._library.fields[name] for name in self.settings.fields}
         fields |= {name: Field(kind="image", dtype="uint8", shape=(None,)) for name in self.settings.encoded}
+        fields |= {name: Field(kind="text", dtype="str") for name in self.settings.texts}
         fields |= {field.name: field for field in self._spec.layout.fields}
         fields |= {VALID: SlotField(VALID, "bool", ())} if self.valid else {}
         shapes = {name: one.shape for name, one in fields.items()} | self._spec.layout.shapes

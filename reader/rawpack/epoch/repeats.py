@@ -134,7 +134,8 @@ class RepeatWatch:
     def _random(self) -> list[str]:
         """What differs from epoch to epoch, in words."""
         pipelines, crop = [one for one in self._settings.pipelines if one is not None], self._settings.crop[0]
-        transform = any(one.random for one in pipelines)
+        texts = self._settings.texts.values()
+        transform = any(one.random for one in pipelines) or any(one.random for one in texts)
         if crop is not None:
             from rawpack.transforms.images import draws_at_random
 

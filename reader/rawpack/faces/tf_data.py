@@ -31,9 +31,9 @@ def tf_dataset(
         field = described[name]
         if field.axes is None:
             cure = 'pass ragged="pad" or a length to batches(), or ' if field.kind == "ragged" else ""
-            raise UsageError(
-                f"{name!r} is a list of arrays of different lengths in a batch: {cure}leave it out with fields="
-            )
+            cure = f"choose one by OneText({name!r}) in transform=, or " if field.kind == "text" else cure
+            what = "texts" if field.kind == "text" else "arrays of different lengths"
+            raise UsageError(f"{name!r} is a list of {what} in a batch: {cure}leave it out with fields=")
         dtype = tf.string if field.kind == "text" else tf.as_dtype(field.dtype)
         specs[name] = tf.TensorSpec((rows, *field.axes), dtype, name=name)
 

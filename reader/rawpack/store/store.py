@@ -127,7 +127,7 @@ class Store:
         index: dict[str, NDArray[Any]] = {}
         for part in field.index:
             if part == "chunk":
-                index[part] = self._chunks(number, name)
+                index[part] = self.chunks(number, name)
             else:
                 index[part] = self.columns.piece(f"{name}.{part}", self.first(number), shard.rows)
         if not field.uniform:
@@ -138,7 +138,7 @@ class Store:
         reader: FieldReader = resolve(format_of(self.manifest.format).open)(in_shard)
         return reader
 
-    def _chunks(self, number: int, name: str) -> NDArray[Any]:
+    def chunks(self, number: int, name: str) -> NDArray[Any]:
         """Offset and bytes of each compressed chunk of field `name` in a shard. A folder of columns has those of its
         shards, one after another."""
         if name not in self._first_chunks:

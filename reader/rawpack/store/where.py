@@ -167,7 +167,7 @@ class Where:
         if field.in_shards:
             raise self._refused(node, f"is {field.kind} data in shards: conditions are on small fields only")
         if field.kind != "number":
-            return _Part(field.kind, np.fromiter(values[name], object))
+            return _Part("ragged" if field.is_texts else field.kind, np.fromiter(values[name], object))
         kind = "vector" if field.shape else _kind_of(field)
         return _Part(kind, values[name], labels=name == "label" and bool(self._classes))
 

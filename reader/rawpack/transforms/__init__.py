@@ -17,6 +17,7 @@ from rawpack.transforms.randaugment import RandAugment
 from rawpack.transforms.randomness import Random
 from rawpack.transforms.resizing import Fit, Resize
 from rawpack.transforms.step import BatchStep, CropStep, Move, Spec, Step
+from rawpack.transforms.texts import OneText
 from rawpack.transforms.values import ConvertImageDtype, Normalize, ToCHW
 from rawpack.transforms.views import Views
 
@@ -34,6 +35,7 @@ __all__ = [
     "Move",
     "Normalize",
     "OneHot",
+    "OneText",
     "RandAugment",
     "Random",
     "RandomCrop",

@@ -7,7 +7,7 @@ as the store holds them, are for decoders on a GPU; to copy them takes 2 % of th
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, SupportsIndex, overload
 
 import numpy as np
@@ -22,6 +22,7 @@ from rawpack.workers.fill import Seeds
 if TYPE_CHECKING:
     from rawpack.transforms.boxes import BoxMover
     from rawpack.transforms.step import CropStep
+    from rawpack.transforms.texts import OneText
 
 ALIGNMENT = 64
 """Each file begins at an address that this divides."""
@@ -41,10 +42,12 @@ class RaggedFields:
         names: Sequence[str],
         ragged: Ragged,
         movers: Sequence[BoxMover | None] = (None,),
+        texts: Mapping[str, OneText] = {},
     ) -> None:
         """movers: what moves boxes, and what follows them, with their images, where these are transformed: for each
-        bucket."""
+        bucket. texts: what chooses one of the texts of each sample, by field."""
         self.names, self._library, self._ragged, self._movers = tuple(names), library, ragged, tuple(movers)
+        self._texts = texts
 
     def __call__(
         self, rows: NDArray[np.int64], seeds: Seeds, clips: NDArray[np.int64] | None = None, bucket: int = 0
@@ -68,6 +71,8 @@ class RaggedFields:
         for name in self.names:
             if self._library.fields[name].kind == "text":
                 batch[name] = self._library.columns.text(name, rows)
+                if name in self._texts:
+                    batch[name] = self._texts[name].chosen(batch[name], seeds, rows if clips is None else clips)
                 continue
             samples = moved[name] if name in moved else self._library.columns.ragged(name, rows)
             if self._ragged == "list":

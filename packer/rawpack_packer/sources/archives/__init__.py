@@ -6,7 +6,6 @@
 | `zip.py` | the directory of a zip archive, and how a worker reads a member |
 | `opened.py` | the pass through archives that finds their members; how a worker reads one of a compressed tar |
 | `source.py`, `tree.py` | archives of folders as a source |
-| `labels.py`, `ilsvrc2012.txt` | the labels of ImageNet's archives |
 | `webdataset.py`, `samples.py`, `members.py` | WebDataset shards as a source; their samples; fields made of members |
 | `recordio.py` | RecordIO files as a source |
 

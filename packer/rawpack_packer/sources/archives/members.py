@@ -25,6 +25,7 @@ from rawpack_packer.sources.fields import (
     FieldKind,
     Value,
     are_pixels,
+    are_texts,
     array_of,
     as_array,
     as_text,
@@ -178,15 +179,16 @@ def value_of(data: bytes, type: str, entry: Sequence[str], kind: FieldKind | Non
         value = npy.array_of(data)
     elif type in _JSON:
         value = _entry(parsed(data), entry)
-        if not entry and (isinstance(value, dict) or (kind is not None and kind.dtype == "str")):
+        one_text = kind is not None and kind.dtype == "str" and not kind.is_texts
+        if not entry and (isinstance(value, dict) or one_text):
             value = value if isinstance(value, str) else _text(data)
-        elif kind is not None and kind.dtype == "str":
+        elif one_text:
             value = as_text(value)
     else:
         value = _text(data)
         if (type in _WHOLE_NUMBERS) if kind is None else (kind.dtype != "str"):
             value = _number(data)
-    if isinstance(value, str | bytes) or kind is None:
+    if isinstance(value, str | bytes) or kind is None or (kind.is_texts and are_texts(value)):
         return cast(Value, value)
     array = as_array(value)
     if array is None:

@@ -5,35 +5,30 @@ from __future__ import annotations
 import itertools
 import os
 import re
-import zlib
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
-from numpy.typing import NDArray
 
 from rawpack.errors import DecodeError, UsageError
 from rawpack.remote.url import is_url
-from rawpack_packer.options import opt
-from rawpack_packer.sources.archives.labels import read_labels
 from rawpack_packer.sources.archives.opened import CompressedSpans, FoundMember, Pass, opened_archive
 from rawpack_packer.sources.archives.tar import BLOCK, BadArchiveError, Member, is_tar
 from rawpack_packer.sources.archives.tree import Tree, TreeScan
 from rawpack_packer.sources.archives.zip import ENCRYPTED, MARKS, OTHER_METHOD, ZipSpans
-from rawpack_packer.sources.base import Images, Scanning, given_options, unseen
+from rawpack_packer.sources.base import Images, Scanning, unseen
 from rawpack_packer.sources.beside.annotated import refuse_annotations
 from rawpack_packer.sources.files import UnreadableError, opened
 from rawpack_packer.sources.folder import EXTENSIONS as IMAGE_EXTENSIONS
 from rawpack_packer.sources.folder import FolderSource, split_names, wanted_images
 from rawpack_packer.sources.folder_scan import MAX_PROBLEMS, PROGRESS_EVERY
-from rawpack_packer.sources.table.choose import Labels
 from rawpack_packer.sources.table.columns import Spans
 from rawpack_packer.sources.table.named_files import expanded, is_pattern, named_files
-from rawpack_packer.sources.table.source import with_labels
 from rawpack_packer.text import count, listed, plain
 
 if TYPE_CHECKING:
@@ -96,6 +91,7 @@ class ArchiveSource(FolderSource):
         /,
         *,
         labels_file: str | os.PathLike[str] | None = None,
+        label_column: str | None = None,
         skip_unreadable: bool = False,
         spool: Spool | None = None,
         progress: Scanning = unseen,
@@ -104,11 +100,11 @@ class ArchiveSource(FolderSource):
     ) -> None:
         """Read the directory of each archive.
 
-        labels_file: see `labels.py`; of archives without classes. skip_unreadable: pack what is intact of an archive
-        that is truncated or damaged, and what is neither encrypted nor compressed in a way that is not read. spool: for
-        archives behind URLs. progress: called with the number of members so far, every 1,000 and at the end. detected:
-        whether the path shows that it is an archive of a folder, and nobody says so: then it may hold no annotations,
-        unless there are labels. begun: the pass through the archives, if it has begun.
+        labels_file, label_column: see `FolderSource`; the file may be in the archive. skip_unreadable: pack what is
+        intact of an archive that is truncated or damaged, and what is neither encrypted nor compressed in a way that is
+        not read. spool: for archives behind URLs. progress: called with the number of members so far, every 1,000 and
+        at the end. detected: whether the path shows that it is an archive of a folder, and nobody says so: then it may
+        hold no annotations, unless there are labels. begun: the pass through the archives, if it has begun.
         Raises UsageError where the archives cannot be read or have no image, UnreadableError where one is not intact,
         MissingExtraError where one is compressed and nothing installed can read it.
         """
@@ -138,36 +134,14 @@ class ArchiveSource(FolderSource):
         if detected and labels_file is None:
             packed = os.path.join(outer, os.fsdecode(folder).rstrip("/"))  # noqa: PTH118 - as the user wrote it
             refuse_annotations(path, scan.beside, self._all, info, scan.head, packed)
-        self._states = np.concatenate([self._all.states, archives.states])
-        if labels_file is not None:
-            self._set_labels(labels_file)
-
-    def _set_labels(self, file: str | os.PathLike[str]) -> None:
-        info, part = self.info, self._all
-        if info.classes is not None:
-            raise UsageError(
-                f"{info.root} has {count(len(info.classes), 'class folder')}: {opt.labels_file} applies to archives "
-                "without them"
-            )
-        labels = read_labels(file, [self.key(i) for i in range(len(self))])
-        assert labels.names is not None
-        numbers, found = np.arange(len(labels.names), dtype=np.int32), labels.numbers.astype(np.int32)
-        self._all = replace(part, folders=part.folders[:1] * len(numbers), labels=numbers, folder_of=found)
-        self._states = np.concatenate([self._states, [[len(found), zlib.crc32(found.tobytes())]]])
-        read = Labels(np.delete(labels.numbers, self.unread()), labels.names)
-        self.info = replace(with_labels(info, read), flat=False, options=given_options(labels_file=os.fspath(file)))
+        filled = [name for name in info.classes or () if name not in info.empty_classes]
+        self._splits = split_names(filled) if info.counts["unlabelled"] == 0 else []
+        self._more = archives.states
+        self._take_labels(labels_file, label_column, partial(_inside, tree, folder, spans))
 
     def splits(self) -> list[str]:
         """See `divided.split_names`."""
-        filled = [name for name in self.info.classes or () if name not in self.info.empty_classes]
-        return split_names(filled) if self.info.counts["unlabelled"] == 0 else []
-
-    def states(self) -> NDArray[np.int64]:
-        """(n + k, 2): of each sample, its size and its time or checksum in the archive; then size and mtime of each
-        archive; then, where labels were given, their number and their checksum."""
-        view = self._states.view()
-        view.flags.writeable = False
-        return view
+        return self._splits
 
 
 class _Index:
@@ -327,6 +301,19 @@ def _check_zipped(members: Images | None, root: str) -> None:
             for detail, n in known.items()
         ]
         raise UnreadableError(root, sum(known.values()), problems)
+
+
+def _inside(tree: Tree, folder: bytes, spans: Spans, file: str) -> bytes | None:
+    """What is in a member by its path, from the root or from the folder that is packed; None where there is none."""
+    name = os.fsencode(split_path(file)[1] or file)
+    for path in (name, folder + b"/" + name):
+        with suppress(OSError):
+            if isinstance(number := tree.resolve(tree.root, path), int):
+                try:
+                    return spans.value(number)
+                except DecodeError as error:
+                    raise UsageError(f"{plain(file)}, in the archive, cannot be read: {error.detail}") from None
+    return None
 
 
 def split_path(path: str) -> tuple[str, str]:

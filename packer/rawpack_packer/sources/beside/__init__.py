@@ -125,8 +125,6 @@ class Seen:
     beside: Beside
     kind: str
     images: ImageNames | ImagesOnDisk
-    takes_labels: bool = False
-    """Whether it is an archive without class folders, for which there is an option of labels."""
     filled: Mapping[bytes, int] = field(default_factory=dict)
     """Folders that hold images, each ending in "/" -> how many; empty where that is not known."""
     labeled: bool = False

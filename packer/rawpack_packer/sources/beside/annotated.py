@@ -55,7 +55,8 @@ from rawpack_packer.text import count, listed, plain
 _MOST_TRIED = 200
 _MOST_LISTS = 16
 """Files with names of images, of which none need be here: each look goes through all names."""
-_NO_BOXES = ("captions_", "panoptic_", "image_info_")
+_CAPTIONS = "captions_"
+_NO_BOXES = (_CAPTIONS, "panoptic_", "image_info_")
 """How the names of those of COCO's JSON files begin that have no boxes."""
 _FILE_NAME = re.compile(rb'"file_name"\s*:\s*"([^"\\]{1,400})"')
 _NAMED = re.compile(rb"""[^\s"'<>,;/\\]{1,250}\.(?:jpe?g|png|webp|bmp|tiff?|gif)\b""", re.IGNORECASE)
@@ -90,10 +91,19 @@ class AnnotatedError(UsageError):
         return AnnotatedError(_DST.sub(lambda found: f"`rawpack {verb} {found[1]}{tail}`", str(self)))
 
 
+class OtherKindError(UsageError):
+    """A folder that looks like one of images is of another kind, by what is next to them."""
+
+    def __init__(self, path: str, kind: str) -> None:
+        super().__init__(f"{plain(path)} is of kind {kind}: {opt.kind(kind)}")
+        self.kind = kind
+
+
 def refuse_annotations(
     path: str | os.PathLike[str], beside: Beside, part: FolderPart, info: SourceInfo, head: Head, packed: str = ""
 ) -> None:
-    """Raise AnnotatedError where a folder, or an archive of one, also holds what describes its images.
+    """Raise AnnotatedError where a folder, or an archive of one, also holds what describes its images; OtherKindError
+    where there is a kind of source that reads it.
 
     path: of the source, as the user wrote it. beside, part, info: what the scan found. packed: the folder in an archive
     that is packed, as a command names it.
@@ -103,12 +113,14 @@ def refuse_annotations(
     numbers, counts = np.unique(part.folder_of, return_counts=True)
     filled = {part.folders[k]: n for k, n in zip(numbers.tolist(), counts.tolist(), strict=True)}
     empty, classes = set(info.empty_classes), info.classes or ()
-    takes_labels, labeled = info.kind == "archive" and not classes, len(classes) - len(empty) > 1
-    seen = Seen(shown_path, beside, info.kind, ImageNames(part, head), takes_labels, filled, labeled)
+    labeled = len(classes) - len(empty) > 1
+    seen = Seen(shown_path, beside, info.kind, ImageNames(part, head), filled, labeled)
     tables = [one for one in beside.tables if _is_relevant(folder_of(one), filled, empty)]
+    found = _coco(seen) or tables_beside(seen, [*tables, *beside.above])
+    if not found and not seen.in_archive and not labeled and _pair_formats(seen) == {".json": "labelme"}:
+        raise OtherKindError(shown_path, "labelme")
     found = (
-        _coco(seen)
-        or tables_beside(seen, [*tables, *beside.above])
+        found
         or _pairs(seen)
         or _apart(seen)
         or _singles(seen)
@@ -161,15 +173,6 @@ def refuse_tables(path: str | os.PathLike[str]) -> None:
     if not tables or holds_images(folder) is not False:
         return
     seen = Seen(os.fspath(path), Beside(), "folder", ImagesOnDisk(os.fspath(path), ()))
-    of_folder = next((one for one in tables if (folder / one.stem).is_dir()), None)
-    if of_folder is not None:
-        tar = f'for d in {shlex.quote(seen.path)}/*/; do tar --sort=name -cf "${{d%/}}.tar" -C "$d" .; done'
-        pack = command("--source", "webdataset", "--field", "caption=txt:str", seen.below("*.tar"))
-        what = (
-            f"{plain(of_folder.name)} and the folder {plain(of_folder.stem)}, as img2dataset writes files with their "
-        )
-        cure = f"`{plain(tar)}` makes WebDataset shards of them, and {pack} packs images with captions"
-        raise AnnotatedError(seen.told(what + "captions", cure, "a folder is packed without these"))
     if holds_image(folder):
         raise AnnotatedError(tables_beside(seen, [os.fsencode(one.name) for one in tables]))
 
@@ -180,15 +183,15 @@ def _coco(seen: Seen) -> str:
     found = [one for one in files if any(key.search(heads[one]) and word in heads[one] for key, word in _COCO)]
     if not found:
         return ""
-    with_boxes = [one for one in found if not text_of(one).rpartition("/")[2].startswith(_NO_BOXES)]
-    commands = [told for one in with_boxes if (told := _coco_command(seen, one, heads[one]))]
-    commands = commands or [command(seen.below(one)) for one in with_boxes]
-    cure = f"{seen.first}{' or '.join(commands[:MOST_COMMANDS])} packs images with their boxes"
+    names = {one: text_of(one).rpartition("/")[2] for one in found}
+    with_boxes = [one for one in found if not names[one].startswith(_NO_BOXES)]
+    read = with_boxes or [one for one in found if names[one].startswith(_CAPTIONS)]
+    commands = [told for one in read if (told := _coco_command(seen, one, heads[one]))]
+    commands = commands or [command(seen.below(one)) for one in read]
+    have = "boxes" if with_boxes else "captions"
+    cure = f"{seen.first}{' or '.join(commands[:MOST_COMMANDS])} packs images with their {have}"
     if not commands:
-        cure = (
-            "rawpack reads no captions or panoptic masks of COCO; write captions into a listing, a .csv with the "
-            "columns path and caption"
-        )
+        cure = "rawpack reads COCO's boxes and captions, and no panoptic masks"
     files_of = "COCO's JSON" if len(found) == 1 else "COCO's JSON files"
     return seen.told(f"{files_of} {listed([text_of(one) for one in found], MOST_SHOWN)}", cure)
 
@@ -219,6 +222,11 @@ def _format_of(suffix: str, head: bytes) -> str:
     if suffix == ".xml" and b"<annotation" in head:
         return "voc"
     return "labelme" if suffix == ".json" and b'"shapes"' in head and b'"imagePath"' in head else ""
+
+
+def _pair_formats(seen: Seen) -> dict[str, str]:
+    """Suffix of files that are named as an image next to them -> their format."""
+    return {suffix: _format_of(suffix, seen.images.head(file, HEAD)) for suffix, (file, _) in seen.beside.pairs.items()}
 
 
 def _pairs(seen: Seen) -> str:
@@ -260,11 +268,12 @@ def _cure(seen: Seen, suffix: str, options: list[str], form: str) -> str:
         return f"{command('--source', 'yolo', seen.path)} packs them as YOLO's boxes"
     if form == "voc":
         return _moved_voc(seen)
+    if form == "labelme":
+        return f"{command('--source', 'labelme', seen.path)} packs labelme's boxes and polygons"
     tar = shlex.join(["tar", "--sort=name", "-cf", "shards.tar", "-C", seen.path, "."])
     told = command(*shards, *([] if suffix == ".cls" else options), "shards.tar")
     kept = ", with the folders as classes" if "--key-pattern" in told else ""
-    boxes = " (labelme's; as COCO's JSON, its boxes are boxes)" if form == "labelme" else ""
-    return f"`{plain(tar)}` and then {told} packs them as a field{kept}{boxes}"
+    return f"`{plain(tar)}` and then {told} packs them as a field{kept}"
 
 
 def _apart(seen: Seen) -> str:
@@ -330,11 +339,14 @@ def _singles(seen: Seen) -> str:
         tried += bool(words)
         if tried > _MOST_LISTS:
             break
-        if not any(next(seen.images.paths(word, False), None) for word in words):
+        image = next((image for word in words for image in seen.images.paths(word, False)), None)
+        if image is None:
             continue
         cure = "make it COCO's JSON, or a listing, a .csv with a column path"
         if of_cvat:
-            cure = "export it from CVAT again, as COCO or YOLO, and pack that"
+            holds, beside = os.fsencode(image).rpartition(b"/")[0], folder_of(file)
+            options = [] if holds in (beside[:-1], beside + b"images") else ["--images", seen.below(holds)]
+            cure = f"{seen.first}{command(*options, seen.below(file))} packs CVAT's boxes and polygons"
         elif file.endswith(b".txt"):
             listed_labels = plain_list_cure(seen, file)
             cure = seen.first + listed_labels if listed_labels else ""

@@ -6,19 +6,21 @@ one folder. A table of counts or of the names of classes has none, and no comman
 
 from __future__ import annotations
 
-import csv
-import json
+import io
 import os
 import re
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 
+from rawpack.errors import UsageError
 from rawpack_packer.options import opt
 from rawpack_packer.sources.beside import HEAD, MOST_COMMANDS, Found, Seen, command, folder_of
 from rawpack_packer.sources.files import text_of
+from rawpack_packer.sources.listing.lines import READERS
 from rawpack_packer.text import listed, plain
 
 _MOST_ROWS = 100
@@ -91,18 +93,20 @@ def _cure(seen: Seen, tables: Sequence[bytes]) -> str:
             notes.append(note)
     if commands:
         note = _LOST if _LOST in notes else notes[0] if len(set(notes)) == 1 else ""
-        if seen.takes_labels:
-            note += f", or {opt.labels_file('FILE')} gives each image its class, by lines of NAME CLASS"
+        if len(some) == 1:
+            file = text_of(some[0]) if seen.in_archive else seen.below(some[0])
+            note += f", or {command('--labels-file', file, seen.path)} its classes alone"
         several = ", each the images that it lists" if len(commands) > 1 else " of the images that it lists"
         return f"{' or '.join(commands[:MOST_COMMANDS])} packs its columns as fields{several}{note}"
     if cure := next(filter(None, (plain_list_cure(seen, one.path) for one in read)), ""):
         return cure
     if seen.in_archive and not any(one.columns for one in read):
         # Such as a table above the folder that is packed.
-        return f"{command(seen.unpacked)} shows whether it names the images"
+        labels = command("--labels-file", text_of(tables[0]), seen.path)
+        return f"{command(seen.unpacked)} shows whether it names the images, or {labels} its classes alone"
     none = "no column of these tables" if len(tables) > 1 else "none of its columns"
     return (
-        "if it describes the images, give it a column path and pack the table; "
+        f"if it describes the images, give it a column path and pack the table, or the images with {opt.labels_file}; "
         f"{none} names images that are there, as far as seen"
     )
 
@@ -218,41 +222,14 @@ def _relative(seen: Seen, value: str) -> str:
 
 
 def _read(table: bytes, head: bytes) -> _TableBeside:
-    """The beginning of a table; without columns where it cannot be read."""
-    lines = head.decode("utf-8-sig", "replace").splitlines(keepends=True)
-    whole = len(head) < HEAD
-    if not whole:
-        lines = lines[:-1]
-    if table.lower().endswith((b".jsonl", b".ndjson")):
-        columns, rows = _of_json(lines[: _MOST_ROWS + 1])
-    else:
-        columns, rows = _of_cells(lines, "\t" if table.lower().endswith(b".tsv") else ",")
+    """The beginning of a table, up to its first fault; without columns where it cannot be read."""
+    whole, columns, rows = len(head) < HEAD, list[str](), list[list[str]]()
+    with suppress(UsageError):
+        suffix = os.path.splitext(text_of(table))[1].lower()  # noqa: PTH122
+        found = READERS[suffix](io.BytesIO(head if whole else head[: head.rfind(b"\n") + 1]), "")
+        columns = list(found.names)
+        rows.extend([str(value) for value in row] for _, row in islice(found.rows, _MOST_ROWS + 1))
     return _TableBeside(table, columns, rows[:_MOST_ROWS], whole and len(rows) <= _MOST_ROWS)
-
-
-def _of_json(lines: Iterable[str]) -> tuple[list[str], list[list[str]]]:
-    columns, rows = list[str](), list[list[str]]()
-    for line in lines:
-        try:
-            row = json.loads(line)
-        except (ValueError, RecursionError):
-            continue
-        if isinstance(row, dict):
-            columns = columns or list(row)
-            rows.append([str(row.get(name, "")) for name in columns])
-    return columns, rows
-
-
-def _of_cells(lines: Iterable[str], delimiter: str) -> tuple[list[str], list[list[str]]]:
-    rows = list[list[str]]()
-    with suppress(csv.Error):
-        for row in csv.reader(lines, delimiter=delimiter):
-            if row:
-                rows.append(row)
-            if len(rows) > _MOST_ROWS + 1:
-                break
-    columns = rows[0] if rows else []
-    return columns, [row for row in rows[1:] if len(row) == len(columns)]
 
 
 def plain_list_cure(seen: Seen, file: bytes) -> str:

@@ -1,13 +1,14 @@
-"""COCO's JSON files: images, categories, and annotations with boxes, polygons, keypoints and masks, as columns."""
+"""COCO's JSON files as columns: images, categories, and annotations with boxes, polygons, keypoints and masks, or with
+captions."""
 
 from __future__ import annotations
 
 import os
-import shlex
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -18,10 +19,20 @@ from rawpack.pixels.geometry import fill_polygons
 from rawpack_packer.errors import reading
 from rawpack_packer.options import opt
 from rawpack_packer.sources.base import Scanning, SourceInfo, given_options, unseen
-from rawpack_packer.sources.detection import MOST_KEYPOINTS, POLYGONS, BoxSource, PolygonRows, keypoints_kind, masks_of
-from rawpack_packer.sources.fields import FieldKind, Fields, check_names, words_of
-from rawpack_packer.sources.listing.lines import BadListingError, CellPosition, PathParser, fault, folder_of, state_of
-from rawpack_packer.sources.table.columns import Column, Files, Numbers, RaggedColumn, Rows, Texts, ends_of
+from rawpack_packer.sources.detection import (
+    MOST_KEYPOINTS,
+    POLYGONS,
+    BoxSource,
+    PolygonRows,
+    keypoints_kind,
+    listed_files,
+    masks_of,
+    numbered,
+)
+from rawpack_packer.sources.fields import TEXTS, FieldKind, Fields, check_names, words_of
+from rawpack_packer.sources.listing.lines import BadListingError, fault, folder_of, state_of
+from rawpack_packer.sources.table.columns import Column, Numbers, RaggedColumn, Rows, TextLists, Texts, ends_of
+from rawpack_packer.sources.table.source import TableSource
 from rawpack_packer.text import plain
 
 _IGNORED = {"uint8": 255, "uint16": 65535}
@@ -30,7 +41,6 @@ _NO_SEGMENTATION = (b"", b"[]", b"null")
 _MOST_PIXELS = 1 << 28
 _MOST_BITS = 40
 """Of a run length."""
-T = TypeVar("T")
 
 
 class Image(msgspec.Struct, gc=False):
@@ -63,15 +73,25 @@ class Coco(msgspec.Struct):
     categories: list[Category]
 
 
-def numbered(values: Iterable[T], what: str, where: str) -> dict[T, int]:
-    """The position of each value. what: where value {} is in the JSON. where: the file.
+class Caption(msgspec.Struct, gc=False):
+    image_id: int
+    caption: str
 
-    Raises BadListingError for a value that is there twice."""
-    positions: dict[T, int] = {}
-    for number, value in enumerate(values):
-        if (before := positions.setdefault(value, number)) != number:
-            raise fault(where, 0, 0, "", f"{what.format(number)}: {value!r} belongs to {what.format(before)} too")
-    return positions
+
+class Captioned(msgspec.Struct):
+    """A file of captions."""
+
+    images: list[Image]
+    annotations: list[Caption]
+
+
+def is_coco(file: Path) -> bool:
+    """Whether a file of JSON may be one of COCO: it is no list."""
+    try:
+        with file.open("rb") as opened:
+            return not opened.read(1 << 12).lstrip(b"\xef\xbb\xbf \t\r\n").startswith(b"[")
+    except OSError:
+        return True  # whoever opens it reports this
 
 
 class Runs(msgspec.Struct):
@@ -159,7 +179,7 @@ class PaintedColumn:
         return PaintedColumn(self.segmentations.pick(numbers), self.paints.pick(rows), self.sizes[rows], self.dtype)
 
 
-class Objects:
+class CocoObjects:
     """The annotations of all images, image after image: those of things, and those of crowds."""
 
     def __init__(self, coco: Coco, class_of: dict[int, int], where: str) -> None:
@@ -305,18 +325,9 @@ def _other_side(name: str) -> str:
     return name
 
 
-_ROWS = 1 << 14
-
-
-class _FileName(CellPosition):
-    """The position of an image's file name, which in JSON is not a line."""
-
-    def fault(self, line: int, what: str) -> BadListingError:
-        return fault(self.where, 0, 0, "", f"$.images[{line}].file_name: {what}")
-
-
 class CocoSource(BoxSource):
-    """A COCO file as a `Source`: the images in its order, each with its boxes.
+    """A COCO file as a `Source`: the images in its order, each with its boxes; or of a file of captions, with
+    `captions`, a list of texts, and `image_id`.
 
     Fields: `boxes`, `crowds` (the boxes of crowds, as opposed to single things), `image_id`; for each box its
     `annotation_id` and `area`, if all have them, and `polygons` and `keypoints`, if there are any; and masks that were
@@ -345,41 +356,64 @@ class CocoSource(BoxSource):
         where = plain(os.fsencode(file))
         with reading(where):
             state, data = state_of(file, repr(fields) if fields else ""), file.read_bytes()
-        try:
-            coco = msgspec.json.decode(data, type=Coco)
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-            raise UsageError(
-                f"{where} is not COCO's JSON, with images, annotations with boxes, and categories: {error}"
-            ) from None
+        coco = _parsed(data, where)
         if not coco.images:
             raise UsageError(f"{where} lists no image")
-        classes, class_of = _classes(coco.categories, where)
         root = folder_of(images, folder_of_images(file, coco.images[0].file_name))
         within = () if images is not None else (_dataset(file, root),)
-        files = _files(coco.images, root, within, where, progress)
+        files = listed_files(
+            [image.file_name for image in coco.images], "$.images[{}].file_name", root, within, where, progress
+        )
         words = words_of(fields)
         masks = masks_of(
             words,
             lambda what: what in ("semantic", "instances"),
             "for COCO, write semantic:mask (classes) or instances:mask (objects), or NAME=semantic:mask",
         )
-        objects = Objects(coco, class_of, where)
+        info = SourceInfo(
+            kind="coco", root=where, paths=(str(file),), options=given_options(images=images, field=words)
+        )
+        if isinstance(coco, Captioned):
+            if masks:
+                raise UsageError(f"{where} has captions, and no objects for masks: leave out {opt.fields(words[0])}")
+            columns, kinds = _captions(coco, where)
+            TableSource.__init__(self, replace(info, fields=kinds), files.paths, files, columns, state)
+            return
+        classes, class_of = _classes(coco.categories, where)
+        objects = CocoObjects(coco, class_of, where)
         columns, kinds = objects.columns()
         check_names([*kinds, "object", *masks])
         for name, painted in masks.items():
             kinds[name], columns[name] = objects.masks(painted, len(classes))
             if painted == "instances":
                 kinds["object"], columns["object"] = objects.numbers()
-        info = SourceInfo(
-            kind="coco",
-            root=where,
-            paths=(str(file),),
-            fields=kinds,
-            classes=classes,
-            options=given_options(images=images, field=words),
-            counts={"segmentations": 0 if masks else objects.runs},
-        )
-        super().__init__(info, files, columns, state)
+        counts = {"segmentations": 0 if masks else objects.runs}
+        super().__init__(replace(info, fields=kinds, classes=classes, counts=counts), files, columns, state)
+
+
+def _parsed(data: bytes, where: str) -> Coco | Captioned:
+    """Raises UsageError for what is neither."""
+    try:
+        return msgspec.json.decode(data, type=Coco)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        with suppress(msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+            return msgspec.json.decode(data, type=Captioned)
+        raise UsageError(
+            f"{where} is not COCO's JSON, with images, annotations with boxes, and categories, or with captions: "
+            f"{error}"
+        ) from None
+
+
+def _captions(coco: Captioned, where: str) -> tuple[dict[str, Column], dict[str, FieldKind]]:
+    """The captions of each image, in the order of the file. Raises BadListingError."""
+    ids = numbered([image.id for image in coco.images], "$.images[{}].id", where)
+    captions: list[list[str]] = [[] for _ in ids]
+    for number, one in enumerate(coco.annotations):
+        if (row := ids.get(one.image_id)) is None:
+            raise fault(where, 0, 0, "", f"$.annotations[{number}].image_id: there is no image {one.image_id}")
+        captions[row].append(one.caption)
+    columns: dict[str, Column] = {"captions": TextLists.of(captions), "image_id": Numbers(np.array([*ids], np.int64))}
+    return columns, {"captions": TEXTS, "image_id": FieldKind("int64")}
 
 
 def folder_of_images(file: Path, first: str) -> Path:
@@ -406,14 +440,3 @@ def _classes(categories: Sequence[Category], where: str) -> tuple[tuple[str, ...
             name = f"{name} {one.id}"
         names.append(name)
     return tuple(names), {one.id: number for number, one in enumerate(ordered)}
-
-
-def _files(images: Sequence[Image], root: str, within: Sequence[str], where: str, progress: Scanning) -> Files:
-    numbered([image.file_name for image in images], "$.images[{}].file_name", where)
-    trusting = f"name the folder that its paths start from: {opt.images(shlex.quote(plain(root)))}"
-    parser = PathParser(_FileName(where, "", 0, cells=False), root, within, trusting)
-    for start in range(0, len(images), _ROWS):
-        some = images[start : start + _ROWS]
-        parser.add([image.file_name for image in some], np.arange(start, start + len(some)))
-        progress(start + len(some))
-    return parser.files()

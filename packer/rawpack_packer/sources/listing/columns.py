@@ -2,7 +2,7 @@
 
 What a column holds is declared, or its first value shows it. A value of another kind is a fault. Whole numbers and
 floats together are floats. Arrays that differ in their first length are ragged. An empty value is NaN among floats, an
-array of length 0 among arrays, the empty text among texts, and a fault elsewhere.
+array of length 0 among arrays, the empty text among texts, the empty list among lists of texts, and a fault elsewhere.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import pickle
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from itertools import chain, islice
 from typing import Any
@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from rawpack.errors import UsageError
 from rawpack_packer.options import opt
-from rawpack_packer.sources.fields import FieldKind, as_text
+from rawpack_packer.sources.fields import TEXTS, FieldKind, are_texts, as_text
 from rawpack_packer.sources.listing.lines import (
     BadListingError,
     Beyond,
@@ -32,7 +32,16 @@ from rawpack_packer.sources.listing.lines import (
     shown,
 )
 from rawpack_packer.sources.table.choose import LABEL_KIND, Classes, Labels, number_labels
-from rawpack_packer.sources.table.columns import Column, Numbers, RaggedColumn, Texts, ends_of, joined, texts_of
+from rawpack_packer.sources.table.columns import (
+    Column,
+    Numbers,
+    RaggedColumn,
+    TextLists,
+    Texts,
+    ends_of,
+    joined,
+    texts_of,
+)
 from rawpack_packer.sources.video import seconds
 
 _BLOCK = 1 << 13
@@ -61,6 +70,16 @@ class RawColumn:
             yield row, block
             row += len(block)
 
+    def pick(self, rows: Lines) -> RawColumn:
+        """The values of some rows, which ascend."""
+        if len(rows) == len(self.lines):
+            return self
+        blocks = []
+        for row, block in self.numbered():
+            start, stop = np.searchsorted(rows, (row, row + len(block))).tolist()
+            blocks.append(pickle.dumps([block[i - row] for i in rows[start:stop].tolist()], -1))
+        return replace(self, lines=self.lines[rows], blocks=blocks)
+
     def first(self) -> Any:
         """What the first value is that is not empty; None if all are."""
         empty = self.place.empty
@@ -73,6 +92,8 @@ class RawColumn:
 
     def converted(self, declared: FieldKind | None, *, labels: bool = False) -> tuple[FieldKind, Column]:
         """The column of a field. labels: see `_NumberColumn.converted`. Raises BadListingError."""
+        if declared == TEXTS or (declared is None and self._begins_with_texts()):
+            return TEXTS, self._text_lists()
         if declared is not None and declared.dtype == "str":
             return declared, joined([texts_of([as_text(value) for value in block]) for block in self])
         if declared is not None or not isinstance(self.first(), str | None):
@@ -84,6 +105,34 @@ class RawColumn:
                     raise self.fault(i, f"{shown(value)} is not text: quote it, or {self.place.keep_texts}")
             blocks.append(texts_of([value or "" for value in block]))
         return FieldKind("str"), joined(blocks)
+
+    def _begins_with_texts(self) -> bool:
+        """Whether the first list that is not empty has a text."""
+        if not isinstance(self.first(), list):
+            return False
+        lists = (one for block in self._values() for one in block if isinstance(one, list) and one)
+        return isinstance(next(lists, [0])[0], str)
+
+    def _values(self) -> Iterator[Sequence[Any]]:
+        """The values as JSON has them, a block at a time."""
+        return (of_cells(block) if self.place.cells else block for block in self)
+
+    def _text_lists(self) -> TextLists:
+        """The column of lists of texts. Raises BadListingError."""
+        blocks, row = [], 0
+        for block in self._values():
+            lists = [[] if value is None or value == "" else value for value in block]
+            for i, value in enumerate(lists, row):
+                if not are_texts(value):
+                    raise self.fault(i, f"{shown(value)} is not a list of texts: {self.place.keep_texts}")
+            try:
+                blocks.append(TextLists.of(lists).texts)
+            except UnicodeEncodeError as error:
+                odd = next(i for i, value in enumerate(lists, row) if error.object in value)
+                what = f"half of a surrogate pair cannot be stored as UTF-8; {self.place.keep_texts}"
+                raise self.fault(odd, what) from None
+            row += len(block)
+        return TextLists(joined(blocks))
 
     def labels(self, declared: FieldKind | None, classes: Classes | None) -> tuple[FieldKind, Column, Labels | None]:
         """The column of labels; as `Labels` where they are names of classes, or int64 numbers, -1 where there is none.

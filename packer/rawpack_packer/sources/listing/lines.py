@@ -1,8 +1,9 @@
-"""Reads the rows and cells of a listing file: CSV, TSV, JSON Lines, and plain lists of paths; and names the fault in
-one: the first that is found, with its line and column."""
+"""Reads the rows and cells of a listing file: CSV, TSV, JSON Lines, a JSON list, and plain lists of paths; and names
+the fault in one: the first that is found, with its line and column."""
 
 from __future__ import annotations
 
+import codecs
 import csv
 import json
 import math
@@ -81,7 +82,8 @@ def shown(value: Any) -> str:
     return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}..."
 
 
-_MARKS = {b"\xff\xfe": "UTF-16", b"\xfe\xff": "UTF-16", b"\xef\xbb\xbf": "UTF-8"}
+_MARKS = (b"\xff\xfe", b"\xfe\xff")
+"""Byte order marks of UTF-16."""
 _CELL = 1 << 30
 """Characters that a cell may have; csv's own limit is 131,072, which the boxes of one image may exceed."""
 _INT = re.compile(r"[+-]?(?:0|[1-9][0-9]*)")
@@ -108,8 +110,11 @@ class ListingRows:
 
 
 def read_cells(file: BinaryIO, where: str, delimiter: str) -> ListingRows:
-    """CSV or TSV, with a line of names at the top, quoted as in RFC 4180."""
-    rows = _cells(file, where, delimiter)
+    """CSV or TSV, with a line of names at the top, quoted as in RFC 4180. delimiter: if the names have it, or no other,
+    as those of a .csv may, which Excel writes with semicolons."""
+    lines = _lines(file, where)
+    first = [*islice(lines, 1)]
+    rows = _cells(chain(first, lines), where, delimiter_of("".join(first), delimiter))
     _, names = next(rows, (0, []))
 
     def checked() -> Iterator[tuple[int, list[str]]]:
@@ -122,9 +127,14 @@ def read_cells(file: BinaryIO, where: str, delimiter: str) -> ListingRows:
     return ListingRows(True, names, checked())
 
 
-def _cells(file: BinaryIO, where: str, delimiter: str) -> Iterator[tuple[int, list[str]]]:
+def delimiter_of(names: str, usual: str) -> str:
+    """What is between the names of columns: the usual character, or else a comma, semicolon or tab that is there."""
+    return next((one for one in (usual, ",", ";", "\t") if one in names), usual)
+
+
+def _cells(lines: Iterable[str], where: str, delimiter: str) -> Iterator[tuple[int, list[str]]]:
     """Each row with the number of its first line, without empty lines."""
-    reader = csv.reader(_lines(file, where), delimiter=delimiter, strict=True)
+    reader = csv.reader(lines, delimiter=delimiter, strict=True)
     line = 1
     try:
         for row in reader:
@@ -138,9 +148,32 @@ def _cells(file: BinaryIO, where: str, delimiter: str) -> Iterator[tuple[int, li
         raise fault(where, line, 1, "", f"{error}: {what}") from None
 
 
-def read_json(file: BinaryIO, where: str) -> ListingRows:
-    """One JSON object per line. The first one says which names there are."""
-    objects = _objects(file, where)
+def read_json_lines(file: BinaryIO, where: str) -> ListingRows:
+    """One JSON object per line."""
+    return _by_name(_objects(enumerate(_lines(file, where), 1), where), where)
+
+
+def read_json_list(file: BinaryIO, where: str) -> ListingRows:
+    """A list of JSON objects, which is all of the file."""
+    data = b"".join(line.encode() for line in _lines(file, where))
+    try:
+        texts = msgspec.json.decode(data, type=list[msgspec.Raw])
+    except (msgspec.DecodeError, RecursionError) as error:
+        raise fault(where, 0, 0, "", f"is not a list of JSON objects, [{{...}}, {{...}}]: {error}") from None
+
+    def numbered() -> Iterator[tuple[int, str]]:
+        at, line = 0, 1
+        for text in map(bytes, texts):
+            start = data.index(text, at)
+            line += data.count(b"\n", at, start)
+            yield line, text.decode()
+            line, at = line + text.count(b"\n"), start + len(text)
+
+    return _by_name(_objects(numbered(), where), where)
+
+
+def _by_name(objects: Iterator[tuple[int, dict[str, Any]]], where: str) -> ListingRows:
+    """Rows of objects. The first one says which names there are."""
     first = list(islice(objects, 1))
     names = list(first[0][1]) if first else []
 
@@ -158,9 +191,9 @@ def read_json(file: BinaryIO, where: str) -> ListingRows:
     return ListingRows(False, names, checked())
 
 
-def _objects(file: BinaryIO, where: str) -> Iterator[tuple[int, dict[str, Any]]]:
+def _objects(texts: Iterable[tuple[int, str]], where: str) -> Iterator[tuple[int, dict[str, Any]]]:
     decode = msgspec.json.Decoder(dict[str, Any]).decode
-    for number, line in enumerate(_lines(file, where), 1):
+    for number, line in texts:
         if not line.strip():
             continue
         try:
@@ -236,11 +269,13 @@ def _divided(line: str, root: str) -> tuple[str, str]:
     return line[: blanks[0]], line[blanks[0] :].strip()
 
 
+USUAL = {".csv": ",", ".tsv": "\t"}
+"""What is between values, by the suffix of a file."""
 READERS: dict[str, Callable[[BinaryIO, str], ListingRows]] = {
-    ".csv": partial(read_cells, delimiter=","),
-    ".tsv": partial(read_cells, delimiter="\t"),
-    ".jsonl": read_json,
-    ".ndjson": read_json,
+    **{suffix: partial(read_cells, delimiter=delimiter) for suffix, delimiter in USUAL.items()},
+    ".jsonl": read_json_lines,
+    ".ndjson": read_json_lines,
+    ".json": read_json_list,
 }
 """Suffix of a listing file with named columns -> what reads its rows."""
 PLAIN_SUFFIX = ".txt"
@@ -311,13 +346,12 @@ def _float(text: str) -> float:
 
 def _lines(file: BinaryIO, where: str) -> Iterator[str]:
     """The lines of a UTF-8 file with their ends; other bytes are faults."""
-    start = file.read(3)
-    for mark, encoding in _MARKS.items():
-        if start.startswith(mark):
-            cure = "tail -c +4 FILE > NEW" if encoding == "UTF-8" else f"iconv -f {encoding} -t UTF-8 FILE > NEW"
-            what = f"the file begins with a byte order mark ({mark.hex(' ').upper()})"
-            raise fault(where, 1, 1, "", f"{what}: save it as UTF-8 without one, as `{cure}` does")
-    file.seek(0)
+    start = file.read(len(codecs.BOM_UTF8))
+    if start.startswith(_MARKS):
+        what = f"the file is UTF-16, by its byte order mark ({start[:2].hex(' ').upper()})"
+        raise fault(where, 1, 1, "", f"{what}: save it as UTF-8, as `iconv -f UTF-16 -t UTF-8 FILE > NEW` does")
+    if start != codecs.BOM_UTF8:
+        file.seek(0)
     for number, line in enumerate(file, 1):
         if b"\0" in line:
             raise fault(where, number, line.index(b"\0") + 1, "", "a NUL, which no text has: is the file damaged?")
@@ -374,7 +408,9 @@ class PathParser:
             found = os.stat(path if path[0] == "/" else self._below + path)  # noqa: PTH116 - for each of a million
         except FileNotFoundError:
             where = "" if path[0] == "/" else f" below {plain(self._root)}"
-            hint = f" ({opt.images} names another folder)" if where else ""
+            named = os.path.splitext(path)[1]  # noqa: PTH122
+            bare = "" if named else f"; {opt.path_column(repr('{}.jpg'))} adds an extension to names"
+            hint = f" ({opt.images} names another folder{bare})" if where else ""
             raise self._place.fault(line, f"there is no file {path}{where}{hint}") from None
         except OSError as error:
             stop_if_of_any_file(error, path)

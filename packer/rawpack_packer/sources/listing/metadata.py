@@ -27,12 +27,13 @@ from rawpack_packer.sources.folder import check_folder, splits_in, wanted_images
 from rawpack_packer.sources.folder_scan import FolderScan
 from rawpack_packer.sources.listing.lines import ListingRows
 from rawpack_packer.sources.listing.reading import ListingFile, ListingSource, rows_of
-from rawpack_packer.sources.path_fields import path_template
+from rawpack_packer.sources.parquet import tables_of_files
+from rawpack_packer.sources.path_fields import PathTemplate, path_template
 from rawpack_packer.sources.table.choose import LABEL, Labels
 from rawpack_packer.sources.table.columns import Numbers
 from rawpack_packer.sources.table.source import TablePart, with_labels
 from rawpack_packer.sources.video import EXTENSIONS as VIDEO_EXTENSIONS
-from rawpack_packer.text import count, listed, plain
+from rawpack_packer.text import composed, count, listed, plain
 
 _NAMES = ("metadata.csv", "metadata.jsonl", "metadata.parquet")
 _FILE_NAME = "file_name"
@@ -79,6 +80,11 @@ def has_metadata(folder: Path) -> bool:
         return metadata_of(folder) is not None
     except UsageError:  # whoever opens it reports this
         return True
+
+
+def lists_images(folder: Path) -> bool:
+    """Whether a folder has a table, or several, that list its images."""
+    return bool(tables_of_files(folder)) or has_metadata(folder)
 
 
 def splits_of(folder: Path) -> list[str]:
@@ -156,11 +162,12 @@ class MetadataSource(ListingSource):
 
     def _add_labels(self, scan: FolderScan) -> None:
         """Take the labels of the folders where the table has none."""
-        number_of = {name: k for k, name in enumerate(scan.classes)}
+        number_of = {composed(name): k for k, name in enumerate(scan.classes)}
         tops = [os.path.normpath(self.path(i)).partition("/") for i in range(len(self))]
-        numbers = np.array([number_of.get(top, -1) if slash else -1 for top, slash, _ in tops], np.int64)
+        numbers = np.array([number_of.get(composed(top), -1) if slash else -1 for top, slash, _ in tops], np.int64)
         filled, names, label = np.unique(numbers[numbers >= 0]), tuple(scan.classes), self.columns.get(LABEL)
-        if not len(filled) or only_container(names[k] for k in filled):
+        of_boxes = label is None and self.info.classes is not None
+        if of_boxes or not len(filled) or only_container(names[k] for k in filled):
             return
         if label is not None:
             if self.info.classes is None or not isinstance(label, Numbers):
@@ -180,7 +187,7 @@ class _ListedFiles:
 
     def __init__(self, scan: FolderScan, found: Metadata, root: str, column: str) -> None:
         self._found, self._root, self._column = found, root, column
-        self._template = path_template(column) if "{" in column else None
+        self._template: PathTemplate | None = None
         self._part, self._counts, self._videos = scan.files(), dict(scan.counts), 0
         hashes = [xxhash.xxh3_64_intdigest(self._part.path(i)) for i in range(len(self._part))]
         self._order = np.argsort(np.array(hashes, np.uint64))
@@ -199,6 +206,8 @@ class _ListedFiles:
     def rows(self, file: BinaryIO, where: str, root: str, declared: Mapping[str, DeclaredKind]) -> ListingRows:
         """The rows of the table that have a file."""
         rows = _rows(self._found.file, file, where, root, declared)
+        if "{" in self._column and self._column not in rows.names:
+            self._template = path_template(self._column, rows.names)
         others = {*self._found.columns, *(name for name, kind in declared.items() if are_pixels(kind))}
         return replace(rows, rows=self._with_files(rows, others))
 

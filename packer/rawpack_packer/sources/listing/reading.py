@@ -35,6 +35,7 @@ from rawpack_packer.sources.listing.lines import (
     PLAIN_SUFFIX,
     READERS,
     SUFFIXES,
+    USUAL,
     CellPosition,
     Lines,
     ListingRows,
@@ -46,10 +47,12 @@ from rawpack_packer.sources.listing.lines import (
     read_plain,
     state_of,
 )
+from rawpack_packer.sources.listing.objects import box_columns, by_image, image_path, object_lists
 from rawpack_packer.sources.path_fields import PathTemplate, path_template
 from rawpack_packer.sources.table.choose import (
     EMPTY,
     LABEL,
+    LABEL_KIND,
     NO_COUNTS,
     ChosenColumns,
     Classes,
@@ -62,14 +65,19 @@ from rawpack_packer.sources.table.choose import (
     empty_classes,
     named_file,
     no_classes,
+    number_labels,
+    numbered_classes,
 )
 from rawpack_packer.sources.table.columns import Column, RaggedColumn, Texts, texts_of
+from rawpack_packer.sources.table.objects import two_classes
 from rawpack_packer.sources.table.source import TableSource, repeated_key
 from rawpack_packer.sources.video import EXTENSIONS as VIDEO_EXTENSIONS
 from rawpack_packer.text import listed, plain
 
 PATH_NAMES = ("path", "file_name", "filename", "filepath", "file")
 """Names of the column of paths; the first that occurs."""
+_LONGEST = 1 << 16
+"""Bytes of a first line that are looked at."""
 TIMES = ("start", "end")
 """Columns of times, where the paths are those of videos."""
 RowReader = Callable[[BinaryIO, str, str, Mapping[str, DeclaredKind]], ListingRows]
@@ -87,6 +95,8 @@ class ListingFile:
     path_column: str
     """Unless the user names another one."""
     rows: RowReader
+    others: tuple[Path, ...] = ()
+    """Further files that it consists of."""
 
 
 class ListingSource(TableSource):
@@ -140,13 +150,24 @@ class ListingSource(TableSource):
             where, path_column = plain(os.fsencode(file)), path_column or found.path_column
         given = sorted(declared.items(), key=lambda item: item[0]), names
         with reading(where), file.open("rb") as opened, long_cells():
-            state = state_of(file, repr((*given, *([path_column] if path_column else []))))
+            said = repr((*given, *([path_column] if path_column else [])))
+            others = () if found is None else found.others
+            state = np.concatenate([state_of(one, said) for one in (file, *others)])
             rows = rows_by(opened, where, root, declared)
             wanted = ColumnChoice(path_column, label_column, key_column, declared=declared)
-            template, chosen = _chosen(rows.names, wanted, where)
+            path_of = path_column or _path(rows.names)
+            of_boxes = None if key_column else box_columns(rows.names, path_of, label_column, declared)
+            choice = None if of_boxes else _chosen(rows.names, wanted, where)
             lines, raw = read_columns(rows, where)
         if not len(lines):
             raise UsageError(f"{where} lists no image: there is no line after the names of the columns")
+        objects, left_out = None, list[str]()
+        if of_boxes and (of_images := by_image(lines, raw, of_boxes, declared, classes, file.parent)):
+            lines, raw, objects, left_out = of_images.lines, of_images.raw, of_images.objects, of_images.left_out
+            state = np.concatenate([state, *(state_of(one, "") for one in of_images.files)])
+            left = {name: kind for name, kind in declared.items() if name in raw or name not in rows.names}
+            wanted = ColumnChoice(path_column or image_path(of_boxes, raw, root), declared=left)
+        template, chosen = choice or _chosen([*raw], wanted, where)
         place = CellPosition(where, str(opt.path_column), 0, rows.cells) if template else raw[chosen.image].place
         paths = PathParser(place, root)
         for row, block in _made_paths(template, raw) if template else raw[chosen.image].numbered():
@@ -165,11 +186,28 @@ class ListingSource(TableSource):
         cure = f"take them from another column, {opt.key_column('COLUMN')}"
         _check_unique(keys, lines, place if key is None else key.place, cure)
         fields_of = {name: column for name, column in chosen.fields.items() if name not in timed}
+        for name in () if rows.cells else [*fields_of]:
+            of_column = classes if chosen.label is None else None
+            if objects is None and (lists := object_lists(name, raw[name], declared.get(name), of_column, fields_of)):
+                (objects, left_out), _ = lists, fields_of.pop(name)
         kinds, columns, labels = _converted(raw, chosen.label, fields_of, declared, names, root)
         counts, empty = dict(NO_COUNTS), tuple[str, ...]()
-        if labels is None and names is not None:
-            empty = _empty_classes_of_boxes(columns, raw, names, where)
-            counts[EMPTY] = len(empty)
+        problems = [*hints(kinds, declared), *left_out]
+        if objects is not None:
+            problems += two_classes(labels, objects.labels)
+            of_objects, values = objects.fields()
+            kinds, columns = {**kinds, **of_objects}, {**columns, **values}
+        boxes = {name: one for name, one in columns.items() if isinstance(one, RaggedColumn) and one.have_classes}
+        if labels is None and objects is not None and objects.labels is not None:
+            names, empty = objects.labels.names, objects.labels.empty
+        elif LABEL in columns and labels is None and names is not None:
+            raise UsageError(f"{opt.classes}: the labels of {where} are {kinds[LABEL].dtype}, and no classes")
+        elif LABEL not in columns and names is not None and boxes:
+            empty = _empty_classes_of_boxes(boxes, raw, names)
+        elif LABEL not in columns and names is not None:
+            labels = _labels_of_folders(self.images.paths, names, place, lines)
+            kinds = {LABEL: LABEL_KIND, **kinds}
+        counts[EMPTY] = len(empty)
         kinds = with_arrays(kinds, arrays, where)
         info = SourceInfo(
             kind="listing",
@@ -180,7 +218,7 @@ class ListingSource(TableSource):
             empty_classes=empty,
             options=options,
             counts=counts,
-            problems=tuple(hints(kinds, declared)),
+            problems=tuple(problems),
         )
         super().__init__(info, keys, self.images, columns, state, labels=labels)
         self.columns, self.lines = self._all.columns, lines
@@ -263,17 +301,22 @@ def _check_unique(keys: Texts, lines: Lines, place: CellPosition, cure: str) -> 
 def _chosen(names: Sequence[str], wanted: ColumnChoice, where: str) -> tuple[PathTemplate | None, ChosenColumns]:
     """How paths are made of columns, if they are, and the columns of a listing: that of paths is its image."""
     path = wanted.image
-    template = path_template(path) if path is not None and "{" in path and path not in names else None
+    template = path_template(path, names) if path is not None and "{" in path and path not in names else None
     for name in [path] if template is None else template.columns:
         if name is not None and name not in names:
             raise UsageError(f"{opt.path_column(plain(name))}: {where} has no such column: it has {_listed(names)}")
-    path = path or next((name for name in PATH_NAMES if name in names), None)
+    path = path or _path(names)
     if path is None:
         raise UsageError(_no_path(where, names))
-    # Such as {image}.jpg: no field can have this name, and the path has its value.
-    taken = RESERVED.keys() & set(template.columns) if template else ()
+    # Such as {image}.jpg: no field can have this name, and the path has its value. {} is not stored, as in a pattern.
+    taken = {*(RESERVED.keys() & {*template.columns}), *(names[:1] if "{}" in str(path) else ())} if template else ()
     fields = [name for name in names if name != wanted.label and name not in taken]
     return template, _choose([*names, path] if template else names, fields, replace(wanted, image=path), where)
+
+
+def _path(names: Sequence[str]) -> str | None:
+    """The column of paths, by its name."""
+    return next((name for name in PATH_NAMES if name in names), None)
 
 
 def _choose(names: Sequence[str], fields: Sequence[str], wanted: ColumnChoice, where: str) -> ChosenColumns:
@@ -351,17 +394,26 @@ def _parts(keys: Texts, times: Times, raw: Mapping[str, RawColumn], by_path: boo
     return texts_of(names)
 
 
-def _empty_classes_of_boxes(
-    columns: Mapping[str, Column], raw: Mapping[str, RawColumn], names: Sequence[str], where: str
-) -> tuple[str, ...]:
-    """The classes without a box, where boxes have classes and there are no labels. Raises BadListingError for a box
-    with a number that is no class."""
-    boxes = {name: one for name, one in columns.items() if isinstance(one, RaggedColumn) and one.have_classes}
-    if not boxes or LABEL in columns:
-        raise UsageError(
-            f"{opt.classes} names the classes of a column 'label' of names or whole numbers, or else of boxes that "
-            f"have classes ({opt.fields('boxes:xyxy')}); {where} has neither"
+def _labels_of_folders(paths: Texts, classes: Sequence[str], place: CellPosition, lines: Lines) -> Labels:
+    """The labels of paths, each by a folder in it that is called as a class: as UCF101's testlist01.txt has them.
+    Raises BadListingError for a path without one."""
+    names = {*classes, *numbered_classes(classes)[0]}
+    folders = (paths.value(row).split("/")[-2::-1] for row in range(len(paths)))
+    found = [next((one for one in some if one in names), "") for some in folders]
+    if "" in found:
+        row, what = (
+            found.index(""),
+            f"{opt.classes} names those of a column 'label', boxes that have classes, or folders",
         )
+        raise place.fault(int(lines[row]), f"{paths.value(row)} is in no folder with the name of a class: {what}")
+    return number_labels(found, classes, where=place.where)
+
+
+def _empty_classes_of_boxes(
+    boxes: Mapping[str, RaggedColumn], raw: Mapping[str, RawColumn], names: Sequence[str]
+) -> tuple[str, ...]:
+    """The classes without a box, where there are no labels. Raises BadListingError for a box with a number that is no
+    class."""
     for name, column in boxes.items():
         numbers = column.classes()
         for i in np.flatnonzero(no_classes(numbers, len(names)))[:1]:
@@ -372,12 +424,12 @@ def _empty_classes_of_boxes(
 
 def rows_of(suffix: str, file: BinaryIO, where: str, root: str, declared: Container[str]) -> ListingRows:
     """The rows of a listing whose name ends in `suffix`."""
-    if suffix == PLAIN_SUFFIX:
+    line = file.readline(_LONGEST).decode("utf-8-sig", "replace")
+    file.seek(0)
+    # Which some tools call .csv.
+    if suffix == PLAIN_SUFFIX or (USUAL.get(suffix, ",") not in line and begins_with_file(line, root)):
         return read_plain(file, where, root, declared)
-    rows = READERS[suffix](file, where)
-    if len(rows.names) == 1 and begins_with_file(rows.names[0], root):
-        return read_plain(file, where, root, declared)  # which some tools call .csv
-    return rows
+    return READERS[suffix](file, where)
 
 
 def _no_path(where: str, names: Sequence[str]) -> str:
@@ -387,8 +439,6 @@ def _no_path(where: str, names: Sequence[str]) -> str:
     cure += opt.path_column("COLUMN")
     if (image := next((name for name in names if name in ("image", "img", "images")), None)) is not None:
         cure = f"if {image!r} has the paths, add {opt.path_column(image)}"
-    elif len(names) == 1 and (";" in names[0] or "\t" in names[0]):
-        cure = "a .csv has commas between values, not semicolons or tabs (with tabs, name it .tsv)"
     wanted = f"{', '.join(PATH_NAMES[:-1])} or {PATH_NAMES[-1]}"
     return f"{where}, line 1: no column is named {wanted}, only {_listed(names)}: {cure}"
 

@@ -69,9 +69,18 @@ class _Info(msgspec.Struct):
 def has_tables(folder: Path) -> bool:
     """Whether a folder holds such files as samples; or a path names a split of such a folder."""
     try:
-        return bool(_splits(folder))
+        return bool(_splits(folder)) and not tables_of_files(folder)
     except UsageError:  # whoever opens it reports this
         return True
+
+
+def tables_of_files(folder: Path) -> list[Path]:
+    """The tables of a folder that img2dataset wrote as files: each has a folder of images with its number."""
+    try:
+        found = [one for one in folder.glob(f"*{PARQUET}") if one.stem.isdigit() and one.with_suffix("").is_dir()]
+    except OSError:
+        return []
+    return sorted(found)
 
 
 def open_parquet(path: str | os.PathLike[str], /, **options: Any) -> Source:

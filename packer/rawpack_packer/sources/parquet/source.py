@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from rawpack.errors import DecodeError, UsageError
 from rawpack.remote.url import is_url
 from rawpack_packer.options import opt
-from rawpack_packer.sources.base import Column, Scanning, SourceInfo, given_options, unseen
+from rawpack_packer.sources.base import NO_FILE, Column, Scanning, SourceInfo, given_options, unseen
 from rawpack_packer.sources.fields import (
     FieldKind,
     Fields,
@@ -44,11 +44,16 @@ from rawpack_packer.sources.parquet.tables import (
     image_entries,
     is_text,
     name_of,
+    object_classes,
+    object_leaves,
+    objects_column,
     open_table,
     python_value,
     value_of,
 )
 from rawpack_packer.sources.table.choose import (
+    EMPTY,
+    KEY,
     NO_COUNTS,
     ChosenColumns,
     Classes,
@@ -61,6 +66,7 @@ from rawpack_packer.sources.table.choose import (
 )
 from rawpack_packer.sources.table.columns import RowNumbers, Texts, rows_at
 from rawpack_packer.sources.table.named_files import NamedFiles, files_at, named_files, source_name
+from rawpack_packer.sources.table.objects import ObjectLists, two_classes
 from rawpack_packer.sources.table.source import TableSource, unique_keys
 from rawpack_packer.text import listed, plain
 
@@ -68,6 +74,8 @@ if TYPE_CHECKING:
     from rawpack_packer.sources.table.remote_files import Spool
 
 Rows = NDArray[np.int64]
+_OF_DOWNLOADS = ("status", "error_message")
+"""Columns by which img2dataset says whether a row has an image."""
 
 
 @dataclass(frozen=True)
@@ -179,12 +187,12 @@ class ParquetSource(TableSource):
     An image is binary, or a struct of bytes and path; a path without bytes is a file in the folder of the table. The
     columns of labels, keys and numbers that may be missing are read when the source is opened, all others with their
     images. The classes are those of `ClassLabel`, or the sorted names where labels are texts. A label that is missing
-    is -1.
+    is -1. Rows of failed downloads, as img2dataset writes them, are left out.
 
     Keys are those of a column `key` of texts, or the paths of the images, where each sample has another one; else
     samples are numbered.
 
-    `info.counts`: unlabelled, empty_classes, columns_left_out.
+    `info.counts`: unlabelled, empty_classes, columns_left_out, no_file (rows).
     """
 
     def __init__(
@@ -217,19 +225,30 @@ class ParquetSource(TableSource):
         paths = [] if far else [str(file) for file in files_of(Path(path).absolute())]
         scan = _Scan(wanted, named_files(path, spool) if far else files_at(paths), progress)
         chosen = scan.chosen
-        if chosen is None or not scan.rows:
-            raise UsageError(f"{root} has no rows")
+        if chosen is None or not scan.count:
+            raise UsageError(f"{root} has no rows{' with an image' if scan.rows else ''}")
         keys = scan.keys(root)
         rows = scan.arrow_rows()
         kinds, fields_of = dict[str, FieldKind](), dict[str, Column]()
         for name, column in chosen.fields.items():
+            if column == scan.objects_in:
+                continue
             kind, word = scan.kinds[name], wanted.declared.get(name)
             if kind is not None and not kind.is_pixels:
                 kinds[name], fields_of[name] = kind, ArrowColumn(rows, column, kind)
                 continue
             fields_of[name] = files = ArrowImages(rows, column, scan.outside.get(column, {}))
-            reads = (partial(files.value, i) for i in range(scan.rows))
+            reads = (partial(files.value, i) for i in range(scan.count))
             kinds[name] = kind or first_pixels("image" if word == "image" else "mask", name, reads)
+        problems, labels = [*chosen.left_out, *hints(kinds, wanted.declared)], scan.labels_of(root, classes)
+        of_boxes = None
+        if (lists := scan.objects) is not None:
+            declared = wanted.declared.get(str(scan.objects_in))
+            form = declared.boxes if isinstance(declared, FieldKind) else None
+            objects, left_out = lists.finish(form, None if labels else classes, scan.box_classes, kinds)
+            of_objects, values = objects.fields()
+            kinds, fields_of, of_boxes = {**kinds, **of_objects}, {**fields_of, **values}, objects.labels
+            problems += [*left_out, *two_classes(labels, of_boxes)]
         kinds = with_arrays(kinds, arrays, root)
         info = SourceInfo(
             kind="parquet",
@@ -245,13 +264,20 @@ class ParquetSource(TableSource):
                 label_column=label_column,
                 columns=None if names is None else ",".join(names),
             ),
-            counts={**NO_COUNTS, "columns_left_out": len(chosen.left_out)},
-            problems=(*chosen.left_out, *hints(kinds, wanted.declared)),
+            classes=of_boxes.names if of_boxes else None,
+            empty_classes=of_boxes.empty if of_boxes else (),
+            counts={
+                **NO_COUNTS,
+                EMPTY: len(of_boxes.empty) if of_boxes else 0,
+                "columns_left_out": len(chosen.left_out),
+                **scan.no_file,
+            },
+            problems=tuple(problems),
         )
         images = ArrowImages(rows, chosen.image, scan.outside.pop(chosen.image, {}))
         more = [one for found in scan.outside.values() for one in found.values()]
-        states, labels = np.array(more, np.int64).reshape(-1, 2), scan.labels_of(root, classes)
-        super().__init__(info, keys or RowNumbers(range(scan.rows)), images, fields_of, states, labels=labels)
+        states = np.array(more, np.int64).reshape(-1, 2)
+        super().__init__(info, keys or RowNumbers(range(scan.count)), images, fields_of, states, labels=labels)
 
 
 @dataclass(frozen=True)
@@ -265,6 +291,10 @@ class _FoundColumns:
     """The columns of further images and masks that have paths."""
     classes: tuple[str, ...] | None
     whole_labels: bool
+    objects: str | None
+    """The column of objects."""
+    object_leaves: tuple[Leaf, ...]
+    box_classes: tuple[str, ...] | None
 
 
 class _Scan:
@@ -285,12 +315,26 @@ class _Scan:
         self._labels: list[pa.Array] = []
         self._found: _FoundColumns | None = None
         """Of the first file."""
+        self.objects: ObjectLists | None = None
+        """Those of all rows."""
+        self._kept: list[Rows] | None = None
+        """The rows that have images, where a column says so; None for all."""
         with files.looked_through():
             for k in range(len(files)):
                 path, where = files.paths[k], files.name(k)
                 with files.opened(k, keep=False), parsing(where, path, Path(path).suffix[1:]):
                     self._add(k, Path(path), where)
                 progress(self.rows)
+
+    @property
+    def objects_in(self) -> str | None:
+        """The column of objects."""
+        return None if self._found is None else self._found.objects
+
+    @property
+    def box_classes(self) -> tuple[str, ...] | None:
+        """Names of the classes of objects."""
+        return None if self._found is None else self._found.box_classes
 
     def _add(self, k: int, path: Path, where: str) -> None:
         """Read what has to be known of all rows of file k."""
@@ -324,6 +368,8 @@ class _Scan:
         chosen, by_name = choose(infos, self._wanted, where, habits()), {one.name: one for one in infos}
         kinds = {name: by_name[column].field for name, column in chosen.fields.items()}
         label = None if chosen.label is None else by_name[chosen.label]
+        as_boxes = [name for name, kind in kinds.items() if isinstance(kind, FieldKind) and kind.boxes]
+        objects = next((one for name in as_boxes if (one := chosen.fields[name]) == objects_column(schema)), None)
         found = _FoundColumns(
             replace(chosen, left_out=()),
             {name: kind for name, kind in kinds.items() if not isinstance(kind, str)},
@@ -335,9 +381,14 @@ class _Scan:
             ),
             None if label is None else label.classes,
             label is not None and label.is_whole,
+            objects,
+            () if objects is None else tuple(object_leaves(schema, objects)[0]),
+            None if objects is None else object_classes(features.get(objects), where),
         )
         if self._found is None:
             self.chosen, self.kinds, self._found = chosen, dict(found.kinds), found
+            if objects is not None:
+                self.objects = ObjectLists(objects, where, lambda row: f"row {row}")
         elif found != self._found:
             before = self._found.kinds
             names = [name for name in {**before, **found.kinds} if before.get(name) != found.kinds.get(name)]
@@ -349,18 +400,29 @@ class _Scan:
         return found
 
     def arrow_rows(self) -> ArrowRows:
-        """All rows."""
+        """All rows that have images."""
         assert self._found is not None
+        rows = range(self.rows) if self._kept is None else np.concatenate(self._kept)
         found = self._found
         images: tuple[Leaf, ...] = tuple((found.chosen.image, child) for child in found.image_has or (None,))
-        leaves = (*images, *((column, None) for column in found.chosen.fields.values()))
-        return ArrowRows(self._files.pick([*self._starts]), tuple(self._starts.values()), range(self.rows), leaves)
+        leaves = (*images, *((column, None) for column in found.chosen.fields.values() if column != found.objects))
+        return ArrowRows(self._files.pick([*self._starts]), tuple(self._starts.values()), rows, leaves)
+
+    @property
+    def count(self) -> int:
+        """How many rows have images."""
+        return self.rows if self._kept is None else sum(map(len, self._kept))
+
+    @property
+    def no_file(self) -> dict[str, int]:
+        """The count of rows without an image, where a column says that there are such."""
+        return {} if self._kept is None else {NO_FILE: self.rows - self.count}
 
     def labels_of(self, root: str, classes: Classes | None) -> Labels | None:
         """The label of each sample. Raises UsageError."""
         assert self._found is not None
         if self._found.chosen.label is None:
-            if classes is not None:
+            if classes is not None and self.objects is None:
                 raise UsageError(
                     f"{opt.classes} names labels, and {root} has no column of labels: name it by {opt.label_column}"
                 )
@@ -380,11 +442,19 @@ class _Scan:
         has_path = "path" in found.image_has
         if has_path:
             leaves.append((chosen.image, "path"))
-        leaves += [(column, "path") for column in found.further]
+        leaves += [*((column, "path") for column in found.further), *found.object_leaves]
         files: dict[str, dict[int, tuple[int, int]]] = {one: {} for one in (*[chosen.image] * has_path, *found.further)}
         beside = {os.fsencode(name) for name in os.listdir(path.parent)} if files else set()  # noqa: PTH208
+        if not self.rows and not files and {*_OF_DOWNLOADS, KEY} <= {*table.schema.names}:
+            self._kept = []
+        leaves += [] if self._kept is None else [(_OF_DOWNLOADS[0], None)]
         row = 0
-        for batch in table.scan(leaves) if leaves else ():
+        for all_rows in table.scan(leaves) if leaves else ():
+            batch = all_rows
+            if self._kept is not None:
+                done = pc.equal(batch.column(_OF_DOWNLOADS[0]), "success")
+                self._kept.append(self.rows + row + np.flatnonzero(done))
+                batch = batch.filter(done)
             for name in whole:
                 if batch.column(name).null_count:
                     first = row + batch.column(name).is_null().index(True).as_py()
@@ -392,6 +462,8 @@ class _Scan:
                         f"{plain(os.fsencode(path))}: column {name!r} of whole numbers has no value in row {first}: "
                         f"declare {opt.fields(f'{name}:float64')} (NaN), or leave it out by {opt.columns}"
                     )
+            if self.objects is not None:
+                self.objects.add(batch.column(found.objects).to_pylist())
             if chosen.label is not None:
                 kind = pa.int64() if found.whole_labels else pa.large_string()
                 self._labels.append(_flat(batch.column(chosen.label)).cast(kind))
@@ -404,7 +476,7 @@ class _Scan:
                 for i, one in enumerate(paths.to_pylist(), row):
                     if one and os.path.normpath(one).split(b"/")[0] in beside:
                         there[i] = _state_beside(path, one)
-            row += batch.num_rows
+            row += all_rows.num_rows
         ends = table.ends[-1] if len(table.ends) else 0
         if leaves and row != ends:
             raise pa.ArrowInvalid(f"it has {row} rows, and its metadata says {ends}")

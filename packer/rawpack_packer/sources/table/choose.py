@@ -16,7 +16,7 @@ from rawpack.errors import UsageError
 from rawpack_packer.errors import reading
 from rawpack_packer.options import opt
 from rawpack_packer.sources.fields import DeclaredKind, FieldKind, are_pixels, check_names
-from rawpack_packer.text import listed, plain
+from rawpack_packer.text import composed, listed, plain
 
 Rows = NDArray[np.int64]
 LABEL = "label"
@@ -60,29 +60,34 @@ def number_labels(
     all classes, as a user gives them. known: names that the source has for numbers. row_name: what row i is called in
     messages. where: the source, printable.
 
-    Texts without `classes` get the numbers of their sorted names. Raises UsageError for a text or number that is none
-    of the classes, for numbers beyond 64 bits, and where some labels are texts and others numbers.
+    Texts without `classes` get the numbers of their sorted names; two spellings of one name, see `composed`, are one.
+    Raises UsageError for a text or number that is none of the classes, for numbers beyond 64 bits, and where some
+    labels are texts and others numbers.
     """
-    names = None if classes is None else classes_of(classes)
+    names, first = (None, 0) if classes is None else numbered_classes(classes)
     if isinstance(values, np.ndarray) and values.dtype.kind in "iu":
-        return _checked(values, names or known, where, row_name)
+        return _checked(values, names or known, where, row_name, first)
     texts = [i for i, value in enumerate(values) if isinstance(value, str) and value]
     if not texts:
         numbers = [-1 if value is None or isinstance(value, str) else value for value in values]
-        return _checked(np.array(numbers, object), names or known, where, row_name)
+        return _checked(np.array(numbers, object), names or known, where, row_name, first)
     other = next((i for i, value in enumerate(values) if value is not None and not isinstance(value, str)), None)
     if other is not None:
         raise UsageError(
             f"{where}: the label of {row_name(texts[0])} is {values[texts[0]]!r}, and that of {row_name(other)} is "
             f"{values[other]}: labels are either whole numbers or names"
         )
-    names = names or _encodable(sorted({str(value) for value in values if isinstance(value, str) and value}), where)
-    number_of = {name: number for number, name in enumerate(names)}
-    strange = next((i for i in texts if values[i] not in number_of), None)
+    found = sorted({str(value) for value in values if isinstance(value, str) and value})
+    if names is None:
+        names = _encodable(sorted({composed(name): name for name in reversed(found)}.values()), where)
+    elif classes is not None and set(found) <= set(lines := classes_of(classes)):
+        names = lines
+    of_spelling = {composed(name): number for number, name in enumerate(names)}
+    number_of: dict[Any, int | None] = {name: of_spelling.get(composed(name)) for name in found}
+    strange = next((i for i in texts if number_of[values[i]] is None), None)
     if strange is not None:
         raise _none_of(repr(values[strange]), names, where, row_name(strange))
-    numbers = [number_of[value] if isinstance(value, str) and value else -1 for value in values]
-    return Labels(np.array(numbers, np.int64), names)
+    return Labels(np.array([number_of.get(value, -1) for value in values], np.int64), names)
 
 
 def classes_of(classes: Classes) -> tuple[str, ...]:
@@ -92,7 +97,7 @@ def classes_of(classes: Classes) -> tuple[str, ...]:
         with reading(where):
             data = Path(classes).read_bytes()
         try:
-            text = data.decode()
+            text = data.decode("utf-8-sig")
         except UnicodeDecodeError as error:
             raise UsageError(f"{where} is not UTF-8 at byte {error.start}") from None
         names = tuple(line.strip() for line in text.rstrip().splitlines())
@@ -107,6 +112,18 @@ def classes_of(classes: Classes) -> tuple[str, ...]:
     if not names:
         raise UsageError(f"{where} has no class: write one name per line")
     return names
+
+
+def numbered_classes(classes: Classes) -> tuple[tuple[str, ...], int]:
+    """The names of classes, without numbers before them that count from 0 or 1, such as those of UCF101's classInd.txt,
+    "1 ApplyEyeMakeup"; and the first number. Raises UsageError."""
+    names = classes_of(classes)
+    words = [name.split(maxsplit=1) for name in names]
+    first = int(words[0][0]) if words[0][0] in ("0", "1") else 0
+    if any(len(two) < 2 or two[0] != str(number) for number, two in enumerate(words, first)):
+        return names, 0
+    alone = tuple(name for _, name in words)
+    return (alone if len(set(alone)) == len(alone) else names), first
 
 
 def _encodable(names: Sequence[str], where: str) -> tuple[str, ...]:
@@ -136,20 +153,25 @@ def empty_classes(classes: Iterable[str] | None, numbers: NDArray[Any]) -> tuple
     return tuple(name for number, name in enumerate(classes or ()) if number not in used)
 
 
-def _checked(numbers: NDArray[Any], names: Sequence[str] | None, where: str, row_name: Callable[[int], str]) -> Labels:
+def _checked(
+    numbers: NDArray[Any], names: Sequence[str] | None, where: str, row_name: Callable[[int], str], first: int
+) -> Labels:
+    """first: the number of the first class in `numbers`."""
     # Python's numbers have no bounds, and numpy's uint64 ends beyond int64.
     wrong: list[int] = []
     if numbers.dtype in (object, np.uint64):
         wrong = [i for i, number in enumerate(numbers.tolist()) if not -(1 << 63) <= number < 1 << 63]
+    some = numbers != -1
     if not wrong and names is not None:
-        wrong = np.flatnonzero(no_classes(numbers.astype(np.int64), len(names))).tolist()
+        numbers = numbers.astype(np.int64) - first * some
+        wrong = np.flatnonzero(no_classes(numbers, len(names)) | (some & (numbers < 0))).tolist()
     if wrong:
-        raise _none_of(str(numbers[wrong[0]]), names, where, row_name(wrong[0]))
+        raise _none_of(str(numbers[wrong[0]] + first), names, where, row_name(wrong[0]), first)
     return Labels(numbers.astype(np.int64), None if names is None else tuple(names))
 
 
-def _none_of(value: str, names: Sequence[str] | None, where: str, row: str) -> UsageError:
-    what = "labels are int64" if names is None else f"there are {len(names)} classes, counted from 0"
+def _none_of(value: str, names: Sequence[str] | None, where: str, row: str, first: int = 0) -> UsageError:
+    what = "labels are int64" if names is None else f"there are {len(names)} classes, counted from {first}"
     if names is not None and value.startswith(("'", '"')):
         what = f"it is none of the {len(names)} classes"
     return UsageError(f"{where}: the label of {row} is {plain(value)}; {what}")

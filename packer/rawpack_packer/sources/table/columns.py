@@ -7,12 +7,13 @@ open only there.
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from typing import Any, Literal, Self
 
+import msgspec
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
@@ -53,6 +54,26 @@ class Texts:
     def pick(self, rows: Rows, /) -> Texts:
         at, ends = _gathered(self.ends, rows)
         return Texts(np.frombuffer(self.data, np.uint8)[at].tobytes(), ends)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class TextLists:
+    """Lists of texts."""
+
+    texts: Texts
+    """Each list as JSON."""
+
+    @classmethod
+    def of(cls, lists: Iterable[Sequence[str]]) -> TextLists:
+        """Raises UnicodeEncodeError for half of a surrogate pair, which UTF-8 has not."""
+        parts = [msgspec.json.encode(one) for one in lists]
+        return cls(Texts(b"".join(parts), ends_of([len(part) for part in parts])))
+
+    def value(self, i: int, /) -> list[str]:
+        return msgspec.json.decode(self.texts.raw(i), type=list[str])
+
+    def pick(self, rows: Rows, /) -> TextLists:
+        return TextLists(self.texts.pick(rows))
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -295,12 +295,16 @@ def open_listing(
     options: those of `ListingSource`, and of videos those of `VideoSource`. Raises as these do.
     """
     # Here: who packs a folder of videos needs none of this.
+    from rawpack_packer.sources.listing.img2dataset import Img2datasetSource
     from rawpack_packer.sources.listing.metadata import MetadataSource
     from rawpack_packer.sources.listing.reading import ListingSource
+    from rawpack_packer.sources.parquet import tables_of_files
 
     selected = {name: options.pop(name) for name in _OPTIONS if name in options}
     # Not Path.is_dir, which raises for a name that is too long.
-    kind = MetadataSource if os.path.isdir(path) else ListingSource  # noqa: PTH112
+    kind: type[ListingSource] = MetadataSource if os.path.isdir(path) else ListingSource  # noqa: PTH112
+    if kind is MetadataSource and tables_of_files(Path(path)):
+        kind = Img2datasetSource
     listing = kind(path, videos=videos, progress=progress, **options)
     where = listing.info.root
     if not listing.of_videos:

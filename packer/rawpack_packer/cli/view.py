@@ -1,0 +1,54 @@
+"""`rawpack view`: a page of stores, served on this machine."""
+
+from __future__ import annotations
+
+import socket
+import sys
+import webbrowser
+
+import click
+
+from rawpack_packer import api
+from rawpack_packer.cli.command import Subcommand, option
+from rawpack_packer.cli.options import note, quiet_option
+
+
+@click.command(cls=Subcommand)
+@option("--host", default="127.0.0.1", show_default=True, metavar="ADDRESS",
+        help="Where to listen. Others than this machine can then reach the page, if they have its token.")  # fmt: skip
+@option(
+    "--port", type=click.IntRange(0, 65535), default=0, metavar="N", help="The port to listen on. [default: a free one]"
+)
+@option("--no-browser", is_flag=True, help="Print the address only.")
+@option("--at", "state", default="", metavar="STATE",
+        help="Open what a colleague looks at: what follows # in the address of their page.")  # fmt: skip
+@quiet_option
+@click.argument("stores", nargs=-1, required=True, metavar="STORE...")
+def view(stores: tuple[str, ...], host: str, port: int, no_browser: bool, state: str, quiet: bool) -> None:
+    """Look at the samples of stores in a browser: images, boxes, masks, videos, the batches that training gets, two
+    stores side by side, rejects. Ends with Ctrl-C.
+
+    The page is served on this machine alone, and needs the token in the printed address. It only reads.
+
+    \b
+    Examples:
+      rawpack view store/
+      rawpack view splits/                 train, val and test as tabs
+      rawpack view raw/ q75/               two stores, side by side
+      rawpack view --no-browser --port 8765 store/
+    """  # fmt: skip
+    server = api.viewer(stores, host=host, port=port)
+    url = server.url + (f"#{state.lstrip('#')}" if state else "")
+    with server:
+        click.echo(url)
+        sys.stdout.flush()
+        if not quiet:
+            note("Ctrl-C ends it. From another machine: "
+                 f"ssh -N -L {server.port}:127.0.0.1:{server.port} {socket.gethostname()}")  # fmt: skip
+        if not no_browser:
+            webbrowser.open(url)
+        try:
+            server.serve_forever(poll_interval=0.2)
+        except KeyboardInterrupt:
+            if not quiet:
+                note("ended")

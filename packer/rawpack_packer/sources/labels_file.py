@@ -1,0 +1,224 @@
+"""Labels of images by a file of their own: a table, ImageNet's development kit, or a text file.
+
+A table has a first line of names: one of its columns names images, another one has their classes. A text file has one
+class for each image in the order of their names, or `NAME CLASS` in any order. A class is a word, such as a WordNet id,
+or a number from 0 on. Words are numbered in order, as class folders are.
+
+An image is named by its path, which may begin with the folder that is packed, or by its file name, with or without the
+extension.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import tarfile
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from itertools import chain
+from pathlib import Path, PurePosixPath
+from typing import BinaryIO
+
+import numpy as np
+
+from rawpack.errors import UsageError
+from rawpack_packer.errors import reason_of
+from rawpack_packer.options import opt
+from rawpack_packer.sources.listing.columns import read_columns
+from rawpack_packer.sources.listing.lines import READERS, ListingRows, long_cells
+from rawpack_packer.sources.table.choose import LABEL, Labels, number_labels
+from rawpack_packer.sources.table.columns import Rows
+from rawpack_packer.text import composed, count, listed, plain
+
+_TRUTH = "ILSVRC2012_validation_ground_truth.txt"
+_ILSVRC_IDS = Path(__file__).with_name("ilsvrc2012.txt")
+"""The WordNet ids of ImageNet's 1,000 classes in the order of ILSVRC2012's own ids, which count from 1."""
+_TARS = (".tar", ".tgz", ".tar.gz")
+_MOST_BYTES = 1 << 28
+"""Of a file with labels."""
+_MOST_CLASSES = 1_000_000
+_KAGGLE = "PredictionString"
+"""The column of LOC_val_solution.csv whose first word is the class; boxes come after it."""
+
+
+@dataclass(frozen=True, eq=False)
+class GivenLabels:
+    """What a file says of images."""
+
+    labels: Labels
+    """Of the images; -1 of those that it does not name."""
+    in_order: bool = False
+    """Whether it has one for each image, rather than their names."""
+    others: Sequence[str] = ()
+    """The names in it that are of no image."""
+
+
+def read_labels(
+    path: str | os.PathLike[str], keys: Sequence[str], top: str, column: str | None = None, data: bytes | None = None
+) -> GivenLabels:
+    """The labels of images with these keys, which are in order. top: the folder that is packed. column: of a table, the
+    one of the classes. data: what is in the file, if it is in an archive. Raises UsageError where they do not fit."""
+    where, shown = Path(path), plain(os.fspath(path))
+    try:
+        if data is None and (where.is_dir() or where.name == _TRUTH or where.name.lower().endswith(_TARS)):
+            return _in_order(_by_kit(_truth(where), shown), keys, shown)
+        data = _checked(where.read_bytes() if data is None else data)
+        reader = READERS.get(where.suffix.lower())
+        table = None if reader is None else _by_table(reader, data, keys, top, column, shown)
+        return table or _by_text(data.decode("utf-8-sig"), keys, top, shown)
+    except (tarfile.TarError, EOFError, UnicodeDecodeError) as error:
+        raise UsageError(f"{shown} cannot be read as labels: {error}") from None
+    except OSError as error:
+        raise UsageError(f"{shown} cannot be read: {reason_of(error)}; check the path of the labels") from None
+
+
+def _by_table(
+    reader: Callable[[BinaryIO, str], ListingRows],
+    data: bytes,
+    keys: Sequence[str],
+    top: str,
+    column: str | None,
+    shown: str,
+) -> GivenLabels | None:
+    """The labels in a table; None for a file with a single column. Raises UsageError."""
+    with long_cells():
+        rows = reader(io.BytesIO(data), shown)
+        if len(rows.names) < 2:
+            return None
+        if (_rows_of(keys, rows.names, top) >= 0).any():  # it has no line of names
+            of_first = [(1, rows.names)]
+            rows = replace(rows, names=[f"{n}" for n in range(1, len(rows.names) + 1)], rows=chain(of_first, rows.rows))
+        _, raw = read_columns(rows, shown)
+    found, images, names = np.full(len(keys), -1), "", list[str]()
+    for name in raw:
+        if name == column or (found >= 0).all():
+            continue
+        values = [str(value) for block in raw[name] for value in block]
+        rows_of = _rows_of(keys, values, top)
+        if not images or (rows_of >= 0).sum() > (found >= 0).sum():
+            found, images, names = rows_of, name, values
+    others = [name for name in raw if name != images]
+    alone = len(others) == 1 or not (found >= 0).any()  # where no image is named, that is said below
+    label = column or next((one for one in (LABEL, _KAGGLE) if one in others), others[0] if alone else None)
+    if label not in others:
+        raise UsageError(
+            f"{shown} has the columns {listed(others, 8)} besides {plain(images)}, which names images: name that "
+            f"of the classes, {opt.label_column(plain(others[0]))}"
+        )
+    labels = raw[label].labels(None, None)[2]
+    if label == _KAGGLE:
+        labels = number_labels([str(one).partition(" ")[0] for block in raw[label] for one in block], where=shown)
+    if labels is None:
+        raise UsageError(f"{shown}: column {plain(label)} holds no classes, but other values: pack it as a listing")
+    return _by_name(names, _counted(labels), found, keys, shown)
+
+
+def _by_text(text: str, keys: Sequence[str], top: str, shown: str) -> GivenLabels:
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    pairs = [line.split("\t")[:2] if "\t" in line else line.rsplit(maxsplit=1) for line in lines]
+    if lines and all(len(pair) == 2 for pair in pairs):
+        names = [pair[0] for pair in pairs]
+        found = _rows_of(keys, names, top)
+        if (found >= 0).any() or len(lines) != len(keys):
+            return _by_name(names, _numbered([pair[1] for pair in pairs], shown), found, keys, shown)
+    return _in_order(lines, keys, shown)
+
+
+def _by_name(names: Sequence[str], labels: Labels, found: Rows, keys: Sequence[str], shown: str) -> GivenLabels:
+    """names, labels: of each row. found: the row of each image, or -1. Raises UsageError."""
+    if not (found >= 0).any():
+        raise UsageError(
+            f"{shown} has no label for {plain(keys[0])}, and for no other image: it names images as "
+            f"{plain(names[0]) if names else 'nothing'}; give their labels, or pack the folder of these alone"
+        )
+    rows, images = np.unique(found, return_counts=True)
+    for row in rows[(rows >= 0) & (images > 1)][:1]:
+        one, other = (plain(keys[i]) for i in np.flatnonzero(found == row)[:2])
+        raise UsageError(f"{shown}: {plain(names[row])} names both {one} and {other}: write their paths")
+    firsts = _first_rows(names)
+    for row, name in enumerate(names):
+        if labels.numbers[firsts[_spelled(name)]] != labels.numbers[row]:
+            raise UsageError(f"{shown} has two labels for {plain(name)}: give each image one")
+    others = np.setdiff1d(np.unique([*firsts.values()]), rows)
+    numbers = np.where(found >= 0, labels.numbers[found], -1)
+    return GivenLabels(Labels(numbers, labels.names), others=[names[row] for row in others])
+
+
+def _in_order(values: Sequence[str], keys: Sequence[str], shown: str) -> GivenLabels:
+    if len(values) != len(keys):
+        raise UsageError(
+            f"{shown} has {count(len(values), 'label')} for {count(len(keys), 'image')}: give their labels"
+        )
+    labels = _numbered(values, shown)
+    if labels.names is None and labels.numbers.min() > 0:
+        raise UsageError(
+            f"the labels in {shown} begin at {labels.numbers.min()}, and classes are counted from 0. ILSVRC ids are no "
+            f"labels: give ImageNet's development kit, ILSVRC2012_devkit_t12.tar.gz, its folder, or its {_TRUTH}"
+        )
+    return GivenLabels(labels, in_order=True)
+
+
+def _numbered(values: Sequence[str], shown: str) -> Labels:
+    whole = all(value.isdecimal() for value in values)
+    return _counted(number_labels([int(value) for value in values] if whole else values, where=shown))
+
+
+def _counted(labels: Labels) -> Labels:
+    """Whole numbers from 0 on as classes that are called by them; others as they are."""
+    numbers = labels.numbers
+    if labels.names is not None or numbers.min() < -1 or 0 not in numbers or numbers.max() >= _MOST_CLASSES:
+        return labels
+    return Labels(numbers, tuple(map(str, range(numbers.max() + 1))))
+
+
+def _spelled(name: str) -> str:
+    return composed(name.strip().removeprefix("./"))
+
+
+def _first_rows(names: Sequence[str]) -> dict[str, int]:
+    """Name -> the first row that has it."""
+    return {_spelled(name): row for row, name in reversed([*enumerate(names)])}
+
+
+def _rows_of(keys: Sequence[str], names: Sequence[str], top: str) -> Rows:
+    """(n,): the row that names each image, see the top of this module; -1 for none."""
+    row_of, found = _first_rows(names), np.full(len(keys), -1)
+    for i, key in enumerate(map(composed, keys)):
+        forms = (key, f"{top}/{key}", key.rpartition("/")[2])
+        known = (row_of.get(one) for form in forms for one in (form, os.path.splitext(form)[0]))  # noqa: PTH122
+        found[i] = next((row for row in known if row is not None), -1)
+    return found
+
+
+def _by_kit(truth: bytes | None, shown: str) -> list[str]:
+    """The WordNet id of each validation image, for which the kit has ILSVRC's own."""
+    if truth is None:
+        raise UsageError(f"{shown} is not ImageNet's development kit: it has no {_TRUTH}; the kit is a file of its own")
+    ids = {str(number): name for number, name in enumerate(_ILSVRC_IDS.read_text().split(), 1)}
+    numbers = truth.decode().split()
+    unknown = next((number for number in numbers if number not in ids), None)
+    if unknown is not None:
+        raise UsageError(f"{shown}: {_TRUTH} has {plain(unknown[:20])}, and ILSVRC2012's classes are 1 to {len(ids):,}")
+    return [ids[number] for number in numbers]
+
+
+def _truth(path: Path) -> bytes | None:
+    """What the kit says of the validation images, given as a folder, an archive or the file itself; None where a path
+    is no kit."""
+    if path.is_dir():
+        places = [file for file in (path / _TRUTH, path / "data" / _TRUTH) if file.is_file()]
+        return _checked(places[0].read_bytes()) if places else None
+    if path.name == _TRUTH:
+        return _checked(path.read_bytes())
+    with tarfile.open(path) as archive:
+        for member in archive:
+            if PurePosixPath(member.name).name == _TRUTH and member.isreg() and member.size <= _MOST_BYTES:
+                file = archive.extractfile(member)
+                return None if file is None else file.read()
+    return None
+
+
+def _checked(data: bytes) -> bytes:
+    if len(data) > _MOST_BYTES:
+        raise UsageError(f"the file has {len(data)} bytes: it is no list of labels")
+    return data

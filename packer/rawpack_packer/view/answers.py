@@ -1,0 +1,175 @@
+"""What the page asks for, and the answers: JSON about stores, and pictures. No question names a path."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from rawpack.errors import RawpackError, UsageError
+from rawpack_packer.view import drawn
+from rawpack_packer.view.looked_at import LookedAt, Question
+from rawpack_packer.view.training import Training, TrainingLoop
+
+_MOST_TILES, _MOST_SIDE, _MOST_CLIPS = 500, 1024, 60
+_MOST_PIXELS = 1 << 27
+"""Of an image that is shown: 128 million."""
+
+
+class Query:
+    """The words of a question. All getters raise UsageError for what does not fit."""
+
+    def __init__(self, words: Mapping[str, str]) -> None:
+        self._words = words
+
+    def text(self, name: str) -> str:
+        return self._words.get(name, "")
+
+    def whole(self, name: str, otherwise: int | None = None, least: int = 0, most: int = (1 << 63) - 1) -> int:
+        word = self._words.get(name, "")
+        if not word and otherwise is not None:
+            return otherwise
+        try:
+            value = int(word)
+        except ValueError:
+            raise UsageError(f"{name} must be a whole number, not {word!r:.40}") from None
+        if not least <= value <= most:
+            raise UsageError(f"{name} must be from {least:,} to {most:,}, not {value:,}")
+        return value
+
+    def flag(self, name: str) -> bool:
+        return self._words.get(name) == "1"
+
+
+@dataclass(frozen=True)
+class Answer:
+    """The body of an answer."""
+
+    kind: str
+    data: bytes
+    lasts: bool = False
+    """Whether it stays the same for ever."""
+
+
+class Answers:
+    """Answers questions about these stores. Several threads may ask."""
+
+    def __init__(self, stores: Sequence[LookedAt]) -> None:
+        self._stores, self._training = list(stores), Training()
+        self._of: dict[str, Callable[[Query], Answer]] = {
+            "/api/stores": lambda asked: _json([store.about() for store in self._stores]),
+            "/api/rows": self._rows,
+            "/api/sample": lambda asked: _json(self._store(asked).sample(self._row(asked))),
+            "/api/clips": self._clips,
+            "/api/batch": lambda asked: _json(self._training.batch(self._store(asked), _loop(asked))[1]),
+            "/api/pair": self._pair,
+            "/api/rejects": lambda asked: _json(self._store(asked).rejects()),
+            "/api/found": lambda asked: _json(self._store(asked).found()),
+            "/image": self._image,
+            "/mask": self._mask,
+            "/batch-image": self._batch_image,
+            "/difference": self._difference,
+        }
+
+    def answer(self, path: str, words: Mapping[str, str]) -> Answer | None:
+        """None where there is no such question. Raises RawpackError for what cannot be answered."""
+        found = self._of.get(path)
+        return None if found is None else found(Query(words))
+
+    def _store(self, asked: Query, name: str = "store") -> LookedAt:
+        return self._stores[asked.whole(name, 0, most=len(self._stores) - 1)]
+
+    def _row(self, asked: Query, name: str = "row", store: LookedAt | None = None) -> int:
+        samples = len((store or self._store(asked)).reader)
+        if not samples:
+            raise UsageError("the store has no samples")
+        return asked.whole(name, most=samples - 1)
+
+    def _rows(self, asked: Query) -> Answer:
+        store = self._store(asked)
+        question = Question(
+            asked.text("where"), asked.text("key"), asked.text("sort"), asked.flag("descending"), asked.whole("seed", 0)
+        )
+        rows, start = store.rows(question), asked.whole("start", 0)
+        some = rows[start : start + asked.whole("count", 100, most=_MOST_TILES)]
+        return _json({"count": len(rows), "tiles": store.tiles(some) if len(some) else []})
+
+    def _clips(self, asked: Query) -> Answer:
+        per_video = asked.whole("per_video", 0, most=1000) or None
+        return _json(
+            self._store(asked).clips(
+                asked.whole("frames", 8, 1, 512), asked.whole("stride", 1, 1, 10_000), per_video,
+                asked.whole("start", 0), asked.whole("count", 12, 1, _MOST_CLIPS),
+            )
+        )  # fmt: skip
+
+    def _pair(self, asked: Query) -> Answer:
+        """The sample with the same key in another store, and how far its first image is from this one's."""
+        one, other, row = self._store(asked), self._store(asked, "other"), self._row(asked)
+        there = one.same(other, row)
+        if there is None:
+            return _json({"row": None})
+        here, found = (_pixels(store, at, store.images[0]) for store, at in ((one, row), (other, there)))
+        alike = here.shape == found.shape
+        return _json({
+            "row": there, "alike": alike, "psnr": drawn.psnr(here, found) if alike else None,
+            "bytes": [sum(place.bytes for place in store.reader.where_is(at).values())
+                      for store, at in ((one, row), (other, there))],
+        })  # fmt: skip
+
+    def _image(self, asked: Query) -> Answer:
+        store, row = self._store(asked), self._row(asked)
+        image = _pixels(store, row, asked.text("field") or store.images[0])
+        side = asked.whole("side", 0, most=_MOST_SIDE)
+        return Answer(*(drawn.thumbnail(image, side) if side else drawn.png(image)), lasts=True)
+
+    def _mask(self, asked: Query) -> Answer:
+        store, row = self._store(asked), self._row(asked)
+        return Answer(*drawn.mask_layer(_pixels(store, row, asked.text("field"), "mask")), lasts=True)
+
+    def _batch_image(self, asked: Query) -> Answer:
+        store, k = self._store(asked), asked.whole("k", most=1 << 16)
+        image = self._training.image(store, _loop(asked), asked.text("field") or store.images[0], k)
+        return Answer(*drawn.png(image), lasts=True)
+
+    def _difference(self, asked: Query) -> Answer:
+        one, other = self._store(asked), self._store(asked, "other")
+        rows = self._row(asked), self._row(asked, "there", other)
+        here, there = (_pixels(store, row, store.images[0]) for store, row in zip((one, other), rows, strict=True))
+        if here.shape != there.shape:
+            raise UsageError(f"the images differ in shape: {here.shape} and {there.shape}")
+        return Answer(*drawn.difference(here, there, asked.whole("gain", 8, 1, 255)), lasts=True)
+
+
+def _pixels(store: LookedAt, row: int, name: str, kind: str = "image") -> Any:
+    """One image or mask of a sample."""
+    known = store.reader.fields.get(name)
+    if known is None or known.kind != kind:
+        raise UsageError(f"there is no {kind} {name!r:.60} in the store")
+    if known.uniform and int(np.prod([int(n or 0) for n in known.shape[:2]])) > _MOST_PIXELS:
+        raise UsageError(f"{name!r} has {known.shape[0]} x {known.shape[1]} pixels, too many for a page")
+    return store.reader[row][name]
+
+
+def _loop(asked: Query) -> TrainingLoop:
+    return TrainingLoop(
+        asked.text("steps"), asked.text("size"), asked.whole("batch", 32, 1, 4096), asked.flag("shuffle"),
+        asked.whole("seed", 0), asked.whole("epoch", 0), asked.whole("number", 0), asked.whole("rank", 0),
+        asked.whole("world", 1, 1),
+    )  # fmt: skip
+
+
+def _json(value: Any) -> Answer:
+    return Answer("application/json", json.dumps(value).encode("utf-8", "replace"))
+
+
+def error_of(error: Exception) -> tuple[int, str]:
+    """The status of an answer to a question that failed, and what the page says."""
+    if isinstance(error, UsageError):
+        return 400, str(error)
+    if isinstance(error, RawpackError):
+        return 422, str(error)
+    return 500, f"{type(error).__name__}: {error}"

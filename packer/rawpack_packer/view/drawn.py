@@ -1,0 +1,82 @@
+"""Arrays as pictures that a browser shows."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import cv2
+import numpy as np
+from numpy.typing import NDArray
+
+from rawpack.errors import PackError
+from rawpack.pixels.visible import visible
+
+Pixels = NDArray[np.uint8]
+Picture = tuple[str, bytes]
+"""Its type, as HTTP has it, and its bytes."""
+_QUALITY = 85
+_IGNORED = 255
+_HUES = np.array([[(k * 67 % 180, 200, 255 - k % 3 * 50) for k in range(256)]], np.uint8)
+_PALETTE = cv2.cvtColor(_HUES, cv2.COLOR_HSV2RGB)[0]
+"""Colors (256, 3) of the values of masks; neighbors differ much in hue."""
+
+
+def as_pixels(image: NDArray[Any]) -> Pixels:
+    """An image (H, W, C) or (C, H, W) of any dtype as (H, W, 1 or 3). uint8 values stay as they are; others are scaled
+    from their least to their greatest finite one. Channels beyond the third are left out."""
+    if image.ndim == 2:
+        image = image[..., None]
+    if image.ndim != 3:
+        image = image.reshape(image.shape[0] if image.ndim else 1, -1, 1)
+    if image.shape[2] not in (1, 2, 3, 4) and image.shape[0] in (1, 3):
+        image = image.transpose(1, 2, 0)
+    return np.ascontiguousarray(visible(image[..., : 3 if image.shape[2] >= 3 else 1]))
+
+
+def png(image: NDArray[Any]) -> Picture:
+    """All pixels as they are."""
+    return "image/png", _encoded(".png", as_pixels(image), [cv2.IMWRITE_PNG_COMPRESSION, 1])
+
+
+def thumbnail(image: NDArray[Any], side: int) -> Picture:
+    """A JPEG of at most `side` pixels each way; smaller images as they are, without loss."""
+    pixels = as_pixels(image)
+    scale = side / max(pixels.shape[:2])
+    if scale >= 1:
+        return png(pixels)
+    size = [max(1, round(length * scale)) for length in pixels.shape[1::-1]]
+    small = cv2.resize(pixels, size, interpolation=cv2.INTER_AREA)
+    return "image/jpeg", _encoded(
+        ".jpg", np.asarray(small, np.uint8).reshape(*size[::-1], -1), [cv2.IMWRITE_JPEG_QUALITY, _QUALITY]
+    )
+
+
+def mask_layer(mask: NDArray[Any]) -> Picture:
+    """A mask (H, W) or (H, W, 1) as colors over its image: 0 is clear, 255 gray."""
+    values = mask.reshape(mask.shape[:2]).astype(np.int64) & 255
+    colors = np.dstack([_PALETTE[values], np.where(values == 0, 0, 150).astype(np.uint8)])
+    colors[values == _IGNORED, :3] = 128
+    return "image/png", _encoded(".png", colors, [cv2.IMWRITE_PNG_COMPRESSION, 1])
+
+
+def difference(one: NDArray[Any], other: NDArray[Any], gain: float) -> Picture:
+    """Where two images of one shape differ: gray where they are equal, `gain` times the difference around it."""
+    change = (as_pixels(other).astype(np.float64) - as_pixels(one)) * gain
+    return png((128 + change).clip(0, 255).astype(np.uint8))
+
+
+def psnr(one: NDArray[Any], other: NDArray[Any]) -> float | None:
+    """The peak signal-to-noise ratio in dB of two images of one shape, 10 log10(255^2 / mean squared error) over all
+    channels; None where they are equal."""
+    error = float(np.mean((as_pixels(other).astype(np.float64) - as_pixels(one)) ** 2))
+    return 10 * float(np.log10(255**2 / error)) if error else None
+
+
+def _encoded(suffix: str, image: Pixels, options: list[int]) -> bytes:
+    """A file of an image (H, W, 1, 3 or 4), RGB or RGBA."""
+    codes = {3: cv2.COLOR_RGB2BGR, 4: cv2.COLOR_RGBA2BGRA}
+    ordered = cv2.cvtColor(image, codes[image.shape[2]]) if image.shape[2] in codes else image
+    done, data = cv2.imencode(suffix, ordered, options)
+    if not done:
+        raise PackError(f"OpenCV cannot write an image of {image.shape}")
+    return data.tobytes()

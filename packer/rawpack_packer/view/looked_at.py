@@ -1,0 +1,278 @@
+"""One store, or one split of several, as the page shows it. All of it comes from its `Reader`."""
+
+from __future__ import annotations
+
+import os
+import secrets
+from collections import OrderedDict
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from threading import Lock
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rawpack import Reader
+from rawpack.errors import UsageError
+from rawpack.remote.url import is_url, shown
+from rawpack_packer.inspect.contact_sheet import class_name
+from rawpack_packer.inspect.curation import Curation, curation_of
+from rawpack_packer.inspect.describe import open_store
+from rawpack_packer.text import plain
+
+Rows = NDArray[np.int64]
+_KEPT = 8
+"""Orders of rows that are kept: those of the last questions."""
+_MOST_VALUES = 64
+"""Of an array, so many are written out."""
+_MOST_REJECTS = 2000
+
+
+@dataclass(frozen=True)
+class Question:
+    """Which samples to show, and in what order."""
+
+    where: str = ""
+    key: str = ""
+    sort: str = ""
+    """A number field; "random"; or "" for the order of the store."""
+    descending: bool = False
+    seed: int = 0
+
+
+@dataclass
+class LookedAt:
+    """A store, or a split."""
+
+    name: str
+    """Of the split; of a store, that of its folder."""
+    path: str
+    reader: Reader
+    said: str
+    """The reader in Python."""
+    _orders: OrderedDict[Question, Rows] = field(default_factory=OrderedDict)
+    _lock: Lock = field(default_factory=Lock)
+
+    @classmethod
+    def open(cls, name: str, path: str | os.PathLike[str], **options: Any) -> LookedAt:
+        """The store in a folder or behind a URL. options: of `Reader`."""
+        where = shown(str(path)) if is_url(path) else os.fspath(path)
+        return cls(name, where, Reader(path, **options), f"rawpack.Reader({where!r})")
+
+    @classmethod
+    def of(cls, reader: Reader) -> LookedAt:
+        """The samples of a reader of one store, all or some of them. Raises UsageError for other readers."""
+        if not isinstance(reader, Reader) or len(reader._library.stores) > 1 or reader._samples.clips is not None:
+            raise UsageError(f"view() shows a store, or a reader of one store's samples, not {reader!r:.200}")
+        origin = reader._library.stores[0].origin
+        path = str(reader._library.stores[0].path) if origin is None else shown(origin.remote.url)
+        return cls(path.rstrip("/").rpartition("/")[2] or path, path, reader, "reader")
+
+    @cached_property
+    def version(self) -> str:
+        """What is shown of these samples may be kept for ever under an address that has this."""
+        digest: str = self._store.digest
+        return digest if len(self.reader) == len(self._store) else f"{digest}-{secrets.token_hex(4)}"
+
+    @cached_property
+    def _store(self) -> Any:
+        return self.reader._library.stores[0]
+
+    @cached_property
+    def curation(self) -> Curation | None:
+        """Duplicates and extremes; None where the store was packed without measures, or is behind a URL."""
+        return None if is_url(str(self.path)) else curation_of(open_store(self.path))
+
+    @property
+    def images(self) -> list[str]:
+        """The image fields, the first one first."""
+        return self._of_kind("image")
+
+    def _of_kind(self, kind: str) -> list[str]:
+        return [name for name, one in self.reader.fields.items() if one.kind == kind]
+
+    def about(self) -> dict[str, Any]:
+        """What the page shows around the samples."""
+        fields, reader = self.reader.fields, self.reader
+        numbers = [name for name in self._of_kind("number") if fields[name].shape == ()]
+        manifest = self._store.manifest
+        return {
+            "name": plain(self.name),
+            "path": plain(self.path),
+            "samples": len(reader),
+            "format": manifest.format,
+            "bytes": manifest.store_bytes,
+            "digest": self._store.digest,
+            "version": self.version,
+            "fields": {plain(name): _in_words(one) for name, one in fields.items()},
+            "images": self.images,
+            "masks": self._of_kind("mask"),
+            "boxes": [name for name, one in fields.items() if one.is_boxes],
+            "numbers": numbers,
+            "classes": self._classes(),
+            "keys": "key" in fields,
+            "video": "video" in fields,
+            "remote": self._store.origin is not None,
+            "measured": {"phash", "sharpness"} <= {*fields},
+            "rejects": manifest.rejects.count,
+        }
+
+    def _classes(self) -> list[tuple[str, int | None]]:
+        """Names of classes, with how many samples each has, where samples have a label; those without one last."""
+        names = [plain(name) for name in self.reader.classes or ()]
+        if not names or "label" not in self.reader.fields:
+            return [(name, None) for name in names]
+        labels = self.reader.column("label")
+        counts = np.bincount(labels[labels >= 0], minlength=len(names)).tolist()
+        without = int((labels < 0).sum())
+        return [*zip(names, counts, strict=False), *([("", without)] if without else [])]
+
+    def rows(self, asked: Question) -> Rows:
+        """The numbers of the samples that a question means, in its order. Raises UsageError for a condition that does
+        not fit the store."""
+        if (known := self._orders.get(asked)) is not None:
+            return known
+        found = self._found(asked)
+        with self._lock:
+            self._orders[asked] = found
+            if len(self._orders) > _KEPT:
+                self._orders.popitem(last=False)
+        return found
+
+    def _found(self, asked: Question) -> Rows:
+        rows = self.reader.find(asked.where.strip() or None, key=asked.key or None)
+        if asked.sort == "random":
+            rows = rows[np.random.default_rng(asked.seed).permutation(len(rows))]
+        elif asked.sort:
+            known = self.reader.fields.get(asked.sort)
+            if known is None or known.kind != "number" or known.shape != ():
+                raise UsageError(f"samples cannot be sorted by {asked.sort!r}: it is no number field")
+            order = np.argsort(self.reader.column(asked.sort)[rows], kind="stable")
+            rows = rows[order]
+        return rows[::-1] if asked.descending else rows
+
+    def tiles(self, rows: Rows) -> list[dict[str, Any]]:
+        """What the grid shows of these samples, besides their pictures."""
+        some, fields = self.reader.select(rows), self.reader.fields
+        keys = some.column("key") if "key" in fields else [""] * len(rows)
+        labels = some.column("label").tolist() if self.reader.classes and "label" in fields else [None] * len(rows)
+        names = self.reader.classes or ()
+        boxes = {name: some.column(name) for name, one in fields.items() if one.is_boxes}
+        sizes = some.shapes(self.images[0])[:, :2].tolist() if boxes and self.images else [[]] * len(rows)
+        return [
+            {
+                "row": row,
+                "key": key,
+                "label": None if label is None else plain(class_name(names, label)),
+                "layers": list(self.layers({name: found[k] for name, found in boxes.items()})),
+                "shape": sizes[k],
+            }
+            for k, (row, key, label) in enumerate(zip(rows.tolist(), keys, labels, strict=True))
+        ]
+
+    def sample(self, row: int) -> dict[str, Any]:
+        """All of a sample but its pixels."""
+        sample, fields = self.reader[row], self.reader.fields
+        pixels = {name: sample[name].shape for name in (*self.images, *self._of_kind("mask"))}
+        found: dict[str, Any] = {
+            "row": row,
+            "key": sample.get("key", ""),
+            "images": [{"name": name, "height": pixels[name][0], "width": pixels[name][1]} for name in self.images],
+            "masks": self._of_kind("mask"),
+            "values": {name: self._in_words(name, sample[name]) for name in fields if name not in pixels},
+            "layers": list(self.layers(sample)),
+            "stored": {
+                name: {"file": plain(place.file.name), "offset": place.offset, "bytes": place.bytes}
+                for name, place in self.reader.where_is(row).items()
+            },
+            "line": f"{self.said}[{row}]",
+        }
+        if "video" in fields and np.ndim(sample["video"]) == 0:
+            frames = self.reader.find(f"video == {int(sample['video'])}")
+            found["frames"] = {"first": int(frames[0]), "last": int(frames[-1])}
+        return found
+
+    def layers(self, sample: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+        """Boxes, polygons and keypoints of a sample, in pixels of its first image. sample: as the reader gives it, or
+        the values of one sample of a batch."""
+        classes, fields = self.reader.classes or (), self.reader.fields
+        names: list[str] = []
+        for name, one in fields.items():
+            if name not in sample or not one.moves:
+                continue
+            values = np.asarray(sample[name], np.float64)
+            if one.is_boxes:
+                named = values.shape[1] > 4
+                names = [plain(class_name(classes, int(row[4]))) if named and classes else "" for row in values]
+                yield {"name": name, "kind": "boxes", "items": values[:, :4].tolist(), "labels": names}
+            elif one.follows == "polygons":
+                yield {"name": name, "kind": "polygons", "items": list(_outlines(values))}
+            elif one.follows == "keypoints":
+                yield {"name": name, "kind": "keypoints", "items": values.tolist()}
+
+    def clips(self, frames: int, stride: int, per_video: int | None, start: int, count: int) -> dict[str, Any]:
+        """Clips start <= k < start + count of `reader.clips(...)`: the rows of each."""
+        clips = self.reader.clips(frames, stride=stride, per_video=per_video)
+        some = clips.select(np.arange(start, min(start + count, len(clips))))
+        batch = next(iter(some.batches(max(1, len(some)), fields=["video"], workers=0)), None) if len(some) else None
+        rows = [] if batch is None else batch["index"].tolist()
+        words = f"clips({frames}, stride={stride}" + (f", per_video={per_video})" if per_video else ")")
+        line = f"{self.said}.{words}"
+        return {"count": len(clips), "clips": rows, "left_out": clips.left_out, "line": line}
+
+    def rejects(self) -> list[dict[str, str]]:
+        """The first rejects, as words."""
+        found = self.reader.rejects[:_MOST_REJECTS]
+        return [{name: plain(str(value)) for name, value in one.items()} for one in found]
+
+    def found(self) -> dict[str, Any]:
+        """Near duplicates, leaks and extremes, by rows."""
+        if (curation := self.curation) is None:
+            return {"groups": [], "leaks": [], "extremes": []}
+        return {
+            "groups": [self.tiles(np.array(group[:24])) for group in curation.groups[:100]],
+            "leaks": [
+                {"row": leak.row, "split": plain(leak.split), "other": leak.other} for leak in curation.leaks[:500]
+            ],
+            "extremes": [
+                {"title": one.title, "tiles": self.tiles(np.array(one.rows)), "values": one.values}
+                for one in curation.extremes
+            ],
+        }
+
+    def same(self, other: LookedAt, row: int) -> int | None:
+        """The row in another store of the sample with the same key; None where it has none."""
+        key = self.reader.select([row]).column("key")[0]
+        near = [row] if row < len(other.reader) else []
+        for candidate in (*near, *other.reader.find(key=key).tolist()):
+            if other.reader.select([candidate]).column("key")[0] == key:
+                return int(candidate)
+        return None
+
+    def _in_words(self, name: str, value: Any) -> str:
+        """A value, written out; a class by its name too."""
+        if isinstance(value, str):
+            return plain(value)
+        if isinstance(value, list):  # of texts
+            return "\n".join(map(plain, value))
+        array = np.asarray(value)
+        if name == "label" and self.reader.classes and array.ndim == 0:
+            return f"{int(array)} ({plain(class_name(self.reader.classes, int(array)))})"
+        words = np.array2string(array, threshold=_MOST_VALUES, precision=6, separator=", ")
+        return words if array.ndim == 0 else f"{array.dtype} {array.shape}\n{words}"
+
+
+def _outlines(points: NDArray[np.float64]) -> Iterator[list[list[float]]]:
+    """The outlines of polygons (n, 4): x, y, box, part."""
+    if not len(points):
+        return
+    cuts = np.flatnonzero((np.diff(points[:, 2]) != 0) | (np.diff(points[:, 3]) != 0)) + 1
+    for outline in np.split(points[:, :2], cuts):
+        yield outline.tolist()
+
+
+def _in_words(one: Any) -> str:
+    shape = "x".join("?" if side is None else str(side) for side in one.shape)
+    return " ".join(word for word in (one.kind, one.dtype if one.kind != "text" else "", shape) if word)

@@ -1,0 +1,732 @@
+// The page of `rawpack view`. What is looked at is in the address, after #: `screen`, `store`, and what each screen adds.
+// Text from stores goes into the page as text, never as markup.
+"use strict";
+
+const TILES = 120;
+const SCREENS = {
+  grid: "Samples", training: "What training sees", clips: "Clips", compare: "Side by side", rejects: "Rejects",
+  found: "Duplicates and extremes",
+};
+const $ = (id) => document.getElementById(id);
+let stores = [];
+let state = {};
+let shown = 0;  // counts what was begun to be shown: answers to older questions are dropped
+
+// ------------------------------------------------------------------------------------------------ small things
+
+/** An element with properties, attributes (those with a dash, and `role`) and children; texts are text. */
+function make(tag, properties = {}, ...children) {
+  const element = document.createElement(tag);
+  for (const [name, value] of Object.entries(properties)) {
+    if (name.includes("-") || name === "role" || name === "for") element.setAttribute(name, value);
+    else element[name] = value;
+  }
+  element.append(...children.filter((child) => child !== null && child !== undefined));
+  return element;
+}
+
+function query(words) {
+  return new URLSearchParams(Object.entries(words).filter(([, value]) => value !== "" && value !== undefined)).toString();
+}
+
+async function ask(path, words = {}) {
+  const answer = await fetch(`${path}?${query(words)}`);
+  if (!answer.ok) throw new Error(await answer.text());
+  return answer.json();
+}
+
+function say(text) {
+  $("said").textContent = text;
+  clearTimeout(say.timer);
+  say.timer = setTimeout(() => { $("said").textContent = ""; }, 4000);
+}
+
+async function copy(text) {
+  try {
+    await navigator.clipboard.writeText(text);
+  } catch {
+    const area = make("textarea", {value: text});
+    document.body.append(area);
+    area.select();
+    document.execCommand("copy");
+    area.remove();
+  }
+  say(`copied: ${text.length > 60 ? `${text.slice(0, 60)}…` : text}`);
+}
+
+/** Text of a store as it is shown: what controls a terminal, or turns the direction of text, is written out. */
+const plain = (text) => String(text).replace(/[\u0000-\u001f\u007f-\u009f\u200e\u200f\u2028-\u202e\u2066-\u2069]/g,
+  (sign) => `\\u${sign.charCodeAt(0).toString(16).padStart(4, "0")}`);
+
+const count = (n, noun) => `${n.toLocaleString("en")} ${noun}${n === 1 ? "" : "s"}`;
+const at = () => stores[Number(state.store || 0)] || stores[0];
+const number = (name, otherwise) => Number(state[name] ?? otherwise);
+const imageOf = (row, words = {}) => `/image?${query({store: state.store || 0, row, v: at().version, ...words})}`;
+
+const stateOf = (hash) => Object.fromEntries(new URLSearchParams(hash.slice(1)));
+
+/** Change what is looked at: only what is named. `replace` leaves no entry in the history. */
+function go(changes, replace = false) {
+  const next = {...stateOf(location.hash), ...changes};
+  for (const name of Object.keys(next)) if (next[name] === "" || next[name] === undefined) delete next[name];
+  const hash = `#${new URLSearchParams(next)}`;
+  if (hash === location.hash) show();
+  else if (replace) { history.replaceState(null, "", hash); show(); }
+  else location.hash = hash;
+}
+
+/** An image that says why it is not there. */
+function picture(source, alt) {
+  const image = make("img", {alt, loading: "lazy", decoding: "async", src: source});
+  image.addEventListener("error", async () => {
+    let said = "it cannot be shown";
+    try {
+      const answer = await fetch(source);
+      if (answer.ok) { image.src = URL.createObjectURL(await answer.blob()); return; }
+      said = await answer.text();
+    } catch { said = "rawpack view has ended"; }
+    image.replaceWith(make("span", {className: "broken"}, said));
+  }, {once: true});
+  return image;
+}
+
+function field(name, label, type, value, more = {}) {
+  const input = make("input", {type, value, name, autocomplete: "off", spellcheck: false, ...more});
+  return make("label", {className: type === "text" ? "wide" : ""}, label, input);
+}
+
+function choice(name, label, options, value) {
+  const select = make("select", {name});
+  for (const [key, text] of options) select.append(make("option", {value: key, selected: key === String(value)}, text));
+  return make("label", {}, label, select);
+}
+
+/** What a form says, as changes of the state. */
+function said(form) {
+  const found = {};
+  for (const input of form.elements) {
+    if (input.name) found[input.name] = input.type === "checkbox" ? (input.checked ? "1" : "0") : input.value.trim();
+  }
+  return found;
+}
+
+function form(onSaid, ...children) {
+  const element = make("form", {}, ...children);
+  element.addEventListener("submit", (event) => { event.preventDefault(); onSaid(said(element)); });
+  element.addEventListener("change", () => onSaid(said(element)));
+  return element;
+}
+
+const failed = (error) => make("p", {className: "error", role: "alert"}, error.message);
+
+// ------------------------------------------------------------------------------------------------ marks
+
+/** Keys of marked samples of a store, in the order in which they were marked. */
+const marks = {
+  name: () => `marks-${at().digest}`,
+  keys() {
+    try { return JSON.parse(localStorage.getItem(this.name()) || "[]"); } catch { return []; }
+  },
+  has(key) { return this.keys().includes(key); },
+  toggle(key) {
+    const keys = this.keys();
+    const where = keys.indexOf(key);
+    if (where < 0) keys.push(key); else keys.splice(where, 1);
+    localStorage.setItem(this.name(), JSON.stringify(keys));
+    this.show();
+    return where < 0;
+  },
+  show() {
+    const keys = this.keys();
+    $("marks").hidden = !keys.length;
+    $("marked").textContent = `${count(keys.length, "sample")} marked`;
+  },
+};
+
+function download(name, text) {
+  const link = make("a", {href: URL.createObjectURL(new Blob([text], {type: "text/plain"})), download: name});
+  link.click();
+  URL.revokeObjectURL(link.href);
+}
+
+const quoted = (text) => (/[",\r\n]/.test(text) ? `"${text.replaceAll('"', '""')}"` : text);
+
+// ------------------------------------------------------------------------------------------------ grid
+
+function tile(one, open, words = {}) {
+  const images = at().images;
+  const alt = one.label ? `${one.label}, ${plain(one.key || one.row)}` : plain(one.key || `sample ${one.row}`);
+  const button = make("button", {type: "button", className: "tile", title: `${plain(one.key)}\nrow ${one.row}`});
+  button.dataset.key = one.key;
+  button.dataset.row = one.row;
+  button.classList.toggle("marked", at().keys && marks.has(one.key));
+  const side = Math.min(1024, Math.ceil(number("side", 160) * devicePixelRatio));
+  const source = words.source || imageOf(one.row, {side});
+  const shape = one.shape || [];
+  const [height, width] = shape.length === 3 && ![1, 2, 3, 4].includes(shape[2]) ? shape.slice(1) : shape;
+  const stack = make("span", {className: "stack"}, images.length ? picture(source, alt) : "no image");
+  if (width && (one.layers || []).length && state.boxes !== "0") stack.append(drawing(one.layers, width, height));
+  button.append(make("span", {className: "picture"}, stack));
+  if (one.label !== null && one.label !== undefined) button.append(make("span", {className: "label"}, one.label));
+  button.append(make("span", {className: "name"}, plain(one.key || one.row)));
+  button.addEventListener("click", () => open(one.row));
+  return button;
+}
+
+function conditions() {
+  const where = [];
+  if (state.class !== undefined) where.push(`label == ${Number(state.class)}`);
+  if (state.where) where.push(state.class === undefined ? state.where : `(${state.where})`);
+  return where.join(" and ");
+}
+
+const question = () => ({
+  store: state.store || 0, where: conditions(), key: state.key || "", sort: state.sort || "",
+  descending: state.descending || "", seed: state.sort === "random" ? state.seed || 0 : "",
+});
+
+const openSample = (row) => go({screen: "sample", row});
+
+async function showGrid(main) {
+  const mine = shown;
+  const about = at();
+  const orders = [["", "store order"], ["random", "random"], ...about.numbers.map((name) => [name, name])];
+  const controls = form(
+    (found) => go(found, true),
+    field("where", "Filter", "text", state.where || "", {placeholder: "label == 'cat' and index < 1000"}),
+    about.keys ? field("key", "Key", "text", state.key || "", {placeholder: "part of a key"}) : null,
+    choice("sort", "Sort", orders, state.sort || ""),
+    field("descending", "descending", "checkbox", "1", {checked: state.descending === "1"}),
+    state.sort === "random" ? field("seed", "Seed", "number", state.seed || 0, {min: 0}) : null,
+    about.boxes.length ? field("boxes", "boxes", "checkbox", "1", {checked: state.boxes !== "0"}) : null,
+    field("side", "Size", "range", number("side", 160), {min: 64, max: 512, step: 16}),
+  );
+  const grid = make("div", {className: "grid"});
+  grid.style.setProperty("--side", `${number("side", 160)}px`);
+  const end = make("div", {});
+  const total = make("p", {className: "muted", id: "total"}, "…");
+  main.replaceChildren(controls, total, grid, end);
+  let start = 0;
+  let most = Infinity;
+  let asking = false;
+  const more = async () => {
+    if (asking || start >= most || mine !== shown) return;
+    asking = true;
+    try {
+      const found = await ask("/api/rows", {...question(), start, count: TILES});
+      if (mine !== shown) return;
+      most = found.count;
+      total.textContent = `${count(most, "sample")}${most === about.samples ? "" : ` of ${about.samples.toLocaleString("en")}`}`;
+      grid.append(...found.tiles.map((one) => tile(one, openSample)));
+      start += found.tiles.length;
+      if (!found.tiles.length) most = start;
+    } catch (error) {
+      most = 0;
+      total.replaceChildren(failed(error));
+      controls.elements.where.classList.add("wrong");
+    } finally {
+      asking = false;
+    }
+    if (mine === shown && start < most && end.getBoundingClientRect().top < innerHeight * 2) await more();
+  };
+  new IntersectionObserver((entries) => { if (entries.some((one) => one.isIntersecting)) more(); },
+    {rootMargin: "1200px"}).observe(end);
+}
+
+// ------------------------------------------------------------------------------------------------ a sample
+
+const SVG = "http://www.w3.org/2000/svg";
+
+function drawing(layers, width, height) {
+  const svg = document.createElementNS(SVG, "svg");
+  svg.setAttribute("viewBox", `0 0 ${width} ${height}`);
+  svg.setAttribute("preserveAspectRatio", "xMidYMid meet");
+  const add = (kind, attributes, parent) => {
+    const element = document.createElementNS(SVG, kind);
+    for (const [name, value] of Object.entries(attributes)) element.setAttribute(name, value);
+    parent.append(element);
+    return element;
+  };
+  for (const layer of layers) {
+    const group = add("g", {"data-layer": layer.name}, svg);
+    layer.items.forEach((item, k) => {
+      if (layer.kind === "boxes") {
+        const [left, top, right, bottom] = item;
+        add("rect", {class: "shape", x: left, y: top, width: Math.max(0, right - left), height: Math.max(0, bottom - top)}, group);
+        const size = Math.max(8, Math.min(width, height) / 22);
+        const text = add("text", {x: left + 2, y: Math.max(size, top - 3), "font-size": size}, group);
+        text.textContent = layer.labels[k] || "";
+      } else if (layer.kind === "polygons") {
+        add("polygon", {class: "shape polygon", points: item.map((point) => point.join(",")).join(" ")}, group);
+      } else {
+        for (const [x, y, visible] of item) {
+          if (visible) add("circle", {class: "point", cx: x, cy: y, r: Math.max(2, width / 160)}, group);
+        }
+      }
+    });
+  }
+  return svg;
+}
+
+/** An image at a zoom, with its layers. zoom: 0 fits it into the window. */
+function stage(source, alt, width, height, layers, masks, zoom, off) {
+  const fit = Math.min(1, (innerWidth - 80) / width, innerHeight * 0.72 / height) || 1;
+  const scale = zoom || Math.max(fit, Math.min(4, 256 / Math.max(width, height)));
+  const stack = make("div", {className: "stack"});
+  stack.style.width = `${width * scale}px`;
+  stack.style.height = `${height * scale}px`;
+  const image = picture(source, alt);
+  image.style.width = "100%";
+  image.style.height = "100%";
+  stack.append(image);
+  for (const mask of masks) {
+    if (off.has(mask.name)) continue;
+    const layer = picture(mask.source, `mask ${mask.name}`);
+    layer.className = "layer";
+    stack.append(layer);
+  }
+  stack.append(drawing(layers.filter((layer) => !off.has(layer.name)), width, height));
+  return make("div", {className: "stage", tabIndex: 0, "aria-label": alt}, stack);
+}
+
+/** The sample before or after, in the order of the grid. */
+async function step(by) {
+  const words = question();
+  const plain = !words.where && !words.key && !words.sort && !words.descending;
+  const row = number("row", 0);
+  if (plain) {
+    const next = row + by;
+    if (next >= 0 && next < at().samples) go({row: next}, true);
+    return;
+  }
+  if (step.of !== JSON.stringify(words)) {
+    step.of = JSON.stringify(words);
+    step.rows = [];
+  }
+  let where = step.rows.indexOf(row);
+  while (where < 0 || (by > 0 && where === step.rows.length - 1)) {
+    const found = await ask("/api/rows", {...words, start: step.rows.length, count: 500});
+    if (!found.tiles.length) break;
+    step.rows.push(...found.tiles.map((one) => one.row));
+    where = step.rows.indexOf(row);
+  }
+  const next = step.rows[where + by];
+  if (next !== undefined) go({row: next}, true);
+}
+
+async function showSample(main) {
+  const mine = shown;
+  const row = number("row", 0);
+  let sample;
+  try {
+    sample = await ask("/api/sample", {store: state.store || 0, row});
+  } catch (error) {
+    if (mine === shown) main.replaceChildren(sampleControls(null), failed(error));
+    return;
+  }
+  if (mine !== shown) return;
+  const off = new Set((state.off || "").split(",").filter(Boolean));
+  const zoom = number("zoom", 0);
+  const pictures = make("div", {className: "pictures"});
+  sample.images.forEach((image, k) => {
+    const masks = k ? [] : sample.masks.map((name) => ({
+      name, source: `/mask?${query({store: state.store || 0, row, field: name, v: at().version})}`,
+    }));
+    pictures.append(make("figure", {},
+      stage(imageOf(row, {field: image.name}), `${image.name} of ${plain(sample.key || row)}`, image.width, image.height,
+        k ? [] : sample.layers, masks, zoom, off),
+      make("figcaption", {}, `${image.name}, ${image.width} x ${image.height}`)));
+  });
+  const layers = make("div", {className: "row"});
+  for (const name of [...sample.masks, ...sample.layers.map((layer) => layer.name)]) {
+    const box = make("input", {type: "checkbox", checked: !off.has(name)});
+    box.addEventListener("change", () => {
+      if (box.checked) off.delete(name); else off.add(name);
+      go({off: [...off].join(",")}, true);
+    });
+    layers.append(make("label", {}, box, name));
+  }
+  const table = make("table", {});
+  const line = (name, ...cells) => table.append(make("tr", {}, make("th", {scope: "row"}, name),
+    make("td", {}, ...cells)));
+  line("row", row.toLocaleString("en"));
+  for (const [name, value] of Object.entries(sample.values)) line(name, make("pre", {}, value));
+  for (const [name, place] of Object.entries(sample.stored)) {
+    line(`${name} is in`, `${place.file}, ${count(place.bytes, "byte")} at ${place.offset.toLocaleString("en")}`);
+  }
+  main.replaceChildren(sampleControls(sample), layers, pictures, table);
+  if (sample.frames) main.insertBefore(scrubber(sample, row), layers);
+}
+
+function sampleControls(sample) {
+  const button = (text, act, title) => {
+    const made = make("button", {type: "button", title: title || ""}, text);
+    made.addEventListener("click", act);
+    return made;
+  };
+  const controls = make("div", {className: "row"},
+    button("← Back", () => go({screen: "grid", row: "", zoom: "", off: ""}), "Escape"),
+    button("Previous", () => step(-1), "left arrow"), button("Next", () => step(1), "right arrow"));
+  if (!sample) return controls;
+  controls.append(
+    choiceOf("Zoom", [["0", "fitted"], ["1", "1:1"], ["2", "2:1"], ["4", "4:1"], ["8", "8:1"]], String(number("zoom", 0)),
+      (value) => go({zoom: value}, true)),
+    button("Copy Python", () => copy(sample.line), sample.line));
+  if (at().keys) {
+    const mark = button(marks.has(sample.key) ? "Unmark" : "Mark", () => {
+      mark.textContent = marks.toggle(sample.key) ? "Unmark" : "Mark";
+    }, "m");
+    mark.id = "mark";
+    controls.append(mark);
+  }
+  return controls;
+}
+
+function choiceOf(label, options, value, act) {
+  const made = choice("", label, options, value);
+  made.querySelector("select").addEventListener("change", (event) => act(event.target.value));
+  return made;
+}
+
+/** A slider through the frames of a video; space plays. */
+function scrubber(sample, row) {
+  const {first, last} = sample.frames;
+  const range = make("input", {type: "range", min: first, max: last, value: row, id: "frame", "aria-label": "frame"});
+  const where = make("span", {className: "muted"}, `frame ${row - first + 1} of ${last - first + 1}`);
+  const time = sample.values.pts_seconds ? make("span", {className: "muted"}, `${sample.values.pts_seconds} s`) : null;
+  range.addEventListener("change", () => go({row: range.value}, true));
+  range.addEventListener("input", () => {
+    where.textContent = `frame ${range.value - first + 1} of ${last - first + 1}`;
+    const image = document.querySelector("main .stage img");
+    if (image) image.src = imageOf(range.value, {field: at().images[0]});
+  });
+  const play = make("button", {type: "button", id: "play", title: "space"}, player.timer ? "Pause" : "Play");
+  play.addEventListener("click", player.toggle);
+  return make("div", {className: "row"}, play, range, where, time);
+}
+
+const player = {
+  timer: 0,
+  toggle() {
+    if (player.timer) { player.stop(); return; }
+    if (!$("frame")) return;
+    $("play").textContent = "Pause";
+    player.timer = setInterval(() => {
+      const range = $("frame");
+      const image = document.querySelector("main .stage img");
+      if (!range) { player.stop(); return; }
+      if (image && !image.complete) return;
+      if (Number(range.value) >= Number(range.max)) { player.stop(); return; }
+      range.value = Number(range.value) + 1;
+      range.dispatchEvent(new Event("input"));
+    }, 80);
+  },
+  stop() {
+    clearInterval(player.timer);
+    player.timer = 0;
+    if ($("play")) $("play").textContent = "Play";
+    if ($("frame") && stateOf(location.hash).screen === "sample") go({row: $("frame").value}, true);
+  },
+};
+
+// ------------------------------------------------------------------------------------------------ training
+
+const LOOP = {steps: "", size: "", batch: "32", shuffle: "1", seed: "0", epoch: "0", number: "0", rank: "0", world: "1"};
+
+async function showTraining(main) {
+  const mine = shown;
+  const loop = Object.fromEntries(Object.entries(LOOP).map(([name, value]) => [name, state[`t-${name}`] ?? value]));
+  const change = (found, replace) => go(Object.fromEntries(
+    Object.entries(found).map(([name, value]) => [`t-${name}`, value === LOOP[name] ? "" : value])), replace);
+  const steps = make("input", {
+    type: "text", name: "steps", value: loop.steps, spellcheck: false, autocomplete: "off",
+    placeholder: "RandomResizedCrop(224), RandomHorizontalFlip()",
+  });
+  const controls = form(
+    (found) => change({...loop, ...found}, true),
+    make("label", {className: "wide line"}, "transform", steps),
+    field("size", "image size", "text", loop.size, {placeholder: "224 or 224x160", size: 9}),
+    field("batch", "batch size", "number", loop.batch, {min: 1, max: 4096}),
+    field("shuffle", "shuffle", "checkbox", "1", {checked: loop.shuffle === "1"}),
+    ...["seed", "epoch", "number", "rank", "world"].map((name) => field(
+      name, {number: "batch", world: "of ranks"}[name] || name, "number", loop[name], {min: name === "world" ? 1 : 0})),
+  );
+  controls.querySelector("[name=size]").parentElement.className = "";
+  const turn = (by) => {
+    const button = make("button", {type: "button"}, by < 0 ? "Previous batch" : "Next batch");
+    button.addEventListener("click", () => change({...loop, number: String(Math.max(0, Number(loop.number) + by))}));
+    return button;
+  };
+  const place = make("div", {}, make("p", {className: "muted"}, "reading…"));
+  main.replaceChildren(controls, make("div", {className: "row"}, turn(-1), turn(1)), place);
+  const words = {store: state.store || 0, ...loop};
+  try {
+    const batch = await ask("/api/batch", words);
+    if (mine !== shown) return;
+    const grid = make("div", {className: "grid", id: "batch"});
+    batch.samples.forEach((one, k) => {
+      const source = (name) => `/batch-image?${query({...words, k, field: name, v: at().version})}`;
+      const made = tile(one, openSample, {source: source(at().images[0])});
+      for (const name of at().images.slice(1)) {
+        made.querySelector(".picture").append(make("span", {className: "stack"},
+          picture(source(name), `${name} of ${plain(one.key || one.row)}`)));
+      }
+      grid.append(made);
+    });
+    const fields = make("table", {}, ...Object.entries(batch.fields).map(([name, words]) => make("tr", {},
+      make("th", {scope: "row"}, name), make("td", {}, words))));
+    const lines = make("pre", {className: "line", id: "lines"}, batch.lines);
+    const button = make("button", {type: "button"}, "Copy Python");
+    button.addEventListener("click", () => copy(batch.lines));
+    place.replaceChildren(
+      make("p", {className: "muted", id: "total"},
+        `batch ${Number(loop.number)} of ${batch.batches.toLocaleString("en")} (the first is 0), epoch ${loop.epoch}`),
+      grid, make("h2", {}, "The same in Python"), lines, button, make("h2", {}, "Fields"), fields);
+  } catch (error) {
+    if (mine === shown) place.replaceChildren(failed(error));
+  }
+}
+
+// ------------------------------------------------------------------------------------------------ clips
+
+async function showClips(main) {
+  const mine = shown;
+  const clip = {frames: state["c-frames"] || "8", stride: state["c-stride"] || "1", per_video: state["c-per_video"] || ""};
+  const controls = form(
+    (found) => go(Object.fromEntries(Object.entries(found).map(([name, value]) => [`c-${name}`, value])), true),
+    field("frames", "frames", "number", clip.frames, {min: 1, max: 512}),
+    field("stride", "stride", "number", clip.stride, {min: 1}),
+    field("per_video", "per video", "number", clip.per_video, {min: 1, placeholder: "all"}),
+  );
+  const place = make("div", {});
+  main.replaceChildren(controls, place);
+  const more = make("button", {type: "button"}, "More clips");
+  let start = 0;
+  const next = async () => {
+    try {
+      const found = await ask("/api/clips", {store: state.store || 0, ...clip, start, count: 12});
+      if (mine !== shown) return;
+      if (!start) {
+        place.append(make("p", {className: "muted", id: "total"},
+          count(found.count, "clip") + (found.left_out ? `; ${count(found.left_out, "video")} too short` : "")),
+        make("pre", {className: "line"}, found.line));
+      }
+      found.clips.forEach((rows, k) => {
+        const strip = make("div", {className: "row clip", "aria-label": `clip ${start + k}`});
+        for (const row of rows) {
+          const image = picture(imageOf(row, {side: 96}), `row ${row}`);
+          const button = make("button", {type: "button", title: `row ${row}`}, image);
+          button.addEventListener("click", () => openSample(row));
+          strip.append(button);
+        }
+        place.append(make("h2", {}, `Clip ${(start + k).toLocaleString("en")}`), strip);
+      });
+      start += found.clips.length;
+      more.remove();
+      if (start < found.count) place.append(more);
+    } catch (error) {
+      if (mine === shown) place.replaceChildren(failed(error));
+    }
+  };
+  more.addEventListener("click", next);
+  await next();
+}
+
+// ------------------------------------------------------------------------------------------------ two stores
+
+async function showCompare(main) {
+  const mine = shown;
+  const others = stores.map((store, k) => [String(k), store.name]).filter(([k]) => k !== String(state.store || 0));
+  const other = others.some(([k]) => k === state.other) ? state.other : others[0][0];
+  const gain = number("gain", 8);
+  const row = number("row", 0);
+  const controls = form(
+    (found) => go(found, true),
+    choice("other", "beside", others, other),
+    field("row", "row", "number", row, {min: 0, max: at().samples - 1}),
+    field("gain", "difference times", "number", gain, {min: 1, max: 255}),
+  );
+  const place = make("div", {}, make("p", {className: "muted"}, "reading…"));
+  main.replaceChildren(controls, place);
+  try {
+    const sample = await ask("/api/sample", {store: state.store || 0, row});
+    const pair = await ask("/api/pair", {store: state.store || 0, other, row});
+    if (mine !== shown) return;
+    if (pair.row === null) {
+      place.replaceChildren(make("p", {}, `${stores[Number(other)].name} has no sample with the key ${plain(sample.key)}`));
+      return;
+    }
+    const there = stores[Number(other)];
+    const size = sample.images[0];
+    const shownAt = (source, words) => make("figure", {},
+      stage(source, words, size.width, size.height, [], [], number("zoom", 0), new Set()), make("figcaption", {}, words));
+    const quality = !pair.alike ? "the images differ in shape" : pair.psnr === null ? "equal in every pixel"
+      : `PSNR ${pair.psnr.toFixed(2)} dB`;
+    const pictures = make("div", {className: "pictures"},
+      shownAt(imageOf(row, {field: size.name}), `${at().name}, ${count(pair.bytes[0], "byte")}`),
+      shownAt(`/image?${query({store: other, row: pair.row, v: there.version})}`,
+        `${there.name}, ${count(pair.bytes[1], "byte")}`));
+    if (pair.alike) {
+      pictures.append(shownAt(`/difference?${query({
+        store: state.store || 0, other, row, there: pair.row, gain, v: at().version + there.version,
+      })}`, `difference times ${gain}`));
+    }
+    place.replaceChildren(make("p", {id: "total"}, `${plain(sample.key)}: ${quality}`), pictures);
+  } catch (error) {
+    if (mine === shown) place.replaceChildren(failed(error));
+  }
+}
+
+// ------------------------------------------------------------------------------------------------ rejects, duplicates
+
+async function showRejects(main) {
+  const mine = shown;
+  const found = await ask("/api/rejects", {store: state.store || 0});
+  if (mine !== shown) return;
+  const table = make("table", {}, make("tr", {}, ...["key", "reason", "detail"].map((name) => make("th", {}, name))));
+  for (const one of found) {
+    table.append(make("tr", {}, ...["key", "reason", "detail"].map((name) => make("td", {}, one[name] || ""))));
+  }
+  const more = at().rejects > found.length ? `, the first ${found.length.toLocaleString("en")} of which are here` : "";
+  main.replaceChildren(make("p", {className: "muted", id: "total"}, count(at().rejects, "reject") + more), table);
+}
+
+async function showFound(main) {
+  const mine = shown;
+  const found = await ask("/api/found", {store: state.store || 0});
+  if (mine !== shown) return;
+  const strip = (tiles) => {
+    const grid = make("div", {className: "grid"}, ...tiles.map((one) => tile(one, openSample)));
+    grid.style.setProperty("--side", "112px");
+    return grid;
+  };
+  const parts = [make("h2", {}, `Near duplicates: ${count(found.groups.length, "group")}`)];
+  for (const group of found.groups) parts.push(strip(group), make("hr", {}));
+  if (found.leaks.length) {
+    const list = make("table", {}, make("tr", {}, make("th", {}, "row"), make("th", {}, "also in")));
+    for (const leak of found.leaks) {
+      const button = make("button", {type: "button"}, String(leak.row));
+      button.addEventListener("click", () => openSample(leak.row));
+      list.append(make("tr", {}, make("td", {}, button), make("td", {}, `${leak.split}, row ${leak.other}`)));
+    }
+    parts.push(make("h2", {}, `Leaks between splits: ${found.leaks.length}`), list);
+  }
+  for (const one of found.extremes) parts.push(make("h2", {}, one.title), strip(one.tiles));
+  main.replaceChildren(...parts);
+}
+
+// ------------------------------------------------------------------------------------------------ all of it
+
+const SHOW = {
+  grid: showGrid, sample: showSample, training: showTraining, clips: showClips, compare: showCompare,
+  rejects: showRejects, found: showFound,
+};
+
+function showAround() {
+  const about = at();
+  $("path").textContent = `${about.path}: ${count(about.samples, "sample")}, ${about.format}`;
+  document.title = `${about.name} - rawpack view`;
+  $("stores").replaceChildren(...(stores.length < 2 ? [] : stores.map((store, k) => {
+    const button = make("button", {type: "button"}, store.name);
+    button.setAttribute("aria-current", String(store === about));
+    button.addEventListener("click", () => go({store: k || "", row: "", where: "", class: "", key: "", sort: ""}));
+    return button;
+  })));
+  const there = {
+    clips: about.video, compare: stores.length > 1 && about.keys, rejects: about.rejects > 0, found: about.measured,
+  };
+  const screens = Object.keys(SCREENS).filter((name) => there[name] !== false);
+  $("screens").replaceChildren(...screens.map((name) => {
+    const button = make("button", {type: "button"}, SCREENS[name]);
+    button.setAttribute("aria-current", String((state.screen || "grid") === name
+      || (name === "grid" && state.screen === "sample")));
+    button.addEventListener("click", () => go({screen: name === "grid" ? "" : name, row: ""}));
+    return button;
+  }));
+  $("warning").hidden = !about.remote;
+  $("warning").textContent = about.remote
+    ? "This store is behind a URL: each shard that you look at is fetched into the cache, in random order soon most of "
+      + `its ${(about.bytes / 1e9).toLocaleString("en", {maximumSignificantDigits: 2})} GB.` : "";
+  const classes = about.classes.filter(([, n]) => n !== null);
+  const side = $("side");
+  side.hidden = !classes.length || !["grid", "sample"].includes(state.screen || "grid");
+  $("layout").classList.toggle("alone", side.hidden);
+  if (side.dataset.store !== about.digest) {
+    side.dataset.store = about.digest;
+    side.replaceChildren(...[["all", about.samples, undefined], ...classes.map(([name, n], k) => (
+      [name || "without class", n, name ? k : -1]))].map(([name, n, k]) => {
+      const button = make("button", {type: "button"}, make("span", {}, name), make("span", {}, n.toLocaleString("en")));
+      button.dataset.class = k === undefined ? "" : k;
+      button.addEventListener("click", () => go({class: button.dataset.class, screen: "", row: ""}));
+      return button;
+    }));
+  }
+  for (const button of side.children) button.setAttribute("aria-pressed", String(button.dataset.class === (state.class ?? "")));
+  marks.show();
+}
+
+async function show() {
+  state = stateOf(location.hash);
+  shown += 1;
+  const mine = shown;
+  showAround();
+  const main = $("main");
+  const focused = document.activeElement && main.contains(document.activeElement) ? document.activeElement.name : "";
+  try {
+    await (SHOW[state.screen || "grid"] || showGrid)(main);
+  } catch (error) {
+    if (mine === shown) main.replaceChildren(failed(error));
+  }
+  if (focused && mine === shown && !main.contains(document.activeElement)) {
+    const again = main.querySelector(`[name="${CSS.escape(focused)}"]`);
+    if (again) again.focus();
+  }
+}
+
+function keyed(event) {
+  const typing = /^(INPUT|SELECT|TEXTAREA)$/.test(event.target.tagName) && event.target.type !== "range";
+  if (event.ctrlKey || event.metaKey || event.altKey || typing) return;
+  if (state.screen === "sample") {
+    const act = {
+      ArrowLeft: () => step(-1), ArrowRight: () => step(1), " ": player.toggle, m: () => $("mark") && $("mark").click(),
+      Escape: () => go({screen: "", row: "", zoom: "", off: ""}),
+    }[event.key];
+    if (act && !(event.target.type === "range" && event.key.startsWith("Arrow"))
+      && !(event.key === " " && event.target.tagName === "BUTTON")) {
+      event.preventDefault();
+      act();
+    }
+  } else if (event.key === "m") {
+    const tile = document.activeElement && document.activeElement.closest(".tile");
+    if (tile && tile.dataset.key) tile.classList.toggle("marked", marks.toggle(tile.dataset.key));
+  } else if (event.key.startsWith("Arrow")) {
+    const tiles = [...document.querySelectorAll(".tile")];
+    const where = tiles.indexOf(document.activeElement);
+    if (where < 0) return;
+    const across = tiles.findIndex((one) => one.offsetTop > tiles[0].offsetTop);
+    const by = {ArrowLeft: -1, ArrowRight: 1, ArrowUp: -across, ArrowDown: across}[event.key];
+    if (tiles[where + by]) { event.preventDefault(); tiles[where + by].focus(); }
+  }
+}
+
+async function begin() {
+  try {
+    stores = await ask("/api/stores");
+  } catch (error) {
+    $("main").replaceChildren(failed(error));
+    return;
+  }
+  addEventListener("hashchange", show);
+  addEventListener("keydown", keyed);
+  $("marks-keys").addEventListener("click", () => download("keys.txt", `${marks.keys().join("\n")}\n`));
+  $("marks-csv").addEventListener("click", () => download("marks.csv",
+    ["key,label", ...marks.keys().map((key) => `${quoted(key)},`)].join("\r\n") + "\r\n"));
+  $("marks-clear").addEventListener("click", () => {
+    localStorage.removeItem(marks.name());
+    for (const one of document.querySelectorAll(".tile.marked")) one.classList.remove("marked");
+    marks.show();
+  });
+  await show();
+}
+
+begin();

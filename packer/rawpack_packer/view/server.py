@@ -1,0 +1,181 @@
+"""Serves the page on this machine, to whoever has its token.
+
+A question is answered only if it is a GET, names this server as its host (a page elsewhere may point a name of its own
+at this address), and brings the token: once in the address, and from then on in a cookie that no script reads and no
+other site's page sends. Answers may not be framed, or read from another origin, and the page runs no script but its own
+file.
+"""
+
+from __future__ import annotations
+
+import hmac
+import ipaddress
+import secrets
+import socket
+import sys
+import threading
+from collections.abc import Sequence
+from email.utils import formatdate
+from http import HTTPStatus
+from http.cookies import CookieError, SimpleCookie
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from importlib.resources import files
+from typing import Any
+from urllib.parse import parse_qsl, urlsplit
+
+from rawpack.errors import PackError
+from rawpack_packer.view.answers import Answer, Answers, error_of
+from rawpack_packer.view.looked_at import LookedAt
+
+_PAGE = {
+    "/": ("index.html", "text/html; charset=utf-8"),
+    "/view.css": ("view.css", "text/css; charset=utf-8"),
+    "/view.js": ("view.js", "text/javascript; charset=utf-8"),
+}
+_HEADERS = {
+    "Content-Security-Policy": "default-src 'none'; img-src 'self' data:; style-src 'self'; script-src 'self'; "
+    "connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Referrer-Policy": "no-referrer",
+    "X-Content-Type-Options": "nosniff",
+}
+_STUCK_S = 30
+"""A client that neither sends nor takes a byte for so long is given up."""
+_AT_ONCE = 4
+"""Answers that are made at the same time; others wait."""
+_FOREVER = "private, max-age=31536000, immutable"
+
+
+class Viewer(ThreadingHTTPServer):
+    """The server of one page. `serve_forever` serves it, `shutdown` and `server_close` end it."""
+
+    daemon_threads = True
+    request_queue_size = 128
+    allow_reuse_address = True
+
+    def __init__(self, stores: Sequence[LookedAt], host: str = "127.0.0.1", port: int = 0) -> None:
+        """host, port: where to listen; port 0 takes a free one. Raises PackError where that cannot be."""
+        self.stores, self.answers = list(stores), Answers(stores)
+        self.token, self.host = secrets.token_urlsafe(24), host
+        self.turns = threading.BoundedSemaphore(_AT_ONCE)
+        self.address_family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        try:
+            super().__init__((host, port), _Handler)
+        except OSError as error:
+            raise PackError(f"cannot listen on {host}, port {port}: {error.strerror or error}") from None
+
+    @property
+    def port(self) -> int:
+        """The port that it listens on."""
+        return int(self.server_address[1])
+
+    @property
+    def url(self) -> str:
+        """What to open, with the token."""
+        any_address = self.host in ("", "0.0.0.0", "::")
+        name = "127.0.0.1" if any_address else f"[{self.host}]" if ":" in self.host else self.host
+        return f"http://{name}:{self.port}/?token={self.token}"
+
+    @property
+    def cookie(self) -> str:
+        """The name of the cookie: cookies do not tell ports apart."""
+        return f"rawpack-{self.port}"
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """A client that went away is no error of this program."""
+        if not isinstance(sys.exception(), OSError):
+            super().handle_error(request, client_address)
+
+
+class _Handler(BaseHTTPRequestHandler):
+    """One connection."""
+
+    protocol_version = "HTTP/1.1"
+    server_version, sys_version = "rawpack", ""
+    timeout = _STUCK_S
+    server: Viewer
+
+    def do_GET(self) -> None:
+        url = urlsplit(self.path)
+        words = dict(parse_qsl(url.query, keep_blank_values=True))
+        if not self._names_this_server():
+            self._refuse(HTTPStatus.FORBIDDEN, "This server does not answer to that name.")
+        elif url.path == "/" and "token" in words:
+            self._let_in(words["token"])
+        elif not self._has_cookie():
+            self._refuse(HTTPStatus.FORBIDDEN, "Open the address that `rawpack view` printed: it has a token.")
+        elif url.path in _PAGE:
+            name, kind = _PAGE[url.path]
+            self._send(HTTPStatus.OK, Answer(kind, (files(__package__) / "page" / name).read_bytes()))
+        else:
+            self._answer(url.path, words)
+
+    def _answer(self, path: str, words: dict[str, str]) -> None:
+        try:
+            with self.server.turns:
+                found = self.server.answers.answer(path, words)
+        except Exception as error:
+            status, said = error_of(error)
+            self._refuse(HTTPStatus(status), said)
+            return
+        if found is None:
+            self._refuse(HTTPStatus.NOT_FOUND, "There is no such page.")
+        else:
+            self._send(HTTPStatus.OK, found)
+
+    def _names_this_server(self) -> bool:
+        """Whether `Host` is this machine, or an address, on this port: no name that somebody else owns."""
+        try:
+            host = urlsplit(f"//{self.headers.get('Host', '')}")
+            if (host.port or 80) != self.server.port or not host.hostname:
+                return False
+        except ValueError:
+            return False
+        if host.hostname in ("localhost", self.server.host.lower(), socket.gethostname().lower()):
+            return True
+        try:
+            ipaddress.ip_address(host.hostname)
+        except ValueError:
+            return False
+        return True
+
+    def _has_cookie(self) -> bool:
+        try:
+            found = SimpleCookie(self.headers.get("Cookie", "")).get(self.server.cookie)
+        except CookieError:
+            return False
+        return found is not None and _equal(found.value, self.server.token)
+
+    def _let_in(self, token: str) -> None:
+        """Give the cookie, and an address without the token, which would stay in the browser's history."""
+        if not _equal(token, self.server.token):
+            self._refuse(HTTPStatus.FORBIDDEN, "The token is not that of this server: it was started again.")
+            return
+        cookie = f"{self.server.cookie}={self.server.token}; Path=/; HttpOnly; SameSite=Strict"
+        self._send(HTTPStatus.SEE_OTHER, Answer("text/plain", b""), {"Location": "/", "Set-Cookie": cookie})
+
+    def _refuse(self, status: HTTPStatus, said: str) -> None:
+        self._send(status, Answer("text/plain; charset=utf-8", said.encode("utf-8", "replace")))
+
+    def _send(self, status: HTTPStatus, answer: Answer, more: dict[str, str] | None = None) -> None:
+        self.send_response_only(status)
+        headers = {
+            **_HEADERS,
+            "Date": formatdate(usegmt=True),
+            "Content-Type": answer.kind,
+            "Content-Length": str(len(answer.data)),
+            "Cache-Control": _FOREVER if answer.lasts and status == HTTPStatus.OK else "no-store",
+            **(more or {}),
+        }
+        for name, value in headers.items():
+            self.send_header(name, value)
+        self.end_headers()
+        self.wfile.write(answer.data)
+
+    def log_message(self, format: str, *args: object) -> None:
+        """Requests are not logged: the first has the token."""
+
+
+def _equal(one: str, other: str) -> bool:
+    return hmac.compare_digest(one.encode("utf-8", "replace"), other.encode())

@@ -1,0 +1,243 @@
+"""Labels of images from a file of their own, for folders and archives. The oracle is what was written."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import tarfile
+import unicodedata
+import zipfile
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pictures import encoded, picture
+from running import pack, run_here
+
+import rawpack_packer
+from rawpack import Reader
+from rawpack.errors import UsageError
+from rawpack_packer.sources import Source, open_source
+
+SMALL = ("--size", 8)
+NAMES = ("0.png", "1.png", "2.png", "sub/3.png")
+LABELS = {"0.png": "pug", "1.png": "cat", "2.png": "pug", "sub/3.png": "ant"}
+
+
+def folder(root: Path, names: Sequence[str] = NAMES) -> Path:
+    for n, name in enumerate(names):
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).write_bytes(encoded(picture(10, 10, n), "PNG"))
+    return root
+
+
+def tarred(root: Path) -> Path:
+    with tarfile.open(root.with_suffix(".tar"), "w") as archive:
+        archive.add(root, ".")
+    return root.with_suffix(".tar")
+
+
+def zipped(root: Path) -> Path:
+    with zipfile.ZipFile(root.with_suffix(".zip"), "w", zipfile.ZIP_DEFLATED) as archive:
+        for path in sorted(root.rglob("*.*")):
+            archive.write(path, path.relative_to(root).as_posix())
+    return root.with_suffix(".zip")
+
+
+def table(names: Sequence[str], rows: Sequence[Sequence[Any]], delimiter: str = ",") -> str:
+    text = io.StringIO()
+    csv.writer(text, delimiter=delimiter, lineterminator="\n").writerows([names, *rows])
+    return text.getvalue()
+
+
+def labels_of(source: Source) -> dict[str, Any]:
+    """Key -> the name of its class, or its number where classes have none; None without one."""
+    numbers = {source.key(i): int(source[i].fields["label"]) for i in range(len(source))}  # type: ignore[call-overload]
+    classes = source.info.classes
+    return {key: None if n < 0 else n if classes is None else classes[n] for key, n in numbers.items()}
+
+
+PACKED: Mapping[str, Callable[[Path], Path]] = {"folder": lambda root: root, "tar": tarred, "zip": zipped}
+FILES: Mapping[str, str] = {
+    "by path.csv": table(("id", "breed"), list(LABELS.items())),
+    "without extension.csv": table(("id", "breed"), [(key[:-4], label) for key, label in LABELS.items()]),
+    "by name.csv": table(("id", "breed"), [(key.rpartition("/")[2], label) for key, label in LABELS.items()]),
+    "by stem.csv": table(("id", "breed"), [(key[:-4].rpartition("/")[2], label) for key, label in LABELS.items()]),
+    "another order of columns.csv": table(("breed", "id"), [(label, key) for key, label in LABELS.items()]),
+    "from above.csv": table(("id", "breed"), [(f"data/{key}", label) for key, label in LABELS.items()]),
+    "a column label.csv": table(("n", "image", "label", "age"), [(1, key, label, 3) for key, label in LABELS.items()]),
+    "no line of names.csv": "".join(f"{key},{label}\n" for key, label in LABELS.items()),
+    "tabs.tsv": table(("id", "breed"), list(LABELS.items()), "\t"),
+    "semicolons.csv": "\ufeff" + table(("id", "breed"), list(LABELS.items()), ";").replace("\n", "\r\n"),
+    "lines.jsonl": "".join(json.dumps({"id": key, "breed": label}) + "\n" for key, label in LABELS.items()),
+    "names.txt": "".join(f"{key} {label}\n" for key, label in reversed(LABELS.items())),
+    "tabs.txt": "".join(f"{key}\t{label}\t0\t0\t9\t9\n" for key, label in LABELS.items()),
+}
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_images_are_named_in_many_ways(name: str, tmp_path: Path) -> None:
+    """By their paths, names or stems, in columns of any name and order, with any of the usual delimiters; and the
+    folders are no classes then."""
+    root = folder(tmp_path / "data")
+    (tmp_path / name).write_text(FILES[name])
+    assert labels_of(open_source(root, labels_file=tmp_path / name)) == LABELS
+
+
+@pytest.mark.parametrize("kind", PACKED)
+def test_folders_and_archives_take_the_same_labels(kind: str, tmp_path: Path) -> None:
+    """A folder, a tar and a zip of it get the same labels, also in parts and stores; a change of labels is seen."""
+    packed = PACKED[kind](folder(tmp_path / "data"))
+    (tmp_path / "labels.csv").write_text(FILES["by stem.csv"])
+    reader = Reader(pack(packed, tmp_path / "store", *SMALL, "--labels-file", tmp_path / "labels.csv"))
+    assert reader.classes == ("ant", "cat", "pug")
+    assert {one["key"]: reader.classes[one["label"]] for one in reader} == LABELS
+    source = open_source(packed, labels_file=tmp_path / "labels.csv")
+    assert source.part(3, 4)[0].fields["label"] == 0
+    (tmp_path / "labels.csv").write_text(FILES["by stem.csv"].replace("ant", "pug"))
+    other = open_source(packed, labels_file=tmp_path / "labels.csv")
+    assert source.states().tolist() != other.states().tolist()
+
+
+@pytest.mark.parametrize("kind", PACKED)
+def test_the_file_may_be_in_the_source(kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`--labels-file labels.csv` finds it in the folder or archive that is packed, or above the folder in an archive;
+    one on disk comes first."""
+    monkeypatch.chdir(tmp_path)
+    root = folder(tmp_path / "data", [f"train/{name}" for name in NAMES])
+    (root / "labels.csv").write_text(FILES["by stem.csv"])
+    packed = PACKED[kind](root)
+    wanted = {f"train/{key}": label for key, label in LABELS.items()}
+    assert labels_of(open_source(packed, labels_file="labels.csv")) == wanted
+    if kind != "folder":
+        assert labels_of(open_source(f"{packed}/train", labels_file="labels.csv")) == LABELS
+        assert labels_of(open_source(f"{packed}/train", labels_file=f"{packed}/labels.csv")) == LABELS
+    Path("labels.csv").write_text(FILES["by stem.csv"].replace("ant", "bee"))
+    assert labels_of(open_source(packed, labels_file="labels.csv"))["train/sub/3.png"] == "bee"
+
+
+@pytest.mark.parametrize("kind", PACKED)
+def test_what_has_no_counterpart_is_counted_and_said(kind: str, tmp_path: Path) -> None:
+    """Images without a label get -1, labels of files that are not there are left out; the summary says how many of
+    either and names the first, and --strict packs nothing."""
+    packed = PACKED[kind](folder(tmp_path / "data"))
+    (tmp_path / "labels.csv").write_text("id,breed\n0,pug\n1,cat\n7,cat\n8,owl\n2,\n")
+    command = ["pack", "--workers", 0, *SMALL, "--labels-file", tmp_path / "labels.csv", packed]
+    ran = run_here(*command, tmp_path / "store")
+    assert ran.code == 0, ran.err
+    assert "2 images without a label in " in ran.out
+    assert "labels.csv: 2.png" in ran.out
+    assert "2 labels in " in ran.out
+    assert "labels.csv of no image that is there, left out: 7" in ran.out
+    counts = json.loads((tmp_path / "store/store.json").read_bytes())["counts"]
+    assert (counts["unlabelled"], counts["no_file"], counts["empty_classes"]) == (2, 2, 1)
+    reader = Reader(tmp_path / "store")
+    assert {one["key"]: int(one["label"]) for one in reader} == {"0.png": 2, "1.png": 0, "2.png": -1, "sub/3.png": -1}
+    ran = run_here(*command, tmp_path / "strict", "--strict")
+    assert (ran.code, (tmp_path / "strict").exists()) == (2, False)
+
+
+def test_whole_numbers_stay_numbers(tmp_path: Path) -> None:
+    """From 0 on they are classes that are called by them; others, such as those that begin at 1, stay as they are."""
+    root = folder(tmp_path / "data")
+    for first in (0, 1):
+        (tmp_path / "labels.csv").write_text("id,n\n" + "".join(f"{n},{n + first}\n" for n in range(4)))
+        source = open_source(root, labels_file=tmp_path / "labels.csv")
+        assert [int(source[i].fields["label"]) for i in range(4)] == [first, first + 1, first + 2, first + 3]  # type: ignore[call-overload]
+        assert source.info.classes == (None if first else ("0", "1", "2", "3"))
+
+
+@pytest.mark.parametrize(
+    ("text", "column", "message"),
+    [
+        ("id,breed\n9,pug\n", None, r"has no label for 0\.png, and for no other image: it names images as 9"),
+        ("id,a,b\n0,x,y\n", None, "has the columns a, b besides id, which names images: .* --label-column a"),
+        ("id,a,b\n0,x,y\n", "c", "has the columns a, b besides id"),
+        ("id,breed\n0,pug\n0,cat\n", None, "has two labels for 0: give each image one"),
+        ("id,score\n0,0.5\n1,0.7\n", None, "column score holds no classes"),
+        ("id,breed\n0,pug\n1\n", None, r"labels.csv: line 3, column 2: 1 values"),
+        ("id,breed\n3,pug\n", None, "names both other/3.png and sub/3.png: write their paths"),
+        ("a\nb\n", None, "has 2 labels for 5 images"),
+    ],
+)
+def test_files_that_do_not_fit_are_refused(text: str, column: str | None, message: str, tmp_path: Path) -> None:
+    """One line says what is wrong with the file, and what to do."""
+    root = folder(tmp_path / "data", [*NAMES, "other/3.png"])
+    (tmp_path / "labels.csv").write_text(text)
+    if column is None and "a,b" in text:
+        assert labels_of(open_source(root, labels_file=tmp_path / "labels.csv", label_column="b"))["0.png"] == "y"
+    with pytest.raises(UsageError, match=message):
+        open_source(root, labels_file=tmp_path / "labels.csv", label_column=column)
+
+
+def test_a_file_in_an_archive_that_is_not_read_is_refused(tmp_path: Path) -> None:
+    """A table that is compressed in a way that is not read is named, and unpacked by the user."""
+    with zipfile.ZipFile(zipped(folder(tmp_path / "data")), "a", zipfile.ZIP_LZMA) as archive:
+        archive.writestr("labels.csv", FILES["by stem.csv"])
+    with pytest.raises(UsageError, match=r"labels\.csv, in the archive, cannot be read: .*method 14"):
+        open_source(tmp_path / "data.zip", labels_file="labels.csv")
+
+
+def test_a_column_needs_its_file(tmp_path: Path) -> None:
+    """`--label-column` of a folder names a column of `--labels-file`; a file that is nowhere is named."""
+    root = folder(tmp_path / "data")
+    with pytest.raises(UsageError, match="--label-column breed names a column of --labels-file"):
+        open_source(root, label_column="breed")
+    with pytest.raises(UsageError, match=r"nowhere\.csv cannot be read"):
+        open_source(root, labels_file="nowhere.csv")
+
+
+def test_splits_share_a_table(tmp_path: Path) -> None:
+    """Stores of `--splits` have the same classes, each the labels of its images, and a table next to the splits stops
+    nothing."""
+    folder(tmp_path / "data", [f"{split}/{split}{n}.png" for split in ("train", "val") for n in range(2)])
+    (tmp_path / "data/labels.csv").write_text("id,c\ntrain0,a\ntrain1,b\nval0,b\nval1,c\n")
+    rawpack_packer.pack_splits(
+        tmp_path / "data", tmp_path / "sets", splits=["train", "val"], size=8, workers=0,
+        labels_file=tmp_path / "data/labels.csv",
+    )  # fmt: skip
+    for split, numbers in (("train", [0, 1]), ("val", [1, 2])):
+        reader = Reader(tmp_path / "sets" / split)
+        assert (reader.classes, [int(one["label"]) for one in reader]) == (("a", "b", "c"), numbers)
+
+
+def test_a_shard_of_images_takes_labels_as_an_archive(tmp_path: Path) -> None:
+    """A tar with texts next to its images, which looks like a WebDataset shard, takes labels all the same."""
+    root = folder(tmp_path / "data", NAMES[:3])
+    for n in range(3):
+        (root / f"{n}.json").write_text("{}")
+    (tmp_path / "labels.csv").write_text(FILES["by stem.csv"])
+    source = open_source(tarred(root), labels_file=tmp_path / "labels.csv")
+    assert labels_of(source) == {key: LABELS[key] for key in NAMES[:3]}
+
+
+def spelled(name: str) -> tuple[str, str]:
+    return unicodedata.normalize("NFC", name), unicodedata.normalize("NFD", name)
+
+
+@pytest.mark.parametrize("kind", PACKED)
+def test_two_spellings_of_a_class_are_one_and_said(kind: str, tmp_path: Path) -> None:
+    """NFC and NFD, which print the same, are one class; the summary says so, and the keys stay as they were."""
+    composed, decomposed = spelled("café")
+    names = [f"{decomposed}/0.png", f"{decomposed}/deep/1.png", f"{composed}/2.png", "zoo/3.png", "4.png"]
+    root = folder(tmp_path / "data", names)
+    if len([*root.iterdir()]) < 4:
+        pytest.skip("this file system has one spelling")
+    ran = run_here("pack", "--workers", 0, *SMALL, PACKED[kind](root), tmp_path / "store")
+    assert ran.code == 0, ran.err
+    assert "is there in two spellings of Unicode: both are one class" in ran.out
+    reader = Reader(tmp_path / "store")
+    assert {one["key"]: int(one["label"]) for one in reader} == dict(zip(names, (0, 0, 0, 1, -1), strict=True))
+    assert reader.classes == (decomposed, "zoo")
+
+
+def test_spellings_of_labels_and_names_match(tmp_path: Path) -> None:
+    """A table in the one spelling names images and classes in the other."""
+    composed, decomposed = spelled("é")
+    root = folder(tmp_path / "data", [f"{decomposed}.png", "1.png"])
+    (tmp_path / "labels.csv").write_text(f"id,breed\n{composed},{composed}\n1,{decomposed}\n")
+    source = open_source(root, labels_file=tmp_path / "labels.csv")
+    assert [int(source[i].fields["label"]) for i in range(2)] == [0, 0]  # type: ignore[call-overload]
+    assert source.info.classes == (decomposed,)

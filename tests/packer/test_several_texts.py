@@ -1,0 +1,365 @@
+"""A sample may have a list of texts, such as all captions of an image: in each format, through everything that is done
+to a store, in batches, and with one of them drawn."""
+
+from __future__ import annotations
+
+import csv
+import json
+import shutil
+import tarfile
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from draws import same_distribution
+from pictures import picture, save
+from readers_by_docs import StoreByDocs
+from running import run_here
+
+import rawpack
+from rawpack import DamagedStoreError, Reader, StoreError, UsageError
+from rawpack.disk import manifest as manifests
+from rawpack.transforms import CenterCrop, OneText, RandomCrop
+
+CAPTIONS = [["a cat", 'ünï "x"\n\u2603 \U0001f600'], [], ["one"], ["b", "", "c" * 500], ["last\0nul"], ["x"] * 7]
+FORMATS = ("memmap", "hdf5", "lmdb")
+
+
+def listing(root: Path, captions: list[Any], name: str = "list.jsonl", first: int = 0) -> Path:
+    """Images with their captions."""
+    lines = []
+    for k, texts in enumerate(captions, first):
+        save(root / f"{k}.png", picture(16, 24, k))
+        lines.append(json.dumps({"path": f"{k}.png", "n": k, "captions": texts}) + "\n")
+    (root / name).write_text("".join(lines))
+    return root / name
+
+
+def packed(root: Path, captions: list[Any] = CAPTIONS, format: str = "memmap") -> Path:
+    rawpack.pack(listing(root, captions), root / format, format=format, size="keep", workers=0)
+    return root / format
+
+
+def captions_of(store: Path) -> list[list[str]]:
+    return [sample.others["captions"] for sample in StoreByDocs(store).samples()]
+
+
+@pytest.mark.parametrize("format", FORMATS)
+def test_each_format_holds_all_texts_of_a_sample(format: str, tmp_path: Path) -> None:
+    """None, one or many texts, with any characters: by the format's pages, in samples, columns, batches and
+    conditions."""
+    store = packed(tmp_path, format=format)
+    assert captions_of(store) == CAPTIONS
+    reader = Reader(store, verify=True)
+    assert [sample["captions"] for sample in reader] == CAPTIONS
+    assert list(reader.column("captions")) == CAPTIONS
+    for workers in (0, 1):
+        batches = reader.batches(4, fields=["n", "captions"], workers=workers)
+        assert [batch["captions"] for batch in batches] == [CAPTIONS[:4], CAPTIONS[4:]]
+    assert reader.select(where="len(captions) > 2").column("n").tolist() == [3, 5]
+    assert "captions" not in next(iter(reader.batches(2, fields=None, image_size=8, workers=0)))
+    ran = run_here("inspect", "--verify", store)
+    assert ran.code == 0, ran.err
+    assert any(line.split() == ["field", "captions", "str", "?"] for line in ran.out.splitlines()), ran.out
+    with pytest.raises(UsageError, match="ragged field"):
+        reader.select(where="captions == 'x'")
+
+
+def test_what_is_done_to_a_store_keeps_all_texts(tmp_path: Path) -> None:
+    """Appends, conversions, merges, subsets and new values, and exports that are packed again."""
+    store = packed(tmp_path)
+    rawpack.append(listing(tmp_path, [["new"], []], "more.jsonl", first=6), store, workers=0)
+    every = [*CAPTIONS, ["new"], []]
+    assert captions_of(store) == every
+    rawpack.convert(store, tmp_path / "to", format="hdf5", workers=0)
+    rawpack.convert(tmp_path / "to", tmp_path / "back", format="memmap", workers=0)
+    assert (captions_of(tmp_path / "to"), captions_of(tmp_path / "back")) == (every, every)
+    rawpack.subset(store, tmp_path / "some", where="len(captions) == 0", workers=0)
+    assert captions_of(tmp_path / "some") == [[], []]
+    rawpack.merge([store, tmp_path / "back"], tmp_path / "both", prefix="names", workers=0)
+    assert captions_of(tmp_path / "both") == every * 2
+    for to in ("files", "webdataset", "parquet"):
+        rawpack.export(store, tmp_path / to, to=to, workers=0)
+    rawpack.pack(tmp_path / "files/listing.jsonl", tmp_path / "from_files", key_column="key", size="keep", workers=0)
+    fields = {"json.captions": "str[?]"}
+    rawpack.pack(tmp_path / "webdataset", tmp_path / "from_webdataset", fields=fields, size="keep", workers=0)
+    rawpack.pack(tmp_path / "parquet", tmp_path / "from_parquet", size="keep", workers=0)
+    for to in ("files", "webdataset", "parquet"):
+        assert captions_of(tmp_path / f"from_{to}") == every, to
+
+
+def test_exports_have_lists_as_other_programs_read_them(tmp_path: Path) -> None:
+    """JSON arrays in the listing and in WebDataset's .json, a column of lists in Parquet."""
+    parquet = pytest.importorskip("pyarrow.parquet")
+    store = packed(tmp_path)
+    for to in ("files", "webdataset", "parquet"):
+        rawpack.export(store, tmp_path / to, to=to, workers=0)
+    lines = map(json.loads, (tmp_path / "files/listing.jsonl").read_text().splitlines())
+    assert [line["captions"] for line in lines] == CAPTIONS
+    with tarfile.open(next((tmp_path / "webdataset").rglob("*.tar"))) as tar:
+        members = [json.load(tar.extractfile(one)) for one in tar if one.name.endswith(".json")]  # type: ignore[arg-type]
+    assert [member["captions"] for member in members] == CAPTIONS
+    table = parquet.read_table(next((tmp_path / "parquet").rglob("*.parquet")))
+    assert table["captions"].to_pylist() == CAPTIONS
+    features = json.loads(table.schema.metadata[b"huggingface"])["info"]["features"]
+    assert features["captions"] == {"feature": {"dtype": "string", "_type": "Value"}, "_type": "Sequence"}
+
+
+def test_new_captions_for_a_store(tmp_path: Path) -> None:
+    """`rawpack relabel` adds lists of texts, and replaces those of some samples; the store then names the feature."""
+    store = tmp_path / "store"
+    rawpack.pack([{"image": picture(8, 8, k)} for k in range(3)], store, workers=0)
+    new = tmp_path / "new.jsonl"
+    keys = [sample["key"] for sample in Reader(store)]
+    new.write_text("".join(json.dumps({"key": key, "captions": [key, "ü"]}) + "\n" for key in keys))
+    rawpack.relabel(store, new)
+    assert captions_of(store) == [[key, "ü"] for key in keys]
+    assert json.loads((store / "store.json").read_text())["features"] == ["several-texts"]
+    new.write_text(json.dumps({"key": keys[1], "captions": []}) + "\n")
+    rawpack.relabel(store, new, fields={"captions": "str[?]"})
+    assert captions_of(store) == [[keys[0], "ü"], [], [keys[2], "ü"]]
+
+
+def test_lists_of_texts_from_python_csv_and_json(tmp_path: Path) -> None:
+    """A list of str of a dataset, a JSON array in a cell of a CSV, and a declared field whose first list is empty."""
+    images = [picture(8, 8, k) for k in range(3)]
+    texts = [["a", "b"], [], ["ü"]]
+    rawpack.pack([{"image": one, "t": t} for one, t in zip(images, texts, strict=True)], tmp_path / "a", workers=0)
+    rawpack.pack({"image": np.stack(images), "t": texts[::-1]}, tmp_path / "b", workers=0)
+    assert [list(Reader(tmp_path / one).column("t")) for one in "ab"] == [texts, texts[::-1]]
+    declared = [{"image": images[k], "t": texts[1 + k]} for k in range(2)]
+    with pytest.raises(UsageError, match=r"or 'str\[\?\]'"):
+        rawpack.pack(declared, tmp_path / "c", workers=0)
+    rawpack.pack(declared, tmp_path / "c", fields={"t": "str[?]"}, workers=0)
+    assert list(Reader(tmp_path / "c").column("t")) == texts[1:]
+    with (tmp_path / "list.csv").open("w", newline="") as file:
+        rows = csv.writer(file)
+        rows.writerow(["path", "raw"])
+        for k, one in enumerate(texts):
+            rows.writerow([save(tmp_path / f"{k}.png", images[k]).name, json.dumps(one) if k != 1 else ""])
+    rawpack.pack(tmp_path / "list.csv", tmp_path / "d", workers=0)
+    assert list(Reader(tmp_path / "d").column("raw")) == texts
+    rawpack.pack(tmp_path / "list.csv", tmp_path / "e", fields={"raw": "str"}, workers=0)
+    assert list(Reader(tmp_path / "e").column("raw")) == ['["a", "b"]', "", '["\\u00fc"]']
+
+
+@pytest.mark.parametrize("value", [None, "a", ["a", 1], ["a", None], [["a"]]])
+def test_a_sample_without_a_list_of_texts_is_rejected(value: Any, tmp_path: Path) -> None:
+    """With the field's name in the reason."""
+    data = [{"image": picture(8, 8, k), "t": t} for k, t in enumerate([["a"], value])]
+    rawpack.pack(data, tmp_path / "store", workers=0, max_rejects=1)
+    (reject,) = map(json.loads, (tmp_path / "store/rejects.jsonl").read_text().splitlines())
+    assert reject["reason"] == "bad_field"
+    assert list(Reader(tmp_path / "store").column("t")) == [["a"]]
+
+
+def test_older_readers_refuse_lists_of_texts_by_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They look at the features first. A store without such a field has none, so that every reader opens it."""
+    store = packed(tmp_path)
+    tree = json.loads((store / "store.json").read_text())
+    assert (tree["features"], tree["fields"]["captions"]["shape"]) == (["several-texts"], [None])
+    monkeypatch.setattr(manifests, "FEATURES", ("several-images",))
+    with pytest.raises(StoreError, match=r"has features that this rawpack does not know: several-texts\. Update it"):
+        Reader(store)
+    plain = packed(tmp_path / "plain", ["a"] * 6)
+    assert "features" not in json.loads((plain / "store.json").read_text())
+    assert list(Reader(plain).column("captions")) == ["a"] * 6
+
+
+@pytest.mark.parametrize("bad", [b'["a"', b'"ab"', b"[1,2]", b'["\xff"]', b"\xff", b""])
+def test_a_column_that_is_not_json_is_damage(bad: bytes, tmp_path: Path) -> None:
+    """Whatever the bytes are: the error names the field and the row."""
+    store = packed(tmp_path, [["abc"]])
+    column, offsets = store / "columns-1/captions.npy", store / "columns-1/captions.offset.npy"
+    np.save(column, np.frombuffer(bad, np.uint8))
+    np.save(offsets, np.array([0, len(bad)]))
+    change_records(store, [column, offsets])
+    with pytest.raises(DamagedStoreError, match="captions of row 0 is not a list of texts"):
+        Reader(store)[0]
+
+
+def change_records(store: Path, files: list[Path]) -> None:
+    """Give the manifest sizes and checksums of changed columns."""
+    import xxhash
+
+    text, _ = manifests.unseal((store / "store.json").read_bytes(), "it")
+    tree = json.loads(text)
+    for file in files:
+        (record,) = (one for one in tree["columns"][0]["files"] if one["name"] == file.name)
+        record |= {"bytes": file.stat().st_size, "xxh3": xxhash.xxh3_64_hexdigest(file.read_bytes())}
+    (store / "store.json").write_bytes(manifests.seal(json.dumps(tree, indent=1).encode()))
+
+
+# ---------------------------------------------------------------------------------------------- one of them
+
+
+def drawn(reader: Reader, epoch: int, **options: Any) -> dict[int, str]:
+    """What is drawn for each sample in an epoch."""
+    batches = reader.batches(
+        options.pop("batch_size", 3), fields=["n", "captions"], transform=[OneText("captions")], **options
+    )
+    batches.set_epoch(epoch)
+    return {int(n): text for batch in batches for n, text in zip(batch["n"], batch["captions"], strict=True)}
+
+
+def test_a_draw_depends_on_seed_epoch_and_sample_only(tmp_path: Path) -> None:
+    """Not on batches, order, workers, or what else is drawn; a sample without texts has the empty one."""
+    reader = Reader(packed(tmp_path))
+    first = drawn(reader, 0, workers=0)
+    assert first[1] == ""
+    assert all(first[n] in texts for n, texts in enumerate(CAPTIONS) if texts)
+    for options in (
+        {"batch_size": 1},
+        {"shuffle": True},
+        {"workers": 2},
+        {"workers": rawpack.Workers(1, backend="thread")},
+    ):
+        assert drawn(reader, 0, **{"workers": 0, **options}) == first
+    epochs = [drawn(reader, epoch, workers=0) for epoch in range(8)]
+    assert len({tuple(one.items()) for one in epochs}) > 1
+    assert len({tuple(drawn(reader, 0, seed=seed, workers=0).items()) for seed in range(8)}) > 1
+    both = reader.batches(6, transform=[RandomCrop(8), OneText("captions")], fields=["image", "captions"], workers=0)
+    alone = reader.batches(6, transform=[RandomCrop(8)], fields=["image"], workers=0)
+    batch, other = next(iter(both)), next(iter(alone))
+    assert batch["captions"] == list(first.values())
+    np.testing.assert_array_equal(batch["image"], other["image"])
+
+
+def test_all_texts_are_drawn_alike(tmp_path: Path) -> None:
+    """Over many samples of an epoch, and over many epochs of a sample."""
+    store = tmp_path / "store"
+    texts = ["0", "1", "2", "3", "4"]
+    rawpack.pack([{"image": np.zeros((2, 2, 3), np.uint8), "n": k, "captions": texts} for k in range(2000)], store,
+                 workers=0)  # fmt: skip
+    reader = Reader(store)
+    once = [int(text) for text in drawn(reader, 0, workers=0, batch_size=500).values()]
+    batches = reader.batches(1, fields=["captions"], transform=[OneText("captions")], workers=0, sampler=[7])
+    often = []
+    for epoch in range(300):
+        batches.set_epoch(epoch)
+        often += [int(batch["captions"][0]) for batch in batches]
+    for found in (once, often):
+        assert set(found) == set(range(5))
+        assert same_distribution(found, np.arange(5).repeat(400)), Counter(found)
+
+
+def test_for_validation_a_text_is_fixed(tmp_path: Path) -> None:
+    """`at=` takes the same one always, and the last one of samples that have fewer."""
+    reader = Reader(packed(tmp_path))
+    for at, wanted in ((0, ["a cat", "", "one", "b"]), (2, [CAPTIONS[0][1], "", "one", "c" * 500])):
+        batches = reader.batches(
+            4, fields=["captions", "image"], transform=[CenterCrop(8), OneText("captions", at=at)], workers=0
+        )
+        for _ in range(2):
+            assert next(iter(batches))["captions"] == wanted
+
+
+def test_a_resumed_epoch_goes_on_with_the_same_draws(tmp_path: Path) -> None:
+    """From a position that was saved within an epoch."""
+    reader = Reader(packed(tmp_path))
+    options: dict[str, Any] = {
+        "fields": ["captions"],
+        "transform": [OneText("captions")],
+        "shuffle": True,
+        "workers": 0,
+    }
+    batches = reader.batches(2, **options)
+    batches.set_epoch(3)
+    iterator = iter(batches)
+    next(iterator)
+    state, rest = batches.state_dict(), [batch["captions"] for batch in iterator]
+    again = reader.batches(2, **options)
+    again.load_state_dict(state)
+    assert [batch["captions"] for batch in again] == rest
+
+
+def test_what_cannot_be_drawn_is_refused(tmp_path: Path) -> None:
+    """A field that is not in the batch, or has no lists of texts, and a position that is none."""
+    reader = Reader(packed(tmp_path))
+    with pytest.raises(
+        UsageError, match=r"OneText\('captions'\): the batch has no field 'captions'.*name it in fields="
+    ):
+        reader.batches(2, fields=["n"], transform=[OneText("captions")])
+    for name in ("n", "key"):
+        with pytest.raises(UsageError, match="and no list of texts: leave the step out"):
+            reader.batches(2, fields=[name], transform=[OneText(name)])
+    for at in (-1, 1.5, True, "0"):
+        with pytest.raises(UsageError, match="is a position"):
+            OneText("captions", at=at)  # type: ignore[arg-type]
+    with pytest.raises(UsageError, match="needs the name of a field"):
+        OneText(["captions"])  # type: ignore[arg-type]
+
+
+# ---------------------------------------------------------------------------------------------- JSON
+
+
+def test_a_json_list_is_a_listing(tmp_path: Path) -> None:
+    """However it is laid out; faults name the line on which the object begins."""
+    rows = [{"path": save(tmp_path / f"{k}.png", picture(8, 8, k)).name, "n": k, "t": ["x"] * k} for k in range(3)]
+    for k, indent in enumerate((None, 1, 4)):
+        file = tmp_path / f"list{k}.json"
+        file.write_text(f"  \n{json.dumps(rows, indent=indent)}\n")
+        rawpack.pack(file, tmp_path / f"store{k}", workers=0)
+        reader = Reader(tmp_path / f"store{k}")
+        assert (list(reader.column("t")), reader.column("n").tolist()) == ([["x"] * k for k in range(3)], [0, 1, 2])
+    save(tmp_path / "more.png", picture(8, 8, 3))
+    file.write_text(json.dumps([*rows, {"path": "more.png", "n": "?", "t": []}], indent=1))
+    start = max(k for k, line in enumerate(file.read_text().splitlines(), 1) if line == " {")
+    ran = run_here("pack", file, tmp_path / "bad")
+    assert (ran.code, f"line {start}, column (n)" in ran.err) == (2, True), ran.err
+
+
+@pytest.mark.parametrize(
+    ("text", "fault"),
+    [
+        ("[1, 2]", "is not a JSON object"), ("[]", "is empty"), ("[{", "is not a list of JSON objects"),
+        ('[{"path": "0.png"}] x', "is not a list of JSON objects"), ('[{"path": "0.png"}, {}]', "path"),
+    ],
+)  # fmt: skip
+def test_a_json_list_that_is_none(text: str, fault: str, tmp_path: Path) -> None:
+    """Is refused with the file and the fault."""
+    save(tmp_path / "0.png", picture(8, 8, 0))
+    (tmp_path / "list.json").write_text(text)
+    ran = run_here("pack", tmp_path / "list.json", tmp_path / "store")
+    assert (ran.code, "list.json" in ran.err, fault in ran.err) == (2, True, True), ran.err
+
+
+def test_json_that_is_neither_coco_nor_a_list(tmp_path: Path) -> None:
+    """The error says what COCO's JSON has."""
+    (tmp_path / "x.json").write_text('{"a": 1}')
+    ran = run_here("pack", tmp_path / "x.json", tmp_path / "store")
+    assert (ran.code, "is not COCO's JSON" in ran.err) == (2, True), ran.err
+
+
+def test_coco_captions_name_what_is_wrong(tmp_path: Path) -> None:
+    """An annotation of an image that is not there; masks, which captions do not have."""
+    image = {"id": 1, "file_name": save(tmp_path / "0.png", picture(8, 8, 0)).name}
+    file = tmp_path / "captions_val.json"
+    file.write_text(json.dumps({"images": [image], "annotations": [{"image_id": 2, "id": 0, "caption": "a"}]}))
+    ran = run_here("pack", file, tmp_path / "store")
+    assert (ran.code, "$.annotations[0].image_id: there is no image 2" in ran.err) == (2, True), ran.err
+    file.write_text(json.dumps({"images": [image], "annotations": [{"image_id": 1, "id": 0, "caption": "a"}]}))
+    ran = run_here("pack", "--field", "semantic:mask", file, tmp_path / "store")
+    assert (ran.code, "has captions, and no objects for masks" in ran.err) == (2, True), ran.err
+
+
+def test_img2dataset_without_keys_is_refused(tmp_path: Path) -> None:
+    """The tables must say which file is whose; images that no table lists are counted."""
+    pa, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+    for k in range(3):
+        save(tmp_path / f"i2d/00000/{k}.jpg", picture(8, 8, k))
+    table = tmp_path / "i2d/00000.parquet"
+    parquet.write_table(pa.table({"url": ["u"]}), table)
+    ran = run_here("pack", tmp_path / "i2d", tmp_path / "store")
+    assert (ran.code, "has no column 'key'" in ran.err) == (2, True), ran.err
+    parquet.write_table(pa.table({"key": ["0", "2", "9"], "caption": ["a", None, "c"]}), table)
+    rawpack.pack(tmp_path / "i2d", tmp_path / "store", workers=0)
+    reader = Reader(tmp_path / "store")
+    assert [(one["key"], one["caption"]) for one in reader] == [("0", "a"), ("2", "")]
+    counts = json.loads((tmp_path / "store/store.json").read_text())["counts"]
+    assert (counts["no_file"], counts["not_listed"]) == (1, 1)
+    shutil.rmtree(tmp_path / "i2d/00000")
+    ran = run_here("pack", tmp_path / "i2d", tmp_path / "other")
+    assert (ran.code, "no column of images" in ran.err) == (2, True), ran.err

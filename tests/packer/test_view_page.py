@@ -1,0 +1,399 @@
+"""The page of `rawpack view` in Chromium, used as a person does: pixels against the reader's, and nothing is wider than
+the window."""
+
+from __future__ import annotations
+
+import base64
+import io
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from pictures import picture, save
+from PIL import Image
+from running import Packed, pack, run_here
+from videos import encode
+
+import rawpack
+from rawpack import Reader
+
+playwright = pytest.importorskip("playwright.sync_api")
+CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+if CHROMIUM is None:
+    pytest.skip("no Chromium on the PATH", allow_module_level=True)
+pytestmark = pytest.mark.filterwarnings("ignore::ResourceWarning")
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    with playwright.sync_playwright() as started:
+        opened = started.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox", "--disable-gpu"])
+        yield opened
+        opened.close()
+
+
+class Tab:
+    """A page in a browser. What its script complains of fails the test."""
+
+    def __init__(self, browser: Any, url: str, **options: Any) -> None:
+        self.context = browser.new_context(accept_downloads=True, **options)
+        self.page = self.context.new_page()
+        self.wrong: list[str] = []
+        self.page.on("pageerror", lambda error: self.wrong.append(str(error)))
+        self.page.on("console", self._hear)
+        self.page.goto(url)
+
+    def _hear(self, said: Any) -> None:
+        # That something was refused is what some tests are about: it is on the page, too.
+        if said.type == "error" and "with a status of 4" not in said.text:
+            self.wrong.append(said.text)
+
+    def close(self) -> None:
+        self.context.close()
+        assert self.wrong == []
+
+
+@pytest.fixture
+def opened(browser: Any) -> Iterator[Any]:
+    """`opened(stores, options)`: a tab that shows stores."""
+    ends: list[Any] = []
+
+    def open_stores(*stores: Path | str, state: str = "", **options: Any) -> Any:
+        served = rawpack.view(*stores)
+        tab = Tab(browser, served.url + (f"#{state}" if state else ""), **options)
+        ends.extend((tab, served))
+        return tab.page
+
+    yield open_stores
+    for end in ends:
+        end.close()
+
+
+def shown(page: Any, selector: str) -> np.ndarray[Any, Any]:
+    """The pixels of an image of the page, whole, as the browser decoded them."""
+    page.wait_for_function(
+        "s => { const i = document.querySelector(s); return i && i.complete && i.naturalWidth }", arg=selector
+    )
+    url = page.eval_on_selector(
+        selector,
+        """image => { const c = document.createElement("canvas"); c.width = image.naturalWidth;
+        c.height = image.naturalHeight; c.getContext("2d").drawImage(image, 0, 0); return c.toDataURL() }""",
+    )
+    return np.asarray(Image.open(io.BytesIO(base64.b64decode(url.partition(",")[2]))).convert("RGB"))
+
+
+def keys_on(page: Any) -> list[str]:
+    found: list[str] = page.eval_on_selector_all(".tile", "tiles => tiles.map(tile => tile.dataset.key)")
+    return found
+
+
+def wait_for_total(page: Any, text: str) -> None:
+    page.wait_for_function("t => (document.querySelector('#total') || {}).textContent === t", arg=text)
+
+
+@pytest.fixture(scope="module")
+def many(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """400 small images in 4 classes."""
+    folder = tmp_path_factory.mktemp("many")
+    for k in range(400):
+        save(folder / "in" / f"class-{k % 4}" / f"{k:03d}.png", picture(16, 16, k))
+    return pack(folder / "in", folder / "store", "--size", 16)
+
+
+def test_scroll_filter_sort_and_classes(opened: Any, many: Path) -> None:
+    reader = Reader(many)
+    keys, labels = reader.column("key"), reader.column("label")
+    page = opened(many, viewport={"width": 1000, "height": 700})
+    wait_for_total(page, "400 samples")
+    page.wait_for_selector(".tile img")
+    assert keys_on(page)[:5] == keys[:5]
+    before = len(keys_on(page))
+    assert before < 400
+    while len(keys_on(page)) < 400:
+        page.mouse.wheel(0, 5000)
+        page.wait_for_timeout(50)
+    assert keys_on(page) == keys
+    page.fill("input[name=where]", "label == 'class-2' and index > 100")
+    page.press("input[name=where]", "Enter")
+    wanted = [keys[k] for k in range(400) if labels[k] == 2 and k > 100]
+    wait_for_total(page, f"{len(wanted)} samples of 400")
+    assert keys_on(page) == wanted
+    page.fill("input[name=where]", "label ===")
+    page.press("input[name=where]", "Enter")
+    page.wait_for_selector(".error")
+    assert "label ===" in page.inner_text(".error")
+    page.fill("input[name=where]", "")
+    page.click("aside button >> text=class-3")
+    wait_for_total(page, "100 samples of 400")
+    page.fill("input[name=key]", "class-3/0")
+    page.press("input[name=key]", "Enter")
+    wait_for_total(page, "25 samples of 400")
+    assert keys_on(page) == [key for key in keys if key.startswith("class-3/0")]
+    page.go_back()
+    address = page.evaluate("location.href")
+    assert "token" not in address
+
+
+def test_the_address_holds_the_state(opened: Any, many: Path) -> None:
+    """`--at`: another server shows the same."""
+    reader, state = Reader(many), "where=index+%3E+50&sort=random&seed=7&class=1"
+    count = sum(label == 1 for label in reader.column("label")[51:].tolist())
+    one, other = opened(many, state=state), opened(many, state=state)
+    for page in (one, other):
+        wait_for_total(page, f"{count} samples of 400")
+    assert keys_on(one) == keys_on(other) != sorted(keys_on(one))
+
+
+def test_a_sample_its_pixels_and_the_arrow_keys(opened: Any, many: Path) -> None:
+    reader = Reader(many)
+    page = opened(many)
+    page.click(".tile >> nth=3")
+    page.wait_for_selector(".stage img")
+    np.testing.assert_array_equal(shown(page, ".stage img"), reader[3]["image"])
+    page.keyboard.press("ArrowRight")
+    page.wait_for_function("() => location.hash.includes('row=4')")
+    page.wait_for_function("() => document.querySelector('.stage img').src.includes('row=4')")
+    np.testing.assert_array_equal(shown(page, ".stage img"), reader[4]["image"])
+    page.keyboard.press("ArrowLeft")
+    page.wait_for_function("key => document.querySelector('main').innerText.includes(key)", arg=reader[3]["key"])
+    text = page.inner_text("main")
+    place = reader.where_is(3)["image"]
+    assert f"{place.file.name}, {place.bytes} bytes at {place.offset:,}" in text
+    assert reader[3]["key"] in text
+    page.select_option("main select", "4")
+    page.wait_for_function("() => document.querySelector('.stage img').getBoundingClientRect().width === 64")
+    page.keyboard.press("Escape")
+    page.wait_for_selector(".tile")
+
+
+def test_arrows_follow_the_order_of_the_grid(opened: Any, many: Path) -> None:
+    page = opened(many, state="sort=random&seed=3")
+    page.wait_for_selector(".tile")
+    rows = page.eval_on_selector_all(".tile", "tiles => tiles.slice(0, 3).map(tile => tile.dataset.row)")
+    page.click(".tile >> nth=0")
+    for row in rows[1:]:
+        page.wait_for_selector(".stage img")
+        page.keyboard.press("ArrowRight")
+        page.wait_for_function("row => new URLSearchParams(location.hash.slice(1)).get('row') === row", arg=row)
+
+
+def test_layers_and_several_images(opened: Any, tmp_path: Path) -> None:
+    class Scenes:
+        def __len__(self) -> int:
+            return 2
+
+        def __getitem__(self, i: int) -> dict[str, Any]:
+            mask = np.zeros((80, 120), np.uint8)
+            mask[10:40, 5:60] = 1 + i
+            boxes = np.array([[5, 10, 60, 40, 0]], np.float32)
+            return {"image": picture(80, 120, i), "seg": mask, "right": picture(80, 120, i + 9), "boxes": boxes}
+
+    rawpack.pack(Scenes(), tmp_path / "store", fields={"seg": "mask", "right": "image", "boxes": "xyxy"}, size="keep")
+    page = opened(tmp_path / "store", state="screen=sample&row=1&zoom=2")
+    page.wait_for_selector(".stage svg rect")
+    assert page.locator("main figure").count() == 2
+    image, box = (page.locator(one).first.bounding_box() for one in (".stage img", ".stage svg rect"))
+    assert box["x"] - image["x"] == pytest.approx(10, abs=1.5)
+    assert (box["width"], box["height"]) == pytest.approx((110, 60), abs=3)
+    assert page.locator(".stage img.layer").count() == 1
+    page.uncheck("text=seg")
+    page.wait_for_function("() => document.querySelectorAll('.stage img.layer').length === 0")
+    page.uncheck("text=boxes")
+    page.wait_for_function("() => document.querySelectorAll('.stage svg rect').length === 0")
+    np.testing.assert_array_equal(shown(page, "figure:nth-of-type(2) .stage img"), Scenes()[1]["right"])
+
+
+def test_a_training_batch(opened: Any, many: Path) -> None:
+    page = opened(many, state="screen=training")
+    page.wait_for_selector("#batch .tile img")
+    for name, value in (("steps", "RandomHorizontalFlip(), RandomCrop(12)"), ("batch", "16"), ("seed", "4")):
+        page.fill(f"[name={name}]", value)
+        page.press(f"[name={name}]", "Enter")
+    page.wait_for_function("() => document.querySelectorAll('#batch .tile').length === 16")
+    page.click("text=Next batch")
+    page.wait_for_function("() => document.querySelector('#total')?.textContent.startsWith('batch 1 of 25')")
+    names: dict[str, Any] = {}
+    exec(page.inner_text("#lines"), names)
+    rows = page.eval_on_selector_all("#batch .tile", "tiles => tiles.map(tile => Number(tile.dataset.row))")
+    assert rows == names["batch"]["index"].tolist()
+    np.testing.assert_array_equal(shown(page, "#batch .tile:nth-child(5) img"), names["batch"]["image"][4])
+    loop = iter(Reader(many).batches(16, shuffle=True, seed=4, workers=0))
+    next(loop)
+    assert next(loop)["index"].tolist() == rows
+
+
+def test_videos_and_clips(opened: Any, tmp_path: Path) -> None:
+    for k in range(2):
+        encode(tmp_path / "in" / f"{k}.mp4", "mpeg4", 12)
+    store = pack(tmp_path / "in", tmp_path / "store", "--size", 32)
+    reader = Reader(store)
+    page = opened(store, state="screen=sample&row=2")
+    page.wait_for_selector("#frame")
+    assert page.get_attribute("#frame", "max") == "11"
+    page.click("main h2, main table >> nth=0", position={"x": 1, "y": 1})
+    page.keyboard.press(" ")
+    page.wait_for_function("() => Number(document.querySelector('#frame').value) > 3")
+    page.keyboard.press(" ")
+    page.wait_for_function("() => document.querySelector('#play').textContent === 'Play'")
+    page.click("#screens >> text=Clips")
+    page.fill("[name=frames]", "4")
+    page.press("[name=frames]", "Enter")
+    wait_for_total(page, "6 clips")
+    titles = page.locator(".clip").nth(1).locator("button").evaluate_all("all => all.map(one => one.title)")
+    assert titles == [f"row {row}" for row in reader.clips(4)[1]["index"].tolist()]
+
+
+def test_two_stores_and_rejects(opened: Any, many: Path, tmp_path: Path) -> None:
+    assert run_here("convert", "--quiet", "--format", "lmdb", "--quality", 60, many, tmp_path / "q60").code == 0
+    page = opened(many, tmp_path / "q60", state="screen=compare&row=9")
+    page.wait_for_selector("#total")
+    raw, jpeg = (Reader(store)[9]["image"].astype(float) for store in (many, tmp_path / "q60"))
+    assert f"PSNR {10 * np.log10(255**2 / np.mean((raw - jpeg) ** 2)):.2f} dB" in page.inner_text("#total")
+    assert page.locator("main figure").count() == 3
+    save(tmp_path / "in" / "good.png", picture(20, 20, 0))
+    (tmp_path / "in" / "<b>bad.jpg").write_bytes(b"no image")
+    page = opened(pack_some(tmp_path / "in", tmp_path / "some"))
+    page.click("#screens >> text=Rejects")
+    wait_for_total(page, "1 reject")
+    assert "<b>bad.jpg" in page.inner_text("main table")
+
+
+def pack_some(source: Path, store: Path) -> Path:
+    assert run_here("pack", "--quiet", "--max-rejects", 5, source, store).code == 0
+    return store
+
+
+def test_marks_are_downloaded_for_subset_and_relabel(opened: Any, many: Path, tmp_path: Path) -> None:
+    page = opened(many)
+    page.wait_for_selector(".tile")
+    for n in (2, 5):
+        page.focus(f".tile >> nth={n}")
+        page.keyboard.press("m")
+    keys = [keys_on(page)[n] for n in (2, 5)]
+    assert page.inner_text("#marked") == "2 samples marked"
+    with page.expect_download() as begun:
+        page.click("text=Download keys")
+    begun.value.save_as(tmp_path / "keys.txt")
+    ran = run_here("subset", "--quiet", "--keys-from", tmp_path / "keys.txt", many, tmp_path / "marked")
+    assert (ran.code, Reader(tmp_path / "marked").column("key")) == (0, sorted(keys)), ran.err
+    with page.expect_download() as begun:
+        page.click("text=Download CSV")
+    begun.value.save_as(tmp_path / "marks.csv")
+    assert (tmp_path / "marks.csv").read_text() == "key,label\n" + "".join(f"{key},\n" for key in keys)
+    page.reload()
+    page.wait_for_selector(".tile.marked")
+    page.click("text=Clear")
+    page.wait_for_function("() => document.querySelectorAll('.tile.marked').length === 0")
+
+
+def test_a_broken_sample_is_a_tile_that_says_so(browser: Any, tmp_path: Path) -> None:
+    for k in range(3):
+        save(tmp_path / "in" / f"{k}.jpg", picture(64, 64, k))
+    store = pack(tmp_path / "in", tmp_path / "store", "--format", "lmdb")
+    place = Reader(store).where_is(1)["image"]
+    with place.file.open("r+b") as file:
+        file.seek(place.offset)
+        file.write(bytes(place.bytes))
+    served = rawpack.view(store)
+    tab = Tab(browser, served.url)
+    tab.page.wait_for_selector(".tile .broken")
+    assert tab.page.locator(".tile .broken").count() == 1
+    assert tab.page.locator(".tile img").count() == 2
+    tab.close()
+    served.close()
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_every_screen_fits_a_phone(browser: Any, many: Path, packed: Packed, tmp_path: Path, scheme: str) -> None:
+    """Nothing is wider than 390 pixels, and text has enough contrast (WCAG 2.2: 4.5)."""
+    save(tmp_path / "in" / ("a class with a very long name" * 5) / f"{'x' * 120}.png", picture(30, 400, 1))
+    long = pack(tmp_path / "in", tmp_path / "store", "--size", "keep")
+    served = rawpack.view(long, many)
+    tab = Tab(browser, served.url, viewport={"width": 390, "height": 800}, color_scheme=scheme)
+    for state in ("", "screen=sample&row=0", "screen=training&t-batch=1", "screen=compare&row=0"):
+        tab.page.evaluate("state => { location.hash = state }", state)
+        tab.page.wait_for_timeout(400)
+        assert tab.page.evaluate("document.documentElement.scrollWidth") <= 390, state
+    colors = tab.page.evaluate(
+        """() => ["--ink", "--muted", "--mark", "--link"].map(name => {
+          const root = getComputedStyle(document.documentElement);
+          return [name, root.getPropertyValue(name), root.getPropertyValue("--paper"), root.getPropertyValue("--box")];
+        })"""
+    )
+    for name, ink, *papers in colors:
+        for paper in papers:
+            assert contrast(ink.strip(), paper.strip()) >= 4.5, (scheme, name, ink, paper)
+    tab.close()
+    served.close()
+
+
+def contrast(one: str, other: str) -> float:
+    """The contrast ratio of two colors "#rrggbb", from 1 to 21, as WCAG 2.2 defines it."""
+
+    def luminance(color: str) -> float:
+        channels = [int(color[k : k + 2], 16) / 255 for k in (1, 3, 5)]
+        linear = [c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in channels]
+        return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+
+    light, dark = sorted((luminance(one), luminance(other)), reverse=True)
+    return (light + 0.05) / (dark + 0.05)
+
+
+def test_the_keyboard_alone_and_names_for_screen_readers(opened: Any, many: Path) -> None:
+    page = opened(many)
+    page.wait_for_selector(".tile img")
+    nameless = page.evaluate(
+        """() => [...document.querySelectorAll("button, input, select, img")].filter(one => {
+          const label = one.closest("label");
+          return !(one.getAttribute("aria-label") || one.alt || one.textContent.trim() || (label && label.textContent));
+        }).map(one => one.outerHTML)"""
+    )
+    assert nameless == []
+    page.focus("input[name=side]")
+    page.keyboard.press("Tab")
+    assert page.evaluate("document.activeElement.className") == "tile"
+    page.keyboard.press("ArrowRight")
+    row = page.evaluate("document.activeElement.dataset.row")
+    assert row == "1"
+    page.keyboard.press("ArrowDown")
+    assert int(page.evaluate("document.activeElement.dataset.row")) > 2
+    page.keyboard.press("Enter")
+    page.wait_for_selector(".stage img")
+
+
+def test_a_page_elsewhere_gets_nothing(browser: Any, many: Path, tmp_path: Path) -> None:
+    """The browser has the cookie: still, neither fetch, nor an image, nor a frame of another origin shows anything."""
+    served, other = rawpack.view(many), rawpack.view(many)
+    tab = Tab(browser, served.url)
+    elsewhere = tab.context.new_page()
+    port = served.url.split(":")[2].split("/")[0]
+    elsewhere.goto(other.url)
+    found = elsewhere.evaluate(
+        """async port => {
+          const url = `http://127.0.0.1:${port}`;
+          let read = "nothing";
+          try { read = await (await fetch(`${url}/api/stores`, {credentials: "include"})).text(); } catch {}
+          const image = await new Promise(done => {
+            const one = new Image();
+            one.onload = () => done("shown"); one.onerror = () => done("nothing"); one.src = `${url}/image?row=0`;
+          });
+          return [read, image];
+        }""",
+        port,
+    )
+    assert found == ["nothing", "nothing"]
+    frame, image = (
+        f'<iframe src="http://127.0.0.1:{port}/"></iframe>',
+        f'<img src="http://127.0.0.1:{port}/image?row=0">',
+    )
+    (tmp_path / "page.html").write_text(frame + image)
+    elsewhere.goto((tmp_path / "page.html").as_uri())
+    elsewhere.wait_for_load_state()
+    assert elsewhere.evaluate("document.querySelector('img').naturalWidth") == 0
+    tab.wrong.clear()
+    tab.close()
+    served.close()
+    other.close()

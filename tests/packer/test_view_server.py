@@ -1,0 +1,476 @@
+"""`rawpack view`: who is answered, and that answers are what is stored. Oracles: numpy, Pillow, and the batches of a
+loop that reads all of them."""
+
+from __future__ import annotations
+
+import gc
+import http.client
+import io
+import json
+import signal
+import socket
+import subprocess
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qs, urlencode, urlsplit
+
+import numpy as np
+import pytest
+from folders import files_of
+from pictures import picture, save
+from PIL import Image
+from running import Packed, command, environment, pack, run_here
+from store_server import serving
+
+import rawpack
+from rawpack import PackError, Reader, UsageError
+from rawpack.transforms import Normalize, RandomHorizontalFlip, RandomResizedCrop, ToCHW
+
+
+class Client:
+    """Asks a page's server as a browser does that was let in."""
+
+    def __init__(self, url: str) -> None:
+        self.url = urlsplit(url)
+        self.port = int(self.url.port or 0)
+        self.token = parse_qs(self.url.query)["token"][0]
+        self.cookie = f"rawpack-{self.port}={self.token}"
+
+    def get(self, path: str, *, method: str = "GET", cookie: str | None = "", **headers: str) -> Any:
+        """The answer, with its body in `data`."""
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=60)
+        if cookie is not None:
+            headers["Cookie"] = cookie or self.cookie
+        connection.request(method, path, headers=headers)
+        answer: Any = connection.getresponse()
+        answer.body = answer.read()
+        connection.close()
+        return answer
+
+    def json(self, path: str, **words: object) -> Any:
+        answer = self.get(f"{path}?{urlencode(words)}")
+        assert answer.status == 200, answer.body
+        assert answer.headers["Content-Type"] == "application/json"
+        return json.loads(answer.body)
+
+    def refused(self, path: str, **words: object) -> tuple[int, str]:
+        answer = self.get(f"{path}?{urlencode(words)}")
+        assert answer.headers["Content-Type"].startswith("text/plain")
+        return answer.status, answer.body.decode()
+
+    def picture(self, path: str, **words: object) -> np.ndarray[Any, Any]:
+        answer = self.get(f"{path}?{urlencode(words)}")
+        assert answer.status == 200, answer.body
+        return np.asarray(Image.open(io.BytesIO(answer.body)))
+
+
+@pytest.fixture(scope="module")
+def several(packed: Packed, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Client, list[Path]]]:
+    """A server of the same images raw, as JPEG, and compressed."""
+    stores = [packed("memmap", "--size", 48), packed("lmdb", "--size", 48), packed("hdf5-gzip", "--size", 48)]
+    page = rawpack.view(*stores)
+    yield Client(page.url), stores
+    page.close()
+
+
+@pytest.fixture
+def client(several: tuple[Client, list[Path]]) -> Client:
+    return several[0]
+
+
+# ---------------------------------------------------------------------------------------------- who is answered
+
+
+def test_nobody_is_answered_without_the_token(client: Client) -> None:
+    for path in ("/", "/view.js", "/api/stores", "/image?row=0"):
+        assert client.get(path, cookie=None).status == 403
+        assert client.get(path, cookie=f"rawpack-{client.port}=guess").status == 403
+        assert client.get(path, cookie=f"rawpack-1={client.token}").status == 403
+    assert client.get("/?token=guess", cookie=None).status == 403
+
+
+def test_the_token_is_traded_for_a_cookie(client: Client) -> None:
+    """It does not stay in the address, scripts cannot read it, and other sites' pages do not send it."""
+    answer = client.get(f"/?token={client.token}", cookie=None)
+    assert (answer.status, answer.headers["Location"]) == (303, "/")
+    cookie, *rules = answer.headers["Set-Cookie"].split("; ")
+    assert cookie == f"rawpack-{client.port}={client.token}"
+    assert {"HttpOnly", "SameSite=Strict", "Path=/"} <= {*rules}
+    assert client.get("/", cookie=cookie).status == 200
+
+
+def test_only_names_of_this_machine_are_answered(client: Client) -> None:
+    """A page elsewhere can point a name of its own at 127.0.0.1, and would then be of the same origin."""
+    for host in ("evil.example", "127.0.0.1.evil.example", "localhost.evil.example", "", "["):
+        assert client.get("/api/stores", Host=f"{host}:{client.port}").status in (400, 403), host
+    assert client.get("/api/stores", Host=f"127.0.0.1:{client.port + 1}").status == 403
+    for host in ("localhost", "127.0.0.1", "[::1]"):
+        assert client.get("/api/stores", Host=f"{host}:{client.port}").status == 200
+
+
+@pytest.mark.parametrize("method", ["POST", "PUT", "DELETE", "OPTIONS", "HEAD", "PATCH"])
+def test_it_only_reads(client: Client, method: str) -> None:
+    assert client.get("/api/stores", method=method).status == 501
+
+
+def test_every_answer_forbids_frames_and_foreign_scripts(client: Client) -> None:
+    for path in ("/", "/view.js", "/api/stores", "/image?row=0", "/nothing", "/api/rows?where=("):
+        headers = client.get(path).headers
+        rules = dict(rule.strip().split(" ", 1) for rule in headers["Content-Security-Policy"].split(";"))
+        assert (rules["default-src"], rules["script-src"]) == ("'none'", "'self'")
+        assert (rules["frame-ancestors"], rules["form-action"]) == ("'none'", "'none'")
+        assert headers["X-Content-Type-Options"] == "nosniff"
+        assert "Access-Control-Allow-Origin" not in headers
+        assert headers["Cross-Origin-Resource-Policy"] == "same-origin"
+
+
+@pytest.mark.parametrize(
+    "path",
+    ["/../server.py", "/page/index.html", "/view.css/../server.py", "//etc/passwd", "/%2e%2e/etc/passwd", "/api/",
+     "/image/../../x", "/index.html", "/store.json"],
+)  # fmt: skip
+def test_no_path_leads_to_a_file(client: Client, path: str) -> None:
+    assert client.get(path).status in (400, 404)
+
+
+@pytest.mark.parametrize(
+    ("path", "words", "why"),
+    [
+        ("/image", {"row": -1}, "from 0 to 74"),
+        ("/image", {"row": 75}, "from 0 to 74"),
+        ("/image", {"row": "0x1"}, "whole number"),
+        ("/image", {}, "whole number"),
+        ("/image", {"row": 10**30}, "from 0 to 74"),
+        ("/image", {"row": 0, "store": 3}, "from 0 to 2"),
+        ("/image", {"row": 0, "side": 100_000}, "from 0 to 1,024"),
+        ("/image", {"row": 0, "field": "../key"}, "no image"),
+        ("/image", {"row": 0, "field": "label"}, "no image"),
+        ("/mask", {"row": 0, "field": "image"}, "no mask"),
+        ("/api/rows", {"where": "__import__('os')"}, "where="),
+        ("/api/rows", {"where": "nothing > 1"}, "nothing"),
+        ("/api/rows", {"sort": "key"}, "no number field"),
+        ("/api/rows", {"count": 10**6}, "from 0 to 500"),
+        ("/api/batch", {"steps": "open('x')"}, "a step such as"),
+        ("/api/batch", {"number": 10**6}, "the last one is number"),
+        ("/api/batch", {"rank": 2, "world": 2}, "less than the number of ranks"),
+        ("/api/clips", {"frames": 2}, "video"),
+    ],
+)
+def test_what_cannot_be_is_refused_in_words(client: Client, path: str, words: dict[str, object], why: str) -> None:
+    status, said = client.refused(path, **words)
+    assert (status, why in said) == (400, True), said
+
+
+# ---------------------------------------------------------------------------------------------- what is answered
+
+
+@pytest.mark.parametrize("store", [0, 1, 2])
+def test_pictures_are_the_stored_pixels(several: tuple[Client, list[Path]], store: int) -> None:
+    client, stores = several
+    reader = Reader(stores[store])
+    for row in (0, 33, 74):
+        shown = client.picture("/image", store=store, row=row)
+        np.testing.assert_array_equal(shown, reader[row]["image"])
+        small = client.picture("/image", store=store, row=row, side=24)
+        assert small.shape == (24, 24, 3)
+        block = np.float64(reader[row]["image"]).reshape(24, 2, 24, 2, 3).mean(axis=(1, 3))
+        assert np.abs(block - small).mean() < 6
+    assert client.get("/image?row=0").headers["Cache-Control"] == "private, max-age=31536000, immutable"
+    assert client.get("/api/stores").headers["Cache-Control"] == "no-store"
+
+
+def test_rows_are_filtered_and_sorted(several: tuple[Client, list[Path]]) -> None:
+    client, stores = several
+    reader = Reader(stores[0])
+    keys, labels = reader.column("key"), reader.column("label")
+
+    def rows(**words: object) -> list[int]:
+        found = client.json("/api/rows", count=500, **words)
+        assert found["count"] == len(found["tiles"])
+        assert [keys[one["row"]] for one in found["tiles"]] == [one["key"] for one in found["tiles"]]
+        return [one["row"] for one in found["tiles"]]
+
+    assert rows() == list(range(75))
+    assert rows(where="label == 1") == [k for k in range(75) if labels[k] == 1]
+    part = keys[40][-7:-2].upper()
+    assert rows(key=part) == [k for k in range(75) if part.lower() in keys[k].lower()]
+    assert rows(sort="label", descending=1) == sorted(range(75), key=lambda k: labels[k])[::-1]
+    one, other = rows(sort="random", seed=1), rows(sort="random", seed=2)
+    assert sorted(one) == sorted(other) == list(range(75))
+    assert one != other
+    assert one == rows(sort="random", seed=1)
+    page = client.json("/api/rows", start=70, count=10)
+    assert (page["count"], [tile["row"] for tile in page["tiles"]]) == (75, [70, 71, 72, 73, 74])
+    names = [name.replace("\n", "\\n") for name in reader.classes or ()]
+    assert [tile["label"] for tile in page["tiles"]] == [names[labels[k]] for k in range(70, 75)]
+    counts = dict(client.json("/api/stores")[0]["classes"])
+    assert counts == {name: int((labels == k).sum()) for k, name in enumerate(names)} | {"": int((labels < 0).sum())}
+
+
+def test_a_sample_says_where_its_bytes_are(several: tuple[Client, list[Path]]) -> None:
+    client, stores = several
+    for store, row in ((0, 7), (1, 7), (0, 74)):
+        place = client.json("/api/sample", store=store, row=row)["stored"]["image"]
+        data = (stores[store] / place["file"]).read_bytes()[place["offset"] : place["offset"] + place["bytes"]]
+        pixels = Reader(stores[store])[row]["image"]
+        if store == 0:
+            assert data == pixels.tobytes()
+        else:
+            decoded = np.int64(Image.open(io.BytesIO(data)).convert("RGB"))
+            assert np.abs(decoded - pixels).max() <= 3
+
+
+def test_a_batch_is_what_the_loop_gets(several: tuple[Client, list[Path]]) -> None:
+    """Against a loop that reads everything from the first epoch on; the printed lines give the same arrays."""
+    client, stores = several
+    steps = "RandomResizedCrop(32), RandomHorizontalFlip(), Normalize((0.5, 0.5, 0.5), (0.2, 0.2, 0.2)), ToCHW()"
+    transform = [RandomResizedCrop(32), RandomHorizontalFlip(), Normalize((0.5, 0.5, 0.5), (0.2, 0.2, 0.2)), ToCHW()]
+    batches = Reader(stores[0]).batches(8, shuffle=True, seed=5, transform=transform, ranks=(1, 2), workers=0)
+    wanted: Any = None
+    for epoch in range(3):
+        for number, batch in enumerate(batches):
+            if (epoch, number) == (2, 3):
+                wanted = batch
+    asked = {"steps": steps, "batch": 8, "shuffle": 1, "seed": 5, "epoch": 2, "number": 3, "rank": 1, "world": 2}
+    found = client.json("/api/batch", **asked)
+    assert [one["row"] for one in found["samples"]] == wanted["index"].tolist()
+    for k in (0, 7):
+        shown = client.picture("/batch-image", **asked, k=k)
+        image = wanted["image"][k].transpose(1, 2, 0).astype(np.float64)
+        bright = (image - image.min()) / (image.max() - image.min()) * 255
+        assert np.abs(bright - shown).max() <= 1
+    names: dict[str, Any] = {}
+    exec(found["lines"], names)
+    np.testing.assert_array_equal(names["batch"]["image"], wanted["image"])
+    np.testing.assert_array_equal(names["batch"]["label"], wanted["label"])
+
+
+def test_two_stores_side_by_side(several: tuple[Client, list[Path]]) -> None:
+    client, stores = several
+    raw, jpeg = (Reader(store)[5]["image"].astype(np.float64) for store in stores[:2])
+    pair = client.json("/api/pair", store=0, other=1, row=5)
+    assert pair["row"] == 5
+    assert pair["psnr"] == pytest.approx(10 * np.log10(255**2 / np.mean((raw - jpeg) ** 2)))
+    assert pair["bytes"][0] == raw.size > pair["bytes"][1] > 0
+    shown = client.picture("/difference", store=0, other=1, row=5, there=5, gain=4)
+    np.testing.assert_array_equal(shown, np.clip(128 + (jpeg - raw) * 4, 0, 255).astype(np.uint8))
+    assert client.json("/api/pair", store=0, other=2, row=5)["psnr"] is None
+
+
+def test_samples_of_another_order_are_found_by_their_keys(packed: Packed, tmp_path: Path) -> None:
+    store = packed("memmap", "--size", 48)
+    rows = [60, 3, 41]
+    rawpack.subset(store, tmp_path / "some", rows=[3, 41, 60])
+    page = rawpack.view(store, tmp_path / "some")
+    client = Client(page.url)
+    keys = Reader(tmp_path / "some").column("key")
+    for row in rows:
+        there = client.json("/api/pair", store=0, other=1, row=row)["row"]
+        assert keys[there] == Reader(store).column("key")[row]
+    assert client.json("/api/pair", store=0, other=1, row=4)["row"] is None
+    page.close()
+
+
+def test_boxes_masks_and_several_images(tmp_path: Path) -> None:
+    class Scenes:
+        def __len__(self) -> int:
+            return 3
+
+        def __getitem__(self, i: int) -> dict[str, Any]:
+            mask = np.zeros((40, 60), np.uint8)
+            mask[10:20, 5:30], mask[30:] = 1 + i, 255
+            depth = np.arange(300, dtype=np.uint16).reshape(15, 20, 1) * 100
+            boxes = np.array([[5, 10, 30, 20, 0], [1, 2, 3, 4, 1]][: 1 + i % 2], np.float32)
+            return {"image": picture(40, 60, i), "seg": mask, "depth": depth, "boxes": boxes}
+
+    rawpack.pack(Scenes(), tmp_path / "store", fields={"seg": "mask", "depth": "image", "boxes": "xyxy"}, size="keep")
+    page = rawpack.view(tmp_path / "store")
+    client = Client(page.url)
+    sample = client.json("/api/sample", row=1)
+    assert [(one["name"], one["height"], one["width"]) for one in sample["images"]] == [
+        ("image", 40, 60),
+        ("depth", 15, 20),
+    ]
+    assert sample["layers"][0]["items"] == [[5, 10, 30, 20], [1, 2, 3, 4]]
+    layer = client.picture("/mask", row=1, field="seg")
+    assert layer.shape == (40, 60, 4)
+    assert ((layer[..., 3] > 0) == (Scenes()[1]["seg"] > 0)).all()
+    assert (layer[35, 5, :3] == 128).all()
+    depth = client.picture("/image", row=1, field="depth")
+    np.testing.assert_allclose(depth, np.arange(300).reshape(15, 20) * 255 // 299, atol=1)
+    tiles = client.json("/api/rows")["tiles"]
+    assert [len(one["layers"][0]["items"]) for one in tiles] == [1, 2, 1]
+    assert tiles[0]["shape"] == [40, 60]
+    page.close()
+
+
+# ---------------------------------------------------------------------------------------------- trouble
+
+
+def test_hostile_names_stay_text(tmp_path: Path) -> None:
+    name = "<img src=x onerror=alert(1)>\u202e"
+    save(tmp_path / "in" / "<script>" / f"{name}.png", picture(20, 20, 0))
+    page = rawpack.view(pack(tmp_path / "in", tmp_path / "store"))
+    client = Client(page.url)
+    answer = client.get("/api/rows")
+    assert answer.headers["Content-Type"] == "application/json"
+    (tile,) = json.loads(answer.body)["tiles"]
+    assert tile["label"] == "<script>"
+    assert tile["key"] == f"<script>/{name}.png"
+    page.close()
+
+
+def test_a_damaged_sample_is_an_answer_in_words(tmp_path: Path) -> None:
+    for k in range(4):
+        save(tmp_path / "in" / f"{k}.jpg", picture(64, 64, k))
+    store = pack(tmp_path / "in", tmp_path / "store", "--format", "lmdb")
+    place = Reader(store).where_is(2)["image"]
+    with place.file.open("r+b") as file:
+        file.seek(place.offset)
+        file.write(bytes(place.bytes))
+    page = rawpack.view(store)
+    client = Client(page.url)
+    assert client.get("/image?row=1").status == 200
+    answer = client.get("/image?row=2&side=64")
+    assert (answer.status, answer.headers["Cache-Control"]) == (422, "no-store")
+    assert b"sample" in answer.body or b"row 2" in answer.body
+    assert client.refused("/api/sample", row=2)[0] == 422
+    page.close()
+
+
+def test_a_hundred_requests_at_once(several: tuple[Client, list[Path]]) -> None:
+    client, stores = several
+    wanted = Reader(stores[0])
+
+    def ask(k: int) -> bool:
+        return np.array_equal(client.picture("/image", row=k % 75), wanted[k % 75]["image"])
+
+    with ThreadPoolExecutor(100) as pool:
+        assert all(pool.map(ask, range(100)))
+
+
+def test_a_client_that_stops_reading_keeps_nobody_waiting(tmp_path: Path) -> None:
+    """Neither one that sends half a request, nor many that take no byte of large answers."""
+    save(tmp_path / "in" / "large.png", np.random.default_rng(0).integers(0, 255, (1500, 1500, 3), dtype=np.uint8))
+    page = rawpack.view(pack(tmp_path / "in", tmp_path / "store", "--size", "keep"))
+    client = Client(page.url)
+    stuck = []
+    for k in range(20):
+        connection = socket.create_connection(("127.0.0.1", client.port))
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        text = f"GET /image?row=0 HTTP/1.1\r\nHost: 127.0.0.1:{client.port}\r\nCookie: {client.cookie}\r\n"
+        connection.sendall((text + "\r\n" * (k < 18)).encode())
+        stuck.append(connection)
+    assert client.json("/api/stores")[0]["samples"] == 1
+    assert client.picture("/image", row=0, side=64).shape == (64, 64, 3)
+    for connection in stuck:
+        connection.close()
+    page.close()
+
+
+def test_two_viewers_do_not_share_cookies(packed: Packed) -> None:
+    one, other = (rawpack.view(packed("memmap", "--size", 48)) for _ in range(2))
+    first, second = Client(one.url), Client(other.url)
+    both = f"{first.cookie}; {second.cookie}"
+    assert first.get("/api/stores", cookie=both).status == second.get("/api/stores", cookie=both).status == 200
+    assert second.get("/api/stores", cookie=first.cookie).status == 403
+    one.close()
+    with pytest.raises(ConnectionError):
+        first.get("/api/stores")
+    other.close()
+
+
+def test_a_port_that_is_taken(packed: Packed) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken, pytest.raises(PackError, match="cannot listen on 127"):
+        rawpack.view(packed("memmap", "--size", 48), port=taken.getsockname()[1])
+
+
+def test_the_command_ends_with_ctrl_c(packed: Packed) -> None:
+    store = packed("memmap", "--size", 48)
+    line = [*command(), "view", "--no-browser", "--at", "#screen=training&t-batch=8", str(store)]
+    run = subprocess.Popen(line, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment())
+    assert run.stdout is not None
+    url = run.stdout.readline().strip()
+    assert url.endswith("#screen=training&t-batch=8")
+    client = Client(url.partition("#")[0])
+    assert client.json("/api/stores")[0]["samples"] == 75
+    run.send_signal(signal.SIGINT)
+    out, err = run.communicate(timeout=60)
+    assert (run.returncode, out) == (0, ""), err
+    assert f"ssh -N -L {client.port}:127.0.0.1:{client.port}" in err
+    assert "Traceback" not in err
+
+
+def test_splits_are_tabs(images: Path, tmp_path: Path) -> None:
+    assert (
+        run_here("pack", "--quiet", "-j", 0, "--size", 32, "--holdout", "val=10", images, tmp_path / "sets").code == 0
+    )
+    page = rawpack.view(tmp_path / "sets")
+    found = Client(page.url).json("/api/stores")
+    assert [(one["name"], one["samples"]) for one in found] == [
+        (name, len(Reader(tmp_path / "sets", split=name))) for name in ("train", "val")
+    ]
+    page.close()
+
+
+def test_a_store_behind_a_url(packed: Packed, tmp_path: Path) -> None:
+    """It comes shard by shard through the cache; the page says so."""
+    store = packed("memmap", "--size", 48)
+    with serving() as server:
+        server.put_folder("store", files_of(store))
+        page = rawpack.view(f"{server.url}/store", cache=tmp_path / "cache")
+        client = Client(page.url)
+        (about,) = client.json("/api/stores")
+        assert (about["remote"], about["path"]) == (True, f"{server.url}/store")
+        assert not any("shard" in path for _, path in server.log)
+        np.testing.assert_array_equal(client.picture("/image", row=70), Reader(store)[70]["image"])
+        assert any("shard" in path for _, path in server.log)
+        assert client.json("/api/found") == {"groups": [], "leaks": [], "extremes": []}
+        page.close()
+
+
+def test_polygons_and_keypoints(tmp_path: Path) -> None:
+    save(tmp_path / "images" / "0.png", picture(40, 60, 0))
+    outline, points = [5.0, 5.0, 30.0, 5.0, 30.0, 20.0], [10, 10, 2, 0, 0, 0]
+    one = {"id": 1, "image_id": 1, "category_id": 7, "bbox": [5, 5, 25, 15], "iscrowd": 0, "area": 100}
+    coco = {
+        "images": [{"id": 1, "file_name": "0.png", "height": 40, "width": 60}],
+        "categories": [{"id": 7, "name": "cat", "keypoints": ["nose", "tail"]}],
+        "annotations": [one | {"segmentation": [outline], "keypoints": points, "num_keypoints": 1}],
+    }
+    (tmp_path / "instances.json").write_text(json.dumps(coco))
+    options = ("--images", tmp_path / "images")
+    store = pack(tmp_path / "instances.json", tmp_path / "store", "--size", "keep", *options)
+    page = rawpack.view(store)
+    layers = {one["name"]: one for one in Client(page.url).json("/api/sample", row=0)["layers"]}
+    page.close()
+    assert layers["boxes"]["labels"] == ["cat"]
+    assert layers["polygons"]["items"] == [[[5, 5], [30, 5], [30, 20]]]
+    assert layers["keypoints"]["items"] == [[[10, 10, 2], [0, 0, 0]]]
+
+
+def test_a_notebook_shows_samples_and_a_link(packed: Packed) -> None:
+    reader = Reader(packed("memmap", "--size", 48)).select(range(10, 20))
+    page = reader.view()
+    html = page._repr_html_()
+    assert html.count("<img ") == 10
+    assert page.url in html
+    client = Client(page.url)
+    np.testing.assert_array_equal(client.picture("/image", row=0), reader[0]["image"])
+    assert client.json("/api/stores")[0]["samples"] == 10
+    page.close()
+    with pytest.raises(UsageError, match=r"view\(\) shows"):
+        Reader.mix({packed("memmap", "--size", 48): 1, packed("lmdb", "--size", 48): 1}).view()
+
+
+def test_forgotten_pages_end(packed: Packed) -> None:
+    """A page that nothing refers to is no longer served."""
+    page = rawpack.view(packed("memmap", "--size", 48))
+    client = Client(page.url)
+    assert client.get("/api/stores").status == 200
+    del page
+    gc.collect()
+    with pytest.raises(ConnectionError):
+        client.get("/api/stores")

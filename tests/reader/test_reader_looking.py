@@ -1,0 +1,98 @@
+"""`reader.find`, `where_is`, `shapes` and `rejects`, against the files themselves, `str` and `json`."""
+
+from __future__ import annotations
+
+import io
+import json
+import zlib
+from pathlib import Path
+
+import numpy as np
+import pytest
+from pictures import picture, save
+from PIL import Image
+from running import FORMATS, Packed, pack, run_here
+
+import rawpack
+from rawpack import Reader, UsageError
+
+
+@pytest.mark.parametrize("form", sorted(FORMATS))
+@pytest.mark.parametrize("size", [40, "keep"])
+def test_where_is_names_the_bytes(packed: Packed, form: str, size: object) -> None:
+    """Raw pixels as they are, JPEG files whole, of compressed chunks the one that holds the sample's first bytes."""
+    if (form, size) == ("hdf5-chunk4", "keep"):
+        pytest.skip("--chunk counts images of one size")
+    reader = Reader(packed(form, "--size", size))
+    for row in (0, 1, 40, 74, -1):
+        place = reader.where_is(row)["image"]
+        image = reader[row]["image"]
+        data = place.file.read_bytes()[place.offset : place.offset + place.bytes]
+        assert len(data) == place.bytes
+        encoding = reader.fields["image"].encoding
+        if encoding == "raw":
+            assert data == image.tobytes()
+        elif encoding == "jpeg":
+            assert np.abs(np.int64(Image.open(io.BytesIO(data)).convert("RGB")) - image).max() <= 3
+        else:
+            assert image.tobytes()[:1000] in zlib.decompress(data)
+    with pytest.raises(IndexError):
+        reader.where_is(75)
+
+
+def test_where_is_follows_selections_and_appends(images: Path, tmp_path: Path) -> None:
+    store = pack(images, tmp_path / "store", "--size", 24, "--shard-size", "32KB")
+    more = tmp_path / "more" / "dogs"
+    for k in range(5):
+        save(more / f"new-{k}.png", picture(24, 24, k))
+    assert run_here("append", "--quiet", tmp_path / "more", store).code in (0, 2)
+    reader = Reader(store)
+    some = reader.select([70, 3, 41])
+    for k in range(3):
+        place = some.where_is(k)["image"]
+        data = place.file.read_bytes()[place.offset : place.offset + place.bytes]
+        assert data == some[k]["image"].tobytes()
+
+
+def test_find_by_condition_and_key(packed: Packed) -> None:
+    reader = Reader(packed("memmap", "--size", 40))
+    keys, labels = reader.column("key"), reader.column("label")
+    assert reader.find().tolist() == list(range(75))
+    assert reader.find("label == 2").tolist() == [k for k in range(75) if labels[k] == 2]
+    for part in ("/", keys[7], keys[7].upper(), "о", "not there", ".jpg", keys[3][-4:] + keys[4][:4], ""):
+        wanted = [k for k in range(75) if part.lower() in keys[k].lower()]
+        assert reader.find(key=part).tolist() == wanted, part
+    both = [k for k in range(75) if labels[k] == 2 and "1" in keys[k]]
+    assert reader.find("label == 2", key="1").tolist() == both
+    some = reader.select(range(74, 40, -1))
+    assert some.find(key="1").tolist() == [k for k, row in enumerate(range(74, 40, -1)) if "1" in keys[row]]
+    for wrong in ("label ===", "nothing == 1"):
+        with pytest.raises(UsageError):
+            reader.find(wrong)
+
+
+def test_find_among_numbered_keys(tmp_path: Path) -> None:
+    rawpack.pack({"image": np.zeros((3, 8, 8, 3), np.uint8)}, tmp_path / "store", size="keep")
+    assert Reader(tmp_path / "store").find(key="1").tolist() == [1]
+
+
+def test_shapes(packed: Packed) -> None:
+    for size in (40, "keep"):
+        reader = Reader(packed("memmap", "--size", size))
+        wanted = [reader[k]["image"].shape for k in range(75)]
+        assert [tuple(shape) for shape in reader.shapes("image").tolist()] == wanted
+        some = reader.select([5, 60, 5 + 6])
+        assert [tuple(shape) for shape in some.shapes("image").tolist()] == [wanted[k] for k in (5, 60, 11)]
+        with pytest.raises(UsageError, match="no image or mask"):
+            reader.shapes("label")
+
+
+def test_rejects_are_those_of_the_file(tmp_path: Path) -> None:
+    save(tmp_path / "in" / "good.png", picture(20, 20, 0))
+    (tmp_path / "in" / "bad\u202e.jpg").write_bytes(b"no image")
+    (tmp_path / "in" / "empty.jpg").write_bytes(b"")
+    assert run_here("pack", "--quiet", "--max-rejects", 2, tmp_path / "in", tmp_path / "store").code == 0
+    lines = (tmp_path / "store" / "rejects.jsonl").read_text("utf-8").splitlines()
+    found = Reader(tmp_path / "store").rejects
+    assert found == [json.loads(line) for line in lines]
+    assert sorted(one["reason"] for one in found) == ["empty", "not_an_image"]
