@@ -19,6 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rawpack.errors import DecodeError, UsageError
+from rawpack_packer.images import sniff
 from rawpack_packer.sources.archives.opened import OpenArchive, Pass
 from rawpack_packer.sources.table.named_files import NamedFiles
 
@@ -147,8 +148,6 @@ def _short_entry(entry: bytes) -> tuple[str, FoundFeature]:
 
 def _first_value(head: bytes, start: int, stop: int) -> tuple[bool, int, int]:
     """Whether a list of bytes is one image file; and where its first value begins and ends."""
-    from rawpack_packer.images import sniff
-
     item = _ITEM.match(head, start)
     if item is None:
         raise BadExampleError
