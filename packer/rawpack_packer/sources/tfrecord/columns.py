@@ -17,7 +17,7 @@ from rawpack_packer.options import opt
 from rawpack_packer.sources.archives.opened import CompressedSpans
 from rawpack_packer.sources.fields import FieldKind, as_text
 from rawpack_packer.sources.table.columns import Column, Numbers, RaggedColumn, Rows, Texts, ends_of, texts_of
-from rawpack_packer.sources.tfrecord.example import BYTES, FLOATS, IMAGE, INTS, FoundFeature, data_of, values_of
+from rawpack_packer.sources.tfrecord.example import BYTES, FLOATS, IMAGE, INTS, FoundFeature, data_of
 from rawpack_packer.text import plain
 
 _DTYPES: dict[int, np.dtype[Any]] = {FLOATS: np.dtype(np.float32), INTS: np.dtype(np.int64)}
@@ -38,22 +38,21 @@ class FeatureValues:
         """How many values each record has; where the first one begins and ends in it, if it is bytes."""
 
     def add(self, row: int, found: FoundFeature) -> None:
-        """Add the values of a record. Raises BadExampleError; UsageError where they are of another kind."""
+        """Add the values of a record. Raises UsageError where they are of another kind."""
         if len(self._counts) < row:
             self.pad(row)
         kind = BYTES if found.kind == IMAGE else found.kind
-        self.kind = self.kind or kind
-        if kind and kind != self.kind:
-            raise self._wrong(row, f"holds {_WORDS[kind]}, and in the records before {_WORDS[self.kind]}")
-        data, lengths, count = values_of(kind, found.values)
-        self._data += data
-        self._lengths.extend(lengths)
-        if kind == BYTES:
+        if kind != self.kind and kind:
+            if self.kind:
+                raise self._wrong(row, f"holds {_WORDS[kind]}, and in the records before {_WORDS[self.kind]}")
+            self.kind = kind
+        self._data += found.values
+        self._counts.append(found.number)
+        if kind not in _DTYPES:
+            self._lengths.extend(found.lengths)
+            self._spans.extend((found.start, found.stop))
             self.is_image = self.is_image or found.kind == IMAGE
-            self._is_long = self._is_long or (not count and found.stop > found.start and found.kind == BYTES)
-            count = max(count, int(found.stop > found.start))
-        self._counts.append(count)
-        self._spans.extend((found.start, found.stop))
+            self._is_long = self._is_long or (kind == found.kind and len(found.lengths) < found.number)
 
     def _wrong(self, row: int, what: str) -> UsageError:
         return UsageError(f"{self._where}: record {row}: {plain(self.name)} {what}")

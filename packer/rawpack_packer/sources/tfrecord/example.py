@@ -11,7 +11,7 @@ import re
 import struct
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from functools import lru_cache, partial
+from functools import partial
 from typing import NamedTuple
 
 import google_crc32c
@@ -37,7 +37,8 @@ _LONG, _SNIFFED = 0x80, 32
 """Bytes of an entry whose length needs more than one byte; and those that show whether something is an image."""
 _AHEAD, _LEAST = 4096, 1024
 """Bytes that are read at once of a long record; and those that have the beginning of a feature."""
-_MANY = 1 << 10
+_MANY, _KNOWN = 1 << 10, 1 << 14
+"""Values of a feature, and short entries of maps, that are remembered."""
 _MOST_TEXT = 1 << 20
 _COPY = "copy the file again, or make it again"
 
@@ -58,7 +59,12 @@ class FoundFeature(NamedTuple):
     stop: int
     """Of bytes, where the first value is; 0 without one."""
     values: bytes
-    """The list, except that of an image."""
+    """Its values, one after another, in this machine's byte order; nothing of an image, or what is too long for a
+    text."""
+    lengths: tuple[int, ...]
+    """Of these values, if they are bytes."""
+    number: int
+    """How many values there are; 1 of an image."""
 
 
 @dataclass
@@ -85,8 +91,9 @@ class ExampleData:
         some, at = self.at(start, stop - start)
         return some[at : at + stop - start]
 
-    def features(self) -> Iterator[tuple[str, FoundFeature]]:
-        """The features by their names. Raises BadExampleError."""
+    def features(self, known: dict[bytes, tuple[str, FoundFeature]]) -> Iterator[tuple[str, FoundFeature, bool]]:
+        """The features, each with its name, and whether it has bytes that no record before had. known: short entries of
+        records before, since many records have the same. Raises BadExampleError."""
         data, at = self.at(0, _LEAST)
         found = _ITEM.match(data)
         after = 0 if found is None else found.end() + _varint(found[1])
@@ -98,26 +105,37 @@ class ExampleData:
         while at < self.size:
             data, i = self.at(at, _LEAST)
             size = 2 + data[i + 1] if i + 1 < len(data) and data[i + 1] < _LONG else 0
-            if size:
-                name, one = _short_entry(data[i : i + size])
+            entry = data[i : i + size]
+            before = known.get(entry) if size else None
+            if before is not None:
+                name, one = before
             else:
-                size, name, one = self._long_entry(at)
-            yield name, FoundFeature(one.kind, one.start + at, one.stop + at, one.values) if one.stop else one
+                size, name, one = self._read_entry(at)
+                if entry and len(known) < _KNOWN:
+                    known[entry] = name, one
+            if one.stop:
+                one = FoundFeature(one.kind, one.start + at, one.stop + at, one.values, one.lengths, one.number)
+            yield name, one, before is None
             at += size
         if at > self.size:
             raise BadExampleError
 
-    def _long_entry(self, at: int) -> tuple[int, str, FoundFeature]:
+    def _read_entry(self, at: int) -> tuple[int, str, FoundFeature]:
         """The entry of the map at a position: its size, and what it holds, with positions in it."""
         item = _ITEM.match(head := self.part(at, min(at + _LEAST, self.size)))
         size = 0 if item is None else item.end() + _varint(item[1])
-        name, kind, start = _entry(head, size)
-        if kind == BYTES:
-            is_image, first, last = _first_value(head, start, size)
-            if is_image or size > _MOST_TEXT:
-                return size, name, FoundFeature(IMAGE if is_image else BYTES, first, last, b"")
-            return size, name, FoundFeature(BYTES, first, last, self.part(at + start, at + size))
-        return size, name, FoundFeature(kind, 0, 0, self.part(at + start, at + size))
+        name, kind, start = _entry(head[:size], size)
+        if kind != BYTES or start == size:
+            return size, name, FoundFeature(kind, 0, 0, *_values(kind, self.part(at + start, at + size)))
+        first = _ITEM.match(head, start)
+        if first is None:
+            raise BadExampleError
+        last = first.end() + _varint(first[1])
+        if last == size and sniff(head[first.end() : first.end() + _SNIFFED]) is not None:
+            return size, name, FoundFeature(IMAGE, first.end(), last, b"", (), 1)
+        if size > _MOST_TEXT:
+            return size, name, FoundFeature(BYTES, first.end(), last, b"", (), 1)
+        return size, name, FoundFeature(BYTES, first.end(), last, *_values(BYTES, self.part(at + start, at + size)))
 
 
 def _entry(head: bytes, size: int) -> tuple[str, int, int]:
@@ -134,25 +152,6 @@ def _entry(head: bytes, size: int) -> tuple[str, int, int]:
     if head[stop:] != _NO_LIST:
         raise BadExampleError
     return text, 0, size
-
-
-@lru_cache(1 << 12)
-def _short_entry(entry: bytes) -> tuple[str, FoundFeature]:
-    """An entry of the map, with positions in it: many records have the same. Raises BadExampleError."""
-    name, kind, start = _entry(entry, len(entry))
-    if kind != BYTES or start == len(entry):
-        return name, FoundFeature(kind, 0, 0, entry[start:])
-    is_image, first, last = _first_value(entry, start, len(entry))
-    return name, FoundFeature(IMAGE if is_image else BYTES, first, last, b"" if is_image else entry[start:])
-
-
-def _first_value(head: bytes, start: int, stop: int) -> tuple[bool, int, int]:
-    """Whether a list of bytes is one image file; and where its first value begins and ends."""
-    item = _ITEM.match(head, start)
-    if item is None:
-        raise BadExampleError
-    last = item.end() + _varint(item[1])
-    return last == stop and sniff(head[item.end() : item.end() + _SNIFFED]) is not None, item.end(), last
 
 
 class FoundExample(NamedTuple):
@@ -178,16 +177,18 @@ class ExamplePass(Pass):
         self._what, self._kind = "examples", FoundExample
         self._seen = dict[str, set[tuple[int, bytes]]]()
         """Values of each feature, until there are many."""
+        self._known = dict[bytes, tuple[str, FoundFeature]]()
 
     def _members(self, archive: OpenArchive, k: int) -> Iterator[FoundExample]:
         where = self._files.name(k)
         for offset, size, data in records(archive, where):
-            found, bad = dict[str, FoundFeature](), None
+            found, bad, is_new = dict[str, FoundFeature](), None, False
             try:
-                found = dict(data.features())
-                is_new = [name for name, one in found.items() if self._is_new(name, one)]
+                for name, one, is_other in data.features(self._known):
+                    found[name] = one
+                    is_new = (is_other and self._is_new(name, one)) or is_new
             except BadExampleError as error:
-                bad, is_new = error, [""]
+                bad, is_new = error, True
             if is_new:
                 try:
                     data_of(archive.read(offset, size), f"the record at byte {offset:,}")
@@ -199,23 +200,19 @@ class ExamplePass(Pass):
             yield FoundExample(offset, size, found, "")
 
     def _is_new(self, name: str, one: FoundFeature) -> bool:
-        """Whether a feature has a value that the records before do not have, unless they have many. Raises
-        BadExampleError."""
-        values_of(one.kind, one.values)
+        """Whether a feature has a value that the records before do not have, unless they have many."""
         seen, value = self._seen.setdefault(name, set()), (one.kind, one.values)
         if len(seen) < _MANY and value not in seen:
             seen.add(value)
             return True
-        return one.kind == BYTES and not one.values.isascii() and not _is_text(one.values)
-
-
-def values_of(kind: int, data: bytes) -> tuple[bytes, tuple[int, ...], int]:
-    """The values of a list, one after another, in this machine's byte order; of bytes the length of each; and how many
-    there are. Raises BadExampleError."""
-    return (_short_values if len(data) < _LONG else _values)(kind, data)
+        try:
+            return one.kind == BYTES and one.values.decode() is None
+        except UnicodeDecodeError:
+            return True
 
 
 def _values(kind: int, data: bytes) -> tuple[bytes, tuple[int, ...], int]:
+    """The values of a list as `FoundFeature` has them, their lengths and their number. Raises BadExampleError."""
     if kind not in _TAGS:
         items = _items(data)
         return b"".join(items), tuple(map(len, items)), len(items)
@@ -226,9 +223,6 @@ def _values(kind: int, data: bytes) -> tuple[bytes, tuple[int, ...], int]:
         raise BadExampleError
     values = _varints(packed) if kind == INTS else np.frombuffer(packed, "<f4").astype(np.float32)
     return values.tobytes(), (), len(values)
-
-
-_short_values = lru_cache(1 << 12)(_values)
 
 
 def records(archive: OpenArchive, where: str) -> Iterator[tuple[int, int, ExampleData]]:
@@ -304,14 +298,6 @@ def _items(data: bytes) -> list[bytes]:
             raise BadExampleError
         found.append(data[item.end() : at])
     return found
-
-
-def _is_text(values: bytes) -> bool:
-    """Whether all of a list of bytes is UTF-8. Raises BadExampleError."""
-    try:
-        return all(one.decode() is not None for one in _items(values))
-    except UnicodeDecodeError:
-        return False
 
 
 def _truncated(where: str, at: int) -> UsageError:
