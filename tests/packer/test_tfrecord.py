@@ -277,6 +277,14 @@ def test_folders_of_splits_are_splits(tmp_path: Path) -> None:
     assert len(open_source(tmp_path / "train")) == 1
 
 
+def test_files_whose_names_say_no_split_are_apart_from_those_that_do(tmp_path: Path) -> None:
+    for name in ("my-train", "my-test", "extra"):
+        (tmp_path / f"{name}.tfrecord").write_bytes(tfrecord([{"image": PNG}]))
+    with pytest.raises(UsageError, match="--splits train,test,extra"):
+        open_source(tmp_path)
+    assert len(open_source(tmp_path / "extra")) == 1
+
+
 def test_other_files_of_the_same_names_are_no_tfrecords(tmp_path: Path) -> None:
     (tmp_path / "a.record").write_text("a text of some length, which has no records")
     with pytest.raises(UsageError, match="is no source by its name or its contents"):

@@ -19,6 +19,7 @@ import os
 import re
 from collections.abc import Iterator
 from contextlib import suppress
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -167,18 +168,22 @@ def _named(name: str) -> re.Match[str] | None:
     return found if found and (found["suffix"] or found["a"] or found["b"]) else None
 
 
-def _splits(path: Path) -> dict[str, list[Path]]:
-    """Name -> files in order; the name is "" where files are not divided. Raises UsageError where some are missing."""
+def _splits(path: Path, depth: int = 2) -> dict[str, list[Path]]:
+    """Name -> files in order; the name is "" where files are not divided. depth: of folders that are looked into.
+
+    Raises UsageError where files are missing."""
     if not os.path.isdir(path):  # noqa: PTH112
         parent = _splits(path.parent) if os.path.isdir(path.parent) and not os.path.lexists(path) else {}  # noqa: PTH112
         return {"": parent[path.name]} if len(parent) > 1 and path.name in parent else {}
     try:
         names = files_in(path, _named, _BESIDE)
-        inner = [] if names else [entry for entry in os.scandir(path) if not entry.name.startswith(".")]
+        with os.scandir(path) as entries:
+            seen = (entry for entry in entries if not entry.name.startswith("."))
+            inner = [] if names or not depth else list(islice(seen, _MOST_FOLDERS + 1))
     except OSError:
         return {}  # the scan of the folder reports why
     if inner and len(inner) <= _MOST_FOLDERS and all(entry.is_dir() for entry in inner):
-        found = {entry.name: _splits(Path(entry.path)) for entry in inner}
+        found = {entry.name: _splits(Path(entry.path), depth - 1) for entry in inner}
         if len(found) == 1:  # a version
             return next(iter(found.values()))
         if all(map(is_split, found)) and all([*one] == [""] for one in found.values()):
@@ -189,10 +194,12 @@ def _splits(path: Path) -> dict[str, list[Path]]:
         return {}
     info = info_beside(files[0])
     _check_complete(path, [file.name for file in files])
+    names = [_split(file.name, info) for file in files]
     divided: dict[str, list[Path]] = {}
-    for file in files:
-        divided.setdefault(_split(file.name, info), []).append(file)
-    return {name: divided[name] for name in sorted(divided, key=split_order)} if len(divided) > 1 else {"": files}
+    for file, name in zip(files, names, strict=True):
+        divided.setdefault(name or file.name.partition(".")[0], []).append(file)
+    is_divided = any(names) and len(divided) > 1
+    return {name: divided[name] for name in sorted(divided, key=split_order)} if is_divided else {"": files}
 
 
 def _split(name: str, info: DatasetInfo | None) -> str:
