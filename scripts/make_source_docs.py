@@ -53,6 +53,9 @@ FACTS = {
     "parquet": Facts("yes", "by its row group", "Hugging Face datasets", "pack-hugging-face"),
     "recordio": Facts("yes", "at its offset", "mxnet 1.9.1", "pack-recordio"),
     "store": Facts("if the store has JPEG files", "at its offset", "numpy, h5py and lmdb", "work-with-stores"),
+    "tfrecord": Facts(
+        "yes", "at its offset; in compressed files, by an index that is made once", "TensorFlow", "pack-tfrecord"
+    ),
     "video": Facts("no", "from the key frame before it", "PyAV and ffmpeg", "pack-video"),
     "voc": Facts("yes", "by its file", "the XML itself", "pack-detection-datasets"),
     "webdataset": Facts(
@@ -69,6 +72,7 @@ FURTHER = {
     "mds": "`--field right:image`, a column of image files, PIL images or arrays",
     "parquet": "`--field right:image`, a column of images",
     "store": "those that it has",
+    "tfrecord": "`--field depth:image`, a feature of image files",
     "webdataset": "`--field right.jpg:image`, a member",
 }
 """What gives samples further images; other kinds have none."""

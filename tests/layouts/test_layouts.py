@@ -12,6 +12,7 @@ import made_chunks
 import made_labels
 import made_objects
 import made_texts
+import made_tfrecord
 import numpy as np
 import pytest
 from layout import Layout
@@ -26,6 +27,7 @@ _LAYOUTS: tuple[Layout, ...] = (
     *made_labels.LAYOUTS,
     *made_objects.LAYOUTS,
     *made_texts.LAYOUTS,
+    *made_tfrecord.LAYOUTS,
 )
 
 

@@ -23,7 +23,7 @@ from rawpack import MissingExtraError
 from rawpack_packer.sources import KINDS, open_source
 
 FIXTURES = Path(__file__).parents[1] / "support" / "fixtures"
-PACKAGES = {"archives": "rapidgzip", "parquet": "pyarrow", "video": "av", "yolo": "yaml"}
+PACKAGES = {"tfrecord": "google_crc32c", "archives": "rapidgzip", "parquet": "pyarrow", "video": "av", "yolo": "yaml"}
 """Extra -> the module that it brings."""
 
 
@@ -81,6 +81,8 @@ def example(kind: str, folder: Path) -> Path:
         return FIXTURES / "litdata" / "pairs"
     if kind == "recordio":
         return FIXTURES / "recordio" / "plain.rec"
+    if kind == "tfrecord":
+        return FIXTURES / "tfrecord" / "imagenet" / "train-00000-of-00002"
     if kind == "store":
         return pack(photos, folder / "store", "--format", "lmdb")
     if kind == "video":

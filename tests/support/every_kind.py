@@ -21,6 +21,7 @@ from archived import zipped
 from numpy.typing import NDArray
 from pictures import encoded
 from PIL import Image
+from tfrecords import rows, tfrecord
 from videos import encode
 
 import rawpack_packer
@@ -75,6 +76,11 @@ def rows_of_parquet(folder: Path, columns: Columns, files: Files) -> Path:
     return folder / "table.parquet"
 
 
+def rows_of_tfrecord(folder: Path, columns: Columns, files: Files) -> Path:
+    (folder / "set.tfrecord").write_bytes(tfrecord(rows(columns, [data for _, data in files])))
+    return folder / "set.tfrecord"
+
+
 def rows_of_hdf5(folder: Path, columns: Columns, files: Files) -> Path:
     with h5py.File(folder / "set.h5", "w") as file:
         kept = file.create_dataset("image", len(files), h5py.vlen_dtype(np.uint8))
@@ -125,6 +131,7 @@ TABLES: dict[str, Callable[[Path, Columns, Files], Any]] = {
     "csv": rows_of_csv,
     "jsonl": rows_of_jsonl,
     "parquet": rows_of_parquet,
+    "tfrecord": rows_of_tfrecord,
     "hdf5": rows_of_hdf5,
     "npz": rows_of_npz,
     "columns": rows_of_columns,

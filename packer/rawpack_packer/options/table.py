@@ -157,7 +157,7 @@ RECIPE: tuple[Option, ...] = (
 
 KINDS = (
     "archive", "arrays", "cifar", "coco", "cvat", "folder", "hdf5", "labelme", "listing", "litdata", "lmdb", "mds",
-    "parquet", "recordio", "store", "video", "voc", "webdataset", "yolo",
+    "parquet", "recordio", "store", "tfrecord", "video", "voc", "webdataset", "yolo",
 )  # fmt: skip
 """The kinds of sources, without those that other packages add: `sources.KINDS` has their rows."""
 

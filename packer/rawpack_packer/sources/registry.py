@@ -40,7 +40,10 @@ if TYPE_CHECKING:
 
 _LOOKED_AT = 10_000
 """Entries of a folder that are looked at: one whose first entries are others is not of a kind that has such files."""
-_NAMED = re.compile(r"\.(tar|zip|tgz|tbz2?|tar\.gz|tar\.bz2|rec|parquet|arrow)([?#].*)?$", re.IGNORECASE | re.DOTALL)
+_NAMED = re.compile(
+    r"\.(tar|zip|tgz|tbz2?|tar\.gz|tar\.bz2|rec|parquet|arrow|tfrecords?|tfrec)(\.gz|-[\d{}.*]+-of-\d+)*([?#].*)?$",
+    re.IGNORECASE | re.DOTALL,
+)
 """Ends of URLs that say what they are."""
 GROUP = "rawpack.sources"
 _TABLE = ("fields", "key_column", "classes", "image_column", "label_column", "columns")
@@ -202,6 +205,12 @@ KINDS: dict[str, SourceKind] = {
         "RecordIO files of MXNet and InsightFace: .rec", "archives.recordio:RecordIOSource", ("classes",),
         Look(r"\.rec$"), Look(r"\.rec$", holds=r"\.rec$", decides="archives.recordio:is_recordio"), remote=True,
     ),
+    "tfrecord": SourceKind(
+        "TFRecord files of tf.train.Example, also gzipped; folders of TensorFlow Datasets",
+        "tfrecord:open_tfrecord", ("fields", "key_column", "classes", "image_column", "label_column", "columns"),
+        Look(decides="tfrecord:is_tfrecord"), Look(decides="tfrecord:is_tfrecord"),
+        divides="tfrecord:splits_of", remote=True, extra="tfrecord",
+    ),
     "store": SourceKind("a rawpack store", "store:StoreSource", accepts_folder=Look(contains=("store.json",))),
     "labelme": SourceKind(
         "images with labelme's JSON files next to them", "detection.labelme:LabelmeSource",
@@ -356,7 +365,7 @@ def has_split(root: str, name: str) -> bool:
     # What an archive or a data.yaml lacks is reported when it is opened.
     is_file = os.path.isfile(root)  # noqa: PTH113
     known = KINDS["archive"].accepts_file(Path(root)) or (is_file and KINDS["yolo"].accepts_file(Path(root)))
-    kinds = ("parquet", "cifar", "yolo", "voc", "arrays", "hdf5")
+    kinds = ("parquet", "tfrecord", "cifar", "yolo", "voc", "arrays", "hdf5")
     return os.path.lexists(inner) or known or any(KINDS[kind].accepts_folder(inner) for kind in kinds)
 
 
@@ -466,7 +475,8 @@ def _kind_of_url(url: str, spool: Spool) -> str:
             f"{source_name(url)} does not say what it is, as .tar or .parquet at its end would: add {opt.kind} "
             f"{'|'.join(remote)}. `rawpack warm` fetches a store; copy other files here first"
         )
-    return {"rec": "recordio", "parquet": "parquet", "arrow": "parquet"}.get(ends[1].lower(), "archive")
+    kinds = {"rec": "recordio", "parquet": "parquet", "arrow": "parquet"}
+    return "tfrecord" if ends[1].lower().startswith("tf") else kinds.get(ends[1].lower(), "archive")
 
 
 def _loaded(entry: EntryPoint) -> Any:

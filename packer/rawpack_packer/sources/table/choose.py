@@ -307,7 +307,7 @@ def choose(columns: Sequence[ColumnInfo], wanted: ColumnChoice, where: str, habi
         raise UsageError(f"{wanted.said(LABEL, image.name)}: {where} has its images in it: name another column")
     rest = wanted.fields
     if rest is None:
-        apart = _named_apart([one.name for one in same])
+        apart = named_apart([one.name for one in same])
         rest = {name: of_file for name, of_file in apart.items() if of_file not in (key, label)}
     if label not in (None, LABEL) and LABEL in rest:
         cure = f"leave it out by {opt.columns}" if wanted.fields is None else "rename one"
@@ -418,7 +418,7 @@ def _label(same: Sequence[ColumnInfo], key: str | None, wanted: ColumnChoice, wh
     return label
 
 
-def _named_apart(names: Sequence[str]) -> dict[str, str]:
+def named_apart(names: Sequence[str]) -> dict[str, str]:
     """Each column under the last part of its name; under all of it where two have the same last part."""
     last = [name.rpartition("/")[2] for name in names]
     return {

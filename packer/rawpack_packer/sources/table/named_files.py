@@ -187,19 +187,28 @@ def files_at(names: Sequence[str], spool: Spool | None = None) -> NamedFiles:
     return NamedFiles(tuple(paths), states, kept_in=None if spool is None else spool.folder)
 
 
-def files_in(folder: str | os.PathLike[str], endings: tuple[str, ...], beside: Collection[str]) -> list[str]:
-    """The files in a folder whose names end so, in order; none if it holds other data, which its suffix, none of
-    `beside`, shows. Hidden files, and those that frameworks mark by a "_", are nothing. Raises OSError."""
+def files_in(
+    folder: str | os.PathLike[str], named: tuple[str, ...] | Callable[[str], object], beside: Collection[str]
+) -> list[str]:
+    """The files in a folder whose names end so, or that `named` takes, in order; none if it holds other data, which its
+    suffix, none of `beside`, shows. Hidden files, and those that frameworks mark by a "_", are nothing. Raises
+    OSError."""
     found = []
+    takes = named if callable(named) else (lambda name: name.lower().endswith(named))
     with os.scandir(Path(folder).absolute()) as entries:
         for entry in entries:
             if entry.name.startswith((".", "_")):
                 continue
-            if entry.name.lower().endswith(endings):
+            if takes(entry.name):
                 found.append(entry.path)
             elif entry.is_dir() or os.path.splitext(entry.name)[1].lower() not in beside:  # noqa: PTH122
                 return []
     return sorted(found, key=os.fsencode)
+
+
+def natural(name: str) -> list[Any]:
+    """Sorts 2 before 10."""
+    return [int(part) if i % 2 else part for i, part in enumerate(re.split(r"([0-9]+)", name))]
 
 
 def _named_once(path: str | os.PathLike[str], spool: Spool | None) -> list[str]:
