@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias, Unpack
 from rawpack.errors import UsageError
 from rawpack.former import reader_now
 from rawpack.remote.url import is_url, local_path, shown
-from rawpack.system.user import suggests
+from rawpack.system.user import expanded, suggests
 from rawpack_packer.destination import folder as destinations
 from rawpack_packer.destination.folder import one_store, store_folder, store_folders
 from rawpack_packer.job import opening
@@ -397,7 +397,7 @@ def describe(store: Named) -> Description:
 
 @takes_paths
 def describe_source(path: Named) -> SourceDescription | None:
-    """What is in an HDF5 file, an LMDB or CIFAR that can be packed, and how; None for any other path."""
+    """What is in an HDF5 file, an LMDB, CIFAR, MDS or litdata that can be packed, and how; None for any other path."""
     from rawpack_packer.inspect.describe import describe_source as described
 
     return described(os.fspath(path))
@@ -554,7 +554,7 @@ def viewer(stores: Sequence[Named | Reader], *, host: str = "127.0.0.1", port: i
     from rawpack_packer.view.server import Viewer
 
     looked: list[LookedAt] = []
-    for given in stores:
+    for given in [expanded(one) if isinstance(one, str | os.PathLike) else one for one in stores]:
         if not isinstance(given, str | os.PathLike):
             looked.append(LookedAt.of(given))
             continue
@@ -567,12 +567,16 @@ def viewer(stores: Sequence[Named | Reader], *, host: str = "127.0.0.1", port: i
     return Viewer(looked, host, port)
 
 
-def view(*stores: Named | Reader, host: str = "127.0.0.1", port: int = 0, **options: Any) -> ServedPage:
-    """Serve the page of `rawpack view` in the background: see `Reader.view`. In a notebook, the result shows the first
-    samples and a link; `url` is what to open, `close()` ends it. The arguments are those of `viewer`."""
+def view(
+    stores: Named | Reader | Sequence[Named | Reader], *, host: str = "127.0.0.1", port: int = 0, **options: Any
+) -> ServedPage:
+    """Serve the page of `rawpack view` in the background, for a store, a reader, or several of them: see `Reader.view`.
+
+    In a notebook, the result shows the first samples and a link; `url` is what to open, `close()` ends it. options: of
+    `Reader`. Raises what `viewer` raises.
+    """
     from rawpack_packer.view.background import ServedPage
 
-    if not stores:
-        raise UsageError("view() needs a store to look at")
-    server = viewer(stores, host=host, port=port, **options)
+    several: Any = stores if isinstance(stores, list | tuple) else [stores]
+    server = viewer(several, host=host, port=port, **options)
     return ServedPage(server, server.stores[0])

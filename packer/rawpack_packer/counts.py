@@ -42,7 +42,7 @@ COUNTS = {
     "identical_files": "duplicate files",
     "unlabelled": "images without a class, with label -1",
     "no_boxes": "images without a box",
-    "no_annotation": "images without an XML file",
+    "no_annotation": "images without a file of annotations",
     "segmentations": "run lengths of COCO, left out: --field semantic:mask packs them",
     "columns_left_out": "columns that no field can hold, left out",
     "hidden": "hidden files and folders, skipped",

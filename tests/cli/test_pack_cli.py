@@ -352,7 +352,7 @@ def test_a_finished_store_is_left_alone(few: Path, tmp_path: Path) -> None:
         ("--format hdf5 --chunk 4 --compression gzip", "--format lmdb --quality 80",
          ["--size", "--format was hdf5"]),
         ("--format hdf5", "--format hdf5 --compression gzip --chunk 8",
-         ["--compression was not given", "--chunk was 1"]),
+         ["--compression was none", "--chunk was 1"]),
         ("--format lmdb --size keep --quality keep", "--format lmdb --size keep --quality 85",
          ["--quality was keep"]),
         ("--shard-size 1MiB --crop 0,0,9,8", "--fast", ["--crop was 0,0,9,8",

@@ -21,9 +21,10 @@ from rawpack_packer.sources import KINDS, DatasetSource, Source, open_source
 FILES = [name for name in TABLES if name != "columns"]
 """The tables that are files."""
 CLASS_FOLDERS = ["folder", "tar", "zip", "video", "store"]
-BOXED = ["coco", "voc", "yolo"]
+BOXED = ["coco", "voc", "yolo", "labelme", "cvat"]
 """Kinds whose classes are those of boxes."""
 SHOWN_AS = {
+    "litdata": {"mds"},  # the same columns by the same code
     "archive": {"tar", "zip"}, "arrays": {"npz"}, "listing": {"csv", "jsonl"},
     "cifar": set(),  # its files have one layout, with their own classes, and nothing to choose
 }  # fmt: skip
@@ -41,7 +42,7 @@ def test_every_kind_is_asked() -> None:
 
 
 # ---------------------------------------------------------------------------------------------- labels
-@pytest.mark.parametrize("kind", [*TABLES, "webdataset", *CLASS_FOLDERS, "coco"])
+@pytest.mark.parametrize("kind", [*TABLES, "webdataset", *CLASS_FOLDERS, "coco", "labelme", "cvat"])
 def test_labels_that_are_texts_are_names_of_classes(kind: str, tmp_path: Path) -> None:
     """Sorted, and numbered in that order."""
     source = opened(made(kind, tmp_path, ["dog", "cat", "dog"], pictures("0.png", "1.png", "2.png")))
@@ -51,7 +52,7 @@ def test_labels_that_are_texts_are_names_of_classes(kind: str, tmp_path: Path) -
         assert found == ([0, 0, 1, 1, 1, 1] if kind == "video" else [0, 1, 1] if kind in CLASS_FOLDERS else [1, 0, 1])
 
 
-@pytest.mark.parametrize("kind", [*TABLES, "webdataset", "voc"])
+@pytest.mark.parametrize("kind", [*TABLES, "webdataset", "voc", "cvat"])
 def test_texts_must_be_among_the_classes(kind: str, tmp_path: Path) -> None:
     """Where the user names all classes, a label that is none of them is refused, and named."""
     source = made(kind, tmp_path, ["dog", "cat", "eel"], pictures("0.png", "1.png", "2.png"))
@@ -119,9 +120,13 @@ def test_of_several_columns_that_may_be_images_one_called_image_is(kind: str, tm
 def test_a_column_declared_as_images_holds_further_images(kind: str, tmp_path: Path) -> None:
     """By one word: gray or RGB pictures with the values of that column. A column that is not there is named."""
     images, others = pictures("0.png", "1.png"), [png(7), png(8)]
-    values: Any = {"csv": ["a.png", "b.png"], "jsonl": ["a.png", "b.png"], "parquet": others}.get(
-        kind, list(pixels_of([("", data) for data in others]))
-    )
+    values: Any = {
+        "csv": ["a.png", "b.png"],
+        "jsonl": ["a.png", "b.png"],
+        "parquet": others,
+        "mds": others,
+        "tfrecord": others,
+    }.get(kind, list(pixels_of([("", data) for data in others])))
     table = TABLES[kind](tmp_path, {"other": values}, images)
     for name, data in zip(("a.png", "b.png"), others, strict=True):
         (tmp_path / name).write_bytes(data)

@@ -7,9 +7,13 @@ import shlex
 from pathlib import Path
 from typing import Any
 
+import made_arrays
+import made_chunks
 import made_labels
+import made_objects
 import made_streams
 import made_texts
+import made_tfrecord
 import numpy as np
 import pytest
 from layout import Layout
@@ -18,7 +22,15 @@ from running import run_here
 import rawpack
 
 _PAGE = Path(__file__).resolve().parents[2] / "docs/how-to/i-have.md"
-_LAYOUTS: tuple[Layout, ...] = (*made_labels.LAYOUTS, *made_texts.LAYOUTS, *made_streams.LAYOUTS)
+_LAYOUTS: tuple[Layout, ...] = (
+    *made_arrays.LAYOUTS,
+    *made_chunks.LAYOUTS,
+    *made_labels.LAYOUTS,
+    *made_objects.LAYOUTS,
+    *made_streams.LAYOUTS,
+    *made_texts.LAYOUTS,
+    *made_tfrecord.LAYOUTS,
+)
 
 
 def _lines() -> dict[str, str]:

@@ -40,8 +40,12 @@ VOC_XML = (
     "<annotation><object><name>cat</name><bndbox><xmin>1</xmin><ymin>1</ymin><xmax>5</xmax><ymax>5</ymax></bndbox>"
     "</object></annotation>"
 )
-LABELME = json.dumps({"version": "5.0", "shapes": [], "imagePath": "0.jpg"})
-CVAT = '<?xml version="1.0"?><annotations><meta/><image id="0" name="0.jpg" width="10"><box/></image></annotations>'
+SHAPE = {"label": "cat", "points": [[1, 1], [5, 5]], "group_id": None, "shape_type": "rectangle", "flags": {}}
+LABELME = json.dumps({"version": "5.0", "shapes": [SHAPE], "imagePath": "0.jpg"})
+CVAT = (
+    '<?xml version="1.0"?><annotations><meta/><image id="0" name="0.jpg" width="10" height="10">'
+    '<box label="cat" xtl="1" ytl="1" xbr="5" ybr="5"/></image></annotations>'
+)
 Files = Mapping[str, str | bytes]
 
 
@@ -139,6 +143,11 @@ PACKS: dict[str, tuple[Files, str, str, int, tuple[str, ...] | None]] = {
         {"a.tar": tarred(CLASSES | {"classes.txt": "cat\ndog\n", "README.md": "x", "LICENSE": "x"})}, "a.tar",
         "archive", 3, ("cat", "dog"),
     ),
+    "labelme": (images("0.jpg", "1.jpg") | {"0.json": LABELME}, "", "labelme", 2, ("cat",)),
+    "labelme in one of two splits": (images("train/0.jpg", "val/0.jpg") | {"train/0.json": LABELME}, "train", "labelme",
+                                     1, ("cat",)),
+    "CVAT": (images("images/0.jpg") | {"annotations.xml": CVAT}, "", "cvat", 1, ("cat",)),
+    "CVAT's file, images next to it": (images("0.jpg") | {"my.xml": CVAT}, "my.xml", "cvat", 1, ("cat",)),
     "Kaggle's folders, below the tables": (
         CLASSES | {"../sample_submission.csv": "id,label\n0,0\n"}, "", "folder", 3, ("cat", "dog"),
     ),
@@ -208,10 +217,16 @@ STOPS: dict[str, tuple[Files, str, str, tuple[str, ...]]] = {
     "Roboflow's COCO": (
         images("0.jpg", "1.jpg") | {"_annotations.coco.json": coco("0.jpg", "1.jpg")}, "", "COCO's JSON", ("boxes",),
     ),
-    "labelme": (
-        images("0.jpg", "1.jpg") | {"0.json": LABELME, "1.json": LABELME}, "", "0.json for the image 0.jpg", ("json",),
+    "labelme in class folders": (
+        CLASSES | {"cat/0.json": LABELME}, "", "--source labelme 'my data' store` packs labelme's boxes",
+        ("boxes",),
     ),
-    "CVAT": (images("images/0.jpg") | {"annotations.xml": CVAT}, "", "annotations.xml, which names its images", ()),
+    "labelme and captions": (
+        images("0.jpg", "1.jpg") | {"0.json": LABELME, "1.txt": "a cat"}, "", "0.json for the image 0.jpg", ("boxes",),
+    ),
+    "CVAT elsewhere": (
+        images("pictures/0.jpg") | {"meta/task.xml": CVAT}, "", "meta/task.xml, which names its images", ("boxes",),
+    ),
     "XML beside": (images("0.jpg") | {"0.xml": VOC_XML}, "", "0.xml for the image 0.jpg", ()),
     "YOLO beside": (images("0.jpg", "1.jpg") | {"0.txt": BOX, "1.txt": BOX * 2}, "", "YOLO's boxes", ("boxes",)),
     "captions": (images("0.jpg", "1.jpg") | {"0.txt": "a cat", "1.txt": "a dog"}, "", "0.txt for", ("txt",)),
@@ -457,11 +472,12 @@ def test_memory_does_not_grow_with_the_files_beside() -> None:
 
 
 def test_folders_of_other_loaders_say_what_to_do(tmp_path: Path) -> None:
-    """A folder without images whose files are known says so: MDS shards are read in Python, arrays by their file."""
+    """A folder without images whose files are known says so: MDS shards are read in Python, arrays where they are."""
     write(tmp_path / "mds", {"index.json": "{}", "shard.00000.mds": "x"})
     with pytest.raises(UsageError, match=r"read it in Python, and pass the samples"):
         open_source(tmp_path / "mds")
     idx = b"\0\0\x08\x03" + b"\0\0\0\2" + b"\0\0\0\4" * 2 + bytes(32)
-    write(tmp_path / "raw", {"train-images-idx3-ubyte": idx, "train-labels-idx1-ubyte": b"\0\0\x08\1\0\0\0\2\0\1"})
-    with pytest.raises(UsageError, match=r"give one of its files, such as \S+/train-images-idx3-ubyte"):
-        open_source(tmp_path / "raw")
+    write(tmp_path / "data/set", {"train-images-idx3-ubyte": idx, "train-labels-idx1-ubyte": b"\0\0\x08\1\0\0\0\2\0\1"})
+    with pytest.raises(UsageError, match=r"it holds a folder of arrays; give that: \S+/data/set"):
+        open_source(tmp_path / "data")
+    assert [open_source(tmp_path / "data/set")[i].fields for i in range(2)] == [{"label": 0}, {"label": 1}]

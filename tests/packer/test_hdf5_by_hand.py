@@ -131,17 +131,17 @@ def test_images_of_any_dtype_are_read(tmp_path: Path, dtype: str) -> None:
 def test_what_is_named_is_packed_and_nothing_else(tmp_path: Path) -> None:
     """Where several are possible, the message lists them and shows what to type."""
     path = written(
-        tmp_path / "set.h5", train__x=images(4), train__y=np.arange(4), test__x=images(3), test__y=np.arange(3),
-        train__id=np.arange(4) * 10,
+        tmp_path / "set.h5", left__x=images(4), left__y=np.arange(4), right__x=images(3), right__y=np.arange(3),
+        left__id=np.arange(4) * 10,
     )  # fmt: skip
-    with pytest.raises(UsageError, match=r"several columns .*test/x uint8 \(3, 12, 10, 3\), train/x .*--array image="):
+    with pytest.raises(UsageError, match=r"several columns .*left/x uint8 \(4, 12, 10, 3\), right/x .*--array image="):
         open_source(path)
-    source = open_source(path, array="image=train/x,label=train/y")
+    source = open_source(path, array="image=left/x,label=left/y")
     assert list(source.info.fields) == ["label"]
-    assert source.info.options == {"--array": "image=train/x,label=train/y"}
+    assert source.info.options == {"--array": "image=left/x,label=left/y"}
     assert [source[i].fields["label"] for i in range(4)] == [0, 1, 2, 3]
-    assert list(open_source(path, array=["image=test/x", "number=test/y"]).info.fields) == ["number"]
-    assert list(open_source(path, array={"image": "/test/x"}).info.fields) == []
+    assert list(open_source(path, array=["image=right/x", "number=right/y"]).info.fields) == ["number"]
+    assert list(open_source(path, array={"image": "/right/x"}).info.fields) == []
 
 
 @here
@@ -392,7 +392,7 @@ def test_the_command_packs_them(tmp_path: Path) -> None:
     path = written(tmp_path / "set.h5", train__x=images(4), train__y=np.arange(4) % 2, test__x=images(3))
     ran = run_here("pack", path, tmp_path / "store")
     assert ran.code == 2
-    assert "--array image=test/x,label=NAME" in ran.err
+    assert f"`rawpack pack --splits train,test {path} {tmp_path / 'store'}`" in ran.err
     store = Reader(pack(path, tmp_path / "store", "--array", "image=train/x,label=train/y"))
     assert np.array_equal(store[3]["image"], images(4)[3])
     assert int(store[3]["label"]) == 1

@@ -248,7 +248,7 @@ def test_plan_takes_what_the_command_takes(tmp_path: Path) -> None:
         photos(tmp_path / "photos"), format=["memmap", "lmdb"], size=(24, 32), quality=80, budget="1s", workers=1,
         batch=4, transform=["RandomHorizontalFlip", RandomCrop(16)], tmp=tmp_path, disk=10**9,
     )  # fmt: skip
-    assert [one.candidate.name for one in planned.trials] == ["memmap 24x32", "lmdb 24x32 q80"]
+    assert [one.candidate.name for one in planned.trials] == ["memmap 24x32", "memmap 24x32 zstd", "lmdb 24x32 q80"]
     assert [type(step).__name__ for step in planned.asked.setting.transform] == ["RandomHorizontalFlip", "RandomCrop"]
     assert planned.asked.goals.disk == 10**9
     assert "Recommended: " in str(planned)

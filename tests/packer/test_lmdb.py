@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import pickle
+import re
 import struct
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -155,7 +156,7 @@ def test_entries_are_what_liblmdb_reads(tmp_path: Path, count: int) -> None:
         for key in list(values)[:: count // 10 + 2]:
             transaction.delete(key)
     data = (path / "data.mdb").read_bytes()
-    found = list(entries(str(path / "data.mdb"), (b"1", b"2"), at_once=1000))
+    found = list(entries(str(path / "data.mdb"), re.compile(b"^[12]"), at_once=1000))
     assert [(one.key, data[one.offset : one.offset + one.size]) for one in found] == oracle(path)
     for one in found:
         comes = one.size <= 4096 and one.key.startswith((b"1", b"2"))
@@ -302,7 +303,7 @@ def test_damaged_files_never_crash(tmp_path: Path) -> None:
     def read(path: str) -> Any:
 
         try:
-            return look._read(path, (), 1000, 0, b"")
+            return look._read(path, re.compile(b"$^"), 1000, 0, b"")
         except look.BadLmdbError as error:
             return str(error)
 
@@ -375,11 +376,11 @@ def test_a_database_that_is_written_to_while_it_is_read_is_read_again(
     sound, broken = without_a_page(tmp_path / "set")
     file, reads = tmp_path / "set" / "data.mdb", list[str]()
 
-    def written_to(path: str, prefixes: tuple[bytes, ...]) -> Iterator[LmdbEntry]:
+    def written_to(path: str, wanted: re.Pattern[bytes]) -> Iterator[LmdbEntry]:
         """The entries of the file, to which a copy writes after the first look."""
         reads.append(path)
         try:
-            yield from entries(path, prefixes)
+            yield from entries(path, wanted)
         finally:
             if len(reads) == 1:
                 file.write_bytes(sound if complete else broken)

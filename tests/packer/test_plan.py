@@ -11,6 +11,7 @@ import subprocess
 import sys
 import tarfile
 import time
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -21,6 +22,7 @@ from pictures import Pixels, picture, save
 from running import environment, pack, run_here
 
 from rawpack import Reader, UsageError
+from rawpack.formats.codecs import zstd
 from rawpack.transforms import RandomHorizontalFlip, RandomResizedCrop, ToCHW
 from rawpack_packer.job.job import Job
 from rawpack_packer.job.options import RunOptions
@@ -28,13 +30,13 @@ from rawpack_packer.recipe import make_recipe
 from rawpack_packer.sources import open_source
 from rawpack_packer.tune import measure, trial
 from rawpack_packer.tune.candidates import Candidate, candidates, parse_steps
-from rawpack_packer.tune.loss import psnr, ssim
+from rawpack_packer.tune.loss import Loss, psnr, ssim
 from rawpack_packer.tune.measure import Rate, Reading, Setting, read_in_turn
-from rawpack_packer.tune.recommend import Goals, recommend
+from rawpack_packer.tune.recommend import Goals, recommend, trades
 from rawpack_packer.tune.system import scratch_folder
 from rawpack_packer.tune.trial import Trial, draw
 
-QUICK = ("--quiet", "--budget", "1s", "--workers", "1", "--batch", "16", "--size", "32")
+QUICK = ("--quiet", "--budget", "1s", "--workers", "1", "--batch", "16", "--compression", "none", "--size", "32")
 
 
 # ---------------------------------------------------------------------------------------------- candidates
@@ -51,6 +53,15 @@ def test_candidates_are_the_combinations_that_make_sense() -> None:
         }
         assert make_recipe(**options) == one.recipe  # type: ignore[arg-type]
     assert "lmdb 224 gray q75" in {one.name for one in found}
+
+
+def test_compressed_raw_pixels_are_tried_where_they_can_be_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Unless nothing here reads zstd; whoever names it is told so."""
+    names = {one.name for one in candidates(format=["memmap", "lmdb"], size=["32"], quality=["90"])}
+    assert names == {"memmap 32", "memmap 32 zstd", "lmdb 32 q90"}
+    monkeypatch.setattr(zstd, "is_installed", lambda: False)
+    assert "memmap 32 zstd" not in {one.name for one in candidates(format=["memmap"], size=["32"])}
+    assert "memmap 32 zstd" in {one.name for one in candidates(format=["memmap"], compression=["zstd"], size=["32"])}
 
 
 def test_the_recommended_command_packs_that_candidate(images: Path, tmp_path: Path) -> None:
@@ -89,7 +100,7 @@ def test_a_packed_sample_holds_what_the_whole_store_holds(images: Path, tmp_path
     """The pixels and labels of a sample are those of the same files in a whole store."""
     whole = Reader(pack(images, tmp_path / "whole", "--size", "32"))
     by_key = {whole[i]["key"]: whole[i] for i in range(len(whole))}
-    (candidate,) = candidates(format=["memmap"], size=["32"])
+    candidate = candidates(format=["memmap"], size=["32"])[0]
     Job(draw(open_source(images), 30, seed=3), candidate.recipe, tmp_path / "sample", RunOptions(0)).run()
     sample = Reader(tmp_path / "sample")
     assert len(sample) == 30
@@ -214,7 +225,7 @@ def test_large_images_make_a_small_sample(
     """Where an image takes long to decode, a short budget is kept with few of them."""
     for i in range(64):
         save(tmp_path / "source" / f"{i:02d}.png", picture(8, 8, i))
-    found = candidates(format=["memmap", "lmdb"], size=["8"], quality=["75", "90"])
+    found = candidates(format=["memmap", "lmdb"], size=["8"], quality=["75", "90"], compression=["none"])
     source = open_source(tmp_path / "source")
     monkeypatch.setattr(trial.machine, "cpus", lambda: 2)
     monkeypatch.setattr(
@@ -257,8 +268,8 @@ def test_transforms_are_parsed_and_never_executed() -> None:
 def test_plan_reads_through_the_transform(images: Path, tmp_path: Path) -> None:
     """Images of different sizes are read where a step brings them to one."""
     ran = run_here(
-        "plan", *QUICK[:-2], "--size", "keep", "--format", "memmap", "--tmp", tmp_path, "--json",
-        "--transform", "RandomResizedCrop(20)", "--transform", "ToCHW()", images,
+        "plan", *QUICK[:-2], "--size", "keep", "--format", "memmap", "--tmp", tmp_path, "--json", "--transform",
+        "RandomResizedCrop(20)", "--transform", "ToCHW()", images,
     )  # fmt: skip
     assert (ran.code, ran.err) == (0, ""), ran
     (one,) = json.loads(ran.out)["candidates"]
@@ -269,6 +280,23 @@ def test_plan_reads_through_the_transform(images: Path, tmp_path: Path) -> None:
 
 
 # ---------------------------------------------------------------------------------------------- recommendations
+
+
+def test_the_trade_names_the_neighbors() -> None:
+    """The next smaller and the next faster store, and what they cost; none that another beats, and none at the end."""
+    assert trades(ALL, FINE) == [
+        "Next smaller: coarse takes 10 GB instead of 20 GB and reads 1.1 times as fast.",
+        "Next faster: same takes 100 GB instead of 20 GB and reads 20.3 times as fast.",  # it beats raw
+    ]
+    lossy = replace(COARSE, loss=Loss(36.04, 0.98))
+    assert trades([RAW, FINE, lossy, COLD], RAW) == [
+        "Next smaller: fine takes 20 GB instead of 100 GB and reads 0.05 times as fast."
+    ]
+    assert trades([RAW, FINE, lossy], FINE)[0] == (
+        "Next smaller: coarse takes 10 GB instead of 20 GB, reads 1.1 times as fast and has 36.0 dB instead of no loss."
+    )
+    assert trades([RAW, FINE, COARSE], RAW)[0].startswith("Next smaller: coarse")  # it beats fine
+    assert trades([RAW], RAW) == []
 
 
 def predicted(name: str, gigabytes: float, rates: tuple[float, ...], *, cold: tuple[float, ...] = ()) -> Trial:

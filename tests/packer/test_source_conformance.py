@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import os
+import shutil
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -22,6 +23,9 @@ from rawpack_packer.sources.view import View
 from rawpack_packer.testing import SourceConformance
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="packs by worker processes")
+
+
+FIXTURES = Path(__file__).parents[1] / "support" / "fixtures"
 
 
 def once(folder: Path, name: str = "source") -> tuple[Path, bool]:
@@ -149,6 +153,38 @@ class TestYolo(SourceConformance):
             (root / "labels" / "1.txt").write_text("0 .5 .5 .2 .2\n1 .25 .5 .1 .1\n")
             (root / "classes.txt").write_text("cat\ndog\n")
         return open_source(root)
+
+
+class TestLabelme(SourceConformance):
+    def open(self, folder: Path) -> Source:
+        root, new = once(folder)
+        if new:
+            shutil.copytree(FIXTURES / "labelme" / "photos", root)
+            (root / "002.json").unlink()
+        return open_source(root)
+
+    def change(self, folder: Path) -> bool:
+        write_again(folder / "source" / "000.jpg")
+        return True
+
+
+class TestCvat(SourceConformance):
+    def open(self, folder: Path) -> Source:
+        root, new = once(folder)
+        if new:
+            shutil.copytree(FIXTURES / "cvat" / "export", root)
+        return open_source(root)
+
+
+class TestRowsOfBoxes(SourceConformance):
+    def open(self, folder: Path) -> Source:
+        root, new = once(folder)
+        if new:
+            for i in range(4):
+                save(root / f"{i}.png", picture(20, 30, i))
+            rows = "".join(f"{k % 3},{k},1,{k + 5},9,{'ab'[k % 2]},{k}\n" for k in range(7))
+            (root / "boxes.csv").write_text(f"image_id,x1,y1,x2,y2,class,number\n{rows}3,,,,,,\n")
+        return open_source(root / "boxes.csv")
 
 
 class TestArrays(SourceConformance):

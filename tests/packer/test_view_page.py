@@ -62,7 +62,7 @@ def opened(browser: Any) -> Iterator[Any]:
     ends: list[Any] = []
 
     def open_stores(*stores: Path | str, state: str = "", **options: Any) -> Any:
-        served = rawpack.view(*stores)
+        served = rawpack.view(stores)
         tab = Tab(browser, served.url + (f"#{state}" if state else ""), **options)
         ends.extend((tab, served))
         return tab.page
@@ -311,7 +311,7 @@ def test_every_screen_fits_a_phone(browser: Any, many: Path, packed: Packed, tmp
     """Nothing is wider than 390 pixels, and text has enough contrast (WCAG 2.2: 4.5)."""
     save(tmp_path / "in" / ("a class with a very long name" * 5) / f"{'x' * 120}.png", picture(30, 400, 1))
     long = pack(tmp_path / "in", tmp_path / "store", "--size", "keep")
-    served = rawpack.view(long, many)
+    served = rawpack.view([long, many])
     tab = Tab(browser, served.url, viewport={"width": 390, "height": 800}, color_scheme=scheme)
     for state in ("", "screen=sample&row=0", "screen=training&t-batch=1", "screen=compare&row=0"):
         tab.page.evaluate("state => { location.hash = state }", state)

@@ -70,7 +70,7 @@ class Client:
 def several(packed: Packed, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Client, list[Path]]]:
     """A server of the same images raw, as JPEG, and compressed."""
     stores = [packed("memmap", "--size", 48), packed("lmdb", "--size", 48), packed("hdf5-gzip", "--size", 48)]
-    page = rawpack.view(*stores)
+    page = rawpack.view(stores)
     yield Client(page.url), stores
     page.close()
 
@@ -263,7 +263,7 @@ def test_samples_of_another_order_are_found_by_their_keys(packed: Packed, tmp_pa
     store = packed("memmap", "--size", 48)
     rows = [60, 3, 41]
     rawpack.subset(store, tmp_path / "some", rows=[3, 41, 60])
-    page = rawpack.view(store, tmp_path / "some")
+    page = rawpack.view([store, tmp_path / "some"])
     client = Client(page.url)
     keys = Reader(tmp_path / "some").column("key")
     for row in rows:

@@ -108,7 +108,7 @@ def test_other_names_are_sorted_and_the_same_in_all_lists(voc: Path) -> None:
     assert open_source(voc / "train").info.empty_classes == ("ant",)
     (voc / "names").write_text("zebra\nyak\n")
     assert open_source(voc / "train", classes=voc / "names").info.classes == ("zebra", "yak")
-    with pytest.raises(UsageError, match=r"Annotations/2007_000032.xml: 'ant' is none of the classes"):
+    with pytest.raises(UsageError, match=r"Annotations/2007_000032.xml is 'ant'; it is none of the"):
         open_source(voc / "val", classes=voc / "names")
 
 

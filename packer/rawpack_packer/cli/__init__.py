@@ -141,10 +141,10 @@ def main() -> None:
         _fail(f"{where}{error.strerror or error}{resumes}", 1)
     except Exception as error:
         from rawpack.errors import RawpackError, UsageError
-        from rawpack_packer.sources import BadListingError
+        from rawpack_packer.sources import AdvisedError, BadListingError
 
         if isinstance(error, UsageError):
-            _fail_usage(str(error), lines=isinstance(error, BadListingError))
+            _fail_usage(str(error), lines=isinstance(error, AdvisedError | BadListingError))
         if isinstance(error, RawpackError):
             _fail(str(error), 1, lines=True)
         raise

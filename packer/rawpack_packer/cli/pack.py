@@ -72,9 +72,9 @@ def pack(
     SRC is a folder of images or videos, whose first-level folders are the classes; a video; a listing: .csv, .tsv or
     .jsonl with a column of paths, or a .txt of paths and labels; a folder of images and labels in YOLO's layout, or
     COCO's .json; a .tar, .tar.gz or .zip archive of a folder of images; WebDataset shards; Parquet files with images,
-    as in a dataset of the Hugging Face Hub, or a folder of save_to_disk; a .rec file of MXNet; an HDF5 file or an LMDB;
-    CIFAR; a file of arrays: .npy, .npz or IDX; or a store. The same command resumes where an earlier run was stopped.
-    What cannot be read is listed in DST/rejects.jsonl.
+    as in a dataset of the Hugging Face Hub, or a folder of save_to_disk; a .rec file of MXNet; TFRecord files; an HDF5
+    file or an LMDB; CIFAR; a file of arrays: .npy, .npz or IDX; or a store. The same command resumes where an earlier
+    run was stopped. What cannot be read is listed in DST/rejects.jsonl.
 
     \b
     Examples:
@@ -95,7 +95,7 @@ def pack(
       rawpack pack photos/ s3://bucket/store             uploaded by shard
     """  # fmt: skip
     from rawpack_packer import api
-    from rawpack_packer.job import fast_hint, images_in_words, place_in_words, splits_job
+    from rawpack_packer.job import fast_hint, images_in_words, place_in_words, splits_job, zstd_hint
 
     out = take_output(options)
     if splits is not None or holdout or seed is not None or split_by is not None:
@@ -109,8 +109,9 @@ def pack(
     with scanning(quiet=out.quiet) as scan:
         job = api.pack_job(src, dst, tmp=tmp, scan=scan, **options)
     out.say(f"{images_in_words(job.source)} in {place_in_words(job.source, src)}")
-    if not (out.quiet or out.as_json) and job.is_new and (hint := fast_hint(job.source, job.recipe)):
-        out.say(hint)
+    if not (out.quiet or out.as_json) and job.is_new:
+        for hint in filter(None, (find(job.source, job.recipe) for find in (fast_hint, zstd_hint))):
+            out.say(hint)
     out.do(job, dry_run=dry_run)
     end_unread([job.source])
 

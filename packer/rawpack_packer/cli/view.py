@@ -9,7 +9,7 @@ import webbrowser
 import click
 
 from rawpack_packer import api
-from rawpack_packer.cli.command import Subcommand, option
+from rawpack_packer.cli.command import Subcommand, option, path_argument
 from rawpack_packer.cli.options import note, quiet_option
 
 
@@ -23,7 +23,7 @@ from rawpack_packer.cli.options import note, quiet_option
 @option("--at", "state", default="", metavar="STATE",
         help="Open what a colleague looks at: what follows # in the address of their page.")  # fmt: skip
 @quiet_option
-@click.argument("stores", nargs=-1, required=True, metavar="STORE...")
+@path_argument("stores", nargs=-1, required=True, metavar="STORE...")
 def view(stores: tuple[str, ...], host: str, port: int, no_browser: bool, state: str, quiet: bool) -> None:
     """Look at the samples of stores in a browser: images, boxes, masks, videos, the batches that training gets, two
     stores side by side, rejects. Ends with Ctrl-C.

@@ -64,11 +64,16 @@ def recipe_as_before(source: StoreSource, options: Mapping[str, Any]) -> Recipe:
     names = {one.name: one.stored for one in RECIPE if one.stored is not None and not one.of_some_formats}
     if declared["format"] == first.format:
         uniform = declared["size"] != "keep" or (source.info.image is not None and None not in source.info.image.shape)
-        applies = {"subsampling": declared["color"] != "gray", "chunk": uniform}
+        applies = {
+            "subsampling": declared["color"] != "gray",
+            "chunk": uniform,
+            "jpeg_tables": declared.get("subsampling") != "440",
+        }
         has = [one for one in RECIPE if one.name in output_format(first.format).options]
         names |= {one.name: one.stored for one in has if one.stored is not None and applies.get(one.name, True)}
     # The recipe of a store is untrusted.
     recipe = in_these_words(first.recipe)
+    recipe |= {one.name: one.off for one in RECIPE if one.off and recipe.get(one.name) is None}
     before = {name: recipe[name] for name, kind in names.items() if type(recipe.get(name)) is kind}
     return recipe_for(source, before | declared)
 

@@ -132,7 +132,13 @@ def _recipe(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
         then, value = was.get(one.name), here.get(one.name)
         follows = one.follows and None in (then, value)
         if then != value and not follows and (same_format or not (one.follows or one.of_some_formats)):
-            given = ("given" if then else "not given") if one.is_flag else "not given" if then is None else then
+            given = (
+                ("given" if then else "not given")
+                if one.is_flag
+                else (one.off or "not given")
+                if then is None
+                else then
+            )
             given = ("," if one.name == "crop" else "x").join(map(str, given)) if isinstance(given, tuple) else given
             found.append(f"{Named(one.name)} was {plain(str(given))}")
     if not found and was != here:

@@ -66,6 +66,8 @@ class Estimate:
     """Needed in addition while packing."""
     seconds: float
     """With all workers busy, at the speed of one worker on an otherwise idle core."""
+    by_field: Mapping[str, float] = field(default_factory=dict)
+    """Bytes that one image or mask takes in its shard, by field; empty if none was packed."""
 
 
 @dataclass(frozen=True)
@@ -117,7 +119,7 @@ def estimate(
     if written.spools and store:
         raw = sum(trial.raw for trial in packed) / max(1, len(packed))
         spare = _spare_bytes(len(source), rows, workers, each, exact_bytes(fields, encoded=True) or raw)
-    return Estimate(len(trials), len(trials) - len(packed), int(store), int(spare), seconds)
+    return Estimate(len(trials), len(trials) - len(packed), int(store), int(spare), seconds, by_field)
 
 
 def _spread(count: int, samples: int) -> list[int]:

@@ -31,7 +31,8 @@ class RecipeKeywords(TypedDict, total=False):
     check: of unchanged JPEG files, "structure", which finds truncated ones, or "decode", which finds more but takes
         longer: lmdb only.
     subsampling: of chroma: lmdb only.
-    jpeg_tables: quantization tables of JPEG files: "jpegli" has less loss at the same size than "standard". lmdb only.
+    jpeg_tables: how JPEG files are encoded: "jpegli" takes fewer bytes for the same loss than "standard", which is the
+        default for subsampling="440" only. lmdb only.
     compression: "none", "zstd" (memmap only) or "gzip" (hdf5 only), unless an added format has others.
     chunk: images per chunk: hdf5 only.
     shard_size: bytes of raw pixels in a shard, about: 1 << 30 or "1GiB".
@@ -50,7 +51,7 @@ class RecipeKeywords(TypedDict, total=False):
     quality: int | Literal["keep"] | None
     check: Literal["structure", "decode"] | None
     subsampling: Literal["420", "422", "440", "444"] | None
-    jpeg_tables: Literal["standard", "jpegli"] | None
+    jpeg_tables: Literal["jpegli", "standard"] | None
     compression: str | None
     chunk: int | None
     shard_size: int | str | None

@@ -49,8 +49,8 @@ class PlanKeywords(SourceKeywords, MeasuringKeywords, total=False):
     target: images per second that training consumes. disk: how much disk space the store may take, as "500GB".
     memory: how much memory files may take where the training runs. Default: most of what is free here.
     format, size, quality, jpeg_tables, color, compression: as of `pack`, one value or a list of those to try. Default:
-        all formats, size 256, quality [75, 90, 95], "standard", "rgb", "none". What JPEG loses is the mean over all
-        pictures of a sample.
+        all formats, size 256, quality [75, 90, 95], "jpegli", "rgb", ["none", "zstd"]. What JPEG loses is the mean over
+        all pictures of a sample.
     batch: samples in a batch. Default: 256. workers: how many to read with. Default: as many as CPUs.
     budget: about how long planning may take: 60, "45s", "5min". Default: "60s".
     seed: of the sample. tmp: the folder for trial stores, on the disk to be measured.
@@ -62,7 +62,7 @@ class PlanKeywords(SourceKeywords, MeasuringKeywords, total=False):
     format: str | list[str] | None
     size: int | tuple[int, int] | Literal["keep"] | Mapping[str, Any] | list[Any] | None
     quality: int | Literal["keep"] | list[Any] | None
-    jpeg_tables: Literal["standard", "jpegli"] | list[str] | None
+    jpeg_tables: Literal["jpegli", "standard"] | list[str] | None
     color: Literal["rgb", "gray", "ycgco420"] | list[str] | None
     compression: str | list[str] | None
     batch: int | None

@@ -8,15 +8,20 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import msgspec
+
 from rawpack.disk.manifest import Manifest
-from rawpack.errors import DecodeError
+from rawpack.errors import DecodeError, PackError
+from rawpack.formats.codecs import zstd
 from rawpack.remote.url import is_url
 from rawpack_packer import text
 from rawpack_packer.counts import count_of
-from rawpack_packer.job.estimate import Estimate
+from rawpack_packer.job.estimate import Estimate, estimate
 from rawpack_packer.job.holdout import TRAIN
 from rawpack_packer.options import opt
 from rawpack_packer.recipe import Recipe
+from rawpack_packer.recipe.fields import store_fields
+from rawpack_packer.recipe.tables import output_format
 from rawpack_packer.sources import LEFT_OUT, Source, SourceInfo, unread_of
 from rawpack_packer.sources.base import image_file_of
 from rawpack_packer.sources.files import opened
@@ -112,6 +117,29 @@ def fast_hint(source: Source, recipe: Recipe) -> str:
     return (
         f"{most} are at least {scale} times larger than {to}: {opt.fast} would decode "
         f"them at 1/{scale}, in about {share} of the time, with slightly different pixels"
+    )
+
+
+def zstd_hint(source: Source, recipe: Recipe) -> str:
+    """What `--compression zstd` would save of masks, and of all images with them; "" where there are none, or the
+    store has no such compression, or has it. A few samples are packed, in a child process."""
+    fields = store_fields(recipe, source)
+    names = [name for name, one in fields.items() if one.kind == "mask" and one.encoding == "raw"]
+    if not names or "zstd" not in output_format(recipe.format).compressions or not zstd.is_installed():
+        return ""
+    packed = msgspec.structs.replace(recipe, compression="zstd")
+    try:
+        raw, small = (estimate(source, one, store_fields(one, source), 1, _LOOKED).by_field for one in (recipe, packed))
+    except PackError:
+        return ""  # packing says why
+    if not raw or not small:
+        return ""
+    masks, fewer = (sum(sizes[name] for name in names) for sizes in (raw, small))
+    share = sum(small.values()) / sum(raw.values())
+    return (
+        f"{opt.compression('zstd')} would store masks without loss in {fewer / masks:.0%} of their bytes "
+        f"({text.size(fewer)} instead of {text.size(masks)} a sample), and all images in {share:.0%}; reading takes "
+        "longer then"
     )
 
 

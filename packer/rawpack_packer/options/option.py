@@ -64,6 +64,8 @@ class Option:
     """What is parsed where nothing is given; None for what follows from other options."""
     of_some_formats: bool = False
     """Whether only some formats have it: see `OutputFormat.options`."""
+    off: str = ""
+    """The value that a recipe has as None."""
     follows: bool = False
     """Whether it is None in a recipe whose other options leave it no meaning."""
     stored: type | None = None
@@ -89,7 +91,7 @@ Interpolation = Literal["area", "linear", "cubic", "lanczos", "nearest"]
 Color = Literal["rgb", "gray", "ycgco420"]
 Check = Literal["structure", "decode"]
 Subsampling = Literal["420", "422", "440", "444"]
-JpegTables = Literal["standard", "jpegli"]
+JpegTables = Literal["jpegli", "standard"]
 FITS, INTERPOLATIONS, COLORS, CHECKS, SUBSAMPLINGS, JPEG_TABLES = map(
     get_args, (Fit, Interpolation, Color, Check, Subsampling, JpegTables)
 )

@@ -148,9 +148,11 @@ def make_recipe(**options: Any) -> Recipe:
     written = output_format(given.get("format", DEFAULT_FORMAT))
     values = {one.name: one.parse(Named(one.name), one.initial) if _has(written, one) else None for one in RECIPE}
     values |= {"format": written.name, "libraries": made_by, **given}
-    for name, usual in (("compression", "none"), ("jpeg_tables", JPEG_TABLES[0])):
-        if values[name] == usual:
-            values[name] = None
+    if values["subsampling"] == "440" and "jpeg_tables" not in given:
+        values["jpeg_tables"] = None  # their encoder does not write 4:4:0
+    for one in RECIPE:
+        if one.off and values[one.name] == one.off:
+            values[one.name] = None
     if values["color"] not in written.colors:
         raise UsageError(
             f"{opt.color(values['color'])} does not apply to {opt.format(written.name)}, which has "
@@ -229,8 +231,8 @@ def _check_together(given: Mapping[str, Any]) -> None:
             )
     if color == "gray" and "subsampling" in given:
         raise UsageError(f"{opt.subsampling} applies to color images only; {opt.color('gray')} stores none")
-    tables = given.get("jpeg_tables", JPEG_TABLES[0])
-    if tables != JPEG_TABLES[0] and given.get("subsampling") == "440":
+    tables = given.get("jpeg_tables")
+    if tables == JPEG_TABLES[0] and given.get("subsampling") == "440":
         raise UsageError(f"{opt.jpeg_tables(tables)} applies to {opt.subsampling(420)}, 422 and 444 only")
     if given.get("fast") and (size == "keep" or crop is not None):
         raise UsageError(

@@ -28,6 +28,8 @@ _SAMPLING = {
 }
 _PILLOW_SAMPLING = {"444": 0, "422": 1, "420": 2}
 _MAX_JPEG_SIDE = 65_500
+_HEADERS, _MOST_BYTES = 4096, 2
+"""More bytes of a file than its tables take, and more than one of its values takes: noise at quality 100 has 1.1."""
 
 PLANES_VERSION = 2
 """Recorded in stores. To be increased when any byte of a result changes."""
@@ -59,9 +61,10 @@ def to_jpeg(image: NDArray[np.uint8], recipe: Recipe) -> NDArray[np.uint8]:
     if max(height, width) > _MAX_JPEG_SIDE:
         raise DecodeError("too_large", f"{width}x{height} pixels; a JPEG has at most {_MAX_JPEG_SIDE} a side")
     quality = int(recipe.quality) if recipe.quality not in (None, "keep") else KEPT_QUALITY
-    sampling = recipe.subsampling or "444"
     if recipe.jpeg_tables:
-        return _with_tables(image, jpegli_tables(quality, sampling), sampling)
+        sampling = "" if channels == 1 else recipe.subsampling or "444"
+        return with_tables(image, jpegli_tables(quality, sampling), sampling)
+    sampling = recipe.subsampling or "444"
     blocks = -(-width // (16 if sampling in ("420", "422") else 8))
     options = [cv2.IMWRITE_JPEG_QUALITY, quality, cv2.IMWRITE_JPEG_RST_INTERVAL, blocks]
     if channels == 3:
@@ -73,14 +76,22 @@ def to_jpeg(image: NDArray[np.uint8], recipe: Recipe) -> NDArray[np.uint8]:
     return np.asarray(encoded, np.uint8).reshape(-1)
 
 
-def _with_tables(image: NDArray[np.uint8], tables: Sequence[list[int]], sampling: str) -> NDArray[np.uint8]:
-    """The same with these quantization tables, by Pillow: OpenCV's encoder takes none."""
-    from PIL import Image
+def with_tables(image: NDArray[np.uint8], tables: Sequence[list[int]], sampling: str) -> NDArray[np.uint8]:
+    """The same with these quantization tables and optimized codes, by Pillow: OpenCV's encoder takes no tables."""
+    from PIL import Image, ImageFile
 
-    file, gray = io.BytesIO(), image.shape[2] == 1
+    file, (height, width, channels) = io.BytesIO(), image.shape
+    gray = channels == 1
     options = {} if gray else {"subsampling": _PILLOW_SAMPLING[sampling]}
-    Image.fromarray(image[..., 0] if gray else image).save(
-        file, "JPEG", qtables=tables[:1] if gray else tables, restart_marker_rows=1, **options
+    # Optimized files are written in one piece, for which Pillow has this buffer; noise needs more than it reckons with.
+    # Never lowered again: another thread may be about to encode. Of what is not used, no memory is taken.
+    most = _HEADERS + _MOST_BYTES * channels * -(-height // 16) * -(-width // 16) * 256
+    ImageFile.MAXBLOCK = max(ImageFile.MAXBLOCK, most)
+    # Pillow copies RGB, pixel by pixel, but takes these as they are.
+    pixels = np.ascontiguousarray(image) if gray else cv2.cvtColor(image, cv2.COLOR_RGB2RGBA)
+    mode = "L" if gray else "RGBX"
+    Image.frombuffer(mode, (width, height), pixels, "raw", mode, 0, 1).save(
+        file, "JPEG", qtables=tables[:1] if gray else tables, restart_marker_rows=1, optimize=True, **options
     )
     return np.frombuffer(file.getvalue(), np.uint8)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import os
+import re
 import zipfile
 import zlib
 from collections.abc import Iterator, Mapping
@@ -19,12 +20,21 @@ from rawpack.disk.manifest import DTYPES
 from rawpack.errors import UsageError
 from rawpack_packer.options import opt
 from rawpack_packer.sources.archives.zip import directory
+from rawpack_packer.sources.array_files import (
+    ARRAYS,
+    ArraysAt,
+    arrays_of,
+    file_at,
+    labels_beside,
+    split_of,
+    splits_among,
+)
 from rawpack_packer.sources.axes import turned
 from rawpack_packer.sources.base import Scanning, unseen
 from rawpack_packer.sources.fields import FieldKind, Fields, ImageKind, inferred_kind
-from rawpack_packer.sources.named_arrays import Arrays, SaidOfArrays, split_axes
+from rawpack_packer.sources.folder import DividedError
+from rawpack_packer.sources.named_arrays import Arrays, SaidOfArrays
 from rawpack_packer.sources.table.choose import (
-    IMAGE,
     LABEL,
     NO_COUNTS,
     ChosenColumns,
@@ -44,6 +54,13 @@ _MAX_INFLATION = 1032
 """Bytes that one byte of gzip can hold at most."""
 _NPY = b"\x93NUMPY"
 _IDX = {8: "u1", 9: "i1", 11: ">i2", 12: ">i4", 13: ">f4", 14: ">f8"}
+_CLASSES = {
+    "fashionmnist": (
+        *("T-shirt/top", "Trouser", "Pullover", "Dress", "Coat", "Sandal", "Shirt", "Sneaker", "Bag", "Ankle boot"),
+    ),
+    "kmnist": ("o", "ki", "su", "tsu", "na", "ha", "ma", "ya", "re", "wo"),
+}
+"""The letters of a folder's name, which says whose files of the same names it holds -> names of the classes."""
 
 
 def is_arrays(path: Path) -> bool:
@@ -62,8 +79,8 @@ class ArraySource(TableSource):
     that come first.
 
     In an `.npz`, one array holds the images, and every other one is a field; or those that `array` names. The labels of
-    an IDX file of images are in the file next to it that is named accordingly. Labels that are texts are the names of
-    classes. `.npz` and gzipped files are read into memory.
+    an IDX or `.npy` file of images are in the file next to it that is named accordingly. Labels that are texts are the
+    names of classes. `.npz` and gzipped files are read into memory.
     """
 
     def __init__(
@@ -79,18 +96,20 @@ class ArraySource(TableSource):
         key_column: str | None = None,
         progress: Scanning = unseen,
     ) -> None:
-        """array: which arrays of an `.npz` are packed, and as what: image=source,label=target. `:chw` after the name of
+        """path: a file; a folder of one, as of torchvision's MNIST; either may end in a split, `mnist.npz/train`.
+        array: which arrays of an `.npz` are packed, and as what: image=source,label=target. `:chw` after the name of
         images, or alone, moves their channels to the end; `:hwc` keeps the axes as they are. image_column,
         label_column, key_column: the arrays of an `.npz` that hold these, beside which the others stay fields.
         fields: which fields are masks, and which are no images: {"seg": "mask", "depth": "array"}.
         classes: names of labels.
 
-        Raises UsageError if `path` is not such a file, if its arrays differ in length, or if the axes have to be said.
+        Raises UsageError if `path` is not such a file, if its arrays differ in length, or if the axes have to be said;
+        DividedError if it has several splits.
         """
-        file = Path(path).absolute()
+        at = file_at(Path(path), ARRAYS, "arrays")
+        file, root = at.path.absolute(), plain(os.fsencode(Path(path).absolute()))
         said = SaidOfArrays(array, fields, classes, image_column, label_column, key_column)
-        root = plain(os.fsencode(file))
-        arrays, image, states = _read(file, said.named, root)
+        arrays, image, states, problems = _read(at, said, root)
         if image is None:
             chosen = _choose(arrays, said, root)
             image = Numbers(arrays[chosen.image])
@@ -113,7 +132,8 @@ class ArraySource(TableSource):
         chw = said.chw(shape, chosen.image, said.axes(arrays), root, alone=alone)
         held = {name: arrays[of_file] for name, of_file in chosen.fields.items()}
         values = None if chosen.label is None else arrays[chosen.label].reshape(-1)
-        labels = said.labels(values.tolist() if values is not None and _is_text(values) else values, root)
+        known = _known_classes(file, values)
+        labels = said.labels(values.tolist() if values is not None and _is_text(values) else values, root, known)
         keys = said.keys(None if chosen.key is None else arrays[chosen.key].tolist(), root)
         counts = NO_COUNTS if labels is not None and labels.names is not None else {}
         if chosen.left_out:
@@ -126,9 +146,10 @@ class ArraySource(TableSource):
             {name: replace(kind, shape=turned(kind.shape, first[name])) for name, kind in kinds.items()},
             ImageKind(dtype.name, turned(shape[1:], chw)),
             counts,
-            chosen.left_out,
+            (*chosen.left_out, *problems),
             labelled=labels is not None,
             numbered=keys is None,
+            root=root,
         )
         columns: dict[str, Column] = {
             name: texts_of(one.tolist(), f"{root}: {plain(name)}") if _is_text(one) else Numbers(_native(one))
@@ -145,35 +166,50 @@ class ArraySource(TableSource):
 
 
 def _read(
-    file: Path, named: Mapping[str, str], root: str
-) -> tuple[dict[str, NDArray[Any]], Mapped | Numbers | None, list[tuple[int, int]]]:
-    """The arrays of an `.npz`, or the labels beside an IDX file; the images, if they are the file; the state of each
-    file. Raises UsageError."""
+    at: ArraysAt, said: SaidOfArrays, root: str
+) -> tuple[dict[str, NDArray[Any]], Mapped | Numbers | None, list[tuple[int, int]], list[str]]:
+    """The arrays of an `.npz`, or the labels beside a file of images; the images, if they are the file; the state of
+    each file; a line for each array and file that is left out. Raises UsageError."""
+    file = at.path.absolute()
     try:
         states = [_state(file)]
         if file.suffix == ".npz":
-            return _read_npz(file), None, states
-        if named and split_axes(named[IMAGE])[0]:
+            arrays, left_out = _read_npz(at, said, root)
+            return arrays, None, states + at.states, left_out + at.left_beside(None, ARRAYS)
+        if at.split:
+            raise UsageError(f"{root}: there are no splits in {plain(os.fsencode(file))}, which is one array")
+        if said.names_image:
             raise UsageError(
                 f"{opt.array} names the arrays of an .npz or HDF5 file, and {root} is neither: leave the name out; "
                 f"{opt.array(':chw')} alone says that the channels of its images come first"
             )
-        if file.suffix == ".npy":
-            return {}, _open_npy(file, states[0]), states
-        images, beside = _open_idx(file, states[0]), _labels_beside(file)
+        is_npy = file.suffix == ".npy"
+        images, beside = _open_npy(file, states[0]) if is_npy else _open_idx(file, states[0]), labels_beside(file)
+        left_out = at.left_beside(beside, ARRAYS)
         if beside is None:
-            return {}, images, states
+            return {}, images, states, left_out
         states.append(_state(beside))
-        labels = _open_idx(beside, states[1]).values
-        if len(labels) != len(images.values):
-            raise UsageError(f"{root} has {len(images.values)} images, and {beside} {len(labels)} labels")
-        return {LABEL: labels}, images, states
+        labels = (_open_npy if is_npy else _open_idx)(beside, states[1]).values
+        if labels.shape[:1] != images.values.shape[:1]:
+            raise UsageError(
+                f"{root} has {len(images.values)} images, and {plain(os.fsencode(beside))} beside it has labels of "
+                f"shape {labels.shape}: rename it if they do not belong together"
+            )
+        return {LABEL: np.asarray(labels)}, images, states, left_out
     except UsageError:
         raise
     except OSError as error:
         raise UsageError(f"{root} cannot be read: {error.strerror or error}") from None
     except (ValueError, EOFError, zipfile.BadZipFile, zlib.error, KeyError) as error:
         raise UsageError(f"{root} is not an intact file of arrays: {error}") from None
+
+
+def _known_classes(file: Path, labels: NDArray[Any] | None) -> tuple[str, ...] | None:
+    """The names of classes where the folder of IDX files says which they are, if the labels number them."""
+    folder = file.parent.parent if file.parent.name == "raw" else file.parent
+    names = _CLASSES.get(re.sub(r"[^a-z]", "", folder.name.lower())) if file.suffix not in (".npy", ".npz") else None
+    fit = names is not None and labels is not None and len(labels) and 0 <= labels.min() <= labels.max() < len(names)
+    return names if fit else None
 
 
 def _is_text(array: NDArray[Any]) -> bool:
@@ -215,16 +251,27 @@ def _parsing(path: Path) -> Iterator[None]:
         raise UsageError(f"{plain(os.fsencode(path))} is not an intact file of arrays: {error}") from None
 
 
-def _read_npz(path: Path) -> dict[str, NDArray[Any]]:
-    """All arrays of an `.npz` by their names."""
+def _read_npz(at: ArraysAt, said: SaidOfArrays, root: str) -> tuple[dict[str, NDArray[Any]], list[str]]:
+    """The arrays of an `.npz`, or of a split of it, by their names; and a line for each that is part of no split.
+
+    Raises DividedError where there are several splits, and nobody says which arrays are packed."""
+    path = at.path.absolute()
     with path.open("rb") as opened, _parsing(path):
         if opened.read(len(_NPY)) == _NPY:
             raise UsageError(f"{path} is an .npy, by its first bytes: rename it to {path.stem}.npy")
         infos, problem = directory(opened)
         if problem is not None:
             raise problem
+        members = {info.filename.removesuffix(".npy"): info for info in infos}
+        named = at.split or said.names_image or said.columns.image is not None
+        images = [name for name in members if split_of(name)[1].rpartition("/")[2] in IMAGE_NAMES]
+        if not named and (splits := splits_among(images)):
+            raise DividedError(os.fspath(at.path), splits, "arrays")
+        wanted = arrays_of(members, at.split, plain(os.fsencode(path)))
+        apart = [name for name in members if at.split and not split_of(name)[0] and name not in wanted.values()]
         with zipfile.ZipFile(opened) as file:
-            return {info.filename.removesuffix(".npy"): _read_member(file, info, path) for info in infos}
+            arrays = {name: _read_member(file, members[of_file], path) for name, of_file in wanted.items()}
+        return arrays, [f"array {plain(name)!r} is left out: it is part of no split" for name in apart]
 
 
 def _choose(arrays: Mapping[str, NDArray[Any]], said: SaidOfArrays, root: str) -> ChosenColumns:
@@ -323,12 +370,3 @@ def _opened_idx(path: Path) -> gzip.GzipFile | BinaryIO:
 def _is_idx(head: bytes) -> bool:
     """Whether a file that begins with these 4 bytes is IDX: 0, 0, dtype, number of axes."""
     return len(head) == 4 and head[:2] == b"\0\0" and head[2] in _IDX and 0 < head[3] <= 16
-
-
-def _labels_beside(path: Path) -> Path | None:
-    """The IDX file of labels that belongs to an IDX file of images, by its name."""
-    if "images" not in path.name:
-        return None
-    name = path.name.replace("images", "labels").replace("idx3", "idx1")
-    stem = name.removesuffix(".gz")
-    return next((path.with_name(each) for each in (name, stem, stem + ".gz") if path.with_name(each).is_file()), None)

@@ -8,7 +8,7 @@ import os
 import re
 import shlex
 import zlib
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -38,45 +38,35 @@ EXTENSIONS = frozenset(
     | {".avif", ".heic", ".heif", ".jp2", ".j2k", ".ppm", ".pgm", ".pbm", ".pnm"}
 )
 """Files with these are samples without being opened. Those that are not images are rejected when they are packed."""
-_INSTEAD: dict[str, Collection[str]] = {
-    "archives of this kind are not read: unpack it first, then give its folder; tar and zip are":
-        (".7z", ".rar", ".cab", ".iso", ".cpio", ".lz", ".lzma"),
-    "a pickle can run code when it is read, so rawpack does not read it: load it in Python if you trust it, and pass "
-    "the samples to rawpack_packer.pack":
-        (".pkl", ".pickle", ".pt", ".pth", ".joblib"),
-    "files of this kind are not read: read it in Python, and pass the samples to rawpack_packer.pack":
-        (".tfrecord", ".tfrecords", ".beton", ".mds", ".mat"),
-    "an .idx lists what another file holds: give the .rec or .tar next to it":
-        (".idx",),
-}  # fmt: skip
-"""What to do with files that are not read -> their suffixes."""
-_COMPRESSED = (".gz", ".bz2", ".xz", ".zst")
-_LOOKED_AT = 100
-"""Files of a folder without images that show what is in it."""
 _NAMES = (
     ("train", "training", "trn", "trainval"),
     ("val", "valid", "validation", "dev", "devel", "development", "eval", "evaluation", "minival"),
-    ("test", "testing", "tst", "testdev", "test-dev", "holdout", "hold-out", "hold_out"),
+    ("test", "testing", "tst", "testdev", "test-dev", "holdout", "hold-out", "hold_out", "t10k"),
 )
 """Names of splits, in the order in which a command lists them."""
 _RANKS = {name: rank for rank, names in enumerate(_NAMES) for name in names}
+SPLITS = frozenset(_RANKS)
+"""Names of splits, in lower case."""
 _END = re.compile(r"[ _-]?(set|split|data|images|imgs|\d{4})$")
 """What may follow a name: `train2017`, `test_images`."""
 _AS_CLASSES = {"archive", "folder", "video"}
 """Kinds of sources that take folders as classes; others take all of them as one set."""
+_ONE_BY_ONE = {"arrays", "hdf5"}
+"""Kinds that take one split at a time."""
 
 
 class NoImageError(UsageError):
     """A folder holds no image. It may hold `videos`."""
 
-    def __init__(self, root: str, what: str, videos: int, archives: str, suffixes: Iterable[str] = ()) -> None:
-        """archives: the extension of archives that it holds, "" without any. suffixes: those of its other files."""
-        instead = next((words for words, ends in _INSTEAD.items() if {*ends} & {*suffixes}), "")
-        cure = instead or "give the folder that holds the images"
-        if archives:
-            cure = f"`rawpack pack {shlex.quote(root + '/*' + archives)} store/` packs archives as they are"
-        super().__init__(f"no image in {root}: {what}; {cure}")
-        self.videos = videos
+    def __init__(self, root: str, scan: FolderScan) -> None:
+        self.what, self.videos = scan.instead(), scan.counts["videos"]
+        self.suffixes, self.has_folders = scan.beside.suffixes, bool(scan.classes)
+        """Of its other files, suffix -> how many; and whether there are folders in it."""
+        cure = "give the folder that holds the images"
+        self.archives = scan.archives()
+        if self.archives:
+            cure = f"`rawpack pack {shlex.quote(root + '/*' + self.archives)} store/` packs archives as they are"
+        super().__init__(f"no image in {root}: {self.what}; {cure}")
 
 
 class FolderSource(BaseSource):
@@ -131,7 +121,7 @@ class FolderSource(BaseSource):
         self.info = scan.info("folder", root)
         self._all = scan.files()
         if not scan.samples:
-            raise NoImageError(root, scan.instead(), scan.counts["videos"], scan.archives(), scan.beside.suffixes)
+            raise NoImageError(root, scan)
         if detected and labels_file is None:
             refuse_annotations(path, scan.beside, self._all, self.info, scan.head)
         if images or fields:
@@ -245,43 +235,6 @@ def wanted_images() -> Wanted:
     return Wanted(EXTENSIONS, sniff, 32, VIDEO_EXTENSIONS, "videos")
 
 
-def refuse_unknown(file: Path, kinds: Collection[str]) -> None:
-    """Raise UsageError for a file of no known kind. kinds: those that can be named."""
-    from rawpack_packer.sources.listing.lines import SUFFIXES
-
-    where, suffix = plain(os.fspath(file)), file.suffix.lower()
-    if suffix in _COMPRESSED:
-        raise UsageError(
-            f"{where}: if it is a compressed tar archive, add {opt.kind('archive')}; decompress it otherwise"
-        )
-    for instead, suffixes in _INSTEAD.items():
-        if suffix in suffixes:
-            raise UsageError(f"{where}: {instead}")
-    raise UsageError(
-        f"{where} is no source by its name or its contents. A source is a folder of images or videos; a video; a "
-        f"listing ({', '.join(sorted(SUFFIXES))}); COCO's .json; Ultralytics' .yaml; arrays (.npy, .npz, IDX, .h5); an "
-        "LMDB; an archive (.tar, .zip, .tar.gz, .tar.bz2); Parquet; a .rec; or a store. If it is one, name its kind: "
-        f"{opt.kind('|'.join(kinds))}"
-    )
-
-
-def refuse_arrays(folder: Path) -> None:
-    """Raise UsageError where a folder without images holds arrays, which are packed by naming a file."""
-    from rawpack_packer.sources.arrays import is_arrays
-
-    try:
-        files = [file for file in sorted(folder.iterdir())[:_LOOKED_AT] if file.is_file() and is_arrays(file)]
-    except OSError:
-        return
-    # Of images rather than of labels, by their names.
-    first = next((file for file in files if "image" in file.name or "idx3" in file.name), next(iter(files), None))
-    if first is not None:
-        where = plain(os.fspath(folder))
-        raise UsageError(
-            f"no image in {where}: it holds arrays; give one of its files, such as {plain(os.fspath(first))}"
-        )
-
-
 class DividedError(UsageError):
     """A folder, or an archive of one, is divided into splits, and its kind was not given."""
 
@@ -294,17 +247,19 @@ class DividedError(UsageError):
         self._told = source, tuple(names), kind
         source = shown(source)
         pack = shlex.join(["rawpack", "pack", "--splits", ",".join(names), source, destination])
+        alone = kind in _ONE_BY_ONE
+        other = other or (["rawpack", "pack", "SRC", destination] if alone else [])
         one = [os.path.join(source, names[0]) if word == "SRC" else word for word in other]  # noqa: PTH118 - as written
         what = f"the folders in {plain(source)} are splits by their names, not classes"
         folders = not is_url(source) and all((Path(source) / name).exists() for name in names)
         if kind in ("parquet", "cifar", "voc") or not folders:
             what = f"{plain(source)} is divided into the splits {', '.join(map(plain, names))}"
-        super().__init__(
-            f"{what}: `{plain(pack)}` packs each into a store of its own; "
-            + (f"`{plain(shlex.join(one))}` takes one of them; " if one else "")
-            + f"{opt.kind(kind)} {'takes them as classes' if kind in _AS_CLASSES else 'packs them as one set'} (in "
-            f"Python: pack_splits(..., splits={list(names)}) or kind={kind!r})"
-        )
+        cures = [f"`{plain(pack)}` packs each into a store of its own"]
+        cures += [f"`{plain(shlex.join(one))}` takes one of them"] if one else []
+        whole = "takes them as classes" if kind in _AS_CLASSES else "packs them as one set"
+        cures += [] if alone else [f"{opt.kind(kind)} {whole}"]
+        in_python = f"pack_splits(..., splits={list(names)})" + ("" if alone else f" or kind={kind!r}")
+        super().__init__(f"{what}: {'; '.join(cures)} (in Python: {in_python})")
 
     def asked(self, destination: str, other: Sequence[str] = ()) -> DividedError:
         """The same error, where more is known of what the user asked for."""
@@ -314,6 +269,11 @@ class DividedError(UsageError):
 def is_split(name: str) -> bool:
     """Whether a folder of this name is a split and hardly ever a class."""
     return _rank(name) is not None
+
+
+def same_split(one: str, other: str) -> bool:
+    """Whether two names are those of the same split, such as `val` and `valid`."""
+    return one.lower() == other.lower() or (_rank(one) is not None and _rank(one) == _rank(other))
 
 
 def split_order(name: str) -> tuple[int, str]:

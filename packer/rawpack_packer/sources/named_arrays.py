@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Container, Mapping, Sequence
 from typing import Any
 
@@ -177,10 +176,13 @@ class SaidOfArrays:
         cure = f"{said} moves them to the end, {name}={of_file}:hwc keeps the axes; so name all that is packed"
         return further_first(lengths, self.axes(known), where, cure)
 
-    def labels(self, values: Sequence[str] | NDArray[Any] | None, where: str) -> Labels | None:
-        """The labels in an array of whole numbers or texts. Raises UsageError."""
+    def labels(
+        self, values: Sequence[str] | NDArray[Any] | None, where: str, known: Sequence[str] | None = None
+    ) -> Labels | None:
+        """The labels in an array of whole numbers or texts. known: the names that the source has for them. Raises
+        UsageError."""
         if values is not None:
-            return number_labels(values, self.classes, where=where)
+            return number_labels(values, self.classes, where=where, known=known)
         if self.classes is not None:
             raise UsageError(f"{opt.classes} names labels, and {where} has none: name them by {opt.label_column}")
         return None
@@ -200,9 +202,10 @@ class SaidOfArrays:
         *,
         labelled: bool,
         numbered: bool,
+        root: str,
     ) -> SourceInfo:
-        """What is known of the file."""
-        root, label = plain(os.fsencode(path)), {LABEL: LABEL_KIND} if labelled else {}
+        """What is known of the file. root: as messages name it."""
+        label = {LABEL: LABEL_KIND} if labelled else {}
         kinds = with_roles({**label, **fields}, self.fields, image, root)
         return SourceInfo(
             kind=kind,

@@ -22,15 +22,13 @@ from rawpack.errors import UsageError
 from rawpack.remote.url import is_url, refuse_url
 from rawpack_packer.options import OPTIONS, opt
 from rawpack_packer.sources.base import Scanning, Source, unseen
-from rawpack_packer.sources.beside.annotated import refuse_above, refuse_tables
+from rawpack_packer.sources.beside.annotated import OtherKindError, refuse_above, refuse_tables
 from rawpack_packer.sources.files import missing
 from rawpack_packer.sources.folder import EXTENSIONS as IMAGE_EXTENSIONS
 from rawpack_packer.sources.folder import (
     DividedError,
     NoImageError,
     holds_image,
-    refuse_arrays,
-    refuse_unknown,
     splits_in,
 )
 from rawpack_packer.sources.pairs import one_folder
@@ -42,9 +40,14 @@ if TYPE_CHECKING:
 
 _LOOKED_AT = 10_000
 """Entries of a folder that are looked at: one whose first entries are others is not of a kind that has such files."""
-_NAMED = re.compile(r"\.(tar|zip|tgz|tbz2?|tar\.gz|tar\.bz2|rec|parquet|arrow)([?#].*)?$", re.IGNORECASE | re.DOTALL)
+_NAMED = re.compile(
+    r"\.(tar|zip|tgz|tbz2?|tar\.gz|tar\.bz2|rec|parquet|arrow|tfrecords?|tfrec)(\.gz|-[\d{}.*]+-of-\d+)*([?#].*)?$",
+    re.IGNORECASE | re.DOTALL,
+)
 """Ends of URLs that say what they are."""
 GROUP = "rawpack.sources"
+_TABLE = ("fields", "key_column", "classes", "image_column", "label_column", "columns")
+_INDEXES = tuple(f"{split}index.json" for split in ("", "train/", "val/", "valid/", "validation/", "test/"))
 _VIDEO = ("fps", "frame_step", "start", "end", "max_frames")
 
 
@@ -139,9 +142,12 @@ def loaded(name: str) -> Any:
 
 KINDS: dict[str, SourceKind] = {
     "arrays": SourceKind(
-        "arrays: .npy, .npz, IDX (MNIST)", "arrays:ArraySource",
+        "arrays: .npy, .npz, IDX (MNIST); a folder of them, as torchvision's", "arrays:ArraySource",
         ("array", "fields", "classes", "image_column", "label_column", "key_column"),
         Look(decides="arrays:is_arrays"),
+        Look(
+            contains=("raw",), holds=r"\.np[yz]$|idx\d-ubyte", absent=True, decides="array_files:holds_arrays",
+        ),
     ),
     "cifar": SourceKind(
         "CIFAR-10 and CIFAR-100, their Python or binary version", "cifar:CifarSource",
@@ -152,9 +158,25 @@ KINDS: dict[str, SourceKind] = {
         ),
         divides="cifar:splits_of",
     ),
+    **{
+        kind: SourceKind(
+            reads, f"chunks:open_{kind}", _TABLE, Look(r"(^|/)index\.json$", decides=f"chunks:is_{kind}"),
+            Look(contains=_INDEXES, decides=f"chunks:is_{kind}"), divides="chunks:splits_of", remote=True,
+            extra="parquet", extra_for="compressed shards",
+        )
+        for kind, reads in (
+            ("mds", "MDS of MosaicML Streaming: a folder of shards with an index.json"),
+            ("litdata", "chunks of litdata: a folder with an index.json"),
+        )
+    },
     "coco": SourceKind(
         "COCO's JSON of images, boxes, polygons, keypoints and masks, or of captions", "detection.coco:CocoSource",
         ("images", "fields"), Look(r"\.json$", decides="detection.coco:is_coco"),
+    ),
+    "cvat": SourceKind(
+        "CVAT's annotations.xml of images: boxes, polygons, points, skeletons", "detection.cvat:CvatSource",
+        ("images", "classes"), Look(r"\.xml$", decides="detection.cvat:is_cvat"),
+        Look(contains=("annotations.xml",), decides="detection.cvat:is_cvat"),
     ),
     "folder": SourceKind(
         "a folder of images, with a subfolder for each class", "folder:FolderSource",
@@ -162,9 +184,10 @@ KINDS: dict[str, SourceKind] = {
         stops_at_annotations=True,
     ),
     "hdf5": SourceKind(
-        "data sets of an HDF5 file: .h5, .hdf5", "hdf5.source:Hdf5Source",
+        "data sets of an HDF5 file: .h5, .hdf5; a folder of such files", "hdf5.source:Hdf5Source",
         ("array", "fields", "classes", "image_column", "label_column", "key_column"),
         Look(r"\.(h5|hdf5|hdf|he5)$"),
+        Look(holds=r"\.(h5|hdf5|hdf|he5)$", absent=True, decides="array_files:holds_hdf5"),
     ),
     "webdataset": SourceKind(
         "WebDataset shards: .tar, .tar.gz", "archives.webdataset:WebDatasetSource",
@@ -174,7 +197,7 @@ KINDS: dict[str, SourceKind] = {
     ),
     "parquet": SourceKind(
         "Parquet files with images, as on the Hugging Face Hub; folders of save_to_disk",
-        "parquet:open_parquet", ("fields", "key_column", "classes", "image_column", "label_column", "columns"),
+        "parquet:open_parquet", _TABLE,
         Look(r"\.(parquet|arrow)$"), Look(decides="parquet:has_tables"),
         divides="parquet:splits_of", remote=True, extra="parquet",
     ),
@@ -182,7 +205,17 @@ KINDS: dict[str, SourceKind] = {
         "RecordIO files of MXNet and InsightFace: .rec", "archives.recordio:RecordIOSource", ("classes",),
         Look(r"\.rec$"), Look(r"\.rec$", holds=r"\.rec$", decides="archives.recordio:is_recordio"), remote=True,
     ),
+    "tfrecord": SourceKind(
+        "TFRecord files of tf.train.Example, also gzipped; folders of TensorFlow Datasets",
+        "tfrecord:open_tfrecord", ("fields", "key_column", "classes", "image_column", "label_column", "columns"),
+        Look(decides="tfrecord:is_tfrecord"), Look(decides="tfrecord:is_tfrecord"),
+        divides="tfrecord:splits_of", remote=True, extra="tfrecord",
+    ),
     "store": SourceKind("a rawpack store", "store:StoreSource", accepts_folder=Look(contains=("store.json",))),
+    "labelme": SourceKind(
+        "images with labelme's JSON files next to them", "detection.labelme:LabelmeSource",
+        ("classes", "skip_unreadable"),
+    ),
     "lmdb": SourceKind(
         "LMDBs of image files: as of STR, LSUN, BasicSR, folder2lmdb and Caffe", "lmdb.source:LmdbSource",
         accepts_file=Look(r"\.(lmdb|mdb)$"), accepts_folder=Look(contains=("data.mdb",)),
@@ -302,8 +335,13 @@ def _found(
     except NoImageError as error:
         if error.videos:
             return opened("video")
-        refuse_arrays(Path(path))
+        if not error.archives:
+            from rawpack_packer.sources.advice import refuse_folder
+
+            refuse_folder(Path(path), error)
         raise
+    except OtherKindError as error:
+        return opened(error.kind)
     if kind == "archive" and (names := source.splits()):  # type: ignore[attr-defined] # it is an ArchiveSource
         raise DividedError(where, names, kind)
     return source
@@ -327,7 +365,7 @@ def has_split(root: str, name: str) -> bool:
     # What an archive or a data.yaml lacks is reported when it is opened.
     is_file = os.path.isfile(root)  # noqa: PTH113
     known = KINDS["archive"].accepts_file(Path(root)) or (is_file and KINDS["yolo"].accepts_file(Path(root)))
-    kinds = ("parquet", "cifar", "yolo", "voc")
+    kinds = ("parquet", "tfrecord", "cifar", "yolo", "voc", "arrays", "hdf5")
     return os.path.lexists(inner) or known or any(KINDS[kind].accepts_folder(inner) for kind in kinds)
 
 
@@ -403,7 +441,7 @@ def _kind_of(
         if accepts is not None and accepts(path):
             return name
     if is_url(path) and spool is not None:
-        return _kind_of_url(os.fspath(path))
+        return _kind_of_url(os.fspath(path), spool)
     refuse_url(path)
     where = Path(path)
     if "labels_dir" in given and os.path.isdir(where):  # noqa: PTH112
@@ -414,25 +452,31 @@ def _kind_of(
         if name != but and (kind.accepts_file if is_file else kind.accepts_folder)(where):
             return name
     if is_file and where.suffix.lower() not in IMAGE_EXTENSIONS:
-        refuse_unknown(where, sorted({*KINDS, *added}))
+        from rawpack_packer.sources.advice import refuse_file
+
+        refuse_file(where, sorted({*KINDS, *added}))
     # Without options, the scan for images shows whether there are any: see `open_source`.
     asked = any(OPTIONS[name].heading == "Video" for name in given)
     return "video" if asked and where.is_dir() and not holds_image(where) else "folder"
 
 
-def _kind_of_url(url: str) -> str:
-    """The kind of what is behind a URL, by its name."""
+def _kind_of_url(url: str, spool: Spool) -> str:
+    """The kind of what is behind a URL, by its name, or by what an index says."""
     from rawpack_packer.sources.archives.source import split_path
+    from rawpack_packer.sources.chunks import INDEX, kind_of_index, read_index
     from rawpack_packer.sources.table.named_files import source_name
 
     ends = _NAMED.search(split_path(url)[0])
+    if url.partition("?")[0].endswith(f"/{INDEX}") and (kind := kind_of_index(read_index(url, spool))):
+        return kind
     if ends is None:
         remote = sorted(name for name, kind in KINDS.items() if kind.remote)
         raise UsageError(
             f"{source_name(url)} does not say what it is, as .tar or .parquet at its end would: add {opt.kind} "
             f"{'|'.join(remote)}. `rawpack warm` fetches a store; copy other files here first"
         )
-    return {"rec": "recordio", "parquet": "parquet", "arrow": "parquet"}.get(ends[1].lower(), "archive")
+    kinds = {"rec": "recordio", "parquet": "parquet", "arrow": "parquet"}
+    return "tfrecord" if ends[1].lower().startswith("tf") else kinds.get(ends[1].lower(), "archive")
 
 
 def _loaded(entry: EntryPoint) -> Any:

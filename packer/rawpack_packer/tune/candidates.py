@@ -16,6 +16,7 @@ from rawpack import transforms
 from rawpack.choose.options import size_of
 from rawpack.disk.tables import codec_of
 from rawpack.errors import UsageError
+from rawpack.formats.codecs import zstd
 from rawpack.transforms.plan import as_steps
 from rawpack_packer.options import opt
 from rawpack_packer.options.option import JPEG_TABLES, parse_size
@@ -28,7 +29,7 @@ _TRIED: Mapping[str, Sequence[str]] = {
     "color": ("rgb",),
     "quality": ("75", "90", "95"),
     "jpeg_tables": JPEG_TABLES[:1],
-    "compression": ("none",),
+    "compression": ("none", "zstd"),
 }
 """Options of `pack` -> what is tried, unless the user names other values."""
 _USUAL = {"color": "rgb", "jpeg_tables": JPEG_TABLES[0], "compression": "none"}
@@ -70,7 +71,8 @@ class Candidate:
 
 def candidates(**tried: Sequence[str]) -> list[Candidate]:
     """All combinations of the values of `_TRIED`, or of those that are given. Raises UsageError for none."""
-    found = {one.name: one for one in _combinations({**_TRIED, **tried})}
+    usual = _TRIED if zstd.is_installed() else {**_TRIED, "compression": ("none",)}
+    found = {one.name: one for one in _combinations({**usual, **tried})}
     if not found:
         planes = opt.color("ycgco420")
         raise UsageError(f"there is nothing to compare: name a {opt.format}, other than lmdb for {planes}")

@@ -19,6 +19,7 @@ from rawpack.system import machine
 from rawpack_packer import text
 from rawpack_packer.destination.folder import free_bytes
 from rawpack_packer.job.opening import open_path
+from rawpack_packer.job.summary import zstd_hint
 from rawpack_packer.options import RECIPE, SOURCE, opt
 from rawpack_packer.options.option import as_text, parse_bytes
 from rawpack_packer.progress import Fetching
@@ -30,7 +31,7 @@ from rawpack_packer.tune import measure as words
 from rawpack_packer.tune.candidates import Candidate, candidates, listed, parse_sides, parse_steps
 from rawpack_packer.tune.loss import Strip
 from rawpack_packer.tune.measure import Setting
-from rawpack_packer.tune.recommend import Goals, Recommendation, recommend
+from rawpack_packer.tune.recommend import Goals, Recommendation, recommend, trades
 from rawpack_packer.tune.system import BUSY, load_per_cpu, scratch_folder
 from rawpack_packer.tune.trial import Say, Trial, Whole, try_out
 
@@ -91,6 +92,8 @@ class Plan:
     """The folder of the trials, on the disk that was measured."""
     removed: list[str]
     """Folders of earlier plans that were killed."""
+    masks: str = ""
+    """What `--compression zstd` saves of masks; "" where none are stored raw."""
 
     def __str__(self) -> str:
         return self.as_text(_WIDTH)
@@ -172,6 +175,8 @@ class Plan:
             images = ["image", *(name for name, kind in self.source.info.fields.items() if kind.image == "picture")]
             of = f" of {', '.join(images)}" if self.source.info.has_several_images else ""
             lines.append(f"PSNR, SSIM: what JPEG or chroma loses{of}; higher is better.")
+        if self.masks:
+            lines.append(f"masks: {self.masks}.")
         if self.memory is not None and not all(one.fits for one in self.trials):
             large = ", ".join(one.candidate.name for one in self.trials if not one.fits)
             lines.append(f"memory: {text.size(self.memory)} for files; too little for {large}: judged from the disk.")
@@ -199,9 +204,16 @@ class Plan:
             lines = [f"Recommended: {taken.candidate.name}, {why}.", f"  {self.asked.command(taken)}"]
             if taken.loss is not None:
                 lines.append(f"  It loses a little of each {self.noun}: {opt.html} shows how that looks.")
+            lines += self.trades
         if self.recommendation.lost:
             lines.append("Other candidates:" if taken else "Candidates:")
         return lines + [f"  {name}: {why}" for name, why in self.lost()]
+
+    @property
+    def trades(self) -> list[str]:
+        """What the next smaller and the next faster store would cost, compared with the recommended one."""
+        taken = self.recommendation.taken
+        return [] if taken is None else trades(self.trials, taken)
 
     def lost(self) -> list[tuple[str, str]]:
         """Every other candidate, and why it was not taken."""
@@ -228,6 +240,7 @@ class Plan:
             "recommended": None if taken is None else taken.candidate.name,
             "command": None if taken is None else taken.candidate.command(asked.source, _words(asked.source_options)),
             "why": self.why,
+            "trades": self.trades,
             "lost": [{"name": name, "why": why} for name, why in self.lost()],
         }
 
@@ -276,6 +289,7 @@ def plan(
             opened, asked.candidates, asked.setting, Whole(samples, memory), folder,
             budget=asked.budget, seed=asked.seed, say=say,
         )  # fmt: skip
+        masks = next(filter(None, (zstd_hint(opened, one.recipe) for one in asked.candidates)), "")
     return Plan(
         asked,
         source=opened,
@@ -289,6 +303,7 @@ def plan(
         load=load,
         where=str(folder.parent),
         removed=[str(one) for one in removed],
+        masks=masks,
     )
 
 

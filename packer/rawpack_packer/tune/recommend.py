@@ -5,6 +5,7 @@ Fast enough means `--target`; without it, half the speed of the fastest candidat
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -53,6 +54,43 @@ def recommend(trials: Sequence[Trial], goals: Goals) -> Recommendation:
     taken = _fastest_of_the_smallest(fast, trials) if fast else None
     lost = tuple((one, _why_not(one, goals, taken, fastest)) for one in by_size if one is not taken)
     return Recommendation(taken, _why(trials, known, goals, taken, fastest), lost)
+
+
+def trades(trials: Sequence[Trial], taken: Trial) -> list[str]:
+    """What the next smaller and the next faster store would cost, a sentence each. Only stores that no other one beats
+    in size, speed and loss."""
+    best = [one for one in trials if not any(_beats(other, one) for other in trials)]
+    smaller = [one for one in best if one.store_bytes < taken.store_bytes * (1 - _AS_LARGE)]
+    faster = [
+        one for one in best if one.rate and taken.rate and one.rate.median > taken.rate.median
+        and not one.rate.overlaps(taken.rate)
+    ]  # fmt: skip
+    found = []
+    if smaller:
+        found.append(f"Next smaller: {_cost(max(smaller, key=lambda one: one.store_bytes), taken)}.")
+    if faster:
+        found.append(f"Next faster: {_cost(min(faster, key=_median), taken)}.")
+    return found
+
+
+def _beats(one: Trial, other: Trial) -> bool:
+    ours, theirs = ((-each.store_bytes, _median(each), _psnr(each)) for each in (one, other))
+    return ours != theirs and all(mine >= its for mine, its in zip(ours, theirs, strict=True))
+
+
+def _cost(one: Trial, taken: Trial) -> str:
+    """What a store takes, compared with the recommended one."""
+    words = [f"{one.candidate.name} takes {text.size(one.store_bytes)} instead of {text.size(taken.store_bytes)}"]
+    if one.rate is not None and taken.rate is not None:
+        words.append(f"reads {text.times(one.rate.median / taken.rate.median).replace('as much', '1 times')} as fast")
+    if (one.loss, taken.loss) != (None, None):
+        losses = [f"{each.loss.psnr_db:.1f} dB" if each.loss else "no loss" for each in (one, taken)]
+        words.append(f"has {' instead of '.join(losses)}")
+    return f"{', '.join(words[:-1])} and {words[-1]}" if len(words) > 1 else words[0]
+
+
+def _psnr(one: Trial) -> float:
+    return math.inf if one.loss is None else one.loss.psnr_db
 
 
 def _is_fast(one: Trial, goals: Goals, fastest: Trial | None) -> bool:

@@ -91,10 +91,19 @@ class AnnotatedError(UsageError):
         return AnnotatedError(_DST.sub(lambda found: f"`rawpack {verb} {found[1]}{tail}`", str(self)))
 
 
+class OtherKindError(UsageError):
+    """A folder that looks like one of images is of another kind, by what is next to them."""
+
+    def __init__(self, path: str, kind: str) -> None:
+        super().__init__(f"{plain(path)} is of kind {kind}: {opt.kind(kind)}")
+        self.kind = kind
+
+
 def refuse_annotations(
     path: str | os.PathLike[str], beside: Beside, part: FolderPart, info: SourceInfo, head: Head, packed: str = ""
 ) -> None:
-    """Raise AnnotatedError where a folder, or an archive of one, also holds what describes its images.
+    """Raise AnnotatedError where a folder, or an archive of one, also holds what describes its images; OtherKindError
+    where there is a kind of source that reads it.
 
     path: of the source, as the user wrote it. beside, part, info: what the scan found. packed: the folder in an archive
     that is packed, as a command names it.
@@ -107,9 +116,11 @@ def refuse_annotations(
     labeled = len(classes) - len(empty) > 1
     seen = Seen(shown_path, beside, info.kind, ImageNames(part, head), filled, labeled)
     tables = [one for one in beside.tables if _is_relevant(folder_of(one), filled, empty)]
+    found = _coco(seen) or tables_beside(seen, [*tables, *beside.above])
+    if not found and not seen.in_archive and not labeled and _pair_formats(seen) == {".json": "labelme"}:
+        raise OtherKindError(shown_path, "labelme")
     found = (
-        _coco(seen)
-        or tables_beside(seen, [*tables, *beside.above])
+        found
         or _pairs(seen)
         or _apart(seen)
         or _singles(seen)
@@ -213,6 +224,11 @@ def _format_of(suffix: str, head: bytes) -> str:
     return "labelme" if suffix == ".json" and b'"shapes"' in head and b'"imagePath"' in head else ""
 
 
+def _pair_formats(seen: Seen) -> dict[str, str]:
+    """Suffix of files that are named as an image next to them -> their format."""
+    return {suffix: _format_of(suffix, seen.images.head(file, HEAD)) for suffix, (file, _) in seen.beside.pairs.items()}
+
+
 def _pairs(seen: Seen) -> str:
     if not seen.beside.pairs:
         return ""
@@ -252,11 +268,12 @@ def _cure(seen: Seen, suffix: str, options: list[str], form: str) -> str:
         return f"{command('--source', 'yolo', seen.path)} packs them as YOLO's boxes"
     if form == "voc":
         return _moved_voc(seen)
+    if form == "labelme":
+        return f"{command('--source', 'labelme', seen.path)} packs labelme's boxes and polygons"
     tar = shlex.join(["tar", "--sort=name", "-cf", "shards.tar", "-C", seen.path, "."])
     told = command(*shards, *([] if suffix == ".cls" else options), "shards.tar")
     kept = ", with the folders as classes" if "--key-pattern" in told else ""
-    boxes = " (labelme's; as COCO's JSON, its boxes are boxes)" if form == "labelme" else ""
-    return f"`{plain(tar)}` and then {told} packs them as a field{kept}{boxes}"
+    return f"`{plain(tar)}` and then {told} packs them as a field{kept}"
 
 
 def _apart(seen: Seen) -> str:
@@ -322,11 +339,14 @@ def _singles(seen: Seen) -> str:
         tried += bool(words)
         if tried > _MOST_LISTS:
             break
-        if not any(next(seen.images.paths(word, False), None) for word in words):
+        image = next((image for word in words for image in seen.images.paths(word, False)), None)
+        if image is None:
             continue
         cure = "make it COCO's JSON, or a listing, a .csv with a column path"
         if of_cvat:
-            cure = "export it from CVAT again, as COCO or YOLO, and pack that"
+            holds, beside = os.fsencode(image).rpartition(b"/")[0], folder_of(file)
+            options = [] if holds in (beside[:-1], beside + b"images") else ["--images", seen.below(holds)]
+            cure = f"{seen.first}{command(*options, seen.below(file))} packs CVAT's boxes and polygons"
         elif file.endswith(b".txt"):
             listed_labels = plain_list_cure(seen, file)
             cure = seen.first + listed_labels if listed_labels else ""

@@ -4,6 +4,9 @@
 |---|---|
 | `coco.py` | COCO's JSON of images, boxes, polygons, keypoints and categories; its polygons and run lengths as masks |
 | `voc.py` | Pascal VOC's folders and XML files |
+| `drawn.py` | shapes as annotation tools write them: their boxes, outlines and keypoints |
+| `labelme.py` | labelme's JSON file for each image |
+| `cvat.py` | CVAT's XML file of images |
 | `yolo.py` | images with a text file each, of boxes, polygons or keypoints |
 | `ultralytics.py` | the data.yaml that says where they are |
 """
@@ -11,10 +14,13 @@
 from __future__ import annotations
 
 import os
+import shlex
 from array import array
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import TypeVar
+from xml.etree import ElementTree
 
 import numpy as np
 
@@ -25,12 +31,14 @@ from rawpack_packer.sources.base import Scanning, SourceInfo
 from rawpack_packer.sources.fields import FieldKind, Fractions
 from rawpack_packer.sources.files import NOT_SCANNED, UNKNOWN, opened
 from rawpack_packer.sources.folder import FolderSource
-from rawpack_packer.sources.listing.lines import fault
+from rawpack_packer.sources.listing.lines import BadListingError, CellPosition, PathParser, fault
 from rawpack_packer.sources.table.choose import empty_classes
 from rawpack_packer.sources.table.columns import Column, Files, RaggedColumn, Rows, ends_of
 from rawpack_packer.sources.table.source import TableSource
 from rawpack_packer.text import plain
 
+_ROWS = 1 << 14
+T = TypeVar("T")
 FOLDER_COUNTS = ("hidden", "other_files", "special_files", "links", "loops", "problems")
 """The counts of `FolderSource` that say something of images with boxes."""
 
@@ -74,6 +82,65 @@ def read_annotation(root: Path, name: str, where: str) -> tuple[bytes | None, tu
         return None, UNKNOWN
     except OSError as error:
         raise fault(where, 0, 0, "", f"cannot be read: {reason_of(error)}", file=name) from None
+
+
+class _WithoutDoctype(ElementTree.TreeBuilder):
+    """Annotations may come from anywhere: nothing in one is expanded or fetched."""
+
+    def doctype(self, *_: object) -> None:
+        raise ValueError("has a DOCTYPE, which annotations do not need: take it out")
+
+
+def xml_of(data: bytes, name: str, where: str) -> ElementTree.Element:
+    """An XML file of annotations. name: of the file. where: the source, printable. Raises BadListingError."""
+    try:
+        return ElementTree.fromstring(data, ElementTree.XMLParser(target=_WithoutDoctype()))
+    except ElementTree.ParseError as error:
+        raise fault(where, 0, 0, "", f"is not XML: {error}", file=name) from None
+    except (ValueError, LookupError) as error:  # of an encoding that there is not, too
+        raise fault(where, 0, 0, "", str(error), file=name) from None
+
+
+def without_files(info: SourceInfo, suffix: str, number: int) -> SourceInfo:
+    """What a scan of images found, where some of the files that are no images were read."""
+    counts = {name: info.counts[name] for name in FOLDER_COUNTS}
+    counts["other_files"] = max(0, counts["other_files"] - number)
+    skipped = {**info.skipped, suffix: max(0, info.skipped.get(suffix, 0) - number)}
+    return replace(info, counts=counts, skipped={one: many for one, many in skipped.items() if many})
+
+
+def numbered(values: Iterable[T], what: str, where: str) -> dict[T, int]:
+    """The position of each value. what: where value {} is in the JSON. where: the file.
+
+    Raises BadListingError for a value that is there twice."""
+    positions: dict[T, int] = {}
+    for number, value in enumerate(values):
+        if (before := positions.setdefault(value, number)) != number:
+            raise fault(where, 0, 0, "", f"{what.format(number)}: {value!r} belongs to {what.format(before)} too")
+    return positions
+
+
+@dataclass(frozen=True)
+class _Listed(CellPosition):
+    """The position of an image's name, which is not a line. name: as `what` of `listed_files`."""
+
+    def fault(self, line: int, what: str) -> BadListingError:
+        return fault(self.where, 0, 0, "", f"{self.name.format(line)}: {what}")
+
+
+def listed_files(
+    names: Sequence[str], what: str, root: str, within: Sequence[str], where: str, progress: Scanning
+) -> Files:
+    """The images that a file of annotations lists. what: where the name of image {} is in it. root, within: see
+    `PathParser`. where: the file, printable. Raises BadListingError."""
+    numbered(names, what, where)
+    trusting = f"name the folder that its paths start from: {opt.images(shlex.quote(plain(root)))}"
+    parser = PathParser(_Listed(where, what, 0, cells=False), root, within, trusting)
+    for start in range(0, len(names), _ROWS):
+        some = names[start : start + _ROWS]
+        parser.add(some, np.arange(start, start + len(some)))
+        progress(start + len(some))
+    return parser.files()
 
 
 def lines_of(file: Path) -> list[tuple[int, str]]:

@@ -4,12 +4,11 @@ captions."""
 from __future__ import annotations
 
 import os
-import shlex
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -20,10 +19,19 @@ from rawpack.pixels.geometry import fill_polygons
 from rawpack_packer.errors import reading
 from rawpack_packer.options import opt
 from rawpack_packer.sources.base import Scanning, SourceInfo, given_options, unseen
-from rawpack_packer.sources.detection import MOST_KEYPOINTS, POLYGONS, BoxSource, PolygonRows, keypoints_kind, masks_of
+from rawpack_packer.sources.detection import (
+    MOST_KEYPOINTS,
+    POLYGONS,
+    BoxSource,
+    PolygonRows,
+    keypoints_kind,
+    listed_files,
+    masks_of,
+    numbered,
+)
 from rawpack_packer.sources.fields import TEXTS, FieldKind, Fields, check_names, words_of
-from rawpack_packer.sources.listing.lines import BadListingError, CellPosition, PathParser, fault, folder_of, state_of
-from rawpack_packer.sources.table.columns import Column, Files, Numbers, RaggedColumn, Rows, TextLists, Texts, ends_of
+from rawpack_packer.sources.listing.lines import BadListingError, fault, folder_of, state_of
+from rawpack_packer.sources.table.columns import Column, Numbers, RaggedColumn, Rows, TextLists, Texts, ends_of
 from rawpack_packer.sources.table.source import TableSource
 from rawpack_packer.text import plain
 
@@ -33,7 +41,6 @@ _NO_SEGMENTATION = (b"", b"[]", b"null")
 _MOST_PIXELS = 1 << 28
 _MOST_BITS = 40
 """Of a run length."""
-T = TypeVar("T")
 
 
 class Image(msgspec.Struct, gc=False):
@@ -85,17 +92,6 @@ def is_coco(file: Path) -> bool:
             return not opened.read(1 << 12).lstrip(b"\xef\xbb\xbf \t\r\n").startswith(b"[")
     except OSError:
         return True  # whoever opens it reports this
-
-
-def numbered(values: Iterable[T], what: str, where: str) -> dict[T, int]:
-    """The position of each value. what: where value {} is in the JSON. where: the file.
-
-    Raises BadListingError for a value that is there twice."""
-    positions: dict[T, int] = {}
-    for number, value in enumerate(values):
-        if (before := positions.setdefault(value, number)) != number:
-            raise fault(where, 0, 0, "", f"{what.format(number)}: {value!r} belongs to {what.format(before)} too")
-    return positions
 
 
 class Runs(msgspec.Struct):
@@ -183,7 +179,7 @@ class PaintedColumn:
         return PaintedColumn(self.segmentations.pick(numbers), self.paints.pick(rows), self.sizes[rows], self.dtype)
 
 
-class Objects:
+class CocoObjects:
     """The annotations of all images, image after image: those of things, and those of crowds."""
 
     def __init__(self, coco: Coco, class_of: dict[int, int], where: str) -> None:
@@ -329,16 +325,6 @@ def _other_side(name: str) -> str:
     return name
 
 
-_ROWS = 1 << 14
-
-
-class _FileName(CellPosition):
-    """The position of an image's file name, which in JSON is not a line."""
-
-    def fault(self, line: int, what: str) -> BadListingError:
-        return fault(self.where, 0, 0, "", f"$.images[{line}].file_name: {what}")
-
-
 class CocoSource(BoxSource):
     """A COCO file as a `Source`: the images in its order, each with its boxes; or of a file of captions, with
     `captions`, a list of texts, and `image_id`.
@@ -375,7 +361,9 @@ class CocoSource(BoxSource):
             raise UsageError(f"{where} lists no image")
         root = folder_of(images, folder_of_images(file, coco.images[0].file_name))
         within = () if images is not None else (_dataset(file, root),)
-        files = _files(coco.images, root, within, where, progress)
+        files = listed_files(
+            [image.file_name for image in coco.images], "$.images[{}].file_name", root, within, where, progress
+        )
         words = words_of(fields)
         masks = masks_of(
             words,
@@ -392,7 +380,7 @@ class CocoSource(BoxSource):
             TableSource.__init__(self, replace(info, fields=kinds), files.paths, files, columns, state)
             return
         classes, class_of = _classes(coco.categories, where)
-        objects = Objects(coco, class_of, where)
+        objects = CocoObjects(coco, class_of, where)
         columns, kinds = objects.columns()
         check_names([*kinds, "object", *masks])
         for name, painted in masks.items():
@@ -452,14 +440,3 @@ def _classes(categories: Sequence[Category], where: str) -> tuple[tuple[str, ...
             name = f"{name} {one.id}"
         names.append(name)
     return tuple(names), {one.id: number for number, one in enumerate(ordered)}
-
-
-def _files(images: Sequence[Image], root: str, within: Sequence[str], where: str, progress: Scanning) -> Files:
-    numbered([image.file_name for image in images], "$.images[{}].file_name", where)
-    trusting = f"name the folder that its paths start from: {opt.images(shlex.quote(plain(root)))}"
-    parser = PathParser(_FileName(where, "", 0, cells=False), root, within, trusting)
-    for start in range(0, len(images), _ROWS):
-        some = images[start : start + _ROWS]
-        parser.add([image.file_name for image in some], np.arange(start, start + len(some)))
-        progress(start + len(some))
-    return parser.files()

@@ -13,11 +13,20 @@ import numpy as np
 
 from rawpack.errors import UsageError
 from rawpack_packer.sources.base import Scanning, SourceInfo, given_options, unseen
-from rawpack_packer.sources.detection import FOLDER_COUNTS, BoxSource, images_below, lines_of, masks_of, read_annotation
+from rawpack_packer.sources.detection import (
+    FOLDER_COUNTS,
+    BoxSource,
+    images_below,
+    lines_of,
+    masks_of,
+    read_annotation,
+    xml_of,
+)
 from rawpack_packer.sources.fields import FieldKind, Fields, check_names, words_of
 from rawpack_packer.sources.listing.lines import CellPosition, PathParser, fault, shown, state_of
-from rawpack_packer.sources.table.choose import Classes, classes_of, named_file
-from rawpack_packer.sources.table.columns import Column, Files, RaggedColumn, Rows, ends_of, texts_of
+from rawpack_packer.sources.table.choose import Classes, classes_of, named_file, number_labels
+from rawpack_packer.sources.table.columns import Column, Files, Rows, ends_of, texts_of
+from rawpack_packer.sources.table.objects import Objects
 from rawpack_packer.text import listed, plain
 
 CLASSES = (
@@ -113,7 +122,7 @@ class VocSource(BoxSource):
         names = [names[i] for i in chosen.tolist()]
         found, xml_states = _annotations(root, names, where)
         labels = classes_of(classes) if classes is not None else _classes(root, found, names, where)
-        columns, kinds = _columns(found, labels, where, names)
+        kinds, columns = _columns(found, labels, where, names)
         for name, inside in masks.items():
             paths = [f"{inside}/{_stem(one)}.png" for one in names]
             for mask in paths:
@@ -173,26 +182,14 @@ def _annotations(root: Path, images: Sequence[str], where: str) -> tuple[list[Im
     return found, np.array(states, np.int64).reshape(-1, 2)
 
 
-class _WithoutDoctype(ElementTree.TreeBuilder):
-    """Annotations may come from anywhere: nothing in one is expanded or fetched."""
-
-    def doctype(self, *_: object) -> None:
-        raise ValueError("has a DOCTYPE, which annotations do not need: take it out")
-
-
 def _parse(data: bytes, name: str, where: str) -> ImageObjects:
     """What an XML file says. name: of the file. where: the source, printable. Raises BadListingError."""
     found = ImageObjects()
-    try:
-        if len(data) > _MOST_BYTES:
-            raise ValueError(f"more than {_MOST_BYTES} bytes")
-        root = ElementTree.fromstring(data, ElementTree.XMLParser(target=_WithoutDoctype()))
-        if root.tag != "annotation":
-            raise ValueError(f"<{shown(root.tag)[1:-1]}> is not an annotation of Pascal VOC")
-    except ElementTree.ParseError as error:
-        raise fault(where, 0, 0, "", f"is not XML: {error}", file=name) from None
-    except (ValueError, LookupError) as error:  # of an encoding that there is not, too
-        raise fault(where, 0, 0, "", str(error), file=name) from None
+    if len(data) > _MOST_BYTES:
+        raise fault(where, 0, 0, "", f"more than {_MOST_BYTES} bytes", file=name)
+    root = xml_of(data, name, where)
+    if root.tag != "annotation":
+        raise fault(where, 0, 0, "", f"<{shown(root.tag)[1:-1]}> is not an annotation of Pascal VOC", file=name)
     sides = [(root.findtext(f"size/{side}") or "").strip() for side in ("height", "width")]
     if all(side.isascii() and side.isdigit() and len(side) < 10 for side in sides):
         found.size = int(sides[0]), int(sides[1])
@@ -248,21 +245,14 @@ def _classes(root: Path, found: Sequence[ImageObjects | None], images: Sequence[
 
 def _columns(
     found: Sequence[ImageObjects | None], classes: Sequence[str], where: str, images: Sequence[str]
-) -> tuple[dict[str, Column], dict[str, FieldKind]]:
-    number_of = {name: number for number, name in enumerate(classes)}
-    for one, image in zip(found, images, strict=True):
-        for name in one.names if one is not None else ():
-            if name not in number_of:
-                raise fault(where, 0, 0, "", f"{name!r} is none of the classes", file=f"{_XML}/{_stem(image)}.xml")
+) -> tuple[dict[str, FieldKind], dict[str, Column]]:
     every = [one or ImageObjects() for one in found]
     ends = ends_of([len(one.names) for one in every])
     values = np.array([row for one in every for row in one.rows], np.float64).reshape(-1, 4 + len(_FLAGS))
-    numbers = np.array([[number_of[name]] for one in every for name in one.names], np.float64).reshape(-1, 1)
+    labels = number_labels(
+        [name for one in every for name in one.names], classes, where=where,
+        row_name=lambda row: f"{_XML}/{_stem(images[int(np.searchsorted(ends, row, 'right')) - 1])}.xml",
+    )  # fmt: skip
+    flags = {name: values[:, i].astype(np.uint8) for i, name in enumerate(_FLAGS, 4)}
     sizes = np.array([one.size for one in every], np.int64)
-    boxes = RaggedColumn(np.concatenate([values[:, :4], numbers], axis=1), ends, "xyxy", sizes)
-    columns: dict[str, Column] = {"boxes": boxes}
-    kinds = {"boxes": FieldKind("float32", (None, 5), boxes="xyxy")}
-    for i, name in enumerate(_FLAGS, 4):
-        columns[name] = RaggedColumn(values[:, i].astype(np.uint8), ends)
-        kinds[name] = FieldKind("uint8", (None,), follows="rows")
-    return columns, kinds
+    return Objects(values[:, :4], "xyxy", ends, labels, flags, sizes).fields()

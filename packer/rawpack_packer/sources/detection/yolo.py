@@ -26,6 +26,7 @@ from rawpack_packer.sources.detection import (
     images_below,
     keypoints_kind,
     read_annotation,
+    without_files,
 )
 from rawpack_packer.sources.detection.ultralytics import DataYaml, is_data_yaml, read_list, read_yaml
 from rawpack_packer.sources.fields import FieldKind
@@ -110,17 +111,11 @@ class YoloSource(BoxSource):
             columns["keypoints"] = FractionsColumn(reader.keypoints())
         if len(reader.polygons):
             kinds["polygons"], columns["polygons"] = POLYGONS, FractionsColumn(reader.polygons.column())
-        # The files of the boxes are no other files.
-        others = max(0, found.info.counts["other_files"] - reader.files)
-        texts = max(0, found.info.skipped.get(".txt", 0) - reader.files)
-        skipped = {**found.info.skipped, ".txt": texts}
         info = replace(
-            found.info,
+            without_files(found.info, ".txt", reader.files),  # those of the boxes
             fields=kinds,
             classes=names,
             options=given_options(classes=named_file(classes), images=images, labels_dir=labels_dir),
-            counts={**found.info.counts, "other_files": others},
-            skipped={suffix: number for suffix, number in skipped.items() if number},
         )
         states = np.concatenate([np.array(reader.states, np.int64), *(state_of(file, "") for file in found.lists)])
         super().__init__(info, Files(str(found.root), texts_of(found.paths), found.states), columns, states)

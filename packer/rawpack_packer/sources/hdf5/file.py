@@ -55,16 +55,23 @@ class DataSet:
     holds: str
     """VLEN: arrays of one axis that differ in length; OPAQUE: bytes; TEXT; NUMBERS; "" for what is not read."""
     of: str = ""
-    """numpy's name of the numbers' type."""
+    """numpy's name of the numbers' type; of texts of one length, of which image files may be made, "S"."""
     why: str = ""
     """Why it is not read."""
     is_file: bool = False
-    """Whether its first row is bytes that may be an image file."""
+    """Whether its first row, or all of it, is bytes that may be an image file."""
 
     @property
     def are_files(self) -> bool:
         """Whether its rows are bytes, of which image files may be made."""
         return len(self.shape) == 1 and (self.holds == OPAQUE or (self.holds == VLEN and self.of in ("uint8", "int8")))
+
+    @property
+    def is_one_image(self) -> bool:
+        """Whether all of it may be one image: a file, or pixels."""
+        if not self.shape or len(self.shape) == 1:
+            return self.is_file and (not self.shape or self.holds == NUMBERS)
+        return self.of in ("uint8", "uint16") and (len(self.shape) == 2 or self.shape[2:] in ((1,), (3,), (4,)))
 
     @property
     def is_whole(self) -> bool:
@@ -144,7 +151,7 @@ def data_sets(path: Path, names: Sequence[str]) -> list[DataSet]:
                     found[name] = described(file, name, open_data_set(file, name).id)
                 except RefusedError as error:
                     raise UsageError(f"{where}: {plain(name)}: {error}") from None
-        return [replace(one, is_file=_is_file(file, one)) for one in found.values()]
+        return [_sniffed(file, one) for one in found.values()]
 
 
 def all_values(path: Path, one: DataSet) -> NDArray[np.int64] | list[str]:
@@ -153,7 +160,7 @@ def all_values(path: Path, one: DataSet) -> NDArray[np.int64] | list[str]:
         values = open_data_set(file, one.name)[()].reshape(-1)
         if one.holds != TEXT:
             return np.asarray(values, np.int64)
-        texts = list(texts_of(values))
+        texts = list(texts_in(values))
         if None in texts:
             raise UsageError(f"{plain(str(path))}: {one}: text {texts.index(None)} is not UTF-8")
         return [str(text) for text in texts]
@@ -226,8 +233,8 @@ def described(file: h5py.File, name: str, opened: Any) -> DataSet:
     except (RefusedError, TypeError, ValueError) as error:
         why = str(error) if isinstance(error, RefusedError) else "its type is unknown to h5py"
         return DataSet(name, shape, "not read", "", why=why)
-    if h5py.check_string_dtype(dtype) is not None:
-        return DataSet(name, shape, "text", TEXT)
+    if (text := h5py.check_string_dtype(dtype)) is not None:
+        return DataSet(name, shape, "text", TEXT, "" if text.length is None else "S")
     inner = h5py.check_vlen_dtype(dtype)
     if inner is not None and inner.kind in "biuf":
         return DataSet(name, shape, f"{inner.name}, variable length", VLEN, np.dtype(inner).name)
@@ -322,7 +329,7 @@ def _band(opened: Any) -> int:
     return int(math.prod([chunk[0], *lengths])) * int(opened.get_type().get_size())
 
 
-def texts_of(values: Any) -> Iterator[str | None]:
+def texts_in(values: Any) -> Iterator[str | None]:
     """Texts of a data set as they are read; None for one that is not UTF-8."""
     for value in values:
         try:
@@ -331,10 +338,19 @@ def texts_of(values: Any) -> Iterator[str | None]:
             yield None
 
 
-def _is_file(file: h5py.File, one: DataSet) -> bool:
-    """See `DataSet.is_file`."""
+def _sniffed(file: h5py.File, one: DataSet) -> DataSet:
+    """A data set, with what its first bytes show: see `DataSet.is_file`. Texts that are image files are bytes."""
     from rawpack_packer.images import sniff
 
-    if not one.are_files or not one.shape[0]:
-        return False
-    return sniff(bytes(np.asarray(open_data_set(file, one.name)[0]).tobytes()[:32])) is not None
+    may_be = one.are_files or one.of == "S" or (one.holds == OPAQUE and not one.shape)
+    whole = one.holds == NUMBERS and one.of == "uint8"
+    if not (may_be or whole) or len(one.shape) > 1 or 0 in one.shape:
+        return one
+    try:
+        data_set = open_data_set(file, one.name)
+        head = np.asarray(data_set[:32] if whole else data_set[0 if one.shape else ()])
+    except (OSError, RuntimeError):  # who reads the row says so
+        return one
+    if sniff(head.tobytes()[:32]) is None:
+        return one
+    return replace(one, is_file=True, holds=OPAQUE, dtype="bytes") if one.of == "S" else replace(one, is_file=True)

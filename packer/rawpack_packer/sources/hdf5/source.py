@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -16,10 +17,12 @@ from numpy.typing import NDArray
 from rawpack.errors import DecodeError, UsageError
 from rawpack_packer.errors import is_no_fault_of_data, stop_if_of_any_file
 from rawpack_packer.options import opt
+from rawpack_packer.sources.array_files import HDF5, ArraysAt, arrays_of, file_at, labels_beside, splits_among
 from rawpack_packer.sources.axes import Axes, channels_last, turned
 from rawpack_packer.sources.base import Column, Scanning, unseen
 from rawpack_packer.sources.fields import FieldKind, Fields, ImageKind, Value, first_pixels
 from rawpack_packer.sources.files import MAX_FILE_BYTES, changed, check_path, fault_of
+from rawpack_packer.sources.folder import DividedError
 from rawpack_packer.sources.hdf5.file import (
     NUMBERS,
     OPAQUE,
@@ -31,11 +34,11 @@ from rawpack_packer.sources.hdf5.file import (
     open_data_set,
     open_file,
     row_bytes,
-    texts_of,
+    texts_in,
 )
 from rawpack_packer.sources.named_arrays import Arrays, SaidOfArrays
-from rawpack_packer.sources.table.choose import NO_COUNTS, ChosenColumns, Classes, ColumnInfo, Habits
-from rawpack_packer.sources.table.columns import RowNumbers, rows_at
+from rawpack_packer.sources.table.choose import LABEL, NO_COUNTS, ChosenColumns, Classes, ColumnInfo, Habits
+from rawpack_packer.sources.table.columns import RowNumbers, Texts, rows_at, texts_of
 from rawpack_packer.sources.table.named_files import named_files
 from rawpack_packer.sources.table.source import TableSource
 from rawpack_packer.text import plain
@@ -54,7 +57,8 @@ class Hdf5Source(TableSource):
     Images are arrays, stored as they are, or image files as uint8 of variable length or opaque bytes. The only data set
     that can be images is them; `label` is the one of that name, or the only one of whole numbers; the others of as many
     rows are fields. Labels that are texts are the names of classes. Texts in a data set `key` are keys; without one,
-    samples are numbered.
+    samples are numbered. Labels may be in a file of their own, whose name says so: `train_y.h5` beside `train_x.h5`.
+    In groups of data sets that are an image each, first-level groups are the classes, and paths are the keys.
 
     `info.counts`: unlabelled, empty_classes, columns_left_out.
     """
@@ -72,56 +76,124 @@ class Hdf5Source(TableSource):
         key_column: str | None = None,
         progress: Scanning = unseen,
     ) -> None:
-        """array: what the image, the label and the fields are, as image=train/x,label=train/y; what is named is packed,
-        and nothing else. `:chw` after the name of images, or alone, moves their channels to the end; `:hwc` keeps the
-        axes as they are. image_column, label_column, key_column: the data sets of these, beside which the others stay
-        fields. fields: which of them are masks, and which are no images: {"seg": "mask", "depth": "array"}. classes:
-        names of labels that are numbers. progress: called with the number of samples.
+        """path: a file; a folder of one; either may end in a split. array: what the image, the label and the fields
+        are, as image=train/x,label=train/y; what is named is packed, and nothing else. `:chw` after the name of images,
+        or alone, moves their channels to the end; `:hwc` keeps the axes as they are. image_column, label_column,
+        key_column: the data sets of these, beside which the others stay fields. fields: which of them are masks, and
+        which are no images: {"seg": "mask", "depth": "array"}. classes: names of labels that are numbers. progress:
+        called with the number of samples.
 
-        Raises UsageError where the file is damaged or hostile, or where something has to be named.
+        Raises UsageError where the file is damaged or hostile, or where something has to be named; DividedError where
+        there are several splits.
         """
-        files = named_files(Path(path).absolute())
+        at = file_at(Path(path), HDF5, "hdf5")
+        files = named_files(at.path.absolute())
         said, file = SaidOfArrays(array, fields, classes, image_column, label_column, key_column), files.paths[0]
-        of = Hdf5File(file, files.state(0))
-        root = plain(os.fsencode(file))
+        of, root = Hdf5File(file, files.state(0)), plain(os.fsencode(Path(path).absolute()))
         with LookAt(Path(file)) as look:
-            found = {one.name: one for one in look.data_sets(said.names("/"))}
-            chosen = _choose(found, said, root)
-            image, alone = found[chosen.image], not chosen.fields and chosen.label is None
-            chw = _check_images(image, said, said.axes(found), root, alone=alone)
-            kinds, turned_too = dict[str, FieldKind](), dict[str, bool]()
-            for name, of_file in chosen.fields.items():
-                one, word = found[of_file], said.words.get(name)
-                if word is not None and one.are_files:
-                    reads = (partial(look.row, one, i) for i in range(one.shape[0]))
-                    kinds[name], turned_too[name] = first_pixels(word, name, reads), False
-                elif isinstance(kind := _kind(one), FieldKind):
-                    first = said.further_chw(name, kind.shape, found, f"{root}: {one}")
-                    kinds[name] = replace(kind, shape=turned(kind.shape, first))
-                    turned_too |= {name: first} if word is not None else {}
-            label, key = (None if name is None else look.values(found[name]) for name in (chosen.label, chosen.key))
+            found = _found(look, at, said, plain(file))
+            if not said.names() and _are_images(found):
+                self._of_single_images(found, of, said, root, at)
+            else:
+                self._of_rows(look, found, of, said, root, at)
         of.check()
+        progress(len(self))
+
+    def _of_rows(
+        self, look: LookAt, found: Mapping[str, DataSet], of: Hdf5File, said: SaidOfArrays, root: str, at: ArraysAt
+    ) -> None:
+        """A row of data sets is a sample."""
+        chosen = _choose(found, said, root, of.path)
+        image, alone = found[chosen.image], not chosen.fields and chosen.label is None
+        chw = _check_images(image, said, said.axes(found), root, alone=alone)
+        kinds, turned_too = dict[str, FieldKind](), dict[str, bool]()
+        for name, of_file in chosen.fields.items():
+            one, word = found[of_file], said.words.get(name)
+            if word is not None and one.are_files:
+                reads = (partial(look.row, one, i) for i in range(one.shape[0]))
+                kinds[name], turned_too[name] = first_pixels(word, name, reads), False
+            elif isinstance(kind := _kind(one), FieldKind):
+                first = said.further_chw(name, kind.shape, found, f"{root}: {one}")
+                kinds[name] = replace(kind, shape=turned(kind.shape, first))
+                turned_too |= {name: first} if word is not None else {}
+        label, key = (None if name is None else look.values(found[name]) for name in (chosen.label, chosen.key))
+        beside, problems = None, list[str]()
+        if label is None and LABEL not in kinds and not said.names_image:
+            beside, label, problems = _labels_in(Path(of.path), image.shape[0])
         labels, keys = said.labels(label, root), said.keys(None if key is None else [*map(str, key)], root)
+        left_out = (*chosen.left_out, *problems, *at.left_beside(labels_beside(Path(of.path)), HDF5))
         info = said.info(
             "hdf5",
-            file,
+            of.path,
             kinds,
             ImageKind(image.of, turned(image.shape[1:], chw)) if image.holds == NUMBERS else None,
             {**NO_COUNTS, "columns_left_out": len(chosen.left_out)},
-            chosen.left_out,
+            left_out,
             labelled=labels is not None,
             numbered=keys is None,
+            root=root,
         )
         rows, kept = range(image.shape[0]), KeptOpen()
         images = Hdf5Images(Hdf5Column(of, image, rows, kept), chw)
         plain_columns = {name: Hdf5Column(of, found[of_file], rows, kept) for name, of_file in chosen.fields.items()}
         pixels = {name: Hdf5Images(plain_columns[name], first) for name, first in turned_too.items()}
         columns: dict[str, Column] = {**plain_columns, **pixels}
-        super().__init__(info, keys or RowNumbers(rows), images, columns, files.states, labels=labels)
-        progress(len(rows))
+        states = np.array([of.state, *([beside.state] if beside else []), *at.states], np.int64)
+        super().__init__(info, keys or RowNumbers(rows), images, columns, states, labels=labels)
+
+    def _of_single_images(
+        self, found: Mapping[str, DataSet], of: Hdf5File, said: SaidOfArrays, root: str, at: ArraysAt
+    ) -> None:
+        """A data set is an image, and the first-level groups are the classes."""
+        sets = [one for _, one in sorted(found.items())]
+        shapes, image = {one.shape for one in sets}, None
+        if all(one.holds == NUMBERS and not one.is_file for one in sets):
+            (dtype, *others), channels = sorted({one.of for one in sets}), {(*one.shape, 1)[2] for one in sets}
+            kept = shapes.pop() if len(shapes) == 1 else (None, None, max(channels))
+            alike = not others and (len(channels) == 1 or channels == {1, 3})
+            image = ImageKind(dtype, kept, resized=None in kept) if alike else None
+        labels = said.labels([name.partition("/")[0] for name in sorted(found)], root)
+        counts, left_out = {**NO_COUNTS, "columns_left_out": 0}, tuple(at.left_beside(None, HDF5))
+        info = said.info("hdf5", of.path, {}, image, counts, left_out, labelled=True, numbered=False, root=root)
+        images = Hdf5Singles(of, texts_of([one.name for one in sets]), KeptOpen())
+        states = np.array([of.state, *at.states], np.int64)
+        super().__init__(info, texts_of(sorted(found)), images, {}, states, labels=labels)
 
 
-def _choose(found: Mapping[str, DataSet], said: SaidOfArrays, where: str) -> ChosenColumns:
+def _found(look: LookAt, at: ArraysAt, said: SaidOfArrays, where: str) -> dict[str, DataSet]:
+    """The data sets of a file, or of a split of it, by their names. Raises DividedError where there are several splits,
+    and nobody says which data sets are packed."""
+    every = {one.name: one for one in look.data_sets(said.names("/"))}
+    rows = [name for name, one in every.items() if one.is_image and not said.are_pixels(name)]
+    named = at.split or said.names_image or said.columns.image is not None
+    if not named and (splits := splits_among(rows or [name for name, one in every.items() if one.is_one_image])):
+        raise DividedError(os.fspath(at.path), splits, "hdf5")
+    return {name: every[of_file] for name, of_file in arrays_of(every, at.split, where).items()}
+
+
+def _are_images(found: Mapping[str, DataSet]) -> bool:
+    """Whether each data set is an image, in groups of which one holds several."""
+    groups = [name.rpartition("/")[0] for name in found]
+    return all(groups) and len({*groups}) < len(groups) and all(one.is_one_image for one in found.values())
+
+
+def _labels_in(file: Path, count: int) -> tuple[Hdf5File | None, NDArray[np.int64] | list[str] | None, list[str]]:
+    """The file of labels beside a file of images, and its labels; or why they are not packed. Raises UsageError where
+    it cannot be read."""
+    beside = labels_beside(file)
+    if beside is None:
+        return None, None, []
+    found = Hdf5File(str(beside), named_files(beside).state(0))
+    with LookAt(beside) as look:
+        sets = look.data_sets()
+        fitting = [one for one in sets if one.is_label and one.shape[:1] == (count,)]
+        if len(fitting) == 1:
+            return found, look.values(fitting[0]), []
+    shown = ", ".join(map(str, sets)) or "nothing"
+    return None, None, [f"{found.name}, beside it, has no label for each of the {count:,} images: it holds {shown}"]
+
+
+def _choose(found: Mapping[str, DataSet], said: SaidOfArrays, where: str, path: str) -> ChosenColumns:
     """Which data set is what. Raises UsageError where the user has to name something."""
     if said.columns.image is None and any(name.startswith("data/demo_") for name in found):
         raise UsageError(f"{where} is a file of robomimic, by its data/demo_0: rawpack does not read these yet")
@@ -147,7 +219,14 @@ def _choose(found: Mapping[str, DataSet], said: SaidOfArrays, where: str) -> Cho
         )
         for name, one in found.items()
     ]
-    return said.choose(columns, where, habits, root="/")
+    try:
+        return said.choose(columns, where, habits, root="/")
+    except UsageError:
+        from rawpack_packer.sources.advice import of_groups
+
+        if not said.names() and (advised := of_groups(path, found.values())) is not None:
+            raise advised from None
+        raise
 
 
 def _check_images(image: DataSet, said: SaidOfArrays, axes: Axes | None, where: str, *, alone: bool) -> bool:
@@ -238,6 +317,22 @@ class Hdf5Images:
         return replace(self, column=self.column.pick(rows))
 
 
+@dataclass(frozen=True, eq=False)
+class Hdf5Singles:
+    """Images of which each is a data set of its own: pixels, or a file."""
+
+    file: Hdf5File
+    names: Texts
+    kept: KeptOpen
+
+    def value(self, i: int, /) -> bytes | NDArray[Any]:
+        self.file.check()
+        return self.kept.rows(self.file).whole(self.names.value(i))
+
+    def pick(self, rows: Rows, /) -> Hdf5Singles:
+        return replace(self, names=self.names.pick(rows))
+
+
 class _Rows:
     """Reads rows of one file, and keeps the last block of each data set, so that rows in order are read once."""
 
@@ -253,17 +348,21 @@ class _Rows:
         """The value of a row, which the caller may keep. Raises DecodeError where it cannot be read."""
         value = self._row(data_set, row)
         if data_set.holds == TEXT:
-            (text,) = texts_of([value])
+            (text,) = texts_in([value])
             if text is None:
                 raise DecodeError("bad_field", f"{self.of.name}, {plain(data_set.name)}, row {row} is not UTF-8")
             return text
-        if isinstance(value, np.void):
-            return value.tobytes()
-        array = np.array(value)
-        return array if array.dtype.isnative else array.astype(array.dtype.newbyteorder("="))
+        return _bytes_or_array(value, self._data_sets[data_set.name][0].dtype.itemsize)
+
+    def whole(self, name: str) -> bytes | NDArray[Any]:
+        """All of a data set that is one image. Raises DecodeError where it cannot be read."""
+        with self._faults(f"{self.of.name}, {plain(name)}"):
+            opened = open_data_set(self._file(), name)
+            value = _bytes_or_array(opened[()], opened.dtype.itemsize)
+        return value.tobytes() if isinstance(value, np.ndarray) and value.ndim < 2 else value
 
     def _row(self, data_set: DataSet, row: int) -> Any:
-        try:
+        with self._faults(f"{self.of.name}, {plain(data_set.name)}, row {row}"):
             if data_set.name not in self._data_sets:
                 self._data_sets[data_set.name] = self._opened(data_set)
             opened, count = self._data_sets[data_set.name]
@@ -277,6 +376,12 @@ class _Rows:
                     return opened[row]
                 self._blocks[data_set.name] = start, values
             return values[row - start]
+
+    @contextmanager
+    def _faults(self, what: str) -> Iterator[None]:
+        """Raise DecodeError, which names what is read, where the block cannot read it."""
+        try:
+            yield
         except DecodeError:
             raise
         except Exception as error:  # h5py raises many types for broken files
@@ -284,13 +389,15 @@ class _Rows:
                 raise
             if isinstance(error, OSError):
                 stop_if_of_any_file(error, self.of.name)
-            what = f"{self.of.name}, {plain(data_set.name)}, row {row}"
             raise DecodeError("corrupt", f"{what} cannot be read: {fault_of(error, self.of.path)}") from None
 
-    def _opened(self, data_set: DataSet) -> tuple[Any, int]:
+    def _file(self) -> Any:
         if self._open is None:
             self._open = open_file(self.of.path)
-        opened = open_data_set(self._open, data_set.name)
+        return self._open
+
+    def _opened(self, data_set: DataSet) -> tuple[Any, int]:
+        opened = open_data_set(self._file(), data_set.name)
         if opened.shape != data_set.shape:
             raise changed(self.of.name, f"{plain(data_set.name)} has another shape")
         if data_set.holds not in (NUMBERS, TEXT):
@@ -298,6 +405,17 @@ class _Rows:
         count = min(max(_BLOCK_BYTES // max(row_bytes(opened), 1), 1), _BLOCK_ROWS)
         chunk = chunk_rows(opened)
         return opened, count // chunk * chunk or count
+
+
+def _bytes_or_array(value: Any, size: int) -> bytes | NDArray[Any]:
+    """A value as bytes, or as an array in this machine's byte order. size: of a text's place in the file, which is
+    filled with zeros: h5py drops them, and files other than JPEG and PNG may end in some of their own."""
+    if isinstance(value, bytes):
+        return bytes(value) if value.startswith((b"\xff\xd8", b"\x89PNG")) else value.ljust(size, b"\0")
+    if isinstance(value, np.void):
+        return value.tobytes()
+    array = np.array(value)
+    return array if array.dtype.isnative else array.astype(array.dtype.newbyteorder("="))
 
 
 class KeptOpen:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import pickle
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from itertools import chain, islice
 from typing import Any
@@ -69,6 +69,16 @@ class RawColumn:
         for block in self:
             yield row, block
             row += len(block)
+
+    def pick(self, rows: Lines) -> RawColumn:
+        """The values of some rows, which ascend."""
+        if len(rows) == len(self.lines):
+            return self
+        blocks = []
+        for row, block in self.numbered():
+            start, stop = np.searchsorted(rows, (row, row + len(block))).tolist()
+            blocks.append(pickle.dumps([block[i - row] for i in rows[start:stop].tolist()], -1))
+        return replace(self, lines=self.lines[rows], blocks=blocks)
 
     def first(self) -> Any:
         """What the first value is that is not empty; None if all are."""

@@ -166,7 +166,8 @@ class MetadataSource(ListingSource):
         tops = [os.path.normpath(self.path(i)).partition("/") for i in range(len(self))]
         numbers = np.array([number_of.get(composed(top), -1) if slash else -1 for top, slash, _ in tops], np.int64)
         filled, names, label = np.unique(numbers[numbers >= 0]), tuple(scan.classes), self.columns.get(LABEL)
-        if not len(filled) or only_container(names[k] for k in filled):
+        of_boxes = label is None and self.info.classes is not None
+        if of_boxes or not len(filled) or only_container(names[k] for k in filled):
             return
         if label is not None:
             if self.info.classes is None or not isinstance(label, Numbers):

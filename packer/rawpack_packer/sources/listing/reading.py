@@ -47,6 +47,7 @@ from rawpack_packer.sources.listing.lines import (
     read_plain,
     state_of,
 )
+from rawpack_packer.sources.listing.objects import box_columns, by_image, image_path, object_lists
 from rawpack_packer.sources.path_fields import PathTemplate, path_template
 from rawpack_packer.sources.table.choose import (
     EMPTY,
@@ -68,6 +69,7 @@ from rawpack_packer.sources.table.choose import (
     numbered_classes,
 )
 from rawpack_packer.sources.table.columns import Column, RaggedColumn, Texts, texts_of
+from rawpack_packer.sources.table.objects import two_classes
 from rawpack_packer.sources.table.source import TableSource, repeated_key
 from rawpack_packer.sources.video import EXTENSIONS as VIDEO_EXTENSIONS
 from rawpack_packer.text import listed, plain
@@ -153,10 +155,19 @@ class ListingSource(TableSource):
             state = np.concatenate([state_of(one, said) for one in (file, *others)])
             rows = rows_by(opened, where, root, declared)
             wanted = ColumnChoice(path_column, label_column, key_column, declared=declared)
-            template, chosen = _chosen(rows.names, wanted, where)
+            path_of = path_column or _path(rows.names)
+            of_boxes = None if key_column else box_columns(rows.names, path_of, label_column, declared)
+            choice = None if of_boxes else _chosen(rows.names, wanted, where)
             lines, raw = read_columns(rows, where)
         if not len(lines):
             raise UsageError(f"{where} lists no image: there is no line after the names of the columns")
+        objects, left_out = None, list[str]()
+        if of_boxes and (of_images := by_image(lines, raw, of_boxes, declared, classes, file.parent)):
+            lines, raw, objects, left_out = of_images.lines, of_images.raw, of_images.objects, of_images.left_out
+            state = np.concatenate([state, *(state_of(one, "") for one in of_images.files)])
+            left = {name: kind for name, kind in declared.items() if name in raw or name not in rows.names}
+            wanted = ColumnChoice(path_column or image_path(of_boxes, raw, root), declared=left)
+        template, chosen = choice or _chosen([*raw], wanted, where)
         place = CellPosition(where, str(opt.path_column), 0, rows.cells) if template else raw[chosen.image].place
         paths = PathParser(place, root)
         for row, block in _made_paths(template, raw) if template else raw[chosen.image].numbered():
@@ -175,18 +186,28 @@ class ListingSource(TableSource):
         cure = f"take them from another column, {opt.key_column('COLUMN')}"
         _check_unique(keys, lines, place if key is None else key.place, cure)
         fields_of = {name: column for name, column in chosen.fields.items() if name not in timed}
+        for name in () if rows.cells else [*fields_of]:
+            of_column = classes if chosen.label is None else None
+            if objects is None and (lists := object_lists(name, raw[name], declared.get(name), of_column, fields_of)):
+                (objects, left_out), _ = lists, fields_of.pop(name)
         kinds, columns, labels = _converted(raw, chosen.label, fields_of, declared, names, root)
         counts, empty = dict(NO_COUNTS), tuple[str, ...]()
-        if LABEL not in columns and names is not None:
-            boxes = {name: one for name, one in columns.items() if isinstance(one, RaggedColumn) and one.have_classes}
-            if boxes:
-                empty = _empty_classes_of_boxes(boxes, raw, names)
-                counts[EMPTY] = len(empty)
-            else:
-                labels = _labels_of_folders(self.images.paths, names, place, lines)
-                kinds = {LABEL: LABEL_KIND, **kinds}
-        elif labels is None and names is not None:
+        problems = [*hints(kinds, declared), *left_out]
+        if objects is not None:
+            problems += two_classes(labels, objects.labels)
+            of_objects, values = objects.fields()
+            kinds, columns = {**kinds, **of_objects}, {**columns, **values}
+        boxes = {name: one for name, one in columns.items() if isinstance(one, RaggedColumn) and one.have_classes}
+        if labels is None and objects is not None and objects.labels is not None:
+            names, empty = objects.labels.names, objects.labels.empty
+        elif LABEL in columns and labels is None and names is not None:
             raise UsageError(f"{opt.classes}: the labels of {where} are {kinds[LABEL].dtype}, and no classes")
+        elif LABEL not in columns and names is not None and boxes:
+            empty = _empty_classes_of_boxes(boxes, raw, names)
+        elif LABEL not in columns and names is not None:
+            labels = _labels_of_folders(self.images.paths, names, place, lines)
+            kinds = {LABEL: LABEL_KIND, **kinds}
+        counts[EMPTY] = len(empty)
         kinds = with_arrays(kinds, arrays, where)
         info = SourceInfo(
             kind="listing",
@@ -197,7 +218,7 @@ class ListingSource(TableSource):
             empty_classes=empty,
             options=options,
             counts=counts,
-            problems=tuple(hints(kinds, declared)),
+            problems=tuple(problems),
         )
         super().__init__(info, keys, self.images, columns, state, labels=labels)
         self.columns, self.lines = self._all.columns, lines
@@ -284,13 +305,18 @@ def _chosen(names: Sequence[str], wanted: ColumnChoice, where: str) -> tuple[Pat
     for name in [path] if template is None else template.columns:
         if name is not None and name not in names:
             raise UsageError(f"{opt.path_column(plain(name))}: {where} has no such column: it has {_listed(names)}")
-    path = path or next((name for name in PATH_NAMES if name in names), None)
+    path = path or _path(names)
     if path is None:
         raise UsageError(_no_path(where, names))
     # Such as {image}.jpg: no field can have this name, and the path has its value. {} is not stored, as in a pattern.
     taken = {*(RESERVED.keys() & {*template.columns}), *(names[:1] if "{}" in str(path) else ())} if template else ()
     fields = [name for name in names if name != wanted.label and name not in taken]
     return template, _choose([*names, path] if template else names, fields, replace(wanted, image=path), where)
+
+
+def _path(names: Sequence[str]) -> str | None:
+    """The column of paths, by its name."""
+    return next((name for name in PATH_NAMES if name in names), None)
 
 
 def _choose(names: Sequence[str], fields: Sequence[str], wanted: ColumnChoice, where: str) -> ChosenColumns:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import ctypes
 import mmap
 import os
+import re
 import struct
 from collections.abc import Iterator
 from itertools import islice
@@ -43,17 +44,17 @@ class LmdbEntry(NamedTuple):
     """If it was asked for and is small."""
 
 
-def entries(path: str, prefixes: tuple[bytes, ...], *, at_once: int = 10_000) -> Iterator[LmdbEntry]:
+def entries(path: str, wanted: re.Pattern[bytes], *, at_once: int = 10_000) -> Iterator[LmdbEntry]:
     """The entries of the database in a file, in the order of their keys. Raises BadLmdbError.
 
-    prefixes: values come with the keys that begin with one of them, up to `_MOST_VALUE` bytes. at_once: entries that
-    the child process reads before it answers.
+    wanted: values come with the keys in which this is found, up to `_MOST_VALUE` bytes. at_once: entries that the child
+    process reads before it answers.
     """
     done, last = 0, b""
     with IsolatedCalls(_TIMEOUT_S) as child:
         while True:
             try:
-                found = child.call(_read, path, prefixes, at_once, done, last)
+                found = child.call(_read, path, wanted, at_once, done, last)
             except ChildDiedError as died:
                 raise BadLmdbError(f"it crashes or hangs LMDB ({died}): it is damaged or truncated") from None
             if not found:
@@ -68,7 +69,7 @@ def version(fd: int) -> tuple[int, int, bytes]:
     return found.st_size, found.st_mtime_ns, os.pread(fd, 2 * _MOST_PAGE, 0)
 
 
-def _read(path: str, prefixes: tuple[bytes, ...], at_once: int, done: int, last: bytes) -> list[tuple[Any, ...]]:
+def _read(path: str, wanted: re.Pattern[bytes], at_once: int, done: int, last: bytes) -> list[tuple[Any, ...]]:
     """The next entries after the first `done`, whose last key is `last`; none at the end. Runs in the child process."""
     import lmdb
 
@@ -84,7 +85,7 @@ def _read(path: str, prefixes: tuple[bytes, ...], at_once: int, done: int, last:
                 lmdb.open(path, subdir=False, readonly=True, lock=False, readahead=False, max_dbs=1) as env,
                 env.begin(buffers=True) as transaction,
             ):
-                found = list(islice(_after(last, file.fileno(), env, transaction, prefixes), at_once))
+                found = list(islice(_after(last, file.fileno(), env, transaction, wanted), at_once))
                 count = env.stat()["entries"]
     except lmdb.Error as error:
         raise BadLmdbError(f"it is damaged or truncated: {str(error).rpartition(': ')[2]}") from None
@@ -94,7 +95,7 @@ def _read(path: str, prefixes: tuple[bytes, ...], at_once: int, done: int, last:
 
 
 def _after(
-    last: bytes, fd: int, env: lmdb.Environment, transaction: lmdb.Transaction, prefixes: tuple[bytes, ...]
+    last: bytes, fd: int, env: lmdb.Environment, transaction: lmdb.Transaction, wanted: re.Pattern[bytes]
 ) -> Iterator[tuple[bytes, int, int, bytes | None]]:
     """The entries after the key `last`."""
     database: Any = env.open_db(None, txn=transaction)
@@ -121,7 +122,7 @@ def _after(
             raise BadLmdbError(f"it is damaged: the value of key {key[:40]!r} is outside the file: was it truncated?")
         if size == _DATABASE_BYTES and _is_database(env, transaction, key):
             raise BadLmdbError("it holds databases with names: write one database without a name")
-        yield key, offset, size, bytes(value) if size <= _MOST_VALUE and key.startswith(prefixes) else None
+        yield key, offset, size, bytes(value) if size <= _MOST_VALUE and wanted.search(key) else None
         after = key
 
 

@@ -6,8 +6,9 @@ from __future__ import annotations
 import os
 import re
 from array import array
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -22,15 +23,20 @@ from rawpack_packer.sources.files import bad_name, check_unchanged, opened, text
 from rawpack_packer.sources.folder_scan import PROGRESS_EVERY
 from rawpack_packer.sources.lmdb.look import BadLmdbError, LmdbEntry, entries, version
 from rawpack_packer.sources.pickles import BadPickleError, read_pickle
-from rawpack_packer.sources.table.choose import LABEL, LABEL_KIND
+from rawpack_packer.sources.table.choose import LABEL, LABEL_KIND, NO_COUNTS, Labels, number_labels
 from rawpack_packer.sources.table.columns import Column, Fault, Spans, Texts, read_range, texts_of
 from rawpack_packer.sources.table.named_files import NamedFiles, named_files
 from rawpack_packer.sources.table.source import ImageAndFields, TableSource
-from rawpack_packer.text import plain
+from rawpack_packer.text import count, plain
 
 _DATA = "data.mdb"
 _COUNT, _IMAGE_OF, _LABEL = b"num-samples", b"image-", b"label-"
 _IMAGE, _TEXT = re.compile(rb"image-(\d+)"), "text"
+_SIDES = {b"cls": LABEL, b"txt": _TEXT, b"json": "json"}
+"""Ends of keys whose values describe the image of the same name -> what they become."""
+_WANTED = re.compile(rb"^label-|^num-samples$|\.(cls|txt|json)$")
+"""Keys whose values are read at once."""
+_NUMBER_TEXT = re.compile(rb"\s*[+-]?\d{1,18}\s*")
 _OF_ALL = re.compile(rb"__.+__")
 """Keys that say something of all samples."""
 Sample = tuple[bytes | NDArray[np.uint8], dict[str, int]]
@@ -73,17 +79,21 @@ class _LmdbSamples:
     chosen: Rows
     """The number of the entry of each sample."""
     keys: Texts
-    texts: Texts | None
+    texts: Mapping[str, Texts]
+    """By the name of the field."""
     faults: dict[int, Fault]
     """Why some of them cannot be read."""
+    labels: Labels | None = None
+    problems: list[str] = field(default_factory=list)
 
 
 class LmdbSource(TableSource):
     """The samples of an LMDB database in the order of its keys, as a `Source`.
 
     Databases of text recognition have a field `text`; pickles and Caffe's Datum have `label`, -1 where it is missing.
+    `a.txt` is the text of the file `a.jpg`, or its label if all are whole numbers; `a.cls` is its label, `a.json` text.
 
-    `info.counts`: other_keys (those that are part of no sample).
+    `info.counts`: other_keys (those that are part of no sample); where keys are labels, unlabelled and empty_classes.
     """
 
     def __init__(self, path: str | os.PathLike[str], /, *, progress: Scanning = unseen) -> None:
@@ -98,7 +108,7 @@ class LmdbSource(TableSource):
                 files, found, samples, layout = _look_through(where, root, progress)
         except BadLmdbError as error:
             raise UsageError(f"{root} cannot be read as LMDB: {error}") from None
-        chosen, texts = samples.chosen, samples.texts
+        chosen = samples.chosen
         progress(len(found))
         sizes = np.array(found.sizes, np.int64)[chosen]
         self.scheme = LAYOUTS[layout].words
@@ -110,16 +120,18 @@ class LmdbSource(TableSource):
             np.stack([sizes, np.full_like(sizes, -1)], axis=1),
             samples.faults,
         )
-        fields = {} if texts is None else {_TEXT: FieldKind("str")}
+        fields = {name: FieldKind("str") for name in samples.texts}
+        counts = {"other_keys": len(found) - found.used, **({} if samples.labels is None else NO_COUNTS)}
         info = SourceInfo(
             kind="lmdb",
             root=root,
             paths=tuple(dict.fromkeys([str(where), files.paths[0]])),
             fields={**fields, LABEL: LABEL_KIND} if LAYOUTS[layout].has_label else fields,
-            counts={"other_keys": len(found) - found.used},
+            counts=counts,
+            problems=tuple(samples.problems),
         )
-        columns: dict[str, Column] = {} if texts is None else {_TEXT: texts}
-        super().__init__(info, samples.keys, LmdbImages(values, layout), columns)
+        columns: dict[str, Column] = {**samples.texts}
+        super().__init__(info, samples.keys, LmdbImages(values, layout), columns, labels=samples.labels)
 
 
 def _look_through(
@@ -132,7 +144,7 @@ def _look_through(
     with opened(files.paths[0]) as fd:
         before = version(fd)
         try:
-            for entry in entries(files.paths[0], (_LABEL, _COUNT)):
+            for entry in entries(files.paths[0], _WANTED):
                 found.add(entry, progress)
             samples = found.samples(root)
             layout = found.layout(fd, samples.chosen, root)
@@ -159,6 +171,8 @@ class _LmdbEntries:
         self._long = set[int]()
         """Those among them that are too long, and were not read."""
         self._count: bytes | None = None
+        self._sides: dict[bytes, dict[bytes, bytes | None]] = {}
+        """End of keys, one of `_SIDES` -> key without it -> value; None for one that is too long."""
 
     def __len__(self) -> int:
         return len(self.offsets)
@@ -171,6 +185,8 @@ class _LmdbEntries:
             self._label_ends.append(len(self._labels))
         elif entry.key == _COUNT:
             self._count = entry.value
+        elif (side := entry.key.rpartition(b"."))[2] in _SIDES:
+            self._sides.setdefault(side[2], {})[side[0]] = entry.value if entry.size else b""
         self._keys += entry.key
         self._ends.append(len(self._keys))
         self.offsets.append(entry.offset)
@@ -189,17 +205,58 @@ class _LmdbEntries:
         keys = [i for i in range(len(self)) if not _OF_ALL.fullmatch(self.key(i))]
         if not keys:
             raise UsageError(f"{root} has no samples")
-        self.used, chosen = len(self), np.array(keys)
-        faults = dict[int, Fault]()
+        self.used = len(self)
+        ends = {end: sides for end, sides in self._sides.items() if self._belong(sides, keys)}
+        keys = [i for i in keys if self.key(i).rpartition(b".")[2] not in ends]
+        chosen, faults = np.array(keys), dict[int, Fault]()
         for row, i in enumerate(keys):
             if (error := bad_name(self.key(i))) is not None:
                 faults[row] = error.reason, error.detail.replace("path", "key").replace("file", "key")
         if not faults:
-            return _LmdbSamples(chosen, Texts(bytes(self._keys), np.array(self._ends)).pick(chosen), None, faults)
-        names = [text_of(self.key(i)) for i in keys]
-        if len(set(names)) < len(names):
-            raise UsageError(f"{root} has keys that are not UTF-8 and look the same: write it again with other keys")
-        return _LmdbSamples(chosen, texts_of(names), None, faults)
+            names = Texts(bytes(self._keys), np.array(self._ends)).pick(chosen)
+        else:
+            every = [text_of(self.key(i)) for i in keys]
+            if len(set(every)) < len(every):
+                raise UsageError(
+                    f"{root} has keys that are not UTF-8 and look the same: write it again with other keys"
+                )
+            names = texts_of(every)
+        found = _LmdbSamples(chosen, names, {}, faults)
+        return self._described(found, ends, [_stem(self.key(i)) for i in keys], root) if ends else found
+
+    def _belong(self, sides: Mapping[bytes, bytes | None], keys: Sequence[int]) -> bool:
+        """Whether keys of one end describe images: some are named as another key."""
+        others = (self.key(i) for i in keys)
+        return any(_stem(key) in sides for key in others if key.rpartition(b".")[2] not in _SIDES)
+
+    def _described(
+        self, samples: _LmdbSamples, ends: Mapping[bytes, Mapping[bytes, bytes | None]], stems: list[bytes], root: str
+    ) -> _LmdbSamples:
+        """The samples with what other keys say of them. Raises UsageError where that is no text."""
+        texts, labels, problems = dict[str, Texts](), None, list[str]()
+        for end, sides in ends.items():
+            name, values = _SIDES[end], [sides.get(stem, b"") for stem in stems]
+            lacking = [stem for stem in stems if stem not in sides]
+            self.used -= len(sides) - len({*stems} - {*lacking})
+            if lacking:
+                what = count(len(lacking), "image has", "images have")
+                problems.append(f"{what} no key of the same name with .{end.decode()}")
+            there = [value for value in values if value != b""]
+            whole = bool(there) and all(value is not None and _NUMBER_TEXT.fullmatch(value) for value in there)
+            try:
+                words = ["" if value is None else value.decode() for value in values]
+            except UnicodeDecodeError:
+                from rawpack_packer.sources.advice import of_numbers
+
+                raise of_numbers(root, end.decode(), sides.values()) from None
+            if name == LABEL or (name == _TEXT and whole and b"cls" not in ends):
+                numbers = [int(word) if whole and word else word.strip() or None for word in words]
+                labels = number_labels(numbers, where=root, row_name=lambda i: plain(stems[i]))
+                continue
+            texts[name] = texts_of(words)
+            for row in [row for row, value in enumerate(values) if value is None]:
+                samples.faults.setdefault(row, ("bad_field", f"its {name} has more than 4,096 bytes"))
+        return replace(samples, texts=texts, labels=labels, problems=problems)
 
     def layout(self, fd: int, chosen: Rows, root: str) -> str:
         """The layout of the values, by the first that is not empty. Raises UsageError, DecodeError, OSError."""
@@ -232,9 +289,9 @@ class _LmdbEntries:
                     label += prefix == _LABEL
         self.used = 1 + int((images >= 0).sum() + (labels >= 0).sum())
         faults = dict.fromkeys(np.flatnonzero(images < 0).tolist(), ("empty", "there is no such key"))
-        texts = None
+        texts = dict[str, Texts]()
         if label:
-            texts, wrong = self._texts(labels)
+            texts[_TEXT], wrong = self._texts(labels)
             faults = wrong | faults
         names = bytearray()
         for row in range(count):
@@ -259,6 +316,11 @@ class _LmdbEntries:
             except UnicodeDecodeError:
                 faults[row] = "bad_field", "the label is not UTF-8"
         return found, faults
+
+
+def _stem(key: bytes) -> bytes:
+    """A key without what follows its last dot."""
+    return key.rpartition(b".")[0] or key
 
 
 def _file(value: bytes) -> Sample:
@@ -316,6 +378,7 @@ def holds(value: bytes, where: str, *, numbered: bool) -> str:
     numbered: whether the database has a key `__len__` or `__keys__`.
     """
     from rawpack_packer.images import sniff
+    from rawpack_packer.sources import advice
 
     if sniff(value) is not None:
         return "files"
@@ -323,7 +386,10 @@ def holds(value: bytes, where: str, *, numbered: bool) -> str:
         try:
             _pickle(value)
         except DecodeError as error:
-            raise UsageError(f"{where}: {error.detail}; {_MAKE_AGAIN}") from None
+            found = None
+            with suppress(BadPickleError):
+                found = read_pickle(value)
+            raise advice.of_pickles(where, f"{where}: {error.detail}", found) from None
         return "pickle"
     try:
         datum = read_datum(value)
@@ -338,11 +404,12 @@ def holds(value: bytes, where: str, *, numbered: bool) -> str:
             f"{where} was written with pyarrow.serialize or msgpack, by its keys __len__ and __keys__; pyarrow can no "
             f"longer read that either: {_MAKE_AGAIN}"
         )
-    raise UsageError(
+    seen = (
         f"{where} is of no known scheme: its first value has {len(value):,} bytes that begin with "
         f"{value[:8].hex(' ') or 'nothing'}. Known are image files (LSUN, BasicSR), image-000000001 and num-samples "
-        f"(text recognition), pickles of image and label (folder2lmdb), and Caffe's Datum; {_MAKE_AGAIN}"
+        "(text recognition), pickles of image and label (folder2lmdb), and Caffe's Datum"
     )
+    raise advice.of_bytes(where, seen, value)
 
 
 def _shown(found: Any) -> str:
@@ -389,14 +456,14 @@ def read_datum(message: bytes) -> Datum:
     value: int | bytes
     while at < len(message):
         value = 0
-        tag, at = _varint(message, at)
+        tag, at = varint(message, at)
         number, kind = tag >> 3, tag & 7
         if kind == _VARINT:
-            value, at = _varint(message, at)
+            value, at = varint(message, at)
         elif kind in (_FIXED64, _FIXED32):
             at += 8 if kind == _FIXED64 else 4
         elif kind == _BYTES:
-            length, at = _varint(message, at)
+            length, at = varint(message, at)
             value, at = message[at : at + length], at + length
         else:
             raise ValueError("not a message")
@@ -418,7 +485,8 @@ def read_datum(message: bytes) -> Datum:
     )
 
 
-def _varint(message: bytes, at: int) -> tuple[int, int]:
+def varint(message: bytes, at: int) -> tuple[int, int]:
+    """The number of a protocol buffer that begins at a byte, and where it ends. Raises ValueError."""
     value = 0
     for shift in range(0, 70, 7):
         if at >= len(message):

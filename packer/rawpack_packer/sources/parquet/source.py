@@ -31,7 +31,7 @@ from rawpack_packer.sources.fields import (
     with_arrays,
     words_of,
 )
-from rawpack_packer.sources.files import MAX_FILE_BYTES, UNKNOWN, check_path, parsing, read_file
+from rawpack_packer.sources.files import MAX_FILE_BYTES, UNKNOWN, check_path, is_below, parsing, read_file
 from rawpack_packer.sources.parquet import features_beside, files_of
 from rawpack_packer.sources.parquet.tables import (
     Features,
@@ -44,11 +44,15 @@ from rawpack_packer.sources.parquet.tables import (
     image_entries,
     is_text,
     name_of,
+    object_classes,
+    object_leaves,
+    objects_column,
     open_table,
     python_value,
     value_of,
 )
 from rawpack_packer.sources.table.choose import (
+    EMPTY,
     KEY,
     NO_COUNTS,
     ChosenColumns,
@@ -56,12 +60,13 @@ from rawpack_packer.sources.table.choose import (
     ColumnChoice,
     Labels,
     choose,
+    labels_of_column,
     named_columns,
     named_file,
-    number_labels,
 )
 from rawpack_packer.sources.table.columns import RowNumbers, Texts, rows_at
 from rawpack_packer.sources.table.named_files import NamedFiles, files_at, named_files, source_name
+from rawpack_packer.sources.table.objects import ObjectLists, two_classes
 from rawpack_packer.sources.table.source import TableSource, unique_keys
 from rawpack_packer.text import listed, plain
 
@@ -170,12 +175,6 @@ class ArrowColumn:
         return replace(self, rows=self.rows.pick(rows))
 
 
-def is_below(path: str) -> bool:
-    """Whether an untrusted path stays in its folder."""
-    parts = path.replace("\\", "/").split("/")
-    return bool(parts[0]) and "\0" not in path and ".." not in parts and ":" not in parts[0]
-
-
 class ParquetSource(TableSource):
     """Rows of Parquet files, or of Arrow files as `save_to_disk` writes them, as a `Source`.
 
@@ -226,6 +225,8 @@ class ParquetSource(TableSource):
         rows = scan.arrow_rows()
         kinds, fields_of = dict[str, FieldKind](), dict[str, Column]()
         for name, column in chosen.fields.items():
+            if column == scan.objects_in:
+                continue
             kind, word = scan.kinds[name], wanted.declared.get(name)
             if kind is not None and not kind.is_pixels:
                 kinds[name], fields_of[name] = kind, ArrowColumn(rows, column, kind)
@@ -233,6 +234,15 @@ class ParquetSource(TableSource):
             fields_of[name] = files = ArrowImages(rows, column, scan.outside.get(column, {}))
             reads = (partial(files.value, i) for i in range(scan.count))
             kinds[name] = kind or first_pixels("image" if word == "image" else "mask", name, reads)
+        problems, labels = [*chosen.left_out, *hints(kinds, wanted.declared)], scan.labels_of(root, classes)
+        of_boxes = None
+        if (lists := scan.objects) is not None:
+            declared = wanted.declared.get(str(scan.objects_in))
+            form = declared.boxes if isinstance(declared, FieldKind) else None
+            objects, left_out = lists.finish(form, None if labels else classes, scan.box_classes, kinds)
+            of_objects, values = objects.fields()
+            kinds, fields_of, of_boxes = {**kinds, **of_objects}, {**fields_of, **values}, objects.labels
+            problems += [*left_out, *two_classes(labels, of_boxes)]
         kinds = with_arrays(kinds, arrays, root)
         info = SourceInfo(
             kind="parquet",
@@ -248,12 +258,19 @@ class ParquetSource(TableSource):
                 label_column=label_column,
                 columns=None if names is None else ",".join(names),
             ),
-            counts={**NO_COUNTS, "columns_left_out": len(chosen.left_out), **scan.no_file},
-            problems=(*chosen.left_out, *hints(kinds, wanted.declared)),
+            classes=of_boxes.names if of_boxes else None,
+            empty_classes=of_boxes.empty if of_boxes else (),
+            counts={
+                **NO_COUNTS,
+                EMPTY: len(of_boxes.empty) if of_boxes else 0,
+                "columns_left_out": len(chosen.left_out),
+                **scan.no_file,
+            },
+            problems=tuple(problems),
         )
         images = ArrowImages(rows, chosen.image, scan.outside.pop(chosen.image, {}))
         more = [one for found in scan.outside.values() for one in found.values()]
-        states, labels = np.array(more, np.int64).reshape(-1, 2), scan.labels_of(root, classes)
+        states = np.array(more, np.int64).reshape(-1, 2)
         super().__init__(info, keys or RowNumbers(range(scan.count)), images, fields_of, states, labels=labels)
 
 
@@ -268,6 +285,10 @@ class _FoundColumns:
     """The columns of further images and masks that have paths."""
     classes: tuple[str, ...] | None
     whole_labels: bool
+    objects: str | None
+    """The column of objects."""
+    object_leaves: tuple[Leaf, ...]
+    box_classes: tuple[str, ...] | None
 
 
 class _Scan:
@@ -288,6 +309,8 @@ class _Scan:
         self._labels: list[pa.Array] = []
         self._found: _FoundColumns | None = None
         """Of the first file."""
+        self.objects: ObjectLists | None = None
+        """Those of all rows."""
         self._kept: list[Rows] | None = None
         """The rows that have images, where a column says so; None for all."""
         with files.looked_through():
@@ -296,6 +319,16 @@ class _Scan:
                 with files.opened(k, keep=False), parsing(where, path, Path(path).suffix[1:]):
                     self._add(k, Path(path), where)
                 progress(self.rows)
+
+    @property
+    def objects_in(self) -> str | None:
+        """The column of objects."""
+        return None if self._found is None else self._found.objects
+
+    @property
+    def box_classes(self) -> tuple[str, ...] | None:
+        """Names of the classes of objects."""
+        return None if self._found is None else self._found.box_classes
 
     def _add(self, k: int, path: Path, where: str) -> None:
         """Read what has to be known of all rows of file k."""
@@ -329,6 +362,8 @@ class _Scan:
         chosen, by_name = choose(infos, self._wanted, where, habits()), {one.name: one for one in infos}
         kinds = {name: by_name[column].field for name, column in chosen.fields.items()}
         label = None if chosen.label is None else by_name[chosen.label]
+        as_boxes = [name for name, kind in kinds.items() if isinstance(kind, FieldKind) and kind.boxes]
+        objects = next((one for name in as_boxes if (one := chosen.fields[name]) == objects_column(schema)), None)
         found = _FoundColumns(
             replace(chosen, left_out=()),
             {name: kind for name, kind in kinds.items() if not isinstance(kind, str)},
@@ -340,9 +375,14 @@ class _Scan:
             ),
             None if label is None else label.classes,
             label is not None and label.is_whole,
+            objects,
+            () if objects is None else tuple(object_leaves(schema, objects)[0]),
+            None if objects is None else object_classes(features.get(objects), where),
         )
         if self._found is None:
             self.chosen, self.kinds, self._found = chosen, dict(found.kinds), found
+            if objects is not None:
+                self.objects = ObjectLists(objects, where, lambda row: f"row {row}")
         elif found != self._found:
             before = self._found.kinds
             names = [name for name in {**before, **found.kinds} if before.get(name) != found.kinds.get(name)]
@@ -359,7 +399,7 @@ class _Scan:
         rows = range(self.rows) if self._kept is None else np.concatenate(self._kept)
         found = self._found
         images: tuple[Leaf, ...] = tuple((found.chosen.image, child) for child in found.image_has or (None,))
-        leaves = (*images, *((column, None) for column in found.chosen.fields.values()))
+        leaves = (*images, *((column, None) for column in found.chosen.fields.values() if column != found.objects))
         return ArrowRows(self._files.pick([*self._starts]), tuple(self._starts.values()), rows, leaves)
 
     @property
@@ -376,14 +416,10 @@ class _Scan:
         """The label of each sample. Raises UsageError."""
         assert self._found is not None
         if self._found.chosen.label is None:
-            if classes is not None:
-                raise UsageError(
-                    f"{opt.classes} names labels, and {root} has no column of labels: name it by {opt.label_column}"
-                )
-            return None
+            return labels_of_column(None, classes if self.objects is None else None, root)
         values = pa.chunked_array(self._labels)
         found = values.fill_null(-1).to_numpy() if self._found.whole_labels else values.to_pylist()
-        return number_labels(found, classes, where=root, known=self._found.classes)
+        return labels_of_column(found, classes, root, self._found.classes)
 
     def _read(self, table: Table, found: _FoundColumns, path: Path) -> None:
         chosen = found.chosen
@@ -396,7 +432,7 @@ class _Scan:
         has_path = "path" in found.image_has
         if has_path:
             leaves.append((chosen.image, "path"))
-        leaves += [(column, "path") for column in found.further]
+        leaves += [*((column, "path") for column in found.further), *found.object_leaves]
         files: dict[str, dict[int, tuple[int, int]]] = {one: {} for one in (*[chosen.image] * has_path, *found.further)}
         beside = {os.fsencode(name) for name in os.listdir(path.parent)} if files else set()  # noqa: PTH208
         if not self.rows and not files and {*_OF_DOWNLOADS, KEY} <= {*table.schema.names}:
@@ -416,6 +452,8 @@ class _Scan:
                         f"{plain(os.fsencode(path))}: column {name!r} of whole numbers has no value in row {first}: "
                         f"declare {opt.fields(f'{name}:float64')} (NaN), or leave it out by {opt.columns}"
                     )
+            if self.objects is not None:
+                self.objects.add(batch.column(found.objects).to_pylist())
             if chosen.label is not None:
                 kind = pa.int64() if found.whole_labels else pa.large_string()
                 self._labels.append(_flat(batch.column(chosen.label)).cast(kind))

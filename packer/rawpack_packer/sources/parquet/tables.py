@@ -31,6 +31,7 @@ from rawpack_packer.sources.files import fault_of
 from rawpack_packer.sources.parquet import ARROW
 from rawpack_packer.sources.table.choose import ColumnInfo, Habits
 from rawpack_packer.sources.table.named_files import NamedFiles
+from rawpack_packer.sources.table.objects import BOX_NAMES, CLASS_NAMES, named_in
 from rawpack_packer.text import plain
 
 _JSON = (dict, list, tuple, bool, int, float)
@@ -73,7 +74,7 @@ def column_infos(
 ) -> list[ColumnInfo]:
     """The columns of a table. declared: see `ColumnChoice`. Raises UsageError where names of classes are none."""
     says_images = any(_of(one) == "Image" for one in features.values())
-    found = []
+    found, objects = [], objects_column(schema)
     for name in schema.names:
         type_, feature = storage(schema.field(name).type), features.get(name)
         other = _of(feature) not in ("Image", "Value", None)  # such as Audio
@@ -82,7 +83,7 @@ def column_infos(
             ColumnInfo(
                 name=name,
                 type=_shown(type_),
-                field=_kind(name, type_, feature, declared),
+                field=OBJECTS if name == objects and name not in declared else _kind(name, type_, feature, declared),
                 is_image=holds_image(type_) and not other,
                 is_label=pa.types.is_integer(type_) or is_text(type_),
                 is_whole=pa.types.is_integer(type_),
@@ -92,6 +93,52 @@ def column_infos(
             )
         )
     return found
+
+
+OBJECTS = FieldKind("float32", (None, 5), boxes="xywh")
+"""Stands for a column of objects, whose values show what it holds."""
+
+
+def objects_column(schema: pa.Schema) -> str | None:
+    """The first column of objects, as `datasets` has them: lists in a struct, or structs in a list."""
+    return next((name for name in schema.names if named_in(object_leaves(schema, name)[1], BOX_NAMES)), None)
+
+
+def object_leaves(schema: pa.Schema, name: str) -> tuple[list[Leaf], list[str]]:
+    """What is read of a column of objects, and the names of what each object has; none where it is no such column."""
+    type_ = storage(schema.field(name).type)
+    of_lists = not _is_list(type_)
+    struct = type_ if of_lists else storage(type_.value_type)
+    if not pa.types.is_struct(struct):
+        return [], []
+    parts = [struct.field(i) for i in range(struct.num_fields)]
+    if not of_lists:
+        return [(name, None)], [part.name for part in parts]
+    some = [part for part in parts if _is_list(part.type) and (_is_flat(part) or part.name.lower() in BOX_NAMES)]
+    return [(name, part.name) for part in some], [part.name for part in some]
+
+
+def object_classes(feature: Any, where: str) -> tuple[str, ...] | None:
+    """The names of the classes of objects, as `datasets` notes them."""
+    inner = _inner(feature)
+    name = named_in(inner, CLASS_NAMES) if isinstance(inner, dict) else None
+    found = None if name is None else _inner(inner[name])
+    return _class_names(found, str(name), where) if _of(found) == "ClassLabel" else None
+
+
+def _inner(feature: Any) -> Any:
+    """What lists of a feature hold."""
+    while _of(feature) in ("Sequence", "List", "LargeList"):
+        feature = feature.get("feature")
+    return feature
+
+
+def _is_list(type_: pa.DataType) -> bool:
+    return bool(pa.types.is_list(type_) or pa.types.is_large_list(type_) or pa.types.is_fixed_size_list(type_))
+
+
+def _is_flat(part: pa.Field) -> bool:
+    return _number_dtype(part.type.value_type) is not None or is_text(part.type.value_type)
 
 
 def image_entries(schema: pa.Schema, name: str) -> tuple[str, ...]:
@@ -140,7 +187,7 @@ def _kind_of(type_: pa.DataType) -> FieldKind | None:
     if is_text(type_):
         return FieldKind("str")
     fixed = pa.types.is_fixed_size_list(type_)
-    if fixed or pa.types.is_list(type_) or pa.types.is_large_list(type_):
+    if _is_list(type_):
         inner = _kind_of(type_.value_type)
         if inner is None or inner.ragged:
             return None

@@ -35,6 +35,15 @@ def library() -> ModuleType:
     return found
 
 
+def is_installed() -> bool:
+    """Whether `library` finds it."""
+    try:
+        library()
+    except MissingExtraError:
+        return False
+    return True
+
+
 def compress(differences: Bytes) -> Bytes:
     """The frame (n,) of these bytes."""
     return np.frombuffer(library().compress(differences.data, level=LEVEL), np.uint8)

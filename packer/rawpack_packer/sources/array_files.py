@@ -1,0 +1,171 @@
+"""Which file of arrays a path stands for, and which of its arrays: a file; a split of one, `mnist.npz/train`; or a
+folder of such files. Names say what is a split, and which labels belong to which images."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+
+import xxhash
+
+from rawpack.errors import UsageError
+from rawpack_packer.sources.folder import EXTENSIONS, SPLITS, DividedError, is_split, same_split, split_order
+from rawpack_packer.text import listed, plain
+
+ARRAYS = re.compile(r"\.np[yz]$|idx\d-ubyte(\.gz)?$")
+HDF5 = re.compile(r"\.(h5|hdf5|hdf|he5)$", re.IGNORECASE)
+"""Ends of the names of files of arrays that a folder may hold."""
+_LOOKED_AT = 10_000
+_IMAGES = re.compile(r"(?<![^\W_])(images?|imgs?|data|x)(?![^\W_])", re.IGNORECASE)
+_LABELS = ("labels", "label", "targets", "target", "y", "Y")
+"""What a file of images has in its name, and what the file of their labels has in its place."""
+_BETWEEN = "/_.-"
+_FORM = rf"(?:^|[{_BETWEEN}])({{}})(?:[_-]?set)?(?=[{_BETWEEN}]|$)"
+_SPLIT = re.compile(_FORM.format("|".join(sorted(map(re.escape, SPLITS), key=len, reverse=True))), re.IGNORECASE)
+_TABLES = re.compile(r"\.(csv|tsv|jsonl?|ndjson|parquet|xml|pkl)$", re.IGNORECASE)
+"""Other files that may belong to images."""
+_CALLED = {"t10k": "test"}
+"""Names of splits that users call otherwise."""
+_SHOWN = 12
+
+
+@dataclass(frozen=True)
+class ArraysAt:
+    """A file of arrays that a path stands for."""
+
+    path: Path
+    split: str = ""
+    """The split whose arrays are meant; "" for all."""
+    in_folder: bool = False
+    """Whether the path is a folder, or a split of one."""
+
+    @property
+    def states(self) -> list[tuple[int, int]]:
+        """What tells one split of a file from another, as a state in `Source.states`."""
+        return [(0, xxhash.xxh3_64_intdigest(self.split.encode()) - (1 << 63))] if self.split else []
+
+    def left_beside(self, labels: Path | None, named: re.Pattern[str]) -> list[str]:
+        """A line that names what else is in the folder that was given, and may belong to these images."""
+        used, split = {self.path.name, labels.name if labels else ""}, split_of(self.path.name)[0]
+        left = [
+            name
+            for name in sorted(one.name for one in self.path.parent.iterdir() if self.in_folder)
+            if (named.search(name) or _TABLES.search(name)) and split_of(name)[0] == split
+            if not used & {name, name.removesuffix(".gz")}
+        ]
+        return [f"not packed: {listed(left, _SHOWN)}, beside {plain(self.path.name)}"] if left else []
+
+
+def split_of(name: str) -> tuple[str, str]:
+    """The split in the name of an array or a file, "" where there is none; and the name without it: of `x_train`,
+    `train` and `x`."""
+    match = _SPLIT.search(name)
+    return ("", name) if match is None else (match[1], _without(name, match))
+
+
+def of_split(names: Iterable[str], split: str) -> dict[str, str]:
+    """Name without the split -> name, of what belongs to a split. `val` finds `valid`, if there is no `val`."""
+    every = [*names]
+    said = re.compile(_FORM.format(re.escape(split)), re.IGNORECASE)
+    found = {_without(name, match): name for name in every if (match := said.search(name))}
+    alike = {rest: name for name in every for part, rest in [split_of(name)] if part and same_split(part, split)}
+    return found or alike
+
+
+def splits_among(names: Iterable[str]) -> list[str]:
+    """The splits that names of images have, train first; empty where one has none, or all have the same."""
+    found = [split_of(name)[0] for name in names]
+    splits = {_CALLED.get(one.lower(), one) for one in found}
+    return sorted(splits, key=split_order) if all(found) and len(splits) > 1 else []
+
+
+def arrays_of(names: Iterable[str], split: str, where: str) -> dict[str, str]:
+    """Name of an array, of a split without it -> its name in the file. where: the file. Raises UsageError where nothing
+    belongs to the split."""
+    every = [*names]
+    found = of_split(every, split) if split else {name: name for name in every}
+    if not found and split:
+        raise UsageError(f"{where} has no split {plain(split)!r}: it has {listed(every, _SHOWN) or 'no arrays'}")
+    return found
+
+
+def labels_beside(file: Path) -> Path | None:
+    """The file of labels that belongs to a file of images, by its name: to `train-images-idx3-ubyte`,
+    `train-labels-idx1-ubyte`; to `x_train.npy`, `y_train.npy`."""
+    for word in _IMAGES.finditer(file.name):
+        for label in _LABELS:
+            name = (file.name[: word.start()] + label + file.name[word.end() :]).replace("idx3", "idx1")
+            stem = name.removesuffix(".gz")
+            for each in (name, stem, f"{stem}.gz"):
+                if os.path.isfile(file.with_name(each)):  # noqa: PTH113 - False for a name that is too long
+                    return file.with_name(each)
+    return None
+
+
+def file_at(path: Path, named: re.Pattern[str], kind: str) -> ArraysAt:
+    """The file at a path of this kind of source. named: what files of it are called.
+
+    Raises DividedError for a folder that holds several splits.
+    """
+    is_folder = os.path.isdir(path)  # noqa: PTH112 - False for a name that is too long
+    folder, split = (path, "") if is_folder else (path.parent, path.name)
+    if not is_folder and os.path.lexists(path):
+        return ArraysAt(path)
+    if os.path.isfile(folder):  # noqa: PTH113
+        return ArraysAt(folder, split)
+    files = files_in(folder, named)
+    if "" in files:
+        own = split_of(files[""].name)[0]
+        return ArraysAt(files[""], "" if own and same_split(own, split) else split, in_folder=True)
+    if files and not split:
+        raise DividedError(os.fspath(path), [*files], kind)
+    known = of_split(files, split)
+    return ArraysAt(files[next(iter(known.values()))], in_folder=True) if known else ArraysAt(path)
+
+
+def files_in(folder: Path, named: re.Pattern[str]) -> dict[str, Path]:
+    """Split -> the file with its images, in a folder that holds files of arrays, and neither folders nor image files;
+    "" -> the only one. Empty for any other folder. torchvision's are in a folder `raw`, alone or beside `processed`."""
+    try:
+        with os.scandir(folder) as entries:
+            every = {one.name: one.is_dir() for one in islice(entries, _LOOKED_AT) if not one.name.startswith(".")}
+    except (OSError, ValueError):
+        return {}
+    apart = {name for name, is_folder in every.items() if is_folder or Path(name).suffix.lower() in EXTENSIONS}
+    if apart:
+        return files_in(folder / "raw", named) if "raw" in apart <= {"raw", "processed"} else {}
+    whole = [name for name in sorted(every) if name.removesuffix(".gz") == name or name[:-3] not in every]
+    names = [name for name in whole if named.search(name)]
+    images = [name for name in names if labels_beside(folder / name)] or names
+    if len(images) == 1:
+        return {"": folder / images[0]}
+    splits = {split: [*of_split(images, split).values()] for split in splits_among(images)}
+    one_each = all(len(files) == 1 for files in splits.values())
+    return {split: folder / files[0] for split, files in splits.items()} if one_each else {}
+
+
+def holds_arrays(path: Path) -> bool:
+    """Whether a folder, or a split that a path names, is one of .npy, .npz or IDX files."""
+    return _holds(path, ARRAYS)
+
+
+def holds_hdf5(path: Path) -> bool:
+    """Whether a folder, or a split that a path names, is one of HDF5 files."""
+    return _holds(path, HDF5)
+
+
+def _holds(path: Path, named: re.Pattern[str]) -> bool:
+    if os.path.isdir(path):  # noqa: PTH112
+        return bool(files_in(path, named))
+    if os.path.isfile(path.parent):  # noqa: PTH113
+        return bool(named.search(path.parent.name))
+    files = files_in(path.parent, named) if path.name and "." not in path.name else {}
+    return is_split(path.name) if "" in files else bool(of_split(files, path.name))
+
+
+def _without(name: str, match: re.Match[str]) -> str:
+    return (name[: match.start()] + name[match.end() :]).strip(_BETWEEN)

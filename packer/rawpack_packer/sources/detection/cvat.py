@@ -1,0 +1,216 @@
+"""CVAT's XML file of images, "CVAT for images 1.1", as a source."""
+
+from __future__ import annotations
+
+import cmath
+import math
+import os
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+from xml.etree.ElementTree import Element
+
+import numpy as np
+
+from rawpack.errors import UsageError
+from rawpack_packer.errors import reading
+from rawpack_packer.sources.base import Scanning, SourceInfo, given_options, unseen
+from rawpack_packer.sources.detection import BoxSource, listed_files, xml_of
+from rawpack_packer.sources.detection.coco import mirror_of
+from rawpack_packer.sources.detection.drawn import Drawn
+from rawpack_packer.sources.listing.lines import fault, folder_of, shown, state_of
+from rawpack_packer.sources.table.choose import Classes, named_file
+from rawpack_packer.text import plain
+
+_FILE = "annotations.xml"
+_HEAD = 1 << 18
+_MOST_PIXELS = 1 << 28
+
+
+def is_cvat(path: Path) -> bool:
+    """Whether a file is CVAT's XML, or a folder has one at its top."""
+    try:
+        with (path / _FILE if path.is_dir() else path).open("rb") as file:
+            head = file.read(_HEAD)
+            return b"<annotations" in head and (b"<image " in head or b"<track " in head)
+    except OSError:
+        return False
+
+
+class CvatSource(BoxSource):
+    """The images of an annotations.xml in its order, each with its shapes.
+
+    Fields: `boxes`: of boxes, and the smallest ones around polygons, ellipses, masks, points and skeletons; and, if
+    there are any, `polygons`, of rotated boxes too, `keypoints`, of points and skeletons, `occluded` and `group_id`, -1
+    without one. Polylines, cuboids, tags, single points, the pixels of masks and attributes are left out and counted.
+    The classes are the labels of the task, in its order.
+
+    `counts`: no_boxes (images), empty_classes.
+    """
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        /,
+        *,
+        images: str | os.PathLike[str] | None = None,
+        classes: Classes | None = None,
+        progress: Scanning = unseen,
+    ) -> None:
+        """path: the file, or the folder that it is in. images: the folder that names start from; None is that of the
+        file, or `images` in it. classes: replaces the labels of the task.
+
+        Raises UsageError if it is no such file, BadListingError with the first fault.
+        """
+        given = Path(path).absolute()
+        file = given / _FILE if given.is_dir() else given
+        where = plain(os.fsencode(file))
+        with reading(where):
+            state, data = state_of(file, ""), file.read_bytes()
+        root = xml_of(data, file.name, plain(os.fsencode(file.parent)))
+        found = root.findall("image")
+        if not found:
+            tracks = "tracks of a video: export them again" if root.find("track") is not None else "no image: export it"
+            raise UsageError(f"{where} has {tracks}, as 'CVAT for images 1.1'")
+        task = _TaskLabels(root)
+        drawn = Drawn(where)
+        for image in found:
+            for number, shape in enumerate(image, 1):
+                try:
+                    task.add(drawn, shape)
+                except ValueError as error:
+                    what = f"image {image.get('name')!r}, shape {number} ({shape.tag}): {error}"
+                    raise fault(where, 0, 0, "", what) from None
+            drawn.end(*(int(side) if (side := image.get(name, "")).isdecimal() else 0 for name in ("height", "width")))
+        beside = [file.parent / "images", file.parent]
+        place, names = _placed(found, beside if images is None else [Path(images).absolute()])
+        folder, within = folder_of(images, place if place.is_dir() else file.parent), () if images else (file.parent,)
+        files = listed_files(names, "image {}", folder, [*map(str, within)], where, progress)
+        kinds, columns, labels = drawn.fields(classes or task.classes or None, lambda i: names[i], task.mirror)
+        info = SourceInfo(
+            kind="cvat",
+            root=where,
+            paths=(str(file),),
+            fields=kinds,
+            classes=labels,
+            options=given_options(images=images, classes=named_file(classes)),
+            problems=tuple(drawn.problems()),
+        )
+        super().__init__(info, files, columns, state)
+
+
+def _placed(images: list[Element], folders: Sequence[Path]) -> tuple[Path, list[str]]:
+    """The folder of the images, and the path of each in it: an export of a project has a folder for each subset."""
+    names = [one.get("name", "") for one in images]
+    of_subsets = [os.path.join(one.get("subset", ""), name) for one, name in zip(images, names, strict=True)]  # noqa: PTH118
+    places = [(folder, paths) for folder in folders for paths in (names, of_subsets)]
+    return next((place for place in places if (place[0] / place[1][0]).is_file()), places[-2])
+
+
+class _TaskLabels:
+    """What the file says of its labels, and how its shapes are read by that."""
+
+    def __init__(self, root: Element) -> None:
+        labels = [(one.findtext("name", ""), one.findtext("parent")) for one in root.iterfind("meta/*/labels/label")]
+        self.classes = [*dict.fromkeys(name for name, parent in labels if not parent)]
+        self._parts: dict[str, list[str]] = {parent: [] for _, parent in labels if parent}
+        """Label of a skeleton -> those of its points."""
+        for name, parent in labels:
+            if parent:
+                self._parts[parent].append(name)
+        self.mirror = mirror_of(next(iter(self._parts.values()))) if len(self._parts) == 1 else ()
+
+    def add(self, drawn: Drawn, shape: Element) -> None:
+        """Add a shape to those of its image. Raises ValueError."""
+        name, keypoints = shape.get("label", ""), list[float]()
+        if shape.tag == "box":
+            points = _turned(shape, *_numbers(shape, "xtl", "ytl", "xbr", "ybr"))
+        elif shape.tag == "ellipse":
+            (x, y, rx, ry), angle = _numbers(shape, "cx", "cy", "rx", "ry"), _angle(shape)
+            half = math.hypot(rx * math.cos(angle), ry * math.sin(angle))
+            high = math.hypot(rx * math.sin(angle), ry * math.cos(angle))
+            points = [x - half, y - high, x + half, y + high]
+        elif shape.tag == "mask":
+            points = _around_mask(shape)
+            drawn.left_out["pixels of masks"] += 1
+        elif shape.tag == "polygon":
+            points = _points(shape)
+        elif shape.tag in ("points", "skeleton"):
+            keypoints = self._keypoints(name, shape)
+            seen = np.reshape(keypoints, (-1, 3))
+            seen = seen[seen[:, 2] > 0, :2]
+            if not len(seen) or np.ptp(seen, axis=0).min() == 0:
+                drawn.left_out[f"{shape.tag} without a box around it"] += 1
+                return
+            points = seen.ravel().tolist()
+        else:
+            drawn.left_out[shape.tag] += 1
+            return
+        drawn.left_out.update(f"attribute {one.get('name')}" for one in shape.iter("attribute"))
+        group = int(shape.get("group_id", 0)) or None
+        outline = shape.tag == "polygon" or (len(points) == 8 and shape.tag == "box")
+        drawn.add(
+            name, points, outline=outline, keypoints=keypoints, group=group, occluded=shape.get("occluded") == "1"
+        )
+
+    def _keypoints(self, name: str, shape: Element) -> list[float]:
+        """x, y, visibility of each: those of a skeleton in the order of its label."""
+        if shape.tag == "points":
+            pairs = np.reshape(_points(shape), (-1, 2))
+            return np.insert(pairs, 2, 2, axis=1).ravel().tolist()
+        parts = self._parts.setdefault(name, [])
+        values = dict[str, list[float]]()
+        for one in shape.iterfind("points"):
+            part = one.get("label", "")
+            parts += [] if part in parts else [part]
+            visibility = 1 if one.get("occluded") == "1" else 2
+            values[part] = [0, 0, 0] if one.get("outside") == "1" else [*_points(one)[:2], visibility]
+        return [number for part in parts for number in values.get(part, [0, 0, 0])]
+
+
+def _numbers(shape: Element, *names: str) -> list[float]:
+    """Attributes of a shape. Raises ValueError."""
+    return [_number(name, shape.get(name, "")) for name in names]
+
+
+def _number(name: str, text: str) -> float:
+    with suppress(ValueError):
+        if math.isfinite(number := float(text)):
+            return number
+    raise ValueError(f"{name} {shown(text)} is not a number")
+
+
+def _points(shape: Element) -> list[float]:
+    """x,y;x,y;... Raises ValueError."""
+    return [_number("points", number) for pair in shape.get("points", "").split(";") for number in pair.split(",")]
+
+
+def _angle(shape: Element) -> float:
+    return math.radians(_number("rotation", shape.get("rotation", "0")))
+
+
+def _around_mask(shape: Element) -> list[float]:
+    """The box around a mask: its run lengths go through width x height pixels, row by row, and begin with those of
+    none. Raises ValueError."""
+    left, top, width, height = map(int, _numbers(shape, "left", "top", "width", "height"))
+    runs = [int(_number("rle", run)) for run in shape.get("rle", "").split(",")]
+    if min(runs) < 0 or not 0 < sum(runs) == width * height <= _MOST_PIXELS:
+        raise ValueError(f"its run lengths are not those of {height}x{width} pixels")
+    y, x = np.repeat(np.arange(len(runs)) % 2, runs).reshape(height, width).nonzero()
+    if not len(x):
+        raise ValueError("its mask is empty")
+    return [float(side) for side in (left + x.min(), top + y.min(), left + x.max() + 1, top + y.max() + 1)]
+
+
+def _turned(shape: Element, left: float, top: float, right: float, bottom: float) -> list[float]:
+    """Two corners of a box, or the four of one that is turned around its center."""
+    angle = _angle(shape)
+    if not angle:
+        return [left, top, right, bottom]
+    center, turn = complex(left + right, top + bottom) / 2, cmath.rect(1, angle)
+    corners = (complex(*one) for one in ((left, top), (right, top), (right, bottom), (left, bottom)))
+    return [side for one in corners for side in _sides(center + (one - center) * turn)]
+
+
+def _sides(point: complex) -> tuple[float, float]:
+    return point.real, point.imag

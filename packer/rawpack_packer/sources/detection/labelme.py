@@ -1,0 +1,123 @@
+"""labelme's files as a source: images with a JSON file of the same name next to each."""
+
+from __future__ import annotations
+
+import math
+import os
+from dataclasses import replace
+from itertools import chain
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+
+from rawpack.errors import UsageError
+from rawpack_packer.sources.base import Scanning, given_options, unseen
+from rawpack_packer.sources.detection import BoxSource, images_below, read_annotation, without_files
+from rawpack_packer.sources.detection.drawn import Drawn
+from rawpack_packer.sources.files import NOT_SCANNED, UNKNOWN
+from rawpack_packer.sources.listing.lines import fault
+from rawpack_packer.sources.table.choose import Classes, named_file
+from rawpack_packer.sources.table.columns import Files, texts_of
+from rawpack_packer.text import plain
+
+_SUFFIX = ".json"
+
+
+class Shape(msgspec.Struct):
+    label: str
+    points: list[tuple[float, float]]
+    shape_type: str | None = None
+    group_id: int | None = None
+    flags: dict[str, Any] | None = None
+    description: str | None = None
+
+
+class LabelFile(msgspec.Struct):
+    shapes: list[Shape]
+    imageHeight: int | None = None  # noqa: N815 - as labelme writes it
+    imageWidth: int | None = None  # noqa: N815
+    flags: dict[str, Any] | None = None
+
+
+class LabelmeSource(BoxSource):
+    """Images with the shapes of their JSON files.
+
+    Fields: `boxes`: of rectangles, and the smallest box around a polygon, circle or mask; `polygons`, if there are any;
+    and `group_id`, -1 without one, if shapes are grouped. Lines, points, the pixels of masks, flags and descriptions
+    are left out and counted. The classes are the sorted labels.
+
+    `counts`: no_boxes and no_annotation (images), empty_classes, and those of `FolderSource` that count files.
+    """
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        /,
+        *,
+        classes: Classes | None = None,
+        skip_unreadable: bool = False,
+        progress: Scanning = unseen,
+    ) -> None:
+        """path: the folder. classes: replaces the names that are found. skip_unreadable, progress: as for
+        `FolderSource`.
+
+        Raises UsageError if there is no image or no such file, BadListingError with the first fault.
+        """
+        root = Path(path).absolute()
+        where = plain(os.fsencode(root))
+        names, states, info = images_below(root, skip_unreadable, progress)
+        drawn, of_files, read = Drawn(where), list[tuple[int, int]](), 0
+        for name, (size, _) in zip(names, states.tolist(), strict=True):
+            file = os.path.splitext(name)[0] + _SUFFIX  # noqa: PTH122
+            data, state = (None, UNKNOWN) if size == NOT_SCANNED else read_annotation(root, file, where)
+            read += data is not None
+            found = LabelFile([]) if data is None else _parsed(data, file, where)
+            for number, shape in enumerate(found.shapes, 1):
+                try:
+                    _add(drawn, shape)
+                except ValueError as error:
+                    raise fault(where, 0, 0, "", f"shape {number}: {error}", file=file) from None
+            drawn.left_out.update(f"flag {flag}" for flag, value in (found.flags or {}).items() if value)
+            drawn.end(found.imageHeight, found.imageWidth)
+            of_files.append(state)
+        if not read:
+            raise UsageError(f"{where} has no JSON file of labelme next to any image, such as {plain(file)}")
+        kinds, columns, labels = drawn.fields(classes, lambda i: names[i])
+        info = replace(
+            without_files(info, _SUFFIX, read),
+            kind="labelme",
+            fields=kinds,
+            classes=labels,
+            empty_classes=(),
+            flat=False,
+            options=given_options(classes=named_file(classes)),
+            problems=(*info.problems, *drawn.problems()),
+        )
+        info = replace(info, counts={**info.counts, "no_annotation": len(names) - read})
+        super().__init__(info, Files(str(root), texts_of(names), states), columns, np.array(of_files, np.int64))
+
+
+def _parsed(data: bytes, file: str, where: str) -> LabelFile:
+    try:
+        return msgspec.json.decode(data, type=LabelFile)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise fault(where, 0, 0, "", f"is not labelme's: {error}", file=file) from None
+
+
+def _add(drawn: Drawn, shape: Shape) -> None:
+    """Raises ValueError."""
+    kind, points = shape.shape_type or "polygon", [*chain.from_iterable(shape.points)]
+    if kind == "circle":  # its center, and a point on it
+        (x, y), (on_x, on_y) = shape.points if len(shape.points) == 2 else ((math.nan,) * 2,) * 2
+        radius = math.hypot(on_x - x, on_y - y)
+        points = [x - radius, y - radius, x + radius, y + radius]
+    elif kind == "mask":  # whose last row and column are in
+        points[2:] = [number + 1 for number in points[2:]]
+    elif kind not in ("rectangle", "polygon"):
+        drawn.left_out[kind] += 1
+        return
+    drawn.add(shape.label, points, outline=kind == "polygon", group=shape.group_id)
+    drawn.left_out.update(f"flag {flag}" for flag, value in (shape.flags or {}).items() if value)
+    drawn.left_out.update(["description"] * bool(shape.description) + ["pixels of masks"] * (kind == "mask"))

@@ -1,0 +1,175 @@
+"""The objects of images: their boxes, image after image, their classes, and what else is known of each of them.
+
+A table may have them as a row for each box, as lists in a column, or in files of their own: all of them end here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import chain
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rawpack.errors import UsageError
+from rawpack_packer.options import opt
+from rawpack_packer.sources.fields import BoxForm, FieldKind, check_names
+from rawpack_packer.sources.table.choose import Classes, Labels, number_labels
+from rawpack_packer.sources.table.columns import Column, RaggedColumn, Rows, ends_of
+from rawpack_packer.text import listed, plain
+
+BOXES = "boxes"
+BOX_NAMES = ("bbox", "bboxes", "box", "boxes")
+"""What four numbers for each object are called, in lower case."""
+CLASS_NAMES = (
+    "label", "labels", "class", "classes", "labelname", "category", "categories", "class_name", "category_name",
+    "class_id", "category_id", "class_label",
+)  # fmt: skip
+"""What the classes of objects are called, in lower case; the first that occurs."""
+
+
+@dataclass(frozen=True, eq=False)
+class Objects:
+    """The objects of all images."""
+
+    boxes: NDArray[np.float64]
+    """(m, 4)."""
+    form: BoxForm
+    ends: Rows
+    """(n + 1,): those of image i are ends[i] to ends[i + 1]."""
+    labels: Labels | None = None
+    """The class of each."""
+    others: Mapping[str, NDArray[Any]] = field(default_factory=dict)
+    """Name of a field -> its value for each object."""
+    sizes: Rows | None = None
+    """See `RaggedColumn`."""
+
+    def fields(self) -> tuple[dict[str, FieldKind], dict[str, Column]]:
+        """`boxes` and the others. Raises UsageError for names that no fields can have."""
+        parts = [self.boxes] if self.labels is None else [self.boxes, self.labels.numbers[:, None]]
+        if self.form == "yolo":  # which has the class first; -1 is none
+            parts = [np.full((len(self.boxes), 1), -1) if self.labels is None else parts[1], self.boxes]
+        rows = np.concatenate(parts, axis=1, dtype=np.float64)
+        kinds = {BOXES: FieldKind("float32", (None, rows.shape[1]), boxes=self.form)}
+        columns: dict[str, Column] = {BOXES: RaggedColumn(rows, self.ends, self.form, self.sizes)}
+        for name, values in self.others.items():
+            kinds[name] = FieldKind(values.dtype.name, (None, *values.shape[1:]), follows="rows")
+            columns[name] = RaggedColumn(values, self.ends)
+        check_names(kinds)
+        return kinds, columns
+
+
+def form_of(boxes: NDArray[np.float64], declared: BoxForm | None, name: str, where: str) -> BoxForm:
+    """How boxes of which nobody says more than four numbers are written: as declared; or as left, top, width, height,
+    if some would otherwise end before they begin. Raises UsageError where both are possible. boxes: (m, 4). name: of
+    their column. where: the source, printable."""
+    if declared is not None:
+        return declared
+    if (boxes[:, 2:] < boxes[:, :2]).any():
+        return "xywh"
+    raise UsageError(
+        f"{where}: the numbers of {plain(name)!r} may be left, top, right, bottom or left, top, width, height: say "
+        f"which, {opt.fields(f'{plain(name)}:xyxy')} or {plain(name)}:xywh"
+    )
+
+
+def halves(sides: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Left, top, right, bottom as center x, center y, width, height. (m, 4)."""
+    return np.concatenate([(sides[:, :2] + sides[:, 2:]) / 2, sides[:, 2:] - sides[:, :2]], axis=1)
+
+
+class ObjectLists:
+    """Collects objects that each image has as lists, {"bbox": [[1, 2, 3, 4]], "category": [0]}, or one by one,
+    [{"bbox": [1, 2, 3, 4], "category": 0}]."""
+
+    def __init__(self, name: str, where: str, row_name: Callable[[int], str]) -> None:
+        """name: of the column. row_name: what row i is called in messages."""
+        self._name, self._where, self._row_name = name, where, row_name
+        self._lists: dict[str, list[Any]] = {}
+        self._lengths: list[int] = []
+
+    def add(self, values: Iterable[Any]) -> None:
+        """The objects of the next images. Raises UsageError for what is none."""
+        for value in values:
+            lists = self._of(value)
+            length = len(next(iter(lists.values()), ()))
+            if {len(one) for one in lists.values()} - {length}:
+                raise self._fault(f"its lists differ in length: {', '.join(f'{k} {len(v)}' for k, v in lists.items())}")
+            for name in lists.keys() - self._lists.keys():
+                self._lists[name] = [None] * sum(self._lengths)
+            for name, kept in self._lists.items():
+                kept += lists.get(name, [None] * length)
+            self._lengths.append(length)
+
+    def _of(self, value: Any) -> dict[str, list[Any]]:
+        if isinstance(value, list) and all(isinstance(one, dict) for one in value):
+            return {name: [one.get(name) for one in value] for name in dict.fromkeys(chain.from_iterable(value))}
+        if value is None or value == "":
+            return {}
+        if not isinstance(value, dict) or not all(one is None or isinstance(one, list) for one in value.values()):
+            raise self._fault("it is no object of lists, as {'bbox': [[1, 2, 3, 4]], 'category': [0]}")
+        return {name: one for name, one in value.items() if one is not None}
+
+    def finish(
+        self, form: BoxForm | None, classes: Classes | None, known: Sequence[str] | None, taken: Iterable[str]
+    ) -> tuple[Objects, list[str]]:
+        """All of them, and what is left out of them, printable. form: as declared. classes, known: see
+        `number_labels`. taken: names of other fields. Raises UsageError."""
+        of_boxes = named_in(self._lists, BOX_NAMES)
+        try:
+            boxes = np.array(self._lists.pop(of_boxes or "", []), np.float64).reshape(-1, 4)
+        except (TypeError, ValueError):
+            raise UsageError(
+                f"{self._where}: {plain(self._name)}: {of_boxes} is not four numbers for each object: "
+                f"{opt.fields(f'{plain(self._name)}:str')} keeps all as text"
+            ) from None
+        ends, labels, others, taken = ends_of(self._lengths), None, dict[str, NDArray[Any]](), {*taken, BOXES}
+        if (name := named_in(self._lists, CLASS_NAMES)) is not None:
+            labels = number_labels(
+                self._lists.pop(name), classes, where=self._where, known=known,
+                row_name=lambda i: self._row_name(int(np.searchsorted(ends, i, "right")) - 1),
+            )  # fmt: skip
+        left_out = list[str]()
+        for name, values in self._lists.items():
+            array = None if None in values else as_numbers(values)
+            if array is None:
+                left_out.append(name)
+            else:
+                others[f"{self._name}_{name}" if name in taken else name] = array
+        chosen = form_of(boxes, form, self._name, self._where)
+        return Objects(boxes, chosen, ends, labels, others), of_objects(left_out)
+
+    def _fault(self, what: str) -> UsageError:
+        name = plain(self._name)
+        keep = f"{opt.fields(f'{name}:str')} keeps all as text"
+        return UsageError(f"{self._where}: {name} of {self._row_name(len(self._lengths))}: {what}: {keep}")
+
+
+def named_in(names: Iterable[str], wanted: Sequence[str]) -> str | None:
+    """The first of the wanted names that is there, in any case."""
+    lower = {name.lower(): name for name in names}
+    return next((lower[name] for name in wanted if name in lower), None)
+
+
+def as_numbers(values: Sequence[Any]) -> NDArray[Any] | None:
+    """One number for each object; None where they are something else."""
+    try:
+        array = np.array(values)
+    except ValueError:
+        return None
+    return array if array.ndim == 1 and array.dtype.kind in "biuf" else None
+
+
+def two_classes(of_images: Labels | None, of_boxes: Labels | None) -> list[str]:
+    """A line where images have classes of their own, so that a store cannot name those of boxes."""
+    if of_images is None or of_boxes is None or of_boxes.names in (None, of_images.names):
+        return []
+    return [f"boxes have the numbers of classes whose names are not kept, as images have others: "
+            f"{listed(of_boxes.names or (), 8)}"]  # fmt: skip
+
+
+def of_objects(names: Sequence[str]) -> list[str]:
+    """A line for what is known of objects and cannot be a field."""
+    return [f"of the boxes, left out because they are not one number each: {listed(names, 8)}"] if names else []

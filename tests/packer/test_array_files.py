@@ -1,0 +1,412 @@
+"""Files and folders of arrays whose names say what is a split and what belongs together. Oracles: numpy and h5py."""
+
+from __future__ import annotations
+
+import io
+import os
+import pickle
+import struct
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import h5py
+import lmdb
+import numpy as np
+import pytest
+from pictures import picture
+from PIL import Image
+from running import pack, run_here
+from test_source_conformance import write_again
+
+import rawpack
+from rawpack import Reader
+from rawpack.errors import UsageError
+from rawpack_packer.sources import ImageKind, Source, open_source
+from rawpack_packer.sources.array_files import labels_beside, of_split, split_of, splits_among
+from rawpack_packer.sources.hdf5 import file as hdf5_file
+from rawpack_packer.testing import SourceConformance
+
+
+@pytest.fixture
+def looked_at_here(monkeypatch: pytest.MonkeyPatch) -> None:
+    """HDF5 files are looked at in this process, which changes nothing but the time."""
+    monkeypatch.setattr(hdf5_file.LookAt, "_call", lambda self, function, about: function(self._path, about))
+
+
+here = pytest.mark.usefixtures("looked_at_here")
+
+
+def images(count: int, seed: int = 0) -> np.ndarray[Any, Any]:
+    return np.stack([picture(12, 10, seed + n) for n in range(count)])
+
+
+def labels_of(source: Source) -> list[int]:
+    return [int(source[i].fields["label"]) for i in range(len(source))]  # type: ignore[arg-type, call-overload]
+
+
+# ------------------------------------------------------------------------------------------ as sources
+
+
+@here
+class TestDataSetForEachImage(SourceConformance):
+    """Groups as classes, one data set of which is no image that can be read."""
+
+    def open(self, folder: Path) -> Source:
+        path = folder / "set.h5"
+        if not path.exists():
+            with h5py.File(path, "w") as file:
+                for n in range(6):
+                    file[f"{'ab'[n % 2]}/{n}"] = np.frombuffer(encoded(n, "JPEG"), np.uint8)
+                file["b/broken"] = np.frombuffer(encoded(7, "PNG")[:40], np.uint8)
+        return open_source(path)
+
+    def expected(self, folder: Path) -> Sequence[tuple[str, Any]]:
+        with h5py.File(folder / "set.h5") as file:
+            return [
+                (f"{group}/{name}", file[group][name][()].tobytes()) for group in "ab" for name in sorted(file[group])
+            ]
+
+    def change(self, folder: Path) -> bool:
+        write_again(folder / "set.h5")
+        return True
+
+
+class TestSplitOfNpz(SourceConformance):
+    """One split of a file that has two."""
+
+    def open(self, folder: Path) -> Source:
+        if not (folder / "set.npz").exists():
+            arrays = {"x_train": images(5), "y_train": np.arange(5), "x_test": images(3, 5), "y_test": np.arange(3)}
+            np.savez(folder / "set.npz", **arrays)
+        return open_source(folder / "set.npz" / "test")
+
+    def expected(self, folder: Path) -> Sequence[tuple[str, Any]]:
+        return [(f"{i:08d}", image) for i, image in enumerate(images(3, 5))]
+
+
+class TestKeysBesideImages(SourceConformance):
+    """An LMDB with a text and a label for each image."""
+
+    def open(self, folder: Path) -> Source:
+        if not (folder / "set").exists():
+            files = {f"{n}.jpg": encoded(n, "JPEG") for n in range(5)} | {"9.jpg": b"no image"}
+            texts = {f"{n}.txt": f"text {n}".encode() for n in range(5)}
+            write(folder / "set", files | texts | {f"{n}.cls": b"%d" % n for n in range(5)})
+        return open_source(folder / "set")
+
+    def expected(self, folder: Path) -> Sequence[tuple[str, Any]]:
+        return [(f"{n}.jpg", encoded(n, "JPEG")) for n in range(5)] + [("9.jpg", b"no image")]
+
+
+# ------------------------------------------------------------------------------------------ names
+
+
+@pytest.mark.parametrize(
+    ("name", "split", "rest"),
+    [
+        ("x_train", "train", "x"),
+        ("train_images", "train", "images"),
+        ("train/x", "train", "x"),
+        ("data/test/x", "test", "data/x"),
+        ("train_set_x", "train", "x"),
+        ("t10k-images-idx3-ubyte.gz", "t10k", "images-idx3-ubyte.gz"),
+        ("camelyonpatch_level_2_split_valid_x.h5", "valid", "camelyonpatch_level_2_split_x.h5"),
+        ("constraint", "", "constraint"),
+        ("latest", "", "latest"),
+        ("images", "", "images"),
+    ],
+)
+def test_the_split_in_a_name(name: str, split: str, rest: str) -> None:
+    assert split_of(name) == (split, rest)
+
+
+def test_splits_that_names_share() -> None:
+    """All images must be of one; t10k is called test; `val` finds `valid`; any other word finds itself."""
+    assert splits_among(["x_test", "x_val", "x_train"]) == ["train", "val", "test"]
+    assert splits_among(["train-images", "t10k-images"]) == ["train", "test"]
+    assert splits_among(["x_train", "x"]) == []
+    assert splits_among(["x_train", "z_train"]) == []
+    assert of_split(["x_train", "x_valid", "y_valid", "other"], "val") == {"x": "x_valid", "y": "y_valid"}
+    assert of_split(["fold1/x", "fold2/x", "fold1/y"], "fold1") == {"x": "fold1/x", "y": "fold1/y"}
+
+
+@pytest.mark.parametrize(
+    ("name", "other"),
+    [
+        ("x_train.npy", "y_train.npy"),
+        ("X.npy", "y.npy"),
+        ("train-images.idx3-ubyte", "train-labels.idx1-ubyte"),
+        ("train-images-idx3-ubyte", "train-labels-idx1-ubyte.gz"),
+        ("data.npy", "targets.npy"),
+        ("set_x.h5", "set_y.h5"),
+    ],
+)
+def test_labels_beside_images(tmp_path: Path, name: str, other: str) -> None:
+    (tmp_path / other).touch()
+    assert labels_beside(tmp_path / name) == tmp_path / other
+    assert labels_beside(tmp_path / other) is None
+    assert labels_beside(tmp_path / "maximages_box.npy") is None
+
+
+# ------------------------------------------------------------------------------------------ splits of one file
+
+
+def test_splits_of_an_npz(tmp_path: Path) -> None:
+    """Without --splits nothing is written, and the message has the command; one split alone has a path."""
+    path = tmp_path / "set.npz"
+    arrays = {
+        "x_train": images(4),
+        "y_train": np.arange(4)[:, None],
+        "x_test": images(4, 9),
+        "y_test": np.arange(4)[:, None] + 4,
+    }
+    np.savez(path, **arrays, classes=np.arange(8))
+    ran = run_here("pack", path, tmp_path / "store")
+    assert ran.code == 2
+    assert f"`rawpack pack --splits train,test {path} {tmp_path / 'store'}`" in ran.err
+    assert f"`rawpack pack {path}/train {tmp_path / 'store'}` takes one of them" in ran.err
+    test = Reader(pack(path / "test", tmp_path / "store"))
+    assert test.column("label").tolist() == [4, 5, 6, 7]
+    np.testing.assert_array_equal(test[3]["image"], images(4, 9)[3])
+    assert "'classes' is left out: it is part of no split" in open_source(path / "test").info.problems[0]
+    again = run_here("pack", path / "train", tmp_path / "store")
+    assert again.code == 2, "the other split of the same file, with as many samples, is another source"
+    with pytest.raises(UsageError, match="has no split 'val': it has x_train"):
+        open_source(path / "val")
+
+
+def test_splits_in_python(tmp_path: Path) -> None:
+    """`pack_splits` takes them by their names too, with arrays named as without the split."""
+    np.savez(
+        tmp_path / "set.npz", source_train=images(4), c_train=np.arange(4), source_val=images(2), c_val=np.arange(2)
+    )
+    where = tmp_path / "stores"
+    rawpack.pack_splits(tmp_path / "set.npz", where, splits=["train", "val"], array="image=source,label=c", workers=0)
+    assert [Reader(where, split=split).column("label").tolist() for split in ("train", "val")] == [[0, 1, 2, 3], [0, 1]]
+
+
+def test_named_arrays_are_packed_as_before(tmp_path: Path) -> None:
+    """--array names what is in the file, whatever splits there are; channels first are said for all splits at once."""
+    chw = np.moveaxis(images(4), -1, 1)
+    np.savez(tmp_path / "set.npz", x_train=chw, y_train=np.arange(4), x_test=chw[:2], y_test=np.arange(2))
+    assert labels_of(open_source(tmp_path / "set.npz", array="image=x_train:chw,label=y_train")) == [0, 1, 2, 3]
+    pack(tmp_path / "set.npz", tmp_path / "s", "--splits", "train,test", "--array", ":chw")
+    np.testing.assert_array_equal(Reader(tmp_path / "s", split="test")[1]["image"], images(4)[1])
+
+
+@here
+def test_splits_of_hdf5(tmp_path: Path) -> None:
+    """As groups, or in names; files of one split, and what is named, are as before."""
+    with h5py.File(tmp_path / "set.h5", "w") as file:
+        for split, count in (("train", 4), ("test", 2)):
+            file[f"{split}_set_x"], file[f"{split}_set_y"] = images(count), np.arange(count) % 2
+    with pytest.raises(UsageError, match="is divided into the splits train, test"):
+        open_source(tmp_path / "set.h5")
+    assert labels_of(open_source(tmp_path / "set.h5" / "test")) == [0, 1]
+    assert labels_of(open_source(tmp_path / "set.h5", array="image=train_set_x,label=train_set_y")) == [0, 1, 0, 1]
+    with h5py.File(tmp_path / "one.h5", "w") as file:
+        file["train/x"], file["train/y"] = images(3), np.arange(3)
+    assert labels_of(open_source(tmp_path / "one.h5")) == [0, 1, 2]
+
+
+# ------------------------------------------------------------------------------------------ folders
+
+
+def idx(array: np.ndarray[Any, Any]) -> bytes:
+    return bytes([0, 0, 8, array.ndim]) + struct.pack(f">{array.ndim}I", *array.shape) + array.tobytes()
+
+
+@pytest.mark.parametrize(
+    ("folder", "classes"),
+    [
+        ("FashionMNIST", "Ankle boot"),
+        ("fashion-mnist", "Ankle boot"),
+        ("KMNIST", "wo"),
+        ("MNIST", None),
+        ("data", None),
+    ],
+)
+def test_names_of_classes_by_the_folder(tmp_path: Path, folder: str, classes: str | None) -> None:
+    """The files are called alike in all of these sets: only the folder says which it is. Its root will do."""
+    raw = tmp_path / folder / "raw"
+    raw.mkdir(parents=True)
+    (raw / "train-images-idx3-ubyte").write_bytes(idx(images(3)[..., 0]))
+    (raw / "train-labels-idx1-ubyte").write_bytes(idx(np.array([9, 0, 3], np.uint8)))
+    for path in (raw, tmp_path / folder, raw / "train", tmp_path / folder / "train"):
+        source = open_source(path)
+        assert labels_of(source) == [9, 0, 3]
+        assert (source.info.classes or (None,))[-1] == classes
+    assert open_source(raw, classes=[*"abcdefghij"]).info.classes == (*"abcdefghij",)
+
+
+def test_a_folder_says_what_it_leaves_out(tmp_path: Path) -> None:
+    """Other arrays beside the images are named; several sets of which none is a split are refused."""
+    np.save(tmp_path / "images.npy", images(4))
+    np.save(tmp_path / "labels.npy", np.array(["b", "a", "b", "c"]))
+    np.save(tmp_path / "boxes.npy", np.zeros((4, 4)))
+    (tmp_path / "names.csv").write_text("name\n")
+    source = open_source(tmp_path)
+    assert (source.info.classes, labels_of(source)) == (("a", "b", "c"), [1, 0, 1, 2])
+    assert source.info.problems == ("not packed: boxes.npy, names.csv, beside images.npy",)
+    with pytest.raises(UsageError, match="there are no splits in"):
+        open_source(tmp_path / "train")
+    np.save(tmp_path / "labels.npy", np.zeros(3))
+    with pytest.raises(UsageError, match=r"has 4 images, and .*labels\.npy beside it has labels of shape \(3,\)"):
+        open_source(tmp_path / "images.npy")
+
+
+def test_folders_of_images_are_none_of_arrays(tmp_path: Path) -> None:
+    """Nor is what is not there, though the folder above holds arrays."""
+    np.save(tmp_path / "a.npy", images(3))
+    with pytest.raises(UsageError, match="there is no file or folder"):
+        open_source(tmp_path / "b.npy")
+    with pytest.raises(UsageError, match="there is no file or folder"):
+        open_source(tmp_path / "other")
+    for name in ("1.png", "raw/a.npy", "cat/1.png"):
+        (tmp_path / "photos" / name).parent.mkdir(parents=True, exist_ok=True)
+    np.save(tmp_path / "photos/raw/a.npy", images(3))
+    Image.fromarray(picture(8, 8, 0)).save(tmp_path / "photos/cat/1.png")
+    source = open_source(tmp_path / "photos", "folder")
+    assert (source.key(0), open_source(tmp_path / "photos").info.kind) == ("cat/1.png", "folder")
+
+
+@here
+def test_a_pair_of_hdf5_files(tmp_path: Path) -> None:
+    """The file of images alone will do; labels that do not fit are told; what --array names is packed, and nothing
+    else."""
+    for name, values in (("x", images(4)), ("y", np.array([1, 0, 0, 1]).reshape(4, 1, 1, 1))):
+        with h5py.File(tmp_path / f"set_{name}.h5", "w") as file:
+            file[name] = values
+    for path in (tmp_path, tmp_path / "set_x.h5"):
+        assert labels_of(open_source(path)) == [1, 0, 0, 1]
+    assert open_source(tmp_path, classes=["no", "yes"]).info.classes == ("no", "yes")
+    assert list(open_source(tmp_path / "set_x.h5", array="image=x").info.fields) == []
+    before = open_source(tmp_path).states()
+    os.utime(tmp_path / "set_y.h5", ns=(0, 10**18))
+    assert not np.array_equal(open_source(tmp_path).states(), before), "labels that change make another source"
+    with h5py.File(tmp_path / "set_y.h5", "w") as file:
+        file["y"] = np.arange(3)
+    (problem,) = open_source(tmp_path).info.problems
+    assert problem == "set_y.h5, beside it, has no label for each of the 4 images: it holds y int64 (3,)"
+
+
+# ------------------------------------------------------------------------------------------ a data set for each image
+
+
+def encoded(seed: int, kind: str) -> bytes:
+    file = io.BytesIO()
+    Image.fromarray(picture(10 + seed, 12, seed)).save(file, kind)
+    return file.getvalue()
+
+
+def read_only(data: bytes) -> np.ndarray[Any, Any]:
+    return np.frombuffer(data, np.uint8)
+
+
+@here
+@pytest.mark.parametrize("form", ["pixels", "sizes", "uint8", "opaque", "text"])
+def test_a_data_set_for_each_image(tmp_path: Path, form: str) -> None:
+    """Pixels of one size or several, or files: as a row of uint8, opaque, or as a text of one length."""
+    wanted = dict[str, Any]()
+    with h5py.File(tmp_path / "set.h5", "w") as file:
+        for n in range(6):
+            name, data = f"{('cat', 'dog')[n % 2]}/deep/{n}", encoded(n, "PNG" if n % 2 else "JPEG")
+            wanted[name] = picture(12, 10 + (n if form == "sizes" else 0), n) if form in ("pixels", "sizes") else data
+            file[name] = {"uint8": read_only, "opaque": np.void, "text": np.bytes_}.get(form, np.asarray)(wanted[name])
+    source = open_source(tmp_path / "set.h5")
+    assert source.info.classes == ("cat", "dog")
+    assert source.info.image == {
+        "pixels": ImageKind("uint8", (12, 10, 3)),
+        "sizes": ImageKind("uint8", (None, None, 3), resized=True),
+    }.get(form)
+    part = pickle.loads(pickle.dumps(source.part(1, len(source))))
+    for i in range(len(part)):
+        item = part[i]
+        assert item.fields == {"label": int(item.key.startswith("dog"))}
+        if isinstance(item.image, bytes):
+            assert item.image == wanted[item.key]
+        else:
+            np.testing.assert_array_equal(item.image, wanted[item.key])
+    assert len(Reader(pack(tmp_path / "set.h5", tmp_path / "store"))) == 6
+
+
+@here
+@pytest.mark.parametrize("form", [np.asarray, read_only])
+def test_splits_of_a_data_set_for_each_image(tmp_path: Path, form: Callable[[Any], Any]) -> None:
+    """Groups that are splits are no classes; those in them are."""
+    with h5py.File(tmp_path / "set.h5", "w") as file:
+        for n in range(8):
+            image = picture(8, 8, n) if form is np.asarray else encoded(n, "PNG")
+            file[f"{('train', 'val')[n % 2]}/{('cat', 'dog')[n // 4]}/{n}"] = form(image)
+    with pytest.raises(UsageError, match="is divided into the splits train, val"):
+        open_source(tmp_path / "set.h5")
+    val = open_source(tmp_path / "set.h5" / "val")
+    assert ([val.key(i) for i in range(4)], val.info.classes) == (["cat/1", "cat/3", "dog/5", "dog/7"], ("cat", "dog"))
+
+
+@here
+def test_other_groups_are_no_classes(tmp_path: Path) -> None:
+    """Where one data set is no image, or groups hold one each, they are what they were."""
+    with h5py.File(tmp_path / "set.h5", "w") as file:
+        for n in range(3):
+            file[f"a/{n}"], file[f"b/{n}"] = picture(8, 8, n), np.arange(4.0)
+    with pytest.raises(UsageError, match="several columns of images"):
+        open_source(tmp_path / "set.h5")
+
+
+@here
+def test_files_in_texts_of_one_length(tmp_path: Path) -> None:
+    """HDF5 fills them with zeros, which files of some formats end in themselves."""
+    kinds = ["JPEG", "PNG", "BMP", "WEBP"]
+    black = io.BytesIO()
+    Image.fromarray(np.zeros((4, 4, 3), np.uint8)).save(black, "BMP")
+    files = [encoded(n, kind) for n, kind in enumerate(kinds)] + [black.getvalue()]
+    with h5py.File(tmp_path / "set.h5", "w") as file:
+        file["image"], file["label"] = np.array(files), np.arange(5)
+        file["name"] = np.array([b"a", b"b", b"c", b"d", b"e"])
+    source = open_source(tmp_path / "set.h5")
+    assert set(source.info.fields) == {"label", "name"}
+    for i, data in enumerate(files):
+        found = source[i].image
+        assert isinstance(found, bytes)
+        assert found.startswith(data)
+        assert i > 1 or found == data
+        np.testing.assert_array_equal(
+            np.asarray(Image.open(io.BytesIO(found))), np.asarray(Image.open(io.BytesIO(data)))
+        )
+
+
+# ------------------------------------------------------------------------------------------ keys beside images in LMDB
+
+
+def write(path: Path, values: dict[str, bytes]) -> Path:
+    with lmdb.open(str(path), map_size=1 << 26) as database, database.begin(write=True) as transaction:
+        for key, value in values.items():
+            transaction.put(key.encode(), value)
+    return path
+
+
+def test_labels_and_texts_beside_images(tmp_path: Path) -> None:
+    """Whole numbers in .txt are labels, unless .cls has them; names in .cls are classes; others are texts."""
+    files = {f"{n}.jpg": encoded(n, "JPEG") for n in range(4)}
+    numbers = open_source(write(tmp_path / "numbers", files | {f"{n}.txt": b" %d\n" % (n % 3) for n in range(4)}))
+    assert (labels_of(numbers), numbers.info.classes) == ([0, 1, 2, 0], None)
+    named = {f"{n}.cls": (b"dog", b"cat")[n % 2] for n in range(3)} | {f"{n}.txt": b"%d" % n for n in range(4)}
+    source = open_source(write(tmp_path / "named", files | named | {"9.txt": b"alone", "9.cls": b"cat"}))
+    assert source.info.classes == ("cat", "dog")
+    assert [source[i].fields for i in range(4)] == [
+        {"label": 1, "text": "0"}, {"label": 0, "text": "1"}, {"label": 1, "text": "2"}, {"label": -1, "text": "3"},
+    ]  # fmt: skip
+    assert source.info.counts == {"other_keys": 2, "unlabelled": 1, "empty_classes": 0}
+    assert source.info.problems == ("1 image has no key of the same name with .cls",)
+    plain = open_source(write(tmp_path / "json", files | {"0.json": b'{"a": 1}', "2.txt": b"x" * 5000}))
+    assert plain[0].fields == {"json": '{"a": 1}', "text": ""}
+    with pytest.raises(Exception, match="its text has more than 4,096 bytes"):
+        plain[2]
+
+
+def test_keys_without_images_beside_them_are_samples(tmp_path: Path) -> None:
+    """As they were: an image may be called `1.txt`."""
+    source = open_source(write(tmp_path / "set", {f"{n}.txt": encoded(n, "JPEG") for n in range(3)}))
+    assert [source.key(i) for i in range(3)] == ["0.txt", "1.txt", "2.txt"]

@@ -1,0 +1,338 @@
+"""Objects as tables and annotation tools have them: rows of boxes, lists of objects, labelme's and CVAT's files.
+
+`tests/layouts/made_objects.py` has their usual forms; here are the others, and what is refused. The oracle is
+arithmetic, done by hand.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import re
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from pictures import picture, save
+from running import pack, run_here
+
+import rawpack_packer
+from rawpack import Reader, UsageError
+from rawpack_packer.sources import open_source
+
+HEIGHT, WIDTH = 40, 60
+
+
+@pytest.fixture
+def photos(tmp_path: Path) -> Path:
+    """Three images."""
+    for i in range(3):
+        save(tmp_path / f"photos/{i}.png", picture(HEIGHT, WIDTH, i))
+    return tmp_path / "photos"
+
+
+def packed(source: Path, *options: object) -> Reader:
+    return Reader(pack(source, source.parent / "store", "--size", "keep", *options))
+
+
+def boxes_of(reader: Reader) -> list[list[list[float]]]:
+    return [reader[i]["boxes"].tolist() for i in range(len(reader))]
+
+
+# ---------------------------------------------------------------------------------------------- rows of boxes
+
+WHEAT = (
+    'image_id,width,height,bbox,source\n0,60,40,"[34.0, 22.0, 6.0, 5.5]",usask\n1,60,40,"[1, 2, 3, 4]",arvalis\n'
+    '0,60,40,"[1, 2, 6, 5]",usask\n'
+)
+
+
+def test_a_column_of_lists_with_a_row_for_each_box(photos: Path) -> None:
+    """As in Kaggle's wheat: left, top, width and height, since some would end before they begin; what is the same in
+    all rows of an image is the image's."""
+    (photos / "train.csv").write_text(WHEAT)
+    reader = packed(photos / "train.csv")
+    assert boxes_of(reader) == [[[34, 22, 40, 27.5], [1, 2, 7, 7]], [[1, 2, 4, 6]]]
+    assert [(one["key"], one["source"], one["width"]) for one in reader] == [
+        ("0.png", "usask", 60), ("1.png", "arvalis", 60),
+    ]  # fmt: skip
+
+
+def test_the_form_of_lists_is_asked_for_where_it_cannot_be_known(photos: Path) -> None:
+    """If no box shows what its last two numbers are, the command stops, and says both of what may be typed."""
+    (photos / "train.csv").write_text(WHEAT.replace("34.0, 22.0", "4.0, 2.0").replace("[1, 2, 3, 4]", "[1, 2, 30, 40]"))
+    ran = run_here("pack", photos / "train.csv", photos.parent / "store")
+    assert ran.code == 2
+    assert "say which, --field bbox:xyxy or bbox:xywh" in ran.err
+    reader = packed(photos / "train.csv", "--field", "bbox:xyxy")
+    assert boxes_of(reader)[0] == [[4, 2, 6, 5.5], [1, 2, 6, 5]]
+
+
+def test_images_with_one_row_each_keep_their_column_of_boxes(photos: Path) -> None:
+    """A column of lists next to paths is grouped only if paths repeat: otherwise it is a field of its own name."""
+    (photos / "one.csv").write_text('path,bbox\n0.png,"[1, 2, 3, 4]"\n1.png,"[5, 6, 7, 8]"\n')
+    reader = packed(photos / "one.csv", "--field", "bbox:xyxy[4]")
+    assert [one["bbox"].tolist() for one in reader] == [[[1, 2, 3, 4]], [[5, 6, 7, 8]]]
+
+
+ROWS = "filename,class,score,note,xmin,ymin,xmax,ymax\n"
+
+
+def test_what_rows_have_besides(photos: Path) -> None:
+    """Numbers follow their boxes; texts that differ within an image are left out, which the summary says; classes
+    without a box are named, and stay classes."""
+    (photos / "b.csv").write_text(ROWS + "1.png,cat,0.5,x,1,2,30,20\n0.png,dog,1,y,3,4,5,6\n1.png,dog,2,z,0,0,60,40\n")
+    (photos / "names.txt").write_text("yak\ndog\ncat\nowl\n")
+    ran = run_here("pack", "--workers", 0, "--size", "keep", "--classes", photos / "names.txt", photos / "b.csv",
+                   photos.parent / "store")  # fmt: skip
+    assert ran.code == 0, ran.err
+    assert "classes without a box: 2 (yak, owl)" in ran.out
+    assert "left out because they are not one number each: note" in ran.out
+    reader = Reader(photos.parent / "store")
+    assert reader.classes == ("yak", "dog", "cat", "owl")
+    assert [one["key"] for one in reader] == ["1.png", "0.png"]
+    assert boxes_of(reader) == [[[1, 2, 30, 20, 2], [0, 0, 60, 40, 1]], [[3, 4, 5, 6, 1]]]
+    assert [one["score"].tolist() for one in reader] == [[0.5, 2], [1]]
+
+
+def test_flags_leave_with_their_boxes(photos: Path) -> None:
+    """A crop that loses a box loses its numbers too."""
+    (photos / "b.csv").write_text(ROWS + "0.png,cat,7,x,1,2,5,6\n0.png,dog,8,x,30,20,50,40\n")
+    reader = Reader(pack(photos / "b.csv", photos.parent / "s", "--size", "keep", "--crop", "20,20,40,20"))
+    assert (boxes_of(reader), reader[0]["score"].tolist()) == ([[[10, 0, 30, 20, 1]]], [8])
+
+
+@pytest.mark.parametrize(
+    ("row", "error"),
+    [
+        ("0.png,cat,1,x,1,2,,6\n", "line 2, column 7 (xmax): is empty, and the other sides of the box are not"),
+        ("0.png,cat,1,x,1,a,5,6\n", "line 2, column 6 (ymin): 'a' is not a number"),
+        ("9.png,cat,1,x,1,2,5,6\n", "line 2, column 1 (filename): there is no file 9.png"),
+    ],
+)
+def test_faults_in_rows_of_boxes(row: str, error: str, photos: Path) -> None:
+    """The first fault is reported with its line and column."""
+    (photos / "b.csv").write_text(ROWS + row)
+    with pytest.raises(UsageError, match=re.escape(error)):
+        open_source(photos / "b.csv")
+
+
+def test_columns_that_are_declared_are_no_sides(photos: Path) -> None:
+    """`--field xmin:float64` says that the column is a number; then each row is a sample."""
+    (photos / "b.csv").write_text(ROWS + "0.png,cat,1,x,1,2,5,6\n")
+    reader = packed(photos / "b.csv", "--field", "xmin:float64")
+    assert "boxes" not in reader.fields
+    assert reader[0]["xmin"] == 1
+
+
+# ---------------------------------------------------------------------------------------------- lists of objects
+
+
+def test_objects_one_by_one(photos: Path) -> None:
+    """A list of objects is as good as lists of their numbers; names become sorted classes, and what is not one number
+    each is left out and named."""
+    rows: list[list[dict[str, Any]]] = [
+        [{"bbox": [30, 20, 6, 5], "category": "dog", "iscrowd": 0, "segmentation": [[1, 2, 3]]},
+         {"bbox": [1, 2, 3, 4], "category": "cat", "iscrowd": 1, "segmentation": []}], [],
+    ]  # fmt: skip
+    lines = [json.dumps({"file_name": f"{i}.png", "objects": row}) for i, row in enumerate(rows)]
+    (photos / "list.jsonl").write_text("\n".join(lines))
+    source = open_source(photos / "list.jsonl")
+    assert any(one.endswith("not one number each: segmentation") for one in source.info.problems)
+    reader = packed(photos / "list.jsonl")
+    assert reader.classes == ("cat", "dog")
+    assert boxes_of(reader) == [[[30, 20, 36, 25, 1], [1, 2, 4, 6, 0]], []]
+    assert [one["iscrowd"].tolist() for one in reader] == [[0, 1], []]
+
+
+def test_structs_in_lists_of_parquet(tmp_path: Path) -> None:
+    """As newer versions of `datasets` write objects; a row without any has none."""
+    pa = pytest.importorskip("pyarrow")
+    import pyarrow.parquet as pq
+    from pictures import encoded
+
+    objects = [[{"bbox": [1.0, 2.0, 30.0, 20.0], "label": 1}], None, [{"bbox": [0.0, 0.0, 6.0, 4.0], "label": 0}]]
+    images = [encoded(picture(HEIGHT, WIDTH, i)) for i in range(3)]
+    pq.write_table(pa.table({"image": images, "faces": objects}), tmp_path / "a.parquet")
+    with pytest.raises(UsageError, match=r"--field faces:xyxy or faces:xywh"):
+        open_source(tmp_path / "a.parquet")
+    reader = packed(tmp_path / "a.parquet", "--field", "faces:xyxy")
+    assert boxes_of(reader) == [[[1, 2, 30, 20, 1]], [], [[0, 0, 6, 4, 0]]]
+    assert rawpack_packer.pack(tmp_path / "a.parquet", tmp_path / "t", fields=["faces:str"], workers=0)
+    assert json.loads(Reader(tmp_path / "t")[2]["faces"]) == objects[2]
+
+
+@pytest.mark.parametrize(
+    ("objects", "error"),
+    [
+        ({"bbox": [[9, 9, 1, 1]], "category": []}, "its lists differ in length: bbox 1, category 0"),
+        ({"bbox": [[9, 9, 1]], "category": [0]}, "bbox is not four numbers for each object"),
+        ({"bbox": 3, "category": [0]}, "it is no object of lists"),
+    ],
+)
+def test_what_is_no_list_of_objects(objects: object, error: str, photos: Path) -> None:
+    """The error says what keeps such a column as text."""
+    (photos / "list.jsonl").write_text(json.dumps({"file_name": "0.png", "objects": objects}))
+    with pytest.raises(UsageError, match=f"{error}.*: --field objects:str keeps all as text"):
+        open_source(photos / "list.jsonl")
+
+
+# ---------------------------------------------------------------------------------------------- labelme
+
+
+def shape(kind: str, *points: list[float], **more: object) -> dict[str, object]:
+    return {"label": "cat", "shape_type": kind, "points": list(points), "flags": {}} | more
+
+
+def label(photos: Path, *shapes: object) -> None:
+    about = {"version": "5.5.0", "flags": {}, "imagePath": "0.png", "imageData": None}
+    sizes = {"imageHeight": HEIGHT, "imageWidth": WIDTH}
+    (photos / "0.json").write_text(json.dumps(about | sizes | {"shapes": shapes}))
+
+
+def test_shapes_of_labelme_that_have_no_box_are_counted(photos: Path) -> None:
+    """Masks give the box that holds all of their pixels; lines and flags are left out, which the summary says."""
+    label(
+        photos, shape("mask", [3, 4], [9, 12], mask="iVBORw0KGgo="), shape("linestrip", [1, 1], [2, 2], [3, 1]),
+        shape("rectangle", [1, 1], [2, 2], flags={"blurry": True, "night": False}),
+    )  # fmt: skip
+    source = open_source(photos)
+    assert (source.info.kind, source.info.counts["no_annotation"], source.info.counts["no_boxes"]) == ("labelme", 2, 2)
+    assert source.info.problems == ("left out of the annotations: pixels of masks 1, linestrip 1, flag blurry 1",)
+    assert source.info.skipped == {}
+    assert boxes_of(packed(photos))[0] == [[3, 4, 10, 13, 0], [1, 1, 2, 2, 0]]
+
+
+def test_classes_of_labelme_can_be_given(photos: Path) -> None:
+    """`--classes` numbers them; a label that is none of them is a fault, which names the file's image."""
+    label(photos, shape("rectangle", [1, 1], [20, 20]))
+    (photos.parent / "names.txt").write_text("dog\ncat\n")
+    reader = packed(photos, "--source", "labelme", "--classes", photos.parent / "names.txt")
+    assert (reader.classes, boxes_of(reader)[0]) == (("dog", "cat"), [[1, 1, 20, 20, 1]])
+    with pytest.raises(UsageError, match=r"a shape of 0.png is 'cat'; it is none of the 1 classes"):
+        open_source(photos, "labelme", classes=["dog"])
+
+
+@pytest.mark.parametrize(
+    ("shapes", "error"),
+    [
+        (shape("polygon", [1, 1], [2, 2]), "0.json: shape 1: 4 coordinates"),
+        (shape("circle", [1, 1]), "0.json: shape 1: 4 coordinates"),
+        (shape("rectangle", [1, 1], [2, 2], label=""), "0.json: shape 1: it has no label"),
+        ({"label": "cat"}, "0.json: is not labelme's: Object missing required field `points`"),
+    ],
+)
+def test_faults_in_files_of_labelme(shapes: object, error: str, photos: Path) -> None:
+    """The file and the shape are named."""
+    label(photos, shapes)
+    with pytest.raises(UsageError, match=re.escape(error)):
+        open_source(photos)
+
+
+def test_splits_of_labelme_have_the_same_classes(photos: Path) -> None:
+    """Each split is packed with its files, and a label is the same class in all of them."""
+    for split, name in (("train", "dog"), ("val", "cat")):
+        label(photos, shape("rectangle", [1, 1], [20, 20], label=name))
+        shutil.copytree(photos, photos.parent / "sets" / split)
+    pack(photos.parent / "sets", photos.parent / "packed", "--size", "keep", "--splits", "train,val")
+    train, val = (Reader(photos.parent / "packed" / split) for split in ("train", "val"))
+    assert train.classes == val.classes == ("cat", "dog")
+    assert (train[0]["boxes"][0, 4], val[0]["boxes"][0, 4]) == (1, 0)
+
+
+# ---------------------------------------------------------------------------------------------- CVAT
+
+LABELS = (
+    "<meta><project><labels><label><name>person</name><type>skeleton</type></label>"
+    "<label><name>left_eye</name><type>points</type><parent>person</parent></label>"
+    "<label><name>right_eye</name><type>points</type><parent>person</parent></label>"
+    "<label><name>nose</name><type>points</type><parent>person</parent></label>"
+    "<label><name>cup</name><type>ellipse</type></label></labels></project></meta>"
+)
+"""After CVAT's documentation."""
+
+
+def annotate(photos: Path, shapes: str, name: str = "0.png", more: str = "", labels: str = LABELS) -> Path:
+    image = f'<image id="0" name="{name}" width="{WIDTH}" height="{HEIGHT}"{more}>{shapes}</image>'
+    file = photos / "annotations.xml"
+    file.write_text(f'<?xml version="1.0" encoding="utf-8"?><annotations>{labels}{image}</annotations>')
+    return file
+
+
+def test_skeletons_and_ellipses_of_cvat(photos: Path) -> None:
+    """Keypoints have the order of their label, and are hidden or not labeled as the file says; eyes change places in a
+    mirrored image; an ellipse has the box around it."""
+    annotate(
+        photos,
+        '<skeleton label="person" z_order="0"><points label="nose" outside="0" occluded="1" points="8.5,25"/>'
+        '<points label="left_eye" outside="0" occluded="0" points="4,5"/>'
+        '<points label="right_eye" outside="1" occluded="0" points="50,30"/></skeleton>'
+        '<ellipse label="cup" occluded="0" cx="30" cy="20" rx="10" ry="5" rotation="90" z_order="0"/>',
+    )
+    reader = packed(photos)
+    assert reader.classes == ("person", "cup")
+    np.testing.assert_allclose(reader[0]["boxes"], [[4, 5, 8.5, 25, 0], [25, 10, 35, 30, 1]], rtol=1e-6)
+    assert reader[0]["keypoints"].tolist() == [[[4, 5, 2], [0, 0, 0], [8.5, 25, 1]], np.zeros((3, 3)).tolist()]
+    assert open_source(photos).info.fields["keypoints"].mirror == (1, 0, 2)
+
+
+def test_images_of_cvat_may_be_in_folders_of_subsets(photos: Path) -> None:
+    """An export of a project has images/train/0.png for the image 0.png of subset train; `--images` names others."""
+    file = annotate(photos, '<box label="cup" xtl="1" ytl="2" xbr="3" ybr="4"/>', more=' subset="train"')
+    save(photos / "images/train/0.png", picture(HEIGHT, WIDTH, 0))
+    (photos / "0.png").unlink()
+    source = open_source(photos)
+    assert [source.key(i) for i in range(len(source))] == ["train/0.png"]
+    save(photos.parent / "other/0.png", picture(HEIGHT, WIDTH, 0))
+    assert open_source(file, images=photos.parent / "other").key(0) == "0.png"
+
+
+def test_the_box_around_a_mask_of_cvat(photos: Path) -> None:
+    """Run lengths go through the pixels of the mask row by row; the box is that of the pixels that are set."""
+    mask = np.zeros((5, 8), np.uint8)
+    mask[1:4, 2:7] = 1
+    mask[2] = 0
+    runs, values = [0], [0, *mask.ravel().tolist()]
+    for before, value in itertools.pairwise(values):
+        runs += [1] if value != before else []
+        runs[-1] += value == before
+    rle = ", ".join(map(str, runs))
+    annotate(photos, f'<mask label="cup" rle="{rle}" left="10" top="20" width="8" height="5"/>')
+    assert boxes_of(packed(photos)) == [[[12, 21, 17, 24, 1]]]
+
+
+@pytest.mark.parametrize(
+    ("shapes", "error"),
+    [
+        ('<box label="cup" xtl="1" ytl="b" xbr="3" ybr="4"/>', "image '0.png', shape 1 (box): ytl 'b' is not a number"),
+        ('<polygon label="cup" points="1,2;3"/>', "shape 1 (polygon): 3 coordinates, not x, y of each point"),
+        (
+            '<box label="hat" xtl="1" ytl="2" xbr="3" ybr="4"/>',
+            "a shape of 0.png is 'hat'; it is none of the 2 classes",
+        ),
+        ('<mask label="cup" rle="3, 4" left="0" top="0" width="2" height="2"/>', "are not those of 2x2 pixels"),
+    ],
+)
+def test_faults_in_the_file_of_cvat(shapes: str, error: str, photos: Path) -> None:
+    """The image and the shape are named."""
+    annotate(photos, shapes)
+    with pytest.raises(UsageError, match=re.escape(error)):
+        open_source(photos)
+
+
+def test_files_of_cvat_that_are_refused(photos: Path) -> None:
+    """Tracks of a video are to be exported again; nothing is expanded, and no name leads out of the folder."""
+    file = annotate(photos, "")
+    text = file.read_text()
+    file.write_text(re.sub("<image.*</image>", '<track id="0" label="cup"/>', text))
+    with pytest.raises(UsageError, match=r"export them again, as 'CVAT for images 1\.1'"):
+        open_source(photos)
+    file.write_text(text.replace("<annotations>", "<!DOCTYPE a><annotations>"))
+    with pytest.raises(UsageError, match="has a DOCTYPE"):
+        open_source(photos)
+    save(photos.parent / "secret.png", picture(HEIGHT, WIDTH, 0))
+    annotate(photos, "", name="../secret.png")
+    with pytest.raises(UsageError, match=r"image 0: ../secret.png leads out of"):
+        open_source(photos)
