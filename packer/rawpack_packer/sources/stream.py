@@ -53,7 +53,7 @@ _ARRAY, _PICTURE, _PATH, _NONE = 1, 2, 3, 4
 """What msgpack does not have: arrays, PIL images, paths, and samples that could not be taken."""
 
 
-class Whole(msgspec.Struct, frozen=True):
+class Taken(msgspec.Struct, frozen=True):
     """How the samples of a stream were taken, and what was found."""
 
     how: str
@@ -144,7 +144,7 @@ def is_stream(source: Any, *, here: bool) -> bool:
 def said_by(stream: Any, given: Mapping[str, Any]) -> dict[str, Any]:
     """What a stream says of its samples by attributes, as a `Dataset` may, under what the user gave."""
     fields, image = getattr(stream, "fields", None), getattr(stream, "image", None)
-    said = {"image": image} if isinstance(image, tuple) or image in AXES else {}
+    said = {"image": image} if isinstance(image, tuple) or (isinstance(image, str) and image in AXES) else {}
     fields = {**(fields if isinstance(fields, Mapping) else {}), **given.get("fields", {})}
     return {**said, **given, "fields": fields}
 
@@ -204,10 +204,10 @@ def take(samples: Iterator[Any], folder: Path, how: How, seen: Callable[[int], o
     return Spooled(folder, whole.samples, how.classes or whole.classes)
 
 
-def _take_all(samples: Iterator[Any], folder: Path, how: How, seen: Callable[[int], object]) -> Whole:
+def _take_all(samples: Iterator[Any], folder: Path, how: How, seen: Callable[[int], object]) -> Taken:
     """Take what an earlier run has not, and compare the rest."""
     labels = set[str]()
-    with _Spool(folder) as spool:
+    with _Adding(folder) as spool:
         known = _entries(folder)["sum"] if how.packed is None else how.packed[:, 1]
         for i, data, label in _compared(samples, known, how):
             if i >= spool.count:
@@ -217,7 +217,7 @@ def _take_all(samples: Iterator[Any], folder: Path, how: How, seen: Callable[[in
             seen(i + 1)
     few = 0 < len(labels) <= _MOST_CLASSES
     classes = [*(number_labels([*labels], where=how.called).names or ())] if few else None
-    whole = Whole(repr((how.names, how.limit)), spool.count, classes)
+    whole = Taken(repr((how.names, how.limit)), spool.count, classes)
     _write_whole(folder, whole)
     return whole
 
@@ -237,7 +237,7 @@ def _compared(samples: Iterator[Any], known: NDArray[np.int64], how: How) -> Ite
         raise how.differs(f"it ended after {count(i + 1, 'sample')}, and that had {len(known):,} or more")
 
 
-class _Spool:
+class _Adding:
     """The files, while samples are added."""
 
     def __init__(self, folder: Path) -> None:
@@ -246,10 +246,11 @@ class _Spool:
         self._end = int(entries["end"][-1]) if self.count else 0
         self._new, self._unsynced, self._synced = list[tuple[int, int]](), 0, time.monotonic()
         # What the last run had not synced goes.
-        self._samples = _opened(folder / _SAMPLES, self._end)
-        self._index = _opened(folder / _INDEX, entries.nbytes)
+        self._samples, self._index = (folder / _SAMPLES).open("ab"), (folder / _INDEX).open("ab")
+        self._samples.truncate(self._end)
+        self._index.truncate(entries.nbytes)
 
-    def __enter__(self) -> _Spool:
+    def __enter__(self) -> _Adding:
         return self
 
     def __exit__(
@@ -259,7 +260,7 @@ class _Spool:
             self._sync()
 
     def add(self, data: bytes) -> None:
-        _write(self._samples, data)
+        self._samples.write(data)
         self._end += len(data)
         self.count += 1
         self._new.append((self._end, _sum(data)))
@@ -270,24 +271,12 @@ class _Spool:
     def _sync(self) -> None:
         """Have the index name all samples."""
         if self._new:
+            self._samples.flush()
             os.fsync(self._samples.fileno())
-            _write(self._index, np.array(self._new, _ENTRY).tobytes())
+            self._index.write(np.array(self._new, _ENTRY).tobytes())
+            self._index.flush()
             os.fsync(self._index.fileno())
         self._new, self._unsynced, self._synced = [], 0, time.monotonic()
-
-
-def _opened(path: Path, size: int) -> io.FileIO:
-    """A file of so many bytes, to be written at its end."""
-    file = io.FileIO(os.open(path, os.O_RDWR | os.O_CREAT, 0o644), "r+")
-    file.truncate(size)
-    file.seek(size)
-    return file
-
-
-def _write(file: io.FileIO, data: bytes) -> None:
-    left = memoryview(data)
-    while left:
-        left = left[file.write(left) or 0 :]
 
 
 def _entries(folder: Path) -> NDArray[Any]:
@@ -300,7 +289,7 @@ def _entries(folder: Path) -> NDArray[Any]:
     return entries[: int(np.searchsorted(entries["end"], size, "right"))]
 
 
-def _write_whole(folder: Path, whole: Whole) -> None:
+def _write_whole(folder: Path, whole: Taken) -> None:
     temporary = folder / f"{_WHOLE}.tmp"
     with temporary.open("wb") as file:
         file.write(msgspec.msgpack.encode(whole))
@@ -309,10 +298,10 @@ def _write_whole(folder: Path, whole: Whole) -> None:
     temporary.replace(folder / _WHOLE)
 
 
-def _read_whole(folder: Path, how: How) -> Whole | None:
+def _read_whole(folder: Path, how: How) -> Taken | None:
     """What was noted of samples that are all there. Raises UsageError where they were taken otherwise."""
     try:
-        whole = msgspec.msgpack.decode(read_plain(folder / _WHOLE, _MOST_NOTE), type=Whole)
+        whole = msgspec.msgpack.decode(read_plain(folder / _WHOLE, _MOST_NOTE), type=Taken)
     except (OSError, RawpackError, msgspec.DecodeError):
         return None
     if len(_entries(folder)) != whole.samples:
@@ -341,8 +330,10 @@ def _encoded(sample: Any, names: Names | None) -> tuple[bytes, Any]:
         return msgspec.msgpack.encode(values, enc_hook=_beside), fields.get(LABEL)
     except DecodeError as error:
         why = error.reason, error.detail
-    except (TypeError, ValueError, OverflowError, RecursionError) as error:
-        why = "bad_field", str(error)
+    except MemoryError:
+        raise
+    except Exception as error:  # such as of a PIL image whose file is cut short
+        why = "source_error", f"{type(error).__name__}: {error}"
     return msgspec.msgpack.encode({"": Ext(_NONE, msgspec.msgpack.encode(why))}), None
 
 
@@ -362,7 +353,7 @@ def _beside(value: Any) -> Any:
         return Ext(_PICTURE, msgspec.msgpack.encode(_parts_of(value)))
     array = as_array(value)
     if array is None:
-        raise TypeError(f"a value is {plain(type(value).__name__)}, no number, text or array")
+        raise DecodeError("bad_field", f"a value is {plain(type(value).__name__)}, no number, text or array")
     file = io.BytesIO()
     np.lib.format.write_array(file, array, (1, 0), allow_pickle=False)
     return Ext(_ARRAY, file.getvalue())
