@@ -17,7 +17,7 @@ from reading import wait_until
 from running import Ran, pack, run_here, started
 
 import rawpack_packer
-from rawpack import Reader, UsageError
+from rawpack import PackError, Reader, UsageError
 
 pytest.importorskip("s3fs", reason="rawpack[remote] is not installed: no s3fs")
 
@@ -63,6 +63,23 @@ def uploaded(server: Server) -> dict[str, bytes]:
 
 def run(arrays: Path, *options: object) -> Ran:
     return run_here("pack", "--workers", 0, "--shard-size", 1, *options, arrays, URL)
+
+
+def test_a_stream(server: Server, arrays: Path, plain: dict[str, bytes], tmp_path: Path) -> None:
+    """A generator is kept on this machine until the store is at the URL; one that stops goes on."""
+
+    def images(stop: int) -> Iterator[Any]:
+        for n, image in enumerate(np.load(arrays)):
+            if n == stop:
+                raise OSError("the line is dead")
+            yield image
+
+    options: dict[str, Any] = {"workers": 0, "shard_size": 1, "tmp": tmp_path / "tmp"}
+    with pytest.raises(PackError, match="stopped at sample 100"):
+        rawpack_packer.pack(images(100), URL, **options)
+    rawpack_packer.pack(images(-1), URL, **options)
+    assert stable(uploaded(server)) == plain
+    assert not [path for path in (tmp_path / "tmp").rglob("*") if path.is_file() and path.name != "lock"]
 
 
 def test_the_same_store(server: Server, arrays: Path, plain: dict[str, bytes], tmp_path: Path) -> None:

@@ -103,6 +103,20 @@ def test_an_iterable_dataset_of_torch(tmp_path: Path) -> None:
     assert (np.asarray(reader[5]["image"]) == np.float32(5 / 8)).all()
 
 
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # it leaves its files open
+def test_a_pipeline_of_webdataset(tmp_path: Path) -> None:
+    wds = pytest.importorskip("webdataset")
+    with wds.TarWriter(str(tmp_path / "a.tar")) as writer:
+        for n in range(9):
+            writer.write({"__key__": f"{n}", "png": Image.fromarray(picture(9, 8, n)), "cls": n % 4})
+    pipeline = wds.WebDataset(str(tmp_path / "a.tar"), shardshuffle=False).decode("pil").to_tuple("png", "cls")
+    rawpack_packer.pack(pipeline, tmp_path / "s", workers=2)
+    reader = Reader(tmp_path / "s")
+    assert reader.column("label").tolist() == [n % 4 for n in range(9)]
+    for n in range(9):
+        np.testing.assert_array_equal(reader[n]["image"], picture(9, 8, n))
+
+
 def _png(image: Image.Image) -> bytes:
     file = io.BytesIO()
     image.save(file, "PNG")
@@ -299,6 +313,20 @@ def test_another_stream_is_refused_in_words(tmp_path: Path) -> None:
         with pytest.raises(UsageError, match=f"a finished store was packed from: .*{words}"):
             rawpack_packer.pack(other, tmp_path / "s", fields=_FIELDS, workers=0)
         assert not (tmp_path / "s/.rawpack").exists()
+
+
+def test_one_run_at_a_time_reads_a_stream(tmp_path: Path) -> None:
+    """A second one is refused while the first reads, and disturbs nothing."""
+
+    def greedy() -> Iterator[Any]:
+        for i, one in enumerate(samples()):
+            if i == 9:
+                with pytest.raises(UsageError, match="another run on this machine is reading a stream into"):
+                    rawpack_packer.pack(samples(), tmp_path / "s", fields=_FIELDS, workers=0)
+            yield one
+
+    rawpack_packer.pack(greedy(), tmp_path / "s", fields=_FIELDS, workers=0)
+    same_as_generated(tmp_path / "s", 40)
 
 
 def test_a_damaged_spool_is_not_packed(tmp_path: Path) -> None:

@@ -96,7 +96,7 @@ def alone(path: Path, doing: str) -> Iterator[None]:
     try:
         descriptor = lock_file(path, wait_s=0)
     except BlockingIOError:
-        raise UsageError(f"another run is {doing} right now") from None
+        raise UsageError(f"another run on this machine is {doing} right now") from None
     try:
         yield
     finally:

@@ -182,7 +182,8 @@ def _taken(
     from rawpack_packer.progress import Taking
     from rawpack_packer.sources.stream import How, begin, said_by, take
 
-    called, folder = plain(type(stream).__name__), place / WORK / SPOOL / f"stream{split and '-'}{split}"
+    called = plain(type(stream).__name__)
+    folder = (place / WORK / SPOOL / f"stream{split and '-'}{split}").absolute()  # for workers on other machines
     limit, keys, given = given.pop("limit", None), given.pop("keys", None), {**given, **said_by(stream, given)}
     names, number = given.pop("names", None), None if limit is None else whole_number("limit", limit, 1)
     packed = None if adds or run_options.restart else journal.states_of_finished(place / split)

@@ -118,7 +118,7 @@ class _Scratch:
     def locked(self) -> Iterator[None]:
         """Keep other runs on this machine from packing to the URL within this block."""
         self.folder.mkdir(parents=True, exist_ok=True)
-        with alone(self.folder / "lock", f"packing to {shown(self._url)} on this machine"):
+        with alone(self.folder / "lock", f"packing to {shown(self._url)}"):
             yield
 
     def sent(self) -> set[str]:
