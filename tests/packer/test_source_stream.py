@@ -309,6 +309,10 @@ def test_another_stream_is_refused_in_words(tmp_path: Path) -> None:
     rawpack_packer.pack(_other(12), tmp_path / "s", fields=_FIELDS, workers=0, restart=True)
     assert Reader(tmp_path / "s")[12]["caption"] == "other"
     assert rawpack_packer.pack(_other(12), tmp_path / "s", fields=_FIELDS, workers=0).already
+    for options, words in (({"keys": ["a"]}, "keys= has 1"), ({"format": "hdf5"}, "format= was memmap")):
+        with pytest.raises(UsageError, match=words):
+            rawpack_packer.pack(_other(12), tmp_path / "s", fields=_FIELDS, workers=0, **options)  # type: ignore[arg-type]
+        assert not (tmp_path / "s/.rawpack").exists()
     for other, words in ((samples(), "sample 12"), (_other(12, 30), "ended after 30"), (_other(12, 41), "after 40")):
         with pytest.raises(UsageError, match=f"a finished store was packed from: .*{words}"):
             rawpack_packer.pack(other, tmp_path / "s", fields=_FIELDS, workers=0)

@@ -178,7 +178,12 @@ class Job:
 
     def pack(self, *, check_free: bool = True) -> Summary:
         """See `do`."""
-        summary = self.finished()
+        try:
+            summary = self.finished()
+        except UsageError:
+            if destinations.has_only_spool(self.destination):  # of a finished store, which needs none
+                tidy_finished(self.destination)
+            raise
         if summary is None:
             return self.do(check_free=check_free)
         tidy_finished(self.destination)

@@ -180,36 +180,34 @@ def _taken(
     """The samples of a stream, taken into the work folder of a destination. opened: gives the source of a dataset.
     adds: whether the destination is a store that is appended to."""
     from rawpack_packer.progress import Taking
-    from rawpack_packer.sources.stream import How, begin, said_by, take
+    from rawpack_packer.sources.stream import How, begin, classes_by, said_by, take
 
     called = plain(type(stream).__name__)
     folder = (place / WORK / SPOOL / f"stream{split and '-'}{split}").absolute()  # for workers on other machines
     limit, keys, given = given.pop("limit", None), given.pop("keys", None), {**given, **said_by(stream, given)}
     names, number = given.pop("names", None), None if limit is None else whole_number("limit", limit, 1)
     packed = None if adds or run_options.restart else journal.states_of_finished(place / split)
-    classes = getattr(stream, "classes", None)
-    how = How(
-        called, names, number, packed, run_options.restart, classes if isinstance(classes, list | tuple) else None
-    )
+    how = How(called, names, number, packed, run_options.restart, classes_by(stream))
     samples = begin(stream, how, lambda first: opened([first], **given, names=names, root=f"<{called}>"))
     taking = Taking(run_options.progress)
     try:
         folder.mkdir(parents=True, exist_ok=True)
         with alone(folder / "lock", f"reading a stream into {place}"):
-            dataset = take(samples, folder, how, taking.show)
+            try:
+                dataset = take(samples, folder, how, taking.show)
+                source = opened(dataset, **given, keys=keys, root=f"<{called} of {len(dataset)} samples>")
+            except UsageError:
+                if packed is not None:
+                    destinations.remove_spool(folder)
+                raise
     except OSError as error:
         raise PackError(
             f"packing into {place} stopped: {error.strerror or error}; all samples of the {called} are kept in "
             f"{folder} until the store is finished, {size(destinations.own_bytes(folder))} so far; once that is fixed, "
             f"{again()} with a new one resumes"
         ) from error
-    except UsageError:
-        if packed is not None:
-            destinations.remove_spool(folder)
-        raise
     finally:
         taking.end()
-    source = opened(dataset, **given, keys=keys, root=f"<{called} of {len(dataset)} samples>")
     if number is not None:
         source.info = replace(source.info, options={**source.info.options, "--limit": str(number)})
     return source
