@@ -10,6 +10,7 @@ from typing import Any
 import made_arrays
 import made_labels
 import made_objects
+import made_python
 import made_texts
 import numpy as np
 import pytest
@@ -23,6 +24,7 @@ _LAYOUTS: tuple[Layout, ...] = (
     *made_arrays.LAYOUTS,
     *made_labels.LAYOUTS,
     *made_objects.LAYOUTS,
+    *made_python.LAYOUTS,
     *made_texts.LAYOUTS,
 )
 

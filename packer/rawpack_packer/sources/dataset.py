@@ -117,7 +117,7 @@ class DatasetPart:
             # In here, since Pillow decodes an image only when its pixels are asked for.
             image = self.images.of(value, f"sample {key}")
             kinds = self.fields
-            if LABEL not in kinds and BOXES in kinds and sample.get(LABEL) == []:  # an image without annotations
+            if LABEL not in kinds and BOXES in kinds and _is_empty(sample.get(LABEL)):  # an image without annotations
                 sample |= of_annotations(sample.pop(LABEL))
             if LABEL in kinds and LABEL in sample:
                 sample[LABEL] = self._label(sample[LABEL])
@@ -219,7 +219,7 @@ class DatasetSource(BaseSource):
             first[LABEL] = next((one for one in labels if one is not None), None)
         if onehot:
             first[LABEL] = _first_one_hot(first, opt.label_column(str(label_column)), root)
-        elif first.get(LABEL) == []:  # an image without annotations shows no fields
+        elif _is_empty(first.get(LABEL)):  # an image without annotations shows no fields
             next_ones = (_sample_of(dataset, i, called_as) for i in range(1, min(count, _TRIED)))
             first = next((one for one in next_ones if one is not None and target_kinds(one)), first)
         declared = {**target_kinds(first), **declared}
@@ -438,6 +438,10 @@ def _first_one_hot(first: Mapping[str, Any], said: str, root: str) -> int:
         return _of_one_hot(first[LABEL])
     except DecodeError as error:
         raise UsageError(f"{said}: {root}: the first sample: {error.detail}") from None
+
+
+def _is_empty(value: Any) -> bool:
+    return isinstance(value, list) and not value
 
 
 def _class_number(label: Any, classes: Sequence[str]) -> int:

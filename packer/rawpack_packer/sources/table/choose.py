@@ -100,17 +100,17 @@ def one_hot_name(label: str | None) -> tuple[str | None, bool]:
 
 def one_hot_numbers(rows: NDArray[Any], where: str) -> Rows:
     """The numbers of classes in one-hot rows, (n, k); -1 for rows of zeros. Raises UsageError for any other rows."""
-    shape = f"{where}: labels of shape {rows.shape[1:]} are not one-hot, (classes,)"
     if rows.ndim != 2:
-        raise UsageError(shape)
+        raise UsageError(f"{where}: labels of shape {rows.shape[1:]} are not one-hot, (classes,)")
     ones = rows == 1
     wrong = np.flatnonzero(((rows != 0) & ~ones).any(axis=1) | (ones.sum(axis=1) > 1))
     if len(wrong):
+        shown = listed([*map(str, rows[wrong[0]].tolist())], 8)
         raise UsageError(
-            f"{where}: label {listed([*map(str, rows[wrong[0]].tolist())], 8)} of row {wrong[0]} is not one-hot, a single 1 "
-            f"among zeros: leave out {_ONE_HOT} to keep all numbers"
+            f"{where}: label {shown} of row {wrong[0]} is not one-hot, a single 1 among zeros: leave out {_ONE_HOT} to "
+            "keep all numbers"
         )
-    return np.where(ones.any(axis=1), ones.argmax(axis=1) if rows.shape[1] else 0, -1).astype(np.int64)
+    return np.where(ones.any(axis=1), ones.argmax(axis=1), -1).astype(np.int64)
 
 
 def classes_of(classes: Classes) -> tuple[str, ...]:
