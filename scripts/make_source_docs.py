@@ -43,10 +43,19 @@ FACTS = {
     "hdf5": Facts("if data sets hold image files", "by its row", "h5py", "pack-hdf5-lmdb-cifar"),
     "labelme": Facts("yes", "by its file", "labelme", "pack-detection-datasets"),
     "listing": Facts("yes", "by its file", "the `csv` and `json` modules", "pack-a-listing"),
+    "litdata": Facts(
+        "yes", "at its offset; a compressed chunk is decompressed whole", "litdata", "pack-mds-and-litdata"
+    ),
     "lmdb": Facts("yes", "at its offset", "lmdb", "pack-hdf5-lmdb-cifar"),
+    "mds": Facts(
+        "yes", "at its offset; a compressed shard is decompressed whole", "mosaicml-streaming", "pack-mds-and-litdata"
+    ),
     "parquet": Facts("yes", "by its row group", "Hugging Face datasets", "pack-hugging-face"),
     "recordio": Facts("yes", "at its offset", "mxnet 1.9.1", "pack-recordio"),
     "store": Facts("if the store has JPEG files", "at its offset", "numpy, h5py and lmdb", "work-with-stores"),
+    "tfrecord": Facts(
+        "yes", "at its offset; in compressed files, by an index that is made once", "TensorFlow", "pack-tfrecord"
+    ),
     "video": Facts("no", "from the key frame before it", "PyAV and ffmpeg", "pack-video"),
     "voc": Facts("yes", "by its file", "the XML itself", "pack-detection-datasets"),
     "webdataset": Facts(
@@ -59,8 +68,11 @@ FURTHER = {
     "folder": "`--images target=clean/`, files of the same names in another folder",
     "hdf5": "`--field target:image`, a data set of arrays or image files",
     "listing": "`--field target:image`, a column of paths",
+    "litdata": "`--field right:image`, a column of image files, PIL images or arrays",
+    "mds": "`--field right:image`, a column of image files, PIL images or arrays",
     "parquet": "`--field right:image`, a column of images",
     "store": "those that it has",
+    "tfrecord": "`--field depth:image`, a feature of image files",
     "webdataset": "`--field right.jpg:image`, a member",
 }
 """What gives samples further images; other kinds have none."""

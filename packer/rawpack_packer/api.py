@@ -397,7 +397,7 @@ def describe(store: Named) -> Description:
 
 @takes_paths
 def describe_source(path: Named) -> SourceDescription | None:
-    """What is in an HDF5 file, an LMDB or CIFAR that can be packed, and how; None for any other path."""
+    """What is in an HDF5 file, an LMDB, CIFAR, MDS or litdata that can be packed, and how; None for any other path."""
     from rawpack_packer.inspect.describe import describe_source as described
 
     return described(os.fspath(path))

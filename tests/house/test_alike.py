@@ -24,6 +24,7 @@ CLASS_FOLDERS = ["folder", "tar", "zip", "video", "store"]
 BOXED = ["coco", "voc", "yolo", "labelme", "cvat"]
 """Kinds whose classes are those of boxes."""
 SHOWN_AS = {
+    "litdata": {"mds"},  # the same columns by the same code
     "archive": {"tar", "zip"}, "arrays": {"npz"}, "listing": {"csv", "jsonl"},
     "cifar": set(),  # its files have one layout, with their own classes, and nothing to choose
 }  # fmt: skip
@@ -119,9 +120,13 @@ def test_of_several_columns_that_may_be_images_one_called_image_is(kind: str, tm
 def test_a_column_declared_as_images_holds_further_images(kind: str, tmp_path: Path) -> None:
     """By one word: gray or RGB pictures with the values of that column. A column that is not there is named."""
     images, others = pictures("0.png", "1.png"), [png(7), png(8)]
-    values: Any = {"csv": ["a.png", "b.png"], "jsonl": ["a.png", "b.png"], "parquet": others}.get(
-        kind, list(pixels_of([("", data) for data in others]))
-    )
+    values: Any = {
+        "csv": ["a.png", "b.png"],
+        "jsonl": ["a.png", "b.png"],
+        "parquet": others,
+        "mds": others,
+        "tfrecord": others,
+    }.get(kind, list(pixels_of([("", data) for data in others])))
     table = TABLES[kind](tmp_path, {"other": values}, images)
     for name, data in zip(("a.png", "b.png"), others, strict=True):
         (tmp_path / name).write_bytes(data)

@@ -28,7 +28,13 @@ def texts() -> Iterator[Path]:
     for top in ("reader", "packer", "tests", "scripts", "docs", ".ci"):
         for path in sorted((ROOT / top).rglob("*")):
             inner = path.relative_to(ROOT / top).parts
-            if path.is_file() and path.suffix in TEXT and not any(part.startswith((".", "__pyc")) for part in inner):
+            is_shard = re.search(r"-\d+-of-\d+$", path.name)  # of images
+            if (
+                path.is_file()
+                and path.suffix in TEXT
+                and not is_shard
+                and not any(part.startswith((".", "__pyc")) for part in inner)
+            ):
                 yield path
     yield from sorted(ROOT.glob("*.md"))
     yield ROOT / "pyproject.toml"

@@ -8,10 +8,12 @@ from pathlib import Path
 from typing import Any
 
 import made_arrays
+import made_chunks
 import made_labels
 import made_objects
 import made_python
 import made_texts
+import made_tfrecord
 import numpy as np
 import pytest
 from layout import Layout
@@ -22,10 +24,12 @@ import rawpack
 _PAGE = Path(__file__).resolve().parents[2] / "docs/how-to/i-have.md"
 _LAYOUTS: tuple[Layout, ...] = (
     *made_arrays.LAYOUTS,
+    *made_chunks.LAYOUTS,
     *made_labels.LAYOUTS,
     *made_objects.LAYOUTS,
     *made_python.LAYOUTS,
     *made_texts.LAYOUTS,
+    *made_tfrecord.LAYOUTS,
 )
 
 

@@ -12,9 +12,9 @@ import re
 import struct
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
-from types import ModuleType, SimpleNamespace
+from types import ModuleType
 from typing import Any
 
 import h5py
@@ -24,7 +24,9 @@ import pytest
 from pictures import picture
 from PIL import Image
 from running import environment, run_here
+from tfrecords import tfrecord
 
+import rawpack_packer
 from rawpack import Reader
 
 COUNT = 6
@@ -225,101 +227,15 @@ def test_matlab_before(monkeypatch: pytest.MonkeyPatch) -> None:
 # ------------------------------------------------------------------------------------------ other loaders
 
 
-class Streamed:
-    """A stand-in for a data set of MosaicML Streaming or of litdata, which is not installed here."""
-
-    def __init__(self, input_dir: str = "", *, local: str = "", shuffle: bool = True, batch_size: int = 0) -> None:
-        folder = Path(local or input_dir)
-        assert not shuffle
-        self.rows = pickle.loads((folder / "shard.00000.mds").read_bytes())
-
-    def __len__(self) -> int:
-        return len(self.rows)
-
-    def __getitem__(self, i: int) -> Any:
-        return self.rows[i]
-
-
-MDS = {
-    "version": 2,
-    "shards": [{"column_names": ["cls", "picture"], "column_encodings": ["int", "jpeg"], "format": "mds"}],
-}
-LITDATA = {
-    "chunks": [],
-    "config": {
-        "data_format": ["jpeg", "int"],
-        "data_spec": json.dumps([1, {"type": "builtins.dict", "context": json.dumps(["picture", "cls"])}]),
-    },
-}
-
-
-@pytest.mark.parametrize(("package", "index"), [("streaming", MDS), ("litdata", LITDATA)], ids=["mds", "litdata"])
-def test_folders_of_streaming_libraries(package: str, index: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Their index says what samples have."""
-    Path("set").mkdir()
-    rows = [{"picture": picture(24, 32, n), "cls": n % 3} for n in range(COUNT)]
-    Path("set/shard.00000.mds").write_bytes(pickle.dumps(rows))
-    Path("set/index.json").write_text(json.dumps(index))
-    stand_in = ModuleType(package)
-    stand_in.StreamingDataset = Streamed  # type: ignore[attr-defined]
-    monkeypatch.setitem(sys.modules, package, stand_in)
-    reader = typed(Path("set"))
-    np.testing.assert_array_equal(reader[4]["image"], rows[4]["picture"])
-    assert [reader[n]["label"] for n in range(COUNT)] == [n % 3 for n in range(COUNT)]
-
-
-def field(number: int, value: bytes) -> bytes:
-    """A field of a protocol buffer."""
-    size, head = len(value), bytes([number << 3 | 2])
-    while size >= 0x80:
-        head, size = head + bytes([size & 0x7F | 0x80]), size >> 7
-    return head + bytes([size]) + value
-
-
-def example(image: bytes, label: int) -> bytes:
-    """A `tf.train.Example`."""
-    features = {"image/encoded": field(1, field(1, image)), "image/format": field(1, field(1, b"jpeg"))}
-    features |= {"image/height": field(3, field(1, b"\x18")), "image/class/label": field(3, field(1, bytes([label])))}
-    return field(1, b"".join(field(1, field(1, name.encode()) + field(2, one)) for name, one in features.items()))
-
-
-def tensorflow() -> ModuleType:
-    """A stand-in for TensorFlow, which is not installed here: reads what `example` makes."""
-
-    class Records(list[Any]):
-        def __init__(self, files: list[str], kind: str = "") -> None:
-            for file in files:
-                data, at = Path(file).read_bytes(), 0
-                while at < len(data):
-                    (size,) = struct.unpack_from("<Q", data, at)
-                    self.append(data[at + 12 : at + 12 + size])
-                    at += 16 + size
-
-        def map(self, function: Callable[[bytes], Any]) -> Iterator[Any]:
-            return map(function, self)
-
-    def parse(record: bytes, kinds: dict[str, Any]) -> dict[str, Any]:
-        assert set(kinds) == {"image/encoded", "image/class/label"}
-        image = record[record.index(b"\xff\xd8") : record.index(b"\xff\xd9") + 2]
-        return {"image/encoded": SimpleNamespace(numpy=lambda: image), "image/class/label": record[-1]}
-
-    made = ModuleType("tensorflow")
-    made.string, made.int64 = "string", "int64"  # type: ignore[attr-defined]
-    made.data = SimpleNamespace(TFRecordDataset=Records)  # type: ignore[attr-defined]
-    glob = SimpleNamespace(glob=lambda pattern: sorted(map(str, Path().glob(pattern))))
-    made.io = SimpleNamespace(FixedLenFeature=lambda shape, kind: kind, gfile=glob, parse_single_example=parse)  # type: ignore[attr-defined]
-    return made
-
-
 @pytest.mark.parametrize("names", [["a.tfrecord"], ["set/a.tfrecord-00000-of-00002", "set/a.tfrecord-00001-of-00002"]])
-def test_records_of_tensorflow(names: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    """A file, and a folder of shards: the first record says what is in them."""
-    monkeypatch.setitem(sys.modules, "tensorflow", tensorflow())
+def test_records_of_tensorflow_are_packed(names: list[str]) -> None:
+    """A file, and a folder of shards: they need no lines of Python."""
     Path("set").mkdir()
     for k, name in enumerate(names):
-        records = [example(jpeg(n), n % 3) for n in range(COUNT) if n % len(names) == k]
-        Path(name).write_bytes(b"".join(struct.pack("<Q", len(one)) + bytes(4) + one + bytes(4) for one in records))
-    reader = typed(Path(names[0]).parent if len(names) > 1 else Path(names[0]))
+        rows = [{"image/encoded": jpeg(n), "image/class/label": n % 3} for n in range(k, COUNT, len(names))]
+        Path(name).write_bytes(tfrecord(rows))
+    rawpack_packer.pack(Path(names[0]).parent if len(names) > 1 else names[0], "store", size="keep", workers=0)
+    reader = Reader("store")
     assert sorted(reader[n]["label"] for n in range(COUNT)) == sorted(n % 3 for n in range(COUNT))
 
 

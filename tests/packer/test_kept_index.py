@@ -22,11 +22,12 @@ from store_server import Server, limit_spools, serving
 
 from rawpack_packer.sources.archives import opened, recordio
 from rawpack_packer.sources.table import kept
+from rawpack_packer.sources.tfrecord import example
 from rawpack_packer.testing.engines import check_files, settled_files
 
 RECORDS = Path(__file__).parents[1] / "support" / "fixtures" / "recordio"
 SMALL = ("--size", 32, "--shard-size", 1, "--max-rejects", 1)
-LOOKS = ((opened, "tar_members"), (opened, "zip_members"), (recordio, "records"))
+LOOKS = ((opened, "tar_members"), (opened, "zip_members"), (recordio, "records"), (example, "records"))
 """What looks through archives."""
 
 
@@ -49,11 +50,13 @@ def archives(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (root / "packed.tar.bz2").write_bytes(bz2.compress((root / "imagenet.tar").read_bytes()))
     (root / "shard.tar.gz").write_bytes(gzip.compress((root / "train-0.tar").read_bytes()))
     shutil.copy(RECORDS / "plain.rec", root / "plain.rec")
+    shutil.copy(RECORDS.parent / "tfrecord" / "imagenet" / "train-00000-of-00002", root / "train.tfrecord")
+    (root / "train.tfrecord.gz").write_bytes(gzip.compress((root / "train.tfrecord").read_bytes()))
     return root
 
 
-SOURCES = ["photos.tar", "photos.zip", "imagenet.tar", "train-{0..1}.tar", "plain.rec"]
-PACKED = ["packed.tar.gz", "packed.tar.bz2", "shard.tar.gz"]
+SOURCES = ["photos.tar", "photos.zip", "imagenet.tar", "train-{0..1}.tar", "plain.rec", "train.tfrecord"]
+PACKED = ["packed.tar.gz", "packed.tar.bz2", "shard.tar.gz", "train.tfrecord.gz"]
 
 
 def stop(source: object, destination: Path, *options: object) -> Path:
@@ -102,7 +105,9 @@ def test_an_archive_is_looked_through_once(
     assert len(found) == looks
 
 
-@pytest.mark.parametrize("name", ["imagenet.tar", "train-{0..1}.tar", "plain.rec", "packed.tar.gz"])
+@pytest.mark.parametrize(
+    "name", ["imagenet.tar", "train-{0..1}.tar", "plain.rec", "packed.tar.gz", "train.tfrecord", "train.tfrecord.gz"]
+)
 def test_damage_is_noticed(archives: Path, tmp_path: Path, name: str) -> None:
     """Whatever was kept is flipped, cut, emptied, or another archive's: it is not used, and the store is the same."""
     pack(archives / name, tmp_path / "once", *SMALL)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import re
 import shlex
@@ -49,6 +50,9 @@ def archives(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (root / "photos.tar").write_bytes(tar(photos))
     for number in range(2):
         shutil.copy(TABLES / f"train-0000{number}-of-00002.parquet", root / f"rows-{number}.parquet")
+        file = TABLES.parents[2] / "tfrecord" / "imagenet" / f"train-0000{number}-of-00002"
+        shutil.copy(file, root / f"x.tfrecord-0000{number}-of-00002")
+    (root / "x.tfrecord.gz").write_bytes(gzip.compress(file.read_bytes()))
     return root
 
 
@@ -61,7 +65,16 @@ def server(archives: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
         yield started
 
 
-@pytest.mark.parametrize("name", ["train-{000..005}.tar", "photos.tar", "rows-{0..1}.parquet"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "train-{000..005}.tar",
+        "photos.tar",
+        "rows-{0..1}.parquet",
+        "x.tfrecord-{00000..00001}-of-00002",
+        "x.tfrecord.gz",
+    ],
+)
 def test_the_store_is_that_of_the_same_archives_on_the_disk(
     server: Server, archives: Path, tmp_path: Path, name: str
 ) -> None:
@@ -75,7 +88,8 @@ def test_the_store_is_that_of_the_same_archives_on_the_disk(
     check_files(settled_files(tmp_path / "far"), settled_files(tmp_path / "near"))
     assert not (tmp_path / "far" / ".rawpack").exists()
     fetched = [path for method, path in server.log if method == "GET"]
-    assert len(fetched) == len(set(fetched)) == {"photos.tar": 1, "rows-{0..1}.parquet": 2}.get(name, SHARDS)
+    files = {"photos.tar": 1, "x.tfrecord.gz": 1, "rows-{0..1}.parquet": 2, "x.tfrecord-{00000..00001}-of-00002": 2}
+    assert len(fetched) == len(set(fetched)) == files.get(name, SHARDS)
 
 
 def test_a_glob_in_a_bucket(server: Server, archives: Path, tmp_path: Path) -> None:

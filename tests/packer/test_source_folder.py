@@ -631,7 +631,7 @@ def test_what_does_not_exist_may_be_a_file_too(tmp_path: Path, kind: str) -> Non
     assert message_of(tmp_path / "x.jpg", kind=kind).startswith(f"there is no file or folder {tmp_path}/x.jpg: check")
 
 
-@pytest.mark.parametrize("name", ["a.beton", "a.tfrecord", "a.idx"])
+@pytest.mark.parametrize("name", ["a.beton", "a.mds", "a.idx"])
 def test_files_that_are_not_read_say_what_to_do(tmp_path: Path, name: str) -> None:
     """Damaged files of other libraries are to be read in Python; an index is not what it lists."""
     put(tmp_path, name, data=b"?" * 99)
@@ -649,7 +649,7 @@ def test_a_file_in_place_of_a_folder(tmp_path: Path) -> None:
     assert "b.rar: archives of this kind are not read: unpack it first" in message_of(tmp_path / "other" / "b.rar")
     put(tmp_path / "packed", "b.rar", data=b"?")
     assert "other file (.rar); archives of this kind are not read: unpack it first" in message_of(tmp_path / "packed")
-    assert "--source archive|arrays|cifar|coco|folder|" in message_of(tmp_path / "other" / "c.xyz")
+    assert "--source archive|arrays|cifar|coco|" in message_of(tmp_path / "other" / "c.xyz")
     assert f"`rawpack pack '{tmp_path}/other/*.zip' store/`" in message_of(tmp_path / "other")
 
 

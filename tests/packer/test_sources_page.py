@@ -23,7 +23,7 @@ from rawpack import MissingExtraError
 from rawpack_packer.sources import KINDS, open_source
 
 FIXTURES = Path(__file__).parents[1] / "support" / "fixtures"
-PACKAGES = {"archives": "rapidgzip", "parquet": "pyarrow", "video": "av", "yolo": "yaml"}
+PACKAGES = {"tfrecord": "google_crc32c", "archives": "rapidgzip", "parquet": "pyarrow", "video": "av", "yolo": "yaml"}
 """Extra -> the module that it brings."""
 
 
@@ -75,8 +75,14 @@ def example(kind: str, folder: Path) -> Path:
         return photos / "l.csv"
     if kind == "parquet":
         return FIXTURES / "huggingface" / "checkout" / "data" / "train-00000-of-00002.parquet"
+    if kind == "mds":
+        return FIXTURES / "mds" / "splits" / "train"
+    if kind == "litdata":
+        return FIXTURES / "litdata" / "pairs"
     if kind == "recordio":
         return FIXTURES / "recordio" / "plain.rec"
+    if kind == "tfrecord":
+        return FIXTURES / "tfrecord" / "imagenet" / "train-00000-of-00002"
     if kind == "store":
         return pack(photos, folder / "store", "--format", "lmdb")
     if kind == "video":
@@ -125,6 +131,8 @@ def test_what_needs_an_extra(kind: str, tmp_path: Path) -> None:
             assert len(open_source(path)) > 0
         if row.extra == "archives":
             path = tar_of(tmp_path / "c.tar.gz", {"0.jpg": b"x", "0.cls": b"1"})
+        elif kind in ("mds", "litdata"):
+            path = FIXTURES / kind / "packed" / {"mds": "zstd", "litdata": "batch"}[kind]
         else:
             (path / "data.yaml").write_text("names: [cat]\n")
     with (

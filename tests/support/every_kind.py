@@ -21,6 +21,7 @@ from archived import zipped
 from numpy.typing import NDArray
 from pictures import encoded
 from PIL import Image
+from tfrecords import rows, tfrecord
 from videos import encode
 
 import rawpack_packer
@@ -75,6 +76,11 @@ def rows_of_parquet(folder: Path, columns: Columns, files: Files) -> Path:
     return folder / "table.parquet"
 
 
+def rows_of_tfrecord(folder: Path, columns: Columns, files: Files) -> Path:
+    (folder / "set.tfrecord").write_bytes(tfrecord(rows(columns, [data for _, data in files])))
+    return folder / "set.tfrecord"
+
+
 def rows_of_hdf5(folder: Path, columns: Columns, files: Files) -> Path:
     with h5py.File(folder / "set.h5", "w") as file:
         kept = file.create_dataset("image", len(files), h5py.vlen_dtype(np.uint8))
@@ -95,10 +101,37 @@ def rows_of_columns(folder: Path, columns: Columns, files: Files) -> dict[str, A
     return {"image": list(pixels_of(files)), **{name: list(values) for name, values in columns.items()}}
 
 
+def rows_of_mds(folder: Path, columns: Columns, files: Files) -> Path:
+    """Numbers of 8 bytes, texts, and files as bytes."""
+    kinds = {bytes: "bytes", str: "str", int: "int", float: "float64", np.int64: "int64"}
+    values = {"image": [data for _, data in files], **columns}
+    encodings = [kinds[type(next(iter(column), ""))] for column in values.values()]
+    rows = []
+    for i in range(len(files)):
+        row = [column[i] for column in values.values()]
+        parts = [
+            one if isinstance(one, bytes) else one.encode() if isinstance(one, str) else np.array(one).tobytes()
+            for one in row
+        ]
+        rows.append(struct.pack(f"<{len(parts)}I", *map(len, parts)) + b"".join(parts))
+    starts = np.cumsum([4 + 4 * (len(rows) + 1), *map(len, rows)]).astype("<u4")
+    data = struct.pack("<I", len(rows)) + starts.tobytes() + b"".join(rows)
+    (folder / "mds").mkdir(exist_ok=True)
+    (folder / "mds" / "a.mds").write_bytes(data)
+    shard = {
+        "format": "mds", "version": 2, "samples": len(rows), "column_names": [*values], "column_encodings": encodings,
+        "column_sizes": [None] * len(values), "raw_data": {"basename": "a.mds", "bytes": len(data)},
+    }  # fmt: skip
+    (folder / "mds" / "index.json").write_text(json.dumps({"shards": [shard]}))
+    return folder / "mds"
+
+
 TABLES: dict[str, Callable[[Path, Columns, Files], Any]] = {
+    "mds": rows_of_mds,
     "csv": rows_of_csv,
     "jsonl": rows_of_jsonl,
     "parquet": rows_of_parquet,
+    "tfrecord": rows_of_tfrecord,
     "hdf5": rows_of_hdf5,
     "npz": rows_of_npz,
     "columns": rows_of_columns,

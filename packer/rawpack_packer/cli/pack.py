@@ -72,9 +72,9 @@ def pack(
     SRC is a folder of images or videos, whose first-level folders are the classes; a video; a listing: .csv, .tsv or
     .jsonl with a column of paths, or a .txt of paths and labels; a folder of images and labels in YOLO's layout, or
     COCO's .json; a .tar, .tar.gz or .zip archive of a folder of images; WebDataset shards; Parquet files with images,
-    as in a dataset of the Hugging Face Hub, or a folder of save_to_disk; a .rec file of MXNet; an HDF5 file or an LMDB;
-    CIFAR; a file of arrays: .npy, .npz or IDX; or a store. The same command resumes where an earlier run was stopped.
-    What cannot be read is listed in DST/rejects.jsonl.
+    as in a dataset of the Hugging Face Hub, or a folder of save_to_disk; a .rec file of MXNet; TFRecord files; an HDF5
+    file or an LMDB; CIFAR; a file of arrays: .npy, .npz or IDX; or a store. The same command resumes where an earlier
+    run was stopped. What cannot be read is listed in DST/rejects.jsonl.
 
     \b
     Examples:

@@ -344,8 +344,14 @@ def _has_image(folder: Path) -> bool:
         return False
 
 
-_KINDS = ("hdf5", "lmdb", "cifar")
-_NAMES = {"hdf5": "HDF5", "lmdb": "LMDB", "cifar": "CIFAR"}
+_NAMES = {
+    "hdf5": "HDF5",
+    "lmdb": "LMDB",
+    "cifar": "CIFAR",
+    "mds": "MDS",
+    "litdata": "litdata",
+    "tfrecord": "TFRecord",
+}
 _MOST_DATA_SETS = 40
 _SUGGESTED = 4
 
@@ -354,7 +360,7 @@ def _kind_of(path: Path) -> str | None:
     """The kind of source that a path is described as; None for a store and for anything else."""
     if path.is_dir() and KINDS["store"].accepts_folder(path):
         return None
-    for name in _KINDS if path.exists() else ():
+    for name in _NAMES if path.exists() else ():
         if (KINDS[name].accepts_folder if path.is_dir() else KINDS[name].accepts_file)(path):
             return name
     return None
@@ -395,9 +401,10 @@ class SourceDescription(Shown, dict[str, Any]):
                 rows.append(("classes", text.listed(self["classes"], 8)))
             rows += [(text.plain(name), kind) for name, kind in self["fields"].items()]
         blocks = [Block(head, rows)]
-        if "data_sets" in self:
-            found = [(text.plain(name), text.plain(what)) for name, what in self["data_sets"].items()]
-            blocks.append(Block("data sets", found[:_MOST_DATA_SETS] or [("none", "")], len(found) - _MOST_DATA_SETS))
+        for entry, head in (("data_sets", "data sets"), ("features", "features")):
+            if entry in self:
+                found = [(text.plain(name), text.plain(what)) for name, what in self[entry].items()]
+                blocks.append(Block(head, found[:_MOST_DATA_SETS] or [("none", "")], len(found) - _MOST_DATA_SETS))
         if self["pack"]:
             blocks.append(Block("to pack it", [(text.plain(line), "") for line in self["pack"]]))
         else:
@@ -432,6 +439,8 @@ def _samples(source: Source) -> dict[str, Any]:
     info = source.info
     image = None if info.image is None else _shown(info.image.dtype, info.image.shape)
     scheme: dict[str, Any] = {"scheme": source.scheme} if isinstance(source, LmdbSource) else {}
+    if (features := getattr(source, "features", None)) is not None:  # of TFRecord files, which need an extra
+        scheme["features"] = features
     return scheme | {
         "samples": len(source),
         "image": image,

@@ -156,8 +156,8 @@ RECIPE: tuple[Option, ...] = (
 """What is done to an image before it is stored."""
 
 KINDS = (
-    "archive", "arrays", "cifar", "coco", "cvat", "folder", "hdf5", "labelme", "listing", "lmdb", "parquet",
-    "recordio", "store", "video", "voc", "webdataset", "yolo",
+    "archive", "arrays", "cifar", "coco", "cvat", "folder", "hdf5", "labelme", "listing", "litdata", "lmdb", "mds",
+    "parquet", "recordio", "store", "tfrecord", "video", "voc", "webdataset", "yolo",
 )  # fmt: skip
 """The kinds of sources, without those that other packages add: `sources.KINDS` has their rows."""
 

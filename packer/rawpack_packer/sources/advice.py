@@ -3,14 +3,11 @@ what was seen, pack it."""
 
 from __future__ import annotations
 
-import gzip
-import json
 import math
 import os
 import re
 import struct
-import zlib
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Sequence
 from contextlib import suppress
 from importlib import import_module
 from pathlib import Path
@@ -32,8 +29,10 @@ _INSTEAD = {
         (".7z", ".rar", ".cab", ".iso", ".cpio", ".lz", ".lzma"),
     "an .idx lists what another file holds: give the .rec or .tar next to it":
         (".idx",),
+    "an index.json lists it: give the folder that has both":
+        (".mds",),
     "read it in Python, and pass the samples to rawpack.pack":
-        (".mds", ".tfrecord", ".beton", ".mat", ".bin"),
+        (".beton", ".mat", ".bin"),
     "if it is a compressed tar archive, add {archive}; decompress it otherwise":
         (".gz", ".bz2", ".xz", ".zst"),
 }  # fmt: skip
@@ -90,8 +89,8 @@ def refuse_file(file: Path, kinds: Collection[str]) -> None:
     raise UsageError(
         f"{where} is no source by its name or its contents. A source is a folder of images or videos; a video; a "
         f"listing ({', '.join(sorted(SUFFIXES))}); COCO's .json; Ultralytics' .yaml; arrays (.npy, .npz, IDX, .h5); an "
-        "LMDB; an archive (.tar, .zip, .tar.gz, .tar.bz2); Parquet; a .rec; or a store. If it is one, name its kind: "
-        f"{opt.kind('|'.join(kinds))}"
+        "LMDB; an archive (.tar, .zip, .tar.gz, .tar.bz2); Parquet; a .rec; TFRecord; or a store. If it is one, name "
+        f"its kind: {opt.kind('|'.join(kinds))}"
     )
 
 
@@ -104,16 +103,13 @@ def refuse_folder(folder: Path, error: NoImageError) -> None:
     entries = list[Path]()
     with suppress(OSError):
         entries = sorted(folder.iterdir())[:_LOOKED_AT]
-    for one in (folder, *entries):
-        if (streamed := _of_index(one)) is not None:
-            raise streamed
     for one in entries:
         if files_in(one, ARRAYS) or files_in(one, HDF5):
             raise UsageError(f"no image in {where}: it holds a folder of arrays; give that: {plain(os.fspath(one))}")
     each = max((one for one in suffixes if one in _LOADERS), key=suffixes.__getitem__, default="")
     if classes or suffixes.get(each, 0) < 2:
         for one in entries:
-            _refuse_container(one, several=True)
+            _refuse_container(one)
     if not each:
         for instead, ends in [*_INSTEAD.items()][:-1]:
             if {*ends} & {*suffixes}:
@@ -146,28 +142,16 @@ def _first_array(folder: Path, suffix: str) -> str:
     return ""
 
 
-def _of_index(folder: Path) -> AdvisedError | None:
-    """Of a folder of MosaicML Streaming or of litdata, by its index; None for any other."""
-    try:
-        with (folder / "index.json").open("rb") as file:
-            index = json.loads(file.read(_LIMIT))
-        if "shards" in index:
-            first, package, how = index["shards"][0], "streaming", "local={!r}, batch_size=1"
-            columns = dict(zip(first["column_names"], first["column_encodings"], strict=True))
-        else:
-            kinds, package, how = index["config"]["data_format"], "litdata", "{!r}"
-            context = json.loads(index["config"]["data_spec"])[1]["context"]
-            columns = dict(zip(json.loads(context or "null") or range(len(kinds)), kinds, strict=True))
-        images = [name for name, kind in columns.items() if re.match("jpeg|png|pil|tiff|ndarray|numpy|tensor", kind)]
-        labels = [name for name, kind in columns.items() if re.match("u?int", kind)]
-    except (OSError, ValueError, LookupError, TypeError, AttributeError):
-        return None
-    shown = ", ".join(f"{name} ({kind})" for name, kind in columns.items())
+def streamed(
+    seen: str, package: str, how: str, images: Sequence[Any], labels: Sequence[Any], more: str
+) -> AdvisedError:
+    """Of a data set of MosaicML Streaming or of litdata, whose index says which columns these are. seen: why rawpack
+    does not read it. how: it is opened. more: keywords of `pack`."""
     return advised(
-        f"{plain(os.fspath(folder))} was written by {package}: {plain(shown)}",
+        seen,
         f"import rawpack\nfrom {package} import StreamingDataset\n\n"
-        f"data = StreamingDataset({how.format(os.fspath(folder))}, shuffle=False)\n"
-        f"rawpack.pack(data, 'store/'{_names(images, labels)}, workers=0)",
+        f"data = StreamingDataset({how}){_TRUST}\n"
+        f"rawpack.pack(data, 'store/'{_names(images, labels)}{more}, workers=0)",
     )
 
 
@@ -193,20 +177,17 @@ def _named(sample: Any) -> str:
     return _names([*files, *arrays], [name for name, value in values.items() if type(value) is int]) if values else ""
 
 
-def _refuse_container(file: Path, *, several: bool = False) -> None:
-    """Raise UsageError for a file of another tool that holds many images. several: whether the others of its folder
-    with the same end belong to it."""
+def _refuse_container(file: Path) -> None:
+    """Raise UsageError for a file of another tool that holds many images."""
     name, made = file.name.lower(), None
     try:
-        if re.search(r"\.tfrecords?\b", name):
-            made = _of_tfrecord(file, several)
-        elif name.endswith(".beton"):
+        if name.endswith(".beton"):
             made = _of_beton(file)
         elif name.endswith(".mat"):
             made = _of_mat(file)
         elif name.endswith((".pkl", ".pickle", ".joblib", ".pt", ".pth")):
             made = _of_pickle(file)
-    except (OSError, ValueError, LookupError, struct.error, zlib.error, EOFError) as error:
+    except (OSError, ValueError, LookupError, struct.error, EOFError) as error:
         raise UsageError(
             f"{plain(os.fspath(file))} is damaged, or of another form than is known ({plain(str(error))}): read it in "
             "Python, and pass the samples to rawpack.pack"
@@ -240,48 +221,6 @@ def _of_pickle(file: Path) -> AdvisedError:
         f"import {'pathlib, ' * (library == 'pickle')}{library}, rawpack\n\ndata = {load.format(where)}\n"
         f"rawpack.pack({data}, 'store/'{names})",
     )
-
-
-def _of_tfrecord(file: Path, several: bool) -> AdvisedError:
-    """Of records of `tf.train.Example`, by the first of them."""
-    from rawpack_packer.images import sniff
-
-    with file.open("rb") as raw:
-        zipped = raw.read(2) == b"\x1f\x8b"
-    with gzip.open(file) if zipped else file.open("rb") as opened:
-        record = opened.read(12 + min(struct.unpack("<Q", opened.read(8))[0], _LIMIT))[4:-8]
-    entries = [dict(_parts(entry)) for _, features in _parts(record) for _, entry in _parts(features)]
-    values = {one[1].decode(): next(_parts(one[2]), (0, b"")) for one in entries}
-    texts = {name: next(_parts(value), (0, b""))[1] for name, (kind, value) in values.items() if kind == 1}
-    images = sorted(texts, key=lambda name: (not sniff(texts[name]), -len(texts[name])))[:1]
-    labels = _likely([name for name, (kind, _) in values.items() if kind == 3])
-    kinds = [f"{name!r}: tf.io.FixedLenFeature([], tf.string)" for name in images]
-    kinds += [f"{name!r}: tf.io.FixedLenFeature([], tf.int64)" for name in labels]
-    item = [f"'image': one[{name!r}].numpy()" for name in images] + [f"'label': int(one[{name!r}])" for name in labels]
-    end = re.search(r"\.tfrecords?", file.name, re.IGNORECASE)
-    pattern = os.fspath(file.with_name(f"*{end[0] if end else ''}*") if several else file)
-    return advised(
-        f"{plain(os.fspath(file))} holds records of TensorFlow with {listed(sorted(values), 8)}",
-        f"import rawpack, tensorflow as tf\n\nkinds = {{{', '.join(kinds)}}}\n"
-        f"records = tf.data.TFRecordDataset(tf.io.gfile.glob({pattern!r}){', ' + repr('GZIP') if zipped else ''})\n"
-        "class Samples:\n    def __len__(self): return sum(1 for _ in records)\n    def __iter__(self):\n"
-        "        for one in records.map(lambda record: tf.io.parse_single_example(record, kinds)):\n"
-        f"            yield {{{', '.join(item)}}}\nrawpack.pack(Samples(), 'store/', workers=0)",
-    )
-
-
-def _parts(message: bytes) -> Iterator[tuple[int, bytes]]:
-    """The fields of a protocol buffer that holds only messages, texts and bytes. Raises ValueError for any other."""
-    from rawpack_packer.sources.lmdb.source import varint
-
-    at = 0
-    while at < len(message):
-        tag, at = varint(message, at)
-        size, at = varint(message, at)
-        if tag & 7 != 2 or at + size > len(message):
-            raise ValueError("no message")
-        yield tag >> 3, message[at : at + size]
-        at += size
 
 
 def _of_beton(file: Path) -> AdvisedError:

@@ -149,6 +149,12 @@ def check_unchanged(file: int | str, scanned: tuple[int, int], key: str) -> None
         raise changed(key, "it was written to")
 
 
+def is_below(path: str) -> bool:
+    """Whether an untrusted path stays in its folder."""
+    parts = path.replace("\\", "/").split("/")
+    return bool(parts[0]) and "\0" not in path and ".." not in parts and ":" not in parts[0]
+
+
 def changed(key: str, what: str) -> SourceChangedError:
     """The error for a file that is not what it was when it was found."""
     cure = f"leave the source alone and run {again()} again"

@@ -40,9 +40,14 @@ if TYPE_CHECKING:
 
 _LOOKED_AT = 10_000
 """Entries of a folder that are looked at: one whose first entries are others is not of a kind that has such files."""
-_NAMED = re.compile(r"\.(tar|zip|tgz|tbz2?|tar\.gz|tar\.bz2|rec|parquet|arrow)([?#].*)?$", re.IGNORECASE | re.DOTALL)
+_NAMED = re.compile(
+    r"\.(tar|zip|tgz|tbz2?|tar\.gz|tar\.bz2|rec|parquet|arrow|tfrecords?|tfrec)(\.gz|-[\d{}.*]+-of-\d+)*([?#].*)?$",
+    re.IGNORECASE | re.DOTALL,
+)
 """Ends of URLs that say what they are."""
 GROUP = "rawpack.sources"
+_TABLE = ("fields", "key_column", "classes", "image_column", "label_column", "columns")
+_INDEXES = tuple(f"{split}index.json" for split in ("", "train/", "val/", "valid/", "validation/", "test/"))
 _VIDEO = ("fps", "frame_step", "start", "end", "max_frames")
 
 
@@ -153,6 +158,17 @@ KINDS: dict[str, SourceKind] = {
         ),
         divides="cifar:splits_of",
     ),
+    **{
+        kind: SourceKind(
+            reads, f"chunks:open_{kind}", _TABLE, Look(r"(^|/)index\.json$", decides=f"chunks:is_{kind}"),
+            Look(contains=_INDEXES, decides=f"chunks:is_{kind}"), divides="chunks:splits_of", remote=True,
+            extra="parquet", extra_for="compressed shards",
+        )
+        for kind, reads in (
+            ("mds", "MDS of MosaicML Streaming: a folder of shards with an index.json"),
+            ("litdata", "chunks of litdata: a folder with an index.json"),
+        )
+    },
     "coco": SourceKind(
         "COCO's JSON of images, boxes, polygons, keypoints and masks, or of captions", "detection.coco:CocoSource",
         ("images", "fields"), Look(r"\.json$", decides="detection.coco:is_coco"),
@@ -181,13 +197,19 @@ KINDS: dict[str, SourceKind] = {
     ),
     "parquet": SourceKind(
         "Parquet files with images, as on the Hugging Face Hub; folders of save_to_disk",
-        "parquet:open_parquet", ("fields", "key_column", "classes", "image_column", "label_column", "columns"),
+        "parquet:open_parquet", _TABLE,
         Look(r"\.(parquet|arrow)$"), Look(decides="parquet:has_tables"),
         divides="parquet:splits_of", remote=True, extra="parquet",
     ),
     "recordio": SourceKind(
         "RecordIO files of MXNet and InsightFace: .rec", "archives.recordio:RecordIOSource", ("classes",),
         Look(r"\.rec$"), Look(r"\.rec$", holds=r"\.rec$", decides="archives.recordio:is_recordio"), remote=True,
+    ),
+    "tfrecord": SourceKind(
+        "TFRecord files of tf.train.Example, also gzipped; folders of TensorFlow Datasets",
+        "tfrecord:open_tfrecord", ("fields", "key_column", "classes", "image_column", "label_column", "columns"),
+        Look(decides="tfrecord:is_tfrecord"), Look(decides="tfrecord:is_tfrecord"),
+        divides="tfrecord:splits_of", remote=True, extra="tfrecord",
     ),
     "store": SourceKind("a rawpack store", "store:StoreSource", accepts_folder=Look(contains=("store.json",))),
     "labelme": SourceKind(
@@ -343,7 +365,7 @@ def has_split(root: str, name: str) -> bool:
     # What an archive or a data.yaml lacks is reported when it is opened.
     is_file = os.path.isfile(root)  # noqa: PTH113
     known = KINDS["archive"].accepts_file(Path(root)) or (is_file and KINDS["yolo"].accepts_file(Path(root)))
-    kinds = ("parquet", "cifar", "yolo", "voc", "arrays", "hdf5")
+    kinds = ("parquet", "tfrecord", "cifar", "yolo", "voc", "arrays", "hdf5")
     return os.path.lexists(inner) or known or any(KINDS[kind].accepts_folder(inner) for kind in kinds)
 
 
@@ -419,7 +441,7 @@ def _kind_of(
         if accepts is not None and accepts(path):
             return name
     if is_url(path) and spool is not None:
-        return _kind_of_url(os.fspath(path))
+        return _kind_of_url(os.fspath(path), spool)
     refuse_url(path)
     where = Path(path)
     if "labels_dir" in given and os.path.isdir(where):  # noqa: PTH112
@@ -438,19 +460,23 @@ def _kind_of(
     return "video" if asked and where.is_dir() and not holds_image(where) else "folder"
 
 
-def _kind_of_url(url: str) -> str:
-    """The kind of what is behind a URL, by its name."""
+def _kind_of_url(url: str, spool: Spool) -> str:
+    """The kind of what is behind a URL, by its name, or by what an index says."""
     from rawpack_packer.sources.archives.source import split_path
+    from rawpack_packer.sources.chunks import INDEX, kind_of_index, read_index
     from rawpack_packer.sources.table.named_files import source_name
 
     ends = _NAMED.search(split_path(url)[0])
+    if url.partition("?")[0].endswith(f"/{INDEX}") and (kind := kind_of_index(read_index(url, spool))):
+        return kind
     if ends is None:
         remote = sorted(name for name, kind in KINDS.items() if kind.remote)
         raise UsageError(
             f"{source_name(url)} does not say what it is, as .tar or .parquet at its end would: add {opt.kind} "
             f"{'|'.join(remote)}. `rawpack warm` fetches a store; copy other files here first"
         )
-    return {"rec": "recordio", "parquet": "parquet", "arrow": "parquet"}.get(ends[1].lower(), "archive")
+    kinds = {"rec": "recordio", "parquet": "parquet", "arrow": "parquet"}
+    return "tfrecord" if ends[1].lower().startswith("tf") else kinds.get(ends[1].lower(), "archive")
 
 
 def _loaded(entry: EntryPoint) -> Any:

@@ -102,10 +102,12 @@ class Pass:
     def __init__(self, files: NamedFiles, label: str = "") -> None:
         """label: the suffix of members that are read at once, since they hold labels; "" for none."""
         self._files, self._ending = files, f".{label}" if label else ""
+        self._what = f"members, labels in {self._ending}"
+        self._kind: Any = FoundMember
         self._indexes = dict[int, KeptBytes]()
         self._looks = self._every()
 
-    def __iter__(self) -> Iterator[tuple[int, Iterator[FoundMember]]]:
+    def __iter__(self) -> Iterator[tuple[int, Iterator[Any]]]:
         return self._looks
 
     def shows(self, look: Callable[[Iterable[Member]], bool]) -> bool:
@@ -127,17 +129,17 @@ class Pass:
         indexes = tuple(self._indexes.get(k) for k in range(len(self._files)))
         return replace(self._files, indexes=indexes) if self._indexes else self._files
 
-    def _every(self) -> Iterator[tuple[int, Iterator[FoundMember]]]:
+    def _every(self) -> Iterator[tuple[int, Iterator[Any]]]:
         with self._files.looked_through():
             for k in range(len(self._files)):
                 yield k, self._found(k)
 
-    def _found(self, k: int) -> Iterator[FoundMember]:
+    def _found(self, k: int) -> Iterator[Any]:
         """The members of archive k, which are kept for a run that resumes, or what an earlier run kept. Raises
         BadArchiveError and as `opened_archive` does; UsageError for what is no archive."""
-        files, what = self._files, f"members, labels in {self._ending}"
+        files, what = self._files, self._what
         index, compressed = files.kept_index(k), f"compressed {what}"
-        if (kept := files.kept(k, compressed if index else what, FoundMember)) is not None:
+        if (kept := files.kept(k, compressed if index else what, self._kind)) is not None:
             if index:
                 self._indexes[k] = index
             yield from kept
@@ -159,7 +161,7 @@ class Pass:
         if bad is not None:
             raise bad
 
-    def _members(self, archive: OpenArchive, k: int) -> Iterator[FoundMember]:
+    def _members(self, archive: OpenArchive, k: int) -> Iterator[Any]:
         if archive.reader is None:
             path, first = self._files.paths[k].lower(), archive.read(0, BLOCK)
             if first.startswith(MARKS) or (path.endswith(".zip") and not is_tar(first)):
@@ -175,7 +177,7 @@ class CompressedSpans(Spans):
 
     def _reader(self, i: int, most: int | None = None) -> partial[bytes]:
         k, size = int(self.archive[i]), int(self.states[i, 0])
-        if not self.archives.indexes[k]:
+        if not self._is_compressed(i):
             return super()._reader(i, most)
         size = size if most is None else min(size, most)
         return partial(self._read_compressed, k=k, offset=int(self.offset[i]), size=size)
@@ -196,7 +198,11 @@ class CompressedSpans(Spans):
 
     def image_file(self, i: int, /) -> tuple[str, int, int] | None:
         """See `HasImageFiles`; None for a member of a compressed archive."""
-        return None if self.archives.indexes[int(self.archive[i])] else super().image_file(i)
+        return None if self._is_compressed(i) else super().image_file(i)
+
+    def _is_compressed(self, i: int) -> bool:
+        indexes = self.archives.indexes
+        return bool(indexes and indexes[int(self.archive[i])])
 
 
 def _compression(first: bytes) -> str:

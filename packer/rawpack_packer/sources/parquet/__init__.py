@@ -30,7 +30,7 @@ from rawpack_packer.sources.base import Source
 from rawpack_packer.sources.files import missing
 from rawpack_packer.sources.folder import EXTENSIONS as IMAGES
 from rawpack_packer.sources.folder import is_split, split_order
-from rawpack_packer.sources.table.named_files import source_name
+from rawpack_packer.sources.table.named_files import natural, source_name
 from rawpack_packer.text import listed, plain
 
 PARQUET, ARROW = ".parquet", ".arrow"
@@ -175,16 +175,16 @@ def _checkout(folder: Path) -> Splits:
     files = _parquet_files(folder)
     configurations = {_configuration(file, folder) for file in files}
     if len(configurations) > 1:
-        names = sorted(configurations, key=_natural)
+        names = sorted(configurations, key=natural)
         raise UsageError(
             f"{plain(os.fsencode(folder))} holds {len(names)} configurations "
             f"({listed([name or 'the folder itself' for name in names], 5)}): give the path of one of them"
         )
     found: Splits = {}
-    for file in sorted(files, key=lambda file: _natural(file.name)):
+    for file in sorted(files, key=lambda file: natural(file.name)):
         found.setdefault(_split(file, folder) or file.stem, []).append(file)
     if not any(map(is_split, found)):
-        return {"": sorted(files, key=lambda file: _natural(str(file)))} if files else {}
+        return {"": sorted(files, key=lambda file: natural(str(file)))} if files else {}
     return {name: found[name] for name in sorted(found, key=split_order)}
 
 
@@ -233,11 +233,6 @@ def _configuration(file: Path, root: Path) -> str:
     """The folders that a file is in, without those that stand for all of a checkout, or for a split."""
     folders = file.parent.relative_to(root).parts
     return "/".join(name for name in folders if name != "data" and not is_split(name))
-
-
-def _natural(name: str) -> list[Any]:
-    """Sorts 2 before 10."""
-    return [int(part) if i % 2 else part for i, part in enumerate(re.split(r"([0-9]+)", name))]
 
 
 def _read(file: Path, kind: Callable[..., Any]) -> Any:

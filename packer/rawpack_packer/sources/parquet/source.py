@@ -31,7 +31,7 @@ from rawpack_packer.sources.fields import (
     with_arrays,
     words_of,
 )
-from rawpack_packer.sources.files import MAX_FILE_BYTES, UNKNOWN, check_path, parsing, read_file
+from rawpack_packer.sources.files import MAX_FILE_BYTES, UNKNOWN, check_path, is_below, parsing, read_file
 from rawpack_packer.sources.parquet import features_beside, files_of
 from rawpack_packer.sources.parquet.tables import (
     Features,
@@ -60,9 +60,9 @@ from rawpack_packer.sources.table.choose import (
     ColumnChoice,
     Labels,
     choose,
+    labels_of_column,
     named_columns,
     named_file,
-    number_labels,
 )
 from rawpack_packer.sources.table.columns import RowNumbers, Texts, rows_at
 from rawpack_packer.sources.table.named_files import NamedFiles, files_at, named_files, source_name
@@ -173,12 +173,6 @@ class ArrowColumn:
 
     def pick(self, rows: Rows, /) -> ArrowColumn:
         return replace(self, rows=self.rows.pick(rows))
-
-
-def is_below(path: str) -> bool:
-    """Whether an untrusted path stays in its folder."""
-    parts = path.replace("\\", "/").split("/")
-    return bool(parts[0]) and "\0" not in path and ".." not in parts and ":" not in parts[0]
 
 
 class ParquetSource(TableSource):
@@ -422,14 +416,10 @@ class _Scan:
         """The label of each sample. Raises UsageError."""
         assert self._found is not None
         if self._found.chosen.label is None:
-            if classes is not None and self.objects is None:
-                raise UsageError(
-                    f"{opt.classes} names labels, and {root} has no column of labels: name it by {opt.label_column}"
-                )
-            return None
+            return labels_of_column(None, classes if self.objects is None else None, root)
         values = pa.chunked_array(self._labels)
         found = values.fill_null(-1).to_numpy() if self._found.whole_labels else values.to_pylist()
-        return number_labels(found, classes, where=root, known=self._found.classes)
+        return labels_of_column(found, classes, root, self._found.classes)
 
     def _read(self, table: Table, found: _FoundColumns, path: Path) -> None:
         chosen = found.chosen

@@ -113,6 +113,20 @@ def one_hot_numbers(rows: NDArray[Any], where: str) -> Rows:
     return np.where(ones.any(axis=1), ones.argmax(axis=1), -1).astype(np.int64)
 
 
+def labels_of_column(
+    values: Sequence[str | int | None] | NDArray[Any] | None,
+    classes: Classes | None,
+    where: str,
+    known: Sequence[str] | None = None,
+) -> Labels | None:
+    """See `number_labels`. values: None where there is no column of labels, so that `classes` have nothing to name."""
+    if values is not None:
+        return number_labels(values, classes, where=where, known=known)
+    if classes is None:
+        return None
+    raise UsageError(f"{opt.classes} names labels, and {where} has no column of labels: name it by {opt.label_column}")
+
+
 def classes_of(classes: Classes) -> tuple[str, ...]:
     """The names of classes in the order of their numbers. Raises UsageError."""
     if isinstance(classes, str | os.PathLike):
@@ -316,7 +330,7 @@ def choose(columns: Sequence[ColumnInfo], wanted: ColumnChoice, where: str, habi
         raise UsageError(f"{wanted.said(LABEL, image.name)}: {where} has its images in it: name another column")
     rest = wanted.fields
     if rest is None:
-        apart = _named_apart([one.name for one in same])
+        apart = named_apart([one.name for one in same])
         rest = {name: of_file for name, of_file in apart.items() if of_file not in (key, label)}
     if label not in (None, LABEL) and LABEL in rest:
         cure = f"leave it out by {opt.columns}" if wanted.fields is None else "rename one"
@@ -427,7 +441,7 @@ def _label(same: Sequence[ColumnInfo], key: str | None, wanted: ColumnChoice, wh
     return label
 
 
-def _named_apart(names: Sequence[str]) -> dict[str, str]:
+def named_apart(names: Sequence[str]) -> dict[str, str]:
     """Each column under the last part of its name; under all of it where two have the same last part."""
     last = [name.rpartition("/")[2] for name in names]
     return {

@@ -175,30 +175,40 @@ def is_pattern(path: str) -> bool:
 def named_files(path: str | os.PathLike[str], spool: Spool | None = None) -> NamedFiles:
     """The archive files that a user named. spool: for those behind URLs. Raises UsageError where one is missing, no
     file, or named twice."""
-    names = _named_once(path, spool)
-    return _remote_files(names, spool) if is_url(names[0]) else files_at(names, spool)
+    return files_at(_named_once(path, spool), spool)
 
 
 def files_at(names: Sequence[str], spool: Spool | None = None) -> NamedFiles:
-    """The files at these paths. Raises as `named_files` does."""
+    """The files at these paths, or URLs. Raises as `named_files` does."""
+    if names and is_url(names[0]):
+        return _remote_files(names, spool)
     paths = [os.path.abspath(name) for name in names]  # noqa: PTH100 - keeps what pathlib would not
     states = np.array([_state(name) for name in paths], np.int64).reshape(-1, 2)
     return NamedFiles(tuple(paths), states, kept_in=None if spool is None else spool.folder)
 
 
-def files_in(folder: str | os.PathLike[str], endings: tuple[str, ...], beside: Collection[str]) -> list[str]:
-    """The files in a folder whose names end so, in order; none if it holds other data, which its suffix, none of
-    `beside`, shows. Hidden files, and those that frameworks mark by a "_", are nothing. Raises OSError."""
+def files_in(
+    folder: str | os.PathLike[str], named: tuple[str, ...] | Callable[[str], object], beside: Collection[str]
+) -> list[str]:
+    """The files in a folder whose names end so, or that `named` takes, in order; none if it holds other data, which its
+    suffix, none of `beside`, shows. Hidden files, and those that frameworks mark by a "_", are nothing. Raises
+    OSError."""
     found = []
+    takes = named if callable(named) else (lambda name: name.lower().endswith(named))
     with os.scandir(Path(folder).absolute()) as entries:
         for entry in entries:
             if entry.name.startswith((".", "_")):
                 continue
-            if entry.name.lower().endswith(endings):
+            if takes(entry.name):
                 found.append(entry.path)
             elif entry.is_dir() or os.path.splitext(entry.name)[1].lower() not in beside:  # noqa: PTH122
                 return []
     return sorted(found, key=os.fsencode)
+
+
+def natural(name: str) -> list[Any]:
+    """Sorts 2 before 10."""
+    return [int(part) if i % 2 else part for i, part in enumerate(re.split(r"([0-9]+)", name))]
 
 
 def _named_once(path: str | os.PathLike[str], spool: Spool | None) -> list[str]:

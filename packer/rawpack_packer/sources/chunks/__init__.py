@@ -1,0 +1,92 @@
+"""MDS of MosaicML Streaming, and litdata: files of many samples each, here called shards, which an `index.json` lists.
+
+Both begin a file with the number of its samples and the offset of each. A sample is the lengths of its values, as far
+as the index does not have them, and the values, which are encoded by what the index says of their column.
+
+| file | holds |
+|---|---|
+| `index.py` | what an index says: the shards, and the columns |
+| `mds.py`, `litdata.py` | the indexes of the two, and their names for encodings |
+| `encodings.py` | the value that bytes of each encoding are |
+| `shards.py` | where values are in a shard, which is checked, and decompressed |
+| `source.py` | columns as a source |
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from rawpack_packer.sources.base import Source
+from rawpack_packer.sources.folder import is_split, split_order
+from rawpack_packer.sources.table.named_files import named_files
+
+if TYPE_CHECKING:
+    from rawpack_packer.sources.table.remote_files import Spool
+
+INDEX = "index.json"
+_MOST_INDEX = 1 << 28
+_SIGNS: Mapping[str, tuple[str, ...]] = {"mds": ("shards",), "litdata": ("chunks", "config")}
+
+
+def is_mds(path: Path) -> bool:
+    """Whether a path is that of an index of MDS, of its folder, or of a folder of such folders."""
+    return _holds(path, "mds")
+
+
+def is_litdata(path: Path) -> bool:
+    """As `is_mds`."""
+    return _holds(path, "litdata")
+
+
+def open_mds(path: str | os.PathLike[str], /, **options: Any) -> Source:
+    """See `ShardSource`."""
+    from rawpack_packer.sources.chunks.source import ShardSource
+
+    return ShardSource(path, kind="mds", **options)
+
+
+def open_litdata(path: str | os.PathLike[str], /, **options: Any) -> Source:
+    """See `ShardSource`."""
+    from rawpack_packer.sources.chunks.source import ShardSource
+
+    return ShardSource(path, kind="litdata", **options)
+
+
+def splits_of(path: Path) -> list[str]:
+    """The splits of a folder that has no index itself: its folders that do, if they have names of splits."""
+    if (path / INDEX).is_file():
+        return []
+    found = list[str]()
+    with suppress(OSError), os.scandir(path) as entries:
+        found = [one.name for one in entries if is_split(one.name) and (path / one.name / INDEX).is_file()]
+    return sorted(found, key=split_order)
+
+
+def read_index(path: str | os.PathLike[str], spool: Spool | None) -> bytes:
+    """The index at a path or URL. Raises UsageError, and OSError."""
+    files = named_files(path, spool)
+    with files.opened(0) as fd, os.fdopen(os.dup(fd), "rb") as file:
+        return file.read(_MOST_INDEX)
+
+
+def kind_of_index(data: bytes) -> str:
+    """ "mds" or "litdata", or "" for a file of anything else."""
+    try:
+        found = msgspec.json.decode(data, type=dict[str, msgspec.Raw])
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return ""
+    return next((kind for kind, names in _SIGNS.items() if all(name in found for name in names)), "")
+
+
+def _holds(path: Path, kind: str) -> bool:
+    for one in [path if path.name == INDEX else path / INDEX, *(path / name / INDEX for name in splits_of(path)[:1])]:
+        with suppress(OSError, ValueError):
+            if one.is_file():
+                return kind_of_index(one.read_bytes()) == kind
+    return False

@@ -1,0 +1,136 @@
+"""The index of litdata."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+import msgspec
+
+from rawpack.errors import UsageError
+from rawpack_packer.options import opt
+from rawpack_packer.sources.chunks import encodings as coded
+from rawpack_packer.sources.chunks.index import PICKLED, Coded, Encoding, ShardFile, ShardIndex, decoded
+from rawpack_packer.text import plain
+
+_NUMPY = dict(
+    enumerate(
+        [
+            *("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"),
+            *("float16", "float32", "float64", "complex64", "complex128", "bool"),
+        ]
+    )
+)
+"""The number of a dtype of numpy. Those from 14 on are no numbers."""
+_TORCH = {
+    **dict.fromkeys((0, 1), "float32"), **dict.fromkeys((2, 3), "float64"), **dict.fromkeys((4, 5), "complex64"),
+    **dict.fromkeys((6, 7), "complex128"), **dict.fromkeys((8, 9), "float16"), 11: "uint8", 12: "int8",
+    **dict.fromkeys((13, 14), "int16"), **dict.fromkeys((15, 16), "int32"), **dict.fromkeys((17, 18), "int64"),
+    19: "bool", 20: "uint16",
+}  # fmt: skip
+"""The number of a dtype of torch. 10 is bfloat16, which numpy lacks."""
+_ENCODINGS: dict[str, Encoding] = {
+    "str": coded.TEXT,
+    "text": coded.TEXT,
+    "json": Encoding("json", coded.compact_json),
+    "bool": coded.number("bool"),
+    "int": coded.number("int64"),
+    "float": coded.number("float64"),
+    "bytes": coded.BYTES,
+    "image": coded.FILE,
+    "jpeg": coded.FILE,
+    "tifffile": coded.FILE,
+    "pil": Encoding("picture", coded.picture),
+    "jpeg_array": Encoding("files"),
+    "numpy": coded.array(partial(coded.head_of_words, order="<", dtypes=_NUMPY)),
+    "tensor": coded.array(partial(coded.head_of_words, order=">", dtypes=_TORCH)),
+    "pickle": Encoding("unread", why=PICKLED),
+}
+_FLAT = {"no_header_numpy": _NUMPY, "no_header_tensor": _TORCH}
+_ENDS = 8
+"""Bytes that a chunk has besides the offsets and its items: older indexes count only these."""
+
+
+class _Chunk(msgspec.Struct):
+    filename: str
+    chunk_size: int
+    chunk_bytes: int
+    dim: int | None = None
+
+
+class _Config(msgspec.Struct):
+    data_format: list[str]
+    data_spec: str | None = None
+    compression: str | None = None
+    compression_level: str | None = None
+    encryption: Any = None
+    item_loader: str = "PyTreeLoader"
+
+
+class _LitdataIndex(msgspec.Struct):
+    chunks: list[_Chunk]
+    config: _Config
+
+
+def read_index(data: bytes, where: str) -> ShardIndex:
+    """where: the index, printable. Raises UsageError."""
+    index = decoded(data, _LitdataIndex, where, "litdata")
+    config = index.config
+    if config.encryption is not None:
+        raise UsageError(f"{where}: the chunks are encrypted: write them again without encryption, by litdata itself")
+    if config.item_loader == "ParquetLoader":
+        raise UsageError(f"{where} lists Parquet files: pack them by {opt.kind('parquet')}")
+    if config.item_loader != "PyTreeLoader" or any(chunk.dim for chunk in index.chunks):
+        raise UsageError(f"{where}: the chunks are for {plain(config.item_loader)}, and hold no samples with an image")
+    if not index.chunks:
+        raise UsageError(f"{where} lists no chunk: the dataset is empty")
+    formats = config.data_format
+    try:
+        names = _names(json.loads(config.data_spec or "[]")[1], "")
+    except (ValueError, LookupError, TypeError, AttributeError, RecursionError):
+        names = []
+    if len(names) != len(formats):
+        raise UsageError(f"{where}: its data_spec does not name the {len(formats)} values of its data_format")
+    codec, level = (config.compression or "").partition(":")[0], config.compression_level
+    if codec and level not in (None, "chunk"):
+        codec = f"{codec}/{level}"
+    return ShardIndex(
+        tuple(Coded(names[i], one, _encoding(one), i) for i, one in enumerate(formats)),
+        (None,) * len(formats),
+        tuple(_files(chunk, codec, f".{config.compression}.bin") for chunk in index.chunks),
+        "litdata",
+        "{}, shuffle=False",
+    )
+
+
+def _files(chunk: _Chunk, codec: str, ending: str) -> tuple[ShardFile, ...]:
+    """ending: of a chunk that is compressed as a whole, which litdata may replace by a decompressed one."""
+    most = 1 << 32 if "/" in codec else chunk.chunk_bytes + 4 * chunk.chunk_size + _ENDS
+    one = ShardFile(chunk.filename, chunk.chunk_size, None, most, codec)
+    if not chunk.filename.endswith(ending):
+        return (one,)
+    return one, replace(one, name=f"{chunk.filename.removesuffix(ending)}.bin", codec="")
+
+
+def _names(spec: Any, prefix: str) -> list[str]:
+    """The names of the leaves of a sample: keys of dicts, joined by "/"; positions in lists and tuples. A tuple of two
+    is an image and its label, and a sample that is no dict and no tuple is the image."""
+    if spec["type"] is None:
+        return [prefix or "image"]
+    children, keys = spec["children_spec"], json.loads(spec["context"] or "null")
+    if isinstance(keys, list) and len(keys) == len(children):
+        named = [f"{prefix}/{key}" if prefix else str(key) for key in keys]
+    elif not prefix and len(children) <= 2:
+        named = ["image", "label"]
+    else:
+        named = [f"{prefix or 'value'}_{i}" for i in range(len(children))]
+    return [leaf for name, child in zip(named, children, strict=False) for leaf in _names(child, name)]
+
+
+def _encoding(name: str) -> Encoding:
+    kind, _, rest = name.partition(":")
+    if kind in _FLAT and rest.isdecimal() and int(rest) in _FLAT[kind]:
+        return coded.array(partial(coded.known_head, dtype=_FLAT[kind][int(rest)]))
+    return _ENCODINGS.get(kind, Encoding("unread", why="a serializer of litdata that rawpack does not read"))

@@ -1,0 +1,129 @@
+"""The index of MDS, which MosaicML Streaming writes."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import msgspec
+import numpy as np
+
+from rawpack.errors import UsageError
+from rawpack_packer.sources.chunks import encodings as coded
+from rawpack_packer.sources.chunks.index import PICKLED, Coded, Encoding, ShardFile, ShardIndex, decoded
+from rawpack_packer.text import plain
+
+_NUMBERS = [f"{kind}{bits}" for kind in ("uint", "int") for bits in (8, 16, 32, 64)] + ["float16", "float32", "float64"]
+_IN_ARRAYS = {8 * np.dtype(one).itemsize + {"u": 0, "i": 1, "f": 2}[one[0]]: one for one in _NUMBERS}
+"""The byte that stands for a dtype: its bits, 1 more for signed numbers, 2 for floats."""
+_AXES = 2
+"""Bits of the byte of axes that say how wide the lengths are."""
+_ENCODINGS: dict[str, Encoding] = {
+    **{name: coded.number(name) for name in _NUMBERS},
+    "int": coded.number("int64"),
+    "bytes": coded.BYTES,
+    "str": coded.TEXT,
+    "str_int": Encoding("number", int, dtype="int64"),
+    "str_float": Encoding("number", float, dtype="float64"),
+    "str_decimal": coded.TEXT,
+    "json": coded.JSON,
+    "jpeg": coded.FILE,
+    "png": coded.FILE,
+    "pil": Encoding("picture", coded.picture),
+    "jpeg_array": Encoding("files"),
+    "jpegarray": Encoding("files"),
+    "list[jpeg]": Encoding("files", before=4),
+    "list[png]": Encoding("files", before=4),
+    "list[pil]": Encoding("pictures", before=4),
+    "pkl": Encoding("unread", why=PICKLED),
+}
+
+
+class _File(msgspec.Struct):
+    basename: str
+    bytes: int
+    hashes: dict[str, str] = msgspec.field(default_factory=dict)
+
+
+class _MdsShard(msgspec.Struct):
+    samples: int
+    raw_data: _File
+    format: str = ""
+    version: int = 2
+    column_names: list[str] = msgspec.field(default_factory=list)
+    column_encodings: list[str] = msgspec.field(default_factory=list)
+    column_sizes: list[int | None] = msgspec.field(default_factory=list)
+    compression: str | None = None
+    zip_data: _File | None = None
+
+
+class _MdsIndex(msgspec.Struct):
+    shards: list[_MdsShard]
+
+
+def read_index(data: bytes, where: str) -> ShardIndex:
+    """where: the index, printable. Raises UsageError."""
+    shards = decoded(data, _MdsIndex, where, "MosaicML Streaming").shards
+    if not shards:
+        raise UsageError(f"{where} lists no shard: the dataset is empty")
+    first = shards[0]
+    names, encodings, sizes = first.column_names, first.column_encodings, first.column_sizes
+    for one in shards:
+        name = plain(one.raw_data.basename)
+        if one.format != "mds" or one.version != 2:
+            what = f"format {plain(one.format)!r}, version {one.version}"
+            raise UsageError(f"{where}: {name} is of {what}; only MDS of version 2 is read")
+        if (one.column_names, one.column_encodings, one.column_sizes) != (names, encodings, sizes):
+            raise UsageError(
+                f"{where}: {name} has other columns than {plain(first.raw_data.basename)}: pack them separately"
+            )
+        if one.zip_data is not None and not one.compression:
+            raise UsageError(f"{where} does not say what {plain(one.zip_data.basename)} is compressed by")
+    if not len(names) == len(encodings) == len(sizes):
+        raise UsageError(
+            f"{where}: the columns have {len(names)} names, {len(encodings)} encodings, {len(sizes)} sizes"
+        )
+    return ShardIndex(
+        tuple(Coded(names[i], one, _encoding(one), i) for i, one in enumerate(encodings)),
+        tuple(size or None for size in sizes),
+        tuple(map(_files, shards)),
+        "streaming",
+        "local={}, batch_size=1, allow_unsafe_types=True",
+    )
+
+
+def _files(one: _MdsShard) -> tuple[ShardFile, ...]:
+    raw, packed = one.raw_data, one.zip_data
+    plain_file = ShardFile(raw.basename, one.samples, raw.bytes, raw.bytes, hashes=raw.hashes)
+    if packed is None:
+        return (plain_file,)
+    codec = str(one.compression).partition(":")[0]
+    return ShardFile(packed.basename, one.samples, packed.bytes, raw.bytes, codec, packed.hashes), plain_file
+
+
+def _encoding(name: str) -> Encoding:
+    kind, _, rest = name.partition(":")
+    if kind == "ndarray":
+        dtype, _, shape = rest.partition(":")
+        try:
+            lengths = tuple(map(int, shape.split(","))) if shape else None
+        except ValueError:
+            return Encoding("unread", why="and it does not say what its shape is")
+        if not dtype or dtype in _NUMBERS:
+            return coded.array(partial(_head, dtype=dtype, shape=lengths))
+    return _ENCODINGS.get(name, Encoding("unread", why="an encoding that rawpack does not know"))
+
+
+def _head(data: bytes, dtype: str, shape: tuple[int, ...] | None) -> tuple[str, tuple[int, ...], int]:
+    """Of an array: a byte for the dtype, a byte for the number of axes, and their lengths, where they are not known."""
+    at = 0
+    if not dtype:
+        if data[0] not in _IN_ARRAYS:
+            raise ValueError(f"its dtype has the number {data[0]}")
+        dtype, at = _IN_ARRAYS[data[0]], 1
+    if shape is None:
+        axes, width = data[at] >> _AXES, 1 << (data[at] & 3)
+        lengths = np.frombuffer(bytes(data[at + 1 : at + 1 + axes * width]), f"<u{width}")
+        if len(lengths) < axes:
+            raise ValueError(f"it ends before the lengths of its {axes} axes")
+        shape, at = tuple(lengths.tolist()), at + 1 + axes * width
+    return dtype, shape, at

@@ -1,0 +1,257 @@
+"""Where values are in a shard, which is checked, and decompressed."""
+
+from __future__ import annotations
+
+import hashlib
+import struct
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from itertools import pairwise
+from typing import Any, NamedTuple, Self
+
+import numpy as np
+import xxhash
+
+from rawpack.errors import DecodeError, UsageError
+from rawpack_packer.errors import need
+from rawpack_packer.sources.chunks.index import Coded, Head, ShardFile, ShardIndex
+from rawpack_packer.sources.files import MAX_FILE_BYTES
+from rawpack_packer.sources.table.columns import Rows, Spans, read_range
+from rawpack_packer.sources.table.named_files import NamedFiles
+from rawpack_packer.text import plain
+
+_CODECS = {"br": "brotli", "bz2": "bz2", "gz": "gzip", "snappy": "snappy", "zstd": "zstd"}
+"""What indexes call a compression -> what pyarrow calls it."""
+_MAGIC = b"LDFZ01\0\0"
+_FRAMED, _FRAME = struct.Struct("<8sHHIII"), struct.Struct("<IIQII")
+"""What litdata has before samples that are compressed some at once: magic, version, flags, samples, samples of a frame,
+frames; and of each frame: the first sample, samples, offset, bytes, and bytes without compression."""
+_PIECE = 1 << 20
+_COPY = "copy it again, or write it again"
+_last = threading.local()
+"""The shard that this thread decompressed last: its path and state, and its bytes."""
+Read = Callable[[int, int], bytes]
+"""`read(offset, size)`. Raises DecodeError where the shard ends before that."""
+Inflate = Callable[[bytes, int], bytes]
+"""Of compressed bytes, those that they stand for, at most so many. Raises OSError and ValueError."""
+
+
+class Found(NamedTuple):
+    """What is known of the samples of a shard."""
+
+    offsets: bytes
+    """int64, (columns, samples): where each value begins."""
+    sizes: bytes
+    """int64, (columns, samples)."""
+    values: dict[int, list[bytes]]
+    """The values of columns that are read at once."""
+    alike: list[int]
+    """The columns of arrays that have one dtype and shape in this shard."""
+    heads: dict[int, bytes]
+    """What is before the values of the first array, of each column of arrays."""
+
+
+class SoughtColumns(NamedTuple):
+    """What is looked for in shards; columns by their positions."""
+
+    columns: tuple[int, ...]
+    values: tuple[int, ...]
+    """Those that are read at once."""
+    heads: Mapping[int, Head]
+    """Those of arrays."""
+
+
+@dataclass(frozen=True, eq=False)
+class ShardSpans(Spans):
+    """Values of one column: see `Spans`. In a compressed shard, `offset` is that in the decompressed one."""
+
+    shards: tuple[ShardFile, ...] = field(default=(), kw_only=True)
+    """Of each of `archives`."""
+
+    def _reader(self, i: int, most: int | None = None) -> partial[bytes]:
+        k = int(self.archive[i])
+        if not self.shards[k].codec:
+            return super()._reader(i, most)
+        size = int(self.states[i, 0]) if most is None else min(int(self.states[i, 0]), most)
+        return partial(self._read_decompressed, k=k, offset=int(self.offset[i]), size=size)
+
+    def _read_decompressed(self, fd: int, k: int, offset: int, size: int) -> bytes:
+        return decompressed(fd, self.archives, k, self.shards[k])[offset : offset + size]
+
+    def image_file(self, i: int, /) -> tuple[str, int, int] | None:
+        """See `HasImageFiles`; None in a compressed shard."""
+        return None if self.shards[int(self.archive[i])].codec else super().image_file(i)
+
+    def pick(self, rows: Rows, /) -> Self:
+        used = np.unique(self.archive[rows]).tolist()
+        return replace(super().pick(rows), shards=tuple(self.shards[k] for k in used))
+
+
+def read_of(fd: int, files: NamedFiles, k: int, shard: ShardFile) -> Read:
+    """What reads an open shard, which is decompressed if need be."""
+    if not shard.codec:
+        return partial(read_range, fd)
+    data = decompressed(fd, files, k, shard)
+
+    def read(offset: int, size: int) -> bytes:
+        if offset + size > len(data):
+            raise DecodeError("truncated", f"it ends after {len(data):,} bytes")
+        return data[offset : offset + size]
+
+    return read
+
+
+def decompressed(fd: int, files: NamedFiles, k: int, shard: ShardFile) -> bytes:
+    """All bytes of a compressed shard, open as `fd`; this thread keeps those of the last one. Raises DecodeError,
+    MissingExtraError, and UsageError for an unknown compression."""
+    known = files.paths[k], files.state(k)
+    about, data = getattr(_last, "shard", (None, b""))
+    if about == known:
+        return bytes(data)
+    _last.shard = None, b""  # two would be in memory otherwise
+    data = _decompressed(read_range(fd, 0, files.state(k)[0]), shard, files.name(k))
+    _last.shard = known, data
+    return data
+
+
+def _decompressed(data: bytes, shard: ShardFile, where: str) -> bytes:
+    """A compressed shard as it would be without compression."""
+    codec, _, by = shard.codec.partition("/")
+    if codec not in _CODECS:
+        raise UsageError(f"{where} is compressed by {plain(codec)!r}, which is not read: decompress it first")
+    pa: Any = need("pyarrow", "parquet", f"{where} is compressed, which", "decompress it first")
+
+    def inflate(part: bytes, most: int) -> bytes:
+        if codec == "snappy":  # without frames, as the others have them
+            return bytes(pa.Codec(codec).decompress(part, most, asbytes=True))
+        pieces = list[bytes]()
+        with pa.CompressedInputStream(pa.BufferReader(part), _CODECS[codec]) as stream:
+            while piece := stream.read(_PIECE):
+                pieces.append(piece)
+                most -= len(piece)
+                if most < 0:
+                    raise ValueError("it is longer than its index says")
+        return b"".join(pieces)
+
+    try:
+        if by:
+            return _joined(*(_items if by == "sample" else _frames)(data, inflate))
+        return inflate(data, shard.most)
+    except (OSError, ValueError, struct.error) as error:  # pyarrow's own errors are of the first two
+        raise DecodeError("corrupt", f"its compressed data is damaged ({plain(str(error))[:100]})") from None
+
+
+def _items(data: bytes, inflate: Inflate) -> tuple[Rows, list[bytes]]:
+    """The lengths of samples that are compressed one by one, and their bytes."""
+    starts = np.frombuffer(data, "<u4", int.from_bytes(data[:4], "little") + 1, 4).tolist()
+    items = [inflate(data[start:end], MAX_FILE_BYTES) for start, end in pairwise(starts)]
+    return np.array([*map(len, items)], np.int64), items
+
+
+def _frames(data: bytes, inflate: Inflate) -> tuple[Rows, list[bytes]]:
+    """As `_items`, of samples that are compressed some at once."""
+    magic, version, _, count, _, frames = _FRAMED.unpack_from(data)
+    if (magic, version) != (_MAGIC, 1):
+        raise ValueError("it does not begin as its index says")
+    starts = np.frombuffer(data, "<u4", count + 1, _FRAMED.size).astype(np.int64)
+    at, items = _FRAMED.size + 4 * (count + 1), list[bytes]()
+    for _, _, start, length, size in _FRAME.iter_unpack(data[at : at + frames * _FRAME.size]):
+        items.append(inflate(data[start : start + length], size))
+    return np.diff(starts), items
+
+
+def _joined(lengths: Rows, items: list[bytes]) -> bytes:
+    """A shard that is not compressed."""
+    starts = np.concatenate([[0], np.cumsum(lengths)]) + 4 * (len(lengths) + 2)
+    if starts[-1] >= 1 << 32 or (starts < 0).any():
+        raise ValueError("it is longer than a shard can be")
+    return len(lengths).to_bytes(4, "little") + starts.astype("<u4").tobytes() + b"".join(items)
+
+
+def check_file(fd: int, size: int, shard: ShardFile, where: str) -> None:
+    """Raise UsageError where a file is not the one that the index lists, by its size and its hashes."""
+    if shard.bytes is not None and shard.bytes != size:
+        raise UsageError(f"{where} has {size:,} bytes, and its index says {shard.bytes:,}; {_COPY}")
+    for algorithm, digest in shard.hashes.items():
+        made: Any = None
+        if algorithm in xxhash.algorithms_available:
+            made = getattr(xxhash, algorithm)()
+        elif algorithm in hashlib.algorithms_available and not algorithm.startswith("shake"):
+            made = hashlib.new(algorithm, usedforsecurity=False)
+        if made is None:
+            raise UsageError(
+                f"{where} has a hash by {plain(algorithm)!r}, which is not known: take it out of the index"
+            )
+        for start in range(0, size, _PIECE):
+            made.update(read_range(fd, start, min(_PIECE, size - start)))
+        if made.hexdigest() != digest:
+            raise UsageError(f"{where} is damaged: its {plain(algorithm)} is not that of its index; {_COPY}")
+
+
+def find(read: Read, size: int | None, index: ShardIndex, shard: ShardFile, wanted: SoughtColumns, where: str) -> Found:
+    """The samples of a shard. size: its bytes, if it is not compressed. Raises UsageError where it is damaged or not
+    what the index says, and DecodeError where it ends early."""
+    starts = _starts(read, size, shard, where)
+    free = [at for at, one in enumerate(index.sizes) if one is None]
+    lengths = np.zeros((len(index.sizes), shard.samples), np.int64)
+    for at, one in enumerate(index.sizes):
+        lengths[at] = one or 0
+    heads = b"".join(read(start, 4 * len(free)) for start in starts[:-1].tolist()) if free else b""
+    lengths[free] = np.frombuffer(heads, "<u4").reshape(shard.samples, len(free)).T
+    offsets = starts[:-1] + 4 * len(free) + np.cumsum(lengths, axis=0) - lengths
+    ends = offsets[-1] + lengths[-1]
+    if len(wrong := np.flatnonzero(ends != starts[1:])):
+        i = int(wrong[0])
+        raise UsageError(
+            f"{where} is damaged: sample {i} has {int(starts[i + 1] - starts[i]):,} bytes, and its values "
+            f"{int(ends[i] - starts[i]):,}; {_COPY}"
+        )
+    return Found(
+        np.ascontiguousarray(offsets[[*wanted.columns]]).tobytes(),
+        np.ascontiguousarray(lengths[[*wanted.columns]]).tobytes(),
+        {at: [*map(read, offsets[at].tolist(), lengths[at].tolist())] for at in wanted.values},
+        *_heads(read, offsets, lengths, wanted.heads),
+    )
+
+
+def _starts(read: Read, size: int | None, shard: ShardFile, where: str) -> Rows:
+    """(samples + 1,): where each sample begins, and the last one ends."""
+    count = int.from_bytes(read(0, 4), "little")
+    if count != shard.samples:
+        raise UsageError(f"{where} has {count:,} samples, and its index says {shard.samples:,}; {_COPY}")
+    starts = np.frombuffer(read(4, 4 * (count + 1)), "<u4").astype(np.int64)
+    end = int(starts[-1])
+    if starts[0] < 4 * (count + 2) or (np.diff(starts) < 0).any() or end > shard.most or size not in (None, end):
+        raise UsageError(f"{where} is damaged: the offsets of its samples lead out of it; {_COPY}")
+    read(max(0, end - 1), 1)
+    return starts
+
+
+def _heads(read: Read, offsets: Rows, lengths: Rows, heads: Mapping[int, Head]) -> tuple[list[int], dict[int, bytes]]:
+    """See `Found`: the columns whose arrays are alike, and the head of the first array of each."""
+    alike, first = list[int](), dict[int, bytes]()
+    for at, head in heads.items():
+        if not offsets.shape[1]:
+            continue
+        try:
+            before = head(read(int(offsets[at, 0]), int(lengths[at, 0])))[2]
+        except (ValueError, IndexError, ArithmeticError, struct.error):
+            continue  # it is rejected when it is read
+        some = (read(start, before) for start in offsets[at].tolist())
+        first[at] = read(int(offsets[at, 0]), before) + int(lengths[at, 0]).to_bytes(8, "little")
+        if (lengths[at] == lengths[at, 0]).all() and all(one == two for one, two in pairwise(some)):
+            alike.append(at)
+    return alike, first
+
+
+def arrays_alike(found: Sequence[Found], at: int) -> bool:
+    """Whether all arrays of a column have one dtype and shape."""
+    some = [one for one in found if one.offsets]
+    return all(at in one.alike for one in some) and len({one.heads.get(at) for one in some}) == 1
+
+
+def columns_read(columns: Sequence[Coded]) -> tuple[int, ...]:
+    """The positions of columns, each once."""
+    return tuple(dict.fromkeys(one.at for one in columns))

@@ -1,0 +1,452 @@
+"""MDS and litdata as sources: columns of values in shards."""
+
+from __future__ import annotations
+
+import os
+import struct
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rawpack.errors import DecodeError, UsageError
+from rawpack.remote.url import is_url
+from rawpack_packer.errors import is_no_fault_of_data, reading
+from rawpack_packer.options import opt
+from rawpack_packer.sources.axes import channels_first, turned
+from rawpack_packer.sources.base import Column, Scanning, SourceInfo, given_options, unseen
+from rawpack_packer.sources.chunks import INDEX, litdata, mds, read_index, splits_of
+from rawpack_packer.sources.chunks import encodings as coded
+from rawpack_packer.sources.chunks.index import Coded, ShardFile, ShardIndex, unread
+from rawpack_packer.sources.chunks.shards import (
+    Found,
+    ShardSpans,
+    SoughtColumns,
+    arrays_alike,
+    check_file,
+    columns_read,
+    find,
+    read_of,
+)
+from rawpack_packer.sources.fields import (
+    Boxes,
+    DeclaredKind,
+    FieldKind,
+    Fields,
+    ImageKind,
+    Value,
+    are_pixels,
+    as_text,
+    declared_fields,
+    first_pixels,
+    hints,
+    split_arrays,
+    with_arrays,
+    words_of,
+)
+from rawpack_packer.sources.files import is_below
+from rawpack_packer.sources.named_arrays import split_axes
+from rawpack_packer.sources.table.choose import (
+    NO_COUNTS,
+    ChosenColumns,
+    Classes,
+    ColumnChoice,
+    ColumnInfo,
+    Habits,
+    choose,
+    labels_of_column,
+    named_columns,
+    named_file,
+)
+from rawpack_packer.sources.table.columns import ImageArrays, Numbers, RowNumbers, Rows
+from rawpack_packer.sources.table.named_files import NamedFiles, files_at, source_name
+from rawpack_packer.sources.table.source import ImageColumn, TableSource, unique_keys
+from rawpack_packer.text import plain
+
+if TYPE_CHECKING:
+    from rawpack_packer.sources.table.remote_files import Spool
+
+_HABITS = Habits(labels=("label", "labels", "class", "target", "y", "cls"), no_image=", by its encodings")
+_READ = {"mds": mds.read_index, "litdata": litdata.read_index}
+_FILES, _ARRAYS = ("file", "bytes"), ("picture", "array")
+
+
+@dataclass(frozen=True, eq=False)
+class Values:
+    """A column of values that are decoded. Plain data."""
+
+    spans: ShardSpans
+    read: Callable[[bytes], Any]
+    kind: FieldKind | None = None
+    """Of its field; None for images and masks."""
+
+    def value(self, i: int, /) -> Any:
+        data = self.spans.value(i) if self.spans.states[i, 0] else b""
+        found = _value(self.read, data)
+        return found if self.kind is None else _as_field(found, self.kind)
+
+    def pick(self, rows: Rows, /) -> Values:
+        return replace(self, spans=self.spans.pick(rows))
+
+
+def _value(read: Callable[[bytes], Any], data: bytes) -> Any:
+    """Raises DecodeError."""
+    try:
+        return read(data)
+    except DecodeError:
+        raise
+    except Exception as error:
+        if is_no_fault_of_data(error):
+            raise
+        raise DecodeError("bad_field", f"it cannot be decoded: {plain(str(error))[:200]}") from None
+
+
+def _as_field(found: Any, kind: FieldKind) -> Value:
+    if kind.dtype == "str":
+        return as_text(found)
+    array = np.asarray(found)
+    if array.dtype.kind not in "biufc":
+        raise DecodeError("bad_field", "it is no array of numbers")
+    if kind.ragged and not array.size and array.ndim <= 1:
+        array = np.zeros((0, *(n or 0 for n in kind.shape[1:])), array.dtype)
+    return array if kind.boxes is None else Boxes(array, kind.boxes)
+
+
+class ShardSource(TableSource):
+    """The samples of MDS or litdata, in the order of the index, as a `Source`.
+
+    Columns of image files and PIL images, or of arrays that are images, can be the image and further images. Columns of
+    several images are one column for each of them: `views_0`, `views_1`. Numbers, labels and keys are read when the
+    source is opened, all else with the images. JSON that is not declared otherwise is stored as text.
+
+    `info.counts`: unlabelled, empty_classes, columns_left_out.
+    """
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        /,
+        *,
+        kind: str,
+        fields: Fields = (),
+        key_column: str | None = None,
+        classes: Classes | None = None,
+        image_column: str | None = None,
+        label_column: str | None = None,
+        columns: str | Sequence[str] | None = None,
+        spool: Spool | None = None,
+        progress: Scanning = unseen,
+    ) -> None:
+        """kind: "mds" or "litdata". image_column: may end in `:chw` or `:hwc`, where channels are in arrays. All others
+        as of `ParquetSource`.
+
+        Raises UsageError where the index or a shard cannot be read, is damaged, or does not fit the other; or a column
+        that would be packed is a pickle.
+        """
+        root = source_name(path)
+        indexes = _indexes_at(os.fspath(path))
+        index = _read(indexes, kind, spool)
+        files, shards = _files(index, indexes[0], spool)
+        scan = _ShardScan(files, shards, index, progress)
+        image_name, axes = (None, None) if image_column is None else split_axes(image_column, scan.columns)
+        typed, arrays = split_arrays(fields)
+        names = named_columns(columns)
+        wanted = ColumnChoice(image_name, label_column, key_column, names, declared_fields(typed))
+        infos = [_info(one, wanted.declared, scan.shapes.get(one.name)) for one in scan.columns.values()]
+        scan.refuse_unread(wanted, indexes[0].rpartition("/")[0])
+        chosen = choose(infos, wanted, root, _HABITS)
+        kinds = {one.name: one.field for one in infos}
+        scan.look(chosen)
+        image, image_kind = scan.image(scan.columns[chosen.image], lambda shape: channels_first(
+            shape, axes, root, lambda said: opt.image_column(f"{plain(chosen.image)}:{said}")
+        ))  # fmt: skip
+        found, fields_of = dict[str, FieldKind](), dict[str, Column]()
+        for name, of_file in chosen.fields.items():
+            column, one = scan.columns[of_file], kinds[of_file]
+            if not isinstance(one, FieldKind):
+                fields_of[name] = further = scan.pixels(column)
+                reads = (partial(further.value, i) for i in range(scan.rows))
+                is_mask = wanted.declared.get(name) == "mask"
+                found[name] = first_pixels("mask" if is_mask else "image", name, reads, image_kind)
+            else:
+                found[name] = scan.field(column, one, declared=name in wanted.declared)
+                fields_of[name] = scan.column(column, found[name])
+        found = with_arrays(found, arrays, root)
+        keys = None
+        if chosen.key is not None:
+            keys = unique_keys([*map(str, scan.values(scan.columns[chosen.key]))], root, key_column is not None)
+        info = SourceInfo(
+            kind=kind,
+            root=root,
+            paths=() if files.remotes else (*(str(Path(one).parent) for one in indexes), *files.on_disk),
+            fields=found,
+            image=image_kind,
+            numbered=keys is None,
+            options=given_options(
+                field=words_of(fields),
+                key_column=key_column,
+                classes=named_file(classes),
+                image_column=image_column,
+                label_column=label_column,
+                columns=None if names is None else ",".join(names),
+            ),
+            counts={**NO_COUNTS, "columns_left_out": len(chosen.left_out)},
+            problems=(*chosen.left_out, *hints(found, wanted.declared, image_kind)),
+        )
+        states = np.concatenate(
+            [files.states[: 0 if isinstance(image, ShardSpans) else None], files_at(indexes, spool).states]
+        )
+        values = None if chosen.label is None else scan.values(scan.columns[chosen.label])
+        labels = labels_of_column(values, classes, root)
+        super().__init__(info, keys or RowNumbers(range(scan.rows)), image, fields_of, states, labels=labels)
+
+
+def _indexes_at(path: str) -> list[str]:
+    """The path or URL of the index, where its folder may have been named; those of all splits of a folder."""
+    head, mark, query = path.partition("?") if is_url(path) else (os.path.abspath(path), "", "")  # noqa: PTH100
+    if is_url(path):
+        return [path if head.endswith(INDEX) else f"{head.rstrip('/')}/{INDEX}{mark}{query}"]
+    if not os.path.isdir(head):  # noqa: PTH112
+        return [head]
+    return [f"{head}/{split}/{INDEX}" for split in splits_of(Path(head))] or [f"{head}/{INDEX}"]
+
+
+def _read(indexes: Sequence[str], kind: str, spool: Spool | None) -> ShardIndex:
+    """Several indexes as one, whose shards are named from the folder of the first one. Raises UsageError."""
+    found = list[ShardIndex]()
+    for where in indexes:
+        shown = source_name(where)
+        with reading(shown):
+            found.append(_READ[kind](read_index(where, spool), shown))
+        if (found[-1].columns, found[-1].sizes) != (found[0].columns, found[0].sizes):
+            raise UsageError(f"{shown} has other columns than {source_name(indexes[0])}: pack them separately")
+        # Names of litdata's chunks may have a colon, which is_below takes for that of a drive.
+        outside = next(
+            (one.name for choice in found[-1].shards for one in choice if not is_below(f"./{one.name}")), None
+        )
+        if outside is not None:
+            raise UsageError(f"{shown} names a file outside its folder, {plain(outside)!r}: take it out")
+    splits = ["", *(f"../{Path(where).parent.name}/" for where in indexes[1:])]
+    shards = [
+        tuple(replace(one, name=split + one.name) for one in choice)
+        for split, index in zip(splits, found, strict=True)
+        for choice in index.shards
+    ]
+    return replace(found[0], shards=tuple(shards))
+
+
+def _files(index: ShardIndex, where: str, spool: Spool | None) -> tuple[NamedFiles, tuple[ShardFile, ...]]:
+    """The files of the shards, next to the index at `where`. Raises UsageError."""
+    shown, found, paths = source_name(where), list[ShardFile](), list[str]()
+    head, mark, query = where.partition("?") if is_url(where) else (os.path.abspath(where), "", "")  # noqa: PTH100
+    folder = head.rpartition("/")[0]
+    for choice in index.shards:
+        there = (one for one in choice if is_url(where) or os.path.isfile(f"{folder}/{one.name}"))  # noqa: PTH113
+        one = next(there, None)
+        if one is None:
+            raise UsageError(f"{shown} names {plain(choice[0].name)}, which is not there: copy it too")
+        found.append(one)
+        paths.append(f"{folder}/{one.name}{mark}{query}")
+    return files_at(paths, spool), tuple(found)
+
+
+def _info(column: Coded, declared: Mapping[str, DeclaredKind], shape: tuple[str, tuple[int, ...]] | None) -> ColumnInfo:
+    """shape: dtype and shape of the first array."""
+    holds, dtype = column.encoding.holds, column.encoding.dtype
+    is_image = holds in ("file", "picture", "bytes")
+    if holds == "array" and shape is not None:
+        is_image = len(shape[1]) == 3 or (len(shape[1]) == 2 and shape[0] == "uint8")
+    return ColumnInfo(
+        name=column.name,
+        type=plain(column.type),
+        field=_kind(column, declared, shape),
+        is_image=is_image,
+        is_label=holds == "text" or (holds == "number" and dtype[0] in "iu"),
+        is_whole=holds == "number" and dtype[0] in "iu",
+        is_key=holds == "text",
+        says_image=holds in ("file", "picture"),
+    )
+
+
+def _kind(
+    column: Coded, declared: Mapping[str, DeclaredKind], shape: tuple[str, tuple[int, ...]] | None
+) -> FieldKind | str | None:
+    """As of `ColumnInfo.field`."""
+    name, holds = plain(column.name), column.encoding.holds
+    word = declared.get(column.name.rpartition("/")[2])
+    if word is not None and holds != "unread":
+        if are_pixels(word):
+            fits = holds in (*_FILES, *_ARRAYS)
+            return None if fits else f"it holds {plain(column.type)}; images are files or arrays"
+        fits = holds not in (*_FILES, "picture") or (holds == "bytes" and word == FieldKind("str"))
+        return word if fits and isinstance(word, FieldKind) else f"it holds {plain(column.type)}"
+    if holds in (*_FILES, "picture"):
+        return (
+            f"the images are in another column; {opt.fields(f'{name}:image')} stores it as a further image, "
+            f"{name}:mask as a mask"
+        )
+    try:
+        if holds == "array" and shape is not None:
+            return FieldKind(*shape)
+        if holds == "number":
+            return FieldKind(column.encoding.dtype)
+    except UsageError as error:
+        return str(error)
+    return FieldKind("str") if holds in ("text", "json") else f"it holds {plain(column.type)}"
+
+
+class _ShardScan:
+    """The shards one after another."""
+
+    def __init__(self, files: NamedFiles, shards: tuple[ShardFile, ...], index: ShardIndex, progress: Scanning) -> None:
+        """Raises UsageError."""
+        self._files, self._shards, self._index, self._progress = files, shards, index, progress
+        self._wanted = SoughtColumns((), (), {})
+        self._found = list[Found]()
+        self.shapes = dict[str, tuple[str, tuple[int, ...]]]()
+        """Dtype and shape of the first array of each column of arrays."""
+        self.rows = sum(one.samples for one in shards)
+        if not self.rows:
+            raise UsageError(f"the shards of {files.name(0)} have no samples")
+        self.columns = self._columns()
+
+    def _columns(self) -> dict[str, Coded]:
+        """The columns by name: of several images, one for each that the first sample has."""
+        found = dict[str, Coded]()
+        unclear = [one for one in self._index.columns if one.encoding.holds in ("files", "pictures", "array")]
+        first = next(k for k, one in enumerate(self._shards) if one.samples)
+        wanted = SoughtColumns(columns_read(unclear), (), {})
+        values = self._first_values(first, wanted) if unclear else {}
+        for one in self._index.columns:
+            several, data = one.encoding, values.get(one.at, b"")
+            try:
+                if several.holds in ("files", "pictures"):
+                    for n in range(coded.images_in(data, several.before)):
+                        name = f"{one.name}_{n}"
+                        found[name] = replace(one, name=name, encoding=coded.one_of(several, n))
+                    continue
+                if several.head is not None:
+                    self.shapes[one.name] = several.head(data)[:2]
+            except (ValueError, LookupError, ArithmeticError, struct.error) as error:
+                raise UsageError(f"{self._files.name(first)}: {plain(one.name)} of sample 0: {error}") from None
+            if one.name in found:
+                raise UsageError(f"the index of {self._files.name(0)} has two columns {plain(one.name)!r}: rename one")
+            found[one.name] = one
+        return found
+
+    def _first_values(self, k: int, wanted: SoughtColumns) -> dict[int, bytes]:
+        shard = self._shards[k]
+        with reading(self._files.name(k)), self._files.opened(k) as fd:
+            read = read_of(fd, self._files, k, shard)
+            found = find(read, None, self._index, shard, wanted, self._files.name(k))
+            offsets, sizes = (_table(part, len(wanted.columns))[:, 0].tolist() for part in found[:2])
+            return {at: read(offsets[n], sizes[n]) for n, at in enumerate(wanted.columns)}
+
+    def refuse_unread(self, wanted: ColumnChoice, folder: str) -> None:
+        """Raise UsageError for a column that is not read, unless the user left it out."""
+        named = {wanted.image, wanted.label, wanted.key, *(wanted.fields or {}).values(), *wanted.declared}
+        for one in self.columns.values():
+            if one.encoding.holds == "unread" and (wanted.fields is None or one.name in named):
+                files = [name for name, other in self.columns.items() if other.encoding.holds in ("file", "picture")]
+                labels = [name for name in _HABITS.labels if name in self.columns]
+                label = [wanted.label] if wanted.label else labels[:1]
+                raise unread(one, self._index, folder, [wanted.image] if wanted.image else files, label)
+
+    def look(self, chosen: ChosenColumns) -> None:
+        """Find all values of the columns that are packed. Raises UsageError."""
+        names = [chosen.image, chosen.label, chosen.key, *chosen.fields.values()]
+        columns = [self.columns[name] for name in names if name is not None]
+        numbers = [one for one in columns if one.encoding.holds == "number" or one.name in (chosen.label, chosen.key)]
+        heads = {one.at: one.encoding.head for one in columns if one.encoding.head is not None}
+        self._wanted = SoughtColumns(columns_read(columns), columns_read(numbers), heads)
+        seen = 0
+        with self._files.looked_through():
+            for k, shard in enumerate(self._shards):
+                with reading(self._files.name(k)):
+                    self._found.append(self._find(k, shard))
+                seen += shard.samples
+                self._progress(seen)
+
+    def _find(self, k: int, shard: ShardFile) -> Found:
+        """The samples of shard k, or what an earlier run found."""
+        wanted, files = self._wanted, self._files
+        what = f"samples {wanted.columns} {wanted.values} {[*wanted.heads]} {self._index.sizes} {shard}"
+        for kept in files.kept(k, what, Found) or ():
+            return Found(*kept)
+        with files.opened(k, keep=False) as fd:
+            size = files.state(k)[0]
+            check_file(fd, size, shard, files.name(k))
+            read = read_of(fd, files, k, shard)
+            found = find(read, None if shard.codec else size, self._index, shard, wanted, files.name(k))
+        (kept,) = files.keeping(k, what, iter([found]))
+        return kept
+
+    def spans(self, column: Coded) -> ShardSpans:
+        """Where the values of a column are."""
+        n, count = self._wanted.columns.index(column.at), len(self._wanted.columns)
+        offsets, sizes = (
+            np.concatenate([_table(part, count)[n] for part in parts])
+            for parts in ([one.offsets for one in self._found], [one.sizes for one in self._found])
+        )
+        archive = np.repeat(np.arange(len(self._shards), dtype=np.int32), [one.samples for one in self._shards])
+        states = np.stack([sizes, np.full_like(sizes, -1)], axis=1)
+        return ShardSpans(self._files, archive, offsets, states, shards=self._shards)
+
+    def values(self, column: Coded) -> list[Any]:
+        """All values of a column that was read at once. Raises UsageError."""
+        values = list[Any]()
+        for k, found in enumerate(self._found):
+            for i, data in enumerate(found.values[column.at]):
+                try:
+                    values.append(_value(column.encoding.read, data))
+                except DecodeError as error:
+                    where = f"{self._files.name(k)}, sample {i}, {plain(column.name)}"
+                    raise UsageError(f"{where}: {error.detail}") from None
+        return values
+
+    def image(self, column: Coded, first: Callable[[tuple[int, ...]], bool]) -> tuple[ImageColumn, ImageKind | None]:
+        """The column of images, and what all of them are, if they are arrays. first: whether channels of arrays of a
+        shape come first. Raises UsageError."""
+        if column.encoding.holds != "array":
+            spans = self.spans(column)
+            exact = column.encoding.holds == "picture" or column.encoding.read is not bytes
+            return (Values(spans, column.encoding.read) if exact else spans), None
+        dtype, shape = self.shapes[column.name]
+        alike, chw = arrays_alike(self._found, column.at), first(shape)
+        images = ImageArrays(Values(self.spans(column), column.encoding.read), chw)
+        shape = tuple(n or 0 for n in turned(shape, chw))
+        if alike:
+            return images, ImageKind(dtype, shape)
+        pictures = dtype == "uint8" and (len(shape) == 2 or shape[2:] in ((1,), (3,)))
+        return images, None if pictures else ImageKind(dtype, (None, None, *shape[2:]), resized=True)
+
+    def pixels(self, column: Coded) -> Column:
+        """A column of further images or masks."""
+        read: Callable[..., Any] = column.encoding.read
+        spans, is_picture = self.spans(column), column.encoding.holds == "picture"
+        return spans if read is bytes else Values(spans, partial(read, exact=True) if is_picture else read)
+
+    def field(self, column: Coded, kind: FieldKind, *, declared: bool) -> FieldKind:
+        """What a field holds: of arrays that differ, any length of their first axis."""
+        if declared or column.encoding.holds != "array" or arrays_alike(self._found, column.at):
+            return kind
+        return replace(kind, shape=(None, *kind.shape[1:]))
+
+    def column(self, column: Coded, kind: FieldKind) -> Column:
+        """The values of a field. Raises UsageError."""
+        if column.encoding.holds == "number" and kind.dtype != "str":
+            try:
+                return Numbers(np.array(self.values(column), column.encoding.dtype))
+            except OverflowError:
+                raise UsageError(f"{plain(column.name)} has a number beyond 64 bits: leave it out") from None
+        read = coded.text if column.encoding.holds == "bytes" else column.encoding.read
+        return Values(self.spans(column), read, kind)
+
+
+def _table(data: bytes, columns: int) -> NDArray[np.int64]:
+    """(columns, samples): see `Found`."""
+    return np.frombuffer(data, np.int64).reshape(columns, -1)

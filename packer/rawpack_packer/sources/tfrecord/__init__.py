@@ -1,0 +1,226 @@
+"""TFRecord files of `tf.train.Example`, and the folders of TensorFlow Datasets.
+
+| file | holds |
+|---|---|
+| `example.py` | where the records of a file are, and the features of an Example |
+| `columns.py` | which features are the image, the label, boxes and fields, by the first records; their values |
+| `source.py` | the records as a source |
+
+Here: which files a path stands for, and what TensorFlow Datasets says of them. Only this is loaded without
+google-crc32c, which comes with `rawpack[tfrecord]`.
+
+A split is named by its files, `train-00000-of-00004` or `mnist-train.tfrecord-00000-of-00001`. Its path is then that of
+the folder and the name of the split, as if it were a folder in it.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator
+from contextlib import suppress
+from itertools import islice
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from rawpack.errors import UsageError
+from rawpack_packer.errors import need, reading
+from rawpack_packer.sources.base import Source
+from rawpack_packer.sources.fields import FieldKind
+from rawpack_packer.sources.folder import is_split, split_order
+from rawpack_packer.sources.table.named_files import (
+    NamedFiles,
+    files_at,
+    files_in,
+    is_pattern,
+    named_files,
+    natural,
+    source_name,
+)
+from rawpack_packer.text import plain
+
+if TYPE_CHECKING:
+    from rawpack_packer.sources.table.remote_files import Spool
+
+_NAME = re.compile(
+    r"(?P<stem>.+?)(?P<a>-\d{4,6}-of-\d{4,6})?(?P<suffix>\.(tfrecords?|tfrec|records?))?(?P<b>-\d{4,6}-of-\d{4,6})?(\.gz)?",
+    re.IGNORECASE,
+)
+_OF = re.compile(r"(?<=-)(\d{4,6})-of-(\d{4,6})")
+_PATTERN = re.compile(r"\.(tfrecords?|tfrec)\b[^/]*$|-of-[\d*?]+$", re.IGNORECASE)
+_BESIDE = frozenset({".json", ".txt", ".md", ".pbtxt", ".idx", ".index", ".csv", ".yaml", ".yml", ""})
+"""Suffixes of other files in a folder of TFRecord files."""
+_MOST_FOLDERS = 20
+"""A folder with more folders in it is not looked into for splits or versions."""
+_LEAST = 16
+"""Bytes of a record without data."""
+
+
+def open_tfrecord(path: str | os.PathLike[str], /, **options: Any) -> Source:
+    """The source at a path: see `TfrecordSource`. Raises MissingExtraError where google-crc32c cannot be imported."""
+    need("google_crc32c", "tfrecord", source_name(path))
+    from rawpack_packer.sources.tfrecord.source import TfrecordSource
+
+    return TfrecordSource(path, **options)
+
+
+def is_tfrecord(path: Path) -> bool:
+    """Whether a path is that of TFRecord files: of one, of several by a range or a glob, of a folder of them, or of a
+    split of such a folder."""
+    if not os.path.isfile(path):  # noqa: PTH113 - Path.is_file raises for a name that is too long
+        try:
+            return bool(_splits(path)) or (is_pattern(str(path)) and bool(_PATTERN.search(path.name)))
+        except UsageError:  # whoever opens it reports this
+            return True
+    name = _named(path.name)
+    if name is None or (name["suffix"] or "").lower().startswith(".tf"):
+        return name is not None
+    try:
+        with path.open("rb") as file:  # other files may be called .record
+            size = int.from_bytes(file.read(8), "little")
+        return size + _LEAST <= path.stat().st_size
+    except OSError:
+        return False
+
+
+def splits_of(path: Path) -> list[str]:
+    """The names of the splits that a folder is divided into, train first; empty where there are fewer than two."""
+    found = _splits(path) if os.path.isdir(path) else {}  # noqa: PTH112
+    return list(found) if len(found) > 1 else []
+
+
+def files_of(path: str | os.PathLike[str], spool: Spool | None) -> NamedFiles:
+    """The files that a user named, those of all splits of a folder. Raises UsageError."""
+    found = _splits(Path(path))
+    files = [str(file) for files in found.values() for file in files]
+    return files_at(files, spool) if files else named_files(path, spool)
+
+
+class DatasetInfo(msgspec.Struct):
+    """What TensorFlow Datasets says of a folder."""
+
+    name: str
+    splits: list[_Split] = []
+
+
+class _Split(msgspec.Struct, rename="camel"):
+    name: str
+    shard_lengths: list[str] = []
+
+
+def info_beside(file: Path) -> DatasetInfo | None:
+    """What TensorFlow Datasets says of the folder of a file; None where it says nothing. Raises UsageError."""
+    info: DatasetInfo | None = _read(file.with_name("dataset_info.json"), DatasetInfo)
+    return info
+
+
+def records_in(file: Path, info: DatasetInfo | None) -> int | None:
+    """How many records TensorFlow Datasets says that a file has; None where it says nothing."""
+    splits, of = ({} if info is None else {one.name: one for one in info.splits}), _OF.search(file.name)
+    split = splits.get(_split(file.name, info))
+    if split is None or of is None or int(of[2]) != len(split.shard_lengths) or int(of[1]) >= int(of[2]):
+        return None
+    return int(split.shard_lengths[int(of[1])])
+
+
+def kinds_beside(file: Path) -> dict[str, FieldKind]:
+    """What TensorFlow Datasets says of the features of numbers in a file. Raises UsageError."""
+    features = file.with_name("features.json")
+    try:
+        return dict(_tensors(_read(features, dict[str, Any]) or {}, "", ()))
+    except (AttributeError, KeyError, TypeError, ValueError, RecursionError) as error:
+        raise _no_json(features, error) from None
+
+
+def _tensors(feature: dict[str, Any], name: str, outer: tuple[int, ...]) -> Iterator[tuple[str, FieldKind]]:
+    """The names of features of numbers, and what each is. outer: the lengths of the sequences that they are in."""
+    if tensor := feature.get("tensor"):
+        shape = [*outer, *map(int, tensor["shape"].get("dimensions", ()))]
+        with suppress(UsageError):  # of texts, and of what no field is
+            yield name, FieldKind(tensor["dtype"], tuple(None if n < 0 else n for n in shape))
+    if sequence := feature.get("sequence"):
+        yield from _tensors(sequence["feature"], name, (*outer, int(sequence.get("length", -1))))
+    for inner, one in feature.get("featuresDict", {}).get("features", {}).items():
+        yield from _tensors(one, f"{name}/{inner}" if name else inner, outer)
+
+
+def _read(file: Path, kind: Any) -> Any:
+    """What a JSON file holds; None where there is none."""
+    if not file.is_file():
+        return None
+    with reading(plain(os.fsencode(file))):
+        data = file.read_bytes()
+    try:
+        return msgspec.json.decode(data, type=kind)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise _no_json(file, error) from None
+
+
+def _no_json(file: Path, error: Exception) -> UsageError:
+    return UsageError(f"{plain(os.fsencode(file))} is not what TensorFlow Datasets writes: {error}; copy it again")
+
+
+def _named(name: str) -> re.Match[str] | None:
+    """The parts of the name of a TFRecord file; None for other names."""
+    found = _NAME.fullmatch(name)
+    return found if found and (found["suffix"] or found["a"] or found["b"]) else None
+
+
+def _splits(path: Path, depth: int = 2) -> dict[str, list[Path]]:
+    """Name -> files in order; the name is "" where files are not divided. depth: of folders that are looked into.
+
+    Raises UsageError where files are missing."""
+    if not os.path.isdir(path):  # noqa: PTH112
+        parent = _splits(path.parent) if os.path.isdir(path.parent) and not os.path.lexists(path) else {}  # noqa: PTH112
+        return {"": parent[path.name]} if len(parent) > 1 and path.name in parent else {}
+    try:
+        names = files_in(path, _named, _BESIDE)
+        with os.scandir(path) as entries:
+            seen = (entry for entry in entries if not entry.name.startswith("."))
+            inner = [] if names or not depth else list(islice(seen, _MOST_FOLDERS + 1))
+    except OSError:
+        return {}  # the scan of the folder reports why
+    if inner and len(inner) <= _MOST_FOLDERS and all(entry.is_dir() for entry in inner):
+        found = {entry.name: _splits(Path(entry.path), depth - 1) for entry in inner}
+        if len(found) == 1:  # a version
+            return next(iter(found.values()))
+        if all(map(is_split, found)) and all([*one] == [""] for one in found.values()):
+            return {name: found[name][""] for name in sorted(found, key=split_order)}
+        return {}
+    files = [Path(name) for name in sorted(names, key=natural)]
+    if not files:
+        return {}
+    info = info_beside(files[0])
+    _check_complete(path, [file.name for file in files])
+    names = [_split(file.name, info) for file in files]
+    divided: dict[str, list[Path]] = {}
+    for file, name in zip(files, names, strict=True):
+        divided.setdefault(name or file.name.partition(".")[0], []).append(file)
+    is_divided = any(names) and len(divided) > 1
+    return {name: divided[name] for name in sorted(divided, key=split_order)} if is_divided else {"": files}
+
+
+def _split(name: str, info: DatasetInfo | None) -> str:
+    """The name of the split that a file belongs to; "" where its name does not say so."""
+    found = _named(name)
+    stem = name if found is None else found["stem"]
+    if info is not None and stem.startswith(f"{info.name}-"):
+        return stem.removeprefix(f"{info.name}-")
+    return next((word for word in reversed(re.split(r"[^A-Za-z]+", stem)) if is_split(word)), "")
+
+
+def _check_complete(folder: Path, names: list[str]) -> None:
+    """Raise UsageError where a set of files lacks one that their names count."""
+    sets: dict[tuple[str, str, str], set[int]] = {}
+    for name in names:
+        if (found := _OF.search(name)) is not None:
+            sets.setdefault((name[: found.start(1)], found[2], name[found.end() :]), set()).add(int(found[1]))
+    for (begin, total, end), there in sets.items():
+        missing = next((k for k in range(int(total)) if k not in there), None)
+        if missing is not None:
+            raise UsageError(
+                f"{plain(os.fspath(folder))} has no {plain(f'{begin}{missing:05d}-of-{total}{end}')}, which the names "
+                "of the other files count: copy it too, or name the files to pack by a glob in quotes"
+            )

@@ -1,0 +1,334 @@
+"""The records of TFRecord files as a source."""
+
+from __future__ import annotations
+
+import os
+from array import array
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from rawpack.errors import UsageError
+from rawpack_packer.errors import reading
+from rawpack_packer.options import opt
+from rawpack_packer.sources.base import Column, Scanning, SourceInfo, given_options, numbered, unseen
+from rawpack_packer.sources.fields import (
+    DeclaredKind,
+    FieldKind,
+    Fields,
+    are_pixels,
+    declared_fields,
+    first_pixels,
+    hints,
+    split_arrays,
+    with_arrays,
+    words_of,
+)
+from rawpack_packer.sources.folder_scan import PROGRESS_EVERY
+from rawpack_packer.sources.table.choose import (
+    EMPTY,
+    NO_COUNTS,
+    Classes,
+    ColumnChoice,
+    ColumnInfo,
+    Habits,
+    Labels,
+    choose,
+    classes_of,
+    named_apart,
+    named_columns,
+    named_file,
+    number_labels,
+)
+from rawpack_packer.sources.table.columns import Fault, RowNumbers, Rows, Texts
+from rawpack_packer.sources.table.named_files import NamedFiles, source_name
+from rawpack_packer.sources.table.source import TableSource, unique_keys
+from rawpack_packer.sources.tfrecord import files_of, info_beside, kinds_beside, records_in
+from rawpack_packer.sources.tfrecord.columns import BOX_FEATURES, BoxFeatures, ExampleImages, FeatureValues
+from rawpack_packer.sources.tfrecord.example import FLOATS, INTS, ExamplePass
+
+if TYPE_CHECKING:
+    from rawpack_packer.sources.table.remote_files import Spool
+
+_BOXES, _LABEL, _TEXT = "boxes", "image/class/label", "image/class/text"
+_KEYS = ("image/filename", "filename", "file_name", "image_name", "id")
+_HABITS = Habits(
+    labels=(_LABEL, "label", "class", "target", _TEXT),
+    no_image=", which are features of image files, such as JPEG: no record has one",
+)
+_MOST_CLASSES = 1 << 16
+
+
+class TfrecordSource(TableSource):
+    """The records of TFRecord files as a `Source`: each a `tf.train.Example` with an image file.
+
+    Features become fields under the last part of their names. `label` is `image/class/label`, `label`, `class` or
+    `target`. `image/class/text` has the names of its classes, whose numbers are then counted from 1 in the files.
+    Boxes of TensorFlow's object detection and of TensorFlow Datasets become the field `boxes`. Keys are the names of
+    files, where each sample has another one; else samples are numbered.
+
+    `info.counts`: unlabelled, empty_classes, columns_left_out.
+    """
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        /,
+        *,
+        fields: Fields = (),
+        key_column: str | None = None,
+        classes: Classes | None = None,
+        image_column: str | None = None,
+        label_column: str | None = None,
+        columns: str | Sequence[str] | None = None,
+        spool: Spool | None = None,
+        progress: Scanning = unseen,
+    ) -> None:
+        """path: see `files_of`. fields, key_column, classes, image_column, label_column, columns: as of
+        `ParquetSource`. spool: for files behind URLs. progress: called with the number of records.
+
+        Raises UsageError where a file is no TFRecord file, is damaged or holds no Examples, or where something has to
+        be named.
+        """
+        where, files = source_name(path), files_of(path, spool)
+        beside = None if files.remotes else Path(files.paths[0])
+        typed, arrays = split_arrays(fields)
+        declared, names = declared_fields(typed), named_columns(columns)
+        records = _Records(files, where, progress)
+        found, boxes = records.features, records.boxes
+        shorts = {full: short for short, full in named_apart(records.plain_features).items()}
+        wanted = _wanted(ColumnChoice(image_column, label_column, key_column, names, declared), shorts)
+        if wanted.key is None:
+            wanted = replace(wanted, key=next((one for one in _KEYS if records.has_keys(one)), None))
+        known = {} if beside is None else _known_classes(beside, found)
+        kinds = _kinds(records, shorts, declared, {} if beside is None else kinds_beside(beside))
+        chosen = choose(
+            [records.info(name, kind, known.get(name)) for name, kind in kinds.items()], wanted, where, _HABITS
+        )
+        labels, of_boxes = None, None
+        if chosen.label is not None:
+            labels = records.labels(chosen.label, classes, known.get(chosen.label))
+        if boxes is not None and _BOXES in chosen.fields.values():
+            of_boxes = records.box_labels(boxes, None if labels else classes, known.get(boxes.label))
+        if classes is not None and labels is None and not (of_boxes and of_boxes.names):
+            raise UsageError(
+                f"{opt.classes} names labels, and {where} has no feature of labels: name it by {opt.label_column}"
+            )
+        fields_of, columns_of = dict[str, FieldKind](), dict[str, Column]()
+        for name, of in chosen.fields.items():
+            if of == _TEXT and chosen.label == _LABEL and labels and labels.names and names is None:
+                continue  # these are the names of the classes
+            kind, word = kinds[of], declared.get(name)
+            if of == _BOXES and boxes is not None and of_boxes is not None:
+                columns_of[name] = boxes.column(found, of_boxes.numbers, where)
+            elif kind is None or are_pixels(word):
+                columns_of[name] = further = records.images(of)
+                reads = (partial(further.value, i) for i in range(len(records)))
+                kind = kind or first_pixels("image" if word == "image" else "mask", name, reads)
+            else:
+                assert isinstance(kind, FieldKind)
+                kind = kind if of_boxes else replace(kind, follows=None)
+                columns_of[name] = found[of].column(kind, records.sound)
+            assert isinstance(kind, FieldKind)
+            fields_of[name] = kind
+        fields_of = with_arrays(fields_of, arrays, where)
+        keys = None if chosen.key is None else records.keys(chosen.key, named=key_column is not None)
+        info = SourceInfo(
+            kind="tfrecord",
+            root=where,
+            paths=tuple(dict.fromkeys([str(Path(path).absolute()), *files.paths])) if beside else (),
+            fields=fields_of,
+            classes=of_boxes.names if of_boxes and not labels else None,
+            empty_classes=of_boxes.empty if of_boxes and not labels else (),
+            numbered=keys is None,
+            options=given_options(
+                field=words_of(fields),
+                key_column=key_column,
+                classes=named_file(classes),
+                image_column=image_column,
+                label_column=label_column,
+                columns=None if names is None else ",".join(names),
+            ),
+            counts={
+                **NO_COUNTS,
+                EMPTY: len(of_boxes.empty) if of_boxes else 0,
+                "columns_left_out": len(chosen.left_out),
+            },
+            problems=(*chosen.left_out, *hints(fields_of, [*declared, _BOXES])),
+        )
+        self.features = {name: one.words(records.sound) for name, one in found.items()}
+        """What records hold, in words: name of a feature -> int64, text, image."""
+        super().__init__(
+            info, keys or RowNumbers(range(len(records))), records.images(chosen.image), columns_of, labels=labels
+        )
+
+
+def _wanted(said: ColumnChoice, shorts: Mapping[str, str]) -> ColumnChoice:
+    """What the user says of columns, who may write the last part of a name, too."""
+    full = {short: name for name, short in shorts.items()}
+    image, label, key = (None if one is None else full.get(one, one) for one in (said.image, said.label, said.key))
+    fields = None if said.fields is None else {shorts.get(one, one): full.get(one, one) for one in said.fields}
+    return replace(said, image=image, label=label, key=key, fields=fields)
+
+
+def _known_classes(file: Path, names: Iterable[str]) -> dict[str, tuple[str, ...]]:
+    """The names of classes in the files that TensorFlow Datasets writes for features."""
+    lists = {name: file.with_name(f"{name.replace('/', '-')}.labels.txt") for name in names}
+    return {name: classes_of(one) for name, one in lists.items() if one.is_file()}
+
+
+def _kinds(
+    records: _Records, shorts: Mapping[str, str], declared: Mapping[str, DeclaredKind], known: Mapping[str, FieldKind]
+) -> dict[str, FieldKind | str | None]:
+    """What features are as fields: None for images and masks, or why they can be none. shorts: the names of fields.
+    known: what TensorFlow Datasets says."""
+    kinds = dict[str, FieldKind | str | None]()
+    for name, short in shorts.items():
+        one, said = records.features[name], declared.get(short)
+        kinds[name] = known.get(name) or one.field(short, records.sound)
+        if records.follows(name):
+            kinds[name] = FieldKind(one.dtype, (None,), follows="rows")
+        if are_pixels(said) and not one.is_image:
+            kinds[name] = f"it holds {one.words(records.sound)}; images and masks are files"
+        elif said is not None:
+            kinds[name] = None if isinstance(said, str) else said
+    return kinds if records.boxes is None else {**kinds, _BOXES: FieldKind("float32", (None, 5), boxes="yolo")}
+
+
+def _first_class(numbers: Rows, texts: Sequence[str], first: int) -> tuple[int, tuple[str, ...] | None]:
+    """The number of the first class, `first` unless 0 occurs; and the names of classes from that on, None where not
+    each number has one name. numbers, texts: of all labels. Numbers that do not occur are their own names."""
+    first = 0 if not len(numbers) or numbers.min() < first else first
+    pairs = {*zip(numbers.tolist(), texts, strict=True)} if len(texts) == len(numbers) else ()
+    name_of = dict(pairs)
+    if not name_of or len(name_of) < len(pairs) or min(name_of) < 0 or max(name_of) > _MOST_CLASSES:
+        return first, None
+    names = dict[str, None]()
+    for number in range(first, max(name_of) + 1):
+        name = name_of.get(number) or str(number)
+        names[f"{name} {number}" if name in names else name] = None
+    return first, tuple(names)
+
+
+class _Records:
+    """All records: where they are, and the values of their features."""
+
+    def __init__(self, files: NamedFiles, where: str, progress: Scanning) -> None:
+        """where: the source, printable. Raises UsageError."""
+        self._where, found = where, dict[str, FeatureValues]()
+        self._file, self._offset, self._size = array("i"), array("q"), array("q")
+        self._faults = dict[int, Fault]()
+        look, info = ExamplePass(files), None if files.remotes else info_beside(Path(files.paths[0]))
+        for k, examples in look:
+            before = len(self)
+            with reading(files.name(k)):
+                for one in examples:
+                    row = len(self)
+                    self._file.append(k)
+                    self._offset.append(one.offset)
+                    self._size.append(one.size)
+                    if one.fault:
+                        self._faults[row] = "corrupt", one.fault
+                    for name, feature in one.features.items():
+                        if name not in found:
+                            found[name] = FeatureValues(name, where)
+                        found[name].add(row, feature)
+                    if row % PROGRESS_EVERY == 0:
+                        progress(row)
+            said = None if info is None else records_in(Path(files.paths[k]), info)
+            if said not in (None, len(self) - before):
+                raise UsageError(
+                    f"{files.name(k)} has {len(self) - before:,} records, and the dataset_info.json next to it says "
+                    f"{said:,}: copy both again"
+                )
+        if not found:
+            raise UsageError(f"{where} has no records" + (" that are not damaged" if len(self) else ""))
+        progress(len(self))
+        self._files, self.features = look.files, {name: found[name] for name in sorted(found)}
+        for one in found.values():
+            one.pad(len(self))
+        self.sound = np.ones(len(self), np.bool_)
+        """(n,): whether each record can be read."""
+        self.sound[[*self._faults]] = False
+        filled = {name for name, one in found.items() if one.counts.any()}
+        of_boxes = [of for of in BOX_FEATURES if {*of.sides} <= filled and _BOXES not in found]
+        self.boxes = max(of_boxes, key=lambda of: len(filled & {*of.all}), default=None)
+        """What boxes are made of."""
+        self.plain_features = sorted(filled - {*(self.boxes.all if self.boxes else ())})
+        """The names of the features that boxes are not made of, and that have any values."""
+
+    def __len__(self) -> int:
+        return len(self._file)
+
+    def info(self, name: str, kind: FieldKind | str | None, classes: tuple[str, ...] | None) -> ColumnInfo:
+        """A feature, or all boxes, as a column."""
+        if name not in self.features:
+            return ColumnInfo(name, "boxes", kind)
+        one = self.features[name]
+        single = int(one.counts.max()) == 1
+        return ColumnInfo(
+            name=name,
+            type=one.words(self.sound),
+            field=kind,
+            is_image=single and one.is_image,
+            is_label=single and (one.kind == INTS or one.is_text),
+            is_whole=single and one.kind == INTS,
+            is_key=single and one.is_text,
+            classes=classes if one.kind == INTS else None,
+        )
+
+    def has_keys(self, name: str) -> bool:
+        """Whether a feature has another text in each record."""
+        one = self.features.get(name)
+        return one is not None and one.is_text and one.counts.max() == 1 and bool(self.keys(name, named=False))
+
+    def keys(self, name: str, *, named: bool) -> Texts | None:
+        """See `unique_keys`. Records that cannot be read have their numbers."""
+        values = self.features[name].singles()
+        return unique_keys(
+            [numbered(i) if i in self._faults else one or "" for i, one in enumerate(values)], self._where, named
+        )
+
+    def images(self, name: str) -> ExampleImages:
+        """The image files in a feature."""
+        sizes = np.array(self._size, np.int64)
+        return ExampleImages(
+            self._files,
+            np.array(self._file, np.int32),
+            np.array(self._offset, np.int64),
+            np.stack([sizes, np.full_like(sizes, -1)], axis=1),
+            self._faults,
+            self.features[name].spans,
+        )
+
+    def labels(self, name: str, classes: Classes | None, known: tuple[str, ...] | None) -> Labels:
+        """The label of each record. known: the names of its classes. Raises UsageError."""
+        values, first = self.features[name].singles(), 0
+        if name == _LABEL and _TEXT in self.features and self.features[name].kind == INTS:
+            texts = self.features[_TEXT].singles()
+            there = [(one, text) for one, text in zip(values, texts, strict=True) if one is not None]
+            first, known = _first_class(np.array([one for one, _ in there]), [text or "" for _, text in there], 1)
+            values = [None if one is None else one - first for one in values]
+        return number_labels(values, classes, where=self._where, known=known, row_name=lambda i: f"record {i}")
+
+    def box_labels(self, boxes: BoxFeatures, classes: Classes | None, known: tuple[str, ...] | None) -> Labels:
+        """The label of each box. known: the names of their classes. Raises UsageError."""
+        label, text = self.features.get(boxes.label), self.features.get(boxes.text)
+        texts = [] if text is None or not text.is_text else text.texts
+        if label is not None and label.kind == INTS:
+            first, names = _first_class(label.numbers, texts, boxes.first)
+            return number_labels(label.numbers - first, classes, where=self._where, known=known or names)
+        if texts:
+            return number_labels(texts, classes, where=self._where)
+        return Labels(np.full(int(boxes.counts(self.features).sum()), -1), None)
+
+    def follows(self, name: str) -> bool:
+        """Whether a feature of objects has a number for each box."""
+        boxes, one = self.boxes, self.features[name]
+        if boxes is None or one.kind not in (FLOATS, INTS) or not name.startswith(boxes.prefix):
+            return False
+        return bool((one.counts == boxes.counts(self.features)).all())

@@ -1,0 +1,397 @@
+"""MDS and litdata: what their own packages wrote is read as they wrote it, and damage is found."""
+
+from __future__ import annotations
+
+import ast
+import hashlib
+import io
+import json
+import os
+import random
+import re
+import shutil
+import struct
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from pictures import encoded, picture
+from PIL import Image
+from running import pack, run_here
+
+import rawpack
+from rawpack.errors import DecodeError, PackError, UsageError
+from rawpack_packer.sources import Source, open_source
+from rawpack_packer.sources.fields import Boxes
+from rawpack_packer.testing import SourceConformance
+
+FIXTURES = Path(__file__).parents[1] / "support" / "fixtures"
+MDS, LITDATA = FIXTURES / "mds", FIXTURES / "litdata"
+SETS = ["mds/every", "litdata/every"]
+PACKED = [
+    *(f"mds/packed/{codec}" for codec in ("br", "bz2", "gz", "snappy", "zstd")),
+    *(f"litdata/packed/{level}" for level in ("chunk", "batch", "sample")),
+]
+OF_IMAGES = {"mds/every": "jpeg", "litdata/every": "image"}
+
+
+def expected(name: str) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = json.loads((FIXTURES / name).with_name("expected.json").read_text())
+    flat = [one | one.pop("nested", {}) for one in found]
+    return [
+        {f"{key}_{n}" if several else key: value for key, values in one.items() for n, value, several in spread(values)}
+        for one in flat
+    ]
+
+
+def spread(values: Any) -> Iterator[tuple[int, Any, bool]]:
+    """The images of a list one by one, and all else as it is."""
+    several = (
+        isinstance(values, list)
+        and bool(values)
+        and isinstance(values[0], dict)
+        and {*values[0]} <= {"bytes", "pixels"}
+    )
+    yield from ((n, value, True) for n, value in enumerate(values)) if several else ((0, values, False),)
+
+
+def is_image(value: Any) -> bool:
+    return isinstance(value, dict) and {*value} <= {"bytes", "pixels"}
+
+
+def digest(value: Any, how: str) -> str:
+    """SHA-256 of the bytes of a file, or of its pixels by Pillow."""
+    if isinstance(value, bytes) and how == "pixels":
+        value = np.asarray(Image.open(io.BytesIO(value)))
+    return hashlib.sha256(value if isinstance(value, bytes) else value.tobytes()).hexdigest()
+
+
+def check_value(value: Any, wanted: Any, said: str) -> None:
+    if is_image(wanted):
+        (how,) = wanted
+        assert digest(value, how) == wanted[how], said
+    elif isinstance(value, str) and not isinstance(wanted, str):
+        assert json.loads(value) == wanted, said
+    elif isinstance(wanted, str):
+        assert value == wanted, said
+    else:
+        np.testing.assert_array_equal(np.asarray(value), np.array(wanted, np.asarray(value).dtype), said)
+
+
+@pytest.mark.parametrize("name", SETS)
+def test_every_encoding_is_read_as_it_was_written(name: str) -> None:
+    """Numbers of all widths, texts, JSON, arrays with and without a shape, image files and PIL images."""
+    wanted, images = expected(name), OF_IMAGES[name]
+    further = [key for key, value in wanted[0].items() if is_image(value)]
+    fields = {key: "image" for key in further if key != images}
+    source = open_source(FIXTURES / name, image_column=images, fields=fields)
+    assert len(source) == len(wanted)
+    for i, one in enumerate(wanted):
+        item = source[i]
+        found = {**item.fields, images: item.image}
+        if name == "litdata/every":
+            found["class"] = found.pop("label")
+        assert {*found} == {*one}
+        for key, value in one.items():
+            check_value(found[key], value, f"sample {i}, {key}")
+
+
+@pytest.mark.parametrize("name", SETS)
+def test_each_column_of_images_can_be_the_image(name: str) -> None:
+    wanted = expected(name)
+    for key, value in wanted[0].items():
+        if is_image(value) and key != "depth":
+            source = open_source(FIXTURES / name, image_column=key, columns=())
+            for i, one in enumerate(wanted):
+                check_value(source[i].image, one[key], f"sample {i}, {key}")
+
+
+@pytest.mark.parametrize("name", SETS)
+def test_json_may_be_declared(name: str) -> None:
+    source = open_source(FIXTURES / name, image_column=OF_IMAGES[name], fields={"boxes": "xyxy"}, columns="boxes")
+    for i, one in enumerate(expected(name)):
+        boxes = source[i].fields["boxes"]
+        assert isinstance(boxes, Boxes)
+        assert boxes.rows.tolist() == one["boxes"]
+
+
+@pytest.mark.parametrize("name", PACKED)
+def test_compressed_shards_are_those_that_are_not(name: str, tmp_path: Path) -> None:
+    plain = "mds/splits/train" if name.startswith("mds") else "litdata/pairs"
+    found, wanted = open_source(FIXTURES / name), open_source(FIXTURES / plain)
+    assert len(found) == len(wanted) == 4
+    for i in range(4):
+        assert (found[i].image, found[i].fields) == (wanted[i].image, wanted[i].fields)
+    image = found.part(3, 4)[0].image
+    assert isinstance(image, bytes)
+    assert image.startswith(b"\xff\xd8\xff")
+
+
+def test_a_tuple_of_two_is_image_and_label() -> None:
+    source = open_source(LITDATA / "pairs")
+    assert [int(source[i].fields["label"]) for i in range(4)] == [0, 1, 0, 1]  # type: ignore[arg-type]
+
+
+def test_tensors_whose_channels_come_first(tmp_path: Path) -> None:
+    """The user has to say it, as of any array."""
+    with pytest.raises(UsageError, match=r"--image-column image:chw moves them to the end"):
+        open_source(LITDATA / "chw")
+    source = open_source(LITDATA / "chw", image_column="image:chw")
+    for i in range(4):
+        y, x = np.mgrid[:20, :24]
+        pixels = np.stack([(y * 5 + x * (c + 2) + 31 * i) % 256 for c in range(3)], axis=-1)
+        np.testing.assert_array_equal(source[i].image, pixels)
+
+
+def test_splits_are_divided_and_can_be_one_set(tmp_path: Path) -> None:
+    ran = run_here("pack", MDS / "splits", tmp_path / "store")
+    assert ran.code == 2
+    assert "--splits train,val" in ran.err
+    pack(MDS / "splits", tmp_path / "each", "--splits", "train,val", "--size", 16)
+    assert [len(rawpack.Reader(tmp_path / "each" / split)) for split in ("train", "val")] == [4, 2]
+    assert len(open_source(MDS / "splits", "mds")) == 6
+
+
+def test_a_split_that_is_not_there(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="there is no file or folder"):
+        open_source(MDS / "splits" / "nothing", "mds")
+
+
+@pytest.mark.parametrize(("folder", "library"), [(MDS, "streaming"), (LITDATA, "litdata")])
+def test_pickles_are_refused_with_what_packs_them(folder: Path, library: str) -> None:
+    """The lines are Python; without the column, the rest is packed."""
+    with pytest.raises(UsageError) as refused:
+        open_source(folder / "pickled")
+    said, _, code = str(refused.value).partition("\n\n")
+    assert "can run code when it is read" in said
+    assert "\n" not in said
+    lines = [line.removeprefix("    ") for line in code.splitlines()]
+    assert len(lines) == 5
+    ast.parse("\n".join(lines))
+    assert f"from {library} import StreamingDataset" in lines
+    (rest,) = re.findall(r"--columns (\S+)", said)
+    assert len(open_source(folder / "pickled", columns=rest)) == 4
+
+
+@pytest.mark.parametrize(("name", "old", "new", "said"), [
+    ("litdata/pairs", '"jpeg", "int"', '"video:mp4", "int"', "a serializer of litdata that rawpack does not read"),
+    ("litdata/pairs", '"encryption": null', '"encryption": {}', "encrypted"),
+    ("litdata/pairs", "PyTreeLoader", "TokensLoader", "TokensLoader"),
+    ("litdata/pairs", "PyTreeLoader", "ParquetLoader", "--source parquet"),
+    ("mds/splits/train", '"jpeg"', '"jpeg2"', "an encoding that rawpack does not know"),
+    ("mds/splits/train", '"format": "mds"', '"format": "json"', "only MDS of version 2"),
+])  # fmt: skip
+def test_what_is_not_read_is_named(name: str, old: str, new: str, said: str, tmp_path: Path) -> None:
+    root = Path(shutil.copytree(FIXTURES / name, tmp_path / "set"))
+    text = (root / "index.json").read_text()
+    assert old in text
+    (root / "index.json").write_text(text.replace(old, new))
+    with pytest.raises(UsageError, match=re.escape(said)):
+        open_source(root)
+
+
+def test_labels_keys_and_classes(tmp_path: Path) -> None:
+    source = open_source(MDS / "every", image_column="jpeg", key_column="text", label_column="str_int", columns=())
+    assert [source.key(i) for i in range(5)] == [f"sample {i}, ä" for i in range(5)]
+    assert source.labels().tolist() == [10**12 + i for i in range(5)]  # type: ignore[attr-defined]
+    by_name = open_source(MDS / "every", image_column="jpeg", label_column="text", columns=())
+    assert by_name.info.classes == tuple(f"sample {i}, ä" for i in range(5))
+    named = open_source(MDS / "splits" / "train", classes=["cat", "dog"])
+    assert named.info.classes == ("cat", "dog")
+
+
+# ------------------------------------------------------------------------------------------------ damage
+def refused(root: Path, **options: Any) -> str:
+    with pytest.raises(UsageError) as error:
+        open_source(root, **options)
+    assert str(error.value).isprintable()
+    return str(error.value)
+
+
+def test_a_hash_that_differs(tmp_path: Path) -> None:
+    """A byte of an image is changed, which nothing else would show before it is read."""
+    root = Path(shutil.copytree(MDS / "every", tmp_path / "set"))
+    data = bytearray((root / "shard.00001.mds").read_bytes())
+    data[-3000] ^= 1
+    (root / "shard.00001.mds").write_bytes(data)
+    assert "shard.00001.mds is damaged: its sha1" in refused(root, image_column="jpeg")
+
+
+@pytest.mark.parametrize("name", ["mds/cifar", "litdata/pairs", *PACKED])
+def test_shards_that_are_cut_or_gone(name: str, tmp_path: Path) -> None:
+    root = Path(shutil.copytree(FIXTURES / name, tmp_path / "set"))
+    shard = max(path for path in root.iterdir() if path.name != "index.json")
+    data = shard.read_bytes()
+    for size in (0, 3, 40, len(data) // 2, len(data) - 1):
+        shard.write_bytes(data[:size])
+        assert shard.name in refused(root)
+    shard.write_bytes(data + b"\0")
+    if name not in ("litdata/packed/batch", "litdata/packed/sample", "litdata/packed/chunk"):  # which have no sizes
+        assert shard.name in refused(root)
+    shard.unlink()
+    assert f"names {shard.name}, which is not there" in refused(root)
+
+
+@pytest.mark.parametrize("name", ["mds/cifar", "litdata/pairs"])
+def test_lengths_that_lie(name: str, tmp_path: Path) -> None:
+    """A value that is shorter than its sample says would shift all that follow."""
+    root = Path(shutil.copytree(FIXTURES / name, tmp_path / "set"))
+    shard = min(path for path in root.iterdir() if path.name != "index.json")
+    data = bytearray(shard.read_bytes())
+    (start,) = struct.unpack_from("<I", data, 8)  # of sample 1
+    (length,) = struct.unpack_from("<I", data, start)
+    struct.pack_into("<I", data, start, length - 1)
+    shard.write_bytes(data)
+    assert "is damaged: sample 1 has" in refused(root, kind=name.partition("/")[0])
+
+
+@pytest.mark.parametrize("name", ["mds/cifar", "litdata/pairs"])
+def test_an_index_that_lies(name: str, tmp_path: Path) -> None:
+    root = Path(shutil.copytree(FIXTURES / name, tmp_path / "set"))
+    text = (root / "index.json").read_text()
+    file = max(path.name for path in root.iterdir() if path.name != "index.json")
+    for old, new, said in (
+        (file, f"../{file}", "outside its folder"),
+        (r'"(samples|chunk_size)": \d+(?=[^}]*"(?:filename|version)")', r'"\1": 7', "samples, and its index says 7"),
+        (r"^\{", "[", "is no source|no image|cannot be read|not what"),
+    ):
+        (root / "index.json").write_text(re.sub(old, new, text, count=1))
+        assert re.search(said, refused(root, kind=name.partition("/")[0])), (old, new)
+
+
+@pytest.mark.parametrize("rounds", [30, pytest.param(3000, marks=[pytest.mark.soak, pytest.mark.timeout(3600)])])
+@pytest.mark.parametrize("name", [*SETS, *PACKED, "mds/cifar", "litdata/chw"])
+def test_damage_never_ends_in_anything_but_our_errors(name: str, rounds: int, tmp_path: Path) -> None:
+    """Bytes of shards and indexes are changed at random: what can still be opened is read, or rejected."""
+    root, rng = Path(shutil.copytree(FIXTURES / name, tmp_path / "set")), random.Random(name)
+    index = json.loads((root / "index.json").read_text())
+    for one in index.get("shards", []):  # so that more than the hashes are tried
+        for file in (one["raw_data"], one["zip_data"] or {}):
+            file["hashes"] = {}
+    (root / "index.json").write_text(json.dumps(index))
+    files = {path: path.read_bytes() for path in sorted(root.iterdir())}
+    options = {"image_column": {**OF_IMAGES, "litdata/chw": "image:chw"}.get(name)}
+    for _ in range(rounds):
+        path = rng.choice([*files])
+        data = bytearray(files[path])
+        for _ in range(rng.choice([1, 1, 8])):
+            data[rng.randrange(min(len(data), rng.choice([40, 400, 1 << 20])))] = rng.choice(
+                [0, 1, 255, rng.randrange(256)]
+            )
+        path.write_bytes(data)
+        with suppress(UsageError, PackError):
+            source: Source = open_source(root, name.partition("/")[0], **options)
+            for i in range(len(source)):
+                with suppress(DecodeError):
+                    source[i]
+        path.write_bytes(files[path])
+
+
+# ------------------------------------------------------------------------------------------------ by hand
+def write_mds(
+    root: Path, columns: dict[str, str], rows: list[list[bytes]], sizes: dict[str, int] | None = None
+) -> Path:
+    """MDS in one shard, by its description alone."""
+    root.mkdir(parents=True)
+    bodies = [b"".join([*(struct.pack("<I", len(value)) for value in row), *row]) for row in rows]
+    starts = np.cumsum([4 + 4 * (len(rows) + 1), *map(len, bodies)])
+    data = struct.pack("<I", len(rows)) + starts.astype("<u4").tobytes() + b"".join(bodies)
+    (root / "a.mds").write_bytes(data)
+    shard = {
+        "column_names": [*columns], "column_encodings": [*columns.values()], "column_sizes": [None] * len(columns),
+        "format": "mds", "version": 2, "samples": len(rows), "compression": None, "hashes": [], "zip_data": None,
+        "raw_data": {"basename": "a.mds", "bytes": len(data), "hashes": {}},
+    }  # fmt: skip
+    (root / "index.json").write_text(json.dumps({"version": 2, "shards": [shard]}))
+    return root
+
+
+def test_a_bad_sample_is_rejected_and_the_others_are_packed(tmp_path: Path) -> None:
+    images = [encoded(picture(20, 30, i), "JPEG") for i in range(3)]
+    rows = [[image, f'{{"a": {i}}}'.encode()] for i, image in enumerate(images)]
+    rows[1][1] = b"{"
+    rows.append([b"", b"null"])
+    root = write_mds(tmp_path / "set", {"image": "jpeg", "about": "json"}, rows)
+    source = open_source(root)
+    assert source[2].fields["about"] == '{"a": 2}'
+    with pytest.raises(DecodeError, match=r"about: it cannot be decoded"):
+        source[1]
+    with pytest.raises(DecodeError):
+        source[3]
+    ran = run_here("pack", "--size", 16, "--max-rejects", 2, root, tmp_path / "store")
+    assert ran.code == 0
+    assert len(rawpack.Reader(tmp_path / "store")) == 2
+
+
+def test_an_index_that_changed_is_noticed(tmp_path: Path) -> None:
+    """A run that resumes compares the states of all files."""
+    root = Path(shutil.copytree(MDS / "splits" / "train", tmp_path / "set"))
+    before = open_source(root).states()
+    os.utime(root / "index.json", ns=(10**18, 10**18))
+    assert not np.array_equal(open_source(root).states(), before)
+
+
+def test_an_image_that_claims_more_than_it_has(tmp_path: Path) -> None:
+    """No memory is taken for what is not there."""
+    rows = [
+        [struct.pack("<III", 60000, 60000, 3) + b"RGB" + bytes(64)],
+        [struct.pack("<III", 4, 4, 1) + b"L" + bytes(16)],
+    ]
+    source = open_source(write_mds(tmp_path / "set", {"image": "pil"}, rows))
+    with pytest.raises(DecodeError, match="60000x60000"):
+        source[0]
+    assert np.shape(source[1].image) == (4, 4)
+
+
+def test_arrays_that_differ_in_their_shape(tmp_path: Path) -> None:
+    """The first axis of a field may have any length; images of uint8 are pictures of any size."""
+    rows = [
+        [
+            bytes([8, 3 << 2, h, 6, 3]) + bytes(range(h * 18)),
+            bytes([34, 2 << 2, h, 4]) + np.arange(4.0 * h, dtype="<f4").tobytes(),
+        ]
+        for h in (5, 6)
+    ]
+    source = open_source(write_mds(tmp_path / "set", {"image": "ndarray", "points": "ndarray"}, rows))
+    assert source.info.image is None
+    assert source.info.fields["points"].shape == (None, 4)
+    assert [np.shape(source[i].image) for i in range(2)] == [(5, 6, 3), (6, 6, 3)]
+    assert np.shape(source[1].fields["points"]) == (6, 4)
+
+
+def test_inspect_says_what_is_there() -> None:
+    ran = run_here("inspect", MDS / "cifar")
+    assert ran.code == 0
+    assert re.search(r"MDS\b", ran.out)
+    assert "rawpack pack" in ran.out
+    assert re.search(r"samples\s+4", ran.out)
+    assert "--splits train,val" in run_here("inspect", MDS / "splits").out
+
+
+class TestMds(SourceConformance):
+    def open(self, folder: Path) -> Source:
+        if not (folder / "set").exists():
+            shutil.copytree(MDS / "every", folder / "set")
+        return open_source(folder / "set", image_column="jpeg", fields={"views_1": "image", "depth": "mask"})
+
+    def change(self, folder: Path) -> bool:
+        path = folder / "set" / "shard.00000.mds"
+        path.write_bytes(path.read_bytes())
+        os.utime(path, ns=(10**18, 10**18))
+        return True
+
+
+class TestLitdata(SourceConformance):
+    def open(self, folder: Path) -> Source:
+        if not (folder / "set").exists():
+            shutil.copytree(LITDATA / "packed" / "batch", folder / "set")
+        return open_source(folder / "set")
+
+    def change(self, folder: Path) -> bool:
+        path = folder / "set" / "chunk-0-0.bin"
+        path.write_bytes(path.read_bytes())
+        os.utime(path, ns=(10**18, 10**18))
+        return True

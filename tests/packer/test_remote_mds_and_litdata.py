@@ -1,0 +1,66 @@
+"""MDS and litdata behind URLs: the store is that of the same folder on the disk, and each shard is fetched once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from folders import files_of
+from running import pack, run_here
+
+from rawpack_packer.sources import open_source
+from rawpack_packer.sources.table.remote_files import Spool
+from rawpack_packer.testing.engines import check_files, settled_files
+
+pytest.importorskip("s3fs", reason="rawpack[remote] is not installed: no s3fs")
+
+from store_server import Server, find_by_itself, serving
+
+FIXTURES = Path(__file__).parents[1] / "support" / "fixtures"
+SMALL = ("--size", 16)
+
+
+@pytest.fixture
+def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
+    with serving() as started:
+        for name in ("mds/splits/train", "mds/packed/zstd", "litdata/dicts", "litdata/packed/batch"):
+            started.put_folder(f"bucket/{name}", files_of(FIXTURES / name))
+        find_by_itself(started, monkeypatch)
+        yield started
+
+
+@pytest.mark.parametrize("name", ["mds/splits/train", "mds/packed/zstd", "litdata/dicts", "litdata/packed/batch"])
+@pytest.mark.parametrize("scheme", ["http", "s3"])
+def test_the_store_is_that_of_the_folder(server: Server, name: str, scheme: str, tmp_path: Path) -> None:
+    """By the URL of the index, which says what it is, or by that of the folder and its kind."""
+    root = f"{server.url}/bucket/{name}" if scheme == "http" else f"s3://bucket/{name}"
+    pack(FIXTURES / name, tmp_path / "near", *SMALL)
+    pack(f"{root}/index.json", tmp_path / "far", *SMALL)
+    check_files(settled_files(tmp_path / "far"), settled_files(tmp_path / "near"))
+    shards = [path.name for path in (FIXTURES / name).iterdir() if path.name != "index.json"]
+    assert all(server.asked(shard) == 1 for shard in shards)
+    pack(f"{root}/", tmp_path / "folder", "--source", name.partition("/")[0], *SMALL)
+    check_files(settled_files(tmp_path / "folder"), settled_files(tmp_path / "near"))
+
+
+def test_what_is_no_index(server: Server, tmp_path: Path) -> None:
+    server.put_folder("bucket/other", {"index.json": b"{}"})
+    ran = run_here("pack", f"{server.url}/bucket/other/index.json", tmp_path / "store")
+    assert ran.code == 2
+    assert "does not say what it is" in ran.err
+    ran = run_here("pack", "--source", "mds", f"{server.url}/bucket/mds/nothing/", tmp_path / "store")
+    assert ran.code == 2
+    assert "there is no file" in ran.err
+
+
+def test_a_run_that_resumes_looks_into_no_shard_again(server: Server, tmp_path: Path) -> None:
+    """What was found is kept, even where the spool has no room for the shards."""
+    spool = Spool(tmp_path / "spool", 1)
+    url = f"{server.url}/bucket/mds/splits/train/index.json"
+    first = open_source(url, spool=spool)
+    asked = server.asked("shard.00000.mds")
+    again = open_source(url, spool=spool)
+    assert server.asked("shard.00000.mds") == asked == 1
+    assert again.info == first.info
+    assert (again[3].image, again[3].fields) == (first[3].image, first[3].fields)

@@ -1,0 +1,460 @@
+"""TFRecord files: samples equal what TensorFlow reads, and files that are damaged or lie are refused.
+
+The files in `fixtures/tfrecord` were written by TensorFlow 2.21 and TensorFlow Datasets 4.9.10, and `expected.json` is
+what TensorFlow itself read from them; `make.py` there made both. Damaged files are made here, byte by byte.
+"""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import json
+import pickle
+import shutil
+import struct
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from folders import rejects_of
+from pictures import encoded, picture
+from running import pack, run_here
+from test_source_conformance import write_again
+from tfrecords import example, feature, masked, message, record, tfrecord, varint
+
+from rawpack import Reader, UsageError
+from rawpack.errors import DecodeError
+from rawpack_packer.sources import FieldKind, Source, open_source
+from rawpack_packer.sources.fields import Boxes
+from rawpack_packer.testing import SourceConformance
+
+FIXTURES = Path(__file__).parents[1] / "support" / "fixtures" / "tfrecord"
+EXPECTED: dict[str, list[dict[str, list[Any]]]] = json.loads((FIXTURES / "expected.json").read_text())
+PNG = encoded(picture(8, 9, 0))
+IMAGENET = EXPECTED["imagenet/train-00000-of-00002"] + EXPECTED["imagenet/train-00001-of-00002"]
+DETECTION = EXPECTED["detection/coco_val.record-00000-of-00001"]
+OWN = EXPECTED["own.tfrecord"]
+PETS = EXPECTED["pets/1.0.0/pets-train.tfrecord-00000-of-00001"]
+
+
+def opened(folder: Path, data: bytes, **options: Any) -> Source:
+    path = folder / "set.tfrecord"
+    path.write_bytes(data)
+    return open_source(path, **options)
+
+
+def column(source: Source, name: str) -> list[Any]:
+    """The values of a field, as lists and numbers."""
+    values = [source[i].fields[name] for i in range(len(source))]
+    return [one.rows.tolist() if isinstance(one, Boxes) else one.tolist() if hasattr(one, "tolist") else one
+            for one in values]  # fmt: skip
+
+
+def hashes(source: Source) -> list[str]:
+    images = [source[i].image for i in range(len(source))]
+    return [hashlib.sha256(one).hexdigest() for one in images if isinstance(one, bytes)]
+
+
+class TestTfrecord(SourceConformance):
+    name = "own.tfrecord"
+
+    def open(self, folder: Path) -> Source:
+        if not (folder / self.name).exists():
+            shutil.copy(FIXTURES / self.name, folder / self.name)
+        return open_source(folder / self.name, image_column="image", fields=["depth:image", "words:str"])
+
+    def expected(self, folder: Path) -> Sequence[tuple[str, Any]]:
+        return [(f"{i:08}", None) for i in range(len(OWN))]
+
+    def change(self, folder: Path) -> bool:
+        write_again(folder / self.name)
+        return True
+
+
+class TestGzippedTfrecord(TestTfrecord):
+    name = "own.tfrecord.gz"
+
+
+# ------------------------------------------------------------------------------------------ as TensorFlow reads it
+
+
+def test_imagenet() -> None:
+    """Classes are counted from 0 and have their names, keys are the names of files; all else is a field."""
+    source = open_source(FIXTURES / "imagenet")
+    assert hashes(source) == [one["image/encoded"][0] for one in IMAGENET]
+    assert [source.key(i) for i in range(10)] == [one["image/filename"][0] for one in IMAGENET]
+    assert column(source, "label") == [one["image/class/label"][0] - 1 for one in IMAGENET]
+    assert source.info.classes == ("cat", "dog", "3", "fox")
+    assert source.info.empty_classes == ("3",)
+    assert [source.info.classes[i] for i in column(source, "label")] == [one["image/class/text"][0] for one in IMAGENET]
+    for name in ("height", "width", "channels", "colorspace", "format", "class/synset"):
+        assert column(source, name.rpartition("/")[2]) == [one[f"image/{name}"][0] for one in IMAGENET]
+    assert [*source.info.fields] == ["label", "channels", "synset", "colorspace", "format", "height", "width"]
+
+
+def test_object_detection() -> None:
+    """Boxes have the number of their class, counted from 0, and are fractions of the image; what is said of objects
+    follows them."""
+    source = open_source(FIXTURES / "detection")
+    assert source.info.classes == ("cat", "2", "eel")
+    assert [source.key(i) for i in range(5)] == [one["image/filename"][0] for one in DETECTION]
+    for rows, one in zip(column(source, "boxes"), DETECTION, strict=True):
+        left, top, right, bottom = (np.array(one[f"image/object/bbox/{side}"]) for side in
+                                    ("xmin", "ymin", "xmax", "ymax"))  # fmt: skip
+        classes = np.array(one["image/object/class/label"]) - 1
+        wanted = np.stack([classes, (left + right) / 2, (top + bottom) / 2, right - left, bottom - top], axis=1)
+        np.testing.assert_allclose(np.reshape(rows, (-1, 5)), wanted, rtol=1e-6)
+    assert source.info.fields["area"] == FieldKind("float32", (None,), follows="rows")
+    assert column(source, "is_crowd") == [one["image/object/is_crowd"] for one in DETECTION]
+
+
+@pytest.mark.parametrize("name", ["own.tfrecord", "own.tfrecord.gz"])
+def test_features_of_all_shapes(name: str) -> None:
+    """Also of a file that is compressed: vectors, lists of any length, the lowest number, what is missing, texts with
+    accents; what no field can hold is named."""
+    source = open_source(FIXTURES / name, image_column="image", fields=["words:str", "depth:image"])
+    assert hashes(source) == [one["image"][0] for one in OWN]
+    assert column(source, "label") == [one["target"][0] for one in OWN]
+    assert column(source, "big") == [one["big"][0] for one in OWN]
+    assert column(source, "embedding") == [one["embedding"] for one in OWN]
+    assert column(source, "ids") == [one["ids"] for one in OWN]
+    assert np.isnan(column(source, "score")[1])
+    assert [column(source, "score")[i] for i in (0, 2, 3)] == [OWN[i]["score"][0] for i in (0, 2, 3)]
+    assert column(source, "words") == ["", "é", json.dumps(["é", "é"], ensure_ascii=False), ""]
+    depths = [source[i].fields["depth"] for i in range(4)]
+    assert [hashlib.sha256(one).hexdigest() for one in depths] == [one["depth"][0] for one in OWN]  # type: ignore[arg-type]
+    assert source.info.problems == ("column 'blob' is left out: no field can hold bytes",)
+
+
+def test_tensorflow_datasets() -> None:
+    """A folder is divided by the names of its files; dtypes, shapes and names of classes are those of its JSON and
+    lists, found through the folder of the version."""
+    with pytest.raises(UsageError, match=r"is divided into the splits train, test: `rawpack pack --splits train,test"):
+        open_source(FIXTURES / "pets")
+    source = open_source(FIXTURES / "pets" / "1.0.0" / "train", fields=["segmentation:mask"])
+    assert hashes(source) == [one["image"][0] for one in PETS]
+    assert (len(source), source.info.classes) == (5, ("cat", "dog", "eel", "fox"))
+    assert [source.key(i) for i in range(5)] == [one["file_name"][0] for one in PETS]
+    assert column(source, "label") == [one["label"][0] for one in PETS]
+    assert column(source, "good") == [bool(one["good"][0]) for one in PETS]
+    assert column(source, "matrix") == [np.reshape(one["matrix"], (2, 3)).tolist() for one in PETS]
+    assert column(source, "bytes") == [one["bytes"] for one in PETS]
+    assert source.info.fields["bytes"] == FieldKind("uint8", (None,))
+    assert source.info.fields["segmentation"].mask
+    for rows, one in zip(column(source, "boxes"), PETS, strict=True):
+        top, left, bottom, right = np.reshape(one["objects/bbox"], (-1, 4)).T
+        wanted = np.stack([one["objects/label"], (left + right) / 2, (top + bottom) / 2, right - left, bottom - top], 1)
+        np.testing.assert_allclose(np.reshape(rows, (-1, 5)), wanted, rtol=1e-6)
+
+
+def test_each_split_is_packed(tmp_path: Path) -> None:
+    pack(FIXTURES / "pets", tmp_path / "stores", "--splits", "train,test", "--size", "keep", "--format", "lmdb")
+    assert [len(Reader(tmp_path / "stores" / name)) for name in ("train", "test")] == [5, 3]
+
+
+# ------------------------------------------------------------------------------------------ what is said
+
+
+def test_a_user_names_features_by_all_or_the_end_of_their_names() -> None:
+    where = FIXTURES / "imagenet"
+    for synset in ("image/class/synset", "synset"):
+        source = open_source(where, label_column=synset, columns=["image/height"], key_column="filename")
+        assert source.info.classes == ("n00000001", "n00000002", "n00000004")
+        assert [*source.info.fields] == ["label", "height"]
+    classes = open_source(where, classes=["a", "b", "c", "d"]).info.classes
+    assert classes == ("a", "b", "c", "d")
+    with pytest.raises(UsageError, match=r"the label of record \d is 3; there are 3 classes"):
+        open_source(where, classes=["a", "b", "c"])
+    with pytest.raises(UsageError, match=r"--image-column x: .*has no such column: it has "):
+        open_source(where, image_column="x")
+    assert open_source(FIXTURES / "detection", classes=["a", "b", "c"]).info.classes == ("a", "b", "c")
+    with pytest.raises(UsageError, match=r"is 2; there are 2 classes"):
+        open_source(FIXTURES / "detection", classes=["a", "b"])
+
+
+def test_boxes_and_shapes_may_be_declared(tmp_path: Path) -> None:
+    """A list of numbers has the shape that the user says; numbers that make no such rows are refused."""
+    data = tfrecord({"image": PNG, "b": [0.0, 1.0, 4.0, 5.0] * i, "m": [1, 2, 3, 4]} for i in range(3))
+    source = opened(tmp_path, data, fields=["b:xyxy[4]", "m:uint8[2,2]"])
+    assert column(source, "b") == [[], [[0, 1, 4, 5]], [[0, 1, 4, 5]] * 2]
+    assert column(source, "m") == [[[1, 2], [3, 4]]] * 3
+    for word, said in (
+        ("b:xyxy", "record 1: b has 4 numbers, which is not"),
+        ("m:uint8[3]", "record 0: m has 4 numbers"),
+        ("b:image", "images and masks are files"),
+        ("m:bool[4]", "m and others have numbers that bool cannot hold"),
+    ):
+        with pytest.raises(UsageError, match=said):
+            opened(tmp_path, data, fields=[word])
+
+
+def test_several_images_have_to_be_told_apart(tmp_path: Path) -> None:
+    data = tfrecord([{"left": PNG, "right": PNG}])
+    with pytest.raises(UsageError, match=r"several columns of images, left \(image\), right \(image\): name one"):
+        opened(tmp_path, data)
+    assert column(opened(tmp_path, data, image_column="right", fields=["left:image"]), "left") == [PNG]
+
+
+@pytest.mark.parametrize(
+    ("examples", "message"),
+    [
+        ([{"raw": b"\xff" * 99, "height": 3}], r"has no column of images.*it has height \(int64\), raw \(bytes\)"),
+        ([{"image": PNG, "label": [1, 2]}] * 2, None),
+        ([{"image": PNG, "label": 1}, {"image": PNG, "label": 1.5}], "record 1: label holds float32, and in the"),
+        ([{"image": PNG, "image/object/bbox/xmin": [0.5], "image/object/bbox/xmax": [0.5, 1.0],
+           "image/object/bbox/ymin": [0.5], "image/object/bbox/ymax": [0.5]}], "record 0: there are 1 boxes and 2"),
+    ],
+)  # fmt: skip
+def test_what_does_not_fit(examples: list[dict[str, Any]], message: str | None, tmp_path: Path) -> None:
+    """Is refused by its name and record; several numbers are no label, but a field of that name."""
+    if message is None:
+        assert opened(tmp_path, tfrecord(examples)).info.fields == {"label": FieldKind("int64", (2,))}
+        return
+    with pytest.raises(UsageError, match=message):
+        opened(tmp_path, tfrecord(examples))
+
+
+def test_whole_numbers_that_are_missing_are_left_out(tmp_path: Path) -> None:
+    """Unless the user says what stands for them; labels are -1."""
+    data = tfrecord([{"image": PNG, "n": 5, "label": 1}, {"image": PNG}])
+    source = opened(tmp_path, data)
+    said = "column 'n' is left out: some records have none: declare --field n:float64 (NaN) or n:int64[?]"
+    assert source.info.problems == (said,)
+    assert column(source, "label") == [1, -1]
+    assert column(opened(tmp_path, data, fields=["n:int64[?]"]), "n") == [[5], []]
+    assert np.array_equal(column(opened(tmp_path, data, fields=["n:float64"]), "n"), [5, np.nan], equal_nan=True)
+
+
+def test_numbers_may_be_unpacked(tmp_path: Path) -> None:
+    """As old writers have them."""
+    ones = [{"image": PNG, "label": 3 + 200 * i, "v": [0.5, -1.0], "big": [1 << 40, -1, 7]} for i in range(2)]
+    for name in ("packed", "loose"):
+        (tmp_path / name).mkdir()
+    packed = opened(tmp_path / "packed", tfrecord(ones))
+    loose = opened(tmp_path / "loose", b"".join(record(example(one, packed=False)) for one in ones))
+    assert column(loose, "label") == column(packed, "label") == [3, 203]
+    assert column(loose, "v") == column(packed, "v") == [[0.5, -1]] * 2
+    assert column(loose, "big") == column(packed, "big") == [[1 << 40, -1, 7]] * 2
+
+
+def test_inspect_says_what_is_there(tmp_path: Path) -> None:
+    """The features, and the command, which packs it."""
+    shutil.copytree(FIXTURES / "imagenet", tmp_path / "imagenet")
+    ran = run_here("inspect", tmp_path / "imagenet")
+    assert ran.code == 0, ran.err
+    assert "imagenet: TFRecord" in ran.out
+    assert "  image/class/label        int64" in ran.out
+    assert "  image/encoded            image" in ran.out
+    assert f"  rawpack pack {tmp_path / 'imagenet'} DST" in ran.out
+    assert "--splits train,test" in run_here("inspect", FIXTURES / "pets").out
+
+
+# ------------------------------------------------------------------------------------------ files
+
+
+def test_files_of_a_range_or_a_folder_are_one_source(tmp_path: Path) -> None:
+    """In the order of their numbers; a folder that lacks one of a set is refused."""
+    for i in (0, 2, 10):
+        (tmp_path / f"a{i}.tfrec").write_bytes(tfrecord([{"image": PNG, "id": f"{i}"}]))
+    source = open_source(tmp_path)
+    assert [source.key(i) for i in range(3)] == ["0", "2", "10"]
+    assert len(open_source(tmp_path / "a[02].tfrec")) == 2
+    shutil.copytree(FIXTURES / "imagenet", tmp_path / "set")
+    (tmp_path / "set" / "train-00000-of-00002").unlink()
+    with pytest.raises(UsageError, match="has no train-00000-of-00002, which the names of the other files count"):
+        open_source(tmp_path / "set")
+    assert len(open_source(tmp_path / "set" / "train-00001-of-00002")) == 5
+
+
+def test_folders_of_splits_are_splits(tmp_path: Path) -> None:
+    for name in ("train", "validation"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "x.tfrecord").write_bytes(tfrecord([{"image": PNG}]))
+    with pytest.raises(UsageError, match="--splits train,validation"):
+        open_source(tmp_path)
+    assert len(open_source(tmp_path / "train")) == 1
+
+
+def test_files_whose_names_say_no_split_are_apart_from_those_that_do(tmp_path: Path) -> None:
+    for name in ("my-train", "my-test", "extra"):
+        (tmp_path / f"{name}.tfrecord").write_bytes(tfrecord([{"image": PNG}]))
+    with pytest.raises(UsageError, match="--splits train,test,extra"):
+        open_source(tmp_path)
+    assert len(open_source(tmp_path / "extra")) == 1
+
+
+def test_other_files_of_the_same_names_are_no_tfrecords(tmp_path: Path) -> None:
+    (tmp_path / "a.record").write_text("a text of some length, which has no records")
+    with pytest.raises(UsageError, match="is no source by its name or its contents"):
+        open_source(tmp_path / "a.record")
+
+
+def test_what_tensorflow_datasets_says_must_be_true(tmp_path: Path) -> None:
+    """The number of records in each file, and JSON that can be read."""
+    folder = tmp_path / "pets"
+    shutil.copytree(FIXTURES / "pets" / "1.0.0", folder)
+    file = folder / "pets-test.tfrecord-00000-of-00001"
+    file.write_bytes(file.read_bytes() * 2)
+    with pytest.raises(UsageError, match=r"has 6 records, and the dataset_info\.json next to it says 3"):
+        open_source(folder / "test")
+    for text in ("{", '{"featuresDict": []}', '{"featuresDict": {"features": {"label": {"tensor": {"shape": 5}}}}}'):
+        (folder / "features.json").write_text(text)
+        with pytest.raises(UsageError, match=r"features\.json is not what TensorFlow Datasets writes"):
+            open_source(folder / "train")
+
+
+# ------------------------------------------------------------------------------------------ damage
+
+ONE = record(example({"image": PNG, "label": 1}))
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        (b"", "has no records"),
+        (b"RecordIO" * 9, "is no TFRecord file: it does not begin with a length and its checksum"),
+        (ONE + b"junk" * 9, f"is damaged at byte {len(ONE)}: no record begins there"),
+        (ONE + ONE[:-1], f"is truncated: it ends inside the record at byte {len(ONE)}"),
+        (ONE + ONE[:9], f"is truncated: it ends inside the record at byte {len(ONE)}"),
+        (struct.pack("<Q", 1 << 60) + masked(struct.pack("<Q", 1 << 60)) + bytes(99), "is truncated"),
+        (record(PNG), "the record at byte 0 holds no tf.train.Example"),
+        (record(b""), "the record at byte 0 holds no tf.train.Example"),
+        (ONE[:-1] + b"!", "has no records that are not damaged"),
+    ],
+)
+def test_what_is_no_intact_file_is_refused(data: bytes, message: str, tmp_path: Path) -> None:
+    """With the path, the byte and the cure, and before anything is packed; compressed or not."""
+    with pytest.raises(UsageError, match=message) as caught:
+        opened(tmp_path, data)
+    assert str(tmp_path / "set.tfrecord") in str(caught.value)
+    (tmp_path / "set.tfrecord.gz").write_bytes(gzip.compress(data))
+    with pytest.raises(UsageError, match=message):
+        open_source(tmp_path / "set.tfrecord.gz")
+
+
+def test_a_sequence_example_is_refused_by_name() -> None:
+    with pytest.raises(
+        UsageError, match=r"holds a tf\.train\.SequenceExample: make a tf\.train\.Example of each image"
+    ):
+        open_source(FIXTURES / "sequence.tfrecord")
+
+
+def test_a_record_with_another_checksum_is_rejected_alone(tmp_path: Path) -> None:
+    """Whether its image, its label or its last byte is damaged; it adds no class and no field."""
+    images = [encoded(picture(40, 50, i)) for i in range(8)]
+    whole = [record(example({"image": image, "class": f"c{i % 2}", "id": f"{i}"})) for i, image in enumerate(images)]
+    whole[2] = whole[2].replace(b"c0", b"x0")
+    whole[4] = whole[4][:900] + bytes([whole[4][900] ^ 1]) + whole[4][901:]
+    whole[6] = whole[6][:-1] + bytes([whole[6][-1] ^ 1])
+    whole[7] = whole[7].replace(b"\x0a\x02id", b"\x0a\x02ix")
+    (tmp_path / "set.tfrecord").write_bytes(b"".join(whole))
+    store = pack(
+        tmp_path / "set.tfrecord", tmp_path / "store", "--max-rejects", 4, "--size", "keep", "--format", "lmdb"
+    )
+    reader = Reader(store)
+    assert reader.classes == ("c0", "c1")
+    assert [reader[i]["key"] for i in range(len(reader))] == ["0", "1", "3", "5"]
+    rejects = rejects_of(store)
+    assert [one["reason"] for one in rejects] == ["corrupt"] * 4
+    assert all("does not match its checksum" in one["detail"] for one in rejects)
+
+
+def test_an_image_that_is_missing_is_rejected_alone(tmp_path: Path) -> None:
+    source = opened(tmp_path, tfrecord([{"image": PNG, "label": 1}, {"label": 2}, {"image": b"", "label": 3}]))
+    assert source[0].image == PNG
+    for i in (1, 2):
+        with pytest.raises(DecodeError, match="there is no image"):
+            source[i]
+
+
+def test_a_part_is_small(tmp_path: Path) -> None:
+    """A worker gets its own samples only, not the index of the file."""
+    source = opened(tmp_path, tfrecord([{"image": PNG, "label": 5}]) * 3000)
+    assert len(pickle.dumps(source.part(100, 110))) < 4000
+
+
+def test_cut_files_are_refused_or_have_their_first_records(tmp_path: Path) -> None:
+    """Cut between two records, nothing shows that there were more; anywhere else it is refused."""
+    data, ends = tfrecord([{"image": PNG, "label": i} for i in range(3)]), []
+    for _ in range(3):
+        start = ends[-1] if ends else 0
+        ends.append(start + 16 + struct.unpack_from("<Q", data, start)[0])
+    for at in range(1, len(data), 7):
+        if at not in ends:
+            with pytest.raises(UsageError, match=r"truncated|no TFRecord"):
+                opened(tmp_path, data[:at])
+    for count, at in enumerate(ends, 1):
+        assert len(opened(tmp_path, data[:at])) == count
+
+
+@pytest.mark.parametrize("name", ["own.tfrecord", "own.tfrecord.gz", "detection/coco_val.record-00000-of-00001"])
+def test_mutated_files_are_refused_or_read(name: str, tmp_path: Path) -> None:
+    """Whatever bytes change, opening and reading end with the true samples, DecodeError or UsageError."""
+    dice, outcomes = np.random.default_rng(3), set[str]()
+    data = (FIXTURES / name).read_bytes()
+    options: dict[str, Any] = {"image_column": "image"} if "own" in name else {}
+    true = {one["image" if "own" in name else "image/encoded"][0] for one in (OWN if "own" in name else DETECTION)}
+    path = tmp_path / Path(name).name
+    for _ in range(120):
+        changed = bytearray(data)
+        for at in dice.integers(0, len(data), dice.integers(1, 6)):
+            changed[at] = dice.choice([0, 0xFF, 0x0A, 0x80, int(dice.integers(256))])
+        path.write_bytes(bytes(changed))
+        try:
+            source = open_source(path, "tfrecord", **options)
+        except UsageError:
+            outcomes.add("refused")
+            continue
+        for i in range(len(source)):
+            try:
+                image = source[i].image
+                assert isinstance(image, bytes)
+                assert hashlib.sha256(image).hexdigest() in true
+                outcomes.add("read")
+            except DecodeError:
+                outcomes.add("rejected")
+    assert outcomes >= {"refused"} if name.endswith(".gz") else outcomes == {"read", "refused", "rejected"}
+
+
+def test_mutated_examples_are_refused_or_read(tmp_path: Path) -> None:
+    """Examples whose checksums are right, and whose bytes say anything."""
+    dice, outcomes = np.random.default_rng(4), set[str]()
+    data = example({"image": PNG, "label": 1, "v": [0.5, 2.0], "ids": [300, -5], "words": ["a", "b"], "key": "k"})
+    for _ in range(120):
+        changed = bytearray(data)
+        for at in dice.integers(0, len(data), dice.integers(1, 4)):
+            changed[at] = dice.choice([0, 0xFF, 0x0A, 0x12, 0x80, int(dice.integers(256))])
+        try:
+            opened(tmp_path, record(data) + record(bytes(changed)))[1]
+            outcomes.add("read")
+        except DecodeError:
+            outcomes.add("rejected")
+        except UsageError:
+            outcomes.add("refused")
+    assert outcomes >= {"read", "refused"}
+
+
+@pytest.mark.soak
+def test_tensorflow_writes_and_reads_the_same(tmp_path: Path) -> None:
+    """Examples of all shapes, by the real library; the fixtures, read again by it."""
+    tf = pytest.importorskip("tensorflow")
+    dice, path = np.random.default_rng(5), tmp_path / "set.tfrecord"
+    with tf.io.TFRecordWriter(str(path)) as writer:
+        made = [example({"image": PNG, "n": dice.integers(-9, 9, dice.integers(1, 400)).tolist()}) for _ in range(50)]
+        for one in made:
+            writer.write(tf.train.Example.FromString(one).SerializeToString(deterministic=True))
+    source = open_source(path)
+    for i, one in enumerate(tf.data.TFRecordDataset(str(path))):
+        said = tf.train.Example.FromString(one.numpy()).features.feature
+        assert source[i].image == said["image"].bytes_list.value[0]
+        assert column(source.part(i, i + 1), "n")[0] == list(said["n"].int64_list.value)  # type: ignore[arg-type]
+
+
+def test_the_writer_of_these_tests_writes_what_tensorflow_does() -> None:
+    """Its records of a fixture are the bytes of the fixture."""
+    data = (FIXTURES / "sequence.tfrecord").read_bytes()
+    length = struct.unpack_from("<Q", data)[0]
+    assert record(data[12 : 12 + length]) == data
+    assert message(0x0A, feature(300)) == b"\x0a\x06\x1a\x04\x0a\x02" + varint(300)
