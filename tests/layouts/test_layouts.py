@@ -11,6 +11,7 @@ import made_arrays
 import made_chunks
 import made_labels
 import made_objects
+import made_python
 import made_texts
 import made_tfrecord
 import numpy as np
@@ -26,6 +27,7 @@ _LAYOUTS: tuple[Layout, ...] = (
     *made_chunks.LAYOUTS,
     *made_labels.LAYOUTS,
     *made_objects.LAYOUTS,
+    *made_python.LAYOUTS,
     *made_texts.LAYOUTS,
     *made_tfrecord.LAYOUTS,
 )

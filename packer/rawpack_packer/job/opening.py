@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
 
 Named = str | os.PathLike[str]
-_OF_DATASETS = ("fields", "image", "classes", "keys", "names")
+_OF_DATASETS = ("fields", "image", "classes", "keys", "names", "label_column")
 """Keywords that describe a dataset in memory."""
 
 
@@ -91,7 +91,7 @@ def open_given(
     sized = None if recipe is None else recipe.get("size") not in (None, "keep") or recipe.get("crop") is not None
     from rawpack_packer.sources import DatasetSource
 
-    dataset = DatasetSource(source, **given, colors=colors, sized=sized)
+    dataset = DatasetSource(source, **given, colors=colors, sized=sized, progress=scan)
     if dataset.in_order and (run_options.workers != 0 or run_options.engine is not None):
         raise UsageError(
             f"{dataset.info.root} can only be iterated, which one process does: pass workers=0; with source[i], all "
