@@ -178,9 +178,11 @@ def pack(
     """Pack `source` into a store at `destination`; the same call resumes where an earlier one was stopped.
 
     source: a path, as the command takes it; or any map-style dataset, that is, `len(source)` and `source[i]`: a torch
-        Dataset, a list, an array; or a dict of columns, {"image": images, "label": labels}; or a generator, or what can
-        only be iterated, whose samples are kept beside the store until that is finished. A sample is a dict with an
-        `image` and any fields, a tuple (image, label), or an image alone. An image is an array or tensor, the bytes or
+        Dataset, a list, an array; or a dict of columns, {"image": images, "label": labels}, or a DataFrame; or a
+        generator, or what can only be iterated, whose samples are kept beside the store until that is finished. A
+        sample is a dict with an `image` and any fields, a tuple (image, label), or an image alone; texts as labels are
+        names of classes; torchvision's targets, with boxes, may be labels, too. An image is an array or tensor, the
+        bytes or
         the path of an image file, or a PIL image, which is packed as its file would be; of these, EXIF turns those that
         are as `PIL.Image.open` gave them.
     tmp, storage_options: for a destination that is a URL: the folder on this machine for what is not uploaded yet,

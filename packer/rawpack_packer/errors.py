@@ -27,6 +27,10 @@ _CALLED_WRONGLY = re.compile(r"keyword argument|positional argument|takes .*\bar
 _OURS = ("rawpack", "rawpack_packer")
 
 
+class AdvisedError(UsageError):
+    """A source that is not understood. The message has several lines: what was seen, and what packs it."""
+
+
 def need(module: str, extra: str, what: str, instead: str = "") -> ModuleType:
     """Import a package that comes with an extra of rawpack. what: needs it, printable. instead: what else helps.
 

@@ -11,6 +11,7 @@ import made_arrays
 import made_chunks
 import made_labels
 import made_objects
+import made_python
 import made_streams
 import made_texts
 import made_tfrecord
@@ -27,6 +28,7 @@ _LAYOUTS: tuple[Layout, ...] = (
     *made_chunks.LAYOUTS,
     *made_labels.LAYOUTS,
     *made_objects.LAYOUTS,
+    *made_python.LAYOUTS,
     *made_streams.LAYOUTS,
     *made_texts.LAYOUTS,
     *made_tfrecord.LAYOUTS,

@@ -86,6 +86,16 @@ def test_images_are_named_in_many_ways(name: str, tmp_path: Path) -> None:
     assert labels_of(open_source(root, labels_file=tmp_path / name)) == LABELS
 
 
+@pytest.mark.parametrize("first", ["7", "true", "[1]", "1.5", "2024-01-01"])
+def test_classes_of_which_the_first_looks_like_a_number(first: str, tmp_path: Path) -> None:
+    """All are names then, as they are written."""
+    root, names = folder(tmp_path / "data"), {label: label for label in LABELS.values()}
+    names[next(iter(LABELS.values()))] = first
+    wanted = {key: names[label] for key, label in LABELS.items()}
+    (tmp_path / "labels.csv").write_text(table(("id", "breed"), list(wanted.items())))
+    assert labels_of(open_source(root, labels_file=tmp_path / "labels.csv")) == wanted
+
+
 @pytest.mark.parametrize("kind", PACKED)
 def test_folders_and_archives_take_the_same_labels(kind: str, tmp_path: Path) -> None:
     """A folder, a tar and a zip of it get the same labels, also in parts and stores; a change of labels is seen."""

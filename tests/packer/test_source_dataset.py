@@ -262,8 +262,8 @@ def test_a_sample_that_raises_is_rejected_with_the_exception(workers: int, tmp_p
 
 
 def test_labels_that_are_texts_are_names_of_classes(tmp_path: Path) -> None:
-    """Of lists they are sorted; of other datasets the classes are asked for; an empty text is no class; and a declared
-    text stays one."""
+    """They are sorted, also where samples must be read for them; an empty text is no class; and a declared text stays
+    one."""
 
     def packed(source: Any, name: str, **options: Any) -> Reader:
         rawpack_packer.pack(source, tmp_path / name, workers=0, **options)
@@ -281,8 +281,8 @@ def test_labels_that_are_texts_are_names_of_classes(tmp_path: Path) -> None:
         def __getitem__(self, i: int) -> dict[str, Any]:
             return {"image": images[i], "label": texts[i]}
 
-    with pytest.raises(UsageError, match=r"names of all classes: pass classes=\[...\]"):
-        rawpack_packer.pack(Lazy(), tmp_path / "no", workers=0)
+    reader = packed(Lazy(), "read")
+    assert (reader.classes, reader.column("label").tolist()) == (("cat", "dog"), [1, 0, -1, 1])
     named = packed(Lazy(), "named", classes=["eel", "dog", "cat"])
     assert named.column("label").tolist() == [1, 2, -1, 1]
     kept = packed(Lazy(), "kept", fields={"label": "str"})
@@ -818,7 +818,7 @@ def test_fields_get_other_names(kind: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("names", "message"),
     [
-        ({"image": "picture"}, "has no 'picture', which names= calls 'image': it has 'img', 'fine_label', 'score'"),
+        ({"image": "picture"}, "has no 'picture', which is asked for as 'image': it has 'img', 'fine_label', 'score'"),
         ({"image": "img", "score": "fine_label"}, "has a field 'score' already"),
     ],
 )

@@ -635,7 +635,9 @@ def test_what_does_not_exist_may_be_a_file_too(tmp_path: Path, kind: str) -> Non
 def test_files_that_are_not_read_say_what_to_do(tmp_path: Path, name: str) -> None:
     """Damaged files of other libraries are to be read in Python; an index is not what it lists."""
     put(tmp_path, name, data=b"?" * 99)
-    cure = "give the .rec or .tar next to it" if name == "a.idx" else "the samples to rawpack.pack"
+    cure = {"a.idx": "give the .rec or .tar next to it", "a.mds": "give the folder that has both"}.get(
+        name, "the samples to rawpack.pack"
+    )
     assert message_of(tmp_path / name).endswith(cure)
 
 

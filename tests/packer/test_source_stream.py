@@ -212,6 +212,21 @@ def test_a_picture_whose_file_is_cut_short_is_rejected(tmp_path: Path) -> None:
     assert (done.manifest.samples, done.manifest.rejects.reasons) == (4, {"source_error": 1})
 
 
+def test_detection_targets_are_those_of_a_list(tmp_path: Path) -> None:
+    """(image, dict of boxes and labels), as torchvision has them."""
+
+    def given() -> Iterator[Any]:
+        for n in range(1, 6):
+            boxes = np.float32([[1, 2, 5 + n, 9]] * n)
+            yield picture(20, 30, n), {"boxes": boxes, "labels": np.arange(n)}
+
+    for name, source in (("list", list(given())), ("stream", given())):
+        rawpack_packer.pack(source, tmp_path / name, workers=0)
+    wanted, got = Reader(tmp_path / "list"), Reader(tmp_path / "stream")
+    assert got.fields == wanted.fields
+    assert [got[n]["boxes"].tolist() for n in range(5)] == [wanted[n]["boxes"].tolist() for n in range(5)]
+
+
 def test_names_and_keys(tmp_path: Path) -> None:
     given = ((n, picture(4, 4, n), n / 2) for n in range(5))
     names, keys = ("label", "image", "half"), [f"k{n}" for n in range(5)]

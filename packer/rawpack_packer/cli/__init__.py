@@ -141,7 +141,8 @@ def main() -> None:
         _fail(f"{where}{error.strerror or error}{resumes}", 1)
     except Exception as error:
         from rawpack.errors import RawpackError, UsageError
-        from rawpack_packer.sources import AdvisedError, BadListingError
+        from rawpack_packer.errors import AdvisedError
+        from rawpack_packer.sources import BadListingError
 
         if isinstance(error, UsageError):
             _fail_usage(str(error), lines=isinstance(error, AdvisedError | BadListingError))

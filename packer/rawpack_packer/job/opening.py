@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 
 
 Named = str | os.PathLike[str]
-_OF_DATASETS = ("fields", "image", "classes", "keys", "names")
+_OF_DATASETS = ("fields", "image", "classes", "keys", "names", "label_column")
 """Keywords that describe a dataset in memory."""
 
 
@@ -99,7 +99,7 @@ def open_given(
     from rawpack_packer.sources import DatasetSource
     from rawpack_packer.sources.stream import is_stream
 
-    of_dataset = partial(DatasetSource, colors=colors, sized=sized)
+    of_dataset = partial(DatasetSource, colors=colors, sized=sized, progress=scan)
     if is_stream(source, here=run_options.workers == 0 and run_options.engine is None):
         given = {**given, "limit": limit}
         return _taken(source, given, run_options, place, of_dataset, split=split, adds=recipe is None)
@@ -180,14 +180,15 @@ def _taken(
     """The samples of a stream, taken into the work folder of a destination. opened: gives the source of a dataset.
     adds: whether the destination is a store that is appended to."""
     from rawpack_packer.progress import Taking
-    from rawpack_packer.sources.stream import How, begin, classes_by, said_by, take
+    from rawpack_packer.sources.stream import How, begin, classes_by, names_by, said_by, take
 
     called = plain(type(stream).__name__)
     folder = (place / WORK / SPOOL / f"stream{split and '-'}{split}").absolute()  # for workers on other machines
     limit, keys, given = given.pop("limit", None), given.pop("keys", None), {**given, **said_by(stream, given)}
     names, number = given.pop("names", None), None if limit is None else whole_number("limit", limit, 1)
+    names = names_by(stream, names)
     packed = None if adds or run_options.restart else journal.states_of_finished(place / split)
-    how = How(called, names, number, packed, run_options.restart, classes_by(stream))
+    how = How(called, names, number, packed, run_options.restart, classes_by(stream, names))
     samples = begin(stream, how, lambda first: opened([first], **given, names=names, root=f"<{called}>"))
     taking = Taking(run_options.progress)
     try:

@@ -278,9 +278,12 @@ SOURCE: tuple[Option, ...] = (
     _source(
         name="label_column", metavar="COLUMN",
         help="The column of labels, stored as label, of a listing, Parquet, HDF5 or .npz file, or of --labels-file. "
-        "Texts in it are classes.",
+        "Texts in it are classes. For arrays, :onehot after the name (y:onehot), or alone, says that labels are "
+        "one-hot.",
         default="label, or the only one with classes", annotation="str",
-        doc="of a listing, Parquet, HDF5 or `.npz` file, or of `labels_file`, the column of labels.",
+        doc="of a listing, Parquet, HDF5 or `.npz` file, of `labels_file` or a dataset, the column of labels. Of "
+        'arrays and datasets, "y:onehot", or ":onehot" alone, says that labels are one-hot arrays; the number of the '
+        "class is stored.",
     ),
     _source(
         name="columns", metavar="NAME,...",

@@ -10,7 +10,6 @@ from rawpack_packer.sources.fields import FieldKind, ImageKind
 from rawpack_packer.sources.files import SourceChangedError
 
 if TYPE_CHECKING:
-    from rawpack_packer.sources.advice import AdvisedError
     from rawpack_packer.sources.beside.annotated import AnnotatedError
     from rawpack_packer.sources.dataset import DatasetSource
     from rawpack_packer.sources.folder import DividedError
@@ -21,7 +20,6 @@ if TYPE_CHECKING:
 __all__ = [
     "KINDS",
     "LEFT_OUT",
-    "AdvisedError",
     "AnnotatedError",
     "BadListingError",
     "DatasetSource",
@@ -43,7 +41,6 @@ __all__ = [
 ]
 
 _LAZY = {
-    "AdvisedError": "advice",
     "AnnotatedError": "beside.annotated",
     "BadListingError": "listing.lines",
     "DatasetSource": "dataset",

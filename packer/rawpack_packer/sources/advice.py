@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from rawpack.errors import UsageError
+from rawpack_packer.errors import AdvisedError
 from rawpack_packer.options import opt
 from rawpack_packer.sources.pickles import BadPickleError, read_pickle
 from rawpack_packer.text import listed, plain
@@ -56,10 +57,6 @@ _LIMIT = 1 << 26
 """Bytes of a file that are looked at."""
 _LOOKED_AT = 100
 _LABEL = re.compile(r"label|class|target|^y$", re.IGNORECASE)
-
-
-class AdvisedError(UsageError):
-    """A source that is not understood. The message has several lines: what was seen, and what packs it."""
 
 
 def advised(seen: str, code: str) -> AdvisedError:

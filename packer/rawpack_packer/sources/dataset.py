@@ -7,15 +7,25 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from itertools import chain
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
 
 import numpy as np
 import xxhash
 from numpy.typing import NDArray
 
 from rawpack.errors import DecodeError, PackError, UsageError
+from rawpack_packer.options import opt
 from rawpack_packer.sources.axes import AXES
-from rawpack_packer.sources.base import BaseSource, Item, SourceInfo, check_part, check_sample, numbered
+from rawpack_packer.sources.base import (
+    BaseSource,
+    Item,
+    Scanning,
+    SourceInfo,
+    check_part,
+    check_sample,
+    numbered,
+    unseen,
+)
 from rawpack_packer.sources.dataset_forms import (
     ColumnDataset,
     DatasetImages,
@@ -33,6 +43,7 @@ from rawpack_packer.sources.dataset_forms import (
     renamed,
     size_of,
 )
+from rawpack_packer.sources.dataset_targets import by_category, of_annotations, target_kinds
 from rawpack_packer.sources.fields import (
     Boxes,
     Declared,
@@ -50,9 +61,11 @@ from rawpack_packer.sources.fields import (
     inferred_pixels,
     with_arrays,
 )
+from rawpack_packer.sources.frames import class_names, frame_columns, named_features, named_path, whole_labels
 from rawpack_packer.sources.stream import Spooled
-from rawpack_packer.sources.table.choose import LABEL, Labels, classes_of, number_labels
-from rawpack_packer.text import plain
+from rawpack_packer.sources.table.choose import LABEL, Labels, classes_of, number_labels, one_hot_name, one_hot_numbers
+from rawpack_packer.sources.table.objects import BOXES
+from rawpack_packer.text import composed, plain
 
 SLICEABLE = (list, tuple, np.ndarray, ColumnDataset)
 """A worker gets a slice of these; of any other dataset, the whole."""
@@ -61,6 +74,8 @@ _TRIED = 16
 _HASHED_ROWS = 1 << 12
 """Longer arrays are told from others by this many of their rows."""
 _PROBED = 3
+_BOX = 4
+"""Numbers of a box without a class."""
 
 
 class Dataset(Protocol):
@@ -85,8 +100,10 @@ class DatasetPart:
     classes: tuple[str, ...] | None
     """A label beyond them is rejected."""
     images: DatasetImages
-    text_labels: bool = False
-    """Whether labels are the names of classes, and no numbers."""
+    labels: Literal["numbers", "texts", "onehot"] = "numbers"
+    """What labels are: numbers of classes, their names, or one-hot arrays."""
+    categories: tuple[int, ...] = ()
+    """COCO's ids of the classes of boxes, which are sorted; empty where boxes have the numbers of classes."""
 
     def __len__(self) -> int:
         return len(self.keys)
@@ -100,9 +117,14 @@ class DatasetPart:
             value = sample.pop("image")
             # In here, since Pillow decodes an image only when its pixels are asked for.
             image = self.images.of(value, f"sample {key}")
-            if self.text_labels and LABEL in sample:
-                sample[LABEL] = _class_number(sample[LABEL], self.classes or ())
             kinds = self.fields
+            if LABEL not in kinds and BOXES in kinds and _is_empty(sample.get(LABEL)):  # an image without annotations
+                sample |= of_annotations(sample.pop(LABEL))
+            if LABEL in kinds and LABEL in sample:
+                sample[LABEL] = self._label(sample[LABEL])
+            for name, value in sample.items():
+                if self.categories and isinstance(value, Boxes):
+                    sample[name] = by_category(value, self.categories)
             fields = {name: _as_value(name, one, kinds.get(name), self.images) for name, one in sample.items()}
         except (DecodeError, PackError, MemoryError):
             raise
@@ -116,6 +138,14 @@ class DatasetPart:
         if self.classes is not None and numbers_class and not -1 <= int(label) < len(self.classes):
             raise DecodeError("bad_field", f"label is {label}; there are {len(self.classes)} classes, counted from 0")
         return Item(key, image, fields)
+
+    def _label(self, value: Any) -> Any:
+        """A label as the packer takes it. Raises DecodeError."""
+        if self.labels == "texts":
+            return _class_number(value, self.classes or ())
+        if self.labels == "onehot":
+            return _of_one_hot(value)
+        return -1 if value is None and self.classes is not None else value
 
     def key(self, i: int, /) -> str:
         """The sample's key: its number, or what the caller named it."""
@@ -144,20 +174,31 @@ class DatasetSource(BaseSource):
         classes: Sequence[str] | None = None,
         keys: Sequence[str] | None = None,
         names: Sequence[str] | Mapping[str, str | int] | None = None,
+        label_column: str | None = None,
         colors: bool = False,
         sized: bool | None = None,
+        progress: Scanning = unseen,
         root: str = "",
     ) -> None:
         """dataset: a `Dataset`, or what can be iterated; otherwise see `rawpack_packer.pack`. colors: whether the
         recipe says what colors images get, so that grey PIL images and others may be mixed. sized: whether it makes all
-        images one size; None where that is unknown. root: its name in messages. Raises UsageError for what is no
-        dataset."""
+        images one size; None where that is unknown. progress: called with the number of samples whose labels were read.
+        root: its name in messages. Raises UsageError for what is no dataset."""
         called = type(dataset).__name__
-        called_as: Names | None = names if names is None or isinstance(names, Mapping) else tuple(names)
+        label, onehot = one_hot_name(label_column)
+        called_as = _called(names, label)
+        if (frame := frame_columns(dataset)) is not None:
+            of_frame = dict(called_as) if isinstance(called_as, Mapping) else {}
+            dataset, called_as = frame, of_frame | named_path(frame, of_frame)
+            keys = frame.pop("key", None) if keys is None and "key" not in of_frame.values() else keys
+        elif isinstance(features := getattr(dataset, "features", None), Mapping) and not isinstance(called_as, tuple):
+            called_as = {**(called_as or {}), **named_features(features, called_as or {})} or None
         if isinstance(dataset, Mapping):
             if isinstance(called_as, Mapping):
                 dataset, called_as = renamed(dataset, called_as, f"the {called}"), None
             dataset = as_columns(dataset)
+            if frame is not None and LABEL in dataset.columns:
+                dataset.columns[LABEL] = whole_labels(dataset.columns[LABEL])
         check_not_columns(dataset)
         count = length_of(dataset)
         root = root or f"<{called} of {count} samples>"
@@ -178,6 +219,12 @@ class DatasetSource(BaseSource):
         if first.get(LABEL, "") is None:
             labels = (_label_of(dataset[i], called_as) for i in range(min(count, _TRIED)))
             first[LABEL] = next((one for one in labels if one is not None), None)
+        if onehot:
+            first[LABEL] = _first_one_hot(first, opt.label_column(str(label_column)), root)
+        elif _is_empty(first.get(LABEL)):  # an image without annotations shows no fields
+            next_ones = (_sample_of(dataset, i, called_as) for i in range(1, min(count, _TRIED)))
+            first = next((one for one in next_ones if one is not None and target_kinds(one)), first)
+        declared = {**target_kinds(first), **declared}
         if "image" not in first:
             raise UsageError(f"{root}: samples have {', '.join(map(repr, first))} and no 'image': name one so")
         for name in declared:
@@ -198,13 +245,24 @@ class DatasetSource(BaseSource):
             if name != "image"
         }
         of_dataset = _attribute(dataset, "classes", (list, tuple))
-        texts, found = LABEL in kinds and kinds[LABEL].dtype == "str" and LABEL not in declared, None
+        in_samples = called_as.get(LABEL, LABEL) if isinstance(called_as, Mapping) else LABEL
+        of_dataset = of_dataset or class_names(getattr(dataset, "features", None), in_samples)
+        ids: tuple[int, ...] = ()
+        if isinstance(boxes := first.get(BOXES), Boxes) and boxes.form == "xywh":
+            known = _attribute(getattr(dataset, "coco", None), "cats", Mapping) or {}
+            ids = tuple(sorted(known))
+            of_dataset = [str(known[number]["name"]) for number in ids] or of_dataset
+        texts = LABEL in kinds and kinds[LABEL] == FieldKind("str") and LABEL not in declared
+        found = None
         if texts:
-            found = _text_labels(dataset, called_as, classes or of_dataset, root)
+            values = _label_values(dataset, called_as, in_samples, None if classes or of_dataset else progress)
+            if values is not None:
+                found = _text_labels(values, classes or of_dataset, root)
             named = found.names if found is not None else classes_of([str(one) for one in classes or of_dataset or ()])
         else:
-            named = _classes(kinds.get(LABEL), classes, of_dataset)
-        if named is not None or texts:
+            with_classes = isinstance(boxes, Boxes) and boxes.rows.shape[1] > _BOX
+            named = _classes(kinds.get(LABEL), classes, of_dataset, of_boxes=with_classes)
+        if LABEL in kinds and (named is not None or texts):
             kinds[LABEL] = FieldKind("int64")
         all_keys = _keys(keys, count)
         self.info = SourceInfo(
@@ -217,12 +275,13 @@ class DatasetSource(BaseSource):
             problems=tuple(hints(kinds, declared, kind)),
         )
         targets = as_array(getattr(dataset, "targets", None))
-        known = targets is not None and targets.shape == (count,) and targets.dtype.kind in "iu"
-        self._targets = targets if known else None if found is None else found.numbers
+        whole = targets is not None and targets.shape == (count,) and targets.dtype.kind in "iu"
+        self._targets = targets if whole else None if found is None else found.numbers
         groups = _attribute(dataset, "groups", SLICEABLE)
         self._groups = groups if groups is not None and len(groups) == count else None
         self._dataset = dataset
-        self._all = DatasetPart(dataset, 0, all_keys, called_as, kinds, named, images, texts)
+        how: Literal["numbers", "texts", "onehot"] = "texts" if texts else "onehot" if onehot else "numbers"
+        self._all = DatasetPart(dataset, 0, all_keys, called_as, kinds, named, images, how, ids)
 
     def labels(self) -> NDArray[Any] | None:
         """See `HasLabels`: known from an attribute `targets`, as torchvision's datasets have it."""
@@ -250,6 +309,15 @@ def _attribute(dataset: Any, name: str, types: Any) -> Any:
     """An attribute of a dataset; None where it is missing or something else that has the same name."""
     value = getattr(dataset, name, None)
     return value if isinstance(value, types) else None
+
+
+def _called(names: Sequence[str] | Mapping[str, str | int] | None, label: str | None) -> Names | None:
+    """What values are called, where the caller may have named the label alone. Raises UsageError."""
+    if names is None or isinstance(names, Mapping):
+        return names if label in (None, LABEL) else {**(names or {}), LABEL: str(label)}
+    if label is not None and label not in names:
+        raise UsageError(f"{opt.label_column(label)}: names= has no {label!r}")
+    return tuple(LABEL if name == label else name for name in names)
 
 
 def _keys(given: Sequence[str] | None, count: int) -> list[str]:
@@ -298,10 +366,12 @@ def _further_kind(name: str, value: Any, images: DatasetImages, root: str, other
 
 
 def _classes(
-    label: FieldKind | None, given: Sequence[str] | None, of_dataset: Sequence[Any] | None
+    label: FieldKind | None, given: Sequence[str] | None, of_dataset: Sequence[Any] | None, *, of_boxes: bool
 ) -> tuple[str, ...] | None:
-    """Names of the labels, which are then int64. Those of the dataset count only where there are such labels."""
-    countable = label is not None and label.shape == () and label.dtype != "str" and label.dtype[0] in "iu"
+    """Names of the labels, which are then int64. Those of the dataset count only where there are such labels, or
+    of_boxes, which have numbers of classes."""
+    whole = label is not None and label.shape == () and label.dtype != "str" and label.dtype[0] in "iu"
+    countable = whole or (label is None and of_boxes)
     if given is not None and not countable:
         raise UsageError("classes= names labels: a field 'label' of integers, which the samples do not have")
     if given is None and all(isinstance(name, str) for name in of_dataset or ()):
@@ -309,21 +379,42 @@ def _classes(
     return classes_of(given) if countable and given else None
 
 
-def _text_labels(dataset: Any, names: Names | None, classes: Sequence[Any] | None, root: str) -> Labels | None:
-    """The labels of a dataset whose labels are texts, if they are known before its samples are read; else None, and
-    then `classes` are given. Raises UsageError where nobody says which classes there are."""
-    values: list[Any] | None = None
+def _label_values(
+    dataset: Any, names: Names | None, in_samples: Any, progress: Scanning | None
+) -> Sequence[Any] | None:
+    """The labels of all samples. in_samples: what these call them. progress: None where samples are not read for them:
+    then None, unless they are in memory. A sample that raises has none."""
     if isinstance(dataset, ColumnDataset):
-        values = list(dataset.column(LABEL))
-    elif type(dataset) in (list, tuple):
-        values = [_label_of(sample, names) for sample in dataset]
-    elif not classes:
-        raise UsageError(
-            f"{root} has labels that are texts, and not the names of all classes: pass classes=[...], or "
-            f"fields={{'{LABEL}': 'str'}} to keep them as texts"
-        )
-    texts = None if values is None else [value if isinstance(value, str) else None for value in values]
-    return None if texts is None else number_labels(texts, tuple(classes) if classes else None, where=root)
+        return list(dataset.column(LABEL))
+    count = len(dataset)
+    targets = getattr(dataset, "targets", None)
+    if isinstance(targets, list | tuple) and len(targets) == count and are_texts(list(targets)):
+        return targets
+    if progress is None and type(dataset) not in (list, tuple):
+        return None
+    features = getattr(dataset, "features", None)
+    if isinstance(features, Mapping) and in_samples in features:  # without decoding its images
+        return list(dataset[in_samples])
+    values = []
+    for i in range(count):
+        values.append((_sample_of(dataset, i, names) or {}).get(LABEL))
+        (progress or unseen)(i + 1)
+    return values
+
+
+def _text_labels(values: Sequence[Any], classes: Sequence[Any] | None, root: str) -> Labels:
+    texts = [value if isinstance(value, str) else None for value in values]
+    return number_labels(texts, tuple(classes) if classes else None, where=root)
+
+
+def _sample_of(dataset: Any, i: int, names: Names | None) -> dict[str, Any] | None:
+    """A sample; None where it cannot be read, so that it is rejected when it is packed."""
+    try:
+        return as_dict(dataset[i], names)
+    except (PackError, MemoryError):
+        raise
+    except Exception:
+        return None
 
 
 def _label_of(sample: Any, names: Names | None) -> Any:
@@ -333,13 +424,35 @@ def _label_of(sample: Any, names: Names | None) -> Any:
         return None
 
 
+def _of_one_hot(value: Any) -> int:
+    """Raises DecodeError for what is not one-hot."""
+    array = as_array(value)
+    try:
+        return int(one_hot_numbers(np.empty((0, 0)) if array is None else array[None], "label")[0])
+    except (UsageError, IndexError) as error:
+        raise DecodeError("bad_field", f"{error}") from None
+
+
+def _first_one_hot(first: Mapping[str, Any], said: str, root: str) -> int:
+    if LABEL not in first:
+        raise UsageError(f"{said}: {root}: samples have {', '.join(map(repr, first))} and no 'label'")
+    try:
+        return _of_one_hot(first[LABEL])
+    except DecodeError as error:
+        raise UsageError(f"{said}: {root}: the first sample: {error.detail}") from None
+
+
+def _is_empty(value: Any) -> bool:
+    return isinstance(value, list) and not value
+
+
 def _class_number(label: Any, classes: Sequence[str]) -> int:
     """Raises DecodeError for a label that is none of the classes."""
     if label is None or label == "":
         return -1
     try:
-        return classes.index(label)
-    except ValueError:
+        return classes.index(label) if label in classes else [*map(composed, classes)].index(composed(label))
+    except (ValueError, TypeError):
         raise DecodeError("bad_field", f"label is {label!r}; it is none of the {len(classes)} classes") from None
 
 
@@ -359,7 +472,7 @@ def _as_value(name: str, value: Any, kind: FieldKind | None, images: DatasetImag
             return as_text(dict(value) if isinstance(value, Mapping) else value)
         except (TypeError, ValueError, RecursionError) as error:
             raise DecodeError("bad_field", f"a value cannot be stored as JSON text: {error}") from None
-    array = as_array(value)
+    array = as_array(value.rows if isinstance(value, Boxes) else value)
     if array is None:
         raise DecodeError("bad_field", f"a value is {plain(type(value).__name__)}, no number, text or array")
     array = np.array(array)  # see `as_image`
@@ -381,13 +494,8 @@ def _others(dataset: Any, count: int, names: Names | None, name: str = "image") 
 def _images(dataset: Any, rows: Iterable[int], names: Names | None, name: str) -> Iterator[Any]:
     """The images of samples, without those that cannot be read."""
     for i in rows:
-        try:
-            sample = as_dict(dataset[i], names)
-        except (PackError, MemoryError):
-            raise
-        except Exception:
-            continue
-        if name in sample:
+        sample = _sample_of(dataset, i, names)
+        if sample is not None and name in sample:
             yield sample[name]
 
 

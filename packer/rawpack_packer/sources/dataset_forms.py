@@ -28,6 +28,7 @@ from rawpack_packer.sources.axes import (
     turned,
 )
 from rawpack_packer.sources.base import Item
+from rawpack_packer.sources.dataset_targets import with_targets
 from rawpack_packer.sources.fields import ImageKind, as_array, plain_dtype
 from rawpack_packer.text import listed, plain
 
@@ -166,7 +167,7 @@ def renamed(sample: Mapping[Any, Any], names: Mapping[str, str | int], what: str
     for name, old in names.items():
         if old not in keys:
             has = listed([repr(one) for one in keys], 8)
-            raise UsageError(f"{what} has no {old!r}, which names= calls {name!r}: it has {has}")
+            raise UsageError(f"{what} has no {old!r}, which is asked for as {name!r}: it has {has}")
         found[name] = sample[old]
     for old, value in sample.items():
         if old in names.values() or isinstance(old, int):
@@ -178,6 +179,12 @@ def renamed(sample: Mapping[Any, Any], names: Mapping[str, str | int], what: str
 
 
 def as_dict(sample: Any, names: Names | None) -> dict[str, Any]:
+    """A sample as name -> value, with what is in its target: see `with_targets`. Raises DecodeError where it does not
+    fit the names, or its target is damaged."""
+    return with_targets(_as_dict(sample, names))
+
+
+def _as_dict(sample: Any, names: Names | None) -> dict[str, Any]:
     """A sample as name -> value.
 
     A dict, a row of a structured array, a dataclass and a named tuple have their own names; a tuple has `names`, or is
@@ -186,7 +193,7 @@ def as_dict(sample: Any, names: Names | None) -> dict[str, Any]:
     if isinstance(names, Mapping):
         positions = isinstance(sample, tuple | list) and not hasattr(sample, "_fields")
         try:
-            return renamed(dict(enumerate(sample)) if positions else as_dict(sample, None), names, "a sample")
+            return renamed(dict(enumerate(sample)) if positions else _as_dict(sample, None), names, "a sample")
         except UsageError as error:
             raise DecodeError("bad_field", str(error)) from None
     if isinstance(sample, Mapping):

@@ -25,7 +25,7 @@ from rawpack.errors import UsageError
 from rawpack_packer.errors import reason_of
 from rawpack_packer.options import opt
 from rawpack_packer.sources.listing.columns import read_columns
-from rawpack_packer.sources.listing.lines import READERS, ListingRows, long_cells
+from rawpack_packer.sources.listing.lines import READERS, BadListingError, ListingRows, long_cells
 from rawpack_packer.sources.table.choose import LABEL, Labels, number_labels
 from rawpack_packer.sources.table.columns import Rows
 from rawpack_packer.text import composed, count, listed, plain
@@ -105,9 +105,16 @@ def _by_table(
             f"{shown} has the columns {listed(others, 8)} besides {plain(images)}, which names images: name that "
             f"of the classes, {opt.label_column(plain(others[0]))}"
         )
-    labels = raw[label].labels(None, None)[2]
+    texts = [str(one).strip() for block in raw[label] for one in block]
     if label == _KAGGLE:
-        labels = number_labels([str(one).partition(" ")[0] for block in raw[label] for one in block], where=shown)
+        labels: Labels | None = number_labels([text.partition(" ")[0] for text in texts], where=shown)
+    else:
+        try:
+            labels = raw[label].labels(None, None)[2]
+        except BadListingError:  # the first look like numbers, and others do not: all are texts
+            labels = number_labels(texts, where=shown)
+        if labels is None and {*map(str.lower, texts)} <= {"true", "false", ""}:
+            labels = number_labels(texts, where=shown)
     if labels is None:
         raise UsageError(f"{shown}: column {plain(label)} holds no classes, but other values: pack it as a listing")
     return _by_name(names, _counted(labels), found, keys, shown)

@@ -37,7 +37,8 @@ from rawpack_packer.images.with_pillow import is_pillow
 from rawpack_packer.options import opt
 from rawpack_packer.sources.axes import AXES
 from rawpack_packer.sources.dataset_forms import Names, as_dict, as_image
-from rawpack_packer.sources.fields import as_array
+from rawpack_packer.sources.fields import Boxes, as_array
+from rawpack_packer.sources.frames import class_names, named_features
 from rawpack_packer.sources.table.choose import LABEL, number_labels
 from rawpack_packer.text import again, count, plain
 
@@ -49,8 +50,8 @@ _COMPARED = 16
 """Samples of a stream that are compared with those that were taken before, where these are all."""
 _MOST_NOTE = 1 << 26
 _MOST_CLASSES = 100_000
-_ARRAY, _PICTURE, _PATH, _NONE = 1, 2, 3, 4
-"""What msgpack does not have: arrays, PIL images, paths, and samples that could not be taken."""
+_ARRAY, _PICTURE, _PATH, _BOXES, _NONE = 1, 2, 3, 4, 5
+"""What msgpack does not have: arrays, PIL images, paths, boxes, and samples that could not be taken."""
 
 
 class Taken(msgspec.Struct, frozen=True):
@@ -149,10 +150,18 @@ def said_by(stream: Any, given: Mapping[str, Any]) -> dict[str, Any]:
     return {**said, **given, "fields": fields}
 
 
-def classes_by(stream: Any) -> Sequence[str] | None:
-    """The names of classes that a stream itself has; None where it has none."""
+def names_by(stream: Any, names: Any) -> Names | None:
+    """What values are called: as the user said, and as Hugging Face's features show."""
+    if names is not None and not isinstance(names, Mapping):
+        return tuple(names)
+    return {**(names or {}), **named_features(getattr(stream, "features", None), names or {})} or None
+
+
+def classes_by(stream: Any, names: Names | None) -> Sequence[str] | None:
+    """The names of classes that a stream itself has, or Hugging Face's features; None where it has none."""
     classes = getattr(stream, "classes", None)
-    return classes if isinstance(classes, list | tuple) else None
+    label = names.get(LABEL, LABEL) if isinstance(names, Mapping) else LABEL
+    return classes if isinstance(classes, list | tuple) else class_names(getattr(stream, "features", None), label)
 
 
 def begin(stream: Iterable[Any], how: How, check: Callable[[Any], object]) -> Iterator[Any]:
@@ -351,6 +360,8 @@ def _beside(value: Any) -> Any:
         return Ext(_PATH, os.fsencode(value))
     if is_pillow(value):
         return Ext(_PICTURE, msgspec.msgpack.encode(_parts_of(value)))
+    if isinstance(value, Boxes):
+        return Ext(_BOXES, msgspec.msgpack.encode((value.form, value.rows, value.size), enc_hook=_beside))
     array = as_array(value)
     if array is None:
         raise DecodeError("bad_field", f"a value is {plain(type(value).__name__)}, no number, text or array")
@@ -387,6 +398,9 @@ def _value(code: int, data: memoryview) -> Any:
         return array_of(bytes(data))
     if code == _PICTURE:
         return _picture(bytes(data))
+    if code == _BOXES:
+        form, rows, size = msgspec.msgpack.decode(data, ext_hook=_value)
+        return Boxes(rows, form, None if size is None else tuple(size))
     if code == _PATH:
         return Path(os.fsdecode(bytes(data)))
     raise DecodeError(*msgspec.msgpack.decode(data, type=tuple[str, str]))

@@ -111,8 +111,9 @@ class LookAt:
         """All data sets, each under its first name, and under such of these names as there are. Raises UsageError."""
         return self._call(data_sets, names)
 
-    def values(self, one: DataSet) -> NDArray[np.int64] | list[str]:
-        """All values of a data set of whole numbers or texts. Raises UsageError."""
+    def values(self, one: DataSet) -> NDArray[Any] | list[str]:
+        """All values of a data set of whole numbers, int64, or texts; or its rows of several numbers. Raises
+        UsageError."""
         return self._call(all_values, one)
 
     def row(self, one: DataSet, i: int) -> bytes:
@@ -154,10 +155,13 @@ def data_sets(path: Path, names: Sequence[str]) -> list[DataSet]:
         return [_sniffed(file, one) for one in found.values()]
 
 
-def all_values(path: Path, one: DataSet) -> NDArray[np.int64] | list[str]:
+def all_values(path: Path, one: DataSet) -> NDArray[Any] | list[str]:
     """`LookAt.values`, in this process."""
     with _opened(path) as file:
-        values = open_data_set(file, one.name)[()].reshape(-1)
+        rows = open_data_set(file, one.name)[()]
+        if math.prod(rows.shape[1:]) > 1:
+            return np.asarray(rows)
+        values = rows.reshape(-1)
         if one.holds != TEXT:
             return np.asarray(values, np.int64)
         texts = list(texts_in(values))

@@ -69,8 +69,10 @@ def box_columns(
     lower = {name.lower(): name for name in names}
     if path is None or path in names:
         images = [one for one in (path or named_in(names, _IDS),) if one is not None]
-    else:
+    elif "{" in path:
         images = path_template(path, names).columns
+    else:
+        return None  # whoever chooses columns says so
     if not images or not {*images, *([label] if label else [])} <= {*names}:
         return None  # whoever chooses columns says so
     label = label or named_in([name for name in names if name not in images], CLASS_NAMES)

@@ -20,6 +20,7 @@ from rawpack_packer.text import composed, listed, plain
 
 Rows = NDArray[np.int64]
 LABEL = "label"
+_ONE_HOT = ":onehot"
 UNLABELLED, EMPTY = "unlabelled", "empty_classes"
 """Entries of `SourceInfo.counts`: samples with label -1, and classes without samples."""
 LABEL_KIND = FieldKind("int64")
@@ -88,6 +89,28 @@ def number_labels(
     if strange is not None:
         raise _none_of(repr(values[strange]), names, where, row_name(strange))
     return Labels(np.array([number_of.get(value, -1) for value in values], np.int64), names)
+
+
+def one_hot_name(label: str | None) -> tuple[str | None, bool]:
+    """The column of labels that the user named, None where it was not; and whether each is a one-hot array of numbers,
+    as "y:onehot" or ":onehot" says."""
+    name = None if label is None else label.removesuffix(_ONE_HOT)
+    return name or None, name != label
+
+
+def one_hot_numbers(rows: NDArray[Any], where: str) -> Rows:
+    """The numbers of classes in one-hot rows, (n, k); -1 for rows of zeros. Raises UsageError for any other rows."""
+    if rows.ndim != 2:
+        raise UsageError(f"{where}: labels of shape {rows.shape[1:]} are not one-hot, (classes,)")
+    ones = rows == 1
+    wrong = np.flatnonzero(((rows != 0) & ~ones).any(axis=1) | (ones.sum(axis=1) > 1))
+    if len(wrong):
+        shown = listed([*map(str, rows[wrong[0]].tolist())], 8)
+        raise UsageError(
+            f"{where}: label {shown} of row {wrong[0]} is not one-hot, a single 1 among zeros: leave out {_ONE_HOT} to "
+            "keep all numbers"
+        )
+    return np.where(ones.any(axis=1), ones.argmax(axis=1), -1).astype(np.int64)
 
 
 def labels_of_column(

@@ -1,0 +1,250 @@
+"""DataFrames, Hugging Face datasets and the labels of Python datasets become what the same table in a file does."""
+
+from __future__ import annotations
+
+import csv
+from pathlib import Path
+from typing import Any
+
+import h5py
+import numpy as np
+import pytest
+from pictures import picture
+from PIL import Image
+
+import rawpack_packer
+from rawpack import Reader
+from rawpack.errors import UsageError
+
+BREEDS = ["pug", "", "beagle", "pug", "corgi", "Zwergspitz"]
+N = len(BREEDS)
+
+
+def packed(source: Any, store: Path, **options: Any) -> Reader:
+    rawpack_packer.pack(source, store, **{"workers": 0, **options})
+    return Reader(store)
+
+
+@pytest.fixture
+def paths(tmp_path: Path) -> list[str]:
+    found = [tmp_path / f"{i}.png" for i in range(N)]
+    for i, path in enumerate(found):
+        Image.fromarray(picture(9, 8, i)).save(path)
+    return [*map(str, found)]
+
+
+class Lazy:
+    """A dataset that says nothing of its labels, and reads a sample when it is asked for."""
+
+    def __init__(self, samples: list[Any]) -> None:
+        self.samples = samples
+
+    def __len__(self) -> int:
+        return len(self.samples)
+
+    def __getitem__(self, i: int) -> Any:
+        if self.samples[i] is None:
+            raise OSError("no such sample")
+        return self.samples[i]
+
+
+def frames_of(columns: dict[str, list[Any]]) -> dict[str, Any]:
+    """The same table in all forms."""
+    records = [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
+    return {
+        "records": lambda: records,
+        "columns": lambda: columns,
+        "dataset": lambda: Lazy(records),
+        "pandas": lambda: pytest.importorskip("pandas").DataFrame(columns),
+        "polars": lambda: pytest.importorskip("polars").DataFrame(columns),
+    }
+
+
+@pytest.mark.parametrize("form", ["records", "columns", "dataset", "pandas", "polars"])
+@pytest.mark.parametrize("workers", [0, 2])
+def test_text_labels_are_the_classes_of_the_same_csv(form: str, workers: int, paths: list[str], tmp_path: Path) -> None:
+    with (tmp_path / "table.csv").open("w", newline="") as file:
+        csv.writer(file).writerows([("path", "label"), *zip(paths, BREEDS, strict=True)])
+    wanted = packed(tmp_path / "table.csv", tmp_path / "csv", size="keep")
+    source = frames_of({"image": paths, "label": BREEDS})[form]()
+    reader = packed(source, tmp_path / "s", size="keep", workers=workers)
+    assert reader.classes == wanted.classes == ("Zwergspitz", "beagle", "corgi", "pug")
+    assert reader.column("label").tolist() == wanted.column("label").tolist() == [3, -1, 1, 3, 2, 0]
+    for i in range(N):
+        np.testing.assert_array_equal(reader[i]["image"], picture(9, 8, i))
+
+
+@pytest.mark.parametrize("form", ["records", "columns", "dataset", "pandas", "polars"])
+def test_another_column_of_labels_is_named(form: str, paths: list[str], tmp_path: Path) -> None:
+    source = frames_of({"image": paths, "breed": BREEDS, "age": list(range(N))})[form]()
+    reader = packed(source, tmp_path / "s", label_column="breed")
+    assert (reader.classes, reader.column("label").tolist()) == (
+        ("Zwergspitz", "beagle", "corgi", "pug"),
+        [3, -1, 1, 3, 2, 0],
+    )
+    assert reader.column("age").tolist() == list(range(N))
+    assert "breed" not in reader.fields
+    with pytest.raises(UsageError, match="has no 'race'"):
+        packed(source, tmp_path / "no", label_column="race")
+
+
+def test_a_label_column_among_the_names_of_tuples(tmp_path: Path) -> None:
+    given = [(label, picture(4, 4, 0)) for label in BREEDS]
+    reader = packed(given, tmp_path / "s", names=("breed", "image"), label_column="breed")
+    assert reader.column("label").tolist() == [3, -1, 1, 3, 2, 0]
+    with pytest.raises(UsageError, match=r"label_column='race': names= has no 'race'"):
+        packed(given, tmp_path / "no", names=("breed", "image"), label_column="race")
+
+
+def test_labels_of_samples_that_raise_and_targets_that_are_texts(tmp_path: Path) -> None:
+    """A sample that cannot be read is rejected, and no class is lost; texts in `targets` spare the reading."""
+    samples: list[Any] = [(picture(4, 4, i), label) for i, label in enumerate(["b", "a", "c"])]
+    reader = packed(Lazy([samples[0], None, *samples[1:]]), tmp_path / "s", max_rejects=1)
+    assert (reader.classes, reader.column("label").tolist()) == (("a", "b", "c"), [1, 0, 2])
+
+    class Known(Lazy):
+        targets = ("b", "a", "c")
+        asked = 0
+
+        def __getitem__(self, i: int) -> Any:
+            self.asked += 1
+            return super().__getitem__(i)
+
+    known = Known(samples)
+    assert packed(known, tmp_path / "known", size=8).classes == ("a", "b", "c")
+
+
+@pytest.mark.parametrize("module", ["pandas", "polars"])
+@pytest.mark.parametrize("guise", ["path", "bytes", "pillow", "array"])
+def test_images_of_frames(module: str, guise: str, paths: list[str], tmp_path: Path) -> None:
+    """A column of paths may be called as in a listing; `key` has the keys."""
+    made: dict[str, Any] = {
+        "path": lambda i: paths[i],
+        "bytes": lambda i: Path(paths[i]).read_bytes(),
+        "pillow": lambda i: Image.open(paths[i]),
+        "array": lambda i: picture(9, 8, i),
+    }
+    frames, images = pytest.importorskip(module), [made[guise](i) for i in range(N)]
+    if module == "polars" and guise in ("pillow", "array"):
+        images = frames.Series("image", images, dtype=frames.Object)
+    name = "file_name" if guise == "path" else "image"
+    keys = [f"k{i}" for i in range(N)]
+    frame = frames.DataFrame({"key": keys, name: images, "label": [2, 0, 1, 2, 0, 1]})
+    reader = packed(frame, tmp_path / "s", size="keep", format="memmap")
+    assert [reader[i]["key"] for i in range(N)] == keys
+    assert reader.column("label").tolist() == [2, 0, 1, 2, 0, 1]
+    for i in range(N):
+        np.testing.assert_array_equal(reader[i]["image"], picture(9, 8, i))
+
+
+@pytest.mark.parametrize("module", ["pandas", "polars"])
+def test_values_that_are_missing_in_frames(module: str, tmp_path: Path) -> None:
+    """A number of a class is -1, a text empty; a time is a text."""
+    frames = pytest.importorskip(module)
+    times = np.array(["2020-01-02", "2021-03-04", "2022-05-06"], "datetime64[us]")
+    columns = {"label": [1, None, 0], "note": ["a", None, "c"], "when": times, "score": [0.5, 1.5, 2.5]}
+    files = [tmp_path / f"{i}.png" for i in range(3)]
+    for path in files:
+        Image.fromarray(picture(4, 4, 0)).save(path)
+    frame = frames.DataFrame({"picture": [*map(str, files)], **columns})
+    with pytest.raises(UsageError, match=r"none is called image, path, file_name.*names={'image': 'COLUMN'}"):
+        packed(frame, tmp_path / "no")
+    reader = packed(frame, tmp_path / "s", names={"image": "picture"})
+    assert reader.column("label").tolist() == [1, -1, 0]
+    assert list(reader.column("note")) == ["a", "", "c"]
+    assert [text[:10] for text in reader.column("when")] == ["2020-01-02", "2021-03-04", "2022-05-06"]
+    np.testing.assert_array_equal(reader.column("score"), [0.5, 1.5, 2.5])
+
+
+def test_categories_and_columns_that_have_one_name(tmp_path: Path) -> None:
+    pandas = pytest.importorskip("pandas")
+    frame = pandas.DataFrame({"image": [picture(4, 4, i) for i in range(3)]})
+    frame["label"] = pandas.Categorical(["b", "a", "b"])
+    reader = packed(frame, tmp_path / "s")
+    assert (reader.classes, reader.column("label").tolist()) == (("a", "b"), [1, 0, 1])
+    with pytest.raises(UsageError, match="two columns 'label': rename one"):
+        packed(pandas.concat([frame, frame[["label"]]], axis=1), tmp_path / "no")
+
+
+def test_frames_are_split(tmp_path: Path) -> None:
+    """Both splits get all classes; and of one frame, a share of each class can be held out."""
+    pandas = pytest.importorskip("pandas")
+    frame = pandas.DataFrame({"image": [picture(4, 4, i) for i in range(20)], "label": ["b", "a"] * 10})
+    rawpack_packer.pack_splits({"train": frame, "val": frame.iloc[::2]}, tmp_path / "two", workers=0)
+    assert Reader(tmp_path / "two" / "val").classes == ("a", "b")
+    assert Reader(tmp_path / "two" / "val").column("label").tolist() == [1] * 10
+    rawpack_packer.pack_splits(frame, tmp_path / "held", holdout={"val": 0.2}, workers=0)
+    assert sorted(Reader(tmp_path / "held" / "val").column("label").tolist()) == [0, 0, 1, 1]
+
+
+@pytest.mark.parametrize("labels", ["classes", "texts"])
+def test_a_hugging_face_dataset_keeps_its_classes(labels: str, paths: list[str], tmp_path: Path) -> None:
+    """The only column of images and the only one with classes are found by their types, whatever they are called."""
+    datasets = pytest.importorskip("datasets")
+    kind = datasets.ClassLabel(names=["pug", "corgi", "boxer"]) if labels == "classes" else datasets.Value("string")
+    features = datasets.Features({"img": datasets.Image(), "breed": kind, "age": datasets.Value("int64")})
+    values = [2, 0, None, 1, 0, 2] if labels == "classes" else ["x", "pug", None, "b", "pug", "x"]
+    columns = {"img": paths, "breed": values, "age": list(range(N))}
+    data = datasets.Dataset.from_dict(columns, features=features)
+    reader = packed(data, tmp_path / "s", **({} if labels == "classes" else {"label_column": "breed"}))
+    if labels == "classes":
+        assert reader.classes == ("pug", "corgi", "boxer")
+        assert reader.column("label").tolist() == [2, 0, -1, 1, 0, 2]
+    else:
+        assert reader.classes == ("b", "pug", "x")
+        assert reader.column("label").tolist() == [2, 1, -1, 0, 1, 2]
+    assert reader.column("age").tolist() == list(range(N))
+    np.testing.assert_array_equal(reader[1]["image"], picture(9, 8, 1))
+
+
+ONE_HOT = np.eye(4)[[3, 0, 1, 0, 2, 3]] * np.array([1, 1, 1, 0, 1, 1])[:, None]
+NUMBERS = [3, 0, 1, -1, 2, 3]
+
+
+@pytest.mark.parametrize("form", ["npz", "npy", "hdf5", "columns", "dataset", "tuples"])
+@pytest.mark.parametrize("dtype", ["uint8", "float32", "bool"])
+def test_one_hot_labels_become_numbers_when_asked(form: str, dtype: str, tmp_path: Path) -> None:
+    images = np.stack([picture(9, 8, i) for i in range(N)])
+    rows, path = ONE_HOT.astype(dtype), tmp_path / f"data.{form}"
+    source: Any = path
+    word = "y:onehot"
+    if form == "npz":
+        np.savez(path, x=images, y=rows)
+    elif form == "npy":
+        source, word = tmp_path / "x_train.npy", ":onehot"
+        np.save(source, images)
+        np.save(tmp_path / "y_train.npy", rows)
+    elif form == "hdf5":
+        with h5py.File(path, "w") as file:
+            file["x"], file["y"] = images, rows
+    elif form == "columns":
+        source = {"image": images, "y": rows}
+    elif form == "dataset":
+        source = Lazy([{"image": image, "y": row} for image, row in zip(images, rows, strict=True)])
+    else:
+        source, word = [*zip(images, rows, strict=True)], ":onehot"
+    reader = packed(source, tmp_path / "s", label_column=word)
+    assert (reader.column("label").tolist(), reader.fields["label"].dtype) == (NUMBERS, "int64")
+    named = packed(source, tmp_path / "named", label_column=word, **_classes(form, tmp_path))
+    assert (named.classes, named.column("label").tolist()) == (("a", "b", "c", "d"), NUMBERS)
+
+
+def _classes(form: str, folder: Path) -> dict[str, Any]:
+    if form in ("columns", "dataset", "tuples"):
+        return {"classes": ["a", "b", "c", "d"]}
+    (folder / "names.txt").write_text("a\nb\nc\nd\n")
+    return {"classes": folder / "names.txt"}
+
+
+def test_what_is_not_one_hot(tmp_path: Path) -> None:
+    """A file is refused as a whole; a later sample of a dataset is rejected; without the word, numbers stay."""
+    images = np.stack([picture(9, 8, i) for i in range(3)])
+    soft = np.array([[0, 1], [0.5, 0.5], [1, 0]], np.float32)
+    np.savez(tmp_path / "soft.npz", x=images, y=soft)
+    with pytest.raises(UsageError, match=r"label 0\.5, 0\.5 of row 1 is not one-hot.*leave out :onehot"):
+        packed(tmp_path / "soft.npz", tmp_path / "no", label_column="y:onehot")
+    np.testing.assert_array_equal(packed(tmp_path / "soft.npz", tmp_path / "kept").column("label"), soft)
+    reader = packed([*zip(images, soft, strict=True)], tmp_path / "some", label_column=":onehot", max_rejects=1)
+    assert reader.column("label").tolist() == [1, 0]
+    with pytest.raises(UsageError, match=r"the first sample: .*not one-hot"):
+        packed([(images[0], 3)], tmp_path / "number", label_column=":onehot")
