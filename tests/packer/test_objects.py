@@ -164,18 +164,42 @@ def test_structs_in_lists_of_parquet(tmp_path: Path) -> None:
     assert json.loads(Reader(tmp_path / "t")[2]["faces"]) == objects[2]
 
 
+def test_numbers_of_classes_get_no_names_of_folders(photos: Path) -> None:
+    """The folders of images do not name the classes of boxes."""
+    save(photos / "d/e.png", picture(HEIGHT, WIDTH, 4))
+    rows = [("d/e.png", [1, 2, 3, 4], 0), ("0.png", [10, 2, 3, 4], 2)]
+    lines = [{"file_name": n, "objects": {"bbox": [box], "category": [k]}} for n, box, k in rows]
+    (photos / "metadata.jsonl").write_text("\n".join(map(json.dumps, lines)))
+    reader = packed(photos)
+    assert (reader.classes, "label" in reader.fields) == (None, False)
+    assert sorted(boxes_of(reader)) == [[[1, 2, 4, 6, 0]], [[10, 2, 13, 6, 2]]]
+
+
 @pytest.mark.parametrize(
     ("objects", "error"),
     [
         ({"bbox": [[9, 9, 1, 1]], "category": []}, "its lists differ in length: bbox 1, category 0"),
         ({"bbox": [[9, 9, 1]], "category": [0]}, "bbox is not four numbers for each object"),
         ({"bbox": 3, "category": [0]}, "it is no object of lists"),
+        ({"bbox": [1, 2, 3, 4]}, "objects of line 1: bbox is not four numbers for each object"),
+        ({"bbox": [[1, 2], [3, 4]]}, "objects of line 1: bbox is not four numbers for each object"),
+        ({"bbox": [[1, 2, 3, 4, 10, 2, 3, 4]], "category": ["x"]}, "line 1: bbox is not four numbers for each object"),
+        ({"bbox": [[9, 9, 1, 1]], "category": [["a"]]}, "line 1: category is not one name or whole number for each"),
     ],
 )
 def test_what_is_no_list_of_objects(objects: object, error: str, photos: Path) -> None:
     """The error says what keeps such a column as text."""
     (photos / "list.jsonl").write_text(json.dumps({"file_name": "0.png", "objects": objects}))
     with pytest.raises(UsageError, match=f"{error}.*: --field objects:str keeps all as text"):
+        open_source(photos / "list.jsonl")
+
+
+def test_large_numbers_of_classes_are_refused(photos: Path) -> None:
+    """Boxes are float32, in which 2**24 + 1 would be 2**24."""
+    (photos / "list.jsonl").write_text(
+        json.dumps({"file_name": "0.png", "objects": {"bbox": [[9, 9, 1, 1]], "category": [(1 << 24) + 1]}})
+    )
+    with pytest.raises(UsageError, match=r"the class of a box is 16777217.*number the classes from 0"):
         open_source(photos / "list.jsonl")
 
 

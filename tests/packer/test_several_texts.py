@@ -363,3 +363,23 @@ def test_img2dataset_without_keys_is_refused(tmp_path: Path) -> None:
     shutil.rmtree(tmp_path / "i2d/00000")
     ran = run_here("pack", tmp_path / "i2d", tmp_path / "other")
     assert (ran.code, "no column of images" in ran.err) == (2, True), ran.err
+
+
+@pytest.mark.parametrize("done", [(0, 0, 1), (2, 0, 1)])
+def test_img2dataset_tables_with_few_images(done: tuple[int, ...], tmp_path: Path) -> None:
+    """Tables may have fewer images than there are tables."""
+    pa, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+    (tmp_path / "i2d").mkdir()
+    save(tmp_path / "0.png", picture(8, 8, 0))
+    image = (tmp_path / "0.png").read_bytes()
+    for k, count in enumerate(done):
+        columns = {
+            "key": [f"{k}{i}" for i in range(3)],
+            "status": ["success" if i < count else "failed_to_download" for i in range(3)],
+            "error_message": [None if i < count else "404" for i in range(3)],
+            "jpg": pa.array([image if i < count else None for i in range(3)], pa.binary()),
+        }
+        parquet.write_table(pa.table(columns), tmp_path / f"i2d/{k:05d}.parquet")
+    rawpack.pack(tmp_path / "i2d", tmp_path / "store", workers=0)
+    keys = [one["key"] for one in Reader(tmp_path / "store")]
+    assert keys == [f"{k}{i}" for k, count in enumerate(done) for i in range(count)]

@@ -30,7 +30,7 @@ from rawpack_packer.sources.listing.reading import ListingFile, ListingSource, r
 from rawpack_packer.sources.parquet import tables_of_files
 from rawpack_packer.sources.path_fields import PathTemplate, path_template
 from rawpack_packer.sources.table.choose import LABEL, Labels
-from rawpack_packer.sources.table.columns import Numbers
+from rawpack_packer.sources.table.columns import Numbers, RaggedColumn
 from rawpack_packer.sources.table.source import TablePart, with_labels
 from rawpack_packer.sources.video import EXTENSIONS as VIDEO_EXTENSIONS
 from rawpack_packer.text import composed, count, listed, plain
@@ -166,7 +166,8 @@ class MetadataSource(ListingSource):
         tops = [os.path.normpath(self.path(i)).partition("/") for i in range(len(self))]
         numbers = np.array([number_of.get(composed(top), -1) if slash else -1 for top, slash, _ in tops], np.int64)
         filled, names, label = np.unique(numbers[numbers >= 0]), tuple(scan.classes), self.columns.get(LABEL)
-        of_boxes = label is None and self.info.classes is not None
+        have_classes = any(isinstance(one, RaggedColumn) and one.have_classes for one in self.columns.values())
+        of_boxes = label is None and (have_classes or self.info.classes is not None)
         if of_boxes or not len(filled) or only_container(names[k] for k in filled):
             return
         if label is not None:

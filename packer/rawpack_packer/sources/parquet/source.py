@@ -153,9 +153,9 @@ class ArrowImages:
         files = self.rows.files.states
         if not self.outside and len(files) < len(self.rows.rows):
             return files
-        of_samples = np.repeat(files, np.diff([*self.rows.starts, len(self.rows.rows)]), axis=0)
-        for row, state in self.outside.items():
-            of_samples[row] = state
+        of_samples = files[np.searchsorted(self.rows.starts, self.rows.rows, "right") - 1]  # not all rows are samples
+        for i, row in enumerate(self.rows.rows) if self.outside else ():
+            of_samples[i] = self.outside.get(int(row), of_samples[i])
         return np.concatenate([of_samples, files])
 
 

@@ -30,6 +30,10 @@ CLASS_NAMES = (
 """What the classes of objects are called, in lower case; the first that occurs."""
 
 
+MOST_CLASSES = 1 << 24
+"""The largest class number that the float32 of boxes keeps apart from its neighbors."""
+
+
 @dataclass(frozen=True, eq=False)
 class Objects:
     """The objects of all images."""
@@ -51,6 +55,11 @@ class Objects:
         parts = [self.boxes] if self.labels is None else [self.boxes, self.labels.numbers[:, None]]
         if self.form == "yolo":  # which has the class first; -1 is none
             parts = [np.full((len(self.boxes), 1), -1) if self.labels is None else parts[1], self.boxes]
+        if self.labels is not None and len(large := self.labels.numbers[self.labels.numbers > MOST_CLASSES]):
+            raise UsageError(
+                f"the class of a box is {large[0]}, and boxes are float32, which has whole numbers up to "
+                f"{MOST_CLASSES}: number the classes from 0"
+            )
         rows = np.concatenate(parts, axis=1, dtype=np.float64)
         kinds = {BOXES: FieldKind("float32", (None, rows.shape[1]), boxes=self.form)}
         columns: dict[str, Column] = {BOXES: RaggedColumn(rows, self.ends, self.form, self.sizes)}
@@ -97,6 +106,10 @@ class ObjectLists:
             length = len(next(iter(lists.values()), ()))
             if {len(one) for one in lists.values()} - {length}:
                 raise self._fault(f"its lists differ in length: {', '.join(f'{k} {len(v)}' for k, v in lists.items())}")
+            if (of_boxes := named_in(lists, BOX_NAMES)) is not None and not all(map(_is_box, lists[of_boxes])):
+                raise self._fault(f"{of_boxes} is not four numbers for each object")
+            if (name := named_in(lists, CLASS_NAMES)) is not None and not all(map(_is_class, lists[name])):
+                raise self._fault(f"{name} is not one name or whole number for each object")
             for name in lists.keys() - self._lists.keys():
                 self._lists[name] = [None] * sum(self._lengths)
             for name, kept in self._lists.items():
@@ -145,6 +158,14 @@ class ObjectLists:
         name = plain(self._name)
         keep = f"{opt.fields(f'{name}:str')} keeps all as text"
         return UsageError(f"{self._where}: {name} of {self._row_name(len(self._lengths))}: {what}: {keep}")
+
+
+def _is_box(value: Any) -> bool:
+    return isinstance(value, list) and len(value) == 4 and all(isinstance(side, int | float) for side in value)
+
+
+def _is_class(value: Any) -> bool:
+    return value is None or isinstance(value, str | int) or (isinstance(value, float) and value.is_integer())
 
 
 def named_in(names: Iterable[str], wanted: Sequence[str]) -> str | None:
