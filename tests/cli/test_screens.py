@@ -150,7 +150,10 @@ def test_short_options_do_the_same(photos: Path, tmp_path: Path) -> None:
         (["pack", "--test-size", "0.1", "a", "b"], "there is no option --test-size; did you mean --holdout? Try"),
         (["pack", "--first", "9", "a", "b"], "there is no option --first; did you mean --limit? Try"),
         (["pack", "--recursive", "a", "b"], "there is no option --recursive. Try"),
-        (["pack", "--columns", "a", ".", "../b"], "takes no option --columns: it belongs to parquet sources. Try"),
+        (
+            ["pack", "--columns", "a", ".", "../b"],
+            "takes no option --columns: it belongs to mds, litdata,",
+        ),
         (["pack", "--output", "b", "a"], "--output: paths stand without one, as in `rawpack pack SRC DST`"),
         (["pack", "a"], "rawpack: DST is missing: pack needs SRC and DST. Try `rawpack pack --help`"),
     ],

@@ -472,9 +472,9 @@ def test_memory_does_not_grow_with_the_files_beside() -> None:
 
 
 def test_folders_of_other_loaders_say_what_to_do(tmp_path: Path) -> None:
-    """A folder without images whose files are known says so: MDS shards are read in Python, arrays where they are."""
+    """A folder without images whose files are known says so: MDS by its index, arrays where they are."""
     write(tmp_path / "mds", {"index.json": "{}", "shard.00000.mds": "x"})
-    with pytest.raises(UsageError, match=r"read it in Python, and pass the samples"):
+    with pytest.raises(UsageError, match=r"give the folder that has both"):
         open_source(tmp_path / "mds")
     idx = b"\0\0\x08\x03" + b"\0\0\0\2" + b"\0\0\0\4" * 2 + bytes(32)
     write(tmp_path / "data/set", {"train-images-idx3-ubyte": idx, "train-labels-idx1-ubyte": b"\0\0\x08\1\0\0\0\2\0\1"})

@@ -469,7 +469,7 @@ def test_damaged_samples_are_rejected_and_listed(tmp_path: Path) -> None:
     store = packed(tmp_path / "store", [picture(40, 40, i) for i in range(20)], format="lmdb")
     offsets = np.load(store / "columns-1" / "image.offset.npy")
     data = bytearray((store / "shard-00000.lmdb").read_bytes())
-    data[offsets[11] + 700] ^= 1
+    data[offsets[11] + 300] ^= 1
     (store / "shard-00000.lmdb").write_bytes(data)
     ran = export(store, tmp_path / "out")
     assert (ran.code, "00000011" in ran.err, "--max-rejects" in ran.err, lines_of(ran)) == (1, True, True, 1)

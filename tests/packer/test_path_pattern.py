@@ -276,6 +276,6 @@ def test_a_kind_without_paths_takes_no_pattern(tmp_path: Path) -> None:
     ran = run_here("pack", "--key-pattern", PATTERN, tmp_path / "s", tmp_path / "t")
     assert ran.code == 2
     assert (
-        "takes no option --key-pattern: it belongs to folder and webdataset and video and listing and archive sources"
+        "takes no option --key-pattern: it belongs to folder, webdataset, video, listing, archive sources"
         in ran.err
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import sys
 from functools import partial
@@ -54,6 +55,7 @@ def test_any_shards(
         path.write_bytes(bytes(offset) + pixels + b"end")
         plain += [pixels[i * row : (i + 1) * row] for i in range(rows)]
         found.append(RawShard(rows, path.stat().st_size, offset, partial(opened, path)))
+    gc.collect()  # of what other tests left
     before = descriptors()
     gather = Gather(found, np.dtype(np.uint8), (row,), random_access=False)
     for _ in range(3):
@@ -64,7 +66,7 @@ def test_any_shards(
     for wrong in (-1, len(plain)):
         with pytest.raises(IndexError):
             gather.read_into(np.array([0, wrong]), np.empty((2, row), np.uint8))
-    assert descriptors() == before
+    assert descriptors() <= before
 
 
 def test_offsets_that_do_not_fit() -> None:

@@ -197,7 +197,7 @@ def test_a_limit_on_file_sizes(
     store = tmp_path / "store"
     args = ["pack", "--workers", str(workers), *FORMATS[layout], *SMALL, str(source), str(store)]
     limited = subprocess.run(
-        ["bash", "-c", 'ulimit -f 100; exec "$@"', "bash", *command(), *args],
+        ["bash", "-c", 'ulimit -f 60; exec "$@"', "bash", *command(), *args],
         env=environment(), capture_output=True, encoding="utf-8", check=False,
     )  # fmt: skip
     assert limited.returncode == 1, limited.stderr

@@ -403,7 +403,7 @@ def _open(
     for name in given:
         if row is None or name not in row.options:
             homes = [home for home, known in KINDS.items() if name in known.options]
-            belongs = f"it belongs to {' and '.join(homes)} sources" if homes else "it applies to datasets in memory"
+            belongs = f"it belongs to {', '.join(homes)} sources" if homes else "it applies to datasets in memory"
             raise UsageError(
                 f"{plain(os.fspath(path))}, opened as a source of kind {kind}, takes no option "
                 f"{getattr(opt, name)}: {belongs}"

@@ -2,7 +2,8 @@
 
 It is read before every decode. So all backends refuse the same files for the same reasons, a wrong `out` is noticed
 before anything is written to it, and no memory is allocated for more pixels than the file can hold. Reading it takes
-4 µs, or 0.4 µs where all its bytes equal the previous header's, as in a store of images of one size.
+4 µs, or less than 1 µs where it equals the previous header but for its Huffman codes, as in a store of images of one
+size.
 """
 
 from __future__ import annotations
@@ -111,25 +112,51 @@ def read_header(data: memoryview) -> JpegHeader:
     """
     global _last
     # Read once: another thread may replace it.
-    start, least, header = _last
-    if header is None or len(data) < least or bytes(data[: len(start)]) != start:
-        header = header_of(data, segments(data))
-        if header.scan_offset <= _MAX_KEPT_BYTES:
-            _last = bytes(data[: header.scan_offset]), _least_bytes(header), header
+    start, rest, least, header = _last
+    if header is not None and data[: (at := len(start))] == start:
+        # Codes that were made for one image differ from those of the next in bytes and length.
+        while data[at : at + 2] == _CODES and at + 4 <= len(data) and (size := data[at + 2] << 8 | data[at + 3]) > 1:
+            at += 2 + size
+        end = at + len(rest)
+        if data[at:end] == rest and len(data) >= end + least:
+            return header if end == header.scan_offset else JpegHeader(*header[:-1], end)
+    _check_start(data)
+    found = list(segments(data))
+    header = header_of(data, found)
+    if header.scan_offset <= _MAX_KEPT_BYTES:
+        first, after = _codes_in(found)
+        _last = (
+            bytes(data[:first]),
+            bytes(data[after : header.scan_offset]),
+            _least_bytes(header) - header.scan_offset,
+            header,
+        )
     return header
 
 
-_last: tuple[bytes, int, JpegHeader | None] = b"", 0, None
-"""The bytes of the last header, the least that a file with it must have, and the header in them."""
+def _codes_in(found: Iterable[tuple[int, int, int]]) -> tuple[int, int]:
+    """Where the first Huffman codes after the frame begin, and where those that follow at once end; or the start of the
+    last segment twice."""
+    framed, first, after = False, 0, 0
+    for marker, at, end in found:
+        framed = framed or marker in _FRAMES
+        if after and (at != after or marker != _CODES[1]):
+            break
+        if framed and marker == _CODES[1]:
+            first, after = first or at, end
+    return (first, after) if after else (at, at)
+
+
+_CODES = b"\xff\xc4"
+_last: tuple[bytes, bytes, int, JpegHeader | None] = b"", b"", 0, None
+"""The bytes of the last header before and after its Huffman codes, the least image data that it needs, and the header
+in them."""
 _MAX_KEPT_BYTES = 4096
 
 
 def header_of(data: memoryview, found: Iterable[tuple[int, int, int]]) -> JpegHeader:
     """As `read_header`. found: what `segments` has found in `data`."""
-    if len(data) < 2 or data[0] != 0xFF or data[1] != 0xD8:
-        if len(data) == 0:
-            raise DecodeError("empty", "there are no bytes")
-        raise DecodeError("not_an_image", "a JPEG starts with ff d8")
+    _check_start(data)
     restart_interval = process = 0
     for marker, at, end in found:
         if marker in _FRAMES and not process:
@@ -155,6 +182,13 @@ def header_of(data: memoryview, found: Iterable[tuple[int, int, int]]) -> JpegHe
         detail = f"{len(data) - end} bytes of image data cannot hold {height} x {width} pixels"
         raise DecodeError("truncated", f"{detail} (height x width)")
     return header
+
+
+def _check_start(data: memoryview) -> None:
+    if len(data) < 2 or data[0] != 0xFF or data[1] != 0xD8:
+        if len(data) == 0:
+            raise DecodeError("empty", "there are no bytes")
+        raise DecodeError("not_an_image", "a JPEG starts with ff d8")
 
 
 def _least_bytes(header: JpegHeader) -> int:
