@@ -465,6 +465,62 @@ def test_a_notebook_shows_samples_and_a_link(packed: Packed) -> None:
         Reader.mix({packed("memmap", "--size", 48): 1, packed("lmdb", "--size", 48): 1}).view()
 
 
+def test_a_selection_is_numbered_by_itself_everywhere(packed: Packed) -> None:
+    """The order of training and its pictures, keys and rows are those of the selection."""
+    reader = Reader(packed("memmap", "--size", 48)).select([40, 3, 71, 5])
+    page = reader.view()
+    client = Client(page.url)
+    found = client.json("/api/batch", batch=4, shuffle=1, seed=3)
+    keys = reader.column("key")
+    assert sorted(one["row"] for one in found["samples"]) == [0, 1, 2, 3]
+    for k, one in enumerate(found["samples"]):
+        assert one["key"] == keys[one["row"]]
+        shown = client.picture("/batch-image", batch=4, shuffle=1, seed=3, k=k)
+        np.testing.assert_array_equal(shown, reader[one["row"]]["image"])
+    page.close()
+
+
+def test_cookies_of_other_servers_do_not_matter(client: Client) -> None:
+    """They are of the same machine, whatever their port, and may look like anything."""
+    for other in ('prefs={"a":1, "b":2}', "weird[a]=1", "novalue", "sess=a,b c", "=x", 'q="', "path=/", "expires=1"):
+        assert client.get("/api/stores", cookie=f"{other}; {client.cookie}").status == 200, other
+
+
+def test_what_is_no_address_is_refused(client: Client) -> None:
+    with socket.create_connection(("127.0.0.1", client.port)) as connection:
+        connection.sendall(b"GET http://[x HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n")
+        assert connection.recv(100).startswith(b"HTTP/1.1 400")
+
+
+def test_boxes_without_a_place_are_not_drawn(tmp_path: Path) -> None:
+    """A damaged column has NaN: the other samples are shown, and this one's other boxes."""
+    save(tmp_path / "images" / "0.png", picture(40, 60, 0))
+    (tmp_path / "list.csv").write_text('path,boxes\nimages/0.png,"[[1, 2, 30, 20, 0], [5, 6, 7, 8, 1]]"\n')
+    store = pack(tmp_path / "list.csv", tmp_path / "store", "--size", "keep", "--field", "boxes:xyxy")
+    column = np.load(store / "columns-1" / "boxes.npy")
+    column[0, 1] = np.nan
+    np.save(store / "columns-1" / "boxes.npy", column)
+    page = rawpack.view(store)
+    client = Client(page.url)
+    (tile,) = client.json("/api/rows")["tiles"]
+    assert tile["layers"][0]["items"] == [[5, 6, 7, 8]]
+    assert "nan" in client.json("/api/sample", row=0)["values"]["boxes"]
+    page.close()
+
+
+def test_numbers_that_are_no_bytes_are_not_compared(tmp_path: Path) -> None:
+    image = np.random.default_rng(0).random((2, 8, 8, 1), np.float32)
+    for name, values in (("one", image), ("two", image * 2), ("same", image)):
+        rawpack.pack({"image": values}, tmp_path / name, size="keep", workers=0)
+    page = rawpack.view([tmp_path / name for name in ("one", "two", "same")])
+    client = Client(page.url)
+    pair = client.json("/api/pair", store=0, other=1, row=1)
+    assert (pair["compared"], pair["equal"], pair["psnr"]) == (False, False, None)
+    assert client.json("/api/pair", store=0, other=2, row=1)["equal"]
+    assert client.refused("/difference", store=0, other=1, row=1, there=1)[0] == 400
+    page.close()
+
+
 def test_forgotten_pages_end(packed: Packed) -> None:
     """A page that nothing refers to is no longer served."""
     page = rawpack.view(packed("memmap", "--size", 48))

@@ -114,8 +114,10 @@ class Answers:
             return _json({"row": None})
         here, found = (_pixels(store, at, store.images[0]) for store, at in ((one, row), (other, there)))
         alike = here.shape == found.shape
+        compared = alike and here.dtype == found.dtype == np.uint8
         return _json({
-            "row": there, "alike": alike, "psnr": drawn.psnr(here, found) if alike else None,
+            "row": there, "alike": alike, "compared": compared, "equal": bool(np.array_equal(here, found)),
+            "psnr": drawn.psnr(here, found) if compared else None,
             "bytes": [sum(place.bytes for place in store.reader.where_is(at).values())
                       for store, at in ((one, row), (other, there))],
         })  # fmt: skip
@@ -139,8 +141,11 @@ class Answers:
         one, other = self._store(asked), self._store(asked, "other")
         rows = self._row(asked), self._row(asked, "there", other)
         here, there = (_pixels(store, row, store.images[0]) for store, row in zip((one, other), rows, strict=True))
-        if here.shape != there.shape:
-            raise UsageError(f"the images differ in shape: {here.shape} and {there.shape}")
+        if here.shape != there.shape or not here.dtype == there.dtype == np.uint8:
+            raise UsageError(
+                f"only uint8 images of one shape are compared, not {here.dtype} {here.shape} and {there.dtype} "
+                f"{there.shape}"
+            )
         return Answer(*drawn.difference(here, there, asked.whole("gain", 8, 1, 255)), lasts=True)
 
 
@@ -163,7 +168,7 @@ def _loop(asked: Query) -> TrainingLoop:
 
 
 def _json(value: Any) -> Answer:
-    return Answer("application/json", json.dumps(value).encode("utf-8", "replace"))
+    return Answer("application/json", json.dumps(value, allow_nan=False).encode("utf-8", "replace"))
 
 
 def error_of(error: Exception) -> tuple[int, str]:

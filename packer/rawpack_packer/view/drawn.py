@@ -52,9 +52,9 @@ def thumbnail(image: NDArray[Any], side: int) -> Picture:
 
 
 def mask_layer(mask: NDArray[Any]) -> Picture:
-    """A mask (H, W) or (H, W, 1) as colors over its image: 0 is clear, 255 gray."""
-    values = mask.reshape(mask.shape[:2]).astype(np.int64) & 255
-    colors = np.dstack([_PALETTE[values], np.where(values == 0, 0, 150).astype(np.uint8)])
+    """A mask (H, W) or (H, W, 1) as colors over its image: 0 is clear, 255 gray. Colors repeat after 254 values."""
+    values = mask.reshape(mask.shape[:2]).astype(np.int64)
+    colors = np.dstack([_PALETTE[values % 254], np.where(values == 0, 0, 150).astype(np.uint8)])
     colors[values == _IGNORED, :3] = 128
     return "image/png", _encoded(".png", colors, [cv2.IMWRITE_PNG_COMPRESSION, 1])
 
@@ -66,9 +66,9 @@ def difference(one: NDArray[Any], other: NDArray[Any], gain: float) -> Picture:
 
 
 def psnr(one: NDArray[Any], other: NDArray[Any]) -> float | None:
-    """The peak signal-to-noise ratio in dB of two images of one shape, 10 log10(255^2 / mean squared error) over all
-    channels; None where they are equal."""
-    error = float(np.mean((as_pixels(other).astype(np.float64) - as_pixels(one)) ** 2))
+    """The peak signal-to-noise ratio in dB of two uint8 images of one shape, 10 log10(255^2 / mean squared error) over
+    all channels; None where they are equal."""
+    error = float(np.mean((other.astype(np.float64) - one) ** 2))
     return 10 * float(np.log10(255**2 / error)) if error else None
 
 

@@ -28,6 +28,8 @@ _KEPT = 8
 _MOST_VALUES = 64
 """Of an array, so many are written out."""
 _MOST_REJECTS = 2000
+_MOST_DRAWN, _MOST_OF_TILE = 20_000, 200
+"""Boxes, points of polygons, and sets of keypoints that are drawn."""
 
 
 @dataclass(frozen=True)
@@ -85,6 +87,19 @@ class LookedAt:
         """Duplicates and extremes; None where the store was packed without measures, or is behind a URL."""
         return None if is_url(str(self.path)) else curation_of(open_store(self.path))
 
+    @cached_property
+    def is_whole(self) -> bool:
+        """Whether these are all samples of the store, in its order."""
+        return self.reader._samples.rows is None
+
+    def numbers_of(self, index: NDArray[np.int64]) -> Rows:
+        """The numbers here of samples by `index`, which counts those of the store; any shape."""
+        rows = self.reader._samples.rows
+        if rows is None:
+            return index
+        order = np.argsort(rows, kind="stable")
+        return order[np.searchsorted(rows, index, sorter=order)]
+
     @property
     def images(self) -> list[str]:
         """The image fields, the first one first."""
@@ -115,7 +130,7 @@ class LookedAt:
             "keys": "key" in fields,
             "video": "video" in fields,
             "remote": self._store.origin is not None,
-            "measured": {"phash", "sharpness"} <= {*fields},
+            "measured": self.is_whole and {"phash", "sharpness"} <= {*fields},
             "rejects": manifest.rejects.count,
         }
 
@@ -125,8 +140,9 @@ class LookedAt:
         if not names or "label" not in self.reader.fields:
             return [(name, None) for name in names]
         labels = self.reader.column("label")
-        counts = np.bincount(labels[labels >= 0], minlength=len(names)).tolist()
-        without = int((labels < 0).sum())
+        known = labels[(labels >= 0) & (labels < len(names))]
+        counts = np.bincount(known, minlength=len(names)).tolist()
+        without = len(labels) - len(known)
         return [*zip(names, counts, strict=False), *([("", without)] if without else [])]
 
     def rows(self, asked: Question) -> Rows:
@@ -166,7 +182,7 @@ class LookedAt:
                 "row": row,
                 "key": key,
                 "label": None if label is None else plain(class_name(names, label)),
-                "layers": list(self.layers({name: found[k] for name, found in boxes.items()})),
+                "layers": list(self.layers({name: found[k] for name, found in boxes.items()}, _MOST_OF_TILE)),
                 "shape": sizes[k],
             }
             for k, (row, key, label) in enumerate(zip(rows.tolist(), keys, labels, strict=True))
@@ -194,15 +210,16 @@ class LookedAt:
             found["frames"] = {"first": int(frames[0]), "last": int(frames[-1])}
         return found
 
-    def layers(self, sample: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
-        """Boxes, polygons and keypoints of a sample, in pixels of its first image. sample: as the reader gives it, or
-        the values of one sample of a batch."""
+    def layers(self, sample: Mapping[str, Any], most: int = _MOST_DRAWN) -> Iterator[dict[str, Any]]:
+        """Boxes, polygons and keypoints of a sample, in pixels of its first image, at most so many of each, and without
+        those that have no place. sample: as the reader gives it, or the values of one sample of a batch."""
         classes, fields = self.reader.classes or (), self.reader.fields
         names: list[str] = []
         for name, one in fields.items():
             if name not in sample or not one.moves:
                 continue
             values = np.asarray(sample[name], np.float64)
+            values = values[np.isfinite(values).all(axis=tuple(range(1, values.ndim)))][:most]
             if one.is_boxes:
                 named = values.shape[1] > 4
                 names = [plain(class_name(classes, int(row[4]))) if named and classes else "" for row in values]
@@ -217,7 +234,7 @@ class LookedAt:
         clips = self.reader.clips(frames, stride=stride, per_video=per_video)
         some = clips.select(np.arange(start, min(start + count, len(clips))))
         batch = next(iter(some.batches(max(1, len(some)), fields=["video"], workers=0)), None) if len(some) else None
-        rows = [] if batch is None else batch["index"].tolist()
+        rows = [] if batch is None else self.numbers_of(batch["index"]).tolist()
         words = f"clips({frames}, stride={stride}" + (f", per_video={per_video})" if per_video else ")")
         line = f"{self.said}.{words}"
         return {"count": len(clips), "clips": rows, "left_out": clips.left_out, "line": line}

@@ -17,7 +17,6 @@ import threading
 from collections.abc import Sequence
 from email.utils import formatdate
 from http import HTTPStatus
-from http.cookies import CookieError, SimpleCookie
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from importlib.resources import files
 from typing import Any
@@ -33,7 +32,7 @@ _PAGE = {
     "/view.js": ("view.js", "text/javascript; charset=utf-8"),
 }
 _HEADERS = {
-    "Content-Security-Policy": "default-src 'none'; img-src 'self' data:; style-src 'self'; script-src 'self'; "
+    "Content-Security-Policy": "default-src 'none'; img-src 'self' data: blob:; style-src 'self'; script-src 'self'; "
     "connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
     "Cross-Origin-Resource-Policy": "same-origin",
     "Cross-Origin-Opener-Policy": "same-origin",
@@ -97,7 +96,11 @@ class _Handler(BaseHTTPRequestHandler):
     server: Viewer
 
     def do_GET(self) -> None:
-        url = urlsplit(self.path)
+        try:
+            url = urlsplit(self.path)
+        except ValueError:
+            self._refuse(HTTPStatus.BAD_REQUEST, "That is no address.")
+            return
         words = dict(parse_qsl(url.query, keep_blank_values=True))
         if not self._names_this_server():
             self._refuse(HTTPStatus.FORBIDDEN, "This server does not answer to that name.")
@@ -141,11 +144,9 @@ class _Handler(BaseHTTPRequestHandler):
         return True
 
     def _has_cookie(self) -> bool:
-        try:
-            found = SimpleCookie(self.headers.get("Cookie", "")).get(self.server.cookie)
-        except CookieError:
-            return False
-        return found is not None and _equal(found.value, self.server.token)
+        # Cookies of other servers on this machine come too, whatever they look like.
+        pairs = (pair.strip().partition("=") for pair in self.headers.get("Cookie", "").split(";"))
+        return any(name == self.server.cookie and _equal(value, self.server.token) for name, _, value in pairs)
 
     def _let_in(self, token: str) -> None:
         """Give the cookie, and an address without the token, which would stay in the browser's history."""

@@ -105,6 +105,9 @@ def _read(store: LookedAt, loop: TrainingLoop) -> tuple[dict[str, Any], dict[str
         "image_size": parse_side(loop.size) if loop.size else None,
         "ranks": (loop.rank, loop.world),
     }  # fmt: skip
+    height, width = options["image_size"] or (0, 0)
+    if loop.batch * height * width * 3 * len(store.images) > _MOST_BYTES:
+        raise UsageError("the batch would have more than 1 GiB of images: choose a smaller batch or size")
     batches = reader.batches(loop.batch, **options)
     if loop.number >= len(batches):
         raise UsageError(f"the epoch has {len(batches):,} batches: the last one is number {len(batches) - 1:,}")
@@ -116,7 +119,7 @@ def _read(store: LookedAt, loop: TrainingLoop) -> tuple[dict[str, Any], dict[str
         > _MOST_BYTES
     ):
         raise UsageError("the batch has more than 1 GiB of images: choose a smaller batch or size")
-    rows = np.asarray(batch["index"])
+    rows = store.numbers_of(np.asarray(batch["index"]))
     tiles = store.tiles(rows)
     for k, tile in enumerate(tiles):
         tile["layers"] = list(store.layers({name: batch[name][k] for name in names}))

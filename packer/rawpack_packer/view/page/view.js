@@ -91,7 +91,7 @@ function picture(source, alt) {
 }
 
 function field(name, label, type, value, more = {}) {
-  const input = make("input", {type, value, name, autocomplete: "off", spellcheck: false, ...more});
+  const input = make("input", {type, name, autocomplete: "off", spellcheck: false, ...more, value});
   return make("label", {className: type === "text" ? "wide" : ""}, label, input);
 }
 
@@ -101,11 +101,13 @@ function choice(name, label, options, value) {
   return make("label", {}, label, select);
 }
 
+const ON = ["boxes", "shuffle"];  // boxes to tick that are ticked unless the address says 0
+
 /** What a form says, as changes of the state. */
 function said(form) {
   const found = {};
   for (const input of form.elements) {
-    if (input.name) found[input.name] = input.type === "checkbox" ? (input.checked ? "1" : "0") : input.value.trim();
+    if (input.name) found[input.name] = input.type === "checkbox" ? (input.checked ? "1" : ON.includes(input.name) ? "0" : "") : input.value.trim();
   }
   return found;
 }
@@ -168,14 +170,16 @@ function tile(one, open, words = {}) {
   if (width && (one.layers || []).length && state.boxes !== "0") stack.append(drawing(one.layers, width, height));
   button.append(make("span", {className: "picture"}, stack));
   if (one.label !== null && one.label !== undefined) button.append(make("span", {className: "label"}, one.label));
-  button.append(make("span", {className: "name"}, plain(one.key || one.row)));
+  button.append(make("span", {className: "name"}, make("bdi", {}, plain(one.key || one.row))));
   button.addEventListener("click", () => open(one.row));
   return button;
 }
 
 function conditions() {
   const where = [];
-  if (state.class !== undefined) where.push(`label == ${Number(state.class)}`);
+  const known = at().classes.filter(([name]) => name).length;
+  if (state.class === "-1") where.push(`(label < 0 or label >= ${known})`);
+  else if (state.class !== undefined) where.push(`label == ${parseInt(state.class, 10) || 0}`);
   if (state.where) where.push(state.class === undefined ? state.where : `(${state.where})`);
   return where.join(" and ");
 }
@@ -231,6 +235,15 @@ async function showGrid(main) {
   };
   new IntersectionObserver((entries) => { if (entries.some((one) => one.isIntersecting)) more(); },
     {rootMargin: "1200px"}).observe(end);
+  if (opened === null) return;
+  await more();
+  const found = () => grid.querySelector(`[data-row="${opened}"]`);
+  for (let pages = 0; pages < 20 && mine === shown && start < most && !found(); pages += 1) {
+    if (asking) await new Promise((done) => { setTimeout(done, 30); });
+    else await more();
+  }
+  if (mine === shown && found() && document.activeElement === document.body) found().focus();
+  opened = null;
 }
 
 // ------------------------------------------------------------------------------------------------ a sample
@@ -317,6 +330,7 @@ async function step(by) {
 async function showSample(main) {
   const mine = shown;
   const row = number("row", 0);
+  opened = row;
   let sample;
   try {
     sample = await ask("/api/sample", {store: state.store || 0, row});
@@ -339,7 +353,7 @@ async function showSample(main) {
   });
   const layers = make("div", {className: "row"});
   for (const name of [...sample.masks, ...sample.layers.map((layer) => layer.name)]) {
-    const box = make("input", {type: "checkbox", checked: !off.has(name)});
+    const box = make("input", {type: "checkbox", name: `layer ${name}`, checked: !off.has(name)});
     box.addEventListener("change", () => {
       if (box.checked) off.delete(name); else off.add(name);
       go({off: [...off].join(",")}, true);
@@ -360,7 +374,7 @@ async function showSample(main) {
 
 function sampleControls(sample) {
   const button = (text, act, title) => {
-    const made = make("button", {type: "button", title: title || ""}, text);
+    const made = make("button", {type: "button", name: text, title: title || ""}, text);
     made.addEventListener("click", act);
     return made;
   };
@@ -453,7 +467,8 @@ async function showTraining(main) {
   );
   controls.querySelector("[name=size]").parentElement.className = "";
   const turn = (by) => {
-    const button = make("button", {type: "button"}, by < 0 ? "Previous batch" : "Next batch");
+    const words = by < 0 ? "Previous batch" : "Next batch";
+    const button = make("button", {type: "button", name: words}, words);
     button.addEventListener("click", () => change({...loop, number: String(Math.max(0, Number(loop.number) + by))}));
     return button;
   };
@@ -560,13 +575,13 @@ async function showCompare(main) {
     const size = sample.images[0];
     const shownAt = (source, words) => make("figure", {},
       stage(source, words, size.width, size.height, [], [], number("zoom", 0), new Set()), make("figcaption", {}, words));
-    const quality = !pair.alike ? "the images differ in shape" : pair.psnr === null ? "equal in every pixel"
-      : `PSNR ${pair.psnr.toFixed(2)} dB`;
+    const quality = !pair.alike ? "the images differ in shape" : pair.equal ? "equal in every pixel"
+      : !pair.compared ? "they differ; only uint8 images are compared" : `PSNR ${pair.psnr.toFixed(2)} dB`;
     const pictures = make("div", {className: "pictures"},
       shownAt(imageOf(row, {field: size.name}), `${at().name}, ${count(pair.bytes[0], "byte")}`),
       shownAt(`/image?${query({store: other, row: pair.row, v: there.version})}`,
         `${there.name}, ${count(pair.bytes[1], "byte")}`));
-    if (pair.alike) {
+    if (pair.compared) {
       pictures.append(shownAt(`/difference?${query({
         store: state.store || 0, other, row, there: pair.row, gain, v: at().version + there.version,
       })}`, `difference times ${gain}`));
@@ -629,7 +644,10 @@ function showAround() {
   $("stores").replaceChildren(...(stores.length < 2 ? [] : stores.map((store, k) => {
     const button = make("button", {type: "button"}, store.name);
     button.setAttribute("aria-current", String(store === about));
-    button.addEventListener("click", () => go({store: k || "", row: "", where: "", class: "", key: "", sort: ""}));
+    button.addEventListener("click", () => go({
+      store: k || "", screen: state.screen === "training" ? "training" : "", row: "", where: "", class: "", key: "",
+      sort: "", descending: "", zoom: "", off: "", other: "", "t-number": "",
+    }));
     return button;
   })));
   const there = {
@@ -640,7 +658,9 @@ function showAround() {
     const button = make("button", {type: "button"}, SCREENS[name]);
     button.setAttribute("aria-current", String((state.screen || "grid") === name
       || (name === "grid" && state.screen === "sample")));
-    button.addEventListener("click", () => go({screen: name === "grid" ? "" : name, row: ""}));
+    button.addEventListener("click", () => go({
+      screen: name === "grid" ? "" : name, row: name === "compare" && state.row ? state.row : "",
+    }));
     return button;
   }));
   $("warning").hidden = !about.remote;
@@ -683,10 +703,16 @@ async function show() {
   }
 }
 
+/** The row of the tile that was opened last: the grid comes back to it. */
+let opened = null;
+
 function keyed(event) {
   const typing = /^(INPUT|SELECT|TEXTAREA)$/.test(event.target.tagName) && event.target.type !== "range";
   if (event.ctrlKey || event.metaKey || event.altKey || typing) return;
-  if (state.screen === "sample") {
+  if (state.screen === "compare" && /^Arrow(Left|Right)$/.test(event.key)) {
+    const next = number("row", 0) + (event.key === "ArrowRight" ? 1 : -1);
+    if (next >= 0 && next < at().samples) go({row: next}, true);
+  } else if (state.screen === "sample") {
     const act = {
       ArrowLeft: () => step(-1), ArrowRight: () => step(1), " ": player.toggle, m: () => $("mark") && $("mark").click(),
       Escape: () => go({screen: "", row: "", zoom: "", off: ""}),
@@ -703,7 +729,8 @@ function keyed(event) {
     const tiles = [...document.querySelectorAll(".tile")];
     const where = tiles.indexOf(document.activeElement);
     if (where < 0) return;
-    const across = tiles.findIndex((one) => one.offsetTop > tiles[0].offsetTop);
+    const below = tiles.findIndex((one) => one.offsetTop > tiles[0].offsetTop);
+    const across = below < 0 ? tiles.length : below;
     const by = {ArrowLeft: -1, ArrowRight: 1, ArrowUp: -across, ArrowDown: across}[event.key];
     if (tiles[where + by]) { event.preventDefault(); tiles[where + by].focus(); }
   }
@@ -718,7 +745,11 @@ async function begin() {
   }
   addEventListener("hashchange", show);
   addEventListener("keydown", keyed);
-  $("marks-keys").addEventListener("click", () => download("keys.txt", `${marks.keys().join("\n")}\n`));
+  $("marks-keys").addEventListener("click", () => {
+    const keys = marks.keys();
+    if (keys.some((key) => /[\r\n]/.test(key))) download("keys.json", JSON.stringify(keys));
+    else download("keys.txt", `${keys.join("\n")}\n`);
+  });
   $("marks-csv").addEventListener("click", () => download("marks.csv",
     ["key,label", ...marks.keys().map((key) => `${quoted(key)},`)].join("\r\n") + "\r\n"));
   $("marks-clear").addEventListener("click", () => {
