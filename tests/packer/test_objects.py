@@ -49,6 +49,25 @@ WHEAT = (
 )
 
 
+@pytest.mark.parametrize(
+    ("names", "rows", "wanted"),
+    [
+        ("XMin,YMin,XMax,YMax", ["0.1,0.1,1.0000001,0.5", "0.2,0.1,0.4,0.5"], [[6, 4, 60, 20], [12, 4, 24, 20]]),
+        ("XMin,YMin,XMax,YMax", ["-0.0001,0.1,0.5,0.5", "0.2,0.1,0.4,0.5"], [[0, 4, 30, 20], [12, 4, 24, 20]]),
+        ("XMin,YMin,XMax,YMax", ["0,0,1,1", "0,0,1,1"], [[0, 0, 60, 40], [0, 0, 60, 40]]),
+        ("x,y,w,h", ["0.1,0.1,0.5,0.5", "0.2,0.1,0.4,0.5"], [[6, 4, 36, 24], [12, 4, 36, 24]]),
+        ("x,y,w,h", ["1,1,2,2", "0,1,1,1"], [[1, 1, 3, 3], [0, 1, 1, 2]]),
+        ("x1,y1,x2,y2", ["0.5,0.5,1.5,1.5", "3,4,5,6"], [[0.5, 0.5, 1.5, 1.5], [3, 4, 5, 6]]),
+    ],
+)
+def test_fractions_of_the_image_and_pixels(photos: Path, names: str, rows: list[str], wanted: Any) -> None:
+    """Fractions also where some end a hair outside of the image, and where width and height are given."""
+    lines = [f"image_id,{names},label", *(f"{n},{row},x" for n, row in enumerate(rows))]
+    (photos / "boxes.csv").write_text("\n".join(lines) + "\n")
+    found = boxes_of(packed(photos / "boxes.csv"))
+    np.testing.assert_allclose([one[0][:4] for one in found], wanted, atol=0.01)
+
+
 def test_a_column_of_lists_with_a_row_for_each_box(photos: Path) -> None:
     """As in Kaggle's wheat: left, top, width and height, since some would end before they begin; what is the same in
     all rows of an image is the image's."""

@@ -43,6 +43,7 @@ _SIDES: dict[tuple[str, str, str, str], BoxForm] = {
 }
 _IDS = ("imageid", "image_id", "image", "img", "image_name", "img_id")
 """Names of columns of images, in lower case, where boxes have a row each and none is a column of paths."""
+_HAIR = 0.05
 _OF_IMAGE = ("width", "height", "image_width", "image_height", "img_width", "img_height")
 
 
@@ -163,9 +164,17 @@ def _boxes(raw: Mapping[str, RawColumn], found: BoxColumns) -> tuple[NDArray[np.
     there = np.flatnonzero(~missing.all(axis=1))  # a row without a box is an image without boxes
     boxes = boxes[there]
     form = form_of(boxes, found.form, found.sides[0], raw[found.sides[0]].place.where)
-    if form == "xyxy" and len(boxes) and boxes.min() >= 0 and boxes.max() <= 1:
-        return halves(boxes), "yolo", there
+    if form in ("xyxy", "xywh") and len(boxes) and _are_shares(boxes):
+        corners = boxes if form == "xyxy" else np.hstack([boxes[:, :2], boxes[:, :2] + boxes[:, 2:]])
+        return halves(corners), "yolo", there
     return boxes, form, there
+
+
+def _are_shares(sides: NDArray[np.float64]) -> bool:
+    """Whether all numbers of boxes are shares of the image's sides. Some may be a hair outside: numbers of pixels would
+    be larger, or whole."""
+    low, high = sides.min(), sides.max()
+    return bool((low >= 0 and high <= 1) or (low >= -_HAIR and high <= 1 + _HAIR and (sides % 1 != 0).any()))
 
 
 def _numbers(column: RawColumn, kind: FieldKind | None) -> NDArray[Any]:
