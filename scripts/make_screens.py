@@ -16,7 +16,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from playwright.sync_api import sync_playwright
+from playwright.sync_api import ViewportSize, sync_playwright
 from rooms import ROOT
 
 import rawpack
@@ -27,7 +27,7 @@ _SCREENS = {
     "grid": "side=144",
     "training": f"screen=training&t-steps={_STEPS}&t-batch=24&side=144",
 }
-_SIZE = {"width": 1080, "height": 680}
+_SIZE = ViewportSize(width=1080, height=680)
 
 
 def make_store(folder: Path) -> Path:

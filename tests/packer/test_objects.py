@@ -68,6 +68,15 @@ def test_fractions_of_the_image_and_pixels(photos: Path, names: str, rows: list[
     np.testing.assert_allclose([one[0][:4] for one in found], wanted, atol=0.01)
 
 
+@pytest.mark.parametrize("none", ["", "[]"])
+@pytest.mark.parametrize("options", [(), ("--field", "bbox:xywh")])
+def test_a_row_without_a_list_is_an_image_without_boxes(photos: Path, none: str, options: tuple[str, ...]) -> None:
+    rows = ['0,"[34.0, 22.0, 6.0, 5.5]",x', f"1,{none},x", '2,"[1, 2, 3, 4]",y', '0,"[1, 2, 6, 5]",x']
+    (photos / "boxes.csv").write_text("\n".join(["image_id,bbox,label", *rows]) + "\n")
+    found = boxes_of(packed(photos / "boxes.csv", *options))
+    assert [[box[:4] for box in one] for one in found] == [[[34, 22, 40, 27.5], [1, 2, 7, 7]], [], [[1, 2, 4, 6]]]
+
+
 def test_a_column_of_lists_with_a_row_for_each_box(photos: Path) -> None:
     """As in Kaggle's wheat: left, top, width and height, since some would end before they begin; what is the same in
     all rows of an image is the image's."""

@@ -44,6 +44,7 @@ _SIDES: dict[tuple[str, str, str, str], BoxForm] = {
 _IDS = ("imageid", "image_id", "image", "img", "image_name", "img_id")
 """Names of columns of images, in lower case, where boxes have a row each and none is a column of paths."""
 _HAIR = 0.05
+_NO_BOX: tuple[object, ...] = ("", "[]", None, [])
 _OF_IMAGE = ("width", "height", "image_width", "image_height", "img_width", "img_height")
 
 
@@ -154,15 +155,19 @@ def _images_of(names: Sequence[RawColumn], rows: int) -> tuple[Lines, Lines]:
 
 def _boxes(raw: Mapping[str, RawColumn], found: BoxColumns) -> tuple[NDArray[np.float64], BoxForm, Lines]:
     """(m, 4): the boxes of all rows that have one, their form, and (m,): these rows. Raises BadListingError."""
-    number = FieldKind("float64", (4,) if len(found.sides) == 1 else ())
-    columns = [_numbers(raw[side], number) for side in found.sides]
-    boxes = columns[0] if len(columns) == 1 else np.stack(columns, axis=1)
-    missing = np.isnan(boxes)
-    for row in np.flatnonzero(missing.any(axis=1) & ~missing.all(axis=1))[:1]:
-        side = found.sides[int(missing[row].argmax()) % len(found.sides)]
-        raise raw[side].fault(int(row), "is empty, and the other sides of the box are not")
-    there = np.flatnonzero(~missing.all(axis=1))  # a row without a box is an image without boxes
-    boxes = boxes[there]
+    # A row without a box is an image without boxes.
+    if len(found.sides) == 1:
+        column = raw[found.sides[0]]
+        there = np.flatnonzero([value not in _NO_BOX for value in chain.from_iterable(column)])
+        boxes = _numbers(column.pick(there), FieldKind("float64", (4,)))
+    else:
+        boxes = np.stack([_numbers(raw[side], FieldKind("float64", ())) for side in found.sides], axis=1)
+        missing = np.isnan(boxes)
+        for row in np.flatnonzero(missing.any(axis=1) & ~missing.all(axis=1))[:1]:
+            side = found.sides[int(missing[row].argmax())]
+            raise raw[side].fault(int(row), "is empty, and the other sides of the box are not")
+        there = np.flatnonzero(~missing.all(axis=1))
+        boxes = boxes[there]
     form = form_of(boxes, found.form, found.sides[0], raw[found.sides[0]].place.where)
     if form in ("xyxy", "xywh") and len(boxes) and _are_shares(boxes):
         corners = boxes if form == "xyxy" else np.hstack([boxes[:, :2], boxes[:, :2] + boxes[:, 2:]])
