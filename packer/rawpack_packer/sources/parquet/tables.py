@@ -205,6 +205,14 @@ def _number_dtype(type_: pa.DataType) -> str | None:
     return str(type_) if pa.types.is_boolean(type_) or pa.types.is_integer(type_) else None
 
 
+def leaf_dtype(type_: pa.DataType) -> tuple[str, bool]:
+    """numpy's name for the numbers of a column, "str" for texts, "" for all else; and whether they are in lists."""
+    type_ = storage(type_)
+    if _is_list(type_):
+        return leaf_dtype(type_.value_type)[0], True
+    return _number_dtype(type_) or ("str" if is_text(type_) else ""), False
+
+
 def _hint(name: str, type_: pa.DataType) -> str:
     """What the user can do about a column of arrays whose shape its type does not tell."""
     nested = 0

@@ -1,0 +1,77 @@
+"""The frames of a camera as a column, found by their times as LeRobot finds them: that of the video which is closest to
+the time at which the episode begins there and the row's own time together."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rawpack.errors import DecodeError
+from rawpack_packer.sources.table.source import ImageAndFields, ImageColumn
+from rawpack_packer.sources.video.index import LOST, VideoIndex
+from rawpack_packer.sources.video.source import TakenFrames, VideoPart
+
+Rows = NDArray[np.int64]
+TOLERANCE_S = 1e-4
+"""By which LeRobot lets times differ, unless it is told otherwise."""
+
+
+class CameraFrames(VideoPart):
+    """The frames of a camera, episode after episode. Plain data, except for the video that is open."""
+
+    def __init__(self, episodes: Sequence[TakenFrames], camera: str) -> None:
+        """camera: distinguishes it from other columns that are read at the same time."""
+        super().__init__(episodes, {}, camera)
+
+    def value(self, i: int, /) -> NDArray[np.uint8]:
+        """Frame i. Raises as `Samples.__getitem__` does."""
+        return self.image(i)
+
+    def pick(self, rows: Rows, /) -> CameraFrames:
+        """The frames at `rows`, which ascend, and what it takes to decode them."""
+        of, episodes = np.searchsorted(self._ends, rows, "right") - 1, []
+        for number in np.unique(of).tolist():
+            taken, at = self._videos[number], rows[of == number] - int(self._ends[number])
+            found = taken.found if isinstance(taken.found, DecodeError) else taken.found.only(at)
+            episodes.append(replace(taken, found=found, numbers=np.asarray(taken.numbers)[at]))
+        return CameraFrames(episodes, self._camera)
+
+
+@dataclass(frozen=True)
+class WithBytes:
+    """The first camera's pictures, and the bytes of all files that a frame accounts for."""
+
+    images: ImageColumn
+    share: int
+
+    def value(self, i: int, /) -> ImageAndFields:
+        image: Any = self.images.value(i)
+        return ImageAndFields(image, {}, self.share)
+
+    def pick(self, rows: Rows, /) -> WithBytes:
+        return WithBytes(self.images.pick(rows), self.share)
+
+
+def frames_at(index: VideoIndex, seconds: NDArray[np.float64], period: float) -> tuple[VideoIndex, int]:
+    """The frames of a video that are shown at these times; and how many are further from them than LeRobot allows. Where
+    no frame is within half a period, the frame is LOST."""
+    times = index.times * float(index.time_base)
+    after = np.searchsorted(times, seconds).clip(1, max(1, len(times) - 1))
+    nearest = np.where(seconds - times[after - 1] <= times[after.clip(max=len(times) - 1)] - seconds, after - 1, after)
+    nearest = nearest.clip(max=len(times) - 1)
+    off = np.abs(times[nearest] - seconds)
+    missing = off > period / 2
+    found = index.only(nearest)
+    if missing.any():
+        why = f"the video has no frame: it has {len(times):,} frames, and the last one is at {times[-1]:.3f} s"
+        found = replace(
+            found,
+            packet=np.where(missing, LOST, found.packet).astype(np.int32),
+            times=np.where(missing, np.rint(seconds / float(index.time_base)), found.times).astype(np.int64),
+            lost=("truncated", why),
+        )
+    return found, int(((off > TOLERANCE_S) & ~missing).sum())
