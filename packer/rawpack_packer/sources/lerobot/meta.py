@@ -33,6 +33,8 @@ VIDEO, IMAGE = "video", "image"
 _MOST_BYTES = 1 << 28
 _EPISODES = "meta/episodes/chunk-{chunk_index:03d}/file-{file_index:03d}.parquet"
 _PLACE = re.compile(r"\{(\w+)(?::0(\d)d)?\}")
+_RGB = 3
+_CHANNELS = (1, _RGB)
 _RANGE = re.compile(r"\s*(\d{1,9})?\s*(:)?\s*(\d{1,9})?\s*")
 
 
@@ -41,6 +43,17 @@ class Feature(msgspec.Struct):
 
     dtype: str
     shape: list[int] = []
+
+    @property
+    def pixels(self) -> tuple[int | None, int | None, int]:
+        """Of a camera: height, width and channels, whichever LeRobot has first; None where it has no such shape."""
+        shape = self.shape
+        if len(shape) != 3 or min(shape) < 1:
+            return None, None, _RGB
+        height, width, channels = (
+            shape if shape[2] in _CHANNELS or shape[0] not in _CHANNELS else (*shape[1:], shape[0])
+        )
+        return height, width, channels if channels in _CHANNELS else _RGB
 
 
 class Info(msgspec.Struct):
@@ -110,7 +123,9 @@ class Place:
             if not is_below(name):
                 raise UsageError(f"{self.named(by)} names a file outside its dataset, {plain(name)!r}: take it out")
             if not is_url(self.path) and not os.path.isfile(self.at(name)):  # noqa: PTH113
-                raise UsageError(f"{self.named(by)} names {plain(name)}, which is not there: copy it too, or {leave_out}")
+                raise UsageError(
+                    f"{self.named(by)} names {plain(name)}, which is not there: copy it too, or {leave_out}"
+                )
         return files_at([self.at(name) for name in names], self.spool)
 
     def named(self, name: str) -> str:
@@ -136,14 +151,18 @@ class Place:
             table = open_table(files.paths[0])
             names = [one or _texts(table.schema) for one in wanted]
             if missing := [one for one in names if one not in table.schema.names]:
-                raise UsageError(f"{where} has no column {plain(missing[0] or 'of texts')!r}: it is not what LeRobot writes")
+                raise UsageError(
+                    f"{where} has no column {plain(missing[0] or 'of texts')!r}: it is not what LeRobot writes"
+                )
             found: dict[str, list[Any]] = {one: [] for one in wanted}
             for batch in table.scan([(one, None) for one in names]):
                 for one, column in zip(wanted, names, strict=True):
                     found[one] += batch.column(column).to_pylist()
         for one, values in found.items():
             if any(value is None or value != value for value in values):
-                raise UsageError(f"{where} has no value of {plain(one or 'the task')!r} in some row: it was not finished")
+                raise UsageError(
+                    f"{where} has no value of {plain(one or 'the task')!r} in some row: it was not finished"
+                )
         return found
 
 
@@ -175,7 +194,9 @@ def read_info(place: Place) -> Info:
     return info
 
 
-def read_episodes(place: Place, info: Info, cameras: Sequence[str], wanted: str | Sequence[int] | None) -> list[Episode]:
+def read_episodes(
+    place: Place, info: Info, cameras: Sequence[str], wanted: str | Sequence[int] | None
+) -> list[Episode]:
     """The episodes in the order of the dataset, without empty ones. cameras: those of which videos are read. wanted: see
     `_numbers`. Raises UsageError."""
     found = [*(_of_v2 if info.major == 2 else _of_v3)(place, info, cameras)]
@@ -189,10 +210,14 @@ def read_episodes(place: Place, info: Info, cameras: Sequence[str], wanted: str 
     chosen = {*numbers}
     if place.split:
         if place.split not in info.splits:
-            raise UsageError(f"{where} has no split {plain(place.split)!r}: it has {listed([*info.splits], 8) or 'none'}")
+            raise UsageError(
+                f"{where} has no split {plain(place.split)!r}: it has {listed([*info.splits], 8) or 'none'}"
+            )
         chosen = _numbers(info.splits[place.split], chosen, f"{where}: split {plain(place.split)}")
     if wanted is not None:
-        chosen = _numbers(wanted, chosen, opt.episodes(wanted if isinstance(wanted, str) else listed([*map(str, wanted)], 8)))
+        chosen = _numbers(
+            wanted, chosen, opt.episodes(wanted if isinstance(wanted, str) else listed([*map(str, wanted)], 8))
+        )
     return [one for one in found if one.number in chosen and one.length > 0]
 
 
@@ -255,7 +280,9 @@ def _numbers(said: str | Sequence[int], there: set[int], where: str) -> set[int]
     for word in said.split(",") if isinstance(said, str) else map(str, said):
         match = _RANGE.fullmatch(word)
         if match is None or not any(match.groups()):
-            raise UsageError(f"{where}: {plain(word)!r} is no episode: write numbers and ranges, such as 0:50 or 0,3,10:20")
+            raise UsageError(
+                f"{where}: {plain(word)!r} is no episode: write numbers and ranges, such as 0:50 or 0,3,10:20"
+            )
         first = int(match[1] or 0)
         stop = int(match[3]) if match[3] else max(there, default=0) + 1 if match[2] else first + 1
         some = {one for one in there if first <= one < stop}

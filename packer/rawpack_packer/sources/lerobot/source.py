@@ -6,9 +6,8 @@ import os
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -21,7 +20,7 @@ from rawpack_packer.counts import OF_VIDEOS
 from rawpack_packer.errors import need
 from rawpack_packer.options import opt
 from rawpack_packer.sources.base import Column, Scanning, SourceInfo, given_options, unseen
-from rawpack_packer.sources.fields import PICTURES, RESERVED, FieldKind, first_pixels
+from rawpack_packer.sources.fields import RESERVED, FieldKind, ImageKind, first_pixels
 from rawpack_packer.sources.files import parsing
 from rawpack_packer.sources.lerobot import INFO
 from rawpack_packer.sources.lerobot.frames import TOLERANCE_S, CameraFrames, WithBytes, frames_at
@@ -104,17 +103,20 @@ class LeRobotSource(TableSource):
         arrow = rows.arrow(columns_of_file)
 
         kinds = {name: FieldKind(dtype) for name, dtype in DTYPES.items()}
-        values: dict[str, Column] = dict(zip(DTYPES, map(Numbers, (rows.episode, rows.frame, rows.seconds)), strict=True))
+        values: dict[str, Column] = dict(
+            zip(DTYPES, map(Numbers, (rows.episode, rows.frame, rows.seconds)), strict=True)
+        )
         self.features, left_out = {}, list[str]()
         field_of = _field_names([name for name in others if name != image])
         for name in others:
             kind: FieldKind | str
             column: Column
             if name in filmed_frames:
-                kind, column = PICTURES, filmed_frames[name]
+                kind, column = FieldKind("uint8", info.features[name].pixels, image="picture"), filmed_frames[name]
             elif name in cameras:
                 column = ArrowImages(arrow, name, {})
                 kind = first_pixels("image", name, (partial(column.value, i) for i in range(len(rows.row))))
+                kind = replace(kind, shape=(*info.features[name].pixels[:2], kind.shape[2]))
             elif tasks is not None and name == _TEXT:
                 kind, column = FieldKind("str"), rows.texts(tasks, place.named("meta"))
             else:
@@ -138,6 +140,7 @@ class LeRobotSource(TableSource):
             root=root,
             paths=() if is_url(place.path) else (place.path,),
             fields=kinds,
+            image=ImageKind("uint8", info.features[image].pixels, pictures=True),
             noun="frame",
             video=bool(filmed),
             options=given_options(image_column=image, columns=",".join(others), episodes=episodes),
@@ -145,11 +148,15 @@ class LeRobotSource(TableSource):
             problems=tuple(problems),
         )
         self._episodes = rows.episode
-        keys = texts_of([frame_key(_name(n), k) for n, k in zip(rows.episode.tolist(), rows.frame.tolist(), strict=True)])
+        keys = texts_of(
+            [frame_key(_name(n), k) for n, k in zip(rows.episode.tolist(), rows.frame.tolist(), strict=True)]
+        )
         super().__init__(about, keys, WithBytes(first, share), values)
         meta = place.files([INFO], INFO, "")
         states = np.concatenate([data.states, files.states, meta.states])
-        if len(states) >= len(self):  # where there are as many as samples, the first are taken for those of their images
+        if len(states) >= len(
+            self
+        ):  # where there are as many as samples, the first are taken for those of their images
             states = np.concatenate([data.states[np.searchsorted(rows.starts, rows.row, "right") - 1], states])
         self._states = states
         self._states.flags.writeable = False
@@ -227,9 +234,14 @@ def _choose(
     """The camera that is `image`, and the features that become fields. Raises UsageError."""
     there = [*features] + [_TEXT] * (_TEXT not in features)
     cameras = [name for name, one in features.items() if one.dtype in ("video", "image")]
-    for option, name in [*((opt.columns, one) for one in wanted or ()), *((opt.image_column, one) for one in [image] if one)]:
+    for option, name in [
+        *((opt.columns, one) for one in wanted or ()),
+        *((opt.image_column, one) for one in [image] if one),
+    ]:
         if name not in there:
-            raise UsageError(f"{option(plain(name))}: {root} has no such feature: it has {listed([*map(plain, there)], 30)}")
+            raise UsageError(
+                f"{option(plain(name))}: {root} has no such feature: it has {listed([*map(plain, there)], 30)}"
+            )
     if image is not None and image not in cameras:
         raise UsageError(f"{opt.image_column(plain(image))}: it is no camera of {root}: {listed(cameras, 8)}")
     some = there if wanted is None else [*wanted]
@@ -266,7 +278,9 @@ def _scan(files: NamedFiles, episodes: Sequence[Episode], columns: Sequence[str]
                     if name not in table.schema.names:
                         raise UsageError(f"{where} has no column {plain(name)!r}, which {INFO} says it has")
                     if schema is not None and table.schema.field(name).type != schema.field(name).type:
-                        raise UsageError(f"{where}: column {plain(name)!r} is not of the type that it has in {files.name(0)}")
+                        raise UsageError(
+                            f"{where}: column {plain(name)!r} is not of the type that it has in {files.name(0)}"
+                        )
                 schema = table.schema if schema is None else schema
                 first = count
                 for batch in table.scan([(name, None) for name in names]):
@@ -350,7 +364,9 @@ def _decoded(
                 off += strayed
             taken.append((first, TakenFrames(file, one.number, frames, rows.frame[some])))
         found[camera] = CameraFrames([one for _, one in sorted(taken, key=lambda pair: pair[0])], camera)
-    counts = Counter(note for _, index in indexes.values() if not isinstance(index, DecodeError) for note in index.notes)
+    counts = Counter(
+        note for _, index in indexes.values() if not isinstance(index, DecodeError) for note in index.notes
+    )
     return found, counts, off
 
 

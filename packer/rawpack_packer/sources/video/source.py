@@ -172,7 +172,9 @@ class FrameSource(VideoPart):
         taken, counts = _taken(videos, progress)
         super().__init__(taken, columns)
         self._lines, self._list_states = lines, list_states
-        self.info = replace(info, noun="frame", video=True, counts={**info.counts, **{name: counts[name] for name in _COUNTS}})
+        self.info = replace(
+            info, noun="frame", video=True, counts={**info.counts, **{name: counts[name] for name in _COUNTS}}
+        )
         if not len(self):
             raise UsageError(
                 f"no frame of {info.root} is within {opt.start}, {opt.end} and the other options: widen them"
