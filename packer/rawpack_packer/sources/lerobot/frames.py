@@ -3,7 +3,9 @@ the time at which the episode begins there and the row's own time together."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import os
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -11,8 +13,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rawpack.errors import DecodeError
+from rawpack_packer.sources.base import Scanning
+from rawpack_packer.sources.lerobot.meta import Episode
+from rawpack_packer.sources.table.named_files import NamedFiles
 from rawpack_packer.sources.table.source import ImageAndFields, ImageColumn
+from rawpack_packer.sources.video.container import VideoFile
 from rawpack_packer.sources.video.index import LOST, VideoIndex
+from rawpack_packer.sources.video.scan import make_indexes
 from rawpack_packer.sources.video.source import TakenFrames, VideoPart
 
 Rows = NDArray[np.int64]
@@ -56,13 +63,13 @@ class WithBytes:
         return WithBytes(self.images.pick(rows), self.share)
 
 
-def frames_at(index: VideoIndex, seconds: NDArray[np.float64], period: float) -> tuple[VideoIndex, int]:
-    """The frames of a video that are shown at these times; and how many are further from them than LeRobot allows. Where
-    no frame is within half a period, the frame is LOST."""
+def _frames_at(index: VideoIndex, seconds: NDArray[np.float64], period: float) -> tuple[VideoIndex, int]:
+    """The frames of a video that are shown at these times, LOST where none is within half a period; and how many are
+    further from their times than LeRobot allows."""
     times = index.times * float(index.time_base)
-    after = np.searchsorted(times, seconds).clip(1, max(1, len(times) - 1))
-    nearest = np.where(seconds - times[after - 1] <= times[after.clip(max=len(times) - 1)] - seconds, after - 1, after)
-    nearest = nearest.clip(max=len(times) - 1)
+    after = np.searchsorted(times, seconds).clip(max=len(times) - 1)
+    before = (after - 1).clip(min=0)
+    nearest = np.where(seconds - times[before] <= times[after] - seconds, before, after)
     off = np.abs(times[nearest] - seconds)
     missing = off > period / 2
     found = index.only(nearest)
@@ -75,3 +82,43 @@ def frames_at(index: VideoIndex, seconds: NDArray[np.float64], period: float) ->
             lost=("truncated", why),
         )
     return found, int(((off > TOLERANCE_S) & ~missing).sum())
+
+
+def film(
+    episodes: Sequence[Episode],
+    first_rows: Mapping[int, int],
+    frames: Rows,
+    seconds: NDArray[np.float64],
+    cameras: Sequence[str],
+    files: NamedFiles,
+    names: Sequence[str],
+    period: float,
+    progress: Scanning,
+) -> tuple[dict[str, CameraFrames], Counter[str], int]:
+    """The frames of each camera; what is counted of videos; and how many frames are off, see `_frames_at`.
+
+    first_rows: of each episode. frames, seconds: (n,) of the rows. files, names: of all videos. period: of a frame.
+    """
+    videos = [
+        VideoFile(
+            files.paths[k], name, files.state(k), os.fsencode(name),
+            None if files.spool is None else (files.spool, files.remotes[k]),
+        )
+        for k, name in enumerate(names)
+    ]  # fmt: skip
+    with files.looked_through():
+        of_file = dict(zip(names, zip(videos, make_indexes(videos, progress), strict=True), strict=True))
+    found, off = dict[str, CameraFrames](), 0
+    for camera in cameras:
+        taken = list[TakenFrames]()
+        for one in sorted(episodes, key=lambda one: first_rows[one.number]):
+            name, begins = one.videos[camera]
+            (file, index), first = of_file[name], first_rows[one.number]
+            some = slice(first, first + one.length)
+            if not isinstance(index, DecodeError):
+                index, strayed = _frames_at(index, begins + seconds[some], period)
+                off += strayed
+            taken.append(TakenFrames(file, one.number, index, frames[some]))
+        found[camera] = CameraFrames(taken, camera)
+    notes = (note for _, index in of_file.values() if isinstance(index, VideoIndex) for note in index.notes)
+    return found, Counter(notes), off

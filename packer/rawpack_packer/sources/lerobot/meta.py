@@ -1,7 +1,7 @@
 """What `meta/` of a dataset says: its features, its episodes and which files they are in, and its tasks.
 
-v2 has a file for each episode, and lists in JSON Lines. v3 has many episodes in a file, and lists in Parquet: episodes in
-`meta/episodes/chunk-000/file-000.parquet` and so on, which are looked for one after another, since a URL lists none.
+v2 has a file for each episode, and lists in JSON Lines. v3 has many episodes in a file, and lists in Parquet: that of
+episodes is in files that are looked for one after another, by their numbers, since a URL cannot be listed.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
@@ -74,9 +74,13 @@ class Info(msgspec.Struct):
         return int(self.codebase_version.removeprefix("v").partition(".")[0])
 
     @property
-    def cameras(self) -> dict[str, Feature]:
+    def cameras(self) -> list[str]:
         """The features that are pictures."""
-        return {name: one for name, one in self.features.items() if one.dtype in (VIDEO, IMAGE)}
+        return [name for name, one in self.features.items() if one.dtype in (VIDEO, IMAGE)]
+
+    def is_video(self, name: str) -> bool:
+        """Whether a feature is in videos."""
+        return name in self.features and self.features[name].dtype == VIDEO
 
 
 class _Length(msgspec.Struct):
@@ -111,22 +115,30 @@ class Place:
     """Of a URL, with its question mark."""
     split: str
     spool: Spool | None
+    read: dict[str, tuple[int, int]] = field(default_factory=dict)
+    """The states of the files of `meta/` that were read."""
 
     def at(self, name: str) -> str:
         """The path or URL of a file."""
         return f"{self.path}/{name}{self.query}"
 
-    def files(self, names: Sequence[str], by: str, leave_out: str) -> NamedFiles:
-        """Files that `by`, a file of `meta/`, names. leave_out: what leaves out those that are missing. Raises
+    def files(self, names: Sequence[str], leave_out: str) -> tuple[list[str], NamedFiles]:
+        """Files that `INFO` and the episodes name, each once. leave_out: what leaves out those that are missing. Raises
         UsageError where there is one."""
-        for name in names:
+        once = [*dict.fromkeys(names)]
+        for name in once:
             if not is_below(name):
-                raise UsageError(f"{self.named(by)} names a file outside its dataset, {plain(name)!r}: take it out")
+                raise UsageError(f"{self.named(INFO)} names a file outside its dataset, {plain(name)!r}: take it out")
             if not is_url(self.path) and not os.path.isfile(self.at(name)):  # noqa: PTH113
-                raise UsageError(
-                    f"{self.named(by)} names {plain(name)}, which is not there: copy it too, or {leave_out}"
-                )
-        return files_at([self.at(name) for name in names], self.spool)
+                what = f"{plain(name)!r}, which is not there: copy it too, or {leave_out}"
+                raise UsageError(f"{self.named(INFO)} names {what}")
+        return once, files_at([self.at(name) for name in once], self.spool)
+
+    def _file(self, name: str) -> NamedFiles:
+        """A file of `meta/`."""
+        files = files_at([self.at(name)], self.spool)
+        self.read[name] = files.state(0)
+        return files
 
     def named(self, name: str) -> str:
         """A file in messages."""
@@ -135,10 +147,8 @@ class Place:
     def decoded(self, name: str, kind: type[T]) -> T:
         """A file in JSON; or a list of what the lines of one hold. Raises UsageError."""
         where, decode = self.named(name), msgspec.json.Decoder(kind)
-        with reading(where):
-            files = files_at([self.at(name)], self.spool)
-            with files.opened(0) as fd, os.fdopen(os.dup(fd), "rb") as file:
-                data = file.read(_MOST_BYTES)
+        with reading(where), self._file(name).opened(0) as fd, os.fdopen(os.dup(fd), "rb") as file:
+            data = file.read(_MOST_BYTES)
         try:
             return decode.decode_lines(data) if name.endswith(".jsonl") else decode.decode(data)  # type: ignore[return-value]
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
@@ -146,7 +156,7 @@ class Place:
 
     def columns(self, name: str, wanted: Sequence[str]) -> dict[str, list[Any]]:
         """Columns of a Parquet file; "" stands for the first column of texts. Raises UsageError."""
-        where, files = self.named(name), files_at([self.at(name)], self.spool)
+        where, files = self.named(name), self._file(name)
         with files.opened(0), parsing(where, files.paths[0], "Parquet"):
             table = open_table(files.paths[0])
             names = [one or _texts(table.schema) for one in wanted]
@@ -197,8 +207,8 @@ def read_info(place: Place) -> Info:
 def read_episodes(
     place: Place, info: Info, cameras: Sequence[str], wanted: str | Sequence[int] | None
 ) -> list[Episode]:
-    """The episodes in the order of the dataset, without empty ones. cameras: those of which videos are read. wanted: see
-    `_numbers`. Raises UsageError."""
+    """The episodes in the order of the dataset, without empty ones. cameras: those in videos. wanted: see `_numbers`.
+    Raises UsageError."""
     found = [*(_of_v2 if info.major == 2 else _of_v3)(place, info, cameras)]
     numbers = [one.number for one in found]
     where = place.named(INFO)
@@ -258,13 +268,11 @@ def _of_v3(place: Place, info: Info, cameras: Sequence[str]) -> Iterator[Episode
 
 
 def _filled(place: Place, pattern: str | None, values: Mapping[str, Any]) -> str:
-    """A path by its pattern, such as "{video_key}/{file_index:03d}.mp4". Not by `str.format`, which could read more than
-    values."""
+    """A path by its pattern, such as "{file_index:03d}.mp4". Not by `str.format`, which could read more than values."""
 
     def value(match: re.Match[str]) -> str:
         if match[1] not in values:
-            raise UsageError(f"{place.named(INFO)}: the path {plain(str(pattern))!r} has a place {match[1]!r}: it has only "
-                             f"{', '.join(values)}")  # fmt: skip
+            raise UsageError(f"{place.named(INFO)}: there is no {match[1]} for {plain(str(pattern))!r}")
         found = values[match[1]]
         return f"{int(found):0{match[2] or 1}d}" if not isinstance(found, str) else found
 

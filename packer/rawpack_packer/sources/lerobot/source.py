@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -14,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from rawpack.errors import DecodeError, UsageError
+from rawpack.errors import UsageError
 from rawpack.remote.url import is_url
 from rawpack_packer.counts import OF_VIDEOS
 from rawpack_packer.errors import need
@@ -23,18 +22,24 @@ from rawpack_packer.sources.base import Column, Scanning, SourceInfo, given_opti
 from rawpack_packer.sources.fields import RESERVED, FieldKind, ImageKind, first_pixels
 from rawpack_packer.sources.files import parsing
 from rawpack_packer.sources.lerobot import INFO
-from rawpack_packer.sources.lerobot.frames import TOLERANCE_S, CameraFrames, WithBytes, frames_at
-from rawpack_packer.sources.lerobot.meta import VIDEO, Episode, Feature, place_of, read_episodes, read_info, read_tasks
+from rawpack_packer.sources.lerobot.frames import TOLERANCE_S, WithBytes, film
+from rawpack_packer.sources.lerobot.meta import (
+    IMAGE,
+    Episode,
+    Feature,
+    Info,
+    place_of,
+    read_episodes,
+    read_info,
+    read_tasks,
+)
 from rawpack_packer.sources.parquet.source import ArrowColumn, ArrowImages, ArrowRows
-from rawpack_packer.sources.parquet.tables import Leaf, image_entries, leaf_dtype, open_table
+from rawpack_packer.sources.parquet.tables import image_entries, leaf_dtype, open_table
 from rawpack_packer.sources.table.choose import named_columns
 from rawpack_packer.sources.table.columns import Numbers, Texts, texts_of
 from rawpack_packer.sources.table.named_files import NamedFiles, source_name
 from rawpack_packer.sources.table.source import ImageColumn, TableSource
 from rawpack_packer.sources.video import DTYPES, Videos, frame_key
-from rawpack_packer.sources.video.container import VideoFile
-from rawpack_packer.sources.video.scan import make_indexes
-from rawpack_packer.sources.video.source import TakenFrames
 from rawpack_packer.text import listed, plain
 
 if TYPE_CHECKING:
@@ -44,6 +49,7 @@ Rows = NDArray[np.int64]
 _EPISODE, _FRAME, _TIME, _TASK = "episode_index", "frame_index", "timestamp", "task_index"
 _TEXT = "task"
 """What LeRobot adds to each row: the text of its task."""
+_LONGEST_NAME = 60
 _ROW = "index"
 """The number of a row, which every sample of a store has anyway."""
 
@@ -51,8 +57,8 @@ _ROW = "index"
 class LeRobotSource(TableSource):
     """The frames of all episodes, in the order of their files, as a `Source`.
 
-    A sample is a row: a picture of each camera, the first one as `image`, and the other features by their names, in which
-    `_` stands for what no name of a field has. Three fields are those of videos, so that clips are made of episodes:
+    A sample is a row: a picture of each camera, the first one as `image`, and the other features by their names, with
+    `_` for what the name of a field cannot have. Three fields are those of videos, so that clips are made of episodes:
     `video`, the number of the episode, `frame`, and `pts_seconds`. `task` is the text of `task_index`. Keys are
     `episode_000003#000012`, and the frames of an episode go into one split.
 
@@ -82,59 +88,56 @@ class LeRobotSource(TableSource):
         """
         place, root = place_of(path, spool), source_name(path)
         info = read_info(place)
-        image, others = _choose(info.features, named_columns(columns), image_column, root)
-        cameras = [name for name in (image, *others) if name in info.cameras]
-        filmed = [name for name in cameras if info.features[name].dtype == VIDEO]
+        image, others = _choose(info, named_columns(columns), image_column, root)
+        filmed = [name for name in (image, *others) if info.is_video(name)]
         if filmed:
             need("av", "lerobot", root)
         found = read_episodes(place, info, filmed, episodes)
         if not found:
             raise UsageError(f"{root} has no frame: its episodes are empty")
-        leave_out = f"leave out its episodes by {opt.episodes}"
-        data = place.files([*dict.fromkeys(one.data for one in found)], INFO, leave_out)
-        columns_of_file = [name for name in (image, *others) if name not in (*filmed, _TEXT)]
-        rows = _scan(data, found, columns_of_file, progress)
-        tasks = read_tasks(place, info) if _TEXT in others and _TEXT not in info.features else None
-        videos = {name: [one.videos[name][0] for one in found] for name in filmed}
-        names = [*dict.fromkeys(name for some in videos.values() for name in some)]
-        files = place.files(names, INFO, f"{leave_out}, or its camera by {opt.columns}")
-        filmed_frames, counts, off = _decoded(rows, found, videos, files, names, 1 / info.fps, progress)
-        share = int(data.states[:, 0].sum() + files.states[:, 0].sum()) // len(rows.row)
-        arrow = rows.arrow(columns_of_file)
-
-        kinds = {name: FieldKind(dtype) for name, dtype in DTYPES.items()}
+        cure = f"leave out its episodes by {opt.episodes}"
+        data = place.files([one.data for one in found], cure)[1]
+        read = [name for name in (image, *others) if name not in filmed and name in info.features]
+        rows = _scan(data, found, read, progress)
+        names, videos = place.files(
+            [one.videos[name][0] for name in filmed for one in found], f"{cure}, or its camera by {opt.columns}"
+        )
+        frames, counts, off = film(
+            found, rows.firsts, rows.frame, rows.seconds, filmed, videos, names, 1 / info.fps, progress
+        )
+        arrow, count = rows.arrow(read), len(rows.row)
+        kinds: dict[str, FieldKind] = {name: FieldKind(dtype) for name, dtype in DTYPES.items()}
         values: dict[str, Column] = dict(
             zip(DTYPES, map(Numbers, (rows.episode, rows.frame, rows.seconds)), strict=True)
         )
-        self.features, left_out = {}, list[str]()
-        field_of = _field_names([name for name in others if name != image])
+        field_of, problems = _field_names(others), list[str]()
+        self.features = {
+            name: _told(one, "image" if name == image else "left out") for name, one in info.features.items()
+        }
         for name in others:
-            kind: FieldKind | str
-            column: Column
-            if name in filmed_frames:
-                kind, column = FieldKind("uint8", info.features[name].pixels, image="picture"), filmed_frames[name]
-            elif name in cameras:
-                column = ArrowImages(arrow, name, {})
-                kind = first_pixels("image", name, (partial(column.value, i) for i in range(len(rows.row))))
-                kind = replace(kind, shape=(*info.features[name].pixels[:2], kind.shape[2]))
-            elif tasks is not None and name == _TEXT:
-                kind, column = FieldKind("str"), rows.texts(tasks, place.named("meta"))
+            feature = info.features.get(name, Feature("string"))
+            column: Column = frames[name] if name in frames else ArrowImages(arrow, name, {})
+            kind: FieldKind | None
+            if name in frames:
+                kind = FieldKind("uint8", feature.pixels, image="picture")
+            elif feature.dtype == IMAGE:
+                pixels = first_pixels("image", name, (partial(column.value, i) for i in range(count)))
+                kind = replace(pixels, shape=(*feature.pixels[:2], pixels.shape[2]))
+            elif name not in info.features:
+                kind, column = FieldKind("str"), rows.texts(read_tasks(place, info), place.named("meta"))
+            elif (kind := rows.kind(name, feature)) is not None:
+                column = ArrowColumn(arrow, name, kind)
             else:
-                kind = rows.kind(name, info.features[name])
-                column = ArrowColumn(arrow, name, kind) if isinstance(kind, FieldKind) else Numbers(rows.row)
-            if isinstance(kind, str):
-                left_out.append(f"feature {plain(name)} is left out: {kind}")
-            else:
-                kinds[field_of[name]], values[field_of[name]] = kind, column
-        for name, one in info.features.items():
-            becomes = "image" if name == image else field_of.get(name, "left out")
-            shape = "x".join(map(str, one.shape))
-            self.features[name] = f"{one.dtype} {shape}, {becomes}"
-        first: ImageColumn = filmed_frames[image] if image in filmed_frames else ArrowImages(arrow, image, {})
-        problems = [*left_out]
+                problems.append(f"feature {plain(name)} is left out: no field can hold {_told(feature, '')}")
+                continue
+            kinds[field_of[name]], values[field_of[name]] = kind, column
+            self.features[name] = _told(feature, field_of[name])
+        left_out = len(problems)
         if off:
-            problems.append(f"{off:,} frames are shown more than {TOLERANCE_S:g} s before or after the timestamp of their "
-                            "row: the closest were taken, where LeRobot refuses them without tolerance_s=")  # fmt: skip
+            problems.append(
+                f"{off:,} frames are shown more than {TOLERANCE_S:g} s before or after the timestamps of their rows: "
+                "the closest were taken, where LeRobot refuses them without tolerance_s="
+            )
         about = SourceInfo(
             kind="lerobot",
             root=root,
@@ -144,21 +147,18 @@ class LeRobotSource(TableSource):
             noun="frame",
             video=bool(filmed),
             options=given_options(image_column=image, columns=",".join(others), episodes=episodes),
-            counts={"columns_left_out": len(left_out), **{name: counts[name] for name in OF_VIDEOS}},
+            counts={"columns_left_out": left_out, **{name: counts[name] for name in OF_VIDEOS}},
             problems=tuple(problems),
         )
         self._episodes = rows.episode
-        keys = texts_of(
-            [frame_key(_name(n), k) for n, k in zip(rows.episode.tolist(), rows.frame.tolist(), strict=True)]
-        )
-        super().__init__(about, keys, WithBytes(first, share), values)
-        meta = place.files([INFO], INFO, "")
-        states = np.concatenate([data.states, files.states, meta.states])
-        if len(states) >= len(
-            self
-        ):  # where there are as many as samples, the first are taken for those of their images
-            states = np.concatenate([data.states[np.searchsorted(rows.starts, rows.row, "right") - 1], states])
-        self._states = states
+        keys = [frame_key(_name(n), k) for n, k in zip(rows.episode.tolist(), rows.frame.tolist(), strict=True)]
+        first: ImageColumn = frames[image] if image in frames else ArrowImages(arrow, image, {})
+        share = int(data.states[:, 0].sum() + videos.states[:, 0].sum()) // count
+        super().__init__(about, texts_of(keys), WithBytes(first, share), values)
+        states = np.concatenate([data.states, videos.states, [*place.read.values()]])
+        # Where there are as many as samples, the first are taken for those of their images.
+        of_rows = data.states[np.searchsorted(rows.starts, rows.row, "right") - 1 if len(states) >= count else []]
+        self._states: Rows = np.concatenate([of_rows, states])
         self._states.flags.writeable = False
 
     def group(self, i: int, /) -> str:
@@ -195,14 +195,18 @@ class _Rows:
         leaves = [(name, part) for name in names for part in image_entries(self.schema, name)[:1] or (None,)]
         return ArrowRows(self.files, self.starts, self.row, tuple(leaves))
 
-    def kind(self, name: str, feature: Feature) -> FieldKind | str:
-        """What a column is as a field, by the types of the file and the shape that `INFO` says; or why it can be none."""
-        type_ = self.schema.field(name).type
-        dtype, is_list = leaf_dtype(type_)
+    @property
+    def firsts(self) -> dict[int, int]:
+        """Episode -> the first of its rows among these."""
+        return dict(zip(*(found.tolist() for found in np.unique(self.episode, return_index=True)), strict=True))
+
+    def kind(self, name: str, feature: Feature) -> FieldKind | None:
+        """What a column is as a field, by the type in the file and the shape that `INFO` says; None for no field."""
+        dtype, is_list = leaf_dtype(self.schema.field(name).type)
         try:
             return FieldKind(dtype, tuple(feature.shape) if is_list else ())
         except UsageError:
-            return f"no field can hold {plain(str(type_))[:60]} {feature.shape}"
+            return None
 
     def texts(self, tasks: Mapping[int, str], where: str) -> Column:
         """The text of each row's task. Raises UsageError where one has none."""
@@ -228,36 +232,35 @@ class _Chosen:
         return _Chosen(self.texts, self.numbers[rows])
 
 
-def _choose(
-    features: Mapping[str, Feature], wanted: Mapping[str, str] | None, image: str | None, root: str
-) -> tuple[str, list[str]]:
+def _choose(info: Info, wanted: Mapping[str, str] | None, image: str | None, root: str) -> tuple[str, list[str]]:
     """The camera that is `image`, and the features that become fields. Raises UsageError."""
-    there = [*features] + [_TEXT] * (_TEXT not in features)
-    cameras = [name for name, one in features.items() if one.dtype in ("video", "image")]
-    for option, name in [
-        *((opt.columns, one) for one in wanted or ()),
-        *((opt.image_column, one) for one in [image] if one),
-    ]:
+    there = [*dict.fromkeys([*info.features, _TEXT])]
+    said = [*((opt.columns, name) for name in wanted or ()), *([(opt.image_column, image)] if image else [])]
+    for option, name in said:
         if name not in there:
             raise UsageError(
                 f"{option(plain(name))}: {root} has no such feature: it has {listed([*map(plain, there)], 30)}"
             )
-    if image is not None and image not in cameras:
-        raise UsageError(f"{opt.image_column(plain(image))}: it is no camera of {root}: {listed(cameras, 8)}")
+    if image is not None and image not in info.cameras:
+        raise UsageError(f"{opt.image_column(plain(image))}: it is no camera of {root}: {listed(info.cameras, 8)}")
     some = there if wanted is None else [*wanted]
-    image = image or next((name for name in some if name in cameras), cameras[0])
+    image = image or next((name for name in some if name in info.cameras), info.cameras[0])
     return image, [name for name in some if name not in (image, _ROW)]
 
 
+def _told(feature: Feature, becomes: str) -> str:
+    """A feature in words, and the field that it becomes."""
+    return f"{feature.dtype} {'x'.join(map(str, feature.shape))}".rstrip() + (f", {becomes}" if becomes else "")
+
+
 def _field_names(names: Sequence[str]) -> dict[str, str]:
-    """Name of a feature -> that of its field: `_` for what a field's name cannot have, and `_2` after one that is taken."""
+    """Name of a feature -> that of its field, with `_` for what that cannot have, and `_2` after one that is taken."""
     found, taken = dict[str, str](), {*RESERVED, *DTYPES}
     for name in names:
-        plain_name = re.sub(r"[^A-Za-z0-9_]", "_", name)[:60]
-        plain_name = field = plain_name if not plain_name[:1].isdigit() and plain_name else f"_{plain_name}"
+        field = wanted = re.sub(r"[^A-Za-z0-9_]|^(?=[0-9]|$)", "_", name)[:_LONGEST_NAME]
         number = 2
         while field.lower() in taken:
-            field, number = f"{plain_name}_{number}", number + 1
+            field, number = f"{wanted}_{number}", number + 1
         taken.add(field.lower())
         found[name] = field
     return found
@@ -315,8 +318,8 @@ def _check(episode: Rows, frame: Rows, episodes: Sequence[Episode], files: Named
     for one in episodes:
         if lengths.get(one.number, 0) != one.length:
             raise UsageError(
-                f"meta/ says that episode {one.number} has {one.length:,} frames, and {one.data} has "
-                f"{lengths.get(one.number, 0):,} rows of it in a piece: copy both again, or leave it out by {opt.episodes}"
+                f"meta/ says that episode {one.number} has {one.length:,} frames, and {plain(one.data)} has "
+                f"{lengths.get(one.number, 0):,} of them in a piece: copy both again, or leave it out by {opt.episodes}"
             )
     steps = np.diff(frame, prepend=-1)
     steps[begins] = 1
@@ -326,48 +329,6 @@ def _check(episode: Rows, frame: Rows, episodes: Sequence[Episode], files: Named
             f"the rows of episode {number} in {files.name(0)} and the files after it are not in the order of "
             f"{_FRAME}: leave it out by {opt.episodes}"
         )
-
-
-def _decoded(
-    rows: _Rows,
-    episodes: Sequence[Episode],
-    videos: Mapping[str, Sequence[str]],
-    files: NamedFiles,
-    names: Sequence[str],
-    period: float,
-    progress: Scanning,
-) -> tuple[dict[str, CameraFrames], Counter[str], int]:
-    """The frames of each camera; what is counted of videos; and how many frames are off, see `frames_at`.
-
-    videos: camera -> the file of each episode. files, names: all of these. period: from one frame to the next.
-    """
-    opened = [
-        VideoFile(
-            files.paths[k], name, files.state(k), os.fsencode(name),
-            None if files.spool is None else (files.spool, files.remotes[k]),
-        )
-        for k, name in enumerate(names)
-    ]  # fmt: skip
-    with files.looked_through():
-        indexes = dict(zip(names, zip(opened, make_indexes(opened, progress), strict=True), strict=True))
-    begins = dict(zip(*np.unique(rows.episode, return_index=True), strict=True))
-    found, off = dict[str, CameraFrames](), 0
-    for camera, of_episodes in videos.items():
-        taken = list[tuple[int, TakenFrames]]()
-        for one, name in zip(episodes, of_episodes, strict=True):
-            file, index = indexes[name]
-            first = int(begins[one.number])
-            some = slice(first, first + one.length)
-            frames = index
-            if not isinstance(index, DecodeError):
-                frames, strayed = frames_at(index, one.videos[camera][1] + rows.seconds[some], period)
-                off += strayed
-            taken.append((first, TakenFrames(file, one.number, frames, rows.frame[some])))
-        found[camera] = CameraFrames([one for _, one in sorted(taken, key=lambda pair: pair[0])], camera)
-    counts = Counter(
-        note for _, index in indexes.values() if not isinstance(index, DecodeError) for note in index.notes
-    )
-    return found, counts, off
 
 
 def _name(episode: int) -> str:
