@@ -42,6 +42,10 @@ FACTS = {
     "folder": Facts("yes", "by its file", "the files; labels as torchvision's ImageFolder", "choose-a-format-and-size"),
     "hdf5": Facts("if data sets hold image files", "by its row", "h5py", "pack-hdf5-lmdb-cifar"),
     "labelme": Facts("yes", "by its file", "labelme", "pack-detection-datasets"),
+    "lerobot": Facts(
+        "if cameras are images in Parquet files", "from the key frame before it; by its row group",
+        "lerobot 0.3.3 and 0.4.4", "pack-lerobot",
+    ),
     "listing": Facts("yes", "by its file", "the `csv` and `json` modules", "pack-a-listing"),
     "litdata": Facts(
         "yes", "at its offset; a compressed chunk is decompressed whole", "litdata", "pack-mds-and-litdata"
@@ -67,6 +71,7 @@ FURTHER = {
     "arrays": "`--field target:image`, an array of an `.npz`",
     "folder": "`--images target=clean/`, files of the same names in another folder",
     "hdf5": "`--field target:image`, a data set of arrays or image files",
+    "lerobot": "all cameras but the first; `--columns` chooses them",
     "listing": "`--field target:image`, a column of paths",
     "litdata": "`--field right:image`, a column of image files, PIL images or arrays",
     "mds": "`--field right:image`, a column of image files, PIL images or arrays",
