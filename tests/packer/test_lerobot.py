@@ -33,7 +33,7 @@ LENGTHS = [7, 12, 5, 9, 4]
 """Frames of each episode, see `make.py`."""
 TOP, WRIST, FRONT = "observation.images.top", "observation.images.wrist", "observation.images.front"
 SQUARE = 8
-_TOLERANCE = 6
+_TOLERANCE = 8
 """Levels by which the mean of a square differs where two decoders convert its colors."""
 
 

@@ -46,5 +46,5 @@ def test_each_video_is_fetched_once(server: Server, tmp_path: Path) -> None:
 
 
 def test_what_is_not_there_is_named(server: Server, tmp_path: Path) -> None:
-    ran = run_here("pack", "s3://bucket/v30/other/meta/info.json", tmp_path / "store")
+    ran = run_here("pack", f"{server.url}/bucket/v30/other/meta/info.json", tmp_path / "store")
     assert (ran.code, "there is no file" in ran.err) == (2, True)
