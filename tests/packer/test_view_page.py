@@ -239,8 +239,8 @@ def test_a_training_batch(opened: Any, many: Path) -> None:
     page.fill("[name=number]", "24")
     page.press("[name=number]", "Enter")
     page.wait_for_function("() => document.querySelector('#total')?.textContent.startsWith('batch 24 of 25')")
-    page.wait_for_selector("text=Next batch >> css=:disabled")
-    assert page.is_enabled("text=Previous batch")
+    page.wait_for_selector('[name="Next batch"]:disabled')
+    assert page.is_enabled('[name="Previous batch"]')
 
 
 @pytest.mark.usefixtures("looked_through_here")
@@ -394,18 +394,18 @@ def pack_some(source: Path, store: Path) -> Path:
 def test_marks_are_downloaded_for_subset_and_relabel(opened: Any, many: Path, tmp_path: Path) -> None:
     page = opened(many)
     page.wait_for_selector(".tile")
-    for n in (2, 5):
+    for n in (2, 105):
         page.focus(f".tile >> nth={n}")
         page.keyboard.press("m")
-    keys = [keys_on(page)[n] for n in (2, 5)]
+    keys = [keys_on(page)[n] for n in (2, 105)]
     assert page.inner_text("#marked") == "2 samples marked"
     with page.expect_download() as begun:
         page.click("text=Download keys")
     begun.value.save_as(tmp_path / "keys.txt")
     ran = run_here("subset", "--quiet", "--keys-from", tmp_path / "keys.txt", many, tmp_path / "marked")
     assert (ran.code, Reader(tmp_path / "marked").column("key")) == (0, sorted(keys)), ran.err
-    names = [Reader(many).classes[Reader(many)[n]["label"]] for n in (2, 5)]
-    assert names[0] != names[1]
+    names = [Reader(many).classes[Reader(many)[n]["label"]] for n in (2, 105)]
+    assert names == ["class-0", "class-1"]
     assert page.is_disabled("text=Download CSV")
     page.fill("#marks-label", names[0])
     with page.expect_download() as begun:
@@ -415,7 +415,7 @@ def test_marks_are_downloaded_for_subset_and_relabel(opened: Any, many: Path, tm
     ran = run_here("relabel", "--from", tmp_path / "marks.csv", tmp_path / "copy")
     assert "replaced label of 1 sample " in ran.out, ran
     reader = Reader(tmp_path / "copy")
-    assert [reader.classes[reader[n]["label"]] for n in (2, 5)] == [names[0]] * 2
+    assert [reader.classes[reader[n]["label"]] for n in (2, 105)] == [names[0]] * 2
     page.reload()
     page.wait_for_selector(".tile.marked")
     page.click("text=Clear")

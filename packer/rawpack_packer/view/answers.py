@@ -97,9 +97,10 @@ class Answers:
     def close(self) -> None:
         """Make no more answers, and wait for those that are being made: a process that ends meanwhile may crash."""
         self._ended = True
-        for _ in range(_AT_ONCE):
-            self._turns.acquire(timeout=_ENDING_S)
+        taken = [self._turns.acquire(timeout=_ENDING_S) for _ in range(_AT_ONCE)]
         self._training.close(_ENDING_S)
+        for _ in range(sum(taken)):
+            self._turns.release()
 
     @contextmanager
     def _turn(self) -> Iterator[None]:

@@ -16,6 +16,7 @@ import socket
 import sys
 import threading
 from collections.abc import Sequence
+from contextlib import suppress
 from email.utils import formatdate
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -64,7 +65,8 @@ class Viewer(ThreadingHTTPServer):
         """host, port: where to listen; port 0 takes a free one. Raises PackError where that cannot be."""
         self.stores, self.answers = list(stores), Answers(stores)
         self.token, self.host = secrets.token_urlsafe(24), host
-        self._places, self._unsent, self._lock = threading.Semaphore(_CONNECTIONS), 0, threading.Lock()
+        self._places, self._open = threading.Semaphore(_CONNECTIONS), set[socket.socket]()
+        self._unsent, self._lock = 0, threading.Lock()
         self.address_family = socket.AF_INET6 if ":" in host else socket.AF_INET
         try:
             super().__init__((host, port), _Handler)
@@ -89,13 +91,17 @@ class Viewer(ThreadingHTTPServer):
         return f"rawpack-{self.port}"
 
     def server_close(self) -> None:
-        """End it, when `serve_forever` has ended."""
+        """End it and all connections, when `serve_forever` has ended."""
         super().server_close()
+        for connection in list(self._open):
+            with suppress(OSError):
+                connection.shutdown(socket.SHUT_RDWR)
         self.answers.close()
 
     def process_request(self, request: Any, client_address: Any) -> None:
         """Start a thread for a connection."""
         if self._places.acquire(timeout=_WAITING_S):
+            self._open.add(request)
             super().process_request(request, client_address)
         else:
             self.shutdown_request(request)
@@ -105,6 +111,7 @@ class Viewer(ThreadingHTTPServer):
         try:
             super().process_request_thread(request, client_address)
         finally:
+            self._open.discard(request)
             self._places.release()
 
     def holds(self, size: int) -> bool:

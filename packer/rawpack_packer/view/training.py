@@ -95,8 +95,9 @@ class Training:
             return found
 
     def close(self, seconds: float) -> None:
-        """Wait for a batch that is being made, and make no other one."""
-        self._reading.acquire(timeout=seconds)
+        """Wait for a batch that is being made."""
+        if self._reading.acquire(timeout=seconds):
+            self._reading.release()
 
     def image(self, store: LookedAt, loop: TrainingLoop, field: str, k: int) -> NDArray[Any]:
         """Sample k of the batch. Raises UsageError where there is none, or no such field."""
