@@ -281,7 +281,7 @@ def test_two_stores_and_rejects(opened: Any, many: Path, tmp_path: Path) -> None
     page.click("#stores >> text=q60")
     page.wait_for_function("() => document.querySelector('main figcaption')?.textContent.startsWith('q60')")
     assert state_of(page) == {"store": "1", "screen": "compare", "row": "9", "other": "0"}
-    page.click("text=All of this sample")
+    page.click("text=Open this sample")
     page.wait_for_selector(".stage img")
     page.click("#stores >> nth=0 >> button >> nth=0")
     page.wait_for_function("() => !location.hash.includes('store')")

@@ -525,6 +525,27 @@ def test_a_store_behind_a_url(packed: Packed, tmp_path: Path) -> None:
         page.close()
 
 
+def test_duplicates_leaks_and_extremes(tmp_path: Path) -> None:
+    """Of a set whose val has an image of train, which has the darkest one twice."""
+    images = {"train/a/dark": picture(48, 48, 0) // 4, "train/a/again": picture(48, 48, 0) // 4}
+    images |= {f"train/a/{k}": picture(48, 48, k) for k in range(1, 9)} | {"val/a/leak": picture(48, 48, 5)}
+    for name, image in images.items():
+        save(tmp_path / "in" / f"{name}.png", image)
+    ran = run_here("pack", "--quiet", "-j", 0, "--size", 48, "--curate", "--splits", "train,val", tmp_path / "in",
+                   tmp_path / "sets")  # fmt: skip
+    assert ran.code == 0, ran
+    page = rawpack.view(tmp_path / "sets")
+    found = Client(page.url).json("/api/found")
+    page.close()
+    reader = Reader(tmp_path / "sets", split="train")
+    assert [[tile["key"] for tile in group] for group in found["groups"]] == [["a/again.png", "a/dark.png"]]
+    assert [(leak["tile"]["key"], leak["split"], leak["other"]) for leak in found["leaks"]] == [("a/5.png", "val", 0)]
+    darkest = next(one["tiles"] for one in found["extremes"] if one["title"] == "Darkest")
+    brightness = reader.curation["brightness"]
+    assert [tile["value"] for tile in darkest] == [f"brightness {brightness[tile['row']]}" for tile in darkest]
+    assert {tile["key"] for tile in darkest[:2]} == {"a/again.png", "a/dark.png"}
+
+
 def test_polygons_and_keypoints(tmp_path: Path) -> None:
     save(tmp_path / "images" / "0.png", picture(40, 60, 0))
     outline, points = [5.0, 5.0, 30.0, 5.0, 30.0, 20.0], [10, 10, 2, 0, 0, 0]

@@ -194,8 +194,9 @@ def _pixels(store: LookedAt, row: int, name: str, kind: str = "image") -> Any:
     known = store.reader.fields.get(name)
     if known is None or known.kind != kind:
         raise UsageError(f"there is no {kind} {name!r:.60} in the store")
-    if known.uniform and int(np.prod([int(n or 0) for n in known.shape[:2]])) > _MOST_PIXELS:
-        raise UsageError(f"{name!r} has {known.shape[0]} x {known.shape[1]} pixels, too many for a page")
+    height, width = store.reader.select([row]).shapes(name)[0, :2].tolist()
+    if height * width > _MOST_PIXELS:
+        raise UsageError(f"{name!r} has {height} x {width} pixels, too many for a page")
     return store.reader[row][name]
 
 

@@ -29,7 +29,7 @@ _KEPT = 8
 """Orders of rows that are kept: those of the last questions."""
 _MOST_VALUES = 64
 """Of an array, so many are written out."""
-_MOST_REJECTS = 2000
+_MOST_REJECTS, _MOST_LEAKS = 2000, 100
 _quiet = Lock()
 """`catch_warnings` is for one thread at a time."""
 _MOST_DRAWN, _MOST_OF_TILE = 20_000, 200
@@ -178,7 +178,7 @@ class LookedAt:
         return found
 
     def _found(self, asked: Question) -> Rows:
-        rows = self.reader.find(asked.where.strip() or None, key=asked.key or None)
+        rows: Rows = self.reader.find(asked.where.strip() or None, key=asked.key or None)
         if asked.sort == "random":
             rows = rows[np.random.default_rng(asked.seed).permutation(len(rows))]
         elif asked.sort:
@@ -295,7 +295,8 @@ class LookedAt:
         return {
             "groups": [self.tiles(np.array(group[:24])) for group in curation.groups[:100]],
             "leaks": [
-                {"row": leak.row, "split": plain(leak.split), "other": leak.other} for leak in curation.leaks[:500]
+                {"tile": self.tiles(np.array([leak.row]))[0], "split": plain(leak.split), "other": leak.other}
+                for leak in curation.leaks[:_MOST_LEAKS]
             ],
             "extremes": [
                 {"title": one.title, "tiles": self.tiles(np.array(one.rows), one.field)} for one in curation.extremes

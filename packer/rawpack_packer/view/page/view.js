@@ -99,7 +99,7 @@ function checked(found) {
   }
   if (state.screen === "sample" && state.row === undefined) delete state.screen;
   if (left.length) history.replaceState(null, "", `#${new URLSearchParams(state)}`);
-  return left.length ? `The address has ${left.join(", ")}, which does not fit ${at().name}: left out.` : "";
+  return left.length ? `Left out of the address, because ${at().name} does not have it: ${left.join(", ")}` : "";
 }
 
 const stateOf = (hash) => Object.fromEntries(new URLSearchParams(hash.slice(1)));
@@ -624,7 +624,7 @@ async function showCompare(main) {
   const row = number("row", 0);
   const controls = form(
     (found) => go(found, true),
-    choice("other", "beside", others, other),
+    choice("other", "with", others, other),
     field("row", "row", "number", row, {min: 0, max: at().samples - 1}),
     field("gain", "difference times", "number", gain, {min: 1, max: 255}),
   );
@@ -652,7 +652,7 @@ async function showCompare(main) {
         store: state.store || 0, other, row, there: pair.row, gain, v: at().version + there.version,
       })}`, `difference times ${gain}`, 0));
     }
-    const look = make("button", {type: "button"}, "All of this sample");
+    const look = make("button", {type: "button"}, "Open this sample");
     look.addEventListener("click", () => openSample(row));
     place.replaceChildren(make("p", {id: "total"}, `${plain(sample.key)}: ${quality}`), look, pictures);
   } catch (error) {
@@ -686,13 +686,18 @@ async function showFound(main) {
   const parts = [make("h2", {}, `Near duplicates: ${count(found.groups.length, "group")}`)];
   for (const group of found.groups) parts.push(strip(group), make("hr", {}));
   if (found.leaks.length) {
-    const list = make("table", {}, make("tr", {}, make("th", {}, "row"), make("th", {}, "also in")));
+    parts.push(make("h2", {}, `Leaks between splits: ${found.leaks.length}`));
     for (const leak of found.leaks) {
-      const button = make("button", {type: "button"}, String(leak.row));
-      button.addEventListener("click", () => openSample(leak.row));
-      list.append(make("tr", {}, make("td", {}, button), make("td", {}, `${leak.split}, row ${leak.other}`)));
+      const here = strip([{...leak.tile, value: `also in ${leak.split}, row ${leak.other}`}]);
+      const there = stores.findIndex((store) => store.path === at().path.replace(/[^/]+$/, leak.split));
+      if (there >= 0) {
+        const words = `${leak.split}, row ${leak.other}`;
+        const source = `/image?${query({store: there, row: leak.other, side: 112, v: stores[there].version})}`;
+        here.append(tile({row: leak.other, key: words, label: null}, () => go({store: there || "", screen: "sample", row: leak.other}),
+          {source}));
+      }
+      parts.push(here);
     }
-    parts.push(make("h2", {}, `Leaks between splits: ${found.leaks.length}`), list);
   }
   for (const one of found.extremes) parts.push(make("h2", {}, one.title), strip(one.tiles));
   main.replaceChildren(...parts);
