@@ -178,7 +178,7 @@ class LookedAt:
         return found
 
     def _found(self, asked: Question) -> Rows:
-        rows: Rows = self.reader.find(asked.where.strip() or None, key=asked.key or None)
+        rows = self.reader.find(asked.where.strip() or None, key=asked.key or None)
         if asked.sort == "random":
             rows = rows[np.random.default_rng(asked.seed).permutation(len(rows))]
         elif asked.sort:
@@ -188,7 +188,9 @@ class LookedAt:
             without = values != values  # NaN, which has no place in an order: last, whatever the order is
             order = np.argsort(values, kind="stable")
             order = order[::-1] if asked.descending else order
-            return rows[np.concatenate([order[~without[order]], order[without[order]]])]
+            order = np.concatenate([order[~without[order]], order[without[order]]])
+            sorted_rows: Rows = rows[order]
+            return sorted_rows
         return rows[::-1] if asked.descending else rows
 
     def tiles(self, rows: Rows, value: str = "") -> list[dict[str, Any]]:
