@@ -8,7 +8,8 @@ The files are copied until there are enough of them. For each network, these are
 - `files`: torchvision's ImageFolder and torch's DataLoader, with the transforms of PyTorch's ImageNet example.
 - `lmdb`, `memmap`, `planes`: stores at 256 px, with the same random steps.
 - `loading`: the fastest store without training, to compare with the link to the GPU.
-- `scaling`: images on the CPU alone, by 1, 2, 4 and more workers.
+- `decoding`: the files of the smallest store, decoded on the GPU by nvImageCodec, where that is installed.
+- `scaling`: images on the CPU alone, by 1, 2, 4 and more workers; and plain NumPy processes that copy the same rows.
 
 Needs torch and torchvision, and a CUDA device; --cpu runs all of it once on the CPU, to try the script.
 """
@@ -17,6 +18,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import multiprocessing
 import os
 import platform
 import shutil
@@ -34,7 +36,7 @@ import torchvision
 from torchvision import transforms
 
 import rawpack
-from rawpack import Reader
+from rawpack import Reader, Workers
 from rawpack.transforms import Normalize, RandomHorizontalFlip, RandomResizedCrop
 
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
@@ -118,7 +120,7 @@ def measure(asked: argparse.Namespace, device: torch.device, home: Path) -> dict
         return [(images, labels)] * 1000
 
     loaders = {"gpu alone": alone, "files": dataloader, **{name: store(name) for name in STORES}}
-    for network in asked.networks.split(","):
+    for network in filter(None, asked.networks.split(",")):
         rates = results["rates"][network] = {}
         for name, loader in loaders.items():
             rates[name] = trained(network, loader(), device, asked)
@@ -127,6 +129,8 @@ def measure(asked: argparse.Namespace, device: torch.device, home: Path) -> dict
             tell(f"{network:9} {name:9} {rate:8,.0f} images/s, {share:.2f} of the GPU alone")
     results["loading"] = loading(home / "memmap", device, asked)
     tell(results["loading"])
+    results["decoding"] = decoding(home / "lmdb", device, asked)
+    tell(results["decoding"])
     results["scaling"] = {name: scaling(home / name, asked) for name in ("lmdb", "memmap")}
     tell(results["scaling"])
     return results
@@ -193,19 +197,66 @@ def loading(store: Path, device: torch.device, asked: argparse.Namespace) -> dic
     return {"images_per_second": rate, "gigabytes_per_second": rate * 196_608 / 1e9, "bare_copies_per_second": bare}
 
 
-def scaling(store: Path, asked: argparse.Namespace) -> dict[int, float]:
+def decoding(store: Path, device: torch.device, asked: argparse.Namespace) -> dict[str, float]:
+    """Images per second that the device decodes, in batches; empty without nvImageCodec or a device."""
+    try:
+        from nvidia import nvimgcodec
+    except ImportError:
+        return {}
+    if device.type == "cpu":
+        return {}
+    decoder = nvimgcodec.Decoder(options=":fancy_upsampling=1")
+    batches = endless(Reader(store).batches(asked.batch, shuffle=True, drop_last=True, decode=False))
+    start, count = time.perf_counter(), 0
+    for number, batch in enumerate(batches):
+        images = decoder.decode(list(batch["image"]))
+        assert all(image is not None for image in images)
+        torch.cuda.synchronize()
+        if number == 5:
+            start, count = time.perf_counter(), 0
+        count += len(images)
+        if number > 5 and time.perf_counter() - start > asked.seconds / 3:
+            break
+    return {"images_per_second": count / (time.perf_counter() - start)}
+
+
+def scaling(store: Path, asked: argparse.Namespace) -> dict[str, dict[int, float]]:
     """Images per second on the CPU alone, by how many workers there are: whole images."""
-    rates, number = {}, 1
-    while number <= asked.workers:
-        batches = endless(Reader(store).batches(asked.batch, shuffle=True, drop_last=True, workers=number))
-        for _ in islice(batches, 10):
-            pass
-        start, count = time.perf_counter(), 0
-        while time.perf_counter() - start < asked.seconds / 4:
-            count += len(next(batches)["image"])
-        rates[number] = count / (time.perf_counter() - start)
-        number *= 2
+    ways = {
+        "processes": lambda number: Workers(number, backend="process"),
+        "threads": lambda number: Workers(number, backend="thread"),
+    }
+    rates: dict[str, dict[int, float]] = {name: {} for name in (*ways, "bare")}
+    for number in (1, 2, 4, 6, 8, 12, 16, 24, 32):
+        if number > asked.workers:
+            break
+        for name, way in ways.items():
+            batches = endless(Reader(store).batches(asked.batch, shuffle=True, drop_last=True, workers=way(number)))
+            for _ in islice(batches, 20):
+                pass
+            start, count = time.perf_counter(), 0
+            while time.perf_counter() - start < asked.seconds / 6:
+                count += len(next(batches)["image"])
+            rates[name][number] = count / (time.perf_counter() - start)
+            del batches
+        if (store / "shard-00000.npy").exists():
+            with multiprocessing.get_context("spawn").Pool(number) as pool:
+                pool.map(bare, [(store, asked.batch, 0.1)] * number, 1)
+                rates["bare"][number] = sum(pool.map(bare, [(store, asked.batch, asked.seconds / 6)] * number, 1))
     return rates
+
+
+def bare(asked: tuple[Path, int, float]) -> float:
+    """Images per second that this process copies from a store of pixels into its own memory, by NumPy alone."""
+    store, size, seconds = asked
+    shards = [np.load(path, mmap_mode="r") for path in sorted(store.glob("shard-?????.npy"))]
+    rng, out = np.random.default_rng(os.getpid()), np.zeros((size, *shards[0].shape[1:]), np.uint8)
+    start, count = time.perf_counter(), 0
+    while time.perf_counter() - start < seconds:
+        shard = shards[rng.integers(len(shards))]
+        np.take(shard, rng.integers(0, len(shard), size), 0, out, "clip")
+        count += size
+    return count / (time.perf_counter() - start)
 
 
 def copies(photos: Path, where: Path, images: int, classes: int) -> tuple[Path, int]:
