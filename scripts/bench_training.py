@@ -131,8 +131,7 @@ def measure(asked: argparse.Namespace, device: torch.device, home: Path) -> dict
     tell(results["loading"])
     results["decoding"] = decoding(home / "lmdb", device, asked)
     tell(results["decoding"])
-    results["scaling"] = {name: scaling(home / name, asked) for name in ("lmdb", "memmap")}
-    tell(results["scaling"])
+    results["scaling"] = {"memmap": scaling(home / "memmap", asked), "lmdb": scaling(home / "lmdb", asked)}
     return results
 
 
@@ -222,10 +221,10 @@ def decoding(store: Path, device: torch.device, asked: argparse.Namespace) -> di
 
 def scaling(store: Path, asked: argparse.Namespace) -> dict[str, dict[int, float]]:
     """Images per second on the CPU alone, by how many workers there are: whole images."""
-    ways = {
-        "processes": lambda number: Workers(number, backend="process"),
-        "threads": lambda number: Workers(number, backend="thread"),
-    }
+    raw = (store / "shard-00000.npy").exists()
+    ways = {"processes": lambda number: Workers(number, backend="process")}
+    if raw:
+        ways["threads"] = lambda number: Workers(number, backend="thread")
     rates: dict[str, dict[int, float]] = {name: {} for name in (*ways, "bare")}
     for number in (1, 2, 4, 6, 8, 12, 16, 24, 32):
         if number > asked.workers:
@@ -239,10 +238,13 @@ def scaling(store: Path, asked: argparse.Namespace) -> dict[str, dict[int, float
                 count += len(next(batches)["image"])
             rates[name][number] = count / (time.perf_counter() - start)
             del batches
-        if (store / "shard-00000.npy").exists():
+        if raw:
             with multiprocessing.get_context("spawn").Pool(number) as pool:
                 pool.map(bare, [(store, asked.batch, 0.1)] * number, 1)
                 rates["bare"][number] = sum(pool.map(bare, [(store, asked.batch, asked.seconds / 6)] * number, 1))
+        tell(
+            f"{store.name}, {number} workers: { ({name: round(rate[number]) for name, rate in rates.items() if rate}) }"
+        )
     return rates
 
 
