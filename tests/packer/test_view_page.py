@@ -327,6 +327,26 @@ def test_every_format_and_split(opened: Any, packed: Packed, tmp_path: Path) -> 
     assert keys_on(page) == Reader(tmp_path / "sets", split="val").column("key")
 
 
+def test_many_small_samples(opened: Any, tmp_path: Path) -> None:
+    """20,000: only the first tiles are made, and a sort and a search give the samples of all of them."""
+    scores = np.random.default_rng(0).permutation(20_000)
+    images = np.zeros((20_000, 4, 4, 3), np.uint8)
+    images[:, 0, 0, 0] = scores % 251
+    rawpack.pack({"image": images, "score": scores}, tmp_path / "store", size="keep", workers=0)
+    page = opened(tmp_path / "store", state="sort=score&descending=1")
+    wait_for_total(page, "20,000 samples")
+    assert len(keys_on(page)) < 1000
+    assert [int(key) for key in keys_on(page)[:50]] == np.argsort(-scores)[:50].tolist()
+    assert "score 19999" in page.inner_text(".tile >> nth=0")
+    page.fill("input[name=key]", "1234")
+    page.press("input[name=key]", "Enter")
+    found = [k for k in np.argsort(-scores).tolist() if "1234" in str(k)]
+    wait_for_total(page, f"{len(found)} samples of 20,000")
+    assert [int(key) for key in keys_on(page)] == found
+    page.click(".tile >> nth=0")
+    np.testing.assert_array_equal(shown(page, ".stage img"), images[found[0]])
+
+
 def test_a_store_behind_a_url(opened: Any, many: Path, tmp_path: Path) -> None:
     with serving() as server:
         server.put_folder("store", files_of(many))

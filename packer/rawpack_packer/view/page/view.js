@@ -751,6 +751,8 @@ function showAround() {
     button.addEventListener("click", () => turnTo(k));
     return button;
   })));
+  const tab = $("stores").querySelector('[aria-current="true"]');
+  if (tab) $("stores").scrollTop = tab.offsetTop - $("stores").offsetTop;  // where there are many, on a narrow window
   const current = state.screen === "sample" ? state.from || "grid" : state.screen || "grid";
   $("screens").replaceChildren(...screens().map((name) => {
     const button = make("button", {type: "button"}, SCREENS[name]);
