@@ -6,7 +6,7 @@ import textwrap
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 
-from drawing.figures import KINDS, WAYS, Result, Row, is_own, median, ordered, ratio, spread, values
+from drawing.figures import KINDS, WAYS, Result, Row, median, ordered, ratio, spread, values
 from drawing.verdicts import checked, kept, killed_packer, killed_worker, plain, resumed, said
 
 
