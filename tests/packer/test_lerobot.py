@@ -329,10 +329,22 @@ def test_frames_that_a_video_does_not_have(tmp_path: Path) -> None:
     for i in range(7):
         np.testing.assert_array_equal(source[7 + i].image, sound[7 + 5 + i].image)  # type: ignore[arg-type]
     for i in range(7 + 7, 7 + 12):
-        with pytest.raises(
-            DecodeError, match=r"the video has no frame: it has 19 frames, and the last one is at 1\.800 s"
-        ):
+        with pytest.raises(DecodeError, match=r"the video has no frame for its row: the last one of 19 is at 1\.800 s"):
             source[i]
+
+
+def test_times_that_are_none(tmp_path: Path) -> None:
+    """Not a number, beyond all videos, or before that of the row before: these rows are rejected, and no others."""
+    root, sound = copied("v21/h264", tmp_path), open_source(FIXTURES / "v21/h264")
+    path = root / "data/chunk-000/episode_000001.parquet"
+    change_table(path, "timestamp", lambda times: [times[0], np.nan, times[2], np.inf, times[4], times[2], *times[6:]])
+    source = open_source(root)
+    for i in range(len(source)):
+        if i in (7 + 1, 7 + 3, 7 + 5):
+            with pytest.raises(DecodeError, match="the video has no frame for its row"):
+                source[i]
+        else:
+            np.testing.assert_array_equal(source[i].image, sound[i].image)  # type: ignore[arg-type]
 
 
 def test_a_size_that_lies_rejects(tmp_path: Path) -> None:

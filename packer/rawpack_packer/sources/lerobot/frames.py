@@ -26,6 +26,9 @@ Rows = NDArray[np.int64]
 TOLERANCE_S = 1e-4
 """By which LeRobot lets times differ, unless it is told otherwise."""
 
+_LONGEST_S = 1e6
+"""Of times in messages."""
+
 
 class CameraFrames(VideoPart):
     """The frames of a camera, episode after episode. Plain data, except for the video that is open."""
@@ -64,21 +67,24 @@ class WithBytes:
 
 
 def _frames_at(index: VideoIndex, seconds: NDArray[np.float64], period: float) -> tuple[VideoIndex, int]:
-    """The frames of a video that are shown at these times, LOST where none is within half a period; and how many are
-    further from their times than LeRobot allows."""
+    """The frames of a video that are shown at these times, LOST where none is within half a period or times go back; and
+    how many are further from their times than LeRobot allows."""
     times = index.times * float(index.time_base)
     after = np.searchsorted(times, seconds).clip(max=len(times) - 1)
     before = (after - 1).clip(min=0)
     nearest = np.where(seconds - times[before] <= times[after] - seconds, before, after)
     off = np.abs(times[nearest] - seconds)
-    missing = off > period / 2
-    found = index.only(nearest)
+    missing = ~(off <= period / 2)  # not a number is missing too
+    ascending = np.maximum.accumulate(np.where(missing, 0, nearest))
+    missing |= ascending != nearest
+    found = index.only(ascending)
     if missing.any():
-        why = f"the video has no frame: it has {len(times):,} frames, and the last one is at {times[-1]:.3f} s"
+        asked = np.nan_to_num(seconds).clip(-_LONGEST_S, _LONGEST_S)
+        why = f"the video has no frame for its row: the last one of {len(times):,} is at {times[-1]:.3f} s"
         found = replace(
             found,
             packet=np.where(missing, LOST, found.packet).astype(np.int32),
-            times=np.where(missing, np.rint(seconds / float(index.time_base)), found.times).astype(np.int64),
+            times=np.where(missing, np.rint(asked / float(index.time_base)), found.times).astype(np.int64),
             lost=("truncated", why),
         )
     return found, int(((off > TOLERANCE_S) & ~missing).sum())
