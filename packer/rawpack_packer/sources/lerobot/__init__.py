@@ -29,7 +29,7 @@ from rawpack_packer.sources.table.named_files import source_name
 INFO = "meta/info.json"
 
 
-class _Look(msgspec.Struct):
+class _InfoSigns(msgspec.Struct):
     """What of `INFO` shows that it is LeRobot's."""
 
     codebase_version: str
@@ -63,7 +63,7 @@ def _has(folder: Path, split: str) -> bool:
     return found is not None and split in found.splits
 
 
-def _look(path: Path) -> _Look | None:
+def _look(path: Path) -> _InfoSigns | None:
     with suppress(OSError, ValueError, RecursionError):  # msgspec's errors are ValueErrors
-        return msgspec.json.decode(path.read_bytes(), type=_Look)
+        return msgspec.json.decode(path.read_bytes(), type=_InfoSigns)
     return None

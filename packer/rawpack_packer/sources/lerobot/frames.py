@@ -67,7 +67,7 @@ class WithBytes:
 
 
 def _frames_at(index: VideoIndex, seconds: NDArray[np.float64], period: float) -> tuple[VideoIndex, int]:
-    """The frames of a video that are shown at these times, LOST where none is within half a period or times go back; and
+    """The frames of a video that are shown at these times, LOST where none is close or times go back; and
     how many are further from their times than LeRobot allows."""
     times = index.times * float(index.time_base)
     after = np.searchsorted(times, seconds).clip(max=len(times) - 1)

@@ -56,7 +56,7 @@ class Feature(msgspec.Struct):
         return height, width, channels if channels in _CHANNELS else _RGB
 
 
-class Info(msgspec.Struct):
+class RobotInfo(msgspec.Struct):
     """`meta/info.json`."""
 
     codebase_version: str
@@ -83,12 +83,12 @@ class Info(msgspec.Struct):
         return name in self.features and self.features[name].dtype == VIDEO
 
 
-class _Length(msgspec.Struct):
+class _EpisodeLine(msgspec.Struct):
     episode_index: int
     length: int
 
 
-class _Task(msgspec.Struct):
+class _TaskLine(msgspec.Struct):
     task_index: int
     task: str
 
@@ -107,7 +107,7 @@ class Episode:
 
 
 @dataclass(frozen=True)
-class Place:
+class RobotFolder:
     """Where a dataset is: a folder, or the URL of one."""
 
     path: str
@@ -176,19 +176,19 @@ class Place:
         return found
 
 
-def place_of(path: str | os.PathLike[str], spool: Spool | None) -> Place:
+def place_of(path: str | os.PathLike[str], spool: Spool | None) -> RobotFolder:
     """Where the dataset at a path or URL is."""
     text = os.fspath(path)
     head, mark, query = text.partition("?") if is_url(text) else (os.path.abspath(text), "", "")  # noqa: PTH100
     head, split = head.removesuffix(INFO).rstrip("/"), ""
     if not is_url(text) and not os.path.lexists(head):
         head, split = os.path.split(head)
-    return Place(head, mark + query, split, spool)
+    return RobotFolder(head, mark + query, split, spool)
 
 
-def read_info(place: Place) -> Info:
+def read_info(place: RobotFolder) -> RobotInfo:
     """Raises UsageError for what is no dataset that is read here."""
-    info, where = place.decoded(INFO, Info), place.named(INFO)
+    info, where = place.decoded(INFO, RobotInfo), place.named(INFO)
     version = re.fullmatch(r"v?(\d{1,3})\..*", info.codebase_version)
     if version is None or version[1] not in ("2", "3"):
         raise UsageError(
@@ -205,7 +205,7 @@ def read_info(place: Place) -> Info:
 
 
 def read_episodes(
-    place: Place, info: Info, cameras: Sequence[str], wanted: str | Sequence[int] | None
+    place: RobotFolder, info: RobotInfo, cameras: Sequence[str], wanted: str | Sequence[int] | None
 ) -> list[Episode]:
     """The episodes in the order of the dataset, without empty ones. cameras: those in videos. wanted: see `_numbers`.
     Raises UsageError."""
@@ -231,22 +231,22 @@ def read_episodes(
     return [one for one in found if one.number in chosen and one.length > 0]
 
 
-def read_tasks(place: Place, info: Info) -> dict[int, str]:
+def read_tasks(place: RobotFolder, info: RobotInfo) -> dict[int, str]:
     """The text of each number of a task. Raises UsageError."""
     if info.major == 2:
-        return {one.task_index: one.task for one in place.decoded("meta/tasks.jsonl", _Task)}  # type: ignore[attr-defined]
+        return {one.task_index: one.task for one in place.decoded("meta/tasks.jsonl", _TaskLine)}  # type: ignore[attr-defined]
     found = place.columns("meta/tasks.parquet", ["task_index", ""])
     return dict(zip(found["task_index"], found[""], strict=True))
 
 
-def _of_v2(place: Place, info: Info, cameras: Sequence[str]) -> Iterator[Episode]:
-    for one in place.decoded("meta/episodes.jsonl", _Length):  # type: ignore[attr-defined]
+def _of_v2(place: RobotFolder, info: RobotInfo, cameras: Sequence[str]) -> Iterator[Episode]:
+    for one in place.decoded("meta/episodes.jsonl", _EpisodeLine):  # type: ignore[attr-defined]
         at = {"episode_chunk": one.episode_index // info.chunks_size, "episode_index": one.episode_index}
         videos = {name: (_filled(place, info.video_path, {**at, "video_key": name}), 0.0) for name in cameras}
         yield Episode(one.episode_index, one.length, _filled(place, info.data_path, at), videos)
 
 
-def _of_v3(place: Place, info: Info, cameras: Sequence[str]) -> Iterator[Episode]:
+def _of_v3(place: RobotFolder, info: RobotInfo, cameras: Sequence[str]) -> Iterator[Episode]:
     wanted = ["episode_index", "length", "data/chunk_index", "data/file_index"]
     of_videos = ("chunk_index", "file_index", "from_timestamp")
     wanted += [f"videos/{name}/{one}" for name in cameras for one in of_videos]
@@ -267,7 +267,7 @@ def _of_v3(place: Place, info: Info, cameras: Sequence[str]) -> Iterator[Episode
         number += 1
 
 
-def _filled(place: Place, pattern: str | None, values: Mapping[str, Any]) -> str:
+def _filled(place: RobotFolder, pattern: str | None, values: Mapping[str, Any]) -> str:
     """A path by its pattern, such as "{file_index:03d}.mp4". Not by `str.format`, which could read more than values."""
 
     def value(match: re.Match[str]) -> str:

@@ -27,7 +27,7 @@ from rawpack_packer.sources.lerobot.meta import (
     IMAGE,
     Episode,
     Feature,
-    Info,
+    RobotInfo,
     place_of,
     read_episodes,
     read_info,
@@ -175,7 +175,7 @@ class LeRobotSource(TableSource):
 
 
 @dataclass(frozen=True, eq=False)
-class _Rows:
+class _EpisodeRows:
     """The rows of the chosen episodes, each with its values that are needed before it is packed."""
 
     files: NamedFiles
@@ -215,11 +215,11 @@ class _Rows:
             if number not in tasks:
                 raise UsageError(f"{where} has no text for task_index {number}: copy it again, or leave out {_TEXT} by "
                                  f"{opt.columns}")  # fmt: skip
-        return _Chosen(texts_of([tasks[number] for number in used.tolist()], where), of_row)
+        return _TaskTexts(texts_of([tasks[number] for number in used.tolist()], where), of_row)
 
 
 @dataclass(frozen=True, eq=False)
-class _Chosen:
+class _TaskTexts:
     """A column of texts, of which there are few."""
 
     texts: Texts
@@ -228,11 +228,11 @@ class _Chosen:
     def value(self, i: int, /) -> str:
         return self.texts.value(int(self.numbers[i]))
 
-    def pick(self, rows: Rows, /) -> _Chosen:
-        return _Chosen(self.texts, self.numbers[rows])
+    def pick(self, rows: Rows, /) -> _TaskTexts:
+        return _TaskTexts(self.texts, self.numbers[rows])
 
 
-def _choose(info: Info, wanted: Mapping[str, str] | None, image: str | None, root: str) -> tuple[str, list[str]]:
+def _choose(info: RobotInfo, wanted: Mapping[str, str] | None, image: str | None, root: str) -> tuple[str, list[str]]:
     """The camera that is `image`, and the features that become fields. Raises UsageError."""
     there = [*dict.fromkeys([*info.features, _TEXT])]
     said = [*((opt.columns, name) for name in wanted or ()), *([(opt.image_column, image)] if image else [])]
@@ -266,7 +266,7 @@ def _field_names(names: Sequence[str]) -> dict[str, str]:
     return found
 
 
-def _scan(files: NamedFiles, episodes: Sequence[Episode], columns: Sequence[str], progress: Scanning) -> _Rows:
+def _scan(files: NamedFiles, episodes: Sequence[Episode], columns: Sequence[str], progress: Scanning) -> _EpisodeRows:
     """Read through the rows. columns: must be there. Raises UsageError where they are not those of the episodes."""
     wanted = np.sort(np.array([one.number for one in episodes], np.int64))
     names = (_EPISODE, _FRAME, _TIME, _TASK)
@@ -298,7 +298,7 @@ def _scan(files: NamedFiles, episodes: Sequence[Episode], columns: Sequence[str]
     row, episode, frame, seconds, task = (np.concatenate(some) for some in found.values())
     assert schema is not None
     _check(episode, frame, episodes, files)
-    return _Rows(
+    return _EpisodeRows(
         files.pick([*starts]), tuple(starts.values()), schema, row, episode, frame, seconds.astype(np.float64), task
     )
 
