@@ -29,8 +29,12 @@ _TO_NEWEST = """\
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="scripts/site", description="Build the documentation as a site.")
-    parser.add_argument("--version", default=rawpack.__version__, help="what this version is called; default: %(default)s")
-    parser.add_argument("--out", type=Path, default=Path("build/site"), help="folder of all versions; default: %(default)s")
+    parser.add_argument(
+        "--version", default=rawpack.__version__, help="what this version is called; default: %(default)s"
+    )
+    parser.add_argument(
+        "--out", type=Path, default=Path("build/site"), help="folder of all versions; default: %(default)s"
+    )
     asked = parser.parse_args()
     if not re.fullmatch(r"\w[\w.+-]*", asked.version):
         parser.error(f"--version {asked.version}: letters, digits, '.', '+' and '-' make a name of a folder")
@@ -39,7 +43,7 @@ def main() -> int:
         source = Path(folder, "source")
         stage(source)
         options = ["-W", "--keep-going", "-q", "-E", "-c", _HERE, "-d", Path(folder, "read")]
-        named = [f"-Dversion={asked.version}", f"-Drelease={asked.version}"]
+        named = [f"-Dversion={asked.version}", f"-Drelease={asked.version}", f"-Dhtml_title=rawpack {asked.version}"]
         code = build_main([*map(str, options), *named, str(source), str(pages)])
     lines = broken(pages)
     print("".join(f"no such page or anchor: {line}\n" for line in lines), end="", file=sys.stderr)

@@ -42,7 +42,7 @@ PAGES = {
         ),
     ),
     "transforms": Page(
-        "Transforms",
+        "rawpack.transforms",
         "Steps for `transform=` of `Reader.batches`, and what a step of your own derives from.",
         (("rawpack.transforms", "*"),),
     ),
@@ -98,6 +98,7 @@ def pages() -> dict[str, str]:
 
 
 def _described(module: str, name: str) -> str:
+    heading = f"{name}\n{'-' * len(name)}\n\n"
     if isinstance(getattr(import_module(module), name), type):
-        return f"{name}\n{'-' * len(name)}\n\n.. autoclass:: {module}.{name}\n   :members:\n   :inherited-members: object\n"
-    return f"{name}\n{'-' * len(name)}\n\n.. autofunction:: {module}.{name}\n"
+        return f"{heading}.. autoclass:: {module}.{name}\n   :members:\n   :inherited-members: object\n"
+    return f"{heading}.. autofunction:: {module}.{name}\n"

@@ -9,7 +9,8 @@ from __future__ import annotations
 import os
 import re
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
 from publishing import api
@@ -19,65 +20,76 @@ _FENCE = re.compile(r"^```([^\n`]*)\n(.*?^```)$", re.MULTILINE | re.DOTALL)
 _COMMENT = re.compile(r"<!--.*?-->\n?", re.DOTALL)
 _PICTURE = re.compile(r"<picture>.*?</picture>", re.DOTALL)
 _TARGET = re.compile(r"(!?\[[^\]]*\])\(([^)\s]+)\)")
-_IMAGES = {".gif", ".jpg", ".png", ".svg", ".webp"}
-_FOLLOWS_DARK = "prefers-color-scheme"
 
 
 def stage(folder: Path) -> None:
-    """Write everything into a folder, which is emptied first."""
-    shutil.rmtree(folder, ignore_errors=True)
-    named = names()
-    for page, name in named.items():
-        text = _prepared(page.read_text("utf-8"), page, folder / f"{name}.md", named, folder)
-        if page == HOME:
-            text += _toctree([f"{section.title} <{section.name}>" for section in sections()])
-        if page == CONTENTS:
-            text = f"---\norphan: true\nnosearch: true\n---\n{text}"
-        _write(folder / f"{name}.md", text)
+    """Write everything into a folder."""
+    sources = Sources(folder, names())
+    for page in sources.named:
+        sources.write(page)
     for section in sections():
-        _write(folder / f"{section.name}.md", _page_of(section, named, folder))
+        sources.write_section(section)
     for name, text in api.pages().items():
         _write(folder / f"{name}.rst", text)
 
 
-def _page_of(section: Section, named: dict[Path, str], folder: Path) -> str:
-    """A page with what docs/README.md says in the section, and the toctree of its pages."""
-    text = _prepared(section.text, CONTENTS, folder / f"{section.name}.md", named, folder)
-    entries = [f"{title} </{named[path]}>" for path, title in section.pages]
-    if section.title == "Reference":
-        text += f"\n\n{api.INTRODUCTION}"
-        entries.insert(2, f"{api.TITLE} </{api.INDEX}>")
-    return f"# {section.title}\n\n{text}\n{_toctree(entries)}"
+@dataclass(frozen=True)
+class Sources:
+    """The folder that Sphinx reads."""
+
+    folder: Path
+    named: Mapping[Path, str]
+    """The file of each page -> its name on the site."""
+
+    def write(self, page: Path) -> None:
+        """Write a page, with a toctree on the first. Raises FileNotFoundError for a link that leads nowhere."""
+        target = self.folder / f"{self.named[page]}.md"
+        text = self._prepared(page.read_text("utf-8"), page, target)
+        if page == HOME:
+            text += _toctree(f"{section.title} <{section.name}>" for section in sections())
+        if page == CONTENTS:
+            text = f"---\norphan: true\nnosearch: true\n---\n{text}"
+        _write(target, text)
+
+    def write_section(self, section: Section) -> None:
+        """Write a page with what docs/README.md says in the section, and the toctree of its pages."""
+        target = self.folder / f"{section.name}.md"
+        text = self._prepared(section.text, CONTENTS, target)
+        entries = [f"{title} </{self.named[path]}>" for path, title in section.pages]
+        if section.title == "Reference":
+            text += f"\n\n{api.INTRODUCTION}"
+            entries.insert(2, f"{api.TITLE} </{api.INDEX}>")
+        _write(target, f"# {section.title}\n\n{text}\n{_toctree(entries)}")
+
+    def _prepared(self, text: str, page: Path, target: Path) -> str:
+        """Markdown of a page as Sphinx reads it in `target`."""
+
+        def moved(found: re.Match[str]) -> str:
+            words, link = found[1], found[2]
+            path, hash_sign, anchor = link.partition("#")
+            if not path or re.match(r"[a-z]+:", link):
+                return found[0]
+            file = (page.parent / path).resolve()
+            has_class = found.string.startswith("{", found.end())
+            plate = "{.plate}" if words.startswith("!") and not has_class and _needs_light(file) else ""
+            return f"{words}({os.path.relpath(self._place_of(file, page), target.parent)}{hash_sign}{anchor}){plate}"
+
+        return _by_parts(text, lambda part: _TARGET.sub(moved, _PICTURE.sub(_two_images, _COMMENT.sub("", part))))
+
+    def _place_of(self, file: Path, page: Path) -> Path:
+        """Where Sphinx finds what a page links to: another page, or a file, which is copied."""
+        if file in self.named:
+            return self.folder / f"{self.named[file]}.md"
+        if not file.is_file():
+            raise FileNotFoundError(f"{page}: a link to {file}, which is not a file")
+        place = self.folder / file.relative_to(CONTENTS.parent if file.is_relative_to(CONTENTS.parent) else ROOT)
+        place.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(file, place)
+        return place
 
 
-def _toctree(entries: list[str]) -> str:
+def _toctree(entries: Iterable[str]) -> str:
     return "\n```{toctree}\n:hidden:\n\n" + "\n".join(entries) + "\n```\n"
-
-
-def _prepared(text: str, page: Path, target: Path, named: dict[Path, str], folder: Path) -> str:
-    """The Markdown of a page for Sphinx, as `target`. Raises FileNotFoundError for a link that leads nowhere."""
-
-    def moved(found: re.Match[str]) -> str:
-        words, link = found[1], found[2]
-        path, hash_sign, anchor = link.partition("#")
-        if not path or re.match(r"[a-z]+:", link):
-            return found[0]
-        file = (page.parent / path).resolve()
-        if file in named:
-            new = folder / f"{named[file]}.md"
-        elif file.is_file():
-            new = folder / file.relative_to(CONTENTS.parent if file.is_relative_to(CONTENTS.parent) else ROOT)
-            new.parent.mkdir(parents=True, exist_ok=True)
-            shutil.copyfile(file, new)
-        else:
-            raise FileNotFoundError(f"{page}: {link} is not a file")
-        plate = "{.plate}" if words.startswith("!") and _needs_light(file) else ""
-        return f"{words}({os.path.relpath(new, target.parent)}{hash_sign}{anchor}){plate}"
-
-    def prose(part: str) -> str:
-        return _TARGET.sub(moved, _PICTURE.sub(_two_images, _COMMENT.sub("", part)))
-
-    return _by_parts(text, prose)
 
 
 def _by_parts(text: str, prose: Callable[[str], str]) -> str:
@@ -102,7 +114,7 @@ def _two_images(picture: re.Match[str]) -> str:
 
 def _needs_light(image: Path) -> bool:
     """Whether a drawing has no background of its own, and is not made for a dark page."""
-    return image.suffix == ".svg" and _FOLLOWS_DARK not in image.read_text("utf-8")
+    return image.suffix == ".svg" and "prefers-color-scheme" not in image.read_text("utf-8")
 
 
 def _write(file: Path, text: str) -> None:

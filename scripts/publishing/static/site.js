@@ -15,10 +15,11 @@ addEventListener("DOMContentLoaded", async () => {
   const list = document.querySelector(".versions");
   const mine = decodeURIComponent(root.pathname.split("/").at(-2));
   let names;
+  if (location.protocol === "file:") return; // browsers fetch nothing there
   try {
     names = await (await fetch(new URL("../versions.json", root))).json();
   } catch {
-    return; // opened as a file, or this version is published alone
+    return; // this version is published alone
   }
   if (!names.includes(mine)) return;
   const select = list.querySelector("select");
