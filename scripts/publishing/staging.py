@@ -1,7 +1,7 @@
 """Write the sources of the site into a folder: the pages as Sphinx reads them, and a page for each section.
 
 The pages themselves are plain Markdown, for whoever reads them on a code host. What differs is written here: links
-between pages, a dark variant of a picture, the words after the language of a code block, and comments.
+between pages, a dark variant of a picture, the words after the language of a code block, comments, and notebooks.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from pathlib import Path
 
 from publishing import api
 from publishing.navigation import CONTENTS, HOME, ROOT, Section, names, sections
+from publishing.notebooks import as_markdown
 
 _FENCE = re.compile(r"^```([^\n`]*)\n(.*?^```)$", re.MULTILINE | re.DOTALL)
 _COMMENT = re.compile(r"<!--.*?-->\n?", re.DOTALL)
@@ -44,7 +45,11 @@ class Sources:
     def write(self, page: Path) -> None:
         """Write a page, with a toctree on the first. Raises FileNotFoundError for a link that leads nowhere."""
         target = self.folder / f"{self.named[page]}.md"
-        text = self._prepared(page.read_text("utf-8"), page, target)
+        text = page.read_text("utf-8")
+        if page.suffix == ".ipynb":
+            _write(target.with_suffix(".ipynb"), text)
+            text = f"{as_markdown(text)}\nThis page is a notebook: {{download}}`{page.name} <{page.name}>`.\n"
+        text = self._prepared(text, page, target)
         if page == HOME:
             text += _toctree(f"{section.title} <{section.name}>" for section in sections())
         if page == CONTENTS:

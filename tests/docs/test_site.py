@@ -24,7 +24,7 @@ import rawpack.transforms
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCS = ROOT / "docs"
-PAGES = {path for path in DOCS.rglob("*.md") if path != DOCS / "README.md"}
+PAGES = {path for path in (*DOCS.rglob("*.md"), *DOCS.rglob("*.ipynb")) if path != DOCS / "README.md"}
 PAGES |= {ROOT / "CHANGELOG.md", ROOT / "CONTRIBUTING.md"}
 
 
@@ -94,7 +94,7 @@ def test_pages_are_those_of_the_repository(staged: Path) -> None:
         return text.partition("{toctree}")[0].split()
 
     for page, name in names().items():
-        if page not in (HOME, DOCS / "README.md"):
+        if page not in (HOME, DOCS / "README.md") and page.suffix == ".md":
             assert words((staged / f"{name}.md").read_text("utf-8")) == words(page.read_text("utf-8")), name
 
 
@@ -124,6 +124,29 @@ def test_what_only_a_site_needs_is_added(tmp_path: Path, monkeypatch: pytest.Mon
         "![a bar](light.svg){.only-light}\n![a bar](both.svg){.only-dark}\n"
     )
     assert (tmp_path / "out" / "both.svg").exists()
+
+
+def test_a_notebook_is_a_page(tmp_path: Path) -> None:
+    """Cells are Markdown and code, outputs are what was printed, returned and drawn; the file can be downloaded."""
+    outputs = [
+        {"output_type": "stream", "name": "stdout", "text": ["a\n", "b\n"]},
+        {"output_type": "execute_result", "data": {"text/html": ["<b>3</b>"], "text/plain": ["3"]}},
+        {"output_type": "display_data", "data": {"image/png": "iVBO\nRw0K\n", "text/plain": ["<Figure>"]}},
+    ]
+    cells = [
+        {"cell_type": "markdown", "source": ["# Title\n", "\n", "See [code](code.py)."]},
+        {"cell_type": "code", "source": ["print('[x](y)')\n", "1 + 2"], "outputs": outputs},
+    ]
+    (tmp_path / "code.py").touch()
+    page = tmp_path / "one.ipynb"
+    page.write_text(json.dumps({"cells": cells}))
+    Sources(tmp_path / "out", {page: "one", tmp_path / "code.py": "code"}).write(page)
+    assert (tmp_path / "out" / "one.md").read_text() == (
+        "# Title\n\nSee [code](code.md).\n\n```python\nprint('[x](y)')\n1 + 2\n```\n\n```text\na\nb\n```\n\n"
+        "```text\n3\n```\n\n![output](data:image/png;base64,iVBORw0K)\n\n"
+        "This page is a notebook: {download}`one.ipynb <one.ipynb>`.\n"
+    )
+    assert (tmp_path / "out" / "one.ipynb").read_text() == page.read_text()
 
 
 def test_public_names_are_in_the_api() -> None:
