@@ -75,11 +75,10 @@ class Sources:
             if not path or re.match(r"[a-z]+:", link):
                 return found[0]
             file = (page.parent / path).resolve()
-            if words.startswith("!") and not file.exists():
-                return found[0]  # Sphinx reports it
+            place = os.path.relpath(self._place_of(file, page), target.parent)
             has_class = found.string.startswith("{", found.end())
             plate = "{.plate}" if words.startswith("!") and not has_class and _needs_light(file) else ""
-            return f"{words}({os.path.relpath(self._place_of(file, page), target.parent)}{hash_sign}{anchor}){plate}"
+            return f"{words}({place}{hash_sign}{anchor}){plate}"
 
         return _by_parts(text, lambda part: _TARGET.sub(moved, _PICTURE.sub(_two_images, _COMMENT.sub("", part))))
 
