@@ -41,6 +41,8 @@ _MANY_WORKERS, _MANY_A_CPU = 16, 4
 _TIMEOUT_S = 120.0
 _TINY_BYTES = 4096
 """Copying a sample this small takes less time than a message to a worker."""
+_LARGE_BATCH_BYTES = 1 << 24
+"""Copying a batch this large takes so long that it hardly matters how long threads wait for Python's lock."""
 
 
 @dataclass(frozen=True)
@@ -199,8 +201,10 @@ def choose_workers(
         workers = 0 if tiny(samples, fields, planes) and not transformed else machine.cpus()
     if backend is None:
         # Copying rows releases the GIL, and threads share one page table: a row that one of them has touched costs the
-        # others no page fault, which in another process takes as long as the copy.
-        backend = "thread" if (raw and not transformed) or not hasattr(os, "fork") else "process"
+        # others no page fault, which in another process takes as long as the copy. But between small batches they wait
+        # for the GIL, which the loop that reads them has as well.
+        large = raw and not transformed and bytes_of(samples, fields) * options.batch_size >= _LARGE_BATCH_BYTES
+        backend = "thread" if large or not hasattr(os, "fork") else "process"
     timeout = _TIMEOUT_S if asked.timeout is None else asked.timeout
     return {"workers": workers, "backend": backend, "timeout": timeout, "max_held": asked.max_held}
 
@@ -282,8 +286,14 @@ def tiny(samples: SampleSet, names: Sequence[str], planes: Sequence[str]) -> boo
     fields = [samples.library.fields[name] for name in names]
     if not copied(samples.library, names, planes) or not all(field.in_slot and field.uniform for field in fields):
         return False
+    return bytes_of(samples, names) <= _TINY_BYTES
+
+
+def bytes_of(samples: SampleSet, names: Sequence[str]) -> int:
+    """Bytes of one sample, or clip, as it is stored, of those of these fields that have one size."""
+    fields = [field for name in names if (field := samples.library.fields[name]).in_slot and field.uniform]
     size = sum(np.dtype(field.dtype).itemsize * math.prod(field.stored_shape) for field in fields)
-    return size * (samples.lengths[-1] or 1) <= _TINY_BYTES
+    return size * (samples.lengths[-1] or 1)
 
 
 def copied(library: Stores, fields: Sequence[str], planes: Sequence[str]) -> bool:

@@ -119,8 +119,9 @@ class Epochs:
                     ranks = start.split.world_size
                     region_end = partial(self._order.region_end, start.epoch, ranks=ranks)
                     steps = readahead.by_region(steps, start.position, region_end, ranks)
-                for _ in worker_set.begun:
-                    next(steps)
+                for begun, _ in worker_set.begun:
+                    for _ in begun:
+                        next(steps)
             except BaseException:
                 steps.close()
                 if worker_set is not None:

@@ -166,9 +166,10 @@ class WorkerPool(SupervisedPool[Worker, _Slice]):
                 epoch=pending.epoch,
                 first=pending.first,
             )
+            # Of several, the one that has waited longest: what it had may be done, and not be received yet.
             idlest = self.handles[0]
             for handle in self.handles:
-                if len(handle.jobs) < len(idlest.jobs):
+                if (len(handle.jobs), handle.latest) < (len(idlest.jobs), idlest.latest):
                     idlest = handle
             self._give(idlest, _Slice(task, pending))
 
