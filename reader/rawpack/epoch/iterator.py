@@ -151,7 +151,7 @@ class BatchIterator(Iterator[Batch]):
         steps = list(islice(self._steps, self._together))
         if not steps:
             raise StopIteration
-        # Where several are read at once, samples are only copied, and all buckets are alike.
+        # Where several are read at once, all buckets are alike.
         bucket = steps[0].bucket
         filler = self._filler.of_bucket(bucket)
         whole: Batch = self._slot_pool.hand_over(self._slot(), samples(steps), bucket)

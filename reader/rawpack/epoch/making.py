@@ -84,8 +84,8 @@ class BatchField:
 class Making:
     """What makes the batches of one `Feed`, in whichever process."""
 
-    def __init__(self, samples: SampleSet, settings: Settings, *, valid: bool = False) -> None:
-        """valid: whether batches have the field `valid`."""
+    def __init__(self, samples: SampleSet, settings: Settings, *, repeats: bool = False, valid: bool = False) -> None:
+        """repeats: whether samples may repeat in an epoch. valid: whether batches have the field `valid`."""
         self.valid = valid
         self._samples, self._library = samples, samples.library
         self.settings, library = settings, samples.library
@@ -97,7 +97,7 @@ class Making:
             [*(self._slot_field(name, k) for name in shown), SlotField(INDEX, "int64", self._axes(INDEX, k)), *clip]
             for k in range(len(settings.pipelines))
         )
-        self.together = self._read_together(slot_fields)
+        self.together = self._read_together(slot_fields, repeats)
         layout = SlotLayout(slot_fields, settings.batch_size * self.together, *others)
         files = tuple(store.files.for_worker() for store in library.stores)
         memory = None if library.memory is None else library.memory.layout
@@ -185,14 +185,19 @@ class Making:
         shapes = {name: one.shape for name, one in fields.items()} | self._spec.layout.shapes
         return [(name, one.dtype, sides((self.settings.batch_size, *shapes[name]))) for name, one in fields.items()]
 
-    def _read_together(self, fields: list[SlotField]) -> int:
-        """How many batches are made at once, in one slot: more than one only where small samples are copied, and the
-        number of held batches is not limited. Batches of a remote store wait for their own shards."""
+    def _read_together(self, fields: list[SlotField], repeats: bool) -> int:
+        """How many batches are made at once, in one slot: more than one only where small samples are copied, or many
+        are transformed in one call, and the number of held batches is not limited. Where samples repeat, random numbers
+        depend on where a batch begins. Batches of a remote store wait for their own shards."""
         settings, library = self.settings, self._library
-        if settings.max_held is not None or settings.pipeline is not None or library.fetcher:
+        if settings.max_held is not None or library.fetcher or len(self._samples.lengths) > 1:
+            return 1
+        if settings.pipeline is not None and (
+            repeats or len(settings.pipelines) > 1 or not settings.pipeline.takes_many
+        ):
             return 1
         shown = [field.name for field in fields if field.name in library.fields]
-        if len(self._samples.lengths) > 1 or not copied(library, shown, settings.planes):
+        if not copied(library, shown, settings.planes):
             return 1
         most = _TOGETHER_BYTES if settings.workers else _TOGETHER_HERE_BYTES
         batches = -(-len(self._samples) // settings.batch_size)
