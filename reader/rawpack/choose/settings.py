@@ -211,7 +211,7 @@ def choose_workers(
         workers = machine.cpus()
         if only_copies and tiny(samples, fields, planes):
             workers = 0
-        elif only_copies:
+        elif only_copies and asked.backend != "process":
             workers = min(workers, _COPYING_WORKERS)
     timeout = _TIMEOUT_S if asked.timeout is None else asked.timeout
     return {"workers": workers, "backend": backend, "timeout": timeout, "max_held": asked.max_held}
