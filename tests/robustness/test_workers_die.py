@@ -546,7 +546,7 @@ import os, sys, warnings
 from rawpack import RawpackError, Reader, Workers
 warnings.simplefilter("ignore")
 # With a limit, batches are made one by one, not all before the shard shrinks.
-batches = Reader(sys.argv[1]).batches(6, workers=Workers(2, backend="process", max_held=4))
+batches = Reader(sys.argv[1]).batches(6, workers=Workers(2, backend="process", max_held=100))
 for _ in range(4):
     list(batches)
 try:
