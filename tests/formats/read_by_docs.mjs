@@ -91,12 +91,12 @@ function rgbOfPlanes(data, h, w) {
 
 // ------------------------------------------------------------------------------------------- memmap.md, zstd
 
-function undoDifferences(frame, shape, dtype, kind, planes) {
+function undoDifferences(frame, shape, dtype, planes) {
   const size = itemsize(dtype), bytes = zlib.zstdDecompressSync(frame), count = bytes.length / size;
   const values = new UNSIGNED[size](count);
   const whole = new Uint8Array(values.buffer);
   for (let i = 0; i < bytes.length; i++) whole[(i % count) * size + Math.floor(i / count)] = bytes[i];
-  const three = kind === "image" && shape[2] === 3 && ["uint8", "uint16"].includes(dtype);
+  const three = shape.length === 3 && shape[2] === 3 && ["uint8", "uint16"].includes(dtype);
   const shapes = planes ? planeShapes(shape[0], shape[1]) : three ? times(3, () => shape.slice(0, 2))
     : [[shape[0], product(shape.slice(1))]];
   let start = 0;
@@ -140,7 +140,7 @@ function valuesOfPng(file, [height, width, channels], dtype) {
 // ------------------------------------------------------------------------------------------- manifest.md, columns.md
 
 function* largeField(store, name, field, shards, column) {
-  const { encoding, dtype, kind } = field;
+  const { encoding, dtype } = field;
   const differ = field.shape.includes(null);
   const [planes, deflated, zstd] = ["ycgco420", "deflate", "zstd"].map((word) => encoding.includes(word));
   let first = 0, chunksBefore = 0; // in this folder of columns
@@ -172,7 +172,7 @@ function* largeField(store, name, field, shards, column) {
       if (encoding === "jpeg") yield sha256(stored);
       else if (encoding === "png") yield sum(shape, valuesOfPng(stored, shape, dtype));
       else {
-        const values = zstd ? undoDifferences(stored, shape, dtype, kind, planes) : stored;
+        const values = zstd ? undoDifferences(stored, shape, dtype, planes) : stored;
         yield sum(shape, planes ? rgbOfPlanes(values, shape[0], shape[1]) : values);
       }
     }

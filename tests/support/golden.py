@@ -175,23 +175,28 @@ def _arrays(store: Path) -> None:
     """Images that are no pictures, of any number of axes."""
     import rawpack_packer
 
-    rawpack_packer.pack({"image": [grown((6, 4, 2), i, np.int16).reshape(2, 3, 4, 2) for i in range(3)]}, store, workers=0)
+    images = [grown((36, 4, 2), i, np.int16).reshape(18, 2, 4, 2) for i in range(3)]
+    rawpack_packer.pack({"image": images}, store, compression="zstd", workers=0)
+
+
+def _undisturbed(store: Path) -> None:
+    """By a run that nobody kills."""
+    import rawpack_packer
+
+    rawpack_packer.pack(Interrupted(), store, shard_size="1", workers=0)
 
 
 def _resumed(store: Path) -> None:
     """By a run that was killed in the middle of the second part, and another one."""
-    import rawpack_packer
-
-    options: dict[str, Any] = {"shard_size": "1", "workers": 0}
     child = os.fork()
     if not child:
         Interrupted.kills = True
-        rawpack_packer.pack(Interrupted(), store, **options)
+        _undisturbed(store)
         os._exit(3)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == -signal.SIGKILL
     assert (store / "shard-00000.npy").is_file()
     assert not (store / "store.json").exists()
-    rawpack_packer.pack(Interrupted(), store, **options)
+    _undisturbed(store)
 
 
 def _appended(store: Path) -> None:
@@ -268,23 +273,25 @@ LOSSLESS: Mapping[str, Callable[[], list[Sample]]] = {
     **dict.fromkeys(("memmap-fields-keep", "hdf5-fields-gzip-keep"), lambda: every_field(True, [])),
 }
 """Stores that hold exactly what was packed -> what that was."""
-DEPENDS_ON_PROCESSOR = {"video"}
-"""Encoding a video and converting its frames may use what a processor has: not packed again."""
+AGAIN: Mapping[str, Callable[[Path], None]] = {
+    name: make for name, make in STORES.items() if name != "video"
+} | {"resumed": _undisturbed}  # fmt: skip
+"""Those whose bytes packing today must make again. What FFmpeg makes of a video depends on the processor as well."""
 
 
 # ---------------------------------------------------------------------------------------------- what they give
 
 
-def sum_of(value: Any) -> str:
-    """The SHA-256 of one value: its shape as JSON, a line feed, and its bytes, little-endian, in C order; of a text UTF-8;
+def sum_of(value: Any, dtype: str) -> str:
+    """The SHA-256 of one value of a field: its shape as JSON, a line feed, and its bytes, little-endian, in C order; of a text UTF-8;
     of several texts, their JSON without blanks."""
     if isinstance(value, str):
         shape, data = (), value.encode("utf-8")
     elif isinstance(value, list):
         shape, data = (len(value),), json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode("utf-8")
     else:
-        array = np.asarray(value)
-        shape, data = array.shape, array.astype(array.dtype.newbyteorder("<")).tobytes()
+        array = np.asarray(value, np.dtype(dtype).newbyteorder("<"))
+        shape, data = array.shape, array.tobytes()
     return hashlib.sha256(json.dumps(shape, separators=(",", ":")).encode() + b"\n" + data).hexdigest()
 
 
@@ -299,8 +306,7 @@ def sums_of(store: Path) -> dict[str, list[str]]:
     for i in range(len(reader)):
         sample = reader[i]
         for name, field in about.items():
-            value = sample[name] if field["kind"] == "text" else np.asarray(sample[name], field["dtype"])
-            found.setdefault(name, []).append(sum_of(value))
+            found.setdefault(name, []).append(sum_of(sample[name], field["dtype"]))
         for name, place in reader.where_is(i).items():
             if about[name]["encoding"] == "jpeg":
                 data = place.file.read_bytes()[place.offset : place.offset + place.bytes]
