@@ -53,16 +53,27 @@ def _versions(root: Path) -> list[Reason]:
     found = []
     heading = re.search(rf"^## \[{re.escape(version)}\] - (.*)$", _text(root / "CHANGELOG.md"), re.MULTILINE)
     if heading is None:
-        found.append(Reason(f"CHANGELOG.md: no heading `## [{version}] - YYYY-MM-DD`, and pyproject.toml has {version}"))
+        found.append(
+            Reason(f"CHANGELOG.md: no heading `## [{version}] - YYYY-MM-DD`, and pyproject.toml has {version}")
+        )
     elif not re.fullmatch(r"\d{4}-\d\d-\d\d", heading[1]):
-        found.append(Reason(f"CHANGELOG.md: {version} has `{heading[1]}` where its date belongs", known_on_the_day=True))
-    for name, pattern in (("reader/rawpack/__init__.py", r'^__version__ = "(.*)"$'), ("CITATION.cff", r'^version: "?([^"\n]*)"?$')):
+        found.append(
+            Reason(f"CHANGELOG.md: {version} has `{heading[1]}` where its date belongs", known_on_the_day=True)
+        )
+    for name, pattern in (
+        ("reader/rawpack/__init__.py", r'^__version__ = "(.*)"$'),
+        ("CITATION.cff", r'^version: "?([^"\n]*)"?$'),
+    ):
         there = re.search(pattern, _text(root / name), re.MULTILINE)
         if there is None or there[1] != version:
-            found.append(Reason(f"{name}: version {there[1] if there else 'missing'}, and pyproject.toml has {version}"))
+            found.append(
+                Reason(f"{name}: version {there[1] if there else 'missing'}, and pyproject.toml has {version}")
+            )
     tagged = _git(root, "rev-parse", "--verify", "--quiet", f"refs/tags/v{version}^{{commit}}").strip()
     if tagged and tagged != _git(root, "rev-parse", "HEAD").strip():
-        found.append(Reason(f"git: the tag v{version} is another commit, {tagged[:12]}; raise the version in pyproject.toml"))
+        found.append(
+            Reason(f"git: the tag v{version} is another commit, {tagged[:12]}; raise the version in pyproject.toml")
+        )
     return found
 
 

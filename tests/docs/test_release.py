@@ -143,7 +143,9 @@ def test_the_command_builds_nothing_before_all_is_ready(dry: list[str], ready: P
 
 def test_other_arguments_are_refused(ready: Path) -> None:
     """So that --dryrun is no release."""
-    ran = subprocess.run([ready / "scripts" / "release", "--dryrun"], capture_output=True, encoding="utf-8", check=False)
+    ran = subprocess.run(
+        [ready / "scripts" / "release", "--dryrun"], capture_output=True, encoding="utf-8", check=False
+    )
     assert (ran.returncode, ran.stderr) == (1, "release: --dryrun: expected --dry-run or nothing\n")
 
 

@@ -111,7 +111,9 @@ def test_the_pages_are_enough_to_read_every_golden_store() -> None:
         [str(NODE), str(script), *map(str, stores.values())], capture_output=True, encoding="utf-8", check=False
     )
     assert ran.returncode == 0, ran.stderr
-    has_zstd = subprocess.run([str(NODE), "-e", "process.exit(require('zlib').zstdDecompressSync ? 0 : 1)"], check=False)
+    has_zstd = subprocess.run(
+        [str(NODE), "-e", "process.exit(require('zlib').zstdDecompressSync ? 0 : 1)"], check=False
+    )
     for name, found in json.loads(ran.stdout).items():
         fields = by_docs.read_sealed(Path(name) / "store.json")[0]["fields"]
         left_out = {field for field, about in fields.items() if about["encoding"] == "jpeg"}

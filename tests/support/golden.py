@@ -82,7 +82,9 @@ def every_field(keep: bool, without: Collection[str]) -> list[Sample]:
             "boxes": np.array(boxes, np.float32).reshape(-1, 5),
             "score": np.arange(len(boxes), dtype=np.float64) / 3,
             "polygons": np.array(points, np.float32).reshape(-1, 4),
-            "keypoints": np.array([[[1, k / 2, 2], [3, 4, 1]] for k in range(len(boxes))], np.float32).reshape(-1, 2, 3),
+            "keypoints": np.array([[[1, k / 2, 2], [3, 4, 1]] for k in range(len(boxes))], np.float32).reshape(
+                -1, 2, 3
+            ),
             "caption": ("", "a cat", "un «chat»\n\tnoir", "猫 \U0001f408")[i],
             "captions": [[], ["one"], ["", 'two "2"', "三"], ["é"] * 3][i],
             "large": i * (1 << 60),
@@ -152,9 +154,7 @@ def _packed(samples: Callable[[], list[Sample]], **options: Any) -> Callable[[Pa
 
 
 def _every(keep: bool, without: Collection[str] = (), **options: Any) -> Callable[[Path], None]:
-    return lambda store: _packed(
-        lambda: every_field(keep, without), fields=kinds(keep, without), **options
-    )(store)
+    return lambda store: _packed(lambda: every_field(keep, without), fields=kinds(keep, without), **options)(store)
 
 
 def _files(store: Path) -> None:
@@ -203,7 +203,9 @@ def _appended(store: Path) -> None:
     """With a new class and a reject, by an append."""
     import rawpack_packer
 
-    data, keys = _split([plain(i) | {"label": ("cat", "dog")[i // 2]} for i in range(4)] + [plain(9) | {"label": "ant"}])
+    data, keys = _split(
+        [plain(i) | {"label": ("cat", "dog")[i // 2]} for i in range(4)] + [plain(9) | {"label": "ant"}]
+    )
     for i, sample in enumerate(data):
         sample["stars"] = i if i != 3 else 2.5
     rawpack_packer.pack(data[:2], store, keys=keys[:2], workers=0)
@@ -226,9 +228,7 @@ def _splits(store: Path) -> None:
     import rawpack_packer
 
     data, keys = _split([plain(i) | {"label": i % 2} for i in range(6)])
-    rawpack_packer.pack_splits(
-        data, store, keys=keys, holdout={"val": 0.34}, seed=5, classes=CLASSES, workers=0
-    )
+    rawpack_packer.pack_splits(data, store, keys=keys, holdout={"val": 0.34}, seed=5, classes=CLASSES, workers=0)
 
 
 def _video(store: Path) -> None:
